@@ -1,0 +1,1 @@
+"""lmperf: a reproducible performance report for Transformer language models."""

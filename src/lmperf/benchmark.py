@@ -1,0 +1,218 @@
+"""What a benchmark is: the one declaration that everything else reads.
+
+A benchmark is a module of `lmperf.benchmarks` with one subclass of `Timed` or `Observed`. Its name is
+the stem of its CSV and of its template. The DAG and the renderer import the module on machines that
+have no torch, so torch is imported inside `prepare` and `observe`, never at the top.
+
+Vocabulary (a cell is a point of the axes, a case is a cell with an implementation):
+
+>>> class Softmax(Timed):
+...     title = "Softmax"
+...     axes = (Axis("seq_len", int), Axis("dtype", str, ("float32", "bfloat16")))
+...     phases = ("forward",)
+...     grids = {"cpu": [{"seq_len": [256, 512], "dtype": ["float32"], "implementation": ["eager"]}]}
+>>> [case.name for case in Softmax("softmax").cases("cpu")]
+['seq_len=256, dtype=float32: eager', 'seq_len=512, dtype=float32: eager']
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+PRESETS = ("cpu", "gpu")
+PHASES = ("forward", "backward", "forward_backward", "train_step")
+DTYPES = ("float32", "tf32", "float16", "bfloat16", "autocast_bfloat16")
+
+Value = int | str | bool
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One dimension of a benchmark's grid: positive integers, a flag, or one of `choices`."""
+
+    name: str
+    kind: type
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Case:
+    """A cell with an implementation: what a row measures, one phase at a time."""
+
+    cell: tuple[tuple[str, Value], ...]
+    implementation: str
+
+    @property
+    def axes(self) -> dict[str, Value]:
+        return dict(self.cell)
+
+    @property
+    def name(self) -> str:
+        axes = ", ".join(f"{axis}={value}" for axis, value in self.cell)
+        return f"{axes}: {self.implementation}"
+
+
+class Unsupported(Exception):
+    """A case that cannot run here, with the reason that its row shall show."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What is timed: `run(before())`, with `before` outside the clock."""
+
+    run: Callable[[Any], Any]
+    before: Callable[[], Any] = lambda: None
+    flops: int | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Errors against the float64 reference, a bound for each, by name of the tensor."""
+
+    errors: Mapping[str, float]
+    bounds: Mapping[str, float]
+
+    @property
+    def worst(self) -> str:
+        """The tensor whose error comes closest to, or is furthest over, its bound."""
+        return max(self.errors, key=lambda name: _excess(self.errors[name], self.bounds[name]))
+
+    @property
+    def passed(self) -> bool:
+        return all(self.errors[name] <= self.bounds[name] for name in self.errors)
+
+
+def _excess(error: float, bound: float) -> float:
+    return float("inf") if error != error else error / bound
+
+
+@dataclass
+class Workload:
+    """A prepared case: its phases, its gate, and the tensors that stay alive between the phases.
+
+    `gate(phases)` checks what the named phases compute. `resident` are tensors whose bytes count as
+    this case's own (inputs, parameters). `compiles` says that the first calls compile or autotune.
+    `context` is entered around every call, in the clock and out of it (precision flags, say).
+    """
+
+    phases: dict[str, Phase]
+    gate: Callable[[list[str]], Gate] | None = None
+    resident: list[Any] = field(default_factory=list)
+    compiles: bool = False
+    context: Callable[[], Any] | None = None
+    columns: dict[str, Any] = field(default_factory=dict)
+
+
+class Benchmark:
+    """A topic of the report: axes, grids and implementations, declared as class attributes.
+
+    Attributes:
+        title: heading of the section.
+        axes: the columns that name a cell, in order.
+        grids: preset -> products of axis values; the key `implementation` lists the names.
+        implementations: name -> `package.module:function`, for those that are functions.
+        together: axes whose values are timed in turn with the implementations, not apart.
+        phases: what is timed or observed of each case.
+        index: further columns that tell rows of one case and phase apart.
+        check: stem of the kernel test that runs before this benchmark, if any.
+        limit_s: time-out of one step (preparing, checking, one round) of a case, in seconds.
+    """
+
+    title: str
+    axes: tuple[Axis, ...]
+    grids: Mapping[str, list[dict[str, list]]]
+    implementations: Mapping[str, str] = {}
+    together: tuple[str, ...] = ()
+    phases: tuple[str, ...] = ("forward",)
+    index: tuple[str, ...] = ()
+    check: str | None = None
+    is_check = False
+    limit_s: float = 120.0
+
+    def __init__(self, stem: str, implementations: Mapping[str, str] | None = None):
+        self.stem = stem
+        self.own_implementations = dict(implementations or {})
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The columns that name a row of this benchmark's CSV."""
+        return (*(axis.name for axis in self.axes), "implementation", "phase", *self.index)
+
+    def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> str | None:
+        """Why this case is not part of the grid at all, or None."""
+        return None
+
+    def cases(self, preset: str, overrides: Mapping[str, list] | None = None) -> list[Case]:
+        """Every case of the grid, in order and without repetition."""
+        found: dict[Case, None] = {}
+        for grid in self.grids[preset]:
+            grid = {**grid, **(overrides or {})}
+            names = [*grid["implementation"], *self.own_implementations]
+            for values in itertools.product(*(grid[axis.name] for axis in self.axes)):
+                cell = tuple(zip((axis.name for axis in self.axes), values, strict=True))
+                for name in names:
+                    if self.not_applicable(dict(cell), name) is None:
+                        found[Case(cell, name)] = None
+        return list(found)
+
+    def groups(self, cases: Iterable[Case]) -> list[list[Case]]:
+        """Cases that are measured together in one worker, and timed in turn."""
+        groups: dict[tuple, list[Case]] = {}
+        for case in cases:
+            apart = tuple(pair for pair in case.cell if pair[0] not in self.together)
+            groups.setdefault(apart, []).append(case)
+        return list(groups.values())
+
+    def callable_of(self, implementation: str) -> Callable:
+        """The function that an implementation, the project's or the user's own, names."""
+        known = {**self.implementations, **self.own_implementations}
+        module, _, name = known[implementation].partition(":")
+        return getattr(importlib.import_module(module), name)
+
+
+class Timed(Benchmark):
+    """A benchmark whose rows are times. `clock` is `kernel` (device events) or `step` (wall)."""
+
+    clock: str = "kernel"
+
+    def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
+        """Build what is timed; `shared` is one dict for all cases of a group. May raise Unsupported."""
+        raise NotImplementedError
+
+
+class Observed(Benchmark):
+    """A benchmark whose rows are observations that need no clock: bytes, dtypes, errors."""
+
+    def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
+        """Rows (topic columns, and `index` columns) of one phase of a case. May raise Unsupported."""
+        raise NotImplementedError
+
+
+@cache
+def stems() -> tuple[str, ...]:
+    """The benchmarks that exist: the modules of `lmperf.benchmarks`."""
+    import lmperf.benchmarks
+
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(lmperf.benchmarks.__path__)))
+
+
+def load(stem: str, implementations: Mapping[str, str] | None = None) -> Benchmark:
+    """The benchmark that the module `lmperf.benchmarks.<stem>` declares."""
+    module = importlib.import_module(f"lmperf.benchmarks.{stem}")
+    declared = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, Benchmark)
+        and value.__module__ == module.__name__
+    ]
+    if len(declared) != 1:
+        raise TypeError(f"{module.__name__} must declare one Benchmark, not {len(declared)}")
+    return declared[0](stem, implementations)

@@ -1,0 +1,1 @@
+"""The topics of the report: one module each, with the stem of its CSV and of its template."""

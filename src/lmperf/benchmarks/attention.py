@@ -1,0 +1,56 @@
+"""PyTorch attention, with the scores in memory: how time and memory grow with the length."""
+
+from __future__ import annotations
+
+from lmperf.benchmark import Axis, Case, Timed, Workload
+
+
+class Attention(Timed):
+    title = "Attention"
+    axes = (
+        Axis("batch", int),
+        Axis("seq_len", int),
+        Axis("d_head", int),
+        Axis("dtype", str, ("float32", "tf32", "bfloat16")),
+        Axis("causal", bool),
+    )
+    together = ("dtype",)
+    phases = ("forward", "backward")
+    implementations = {
+        "eager": "lmperf.kernels.attention_reference:attention",
+        "compiled": "lmperf.kernels.library_attention:compiled",
+    }
+    grids = {
+        "cpu": [
+            {
+                "batch": [8],
+                "seq_len": [128, 256, 512, 1024],
+                "d_head": [16, 64],
+                "dtype": ["float32", "bfloat16"],
+                "causal": [False],
+                "implementation": ["eager", "compiled"],
+            }
+        ],
+        "gpu": [
+            {
+                "batch": [8],
+                "seq_len": [256, 1024, 4096, 8192, 16384],
+                "d_head": [16, 32, 64, 128],
+                "dtype": ["float32", "tf32", "bfloat16"],
+                "causal": [False],
+                "implementation": ["eager", "compiled"],
+            }
+        ],
+    }
+
+    def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
+        from lmperf.kernels.attention_problem import AttentionProblem, require_compiler
+
+        axes = case.axes
+        compiles = case.implementation == "compiled"
+        if compiles:
+            require_compiler(device)
+        shape = (axes["batch"], axes["seq_len"], axes["d_head"])
+        problem = AttentionProblem.of(shape, axes["dtype"], axes["causal"], device, seed, shared)
+        function = self.callable_of(case.implementation)
+        return problem.workload(function, self.phases, compiles)

@@ -1,0 +1,85 @@
+"""Kernel tests of the Triton FlashAttention-2, as evidence: odd lengths, odd widths, strides.
+
+On a machine without a GPU they run under Triton's interpreter, in float32 and float16: bfloat16 is
+wrong there. Nothing is timed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+from lmperf.benchmark import Axis, Case, Gate, Observed, Unsupported
+
+
+class FlashAttentionCheck(Observed):
+    title = "FlashAttention-2: kernel tests"
+    axes = (
+        Axis("batch", int),
+        Axis("heads", int),
+        Axis("seq_len", int),
+        Axis("d_head", int),
+        Axis("dtype", str, ("float32", "tf32", "float16", "bfloat16")),
+        Axis("causal", bool),
+        Axis("layout", str, ("contiguous", "strided")),
+    )
+    phases = ("forward_backward",)
+    is_check = True
+    grids = {
+        "cpu": [
+            {
+                "batch": [1],
+                "heads": [2],
+                "seq_len": [1, 127],
+                "d_head": [16, 64, 80],
+                "dtype": ["float32", "float16"],
+                "causal": [True, False],
+                "layout": ["contiguous"],
+                "implementation": ["triton"],
+            },
+            {
+                "batch": [2],
+                "heads": [1],
+                "seq_len": [130],
+                "d_head": [40, 256],
+                "dtype": ["float32", "float16"],
+                "causal": [True],
+                "layout": ["strided"],
+                "implementation": ["triton"],
+            },
+        ],
+        "gpu": [
+            {
+                "batch": [2],
+                "heads": [3],
+                "seq_len": [1, 127, 1000, 4097],
+                "d_head": [16, 40, 64, 80, 128, 256],
+                "dtype": ["float32", "tf32", "float16", "bfloat16"],
+                "causal": [True, False],
+                "layout": ["contiguous"],
+                "implementation": ["triton"],
+            },
+            {
+                "batch": [2],
+                "heads": [3],
+                "seq_len": [1000],
+                "d_head": [64, 80],
+                "dtype": ["float32", "bfloat16"],
+                "causal": [True, False],
+                "layout": ["strided"],
+                "implementation": ["triton"],
+            },
+        ],
+    }
+
+    def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
+        if importlib.util.find_spec("triton") is None:
+            raise Unsupported("Triton is not installed, or has no wheel for this platform")
+        from lmperf.kernels.accuracy import error_bound
+        from lmperf.kernels.flash_attention.check import errors
+
+        found = errors(case.axes, device, seed)
+        bounds = {name: error_bound(name, case.axes["dtype"]) for name in found}
+        gate = Gate(found, bounds)
+        named = {f"error_{name}": error for name, error in found.items()}
+        return [{"max_error": found[gate.worst], "error_bound": bounds[gate.worst], **named}]

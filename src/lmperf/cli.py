@@ -1,0 +1,117 @@
+"""The commands that the DAG and a person call.
+
+    lmperf plan               what a run would measure
+    lmperf measure STEM       measure what is missing or stale of one benchmark
+    lmperf report [MACHINE]   render a machine's report from its evidence; without MACHINE, report.md
+    lmperf verify             fail, naming each cause, unless the evidence is whole, fresh and right
+    lmperf schema             the configuration's JSON schema
+
+Exit codes: 0 done, 1 `verify` found causes, 2 bad input, said in one line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from lmperf.config import json_schema, load_config
+from lmperf.errors import UserError
+from lmperf.plan import Project
+
+CONFIG = Path("config/config.yaml")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    try:
+        return options.command(options)
+    except UserError as error:
+        print(f"lmperf: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # `lmperf plan | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "lmperf", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--config", type=Path, default=CONFIG, help=f"default: {CONFIG}")
+    parser.add_argument(
+        "--set", type=json.loads, default={}, metavar="JSON", help="keys that replace the file's"
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands.add_parser("plan", help="what a run would measure").set_defaults(command=_plan)
+    measure = commands.add_parser("measure", help="measure one benchmark")
+    measure.add_argument("stem")
+    measure.add_argument("--log", type=Path)
+    measure.set_defaults(command=_measure)
+    report = commands.add_parser("report", help="render from evidence")
+    report.add_argument("machine", nargs="?", help="default: report.md, across all machines")
+    report.set_defaults(command=_report)
+    commands.add_parser("verify", help="is the evidence whole, fresh, right?").set_defaults(
+        command=_verify
+    )
+    commands.add_parser("schema", help="JSON schema of the configuration").set_defaults(
+        command=_schema
+    )
+    return parser
+
+
+def _project(options: argparse.Namespace) -> Project:
+    return Project(load_config(options.config, options.set))
+
+
+def _plan(options: argparse.Namespace) -> int:
+    project = _project(options)
+    print(f"machine {project.machine.slug}, preset {project.preset}")
+    for stem, plan in project.plans.items():
+        print(f"{stem}: {len(plan.cases)} cases, {len(plan.missing)} missing or stale")
+        for name in plan.missing:
+            print(f"  {name}")
+    return 0
+
+
+def _measure(options: argparse.Namespace) -> int:
+    from lmperf.measuring.run import measure
+
+    project = _project(options)
+    if options.stem not in project.plans:
+        known = ", ".join(project.plans) or "none, since torch is not installed"
+        raise UserError(f"{options.stem} is not a benchmark to measure here; there are: {known}")
+    measure(project, options.stem, options.log)
+    return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    from lmperf.rendering import render_overview, render_report
+
+    project = _project(options)
+    if options.machine is None:
+        render_overview(project)
+    else:
+        render_report(project, options.machine)
+    return 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from lmperf.judgement import causes
+
+    found = causes(_project(options))
+    for cause in found:
+        print(f"verify: {cause}", file=sys.stderr)
+    print(f"verify: {len(found)} causes to fail" if found else "verify: all is measured and right")
+    return 1 if found else 0
+
+
+def _schema(options: argparse.Namespace) -> int:
+    sys.stdout.write(json_schema())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""What evidence is worth today: which rows are fresh, which files are whole, which cells are missing.
+
+It needs no torch: a report renders, and is verified, on a machine that cannot measure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from lmperf.benchmark import load, stems
+from lmperf.errors import UserError
+from lmperf.measuring.store import DamagedEvidence, Row
+from lmperf.plan import Project, evidence_of, row_key, row_name
+
+
+@dataclass
+class Judgement:
+    """One machine's evidence: rows by stem, and what is wrong with them, by name."""
+
+    machine: str
+    facts: dict
+    rows: dict[str, list[Row]] = field(default_factory=dict)
+    stale: dict[str, list[str]] = field(default_factory=dict)
+    damaged: dict[str, str] = field(default_factory=dict)
+    missing: dict[str, list[str]] = field(default_factory=dict)
+    red: dict[str, list[str]] = field(default_factory=dict)
+
+    def causes(self) -> Iterator[str]:
+        """One line for everything that keeps this evidence from being whole, fresh and right."""
+        for stem, reason in self.damaged.items():
+            yield f"{self.machine}/{stem}: {reason}"
+        for words, named in (
+            ("red gate", self.red),
+            ("missing", self.missing),
+            ("stale", self.stale),
+        ):
+            for stem, names in named.items():
+                yield from (f"{self.machine}/{stem}: {words}: {name}" for name in names)
+
+
+def judge(project: Project, machine: str) -> Judgement:
+    """Read a machine's evidence and hold it against today's code and configuration.
+
+    Raises:
+        UserError: there is no evidence of such a machine.
+    """
+    directory = project.report_directory / machine
+    path = directory / "machine.json"
+    if not path.exists():
+        known = ", ".join(project.machines_with_evidence()) or "none"
+        raise UserError(f"{path}: no evidence of machine {machine}; there is evidence of: {known}")
+    judgement = Judgement(machine, json.loads(path.read_text()))
+    for stem in stems():
+        _judge_benchmark(project, judgement, stem)
+    return judgement
+
+
+def _judge_benchmark(project: Project, judgement: Judgement, stem: str) -> None:
+    own = project.config.implementations.get(stem, {})
+    benchmark = load(stem, own)
+    evidence = evidence_of(benchmark, project.report_directory / judgement.machine)
+    try:
+        rows = evidence.read()
+    except DamagedEvidence as damage:
+        judgement.damaged[stem] = str(damage)
+        return
+    if rows:
+        judgement.rows[stem] = rows
+    axes = [axis.name for axis in benchmark.axes]
+
+    stale, red = [], []
+    for row in rows:
+        environment = _environment_of(project, judgement, row)
+        if row["key"] != row_key(stem, row, axes, environment, own):
+            stale.append(row_name(benchmark, row))
+        elif row["status"] in ("failed_check", "nan"):
+            red.append(row_name(benchmark, row))
+    _note(judgement.stale, stem, stale)
+    _note(judgement.red, stem, red)
+    _note(judgement.missing, stem, _missing(project, judgement, stem, rows))
+
+
+def _environment_of(project: Project, judgement: Judgement, row: Row) -> str:
+    """The environment that makes a row fresh: this machine's own, here; elsewhere, the row's."""
+    here = project.can_measure and judgement.machine == project.machine.slug
+    return project.machine.environment if here else row["environment"]
+
+
+def _missing(project: Project, judgement: Judgement, stem: str, rows: list[Row]) -> list[str]:
+    """Cells of the grid, by the preset that this machine was measured with, that have no row."""
+    preset = judgement.facts.get("preset", "cpu")
+    if stem not in project.config.stems(preset):
+        return []
+    benchmark = load(stem, project.config.implementations.get(stem))
+    names = [axis.name for axis in benchmark.axes]
+    have = {(*(row[name] for name in names), row["implementation"], row["phase"]) for row in rows}
+    cases = benchmark.cases(preset, project.config.grid_of(stem))
+    return [
+        f"{case.name}, {phase}"
+        for case in cases
+        for phase in benchmark.phases
+        if (*(str(value) for _, value in case.cell), case.implementation, phase) not in have
+    ]
+
+
+def _note(named: dict[str, list[str]], stem: str, names: list[str]) -> None:
+    if names:
+        named[stem] = list(dict.fromkeys(names))
+
+
+def causes(project: Project) -> list[str]:
+    """Why the evidence that stands here is not to be trusted whole; empty when it is."""
+    machines = project.machines_with_evidence()
+    found = [cause for machine in machines for cause in judge(project, machine).causes()]
+    if project.can_measure and project.machine.slug not in machines:
+        found.append(f"{project.machine.slug}: missing: this machine has not been measured")
+    return found

@@ -1,0 +1,124 @@
+"""One attention to compute: inputs, gradients, the phases that are timed, and the gate."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import torch
+from torch import Tensor
+
+from lmperf.benchmark import Gate, Phase, Unsupported, Workload
+from lmperf.kernels.accuracy import attention_errors, error_bound
+from lmperf.kernels.attention_reference import attention_float64, bytes_moved, flops
+from lmperf.kernels.precision import precision, storage_dtype
+
+AttentionFunction = Callable[..., Tensor]
+
+
+@dataclass
+class AttentionProblem:
+    """q, k, v and the gradient of the output: normal random, [..., seq_len, d_head] of one shape.
+
+    Args:
+        shape: [batch, heads, seq_len, d_head] or [batch, seq_len, d_head].
+        dtype: value of the dtype axis; TF32 shares its inputs with float32.
+        causal: whether query i sees keys 0 ... i only.
+        device: where the tensors are.
+        seed: of the generator that draws the inputs.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    causal: bool
+    device: str
+    seed: int
+
+    @classmethod
+    def of(
+        cls,
+        shape: tuple[int, ...],
+        dtype: str,
+        causal: bool,
+        device: str,
+        seed: int,
+        shared: dict,
+    ) -> AttentionProblem:
+        """The problem of a case; cases of a group whose inputs are equal share one."""
+        stored = storage_dtype(dtype)
+        problem = shared.setdefault(("attention", stored), cls(shape, dtype, causal, device, seed))
+        if problem.dtype == dtype:
+            return problem
+        twin = cls(shape, dtype, causal, device, seed)
+        twin.__dict__["inputs"] = problem.inputs
+        twin.__dict__["reference"] = problem.reference
+        return twin
+
+    @cached_property
+    def inputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """q, k, v, which require gradients, and the gradient of the output."""
+        generator = torch.Generator(self.device).manual_seed(self.seed)
+        drawn = torch.randn(4, *self.shape, generator=generator, device=self.device)
+        *inputs, gradient = (t.to(storage_dtype(self.dtype), copy=True) for t in drawn)
+        return (*(t.requires_grad_() for t in inputs), gradient)
+
+    @cached_property
+    def reference(self) -> dict[str, Tensor]:
+        """Output, logsumexp and gradients in float64."""
+        return attention_float64(*self.inputs, causal=self.causal)
+
+    def workload(
+        self, function: AttentionFunction, phases: Sequence[str], compiles: bool
+    ) -> Workload:
+        """What is timed and checked of an implementation `function(q, k, v, causal=...)`."""
+        return Workload(
+            {name: self._phase(function, name) for name in phases},
+            gate=lambda present: self._gate(function, present),
+            resident=list(self.inputs),
+            compiles=compiles,
+            context=partial(precision, self.dtype),
+        )
+
+    def _phase(self, function: AttentionFunction, name: str) -> Phase:
+        *inputs, gradient = self.inputs
+
+        def forward(_: object = None) -> Tensor:
+            return function(*inputs, causal=self.causal)
+
+        def backward(out: Tensor) -> tuple[Tensor, ...]:
+            return torch.autograd.grad(out, inputs, gradient)
+
+        size = {
+            "flops": int(flops(*self._sizes, self.causal, name)),
+            "bytes": int(bytes_moved(*self._sizes, self.dtype, name)),
+        }
+        if name == "backward":
+            return Phase(backward, before=forward, **size)
+        run = forward if name == "forward" else lambda _: backward(forward())
+        return Phase(run, **size)
+
+    def _gate(self, function: AttentionFunction, phases: Sequence[str]) -> Gate:
+        *inputs, gradient = self.inputs
+        out = function(*inputs, causal=self.causal)
+        got = {"out": out.detach()}
+        if set(phases) - {"forward"}:
+            gradients = torch.autograd.grad(out, inputs, gradient)
+            got |= dict(zip(("dq", "dk", "dv"), gradients, strict=True))
+        errors = attention_errors(got, self.reference)
+        return Gate(errors, {name: error_bound(name, self.dtype) for name in errors})
+
+    @property
+    def _sizes(self) -> tuple[int, int, int, int]:
+        *batch, seq_len, d_head = self.shape
+        return batch[0], math.prod(batch[1:]), seq_len, d_head
+
+
+def require_compiler(device: str) -> None:
+    """Raise Unsupported where torch.compile cannot build its C++ kernels."""
+    candidates = (os.environ.get("CXX"), "g++", "clang++", "c++")
+    if device == "cpu" and not any(name and shutil.which(name) for name in candidates):
+        raise Unsupported("torch.compile needs a C++ compiler on a CPU, and there is none")

@@ -1,0 +1,1 @@
+"""Taking numbers: clock, memory, worker processes, the store of rows, the machine's facts."""

@@ -1,0 +1,62 @@
+"""The memory of a timed phase: what stays, what its preparation leaves alive, and its peak."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lmperf.benchmark import Phase, Workload
+from lmperf.measuring.memory import LiveTensors
+
+_MIB = 2**20
+
+
+def resident_bytes(resident: list[Any]) -> int:
+    """Bytes of the storages of tensors, modules and optimizers, each storage once."""
+    live = LiveTensors()
+    live.register(resident)
+    return live.live_bytes
+
+
+def phase_memory(workload: Workload, phase: Phase, device: str) -> dict[str, Any]:
+    """Columns `resident_mib`, `saved_mib`, `peak_mib` of one call of a phase.
+
+    `saved_mib` is what is alive when the phase starts (after the forward pass, for a backward),
+    `peak_mib` the most while it runs; both count this workload's tensors only. On a CPU a compiled
+    workload is not seen by the instrument, and has no such columns.
+    """
+    if device == "cuda":
+        return _by_allocator(workload, phase)
+    if device == "cpu" and not workload.compiles:
+        return _by_live_tensors(workload, phase)
+    return {}
+
+
+def _by_allocator(workload: Workload, phase: Phase) -> dict[str, Any]:
+    resident = resident_bytes(workload.resident)
+    torch.cuda.synchronize()
+    # What other workloads of the group keep alive is not this one's.
+    others = torch.cuda.memory_allocated() - resident
+    state = phase.before()
+    torch.cuda.synchronize()
+    saved = torch.cuda.memory_allocated() - others
+    torch.cuda.reset_peak_memory_stats()
+    phase.run(state)
+    torch.cuda.synchronize()
+    return _columns(resident, saved, torch.cuda.max_memory_allocated() - others)
+
+
+def _by_live_tensors(workload: Workload, phase: Phase) -> dict[str, Any]:
+    live = LiveTensors()
+    live.register(workload.resident)
+    resident = live.live_bytes
+    with live:
+        state = phase.before()
+        saved = live.peak_bytes = live.live_bytes
+        phase.run(state)
+    return _columns(resident, saved, live.peak_bytes)
+
+
+def _columns(resident: int, saved: int, peak: int) -> dict[str, Any]:
+    return {"resident_mib": resident / _MIB, "saved_mib": saved / _MIB, "peak_mib": peak / _MIB}

@@ -1,0 +1,85 @@
+"""Progress of a benchmark: a live bar on a terminal, plain lines with the same facts in the log."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import TimeElapsedColumn, TimeRemainingColumn
+
+_SECONDS_BETWEEN_STEPS = 15.0
+
+
+class Reporter:
+    """Tells a person what is being measured.
+
+    Args:
+        stem: the benchmark.
+        total: groups to measure.
+        log: file that gets a line a group, and one every few seconds within a long group.
+    """
+
+    def __init__(self, stem: str, total: int, log: Path | None):
+        self._stem, self._total, self._done = stem, total, 0
+        self._start = self._last_line = time.monotonic()
+        self._log = open(log, "a", buffering=1) if log else None  # noqa: SIM115 - closed in __exit__
+        self._console = Console(stderr=True)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[step]}"),
+            console=self._console,
+            disable=not self._console.is_terminal,
+        )
+        self._task = self._bar.add_task(stem, total=total, step="")
+
+    def __enter__(self) -> Reporter:
+        self._bar.start()
+        self._line(f"{self._total} groups to measure")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bar.stop()
+        if self._log:
+            self._log.close()
+
+    def step(self, text: str) -> None:
+        """What runs now; shown at once on a terminal, now and then in the log."""
+        self._bar.update(self._task, step=text)
+        if time.monotonic() - self._last_line > _SECONDS_BETWEEN_STEPS:
+            self._line(f"{self._counts()} {text}")
+
+    def note(self, text: str) -> None:
+        """Something that a person should know, said once."""
+        self._line(text)
+
+    def finished(self, text: str) -> None:
+        """A group is measured and saved."""
+        self._done += 1
+        self._bar.advance(self._task)
+        self._line(f"{self._counts()} {text}")
+
+    def _counts(self) -> str:
+        elapsed = time.monotonic() - self._start
+        left = elapsed / self._done * (self._total - self._done) if self._done else None
+        remaining = "unknown" if left is None else f"{left:.0f} s"
+        return f"{self._done}/{self._total}, elapsed {elapsed:.0f} s, remaining {remaining}:"
+
+    def _line(self, text: str) -> None:
+        self._last_line = time.monotonic()
+        line = f"[{self._stem}] {text}"
+        if self._log:
+            self._log.write(f"{time.strftime('%H:%M:%S')} {line}\n")
+        if not self._console.is_terminal:
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
