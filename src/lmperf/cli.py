@@ -4,6 +4,7 @@
     lmperf measure STEM       measure what is missing or stale of one benchmark
     lmperf report [MACHINE]   render a machine's report from its evidence; without MACHINE, report.md
     lmperf verify             fail, naming each cause, unless the evidence is whole, fresh and right
+    lmperf machine            the slug of this machine
     lmperf schema             the configuration's JSON schema
 
 Exit codes: 0 done, 1 `verify` found causes, 2 bad input, said in one line.
@@ -56,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("verify", help="is the evidence whole, fresh, right?").set_defaults(
         command=_verify
     )
+    commands.add_parser("machine", help="the slug of this machine").set_defaults(command=_machine)
     commands.add_parser("schema", help="JSON schema of the configuration").set_defaults(
         command=_schema
     )
@@ -106,6 +108,11 @@ def _verify(options: argparse.Namespace) -> int:
         print(f"verify: {cause}", file=sys.stderr)
     print(f"verify: {len(found)} causes to fail" if found else "verify: all is measured and right")
     return 1 if found else 0
+
+
+def _machine(options: argparse.Namespace) -> int:
+    print(_project(options).machine.slug)
+    return 0
 
 
 def _schema(options: argparse.Namespace) -> int:

@@ -37,7 +37,9 @@ def _axis_type(axis: Axis) -> Any:
     if axis.choices:
         value: Any = Literal[axis.choices]
     else:
-        value = {int: Annotated[int, Field(strict=True, gt=0)], bool: StrictBool, str: str}[axis.kind]
+        value = {int: Annotated[int, Field(strict=True, gt=0)], bool: StrictBool, str: str}[
+            axis.kind
+        ]
     return Annotated[list[value], Field(min_length=1)] | None
 
 
@@ -47,7 +49,9 @@ class _Strict(BaseModel):
 
 def _grid_model(stem: str) -> type[BaseModel]:
     benchmark = load(stem)
-    names = {name for grids in benchmark.grids.values() for g in grids for name in g["implementation"]}
+    names = {
+        name for grids in benchmark.grids.values() for g in grids for name in g["implementation"]
+    }
     known = Axis("implementation", str, tuple(sorted(names)))
     fields = {axis.name: (_axis_type(axis), None) for axis in (*benchmark.axes, known)}
     return create_model(f"Grid_{stem}", __base__=_Strict, **fields)
@@ -113,7 +117,9 @@ def load_config(path: Path, overrides: Mapping[str, Any] | None = None) -> Confi
     try:
         text = path.read_text()
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); it must be a YAML file") from None
+        raise UserError(
+            f"{path}: cannot be read ({error.strerror}); it must be a YAML file"
+        ) from None
     content = _strict_yaml(text, path)
     try:
         return config_model().model_validate({**content, **(overrides or {})})

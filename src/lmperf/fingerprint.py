@@ -18,7 +18,9 @@ from pathlib import Path
 METHOD_VERSION = 1
 
 _CORE = ("lmperf.benchmark", "lmperf.measuring")
-_METHOD_MODULES = tuple(f"lmperf.measuring.{name}" for name in ("clock", "footprint", "memory", "rounds", "worker"))
+_METHOD_MODULES = tuple(
+    f"lmperf.measuring.{name}" for name in ("clock", "footprint", "memory", "rounds", "worker")
+)
 # Which cells there are, and what a heading says, changes no number of a cell.
 _DECLARATIONS = {"title", "grids"}
 
@@ -141,6 +143,4 @@ def code_fingerprint(module: str) -> str:
 
 def method_digest() -> str:
     """Digest of the modules that decide how a number is taken."""
-    return digest(
-        "\n".join(f"{name} {_digest_of(_source_of(name))}" for name in _METHOD_MODULES)
-    )
+    return digest("\n".join(f"{name} {_digest_of(_source_of(name))}" for name in _METHOD_MODULES))

@@ -44,7 +44,9 @@ def row_key(
         code.append(code_fingerprint(own[implementation].partition(":")[0]))
     named = {axis: text_of(columns[axis]) for axis in axes}
     return digest(
-        json.dumps([stem, named, implementation, columns["phase"], code, environment], sort_keys=True)
+        json.dumps(
+            [stem, named, implementation, columns["phase"], code, environment], sort_keys=True
+        )
     )
 
 

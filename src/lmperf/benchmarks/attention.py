@@ -44,7 +44,8 @@ class Attention(Timed):
     }
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
-        from lmperf.kernels.attention_problem import AttentionProblem, require_compiler
+        from lmperf.compiler import require_compiler
+        from lmperf.kernels.attention_problem import AttentionProblem
 
         axes = case.axes
         compiles = case.implementation == "compiled"

@@ -56,8 +56,6 @@ class Ceilings(Timed):
             n = _MATMUL_SIZE[preset]
             a, b = normal(n, n), normal(n, n)
             out = torch.empty(n, n, device=device, dtype=a.dtype)
-            phase = Phase(
-                lambda _: torch.mm(a, b, out=out), flops=2 * n**3, bytes=3 * a.nbytes
-            )
+            phase = Phase(lambda _: torch.mm(a, b, out=out), flops=2 * n**3, bytes=3 * a.nbytes)
         context = partial(precision, dtype) if operation == "matmul" else contextlib.nullcontext
         return Workload({"forward": phase}, context=context)

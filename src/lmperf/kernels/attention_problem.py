@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -12,7 +10,7 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor
 
-from lmperf.benchmark import Gate, Phase, Unsupported, Workload
+from lmperf.benchmark import Gate, Phase, Workload
 from lmperf.kernels.accuracy import attention_errors, error_bound
 from lmperf.kernels.attention_reference import attention_float64, bytes_moved, flops
 from lmperf.kernels.precision import precision, storage_dtype
@@ -115,10 +113,3 @@ class AttentionProblem:
     def _sizes(self) -> tuple[int, int, int, int]:
         *batch, seq_len, d_head = self.shape
         return batch[0], math.prod(batch[1:]), seq_len, d_head
-
-
-def require_compiler(device: str) -> None:
-    """Raise Unsupported where torch.compile cannot build its C++ kernels."""
-    candidates = (os.environ.get("CXX"), "g++", "clang++", "c++")
-    if device == "cpu" and not any(name and shutil.which(name) for name in candidates):
-        raise Unsupported("torch.compile needs a C++ compiler on a CPU, and there is none")

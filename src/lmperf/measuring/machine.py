@@ -156,7 +156,10 @@ def _git(*arguments: str) -> str | None:
 def commit_facts() -> dict[str, Any]:
     """The commit that measures, and whether tracked files differ from it."""
     changes = _git("status", "--porcelain", "--untracked-files=no")
-    return {"commit": _git("rev-parse", "HEAD"), "dirty": None if changes is None else bool(changes)}
+    return {
+        "commit": _git("rev-parse", "HEAD"),
+        "dirty": None if changes is None else bool(changes),
+    }
 
 
 def _memory_gib() -> float | None:
@@ -187,14 +190,18 @@ def detect(preset: str = "auto", name: str = "auto") -> Machine:
     """
     kind = "cpu" if preset == "cpu" else accelerator()
     if preset == "gpu" and kind != "cuda":
-        raise UserError("config: preset is gpu, but torch finds no CUDA device here; use auto or cpu")
+        raise UserError(
+            "config: preset is gpu, but torch finds no CUDA device here; use auto or cpu"
+        )
     facts: dict[str, Any] = {"kind": kind, "device": _cpu_model()}
     if kind == "cuda":
         facts.update(_nvidia_facts())
     facts |= _software_facts()
     facts |= {"cpu_model": _cpu_model(), "cores": cores(), "memory_gib": _memory_gib()}
     facts["threads"] = cores() if kind == "cpu" else None
-    facts["settings"] = {key: os.environ[key] for key in _ENVIRONMENT_VARIABLES if key in os.environ}
+    facts["settings"] = {
+        key: os.environ[key] for key in _ENVIRONMENT_VARIABLES if key in os.environ
+    }
     slug = {"cpu": "cpu-", "mps": "mps-", "cuda": ""}[kind] + slugify(facts["device"])
     return Machine(slug if name == "auto" else name, kind, facts)
 

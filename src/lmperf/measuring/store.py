@@ -111,9 +111,12 @@ class Evidence:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.path.parent / ".lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        directory = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX)
             yield
+        finally:
+            os.close(directory)
 
 
 def _first_position(rows: list[Row], replaced: set, case_of) -> int:

@@ -103,7 +103,9 @@ class Supervisor:
             self._watch(f"waiting for another measurement on {self._device}", None, None)
             message = self._receive(None)
         if message[0] != "ready":
-            raise WorkerLost(f"no worker could be started on {self._device}: {message[1]['reason']}")
+            raise WorkerLost(
+                f"no worker could be started on {self._device}: {message[1]['reason']}"
+            )
         self.facts = message[1]
 
     def _receive(self, limit_s: float | None) -> tuple:

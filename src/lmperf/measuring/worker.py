@@ -347,4 +347,3 @@ def load_facts(device: str) -> dict[str, Any]:
         }
     except nvml.NVMLError:
         return {}
-

@@ -1,0 +1,56 @@
+# Setup on first use, then the commands that a person types; `make help` lists them.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SNAKEMAKE := $(BIN)/snakemake --cores 1
+READY := $(VENV)/.ready
+SOURCES := src tests Snakefile
+
+.DEFAULT_GOAL := help
+.PHONY: help setup report test lint format dag publish verify plan clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## create .venv from the pinned files in envs/ and install lmperf
+
+report: $(READY) ## measure what is missing or stale here, and write report/report.md
+	$(SNAKEMAKE) report/report.md
+
+test: $(READY) ## run the whole test suite
+	$(BIN)/python -m pytest
+
+lint: $(READY) ## check style, the workflow and the exported schema
+	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check src tests
+	$(BIN)/snakefmt --check Snakefile
+	$(BIN)/snakemake --lint
+	$(BIN)/lmperf schema | diff config/schema.json -
+
+format: $(READY) ## rewrite the sources in the project's style
+	$(BIN)/ruff check --fix src tests
+	$(BIN)/ruff format src tests
+	$(BIN)/snakefmt Snakefile
+	$(BIN)/lmperf schema > config/schema.json
+
+plan: $(READY) ## list the cells that a report would measure
+	$(BIN)/lmperf plan
+
+verify: $(READY) ## fail, naming each cause, unless the evidence is whole, fresh and right
+	$(SNAKEMAKE) --quiet all -- verify
+
+publish: verify ## add this machine's evidence and report to Git, once verify passes
+	cd report/$$($(BIN)/lmperf machine) && git add --force \
+	  evidence/*.csv evidence/*.sha256 machine.json report.md $$(ls -d figures 2>/dev/null)
+
+$(READY): envs/report.txt envs/measure.txt envs/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "make: $(PYTHON) is too old: lmperf needs Python 3.11 or newer; name one by PYTHON=..." >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --requirement envs/dev.txt
+	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	@touch $@
+
+clean: ## remove the environment and what runs leave behind, but no evidence
+	rm -rf $(VENV) .snakemake .lmperf logs

@@ -1,0 +1,72 @@
+"""Memory: the peak of inference and of a training step, predicted in closed form and measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lmperf.benchmark import Axis, Case, Observed
+
+_MIB = 2**20
+_SIZES = ("tiny", "small", "medium", "large", "xl", "2.7B")
+
+
+class Memory(Observed):
+    title = "Memory"
+    axes = (
+        Axis("size", str, _SIZES),
+        Axis("context_length", int),
+        Axis("batch", int),
+        Axis("dtype", str, ("float32", "autocast_bfloat16")),
+    )
+    phases = ("forward", "train_step")
+    limit_s = 180.0
+    grids = {
+        "cpu": [
+            {
+                "size": ["tiny"],
+                "context_length": [128, 256, 512],
+                "batch": [4],
+                "dtype": ["float32", "autocast_bfloat16"],
+                "implementation": ["eager"],
+            },
+            {
+                "size": ["small"],
+                "context_length": [128],
+                "batch": [4],
+                "dtype": ["float32", "autocast_bfloat16"],
+                "implementation": ["eager"],
+            },
+        ],
+        "gpu": [
+            {
+                "size": list(_SIZES[1:]),
+                "context_length": [128, 256, 512, 1024],
+                "batch": [4],
+                "dtype": ["float32", "autocast_bfloat16"],
+                "implementation": ["eager"],
+            }
+        ],
+    }
+
+    def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
+        from lmperf.measuring.memory import peak_memory
+        from lmperf.models.accounting import predicted_memory
+        from lmperf.models.problem import ModelProblem
+        from lmperf.models.sizes import SIZES
+
+        axes = case.axes
+        size, context, batch, dtype = (axes[axis.name] for axis in self.axes)
+        predicted = predicted_memory(SIZES[size], context, batch, dtype, phase, device)
+        problem = ModelProblem(size, context, batch, device, seed)
+        run = {"forward": problem.inference, "train_step": problem.train_step}[phase]
+        run(dtype)  # a step after the first: optimizer state and cuBLAS workspace are there
+        peak = peak_memory(lambda: run(dtype), device, problem.resident)
+        named = {f"{name}_mib": size / _MIB for name, size in predicted.items() if name != "peak"}
+        return [
+            {
+                "peak_mib": peak.peak_bytes / _MIB,
+                "predicted_mib": predicted["peak"] / _MIB,
+                "instrument": peak.instrument,
+                **named,
+            }
+        ]

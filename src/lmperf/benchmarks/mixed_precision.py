@@ -1,0 +1,78 @@
+"""Mixed precision: sums that lose their addends, and the dtypes that autocast gives each tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lmperf.benchmark import Axis, Case, Observed
+
+_SUMS = {
+    "float32 + float32": ("float32", "float32", False),
+    "float16 + float16": ("float16", "float16", False),
+    "float32 + float16": ("float32", "float16", False),
+    "float32 + float32(float16)": ("float32", "float16", True),
+    "bfloat16 + bfloat16": ("bfloat16", "bfloat16", False),
+    "float32 + bfloat16": ("float32", "bfloat16", False),
+    "float32 + float32(bfloat16)": ("float32", "bfloat16", True),
+}
+_ADDITIONS, _ADDEND = 1000, 0.01
+_GRID = [
+    {
+        "experiment": ["accumulation"],
+        "subject": list(_SUMS),
+        "dtype": ["float16", "bfloat16", "float32"],
+        "implementation": ["eager"],
+    },
+    {
+        "experiment": ["dtypes"],
+        "subject": ["toy", "transformer_block"],
+        "dtype": ["float16", "bfloat16"],
+        "implementation": ["eager", "compiled"],
+    },
+]
+
+
+class MixedPrecision(Observed):
+    title = "Mixed precision"
+    axes = (
+        Axis("experiment", str, ("accumulation", "dtypes")),
+        Axis("subject", str, (*_SUMS, "toy", "transformer_block")),
+        Axis("dtype", str, ("float32", "float16", "bfloat16")),
+    )
+    index = ("tensor",)
+    limit_s = 180.0
+    grids = {"cpu": _GRID, "gpu": _GRID}
+
+    def not_applicable(self, axes, implementation) -> str | None:
+        if axes["experiment"] == "accumulation" and _SUMS[axes["subject"]][1] != axes["dtype"]:
+            return "the dtype of a sum is that of its addends"
+        return None
+
+    def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
+        if case.axes["experiment"] == "accumulation":
+            return [self._sum(case.axes["subject"])]
+        return self._dtypes(case, device, seed)
+
+    def _sum(self, subject: str) -> dict[str, Any]:
+        from lmperf.kernels.precision import storage_dtype
+        from lmperf.models.mixed_precision import accumulate
+
+        accumulator, addend, upcast = _SUMS[subject]
+        dtypes = (storage_dtype(accumulator), storage_dtype(addend))
+        value = accumulate(*dtypes, upcast, additions=_ADDITIONS, addend=_ADDEND)
+        return {"tensor": "sum", "value": value, "exact": _ADDITIONS * _ADDEND}
+
+    def _dtypes(self, case: Case, device: str, seed: int) -> list[dict[str, Any]]:
+        from lmperf.compiler import require_compiler
+        from lmperf.kernels.precision import storage_dtype
+        from lmperf.models.mixed_precision import introspect
+
+        compiled = case.implementation == "compiled"
+        if compiled:
+            require_compiler(device)
+        dtype = storage_dtype(case.axes["dtype"])
+        observed = introspect(case.axes["subject"], dtype, compiled, device, seed)
+        return [
+            {"tensor": tensor, "kind": kind, "observed_dtype": dtype}
+            for tensor, kind, dtype in observed
+        ]

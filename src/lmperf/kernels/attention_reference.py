@@ -1,0 +1,110 @@
+"""Attention by its definition: the plain version, the float64 reference, and the closed forms.
+
+S = scale Q K^T,  P = softmax(S),  O = P V,  L_i = log sum_j exp(S_ij)
+dV = P^T dO,  dP = dO V^T,  dS = P * (dP - rowsum(dO * O)),  dQ = scale dS K,  dK = scale dS^T Q
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+CHUNK_ELEMENTS = 1 << 26
+
+BYTES_PER_ELEMENT = {
+    "float32": 4,
+    "tf32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "autocast_bfloat16": 2,
+}
+
+FORWARD_FLOPS_MULTIPLE = {"forward": 1.0, "backward": 2.5, "forward_backward": 3.5}
+
+
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None
+) -> Tensor:
+    """softmax(scale Q K^T) V, with the scores in memory: quadratic in n.
+
+    q: [..., n, d]; k, v: [..., m, d], one dtype. scale defaults to 1 / sqrt(d). With `causal`,
+    query i sees keys 0 ... i. Returns [..., n, d] in the dtype of the inputs.
+    """
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    scores = q @ k.transpose(-2, -1) * scale
+    if causal:
+        rows = torch.arange(q.shape[-2], device=q.device)[:, None]
+        columns = torch.arange(k.shape[-2], device=q.device)
+        scores = scores.masked_fill(columns > rows, -math.inf)
+    return scores.softmax(dim=-1) @ v
+
+
+@torch.no_grad()
+def attention_float64(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    grad_out: Tensor,
+    causal: bool,
+    scale: float | None = None,
+) -> dict[str, Tensor]:
+    """Output, logsumexp and gradients in float64, by chunks of queries, on the tensors' device.
+
+    q, grad_out: [..., n, d]; k, v: [..., m, d], of any dtype. A chunk's scores are at most 2^26
+    elements (512 MiB) as long as one row of all sequences is, and about four such are alive.
+    Returns out, dq [..., n, d], dk, dv [..., m, d], lse [..., n] (natural logarithm).
+    """
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    q, k, v, grad_out = (t.double() for t in (q, k, v, grad_out))
+    out, dq, dk, dv = (torch.zeros_like(t) for t in (q, q, k, v))
+    lse = q.new_zeros(q.shape[:-1])
+    sequences = math.prod(q.shape[:-2])
+    rows = max(1, CHUNK_ELEMENTS // (sequences * k.shape[-2]))
+    for start in range(0, q.shape[-2], rows):
+        part = slice(start, min(start + rows, q.shape[-2]))
+        keys = slice(0, part.stop if causal else None)
+        k_part, v_part = k[..., keys, :], v[..., keys, :]
+        scores = q[..., part, :] @ k_part.transpose(-2, -1) * scale
+        if causal:
+            hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device)
+            scores.masked_fill_(hidden.triu(start + 1), -math.inf)
+        lse[..., part] = scores.logsumexp(dim=-1)
+        p = scores.sub_(lse[..., part, None]).exp_()
+        out[..., part, :] = p @ v_part
+        d_out = grad_out[..., part, :]
+        dv[..., keys, :] += p.transpose(-2, -1) @ d_out
+        delta = (d_out * out[..., part, :]).sum(dim=-1, keepdim=True)
+        ds = (d_out @ v_part.transpose(-2, -1)).sub_(delta).mul_(p).mul_(scale)
+        dq[..., part, :] = ds @ k_part
+        dk[..., keys, :] += ds.transpose(-2, -1) @ q[..., part, :]
+    return {"out": out, "lse": lse, "dq": dq, "dk": dk, "dv": dv}
+
+
+def flops(batch: int, heads: int, n: int, d: int, causal: bool, phase: str = "forward") -> float:
+    """Floating-point operations of the matmuls of attention; softmax is not counted.
+
+    Forward: 2 matmuls of 2 n^2 d each, half of them under a causal mask. Backward: 5 matmuls
+    (the scores once more, dP, dV, dK, dQ), 2.5 times forward, whatever an implementation computes
+    twice. Raises KeyError for a phase other than forward, backward, forward_backward.
+    """
+    full = 4.0 * batch * heads * n * n * d
+    return full * (0.5 if causal else 1.0) * FORWARD_FLOPS_MULTIPLE[phase]
+
+
+def bytes_moved(
+    batch: int, heads: int, n: int, d: int, dtype: str, phase: str = "forward"
+) -> float:
+    """The fewest bytes that attention can move: each tensor once.
+
+    Forward reads q, k, v and writes out and the float32 lse. Backward reads q, k, v, out, dout and
+    lse and writes dq, dk, dv. dtype: a value of the dtype axis. Raises KeyError for another dtype
+    or phase.
+    """
+    tensor = float(batch * heads * n * d * BYTES_PER_ELEMENT[dtype])
+    lse = 4.0 * batch * heads * n
+    forward, backward = 4 * tensor + lse, 8 * tensor + lse
+    return {
+        "forward": forward,
+        "backward": backward,
+        "forward_backward": forward + backward,
+    }[phase]

@@ -1,0 +1,306 @@
+"""Finds tile sizes on a GPU, and sets the result beside torch's own attention.
+
+    python -m lmperf.kernels.flash_attention.tune search --dtype bfloat16 --csv variants.csv
+    python -m lmperf.kernels.flash_attention.tune compare --csv peers.csv
+
+`search` compiles and checks every variant in parallel processes (a variant beyond
+`error_bound` against float64 is out), then times what is left, one at a time, on a filled grid
+(16k tokens, hidden 2048, n = 4096) and on one head of n = 8192. `compare` times
+`flash_attention` as configured against SDPA's backends, in turn, and prints peer time / ours.
+"""
+
+import argparse
+import csv
+import itertools
+import statistics
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import torch
+import triton
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from lmperf.kernels.accuracy import attention_errors, error_bound
+from lmperf.kernels.attention_reference import attention_float64, flops
+from lmperf.kernels.flash_attention import backward as backward_pass
+from lmperf.kernels.flash_attention import flash_attention
+from lmperf.kernels.flash_attention import forward as forward_pass
+from lmperf.kernels.flash_attention.check import TORCH_DTYPE, matmul_precision
+from lmperf.kernels.flash_attention.configurations import KERNELS, Configuration
+from lmperf.kernels.flash_attention.tiles import padded
+
+SHARED_MEMORY_BYTES = 227 * 1024
+FLUSHED_BYTES = 256 * 2**20
+COLUMNS = ("ms_causal", "ms_full", "ms_small")
+TENSORS = {"forward": ("out", "lse"), "key_gradients": ("dk", "dv"), "query_gradients": ("dq",)}
+PEERS = {
+    "sdpa_cudnn": SDPBackend.CUDNN_ATTENTION,
+    "sdpa_flash": SDPBackend.FLASH_ATTENTION,
+    "sdpa_efficient": SDPBackend.EFFICIENT_ATTENTION,
+}
+
+
+def variants(kernel: str, dtype: str, d: int) -> list[Configuration]:
+    """Configurations whose accumulators and tiles may fit into registers and shared memory."""
+    half, width = TORCH_DTYPE[dtype].itemsize == 2, padded(d)
+    owned = (64, 128) if half or width < 128 else (32, 64, 128)
+    walked = (32, 64, 128) if half else (32, 64) if width < 256 else (16, 32)
+    stages = (2, 3, 4) if half and kernel == "forward" else (2, 3) if half else (1, 2)
+    found = []
+    for own, walk, warps, depth in itertools.product(owned, walked, (4, 8), stages):
+        if own < 16 * warps and (width < 256 or own < 8 * warps):
+            continue
+        accumulators = {
+            "forward": own * (width + walk),
+            "key_gradients": 2 * own * (width + walk),
+            "query_gradients": own * (width + 2 * walk),
+        }[kernel]
+        resident = own * width * (1 if kernel == "forward" else 2)
+        shared = (resident + depth * 2 * walk * width) * TORCH_DTYPE[dtype].itemsize
+        if accumulators / (32 * warps) > 200 or shared > SHARED_MEMORY_BYTES:
+            continue
+        m, n = (walk, own) if kernel == "key_gradients" else (own, walk)
+        found.append(Configuration(m, n, warps, depth))
+    return found
+
+
+def inputs(batch: int, heads: int, n: int, d: int, dtype: str) -> list[torch.Tensor]:
+    """q, k, v and the gradient of the output, unit normal, contiguous."""
+    shape = (batch, heads, n, d)
+    return [torch.randn(shape, device="cuda", dtype=TORCH_DTYPE[dtype]) for _ in range(4)]
+
+
+def launcher(
+    kernel: str,
+    x: list[torch.Tensor],
+    lse: torch.Tensor,
+    delta: torch.Tensor,
+    causal: bool,
+    configuration: Configuration,
+) -> Callable[[], tuple[torch.Tensor, ...]]:
+    """A call of one kernel in one configuration; its results are those of TENSORS[kernel]."""
+    scale = x[0].shape[-1] ** -0.5
+    if kernel == "forward":
+        return lambda: forward_pass.forward(*x[:3], causal, scale, configuration)
+    launch = getattr(backward_pass, kernel)
+    return lambda: launch(*x, lse, delta, causal, scale, configuration)
+
+
+def check_variant(kernel: str, dtype: str, d: int, causal: bool, c: Configuration) -> str | None:
+    """Compiles and runs one variant at n = 1024; "" when it is right, else what is wrong.
+
+    None, without a run, in a process that lost its device to an earlier variant.
+    """
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return None
+    torch.manual_seed(0)
+    x = inputs(1, 2, 1024, d, dtype)
+    reference = attention_float64(*x, causal)
+    lse = reference["lse"].float()
+    delta = (reference["out"] * x[3].double()).sum(-1).float()
+    with matmul_precision("tf32" if dtype == "tf32" else "ieee"):
+        try:
+            results = launcher(kernel, x, lse, delta, causal, c)()
+            torch.cuda.synchronize()
+        except (triton.TritonError, RuntimeError) as error:
+            return f"{type(error).__name__}: {error}".replace("\n", " ")[:200]
+    results = results if isinstance(results, tuple) else (results,)
+    got = dict(zip(TENSORS[kernel], results, strict=True))
+    for tensor, error in attention_errors(got, reference).items():
+        if not error <= error_bound(tensor, dtype):
+            return f"error of {tensor} is {error:.2e}"
+    return ""
+
+
+def check_all(tasks: list[tuple], processes: int) -> dict[tuple, str]:
+    """`check_variant` of every task, in new processes for those whose process lost the device."""
+    faults = {}
+    while pending := [task for task in tasks if task not in faults]:
+        with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+            results = pool.map(check_variant, *zip(*pending, strict=True))
+            answered = zip(pending, results, strict=True)
+            faults |= {task: fault for task, fault in answered if fault is not None}
+    return faults
+
+
+def median_ms(calls: list[Callable], rounds: int = 15, warmup: int = 3) -> list[float]:
+    """Median device time of each call in milliseconds, in turn, with a cold L2."""
+    scratch = torch.empty(FLUSHED_BYTES, dtype=torch.int8, device="cuda")
+    times = [[] for _ in calls]
+    for i in range(warmup + rounds):
+        events = []
+        for call in calls:
+            scratch.zero_()
+            start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            call()
+            stop.record()
+            events.append((start, stop))
+        torch.cuda.synchronize()
+        if i >= warmup:
+            for per_call, (start, stop) in zip(times, events, strict=True):
+                per_call.append(start.elapsed_time(stop))
+    return [statistics.median(t) for t in times]
+
+
+def search(dtypes: list[str], widths: list[int], processes: int) -> list[dict]:
+    """Checks and times all variants; one row for each with ms_causal, ms_full and ms_small."""
+    tasks = [
+        (kernel, dtype, d, causal, c)
+        for dtype in dtypes
+        for d in widths
+        for kernel in KERNELS
+        for c in variants(kernel, dtype, d)
+        for causal in (True, False)
+    ]
+    faults = check_all(tasks, processes)
+    for task, fault in faults.items():
+        if fault and not fault.startswith("OutOfResources"):
+            print(*task, fault, sep="; ")
+    return [
+        row
+        for dtype in dtypes
+        for d in widths
+        for row in _timed_group(dtype, d, {t: f for t, f in faults.items() if t[1:3] == (dtype, d)})
+    ]
+
+
+def _timed_group(dtype: str, d: int, faults: dict[tuple, str]) -> list[dict]:
+    rows = {}
+    for (kernel, _, _, _, c), fault in faults.items():
+        row = rows.setdefault((kernel, c), {"kernel": kernel, "dtype": dtype, "d_head": d})
+        row |= vars(c) | {"fault": row.get("fault") or fault}
+    batch = 4 if TORCH_DTYPE[dtype].itemsize == 2 else 1
+    grids = [
+        ("ms_causal", batch, 2048 // d, 4096, True),
+        ("ms_full", batch, 2048 // d, 4096, False),
+        ("ms_small", 1, 1, 8192, True),
+    ]
+    for column, b, h, n, causal in grids:
+        x = inputs(b, h, n, d, dtype)
+        with matmul_precision("tf32" if dtype == "tf32" else "ieee"):
+            out, lse = forward_pass.forward(*x[:3], causal, d**-0.5)
+            delta = backward_pass.delta_of(out, x[3])
+            for (kernel, c), row in rows.items():
+                if not row["fault"]:
+                    call = launcher(kernel, x, lse, delta, causal, c)
+                    row[column] = median_ms([call])[0]
+    return list(rows.values())
+
+
+def print_best(rows: list[dict], top: int) -> None:
+    """The best variants of each kernel, dtype and width, by each of the three times."""
+    for (dtype, d, kernel), group in itertools.groupby(rows, key=_group):
+        good = [r for r in group if not r["fault"]]
+        print(f"{dtype} d {d} {kernel}: {len(good)} variants")
+        for column in COLUMNS:
+            best = sorted(good, key=lambda r: r[column])[:top]
+            found = "  ".join(f"{_shape(r)} {r[column]:.3f}" for r in best)
+            print(f"  {column:10} {found}")
+
+
+def print_table(rows: list[dict]) -> None:
+    """The winners as lines for `configurations.py`."""
+    for (dtype, d, kernel), group in itertools.groupby(rows, key=_group):
+        good = [r for r in group if not r["fault"]]
+        precision = "half" if TORCH_DTYPE[dtype].itemsize == 2 else dtype
+        best = (_shape(min(good, key=lambda r: r[column])) for column in COLUMNS)
+        print(f'    ("{kernel}", "{precision}", {d}): ({", ".join(f"_c{b}" for b in best)}),')
+
+
+def _group(row: dict) -> tuple[str, int, str]:
+    return row["dtype"], row["d_head"], row["kernel"]
+
+
+def _shape(row: dict) -> tuple[int, int, int, int]:
+    return row["block_m"], row["block_n"], row["num_warps"], row["num_stages"]
+
+
+def compare(dtypes: list[str]) -> list[dict]:
+    """`flash_attention` and SDPA's backends in turn, on filled grids and on a single head."""
+    rows = []
+    for dtype, d, causal in itertools.product(dtypes, (64, 128), (True, False)):
+        for n in (1024, 4096, 16384):
+            rows += _compared(16384 // n, 2048 // d, n, d, dtype, causal)
+    for dtype, d, n in itertools.product(dtypes, (16, 32, 64, 128), (2048, 8192, 32768)):
+        rows += _compared(1, 1, n, d, dtype, True)
+    return rows
+
+
+def _compared(b: int, h: int, n: int, d: int, dtype: str, causal: bool) -> list[dict]:
+    *qkv, grad_out = inputs(b, h, n, d, dtype)
+    leaves = [t.requires_grad_() for t in qkv]
+    forwards = {"triton": lambda: flash_attention(*leaves, causal)}
+    for name, backend in PEERS.items():
+        if name != "sdpa_efficient" and TORCH_DTYPE[dtype].itemsize == 4:
+            continue
+        forwards[name] = _peer(backend, leaves, causal)
+    row = {"batch": b, "heads": h, "seq_len": n, "d_head": d, "dtype": dtype, "causal": causal}
+    with matmul_precision("tf32" if dtype == "tf32" else "ieee"):
+        backwards = {name: _backward(call(), leaves, grad_out) for name, call in forwards.items()}
+        rows = []
+        for phase, calls in (("forward", forwards), ("backward", backwards)):
+            times = median_ms(list(calls.values()))
+            work = flops(b, h, n, d, causal, phase)
+            for name, ms in zip(calls, times, strict=True):
+                tflops = work / ms / 1e9
+                rows.append(
+                    row | {"phase": phase, "implementation": name, "ms": ms, "tflops": tflops}
+                )
+    return rows
+
+
+def _peer(backend: SDPBackend, leaves: list[torch.Tensor], causal: bool) -> Callable:
+    def call() -> torch.Tensor:
+        with sdpa_kernel(backend):
+            return torch.nn.functional.scaled_dot_product_attention(*leaves, is_causal=causal)
+
+    return call
+
+
+def _backward(out: torch.Tensor, leaves: list[torch.Tensor], grad_out: torch.Tensor) -> Callable:
+    return lambda: torch.autograd.grad(out, leaves, grad_out, retain_graph=True)
+
+
+def print_ratios(rows: list[dict]) -> None:
+    """Our time, and peer time / ours (above 1: we are faster)."""
+    axes = ("dtype", "batch", "heads", "seq_len", "d_head", "causal", "phase")
+    for cell, group in itertools.groupby(rows, key=lambda r: tuple(r[a] for a in axes)):
+        ours, *peers = group
+        ratios = "  ".join(f"{p['implementation']} {p['ms'] / ours['ms']:.2f}" for p in peers)
+        label = " ".join(f"{value!s:>8}" for value in cell)
+        print(f"{label}  {ours['ms']:8.3f} ms {ours['tflops']:4.0f} TFLOP/s  {ratios}")
+
+
+def write_csv(path: str, rows: list[dict]) -> None:
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("task", choices=("search", "compare"))
+    parser.add_argument("--dtype", nargs="+", default=["bfloat16"], choices=sorted(TORCH_DTYPE))
+    parser.add_argument("--d", nargs="+", type=int, default=[16, 32, 64, 128, 256])
+    parser.add_argument("--processes", type=int, default=16)
+    parser.add_argument("--top", type=int, default=4)
+    parser.add_argument("--csv", required=True, help="where to write every row")
+    arguments = parser.parse_args()
+    if arguments.task == "search":
+        rows = search(arguments.dtype, arguments.d, arguments.processes)
+        print_best(rows, arguments.top)
+        print_table(rows)
+    else:
+        rows = compare(arguments.dtype)
+        print_ratios(rows)
+    write_csv(arguments.csv, rows)
+
+
+if __name__ == "__main__":
+    main()

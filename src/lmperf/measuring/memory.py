@@ -1,0 +1,182 @@
+"""Peak memory of a call, and what an out-of-memory error says.
+
+On CUDA the caching allocator counts. Elsewhere `LiveTensors` counts the bytes of tensors that are
+alive, which is what the allocator would be asked for: scratch space inside an operator is unseen.
+"""
+
+import re
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+CACHING_ALLOCATOR = "caching allocator"
+LIVE_TENSORS = "live tensors"
+
+Resident = Tensor | nn.Module | torch.optim.Optimizer
+
+
+class LiveTensors(TorchDispatchMode):
+    """Counts the bytes of the storages that operators return while the mode is on.
+
+    Each storage counts once, whatever the number of its views, and until it is freed. Forward,
+    backward and optimizer are seen alike. `live_bytes` and `peak_bytes` are in bytes. Tensors that
+    exist before count when registered. Compiled code runs outside the dispatcher and is not seen.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.live_bytes = 0
+        self.peak_bytes = 0
+        self._storages: dict[int, tuple[weakref.ref, int]] = {}
+
+    def register(self, subjects: Iterable[Resident]) -> None:
+        """Count tensors, modules (parameters, buffers, gradients) and optimizers (state)."""
+        for subject in subjects:
+            for tensor in _tensors_of(subject):
+                self._count(tensor)
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_iter(result):
+            if isinstance(leaf, Tensor):
+                self._count(leaf)
+        return result
+
+    def _count(self, tensor: Tensor) -> None:
+        if tensor.layout is not torch.strided:
+            raise TypeError(f"a {tensor.layout} tensor has no single storage to count")
+        storage = tensor.untyped_storage()
+        address, size = storage._cdata, storage.nbytes()
+        known = self._storages.get(address)
+        # A resized storage keeps its address, and counts again at its new size.
+        if known is not None and known[1] == size:
+            return
+        if known is not None:
+            self.live_bytes -= known[1]
+        reference = weakref.ref(storage, lambda dead: self._forget(address, dead))
+        self._storages[address] = (reference, size)
+        self.live_bytes += size
+        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
+
+    def _forget(self, address: int, dead: weakref.ref) -> None:
+        known = self._storages.get(address)
+        if known is not None and known[0] is dead:
+            self.live_bytes -= known[1]
+            del self._storages[address]
+
+
+def _tensors_of(subject: Resident) -> list[Tensor]:
+    if isinstance(subject, nn.Module):
+        gradients = [p.grad for p in subject.parameters() if p.grad is not None]
+        return [*subject.parameters(), *subject.buffers(), *gradients]
+    if isinstance(subject, torch.optim.Optimizer):
+        return [leaf for leaf in tree_iter(dict(subject.state)) if isinstance(leaf, Tensor)]
+    if isinstance(subject, Tensor):
+        return [subject] if subject.grad is None else [subject, subject.grad]
+    raise TypeError(f"cannot count {type(subject).__name__}: give a tensor, module or optimizer")
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Memory of one call, in bytes: at its highest, after it (result still held), and before."""
+
+    peak_bytes: int
+    after_bytes: int
+    instrument: str
+    before_bytes: int
+
+
+def peak_memory(
+    run: Callable[[], object], device: torch.device | str, resident: Iterable[Resident] = ()
+) -> Peak:
+    """Call run once and measure the memory of the whole device while it runs.
+
+    device: where run works. resident: what exists before and is to count (on CUDA the allocator
+    knows it already, and counts anything else that is alive, too). What run raises passes through.
+    """
+    device = torch.device(device)
+    if device.type == "cuda":
+        return _peak_of_allocator(run, device)
+    live = LiveTensors()
+    live.register(resident)
+    before = live.live_bytes
+    with live:
+        result = run()
+    after = live.live_bytes
+    del result
+    return Peak(live.peak_bytes, after, LIVE_TENSORS, before)
+
+
+def _peak_of_allocator(run: Callable[[], object], device: torch.device) -> Peak:
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    result = run()
+    torch.cuda.synchronize(device)
+    peak, after = torch.cuda.max_memory_allocated(device), torch.cuda.memory_allocated(device)
+    del result
+    return Peak(peak, after, CACHING_ALLOCATOR, before)
+
+
+@dataclass(frozen=True)
+class OutOfMemory:
+    """Bytes that were asked for and bytes that were free; None where the error does not say."""
+
+    requested_bytes: int | None
+    free_bytes: int | None
+
+
+_UNITS = {"bytes": 1, "B": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_SIZE = r"(\d+(?:\.\d+)?) (bytes|[KMGT]i?B)"
+_REQUESTED = re.compile(rf"[Tt]ried to allocate {_SIZE}")
+_FREE = re.compile(rf"{_SIZE}(?: is)? free")
+# The MPS allocator reports what is in use and what is allowed, not what is free.
+_ON_DEVICE = re.compile(
+    r"CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED|MPS backend out of memory"
+)
+_ON_HOST = re.compile(r"DefaultCPUAllocator: (?:can't allocate memory|not enough memory)")
+
+
+def out_of_memory(error: BaseException) -> OutOfMemory | None:
+    """What an out-of-memory error says, None for any other error.
+
+    Knows torch.OutOfMemoryError, the CPU allocator's and the CUDA runtime's RuntimeError, and
+    MemoryError. Sizes in messages are binary and rounded to two decimals of their unit.
+    """
+    message = str(error)
+    if isinstance(error, torch.OutOfMemoryError):
+        return OutOfMemory(_size(_REQUESTED, message), _size(_FREE, message))
+    if isinstance(error, MemoryError):
+        return OutOfMemory(None, available_host_bytes())
+    if not isinstance(error, RuntimeError):
+        return None
+    if _ON_HOST.search(message):
+        return OutOfMemory(_size(_REQUESTED, message), available_host_bytes())
+    if _ON_DEVICE.search(message):
+        return OutOfMemory(_size(_REQUESTED, message), _size(_FREE, message))
+    return None
+
+
+def _size(pattern: re.Pattern, message: str) -> int | None:
+    found = pattern.search(message)
+    if found is None:
+        return None
+    number, unit = found.groups()
+    return round(float(number) * _UNITS[unit if unit == "bytes" else unit[0]])
+
+
+def available_host_bytes() -> int | None:
+    """Memory that a new process could take on this host; None where /proc/meminfo is absent."""
+    try:
+        with open("/proc/meminfo") as lines:
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        return None
+    return None

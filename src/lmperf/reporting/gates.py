@@ -1,0 +1,51 @@
+"""The gate of a row: a timing is shown only where its result was found right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from lmperf.reporting.evidence import row_names
+from lmperf.reporting.numbers import error
+
+
+@dataclass(frozen=True)
+class GateSummary:
+    """How many rows of a benchmark were gated, and the names of those that failed."""
+
+    gated: int
+    red: list[str]
+
+
+def red(frame: pd.DataFrame) -> pd.Series:
+    """Rows whose gate failed: by status, by an error above its bound, or a bound never checked."""
+    failed = frame["status"] == "failed_check"
+    if {"max_error", "error_bound"} <= set(frame.columns):
+        bounded = frame["error_bound"].notna() & (frame["status"] == "ok")
+        failed |= bounded & ~(frame["max_error"] <= frame["error_bound"])
+    return failed
+
+
+def shown(frame: pd.DataFrame) -> pd.Series:
+    """Rows whose timing may be shown: status ok and no red gate."""
+    return (frame["status"] == "ok") & ~red(frame)
+
+
+def gated(frame: pd.DataFrame) -> pd.Series:
+    """Rows that were checked against a reference."""
+    if "error_bound" not in frame.columns:
+        return frame["status"] == "failed_check"
+    return frame["error_bound"].notna() | (frame["status"] == "failed_check")
+
+
+def summary(frame: pd.DataFrame) -> GateSummary:
+    """Counts and names of the gates of one benchmark."""
+    failed = frame[red(frame)]
+    errors = failed.get("max_error", pd.Series(dtype=float)).reindex(failed.index)
+    bounds = failed.get("error_bound", pd.Series(dtype=float)).reindex(failed.index)
+    names = [
+        f"{name} (error {error(e)}, bound {error(b)})"
+        for name, e, b in zip(row_names(failed), errors, bounds, strict=True)
+    ]
+    return GateSummary(int(gated(frame).sum()), names)

@@ -1,0 +1,66 @@
+"""How a quantity grows along an axis, and from where on something pays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from lmperf.reporting.evidence import in_order
+from lmperf.reporting.speedup import NO_DIFFERENCE
+
+POINTS = 3
+
+
+def exponents(frame: pd.DataFrame, x: str, y: str, groups: list[str]) -> pd.Series:
+    """Exponent p of y ~ x^p per group, by least squares on logarithms over the POINTS largest x.
+
+    Smaller x are left out because fixed costs (launches, allocator blocks) dominate there. Groups
+    with fewer points, or with a y that is not positive, have no exponent.
+    """
+    longest = frame[frame[y] > 0].groupby(groups)[x].rank(method="first", ascending=False)
+    kept = frame.loc[longest[longest <= POINTS].index]
+    keys = [kept[name] for name in groups]
+    log_x, log_y = np.log(kept[x].astype(float)), np.log(kept[y].astype(float))
+    dx = log_x - log_x.groupby(keys).transform("mean")
+    dy = log_y - log_y.groupby(keys).transform("mean")
+    slope = (dx * dy).groupby(keys).sum() / (dx * dx).groupby(keys).sum()
+    return slope[log_x.groupby(keys).size() == POINTS].dropna()
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """From which value of an axis on something is faster.
+
+    ``first`` is the first value that pays (None: nowhere); ``steady`` whether every later value
+    pays too; ``faster``, ``slower`` and ``same`` list the values by verdict.
+    """
+
+    first: object | None
+    steady: bool
+    faster: list
+    slower: list
+    same: list
+
+
+def threshold(axis: pd.Series, verdicts: pd.Series) -> Threshold:
+    """Judge each value of an axis by the verdict of most of its cells; ties count as same."""
+    table = pd.crosstab(axis, verdicts)
+    table = table.reindex(columns=["faster", "slower", NO_DIFFERENCE], fill_value=0)
+    values = in_order(str(axis.name), axis)
+    judged = {value: _majority(table.loc[value]) for value in values}
+    by_verdict = {
+        kind: [v for v in values if judged[v] == kind] for kind in ("faster", "slower", "same")
+    }
+    first = by_verdict["faster"][0] if by_verdict["faster"] else None
+    later = values[values.index(first) :] if first is not None else []
+    steady = all(judged[value] == "faster" for value in later)
+    return Threshold(first, steady, **by_verdict)
+
+
+def _majority(counts: pd.Series) -> str:
+    half = counts.sum() / 2
+    if counts["faster"] > half:
+        return "faster"
+    return "slower" if counts["slower"] > half else "same"

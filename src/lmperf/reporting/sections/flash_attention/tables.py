@@ -1,0 +1,125 @@
+"""F1: our kernel against plain attention; F2: against PyTorch's own; F4: the gates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pandas as pd
+
+from lmperf.reporting.evidence import MachineEvidence, in_order
+from lmperf.reporting.numbers import dtype_words, implementation_words, phase_words
+from lmperf.reporting.sections.flash_attention.gate import check_table, gate_table
+from lmperf.reporting.speedup import (
+    Speedups,
+    compared,
+    comparison_name,
+    interval_words,
+    noise_floor,
+    speedup_cells,
+    speedups,
+)
+from lmperf.reporting.tables import joined, markdown, reasons, shared_axes, timing_cells
+
+CELL = ["seq_len", "d_head", "batch", "heads", "causal"]
+HEADERS = {"seq_len": "sequence length"}
+KERNELS = ("triton", "tiled")
+REFERENCE = "eager"
+
+
+def kernel_of(frame: pd.DataFrame) -> str:
+    """The implementation of this project: ``triton``, or ``tiled`` on a machine without a GPU."""
+    names = set(frame["implementation"])
+    return next((name for name in KERNELS if name in names), KERNELS[0])
+
+
+def tables(evidence: MachineEvidence) -> dict[str, str]:
+    """``f1``, ``f2`` and ``f4`` per dtype and mask, ``check`` (the kernel's tests), ``reasons``."""
+    frame = evidence.frame("flash_attention")
+    check = {"check": check_table(evidence)}
+    if frame is None:
+        return {"f1": "", "f2": "", "f4": "", "reasons": "", "kernel": "", **check}
+    kernel, floors = kernel_of(frame), noise_floor(frame)["floor"]
+    speed = compared(evidence, "flash_attention", "implementation", REFERENCE)
+    groups = _groups(frame)
+    return {
+        "kernel": implementation_words(kernel),
+        "f1": _each(_against_plain(rows, kernel, words, speed) for rows, words in groups),
+        "f2": _each(_against_peers(rows, kernel, words, floors) for rows, words in groups),
+        "f4": _each(gate_table(rows, kernel, words) for rows, words in groups),
+        "reasons": reasons(frame),
+        **check,
+    }
+
+
+def _groups(frame: pd.DataFrame) -> list[tuple[pd.DataFrame, str]]:
+    """Rows by dtype and mask, each with its words."""
+    pairs = frame[["dtype", "causal"]].drop_duplicates()
+    return [
+        (
+            frame[(frame["dtype"] == dtype) & (frame["causal"] == causal)],
+            f"{dtype_words(dtype)}, {'causal' if causal else 'full'}",
+        )
+        for dtype in in_order("dtype", pairs["dtype"])
+        for causal in sorted(pairs.loc[pairs["dtype"] == dtype, "causal"].unique(), reverse=True)
+    ]
+
+
+def _each(texts: Iterable[str]) -> str:
+    return "\n\n".join(text for text in texts if text)
+
+
+def _against_plain(frame: pd.DataFrame, kernel: str, words: str, speed: Speedups) -> str:
+    constant, rows = shared_axes(frame, [name for name in CELL if name != "causal"])
+    times = timing_cells(frame)
+    frame = frame[frame["implementation"].isin([REFERENCE, kernel])]
+    table = frame[rows].drop_duplicates()
+    for phase in in_order("phase", frame["phase"]):
+        for name in (REFERENCE, kernel):
+            chosen = (frame["phase"] == phase) & (frame["implementation"] == name)
+            header = f"{phase_words(phase)}, {implementation_words(name)} (ms)"
+            table = joined(table, _column(frame[chosen], rows, times, header), rows)
+        header = f"speed-up, {phase_words(phase)}"
+        table = joined(table, _column(frame[chosen], rows, speed.words, header), rows)
+    name = comparison_name("implementation", kernel, REFERENCE)
+    interval = interval_words(speed.within(frame))
+    brackets = f" In brackets: {interval}." if interval else ""
+    caption = f"Table F1: {name}, {words}{constant}. Mean ± std.{brackets}"
+    return markdown(table.rename(columns=HEADERS), caption)
+
+
+def _column(frame: pd.DataFrame, rows: list[str], cells: pd.Series, header: str) -> pd.DataFrame:
+    table = frame[rows].assign(**{header: cells.loc[frame.index]})
+    return table.drop_duplicates(rows, keep="last")
+
+
+def _against_peers(frame: pd.DataFrame, kernel: str, words: str, floors: pd.Series) -> str:
+    frame = frame[frame["implementation"] != REFERENCE]
+    peers = [n for n in in_order("implementation", frame["implementation"]) if n != kernel]
+    if not peers:
+        return ""
+    phases = in_order("phase", frame["phase"])
+    return _each(
+        _peer_table(frame[frame["phase"] == p], kernel, peers, f"{phase_words(p)}, {words}", floors)
+        for p in phases
+    )
+
+
+def _peer_table(
+    frame: pd.DataFrame, kernel: str, peers: list[str], words: str, floors: pd.Series
+) -> str:
+    constant, rows = shared_axes(frame, [name for name in CELL if name != "causal"])
+    times, ours = timing_cells(frame), frame["implementation"] == kernel
+    header = f"{implementation_words(kernel)} (ms)"
+    table = frame[rows].drop_duplicates()
+    table = joined(table, _column(frame[ours], rows, times, header), rows)
+    for peer in peers:
+        theirs = frame["implementation"] == peer
+        header = f"{implementation_words(peer)} (ms)"
+        table = joined(table, _column(frame[theirs], rows, times, header), rows)
+        pair = frame[ours | theirs]
+        ratios = speedups(pair, "implementation", peer, floors)
+        speed = speedup_cells(pair, "implementation", peer, ratios)
+        header = comparison_name("implementation", kernel, peer)
+        table = joined(table, _column(frame[ours], rows, speed, header), rows)
+    caption = f"Table F2: {words}{constant}. Mean ± std and speed-ups"
+    return markdown(table.rename(columns=HEADERS), caption)

@@ -1,0 +1,94 @@
+import pytest
+import torch
+
+from lmperf.kernels.accuracy import error_bound
+from lmperf.kernels.flash_attention import check, configurations, forward, interface
+from lmperf.kernels.flash_attention.configurations import Configuration
+
+
+def name(case):
+    return "-".join(str(value) for value in case.values())
+
+
+def assert_within_bounds(errors, dtype):
+    for tensor, error in errors.items():
+        assert error <= error_bound(tensor, dtype), (tensor, error)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the interpreter stands in for a GPU")
+@pytest.mark.parametrize("case", check.cases("interpreter"), ids=name)
+def test_interpreter_case(case):
+    assert_within_bounds(check.errors(case, "cpu", seed=0), case["dtype"])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", check.cases("cuda"), ids=name)
+def test_cuda_case(case):
+    assert_within_bounds(check.errors(case, "cuda", seed=0), case["dtype"])
+
+
+def test_cases_cover_every_value_with_both_masks_and_layouts():
+    for kind in ("interpreter", "cuda"):
+        cases = check.cases(kind)
+        for dtype in {case["dtype"] for case in cases}:
+            seen = {(c["causal"], c["layout"]) for c in cases if c["dtype"] == dtype}
+            assert len(seen) == 4
+        for axis in ("seq_len", "d_head"):
+            for value in {case[axis] for case in cases}:
+                assert {c["causal"] for c in cases if c[axis] == value} == {False, True}
+        assert any(c["seq_len"] == 1 for c in cases)
+        assert {16, 40, 64, 80, 128, 256} <= {c["d_head"] for c in cases}
+
+
+def test_a_kernel_that_skips_keys_is_caught(monkeypatch):
+    whole = forward.forward
+
+    def skipping(q, k, v, causal, scale):
+        out, lse = whole(q, k, v, causal, scale)
+        out[:, :, :32] = whole(q[:, :, :32], k[:, :, 32:], v[:, :, 32:], False, scale)[0]
+        return out, lse
+
+    monkeypatch.setattr(interface.forward_pass, "forward", skipping)
+    device, kind = ("cuda", "cuda") if torch.cuda.is_available() else ("cpu", "interpreter")
+    case = next(
+        c for c in check.cases(kind) if c["seq_len"] >= 65 and not c["causal"] and c["d_head"] > 16
+    )
+    assert check.errors(case, device, seed=0)["out"] > error_bound("out", case["dtype"])
+
+
+def test_small_tiles_are_taken_when_large_ones_would_leave_processors_idle(monkeypatch):
+    causal, full, small = (Configuration(128, n, 4, 3) for n in (64, 128, 32))
+    monkeypatch.setattr(configurations, "INTERPRETED", False)
+    monkeypatch.setattr(configurations, "_device_facts", lambda index: (True, 132))
+    monkeypatch.setitem(configurations.HOPPER, ("forward", "half", 64), (causal, full, small))
+    device = torch.device("cuda", 0)
+    for n, expected in [(131 * 128, (small, small)), (132 * 128, (full, causal))]:
+        for mask in (False, True):
+            got = configurations.choose("forward", mask, torch.bfloat16, n, 64, 1, device)
+            assert got == expected[mask]
+
+
+def test_a_device_without_a_table_gets_tiles_for_every_width(monkeypatch):
+    monkeypatch.setattr(configurations, "INTERPRETED", False)
+    monkeypatch.setattr(configurations, "_device_facts", lambda index: (False, 40))
+    for d in (1, 64, 80, 256):
+        device = torch.device("cuda", 0)
+        got = configurations.choose("forward", True, torch.float16, 1000, d, 1, device)
+        assert got in configurations.PORTABLE["half"]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", [1000, 1024])
+@pytest.mark.parametrize("offer", configurations.offered(), ids=str)
+def test_every_configuration_offered(offer, n, monkeypatch):
+    precision, d, by_kernel = offer
+    chosen = lambda kernel, *rest: by_kernel[kernel]  # noqa: E731
+    for module in (interface.forward_pass, interface.backward_pass):
+        monkeypatch.setattr(module, "choose", chosen)
+    for dtype in {"half": ("bfloat16", "float16")}.get(precision, (precision,)):
+        for causal in (False, True):
+            case = dict(
+                batch=1, heads=2, seq_len=n, d_head=d, dtype=dtype, causal=causal,
+                layout="contiguous",
+            )  # fmt: skip
+            assert_within_bounds(check.errors(case, "cuda", seed=1), dtype)

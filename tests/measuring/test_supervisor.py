@@ -1,0 +1,124 @@
+"""What becomes of a group when a worker meets a fault."""
+
+import fcntl
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from lmperf.benchmark import load
+from lmperf.measuring.supervisor import Supervisor
+from lmperf.measuring.worker import lock_path
+
+GRID = {"batch": [2], "seq_len": [32], "d_head": [16], "dtype": ["float32"], "causal": [False]}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def faulty_package():
+    sys.path.insert(0, str(Path(__file__).parent))
+    yield
+    sys.path.remove(str(Path(__file__).parent))
+
+
+@pytest.fixture(scope="module")
+def supervisor():
+    with Supervisor("cpu") as supervisor:
+        yield supervisor
+
+
+def rows_of(supervisor, *names, limit_s=60.0):
+    benchmark = load("attention", {name: f"faulty:{name}" for name in names})
+    benchmark.limit_s = limit_s
+    (group,) = benchmark.groups(benchmark.cases("cpu", {**GRID, "implementation": ["eager"]}))
+    rows = supervisor.measure(benchmark, group, seed=1)
+    return {(row["implementation"], row["phase"]): row for row in rows}
+
+
+def test_every_phase_of_every_implementation_has_one_row(supervisor):
+    rows = rows_of(supervisor)
+    assert set(rows) == {("eager", "forward"), ("eager", "backward")}
+    assert {row["status"] for row in rows.values()} == {"ok"}
+
+
+def test_times_are_of_rounds_in_turn_and_the_first_is_timed_against_itself(supervisor):
+    row = rows_of(supervisor)["eager", "backward"]
+    rounds, again = row["rounds_ms"].split(";"), row["again_ms"].split(";")
+    assert len(rounds) == len(again) >= 5
+    assert row["repetitions"] >= len(rounds)
+    assert 0 < row["p20_ms"] <= row["median_ms"] <= row["p80_ms"]
+    assert row["tflops"] == pytest.approx(row["flops"] / row["median_ms"] / 1e9)
+    assert row["max_error"] <= row["error_bound"]
+    assert row["saved_mib"] > row["resident_mib"] > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "words"),
+    [
+        ("ends", "crash", "exit code 3"),
+        ("segfaults", "crash", "SIGSEGV"),
+        ("raises", "crash", "no kernel for this"),
+        ("is_not_finite", "nan", "not finite"),
+        ("drops_the_last_key", "failed_check", "differs from the float64 reference"),
+    ],
+)
+def test_a_fault_is_a_row_and_the_others_are_measured(supervisor, name, status, words):
+    rows = rows_of(supervisor, name)
+    for phase in ("forward", "backward"):
+        assert rows["eager", phase]["status"] == "ok"
+        assert rows[name, phase]["status"] == status
+        assert words in rows[name, phase]["reason"]
+        assert "median_ms" not in rows[name, phase]
+
+
+def test_out_of_memory_says_what_was_asked_for_and_what_was_free(supervisor):
+    row = rows_of(supervisor, "asks_for_a_pebibyte")["asks_for_a_pebibyte", "forward"]
+    assert row["status"] == "oom"
+    assert row["requested_bytes"] == 2**50
+    assert 0 < row["free_bytes"] < 2**50
+
+
+def test_a_phase_that_fails_leaves_the_phase_before_it(supervisor):
+    rows = rows_of(supervisor, "fails_in_backward")
+    assert rows["fails_in_backward", "forward"]["status"] == "ok"
+    assert rows["fails_in_backward", "backward"]["status"] == "oom"
+
+
+def test_a_hang_is_ended_with_its_process_group(supervisor):
+    start = time.monotonic()
+    rows = rows_of(supervisor, "hangs", limit_s=4.0)
+    assert rows["hangs", "forward"]["status"] == "timeout"
+    assert "4 s" in rows["hangs", "forward"]["reason"]
+    assert rows["eager", "forward"]["status"] == "ok"
+    assert time.monotonic() - start < 60
+
+
+def test_a_new_worker_costs_no_import_of_torch(supervisor):
+    rows_of(supervisor)
+    supervisor.stop()
+    start = time.monotonic()
+    supervisor._start()
+    assert time.monotonic() - start < 1.5  # importing torch alone takes longer
+
+
+def test_one_measurement_at_a_time_on_a_device(supervisor):
+    supervisor.stop()
+    held = open(lock_path("cpu"), "a")  # noqa: SIM115 - closed below, by another thread
+    fcntl.flock(held, fcntl.LOCK_EX)
+    said = []
+    threading.Timer(2.0, held.close).start()
+    with Supervisor("cpu", lambda words, case, phase: said.append(words)) as waiting:
+        start = time.monotonic()
+        waiting._start()
+        assert time.monotonic() - start > 1.0
+    assert any("waiting for another measurement" in words for words in said)
+
+
+def test_stopping_ends_what_the_worker_started(supervisor):
+    rows_of(supervisor)
+    pid = supervisor._process.pid
+    supervisor.stop()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)

@@ -1,0 +1,98 @@
+"""Claims: true, contradicted with their values, or not measured; never silently absent."""
+
+import pandas as pd
+import pytest
+
+from lmperf.reporting import scaling
+from lmperf.reporting.claims import judge
+from lmperf.reporting.environment import environment
+from lmperf.reporting.evidence import MachineEvidence
+from lmperf.reporting.sections import claims_of, judgements, stems
+
+
+def sentence(evidence, templates, stem, name):
+    claim = next(claim for claim in claims_of(stem) if claim.name == name)
+    return judge(claim, evidence, environment(templates))
+
+
+def test_all_claims_hold_or_say_why_not_on_a_gpu(gpu, templates):
+    judged = judgements(gpu, templates)
+    assert len(judged) >= 20
+    contradicted = [j.name for j in judged if j.state == "contradicted"]
+    assert contradicted == ["autocast"]
+    assert not [j.name for j in judged if j.state == "missing"]
+
+
+def test_no_evidence_makes_every_claim_say_so(templates):
+    judged = judgements(MachineEvidence("bare"), templates)
+    assert {j.state for j in judged} == {"missing"}
+    assert all(j.sentence.startswith("**Not measured:**") for j in judged)
+
+
+def test_backward_against_forward_is_computed(gpu, templates):
+    said = sentence(gpu, templates, "end_to_end", "backward")
+    assert said.state == "true" and "Backward takes 2.00 times" in said.sentence
+
+
+def test_a_claim_that_the_data_contradict_is_marked_and_keeps_its_values(gpu, templates):
+    frame = gpu.frames["end_to_end"]
+    frame.loc[frame["phase"] == "backward", "median_ms"] *= 3
+    said = sentence(gpu, templates, "end_to_end", "backward")
+    assert said.state == "contradicted"
+    assert said.sentence.startswith("**Contradicted by the data:**") and "6.00" in said.sentence
+
+
+def test_a_claim_whose_phase_is_missing_is_not_measured(gpu, templates):
+    frame = gpu.frames["end_to_end"]
+    gpu.frames["end_to_end"] = frame[frame["phase"] != "backward"]
+    said = sentence(gpu, templates, "end_to_end", "backward")
+    assert said.state == "missing" and "backward" in said.sentence
+
+
+def test_memory_that_is_off_by_more_than_allowed_is_contradicted(gpu, templates):
+    frame = gpu.frames["memory"]
+    frame.loc[0, "peak_mib"] = 2 * frame.loc[0, "predicted_mib"]
+    said = sentence(gpu, templates, "memory", "prediction")
+    assert said.state == "contradicted" and "+100.0 %" in said.sentence
+
+
+def test_a_red_gate_is_in_the_claim_about_the_gates(gpu, templates):
+    frame = gpu.frames["flash_attention"]
+    frame.loc[frame.index[frame["implementation"] == "triton"][0], "max_error"] = float("nan")
+    said = sentence(gpu, templates, "flash_attention", "worst_gate")
+    assert said.state == "contradicted" and "1 of the rows" in said.sentence
+
+
+def test_dtypes_not_timed_in_turn_give_no_claim_about_their_ratio(gpu, templates):
+    frame = gpu.frames["end_to_end"]
+    frame["together"] = frame["together"] + frame["dtype"]
+    said = sentence(gpu, templates, "end_to_end", "mixed_precision")
+    assert said.state == "missing"
+
+
+def test_an_exponent_is_fitted_over_the_longest_lengths():
+    n = [64, 128, 256, 512, 1024]
+    frame = pd.DataFrame({"d": [1] * 5 + [2] * 5, "n": n * 2})
+    frame["t"] = [max(5.0, x**2 / 1e4) for x in n] + [float(x) ** 1.5 for x in n]
+    found = scaling.exponents(frame, "n", "t", ["d"])
+    assert found.loc[2] == pytest.approx(1.5)
+    assert found.loc[1] == pytest.approx(2.0, abs=0.2)
+    few = scaling.exponents(frame[frame["n"] > 512], "n", "t", ["d"])
+    assert few.empty
+
+
+def test_a_threshold_that_does_not_hold_further_on_is_not_steady():
+    axis = pd.Series([1, 2, 3, 4], name="seq_len")
+    steady = scaling.threshold(axis, pd.Series(["slower", "no difference", "faster", "faster"]))
+    assert (steady.first, steady.steady, steady.slower, steady.same) == (3, True, [1], [2])
+    broken = scaling.threshold(axis, pd.Series(["slower", "faster", "slower", "faster"]))
+    assert (broken.first, broken.steady) == (2, False)
+    never = scaling.threshold(axis, pd.Series(["slower"] * 4))
+    assert (never.first, never.steady) == (None, True)
+
+
+def test_every_claim_is_used_by_its_template(templates):
+    for stem in stems(templates):
+        text = (templates / "sections" / f"{stem}.md.j2").read_text()
+        unused = [c.name for c in claims_of(stem) if f"claims.{c.name}" not in text]
+        assert not unused, stem

@@ -1,0 +1,76 @@
+"""Reading evidence: typed columns, reading order, nothing lost to a truncated or foreign cell."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lmperf.reporting.evidence import (
+    MachineEvidence,
+    axes,
+    in_reading_order,
+    read_frame,
+    row_names,
+)
+
+HEADER = "seq_len,dtype,causal,implementation,phase,status,median_ms,rounds_ms,commit,key\n"
+
+
+def written(tmp_path, *lines, header=HEADER):
+    path = tmp_path / "topic.csv"
+    path.write_text(header + "".join(f"{line}\n" for line in lines))
+    return path
+
+
+def test_columns_are_typed_by_their_meaning(tmp_path):
+    path = written(
+        tmp_path,
+        "128,float32,True,eager,forward,ok,1.5,1.5,0012345,77",
+        "256,float32,False,eager,forward,oom,,,0012345,78",
+    )
+    frame = read_frame(path)
+    assert frame["causal"].tolist() == [True, False] and frame["causal"].dtype == bool
+    assert frame["seq_len"].tolist() == [128, 256]
+    assert frame["median_ms"].iloc[0] == 1.5 and np.isnan(frame["median_ms"].iloc[1])
+    assert frame["commit"].tolist() == ["0012345", "0012345"]
+    assert frame["key"].iloc[0] == "77" and frame["rounds_ms"].iloc[0] == "1.5"
+
+
+@pytest.mark.parametrize("line", ["128,float32,maybe,eager,forward,ok,1.5,,c,k"])
+def test_a_flag_that_is_neither_is_named(tmp_path, line):
+    with pytest.raises(ValueError, match=r"topic\.csv.*causal"):
+        read_frame(written(tmp_path, line))
+
+
+def test_a_number_that_is_none_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"topic\.csv.*median_ms"):
+        read_frame(written(tmp_path, "128,float32,True,eager,forward,ok,fast,,c,k"))
+
+
+def test_an_axis_unknown_to_the_report_keeps_its_words(tmp_path):
+    header = "shape,implementation,phase,status\n"
+    frame = read_frame(written(tmp_path, "16x16,eager,forward,ok", header=header))
+    assert frame["shape"].tolist() == ["16x16"]
+    assert axes(frame) == ["shape"]
+
+
+def test_rows_are_read_in_the_order_of_the_field():
+    cells = [("xl", "forward"), ("small", "train_step"), ("small", "backward"), ("2.7B", "forward")]
+    frame = pd.DataFrame(
+        [{"size": s, "implementation": "eager", "phase": p, "status": "ok"} for s, p in cells]
+    )
+    ordered = in_reading_order(frame)
+    assert list(ordered["size"]) == ["small", "small", "xl", "2.7B"]
+    assert list(ordered["phase"])[:2] == ["backward", "train_step"]
+
+
+def test_a_row_has_a_name_of_one_line():
+    frame = pd.DataFrame(
+        [{"seq_len": 128.0, "implementation": "eager", "phase": "forward", "status": "ok"}]
+    )
+    assert row_names(frame) == ["seq_len=128, eager, forward"]
+
+
+def test_damaged_evidence_is_no_evidence(gpu):
+    gpu.damaged["attention"] = "digest differs"
+    assert gpu.frame("attention") is None
+    assert MachineEvidence("m").has_evidence() is False

@@ -1,0 +1,47 @@
+"""Numbers as a reader sees them."""
+
+import pytest
+
+from lmperf.reporting import numbers
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.012345, "0.0123"),
+        (1.005, "1.00"),
+        (9.996, "10.0"),
+        (12.34, "12.3"),
+        (123.4, "123"),
+        (12345.6, "12,346"),
+        (0.0, "0"),
+        (float("nan"), "–"),
+    ],
+)
+def test_three_significant_digits(value, text):
+    assert numbers.significant(value) == text
+
+
+def test_the_deviation_has_the_decimals_of_the_mean():
+    assert numbers.spread(12.345, 0.26) == "12.3 ± 0.3"
+    assert numbers.spread(3.14159, 0.0123) == "3.14 ± 0.01"
+    assert numbers.spread(119.0, 0.4) == "119 ± 0.4"
+    assert numbers.spread(119.0, 0.0) == "119 ± 0"
+    assert numbers.spread(5.0, float("nan")) == "5.00"
+
+
+def test_percentages_keep_their_sign_unless_they_are_zero():
+    assert numbers.signed_percent(0.031) == "+3.1 %"
+    assert numbers.signed_percent(-0.031) == "-3.1 %"
+    assert numbers.signed_percent(-0.00001) == "0.0 %"
+
+
+def test_lists_in_words():
+    assert numbers.listed([]) == "none"
+    assert numbers.listed(["a"]) == "a"
+    assert numbers.listed(["a", "b", "c"]) == "a, b and c"
+
+
+def test_bytes_are_binary():
+    assert numbers.gib(3 * 2**30) == "3.0 GiB"
+    assert numbers.gib(2**28) == "0.250 GiB"
