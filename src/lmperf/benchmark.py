@@ -1,16 +1,17 @@
 """What a benchmark is: the one declaration that everything else reads.
 
-A benchmark is a module of `lmperf.benchmarks` with one subclass of `Timed` or `Observed`. Its name is
-the stem of its CSV and of its template. The DAG and the renderer import the module on machines that
-have no torch, so torch is imported inside `prepare` and `observe`, never at the top.
+A benchmark is a module of `lmperf.benchmarks` with one subclass of `Timed` or `Observed`. Its name
+is the stem of its CSV and of its template. The DAG and the renderer import the module on machines
+that have no torch, so torch is imported inside `prepare` and `observe`, never at the top.
 
 Vocabulary (a cell is a point of the axes, a case is a cell with an implementation):
 
 >>> class Softmax(Timed):
 ...     title = "Softmax"
 ...     axes = (Axis("seq_len", int), Axis("dtype", str, ("float32", "bfloat16")))
-...     phases = ("forward",)
-...     grids = {"cpu": [{"seq_len": [256, 512], "dtype": ["float32"], "implementation": ["eager"]}]}
+...     grids = {
+...         "cpu": [{"seq_len": [256, 512], "dtype": ["float32"], "implementation": ["eager"]}]
+...     }
 >>> [case.name for case in Softmax("softmax").cases("cpu")]
 ['seq_len=256, dtype=float32: eager', 'seq_len=512, dtype=float32: eager']
 """
@@ -183,7 +184,7 @@ class Timed(Benchmark):
     clock: str = "kernel"
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
-        """Build what is timed; `shared` is one dict for all cases of a group. May raise Unsupported."""
+        """Build what is timed; `shared` is one dict for a group's cases. May raise Unsupported."""
         raise NotImplementedError
 
 
@@ -191,7 +192,7 @@ class Observed(Benchmark):
     """A benchmark whose rows are observations that need no clock: bytes, dtypes, errors."""
 
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
-        """Rows (topic columns, and `index` columns) of one phase of a case. May raise Unsupported."""
+        """Rows (topic and `index` columns) of one phase of a case. May raise Unsupported."""
         raise NotImplementedError
 
 

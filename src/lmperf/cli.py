@@ -2,8 +2,8 @@
 
     lmperf plan               what a run would measure
     lmperf measure STEM       measure what is missing or stale of one benchmark
-    lmperf report [MACHINE]   render a machine's report from its evidence; without MACHINE, report.md
-    lmperf verify             fail, naming each cause, unless the evidence is whole, fresh and right
+    lmperf report [MACHINE]   render a machine's report from its evidence; without MACHINE, all
+    lmperf verify             fail, naming each cause, unless all is whole, fresh and right
     lmperf machine            the slug of this machine
     lmperf schema             the configuration's JSON schema
 
@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     measure.add_argument("--log", type=Path)
     measure.set_defaults(command=_measure)
     report = commands.add_parser("report", help="render from evidence")
-    report.add_argument("machine", nargs="?", help="default: report.md, across all machines")
+    report.add_argument("machine", nargs="?", help="default: report.md, of all machines")
     report.set_defaults(command=_report)
     commands.add_parser("verify", help="is the evidence whole, fresh, right?").set_defaults(
         command=_verify

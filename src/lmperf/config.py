@@ -1,8 +1,8 @@
 """The configuration: `config/config.yaml`, read strictly, validated before anything runs.
 
-YAML turns `no` into False, `010` into 8, leaves `1e-4` a string and lets the second of two equal keys
-win. Each of these is an error here, said in one line that names file, key, what is there and what
-should be.
+YAML turns `no` into False, `010` into 8, leaves `1e-4` a string and lets the second of two equal
+keys win. Each of these is an error here, said in one line that names file, key, what is there and
+what should be.
 """
 
 from __future__ import annotations
@@ -15,8 +15,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StringConstraints, ValidationError
-from pydantic import create_model
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StringConstraints,
+    ValidationError,
+    create_model,
+)
 
 from lmperf.benchmark import Axis, load, stems
 from lmperf.errors import UserError
@@ -173,7 +180,8 @@ def _refuse_coerced_scalar(node: yaml.ScalarNode, keys: tuple[str, ...], path: P
         raise UserError(f"{_place(path, node, keys)}: YAML reads {node.value} as a date; quote it")
     if node.tag == "tag:yaml.org,2002:str" and _NUMBER_LIKE.fullmatch(node.value):
         raise UserError(
-            f"{_place(path, node, keys)}: YAML reads {node.value} as a string; write a decimal number"
+            f"{_place(path, node, keys)}: YAML reads {node.value} as a string; "
+            "write a decimal number"
         )
 
 
@@ -186,9 +194,9 @@ def _shown(node: yaml.Node) -> str:
 
 
 def _first_fault(error: ValidationError) -> str:
-    fault = error.errors()[0]
     # A union reports the fault of each branch: the one that got furthest says most.
-    faults = sorted(error.errors(), key=lambda one: -len(one["loc"]))
+    # An empty list is a list: that it is not the word of the other branch says nothing.
+    faults = sorted(error.errors(), key=lambda one: (one["type"] != "too_short", -len(one["loc"])))
     fault = faults[0]
     parts = [str(part) for part in fault["loc"] if not re.search(r"[\[(]|^literal", str(part))]
     place = ".".join(parts)

@@ -1,8 +1,8 @@
 """Digests of what code means: equal for a comment, a docstring or a reformatting, else not.
 
 A benchmark's fingerprint covers its module and everything that it imports, transitively, inside its
-own package. The measuring core is left out: it counts by `METHOD_VERSION`, which a test holds against
-`method_digest`, so that a change there is declared either harmless or a new version.
+own package. The measuring core is left out: it counts by `METHOD_VERSION`, which a test holds
+against `method_digest`, so that a change there is declared either harmless or a new version.
 
 The digests are the same under every supported Python: a render elsewhere must find the same keys.
 """

@@ -1,4 +1,4 @@
-"""What evidence is worth today: which rows are fresh, which files are whole, which cells are missing.
+"""What evidence is worth today: which rows are fresh, which files whole, which cells missing.
 
 It needs no torch: a report renders, and is verified, on a machine that cannot measure.
 """

@@ -1,8 +1,8 @@
 """What is to be measured: the cases of the configuration against the rows that are already there.
 
 A row is fresh when its key is the one that its cell, its implementation, today's code and its
-environment give. A case whose rows are missing or stale is measured again, with its whole group, since
-what can be compared must be timed in turn.
+environment give. A case whose rows are missing or stale is measured again, with its whole group,
+since what can be compared must be timed in turn.
 """
 
 from __future__ import annotations
@@ -104,8 +104,9 @@ class Plan:
     def write_pending(self, directory: Path) -> Path | None:
         """Write what is to be measured, newer than the evidence, or nothing when all is fresh.
 
-        As an input of the measuring job it makes the DAG run that job, whatever Snakemake remembers.
-        Its first line differs for every state of the evidence, so that no checksum calls it known.
+        As an input of the measuring job it makes the DAG run that job, whatever Snakemake
+        remembers. Its first line differs for every state of the evidence, so that no checksum calls
+        it known.
         """
         if not self.pending:
             return None

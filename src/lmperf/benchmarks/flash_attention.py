@@ -1,7 +1,8 @@
 """FlashAttention-2: the project's Triton kernels, and their peers, beside plain attention.
 
-On a machine without a GPU the tables compare the tiled PyTorch version with plain and SDPA attention,
-and the kernels are checked under Triton's interpreter (`flash_attention_check`), never timed.
+On a machine without a GPU the tables compare the tiled PyTorch version with plain and SDPA
+attention, and the kernels are checked under Triton's interpreter (`flash_attention_check`), never
+timed.
 """
 
 from __future__ import annotations

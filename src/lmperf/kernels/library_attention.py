@@ -1,8 +1,8 @@
 """Attention as PyTorch offers it: compiled, by each backend of SDPA, and as FlexAttention.
 
-Each function takes q, k, v [batch, heads, seq_len, d_head] (`compiled` also [batch, seq_len, d_head])
-and `causal`, and returns the shape and dtype of q. No backend falls back to another: where it cannot
-run it raises RuntimeError.
+Each function takes q, k, v [batch, heads, seq_len, d_head] (`compiled` also [batch, seq_len,
+d_head]) and `causal`, and returns the shape and dtype of q. No backend falls back to another: where
+it cannot run it raises RuntimeError.
 """
 
 from __future__ import annotations

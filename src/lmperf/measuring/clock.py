@@ -1,7 +1,7 @@
 """Clocks: device events with an L2 flush, synchronised wall time, and the processor's own counter.
 
-A clock times `repetitions` calls of a phase one by one. What a call needs first (a forward pass before a
-backward, cleared gradients) runs outside the clock. All times are in milliseconds.
+A clock times `repetitions` calls of a phase one by one. What a call needs first (a forward pass
+before a backward, cleared gradients) runs outside the clock. All times are in milliseconds.
 """
 
 from __future__ import annotations

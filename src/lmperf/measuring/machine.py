@@ -1,7 +1,7 @@
 """What machine this is: its slug, the facts of the report, and the environment of a row's key.
 
-Nothing here imports torch: the DAG asks at every start. torch's own facts are read from its installed
-files, the driver's through NVML.
+Nothing here imports torch: the DAG asks at every start. torch's own facts are read from its
+installed files, the driver's through NVML.
 """
 
 from __future__ import annotations

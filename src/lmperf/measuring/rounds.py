@@ -1,9 +1,9 @@
 """Timing in turn: the cases of a group, round after round, with the first of them once more.
 
-In each round every case runs a slice of repetitions of a phase, in rotating order. The median of each
-slice is kept: the ratio of two cases is taken round by round, so that what drifts with the machine
-drifts in both. The group's first case runs a second slice in each round: the ratio of its two slices
-is the noise floor.
+In each round every case runs a slice of repetitions of a phase, in rotating order. The median of
+each slice is kept: the ratio of two cases is taken round by round, so that what drifts with the
+machine drifts in both. The group's first case runs a second slice in each round: the ratio of its
+two slices is the noise floor.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def quantile(values: Sequence[float], fraction: float) -> float:
 
 
 def warm_up(clock: EventClock | WallClock, phase: Phase, pace: Pace) -> float:
-    """Run a phase until `pace.warm_up_ms` have passed; the time of the last call in milliseconds."""
+    """Run a phase until `pace.warm_up_ms` have passed; the time of the last call in ms."""
     start = time.perf_counter()
     while True:
         (last,) = clock.times(phase, 1)

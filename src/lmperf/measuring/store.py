@@ -1,8 +1,8 @@
 """Rows of evidence on disk: a CSV beside its digest, replaced whole, never half-written.
 
-`<stem>.csv` holds the rows; `<stem>.sha256` its digest in the format of sha256sum, so that a file that
-was edited, or cut at the end of a line, is found out. While the CSV is being replaced the digest file
-names the old and the new digest: killed at any moment, the CSV matches one of the two.
+`<stem>.csv` holds the rows; `<stem>.sha256` its digest in the format of sha256sum, so that a file
+that was edited, or cut at the end of a line, is found out. While the CSV is being replaced the
+digest file names the old and the new digest: killed at any moment, the CSV matches one of the two.
 """
 
 from __future__ import annotations

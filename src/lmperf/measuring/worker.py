@@ -1,7 +1,7 @@
 """The worker: the process that touches the device, measures groups, and may be lost.
 
-It is forked from a server that has imported torch and not touched the device. It says each step before
-it takes it, so that the supervisor knows what was running when the worker dies or hangs.
+It is forked from a server that has imported torch and not touched the device. It says each step
+before it takes it, so that the supervisor knows what was running when the worker dies or hangs.
 """
 
 from __future__ import annotations
@@ -320,7 +320,7 @@ class _Group:
 
 
 def achieved(phase: Any, times: Sequence[float]) -> dict[str, Any]:
-    """FLOPs and bytes of a call in closed form, and the rates that the median time makes of them."""
+    """FLOPs and bytes of a call in closed form, and the rates that the median time gives."""
     seconds = statistics.median(times) / 1e3
     columns: dict[str, Any] = {"flops": phase.flops, "bytes": phase.bytes}
     if phase.flops:

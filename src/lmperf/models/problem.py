@@ -67,7 +67,7 @@ class ModelProblem:
         return train_step(called, self.optimizer, self.tokens, self.targets, dtype)
 
     def phases(self, model: Model, dtype: str) -> dict[str, Phase]:
-        """What is timed of a model; gradients are cleared outside the clock, but in a train step."""
+        """What is timed of a model; only a train step clears the gradients inside the clock."""
 
         def clear() -> None:
             self.optimizer.zero_grad(set_to_none=True)
