@@ -37,6 +37,13 @@ def render_overview(project: Project) -> None:
     """Write `report/report.md`: the machine at hand, and the comparison with the others."""
     machines = project.machines_with_evidence()
     evidences = [evidence_for_report(project, judge(project, machine)) for machine in machines]
-    here = project.machine.slug if project.machine.slug in machines else None
-    directory = project.report_directory
-    render_index(evidences, here, directory, project.root / TEMPLATES)
+    reason = None
+    if not project.can_measure:
+        reason = "torch is not installed, so that nothing can be measured"
+    render_index(
+        evidences,
+        project.machine.slug,
+        project.report_directory,
+        project.root / TEMPLATES,
+        reason,
+    )

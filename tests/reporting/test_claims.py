@@ -87,6 +87,10 @@ def test_a_threshold_that_does_not_hold_further_on_is_not_steady():
     assert (steady.first, steady.steady, steady.slower, steady.same) == (3, True, [1], [2])
     broken = scaling.threshold(axis, pd.Series(["slower", "faster", "slower", "faster"]))
     assert (broken.first, broken.steady) == (2, False)
+    torn = scaling.threshold(
+        pd.Series([1, 1, 2], name="seq_len"), pd.Series(["slower", "faster", "faster"])
+    )
+    assert (torn.first, torn.mixed, torn.same) == (2, [1], [])
     never = scaling.threshold(axis, pd.Series(["slower"] * 4))
     assert (never.first, never.steady) == (None, True)
 

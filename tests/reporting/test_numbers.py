@@ -33,7 +33,7 @@ def test_the_deviation_has_the_decimals_of_the_mean():
 def test_percentages_keep_their_sign_unless_they_are_zero():
     assert numbers.signed_percent(0.031) == "+3.1 %"
     assert numbers.signed_percent(-0.031) == "-3.1 %"
-    assert numbers.signed_percent(-0.00001) == "0.0 %"
+    assert numbers.signed_percent(-0.00001) == numbers.signed_percent(0.00001) == "0.0 %"
 
 
 def test_lists_in_words():

@@ -18,11 +18,13 @@ def test_out_of_memory_says_what_was_asked_and_what_was_free():
         {"status": "oom", "requested_bytes": 12 * GIB, "free_bytes": 3.5 * GIB},
         {"status": "oom"},
         {"status": "timeout"},
+        {"status": "nan", "max_error": float("nan"), "error_bound": 1.0},
     )
     assert timing_cells(frame).tolist() == [
         "OOM (asked 12.0 GiB, 3.5 GiB free)",
         "OOM",
         "time-out",
+        "result not finite",
     ]
 
 

@@ -21,6 +21,7 @@ from lmperf.reporting.evidence import MachineEvidence
 VERDICTS = (
     "{% if faster %} Faster at {{ faster | listed }}.{% endif %}"
     "{% if same %} No difference at {{ same | listed }}.{% endif %}"
+    "{% if mixed %} Faster in some cells and not in others at {{ mixed | listed }}.{% endif %}"
     "{% if slower %} Slower at {{ slower | listed }}.{% endif %}"
 )
 TRUE, CONTRADICTED, MISSING = "true", "contradicted", "missing"

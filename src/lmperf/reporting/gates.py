@@ -9,6 +9,8 @@ import pandas as pd
 from lmperf.reporting.evidence import row_names
 from lmperf.reporting.numbers import error
 
+FAILED = ("failed_check", "nan")
+
 
 @dataclass(frozen=True)
 class GateSummary:
@@ -20,7 +22,7 @@ class GateSummary:
 
 def red(frame: pd.DataFrame) -> pd.Series:
     """Rows whose gate failed: by status, by an error above its bound, or a bound never checked."""
-    failed = frame["status"] == "failed_check"
+    failed = frame["status"].isin(FAILED)
     if {"max_error", "error_bound"} <= set(frame.columns):
         bounded = frame["error_bound"].notna() & (frame["status"] == "ok")
         failed |= bounded & ~(frame["max_error"] <= frame["error_bound"])
@@ -35,8 +37,8 @@ def shown(frame: pd.DataFrame) -> pd.Series:
 def gated(frame: pd.DataFrame) -> pd.Series:
     """Rows that were checked against a reference."""
     if "error_bound" not in frame.columns:
-        return frame["status"] == "failed_check"
-    return frame["error_bound"].notna() | (frame["status"] == "failed_check")
+        return frame["status"].isin(FAILED)
+    return frame["error_bound"].notna() | frame["status"].isin(FAILED)
 
 
 def summary(frame: pd.DataFrame) -> GateSummary:

@@ -107,7 +107,8 @@ def percent(fraction: float, places: int = 1) -> str:
 def signed_percent(fraction: float, places: int = 1) -> str:
     """A difference as a percentage with its sign."""
     text = percent(fraction, places)
-    return text if text == EMPTY or text.startswith("-") or fraction <= 0 else f"+{text}"
+    shown = text.strip("-0. %") != ""
+    return f"+{text}" if shown and text != EMPTY and fraction > 0 else text
 
 
 def gib(size: float) -> str:

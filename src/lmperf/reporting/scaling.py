@@ -34,7 +34,7 @@ class Threshold:
     """From which value of an axis on something is faster.
 
     ``first`` is the first value that pays (None: nowhere); ``steady`` whether every later value
-    pays too; ``faster``, ``slower`` and ``same`` list the values by verdict.
+    pays too; ``faster``, ``slower``, ``same`` and ``mixed`` list the values by verdict.
     """
 
     first: object | None
@@ -42,16 +42,18 @@ class Threshold:
     faster: list
     slower: list
     same: list
+    mixed: list
 
 
 def threshold(axis: pd.Series, verdicts: pd.Series) -> Threshold:
-    """Judge each value of an axis by the verdict of most of its cells; ties count as same."""
+    """Judge each value of an axis by the verdict of most of its cells, else as mixed."""
     table = pd.crosstab(axis, verdicts)
     table = table.reindex(columns=["faster", "slower", NO_DIFFERENCE], fill_value=0)
     values = in_order(str(axis.name), axis)
     judged = {value: _majority(table.loc[value]) for value in values}
     by_verdict = {
-        kind: [v for v in values if judged[v] == kind] for kind in ("faster", "slower", "same")
+        kind: [v for v in values if judged[v] == kind]
+        for kind in ("faster", "slower", "same", "mixed")
     }
     first = by_verdict["faster"][0] if by_verdict["faster"] else None
     later = values[values.index(first) :] if first is not None else []
@@ -60,7 +62,7 @@ def threshold(axis: pd.Series, verdicts: pd.Series) -> Threshold:
 
 
 def _majority(counts: pd.Series) -> str:
-    half = counts.sum() / 2
-    if counts["faster"] > half:
-        return "faster"
-    return "slower" if counts["slower"] > half else "same"
+    kind = counts.idxmax()
+    if counts[kind] <= counts.sum() / 2:
+        return "mixed"
+    return "same" if kind == NO_DIFFERENCE else kind

@@ -21,6 +21,7 @@ STATUS_WORDS = {
     "unsupported": "unsupported",
     "failed_check": "gate failed, withheld",
 }
+AXIS_WORDS = {"context_length": "context", "seq_len": "sequence length"}
 LEFT_COLUMNS = frozenset(
     ("size", "dtype", "implementation", "status", "operation", "tensor", "kind", "note")
 )
@@ -63,7 +64,7 @@ def status_words(frame: pd.DataFrame) -> pd.Series:
     """The status of each row in words; a red gate is said whatever the status column says."""
     words = frame["status"].map(STATUS_WORDS).fillna(frame["status"])
     words[frame["status"] == "ok"] = "ok"
-    words[gates.red(frame)] = STATUS_WORDS["failed_check"]
+    words[gates.red(frame) & (frame["status"] != "nan")] = STATUS_WORDS["failed_check"]
     oom = frame["status"] == "oom"
     if oom.any():
         words[oom] = _memory_words(frame[oom])
@@ -111,7 +112,7 @@ def shared_axes(frame: pd.DataFrame, cell: Sequence[str]) -> tuple[str, list[str
 def _axis_words(name: str, value) -> str:
     if isinstance(value, bool | np.bool_):
         return name if value else f"not {name}"
-    return f"{name.replace('_', ' ')} {_plain(value)}"
+    return f"{AXIS_WORDS.get(name, name)} {_plain(value)}"
 
 
 def wide(frame: pd.DataFrame, cells: pd.Series, rows: list[str], column: str) -> pd.DataFrame:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from lmperf.reporting.ceilings import ceilings
 from lmperf.reporting.claims import Claim, NotMeasured
-from lmperf.reporting.evidence import MachineEvidence
+from lmperf.reporting.evidence import MachineEvidence, in_order
 from lmperf.reporting.numbers import dtype_words
 from lmperf.reporting.tables import markdown, status_words, timing_cells, value_cells
-
-COPY_TOLERANCE = 0.1
 
 
 def tables(evidence: MachineEvidence) -> dict[str, str]:
@@ -38,11 +36,15 @@ def _rates(evidence: MachineEvidence) -> dict:
     return {"single": single, "half": half}
 
 
-def _bandwidth(evidence: MachineEvidence) -> dict:
-    rates = [rate for (operation, _), rate in ceilings(evidence).items() if operation == "copy"]
-    if not rates:
-        raise NotMeasured("no copy bandwidth is there")
-    return {"lowest": min(rates), "best": max(rates), "tolerance": COPY_TOLERANCE}
+def _balance(evidence: MachineEvidence) -> dict:
+    found = ceilings(evidence)
+    rates = {dtype: rate for (operation, dtype), rate in found.items() if operation == "matmul"}
+    copies = [rate for (operation, _), rate in found.items() if operation == "copy"]
+    if not copies or not rates:
+        raise NotMeasured("the copy bandwidth and a matmul rate are not both there")
+    bandwidth = max(copies)
+    needed = [(dtype_words(d), 1e3 * rates[d] / bandwidth) for d in in_order("dtype", list(rates))]
+    return {"bandwidth": bandwidth, "needed": needed, "least": min(n for _, n in needed)}
 
 
 CLAIMS = (
@@ -56,12 +58,14 @@ CLAIMS = (
         instead="bf16 is the slower one on this machine.",
     ),
     Claim(
-        name="bandwidth",
-        text="Copying moves {{ best | sig }} GB/s at best, and the dtype of the copy makes no more"
-        " difference than {{ tolerance | percent }}.",
-        values=_bandwidth,
-        holds=lambda v: v["lowest"] >= (1 - COPY_TOLERANCE) * v["best"],
-        about="the copy bandwidth",
-        instead="The slowest dtype reaches {{ lowest | sig }} GB/s.",
+        name="balance",
+        text="Copying moves {{ bandwidth | sig }} GB/s, so that work is bound by memory, not by"
+        " arithmetic, unless it does more FLOPs for each byte it moves than"
+        " {% for dtype, flops in needed %}{{ flops | sig }} ({{ dtype }})"
+        "{{ ', ' if not loop.last }}{% endfor %}.",
+        values=_balance,
+        holds=lambda v: v["least"] > 1,
+        about="the balance of arithmetic and memory",
+        instead="Memory is no limit where a byte can be moved for each FLOP.",
     ),
 )

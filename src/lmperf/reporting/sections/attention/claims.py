@@ -51,6 +51,7 @@ def _compiling(evidence: MachineEvidence) -> dict:
     frame_of(evidence, "attention")
     rows = compared_rows(evidence, "attention", "implementation", "eager")
     rows = rows[(rows["implementation"] == "compiled") & (rows["dtype"] == "float32")]
+    rows = rows[rows["phase"] == "forward"]
     if rows.empty:
         raise NotMeasured("no two rows that were timed in turn")
     found = threshold(rows["seq_len"], rows["verdict"])
@@ -59,6 +60,7 @@ def _compiling(evidence: MachineEvidence) -> dict:
         "steady": found.steady,
         "faster": found.faster,
         "same": found.same,
+        "mixed": found.mixed,
         "slower": found.slower,
         "lowest": rows["ratio"].min(),
         "highest": rows["ratio"].max(),
@@ -114,7 +116,8 @@ CLAIMS = (
     ),
     Claim(
         name="compiling",
-        text="Compiling plain attention (float32 IEEE) pays{% if first %} from length {{ first }}"
+        text="Compiling plain attention (forward, float32 IEEE) pays"
+        "{% if first %} from length {{ first }}"
         " on{% else %} at no length measured{% endif %}, with {{ lowest | ratio }} to"
         " {{ highest | ratio }} over eager." + VERDICTS,
         values=_compiling,

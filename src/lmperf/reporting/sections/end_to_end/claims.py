@@ -80,6 +80,7 @@ def _verdicts(rows: pd.DataFrame) -> dict:
         "faster": found.faster,
         "slower": found.slower,
         "same": found.same,
+        "mixed": found.mixed,
         "lowest": rows["ratio"].min(),
         "highest": rows["ratio"].max(),
         "best": implementation_words(best["implementation"]),

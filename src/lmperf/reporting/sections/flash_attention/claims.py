@@ -33,6 +33,7 @@ def _against_plain(evidence: MachineEvidence, phase: str) -> dict:
         "steady": found.steady,
         "faster": found.faster,
         "same": found.same,
+        "mixed": found.mixed,
         "slower": found.slower,
         "lowest": rows["ratio"].min(),
         "highest": rows["ratio"].max(),

@@ -90,9 +90,8 @@ CLAIMS = (
         values=_autocast,
         holds=lambda v: v["lower"] == v["cells"],
         about="the peak of bf16 autocast against float32 IEEE",
-        instead="It saves in {{ lower }} of the {{ cells }}: the copies of the weights that"
-        " autocast makes cost more than the activations save where the context is short (the most:"
-        " {{ size }}, context {{ context }}).",
+        instead="It saves in {{ lower }} of the {{ cells }}; it takes the most, against"
+        " float32 IEEE, at size {{ size }}, context {{ context }}.",
         summary=True,
     ),
     Claim(
