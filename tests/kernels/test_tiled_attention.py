@@ -7,13 +7,13 @@ from lmperf.kernels.attention_reference import attention_float64
 from lmperf.kernels.tiled_attention import tiled_attention
 
 
-@pytest.mark.parametrize("tiles", [(256, 256), (16, 40), (40, 16)])
+@pytest.mark.parametrize("tiles", [(256, 256), (32, 48), (48, 32)])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_against_float64(monkeypatch, tiles, causal, dtype):
     monkeypatch.setattr(module, "QUERY_TILE", tiles[0])
     monkeypatch.setattr(module, "KEY_TILE", tiles[1])
-    q, k, v, grad_out = (torch.randn(2, 3, 301, 24).to(getattr(torch, dtype)) for _ in range(4))
+    q, k, v, grad_out = (torch.randn(1, 2, 131, 24).to(getattr(torch, dtype)) for _ in range(4))
     leaves = [t.clone().requires_grad_() for t in (q, k, v)]
     out = tiled_attention(*leaves, causal)
     out.backward(grad_out)

@@ -61,9 +61,17 @@ class FlashAttention(Timed):
                     "sdpa_cudnn",
                     "sdpa_flash",
                     "sdpa_efficient",
-                    "flex",
                 ],
-            }
+            },
+            {
+                "batch": [1],
+                "heads": [1],
+                "seq_len": [2**power for power in range(7, 17)],
+                "d_head": [64],
+                "dtype": ["bfloat16"],
+                "causal": [True],
+                "implementation": ["flex"],
+            },
         ],
     }
 

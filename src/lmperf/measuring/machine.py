@@ -154,12 +154,15 @@ def _git(*arguments: str) -> str | None:
 
 
 def commit_facts() -> dict[str, Any]:
-    """The commit that measures, and whether tracked files differ from it."""
-    changes = _git("status", "--porcelain", "--untracked-files=no")
-    return {
-        "commit": _git("rev-parse", "HEAD"),
-        "dirty": None if changes is None else bool(changes),
-    }
+    """The commit that measures, and whether tracked files differ from it.
+
+    Where there is no Git (an exported tree, a container), LMPERF_COMMIT may name the commit;
+    whether the files differ from it is then not known.
+    """
+    commit = _git("rev-parse", "HEAD")
+    if commit is None:
+        return {"commit": os.environ.get("LMPERF_COMMIT"), "dirty": None}
+    return {"commit": commit, "dirty": bool(_git("status", "--porcelain", "--untracked-files=no"))}
 
 
 def _memory_gib() -> float | None:

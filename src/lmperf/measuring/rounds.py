@@ -17,8 +17,11 @@ from dataclasses import dataclass, field
 from lmperf.benchmark import Phase, Workload
 from lmperf.measuring.clock import EventClock, WallClock
 
-ROUNDS = 7
+# With six rounds the smallest and the largest enclose the median of all with 97 % certainty.
+ROUNDS = 6
 _MAX_REPETITIONS = 40
+# A longer call is not run once more against itself: it would cost more than it tells.
+_LONGEST_AGAIN_MS = 250.0
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,8 @@ def in_turn(
             times = run_slice(position)
             results[position].times += times
             results[position].rounds.append(statistics.median(times))
-        results[0].again.append(statistics.median(run_slice(0)))
+        if results[0].rounds[0] <= _LONGEST_AGAIN_MS:
+            results[0].again.append(statistics.median(run_slice(0)))
     return results
 
 

@@ -64,6 +64,15 @@ HOPPER = {
     ("forward", "tf32", 256): (_c(32, 32, 4, 2), _c(32, 32, 4, 2), _c(32, 32, 4, 2)),
     ("key_gradients", "tf32", 256): (_c(32, 32, 4, 1), _c(32, 32, 4, 1), _c(32, 32, 4, 1)),
     ("query_gradients", "tf32", 256): (_c(32, 32, 4, 2), _c(32, 32, 4, 2), _c(32, 32, 4, 2)),
+    ("forward", "float32", 32): (_c(128, 64, 4, 2), _c(128, 64, 4, 2), _c(64, 64, 4, 2)),
+    ("key_gradients", "float32", 32): (_c(64, 128, 8, 1), _c(64, 128, 8, 1), _c(64, 64, 4, 2)),
+    ("query_gradients", "float32", 32): (_c(128, 64, 4, 1), _c(128, 64, 4, 1), _c(64, 64, 4, 1)),
+    ("forward", "float32", 64): (_c(128, 64, 8, 2), _c(128, 64, 8, 2), _c(64, 64, 4, 2)),
+    ("key_gradients", "float32", 64): (_c(64, 128, 8, 1), _c(64, 128, 8, 1), _c(64, 64, 4, 1)),
+    ("query_gradients", "float32", 64): (_c(128, 64, 8, 1), _c(128, 64, 8, 1), _c(64, 64, 4, 2)),
+    ("forward", "float32", 128): (_c(128, 64, 8, 1), _c(128, 64, 8, 1), _c(64, 64, 4, 2)),
+    ("key_gradients", "float32", 128): (_c(32, 64, 4, 1), _c(32, 64, 4, 1), _c(32, 64, 4, 1)),
+    ("query_gradients", "float32", 128): (_c(64, 32, 4, 2), _c(64, 32, 4, 2), _c(64, 32, 4, 2)),
 }
 
 # By precision and padded head width up to 64, 128, 256: fits 96 KiB of shared memory.
@@ -81,7 +90,7 @@ INTERPRETER = {
 
 
 def precision_class(dtype: torch.dtype) -> str:
-    """ "half" (float16, bfloat16), "tf32" or "float32": what decides about tiles."""
+    """What decides about tiles: "half" (float16, bfloat16), "tf32" or "float32"."""
     if dtype != torch.float32:
         return "half"
     return "tf32" if dot_precision(dtype) == "tf32" else "float32"
