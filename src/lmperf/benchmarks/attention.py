@@ -54,4 +54,6 @@ class Attention(Timed):
         shape = (axes["batch"], axes["seq_len"], axes["d_head"])
         problem = AttentionProblem.of(shape, axes["dtype"], axes["causal"], device, seed, shared)
         function = self.callable_of(case.implementation)
-        return problem.workload(function, self.phases, compiles)
+        # Both store the scores in the dtype of the inputs.
+        rounded = case.implementation in self.implementations
+        return problem.workload(function, self.phases, compiles, scores_rounded=rounded)

@@ -68,13 +68,6 @@ class EndToEnd(Timed):
                 "dtype": ["float32", "autocast_bfloat16"],
                 "implementation": ["compiled"],
             },
-            {
-                "size": ["large", "xl", "2.7B"],
-                "context_length": [256],
-                "batch": [4],
-                "dtype": ["autocast_bfloat16"],
-                "implementation": ["compiled"],
-            },
         ],
     }
 

@@ -11,6 +11,7 @@ from lmperf.benchmark import Axis, Case, Timed, Unsupported, Workload
 
 _HALF_ONLY = ("sdpa_cudnn", "sdpa_flash")
 _COMPILES = ("flex", "triton")
+_ROUNDS_SCORES = ("eager", "tiled")
 
 
 class FlashAttention(Timed):
@@ -66,7 +67,7 @@ class FlashAttention(Timed):
             {
                 "batch": [1],
                 "heads": [1],
-                "seq_len": [2**power for power in range(7, 17)],
+                "seq_len": [1024, 4096, 16384],
                 "d_head": [64],
                 "dtype": ["bfloat16"],
                 "causal": [True],
@@ -84,4 +85,5 @@ class FlashAttention(Timed):
         shape = (axes["batch"], axes["heads"], axes["seq_len"], axes["d_head"])
         problem = AttentionProblem.of(shape, axes["dtype"], axes["causal"], device, seed, shared)
         function = self.callable_of(case.implementation)
-        return problem.workload(function, self.phases, case.implementation in _COMPILES)
+        name = case.implementation
+        return problem.workload(function, self.phases, name in _COMPILES, name in _ROUNDS_SCORES)

@@ -70,12 +70,20 @@ class AttentionProblem:
         return attention_float64(*self.inputs, causal=self.causal)
 
     def workload(
-        self, function: AttentionFunction, phases: Sequence[str], compiles: bool
+        self,
+        function: AttentionFunction,
+        phases: Sequence[str],
+        compiles: bool = False,
+        scores_rounded: bool = False,
     ) -> Workload:
-        """What is timed and checked of an implementation `function(q, k, v, causal=...)`."""
+        """What is timed and checked of an implementation `function(q, k, v, causal=...)`.
+
+        `scores_rounded`: whether it stores the scores in the dtype of its inputs, so that in
+        bfloat16 its errors are larger (see `lmperf.kernels.accuracy.error_bound`).
+        """
         return Workload(
             {name: self._phase(function, name) for name in phases},
-            gate=lambda present: self._gate(function, present),
+            gate=lambda present: self._gate(function, present, scores_rounded),
             resident=list(self.inputs),
             compiles=compiles,
             context=partial(precision, self.dtype),
@@ -99,7 +107,9 @@ class AttentionProblem:
         run = forward if name == "forward" else lambda _: backward(forward())
         return Phase(run, **size)
 
-    def _gate(self, function: AttentionFunction, phases: Sequence[str]) -> Gate:
+    def _gate(
+        self, function: AttentionFunction, phases: Sequence[str], scores_rounded: bool
+    ) -> Gate:
         *inputs, gradient = self.inputs
         out = function(*inputs, causal=self.causal)
         got = {"out": out.detach()}
@@ -107,7 +117,8 @@ class AttentionProblem:
             gradients = torch.autograd.grad(out, inputs, gradient)
             got |= dict(zip(("dq", "dk", "dv"), gradients, strict=True))
         errors = attention_errors(got, self.reference)
-        return Gate(errors, {name: error_bound(name, self.dtype) for name in errors})
+        bounds = {name: error_bound(name, self.dtype, scores_rounded) for name in errors}
+        return Gate(errors, bounds)
 
     @property
     def _sizes(self) -> tuple[int, int, int, int]:
