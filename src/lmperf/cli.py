@@ -4,6 +4,7 @@
     lmperf measure STEM       measure what is missing or stale of one benchmark
     lmperf report [MACHINE]   render a machine's report from its evidence; without MACHINE, all
     lmperf verify             fail, naming each cause, unless all is whole, fresh and right
+    lmperf prune MACHINE      drop stale rows of cells that the grid no longer has
     lmperf machine            the slug of this machine
     lmperf schema             the configuration's JSON schema
 
@@ -57,6 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("verify", help="is the evidence whole, fresh, right?").set_defaults(
         command=_verify
     )
+    prune = commands.add_parser("prune", help="drop stale rows that no grid asks for")
+    prune.add_argument("machine")
+    prune.set_defaults(command=_prune)
     commands.add_parser("machine", help="the slug of this machine").set_defaults(command=_machine)
     commands.add_parser("schema", help="JSON schema of the configuration").set_defaults(
         command=_schema
@@ -108,6 +112,13 @@ def _verify(options: argparse.Namespace) -> int:
         print(f"verify: {cause}", file=sys.stderr)
     print(f"verify: {len(found)} causes to fail" if found else "verify: all is measured and right")
     return 1 if found else 0
+
+
+def _prune(options: argparse.Namespace) -> int:
+    from lmperf.judgement import prune
+
+    print(f"{prune(_project(options), options.machine)} stale rows dropped")
+    return 0
 
 
 def _machine(options: argparse.Namespace) -> int:

@@ -82,6 +82,28 @@ def _judge_benchmark(project: Project, judgement: Judgement, stem: str) -> None:
     _note(judgement.missing, stem, _missing(project, judgement, stem, rows))
 
 
+def prune(project: Project, machine: str) -> int:
+    """Drop stale rows of cells that the grid no longer has; nothing would measure them again."""
+    facts = judge(project, machine).facts
+    dropped = 0
+    for stem in stems():
+        own = project.config.implementations.get(stem, {})
+        benchmark = load(stem, own)
+        evidence = evidence_of(benchmark, project.report_directory / machine)
+        if not evidence.path.exists():
+            continue
+        names = [axis.name for axis in benchmark.axes]
+        cases = benchmark.cases(facts.get("preset", "cpu"), project.config.grid_of(stem))
+        due = {(*(str(value) for _, value in c.cell), c.implementation) for c in cases}
+
+        def wanted(row: Row, stem=stem, names=names, due=due, own=own) -> bool:
+            is_due = (*(row[name] for name in names), row["implementation"]) in due
+            return is_due or row["key"] == row_key(stem, row, names, row["environment"], own)
+
+        dropped += evidence.keep(wanted)
+    return dropped
+
+
 def _environment_of(project: Project, judgement: Judgement, row: Row) -> str:
     """The environment that makes a row fresh: this machine's own, here; elsewhere, the row's."""
     here = project.can_measure and judgement.machine == project.machine.slug

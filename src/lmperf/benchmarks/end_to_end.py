@@ -35,7 +35,14 @@ class EndToEnd(Timed):
                 "context_length": [128, 256],
                 "batch": [4],
                 "dtype": ["float32", "autocast_bfloat16"],
-                "implementation": ["eager", "compiled"],
+                "implementation": ["eager"],
+            },
+            {
+                "size": ["tiny"],
+                "context_length": [128],
+                "batch": [4],
+                "dtype": ["float32", "autocast_bfloat16"],
+                "implementation": ["compiled"],
             },
             {
                 "size": ["small"],

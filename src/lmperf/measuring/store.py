@@ -13,7 +13,7 @@ import fcntl
 import hashlib
 import io
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,15 @@ class Evidence:
             position = _first_position(kept, replaced, self._case_of)
             kept = [row for row in kept if self._case_of(row) not in replaced]
             self._write(kept[:position] + new + kept[position:])
+
+    def keep(self, wanted: Callable[[Row], bool]) -> int:
+        """Drop the rows that are not wanted; how many there were."""
+        with self._locked():
+            rows = self.read()
+            kept = [row for row in rows if wanted(row)]
+            if len(kept) < len(rows):
+                self._write(kept)
+        return len(rows) - len(kept)
 
     def set_aside(self) -> Path:
         """Move a damaged file out of the way, without losing it."""
