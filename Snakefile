@@ -10,6 +10,7 @@ kernel, another torch, or a file that was cut.
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -30,7 +31,21 @@ PLANS = project.plans
 CHECKS = [stem for stem, plan in PLANS.items() if plan.benchmark.is_check]
 BENCHMARKS = [stem for stem in PLANS if stem not in CHECKS]
 OTHERS = [machine for machine in project.machines_with_evidence() if machine != HERE]
-LMPERF = [sys.executable, "-m", "lmperf.cli", "--set", json.dumps(config, sort_keys=True)]
+# Snakemake sets these to a job's threads; a measurement runs with the user's own settings.
+THREADS = ["OMP_NUM_THREADS", "GOTO_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"]
+THREADS += ["VECLIB_MAXIMUM_THREADS", "NUMEXPR_NUM_THREADS"]
+UNSET = [word for name in THREADS if name not in os.environ for word in ("-u", name)]
+SET = [f"{name}={os.environ[name]}" for name in THREADS if name in os.environ]
+LMPERF = [
+    "env",
+    *UNSET,
+    *SET,
+    sys.executable,
+    "-m",
+    "lmperf.cli",
+    "--set",
+    json.dumps(config, sort_keys=True),
+]
 
 
 def pending(wildcards):

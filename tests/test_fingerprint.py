@@ -10,7 +10,7 @@ from lmperf.fingerprint import METHOD_VERSION, closure, code_fingerprint, method
 
 # The digest of the measuring core that METHOD_VERSION stands for. After a change there: when it can
 # change no number, put the new digest here; when it can, raise METHOD_VERSION as well.
-METHOD = (1, "31ff61ba06c9858e")
+METHOD = (1, "736773ccc355c087")
 
 KERNEL = '''
 """Docstring."""

@@ -72,6 +72,8 @@ def _device_facts(device: str) -> dict[str, Any]:
         "tf32_matmul": torch.backends.cuda.matmul.allow_tf32,
         "tf32_cudnn": torch.backends.cudnn.allow_tf32,
     }
+    if device == "cpu":
+        facts["threads"] = torch.get_num_threads()
     if device == "cuda":
         facts["multiprocessors"] = torch.cuda.get_device_properties(0).multi_processor_count
         facts["cudnn"] = torch.backends.cudnn.version()
