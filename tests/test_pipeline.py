@@ -11,10 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 GRID = "preset: cpu\nmachine: here\nbenchmarks: [mixed_precision]\ngrid: {mixed_precision: "
-ONE = (
-    GRID
-    + '{experiment: [accumulation], subject: ["float32 + float32"], dtype: [float32], implementation: [eager]}}'
-)
+CELL = '{experiment: [accumulation], subject: ["float32 + float32"], dtype: [float32], '
+ONE = GRID + CELL + "implementation: [eager]}}"
 TWO = ONE.replace('"float32 + float32"', '"float32 + float32", "float16 + float16"').replace(
     "dtype: [float32]", "dtype: [float32, float16]"
 )
