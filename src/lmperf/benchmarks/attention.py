@@ -24,7 +24,7 @@ class Attention(Timed):
         "cpu": [
             {
                 "batch": [8],
-                "seq_len": [128, 256, 512, 1024],
+                "seq_len": [256, 512, 1024],
                 "d_head": [16, 64],
                 "dtype": ["float32", "bfloat16"],
                 "causal": [False],

@@ -41,12 +41,21 @@ class FlashAttention(Timed):
             {
                 "batch": [1],
                 "heads": [1],
-                "seq_len": [128, 512, 2048, 4096],
+                "seq_len": [128, 512, 2048],
                 "d_head": [16, 64],
                 "dtype": ["float32", "bfloat16"],
                 "causal": [True],
                 "implementation": ["eager", "tiled", "sdpa"],
-            }
+            },
+            {
+                "batch": [1],
+                "heads": [1],
+                "seq_len": [4096],
+                "d_head": [64],
+                "dtype": ["float32", "bfloat16"],
+                "causal": [True],
+                "implementation": ["eager", "tiled", "sdpa"],
+            },
         ],
         "gpu": [
             {
