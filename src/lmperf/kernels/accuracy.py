@@ -118,8 +118,9 @@ def error_bound(tensor: str, dtype: str, scores_rounded: bool = False) -> float:
     adds as much, so a typical row has 0.6 u, the worst of many 1 u; dq, dk and dv round once more
     (ds, and o in delta) and cancel in part: 2.5 u.
 
-    bfloat16 is allowed 7 u = 2.7 %; the fused kernels of an H200 reach 3.6 u. A 64-key tile dropped at n = 65536 moves a row by
-    sqrt(64 / 65536) = 3.1 % of its norm, and the worst of the 64 rows by 4.4 % or more.
+    bfloat16 is allowed 7 u = 2.7 %; the fused kernels of an H200 reach 3.6 u. A 64-key tile
+    dropped at n = 65536 moves a row by sqrt(64 / 65536) = 3.1 % of its norm, and the worst of the
+    64 rows by 4.4 % or more.
     float16 is allowed 24 u = 1.2 %: the backward pass holds p ~ 1/n, which is subnormal there at
     n = 65536 and loses another 2 to 3 bits. tf32 is allowed 24 u: q and k lose bits before the
     softmax, where an error of u |s| in a score s is one of u |s| in p. float32 is allowed
