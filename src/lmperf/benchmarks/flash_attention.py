@@ -12,6 +12,21 @@ from lmperf.benchmark import Axis, Case, Timed, Unsupported, Workload
 _HALF_ONLY = ("sdpa_cudnn", "sdpa_flash")
 _COMPILES = ("flex", "triton")
 _ROUNDS_SCORES = ("eager", "tiled")
+_KERNELS = ("triton", "sdpa_cudnn", "sdpa_flash", "sdpa_efficient")
+
+
+def _filled(seq_len: int, d_head: int, dtypes: list[str], names: list[str]) -> dict[str, list]:
+    """A length of the grid that fills a GPU: 16k tokens of 2048 channels."""
+    return {
+        "batch": [16384 // seq_len],
+        "heads": [2048 // d_head],
+        "seq_len": [seq_len],
+        "d_head": [d_head],
+        "dtype": dtypes,
+        "causal": [True, False],
+        "cuda_graph": [False],
+        "implementation": names,
+    }
 
 
 class FlashAttention(Timed):
@@ -23,6 +38,7 @@ class FlashAttention(Timed):
         Axis("d_head", int),
         Axis("dtype", str, ("float32", "tf32", "float16", "bfloat16")),
         Axis("causal", bool),
+        Axis("cuda_graph", bool),
     )
     phases = ("forward", "backward", "forward_backward")
     check = "flash_attention_check"
@@ -45,6 +61,7 @@ class FlashAttention(Timed):
                 "d_head": [16, 64],
                 "dtype": ["float32", "bfloat16"],
                 "causal": [True],
+                "cuda_graph": [False],
                 "implementation": ["eager", "tiled", "sdpa"],
             },
             {
@@ -54,6 +71,7 @@ class FlashAttention(Timed):
                 "d_head": [64],
                 "dtype": ["float32", "bfloat16"],
                 "causal": [True],
+                "cuda_graph": [False],
                 "implementation": ["eager", "tiled", "sdpa"],
             },
         ],
@@ -65,23 +83,28 @@ class FlashAttention(Timed):
                 "d_head": [16, 32, 64, 128],
                 "dtype": ["bfloat16", "float32"],
                 "causal": [True],
-                "implementation": [
-                    "eager",
-                    "triton",
-                    "sdpa_cudnn",
-                    "sdpa_flash",
-                    "sdpa_efficient",
-                ],
+                "cuda_graph": [False],
+                "implementation": ["eager", *_KERNELS],
             },
             {
                 "batch": [1],
                 "heads": [1],
-                "seq_len": [1024, 4096, 16384],
-                "d_head": [64],
+                "seq_len": [128, 256, 512, 1024],
+                "d_head": [16, 32, 64, 128],
                 "dtype": ["bfloat16"],
                 "causal": [True],
-                "implementation": ["flex"],
+                "cuda_graph": [True],
+                "implementation": list(_KERNELS),
             },
+            *(
+                _filled(seq_len, d_head, dtypes, names)
+                for seq_len in (1024, 4096, 16384)
+                for d_head in (64, 128)
+                for dtypes, names in (
+                    (["bfloat16"], [*_KERNELS, "flex"]),
+                    (["float32", "tf32"], ["triton", "sdpa_efficient"]),
+                )
+            ),
         ],
     }
 
@@ -91,8 +114,12 @@ class FlashAttention(Timed):
         axes = case.axes
         if case.implementation in _HALF_ONLY and axes["dtype"] in ("float32", "tf32"):
             raise Unsupported("takes float16 and bfloat16 only")
+        if axes["cuda_graph"] and device != "cuda":
+            raise Unsupported("CUDA graphs need a CUDA device")
         shape = (axes["batch"], axes["heads"], axes["seq_len"], axes["d_head"])
         problem = AttentionProblem.of(shape, axes["dtype"], axes["causal"], device, seed, shared)
         function = self.callable_of(case.implementation)
         name = case.implementation
-        return problem.workload(function, self.phases, name in _COMPILES, name in _ROUNDS_SCORES)
+        return problem.workload(
+            function, self.phases, name in _COMPILES, name in _ROUNDS_SCORES, axes["cuda_graph"]
+        )

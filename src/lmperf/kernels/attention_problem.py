@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from lmperf.benchmark import Gate, Phase, Workload
 from lmperf.kernels.accuracy import attention_errors, error_bound
 from lmperf.kernels.attention_reference import attention_float64, bytes_moved, flops
+from lmperf.kernels.cuda_graph import Graphed
 from lmperf.kernels.precision import precision, storage_dtype
 
 AttentionFunction = Callable[..., Tensor]
@@ -75,48 +76,58 @@ class AttentionProblem:
         phases: Sequence[str],
         compiles: bool = False,
         scores_rounded: bool = False,
+        graphed: bool = False,
     ) -> Workload:
         """What is timed and checked of an implementation `function(q, k, v, causal=...)`.
 
         `scores_rounded`: whether it stores the scores in the dtype of its inputs, so that in
-        bfloat16 its errors are larger (see `lmperf.kernels.accuracy.error_bound`).
+        bfloat16 its errors are larger (see `lmperf.kernels.accuracy.error_bound`). `graphed`:
+        whether each phase is replayed as a CUDA graph.
         """
+        calls = {name: self._phase(function, name, graphed) for name in phases}
         return Workload(
-            {name: self._phase(function, name) for name in phases},
-            gate=lambda present: self._gate(function, present, scores_rounded),
+            calls,
+            gate=lambda present: self._gate(calls, present, scores_rounded),
             resident=list(self.inputs),
             compiles=compiles,
             context=partial(precision, self.dtype),
         )
 
-    def _phase(self, function: AttentionFunction, name: str) -> Phase:
+    def _phase(self, function: AttentionFunction, name: str, graphed: bool) -> Phase:
         *inputs, gradient = self.inputs
 
         def forward(_: object = None) -> Tensor:
             return function(*inputs, causal=self.causal)
 
         def backward(out: Tensor) -> tuple[Tensor, ...]:
-            return torch.autograd.grad(out, inputs, gradient)
+            # A graph's warm-up runs the same backward pass several times.
+            return torch.autograd.grad(out, inputs, gradient, retain_graph=graphed)
 
-        size = {
-            "flops": int(flops(*self._sizes, self.causal, name)),
-            "bytes": int(bytes_moved(*self._sizes, self.dtype, name)),
-        }
-        if name == "backward":
-            return Phase(backward, before=forward, **size)
-        run = forward if name == "forward" else lambda _: backward(forward())
-        return Phase(run, **size)
+        run, before = {
+            "forward": (forward, lambda: None),
+            "backward": (backward, forward),
+            "forward_backward": (lambda _: backward(forward()), lambda: None),
+        }[name]
+        if graphed:
+            run, before = Graphed(run, before), lambda: None
+        return Phase(
+            run,
+            before,
+            flops=int(flops(*self._sizes, self.causal, name)),
+            bytes=int(bytes_moved(*self._sizes, self.dtype, name)),
+        )
 
     def _gate(
-        self, function: AttentionFunction, phases: Sequence[str], scores_rounded: bool
+        self, calls: Mapping[str, Phase], present: Sequence[str], scores_rounded: bool
     ) -> Gate:
-        *inputs, gradient = self.inputs
-        out = function(*inputs, causal=self.causal)
-        got = {"out": out.detach()}
-        if set(phases) - {"forward"}:
-            gradients = torch.autograd.grad(out, inputs, gradient)
-            got |= dict(zip(("dq", "dk", "dv"), gradients, strict=True))
-        errors = attention_errors(got, self.reference)
+        """The worst error of each tensor over the results of all phases that are present."""
+        errors: dict[str, float] = {}
+        for name in present:
+            result = calls[name].run(calls[name].before())
+            tensors = ("out",) if name == "forward" else ("dq", "dk", "dv")
+            results = (result.detach(),) if name == "forward" else result
+            found = attention_errors(dict(zip(tensors, results, strict=True)), self.reference)
+            errors |= {key: max(error, errors.get(key, 0.0)) for key, error in found.items()}
         bounds = {name: error_bound(name, self.dtype, scores_rounded) for name in errors}
         return Gate(errors, bounds)
 

@@ -14,31 +14,39 @@ from lmperf.benchmark import Phase
 
 # Several times the L2 of any present device (60 MB on an H200), so that inputs come from memory.
 _FLUSH_BYTES = 256 * 2**20
+# At most the clock rate of a present device, so that a wait is at least as long as it is meant to.
+_CYCLES_PER_MS = 2_000_000
+_LONGEST_LEAD_MS = 3.0
 
 
 class EventClock:
     """CUDA events around each call, after the L2 cache was overwritten.
 
-    The calls of a slice are queued without waiting, so that the device, not the host, is timed
-    wherever the host can keep ahead of it.
+    The device waits before each call for as long as the host took to queue the last one, and half
+    as long again: what is timed is the device, also where the host is slower.
     """
 
     def __init__(self) -> None:
         self._flush = torch.empty(_FLUSH_BYTES, dtype=torch.uint8, device="cuda")
+        self._host_ms: dict[int, float] = {}
 
     def times(self, phase: Phase, repetitions: int) -> list[float]:
-        pairs = []
-        for _ in range(repetitions):
-            state = phase.before()
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            self._flush.zero_()
-            start.record()
-            phase.run(state)
-            end.record()
-            pairs.append((start, end))
-            del state
+        pairs = [self._queue(phase) for _ in range(repetitions)]
         torch.cuda.synchronize()
         return [start.elapsed_time(end) for start, end in pairs]
+
+    def _queue(self, phase: Phase) -> tuple[torch.cuda.Event, torch.cuda.Event]:
+        state = phase.before()
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        lead_ms = min(1.5 * self._host_ms.get(id(phase), 0.0), _LONGEST_LEAD_MS)
+        self._flush.zero_()
+        torch.cuda._sleep(int(lead_ms * _CYCLES_PER_MS))
+        start.record()
+        began = time.perf_counter()
+        phase.run(state)
+        self._host_ms[id(phase)] = (time.perf_counter() - began) * 1e3
+        end.record()
+        return start, end
 
 
 class WallClock:

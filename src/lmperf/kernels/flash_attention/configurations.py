@@ -3,7 +3,7 @@
 The numbers come from `tune.py`. Every configuration named here is run by the tests on a GPU.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
@@ -11,17 +11,27 @@ import triton
 
 from lmperf.kernels.flash_attention.tiles import INTERPRETED, dot_precision, padded
 
+# Warps a multiprocessor: below the one, smaller tiles and chunks; up to the other, more chunks.
+FEW_WARPS = 6
+MANY_WARPS = 12
+SHORTEST_CHUNK = 256
+CHUNK_STEP = 128
+
 KERNELS = ("forward", "key_gradients", "query_gradients")
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """block_m queries and block_n keys a tile; a program owns the one and walks over the other."""
+    """block_m queries and block_n keys a tile; a program owns the one and walks over the other.
+
+    chunk: how many of the others one program walks over, or 0 for all of them.
+    """
 
     block_m: int
     block_n: int
     num_warps: int
     num_stages: int
+    chunk: int = 0
 
     def owned(self, kernel: str) -> int:
         """Rows of the tile that one program of the kernel owns."""
@@ -89,6 +99,12 @@ INTERPRETER = {
 }
 
 
+def products_of(dtype: torch.dtype) -> int:
+    """How many matmuls one product is: 3, of float16 halves, for float32 without TF32; else 1."""
+    float32 = dtype == torch.float32 and not INTERPRETED
+    return 3 if float32 and dot_precision(dtype) == "ieee" else 1
+
+
 def precision_class(dtype: torch.dtype) -> str:
     """What decides about tiles: "half" (float16, bfloat16), "tf32" or "float32"."""
     if dtype != torch.float32:
@@ -114,26 +130,74 @@ def choose(
     kernel: str,
     causal: bool,
     dtype: torch.dtype,
-    n: int,
+    owned: int,
+    walked: int,
     d: int,
     sequences: int,
     device: torch.device,
 ) -> Configuration:
-    """The configuration for `sequences` sequences of n owned rows (keys for "key_gradients").
+    """The configuration for `sequences` sequences of `owned` rows, each to walk over `walked`.
 
-    Where a device has a table, its smaller tiles are taken when the larger would leave
-    multiprocessors without work.
+    Owned are the keys for "key_gradients", the queries else. Where a device has a table, its
+    smaller tiles are taken when the larger would leave multiprocessors without work, and what a
+    tile walks over is split among programs when there are still too few.
     """
     if INTERPRETED:
         return INTERPRETER[kernel]
-    hopper, processors = _device_facts(device.index)
     precision = precision_class(dtype)
-    entry = HOPPER.get((kernel, precision, padded(d))) if hopper else None
+    return _chosen(kernel, causal, precision, owned, walked, d, sequences, device.index)
+
+
+@lru_cache(maxsize=4096)
+def _chosen(
+    kernel: str,
+    causal: bool,
+    precision: str,
+    owned: int,
+    walked: int,
+    d: int,
+    sequences: int,
+    index: int,
+) -> Configuration:
+    hopper, processors = _device_facts(index)
+    if not hopper:
+        from lmperf.kernels.flash_attention.autotune import tuned
+
+        return tuned(kernel, causal, precision, d, index)
+    entry = HOPPER.get((kernel, precision, padded(d)))
     if entry is None:
         return portable(precision, d)
     large, small = entry[0 if causal else 1], entry[2]
-    tiles = triton.cdiv(n, large.owned(kernel)) * sequences
-    return large if tiles >= processors else small
+    warps = triton.cdiv(owned, large.owned(kernel)) * sequences * large.num_warps
+    found = large if warps >= FEW_WARPS * processors else small
+    return in_chunks(found, kernel, causal, owned, walked, sequences, processors)
+
+
+def in_chunks(
+    c: Configuration,
+    kernel: str,
+    causal: bool,
+    owned: int,
+    walked: int,
+    sequences: int,
+    processors: int,
+) -> Configuration:
+    """The configuration with what a tile walks over split, while all programs run at once.
+
+    The splits are a power of two, the chunks a multiple of CHUNK_STEP that is no shorter than
+    SHORTEST_CHUNK; under a causal mask half of the pairs of a tile and a chunk are empty.
+    """
+    tiles = triton.cdiv(owned, c.owned(kernel)) * sequences
+    splits = 1
+    while True:
+        pairs = tiles * (2 * splits + 1) / 2 if causal else tiles * 2 * splits
+        chunk = triton.cdiv(walked, 2 * splits)
+        if pairs * c.num_warps > MANY_WARPS * processors or chunk < SHORTEST_CHUNK:
+            break
+        splits *= 2
+    if splits == 1:
+        return c
+    return replace(c, chunk=triton.cdiv(triton.cdiv(walked, splits), CHUNK_STEP) * CHUNK_STEP)
 
 
 def offered() -> list[tuple[str, int, dict[str, Configuration]]]:

@@ -1,9 +1,18 @@
-"""Loads and stores of [rows, d] tiles, and what the launches share."""
+"""Tiles [rows, d]: how they are loaded, multiplied and stored, and what the launches share.
+
+A tile of an operand is a tuple. For float16, bfloat16 and TF32 it has one member. A float32 operand
+comes as two float16 halves (`halves.py`), x = hi + lo, and a product is three,
+
+    a b = a_hi b_hi + (a_hi b_lo + a_lo b_hi) + O(2^-22 |a| |b|),
+
+the small ones first. PRODUCTS says which: 1 or 3.
+"""
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 INTERPRETED = triton.knobs.runtime.interpret
 
@@ -12,33 +21,73 @@ LN_2 = tl.constexpr(0.6931471805599453)
 
 LARGEST_STRIDE = 2**22
 
+# Below this many scores the host needs longer to make descriptors than they save.
+DESCRIBED_SCORES = 2**22
+
 # One compiled kernel serves every length and every number of heads.
-LENGTHS = ("heads", "n_queries", "n_keys")
+LENGTHS = ("batches", "heads", "n_queries", "n_keys", "chunk")
 
 
 @triton.jit
 def load_tile(
-    base,
+    x,
+    strides,
+    batch,
+    head,
     start,
-    stride_row,
-    stride_column,
     n,
     D: tl.constexpr,
     BLOCK: tl.constexpr,
     BLOCK_D: tl.constexpr,
     MASKED: tl.constexpr,
+    DESCRIBED: tl.constexpr,
 ):
-    """Rows start ... start + BLOCK of base [n, D] as [BLOCK, BLOCK_D], zeros beyond its edges."""
-    rows = tl.arange(0, BLOCK)
-    columns = tl.arange(0, BLOCK_D)
-    first = base + tl.cast(start, tl.int64) * stride_row
-    pointers = first + (rows[:, None] * stride_row + columns[None, :] * stride_column)
-    if MASKED:
-        return tl.load(pointers, (rows[:, None] < n - start) & (columns[None, :] < D), 0.0)
-    elif D < BLOCK_D:
-        return tl.load(pointers, (columns < D)[None, :], 0.0)
+    """Rows start ... start + BLOCK of x[batch, head] [n, D] as [BLOCK, BLOCK_D], zeros outside.
+
+    x is a pointer, or with DESCRIBED a descriptor, which the copy engine of a Hopper GPU reads.
+    """
+    if DESCRIBED:
+        return x.load([batch, head, start, 0]).reshape(BLOCK, BLOCK_D)
     else:
-        return tl.load(pointers)
+        rows = tl.arange(0, BLOCK)
+        columns = tl.arange(0, BLOCK_D)
+        first = sequence_at(x, strides, batch, head) + tl.cast(start, tl.int64) * strides[2]
+        pointers = first + (rows[:, None] * strides[2] + columns[None, :] * strides[3])
+        if MASKED:
+            return tl.load(pointers, (rows[:, None] < n - start) & (columns[None, :] < D), 0.0)
+        elif D < BLOCK_D:
+            return tl.load(pointers, (columns < D)[None, :], 0.0)
+        else:
+            return tl.load(pointers)
+
+
+@triton.jit
+def load(
+    x,
+    strides,
+    batch,
+    head,
+    start,
+    n,
+    batches,
+    D: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    MASKED: tl.constexpr,
+    DESCRIBED: tl.constexpr,
+    PRODUCTS: tl.constexpr,
+):
+    """An operand's tile; its second half is `batches` batches behind the first."""
+    tile = load_tile(
+        x, strides, batch, head, start, n, D, BLOCK, BLOCK_D, MASKED, DESCRIBED
+    )  # fmt: skip
+    if PRODUCTS == 3:
+        second = load_tile(
+            x, strides, batch + batches, head, start, n, D, BLOCK, BLOCK_D, MASKED, DESCRIBED
+        )  # fmt: skip
+        return (tile, second)
+    else:
+        return (tile,)
 
 
 @triton.jit
@@ -63,11 +112,50 @@ def store_tile(
 
 
 @triton.jit
-def sequence_offset(sequence, heads, strides):
-    """Elements from the start of a [batch, heads, n, d] tensor to its sequence-th [n, d]."""
-    batch = tl.cast(sequence // heads, tl.int64)
-    head = tl.cast(sequence % heads, tl.int64)
-    return batch * strides[0] + head * strides[1]
+def sequence_at(base, strides, batch, head):
+    """The [n, d] of one batch and head of [batch, heads, n, d]."""
+    return base + tl.cast(batch, tl.int64) * strides[0] + tl.cast(head, tl.int64) * strides[1]
+
+
+@triton.jit
+def transposed(a, PRODUCTS: tl.constexpr):
+    if PRODUCTS == 3:
+        return (tl.trans(a[0]), tl.trans(a[1]))
+    else:
+        return (tl.trans(a[0]),)
+
+
+@triton.jit
+def product(a, b, PRODUCTS: tl.constexpr, PRECISION: tl.constexpr):
+    """a b of two operands [m, k] and [k, n], in float32."""
+    if PRODUCTS == 3:
+        small = tl.dot(a[0], b[1], tl.dot(a[1], b[0]))
+        return tl.dot(a[0], b[0], small)
+    else:
+        return tl.dot(a[0], b[0], input_precision=PRECISION)
+
+
+@triton.jit
+def add_product(acc, a, b, PRODUCTS: tl.constexpr, PRECISION: tl.constexpr):
+    """acc + a b. The matrix units cut what they add to an accumulator; an addition rounds it.
+
+    Along a sequence the cuts would add up to 45 u at n = 512 already, so with PRODUCTS = 3 they
+    stay within a tile.
+    """
+    if PRODUCTS == 3:
+        return acc + product(a, b, PRODUCTS, PRECISION)
+    else:
+        return tl.dot(a[0], b[0], acc, input_precision=PRECISION)
+
+
+@triton.jit
+def operand(x, like, PRODUCTS: tl.constexpr):
+    """A float32 result as the operand of another product, in the dtype of `like`."""
+    high = x.to(like[0].dtype)
+    if PRODUCTS == 3:
+        return (high, (x - high.to(tl.float32)).to(like[0].dtype))
+    else:
+        return (high,)
 
 
 def padded(d: int) -> int:
@@ -80,17 +168,33 @@ def addressable(x: Tensor) -> Tensor:
     return x.contiguous() if max(x.stride()[-2:]) >= LARGEST_STRIDE else x
 
 
-def dot_precision(dtype: torch.dtype) -> str:
-    """How tl.dot multiplies: "tf32", "tf32x3" or "ieee". Only float32 has a choice.
+def describable(*tensors: Tensor) -> bool:
+    """Whether the copy engine can read tiles of all of these [b, h, n, d], and it pays."""
+    first = tensors[0]
+    if INTERPRETED or first.itemsize != 2 or torch.cuda.get_device_capability()[0] < 9:
+        return False
+    scores = first.shape[0] * first.shape[1] * first.shape[2] * tensors[1].shape[2]
+    return scores >= DESCRIBED_SCORES and all(map(_is_aligned, tensors))
 
-    tf32x3 splits each operand into two TF32 parts and adds three products: 2^-22 at a third of the
-    TF32 rate. It needs Ampere or later.
-    """
-    if dtype != torch.float32:
+
+def _is_aligned(x: Tensor) -> bool:
+    *outer, inner = x.stride()
+    return (
+        inner == 1
+        and x.data_ptr() % 16 == 0
+        and all(stride > 0 and stride * x.itemsize % 16 == 0 for stride in outer)
+    )
+
+
+def described(x: Tensor, rows: int, is_described: bool) -> Tensor | TensorDescriptor:
+    """What a kernel takes: x [b, h, n, d] itself, or a descriptor of its tiles of `rows` rows."""
+    if not is_described:
+        return x
+    return TensorDescriptor(x, list(x.shape), list(x.stride()), [1, 1, rows, padded(x.shape[-1])])
+
+
+def dot_precision(dtype: torch.dtype) -> str:
+    """How tl.dot multiplies float32: "tf32" where torch allows it, else "ieee"."""
+    if dtype != torch.float32 or INTERPRETED:
         return "ieee"
-    if INTERPRETED:
-        return "ieee"
-    if torch.backends.cuda.matmul.fp32_precision == "tf32":
-        return "tf32"
-    nvidia = torch.version.hip is None and torch.cuda.get_device_capability()[0] >= 8
-    return "tf32x3" if nvidia else "ieee"
+    return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"

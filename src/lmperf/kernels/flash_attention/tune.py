@@ -5,7 +5,7 @@
 
 `search` compiles and checks every variant in parallel processes (a variant beyond
 `error_bound` against float64 is out), then times what is left, one at a time, on a filled grid
-(16k tokens, hidden 2048, n = 4096) and on one head of n = 8192. `compare` times
+(16k tokens, hidden 2048, n = 4096) and on one head of n = 4096, in chunks. `compare` times
 `flash_attention` as configured against SDPA's backends, in turn, and prints peer time / ours.
 """
 
@@ -15,6 +15,7 @@ import itertools
 import statistics
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 
 import torch
@@ -27,11 +28,18 @@ from lmperf.kernels.flash_attention import backward as backward_pass
 from lmperf.kernels.flash_attention import flash_attention
 from lmperf.kernels.flash_attention import forward as forward_pass
 from lmperf.kernels.flash_attention.check import TORCH_DTYPE, matmul_precision
-from lmperf.kernels.flash_attention.configurations import KERNELS, Configuration
+from lmperf.kernels.flash_attention.configurations import (
+    KERNELS,
+    SHORTEST_CHUNK,
+    Configuration,
+    in_chunks,
+)
 from lmperf.kernels.flash_attention.tiles import padded
 
 SHARED_MEMORY_BYTES = 227 * 1024
 FLUSHED_BYTES = 256 * 2**20
+# The device waits some 0.3 ms, so that the host has queued a call when it starts.
+LEAD_CYCLES = 600_000
 COLUMNS = ("ms_causal", "ms_full", "ms_small")
 TENSORS = {"forward": ("out", "lse"), "key_gradients": ("dk", "dv"), "query_gradients": ("dq",)}
 PEERS = {
@@ -44,22 +52,23 @@ PEERS = {
 def variants(kernel: str, dtype: str, d: int) -> list[Configuration]:
     """Configurations whose accumulators and tiles may fit into registers and shared memory."""
     half, width = TORCH_DTYPE[dtype].itemsize == 2, padded(d)
+    halves = dtype == "float32"
     owned = (64, 128) if half or width < 128 else (32, 64, 128)
-    walked = (32, 64, 128) if half else (32, 64) if width < 256 else (16, 32)
-    stages = (2, 3, 4) if half and kernel == "forward" else (2, 3) if half else (1, 2)
+    walked = (32, 64, 128) if half or (halves and width < 256) else (16, 32, 64)
+    stages = (2, 3) if half or (halves and kernel != "key_gradients") else (1, 2)
     found = []
     for own, walk, warps, depth in itertools.product(owned, walked, (4, 8), stages):
         # Two warp groups on 64 rows: needed for wide heads, but miscompiled for float32.
-        if own < 16 * warps and not (half and width == 256 and own == 8 * warps):
+        if own < 16 * warps and not (dtype != "tf32" and width == 256 and own == 8 * warps):
             continue
         accumulators = {
             "forward": own * (width + walk),
             "key_gradients": 2 * own * (width + walk),
             "query_gradients": own * (width + 2 * walk),
-        }[kernel]
+        }[kernel] + halves * own * width
         resident = own * width * (1 if kernel == "forward" else 2)
         shared = (resident + depth * 2 * walk * width) * TORCH_DTYPE[dtype].itemsize
-        if accumulators / (32 * warps) > 200 or shared > SHARED_MEMORY_BYTES:
+        if accumulators / (32 * warps) > (260 if halves else 200) or shared > SHARED_MEMORY_BYTES:
             continue
         m, n = (walk, own) if kernel == "key_gradients" else (own, walk)
         found.append(Configuration(m, n, warps, depth))
@@ -81,11 +90,14 @@ def launcher(
     configuration: Configuration,
 ) -> Callable[[], tuple[torch.Tensor, ...]]:
     """A call of one kernel in one configuration; its results are those of TENSORS[kernel]."""
-    scale = x[0].shape[-1] ** -0.5
+    q, k, v, _ = x
+    scale = q.shape[-1] ** -0.5
     if kernel == "forward":
-        return lambda: forward_pass.forward(*x[:3], causal, scale, configuration)
-    launch = getattr(backward_pass, kernel)
-    return lambda: launch(*x, lse, delta, causal, scale, configuration)
+        return lambda: forward_pass.forward(q, k, v, causal, scale, configuration)
+    operands = backward_pass.Operands.of(*x, lse, delta, causal, scale)
+    if kernel == "key_gradients":
+        return lambda: backward_pass.key_gradients(operands, k, v, configuration)
+    return lambda: backward_pass.query_gradients(operands, q, configuration)
 
 
 def check_variant(kernel: str, dtype: str, d: int, causal: bool, c: Configuration) -> str | None:
@@ -98,7 +110,7 @@ def check_variant(kernel: str, dtype: str, d: int, causal: bool, c: Configuratio
     except RuntimeError:
         return None
     torch.manual_seed(0)
-    x = inputs(1, 2, 1024, d, dtype)
+    x = inputs(2, 2, 1024, d, dtype)  # as many scores as descriptors need
     reference = attention_float64(*x, causal)
     lse = reference["lse"].float()
     delta = (reference["out"] * x[3].double()).sum(-1).float()
@@ -135,6 +147,7 @@ def median_ms(calls: list[Callable], rounds: int = 15, warmup: int = 3) -> list[
         events = []
         for call in calls:
             scratch.zero_()
+            torch.cuda._sleep(LEAD_CYCLES)
             start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             start.record()
             call()
@@ -150,12 +163,12 @@ def median_ms(calls: list[Callable], rounds: int = 15, warmup: int = 3) -> list[
 def search(dtypes: list[str], widths: list[int], processes: int) -> list[dict]:
     """Checks and times all variants; one row for each with ms_causal, ms_full and ms_small."""
     tasks = [
-        (kernel, dtype, d, causal, c)
+        (kernel, dtype, d, causal, replace(c, chunk=chunk))
         for dtype in dtypes
         for d in widths
         for kernel in KERNELS
         for c in variants(kernel, dtype, d)
-        for causal in (True, False)
+        for causal, chunk in ((True, 0), (False, 0), (True, SHORTEST_CHUNK))
     ]
     faults = check_all(tasks, processes)
     for task, fault in faults.items():
@@ -172,14 +185,16 @@ def search(dtypes: list[str], widths: list[int], processes: int) -> list[dict]:
 def _timed_group(dtype: str, d: int, faults: dict[tuple, str]) -> list[dict]:
     rows = {}
     for (kernel, _, _, _, c), fault in faults.items():
+        c = replace(c, chunk=0)
         row = rows.setdefault((kernel, c), {"kernel": kernel, "dtype": dtype, "d_head": d})
         row |= vars(c) | {"fault": row.get("fault") or fault}
     batch = 4 if TORCH_DTYPE[dtype].itemsize == 2 else 1
     grids = [
         ("ms_causal", batch, 2048 // d, 4096, True),
         ("ms_full", batch, 2048 // d, 4096, False),
-        ("ms_small", 1, 1, 8192, True),
+        ("ms_small", 1, 1, 4096, True),
     ]
+    processors = torch.cuda.get_device_properties(0).multi_processor_count
     for column, b, h, n, causal in grids:
         x = inputs(b, h, n, d, dtype)
         with matmul_precision("tf32" if dtype == "tf32" else "ieee"):
@@ -187,8 +202,9 @@ def _timed_group(dtype: str, d: int, faults: dict[tuple, str]) -> list[dict]:
             delta = backward_pass.delta_of(out, x[3])
             for (kernel, c), row in rows.items():
                 if not row["fault"]:
-                    call = launcher(kernel, x, lse, delta, causal, c)
-                    row[column] = median_ms([call])[0]
+                    split = in_chunks(c, kernel, causal, n, n, b * h, processors)
+                    call = launcher(kernel, x, lse, delta, causal, split)
+                    row[column] = median_ms([call], rounds=7, warmup=2)[0]
     return list(rows.values())
 
 
