@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from lmperf.benchmark import Axis, Case, Timed, Workload
+from lmperf.benchmark import Axis, Case, Timed, Unsupported, Workload
 
 _SIZES = ("tiny", "small", "medium", "large", "xl", "2.7B")
 _DTYPES = ("float32", "tf32", "autocast_bfloat16")
-_COMPILED = ("compiled", "compiled_blocks")
+_COMPILED = ("compiled", "compiled_blocks", "triton_compiled_blocks")
+_TRITON = ("triton", "triton_compiled_blocks")
 
 
 class EndToEnd(Timed):
@@ -27,6 +28,9 @@ class EndToEnd(Timed):
         "eager": "lmperf.models.implementations:eager",
         "compiled": "lmperf.models.implementations:compiled",
         "compiled_blocks": "lmperf.models.implementations:compiled_blocks",
+        "sdpa": "lmperf.models.implementations:sdpa",
+        "triton": "lmperf.models.implementations:triton",
+        "triton_compiled_blocks": "lmperf.models.implementations:triton_compiled_blocks",
     }
     grids = {
         "cpu": [
@@ -60,12 +64,27 @@ class EndToEnd(Timed):
                 "dtype": ["float32", "autocast_bfloat16"],
                 "implementation": ["eager", "compiled_blocks"],
             },
+            # Other attentions inside the model, where attention weighs least and most.
+            {
+                "size": list(_SIZES[1:]),
+                "context_length": [256, 1024],
+                "batch": [4],
+                "dtype": ["autocast_bfloat16"],
+                "implementation": ["sdpa", "triton"],
+            },
+            {
+                "size": list(_SIZES[1:]),
+                "context_length": [1024],
+                "batch": [4],
+                "dtype": ["autocast_bfloat16"],
+                "implementation": ["triton_compiled_blocks"],
+            },
             # Compiling a whole model costs a minute or more where there are many layers.
             {
                 "size": ["small"],
                 "context_length": [128, 256, 512, 1024],
                 "batch": [4],
-                "dtype": ["float32", "autocast_bfloat16"],
+                "dtype": ["float32", "tf32", "autocast_bfloat16"],
                 "implementation": ["compiled"],
             },
             {
@@ -74,6 +93,20 @@ class EndToEnd(Timed):
                 "batch": [4],
                 "dtype": ["float32", "autocast_bfloat16"],
                 "implementation": ["compiled"],
+            },
+            {
+                "size": ["xl", "2.7B"],
+                "context_length": [256],
+                "batch": [4],
+                "dtype": ["autocast_bfloat16"],
+                "implementation": ["compiled"],
+            },
+            {
+                "size": list(_SIZES[1:]),
+                "context_length": [256],
+                "batch": [4],
+                "dtype": ["tf32"],
+                "implementation": ["eager", "compiled_blocks"],
             },
         ],
     }
@@ -88,6 +121,8 @@ class EndToEnd(Timed):
         compiles = case.implementation in _COMPILED
         if compiles:
             require_compiler(device)
+        if case.implementation in _TRITON and device != "cuda":
+            raise Unsupported("the Triton kernel needs a CUDA device")
         if "problem" not in shared:
             shared["problem"] = ModelProblem(size, context, batch, device, seed)
         problem: ModelProblem = shared["problem"]
@@ -96,7 +131,7 @@ class EndToEnd(Timed):
             problem.phases(model, dtype),
             gate=lambda phases: problem.gate(model, dtype, phases),
             resident=problem.resident,
-            compiles=compiles,
+            compiles=compiles or case.implementation in _TRITON,
             context=partial(precision, dtype),
             columns={"parameters": problem.parameters, "tokens": batch * context},
         )

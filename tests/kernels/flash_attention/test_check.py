@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 import torch
 
@@ -56,25 +58,42 @@ def test_a_kernel_that_skips_keys_is_caught(monkeypatch):
     assert check.errors(case, device, seed=0)["out"] > error_bound("out", case["dtype"])
 
 
-def test_small_tiles_are_taken_when_large_ones_would_leave_processors_idle(monkeypatch):
-    causal, full, small = (Configuration(128, n, 4, 3) for n in (64, 128, 32))
+def choose(n, causal, sequences=1, d=64, kernel="forward"):
+    configurations._chosen.cache_clear()
+    device = torch.device("cuda", 0)
+    return configurations.choose(kernel, causal, torch.bfloat16, n, n, d, sequences, device)
+
+
+@pytest.fixture
+def hopper(monkeypatch):
     monkeypatch.setattr(configurations, "INTERPRETED", False)
     monkeypatch.setattr(configurations, "_device_facts", lambda index: (True, 132))
+
+
+def test_small_tiles_are_taken_when_large_ones_would_leave_processors_idle(hopper, monkeypatch):
+    causal, full, small = (Configuration(128, n, 4, 3) for n in (64, 128, 32))
     monkeypatch.setitem(configurations.HOPPER, ("forward", "half", 64), (causal, full, small))
-    device = torch.device("cuda", 0)
-    for n, expected in [(131 * 128, (small, small)), (132 * 128, (full, causal))]:
+    busy = 132 * configurations.FEW_WARPS // 4
+    for tiles, expected in [(busy - 1, (small, small)), (busy, (full, causal))]:
         for mask in (False, True):
-            got = configurations.choose("forward", mask, torch.bfloat16, n, 64, 1, device)
-            assert got == expected[mask]
+            got = choose(tiles * 128, mask)
+            assert dataclasses.replace(got, chunk=0) == expected[mask]
 
 
-def test_a_device_without_a_table_gets_tiles_for_every_width(monkeypatch):
-    monkeypatch.setattr(configurations, "INTERPRETED", False)
-    monkeypatch.setattr(configurations, "_device_facts", lambda index: (False, 40))
-    for d in (1, 64, 80, 256):
-        device = torch.device("cuda", 0)
-        got = configurations.choose("forward", True, torch.float16, 1000, d, 1, device)
-        assert got in configurations.PORTABLE["half"]
+@pytest.mark.parametrize("kernel", configurations.KERNELS)
+@pytest.mark.parametrize("causal", [False, True])
+def test_work_is_split_until_the_programs_fill_the_device(hopper, kernel, causal):
+    for n in (1000, 2048, 8192, 16384):
+        c = choose(n, causal, kernel=kernel)
+        if not c.chunk:
+            continue
+        assert c.chunk % max(c.block_m, c.block_n) == 0
+        assert c.chunk >= configurations.SHORTEST_CHUNK
+        pairs = -(-n // c.owned(kernel)) * -(-n // c.chunk)
+        assert pairs * c.num_warps <= 2 * configurations.MANY_WARPS * 132
+    assert choose(4096, causal, kernel=kernel).chunk
+    assert not choose(4096, causal, sequences=128, kernel=kernel).chunk
+    assert not choose(256, causal, kernel=kernel).chunk
 
 
 @pytest.mark.gpu

@@ -33,10 +33,13 @@ _SMALLEST = tl.constexpr(1.0e-30)
 def measure_kernel(
     x, sizes, strides, heads, n, D: tl.constexpr, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr
 ):
-    """sizes[0]: the largest |x|; sizes[1]: the largest squared norm of a row."""
+    """sizes[0]: the largest |x|; sizes[1]: the largest norm of a row, without squares of |x|."""
     tile, _, _ = _rows(x, strides, heads, n, D, BLOCK, BLOCK_D)
-    tl.atomic_max(sizes, tl.max(tl.max(tl.abs(tile), 1), 0))
-    tl.atomic_max(sizes + 1, tl.max(tl.sum(tile * tile, 1), 0))
+    largest = tl.max(tl.abs(tile), 1)
+    relative = tile / tl.maximum(largest, _SMALLEST)[:, None]
+    norms = largest * tl.sqrt(tl.sum(relative * relative, 1))
+    tl.atomic_max(sizes, tl.max(largest, 0))
+    tl.atomic_max(sizes + 1, tl.max(norms, 0))
 
 
 @triton.jit(do_not_specialize=("batches", "heads", "n"))
@@ -86,14 +89,14 @@ def power_of_two(sizes):
 @triton.jit
 def score_gradient_scale(v_sizes, grad_sizes):
     """A power of two that brings 2^12 P (dP - delta) below 2^15."""
-    bound = 2.0 * tl.sqrt(tl.load(v_sizes + 1)) * tl.sqrt(tl.load(grad_sizes + 1))
+    bound = 2.0 * tl.load(v_sizes + 1) * tl.load(grad_sizes + 1)
     return tl.exp2(2.0 - tl.ceil(tl.log2(tl.minimum(tl.maximum(bound, _SMALLEST), _LARGEST))))
 
 
 def split(x: Tensor, sizes: Tensor) -> Tensor:
     """The halves [2 b, h, n, d] float16 of x [b, h, n, d] float32.
 
-    sizes: [2] float32, zeros; becomes the largest |x| and the largest squared norm of a row.
+    sizes: [2] float32, zeros; becomes the largest |x| and the largest norm of a row.
     """
     batch, heads, n, d = x.shape
     halves = x.new_empty((2 * batch, heads, n, d), dtype=torch.float16)
