@@ -96,20 +96,29 @@ class LrpeProblem:
         phases: Sequence[str],
         compiles: bool = False,
         angles_rounded: bool = False,
-        one_dtype: bool = False,
+        angles_too: bool = True,
+        columns: dict[str, float] | None = None,
     ) -> Workload:
         """What is timed and checked of `function(x, theta, shape, extra_tokens)`.
 
         angles_rounded: whether it takes the angles in float32, so that its errors grow with them.
-        one_dtype: whether another dtype would cost it another compilation, so that its angles are
-        not checked apart.
+        angles_too: whether these are checked apart, in float32, which costs torch.compile another
+        compilation. columns: further columns of its rows.
         """
         return Workload(
             {name: self._phase(function, name) for name in phases},
-            gate=lambda present: self.gate(function, present, angles_rounded, not one_dtype),
+            gate=lambda present: self.gate(function, present, angles_rounded, angles_too),
             resident=[self.x, self.theta],
             compiles=compiles,
+            columns=columns or {},
         )
+
+    def copy(self, phases: Sequence[str]) -> Workload:
+        """PyTorch's copy of as many bytes as either direction moves: the yardstick."""
+        source = self.gradient.flatten()[: 3 * self.x.numel() // 2]
+        target = torch.empty_like(source)
+        phase = Phase(lambda _: target.copy_(source), bytes=2 * source.nbytes)
+        return Workload(dict.fromkeys(phases, phase), resident=[self.gradient, target])
 
     def _phase(self, function: LrpeFunction, name: str) -> Phase:
         sizes = self.batch, self.heads, self.tokens, self.d
@@ -117,9 +126,11 @@ class LrpeProblem:
         if name == "forward":
             return Phase(lambda _: self.encode(function, self.x), **work)
 
+        given = self.gradient
+
         def before() -> tuple[Tensor, Tensor]:
             # The gradient of the output belongs to the backward alone, as in training.
-            return self.encode(function, self.x), self.gradient.clone()
+            return self.encode(function, self.x), given.clone()
 
         def backward(state: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
             out, gradient = state

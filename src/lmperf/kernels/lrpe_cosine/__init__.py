@@ -35,6 +35,6 @@ strides, heads and batch are plain arguments: another length never compiles anew
     tune.py        python -m lmperf.kernels.lrpe_cosine.tune
 """
 
-from lmperf.kernels.lrpe_cosine.interface import LrpeCosine, lrpe_cosine
+from lmperf.kernels.lrpe_cosine.interface import LrpeCosine, lrpe_cosine, lrpe_cosine_cached
 
-__all__ = ["LrpeCosine", "lrpe_cosine"]
+__all__ = ["LrpeCosine", "lrpe_cosine", "lrpe_cosine_cached"]

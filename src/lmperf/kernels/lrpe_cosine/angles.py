@@ -77,12 +77,14 @@ def tile_of_angles(
     else:
         axis_of = (channels // WIDTH)[None, :]
         index = tl.zeros([BLOCK_T, BLOCK_D], tl.int32)
-        # Row-major: the last axis is the fastest.
+        # Row-major: the last axis is the fastest. Unsigned division takes fewer instructions.
+        rest = rest.to(tl.uint32)
         for i in tl.static_range(AXES - 1):
-            length = odd_lengths[AXES - 1 - i] >> 1
-            index = tl.where(axis_of == AXES - 1 - i, (rest % length)[:, None], index)
+            length = (odd_lengths[AXES - 1 - i] >> 1).to(tl.uint32)
+            along = (rest % length).to(tl.int32)
+            index = tl.where(axis_of == AXES - 1 - i, along[:, None], index)
             rest = rest // length
-        index = tl.where(axis_of == 0, rest[:, None], index)
+        index = tl.where(axis_of == 0, rest.to(tl.int32)[:, None], index)
         return cosine_and_sine(index, step)
 
 

@@ -39,6 +39,13 @@ def lrpe_cosine(
     return LrpeCosine.apply(x, theta, shape, extra_tokens, cache_angles)
 
 
+def lrpe_cosine_cached(
+    x: Tensor, theta: Tensor, shape: Sequence[int], extra_tokens: int = 0
+) -> Tensor:
+    """`lrpe_cosine` with cache_angles, as an implementation of its own."""
+    return lrpe_cosine(x, theta, shape, extra_tokens, cache_angles=True)
+
+
 class LrpeCosine(torch.autograd.Function):
     """Saves theta and the shape; with cache_angles, cos and sin instead of theta."""
 
