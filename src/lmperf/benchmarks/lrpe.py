@@ -44,7 +44,7 @@ class Lrpe(Timed):
             {
                 "batch": [2],
                 "heads": [4],
-                "shape": ["256", "1024", "32x32"],
+                "shape": ["1024", "32x32"],
                 "d_head": [64],
                 "extra_tokens": [0],
                 "dtype": ["float32"],

@@ -35,9 +35,9 @@ class LrpeCheck(Observed):
             {
                 "batch": [2],
                 "heads": [2],
-                "shape": ["37", "5x7", "3x4x5", "2x3x2x3"],
-                "d_head": [16, 40],
-                "extra_tokens": [0, 3],
+                "shape": ["37", "5x7", "3x4x5"],
+                "d_head": [40],
+                "extra_tokens": [3],
                 "dtype": ["float32", "float16"],
                 "implementation": _IMPLEMENTATIONS,
             }

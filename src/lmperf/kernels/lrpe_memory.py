@@ -1,20 +1,19 @@
-"""Peak memory of md_lrpe_cosine in closed form, from what autograd saves and what is alive with it.
+"""Peak memory of md_lrpe_cosine in closed form: what autograd saves, and what is alive with it.
 
-X [b, h, t, d] weighs x bytes, so Out, dOut and dX weigh 2 x, 2 x and x; a float32 tensor of angles
-[h, t, d] weighs a. In half precision a float32 copy of X weighs 2 x (copy = 2 x; 0 in float32, where
-`.float()` copies nothing). theta is there throughout. Each peak counts X, which is resident once.
+X [b, h, t, d] weighs x bytes, so Out, dOut and dX weigh 2 x, 2 x and x. A float32 tensor of angles
+[h, t, d] weighs a, one of X's shape f. In float32 `.float()` copies nothing. theta and X, which is
+resident once, count throughout.
 
-    forward    our kernel     x + 2 x                  Out; backward needs theta alone
-               cached         x + 2 x + 2 a            and cos and sin
-               compiled       x + 2 x + a              Inductor keeps the angle
-               plain          x + copy + 3 a + 4 f     at the concatenation: X in float32, the angle,
-                                                       its cos and sin, both products and their
-                                                       concatenation, f = x or copy each
-    backward   our kernel     3 x + 2 x + x            X, Out, dOut, and dX
-               cached         the same + 2 a
-               compiled       the same + a
-               plain, half    5 x + 4 f + a            dOut in float32, both products, cos or sin
-               plain, float32 5 x + max(2 x + a, 3 x)  both products and one angle, or their sum
+    forward    our kernel        3 x            X and Out: backward needs theta alone
+               cached            3 x + 2 a      and cos and sin
+               compiled          3 x + a        Inductor keeps the angle
+               plain, half       x + 5 f + 3 a  at the concatenation: X in float32, the angle, its
+                                                cos and sin, both products and both in one
+               plain, float32    x + 4 f + 3 a
+    backward   our kernel        6 x            X, Out, dOut and dX
+               cached, compiled  the same and the angles that were kept
+               plain, half       5 x + 4 f + a  dOut in float32, both products, and cos or sin
+               plain, float32    5 x + 2 f + max(a, f)  both products, and one angle or their sum
 """
 
 from __future__ import annotations
@@ -38,10 +37,7 @@ def predicted_peaks(
         return {"forward": 3 * x + kept, "backward": 6 * x + kept}
     if implementation != "eager":
         return {}
-    if dtype == "float32":
-        forward, backward = 5 * x + 3 * angle, 5 * x + max(2 * x + angle, 3 * x)
-    else:
-        wide = 2 * x
-        forward = x + wide + 3 * angle + 4 * wide
-        backward = 5 * x + 4 * wide + angle
+    wide, half = 4 * batch * heads * tokens * d, dtype != "float32"
+    forward = x + (5 if half else 4) * wide + 3 * angle
+    backward = 5 * x + (4 * wide + angle if half else 2 * wide + max(angle, wide))
     return {"forward": forward + theta, "backward": backward + theta}
