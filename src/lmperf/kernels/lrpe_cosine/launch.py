@@ -39,8 +39,11 @@ class Configuration:
 
 @lru_cache
 def configuration(d: int) -> Configuration:
-    """Tiles of 2048 elements: 4 KiB of bfloat16, 16 bytes a thread and access, 32 angles' worth
-    of registers, so that 6 programs or more share a multiprocessor and hide each other's waits."""
+    """Tiles of 2048 elements for heads of d.
+
+    That is 4 KiB of bfloat16, and 16 angles a thread, whose cos and sin take 32 registers: six
+    programs or more share a multiprocessor and hide each other's waits.
+    """
     return Configuration(max(1, ELEMENTS // triton.next_power_of_2(d)))
 
 
