@@ -35,11 +35,16 @@ Value = int | str | bool
 
 @dataclass(frozen=True)
 class Axis:
-    """One dimension of a benchmark's grid: positive integers, a flag, or one of `choices`."""
+    """One dimension of a benchmark's grid.
+
+    Integers from `least` on, a flag, one of `choices`, or any string that matches `pattern`.
+    """
 
     name: str
     kind: type
     choices: tuple[str, ...] = ()
+    least: int = 1
+    pattern: str | None = None
 
 
 @dataclass(frozen=True)

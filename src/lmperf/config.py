@@ -44,9 +44,11 @@ def _axis_type(axis: Axis) -> Any:
     if axis.choices:
         value: Any = Literal[axis.choices]
     else:
-        value = {int: Annotated[int, Field(strict=True, gt=0)], bool: StrictBool, str: str}[
-            axis.kind
-        ]
+        value = {
+            int: Annotated[int, Field(strict=True, gt=axis.least - 1)],
+            bool: StrictBool,
+            str: Annotated[str, StringConstraints(pattern=axis.pattern)],
+        }[axis.kind]
     return Annotated[list[value], Field(min_length=1)] | None
 
 

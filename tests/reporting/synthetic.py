@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 
 import pandas as pd
@@ -354,6 +355,73 @@ def flash_attention_check(build: Builder, dtypes) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+LRPE_SPEED = {"copy": 1.0, "triton": 0.96, "triton_cached": 0.88, "compiled": 0.3, "eager": 0.08}
+LRPE_KEPT = {"triton": 0.0, "triton_cached": 2.0, "compiled": 1.0, "eager": 3.0}
+
+
+def lrpe(build, machine, shapes, extra_tokens, dtype, implementations, batch=12) -> pd.DataFrame:
+    rows = []
+    heads, d, width = 12, 128, 2 if dtype == "bfloat16" else 4
+    cells = itertools.product(shapes, extra_tokens, ("forward", "backward"))
+    for shape, extra, phase in cells:
+        together = build.next_pass()
+        positions = math.prod(int(length) for length in shape.split("x"))
+        x = batch * heads * (positions + extra) * d * width
+        for name in implementations:
+            ms = machine["launch"] / 3 + 3 * x / machine["bandwidth"] / 1e6 / LRPE_SPEED[name]
+            row = {
+                "batch": batch,
+                "heads": heads,
+                "shape": shape,
+                "d_head": d,
+                "extra_tokens": extra,
+                "dtype": dtype,
+                "implementation": name,
+                "phase": phase,
+                **build.timed(ms, together, again=name == "copy", noise=0.001),
+                "bytes": 3 * x,
+            }
+            if name != "copy":
+                kept = LRPE_KEPT[name] * 4 * x / batch / width
+                row |= {
+                    "predicted_forward_mib": (3 * x + kept) / 2**20,
+                    "predicted_backward_mib": (6 * x + kept) / 2**20,
+                    "peak_mib": ((3 if phase == "forward" else 6) * x * 1.01 + kept) / 2**20,
+                    **_lrpe_errors(build, dtype),
+                }
+            rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _lrpe_errors(build: Builder, dtype: str) -> dict:
+    unit = {"float32": 6e-8, "float16": 5e-4}.get(dtype, 4e-3)
+    names = ("out", "dx", "angle", "norm", "inverse", "difference")
+    errors = {f"error_{name}": unit * build.random.uniform(0.5, 0.8) for name in names}
+    return {"max_error": max(errors.values()), "error_bound": unit, **errors}
+
+
+def lrpe_check(build: Builder, dtypes) -> pd.DataFrame:
+    rows = [
+        {
+            "batch": 2,
+            "heads": 2,
+            "shape": shape,
+            "d_head": 40,
+            "extra_tokens": 3,
+            "dtype": dtype,
+            "implementation": name,
+            "phase": "forward_backward",
+            "status": "ok",
+            "reason": None,
+            **_lrpe_errors(build, dtype),
+        }
+        for shape, dtype, name in itertools.product(
+            ("37", "5x7"), dtypes, ("triton", "triton_cached")
+        )
+    ]
+    return pd.DataFrame(rows)
+
+
 def facts(machine: str, kind: str, device: str | None, environments=("e1",)) -> dict:
     each = {
         "kind": kind,
@@ -404,6 +472,15 @@ def gpu_evidence(seed: int = 1) -> MachineEvidence:
             ("eager", "triton", "sdpa_cudnn", "sdpa_flash", "flex"),
         ),
         "flash_attention_check": flash_attention_check(build, ("float32", "float16", "bfloat16")),
+        "lrpe": lrpe(
+            build,
+            GPU,
+            ("256", "8192", "32768", "16x16", "128x128", "4x4x4", "32x32x32"),
+            (0, 10),
+            "bfloat16",
+            tuple(LRPE_SPEED),
+        ),
+        "lrpe_check": lrpe_check(build, ("float32", "bfloat16")),
     }
     frames = {stem: provenance(frame, "e1") for stem, frame in frames.items()}
     return MachineEvidence("nvidia-h200", facts("nvidia-h200", "cuda", "NVIDIA H200"), frames)
@@ -423,6 +500,16 @@ def cpu_evidence(seed: int = 2) -> MachineEvidence:
             build, CPU, (128, 256, 512, 1024), (64,), ("float32",), ("eager", "tiled", "sdpa")
         ),
         "flash_attention_check": flash_attention_check(build, ("float32", "float16")),
+        "lrpe": lrpe(
+            build,
+            CPU,
+            ("1024", "32x32"),
+            (0,),
+            "float32",
+            ("copy", "eager", "compiled"),
+            batch=2,
+        ),
+        "lrpe_check": lrpe_check(build, ("float32", "float16")),
     }
     frames = {stem: provenance(frame, "e1") for stem, frame in frames.items()}
     return MachineEvidence("cpu-example", facts("cpu-example", "cpu", None), frames)

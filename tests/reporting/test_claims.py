@@ -100,3 +100,31 @@ def test_every_claim_is_used_by_its_template(templates):
         text = (templates / "sections" / f"{stem}.md.j2").read_text()
         unused = [c.name for c in claims_of(stem) if f"claims.{c.name}" not in text]
         assert not unused, stem
+
+
+def test_the_share_of_the_copy_is_that_of_the_rounds_at_large_sizes(gpu, templates):
+    said = sentence(gpu, templates, "lrpe", "copy_share_forward")
+    assert said.state == "true" and "forward of Triton" in said.sentence
+    frame = gpu.frames["lrpe"]
+    slow = (frame["implementation"] == "triton") & (frame["shape"] == "128x128")
+    frame.loc[slow, "rounds_ms"] = frame.loc[slow, "rounds_ms"].map(
+        lambda text: ";".join(str(2 * float(ms)) for ms in text.split(";"))
+    )
+    said = sentence(MachineEvidence("m", {}, gpu.frames), templates, "lrpe", "copy_share_forward")
+    assert said.state == "contradicted" and "shape 128x128" in said.sentence
+
+
+def test_cached_angles_that_pay_contradict_the_claim(gpu, templates):
+    assert sentence(gpu, templates, "lrpe", "caching").state == "true"
+    frame = gpu.frames["lrpe"]
+    frame.loc[frame["implementation"] == "triton_cached", "median_ms"] /= 2
+    said = sentence(MachineEvidence("m", {}, gpu.frames), templates, "lrpe", "caching")
+    assert said.state == "contradicted" and "does pay" in said.sentence
+
+
+def test_a_peak_of_lrpe_far_from_its_closed_form_contradicts_the_claim(gpu, templates):
+    frame = gpu.frames["lrpe"]
+    row = frame.index[(frame["implementation"] == "triton") & (frame["phase"] == "backward")][0]
+    frame.loc[row, "peak_mib"] *= 2
+    said = sentence(gpu, templates, "lrpe", "prediction")
+    assert said.state == "contradicted" and "triton, backward" in said.sentence

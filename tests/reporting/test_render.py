@@ -33,7 +33,7 @@ def words_only(monkeypatch):
 
 def test_the_tables_of_the_seeds_are_there(report):
     _, text = report
-    for table in ("E1", "M1", "M2", "Y1", "A1", "A2", "F1", "F2", "F4"):
+    for table in ("E1", "M1", "M2", "Y1", "A1", "A2", "F1", "F2", "F4", "L1", "L2"):
         assert f"**Table {table}" in text, table
     titles = [line for line in text.splitlines() if line.startswith("## ")]
     assert titles == [
@@ -46,6 +46,7 @@ def test_the_tables_of_the_seeds_are_there(report):
         "## Memory",
         "## Attention",
         "## FlashAttention-2",
+        "## md_lrpe_cosine",
     ]
 
 
@@ -75,7 +76,7 @@ def test_rows_in_another_order_give_the_same_report(report, tmp_path, templates)
 def test_figures_are_text_on_a_transparent_ground_and_linked(report):
     directory, text = report
     links = re.findall(r"!\[[^\]]+\]\((figures/\w+\.svg)\)", text)
-    assert len(links) == 4
+    assert len(links) == 5
     for link in links:
         svg = (directory / link).read_text()
         assert ElementTree.fromstring(svg).tag.endswith("svg")
@@ -219,6 +220,6 @@ def test_another_process_without_torch_writes_the_same_bytes(tmp_path, templates
     subprocess.run(command, check=True, env={**os.environ, "PYTHONHASHSEED": "12345"})
     render_machine(synthetic.cpu_evidence(), here, templates)
     names = sorted(path.relative_to(here) for path in here.rglob("*") if path.is_file())
-    assert len(names) == 5
+    assert len(names) == 6
     for name in names:
         assert (here / name).read_bytes() == (there / name).read_bytes(), name

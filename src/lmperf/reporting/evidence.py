@@ -11,7 +11,7 @@ import pandas as pd
 
 TEXT = frozenset(
     (
-        *("size", "dtype", "operation", "experiment", "subject", "layout"),
+        *("size", "dtype", "operation", "experiment", "subject", "layout", "shape"),
         *("implementation", "phase", "status", "reason", "rounds_ms", "again_ms", "together"),
         *("tensor", "kind", "observed_dtype", "instrument"),
         *("environment", "commit", "measured_at", "key"),
@@ -20,6 +20,7 @@ TEXT = frozenset(
 NUMBERS = frozenset(
     (
         *("batch", "heads", "seq_len", "d_head", "context_length", "parameters", "tokens"),
+        "extra_tokens",
         *("flops", "bytes", "tflops", "value", "exact", "repetitions", "seed", "compile_s"),
     )
 )
@@ -31,7 +32,9 @@ MEASURED_NUMBERS = (
     *("requested_bytes", "free_bytes", "median_ms", "mean_ms", "std_ms", "compile_s"),
     *("flops", "bytes", "tflops", "bandwidth_gbps", "parameters", "tokens", "value", "exact"),
     *("max_error", "error_bound", "error_out", "error_lse", "error_dq", "error_dk", "error_dv"),
+    *("error_dx", "error_angle", "error_norm", "error_inverse", "error_difference"),
     *("peak_mib", "saved_mib", "resident_mib", "predicted_mib"),
+    *("predicted_forward_mib", "predicted_backward_mib"),
     *("parameters_mib", "gradients_mib", "optimizer_mib", "activations_mib"),
 )
 MEASURED_TEXT = (
@@ -47,6 +50,7 @@ ORDERS = {
         "memory",
         "attention",
         "flash_attention",
+        "lrpe",
     ],
     "size": ["tiny", "small", "medium", "large", "xl", "2.7B"],
     "dtype": ["float32", "tf32", "float16", "bfloat16", "autocast_float16", "autocast_bfloat16"],
@@ -56,12 +60,14 @@ ORDERS = {
         "compiled",
         "compiled_blocks",
         "triton",
+        "triton_cached",
         "tiled",
         "sdpa",
         "sdpa_cudnn",
         "sdpa_flash",
         "sdpa_efficient",
         "flex",
+        "copy",
     ],
     "subject": [
         "float32 + float32",

@@ -51,6 +51,7 @@ LOOKS = {
     "compiled": (ORANGE, "s"),
     "compiled_blocks": (GREEN, "^"),
     "triton": (ORANGE, "s"),
+    "triton_cached": (VIOLET, "P"),
     "tiled": (ORANGE, "s"),
     "sdpa": (GREEN, "^"),
     "sdpa_cudnn": (GREEN, "^"),

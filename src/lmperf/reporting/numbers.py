@@ -27,6 +27,7 @@ IMPLEMENTATION_WORDS = {
     "compiled": "compiled",
     "compiled_blocks": "compiled by block",
     "triton": "Triton",
+    "triton_cached": "Triton, cached angles",
     "tiled": "tiled PyTorch",
     "sdpa": "SDPA",
     "sdpa_cudnn": "SDPA cuDNN",

@@ -21,9 +21,13 @@ STATUS_WORDS = {
     "unsupported": "unsupported",
     "failed_check": "gate failed, withheld",
 }
-AXIS_WORDS = {"context_length": "context", "seq_len": "sequence length"}
+AXIS_WORDS = {
+    "context_length": "context",
+    "seq_len": "sequence length",
+    "extra_tokens": "extra tokens",
+}
 LEFT_COLUMNS = frozenset(
-    ("size", "dtype", "implementation", "status", "operation", "tensor", "kind", "note")
+    ("size", "dtype", "implementation", "status", "operation", "tensor", "kind", "note", "shape")
 )
 
 

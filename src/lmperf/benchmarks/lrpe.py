@@ -1,0 +1,94 @@
+"""md_lrpe_cosine: the project's Triton kernels against PyTorch, and a copy of as many bytes.
+
+On a machine without a GPU the tables hold PyTorch alone; the kernels are checked under Triton's
+interpreter (`lrpe_check`), never timed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+
+from lmperf.benchmark import Axis, Case, Timed, Unsupported, Workload
+
+_MIB = 2**20
+_COMPILES = ("compiled", "triton", "triton_cached")
+_ROUNDS_ANGLES = ("eager", "compiled")
+_SHAPES = [
+    *(str(2**power) for power in range(8, 16)),
+    *("x".join([str(2**power)] * 2) for power in range(4, 8)),
+    *("x".join([str(2**power)] * 3) for power in range(2, 6)),
+]
+
+
+class Lrpe(Timed):
+    title = "md_lrpe_cosine"
+    axes = (
+        Axis("batch", int),
+        Axis("heads", int),
+        Axis("shape", str, pattern=r"^[1-9][0-9]*(x[1-9][0-9]*)*$"),
+        Axis("d_head", int),
+        Axis("extra_tokens", int, least=0),
+        Axis("dtype", str, ("float32", "float16", "bfloat16")),
+    )
+    phases = ("forward", "backward")
+    check = "lrpe_check"
+    implementations = {
+        "eager": "lmperf.kernels.lrpe_reference:lrpe_cosine",
+        "compiled": "lmperf.kernels.lrpe_reference:compiled",
+        "triton": "lmperf.kernels.lrpe_cosine:lrpe_cosine",
+        "triton_cached": "lmperf.kernels.lrpe_cosine:lrpe_cosine_cached",
+    }
+    grids = {
+        "cpu": [
+            {
+                "batch": [2],
+                "heads": [4],
+                "shape": ["1024", "32x32"],
+                "d_head": [64],
+                "extra_tokens": [0],
+                "dtype": ["float32"],
+                "implementation": ["copy", "eager", "compiled"],
+            }
+        ],
+        "gpu": [
+            {
+                "batch": [12],
+                "heads": [12],
+                "shape": _SHAPES,
+                "d_head": [128],
+                "extra_tokens": [0, 10],
+                "dtype": ["bfloat16"],
+                "implementation": ["copy", "eager", "compiled", "triton", "triton_cached"],
+            }
+        ],
+    }
+
+    def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
+        from lmperf.compiler import require_compiler
+        from lmperf.kernels.lrpe_memory import predicted_peaks
+        from lmperf.kernels.lrpe_problem import LrpeProblem
+
+        axes, name = case.axes, case.implementation
+        lengths = tuple(map(int, axes["shape"].split("x")))
+        sizes = axes["batch"], axes["heads"], lengths, axes["d_head"], axes["extra_tokens"]
+        problem = shared.setdefault("lrpe", LrpeProblem(*sizes, axes["dtype"], device, seed))
+        if name == "copy":
+            return problem.copy(self.phases)
+        if name.startswith("triton") and importlib.util.find_spec("triton") is None:
+            raise Unsupported("Triton is not installed, or has no wheel for this platform")
+        if name == "compiled":
+            require_compiler(device)
+        tokens = axes["extra_tokens"] + math.prod(lengths)
+        width = -(-axes["d_head"] // len(lengths))
+        peaks = predicted_peaks(
+            name, axes["batch"], axes["heads"], tokens, axes["d_head"], width, axes["dtype"]
+        )
+        return problem.workload(
+            self.callable_of(name),
+            self.phases,
+            compiles=name in _COMPILES,
+            angles_rounded=name in _ROUNDS_ANGLES,
+            angles_too=name != "compiled",
+            columns={f"predicted_{phase}_mib": size / _MIB for phase, size in peaks.items()},
+        )

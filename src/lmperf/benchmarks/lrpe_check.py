@@ -1,0 +1,70 @@
+"""Kernel tests of the Triton md_lrpe_cosine, as evidence: odd shapes, odd widths, extra tokens.
+
+On a machine without a GPU they run under Triton's interpreter, in float32 and float16: bfloat16 is
+wrong there. Nothing is timed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+from lmperf.benchmark import Axis, Case, Observed, Unsupported
+
+_IMPLEMENTATIONS = ["triton", "triton_cached"]
+
+
+class LrpeCheck(Observed):
+    title = "md_lrpe_cosine: kernel tests"
+    axes = (
+        Axis("batch", int),
+        Axis("heads", int),
+        Axis("shape", str, pattern=r"^[1-9][0-9]*(x[1-9][0-9]*)*$"),
+        Axis("d_head", int),
+        Axis("extra_tokens", int, least=0),
+        Axis("dtype", str, ("float32", "float16", "bfloat16")),
+    )
+    phases = ("forward_backward",)
+    is_check = True
+    implementations = {
+        "triton": "lmperf.kernels.lrpe_cosine:lrpe_cosine",
+        "triton_cached": "lmperf.kernels.lrpe_cosine:lrpe_cosine_cached",
+    }
+    grids = {
+        "cpu": [
+            {
+                "batch": [2],
+                "heads": [2],
+                "shape": ["37", "5x7", "3x4x5"],
+                "d_head": [40],
+                "extra_tokens": [3],
+                "dtype": ["float32", "float16"],
+                "implementation": _IMPLEMENTATIONS,
+            }
+        ],
+        "gpu": [
+            {
+                "batch": [3],
+                "heads": [2],
+                "shape": ["1", "4097", "65536", "31x129", "31x9x17", "5x3x7x2x11"],
+                "d_head": [40, 64, 128],
+                "extra_tokens": [0, 10],
+                "dtype": ["float32", "float16", "bfloat16"],
+                "implementation": _IMPLEMENTATIONS,
+            }
+        ],
+    }
+
+    def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
+        if importlib.util.find_spec("triton") is None:
+            raise Unsupported("Triton is not installed, or has no wheel for this platform")
+        from lmperf.kernels.lrpe_problem import LrpeProblem
+
+        axes = case.axes
+        lengths = tuple(map(int, axes["shape"].split("x")))
+        sizes = axes["batch"], axes["heads"], lengths, axes["d_head"], axes["extra_tokens"]
+        problem = LrpeProblem(*sizes, axes["dtype"], device, seed)
+        gate = problem.gate(self.callable_of(case.implementation), ("forward", "backward"))
+        named = {f"error_{name}": error for name, error in gate.errors.items()}
+        worst = gate.worst
+        return [{"max_error": gate.errors[worst], "error_bound": gate.bounds[worst], **named}]

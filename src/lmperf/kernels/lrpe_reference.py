@@ -1,0 +1,90 @@
+"""md_lrpe_cosine by its definition: the plain version, the compiled one, and the closed forms.
+
+Multi-dimensional linearised relative positional encoding in its cosine form (Qin et al. 2023,
+"Linearized Relative Positional Encoding", arXiv:2307.09270). A token p beyond the first l has the
+indices (s_1 ... s_m), p - l unravelled row-major into the shape (n_1 ... n_m). With theta [h, e],
+
+    Angle[h, p, c] = s_i theta[h, c - (i - 1) e],  i = floor(c / e) + 1;  0 for p < l
+    Out = concat(X cos(Angle), X sin(Angle)),      dX = dOut_cos cos(Angle) + dOut_sin sin(Angle)
+
+so that <Out_p, Out_q> = sum_c X_pc X_qc cos(Angle_pc - Angle_qc) depends on the difference of the
+indices alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+
+import torch
+from torch import Tensor
+
+BYTES_PER_ELEMENT = {"float32": 4, "float16": 2, "bfloat16": 2}
+
+
+def angles(
+    theta: Tensor, shape: Sequence[int], d: int, extra_tokens: int, dtype: torch.dtype
+) -> Tensor:
+    """Angle [h, extra_tokens + n, d], the product of index and theta [h, e] taken in `dtype`."""
+    width = theta.shape[1]
+    tokens = torch.arange(math.prod(shape), device=theta.device)
+    channels = torch.arange(d, device=theta.device)
+    angle = theta.new_zeros((), dtype=dtype)
+    for axis in range(len(shape)):
+        index = tokens // math.prod(shape[axis + 1 :]) % shape[axis]
+        here = channels // width == axis
+        along = index.to(dtype)[:, None] * theta.to(dtype)[:, None, channels % width]
+        angle = torch.where(here, along, angle)
+    return torch.nn.functional.pad(angle, (0, 0, extra_tokens, 0))
+
+
+def lrpe_cosine(x: Tensor, theta: Tensor, shape: Sequence[int], extra_tokens: int = 0) -> Tensor:
+    """concat(x cos, x sin) in plain PyTorch, computed in float32.
+
+    x: [b, h, extra_tokens + n, d]; theta: [h, e]; shape: lengths whose product is n. Returns
+    [b, h, extra_tokens + n, 2 d] in x's dtype. The angle is one float32 product, as anyone would
+    write it: half a unit in the last place of 32768 is 0.001 radians.
+    """
+    angle = angles(theta, shape, x.shape[-1], extra_tokens, torch.float32)
+    wide = x.float()
+    return torch.cat([wide * angle.cos(), wide * angle.sin()], dim=-1).to(x.dtype)
+
+
+def compiled(x: Tensor, theta: Tensor, shape: Sequence[int], extra_tokens: int = 0) -> Tensor:
+    """`lrpe_cosine` through torch.compile, for this shape alone."""
+    return _compiled()(x, theta, shape, extra_tokens)
+
+
+@cache
+def _compiled():
+    return torch.compile(lrpe_cosine, dynamic=False, fullgraph=True)
+
+
+def cosines_float64(
+    theta: Tensor, shape: Sequence[int], d: int, extra_tokens: int
+) -> tuple[Tensor, Tensor]:
+    """cos and sin of every angle [h, extra_tokens + n, d] in float64."""
+    angle = angles(theta, shape, d, extra_tokens, torch.float64)
+    return angle.cos(), angle.sin()
+
+
+def largest_angle(theta: Tensor, shape: Sequence[int]) -> float:
+    """The largest angle of any token and channel, in radians."""
+    return float(theta.abs().max()) * (max(shape) - 1)
+
+
+def flops(batch: int, heads: int, tokens: int, d: int, phase: str = "forward") -> int:
+    """Multiplications and additions with x and dOut; what the angles cost is not counted.
+
+    Forward: 2 an element of x. Backward: 3. Raises KeyError for another phase.
+    """
+    return {"forward": 2, "backward": 3}[phase] * batch * heads * tokens * d
+
+
+def bytes_moved(batch: int, heads: int, tokens: int, d: int, dtype: str) -> int:
+    """The fewest bytes of either direction: one tensor the size of x and one of twice that.
+
+    theta, 4 h e bytes, is left out. dtype: float32, float16 or bfloat16; else KeyError.
+    """
+    return 3 * batch * heads * tokens * d * BYTES_PER_ELEMENT[dtype]
