@@ -15,7 +15,7 @@ import importlib.util
 from functools import cache
 from pathlib import Path
 
-METHOD_VERSION = 1
+METHOD_VERSION = 2
 
 _CORE = ("lmperf.benchmark", "lmperf.measuring")
 _METHOD_MODULES = tuple(

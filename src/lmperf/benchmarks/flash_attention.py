@@ -40,6 +40,7 @@ class FlashAttention(Timed):
         Axis("causal", bool),
         Axis("cuda_graph", bool),
     )
+    together = ("dtype",)
     phases = ("forward", "backward", "forward_backward")
     check = "flash_attention_check"
     implementations = {

@@ -83,7 +83,6 @@ def forward_kernel(
     BLOCK_D: tl.constexpr,
     CACHE: tl.constexpr,
     STAGES: tl.constexpr,
-    STORE: tl.constexpr,
 ):
     """out = (x cos, x sin) of one tile of tokens, for `share` sequences of the batch.
 
@@ -109,8 +108,8 @@ def forward_kernel(
         sequence = tl.cast(b, tl.int64)
         tile = tl.load(x + sequence * stride_b * ALIGNMENT + source, within, 0.0).to(tl.float32)
         rows = out + ((sequence * heads + head) * tokens + token) * (2 * D)
-        tl.store(rows + target, (tile * cosine).to(ELEMENT), within, cache_modifier=STORE)
-        tl.store(rows + (target + D), (tile * sine).to(ELEMENT), within, cache_modifier=STORE)
+        tl.store(rows + target, (tile * cosine).to(ELEMENT), within)
+        tl.store(rows + (target + D), (tile * sine).to(ELEMENT), within)
 
 
 @triton.jit(do_not_specialize=COUNTS)
@@ -136,7 +135,6 @@ def backward_kernel(
     BLOCK_D: tl.constexpr,
     CACHE: tl.constexpr,
     STAGES: tl.constexpr,
-    STORE: tl.constexpr,
 ):
     """dx = grad_cos cos + grad_sin sin of one tile of tokens, for `share` sequences of the batch.
 
@@ -164,7 +162,7 @@ def backward_kernel(
         grad_sin = tl.load(rows + (source + D), within, 0.0).to(tl.float32)
         tile = grad_cos * cosine + grad_sin * sine
         rows = dx + ((sequence * heads + head) * tokens + token) * D
-        tl.store(rows + target, tile.to(dx.dtype.element_ty), within, cache_modifier=STORE)
+        tl.store(rows + target, tile.to(dx.dtype.element_ty), within)
 
 
 def forward(
@@ -229,5 +227,5 @@ def _launch(
             batch, heads, tokens, extra_tokens, share,
             ALIGNMENT=alignment, D=d, WIDTH=1 if theta is None else theta.shape[1],
             AXES=len(shape), BLOCK_T=c.block_t, BLOCK_D=triton.next_power_of_2(d),
-            CACHE=angles is not None, STAGES=c.stages, STORE=c.store, num_warps=c.num_warps,
+            CACHE=angles is not None, STAGES=c.stages, num_warps=c.num_warps,
         )  # fmt: skip

@@ -18,23 +18,18 @@ COUNTS = (
     *("stride_b", "stride_h", "stride_t"),
 )
 
-ELEMENTS = 2048
+ELEMENTS = 1024
 PROGRAMS_PER_PROCESSOR = 8
 LARGEST_ALIGNMENT = 16
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """A program owns block_t tokens of one head.
-
-    `stages` loads are under way in its loop over the batch; `store` is the cache modifier of its
-    stores ("", or ".cs" for data that is not read again soon).
-    """
+    """A program owns block_t tokens of one head, with `stages` loads under way in its loop."""
 
     block_t: int
     num_warps: int = 4
     stages: int = 1
-    store: str = ""
 
 
 @lru_cache

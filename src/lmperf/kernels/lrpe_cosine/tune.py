@@ -37,7 +37,7 @@ Calls = dict[str, Callable[[], object]]
 
 def variants(d: int) -> list[Configuration]:
     """Configurations that give a thread 8 to 32 elements of a tile."""
-    tiles = itertools.product((8, 16, 32, 64), (2, 4, 8), (1, 2, 3), ("", ".cs"))
+    tiles = itertools.product((8, 16, 32, 64), (2, 4, 8), (1, 2, 3))
     return [Configuration(*c) for c in tiles if 8 <= c[0] * d / (32 * c[1]) <= 32]
 
 
