@@ -156,12 +156,13 @@ def _git(*arguments: str) -> str | None:
 def commit_facts() -> dict[str, Any]:
     """The commit that measures, and whether tracked files differ from it.
 
-    Where there is no Git (an exported tree, a container), LMPERF_COMMIT may name the commit;
-    whether the files differ from it is then not known.
+    Where the files are not those of a Git checkout (an exported tree, a container), LMPERF_COMMIT
+    names the commit; whether the files differ from it is then not known.
     """
-    commit = _git("rev-parse", "HEAD")
-    if commit is None:
-        return {"commit": os.environ.get("LMPERF_COMMIT"), "dirty": None}
+    named = os.environ.get("LMPERF_COMMIT")
+    commit = named or _git("rev-parse", "HEAD")
+    if named or commit is None:
+        return {"commit": commit, "dirty": None}
     return {"commit": commit, "dirty": bool(_git("status", "--porcelain", "--untracked-files=no"))}
 
 
