@@ -3,7 +3,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from lmperf.measuring.memory import peak_memory
-from lmperf.models.accounting import flops, memory_moments, parameter_count, predicted_memory
+from lmperf.models.accounting import flops, parameter_count
+from lmperf.models.footprint import memory_moments, predicted_memory
 from lmperf.models.sizes import SIZES, VOCAB_SIZE, ModelSize
 from lmperf.models.training import adamw, autocast, train_step
 from lmperf.models.transformer import TransformerLM, cross_entropy

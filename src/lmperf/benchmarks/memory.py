@@ -50,7 +50,7 @@ class Memory(Observed):
 
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
         from lmperf.measuring.memory import peak_memory
-        from lmperf.models.accounting import predicted_memory
+        from lmperf.models.footprint import predicted_memory
         from lmperf.models.problem import ModelProblem
         from lmperf.models.sizes import SIZES
 

@@ -6,14 +6,67 @@ bfloat16 autocast). The residual stream, the norms, the softmax and the loss tak
 The smaller temporaries of a norm or of RoPE are never the peak and are left out.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from lmperf.models.sizes import ModelSize
+from lmperf.models.sizes import VOCAB_SIZE, ModelSize
 
 FLOAT32 = 4
+OPERAND_BYTES = {"float32": 4, "tf32": 4, "autocast_bfloat16": 2}
+PHASES = ("forward", "train_step")
+DEVICES = ("cpu", "cuda", "mps")
 # cuBLAS takes this from PyTorch's allocator on Hopper, once for each thread that calls it, and the
 # backward runs in a thread of its own.
 CUBLAS_WORKSPACE = 32 * 2**20
+
+
+def predicted_memory(
+    size: ModelSize,
+    context: int,
+    batch: int,
+    dtype: str,
+    phase: str,
+    device: str = "cpu",
+    vocab: int = VOCAB_SIZE,
+) -> dict[str, int]:
+    """Bytes alive at the peak of a phase, by category, and their sum as "peak".
+
+    phase: "forward" (inference under no_grad, no optimizer) or "train_step" (a step after the
+    first: `lmperf.models.training.train_step` with the fused AdamW, its state alive, gradients
+    cleared). dtype: float32, tf32 or autocast_bfloat16. device: "cuda" adds what its operators
+    allocate inside. The categories, as they are at that moment: parameters; weight_copies (cached
+    by autocast); gradients; optimizer (two moments); activations (saved for the backward);
+    temporary; inputs (tokens, targets, RoPE tables); workspace (cuBLAS).
+    Raises ValueError for another dtype, phase or device.
+    """
+    moments = memory_moments(size, context, batch, dtype, phase, device, vocab)
+    return max(moments.values(), key=lambda moment: moment["peak"])
+
+
+def memory_moments(
+    size: ModelSize,
+    context: int,
+    batch: int,
+    dtype: str,
+    phase: str,
+    device: str = "cpu",
+    vocab: int = VOCAB_SIZE,
+) -> dict[str, dict[str, int]]:
+    """The moments that can be the peak of a phase -> what `predicted_memory` returns for them.
+
+    Between the last block's backward and the first's, activations fall and gradients grow by the
+    same amount with every layer, so that one of the two ends is the highest.
+    """
+    _check("phase", phase, PHASES)
+    _check("dtype", dtype, OPERAND_BYTES)
+    _check("device", device, DEVICES)
+    footprint = Footprint(size, context, batch, OPERAND_BYTES[dtype], device, vocab)
+    return footprint.inference() if phase == "forward" else footprint.training()
+
+
+def _check(name: str, value: str, known: Iterable[str]) -> None:
+    if value not in known:
+        raise ValueError(f"{name} {value!r} is none of {', '.join(known)}")
 
 
 @dataclass(frozen=True)
