@@ -12,6 +12,7 @@ from lmperf.reporting import gates
 from lmperf.reporting.claims import Claim, NotMeasured, frame_of
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.numbers import implementation_words
+from lmperf.reporting.sections.flash_attention.cells import filled, graphed, one_head
 from lmperf.reporting.tables import markdown
 
 STEM = "flash_attention"
@@ -34,33 +35,25 @@ class Goal:
     least: float
 
 
-def _filled(frame: pd.DataFrame) -> pd.Series:
-    return (frame["heads"] > 1) & ~frame["cuda_graph"]
-
-
-def _one_head(frame: pd.DataFrame) -> pd.Series:
-    return (frame["batch"] == 1) & (frame["heads"] == 1) & frame["causal"]
-
-
 def _filled_half(d_head: int | None = None) -> Where:
     def where(frame: pd.DataFrame) -> pd.Series:
-        chosen = _filled(frame) & (frame["dtype"] == "bfloat16")
+        chosen = filled(frame) & (frame["dtype"] == "bfloat16")
         return chosen if d_head is None else chosen & (frame["d_head"] == d_head)
 
     return where
 
 
 def _long(frame: pd.DataFrame) -> pd.Series:
-    chosen = _one_head(frame) & (frame["dtype"] == "bfloat16") & ~frame["cuda_graph"]
-    return chosen & (frame["seq_len"] >= 2048)
+    half = one_head(frame) & (frame["dtype"] == "bfloat16") & frame["causal"]
+    return half & (frame["seq_len"] >= 2048)
 
 
 def _graphed(frame: pd.DataFrame) -> pd.Series:
-    return _one_head(frame) & (frame["dtype"] == "bfloat16") & frame["cuda_graph"]
+    return graphed(frame) & (frame["dtype"] == "bfloat16") & frame["causal"]
 
 
 def _filled_float32(frame: pd.DataFrame) -> pd.Series:
-    return _filled(frame) & (frame["dtype"] == "float32")
+    return filled(frame) & (frame["dtype"] == "float32")
 
 
 _FILLED, _HEAD = "filled grid, bf16", "one head, causal, bf16"
@@ -150,5 +143,5 @@ def peers_table(evidence: MachineEvidence) -> str:
                 "goal": f"{v['least']:.2f}",
             }
         )
-    caption = "Table F2, in short: geometric means over cells; above 1, Triton is faster"
+    caption = "Table F2, in short: geometric means over cells; above one, Triton is faster"
     return markdown(pd.DataFrame(rows), caption) if rows else ""
