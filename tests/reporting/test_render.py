@@ -39,6 +39,7 @@ def test_the_tables_of_the_seeds_are_there(report):
     assert titles == [
         "## Main findings",
         "## The machine",
+        "## What is here",
         "## How it was measured",
         "## What this machine can do",
         "## End to end",

@@ -91,7 +91,8 @@ class MachineEvidence:
     ``facts`` is machine.json; ``frames`` maps a stem to its rows (see ``read_frame``); ``stale``
     maps a stem to the one-line names of rows whose code or environment has since changed;
     ``damaged`` maps a stem to the reason why its evidence is withheld; ``missing`` maps a stem to
-    the names of configured cells without a row.
+    the names of configured cells without a row, ``lacking`` to the same as rows without a status;
+    ``left_out`` maps a stem to why the configuration does not ask for it, or not for all of it.
     """
 
     machine: str
@@ -100,6 +101,8 @@ class MachineEvidence:
     stale: dict[str, list[str]] = field(default_factory=dict)
     damaged: dict[str, str] = field(default_factory=dict)
     missing: dict[str, list[str]] = field(default_factory=dict)
+    lacking: dict[str, pd.DataFrame] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
     derived: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def once(self, key: tuple, make: Callable):
