@@ -150,5 +150,5 @@ def peers_table(evidence: MachineEvidence) -> str:
                 "goal": f"{v['least']:.2f}",
             }
         )
-    caption = "Table F2, in short: geometric means over cells; above 1, Triton is faster"
+    caption = "Table F2, in short: geometric means over cells; above one, Triton is faster"
     return markdown(pd.DataFrame(rows), caption) if rows else ""
