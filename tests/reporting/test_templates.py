@@ -12,6 +12,8 @@ import lmperf.reporting
 from lmperf.reporting.environment import environment
 from lmperf.reporting.sections import claims_of, stems
 
+# What names a cell in words is no measurement: a width, a length from or up to which.
+CELL_WORDS = re.compile(r"\b[dn] [≥≤]? ?\d+")
 NAME_WITH_DIGITS = re.compile(r"[A-Za-z][\w-]*\d[\w-]*")
 
 
@@ -29,7 +31,8 @@ def typed_numbers(text, made):
         and id(node) not in compared
     ]
     strings = [value for value in constants if isinstance(value, str)]
-    found = [re.findall(r"\d+", NAME_WITH_DIGITS.sub("", part)) for part in words + strings]
+    words = [CELL_WORDS.sub("", part) for part in words + strings]
+    found = [re.findall(r"\d+", NAME_WITH_DIGITS.sub("", part)) for part in words]
     return numbers + [number for part in found for number in part]
 
 
@@ -67,8 +70,6 @@ def test_no_claim_holds_a_typed_number(templates):
     assert not [text for text in texts if typed_numbers(text, made)]
 
 
-# What names a cell in words is no measurement: a width, a length from or up to which.
-CELL_WORDS = re.compile(r"\b[dn] [≥≤]? ?\d+")
 WORDS = re.compile(r"[a-z]{2,}.* | .*[a-z]{2,}")
 
 

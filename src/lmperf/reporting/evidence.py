@@ -26,6 +26,7 @@ NUMBERS = frozenset(
 )
 NUMBER_SUFFIXES = ("_ms", "_mib", "_gbps", "_bytes", "_error", "_bound")
 NUMBER_PREFIXES = ("error_", "bound_")
+TRUTHS = frozenset(("causal", "cuda_graph"))
 BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 MEASURED_NUMBERS = (
@@ -124,7 +125,7 @@ class MachineEvidence:
 
 
 def read_frame(path: Path) -> pd.DataFrame:
-    """Read an evidence CSV: text as str, ``causal`` as bool, numbers as numbers, empty as NaN.
+    """Read an evidence CSV: text as str, truth values as bool, numbers as numbers, empty as NaN.
 
     Raises ValueError, naming file and column, when a number or a truth value is neither.
     """
@@ -135,7 +136,7 @@ def read_frame(path: Path) -> pd.DataFrame:
 
 def _typed(path: Path, column: pd.Series) -> pd.Series:
     name = str(column.name)
-    if name == "causal":
+    if name in TRUTHS:
         return _booleans(path, column)
     if name in TEXT:
         return column.astype(object)

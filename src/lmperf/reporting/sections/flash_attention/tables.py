@@ -1,4 +1,4 @@
-"""F1: our kernel against plain attention; F2: against PyTorch's own; F4: the gates."""
+"""F1: our kernel against plain attention; F2: against PyTorch's own; F3: filled; F4: gates."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import pandas as pd
 
 from lmperf.reporting.evidence import MachineEvidence, in_order
 from lmperf.reporting.numbers import dtype_words, implementation_words, phase_words
+from lmperf.reporting.sections.flash_attention.filled import filled_tables
 from lmperf.reporting.sections.flash_attention.gate import check_table, gate_table
+from lmperf.reporting.sections.flash_attention.kinds import graphed, single
+from lmperf.reporting.sections.flash_attention.peers import peers_table
 from lmperf.reporting.speedup import (
     Speedups,
     compared,
@@ -33,19 +36,33 @@ def kernel_of(frame: pd.DataFrame) -> str:
 
 
 def tables(evidence: MachineEvidence) -> dict[str, str]:
-    """``f1``, ``f2`` and ``f4`` per dtype and mask, ``check`` (the kernel's tests), ``reasons``."""
+    """``f1`` to ``f4``, ``graphs`` (F2 as CUDA graphs), ``peers``, ``check``, ``reasons``."""
     frame = evidence.frame("flash_attention")
     check = {"check": check_table(evidence)}
     if frame is None:
-        return {"f1": "", "f2": "", "f4": "", "reasons": "", "kernel": "", **check}
+        return {
+            "f1": "",
+            "f2": "",
+            "graphs": "",
+            "f3": "",
+            "peers": "",
+            "f4": "",
+            "reasons": "",
+            "kernel": "",
+            **check,
+        }
     kernel, floors = kernel_of(frame), noise_floor(frame)["floor"]
     speed = compared(evidence, "flash_attention", "implementation", REFERENCE)
-    groups = _groups(frame)
+    groups, graphs = _groups(frame[single(frame)]), _groups(frame[graphed(frame)])
+    graphs = [(rows, f"{words}, replayed as a CUDA graph") for rows, words in graphs]
     return {
         "kernel": implementation_words(kernel),
         "f1": _each(_against_plain(rows, kernel, words, speed) for rows, words in groups),
         "f2": _each(_against_peers(rows, kernel, words, floors) for rows, words in groups),
-        "f4": _each(gate_table(rows, kernel, words) for rows, words in groups),
+        "graphs": _each(_against_peers(rows, kernel, words, floors) for rows, words in graphs),
+        "f3": filled_tables(evidence, frame),
+        "peers": peers_table(evidence),
+        "f4": _each(gate_table(rows, kernel, words) for rows, words in _groups(frame)),
         "reasons": reasons(frame),
         **check,
     }
