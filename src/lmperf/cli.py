@@ -106,8 +106,14 @@ def _report(options: argparse.Namespace) -> int:
 
 def _verify(options: argparse.Namespace) -> int:
     from lmperf.judgement import causes
+    from lmperf.rendering import doubts
 
-    found = causes(_project(options))
+    project = _project(options)
+    gaps, contradicted = doubts(project)
+    # A claim that the data contradict is a finding, shown as such in its place; it fails nothing.
+    for claim in contradicted:
+        print(f"verify: note: {claim}", file=sys.stderr)
+    found = [*causes(project), *gaps]
     for cause in found:
         print(f"verify: {cause}", file=sys.stderr)
     print(f"verify: {len(found)} causes to fail" if found else "verify: all is measured and right")

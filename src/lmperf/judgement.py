@@ -24,8 +24,13 @@ class Judgement:
     rows: dict[str, list[Row]] = field(default_factory=dict)
     stale: dict[str, list[str]] = field(default_factory=dict)
     damaged: dict[str, str] = field(default_factory=dict)
-    missing: dict[str, list[str]] = field(default_factory=dict)
+    lacking: dict[str, list[dict]] = field(default_factory=dict)
     red: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def missing(self) -> dict[str, list[str]]:
+        """The rows that are lacking, by name."""
+        return {stem: [_name_of(row) for row in rows] for stem, rows in self.lacking.items()}
 
     def causes(self) -> Iterator[str]:
         """One line for everything that keeps this evidence from being whole, fresh and right."""
@@ -79,7 +84,9 @@ def _judge_benchmark(project: Project, judgement: Judgement, stem: str) -> None:
             red.append(row_name(benchmark, row))
     _note(judgement.stale, stem, stale)
     _note(judgement.red, stem, red)
-    _note(judgement.missing, stem, _missing(project, judgement, stem, rows))
+    lacking = _lacking(project, judgement, stem, rows)
+    if lacking:
+        judgement.lacking[stem] = lacking
 
 
 def prune(project: Project, machine: str) -> int:
@@ -110,8 +117,11 @@ def _environment_of(project: Project, judgement: Judgement, row: Row) -> str:
     return project.machine.environment if here else row["environment"]
 
 
-def _missing(project: Project, judgement: Judgement, stem: str, rows: list[Row]) -> list[str]:
-    """Cells of the grid, by the preset that this machine was measured with, that have no row."""
+def _lacking(project: Project, judgement: Judgement, stem: str, rows: list[Row]) -> list[dict]:
+    """Rows of the grid, by the preset that this machine was measured with, that are not there.
+
+    Each is its axes, its implementation and its phase.
+    """
     preset = judgement.facts.get("preset", "cpu")
     if stem not in project.config.stems(preset):
         return []
@@ -120,11 +130,17 @@ def _missing(project: Project, judgement: Judgement, stem: str, rows: list[Row])
     have = {(*(row[name] for name in names), row["implementation"], row["phase"]) for row in rows}
     cases = benchmark.cases(preset, project.config.grid_of(stem))
     return [
-        f"{case.name}, {phase}"
+        {**case.axes, "implementation": case.implementation, "phase": phase}
         for case in cases
         for phase in benchmark.phases
         if (*(str(value) for _, value in case.cell), case.implementation, phase) not in have
     ]
+
+
+def _name_of(row: dict) -> str:
+    *axes, (_, implementation), (_, phase) = row.items()
+    cell = ", ".join(f"{axis}={value}" for axis, value in axes)
+    return f"{cell}: {implementation}, {phase}"
 
 
 def _note(named: dict[str, list[str]], stem: str, names: list[str]) -> None:

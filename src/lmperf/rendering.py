@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
+
+from lmperf.benchmark import load, stems
 from lmperf.judgement import Judgement, judge
 from lmperf.plan import Project
 from lmperf.reporting.evidence import MachineEvidence, read_frame
+from lmperf.reporting.render import doubts as report_doubts
 from lmperf.reporting.render import render_index, render_machine
 
 TEMPLATES = Path("templates")
@@ -23,7 +27,20 @@ def evidence_for_report(project: Project, judgement: Judgement) -> MachineEviden
         stale=judgement.stale,
         damaged=judgement.damaged,
         missing=judgement.missing,
+        lacking={stem: pd.DataFrame(rows) for stem, rows in judgement.lacking.items()},
+        left_out=_left_out(project, judgement.facts.get("preset", "cpu")),
     )
+
+
+def _left_out(project: Project, preset: str) -> dict[str, str]:
+    """Benchmarks that the configuration does not ask for whole, with the reason."""
+    asked, config = project.config.stems(preset), project.config
+    narrowed = [stem for stem in stems() if config.grid_of(stem)]
+    out = [stem for stem in stems() if stem not in asked and load(stem).grids.get(preset)]
+    return {
+        **dict.fromkeys(narrowed, "the configuration narrows its grid"),
+        **dict.fromkeys(out, "the configuration leaves it out"),
+    }
 
 
 def render_report(project: Project, machine: str) -> None:
@@ -47,3 +64,14 @@ def render_overview(project: Project) -> None:
         project.root / TEMPLATES,
         reason,
     )
+
+
+def doubts(project: Project) -> tuple[list[str], list[str]]:
+    """By machine and name: tables that are silently missing, claims that are contradicted."""
+    gaps, contradicted = [], []
+    for machine in project.machines_with_evidence():
+        evidence = evidence_for_report(project, judge(project, machine))
+        silent, claims = report_doubts(evidence, project.root / TEMPLATES)
+        gaps += [f"{machine}: {gap}" for gap in silent]
+        contradicted += [f"{machine}: {claim}" for claim in claims]
+    return gaps, contradicted

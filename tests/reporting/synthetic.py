@@ -281,21 +281,33 @@ def attention(build: Builder, machine: dict, d_heads, lengths, dtypes, batch=8) 
     return pd.DataFrame(rows)
 
 
-def flash_attention(build, machine, lengths, d_heads, dtypes, implementations) -> pd.DataFrame:
+def flash_attention(
+    build,
+    machine,
+    lengths,
+    d_heads,
+    dtypes,
+    implementations,
+    batch=1,
+    heads=1,
+    causal=True,
+    cuda_graph=False,
+) -> pd.DataFrame:
     rows = []
     costs = {"forward": 1.0, "backward": 2.5, "forward_backward": 3.5}
-    speeds = {"eager": 0.02, "triton": 0.4, "tiled": 0.05, "sdpa_cudnn": 0.35, "sdpa_flash": 0.3}
+    speeds = {"eager": 0.02, "triton": 0.6, "tiled": 0.05, "sdpa_cudnn": 0.5, "sdpa_flash": 0.4}
     for n, d, dtype, phase in itertools.product(lengths, d_heads, dtypes, costs):
         together = build.next_pass()
         for name in implementations:
-            flops = 2 * n * n * d * costs[phase]
+            flops = (2 if causal else 4) * batch * heads * n * n * d * costs[phase]
             row = {
-                "batch": 1,
-                "heads": 1,
+                "batch": batch,
+                "heads": heads,
                 "seq_len": n,
                 "d_head": d,
                 "dtype": dtype,
-                "causal": True,
+                "causal": causal,
+                "cuda_graph": cuda_graph,
                 "implementation": name,
                 "phase": phase,
             }
@@ -316,10 +328,31 @@ def flash_attention(build, machine, lengths, d_heads, dtypes, implementations) -
                     **build.timed(ms, together, again=name == "eager"),
                     "flops": flops,
                     "tflops": flops / ms / 1e9,
+                    "peak_mib": 24 * batch * heads * n * d / 2**20,
                     **errors,
                 }
             )
     return pd.DataFrame(rows)
+
+
+def flash_attention_gpu(build, machine) -> pd.DataFrame:
+    """One head, the same as a CUDA graph, and the grid that fills."""
+    backends = ("triton", "sdpa_cudnn", "sdpa_flash", "sdpa_efficient")
+    single = [2**i for i in range(7, 17)], (16, 64, 128), ("bfloat16", "float32")
+    frames = [
+        flash_attention(build, machine, *single, ("eager", *backends, "flex")),
+        flash_attention(build, machine, (128, 1024), (64,), ("bfloat16",), backends, cuda_graph=1),
+    ]
+    for n, d, causal in itertools.product((1024, 16384), (64, 128), (True, False)):
+        grid = {"batch": 16384 // n, "heads": 2048 // d, "causal": causal}
+        cell = [n], [d]
+        half, single = ("bfloat16",), ("float32", "tf32")
+        frames += [
+            flash_attention(build, machine, *cell, half, (*backends, "flex"), **grid),
+            flash_attention(build, machine, *cell, single, ("triton", "sdpa_efficient"), **grid),
+        ]
+    frame = pd.concat(frames, ignore_index=True)
+    return frame.assign(cuda_graph=frame["cuda_graph"].astype(bool))
 
 
 def _errors(build: Builder, dtype: str, name: str) -> dict:
@@ -463,14 +496,7 @@ def gpu_evidence(seed: int = 1) -> MachineEvidence:
             (256, 1024, 4096, 8192, 16384, 65536),
             ("float32", "tf32", "bfloat16"),
         ),
-        "flash_attention": flash_attention(
-            build,
-            GPU,
-            [2**i for i in range(7, 17)],
-            (16, 64, 128),
-            ("bfloat16", "float32"),
-            ("eager", "triton", "sdpa_cudnn", "sdpa_flash", "flex"),
-        ),
+        "flash_attention": flash_attention_gpu(build, GPU),
         "flash_attention_check": flash_attention_check(build, ("float32", "float16", "bfloat16")),
         "lrpe": lrpe(
             build,

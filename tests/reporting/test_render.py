@@ -33,12 +33,28 @@ def words_only(monkeypatch):
 
 def test_the_tables_of_the_seeds_are_there(report):
     _, text = report
-    for table in ("E1", "M1", "M2", "Y1", "A1", "A2", "F1", "F2", "F4", "L1", "L2"):
+    for table in (
+        "E1",
+        "E3",
+        "E4",
+        "M1",
+        "M2",
+        "Y1",
+        "A1",
+        "A2",
+        "F1",
+        "F2",
+        "F3",
+        "F4",
+        "L1",
+        "L2",
+    ):
         assert f"**Table {table}" in text, table
     titles = [line for line in text.splitlines() if line.startswith("## ")]
     assert titles == [
         "## Main findings",
         "## The machine",
+        "## What is here",
         "## How it was measured",
         "## What this machine can do",
         "## End to end",
@@ -103,7 +119,10 @@ def test_a_red_gate_is_withheld_in_place_and_named(tmp_path, templates, words_on
     )
     assert line.count("gate failed, withheld") == 3 and "withheld |" in line
     assert "**Gates failed.** 3 rows" in text
-    assert "seq_len=256, d_head=64, dtype=float32, causal=True, tiled, backward" in text
+    assert (
+        "seq_len=256, d_head=64, dtype=float32, causal=True, cuda_graph=False, tiled, backward"
+        in text
+    )
 
 
 def test_stale_damaged_and_missing_are_said_by_name(tmp_path, templates, words_only):

@@ -26,6 +26,7 @@ NUMBERS = frozenset(
 )
 NUMBER_SUFFIXES = ("_ms", "_mib", "_gbps", "_bytes", "_error", "_bound")
 NUMBER_PREFIXES = ("error_", "bound_")
+TRUTHS = frozenset(("causal", "cuda_graph"))
 BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 MEASURED_NUMBERS = (
@@ -91,7 +92,8 @@ class MachineEvidence:
     ``facts`` is machine.json; ``frames`` maps a stem to its rows (see ``read_frame``); ``stale``
     maps a stem to the one-line names of rows whose code or environment has since changed;
     ``damaged`` maps a stem to the reason why its evidence is withheld; ``missing`` maps a stem to
-    the names of configured cells without a row.
+    the names of configured cells without a row, ``lacking`` to the same as rows without a status;
+    ``left_out`` maps a stem to why the configuration does not ask for it, or not for all of it.
     """
 
     machine: str
@@ -100,6 +102,8 @@ class MachineEvidence:
     stale: dict[str, list[str]] = field(default_factory=dict)
     damaged: dict[str, str] = field(default_factory=dict)
     missing: dict[str, list[str]] = field(default_factory=dict)
+    lacking: dict[str, pd.DataFrame] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
     derived: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def once(self, key: tuple, make: Callable):
@@ -121,7 +125,7 @@ class MachineEvidence:
 
 
 def read_frame(path: Path) -> pd.DataFrame:
-    """Read an evidence CSV: text as str, ``causal`` as bool, numbers as numbers, empty as NaN.
+    """Read an evidence CSV: text as str, truth values as bool, numbers as numbers, empty as NaN.
 
     Raises ValueError, naming file and column, when a number or a truth value is neither.
     """
@@ -132,7 +136,7 @@ def read_frame(path: Path) -> pd.DataFrame:
 
 def _typed(path: Path, column: pd.Series) -> pd.Series:
     name = str(column.name)
-    if name == "causal":
+    if name in TRUTHS:
         return _booleans(path, column)
     if name in TEXT:
         return column.astype(object)

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from lmperf.reporting import machine
+from lmperf.reporting import coverage, machine
+from lmperf.reporting.claims import CONTRADICTED, MISSING, TRUE
 from lmperf.reporting.comparison import ceilings_table, cells_tables, machines_table
 from lmperf.reporting.environment import environment
 from lmperf.reporting.evidence import MachineEvidence
@@ -30,6 +31,7 @@ def render_machine(evidence: MachineEvidence, directory: Path, templates: Path) 
         environments=len(machine.environments(evidence)),
         method=machine.method(evidence),
         summary=_findings(judgement for part in found for judgement in part.judgements),
+        coverage=coverage.table(coverage.states(evidence, found)),
         sections=[part.text for part in found],
         without_section=_without_section(evidence, templates),
     )
@@ -40,6 +42,14 @@ def render_machine(evidence: MachineEvidence, directory: Path, templates: Path) 
     for path in (directory / "figures").glob("*.svg"):
         if path.name not in figures:
             path.unlink()
+
+
+def doubts(evidence: MachineEvidence, templates: Path) -> tuple[list[str], list[str]]:
+    """The silent gaps among the tables, and the claims that the evidence contradicts."""
+    found = [section(stem, evidence, templates, drawn=False) for stem in stems(templates)]
+    judged = [judgement for part in found for judgement in part.judgements]
+    contradicted = [j.sentence for j in judged if j.state == CONTRADICTED]
+    return coverage.gaps(coverage.states(evidence, found)), contradicted
 
 
 def render_index(
@@ -81,9 +91,9 @@ def _findings(judged: Iterable) -> dict:
     judged = list(judged)
     main = [judgement for judgement in judged if judgement.summary]
     return {
-        "findings": [j.sentence for j in main if j.state == "true"],
-        "contradicted": [j.sentence for j in judged if j.state == "contradicted"],
-        "missing": [j.sentence for j in main if j.state == "missing"],
+        "findings": [j.sentence for j in main if j.state == TRUE],
+        "contradicted": [j.sentence for j in judged if j.state == CONTRADICTED],
+        "missing": [j.sentence for j in main if j.state == MISSING],
         "claims": len(judged),
     }
 

@@ -66,3 +66,30 @@ def _majority(counts: pd.Series) -> str:
     if counts[kind] <= counts.sum() / 2:
         return "mixed"
     return "same" if kind == NO_DIFFERENCE else kind
+
+
+@dataclass(frozen=True)
+class Start:
+    """From which cell on, in order of work, something is faster in every cell.
+
+    ``first`` is that cell's row (None: not even the largest is faster), ``last`` that of the cell
+    before it (None: it is the smallest); ``after`` counts the cells from it on, ``before`` those
+    that come earlier, ``faster_before`` the faster ones among these.
+    """
+
+    first: pd.Series | None
+    last: pd.Series | None
+    after: int
+    before: int
+    faster_before: int
+
+
+def start(rows: pd.DataFrame, work: str = "flops") -> Start:
+    """Where the unbroken run of faster cells begins that reaches to the most work."""
+    ordered = rows.sort_values(work, kind="stable")
+    faster = (ordered["verdict"] == "faster").to_numpy()
+    slow = np.flatnonzero(~faster)
+    begin = int(slow[-1]) + 1 if len(slow) else 0
+    first = ordered.iloc[begin] if begin < len(ordered) else None
+    last = ordered.iloc[begin - 1] if begin else None
+    return Start(first, last, len(ordered) - begin, begin, int(faster[:begin].sum()))

@@ -1,8 +1,10 @@
 """What each template is given: one module per benchmark, with the stem of its evidence.
 
-A module may define ``tables(evidence) -> dict[str, str]`` (Markdown), ``CLAIMS`` and
-``figure(evidence) -> matplotlib.figure.Figure | None``. A benchmark without a module of its own has
-a template with the generic table of its rows (see ``generic``).
+A module may define ``tables(evidence) -> dict[str, str]`` (Markdown), ``CLAIMS``,
+``figure(evidence) -> matplotlib.figure.Figure | None`` and ``TABLES``, what its tables rest on (see
+``coverage``). One that rests on the evidence of others names their stems in ``RESTS_ON``. A
+benchmark without a module of its own has a template with the generic table of its rows (see
+``generic``).
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 
 from lmperf.reporting.claims import Claim, Judgement, judge
+from lmperf.reporting.coverage import Shown
 from lmperf.reporting.environment import environment
 from lmperf.reporting.evidence import MachineEvidence, in_order
 from lmperf.reporting.figures import draw
@@ -22,11 +25,9 @@ from lmperf.reporting.sections.generic import measurements
 
 
 @dataclass(frozen=True)
-class Section:
+class Section(Shown):
     """A section of the report: its Markdown, its claims as judged, its figure as SVG text."""
 
-    stem: str
-    text: str
     judgements: Sequence[Judgement]
     figure: str | None
 
@@ -68,13 +69,15 @@ def claims_of(stem: str) -> Sequence[Claim]:
     return getattr(module_of(stem), "CLAIMS", ())
 
 
-def section(stem: str, evidence: MachineEvidence, templates: Path) -> Section:
-    """Render the section of a stem."""
+def section(stem: str, evidence: MachineEvidence, templates: Path, drawn: bool = True) -> Section:
+    """Render the section of a stem, with its figure unless it is not to be drawn."""
     module, made = module_of(stem), environment(templates)
     own = parts(stem, evidence, templates)
-    measured = any(evidence.frame(part) is not None for part in own)
+    rests_on = [*own, *getattr(module, "RESTS_ON", ())]
+    measured = any(evidence.frame(part) is not None for part in rests_on)
     judged = [judge(claim, evidence, made) for claim in claims_of(stem)]
-    svg = draw(lambda: module.figure(evidence)) if _draws(module, evidence, stem) else None
+    draws = drawn and _draws(module, evidence, stem)
+    svg = draw(lambda: module.figure(evidence)) if draws else None
     text = made.get_template(f"sections/{stem}.md.j2").render(
         stem=stem,
         measured=measured,
@@ -86,7 +89,7 @@ def section(stem: str, evidence: MachineEvidence, templates: Path) -> Section:
         figure=f"figures/{stem}.svg" if svg else None,
         measurements=_measurements(evidence, stem),
     )
-    return Section(stem, text, judged, svg)
+    return Section(stem, text, getattr(module, "TABLES", {}), judged, svg)
 
 
 def _draws(module: ModuleType | None, evidence: MachineEvidence, stem: str) -> bool:

@@ -1,4 +1,4 @@
-"""E1 by dtype, and the speed-ups of compiling and of the numerics."""
+"""E1 by dtype, and the speed-ups of compiling (E3) and of the numerics (E4) in every phase."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from lmperf.reporting.ceilings import SAME_NUMERICS, matmul_ceiling, matmul_shar
 from lmperf.reporting.evidence import MachineEvidence, in_order
 from lmperf.reporting.numbers import dtype_words, phase_words, rounded, significant
 from lmperf.reporting.sections.comparisons import Comparison
+from lmperf.reporting.sections.end_to_end.beside import compiling_tables, numerics_tables
 from lmperf.reporting.sections.generic import with_words
 from lmperf.reporting.tables import (
     joined,
@@ -24,15 +25,17 @@ HEADERS = {"context_length": "context (tokens)"}
 
 
 def tables(evidence: MachineEvidence) -> dict[str, str]:
-    """``sizes``, ``e1`` per dtype, ``compiling`` and ``numerics`` (speed-ups), ``reasons``."""
+    """``sizes``, ``e1`` per dtype, ``e3`` and ``e4`` with their speed-ups by phase, ``reasons``."""
     frame = evidence.frame("end_to_end")
     dtypes = in_order("dtype", frame["dtype"])
     each = [_dtype_table(evidence, frame[frame["dtype"] == dtype], dtype) for dtype in dtypes]
     return {
         "sizes": _sizes(frame),
         "e1": "\n\n".join(each),
-        "compiling": _speedups(evidence, "implementation", "eager", "Table E1, speed-ups"),
-        "numerics": _speedups(evidence, "dtype", "float32", "Table E1, speed-ups of the numerics"),
+        "e3": compiling_tables(evidence),
+        "compiling": _speedups(evidence, "implementation", "eager", "Speed-ups by phase"),
+        "e4": numerics_tables(evidence),
+        "numerics": _speedups(evidence, "dtype", "float32", "Ratios of the numerics by phase"),
         "reasons": reasons(frame),
     }
 

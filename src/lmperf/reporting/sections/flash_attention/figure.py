@@ -18,7 +18,7 @@ from lmperf.reporting.figures import (
     unknown_names,
 )
 from lmperf.reporting.numbers import dtype_words, implementation_words, phase_words
-from lmperf.reporting.sections.flash_attention.cells import one_head
+from lmperf.reporting.sections.flash_attention.kinds import single
 from lmperf.reporting.sections.flash_attention.tables import kernel_of
 
 USUAL_D_HEAD = 64
@@ -31,10 +31,9 @@ def figure(evidence: MachineEvidence) -> Figure | None:
     if frame is None:
         return None
     dtypes = set(frame.loc[gates.shown(frame), "dtype"])
-    frame = frame[one_head(frame)]
     on_gpu = kernel_of(frame) == "triton"
     dtype = "bfloat16" if on_gpu and "bfloat16" in dtypes else "float32"
-    frame = frame[gates.shown(frame) & (frame["dtype"] == dtype)]
+    frame = frame[gates.shown(frame) & single(frame) & (frame["dtype"] == dtype)]
     frame = frame[frame["phase"].isin(PHASES) & frame["flops"].notna()]
     if frame.empty:
         return None

@@ -12,7 +12,7 @@ from lmperf.reporting import gates
 from lmperf.reporting.claims import Claim, NotMeasured, frame_of
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.numbers import implementation_words
-from lmperf.reporting.sections.flash_attention.cells import filled, graphed, one_head
+from lmperf.reporting.sections.flash_attention.kinds import filled, graphed
 from lmperf.reporting.tables import markdown
 
 STEM = "flash_attention"
@@ -35,6 +35,10 @@ class Goal:
     least: float
 
 
+def _one_head(frame: pd.DataFrame) -> pd.Series:
+    return (frame["batch"] == 1) & (frame["heads"] == 1) & frame["causal"]
+
+
 def _filled_half(d_head: int | None = None) -> Where:
     def where(frame: pd.DataFrame) -> pd.Series:
         chosen = filled(frame) & (frame["dtype"] == "bfloat16")
@@ -44,12 +48,12 @@ def _filled_half(d_head: int | None = None) -> Where:
 
 
 def _long(frame: pd.DataFrame) -> pd.Series:
-    half = one_head(frame) & (frame["dtype"] == "bfloat16") & frame["causal"]
-    return half & (frame["seq_len"] >= 2048)
+    chosen = _one_head(frame) & (frame["dtype"] == "bfloat16") & ~graphed(frame)
+    return chosen & (frame["seq_len"] >= 2048)
 
 
 def _graphed(frame: pd.DataFrame) -> pd.Series:
-    return graphed(frame) & (frame["dtype"] == "bfloat16") & frame["causal"]
+    return _one_head(frame) & (frame["dtype"] == "bfloat16") & graphed(frame)
 
 
 def _filled_float32(frame: pd.DataFrame) -> pd.Series:
@@ -79,11 +83,9 @@ def ratios(evidence: MachineEvidence, goal: Goal) -> pd.Series:
     Raises NotMeasured when no cell has both.
     """
     frame = frame_of(evidence, STEM)
-    if "cuda_graph" not in frame:
-        raise NotMeasured("the evidence has no such cells")
     chosen = goal.where(frame) & (frame["phase"] == goal.phase) & gates.shown(frame)
     rows = frame[chosen]
-    cells = [*CELL, "together"]
+    cells = [*(name for name in CELL if name in rows.columns), "together"]
     ours = rows[rows["implementation"] == KERNEL].groupby(cells)["median_ms"].first()
     backend = rows["implementation"].str.startswith("sdpa_")
     peers = rows[backend if goal.peer == BEST else rows["implementation"] == goal.peer]

@@ -1,4 +1,4 @@
-"""F1: our kernel against plain attention; F2: against PyTorch's own; F3: a full GPU; F4: gates."""
+"""F1: our kernel against plain attention; F2: against PyTorch's own; F3: filled; F4: gates."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pandas as pd
 
 from lmperf.reporting.evidence import MachineEvidence, in_order
 from lmperf.reporting.numbers import dtype_words, implementation_words, phase_words
-from lmperf.reporting.sections.flash_attention.cells import filled, graphed, one_head
 from lmperf.reporting.sections.flash_attention.filled import filled_tables
 from lmperf.reporting.sections.flash_attention.gate import check_table, gate_table
+from lmperf.reporting.sections.flash_attention.kinds import graphed, single
 from lmperf.reporting.sections.flash_attention.peers import peers_table
 from lmperf.reporting.speedup import (
     Speedups,
@@ -35,27 +35,34 @@ def kernel_of(frame: pd.DataFrame) -> str:
     return next((name for name in KERNELS if name in names), KERNELS[0])
 
 
-NAMES = ("kernel", "f1", "f2", "peers", "graphs", "f3", "f4", "reasons")
-
-
 def tables(evidence: MachineEvidence) -> dict[str, str]:
-    """``f1`` to ``f4`` by dtype and mask, ``peers`` and ``graphs`` (F2), ``check``, ``reasons``."""
+    """``f1`` to ``f4``, ``graphs`` (F2 as CUDA graphs), ``peers``, ``check``, ``reasons``."""
     frame = evidence.frame("flash_attention")
     check = {"check": check_table(evidence)}
     if frame is None:
-        return {**dict.fromkeys(NAMES, ""), **check}
+        return {
+            "f1": "",
+            "f2": "",
+            "graphs": "",
+            "f3": "",
+            "peers": "",
+            "f4": "",
+            "reasons": "",
+            "kernel": "",
+            **check,
+        }
     kernel, floors = kernel_of(frame), noise_floor(frame)["floor"]
     speed = compared(evidence, "flash_attention", "implementation", REFERENCE)
-    graphs = graphed(frame)
-    launched, replayed = _groups(frame[one_head(frame)]), _groups(frame[graphs])
+    groups, graphs = _groups(frame[single(frame)]), _groups(frame[graphed(frame)])
+    graphs = [(rows, f"{words}, replayed as a CUDA graph") for rows, words in graphs]
     return {
         "kernel": implementation_words(kernel),
-        "f1": _each(_against_plain(rows, kernel, words, speed) for rows, words in launched),
-        "f2": _each(_against_peers(rows, kernel, words, floors) for rows, words in launched),
+        "f1": _each(_against_plain(rows, kernel, words, speed) for rows, words in groups),
+        "f2": _each(_against_peers(rows, kernel, words, floors) for rows, words in groups),
+        "graphs": _each(_against_peers(rows, kernel, words, floors) for rows, words in graphs),
+        "f3": filled_tables(evidence, frame),
         "peers": peers_table(evidence),
-        "graphs": _each(_against_peers(rows, kernel, words, floors) for rows, words in replayed),
-        "f3": filled_tables(evidence, frame[filled(frame)]),
-        "f4": _each(gate_table(rows, kernel, words) for rows, words in _groups(frame[~graphs])),
+        "f4": _each(gate_table(rows, kernel, words) for rows, words in _groups(frame)),
         "reasons": reasons(frame),
         **check,
     }
@@ -67,15 +74,11 @@ def _groups(frame: pd.DataFrame) -> list[tuple[pd.DataFrame, str]]:
     return [
         (
             frame[(frame["dtype"] == dtype) & (frame["causal"] == causal)],
-            f"{dtype_words(dtype)}, {'causal' if causal else 'full'}{_launch_words(frame)}",
+            f"{dtype_words(dtype)}, {'causal' if causal else 'full'}",
         )
         for dtype in in_order("dtype", pairs["dtype"])
         for causal in sorted(pairs.loc[pairs["dtype"] == dtype, "causal"].unique(), reverse=True)
     ]
-
-
-def _launch_words(frame: pd.DataFrame) -> str:
-    return ", replayed as a CUDA graph" if graphed(frame).any() else ""
 
 
 def _each(texts: Iterable[str]) -> str:
