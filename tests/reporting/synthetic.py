@@ -159,6 +159,7 @@ SUMS = {
     "float32 + float16": 10.002136,
     "float32 + float32(float16)": 10.002136,
     "bfloat16 + bfloat16": 4.0,
+    "float32 + bfloat16": 10.009766,
 }
 
 

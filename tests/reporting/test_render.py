@@ -33,23 +33,10 @@ def words_only(monkeypatch):
 
 def test_the_tables_of_the_seeds_are_there(report):
     _, text = report
-    for table in (
-        "E1",
-        "E3",
-        "E4",
-        "M1",
-        "M2",
-        "Y1",
-        "A1",
-        "A2",
-        "F1",
-        "F2",
-        "F3",
-        "F4",
-        "L1",
-        "L2",
-    ):
-        assert f"**Table {table}" in text, table
+    shown = set(re.findall(r"\*\*Table (\w\d)", text))
+    assert shown >= set(
+        ["E1", "E3", "E4", "M1", "M2", "Y1", "A1", "A2", "F1", "F2", "F3", "F4", "L1", "L2"]
+    )
     titles = [line for line in text.splitlines() if line.startswith("## ")]
     assert titles == [
         "## Main findings",
@@ -63,6 +50,8 @@ def test_the_tables_of_the_seeds_are_there(report):
         "## Attention",
         "## FlashAttention-2",
         "## md_lrpe_cosine",
+        "## Across the sections",
+        "## Published figures",
     ]
 
 
