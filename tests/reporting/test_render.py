@@ -52,6 +52,7 @@ def test_the_tables_of_the_seeds_are_there(report):
         "## md_lrpe_cosine",
         "## Across the sections",
         "## Published figures",
+        "## What this report cost",
     ]
 
 
