@@ -83,13 +83,14 @@ def _plan(options: argparse.Namespace) -> int:
 
 
 def _measure(options: argparse.Namespace) -> int:
+    from lmperf.measuring.cost import process_age
     from lmperf.measuring.run import measure
 
     project = _project(options)
     if options.stem not in project.plans:
         known = ", ".join(project.plans) or "none, since torch is not installed"
         raise UserError(f"{options.stem} is not a benchmark to measure here; there are: {known}")
-    measure(project, options.stem, options.log)
+    measure(project, options.stem, options.log, process_age())
     return 0
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 from lmperf.benchmark import load, stems
 from lmperf.errors import UserError
+from lmperf.measuring import cost
+from lmperf.measuring.cost import Cost
 from lmperf.measuring.store import DamagedEvidence, Row
 from lmperf.plan import Project, evidence_of, row_key, row_name
 
@@ -26,6 +28,7 @@ class Judgement:
     damaged: dict[str, str] = field(default_factory=dict)
     lacking: dict[str, list[dict]] = field(default_factory=dict)
     red: dict[str, list[str]] = field(default_factory=dict)
+    cost: list[Row] = field(default_factory=list)
 
     @property
     def missing(self) -> dict[str, list[str]]:
@@ -59,6 +62,10 @@ def judge(project: Project, machine: str) -> Judgement:
     judgement = Judgement(machine, json.loads(path.read_text()))
     for stem in stems():
         _judge_benchmark(project, judgement, stem)
+    try:
+        judgement.cost = Cost(directory).read()
+    except DamagedEvidence as damage:
+        judgement.damaged[cost.STEM] = str(damage)
     return judgement
 
 

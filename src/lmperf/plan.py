@@ -175,6 +175,8 @@ class Project:
         code += [code_fingerprint(f"lmperf.benchmarks.{stem}") for stem in stems()]
         templates = sorted((self.root / "templates").rglob("*.j2"))
         words = [f"{path.relative_to(self.root)} {file_digest(path)}" for path in templates]
+        published = sorted((Path(__file__).parent / "reporting/published").glob("*.csv"))
+        words += [f"{path.name} {file_digest(path)}" for path in published]
         return digest(json.dumps([code, words, self.config.model_dump_json()]))
 
     def machines_with_evidence(self) -> list[str]:

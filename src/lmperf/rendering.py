@@ -28,6 +28,7 @@ def evidence_for_report(project: Project, judgement: Judgement) -> MachineEviden
         damaged=judgement.damaged,
         missing=judgement.missing,
         lacking={stem: pd.DataFrame(rows) for stem, rows in judgement.lacking.items()},
+        cost=read_frame(directory / "cost.csv") if judgement.cost else None,
         left_out=_left_out(project, judgement.facts.get("preset", "cpu")),
     )
 

@@ -12,15 +12,20 @@ from typing import Any
 
 from lmperf.benchmark import Case
 from lmperf.fingerprint import digest
+from lmperf.measuring.cost import Cost, Stopwatch
 from lmperf.measuring.machine import commit_facts
 from lmperf.measuring.progress import Reporter
-from lmperf.measuring.store import write_atomically
+from lmperf.measuring.store import DamagedEvidence, write_atomically
 from lmperf.measuring.supervisor import Supervisor
 from lmperf.plan import Plan, Project
 
 
-def measure(project: Project, stem: str, log: Path | None = None) -> Counter[str]:
-    """Measure what is missing or stale of a benchmark; the number of new rows by status."""
+def measure(project: Project, stem: str, log: Path | None = None, age: float = 0.0) -> Counter[str]:
+    """Measure what is missing or stale of a benchmark; the number of new rows by status.
+
+    `age` is how many seconds this process has lived already; they are part of the cost.
+    """
+    watch = Stopwatch(age)
     plan = project.plan(stem)
     if plan.damage:
         aside = plan.evidence.set_aside()
@@ -34,29 +39,44 @@ def measure(project: Project, stem: str, log: Path | None = None) -> Counter[str
     statuses: Counter[str] = Counter()
     if plan.pending:
         with Reporter(stem, len(plan.pending), log) as reporter:
-            _measure_pending(project, plan, reporter, statuses)
+            _measure_pending(project, plan, reporter, statuses, watch)
     if plan.evidence.path.exists():
         os.utime(plan.evidence.path)  # an output that is fresh without work is still this run's
     return statuses
 
 
 def _measure_pending(
-    project: Project, plan: Plan, reporter: Reporter, statuses: Counter[str]
+    project: Project, plan: Plan, reporter: Reporter, statuses: Counter[str], watch: Stopwatch
 ) -> None:
-    def watch(words: str, case: Case | None, phase: str | None) -> None:
+    def step(words: str, case: Case | None, phase: str | None) -> None:
+        watch.enter(words)
         name = f"{case.name}{', ' + phase if phase else ''}: " if case else ""
         reporter.step(name + words)
 
-    with Supervisor(project.machine.kind, watch) as supervisor:
-        for group in plan.pending:
+    cost = _cost_of(project)
+    with Supervisor(project.machine.kind, step) as supervisor:
+        for done, group in enumerate(plan.pending, start=1):
             seed = int(digest(f"{plan.stem} {group[0].cell}")[:7], 16)
             rows = supervisor.measure(plan.benchmark, group, seed)
+            watch.enter("saving")
             facts = _record_environment(project, supervisor.facts)
             plan.evidence.replace(_signed(plan, row, facts) for row in rows)
             found = Counter(str(row["status"]) for row in rows)
             statuses.update(found)
+            row = watch.row(plan.stem, project.preset, done, statuses.total())
+            cost.replace([row])
             counts = ", ".join(f"{number} {status}" for status, number in sorted(found.items()))
             reporter.finished(f"{_group_name(plan, group)}: {counts}")
+
+
+def _cost_of(project: Project) -> Cost:
+    """What the jobs of this machine have cost; a damaged file is put aside."""
+    cost = Cost(project.directory)
+    try:
+        cost.read()
+    except DamagedEvidence:
+        cost.set_aside()
+    return cost
 
 
 def _group_name(plan: Plan, group: list[Case]) -> str:

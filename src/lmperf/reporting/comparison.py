@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import pandas as pd
 
+from lmperf.reporting import gates
 from lmperf.reporting.ceilings import ceilings
+from lmperf.reporting.claims import Claim, NotMeasured
 from lmperf.reporting.evidence import MachineEvidence, axes, in_reading_order
 from lmperf.reporting.machine import device_words, environments
 from lmperf.reporting.numbers import (
@@ -67,6 +69,41 @@ def cells_tables(machines: list[MachineEvidence]) -> str:
     stems = sorted({stem for evidence in machines for stem in evidence.frames} - {"ceilings"})
     made = [text for stem in stems for text in _benchmark_tables(machines, stem)]
     return "\n\n".join(made)
+
+
+def _fastest(machines: list[MachineEvidence]) -> dict:
+    frames = {evidence.machine: evidence.frame("end_to_end") for evidence in machines}
+    frames = {name: frame for name, frame in frames.items() if frame is not None}
+    if len(frames) < 2:
+        raise NotMeasured("fewer than two machines have evidence of `end_to_end`")
+    keys = _shared_keys(list(frames.values()))
+    shown = {name: frame[gates.shown(frame)] for name, frame in frames.items()}
+    times = [frame[[*keys, "median_ms"]].assign(machine=name) for name, frame in shown.items()]
+    table = pd.concat(times).pivot_table("median_ms", keys, "machine", aggfunc="last")
+    table = table[table.notna().sum(axis=1) >= 2]
+    if table.empty:
+        raise NotMeasured("no cell was measured on more than one machine")
+    first = table.idxmin(axis=1).value_counts()
+    return {
+        "cells": len(table),
+        "machines": list(table.columns),
+        "first": first.index[0],
+        "won": int(first.iloc[0]),
+        "others": list(first.index[1:]),
+    }
+
+
+CLAIMS = (
+    Claim(
+        name="fastest",
+        text="Of the {{ cells }} rows of the models that at least two machines have"
+        " ({{ machines | listed }}), `{{ first }}` has the shortest time in all.",
+        values=_fastest,
+        holds=lambda v: v["won"] == v["cells"],
+        about="which machine is the fastest",
+        instead="It has it in {{ won }}; the others are those of {{ others | listed }}.",
+    ),
+)
 
 
 def _benchmark_tables(machines: list[MachineEvidence], stem: str) -> list[str]:

@@ -15,6 +15,7 @@ TEXT = frozenset(
         *("implementation", "phase", "status", "reason", "rounds_ms", "again_ms", "together"),
         *("tensor", "kind", "observed_dtype", "instrument"),
         *("environment", "commit", "measured_at", "key"),
+        *("stem", "started_at", "finished_at", "preset"),
     )
 )
 NUMBERS = frozenset(
@@ -47,11 +48,17 @@ ORDERS = {
     "stem": [
         "ceilings",
         "end_to_end",
+        "warmup",
+        "profiles",
         "mixed_precision",
         "memory",
+        "memory_timeline",
         "attention",
         "flash_attention",
         "lrpe",
+        "across",
+        "published",
+        "cost",
     ],
     "size": ["tiny", "small", "medium", "large", "xl", "2.7B"],
     "dtype": ["float32", "tf32", "float16", "bfloat16", "autocast_float16", "autocast_bfloat16"],
@@ -93,7 +100,8 @@ class MachineEvidence:
     maps a stem to the one-line names of rows whose code or environment has since changed;
     ``damaged`` maps a stem to the reason why its evidence is withheld; ``missing`` maps a stem to
     the names of configured cells without a row, ``lacking`` to the same as rows without a status;
-    ``left_out`` maps a stem to why the configuration does not ask for it, or not for all of it.
+    ``left_out`` maps a stem to why the configuration does not ask for it, or not for all of it;
+    ``cost`` has a row for each job that measured, None where none was recorded.
     """
 
     machine: str
@@ -104,6 +112,7 @@ class MachineEvidence:
     missing: dict[str, list[str]] = field(default_factory=dict)
     lacking: dict[str, pd.DataFrame] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
+    cost: pd.DataFrame | None = None
     derived: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def once(self, key: tuple, make: Callable):

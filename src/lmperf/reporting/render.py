@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from lmperf.reporting import coverage, machine
-from lmperf.reporting.claims import CONTRADICTED, MISSING, TRUE
+from lmperf.reporting.claims import CONTRADICTED, MISSING, TRUE, judge
+from lmperf.reporting.comparison import CLAIMS as COMPARED
 from lmperf.reporting.comparison import ceilings_table, cells_tables, machines_table
 from lmperf.reporting.environment import environment
 from lmperf.reporting.evidence import MachineEvidence
-from lmperf.reporting.sections import judgements, owner, section, stems
+from lmperf.reporting.sections import Section, judgements, owner, section, stems
+
+# How wide a figure is beside the sentences of the summary.
+BESIDE = "45%"
 
 
 def render_machine(evidence: MachineEvidence, directory: Path, templates: Path) -> None:
@@ -30,7 +34,8 @@ def render_machine(evidence: MachineEvidence, directory: Path, templates: Path) 
         facts=machine.facts_table(evidence),
         environments=len(machine.environments(evidence)),
         method=machine.method(evidence),
-        summary=_findings(judgement for part in found for judgement in part.judgements),
+        summary=_summary(found),
+        width=BESIDE,
         coverage=coverage.table(coverage.states(evidence, found)),
         sections=[part.text for part in found],
         without_section=_without_section(evidence, templates),
@@ -82,8 +87,30 @@ def render_index(
         count=len(measured),
         ceilings=ceilings_table(measured),
         cells=cells_tables(measured),
+        claims=[judge(claim, measured, environment(templates)) for claim in COMPARED],
     )
     _replace(directory / "report.md", _tidy(text))
+
+
+def _summary(found: Sequence[Section]) -> dict:
+    """The claims that matter most, by section with its figure, and the others that do not hold."""
+    judged = [judgement for part in found for judgement in part.judgements]
+    others = [judgement for judgement in judged if not judgement.summary]
+    return {
+        "parts": [_main(part) for part in found if any(j.summary for j in part.judgements)],
+        "contradicted": [j.sentence for j in others if j.state == CONTRADICTED],
+        "claims": len(judged),
+        **{state: sum(j.state == state for j in judged) for state in (TRUE, MISSING)},
+        "false": sum(j.state == CONTRADICTED for j in judged),
+    }
+
+
+def _main(part: Section) -> dict:
+    return {
+        "title": part.title,
+        "figure": f"figures/{part.stem}.svg" if part.figure else None,
+        "sentences": [j.sentence for j in part.judgements if j.summary],
+    }
 
 
 def _findings(judged: Iterable) -> dict:
@@ -94,7 +121,6 @@ def _findings(judged: Iterable) -> dict:
         "findings": [j.sentence for j in main if j.state == TRUE],
         "contradicted": [j.sentence for j in judged if j.state == CONTRADICTED],
         "missing": [j.sentence for j in main if j.state == MISSING],
-        "claims": len(judged),
     }
 
 

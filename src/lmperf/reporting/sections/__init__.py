@@ -31,6 +31,12 @@ class Section(Shown):
     judgements: Sequence[Judgement]
     figure: str | None
 
+    @property
+    def title(self) -> str:
+        """The heading of its text."""
+        headings = [line for line in self.text.splitlines() if line.startswith("## ")]
+        return headings[0].removeprefix("## ") if headings else self.stem
+
 
 def stems(templates: Path) -> list[str]:
     """The stems that have a template, in the order of the report."""
