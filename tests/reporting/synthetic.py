@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from pathlib import Path
 
 import pandas as pd
 
-from lmperf.reporting.evidence import MachineEvidence
+from lmperf.reporting.evidence import MachineEvidence, read_frame
 
 SIZES = {
     "tiny": (8.4e6, 256, 4),
@@ -34,6 +35,15 @@ CPU = {
     "launch": 0.02,
 }
 PHASE_COST = {"forward": 1.0, "backward": 2.0, "forward_backward": 3.0, "train_step": 3.3}
+
+
+PUBLISHED = Path(__file__).parents[2] / "report/nvidia-h200/evidence"
+OBSERVED = ("profiles", "warmup", "memory_timeline", "attention_limit")
+
+
+def observed(stem: str) -> pd.DataFrame:
+    """Observations have no simple model: those that are published."""
+    return read_frame(PUBLISHED / f"{stem}.csv")
 
 
 class Builder:
@@ -517,6 +527,7 @@ def gpu_evidence(seed: int = 1) -> MachineEvidence:
         ),
         "lrpe_check": lrpe_check(build, ("float32", "bfloat16")),
     }
+    frames |= {stem: observed(stem) for stem in OBSERVED}
     frames = {stem: provenance(frame, "e1") for stem, frame in frames.items()}
     known = facts("nvidia-h200", "cuda", "NVIDIA H200")
     return MachineEvidence("nvidia-h200", known, frames, cost=cost(frames))

@@ -17,6 +17,7 @@ BEYOND_THE_SYNTHETIC_MACHINE = {
     "mixed_precision_smallest",
     "autocast",
     "directions",
+    "matmul_share",
     "faster_units_are_harder_to_fill",
     "speedup_by_width",
     "goal_one_head_forward",

@@ -23,7 +23,10 @@ def test_every_figure_has_source_device_value_and_a_known_unit(stem):
 
 @pytest.mark.parametrize("stem", sorted(set(RESTS_ON) & set(stems())))
 def test_the_cells_of_figures_are_cells_of_the_benchmark(stem):
-    names = [axis.name for axis in load(stem).axes]
+    benchmark = load(stem)
+    # What a write-up names beside the cell: a kernel, a number of warm-up steps.
+    beside = ("kernel", "warmup_steps")
+    names = [*(axis.name for axis in benchmark.axes), *benchmark.index, *beside]
     columns = list(figures_of(stem))
     axes = columns[columns.index("device") + 1 : columns.index("implementation")]
     assert set(axes) <= set(names)

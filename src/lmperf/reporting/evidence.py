@@ -21,11 +21,11 @@ TEXT = frozenset(
 NUMBERS = frozenset(
     (
         *("batch", "heads", "seq_len", "d_head", "context_length", "parameters", "tokens"),
-        "extra_tokens",
+        *("extra_tokens", "step", "position", "instances"),
         *("flops", "bytes", "tflops", "value", "exact", "repetitions", "seed", "compile_s"),
     )
 )
-NUMBER_SUFFIXES = ("_ms", "_mib", "_gbps", "_bytes", "_error", "_bound")
+NUMBER_SUFFIXES = ("_ms", "_us", "_mib", "_gbps", "_bytes", "_error", "_bound", "_share")
 NUMBER_PREFIXES = ("error_", "bound_")
 TRUTHS = frozenset(("causal", "cuda_graph"))
 BOOLEANS = {"true": True, "1": True, "false": False, "0": False}

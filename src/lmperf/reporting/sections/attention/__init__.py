@@ -1,7 +1,16 @@
-"""Plain PyTorch attention, eager and compiled."""
+"""Plain PyTorch attention, eager and compiled, and where it runs out of memory."""
 
-from lmperf.reporting.sections.attention.claims import CLAIMS
+from lmperf.reporting.coverage import Rests, having
+from lmperf.reporting.sections.attention.claims import CLAIMS as TIMING_CLAIMS
 from lmperf.reporting.sections.attention.figure import figure
+from lmperf.reporting.sections.attention.limit import CLAIMS as LIMIT_CLAIMS
 from lmperf.reporting.sections.attention.tables import tables
 
-__all__ = ["CLAIMS", "figure", "tables"]
+CLAIMS = (*TIMING_CLAIMS, *LIMIT_CLAIMS)
+TABLES = {
+    "A1": Rests(where=having(implementation=("eager",))),
+    "A3": Rests(stem="attention_limit"),
+    "A4": Rests(where=having(implementation=("eager",))),
+}
+
+__all__ = ["CLAIMS", "TABLES", "figure", "tables"]

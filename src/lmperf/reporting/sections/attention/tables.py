@@ -12,6 +12,7 @@ from lmperf.reporting.numbers import (
     phase_words,
     significant,
 )
+from lmperf.reporting.sections.attention.limit import limit_table, steps_table
 from lmperf.reporting.sections.comparisons import Comparison
 from lmperf.reporting.speedup import Speedups, compared, interval_words
 from lmperf.reporting.tables import (
@@ -30,7 +31,7 @@ REFERENCE = "eager"
 
 
 def tables(evidence: MachineEvidence) -> dict[str, str]:
-    """``a1`` per dtype, ``a2`` per phase, ``numerics`` (ratios of dtypes), ``reasons``."""
+    """``a1`` per dtype, ``a2`` per phase, ``numerics``, ``a3``, ``a4``, ``reasons``."""
     frame = in_reading_order(evidence.frame("attention"), first=CELL)
     eager = frame[frame["implementation"] == REFERENCE]
     dtypes = in_order("dtype", eager["dtype"])
@@ -44,6 +45,8 @@ def tables(evidence: MachineEvidence) -> dict[str, str]:
             _side_by_side(frame[frame["phase"] == phase], phase, speed) for phase in phases
         ),
         "numerics": numerics.tables(),
+        "a3": limit_table(evidence),
+        "a4": steps_table(evidence),
         "reasons": reasons(frame),
     }
 

@@ -1,0 +1,168 @@
+"""E2: what the first steps of a process cost, and what warm-up does to mean and spread."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from lmperf.reporting import gates
+from lmperf.reporting.claims import Claim, NotMeasured, rows_of
+from lmperf.reporting.evidence import MachineEvidence, in_reading_order
+from lmperf.reporting.numbers import dtype_words, phase_words, significant, spread
+from lmperf.reporting.tables import markdown, shared_axes
+
+STEM = "warmup"
+CELL = ["size", "context_length", "batch", "dtype"]
+WARM_UPS = (0, 1, 2, 5)
+TIMED = 10
+PARTS = ("forward", "backward", "optimizer")
+HEADERS = {"context_length": "context", "dtype": "numerics"}
+
+
+def tables(evidence: MachineEvidence) -> dict[str, str]:
+    """``e2``: mean, spread and their ratio by warm-up steps; ``steps``; ``first`` by part."""
+    frame = evidence.frame(STEM)
+    if frame is None:
+        return {"e2": "", "steps": "", "first": ""}
+    frame = in_reading_order(frame[gates.shown(frame)], first=CELL)
+    return {"e2": _warm_ups(frame), "steps": _steps(frame), "first": _first(frame)}
+
+
+def _series(frame: pd.DataFrame) -> list[tuple[dict, pd.Series]]:
+    """Each cell with its step times in ms, by number of the step."""
+    found = []
+    for key, rows in frame.groupby(CELL, sort=False):
+        cell = dict(zip(CELL, key, strict=True))
+        cell["dtype"] = dtype_words(cell["dtype"])
+        found.append((cell, rows.set_index("step")["step_ms"].sort_index()))
+    return found
+
+
+def after(times: pd.Series, warm_up: int) -> pd.Series:
+    """The TIMED steps that follow so many steps of warm-up."""
+    return times.iloc[warm_up : warm_up + TIMED]
+
+
+def _warm_ups(frame: pd.DataFrame) -> str:
+    lines = []
+    for cell, times in _series(frame):
+        for warm_up in WARM_UPS:
+            timed = after(times, warm_up)
+            mean, std = timed.mean(), timed.std()
+            line = {"warm-up steps": str(warm_up), "step (ms, mean ± std)": spread(mean, std)}
+            lines.append({**cell, **line, "std / mean": significant(std / mean)})
+    return _table(lines, f"Table E2: the {TIMED} train steps after so many warm-up steps")
+
+
+def _steps(frame: pd.DataFrame) -> str:
+    lines = [
+        {**cell, **{f"step {int(n)}": significant(ms) for n, ms in times.items()}}
+        for cell, times in _series(frame)
+    ]
+    return _table(lines, "Table E2, second part: every step of a new process (ms)")
+
+
+def _first(frame: pd.DataFrame) -> str:
+    """The first step beside the median of the others, by part, and the memory it reserved."""
+    lines = []
+    for key, rows in frame.groupby(CELL, sort=False):
+        cell = dict(zip(CELL, key, strict=True))
+        cell["dtype"] = dtype_words(cell["dtype"])
+        first, rest = rows[rows["step"] == 1], rows[rows["step"] > 1]
+        for part in PARTS:
+            name = f"{part}_ms"
+            words = f"{significant(first[name].iloc[0])} / {significant(rest[name].median())}"
+            cell[f"{_part_words(part)}, first / later (ms)"] = words
+        cell["reserved in the first step (MiB)"] = significant(first["reserved_mib"].iloc[0])
+        lines.append(cell)
+    return _table(
+        lines, "Table E2, third part: the first step by part, beside the median later one"
+    )
+
+
+def _part_words(part: str) -> str:
+    return part if part == "optimizer" else phase_words(part)
+
+
+def _table(lines: list[dict], caption: str) -> str:
+    table = pd.DataFrame(lines)
+    constant, _ = shared_axes(table, ["context_length", "batch"])
+    kept = [c for c in table.columns if c not in ("context_length", "batch") or _varies(table, c)]
+    return markdown(table[kept].rename(columns=HEADERS), f"{caption}{constant}", left=["numerics"])
+
+
+def _varies(table: pd.DataFrame, column: str) -> bool:
+    return table[column].nunique() > 1
+
+
+def _first_values(evidence: MachineEvidence) -> dict:
+    rows = rows_of(evidence, STEM)
+    ratios = {}
+    for cell, times in _series(rows):
+        if len(times) > 1:
+            ratios[f"{cell['size']}, {cell['dtype']}"] = times.iloc[0] / times.iloc[1]
+    if not ratios:
+        raise NotMeasured("no cell has a second step")
+    found = pd.Series(ratios)
+    return {"lowest": found.min(), "highest": found.max(), "most": found.idxmax()}
+
+
+def _part_values(evidence: MachineEvidence) -> dict:
+    rows = rows_of(evidence, STEM)
+    first = rows[rows["step"] == 1][[f"{part}_ms" for part in PARTS]]
+    later = rows[rows["step"] > 1].groupby(CELL)[[f"{part}_ms" for part in PARTS]].median()
+    excess = first.sum() - later.sum()
+    share = excess / excess.sum()
+    leader = share.idxmax().removesuffix("_ms")
+    return {"part": _part_words(leader), "share": share.max(), "cells": len(first)}
+
+
+def _spread_values(evidence: MachineEvidence) -> dict:
+    ratios = {w: [] for w in WARM_UPS}
+    for _, times in _series(rows_of(evidence, STEM)):
+        for warm_up in WARM_UPS:
+            timed = after(times, warm_up)
+            ratios[warm_up].append(timed.std() / timed.mean())
+    medians = {w: float(pd.Series(values).median()) for w, values in ratios.items()}
+    return {"zero": medians[0], "one": medians[1], "two": medians[2], "five": medians[5]}
+
+
+CLAIMS = (
+    Claim(
+        name="first_step",
+        text="The first step of a process takes {{ lowest | ratio }} to {{ highest | ratio }} as"
+        " long as the second (the most: {{ most }}).",
+        values=_first_values,
+        holds=lambda v: v["lowest"] > 1,
+        about="what the first step costs",
+        instead="Not everywhere: the least is {{ lowest | ratio }}.",
+        summary=True,
+    ),
+    Claim(
+        name="first_part",
+        text="Most of what the first step costs beyond the later ones falls into its {{ part }}:"
+        " {{ share | percent }} over {{ cells }} cells.",
+        values=_part_values,
+        holds=lambda v: v["share"] > 0.5,
+        about="where the first step's cost falls",
+        instead="No part has more than half; the largest is the {{ part }}.",
+    ),
+    Claim(
+        name="spread",
+        text="Warm-up steadies the measurement: in the median over cells std / mean is"
+        " {{ zero | sig }} without it, {{ one | sig }} after one step, {{ two | sig }} after two"
+        " and {{ five | sig }} after five.",
+        values=_spread_values,
+        holds=lambda v: v["zero"] > v["one"] >= v["five"],
+        about="what warm-up does to the spread",
+        instead="It does not fall with every value.",
+    ),
+    Claim(
+        name="one_is_enough",
+        text="One step of warm-up is not enough where the second still differs: after five steps"
+        " std / mean is {{ v_ratio | ratio }} that after one.",
+        values=lambda e: {"v_ratio": (v := _spread_values(e))["five"] / v["one"]},
+        holds=lambda v: v["v_ratio"] < 1,
+        about="whether one step of warm-up is enough",
+        instead="One step is enough here.",
+    ),
+)
