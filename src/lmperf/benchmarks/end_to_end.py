@@ -77,7 +77,7 @@ class EndToEnd(Timed):
                 "context_length": [256],
                 "batch": [4],
                 "dtype": ["tf32"],
-                "implementation": ["eager", "compiled_blocks"],
+                "implementation": ["eager"],
             },
             # Compiling a whole model costs a minute or more where there are many layers.
             {

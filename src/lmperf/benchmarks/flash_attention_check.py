@@ -52,7 +52,7 @@ class FlashAttentionCheck(Observed):
             {
                 "batch": [2],
                 "heads": [3],
-                "seq_len": [127, 4097],
+                "seq_len": [127, 4127],
                 "d_head": [16, 40, 64, 80, 128, 256],
                 "dtype": ["float32", "float16", "bfloat16"],
                 "causal": [True, False],

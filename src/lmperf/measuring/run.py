@@ -34,6 +34,8 @@ def measure(project: Project, stem: str, log: Path | None = None, age: float = 0
         plan = project.plan(stem)
     if plan.benchmark.is_check and project.machine.kind != "cuda":
         os.environ["TRITON_INTERPRET"] = "1"  # before the first worker imports Triton
+    # Where an observation may leave a file of its own (the traces of `profiles`).
+    os.environ["LMPERF_TRACES"] = str(project.directory / "traces")
     statuses: Counter[str] = Counter()
     if plan.pending:
         with Reporter(stem, len(plan.pending), log) as reporter:

@@ -15,7 +15,7 @@ from lmperf.reporting.speedup import compared_rows
 
 STEM = "flash_attention"
 ERROR_RATIO = 2.0
-CELL = ["batch", "heads", "seq_len", "d_head", "dtype", "causal"]
+CELL = ["batch", "heads", "seq_len", "d_head", "dtype", "causal"]  # both launches of a cell
 
 
 def _against_plain(evidence: MachineEvidence, phase: str) -> dict:

@@ -1,0 +1,48 @@
+"""Where plain attention runs out of memory: the length predicted from the closed form, then run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lmperf.benchmark import Axis, Case, Observed
+
+_MIB = 2**20
+
+
+class AttentionLimit(Observed):
+    title = "Where attention runs out of memory"
+    axes = (
+        Axis("batch", int),
+        Axis("d_head", int),
+        Axis("dtype", str, ("float32", "bfloat16")),
+    )
+    phases = ("forward",)
+    grids = {
+        preset: [
+            {
+                "batch": [8],
+                "d_head": [64],
+                "dtype": ["float32", "bfloat16"],
+                "implementation": ["eager"],
+            }
+        ]
+        for preset in ("cpu", "gpu")
+    }
+
+    def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
+        from lmperf.kernels.attention_limit import first_too_long, free_bytes, run_out, tensors
+
+        batch, d_head, dtype = (case.axes[axis.name] for axis in self.axes)
+        free = free_bytes(device)
+        seq_len = first_too_long(batch, d_head, dtype, free)
+        sizes = tensors(batch, seq_len, d_head, dtype)
+        row = {
+            "seq_len": seq_len,
+            "free_before_mib": free / _MIB,
+            "predicted_requested_mib": sizes["scores"] / _MIB,
+            **{f"{name}_mib": size / _MIB for name, size in sizes.items()},
+        }
+        if device != "cuda":
+            why = "not run: it would take the memory of the whole machine"
+            return [{**row, "outcome": why}]
+        return [{**row, **run_out(batch, seq_len, d_head, dtype, device)}]

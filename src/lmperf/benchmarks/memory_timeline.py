@@ -1,0 +1,141 @@
+"""Memory over the course of a forward pass and of a training step: curve, peak, largest tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lmperf.benchmark import Axis, Case, Observed
+
+POINTS = 250
+LARGEST = 8
+_MIB = 2**20
+_SIZES = ("tiny", "small", "medium", "large", "xl", "2.7B")
+
+
+class MemoryTimeline(Observed):
+    title = "Memory over time"
+    axes = (
+        Axis("size", str, _SIZES),
+        Axis("context_length", int),
+        Axis("batch", int),
+        Axis("dtype", str, ("float32", "autocast_bfloat16")),
+    )
+    phases = ("forward", "train_step")
+    index = ("table", "position")
+    grids = {
+        "cpu": [
+            {
+                "size": ["tiny"],
+                "context_length": [128],
+                "batch": [4],
+                "dtype": ["float32"],
+                "implementation": ["eager"],
+            }
+        ],
+        "gpu": [
+            {
+                "size": ["small", "xl"],
+                "context_length": [512],
+                "batch": [4],
+                "dtype": ["float32", "autocast_bfloat16"],
+                "implementation": ["eager"],
+            }
+        ],
+    }
+
+    def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
+        from lmperf.measuring.memory import peak_memory
+        from lmperf.models.footprint import predicted_memory
+        from lmperf.models.problem import ModelProblem
+        from lmperf.models.sizes import SIZES
+        from lmperf.models.timeline import alive_at, curve, thinned
+
+        axes = case.axes
+        size, context, batch, dtype = (axes[axis.name] for axis in self.axes)
+        problem = ModelProblem(size, context, batch, device, seed)
+        run = {"forward": problem.inference, "train_step": problem.train_step}[phase]
+        run(dtype)
+        peak = peak_memory(lambda: run(dtype), device, problem.resident).peak_bytes
+        problem.optimizer.zero_grad(set_to_none=True)
+        recorder = _recorded(problem, phase, dtype)
+        points = curve(recorder)
+        moment, level = max(points, key=lambda point: sum(point[1].values()))
+        rows = [
+            {"table": "curve", "position": at, **_in_mib(values)}
+            for at, values in thinned(points, POINTS)
+        ]
+        rows += [{"table": "phase", "position": at, "name": name} for at, name in recorder.phases]
+        rows += [
+            {
+                "table": "block",
+                "position": rank,
+                "size_mib": block.size / _MIB,
+                "name": block.category,
+                "tensor": f"{block.dtype}[{', '.join(map(str, block.shape))}]",
+                "made_in": block.phase,
+                "frame": block.frame,
+            }
+            for rank, block in enumerate(alive_at(recorder, moment)[:LARGEST], start=1)
+        ]
+        predicted = predicted_memory(SIZES[size], context, batch, dtype, phase, device)
+        rows += _breakdown(level, predicted)
+        rows.append(_residual_stream(problem, SIZES[size].d_model, context, batch))
+        recorded = sum(level.values()) / _MIB
+        return [{**row, "recorded_mib": recorded, "peak_mib": peak / _MIB} for row in rows]
+
+
+def _recorded(problem: Any, phase: str, dtype: str) -> Any:
+    from lmperf.models.timeline import record
+    from lmperf.models.training import autocast
+    from lmperf.models.transformer import cross_entropy
+
+    inputs = [problem.tokens, problem.targets]
+    if phase == "forward":
+        parts = [("inference", lambda: problem.inference(dtype))]
+        return record(problem.model, None, inputs, parts)
+    held: dict[str, Any] = {}
+
+    def forward() -> None:
+        with autocast(dtype, problem.tokens.device):
+            held["loss"] = cross_entropy(problem.model(problem.tokens), problem.targets)
+
+    parts = [
+        ("forward", forward),
+        ("backward", lambda: held.pop("loss").backward()),
+        ("optimizer", problem.optimizer.step),
+    ]
+    return record(problem.model, problem.optimizer, inputs, parts)
+
+
+def _in_mib(level: dict[str, int]) -> dict[str, float]:
+    return {f"{category}_mib": size / _MIB for category, size in level.items()}
+
+
+def _breakdown(level: dict[str, int], predicted: dict[str, int]) -> list[dict[str, Any]]:
+    """Measured and predicted bytes of each category at the peak; copies count as temporary."""
+    # Autocast's copies of the weights are made in the forward, and outlive it.
+    named = dict(predicted)
+    named["activations"] = named.get("activations", 0) + named.pop("weight_copies", 0)
+    return [
+        {
+            "table": "category",
+            "position": number,
+            "name": category,
+            "size_mib": size / _MIB,
+            "predicted_mib": named.get(category, 0) / _MIB,
+        }
+        for number, (category, size) in enumerate(level.items(), start=1)
+    ]
+
+
+def _residual_stream(problem: Any, d_model: int, context: int, batch: int) -> dict[str, Any]:
+    """One tensor of the residual stream: 4 bytes an element, and as it is in memory."""
+    stream = problem.model.embedding(problem.tokens)
+    return {
+        "table": "stream",
+        "position": 1,
+        "name": "residual stream",
+        "tensor": f"float32[{batch}, {context}, {d_model}]",
+        "size_mib": stream.untyped_storage().nbytes() / _MIB,
+        "predicted_mib": 4 * batch * context * d_model / _MIB,
+    }

@@ -1,0 +1,182 @@
+"""Profiles: which kernels a phase runs, what they are for, and what attention spends its time on.
+
+With NVTX ranges around the parts of attention: the same command runs under Nsight Systems,
+
+    nsys profile --trace cuda,nvtx lmperf measure profiles
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lmperf.benchmark import Axis, Case, Observed
+
+KERNELS_KEPT = 12
+LARGEST_OTHER = 0.05
+_SIZES = ("tiny", "small", "medium", "large", "xl", "2.7B")
+_WARM_UPS = 2
+_WALLS = 3
+# A row maximum, a difference, an exponential, a sum and a division, an element each.
+_SOFTMAX_FLOPS = 5
+
+
+class Profiles(Observed):
+    title = "Profiles"
+    axes = (
+        Axis("size", str, _SIZES),
+        Axis("context_length", int),
+        Axis("batch", int),
+        Axis("dtype", str, ("float32", "autocast_bfloat16")),
+    )
+    phases = ("forward", "backward", "forward_backward", "train_step")
+    index = ("table", "name")
+    implementations = {
+        "eager": "lmperf.models.implementations:eager",
+        "compiled_blocks": "lmperf.models.implementations:compiled_blocks",
+        "triton": "lmperf.models.implementations:triton",
+    }
+    grids = {
+        "cpu": [
+            {
+                "size": ["tiny"],
+                "context_length": [128],
+                "batch": [4],
+                "dtype": ["float32"],
+                "implementation": ["eager"],
+            }
+        ],
+        "gpu": [
+            {
+                "size": ["small", "large", "2.7B"],
+                "context_length": [512],
+                "batch": [4],
+                "dtype": ["float32", "autocast_bfloat16"],
+                "implementation": ["eager"],
+            },
+            {
+                "size": ["large"],
+                "context_length": [512],
+                "batch": [4],
+                "dtype": ["autocast_bfloat16"],
+                "implementation": ["compiled_blocks", "triton"],
+            },
+        ],
+    }
+
+    def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
+        from lmperf.kernels.precision import precision
+        from lmperf.models.implementations import with_attention
+        from lmperf.models.problem import ModelProblem
+        from lmperf.models.profiling import durations, events_of, range_times, ranged_attention
+        from lmperf.models.sizes import SIZES
+
+        axes = case.axes
+        size, context, batch, dtype = (axes[axis.name] for axis in self.axes)
+        problem = ModelProblem(size, context, batch, device, seed)
+        model = self.callable_of(case.implementation)(problem.model)
+        if case.implementation == "eager":
+            model = with_attention(problem.model, ranged_attention)
+        timed = problem.phases(model, dtype)[phase]
+        kept = _trace_path(case, phase)
+        with precision(dtype):
+            for _ in range(_WARM_UPS):
+                timed.run(timed.before())
+            wall_ms = statistics.median(_wall_ms(timed, device) for _ in range(_WALLS))
+            state = timed.before()
+            events = events_of(partial(timed.run, state), device, kept)
+        shared = {"wall_ms": wall_ms, "trace": kept.name if kept else None}
+        found = durations(events, device)
+        rows = kernel_rows(found) + class_rows(found)
+        if case.implementation == "eager" and phase == "forward":
+            rows += range_rows(range_times(events, device), SIZES[size].d_head)
+        return [{**row, **shared} for row in rows]
+
+
+def _trace_path(case: Case, phase: str) -> Path | None:
+    directory = os.environ.get("LMPERF_TRACES")
+    if directory is None:
+        return None
+    values = [str(value) for _, value in case.cell]
+    return Path(directory) / f"{'-'.join([*values, case.implementation, phase])}.json.gz"
+
+
+def _wall_ms(timed: Any, device: str) -> float:
+    from lmperf.measuring.clock import synchronizer
+
+    synchronize: Callable[[], None] = synchronizer(device)
+    state = timed.before()
+    synchronize()
+    began = time.perf_counter()
+    timed.run(state)
+    synchronize()
+    return (time.perf_counter() - began) * 1e3
+
+
+def kernel_rows(found: dict[str, list[float]]) -> list[dict[str, Any]]:
+    """The kernels that take longest, and one row for the rest; `found` is in microseconds."""
+    from lmperf.models.kernel_classes import class_of
+
+    total = sum(map(sum, found.values()))
+    ordered = sorted(found, key=lambda name: -sum(found[name]))
+    rows = [
+        {**_statistics("kernel", name, found[name], total), "kernel_class": class_of(name)}
+        for name in ordered[:KERNELS_KEPT]
+    ]
+    rest = [us for name in ordered[KERNELS_KEPT:] for us in found[name]]
+    if rest:
+        rows.append(_statistics("kernel", "rest", rest, total))
+    return rows
+
+
+def class_rows(found: dict[str, list[float]]) -> list[dict[str, Any]]:
+    """The share of each class; "other" has to stay below LARGEST_OTHER."""
+    from lmperf.models.kernel_classes import CLASSES, OTHER, class_of
+
+    total = sum(map(sum, found.values()))
+    by_class: dict[str, list[float]] = {name: [] for name in CLASSES}
+    for name, times in found.items():
+        by_class[class_of(name)] += times
+    rows = [_statistics("class", name, times, total) for name, times in by_class.items()]
+    for row in rows:
+        if row["name"] == OTHER:
+            row |= {"max_error": row["time_share"], "error_bound": LARGEST_OTHER}
+    return rows
+
+
+def range_rows(times: dict[str, float], d_head: int) -> list[dict[str, Any]]:
+    """Scores, softmax and values: share of attention's time and of its FLOPs."""
+    from lmperf.models.profiling import SCORES, SOFTMAX, VALUES
+
+    # FLOPs for one score: 2 d_head in either matmul.
+    flops = {SCORES: 2 * d_head, SOFTMAX: _SOFTMAX_FLOPS, VALUES: 2 * d_head}
+    time_in_all, flops_in_all = sum(times.values()), sum(flops.values())
+    return [
+        {
+            "table": "attention",
+            "name": name,
+            "total_ms": us / 1e3,
+            "time_share": us / time_in_all,
+            "flops_share": flops[name] / flops_in_all,
+        }
+        for name, us in times.items()
+    ]
+
+
+def _statistics(table: str, name: str, times: list[float], total: float) -> dict[str, Any]:
+    columns = {"table": table, "name": name, "instances": len(times)}
+    columns |= {"total_ms": sum(times) / 1e3, "time_share": sum(times) / total}
+    if times:
+        columns |= {
+            "mean_us": statistics.fmean(times),
+            "median_us": statistics.median(times),
+            "min_us": min(times),
+            "max_us": max(times),
+            "std_us": statistics.pstdev(times),
+        }
+    return columns

@@ -1,0 +1,54 @@
+"""Warm-up: the first training steps of a new process, and what mean and spread follow from them.
+
+A series of cold steps gives every number of warm-up steps: leave out the first so many.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lmperf.benchmark import Axis, Case, Observed
+
+STEPS = 15
+_SIZES = ("tiny", "small", "medium", "large", "xl", "2.7B")
+
+
+class Warmup(Observed):
+    title = "Warm-up"
+    axes = (
+        Axis("size", str, _SIZES),
+        Axis("context_length", int),
+        Axis("batch", int),
+        Axis("dtype", str, ("float32", "autocast_bfloat16")),
+    )
+    phases = ("train_step",)
+    index = ("step",)
+    limit_s = 300.0
+    grids = {
+        "cpu": [
+            {
+                "size": ["tiny"],
+                "context_length": [128],
+                "batch": [4],
+                "dtype": ["float32"],
+                "implementation": ["eager"],
+            }
+        ],
+        "gpu": [
+            {
+                "size": ["small", "medium", "large", "xl"],
+                "context_length": [256],
+                "batch": [4],
+                "dtype": ["float32", "autocast_bfloat16"],
+                "implementation": ["eager"],
+            }
+        ],
+    }
+
+    def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
+        from lmperf.models.cold_steps import measured
+
+        axes = case.axes
+        size, context, batch, dtype = (axes[axis.name] for axis in self.axes)
+        steps = measured(size, context, batch, dtype, device, STEPS)
+        return [{"step": number, **step} for number, step in enumerate(steps, start=1)]

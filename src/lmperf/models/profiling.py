@@ -1,0 +1,127 @@
+"""One pass of a phase under torch.profiler: its kernels, their classes, the ranges of attention.
+
+On CUDA what counts are the kernels and copies that CUPTI saw on the device; on a CPU it is the time
+that operators spent themselves, without the operators that they called. The profile is read from
+the trace that the profiler writes for Perfetto, so the report's numbers are those of the trace.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile, record_function
+
+SCORES, SOFTMAX, VALUES = "scores", "softmax", "values"
+RANGES = {name: f"attention: {name}" for name in (SCORES, SOFTMAX, VALUES)}
+ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+
+Event = Mapping[str, Any]
+
+
+def ranged_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = True) -> Tensor:
+    """Plain attention as the model has it, its three parts in named ranges (also under nsys).
+
+    q, k, v: [batch, heads, seq_len, d_head]; returns the shape and dtype of q.
+    """
+    with record_function(RANGES[SCORES]):
+        weights = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(q.shape[-1]))
+    with record_function(RANGES[SOFTMAX]):
+        if causal:
+            rows = torch.arange(q.shape[-2], device=q.device)
+            weights = weights.masked_fill(rows[None, :] > rows[:, None], float("-inf"))
+        at_least_float32 = torch.promote_types(weights.dtype, torch.float32)
+        weights = torch.softmax(weights, dim=-1, dtype=at_least_float32).to(v.dtype)
+    with record_function(RANGES[VALUES]):
+        return weights @ v
+
+
+def trace_of(run: Callable[[], object], device: str, path: Path) -> None:
+    """Runs once under the profiler and writes the Chrome trace to `path` (JSON, not compressed)."""
+    activities = [ProfilerActivity.CPU]
+    if device == "cuda":
+        activities.append(ProfilerActivity.CUDA)
+        torch.cuda.synchronize()
+    with profile(activities=activities) as profiler:
+        run()
+        if device == "cuda":
+            torch.cuda.synchronize()
+    profiler.export_chrome_trace(str(path))
+
+
+def events_of(run: Callable[[], object], device: str, kept: Path | None) -> list[Event]:
+    """The complete events of one run; the trace is kept, compressed, where `kept` says."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "trace.json"
+        trace_of(run, device, path)
+        text = path.read_bytes()
+    if kept is not None:
+        _keep(text, kept)
+    return [e for e in json.loads(text)["traceEvents"] if e.get("ph") == "X" and "dur" in e]
+
+
+def _keep(text: bytes, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_bytes(gzip.compress(text, mtime=0))
+    os.replace(part, path)
+
+
+def durations(events: Iterable[Event], device: str) -> dict[str, list[float]]:
+    """Name -> microseconds of each kernel on the device, or of each operator itself on a CPU."""
+    found: dict[str, list[float]] = {}
+    if device == "cuda":
+        for event in events:
+            if event.get("cat") in ON_DEVICE:
+                found.setdefault(event["name"], []).append(float(event["dur"]))
+        return found
+    for event, own in _own_times([e for e in events if e.get("cat") == "cpu_op"]):
+        if event["name"].startswith("aten::"):
+            found.setdefault(event["name"], []).append(own)
+    return found
+
+
+def _own_times(events: list[Event]) -> list[tuple[Event, float]]:
+    """Each event with its duration less those of the events directly inside it, by thread."""
+    own = {id(event): float(event["dur"]) for event in events}
+    by_thread: dict[Any, list[Event]] = {}
+    for event in events:
+        by_thread.setdefault(event["tid"], []).append(event)
+    for thread in by_thread.values():
+        open_events: list[Event] = []
+        for event in sorted(thread, key=lambda e: (e["ts"], -e["dur"])):
+            while open_events and _end(open_events[-1]) <= event["ts"]:
+                open_events.pop()
+            if open_events:
+                own[id(open_events[-1])] -= float(event["dur"])
+            open_events.append(event)
+    return [(event, max(0.0, own[id(event)])) for event in events]
+
+
+def _end(event: Event) -> float:
+    return event["ts"] + event["dur"]
+
+
+def range_times(events: list[Event], device: str) -> dict[str, float]:
+    """Microseconds inside each of the three ranges of attention: of kernels, or on a CPU of all."""
+    category = "gpu_user_annotation" if device == "cuda" else "user_annotation"
+    found = dict.fromkeys(RANGES, 0.0)
+    kernels = sorted(
+        ((e["ts"], float(e["dur"])) for e in events if e.get("cat") in ON_DEVICE),
+    )
+    for name, label in RANGES.items():
+        for span in (e for e in events if e.get("cat") == category and e["name"] == label):
+            if device != "cuda":
+                found[name] += float(span["dur"])
+                continue
+            inside = (d for ts, d in kernels if span["ts"] <= ts < _end(span))
+            found[name] += sum(inside)
+    return found
