@@ -51,7 +51,6 @@ OWED = {
     "L1": ("speed of md_lrpe_cosine", "lrpe"),
     "L2": ("memory of md_lrpe_cosine", "lrpe"),
 }
-CAPTION = re.compile(r"\*\*Table ([A-Z]\d+)\b")
 
 Where = Callable[[pd.DataFrame], pd.Series]
 
@@ -123,17 +122,27 @@ def _state(evidence: MachineEvidence, table: str, sections: Sequence[Shown]) -> 
     if not gap and gates.shown(rows).any():
         if rests.shown_in:
             words = f"{words}; {rests.shown_in}"
-        elif not re.search(rf"\b{table}\b", section.text):
+        elif f"**Table {table}" not in section.text and not _named(table, section.text):
             words, gap = "measured, but the section does not show it", True
     return State(table, section.stem, _cells(rows), len(rows), _failed(rows), words, gap)
 
 
+def _named(table: str, text: str) -> bool:
+    """Whether a picture or a link stands for the table: its id occurs as a word."""
+    return re.search(rf"\b{table}\b", text) is not None
+
+
 def _section_of(table: str, sections: Sequence[Shown]) -> Shown | None:
     """The section that declares a table, else the one with its caption, else its home."""
-    declared = [s for s in sections if table in s.tables]
-    captioned = [s for s in sections if table in CAPTION.findall(s.text)]
-    home = [s for s in sections if s.stem == OWED[table][1]]
-    return next(iter([*declared, *captioned, *home]), None)
+    for chosen in (
+        lambda section: table in section.tables,
+        lambda section: f"**Table {table}" in section.text,
+        lambda section: section.stem == OWED[table][1],
+    ):
+        found = next(filter(chosen, sections), None)
+        if found is not None:
+            return found
+    return None
 
 
 def _chosen(frame: pd.DataFrame | None, rests: Rests) -> pd.DataFrame:

@@ -44,7 +44,7 @@ def order_statistics(rounds: int) -> tuple[int, int, float]:
 def parse_rounds(column: pd.Series) -> np.ndarray:
     """``"1.0;1.1"`` strings to an array [rows, most rounds] of ms, padded with NaN."""
     text = column.fillna("").astype(str)
-    counts = np.where(text == "", 0, text.str.count(";") + 1).astype(int)
+    counts = np.array([row.count(";") + 1 if row else 0 for row in text], dtype=int)
     matrix = np.full((len(text), max(counts.max(initial=0), 1)), np.nan)
     joined = ";".join(text[counts > 0])
     if joined:

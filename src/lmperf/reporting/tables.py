@@ -33,7 +33,10 @@ LEFT_COLUMNS = frozenset(
 
 def escaped(value) -> str:
     """Text that is safe inside a cell of a Markdown table."""
-    text = " ".join(str(value).split())
+    text = str(value)
+    if text.replace(".", "").isalnum():
+        return text
+    text = " ".join(text.split())
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
 
 

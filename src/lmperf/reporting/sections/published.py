@@ -64,13 +64,15 @@ def _matched(evidence: MachineEvidence, stem: str) -> pd.DataFrame:
     stated = figures[(figures[keys] != "").all(axis=1)]
     if frame is None or stated.empty or not set(keys) <= set(frame.columns):
         return figures.iloc[:0].assign(here="")
-    wanted = frame[frame["implementation"].isin(stated["implementation"])]
+    plain = frame[keys].apply(_as_text)
+    wanted = pd.concat([plain[name].isin(stated[name]) for name in keys], axis=1).all(axis=1)
     made = [
-        wanted[keys].assign(metric=metric, here=_here(wanted, metric), row=wanted.index)
+        plain[wanted].assign(
+            metric=metric, here=_here(frame[wanted], metric), row=frame.index[wanted]
+        )
         for metric in stated["metric"].unique()
     ]
     ours = pd.concat(made)
-    ours[keys] = ours[keys].map(_plain)
     ours = ours.drop_duplicates([*keys, "metric"], keep="last")
     both = stated.merge(ours, on=[*keys, "metric"], how="inner").set_index("row")
     both = both[both["here"] != EMPTY]
@@ -84,6 +86,10 @@ def _here(frame: pd.DataFrame, metric: str) -> pd.Series:
     column, _ = MEASURED.get(metric, (None, ""))
     empty = pd.Series(float("nan"), frame.index)
     return value_cells(frame, frame.get(column, empty) if column else empty)
+
+
+def _as_text(column: pd.Series) -> pd.Series:
+    return column.map({value: _plain(value) for value in column.unique()})
 
 
 def _plain(value) -> str:

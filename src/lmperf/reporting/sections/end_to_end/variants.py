@@ -9,7 +9,7 @@ import pandas as pd
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.numbers import dtype_words, implementation_words
-from lmperf.reporting.speedup import Speedups, noise_floor, speedup_cells, speedups
+from lmperf.reporting.speedup import Speedups, compared, noise_floor, speedup_cells, speedups
 
 STEM = "end_to_end"
 CELL = ["size", "context_length", "batch"]
@@ -37,7 +37,11 @@ BASE = Variant("eager", "float32")
 
 
 def against(evidence: MachineEvidence, variant: Variant, base: Variant = BASE) -> Speedups:
-    """Speed-ups of a variant over another that was timed in turn with it; index: its rows."""
+    """Speed-ups of a variant, and perhaps others, over one that was timed in turn with it."""
+    if variant.dtype == base.dtype:
+        return compared(evidence, STEM, "implementation", base.implementation)
+    if variant.implementation == base.implementation:
+        return compared(evidence, STEM, "dtype", base.dtype)
 
     def make() -> Speedups:
         frame = evidence.frame(STEM)
@@ -55,7 +59,7 @@ def timed(
 ) -> pd.DataFrame:
     """The rows of a variant that have a speed-up over the base, with ``base_ms`` of the latter."""
     frame = evidence.frame(STEM)
-    rows = frame.join(against(evidence, variant, base).ratios, how="inner")
+    rows = variant.of(frame).join(against(evidence, variant, base).ratios, how="inner")
     rows = rows[rows["phase"] == phase]
     shown = base.of(frame)[gates.shown(base.of(frame))]
     times = shown[shown["phase"] == phase].drop_duplicates(CELL, keep="last")
