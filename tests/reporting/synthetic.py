@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -560,3 +561,27 @@ def cpu_evidence(seed: int = 2) -> MachineEvidence:
     }
     frames = {stem: provenance(frame, "e1") for stem, frame in frames.items()}
     return MachineEvidence("cpu-example", facts("cpu-example", "cpu", None), frames)
+
+
+def grown(evidence: MachineEvidence, rows: int) -> MachineEvidence:
+    """The same evidence with copies in cells of their own until it has so many rows."""
+    stems = [stem for stem, frame in evidence.frames.items() if "batch" in frame]
+    frames = dict(evidence.frames)
+    for stem in stems:
+        copies = -(-rows // len(stems) // len(frames[stem]))
+        parts = [_in_other_cells(frames[stem], number) for number in range(copies)]
+        frames[stem] = pd.concat(parts, ignore_index=True)
+    return replace(evidence, frames=frames)
+
+
+def _in_other_cells(frame: pd.DataFrame, number: int) -> pd.DataFrame:
+    copy = frame.copy()
+    if "shape" in frame:
+        copy["shape"] = frame["shape"].str.replace(
+            r"^\d+", lambda length: f"{int(length[0]) + number}", regex=True
+        )
+    else:
+        copy["batch"] += 1000 * number
+    if "together" in frame:
+        copy["together"] = copy["together"] + f"-{number}"
+    return copy

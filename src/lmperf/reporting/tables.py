@@ -60,6 +60,8 @@ def _padded(cells: list[str], left: bool) -> list[str]:
 
 
 def _plain(value) -> str:
+    if isinstance(value, str):
+        return value
     if absent(value):
         return EMPTY
     if isinstance(value, bool | np.bool_):

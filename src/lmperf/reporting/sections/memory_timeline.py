@@ -71,23 +71,20 @@ def _peaks(frame: pd.DataFrame) -> str:
 
 
 def _largest(frame: pd.DataFrame) -> str:
+    lines = pd.DataFrame(
+        {
+            "size (MiB)": frame["size_mib"].map(significant),
+            "tensor": frame["tensor"],
+            "category": frame["name"],
+            "made in": frame["made_in"].fillna("before"),
+            "by": frame["frame"].fillna(""),
+        }
+    )
     texts = []
-    for _, rows in frame.groupby(CELL, sort=False):
-        words = _cell_words(rows.iloc[0])
-        lines = [
-            {
-                "size (MiB)": significant(r["size_mib"]),
-                "tensor": r["tensor"],
-                "category": r["name"],
-                "made in": r["made_in"] if isinstance(r["made_in"], str) else "before",
-                "by": r["frame"] if isinstance(r["frame"], str) else "",
-            }
-            for _, r in rows.sort_values("position").iterrows()
-        ]
+    for key, rows in lines.groupby([frame[name] for name in CELL], sort=False):
+        words = _cell_words(pd.Series(dict(zip(CELL, key, strict=True))))
         caption = f"Table Y3: largest tensors at the peak, {', '.join(words.values())}"
-        texts.append(
-            markdown(pd.DataFrame(lines), caption, ["tensor", "category", "made in", "by"])
-        )
+        texts.append(markdown(rows, caption, ["tensor", "category", "made in", "by"]))
     return "\n\n".join(texts)
 
 
@@ -99,7 +96,7 @@ def _stream(frame: pd.DataFrame) -> str:
             "closed form (MiB)": significant(row["predicted_mib"], 4),
             "measured (MiB)": significant(row["size_mib"], 4),
         }
-        for _, row in frame.drop_duplicates("tensor").iterrows()
+        for row in frame.drop_duplicates("tensor").to_dict("records")
     ]
     return markdown(pd.DataFrame(lines), "Table Y4: one tensor of the residual stream")
 

@@ -64,42 +64,56 @@ def short(name: str) -> str:
 
 
 def _kernels(frame: pd.DataFrame) -> str:
+    order = frame.groupby([*CELL, "phase"], sort=False).ngroup()
+    frame = frame.assign(order=order).sort_values(
+        ["order", "total_ms"], ascending=[True, False], kind="stable"
+    )
+    times = {
+        f"{name} (µs)": [significant(v) for v in frame[f"{name}_us"]]
+        for name in ("mean", "median", "min", "max", "std")
+    }
+    lines = pd.DataFrame(
+        {
+            "kernel": frame["name"].map(short),
+            "class": frame["kernel_class"].fillna(EMPTY),
+            "time": frame["time_share"].map(percent),
+            "total (ms)": frame["total_ms"].map(significant),
+            "instances": frame["instances"].map("{:.0f}".format),
+            **times,
+        },
+        index=frame.index,
+    )
     texts = []
-    for key, rows in frame.groupby([*CELL, "phase"], sort=False):
-        lines = [
-            {
-                "kernel": short(r["name"]),
-                "class": EMPTY if pd.isna(r["kernel_class"]) else r["kernel_class"],
-                "time": percent(r["time_share"]),
-                "total (ms)": significant(r["total_ms"]),
-                "instances": f"{r['instances']:.0f}",
-                **{
-                    f"{name} (µs)": significant(r[f"{name}_us"])
-                    for name in ("mean", "median", "min", "max", "std")
-                },
-            }
-            for _, r in rows.sort_values("total_ms", ascending=False).iterrows()
-        ]
+    for key, rows in lines.groupby([frame[name] for name in (*CELL, "phase")], sort=False):
         size, context, _, dtype, implementation, phase = key
         caption = (
             f"Table P1: {phase_words(phase)}, {size}, context {context:g}, {dtype_words(dtype)}, "
             f"{implementation_words(implementation)}"
         )
-        texts.append(markdown(pd.DataFrame(lines), caption, left=["kernel", "class"]))
+        texts.append(markdown(rows, caption, left=["kernel", "class"]))
     return "\n\n".join(texts)
 
 
 def _classes(frame: pd.DataFrame) -> str:
-    lines = []
-    for key, rows in frame.groupby([*CELL, "phase"], sort=False):
-        cell = _cell_words(rows.iloc[0])
-        shares = rows.set_index("name")["time_share"]
-        busy = rows["total_ms"].sum() / rows["wall_ms"].iloc[0]
-        named = {name: percent(shares[name]) for name in CLASSES if name in shares}
-        phase = {"phase": phase_words(key[-1])}
-        lines.append({**cell, **phase, **named, "device busy": percent(min(busy, 1.0))})
+    cells = [*CELL, "phase"]
+    shares = frame.pivot_table(index=cells, columns="name", values="time_share", sort=False)
+    grouped = frame.groupby(cells, sort=False)
+    busy = (grouped["total_ms"].sum() / grouped["wall_ms"].first()).clip(upper=1.0)
+    named = {name: shares[name].map(percent) for name in CLASSES if name in shares}
+    lines = shares.index.to_frame(index=False)
+    table = pd.DataFrame(
+        {
+            "size": lines["size"],
+            "context": lines["context_length"].map("{:.0f}".format),
+            "numerics": lines["dtype"].map(dtype_words),
+            "implementation": lines["implementation"].map(implementation_words),
+            "phase": lines["phase"].map(phase_words),
+            **{name: column.to_numpy() for name, column in named.items()},
+            "device busy": busy.loc[shares.index].map(percent).to_numpy(),
+        }
+    )
     caption = "Table P2: share of the time of kernels, by class; time of kernels by wall time"
-    return markdown(pd.DataFrame(lines), caption, left=["numerics", "phase"])
+    return markdown(table, caption, left=["numerics", "phase"])
 
 
 def _inside(frame: pd.DataFrame) -> str:
@@ -120,7 +134,7 @@ def _traces(frame: pd.DataFrame) -> str:
     kept = frame[frame["trace"].notna()].drop_duplicates("trace")
     lines = [
         {**_cell_words(row), "phase": phase_words(row["phase"]), "trace": row["trace"]}
-        for _, row in kept.iterrows()
+        for row in kept.to_dict("records")
     ]
     if not lines:
         return ""

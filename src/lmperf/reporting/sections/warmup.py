@@ -29,12 +29,17 @@ def tables(evidence: MachineEvidence) -> dict[str, str]:
 
 def _series(frame: pd.DataFrame) -> list[tuple[dict, pd.Series]]:
     """Each cell with its step times in ms, by number of the step."""
-    found = []
-    for key, rows in frame.groupby(CELL, sort=False):
-        cell = dict(zip(CELL, key, strict=True))
-        cell["dtype"] = dtype_words(cell["dtype"])
-        found.append((cell, rows.set_index("step")["step_ms"].sort_index()))
-    return found
+    wide = frame.pivot_table(index=CELL, columns="step", values="step_ms", sort=False)
+    wide = wide[sorted(wide.columns)]
+    return [
+        (_cell(key), pd.Series(times, wide.columns).dropna())
+        for key, times in zip(wide.index, wide.to_numpy(), strict=True)
+    ]
+
+
+def _cell(key: tuple) -> dict:
+    cell = dict(zip(CELL, key, strict=True))
+    return {**cell, "dtype": dtype_words(cell["dtype"])}
 
 
 def after(times: pd.Series, warm_up: int) -> pd.Series:
@@ -63,16 +68,15 @@ def _steps(frame: pd.DataFrame) -> str:
 
 def _first(frame: pd.DataFrame) -> str:
     """The first step beside the median of the others, by part, and the memory it reserved."""
+    first = frame[frame["step"] == 1].set_index(CELL)
+    later = frame[frame["step"] > 1].groupby(CELL, sort=False)[[f"{p}_ms" for p in PARTS]].median()
     lines = []
-    for key, rows in frame.groupby(CELL, sort=False):
-        cell = dict(zip(CELL, key, strict=True))
-        cell["dtype"] = dtype_words(cell["dtype"])
-        first, rest = rows[rows["step"] == 1], rows[rows["step"] > 1]
+    for key, row in zip(first.index, first.to_dict("records"), strict=True):
+        cell, rest = _cell(key), later.loc[key]
         for part in PARTS:
-            name = f"{part}_ms"
-            words = f"{significant(first[name].iloc[0])} / {significant(rest[name].median())}"
+            words = f"{significant(row[f'{part}_ms'])} / {significant(rest[f'{part}_ms'])}"
             cell[f"{_part_words(part)}, first / later (ms)"] = words
-        cell["reserved in the first step (MiB)"] = significant(first["reserved_mib"].iloc[0])
+        cell["reserved in the first step (MiB)"] = significant(row["reserved_mib"])
         lines.append(cell)
     return _table(
         lines, "Table E2, third part: the first step by part, beside the median later one"
@@ -117,13 +121,18 @@ def _part_values(evidence: MachineEvidence) -> dict:
 
 
 def _spread_values(evidence: MachineEvidence) -> dict:
-    ratios = {w: [] for w in WARM_UPS}
-    for _, times in _series(rows_of(evidence, STEM)):
-        for warm_up in WARM_UPS:
-            timed = after(times, warm_up)
-            ratios[warm_up].append(timed.std() / timed.mean())
-    medians = {w: float(pd.Series(values).median()) for w, values in ratios.items()}
-    return {"zero": medians[0], "one": medians[1], "two": medians[2], "five": medians[5]}
+    series = [times for _, times in _series(rows_of(evidence, STEM))]
+
+    def median_ratio(warm_up: int) -> float:
+        timed = [after(times, warm_up) for times in series]
+        return float(pd.Series([part.std() / part.mean() for part in timed]).median())
+
+    medians = (median_ratio(warm_up) for warm_up in WARM_UPS)
+    return dict(zip(("zero", "one", "two", "five"), medians, strict=True))
+
+
+def _spreads(evidence: MachineEvidence) -> dict:
+    return evidence.once((STEM, "spreads"), lambda: _spread_values(evidence))
 
 
 CLAIMS = (
@@ -151,7 +160,7 @@ CLAIMS = (
         text="Warm-up steadies the measurement: in the median over cells std / mean is"
         " {{ zero | sig }} without it, {{ one | sig }} after one step, {{ two | sig }} after two"
         " and {{ five | sig }} after five.",
-        values=_spread_values,
+        values=_spreads,
         holds=lambda v: v["zero"] > v["one"] >= v["five"],
         about="what warm-up does to the spread",
         instead="It does not fall with every value.",
@@ -160,7 +169,7 @@ CLAIMS = (
         name="one_is_enough",
         text="One step of warm-up is not enough where the second still differs: after five steps"
         " std / mean is {{ v_ratio | ratio }} that after one.",
-        values=lambda e: {"v_ratio": (v := _spread_values(e))["five"] / v["one"]},
+        values=lambda e: {"v_ratio": (v := _spreads(e))["five"] / v["one"]},
         holds=lambda v: v["v_ratio"] < 1,
         about="whether one step of warm-up is enough",
         instead="One step is enough here.",

@@ -21,23 +21,25 @@ def limit_table(evidence: MachineEvidence) -> str:
     frame = evidence.frame(STEM)
     if frame is None:
         return ""
-    lines = []
-    for _, row in in_reading_order(frame).iterrows():
-        sizes = {f"{name} (MiB)": significant(row[f"{name}_mib"], 4) for name in TENSORS}
-        asked, left = row.get("requested_mib"), row.get("free_mib")
-        lines.append(
-            {
-                "numerics": dtype_words(row["dtype"]),
-                "first length that cannot fit": f"{row['seq_len']:.0f}",
-                "free before (MiB)": significant(row["free_before_mib"], 4),
-                **sizes,
-                "outcome": row["outcome"],
-                "asked for (MiB)": "" if pd.isna(asked) else significant(asked, 4),
-                "free then (MiB)": "" if pd.isna(left) else significant(left, 4),
-            }
-        )
+    frame = in_reading_order(frame)
+    sizes = {f"{name} (MiB)": _mebibytes(frame, f"{name}_mib") for name in TENSORS}
+    table = pd.DataFrame(
+        {
+            "numerics": frame["dtype"].map(dtype_words),
+            "first length that cannot fit": frame["seq_len"].map("{:.0f}".format),
+            "free before (MiB)": _mebibytes(frame, "free_before_mib"),
+            **sizes,
+            "outcome": frame["outcome"],
+            "asked for (MiB)": _mebibytes(frame, "requested_mib"),
+            "free then (MiB)": _mebibytes(frame, "free_mib"),
+        }
+    )
     caption = f"Table A3: the smallest plain attention that runs out of memory{_words(frame)}"
-    return markdown(pd.DataFrame(lines), caption, left=["numerics", "outcome"])
+    return markdown(table, caption, left=["numerics", "outcome"])
+
+
+def _mebibytes(frame: pd.DataFrame, column: str) -> list[str]:
+    return [significant(v, 4) for v in frame.get(column, [float("nan")] * len(frame))]
 
 
 def _words(frame: pd.DataFrame) -> str:
@@ -49,30 +51,33 @@ def steps_table(evidence: MachineEvidence) -> str:
     """MiB of the inputs, after the forward and at the peak of each phase, and the differences."""
     frame = in_reading_order(evidence.frame("attention"), first=["dtype", "d_head", "seq_len"])
     frame = frame[(frame["implementation"] == "eager") & gates.shown(frame)]
-    frame = frame[frame["saved_mib"].notna()]
-    lines = []
-    for _, rows in frame.groupby(CELL, sort=False):
-        by_phase = rows.drop_duplicates("phase", keep="last").set_index("phase")
-        if not {"forward", "backward"} <= set(by_phase.index):
-            continue
-        inputs = by_phase.loc["backward", "resident_mib"]
-        held = by_phase.loc["backward", "saved_mib"]
-        lines.append(
-            {
-                "numerics": dtype_words(rows["dtype"].iloc[0]),
-                "d_head": f"{rows['d_head'].iloc[0]:.0f}",
-                "sequence length": f"{rows['seq_len'].iloc[0]:.0f}",
-                "inputs (MiB)": significant(inputs),
-                "peak of the forward (MiB)": significant(by_phase.loc["forward", "peak_mib"]),
-                "after the forward (MiB)": significant(held),
-                "difference (MiB)": significant(held - inputs),
-                "peak of the backward (MiB)": significant(by_phase.loc["backward", "peak_mib"]),
-                "released by the backward (MiB)": significant(held - inputs),
-            }
-        )
-    if not lines:
+    frame = frame[frame["saved_mib"].notna()].drop_duplicates([*CELL, "phase"], keep="last")
+    forward, backward = (
+        frame[frame["phase"] == phase].set_index(CELL) for phase in ("forward", "backward")
+    )
+    backward = backward.loc[backward.index.isin(forward.index)]
+    if backward.empty:
         return ""
-    return markdown(pd.DataFrame(lines), "Table A4: memory of plain attention", left=["numerics"])
+    forward = forward.loc[backward.index]
+    added = backward["saved_mib"] - backward["resident_mib"]
+    cells = backward.index.to_frame(index=False)
+    sizes = {
+        "inputs (MiB)": backward["resident_mib"],
+        "peak of the forward (MiB)": forward["peak_mib"],
+        "after the forward (MiB)": backward["saved_mib"],
+        "difference (MiB)": added,
+        "peak of the backward (MiB)": backward["peak_mib"],
+        "released by the backward (MiB)": added,
+    }
+    table = pd.DataFrame(
+        {
+            "numerics": cells["dtype"].map(dtype_words),
+            "d_head": cells["d_head"].map("{:.0f}".format),
+            "sequence length": cells["seq_len"].map("{:.0f}".format),
+            **{name: [significant(v) for v in column] for name, column in sizes.items()},
+        }
+    )
+    return markdown(table, "Table A4: memory of plain attention", left=["numerics"])
 
 
 def _limit_values(evidence: MachineEvidence) -> dict:

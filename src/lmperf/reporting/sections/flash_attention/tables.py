@@ -17,9 +17,6 @@ from lmperf.reporting.speedup import (
     compared,
     comparison_name,
     interval_words,
-    noise_floor,
-    speedup_cells,
-    speedups,
 )
 from lmperf.reporting.tables import joined, markdown, reasons, shared_axes, timing_cells
 
@@ -51,15 +48,20 @@ def tables(evidence: MachineEvidence) -> dict[str, str]:
             "kernel": "",
             **check,
         }
-    kernel, floors = kernel_of(frame), noise_floor(frame)["floor"]
-    speed = compared(evidence, "flash_attention", "implementation", REFERENCE)
+    kernel = kernel_of(frame)
+    speed = {
+        name: compared(evidence, "flash_attention", "implementation", name)
+        for name in {REFERENCE, *frame["implementation"]}
+    }
     groups, graphs = _groups(frame[single(frame)]), _groups(frame[graphed(frame)])
     graphs = [(rows, f"{words}, replayed as a CUDA graph") for rows, words in graphs]
     return {
         "kernel": implementation_words(kernel),
-        "f1": _each(_against_plain(rows, kernel, words, speed) for rows, words in groups),
-        "f2": _each(_against_peers(rows, kernel, words, floors) for rows, words in groups),
-        "graphs": _each(_against_peers(rows, kernel, words, floors) for rows, words in graphs),
+        "f1": _each(
+            _against_plain(rows, kernel, words, speed[REFERENCE]) for rows, words in groups
+        ),
+        "f2": _each(_against_peers(rows, kernel, words, speed) for rows, words in groups),
+        "graphs": _each(_against_peers(rows, kernel, words, speed) for rows, words in graphs),
         "f3": filled_tables(evidence, frame),
         "peers": peers_table(evidence),
         "f4": _each(gate_table(rows, kernel, words) for rows, words in _groups(frame)),
@@ -109,20 +111,20 @@ def _column(frame: pd.DataFrame, rows: list[str], cells: pd.Series, header: str)
     return table.drop_duplicates(rows, keep="last")
 
 
-def _against_peers(frame: pd.DataFrame, kernel: str, words: str, floors: pd.Series) -> str:
+def _against_peers(frame: pd.DataFrame, kernel: str, words: str, speed: dict[str, Speedups]) -> str:
     frame = frame[frame["implementation"] != REFERENCE]
     peers = [n for n in in_order("implementation", frame["implementation"]) if n != kernel]
     if not peers:
         return ""
     phases = in_order("phase", frame["phase"])
     return _each(
-        _peer_table(frame[frame["phase"] == p], kernel, peers, f"{phase_words(p)}, {words}", floors)
+        _peer_table(frame[frame["phase"] == p], kernel, peers, f"{phase_words(p)}, {words}", speed)
         for p in phases
     )
 
 
 def _peer_table(
-    frame: pd.DataFrame, kernel: str, peers: list[str], words: str, floors: pd.Series
+    frame: pd.DataFrame, kernel: str, peers: list[str], words: str, speed: dict[str, Speedups]
 ) -> str:
     constant, rows = shared_axes(frame, [name for name in CELL if name != "causal"])
     times, ours = timing_cells(frame), frame["implementation"] == kernel
@@ -133,10 +135,7 @@ def _peer_table(
         theirs = frame["implementation"] == peer
         header = f"{implementation_words(peer)} (ms)"
         table = joined(table, _column(frame[theirs], rows, times, header), rows)
-        pair = frame[ours | theirs]
-        ratios = speedups(pair, "implementation", peer, floors)
-        speed = speedup_cells(pair, "implementation", peer, ratios)
         header = comparison_name("implementation", kernel, peer)
-        table = joined(table, _column(frame[ours], rows, speed, header), rows)
+        table = joined(table, _column(frame[ours], rows, speed[peer].words, header), rows)
     caption = f"Table F2: {words}{constant}. Mean ± std and speed-ups"
     return markdown(table.rename(columns=HEADERS), caption)
