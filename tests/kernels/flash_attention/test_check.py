@@ -30,7 +30,7 @@ def with_whole_last_block(case):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("case", map(with_whole_last_block, check.cases("cuda")), ids=name)
+@pytest.mark.parametrize("case", list(map(with_whole_last_block, check.cases("cuda"))), ids=name)
 def test_cuda_case(case):
     assert_within_bounds(check.errors(case, "cuda", seed=0), case["dtype"])
 

@@ -82,10 +82,11 @@ def steps_table(evidence: MachineEvidence) -> str:
 
 def _limit_values(evidence: MachineEvidence) -> dict:
     rows = rows_of(evidence, STEM)
-    if "requested_mib" not in rows or rows["requested_mib"].isna().all():
+    rows = rows[rows["outcome"].isin(("out of memory", "fits"))]
+    if rows.empty:
         raise NotMeasured("the predicted cell was not run on this machine")
-    rows = rows[rows["requested_mib"].notna()]
-    off = (rows["predicted_requested_mib"] / rows["requested_mib"] - 1).abs()
+    asked = rows.get("requested_mib", pd.Series(float("nan"), rows.index))
+    off = (rows["predicted_requested_mib"] / asked - 1).abs()
     first = rows.loc[rows["seq_len"].idxmin()]
     return {
         "cells": len(rows),
@@ -93,7 +94,7 @@ def _limit_values(evidence: MachineEvidence) -> dict:
         "allowed": TOLERANCE,
         "length": first["seq_len"],
         "numerics": dtype_words(first["dtype"]),
-        "asked": first["requested_mib"] / 1024,
+        "asked": asked.loc[first.name] / 1024,
         "out": int((rows["outcome"] == "out of memory").sum()),
     }
 
