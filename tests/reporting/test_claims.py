@@ -18,6 +18,7 @@ BEYOND_THE_SYNTHETIC_MACHINE = {
     "autocast",
     "directions",
     "matmul_share",
+    "unfused",
     "faster_units_are_harder_to_fill",
     "speedup_by_width",
     "goal_one_head_forward",
