@@ -5,7 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 SNAKEMAKE := $(BIN)/snakemake --cores 1
 READY := $(VENV)/.ready
-SOURCES := src tests Snakefile
+# The trace that the section on profiles links; the others are too large to publish.
+SAMPLE_TRACE := small-512-4-autocast_bfloat16-eager-forward.json.gz
 
 .DEFAULT_GOAL := help
 .PHONY: help setup report test lint format dag publish verify plan clean
@@ -42,7 +43,8 @@ verify: $(READY) ## fail, naming each cause, unless the evidence is whole, fresh
 
 publish: verify ## add this machine's evidence and report to Git, once verify passes
 	cd report/$$($(BIN)/lmperf machine) && git add --force \
-	  evidence/*.csv evidence/*.sha256 machine.json report.md $$(ls -d figures 2>/dev/null)
+	  evidence/*.csv evidence/*.sha256 machine.json report.md \
+	  $$(ls -d figures traces/$(SAMPLE_TRACE) 2>/dev/null)
 
 $(READY): envs/report.txt envs/measure.txt envs/dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
