@@ -22,6 +22,19 @@ def lines(text, caption):
             "void at::native::vectorized_elementwise_kernel<4, at::native::MulFunctor<float>, int>",
             "vectorized_elementwise_kernel [MulFunctor]",
         ),
+        (
+            "void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<"
+            "at::native::BinaryFunctor<float, at::native::binary_internal::MulFunctor<float>>>>",
+            "elementwise_kernel [MulFunctor]",
+        ),
+        (
+            "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>",
+            "vectorized_elementwise_kernel [CUDAFunctor_add]",
+        ),
+        (
+            "void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nt_align1>(Params)",
+            "Kernel2 [cutlass_80_simt_sgemm_256x128_8x4_nt_align1]",
+        ),
         ("void (anonymous namespace)::softmax_warp_forward<float, 9>(int)", "softmax_warp_forward"),
         ("Memcpy DtoD (Device -> Device)", "Memcpy DtoD"),
         ("triton_poi_fused_mul_silu_4", "triton_poi_fused_mul_silu_4"),

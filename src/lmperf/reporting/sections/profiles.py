@@ -26,6 +26,8 @@ PARTS = ("scores", "softmax", "values")
 # The one trace that is published with the report; the others stay where they were measured.
 SAMPLE = "small-512-4-autocast_bfloat16-eager-forward.json.gz"
 NAME_LENGTH = 70
+PURPOSE = re.compile(r"\b(cutlass_\w+|\w*Functor\w*|\w+_kernel(?:_cuda|_impl)?)(?=[<(,>: ])")
+WRAPPER = re.compile(r"[AB]?(Binary|Unary)Functor|gpu_kernel_impl(_nocast)?|elementwise_kernel")
 
 
 def tables(evidence: MachineEvidence) -> dict[str, str]:
@@ -53,20 +55,23 @@ def _cell_words(row: pd.Series) -> dict[str, str]:
 
 
 def short(name: str) -> str:
-    """A kernel's name without its namespaces, return type, template and call arguments."""
+    """A kernel's name without namespaces, return type and arguments, and what its template is for.
+
+    CUTLASS's ``Kernel2`` and PyTorch's ``elementwise_kernel`` say nothing by themselves: the tile
+    or the functor among the template's arguments follows in brackets.
+    """
     name = name.replace("(anonymous namespace)", "anonymous")
-    functor = re.search(
-        r"(\w*(?:Functor|_kernel_cuda|_kernel))(?=[<(,>]|$)", name.partition("<")[2]
-    )
     base = re.sub(r"[<(].*", "", name).split("::")[-1].removeprefix("void ").strip()
-    words = f"{base} [{functor.group(1)}]" if functor else base
+    inside = PURPOSE.findall(name.partition("<")[2])
+    purpose = next((word for word in inside if not WRAPPER.fullmatch(word)), None)
+    words = f"{base} [{purpose}]" if purpose else base
     return words if len(words) <= NAME_LENGTH else words[: NAME_LENGTH - 3] + "..."
 
 
 def _kernels(frame: pd.DataFrame) -> str:
     order = frame.groupby([*CELL, "phase"], sort=False).ngroup()
-    frame = frame.assign(order=order).sort_values(
-        ["order", "total_ms"], ascending=[True, False], kind="stable"
+    frame = frame.assign(order=order, rest=frame["name"] == "rest").sort_values(
+        ["order", "rest", "total_ms"], ascending=[True, True, False], kind="stable"
     )
     times = {
         f"{name} (µs)": [significant(v) for v in frame[f"{name}_us"]]
