@@ -14,6 +14,8 @@ STEM = "attention_limit"
 CELL = ["dtype", "d_head", "seq_len", "batch", "causal"]
 TENSORS = ("inputs", "scores", "scaled", "softmax", "output")
 TOLERANCE = 0.05
+# A gradient for each of the four inputs but that of the output, which is one itself.
+GRADIENTS_PER_INPUT = 3 / 4
 
 
 def limit_table(evidence: MachineEvidence) -> str:
@@ -48,7 +50,7 @@ def _words(frame: pd.DataFrame) -> str:
 
 
 def steps_table(evidence: MachineEvidence) -> str:
-    """MiB of the inputs, after the forward and at the peak of each phase, and the differences."""
+    """MiB of the inputs, after either direction and at the peak of each, and the differences."""
     frame = in_reading_order(evidence.frame("attention"), first=["dtype", "d_head", "seq_len"])
     frame = frame[(frame["implementation"] == "eager") & gates.shown(frame)]
     frame = frame[frame["saved_mib"].notna()].drop_duplicates([*CELL, "phase"], keep="last")
@@ -59,15 +61,17 @@ def steps_table(evidence: MachineEvidence) -> str:
     if backward.empty:
         return ""
     forward = forward.loc[backward.index]
-    added = backward["saved_mib"] - backward["resident_mib"]
+    inputs, held = backward["resident_mib"], backward["saved_mib"]
+    left = inputs * (1 + GRADIENTS_PER_INPUT)
     cells = backward.index.to_frame(index=False)
     sizes = {
-        "inputs (MiB)": backward["resident_mib"],
+        "inputs (MiB)": inputs,
         "peak of the forward (MiB)": forward["peak_mib"],
-        "after the forward (MiB)": backward["saved_mib"],
-        "difference (MiB)": added,
+        "after the forward (MiB)": held,
+        "difference (MiB)": held - inputs,
         "peak of the backward (MiB)": backward["peak_mib"],
-        "released by the backward (MiB)": added,
+        "after the backward, closed form (MiB)": left,
+        "difference to after the forward (MiB)": left - held,
     }
     table = pd.DataFrame(
         {
