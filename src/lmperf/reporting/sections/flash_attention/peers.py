@@ -146,4 +146,4 @@ def peers_table(evidence: MachineEvidence) -> str:
             }
         )
     caption = "Table F2, in short: geometric means over cells; above one, Triton is faster"
-    return markdown(pd.DataFrame(rows), caption) if rows else ""
+    return markdown(pd.DataFrame(rows), caption, left=["work", "phase", "against"]) if rows else ""
