@@ -70,7 +70,7 @@ class FlashAttention(Timed):
                 "heads": [1],
                 "seq_len": [4096],
                 "d_head": [64],
-                "dtype": ["float32", "bfloat16"],
+                "dtype": ["float32"],
                 "causal": [True],
                 "cuda_graph": [False],
                 "implementation": ["eager", "tiled", "sdpa"],

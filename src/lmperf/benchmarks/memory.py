@@ -33,7 +33,7 @@ class Memory(Observed):
                 "size": ["small"],
                 "context_length": [128],
                 "batch": [4],
-                "dtype": ["float32", "autocast_bfloat16"],
+                "dtype": ["float32"],
                 "implementation": ["eager"],
             },
         ],
