@@ -41,7 +41,8 @@ plan: $(READY) ## list the cells that a report would measure
 verify: $(READY) ## fail, naming each cause, unless the evidence is whole, fresh and right
 	$(SNAKEMAKE) --quiet all -- verify
 
-publish: verify ## add this machine's evidence and report to Git, once verify passes
+publish: $(READY) ## add this machine's evidence and report to Git, if it passes verify
+	$(BIN)/lmperf verify $$($(BIN)/lmperf machine)
 	cd report/$$($(BIN)/lmperf machine) && git add --force \
 	  evidence/*.csv evidence/*.sha256 machine.json report.md \
 	  $$(ls -d figures traces/$(SAMPLE_TRACE) 2>/dev/null)

@@ -36,6 +36,12 @@ def snakemake(root, *arguments, config=ONE):
     return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
 
 
+def lmperf(root, *arguments):
+    command = [sys.executable, "-m", "lmperf.cli", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(root / "src")}
+    return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
+
+
 def run(root, *arguments, config=ONE):
     done = snakemake(root, *(arguments or ("report/report.md",)), config=config)
     assert done.returncode == 0, done.stderr
@@ -96,6 +102,22 @@ def test_verify_passes_and_names_what_is_missing(checkout):
     verdict = snakemake(checkout, "verify", config=more.replace("[float32]", "[float32, bfloat16]"))
     assert verdict.returncode != 0
     assert "missing: experiment=accumulation, subject=bfloat16 + bfloat16" in verdict.stderr
+
+
+def test_one_machine_is_verified_whatever_the_others_have(checkout):
+    run(checkout)
+    other = checkout / "report/elsewhere"
+    shutil.copytree(checkout / "report/here", other)
+    table = other / "evidence/mixed_precision.csv"
+    table.write_text(table.read_text().replace("10.0", "11.0"))
+    try:
+        assert lmperf(checkout, "verify", "here").returncode == 0
+        verdict = lmperf(checkout, "verify")
+        assert verdict.returncode == 1 and "elsewhere" in verdict.stderr
+        unknown = lmperf(checkout, "verify", "nowhere")
+        assert unknown.returncode == 2 and "no evidence of machine nowhere" in unknown.stderr
+    finally:
+        shutil.rmtree(other)
 
 
 def test_a_bad_configuration_is_one_line_and_exit_code_2(checkout):

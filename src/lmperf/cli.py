@@ -3,7 +3,7 @@
     lmperf plan               what a run would measure
     lmperf measure STEM       measure what is missing or stale of one benchmark
     lmperf report [MACHINE]   render a machine's report from its evidence; without MACHINE, all
-    lmperf verify             fail, naming each cause, unless all is whole, fresh and right
+    lmperf verify [MACHINE]   fail, naming each cause, unless all is whole, fresh and right
     lmperf prune MACHINE      drop stale rows of cells that the grid no longer has
     lmperf machine            the slug of this machine
     lmperf schema             the configuration's JSON schema
@@ -55,9 +55,9 @@ def _parser() -> argparse.ArgumentParser:
     report = commands.add_parser("report", help="render from evidence")
     report.add_argument("machine", nargs="?", help="default: report.md, of all machines")
     report.set_defaults(command=_report)
-    commands.add_parser("verify", help="is the evidence whole, fresh, right?").set_defaults(
-        command=_verify
-    )
+    verify = commands.add_parser("verify", help="is the evidence whole, fresh, right?")
+    verify.add_argument("machines", nargs="*", metavar="MACHINE", help="default: all")
+    verify.set_defaults(command=_verify)
     prune = commands.add_parser("prune", help="drop stale rows that no grid asks for")
     prune.add_argument("machine")
     prune.set_defaults(command=_prune)
@@ -110,11 +110,12 @@ def _verify(options: argparse.Namespace) -> int:
     from lmperf.rendering import doubts
 
     project = _project(options)
-    gaps, contradicted = doubts(project)
+    reasons = causes(project, options.machines)
+    gaps, contradicted = doubts(project, options.machines)
     # A claim that the data contradict is a finding, shown as such in its place; it fails nothing.
     for claim in contradicted:
         print(f"verify: note: {claim}", file=sys.stderr)
-    found = [*causes(project), *gaps]
+    found = [*reasons, *gaps]
     for cause in found:
         print(f"verify: {cause}", file=sys.stderr)
     print(f"verify: {len(found)} causes to fail" if found else "verify: all is measured and right")

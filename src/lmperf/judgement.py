@@ -6,7 +6,7 @@ It needs no torch: a report renders, and is verified, on a machine that cannot m
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from lmperf.benchmark import load, stems
@@ -155,10 +155,16 @@ def _note(named: dict[str, list[str]], stem: str, names: list[str]) -> None:
         named[stem] = list(dict.fromkeys(names))
 
 
-def causes(project: Project) -> list[str]:
-    """Why the evidence that stands here is not to be trusted whole; empty when it is."""
-    machines = project.machines_with_evidence()
-    found = [cause for machine in machines for cause in judge(project, machine).causes()]
-    if project.can_measure and project.machine.slug not in machines:
+def causes(project: Project, machines: Sequence[str] = ()) -> list[str]:
+    """Why evidence that stands here is not to be trusted whole; empty when it is.
+
+    machines: whose evidence; without any, that of all and of the machine at hand.
+
+    Raises:
+        UserError: there is no evidence of such a machine.
+    """
+    here = project.machines_with_evidence()
+    found = [cause for machine in machines or here for cause in judge(project, machine).causes()]
+    if not machines and project.can_measure and project.machine.slug not in here:
         found.append(f"{project.machine.slug}: missing: this machine has not been measured")
     return found

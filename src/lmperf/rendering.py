@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -67,10 +68,13 @@ def render_overview(project: Project) -> None:
     )
 
 
-def doubts(project: Project) -> tuple[list[str], list[str]]:
-    """By machine and name: tables that are silently missing, claims that are contradicted."""
+def doubts(project: Project, machines: Sequence[str] = ()) -> tuple[list[str], list[str]]:
+    """By machine and name: tables that are silently missing, claims that are contradicted.
+
+    machines: of which; without any, of all that have evidence here.
+    """
     gaps, contradicted = [], []
-    for machine in project.machines_with_evidence():
+    for machine in machines or project.machines_with_evidence():
         evidence = evidence_for_report(project, judge(project, machine))
         silent, claims = report_doubts(evidence, project.root / TEMPLATES)
         gaps += [f"{machine}: {gap}" for gap in silent]
