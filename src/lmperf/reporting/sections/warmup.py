@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pandas as pd
 
 from lmperf.reporting import gates
 from lmperf.reporting.claims import Claim, NotMeasured, rows_of
-from lmperf.reporting.evidence import MachineEvidence, in_reading_order
+from lmperf.reporting.evidence import MachineEvidence, in_order, in_reading_order
 from lmperf.reporting.numbers import dtype_words, phase_words, significant, spread
 from lmperf.reporting.tables import markdown, shared_axes
 
@@ -135,6 +137,22 @@ def _spreads(evidence: MachineEvidence) -> dict:
     return evidence.once((STEM, "spreads"), lambda: _spread_values(evidence))
 
 
+def _size_values(evidence: MachineEvidence) -> dict:
+    spreads = {}
+    for cell, times in _series(rows_of(evidence, STEM)):
+        timed = after(times, 0)
+        spreads.setdefault(cell["size"], []).append(timed.std() / timed.mean())
+    if len(spreads) < 2:
+        raise NotMeasured("a single size was started cold")
+    medians = {size: float(pd.Series(each).median()) for size, each in spreads.items()}
+    sizes = [(size, medians[size]) for size in in_order("size", list(medians))]
+    return {
+        "sizes": sizes,
+        "falls": all(a > b for (_, a), (_, b) in pairwise(sizes)),
+        "timed": TIMED,
+    }
+
+
 CLAIMS = (
     Claim(
         name="first_step",
@@ -173,5 +191,15 @@ CLAIMS = (
         holds=lambda v: v["v_ratio"] < 1,
         about="whether one step of warm-up is enough",
         instead="One step is enough here.",
+    ),
+    Claim(
+        name="small_models_suffer_most",
+        text="The smaller the model, the more a cold start distorts: without warm-up std / mean of"
+        " the first {{ timed }} steps is {% for size, spread in sizes %}{{ spread | sig }} at"
+        " {{ size }}{{ ', ' if not loop.last }}{% endfor %} (middle of the numerics).",
+        values=_size_values,
+        holds=lambda v: v["falls"],
+        about="what a cold start does to the spread, by size",
+        instead="It does not fall with every size.",
     ),
 )
