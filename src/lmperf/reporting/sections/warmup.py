@@ -25,18 +25,26 @@ def tables(evidence: MachineEvidence) -> dict[str, str]:
     frame = evidence.frame(STEM)
     if frame is None:
         return {"e2": "", "steps": "", "first": ""}
-    frame = in_reading_order(frame[gates.shown(frame)], first=CELL)
-    return {"e2": _warm_ups(frame), "steps": _steps(frame), "first": _first(frame)}
+    if not gates.shown(frame).any():
+        return {"e2": "", "steps": "", "first": ""}
+    rows = in_reading_order(rows_of(evidence, STEM), first=CELL)
+    series = _series(evidence)
+    return {"e2": _warm_ups(series), "steps": _steps(series), "first": _first(rows)}
 
 
-def _series(frame: pd.DataFrame) -> list[tuple[dict, pd.Series]]:
+def _series(evidence: MachineEvidence) -> list[tuple[dict, pd.Series]]:
     """Each cell with its step times in ms, by number of the step."""
-    wide = frame.pivot_table(index=CELL, columns="step", values="step_ms", sort=False)
-    wide = wide[sorted(wide.columns)]
-    return [
-        (_cell(key), pd.Series(times, wide.columns).dropna())
-        for key, times in zip(wide.index, wide.to_numpy(), strict=True)
-    ]
+
+    def make() -> list[tuple[dict, pd.Series]]:
+        frame = in_reading_order(rows_of(evidence, STEM), first=CELL)
+        wide = frame.pivot_table(index=CELL, columns="step", values="step_ms", sort=False)
+        wide = wide[sorted(wide.columns)]
+        return [
+            (_cell(key), pd.Series(times, wide.columns).dropna())
+            for key, times in zip(wide.index, wide.to_numpy(), strict=True)
+        ]
+
+    return evidence.once((STEM, "series"), make)
 
 
 def _cell(key: tuple) -> dict:
@@ -44,26 +52,27 @@ def _cell(key: tuple) -> dict:
     return {**cell, "dtype": dtype_words(cell["dtype"])}
 
 
-def after(times: pd.Series, warm_up: int) -> pd.Series:
-    """The TIMED steps that follow so many steps of warm-up."""
-    return times.iloc[warm_up : warm_up + TIMED]
+def after(times: pd.Series, warm_up: int) -> tuple[float, float]:
+    """Mean and standard deviation, in ms, of the TIMED steps after so many steps of warm-up."""
+    timed = times.to_numpy()[warm_up : warm_up + TIMED]
+    mean = float(timed.mean()) if len(timed) else float("nan")
+    return mean, float(timed.std(ddof=1)) if len(timed) > 1 else float("nan")
 
 
-def _warm_ups(frame: pd.DataFrame) -> str:
+def _warm_ups(series: list[tuple[dict, pd.Series]]) -> str:
     lines = []
-    for cell, times in _series(frame):
+    for cell, times in series:
         for warm_up in WARM_UPS:
-            timed = after(times, warm_up)
-            mean, std = timed.mean(), timed.std()
+            mean, std = after(times, warm_up)
             line = {"warm-up steps": str(warm_up), "step (ms, mean ± std)": spread(mean, std)}
             lines.append({**cell, **line, "std / mean": significant(std / mean)})
     return _table(lines, f"Table E2: the {TIMED} train steps after so many warm-up steps")
 
 
-def _steps(frame: pd.DataFrame) -> str:
+def _steps(series: list[tuple[dict, pd.Series]]) -> str:
     lines = [
         {**cell, **{f"step {int(n)}": significant(ms) for n, ms in times.items()}}
-        for cell, times in _series(frame)
+        for cell, times in series
     ]
     return _table(lines, "Table E2, second part: every step of a new process (ms)")
 
@@ -101,9 +110,8 @@ def _varies(table: pd.DataFrame, column: str) -> bool:
 
 
 def _first_values(evidence: MachineEvidence) -> dict:
-    rows = rows_of(evidence, STEM)
     ratios = {}
-    for cell, times in _series(rows):
+    for cell, times in _series(evidence):
         if len(times) > 1:
             ratios[f"{cell['size']}, {cell['dtype']}"] = times.iloc[0] / times.iloc[1]
     if not ratios:
@@ -123,11 +131,11 @@ def _part_values(evidence: MachineEvidence) -> dict:
 
 
 def _spread_values(evidence: MachineEvidence) -> dict:
-    series = [times for _, times in _series(rows_of(evidence, STEM))]
+    series = [times for _, times in _series(evidence)]
 
     def median_ratio(warm_up: int) -> float:
         timed = [after(times, warm_up) for times in series]
-        return float(pd.Series([part.std() / part.mean() for part in timed]).median())
+        return float(pd.Series([std / mean for mean, std in timed]).median())
 
     medians = (median_ratio(warm_up) for warm_up in WARM_UPS)
     return dict(zip(("zero", "one", "two", "five"), medians, strict=True))
@@ -139,9 +147,9 @@ def _spreads(evidence: MachineEvidence) -> dict:
 
 def _size_values(evidence: MachineEvidence) -> dict:
     spreads = {}
-    for cell, times in _series(rows_of(evidence, STEM)):
-        timed = after(times, 0)
-        spreads.setdefault(cell["size"], []).append(timed.std() / timed.mean())
+    for cell, times in _series(evidence):
+        mean, std = after(times, 0)
+        spreads.setdefault(cell["size"], []).append(std / mean)
     if len(spreads) < 2:
         raise NotMeasured("a single size was started cold")
     medians = {size: float(pd.Series(each).median()) for size, each in spreads.items()}
