@@ -150,3 +150,11 @@ def test_an_autocast_forward_that_saves_memory_contradicts_the_claim(said):
     assert said("memory", "autocast_forward").state == "true"
     found = said("memory", "autocast_forward", smaller)
     assert found.state == "contradicted" and "in 0 of 20" in found.sentence
+
+
+def test_a_forward_that_was_not_profiled_is_not_measured(said):
+    def without(frame):
+        frame.loc[frame["phase"] == "forward", "phase"] = "inference"
+
+    assert said("profiles", "leading_pair", without).state == "missing"
+    assert said("profiles", "spreading").state == "missing"

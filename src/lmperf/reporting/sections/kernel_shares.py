@@ -63,7 +63,8 @@ def _pairs(evidence: MachineEvidence) -> pd.DataFrame:
 
 
 def _leading(evidence: MachineEvidence) -> dict:
-    forward = _pairs(evidence)["share"].xs("forward", level="phase")
+    share = _pairs(evidence)["share"]
+    forward = share[share.index.get_level_values("phase") == "forward"]
     dtype = forward.index.get_level_values("dtype")
     own, half = forward[dtype == SINGLE], forward[dtype == HALF]
     if own.empty:

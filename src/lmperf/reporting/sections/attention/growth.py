@@ -27,6 +27,7 @@ def _factors(rows: pd.DataFrame, column: str, ends: tuple) -> pd.Series:
     """Longest over shortest length of a column, by cell."""
     groups = [name for name in CELL if rows[name].notna().all()]
     wide = rows.pivot_table(index=groups, columns="seq_len", values=column, aggfunc="last")
+    wide = wide.reindex(columns=list(ends))
     found = (wide[ends[1]] / wide[ends[0]]).dropna()
     if found.empty:
         raise NotMeasured("no cell has both the shortest and the longest length")
