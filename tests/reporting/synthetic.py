@@ -196,14 +196,23 @@ def mixed_precision(norm: str = "float32") -> pd.DataFrame:
             ("relu", "output"): dtype,
             ("ln", "output"): norm,
             ("fc2", "output"): dtype,
+            ("logits", "logits"): dtype,
             ("loss", "loss"): "float32",
             ("fc1.weight.grad", "gradient"): "float32",
         }
-        for (tensor, kind), observed in tensors.items():
+        block = {
+            ("attention_norm", "output"): "float32",
+            ("attention", "output"): dtype,
+            ("block", "output"): "float32",
+            ("loss", "loss"): "float32",
+        }
+        seen = [("toy", *each) for each in tensors.items()]
+        seen += [("transformer_block", *each) for each in block.items()]
+        for subject, (tensor, kind), observed in seen:
             rows.append(
                 {
                     "experiment": "dtypes",
-                    "subject": "toy",
+                    "subject": subject,
                     "dtype": dtype,
                     "implementation": name,
                     "phase": "forward",
@@ -521,7 +530,7 @@ def gpu_evidence(seed: int = 1) -> MachineEvidence:
         "lrpe": lrpe(
             build,
             GPU,
-            ("256", "8192", "32768", "16x16", "128x128", "4x4x4", "32x32x32"),
+            ("256", "8192", "16384", "32768", "16x16", "128x128", "4x4x4", "32x32x32"),
             (0, 10),
             "bfloat16",
             tuple(LRPE_SPEED),

@@ -12,6 +12,7 @@ from lmperf.reporting.sections import claims_of, judgements, stems
 # Its times are proportional to the work, and what is gained is gained everywhere alike.
 BEYOND_THE_SYNTHETIC_MACHINE = {
     "context_exponent",
+    "context_doublings",
     "compiling_by_size",
     "paid_back",
     "mixed_precision_smallest",
@@ -19,6 +20,9 @@ BEYOND_THE_SYNTHETIC_MACHINE = {
     "directions",
     "matmul_share",
     "unfused",
+    "matmul_rule",
+    "backward_elementwise",
+    "largest_tensor",
     "faster_units_are_harder_to_fill",
     "speedup_by_width",
     "goal_one_head_forward",

@@ -97,9 +97,11 @@ def rows_of(evidence: MachineEvidence, stem: str, **where) -> pd.DataFrame:
     Raises NotMeasured, naming what is missing, when there is none.
     """
     frame = frame_of(evidence, stem)
-    frame = frame[gates.shown(frame)]
+    frame = evidence.once(("shown", stem), lambda: frame[gates.shown(frame)])
+    wanted = pd.Series(True, frame.index)
     for column, value in where.items():
-        frame = frame[frame[column] == value]
+        wanted &= frame[column] == value
+    frame = frame[wanted]
     if frame.empty:
         wanted = numbers.listed(f"{column} {value}" for column, value in where.items())
         raise NotMeasured(f"no row of `{stem}` with {wanted} may be shown")

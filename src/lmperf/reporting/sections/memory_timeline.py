@@ -23,6 +23,7 @@ COLOURS = {
     "temporary": VIOLET,
 }
 TOLERANCE = 0.05
+EARLY = 0.05
 MIB_IN_GIB = 1024
 
 
@@ -225,6 +226,47 @@ def _stream_values(evidence: MachineEvidence) -> dict:
     }
 
 
+def _peak_values(evidence: MachineEvidence) -> dict:
+    curve = rows_of(evidence, STEM, table="curve", phase="train_step")
+    starts = rows_of(evidence, STEM, table="phase", phase="train_step")
+    cell = ["size", "context_length", "batch", "dtype"]
+    starts = starts.pivot_table(index=cell, columns="name", values="position")
+    if not {"backward", "optimizer"} <= set(starts.columns):
+        raise NotMeasured("where the backward begins and ends")
+    level = curve[[f"{name}_mib" for name in COLOURS]].sum(axis=1)
+    curve = curve.assign(level=level).sort_values("position", kind="stable")
+    at = curve.loc[curve.groupby(cell)["level"].idxmax()].set_index(cell)["position"]
+    begin, end = starts["backward"], starts["optimizer"]
+    passed = ((at - begin) / (end - begin)).dropna()
+    if passed.empty:
+        raise NotMeasured("no train step with its curve and its phases")
+    early = passed.between(0, EARLY)
+    return {
+        "cells": len(passed),
+        "early": int(early.sum()),
+        "latest": passed.max(),
+        "first": passed.min(),
+        "allowed": EARLY,
+    }
+
+
+def _largest_values(evidence: MachineEvidence) -> dict:
+    rows = rows_of(evidence, STEM, table="block")
+    top = rows[rows["size_mib"] == rows.groupby(CELL)["size_mib"].transform("max")]
+    made = top["frame"].fillna("").str.split().str[-1].fillna("elsewhere")
+    attention = made.str.contains("attention").groupby([top[name] for name in CELL]).any()
+    elsewhere = ~pd.MultiIndex.from_frame(top[CELL]).isin(attention.index[attention])
+    largest = top.sort_values(["size_mib", "tensor", "size"]).iloc[-1]
+    return {
+        "cells": len(attention),
+        "inside": int(attention.sum()),
+        "others": sorted({f"`{name}`" for name in made[elsewhere]}),
+        "tensor": largest["tensor"],
+        "mib": largest["size_mib"],
+        "size": largest["size"],
+    }
+
+
 CLAIMS = (
     Claim(
         name="activations_lead",
@@ -263,5 +305,26 @@ CLAIMS = (
         holds=lambda v: v["measured"] == v["closed"],
         about="the size of the residual stream",
         instead="The closed form says {{ closed | sig }} MiB.",
+    ),
+    Claim(
+        name="peak_early_in_backward",
+        text="The memory of a train step peaks where the forward ends: in all {{ cells }} cells"
+        " the backward is through no more than {{ latest | percent }} of its allocations and"
+        " releases by then.",
+        values=_peak_values,
+        holds=lambda v: v["early"] == v["cells"],
+        about="when the memory of a train step peaks",
+        instead="This report expects the peak within the first {{ allowed | percent }} of the"
+        " backward; it lies there in {{ early }} of {{ cells }}.",
+    ),
+    Claim(
+        name="largest_tensor",
+        text="The largest tensor at the peak is made in attention in all {{ cells }} cells; the"
+        " largest of all is `{{ tensor }}`, {{ mib | sig }} MiB at size {{ size }}.",
+        values=_largest_values,
+        holds=lambda v: v["inside"] == v["cells"],
+        about="the largest tensor at the peak",
+        instead="It is in {{ inside }} of {{ cells }}; elsewhere it comes from"
+        " {{ others | listed }}.",
     ),
 )

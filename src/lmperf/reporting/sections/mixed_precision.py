@@ -119,6 +119,73 @@ def _norm(evidence: MachineEvidence) -> dict:
     }
 
 
+def _logits(evidence: MachineEvidence) -> dict:
+    frame = _autocast(evidence)
+    frame = frame[frame["kind"] == "logits"]
+    if frame.empty:
+        raise NotMeasured("no logits were observed")
+    odd = frame[frame["observed_dtype"] != frame["dtype"]]
+    return {
+        "seen": in_order("observed_dtype", frame["observed_dtype"]),
+        "cells": len(frame),
+        "odd": [
+            f"{dtype_words(dtype)} autocast, {implementation_words(name)} ({seen})"
+            for dtype, name, seen in zip(
+                odd["dtype"], odd["implementation"], odd["observed_dtype"], strict=True
+            )
+        ],
+    }
+
+
+def _loss(evidence: MachineEvidence) -> dict:
+    frame = frame_of(evidence, "mixed_precision")
+    frame = frame[(frame["kind"] == "loss") & (frame["status"] == "ok")]
+    if frame.empty:
+        raise NotMeasured("no loss was observed")
+    return {
+        "seen": in_order("observed_dtype", frame["observed_dtype"]),
+        "subjects": [name.replace("_", " ") for name in in_order("subject", frame["subject"])],
+        "cells": len(frame),
+    }
+
+
+def _block(evidence: MachineEvidence) -> dict:
+    frame = _autocast(evidence, "transformer_block")
+    frame = frame[frame["kind"] == "output"]
+    single = frame["observed_dtype"] == "float32"
+    low = frame["observed_dtype"] == frame["dtype"]
+    kept = single.groupby(frame["tensor"]).all()
+    lowered = low.groupby(frame["tensor"]).all()
+    if kept.empty:
+        raise NotMeasured("no output of a Transformer block was observed")
+    names = in_order("tensor", frame["tensor"])
+    norms = {name for name in names if name.endswith("norm")}
+    return {
+        "kept": [f"`{name}`" for name in names if kept[name]],
+        "lowered": [f"`{name}`" for name in names if lowered[name]],
+        "torn": [f"`{name}`" for name in names if not kept[name] and not lowered[name]],
+        "as_expected": set(kept.index[kept]) == norms | {"block"},
+    }
+
+
+def _in_kind(evidence: MachineEvidence) -> dict:
+    frame = frame_of(evidence, "mixed_precision")
+    frame = frame[(frame["experiment"] == "dtypes") & (frame["status"] == "ok")]
+    single = (frame["observed_dtype"] == "float32").astype(float)
+    keys = [frame[name] for name in ("subject", "tensor", "kind", "implementation", "dtype")]
+    wide = single.groupby(keys).last().unstack("dtype")
+    wide = wide.reindex(columns=["float16", "bfloat16"]).dropna()
+    if wide.empty:
+        raise NotMeasured("no tensor was observed under both float16 and bf16 autocast")
+    same = wide["float16"] == wide["bfloat16"]
+    return {
+        "same": int(same.sum()),
+        "tensors": len(same),
+        "kept": int((wide["float16"][same] > 0).sum()),
+        "differ": sorted({f"`{tensor}`" for _, tensor, *_ in same.index[~same]}),
+    }
+
+
 CLAIMS = (
     Claim(
         name="accumulator",
@@ -162,5 +229,42 @@ CLAIMS = (
         holds=lambda v: v["agreed"],
         about="the output dtype of the layer norm",
         instead="Eager and compiled differ.",
+    ),
+    Claim(
+        name="logits",
+        text="The logits of the toy model come in the dtype of the autocast ({{ seen | listed }}).",
+        values=_logits,
+        holds=lambda v: not v["odd"],
+        about="the dtype of the logits",
+        instead="That is not so under {{ odd | listed }}.",
+    ),
+    Claim(
+        name="loss",
+        text="The loss comes in {{ seen | listed }} under every autocast ({{ subjects | listed }},"
+        " {{ cells }} runs), whatever the dtype of what it is computed from.",
+        values=_loss,
+        holds=lambda v: v["seen"] == ["float32"],
+        about="the dtype of the loss",
+        instead="Not all of it is float32.",
+    ),
+    Claim(
+        name="block_outputs",
+        text="Under autocast a Transformer block keeps its norms and its output, the residual"
+        " stream, in float32 ({{ kept | listed }}); what its other modules return comes in the"
+        " dtype of the autocast ({{ lowered | listed }}).",
+        values=_block,
+        holds=lambda v: v["as_expected"] and not v["torn"],
+        about="the dtypes inside a Transformer block",
+        instead="Expected in float32 are the norms and `block` alone{% if torn %}; the runs differ"
+        " at {{ torn | listed }}{% endif %}.",
+    ),
+    Claim(
+        name="same_in_kind",
+        text="float16 and bf16 autocast agree in kind: the same {{ kept }} of {{ tensors }} tensors"
+        " stay in float32 under both.",
+        values=_in_kind,
+        holds=lambda v: v["same"] == v["tensors"],
+        about="float16 beside bf16 autocast",
+        instead="They differ at {{ differ | listed }}.",
     ),
 )

@@ -17,6 +17,7 @@ from lmperf.reporting.numbers import (
     phase_words,
     significant,
 )
+from lmperf.reporting.sections import kernel_shares
 from lmperf.reporting.tables import markdown
 
 STEM = "profiles"
@@ -307,4 +308,5 @@ CLAIMS = (
         about="kernels without a class",
         instead="More than {{ bound | percent }} is allowed nowhere.",
     ),
+    *kernel_shares.CLAIMS,
 )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pandas as pd
 
 from lmperf.reporting import gates
 from lmperf.reporting.claims import Claim, NotMeasured, rows_of
-from lmperf.reporting.evidence import MachineEvidence, in_reading_order
+from lmperf.reporting.evidence import MachineEvidence, in_order, in_reading_order
 from lmperf.reporting.numbers import dtype_words, phase_words, significant, spread
 from lmperf.reporting.tables import markdown, shared_axes
 
@@ -23,18 +25,26 @@ def tables(evidence: MachineEvidence) -> dict[str, str]:
     frame = evidence.frame(STEM)
     if frame is None:
         return {"e2": "", "steps": "", "first": ""}
-    frame = in_reading_order(frame[gates.shown(frame)], first=CELL)
-    return {"e2": _warm_ups(frame), "steps": _steps(frame), "first": _first(frame)}
+    if not gates.shown(frame).any():
+        return {"e2": "", "steps": "", "first": ""}
+    rows = in_reading_order(rows_of(evidence, STEM), first=CELL)
+    series = _series(evidence)
+    return {"e2": _warm_ups(series), "steps": _steps(series), "first": _first(rows)}
 
 
-def _series(frame: pd.DataFrame) -> list[tuple[dict, pd.Series]]:
+def _series(evidence: MachineEvidence) -> list[tuple[dict, pd.Series]]:
     """Each cell with its step times in ms, by number of the step."""
-    wide = frame.pivot_table(index=CELL, columns="step", values="step_ms", sort=False)
-    wide = wide[sorted(wide.columns)]
-    return [
-        (_cell(key), pd.Series(times, wide.columns).dropna())
-        for key, times in zip(wide.index, wide.to_numpy(), strict=True)
-    ]
+
+    def make() -> list[tuple[dict, pd.Series]]:
+        frame = in_reading_order(rows_of(evidence, STEM), first=CELL)
+        wide = frame.pivot_table(index=CELL, columns="step", values="step_ms", sort=False)
+        wide = wide[sorted(wide.columns)]
+        return [
+            (_cell(key), pd.Series(times, wide.columns).dropna())
+            for key, times in zip(wide.index, wide.to_numpy(), strict=True)
+        ]
+
+    return evidence.once((STEM, "series"), make)
 
 
 def _cell(key: tuple) -> dict:
@@ -42,26 +52,27 @@ def _cell(key: tuple) -> dict:
     return {**cell, "dtype": dtype_words(cell["dtype"])}
 
 
-def after(times: pd.Series, warm_up: int) -> pd.Series:
-    """The TIMED steps that follow so many steps of warm-up."""
-    return times.iloc[warm_up : warm_up + TIMED]
+def after(times: pd.Series, warm_up: int) -> tuple[float, float]:
+    """Mean and standard deviation, in ms, of the TIMED steps after so many steps of warm-up."""
+    timed = times.to_numpy()[warm_up : warm_up + TIMED]
+    mean = float(timed.mean()) if len(timed) else float("nan")
+    return mean, float(timed.std(ddof=1)) if len(timed) > 1 else float("nan")
 
 
-def _warm_ups(frame: pd.DataFrame) -> str:
+def _warm_ups(series: list[tuple[dict, pd.Series]]) -> str:
     lines = []
-    for cell, times in _series(frame):
+    for cell, times in series:
         for warm_up in WARM_UPS:
-            timed = after(times, warm_up)
-            mean, std = timed.mean(), timed.std()
+            mean, std = after(times, warm_up)
             line = {"warm-up steps": str(warm_up), "step (ms, mean ± std)": spread(mean, std)}
             lines.append({**cell, **line, "std / mean": significant(std / mean)})
     return _table(lines, f"Table E2: the {TIMED} train steps after so many warm-up steps")
 
 
-def _steps(frame: pd.DataFrame) -> str:
+def _steps(series: list[tuple[dict, pd.Series]]) -> str:
     lines = [
         {**cell, **{f"step {int(n)}": significant(ms) for n, ms in times.items()}}
-        for cell, times in _series(frame)
+        for cell, times in series
     ]
     return _table(lines, "Table E2, second part: every step of a new process (ms)")
 
@@ -99,9 +110,8 @@ def _varies(table: pd.DataFrame, column: str) -> bool:
 
 
 def _first_values(evidence: MachineEvidence) -> dict:
-    rows = rows_of(evidence, STEM)
     ratios = {}
-    for cell, times in _series(rows):
+    for cell, times in _series(evidence):
         if len(times) > 1:
             ratios[f"{cell['size']}, {cell['dtype']}"] = times.iloc[0] / times.iloc[1]
     if not ratios:
@@ -121,11 +131,11 @@ def _part_values(evidence: MachineEvidence) -> dict:
 
 
 def _spread_values(evidence: MachineEvidence) -> dict:
-    series = [times for _, times in _series(rows_of(evidence, STEM))]
+    series = [times for _, times in _series(evidence)]
 
     def median_ratio(warm_up: int) -> float:
         timed = [after(times, warm_up) for times in series]
-        return float(pd.Series([part.std() / part.mean() for part in timed]).median())
+        return float(pd.Series([std / mean for mean, std in timed]).median())
 
     medians = (median_ratio(warm_up) for warm_up in WARM_UPS)
     return dict(zip(("zero", "one", "two", "five"), medians, strict=True))
@@ -133,6 +143,22 @@ def _spread_values(evidence: MachineEvidence) -> dict:
 
 def _spreads(evidence: MachineEvidence) -> dict:
     return evidence.once((STEM, "spreads"), lambda: _spread_values(evidence))
+
+
+def _size_values(evidence: MachineEvidence) -> dict:
+    spreads = {}
+    for cell, times in _series(evidence):
+        mean, std = after(times, 0)
+        spreads.setdefault(cell["size"], []).append(std / mean)
+    if len(spreads) < 2:
+        raise NotMeasured("a single size was started cold")
+    medians = {size: float(pd.Series(each).median()) for size, each in spreads.items()}
+    sizes = [(size, medians[size]) for size in in_order("size", list(medians))]
+    return {
+        "sizes": sizes,
+        "falls": all(a > b for (_, a), (_, b) in pairwise(sizes)),
+        "timed": TIMED,
+    }
 
 
 CLAIMS = (
@@ -173,5 +199,15 @@ CLAIMS = (
         holds=lambda v: v["v_ratio"] < 1,
         about="whether one step of warm-up is enough",
         instead="One step is enough here.",
+    ),
+    Claim(
+        name="small_models_suffer_most",
+        text="The smaller the model, the more a cold start distorts: without warm-up std / mean of"
+        " the first {{ timed }} steps is {% for size, spread in sizes %}{{ spread | sig }} at"
+        " {{ size }}{{ ', ' if not loop.last }}{% endfor %} (middle of the numerics).",
+        values=_size_values,
+        holds=lambda v: v["falls"],
+        about="what a cold start does to the spread, by size",
+        instead="It does not fall with every size.",
     ),
 )

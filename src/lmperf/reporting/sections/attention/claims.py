@@ -20,7 +20,7 @@ def _eager(evidence: MachineEvidence, phase: str) -> pd.DataFrame:
 
 def _time_exponent(evidence: MachineEvidence) -> dict:
     frame = _eager(evidence, "forward")
-    return _exponent(frame, "median_ms")
+    return exponent(frame, "median_ms")
 
 
 def _memory_exponent(evidence: MachineEvidence) -> dict:
@@ -28,10 +28,14 @@ def _memory_exponent(evidence: MachineEvidence) -> dict:
     if frame.empty:
         raise NotMeasured("no row has the memory held before backward")
     held = frame["saved_mib"] - frame["resident_mib"].fillna(0.0)
-    return _exponent(frame.assign(held=held), "held")
+    return exponent(frame.assign(held=held), "held")
 
 
-def _exponent(frame: pd.DataFrame, column: str) -> dict:
+def exponent(frame: pd.DataFrame, column: str) -> dict:
+    """The exponent of a column in the length, over the cells, for a claim.
+
+    Raises NotMeasured where no cell has enough lengths.
+    """
     groups = [name for name in CELL if frame[name].notna().all()]
     found = exponents(frame, "seq_len", column, groups)
     if found.empty:
@@ -47,11 +51,12 @@ def _exponent(frame: pd.DataFrame, column: str) -> dict:
     }
 
 
-def _compiling(evidence: MachineEvidence) -> dict:
+def compiling(evidence: MachineEvidence, phase: str) -> dict:
+    """From which length on compiling pays in a phase, for a claim; raises NotMeasured."""
     frame_of(evidence, "attention")
     rows = compared_rows(evidence, "attention", "implementation", "eager")
     rows = rows[(rows["implementation"] == "compiled") & (rows["dtype"] == "float32")]
-    rows = rows[rows["phase"] == "forward"]
+    rows = rows[rows["phase"] == phase]
     if rows.empty:
         raise NotMeasured("no two rows that were timed in turn")
     found = threshold(rows["seq_len"], rows["verdict"])
@@ -120,7 +125,7 @@ CLAIMS = (
         "{% if first %} from length {{ first }}"
         " on{% else %} at no length measured{% endif %}, with {{ lowest | ratio }} to"
         " {{ highest | ratio }} over eager." + VERDICTS,
-        values=_compiling,
+        values=lambda evidence: compiling(evidence, "forward"),
         holds=lambda v: v["steady"],
         about="compiled against eager attention",
         instead="The lengths do not follow one another.",

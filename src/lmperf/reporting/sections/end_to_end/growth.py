@@ -68,6 +68,23 @@ def _size_exponent(evidence: MachineEvidence) -> dict:
     }
 
 
+def _doublings(evidence: MachineEvidence) -> dict:
+    rows = _steps(evidence)
+    wide = rows.pivot_table(index=["size", "batch"], columns="context_length", values="median_ms")
+    contexts = sorted(wide.columns)
+    doubled = [(n, 2 * n) for n in contexts if 2 * n in contexts]
+    factors = pd.DataFrame({long: wide[long] / wide[short] for short, long in doubled})
+    rises = factors.diff(axis=1).stack().dropna()
+    if rises.empty:
+        raise NotMeasured("no size has three contexts, each twice the one before")
+    middle = factors.median()
+    return {
+        "factors": [(short, long, middle[long]) for short, long in doubled],
+        "rises": int((rises > 0).sum()),
+        "steps": len(rises),
+    }
+
+
 def _memory_suffices(evidence: MachineEvidence) -> dict:
     frame = frame_of(evidence, STEM)
     frame = frame[frame["phase"] == "train_step"]
@@ -111,6 +128,17 @@ CLAIMS = (
         about="how the train step grows with the context",
         instead="At {{ lowest | sig }} to {{ highest | sig }} it does not for every size: where a"
         " step is short, what does not depend on the context still weighs.",
+    ),
+    Claim(
+        name="context_doublings",
+        text="Each doubling of the context costs a train step (eager, float32 IEEE) more than the"
+        " one before it, at every size: in the middle {% for short, long, factor in factors %}"
+        "{{ factor | ratio }} from {{ short }} to {{ long }}{{ ', ' if not loop.last }}"
+        "{% endfor %}.",
+        values=_doublings,
+        holds=lambda v: v["rises"] == v["steps"],
+        about="what doubling the context costs a train step",
+        instead="It costs more in {{ rises }} of {{ steps }} comparisons.",
     ),
     Claim(
         name="size_exponent",
