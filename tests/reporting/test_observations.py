@@ -6,6 +6,8 @@ import pytest
 from lmperf.reporting import gates
 from lmperf.reporting.sections import memory_timeline, profiles, warmup
 from lmperf.reporting.sections.attention import limit
+from lmperf.reporting.sections.memory_timeline.figure import CELL, COLOURS
+from lmperf.reporting.sections.profiles.tables import CLASSES, short
 
 
 def lines(text, caption):
@@ -42,12 +44,12 @@ def lines(text, caption):
     ],
 )
 def test_names_of_kernels_are_short(name, words):
-    assert profiles.short(name) == words
+    assert short(name) == words
 
 
 def test_shares_of_the_classes_add_up_to_one(gpu):
     for row in lines(profiles.tables(gpu)["p2"], "Table P2"):
-        shares = [float(row[name].rstrip(" %")) for name in profiles.CLASSES]
+        shares = [float(row[name].rstrip(" %")) for name in CLASSES]
         assert sum(shares) == pytest.approx(100, abs=1)
         assert 0 < float(row["device busy"].rstrip(" %")) <= 100
 
@@ -81,9 +83,9 @@ def test_warm_up_leaves_out_the_first_steps(gpu):
 def test_the_level_of_every_curve_is_what_its_peak_says(gpu):
     frame = gpu.frames["memory_timeline"]
     curves = frame[frame["table"] == "curve"]
-    levels = curves[[f"{name}_mib" for name in memory_timeline.COLOURS]].sum(axis=1)
-    peaks = levels.groupby([curves[name] for name in memory_timeline.CELL]).max()
-    recorded = curves.groupby(memory_timeline.CELL)["recorded_mib"].first()
+    levels = curves[[f"{name}_mib" for name in COLOURS]].sum(axis=1)
+    peaks = levels.groupby([curves[name] for name in CELL]).max()
+    recorded = curves.groupby(CELL)["recorded_mib"].first()
     pd.testing.assert_series_equal(peaks, recorded, check_names=False)
 
 

@@ -236,7 +236,8 @@ CLAIMS = (
         values=_logits,
         holds=lambda v: not v["odd"],
         about="the dtype of the logits",
-        instead="That is not so under {{ odd | listed }}.",
+        instead="That is not so under {{ odd | listed }}: in some versions of torch the cache of"
+        " compiled graphs does not tell dtypes of autocast apart, and hands out that of another.",
     ),
     Claim(
         name="loss",

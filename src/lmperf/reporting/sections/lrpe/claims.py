@@ -241,9 +241,9 @@ CLAIMS = (
     ),
     Claim(
         name="smallest_sizes",
-        text="Below {{ tokens }} tokens it still has {{ lowest | ratio }} to {{ highest | ratio }}"
-        " of that speed ({{ cells }} rows; the least: {{ phase }}, shape {{ shape }},"
-        " {{ extra }} extra tokens).",
+        text="Below {{ tokens }} tokens {{ kernel }} has {{ lowest | ratio }} to"
+        " {{ highest | ratio }} of the speed of the compiled version ({{ cells }} rows; the least:"
+        " {{ phase }}, shape {{ shape }}, {{ extra }} extra tokens).",
         values=lambda evidence: _small(evidence, few=True),
         holds=lambda v: v["lowest"] >= v["expected"],
         about="md_lrpe_cosine against the compiled version at the smallest sizes",

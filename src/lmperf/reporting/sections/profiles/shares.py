@@ -6,9 +6,8 @@ import pandas as pd
 
 from lmperf.reporting.claims import Claim, NotMeasured, rows_of
 from lmperf.reporting.evidence import MachineEvidence
+from lmperf.reporting.sections.profiles.tables import CELL, STEM
 
-STEM = "profiles"
-CELL = ["size", "context_length", "batch", "dtype", "implementation"]
 SINGLE, HALF = "float32", "autocast_bfloat16"
 TIMER_TOLERANCE = 0.10
 MOST = 0.5
