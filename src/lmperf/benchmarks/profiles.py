@@ -1,8 +1,7 @@
 """Profiles: which kernels a phase runs, what they are for, and what attention spends its time on.
 
-With NVTX ranges around the parts of attention: the same command runs under Nsight Systems,
-
-    nsys profile --trace cuda,nvtx lmperf measure profiles
+The parts of attention stand in named ranges. For the same under Nsight Systems see
+`lmperf.models.nsight`.
 """
 
 from __future__ import annotations
