@@ -46,11 +46,11 @@ class Threshold:
 
 
 def threshold(axis: pd.Series, verdicts: pd.Series) -> Threshold:
-    """Judge each value of an axis by the verdict of most of its cells, else as mixed."""
+    """Judge each value of an axis by the verdict of all its cells; where they differ, as mixed."""
     table = pd.crosstab(axis, verdicts)
     table = table.reindex(columns=["faster", "slower", NO_DIFFERENCE], fill_value=0)
     values = in_order(str(axis.name), axis)
-    judged = {value: _majority(table.loc[value]) for value in values}
+    judged = {value: _common(table.loc[value]) for value in values}
     by_verdict = {
         kind: [v for v in values if judged[v] == kind]
         for kind in ("faster", "slower", "same", "mixed")
@@ -61,9 +61,9 @@ def threshold(axis: pd.Series, verdicts: pd.Series) -> Threshold:
     return Threshold(first, steady, **by_verdict)
 
 
-def _majority(counts: pd.Series) -> str:
+def _common(counts: pd.Series) -> str:
     kind = counts.idxmax()
-    if counts[kind] <= counts.sum() / 2:
+    if counts[kind] < counts.sum():
         return "mixed"
     return "same" if kind == NO_DIFFERENCE else kind
 

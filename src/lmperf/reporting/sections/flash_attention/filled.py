@@ -17,7 +17,7 @@ from lmperf.reporting.numbers import (
     phase_words,
     significant,
 )
-from lmperf.reporting.sections.flash_attention.kinds import filled
+from lmperf.reporting.sections.flash_attention.kinds import filled, numerics_words
 from lmperf.reporting.tables import joined, markdown, shared_axes, status_words
 
 STEM = "flash_attention"
@@ -50,8 +50,9 @@ def _table(evidence: MachineEvidence, frame: pd.DataFrame) -> str:
     ceiling = matmul_ceiling(evidence, dtype)
     words = dtype_words(dtype)
     share = f" (and % of the matmul ceiling in {words}, {significant(ceiling)})" if ceiling else ""
-    caption = f"Table F3: {phase_words(phase)}, {words}, TFLOP/s{share}{constant}"
-    return markdown(table.rename(columns={"seq_len": "sequence length"}), caption)
+    both = numerics_words(dtype, KERNEL if KERNEL in set(frame["implementation"]) else "")
+    caption = f"Table F3: {phase_words(phase)}, {both}, TFLOP/s{share}{constant}"
+    return markdown(table.rename(columns={"seq_len": "sequence length"}), caption, left=["causal"])
 
 
 def _rates(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.Series:
@@ -127,9 +128,9 @@ CLAIMS = (
         name="float32_in_parts",
         text="In float32 {{ kernel }} reaches {{ rate | sig }} TFLOP/s in the forward (length"
         " {{ length }}, d_head {{ d_head }}), {{ share | percent }} of the IEEE matmul ceiling: it"
-        " multiplies three products of float16 halves instead of one, with the error of float32,"
-        " which the gate checks. That is {{ part | percent }} of the float16 ceiling, of which"
-        " the halves leave {{ allowed | percent }} at most.",
+        " multiplies three products of float16 halves instead of one. That is"
+        " {{ part | percent }} of the float16 ceiling, of which the halves leave"
+        " {{ allowed | percent }} at most.",
         values=_float32,
         holds=lambda v: v["part"] <= v["allowed"],
         about="the rate of the kernel in float32",

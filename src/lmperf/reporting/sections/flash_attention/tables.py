@@ -7,10 +7,10 @@ from collections.abc import Iterable
 import pandas as pd
 
 from lmperf.reporting.evidence import MachineEvidence, in_order
-from lmperf.reporting.numbers import dtype_words, implementation_words, phase_words
+from lmperf.reporting.numbers import implementation_words, phase_words
 from lmperf.reporting.sections.flash_attention.filled import filled_tables
 from lmperf.reporting.sections.flash_attention.gate import check_table, gate_table
-from lmperf.reporting.sections.flash_attention.kinds import graphed, single
+from lmperf.reporting.sections.flash_attention.kinds import graphed, numerics_words, single
 from lmperf.reporting.sections.flash_attention.peers import peers_table
 from lmperf.reporting.speedup import (
     Speedups,
@@ -53,7 +53,8 @@ def tables(evidence: MachineEvidence) -> dict[str, str]:
         name: compared(evidence, "flash_attention", "implementation", name)
         for name in {REFERENCE, *frame["implementation"]}
     }
-    groups, graphs = _groups(frame[single(frame)]), _groups(frame[graphed(frame)])
+    groups = _groups(frame[single(frame)], kernel)
+    graphs = _groups(frame[graphed(frame)], kernel)
     graphs = [(rows, f"{words}, replayed as a CUDA graph") for rows, words in graphs]
     return {
         "kernel": implementation_words(kernel),
@@ -64,19 +65,19 @@ def tables(evidence: MachineEvidence) -> dict[str, str]:
         "graphs": _each(_against_peers(rows, kernel, words, speed) for rows, words in graphs),
         "f3": filled_tables(evidence, frame),
         "peers": peers_table(evidence),
-        "f4": _each(gate_table(rows, kernel, words) for rows, words in _groups(frame)),
+        "f4": _each(gate_table(rows, kernel, words) for rows, words in _groups(frame, kernel)),
         "reasons": reasons(frame),
         **check,
     }
 
 
-def _groups(frame: pd.DataFrame) -> list[tuple[pd.DataFrame, str]]:
+def _groups(frame: pd.DataFrame, kernel: str) -> list[tuple[pd.DataFrame, str]]:
     """Rows by dtype and mask, each with its words."""
     pairs = frame[["dtype", "causal"]].drop_duplicates()
     return [
         (
             frame[(frame["dtype"] == dtype) & (frame["causal"] == causal)],
-            f"{dtype_words(dtype)}, {'causal' if causal else 'full'}",
+            f"{numerics_words(dtype, kernel)}, {'causal' if causal else 'full'}",
         )
         for dtype in in_order("dtype", pairs["dtype"])
         for causal in sorted(pairs.loc[pairs["dtype"] == dtype, "causal"].unique(), reverse=True)
@@ -113,7 +114,8 @@ def _column(frame: pd.DataFrame, rows: list[str], cells: pd.Series, header: str)
 
 def _against_peers(frame: pd.DataFrame, kernel: str, words: str, speed: dict[str, Speedups]) -> str:
     frame = frame[frame["implementation"] != REFERENCE]
-    peers = [n for n in in_order("implementation", frame["implementation"]) if n != kernel]
+    there = frame[frame["status"] != "unsupported"]
+    peers = [n for n in in_order("implementation", there["implementation"]) if n != kernel]
     if not peers:
         return ""
     phases = in_order("phase", frame["phase"])
