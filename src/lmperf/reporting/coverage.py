@@ -67,6 +67,15 @@ def having(**columns: Collection) -> Where:
     return where
 
 
+def observing(column: str, *values: object) -> Where:
+    """Rows of an observation by a column of its own, which what is still lacking does not have."""
+
+    def where(frame: pd.DataFrame) -> pd.Series:
+        return frame[column].isin(values) if column in frame else pd.Series(True, frame.index)
+
+    return where
+
+
 @dataclass(frozen=True)
 class Rests:
     """What a table rests on.
@@ -193,12 +202,12 @@ def table(found: Sequence[State]) -> str:
             "section": state.section,
             "cells": state.cells,
             "rows": state.rows,
-            "without a time": state.failed,
+            "failed or unsupported": state.failed,
             "state": state.words,
         }
         for state in found
     ]
-    left = ["table", "content", "section", "without a time", "state"]
+    left = ["table", "content", "section", "failed or unsupported", "state"]
     return markdown(pd.DataFrame(lines), "Tables of this report, and what they rest on", left)
 
 

@@ -6,10 +6,18 @@ import pandas as pd
 
 from lmperf.reporting import gates, speedup
 from lmperf.reporting.evidence import MachineEvidence, in_order
-from lmperf.reporting.numbers import EMPTY, absent, percent, phase_words
+from lmperf.reporting.numbers import (
+    EMPTY,
+    absent,
+    dtype_words,
+    listed,
+    percent,
+    phase_words,
+)
 from lmperf.reporting.tables import STATUS_WORDS, markdown
 
 COMMIT_LENGTH = 12
+DIRTY = "-dirty"
 FACTS = {
     "kind": "kind",
     "device": "device",
@@ -31,8 +39,8 @@ FACTS = {
     "matmul_precision": "float32 matmul precision",
     "tf32_matmul": "TF32 in matmuls by default",
     "tf32_cudnn": "TF32 in cuDNN by default",
-    "commit": "commit",
-    "measured_at": "measured at",
+    "commit": "commit of the newest run",
+    "measured_at": "newest run at",
 }
 
 
@@ -112,12 +120,31 @@ def floors_table(evidence: MachineEvidence) -> str:
         floors = speedup.noise_floor(frame)
         for phase in in_order("phase", floors.index):
             floor = percent(floors.loc[phase, "floor"], 2)
-            lines.append([stem, phase_words(phase), floor, int(floors.loc[phase, "pairs"])])
+            paired = frame[frame["again_ms"].notna() & (frame["phase"] == phase)]
+            numerics = listed(dtype_words(d) for d in in_order("dtype", paired["dtype"]))
+            cells = int(floors.loc[phase, "pairs"])
+            lines.append([stem, phase_words(phase), floor, cells, numerics])
     if not lines:
         return ""
-    table = pd.DataFrame(lines, columns=["benchmark", "phase", "noise floor", "cells"])
+    headers = ["benchmark", "phase", "noise floor", "cells", "numerics of these cells"]
+    table = pd.DataFrame(lines, columns=headers)
     caption = "Noise floor: how far an implementation differs from itself"
-    return markdown(table, caption, left=["benchmark", "phase"])
+    return markdown(table, caption, left=["benchmark", "phase", "numerics of these cells"])
+
+
+def commits_table(evidence: MachineEvidence) -> str:
+    """Rows of each benchmark by the commit of the code that measured them."""
+    lines = []
+    for stem, frame in _frames(evidence).items():
+        for commit, rows in frame["commit"].fillna("").value_counts(sort=False).items():
+            state = "with uncommitted changes" if commit.endswith(DIRTY) else "as committed"
+            name = commit.removesuffix(DIRTY) or "not recorded"
+            lines.append([stem, name, state if commit else EMPTY, rows])
+    if not lines:
+        return ""
+    table = pd.DataFrame(lines, columns=["benchmark", "commit", "state of the code", "rows"])
+    caption = "The code that measured: rows by commit"
+    return markdown(table, caption, left=["benchmark", "commit", "state of the code"])
 
 
 def failed_gates(evidence: MachineEvidence) -> list[str]:
@@ -156,6 +183,8 @@ def method(evidence: MachineEvidence) -> dict:
         "confidence": speedup.CONFIDENCE,
         "quantile": speedup.FLOOR_QUANTILE,
         "gated": sum(gates.summary(frame).gated for frame in frames.values()),
+        "tests": sum(len(frame) for stem, frame in frames.items() if stem.endswith("_check")),
+        "commits": commits_table(evidence),
         "failed": failed_gates(evidence),
         "counts": counts_table(evidence),
         "floors": floors_table(evidence),

@@ -27,7 +27,10 @@ AXIS_WORDS = {
     "extra_tokens": "extra tokens",
 }
 LEFT_COLUMNS = frozenset(
-    ("size", "dtype", "implementation", "status", "operation", "tensor", "kind", "note", "shape")
+    (
+        *("size", "dtype", "implementation", "status", "operation", "tensor", "kind", "note"),
+        *("shape", "subject", "causal", "unsupported"),
+    )
 )
 
 

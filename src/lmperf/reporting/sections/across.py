@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pandas as pd
 
 from lmperf.reporting import gates
@@ -13,6 +15,9 @@ from lmperf.reporting.speedup import compared_rows
 
 RESTS_ON = ("ceilings", "end_to_end", "mixed_precision", "attention", "flash_attention")
 HALF = ("bfloat16", "float16")
+CELL = ["size", "context_length", "batch"]
+# From the slowest arithmetic to the fastest.
+NUMERICS = ["float32", "tf32", "autocast_bfloat16"]
 
 
 def _compiled(evidence: MachineEvidence, stem: str, phase: str) -> pd.DataFrame:
@@ -28,15 +33,12 @@ def _compiled(evidence: MachineEvidence, stem: str, phase: str) -> pd.DataFrame:
 def _attention_first(evidence: MachineEvidence) -> dict:
     attention = _compiled(evidence, "attention", "forward")
     model = _compiled(evidence, "end_to_end", "forward")
-    longest = attention["seq_len"].max()
-    alone = attention[attention["seq_len"] == longest]["ratio"]
-    return {
-        "attention": alone.median(),
-        "length": longest,
-        "model": model["ratio"].median(),
-        "model_lowest": model["ratio"].min(),
-        "model_highest": model["ratio"].max(),
-    }
+    alone = attention.groupby("seq_len")["ratio"].median()
+    within = model.groupby("context_length")["ratio"].median()
+    shared = [n for n in alone.index if n in within.index]
+    if not shared:
+        raise NotMeasured("no length at which both were compiled")
+    return {"gains": [(n, alone[n], within[n]) for n in shared]}
 
 
 def _sums(evidence: MachineEvidence) -> dict:
@@ -66,25 +68,30 @@ def _numerics(evidence: MachineEvidence) -> dict:
 
 
 def _model_share(evidence: MachineEvidence) -> dict:
-    frame = rows_of(evidence, "end_to_end", phase="train_step")
-    share = matmul_share(evidence, frame)
-    best = share.groupby(frame["dtype"]).max().dropna()
-    if not {"float32", "autocast_bfloat16"} <= set(best.index):
-        raise NotMeasured("train steps and ceilings of both float32 and bf16 autocast")
-    return {"single": best["float32"], "half": best["autocast_bfloat16"]}
+    frame = rows_of(evidence, "end_to_end", phase="train_step", implementation="eager")
+    frame = frame.assign(share=matmul_share(evidence, frame))
+    wide = frame.pivot_table(index=CELL, columns="dtype", values="share", aggfunc="last")
+    wide = wide.reindex(columns=NUMERICS).dropna(axis=1, how="all").dropna()
+    if wide.empty or len(wide.columns) < 2:
+        raise NotMeasured("train steps of the same cells in several numerics, and their ceilings")
+    best = wide.max()
+    return {
+        "shares": [(dtype_words(dtype), best[dtype]) for dtype in wide.columns],
+        "cells": len(wide),
+    }
 
 
 CLAIMS = (
     Claim(
         name="attention_gains_most",
-        text="Compiling helps plain attention alone more than the model around it: the forward"
-        " (float32 IEEE) gains {{ attention | ratio }} at length {{ length }} in the middle of the"
-        " widths, that of the model {{ model | ratio }} in the middle of its cells"
-        " ({{ model_lowest | ratio }} to {{ model_highest | ratio }}).",
+        text="Compiling helps plain attention alone more than the model around it, at the same"
+        " length: the forward (float32 IEEE) gains {% for length, alone, within in gains %}"
+        "{{ alone | ratio }} against {{ within | ratio }} at {{ length }}"
+        "{{ ', ' if not loop.last }}{% endfor %}, in the middle of widths and of sizes.",
         values=_attention_first,
-        holds=lambda v: v["attention"] > v["model"],
+        holds=lambda v: all(alone > within for _, alone, within in v["gains"]),
         about="compiling attention against compiling the model",
-        instead="The model gains at least as much.",
+        instead="Not at each of these lengths.",
         summary=True,
     ),
     Claim(
@@ -112,13 +119,13 @@ CLAIMS = (
     ),
     Claim(
         name="faster_units_are_harder_to_fill",
-        text="The faster the arithmetic, the less of it a train step uses: at best {{ single |"
-        " percent }} of the matmul ceiling in float32 IEEE, {{ half | percent }} under bf16"
-        " autocast.",
+        text="The faster the arithmetic, the less of it a train step uses (eager, {{ cells }} cells"
+        " measured in each): at best {% for words, share in shares %}{{ share | percent }} of the"
+        " matmul ceiling in {{ words }}{{ ', ' if not loop.last }}{% endfor %}.",
         values=_model_share,
-        holds=lambda v: v["half"] < v["single"],
+        holds=lambda v: all(a[1] > b[1] for a, b in itertools.pairwise(v["shares"])),
         about="the share of the ceiling by numerics",
-        instead="Under autocast it uses as much.",
+        instead="It does not fall with each.",
         summary=True,
     ),
 )

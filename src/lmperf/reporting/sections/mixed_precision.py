@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from lmperf.reporting.claims import Claim, NotMeasured, frame_of
+from lmperf.reporting.coverage import Rests, having
 from lmperf.reporting.evidence import MachineEvidence, in_order
 from lmperf.reporting.numbers import EMPTY, dtype_words, implementation_words, signed_percent
 from lmperf.reporting.tables import markdown, reasons, status_words
@@ -186,6 +187,10 @@ def _in_kind(evidence: MachineEvidence) -> dict:
     }
 
 
+TABLES = {
+    "M1": Rests(where=having(experiment=("accumulation",))),
+    "M2": Rests(where=having(experiment=("dtypes",))),
+}
 CLAIMS = (
     Claim(
         name="accumulator",

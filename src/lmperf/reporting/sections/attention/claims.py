@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from lmperf.reporting import gates
 from lmperf.reporting.claims import VERDICTS, Claim, NotMeasured, frame_of, rows_of
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.numbers import dtype_words, gib
@@ -77,7 +78,9 @@ def _out_of_memory(evidence: MachineEvidence) -> dict:
     frame = frame[frame["implementation"] == "eager"]
     if frame.empty:
         raise NotMeasured("no row of eager attention")
-    full, ran = frame[frame["status"] == "oom"], frame[frame["status"] == "ok"]
+    full, ran = frame[frame["status"] == "oom"], frame[gates.shown(frame)]
+    if ran.empty:
+        raise NotMeasured("no row of eager attention may be shown")
     first = full.sort_values("seq_len", kind="stable").iloc[0] if len(full) else None
     keys = [name for name in (*CELL, "dtype", "phase") if frame[name].notna().all()]
     smallest = full.groupby(keys)["seq_len"].min().rename("smallest")

@@ -12,7 +12,7 @@ TABLES = {
         having(implementation=("eager", "compiled", "compiled_blocks"), dtype=("float32", "tf32"))
     ),
     "E4": Rests(having(implementation=("eager", "compiled", "compiled_blocks"))),
-    "E5": Rests(shown_in="beside other machines in [the overview](../report.md)"),
+    "E5": Rests(shown_in="beside other machines in the overview, `report/report.md`"),
 }
 
 __all__ = ["CLAIMS", "TABLES", "figure", "tables"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from lmperf.reporting import gates
 from lmperf.reporting.claims import Claim, NotMeasured, frame_of, rows_of
 from lmperf.reporting.evidence import MachineEvidence, in_order
 from lmperf.reporting.numbers import dtype_words, gib, implementation_words
@@ -40,10 +41,12 @@ def _variability(evidence: MachineEvidence) -> dict:
 
 def _context_exponent(evidence: MachineEvidence) -> dict:
     rows = _steps(evidence)
-    found = exponents(rows, "context_length", "median_ms", ["size", "batch"])
+    contexts = sorted(rows["context_length"].unique())[-POINTS:]
+    # A size of which a longer context was withheld would be fitted over shorter ones.
+    fitted = rows[rows["context_length"].isin(contexts)]
+    found = exponents(fitted, "context_length", "median_ms", ["size", "batch"])
     if found.empty:
         raise NotMeasured(f"no size has {POINTS} contexts")
-    contexts = sorted(rows["context_length"].unique())[-POINTS:]
     by_size = found.groupby("size").last()
     return {
         "sizes": [(size, by_size[size]) for size in in_order("size", list(by_size.index))],
@@ -74,6 +77,7 @@ def _doublings(evidence: MachineEvidence) -> dict:
     contexts = sorted(wide.columns)
     doubled = [(n, 2 * n) for n in contexts if 2 * n in contexts]
     factors = pd.DataFrame({long: wide[long] / wide[short] for short, long in doubled})
+    factors = factors.dropna()
     rises = factors.diff(axis=1).stack().dropna()
     if rises.empty:
         raise NotMeasured("no size has three contexts, each twice the one before")
@@ -82,14 +86,17 @@ def _doublings(evidence: MachineEvidence) -> dict:
         "factors": [(short, long, middle[long]) for short, long in doubled],
         "rises": int((rises > 0).sum()),
         "steps": len(rises),
+        "sizes": in_order("size", list(factors.index.get_level_values("size"))),
     }
 
 
 def _memory_suffices(evidence: MachineEvidence) -> dict:
     frame = frame_of(evidence, STEM)
-    frame = frame[frame["phase"] == "train_step"]
+    # What was withheld for another reason than memory says nothing of what fits.
+    tried = frame["status"].isin(["oom", "failed_check"]) | gates.shown(frame)
+    frame = frame[(frame["phase"] == "train_step") & tried]
     full = frame[frame["status"] == "oom"]
-    peaks = frame[frame["peak_mib"].notna()]
+    peaks = frame[frame["peak_mib"].notna() & gates.shown(frame)]
     if peaks.empty:
         raise NotMeasured("no train step has its peak")
     worst = peaks.loc[peaks["peak_mib"].idxmax()]
@@ -132,9 +139,9 @@ CLAIMS = (
     Claim(
         name="context_doublings",
         text="Each doubling of the context costs a train step (eager, float32 IEEE) more than the"
-        " one before it, at every size: in the middle {% for short, long, factor in factors %}"
-        "{{ factor | ratio }} from {{ short }} to {{ long }}{{ ', ' if not loop.last }}"
-        "{% endfor %}.",
+        " one before it, at {{ sizes | listed }}: in the middle"
+        " {% for short, long, factor in factors %}{{ factor | ratio }} from {{ short }} to"
+        " {{ long }}{{ ', ' if not loop.last }}{% endfor %}.",
         values=_doublings,
         holds=lambda v: v["rises"] == v["steps"],
         about="what doubling the context costs a train step",

@@ -23,7 +23,7 @@ NEVER_SLOWER = 1.0
 FEW_TOKENS = 256
 # The input once, the output twice as large, and both products at twice the bytes of an element.
 UNFUSED_PEAK = 7.0
-PEAK_ROUNDING = 0.01
+PEAK_ROUNDING = 0.1
 MEMORY_DIFFERENCE = 0.05
 
 
@@ -98,7 +98,8 @@ def _unfused(evidence: MachineEvidence) -> dict:
     times = rows["peak_mib"] * 2**20 / (rows["bytes"] / 3)
     return {
         "cells": len(rows),
-        "times": times.median(),
+        "least": times.min(),
+        "times": times.max(),
         "expected": UNFUSED_PEAK,
         "allowed": PEAK_ROUNDING,
     }
@@ -125,7 +126,7 @@ def _caching(evidence: MachineEvidence) -> dict:
 
 
 def _prediction(evidence: MachineEvidence) -> dict:
-    frame = frame_of(evidence, STEM)
+    frame = rows_of(evidence, STEM)
     frame = frame[frame["peak_mib"].notna() & predicted(frame).notna()]
     if frame.empty:
         raise NotMeasured("no row has a measured and a predicted peak")
@@ -161,7 +162,7 @@ def _peaks(evidence: MachineEvidence) -> dict:
 
 def _worst_gate(evidence: MachineEvidence) -> dict:
     frame = frame_of(evidence, STEM)
-    frame = frame[frame["error_bound"].notna()]
+    frame = frame[gates.gated(frame)]
     if frame.empty:
         raise NotMeasured("no row was gated")
     share = (frame["max_error"] / frame["error_bound"]).fillna(float("inf"))
@@ -241,13 +242,13 @@ CLAIMS = (
     ),
     Claim(
         name="smallest_sizes",
-        text="Below {{ tokens }} tokens {{ kernel }} has {{ lowest | ratio }} to"
-        " {{ highest | ratio }} of the speed of the compiled version ({{ cells }} rows; the least:"
-        " {{ phase }}, shape {{ shape }}, {{ extra }} extra tokens).",
+        text="Below {{ tokens }} tokens too {{ kernel }} is nowhere slower than the compiled"
+        " version: {{ lowest | ratio }} to {{ highest | ratio }} of its speed ({{ cells }} rows;"
+        " the least: {{ phase }}, shape {{ shape }}, {{ extra }} extra tokens).",
         values=lambda evidence: _small(evidence, few=True),
         holds=lambda v: v["lowest"] >= v["expected"],
         about="md_lrpe_cosine against the compiled version at the smallest sizes",
-        instead="This report expects it to be slower nowhere.",
+        instead="It is slower there.",
     ),
     Claim(
         name="caching",
@@ -262,20 +263,23 @@ CLAIMS = (
     ),
     Claim(
         name="prediction",
-        text="{{ inside }} of {{ cells }} measured peaks lie within {{ allowed | percent }} of the"
-        " closed form; the furthest, {{ worst | signed_percent }}, is {{ name }}.",
+        text="All {{ cells }} measured peaks lie within {{ allowed | percent }} of the closed form;"
+        " the furthest, {{ worst | signed_percent }}, is {{ name }}.",
         values=_prediction,
         holds=lambda v: v["inside"] == v["cells"],
         about="the predicted peak memory of md_lrpe_cosine",
-        instead="Some lie further off.",
+        instead="{{ inside }} do.",
     ),
     Claim(
         name="unfused",
-        text="For three axes and more the compiler does not fuse the forward into one kernel: its"
-        " peak is {{ times | ratio }} the size of the input, which is the input, the output and"
-        " both products in float32 at once ({{ cells }} cells).",
+        text="For three axes without extra tokens the compiled forward peaks at {{ least | ratio }}"
+        " to {{ times | ratio }} the size of the input ({{ cells }} cells), as much as the input,"
+        " the output and both products in float32 at once would take.",
         values=_unfused,
-        holds=lambda v: abs(v["times"] / v["expected"] - 1) <= v["allowed"],
+        holds=lambda v: (
+            v["expected"] <= v["least"] * (1 + v["allowed"])
+            and v["times"] <= v["expected"] * (1 + v["allowed"])
+        ),
         about="why the compiled forward takes more memory than predicted",
         instead="Those would be {{ expected | ratio }}.",
     ),

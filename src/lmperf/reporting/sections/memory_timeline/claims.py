@@ -21,11 +21,14 @@ def _rows(evidence: MachineEvidence, table: str, phase: str) -> pd.DataFrame:
 
 def _dominant_values(evidence: MachineEvidence) -> dict:
     rows = _rows(evidence, "category", "train_step")
-    wide = rows.pivot_table(index=["size", "dtype"], columns="name", values="size_mib")
+    wide = rows.pivot_table(index=CELL, columns="name", values="size_mib")
+    if "activations" not in wide:
+        raise NotMeasured("no activations")
     share = wide.div(wide.sum(axis=1), axis=0)
     leaders = share.idxmax(axis=1)
     return {
         "cells": len(share),
+        "contexts": sorted(rows["context_length"].unique()),
         "leading": int((leaders == "activations").sum()),
         "least": share["activations"].min(),
         "most": share["activations"].max(),
@@ -43,7 +46,9 @@ def _prediction_values(evidence: MachineEvidence) -> dict:
     if not found:
         raise NotMeasured("no category of any phase")
     rows = pd.concat(found)
-    off = (rows["predicted_mib"] / rows["size_mib"] - 1).abs()
+    off = (rows["predicted_mib"] / rows["size_mib"] - 1).abs().dropna()
+    if off.empty:
+        raise NotMeasured("no category has a prediction beside it")
     worst = rows.loc[off.idxmax()]
     where = f"{worst['name']}, {worst['size']}, {dtype_words(worst['dtype'])}"
     return {"rows": len(rows), "off": off.max(), "allowed": TOLERANCE, "where": where}
@@ -110,8 +115,9 @@ def _largest_values(evidence: MachineEvidence) -> dict:
 CLAIMS = (
     Claim(
         name="activations_lead",
-        text="At the peak of a train step activations hold more than any other category, in all"
-        " {{ cells }} cells: {{ least | percent }} to {{ most | percent }} of what is alive.",
+        text="At the peak of a train step (eager, context {{ contexts | listed }}) activations hold"
+        " more than any other category, in all {{ cells }} cells: {{ least | percent }} to"
+        " {{ most | percent }} of what is alive.",
         values=_dominant_values,
         holds=lambda v: v["leading"] == v["cells"],
         about="what is alive at the peak of a train step",
@@ -120,8 +126,8 @@ CLAIMS = (
     ),
     Claim(
         name="categories_predicted",
-        text="The closed form gives each category at the peak, {{ rows }} in all, to within"
-        " {{ off | percent }} (the worst: {{ where }}).",
+        text="The closed form gives each category of more than a MiB at the peak, {{ rows }} in"
+        " all, to within {{ off | percent }} (the worst: {{ where }}).",
         values=_prediction_values,
         holds=lambda v: v["off"] <= v["allowed"],
         about="the prediction by category",

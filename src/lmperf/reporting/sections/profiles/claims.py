@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import pandas as pd
 
-from lmperf.reporting import gates
 from lmperf.reporting.claims import Claim, NotMeasured, rows_of
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.numbers import dtype_words, implementation_words
 from lmperf.reporting.sections.profiles.tables import CELL, STEM
 
 
-def _rows(evidence: MachineEvidence, table: str) -> pd.DataFrame:
-    rows = rows_of(evidence, STEM)
-    rows = rows[(rows["table"] == table) & gates.shown(rows)]
-    if rows.empty:
-        raise NotMeasured(f"no rows of {table}")
-    return rows
+def _rows(evidence: MachineEvidence, table: str, **where) -> pd.DataFrame:
+    return rows_of(evidence, STEM, table=table, **where)
 
 
 def _where(row: pd.Series) -> str:
@@ -24,8 +19,7 @@ def _where(row: pd.Series) -> str:
 
 
 def _softmax_values(evidence: MachineEvidence) -> dict:
-    rows = _rows(evidence, "attention")
-    rows = rows[rows["name"] == "softmax"]
+    rows = _rows(evidence, "attention", name="softmax")
     most = rows.loc[rows["time_share"].idxmax()]
     return {
         "time": most["time_share"],
@@ -64,8 +58,7 @@ def _dtype_values(evidence: MachineEvidence) -> dict:
 
 
 def _optimizer_values(evidence: MachineEvidence) -> dict:
-    rows = _rows(evidence, "class")
-    rows = rows[(rows["name"] == "optimizer") & (rows["phase"] == "train_step")]
+    rows = _rows(evidence, "class", name="optimizer", phase="train_step")
     most = rows.loc[rows["time_share"].idxmax()]
     return {
         "least": rows["time_share"].min(),
@@ -75,8 +68,7 @@ def _optimizer_values(evidence: MachineEvidence) -> dict:
 
 
 def _busy_values(evidence: MachineEvidence) -> dict:
-    rows = _rows(evidence, "class")
-    rows = rows[rows["phase"] == "train_step"]
+    rows = _rows(evidence, "class", phase="train_step")
     cells = rows.groupby(["size", "dtype", "implementation"], sort=False)
     busy = cells["total_ms"].sum() / cells["wall_ms"].first()
     size, dtype, implementation = busy.idxmin()
@@ -119,18 +111,19 @@ CLAIMS = (
     ),
     Claim(
         name="matmul_share",
-        text="Matmuls are {{ low | percent }} to {{ high | percent }} of the time of kernels in a"
-        " forward and {{ step_low | percent }} to {{ step_high | percent }} in a train step; their"
-        " share falls in all {{ cells }} cells.",
+        text="Matmuls take a smaller share of a train step than of a forward (eager), in all"
+        " {{ cells }} cells: {{ low | percent }} to {{ high | percent }} of the time of kernels in"
+        " the forward, {{ step_low | percent }} to {{ step_high | percent }} in the step.",
         values=_matmul_values,
         holds=lambda v: v["falls"] == v["cells"],
         about="the share of matmuls",
-        instead="It falls in {{ falls }} of {{ cells }}.",
+        instead="They do in {{ falls }} of {{ cells }}.",
     ),
     Claim(
         name="numerics_share",
-        text="In bf16 autocast matmuls are so much faster that what surrounds them leads: in the"
-        " median {{ low | percent }} of a forward is matmul, {{ full | percent }} in float32.",
+        text="Under bf16 autocast (eager) matmuls are so much faster that what surrounds them"
+        " leads: in the median {{ low | percent }} of a forward is matmul, {{ full | percent }} in"
+        " float32.",
         values=_dtype_values,
         holds=lambda v: v["low"] < 0.5 < v["full"],
         about="the share of matmuls by numerics",
