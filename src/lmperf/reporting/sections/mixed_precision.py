@@ -109,6 +109,8 @@ def _kept(evidence: MachineEvidence) -> dict:
 def _norm(evidence: MachineEvidence) -> dict:
     frame = _autocast(evidence)
     frame = frame[(frame["kind"] == "output") & (frame["tensor"] == "ln")]
+    if not {"eager", "compiled"} <= set(frame["implementation"]):
+        raise NotMeasured("not both of eager and compiled")
     if frame.empty:
         raise NotMeasured("no output of a layer norm was observed")
     seen = frame.groupby("dtype")["observed_dtype"].unique()
