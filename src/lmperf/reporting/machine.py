@@ -136,7 +136,8 @@ def commits_table(evidence: MachineEvidence) -> str:
     """Rows of each benchmark by the commit of the code that measured them."""
     lines = []
     for stem, frame in _frames(evidence).items():
-        for commit, rows in frame["commit"].fillna("").value_counts(sort=False).items():
+        commits = frame.get("commit", pd.Series("", frame.index)).fillna("")
+        for commit, rows in commits.value_counts(sort=False).items():
             state = "with uncommitted changes" if commit.endswith(DIRTY) else "as committed"
             name = commit.removesuffix(DIRTY) or "not recorded"
             lines.append([stem, name, state if commit else EMPTY, rows])
