@@ -21,6 +21,7 @@ from pathlib import Path
 
 from lmperf.config import json_schema, load_config
 from lmperf.errors import UserError
+from lmperf.own import check_functions
 from lmperf.plan import Project
 
 CONFIG = Path("config/config.yaml")
@@ -28,6 +29,9 @@ CONFIG = Path("config/config.yaml")
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
+    # An implementation of the user's own may lie in the checkout, however this was started.
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
     try:
         return options.command(options)
     except UserError as error:
@@ -44,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--config", type=Path, default=CONFIG, help=f"default: {CONFIG}")
     parser.add_argument(
-        "--set", type=json.loads, default={}, metavar="JSON", help="keys that replace the file's"
+        "--set", type=_mapping, default={}, metavar="JSON", help="keys that replace the file's"
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     commands.add_parser("plan", help="what a run would measure").set_defaults(command=_plan)
@@ -66,6 +70,16 @@ def _parser() -> argparse.ArgumentParser:
         command=_schema
     )
     return parser
+
+
+def _mapping(text: str) -> dict:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"must be an object of keys and values, is {text}")
+    return value
 
 
 def _project(options: argparse.Namespace) -> Project:
@@ -90,6 +104,7 @@ def _measure(options: argparse.Namespace) -> int:
     if options.stem not in project.plans:
         known = ", ".join(project.plans) or "none, since torch is not installed"
         raise UserError(f"{options.stem} is not a benchmark to measure here; there are: {known}")
+    check_functions(project.plans[options.stem].benchmark)
     measure(project, options.stem, options.log, process_age())
     return 0
 

@@ -25,6 +25,7 @@ from lmperf.measuring.store import (
     text_of,
     write_atomically,
 )
+from lmperf.own import check_names
 
 
 def row_key(
@@ -42,6 +43,7 @@ def row_key(
     code = [code_fingerprint(f"lmperf.benchmarks.{stem}"), METHOD_VERSION]
     if implementation in own:
         code.append(code_fingerprint(own[implementation].partition(":")[0]))
+        code.append(own[implementation])
     named = {axis: text_of(columns[axis]) for axis in axes}
     return digest(
         json.dumps(
@@ -164,6 +166,7 @@ class Project:
 
     def plan(self, stem: str) -> Plan:
         benchmark = load(stem, self.config.implementations.get(stem))
+        check_names(benchmark)
         cases = tuple(benchmark.cases(self.preset, self.config.grid_of(stem)))
         evidence = evidence_of(benchmark, self.directory)
         return Plan(benchmark, cases, evidence, self.machine.environment)

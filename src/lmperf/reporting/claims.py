@@ -8,6 +8,7 @@ missing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ VERDICTS = (
     "{% if mixed %} Faster in some cells and not in others at {{ mixed | listed }}.{% endif %}"
     "{% if slower %} Slower at {{ slower | listed }}.{% endif %}"
 )
+COUNTED = "cell|row|fit|step|pass|shape|length|case|comparison|context|position|run|job"
 TRUE, CONTRADICTED, MISSING = "true", "contradicted", "missing"
 
 
@@ -74,13 +76,18 @@ def judge(claim: Claim, evidence: MachineEvidence, environment: SandboxedEnviron
     except NotMeasured as missing:
         sentence = f"**Not measured:** {claim.about}: {missing}."
         return Judgement(claim.name, MISSING, sentence, claim.summary)
+    stated = _one(environment.from_string(claim.text).render(values))
     if claim.holds(values):
-        sentence = environment.from_string(claim.text).render(values)
-        return Judgement(claim.name, TRUE, sentence, claim.summary)
-    stated = environment.from_string(claim.text).render(values)
-    measured = environment.from_string(claim.instead).render(values)
+        return Judgement(claim.name, TRUE, stated, claim.summary)
+    measured = _one(environment.from_string(claim.instead).render(values))
     sentence = f"**Contradicted by the data:** “{stated}” {measured}"
     return Judgement(claim.name, CONTRADICTED, sentence, claim.summary)
+
+
+def _one(sentence: str) -> str:
+    """``in all 1 cells`` as ``in the one cell``, ``over 1 fits`` as ``over 1 fit``."""
+    sentence = re.sub(rf"\b[Aa]ll 1 ({COUNTED})s\b", r"the one \1", sentence)
+    return re.sub(rf"(?<![\d.,:])\b1 ({COUNTED})s\b", r"1 \1", sentence)
 
 
 def frame_of(evidence: MachineEvidence, stem: str) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from lmperf.reporting import gates
 from lmperf.reporting.ceilings import ceilings
 from lmperf.reporting.claims import Claim, NotMeasured
 from lmperf.reporting.evidence import MachineEvidence, axes, in_reading_order
-from lmperf.reporting.machine import device_words, environments
+from lmperf.reporting.machine import device_words, environments, failed_gates
 from lmperf.reporting.numbers import (
     EMPTY,
     dtype_words,
@@ -28,7 +28,7 @@ def machines_table(machines: list[MachineEvidence]) -> str:
     if not machines:
         return ""
     table = pd.DataFrame([_machine_line(evidence) for evidence in machines])
-    return markdown(table, "Machines with evidence", left=list(table.columns)[:-1])
+    return markdown(table, "Machines with evidence", left=list(table.columns)[:-2])
 
 
 def _machine_line(evidence: MachineEvidence) -> dict:
@@ -42,6 +42,7 @@ def _machine_line(evidence: MachineEvidence) -> dict:
         "triton": newest.get("triton") or EMPTY,
         "measured at": newest.get("measured_at") or EMPTY,
         "rows": rows,
+        "gates failed": len(failed_gates(evidence)),
     }
 
 
@@ -82,7 +83,7 @@ def _fastest(machines: list[MachineEvidence]) -> dict:
     table = pd.concat(times).pivot_table("median_ms", keys, "machine", aggfunc="last")
     table = table[table.notna().sum(axis=1) >= 2]
     if table.empty:
-        raise NotMeasured("no cell was measured on more than one machine")
+        raise NotMeasured("no cell of `end_to_end` was measured on more than one machine")
     first = table.idxmin(axis=1).value_counts()
     return {
         "cells": len(table),

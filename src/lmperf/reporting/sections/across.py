@@ -7,7 +7,7 @@ import itertools
 import pandas as pd
 
 from lmperf.reporting import gates
-from lmperf.reporting.ceilings import ceilings, matmul_share
+from lmperf.reporting.ceilings import ceilings, matmul_ceiling, matmul_share
 from lmperf.reporting.claims import Claim, NotMeasured, frame_of, rows_of
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.numbers import dtype_words
@@ -16,8 +16,6 @@ from lmperf.reporting.speedup import compared_rows
 RESTS_ON = ("ceilings", "end_to_end", "mixed_precision", "attention", "flash_attention")
 HALF = ("bfloat16", "float16")
 CELL = ["size", "context_length", "batch"]
-# From the slowest arithmetic to the fastest.
-NUMERICS = ["float32", "tf32", "autocast_bfloat16"]
 
 
 def _compiled(evidence: MachineEvidence, stem: str, phase: str) -> pd.DataFrame:
@@ -71,7 +69,9 @@ def _model_share(evidence: MachineEvidence) -> dict:
     frame = rows_of(evidence, "end_to_end", phase="train_step", implementation="eager")
     frame = frame.assign(share=matmul_share(evidence, frame))
     wide = frame.pivot_table(index=CELL, columns="dtype", values="share", aggfunc="last")
-    wide = wide.reindex(columns=NUMERICS).dropna(axis=1, how="all").dropna()
+    found = {dtype: matmul_ceiling(evidence, dtype) for dtype in wide.columns}
+    slowest_first = sorted((d for d in wide.columns if found[d]), key=lambda dtype: found[dtype])
+    wide = wide[slowest_first].dropna(axis=1, how="all").dropna()
     if wide.empty or len(wide.columns) < 2:
         raise NotMeasured("train steps of the same cells in several numerics, and their ceilings")
     best = wide.max()

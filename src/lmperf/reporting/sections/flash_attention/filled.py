@@ -92,7 +92,9 @@ def _float32(evidence: MachineEvidence) -> dict:
     share = matmul_share(evidence, frame).dropna()
     fast = matmul_ceiling(evidence, "float16")
     if share.empty or fast is None:
-        raise NotMeasured("no forward in float32, or no matmul ceiling to compare with")
+        raise NotMeasured(
+            "not each of a forward in float32 and the ceilings of float32 and float16"
+        )
     best = frame.loc[share.idxmax()]
     rate = achieved_tflops(frame)[share.idxmax()]
     return {

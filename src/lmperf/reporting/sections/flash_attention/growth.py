@@ -64,7 +64,7 @@ def _by_width(evidence: MachineEvidence) -> dict:
     rows = rows[rows["seq_len"] == rows["seq_len"].max()]
     middle = rows.groupby("d_head")["ratio"].median()
     if len(middle) < 2:
-        raise NotMeasured("a single d_head")
+        raise NotMeasured("a single d_head at the longest length")
     return {
         **_words(rows),
         "length": rows["seq_len"].iloc[0],
