@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from lmperf.reporting import scaling
-from lmperf.reporting.claims import judge
+from lmperf.reporting.claims import Claim, judge
 from lmperf.reporting.environment import environment
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.sections import claims_of, judgements, stems
@@ -219,3 +219,16 @@ def test_replayed_and_filled_cells_do_not_mix_with_those_of_one_head(gpu, templa
     ]
     said = sentence(alone, templates, "flash_attention", "filled_forward")
     assert said.state == "missing" and "filled grid" in said.sentence
+
+
+@pytest.mark.parametrize(
+    ("stated", "shown"),
+    [
+        ("in all {{ n }} cells", "in the one cell"),
+        ("over {{ n }} fits, 2.{{ n }} rows", "over 1 fit, 2.1 rows"),
+        ("{{ n }}{{ n }} cells", "11 cells"),
+    ],
+)
+def test_one_thing_is_counted_in_the_singular(stated, shown, gpu, templates):
+    claim = Claim("counted", stated, lambda _: {"n": 1}, lambda _: True, "a count", "")
+    assert judge(claim, gpu, environment(templates)).sentence == shown

@@ -25,7 +25,9 @@ VERDICTS = (
     "{% if mixed %} Faster in some cells and not in others at {{ mixed | listed }}.{% endif %}"
     "{% if slower %} Slower at {{ slower | listed }}.{% endif %}"
 )
-COUNTED = "cell|row|fit|step|pass|shape|length|case|comparison|context|position|run|job"
+COUNTED = "(?:cell|row|fit|step|pass|shape|length|case|comparison|context|position|run|job)"
+ALL_OF_ONE = re.compile(rf"\b[Aa]ll {1} ({COUNTED})s\b")
+ONE = re.compile(rf"(?<![\d.,:])\b({1} {COUNTED})s\b")
 TRUE, CONTRADICTED, MISSING = "true", "contradicted", "missing"
 
 
@@ -85,9 +87,9 @@ def judge(claim: Claim, evidence: MachineEvidence, environment: SandboxedEnviron
 
 
 def _one(sentence: str) -> str:
-    """``in all 1 cells`` as ``in the one cell``, ``over 1 fits`` as ``over 1 fit``."""
-    sentence = re.sub(rf"\b[Aa]ll 1 ({COUNTED})s\b", r"the one \1", sentence)
-    return re.sub(rf"(?<![\d.,:])\b1 ({COUNTED})s\b", r"1 \1", sentence)
+    """Counted things in the singular where there is one: ``in the one cell``, ``over 1 fit``."""
+    sentence = ALL_OF_ONE.sub(lambda found: f"the one {found[1]}", sentence)
+    return ONE.sub(lambda found: found[1], sentence)
 
 
 def frame_of(evidence: MachineEvidence, stem: str) -> pd.DataFrame:
