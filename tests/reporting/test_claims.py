@@ -227,6 +227,8 @@ def test_replayed_and_filled_cells_do_not_mix_with_those_of_one_head(gpu, templa
         ("in all {{ n }} cells", "in the one cell"),
         ("over {{ n }} fits, 2.{{ n }} rows", "over 1 fit, 2.1 rows"),
         ("{{ n }}{{ n }} cells", "11 cells"),
+        ("{{ n }}.2× to {{ n }}.2×, {{ n }}.2 % to {{ n }}.2 %", "1.2×, 1.2 %"),
+        ("{{ n }}.2 to {{ n }}.25 and {{ n }}0 to {{ n }}0 fits", "1.2 to 1.25 and 10 fits"),
     ],
 )
 def test_one_thing_is_counted_in_the_singular(stated, shown, gpu, templates):

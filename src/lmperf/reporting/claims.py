@@ -28,6 +28,7 @@ VERDICTS = (
 COUNTED = "(?:cell|row|fit|step|pass|shape|length|case|comparison|context|position|run|job)"
 ALL_OF_ONE = re.compile(rf"\b[Aa]ll {1} ({COUNTED})s\b")
 ONE = re.compile(rf"(?<![\d.,:])\b({1} {COUNTED})s\b")
+SAME_TO_SAME = re.compile(r"(?<![\d.,])(?P<value>\d[\d.,]*(?: %|×)?) to (?P=value)(?![\d%×])")
 TRUE, CONTRADICTED, MISSING = "true", "contradicted", "missing"
 
 
@@ -87,7 +88,8 @@ def judge(claim: Claim, evidence: MachineEvidence, environment: SandboxedEnviron
 
 
 def _one(sentence: str) -> str:
-    """Counted things in the singular where there is one: ``in the one cell``, ``over 1 fit``."""
+    """What is one as one: ``in the one cell``, ``over 1 fit``, and a range of one value as it."""
+    sentence = SAME_TO_SAME.sub(lambda found: found["value"], sentence)
     sentence = ALL_OF_ONE.sub(lambda found: f"the one {found[1]}", sentence)
     return ONE.sub(lambda found: found[1], sentence)
 
