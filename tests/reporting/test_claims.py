@@ -234,3 +234,13 @@ def test_replayed_and_filled_cells_do_not_mix_with_those_of_one_head(gpu, templa
 def test_one_thing_is_counted_in_the_singular(stated, shown, gpu, templates):
     claim = Claim("counted", stated, lambda _: {"n": 1}, lambda _: True, "a count", "")
     assert judge(claim, gpu, environment(templates)).sentence == shown
+
+
+def test_exponents_are_fitted_over_the_same_range():
+    rows = pd.DataFrame(
+        [("whole", n, n**2) for n in (128, 256, 512, 1024)]
+        + [("withheld", n, n**3) for n in (128, 256, 512)],
+        columns=["size", "n", "ms"],
+    )
+    found = scaling.exponents(rows, "n", "ms", ["size"])
+    assert list(found.index) == ["whole"] and found["whole"] == pytest.approx(2)

@@ -16,11 +16,12 @@ POINTS = 3
 def exponents(frame: pd.DataFrame, x: str, y: str, groups: list[str]) -> pd.Series:
     """Exponent p of y ~ x^p per group, by least squares on logarithms over the POINTS largest x.
 
-    Smaller x are left out because fixed costs (launches, allocator blocks) dominate there. Groups
-    with fewer points, or with a y that is not positive, have no exponent.
+    Smaller x are left out because fixed costs (launches, allocator blocks) dominate there. The
+    x are those of the whole frame, so that all groups are fitted over the same range; a group that
+    lacks one of them, or has a y there that is not positive, has no exponent.
     """
-    longest = frame[frame[y] > 0].groupby(groups)[x].rank(method="first", ascending=False)
-    kept = frame.loc[longest[longest <= POINTS].index]
+    kept = frame[(frame[y] > 0) & frame[x].isin(sorted(frame[x].unique())[-POINTS:])]
+    kept = kept.drop_duplicates([*groups, x], keep="last")
     keys = [kept[name] for name in groups]
     log_x, log_y = np.log(kept[x].astype(float)), np.log(kept[y].astype(float))
     dx = log_x - log_x.groupby(keys).transform("mean")

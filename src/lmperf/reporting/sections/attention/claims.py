@@ -25,11 +25,15 @@ def _time_exponent(evidence: MachineEvidence) -> dict:
 
 
 def _memory_exponent(evidence: MachineEvidence) -> dict:
-    frame = _eager(evidence, "backward").dropna(subset=["saved_mib"])
-    if frame.empty:
+    return exponent(with_held(_eager(evidence, "backward")), "held")
+
+
+def with_held(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the backward with ``held``, MiB that the forward left for it; raises NotMeasured."""
+    rows = rows.dropna(subset=["saved_mib"])
+    if rows.empty:
         raise NotMeasured("no row has the memory held before backward")
-    held = frame["saved_mib"] - frame["resident_mib"].fillna(0.0)
-    return exponent(frame.assign(held=held), "held")
+    return rows.assign(held=rows["saved_mib"] - rows["resident_mib"].fillna(0.0))
 
 
 def exponent(frame: pd.DataFrame, column: str) -> dict:

@@ -6,7 +6,7 @@ import pandas as pd
 
 from lmperf.reporting.claims import VERDICTS, Claim, NotMeasured, rows_of
 from lmperf.reporting.evidence import MachineEvidence
-from lmperf.reporting.sections.attention.claims import CELL, SQUARE, compiling, exponent
+from lmperf.reporting.sections.attention.claims import CELL, SQUARE, compiling, exponent, with_held
 
 STEM = "attention"
 WIDTHS = {"float32": 4, "tf32": 4, "float16": 2, "bfloat16": 2}
@@ -16,11 +16,7 @@ MIB = 2**20
 
 
 def _held(evidence: MachineEvidence, **where) -> pd.DataFrame:
-    """Rows of the backward with ``held``, MiB that the forward left for it."""
-    rows = rows_of(evidence, STEM, phase="backward", **where).dropna(subset=["saved_mib"])
-    if rows.empty:
-        raise NotMeasured("no row has the memory held before backward")
-    return rows.assign(held=rows["saved_mib"] - rows["resident_mib"].fillna(0.0))
+    return with_held(rows_of(evidence, STEM, phase="backward", **where))
 
 
 def _factors(rows: pd.DataFrame, column: str, ends: tuple) -> pd.Series:

@@ -42,9 +42,7 @@ def _variability(evidence: MachineEvidence) -> dict:
 def _context_exponent(evidence: MachineEvidence) -> dict:
     rows = _steps(evidence)
     contexts = sorted(rows["context_length"].unique())[-POINTS:]
-    # A size of which a longer context was withheld would be fitted over shorter ones.
-    fitted = rows[rows["context_length"].isin(contexts)]
-    found = exponents(fitted, "context_length", "median_ms", ["size", "batch"])
+    found = exponents(rows, "context_length", "median_ms", ["size", "batch"])
     if found.empty:
         raise NotMeasured(f"no size has {POINTS} contexts")
     by_size = found.groupby("size").last()

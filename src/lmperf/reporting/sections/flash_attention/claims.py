@@ -5,12 +5,13 @@ from __future__ import annotations
 from lmperf.reporting import gates
 from lmperf.reporting.ceilings import achieved_tflops, matmul_share
 from lmperf.reporting.claims import VERDICTS, Claim, NotMeasured, frame_of, rows_of
-from lmperf.reporting.evidence import MachineEvidence, in_order, row_names
+from lmperf.reporting.evidence import MachineEvidence, in_order
 from lmperf.reporting.numbers import dtype_words, implementation_words
 from lmperf.reporting.scaling import threshold
 from lmperf.reporting.sections.flash_attention.gate import TENSORS
 from lmperf.reporting.sections.flash_attention.kinds import numerics_words, single
 from lmperf.reporting.sections.flash_attention.tables import REFERENCE, kernel_of
+from lmperf.reporting.sections.kernel_gates import kernel_tests, worst_gate
 from lmperf.reporting.speedup import compared_rows
 
 STEM = "flash_attention"
@@ -79,24 +80,6 @@ def _rate(evidence: MachineEvidence) -> dict:
     }
 
 
-def _worst_gate(evidence: MachineEvidence) -> dict:
-    frame = frame_of(evidence, STEM)
-    frame = frame[gates.gated(frame)]
-    if frame.empty:
-        raise NotMeasured("no row was gated")
-    share = frame["max_error"] / frame["error_bound"]
-    share = share.fillna(float("inf"))
-    worst = frame.loc[[share.idxmax()]]
-    return {
-        "share": share.max(),
-        "error": worst["max_error"].iloc[0],
-        "bound": worst["error_bound"].iloc[0],
-        "name": row_names(worst)[0],
-        "rows": len(frame),
-        "red": int(gates.red(frame).sum()),
-    }
-
-
 def _against_plain_error(evidence: MachineEvidence) -> dict:
     frame = frame_of(evidence, STEM)
     kernel = kernel_of(frame)
@@ -125,16 +108,8 @@ def _against_plain_error(evidence: MachineEvidence) -> dict:
 
 
 def _kernel_tests(evidence: MachineEvidence) -> dict:
-    frame = frame_of(evidence, "flash_attention_check")
-    passed = gates.shown(frame)
-    failed = row_names(frame[~passed])
-    return {
-        "cases": len(frame),
-        "passed": int(passed.sum()),
-        "failed": failed[0] if failed else None,
-        "lengths": len(frame["seq_len"].unique()),
-        "dtypes": [dtype_words(d) for d in frame["dtype"].unique()],
-    }
+    lengths = frame_of(evidence, "flash_attention_check")["seq_len"].nunique()
+    return {**kernel_tests(evidence, "flash_attention_check"), "lengths": lengths}
 
 
 def _speed_claim(phase: str, words: str, summary: bool) -> Claim:
@@ -160,7 +135,7 @@ CLAIMS = (
         text="Of {{ rows }} timed rows, the one closest to its bound has an error of"
         " {{ error | error }} where {{ bound | error }} is allowed, {{ share | percent }} of it:"
         " {{ name }}.",
-        values=_worst_gate,
+        values=lambda evidence: worst_gate(evidence, STEM),
         holds=lambda v: v["red"] == 0 and v["share"] <= 1,
         about="the gates of FlashAttention-2",
         instead="{{ red }} of the rows are over their bound.",

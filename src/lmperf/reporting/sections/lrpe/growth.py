@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pandas as pd
 
 from lmperf.reporting.claims import Claim, NotMeasured, rows_of
@@ -11,7 +9,7 @@ from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.numbers import implementation_words, phase_words
 from lmperf.reporting.scaling import POINTS, exponents
 from lmperf.reporting.sections.lrpe.claims import LARGE_BYTES
-from lmperf.reporting.sections.lrpe.shapes import COPY, KERNELS, STEM
+from lmperf.reporting.sections.lrpe.shapes import COPY, KERNELS, STEM, shaped
 from lmperf.reporting.speedup import speedups
 
 KERNEL, CACHED = KERNELS
@@ -22,18 +20,7 @@ CELL = ["phase", "extra_tokens", "shape"]
 
 
 def _shaped(evidence: MachineEvidence) -> pd.DataFrame:
-    """The rows that may be shown with ``axes`` and ``positions`` of their shapes."""
-
-    def make() -> pd.DataFrame:
-        rows = rows_of(evidence, STEM)
-        shapes = rows["shape"].unique()
-        lengths = {shape: [int(n) for n in shape.split("x")] for shape in shapes}
-        return rows.assign(
-            axes=rows["shape"].map({shape: len(each) for shape, each in lengths.items()}),
-            positions=rows["shape"].map({s: math.prod(each) for s, each in lengths.items()}),
-        )
-
-    return evidence.once((STEM, "shaped"), make)
+    return evidence.once((STEM, "shaped"), lambda: shaped(rows_of(evidence, STEM)))
 
 
 def _ours(evidence: MachineEvidence, name: str = KERNEL) -> pd.DataFrame:

@@ -11,10 +11,15 @@ KERNELS = ("triton", "triton_cached")
 COPY = "copy"
 
 
-def by_shape(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows with columns ``axes`` and ``positions``, in the order of these two."""
-    lengths = [[int(length) for length in shape.split("x")] for shape in frame["shape"]]
-    frame = frame.assign(
-        axes=[len(each) for each in lengths], positions=[math.prod(each) for each in lengths]
+def shaped(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows with columns ``axes``, how many, and ``positions``, without the extra tokens."""
+    lengths = {shape: [int(n) for n in shape.split("x")] for shape in frame["shape"].unique()}
+    return frame.assign(
+        axes=frame["shape"].map({shape: len(each) for shape, each in lengths.items()}),
+        positions=frame["shape"].map({shape: math.prod(each) for shape, each in lengths.items()}),
     )
-    return frame.sort_values(["axes", "positions"], kind="stable")
+
+
+def by_shape(frame: pd.DataFrame) -> pd.DataFrame:
+    """``shaped`` rows in the order of axes and positions."""
+    return shaped(frame).sort_values(["axes", "positions"], kind="stable")
