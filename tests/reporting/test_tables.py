@@ -1,6 +1,7 @@
 """Tables: statuses in words, cells that cannot break the Markdown."""
 
 import pandas as pd
+import pytest
 
 from lmperf.reporting.tables import markdown, reasons, shared_axes, timing_cells, wide
 
@@ -68,3 +69,12 @@ def test_reasons_are_counted_and_escaped():
     lines = reasons(frame).splitlines()
     assert "(3 rows)" in lines[0] and "no kernel \\| here" in lines[0]
     assert "crash" in lines[1]
+
+
+@pytest.mark.parametrize(
+    ("median", "words"),
+    [(300.0, "307 ± 15"), (219.0, "307 ± 15, median 219"), (330.0, "307 ± 15, median 330")],
+)
+def test_a_mean_that_is_off_the_median_has_it_beside_it(median, words):
+    row = {"status": "ok", "mean_ms": 307.0, "std_ms": 15.0, "median_ms": median}
+    assert list(timing_cells(pd.DataFrame([row]))) == [words]

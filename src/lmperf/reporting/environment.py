@@ -10,8 +10,6 @@ from jinja2.sandbox import SandboxedEnvironment
 from lmperf.reporting import numbers
 from lmperf.reporting.tables import escaped
 
-FIXED_DECIMALS = 4
-
 
 def environment(templates: Path) -> SandboxedEnvironment:
     """An environment that loads from ``templates``; an undefined name is an error."""
@@ -30,7 +28,7 @@ def environment(templates: Path) -> SandboxedEnvironment:
         "signed_percent": numbers.signed_percent,
         "rounded": numbers.rounded,
         "ratio": numbers.ratio,
-        "fixed": lambda value: f"{value:.{FIXED_DECIMALS}f}",
+        "fixed": numbers.fixed,
         "error": numbers.error,
         "gib": numbers.gib,
         "listed": lambda values: numbers.listed(_plain(value) for value in values),

@@ -14,7 +14,7 @@ from lmperf.reporting.numbers import (
     percent,
     phase_words,
 )
-from lmperf.reporting.tables import STATUS_WORDS, markdown
+from lmperf.reporting.tables import MEDIAN_APART, STATUS_WORDS, markdown
 
 COMMIT_LENGTH = 12
 DIRTY = "-dirty"
@@ -182,6 +182,7 @@ def method(evidence: MachineEvidence) -> dict:
         "rounds": numbers_of_rounds,
         "intervals": [speedup.interval_sentence(n) for n in numbers_of_rounds],
         "confidence": speedup.CONFIDENCE,
+        "apart": MEDIAN_APART,
         "quantile": speedup.FLOOR_QUANTILE,
         "gated": sum(gates.summary(frame).gated for frame in frames.values()),
         "tests": sum(len(frame) for stem, frame in frames.items() if stem.endswith("_check")),

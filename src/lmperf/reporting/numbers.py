@@ -7,6 +7,7 @@ import math
 EMPTY = "–"
 MIB = 2**20
 GIB = 2**30
+FIXED_DECIMALS = 4
 
 DTYPE_WORDS = {
     "float32": "float32 IEEE",
@@ -79,6 +80,11 @@ def rounded(value: float, digits: int = 3) -> str:
     if absent(value) or math.isinf(value) or value == 0:
         return significant(value, digits)
     return significant(float(f"{value:.{digits - 1}e}"), digits)
+
+
+def fixed(value: float) -> str:
+    """A sum with as many decimals as tell accumulators apart; a dash where there is none."""
+    return EMPTY if absent(value) else f"{value:.{FIXED_DECIMALS}f}"
 
 
 def ratio(value: float) -> str:

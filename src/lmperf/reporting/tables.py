@@ -13,6 +13,7 @@ from lmperf.reporting.numbers import EMPTY, absent, gib, implementation_words, s
 
 REASON_LENGTH = 160
 REASONS = 12
+MEDIAN_APART = 0.05
 STATUS_WORDS = {
     "oom": "out of memory",
     "timeout": "time-out",
@@ -97,11 +98,22 @@ def _out_of_memory(requested: float, free: float) -> str:
 
 
 def timing_cells(frame: pd.DataFrame) -> pd.Series:
-    """``mean ± std`` in ms where it may be shown, the status in words elsewhere."""
+    """``mean ± std`` in ms where it may be shown, the status in words elsewhere.
+
+    Where slow repetitions pull the mean away from the median, on which ratios and rates rest, the
+    median stands beside it.
+    """
     words = status_words(frame).astype(object)
     ok = frame[gates.shown(frame)]
-    words[ok.index] = [spread(m, s) for m, s in zip(ok["mean_ms"], ok["std_ms"], strict=True)]
+    columns = (ok[f"{name}_ms"] for name in ("mean", "std", "median"))
+    words[ok.index] = [_time(*each) for each in zip(*columns, strict=True)]
     return words
+
+
+def _time(mean: float, std: float, median: float) -> str:
+    words = spread(mean, std)
+    apart = abs(mean - median) > MEDIAN_APART * median
+    return f"{words}, median {significant(median)}" if apart else words
 
 
 def value_cells(frame: pd.DataFrame, values: pd.Series, form=significant) -> pd.Series:

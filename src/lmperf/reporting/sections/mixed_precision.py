@@ -7,10 +7,15 @@ import pandas as pd
 from lmperf.reporting.claims import Claim, NotMeasured, frame_of
 from lmperf.reporting.coverage import Rests, having
 from lmperf.reporting.evidence import MachineEvidence, in_order
-from lmperf.reporting.numbers import EMPTY, dtype_words, implementation_words, signed_percent
+from lmperf.reporting.numbers import (
+    EMPTY,
+    dtype_words,
+    fixed,
+    implementation_words,
+    signed_percent,
+)
 from lmperf.reporting.tables import markdown, reasons, status_words
 
-VALUE_DECIMALS = 4
 ACCUMULATED = {
     "single": "float32 + float32",
     "half": "float16 + float16",
@@ -37,8 +42,8 @@ def _accumulation(frame: pd.DataFrame) -> str:
     table = pd.DataFrame(
         {
             "accumulator + addend": frame["subject"],
-            "sum": [_value(v) for v in frame["value"]],
-            "exact": [_value(v) for v in frame["exact"]],
+            "sum": [fixed(v) for v in frame["value"]],
+            "exact": [fixed(v) for v in frame["exact"]],
             "error": [signed_percent(e, 3) for e in frame["value"] / frame["exact"] - 1],
             "status": status_words(frame),
         }
@@ -46,10 +51,6 @@ def _accumulation(frame: pd.DataFrame) -> str:
     return markdown(
         table, "Table M1: the same small number added many times", left=["accumulator + addend"]
     )
-
-
-def _value(value: float) -> str:
-    return EMPTY if value != value else f"{value:.{VALUE_DECIMALS}f}"
 
 
 def _dtypes(frame: pd.DataFrame, subject: str) -> str:

@@ -18,6 +18,7 @@ from lmperf.reporting.numbers import (
     EMPTY,
     absent,
     dtype_words,
+    fixed,
     implementation_words,
     listed,
     phase_words,
@@ -85,7 +86,8 @@ def _here(frame: pd.DataFrame, metric: str) -> pd.Series:
         return timing_cells(frame)
     column, _ = MEASURED.get(metric, (None, ""))
     empty = pd.Series(float("nan"), frame.index)
-    return value_cells(frame, frame.get(column, empty) if column else empty)
+    form = fixed if metric == "sum" else significant
+    return value_cells(frame, frame.get(column, empty) if column else empty, form)
 
 
 def _as_text(column: pd.Series) -> pd.Series:

@@ -10,7 +10,7 @@ from lmperf.reporting.numbers import dtype_words, phase_words
 
 CELL = ["size", "context_length", "batch"]
 PREDICTION_TOLERANCE = 0.05
-# What cuBLAS keeps for a thread on Hopper; the thread of an earlier cell's backward has its own.
+# What cuBLAS keeps for a thread on Hopper; the thread of a backward pass has its own.
 SPARE_WORKSPACE_MIB = 32
 
 
@@ -109,8 +109,8 @@ CLAIMS = (
         name="spare_workspace",
         text="{% if cells %}Where it is further off ({{ cells }} cells, size"
         " {{ sizes | listed }}), it is by {{ low | sig }} to {{ high | sig }} MiB, which is little"
-        " beside a large model: {{ workspace }} MiB of it are what cuBLAS keeps for the thread of"
-        " an earlier backward, and without them the prediction is within {{ left | percent }}."
+        " beside a large model: without what one more workspace of cuBLAS takes,"
+        " {{ workspace }} MiB, the prediction is within {{ left | percent }}."
         "{% else %}No cell is further off.{% endif %}",
         values=_spare_workspace,
         holds=lambda v: (

@@ -101,7 +101,7 @@ def _classes(frame: pd.DataFrame) -> str:
     cells = [*CELL, "phase"]
     shares = frame.pivot_table(index=cells, columns="name", values="time_share", sort=False)
     grouped = frame.groupby(cells, sort=False)
-    busy = (grouped["total_ms"].sum() / grouped["wall_ms"].first()).clip(upper=1.0)
+    busy = grouped["total_ms"].sum() / grouped["wall_ms"].first()
     named = {name: shares[name].map(percent) for name in CLASSES if name in shares}
     lines = shares.index.to_frame(index=False)
     table = pd.DataFrame(
