@@ -9,7 +9,13 @@ GIB = 2**30
 
 
 def rows(*cells):
-    base = {"mean_ms": None, "std_ms": None, "reason": None, "implementation": "eager"}
+    base = {
+        "mean_ms": None,
+        "std_ms": None,
+        "median_ms": None,
+        "reason": None,
+        "implementation": "eager",
+    }
     base |= {"requested_bytes": None, "free_bytes": None, "max_error": None, "error_bound": None}
     return pd.DataFrame([{**base, **cell} for cell in cells])
 
@@ -31,10 +37,24 @@ def test_out_of_memory_says_what_was_asked_and_what_was_free():
 
 def test_a_red_gate_withholds_the_timing_whatever_the_status():
     frame = rows(
-        {"status": "ok", "mean_ms": 1.0, "std_ms": 0.1, "max_error": 2.0, "error_bound": 1.0},
-        {"status": "failed_check", "mean_ms": 1.0, "std_ms": 0.1},
-        {"status": "ok", "mean_ms": 1.0, "std_ms": 0.1, "error_bound": 1.0},
-        {"status": "ok", "mean_ms": 1.0, "std_ms": 0.1, "max_error": 0.5, "error_bound": 1.0},
+        {
+            "status": "ok",
+            "mean_ms": 1.0,
+            "std_ms": 0.1,
+            "median_ms": 1.0,
+            "max_error": 2.0,
+            "error_bound": 1.0,
+        },
+        {"status": "failed_check", "mean_ms": 1.0, "std_ms": 0.1, "median_ms": 1.0},
+        {"status": "ok", "mean_ms": 1.0, "std_ms": 0.1, "median_ms": 1.0, "error_bound": 1.0},
+        {
+            "status": "ok",
+            "mean_ms": 1.0,
+            "std_ms": 0.1,
+            "median_ms": 1.0,
+            "max_error": 0.5,
+            "error_bound": 1.0,
+        },
     )
     withheld = "gate failed, withheld"
     assert timing_cells(frame).tolist() == [withheld, withheld, withheld, "1.00 ± 0.10"]
@@ -78,3 +98,10 @@ def test_reasons_are_counted_and_escaped():
 def test_a_mean_that_is_off_the_median_has_it_beside_it(median, words):
     row = {"status": "ok", "mean_ms": 307.0, "std_ms": 15.0, "median_ms": median}
     assert list(timing_cells(pd.DataFrame([row]))) == [words]
+
+
+def test_a_cell_cannot_break_its_table():
+    frame = pd.DataFrame({"name": ["plain", "a|b", "two\nlines", "  <b>", "x\\y"], "n": range(5)})
+    lines = markdown(frame, "Names").splitlines()[4:]
+    shown = [line.split(" | ")[0].removeprefix("| ").strip() for line in lines]
+    assert shown == ["plain", "a\\|b", "two lines", "&lt;b>", "x\\\\y"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from jinja2 import FileSystemLoader, StrictUndefined
@@ -11,6 +12,7 @@ from lmperf.reporting import numbers
 from lmperf.reporting.tables import escaped
 
 
+@cache
 def environment(templates: Path) -> SandboxedEnvironment:
     """An environment that loads from ``templates``; an undefined name is an error."""
     made = SandboxedEnvironment(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,6 +15,9 @@ from lmperf.reporting.numbers import EMPTY, absent, gib, implementation_words, s
 REASON_LENGTH = 160
 REASONS = 12
 MEDIAN_APART = 0.05
+BETWEEN = "\0"
+# What `escaped` changes: three signs, and white space but single blanks between words.
+UNSAFE = re.compile(rf"[\\|<]|[^\S ]|\s\s|{BETWEEN}\s|\s{BETWEEN}")
 STATUS_WORDS = {
     "oom": "out of memory",
     "timeout": "time-out",
@@ -37,10 +41,7 @@ LEFT_COLUMNS = frozenset(
 
 def escaped(value) -> str:
     """Text that is safe inside a cell of a Markdown table."""
-    text = str(value)
-    if text.replace(".", "").isalnum():
-        return text
-    text = " ".join(text.split())
+    text = " ".join(str(value).split())
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
 
 
@@ -49,11 +50,19 @@ def markdown(frame: pd.DataFrame, caption: str, left: Sequence[str] = ()) -> str
     left = {*left, *LEFT_COLUMNS}
     headers = [escaped(name) for name in frame.columns]
     columns = [
-        _padded([header, *(escaped(_plain(v)) for v in frame[name])], name in left)
+        _padded([header, *_cells(frame[name])], name in left)
         for header, name in zip(headers, frame.columns, strict=True)
     ]
     body = "\n".join(f"| {' | '.join(line)} |" for line in zip(*columns, strict=True))
     return f"**{caption}**\n\n{body}"
+
+
+def _cells(column: pd.Series) -> list[str]:
+    """The values of a column as text that is safe in a table; most have nothing to escape."""
+    values = [_plain(value) for value in column]
+    if UNSAFE.search(BETWEEN.join(["", *values, ""])):
+        return [escaped(value) for value in values]
+    return values
 
 
 def _padded(cells: list[str], left: bool) -> list[str]:
@@ -105,15 +114,10 @@ def timing_cells(frame: pd.DataFrame) -> pd.Series:
     """
     words = status_words(frame).astype(object)
     ok = frame[gates.shown(frame)]
-    columns = (ok[f"{name}_ms"] for name in ("mean", "std", "median"))
-    words[ok.index] = [_time(*each) for each in zip(*columns, strict=True)]
+    words[ok.index] = [spread(m, s) for m, s in zip(ok["mean_ms"], ok["std_ms"], strict=True)]
+    apart = ok[(ok["mean_ms"] - ok["median_ms"]).abs() > MEDIAN_APART * ok["median_ms"]]
+    words[apart.index] += [f", median {significant(m)}" for m in apart["median_ms"]]
     return words
-
-
-def _time(mean: float, std: float, median: float) -> str:
-    words = spread(mean, std)
-    apart = abs(mean - median) > MEDIAN_APART * median
-    return f"{words}, median {significant(median)}" if apart else words
 
 
 def value_cells(frame: pd.DataFrame, values: pd.Series, form=significant) -> pd.Series:
