@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import pytest
 import synthetic
@@ -229,7 +230,7 @@ def test_another_process_without_torch_writes_the_same_bytes(tmp_path, templates
         "render_machine(synthetic.cpu_evidence(), Path(sys.argv[2]), Path(sys.argv[3]))\n"
     )
     here, there = tmp_path / "here", tmp_path / "there"
-    folder = synthetic.__file__.rsplit("/", 1)[0]
+    folder = str(Path(synthetic.__file__).parents[1])
     command = [sys.executable, "-c", program, folder, str(there), str(templates)]
     subprocess.run(command, check=True, env={**os.environ, "PYTHONHASHSEED": "12345"})
     render_machine(synthetic.cpu_evidence(), here, templates)

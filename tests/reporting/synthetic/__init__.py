@@ -1,0 +1,156 @@
+"""Synthetic evidence: the columns of the real one, with times from a simple model of a machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+
+from lmperf.reporting.evidence import MachineEvidence, read_frame
+from synthetic import kernels, models
+from synthetic.builder import CPU, GPU, Builder
+
+PUBLISHED = Path(__file__).parents[3] / "report/nvidia-h200/evidence"
+OBSERVED = ("profiles", "warmup", "memory_timeline", "attention_limit")
+
+
+def observed(stem: str) -> pd.DataFrame:
+    """Observations have no simple model: those that are published."""
+    return read_frame(PUBLISHED / f"{stem}.csv")
+
+
+def provenance(frame: pd.DataFrame, environment: str) -> pd.DataFrame:
+    return frame.assign(
+        seed=1,
+        environment=environment,
+        commit="0123abc",
+        measured_at="2026-01-02T03:04:05Z",
+        key=[f"k{i:06d}" for i in range(len(frame))],
+    )
+
+
+def facts(machine: str, kind: str, device: str | None, environments=("e1",)) -> dict:
+    each = {
+        "kind": kind,
+        "device": device,
+        "driver": "580.1" if device else None,
+        "cuda": "13.0" if device else None,
+        "torch": "2.11.0",
+        "triton": "3.6.0",
+        "python": "3.12.3",
+        "os": "Linux",
+        "cpu_model": "Example CPU | 2 cores",
+        "cores": 2,
+        "threads": 2,
+        "memory_gib": 15.6,
+        "device_memory_gib": 139.8 if device else None,
+        "matmul_precision": "highest",
+        "tf32_matmul": False,
+        "tf32_cudnn": True,
+        "commit": "0123abc",
+        "dirty": False,
+        "measured_at": "2026-01-02T03:04:05Z",
+    }
+    return {"machine": machine, "environments": {name: dict(each) for name in environments}}
+
+
+def cost(stems) -> pd.DataFrame:
+    """A job for each benchmark, most of its seconds inside measurement."""
+    kinds = ("timing_s", "first_calls_s", "observing_s", "preparing_s", "checking_s", "memory_s")
+    seconds = dict(zip((*kinds, "start_s", "other_s"), (12, 4, 0, 1, 1, 0, 1, 1), strict=True))
+    window = {"started_at": "2026-01-02T03:00:00Z", "finished_at": "2026-01-02T03:30:00Z"}
+    return pd.DataFrame([{"stem": s, **window, "wall_s": 20.0, **seconds} for s in stems])
+
+
+def gpu_evidence(seed: int = 1) -> MachineEvidence:
+    build = Builder(seed)
+    dtypes = ("float32", "tf32", "autocast_bfloat16")
+    sizes, contexts = ("small", "medium", "large", "xl", "2.7B"), (128, 256, 512, 1024)
+    frames = {
+        "ceilings": models.ceilings(build, GPU),
+        "end_to_end": models.end_to_end(build, GPU, sizes, contexts, dtypes),
+        "mixed_precision": models.mixed_precision(),
+        "memory": models.memory(build, GPU, sizes, contexts),
+        "attention": kernels.attention(
+            build,
+            GPU,
+            (16, 32, 64, 128),
+            (256, 1024, 4096, 8192, 16384, 65536),
+            ("float32", "tf32", "bfloat16"),
+        ),
+        "flash_attention": kernels.flash_attention_gpu(build, GPU),
+        "flash_attention_check": kernels.flash_attention_check(
+            build, ("float32", "float16", "bfloat16")
+        ),
+        "lrpe": kernels.lrpe(
+            build,
+            GPU,
+            ("256", "8192", "16384", "32768", "16x16", "128x128", "4x4x4", "32x32x32"),
+            (0, 10),
+            "bfloat16",
+            tuple(kernels.LRPE_SPEED),
+        ),
+        "lrpe_check": kernels.lrpe_check(build, ("float32", "bfloat16")),
+    }
+    frames |= {stem: observed(stem) for stem in OBSERVED}
+    frames = {stem: provenance(frame, "e1") for stem, frame in frames.items()}
+    known = facts("nvidia-h200", "cuda", "NVIDIA H200")
+    return MachineEvidence("nvidia-h200", known, frames, cost=cost(frames))
+
+
+def cpu_evidence(seed: int = 2) -> MachineEvidence:
+    build = Builder(seed, rounds=5)
+    frames = {
+        "ceilings": models.ceilings(build, CPU),
+        "end_to_end": models.end_to_end(
+            build, CPU, ("tiny", "small"), (128,), ("float32", "autocast_bfloat16"), batch=4
+        ),
+        "mixed_precision": models.mixed_precision(norm="float16"),
+        "memory": models.memory(
+            build, CPU, ("tiny", "small"), (128, 256), instrument="live tensors"
+        ),
+        "attention": kernels.attention(
+            build, CPU, (16, 64), (128, 256, 512), ("float32",), batch=4
+        ),
+        "flash_attention": kernels.flash_attention(
+            build, CPU, (128, 256, 512, 1024), (64,), ("float32",), ("eager", "tiled", "sdpa")
+        ),
+        "flash_attention_check": kernels.flash_attention_check(build, ("float32", "float16")),
+        "lrpe": kernels.lrpe(
+            build,
+            CPU,
+            ("1024", "32x32"),
+            (0,),
+            "float32",
+            ("copy", "eager", "compiled"),
+            batch=2,
+        ),
+        "lrpe_check": kernels.lrpe_check(build, ("float32", "float16")),
+    }
+    frames = {stem: provenance(frame, "e1") for stem, frame in frames.items()}
+    return MachineEvidence("cpu-example", facts("cpu-example", "cpu", None), frames)
+
+
+def grown(evidence: MachineEvidence, rows: int) -> MachineEvidence:
+    """The same evidence with copies in cells of their own until it has so many rows."""
+    stems = [stem for stem, frame in evidence.frames.items() if "batch" in frame]
+    frames = dict(evidence.frames)
+    for stem in stems:
+        copies = -(-rows // len(stems) // len(frames[stem]))
+        parts = [_in_other_cells(frames[stem], number) for number in range(copies)]
+        frames[stem] = pd.concat(parts, ignore_index=True)
+    return replace(evidence, frames=frames)
+
+
+def _in_other_cells(frame: pd.DataFrame, number: int) -> pd.DataFrame:
+    copy = frame.copy()
+    if "shape" in frame:
+        copy["shape"] = frame["shape"].str.replace(
+            r"^\d+", lambda length: f"{int(length[0]) + number}", regex=True
+        )
+    else:
+        copy["batch"] += 1000 * number
+    if "together" in frame:
+        copy["together"] = copy["together"] + f"-{number}"
+    return copy

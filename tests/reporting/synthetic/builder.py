@@ -1,0 +1,75 @@
+"""A simple model of a machine, and rows with statistics and rounds around its times."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+SIZES = {
+    "tiny": (8.4e6, 256, 4),
+    "small": (128.6e6, 768, 12),
+    "medium": (423.2e6, 1024, 24),
+    "large": (969.4e6, 1280, 36),
+    "xl": (1.998e9, 1600, 48),
+    "2.7B": (3.407e9, 2560, 32),
+}
+GIB = 2**30
+GPU = {
+    "device": "NVIDIA H200",
+    "rates": {"float32": 52.0, "tf32": 390.0, "float16": 790.0, "bfloat16": 800.0},
+    "bandwidth": 4280.0,
+    "memory": 139 * GIB,
+    "launch": 0.03,
+}
+CPU = {
+    "device": None,
+    "rates": {"float32": 0.12, "bfloat16": 0.03},
+    "bandwidth": 18.0,
+    "memory": 12 * GIB,
+    "launch": 0.02,
+}
+PHASE_COST = {"forward": 1.0, "backward": 2.0, "forward_backward": 3.0, "train_step": 3.3}
+
+
+class Builder:
+    """Rows with statistics and rounds around a time; ``seed`` makes them reproducible."""
+
+    def __init__(self, seed: int = 1, rounds: int = 7):
+        self.random, self.rounds = random.Random(seed), rounds
+        self.passes = itertools.count()
+
+    def timed(self, ms: float, together: str, again: bool = False, noise: float = 0.004) -> dict:
+        times = [ms * (1 + self.random.gauss(0, noise)) for _ in range(self.rounds)]
+        second = [ms * (1 + self.random.gauss(0, noise)) for _ in range(self.rounds)]
+        return {
+            "status": "ok",
+            "reason": None,
+            "requested_bytes": None,
+            "free_bytes": None,
+            "median_ms": sorted(times)[len(times) // 2],
+            "mean_ms": sum(times) / len(times),
+            "std_ms": ms * noise,
+            "p20_ms": min(times),
+            "p80_ms": max(times),
+            "repetitions": 100,
+            "rounds_ms": ";".join(map(repr, times)),
+            "again_ms": ";".join(map(repr, second)) if again else None,
+            "together": together,
+            "compile_s": None,
+        }
+
+    def failed(self, status: str, reason: str, requested=None, free=None) -> dict:
+        return {
+            "status": status,
+            "reason": reason,
+            "requested_bytes": requested,
+            "free_bytes": free,
+            **dict.fromkeys(("median_ms", "mean_ms", "std_ms", "rounds_ms", "again_ms")),
+            "together": None,
+        }
+
+    def oom(self, requested: float, free: float) -> dict:
+        return self.failed("oom", "CUDA out of memory", requested, free)
+
+    def next_pass(self) -> str:
+        return f"pass{next(self.passes):04d}"

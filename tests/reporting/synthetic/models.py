@@ -1,0 +1,171 @@
+"""Rows of ceilings, of the models end to end, of their memory and of their dtypes."""
+
+from __future__ import annotations
+
+import itertools
+
+import pandas as pd
+
+from synthetic.builder import GIB, PHASE_COST, SIZES, Builder
+
+
+def ceilings(build: Builder, machine: dict) -> pd.DataFrame:
+    rows = []
+    for dtype, rate in machine["rates"].items():
+        cell = {"operation": "matmul", "dtype": dtype, "implementation": "torch"}
+        rows.append(
+            {
+                **cell,
+                "phase": "forward",
+                **build.timed(1.1e3 / rate, build.next_pass()),
+                "tflops": rate,
+            }
+        )
+    cell = {"operation": "copy", "dtype": "float32", "implementation": "torch"}
+    rows.append(
+        {
+            **cell,
+            "phase": "forward",
+            **build.timed(0.5, build.next_pass()),
+            "bandwidth_gbps": machine["bandwidth"],
+        }
+    )
+    return pd.DataFrame(rows)
+
+
+def end_to_end(build: Builder, machine: dict, sizes, contexts, dtypes, batch=4) -> pd.DataFrame:
+    rows = []
+    implementations = ("eager", "compiled", "compiled_blocks")
+    for size, context, phase in itertools.product(sizes, contexts, PHASE_COST):
+        together = build.next_pass()
+        for dtype, name in itertools.product(dtypes, implementations):
+            rows.append(
+                _model_row(build, machine, size, context, batch, dtype, name, phase, together)
+            )
+    return pd.DataFrame(rows)
+
+
+def _model_row(build, machine, size, context, batch, dtype, name, phase, together) -> dict:
+    parameters, width, layers = SIZES[size]
+    numerics = dtype.removeprefix("autocast_")
+    tokens = batch * context
+    flops = 2 * parameters * tokens * PHASE_COST[phase]
+    peak = parameters * 16 / 2**20 + tokens * width * layers * 34 / 2**20
+    host = 0.25 * layers * PHASE_COST[phase] * (0.4 if name != "eager" else 1.0)
+    host *= 1.3 if numerics == "bfloat16" else 1.0
+    work = flops / machine["rates"][numerics] / 1e9 / (0.45 if name == "eager" else 0.6)
+    cell = {"size": size, "context_length": context, "batch": batch, "dtype": dtype}
+    row = {**cell, "implementation": name, "phase": phase}
+    if peak * 2**20 > machine["memory"]:
+        return {**row, **build.oom(4 * GIB, GIB / 2), "parameters": parameters, "tokens": tokens}
+    timing = build.timed(max(host, work), together, again=name == "eager")
+    timing["compile_s"] = {"compiled": 20.0 + layers, "compiled_blocks": 6.0}.get(name)
+    return {
+        **row,
+        **timing,
+        "parameters": parameters,
+        "tokens": tokens,
+        "flops": flops,
+        "peak_mib": peak,
+        "max_error": 1e-4 if name != "eager" else None,
+        "error_bound": 1e-3 if name != "eager" else None,
+    }
+
+
+SUMS = {
+    "float32 + float32": 10.00013,
+    "float16 + float16": 9.953125,
+    "float32 + float16": 10.002136,
+    "float32 + float32(float16)": 10.002136,
+    "bfloat16 + bfloat16": 4.0,
+    "float32 + bfloat16": 10.009766,
+}
+
+
+def mixed_precision(norm: str = "float32") -> pd.DataFrame:
+    rows = [
+        {
+            "experiment": "accumulation",
+            "subject": subject,
+            "dtype": "float32",
+            "implementation": "eager",
+            "phase": "forward",
+            "status": "ok",
+            "reason": None,
+            "value": value,
+            "exact": 10.0,
+        }
+        for subject, value in SUMS.items()
+    ]
+    for dtype, name in itertools.product(("float16", "bfloat16"), ("eager", "compiled")):
+        tensors = {
+            ("fc1.weight", "parameter"): "float32",
+            ("fc1", "output"): dtype,
+            ("relu", "output"): dtype,
+            ("ln", "output"): norm,
+            ("fc2", "output"): dtype,
+            ("logits", "logits"): dtype,
+            ("loss", "loss"): "float32",
+            ("fc1.weight.grad", "gradient"): "float32",
+        }
+        block = {
+            ("attention_norm", "output"): "float32",
+            ("attention", "output"): dtype,
+            ("block", "output"): "float32",
+            ("loss", "loss"): "float32",
+        }
+        seen = [("toy", *each) for each in tensors.items()]
+        seen += [("transformer_block", *each) for each in block.items()]
+        for subject, (tensor, kind), observed in seen:
+            rows.append(
+                {
+                    "experiment": "dtypes",
+                    "subject": subject,
+                    "dtype": dtype,
+                    "implementation": name,
+                    "phase": "forward",
+                    "status": "ok",
+                    "reason": None,
+                    "tensor": tensor,
+                    "kind": kind,
+                    "observed_dtype": observed,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def memory(build: Builder, machine: dict, sizes, contexts, batch=4, instrument="caching allocator"):
+    rows = []
+    for size, context, dtype, phase in itertools.product(
+        sizes, contexts, ("float32", "autocast_bfloat16"), ("forward", "train_step")
+    ):
+        parameters, width, layers = SIZES[size]
+        mib, train = parameters * 4 / 2**20, phase == "train_step"
+        half = dtype != "float32"
+        activations = batch * context * width * layers * (34 if train else 2) * 4 / 2**20
+        activations = activations * (0.55 if half else 1) + (mib / 2 if half else 0)
+        row = {
+            "size": size,
+            "context_length": context,
+            "batch": batch,
+            "dtype": dtype,
+            "implementation": "eager",
+            "phase": phase,
+        }
+        predicted = mib * (4 if train else 1) + activations
+        row |= {
+            "predicted_mib": predicted,
+            "parameters_mib": mib,
+            "gradients_mib": mib if train else 0.0,
+            "optimizer_mib": 2 * mib if train else 0.0,
+            "activations_mib": activations,
+            "instrument": instrument,
+        }
+        if predicted * 2**20 > machine["memory"]:
+            rows.append({**row, **build.oom(2 * GIB, GIB / 3)})
+        else:
+            peak = predicted * (1 + build.random.uniform(0.0, 0.03))
+            rows.append({**row, "status": "ok", "reason": None, "peak_mib": peak})
+    frame = pd.DataFrame(rows)
+    order = ["size", "context_length", "batch", "dtype", "implementation", "phase"]
+    return frame[order + [name for name in frame.columns if name not in order]]
