@@ -1,7 +1,7 @@
 """Tile sizes for a device without a table: a few candidates, checked, timed once, kept on disk.
 
-The first call of a kernel on such a device compiles and times CANDIDATES, some ten seconds for each
-of the three kernels; the winner is read from then on. What the seconds were stands in the file.
+The first call of a kernel on such a device compiles and times CANDIDATES; the winner is read from
+then on. What the seconds were stands in the file.
 """
 
 import json

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 
-from lmperf.reporting.claims import Claim, NotMeasured, rows_of
+from lmperf.reporting.claims import Claim, NotMeasured, frame_of, rows_of
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.numbers import dtype_words, implementation_words
 from lmperf.reporting.sections.profiles.tables import CELL, STEM
-
-
-def _rows(evidence: MachineEvidence, table: str, **where) -> pd.DataFrame:
-    return rows_of(evidence, STEM, table=table, **where)
 
 
 def _where(row: pd.Series) -> str:
@@ -19,7 +15,7 @@ def _where(row: pd.Series) -> str:
 
 
 def _softmax_values(evidence: MachineEvidence) -> dict:
-    rows = _rows(evidence, "attention", name="softmax")
+    rows = rows_of(evidence, STEM, table="attention", name="softmax")
     most = rows.loc[rows["time_share"].idxmax()]
     return {
         "time": most["time_share"],
@@ -31,7 +27,7 @@ def _softmax_values(evidence: MachineEvidence) -> dict:
 
 
 def _matmul_values(evidence: MachineEvidence) -> dict:
-    rows = _rows(evidence, "class")
+    rows = rows_of(evidence, STEM, table="class")
     rows = rows[(rows["name"] == "matmul") & (rows["implementation"] == "eager")]
     wide = rows.pivot_table(index=["size", "dtype"], columns="phase", values="time_share")
     if not {"forward", "train_step"} <= set(wide.columns):
@@ -48,7 +44,7 @@ def _matmul_values(evidence: MachineEvidence) -> dict:
 
 
 def _dtype_values(evidence: MachineEvidence) -> dict:
-    rows = _rows(evidence, "class")
+    rows = rows_of(evidence, STEM, table="class")
     chosen = (rows["name"] == "matmul") & (rows["implementation"] == "eager")
     rows = rows[chosen & (rows["phase"] == "forward")]
     share = rows.groupby("dtype")["time_share"].median()
@@ -58,7 +54,7 @@ def _dtype_values(evidence: MachineEvidence) -> dict:
 
 
 def _optimizer_values(evidence: MachineEvidence) -> dict:
-    rows = _rows(evidence, "class", name="optimizer", phase="train_step")
+    rows = rows_of(evidence, STEM, table="class", name="optimizer", phase="train_step")
     most = rows.loc[rows["time_share"].idxmax()]
     return {
         "least": rows["time_share"].min(),
@@ -68,7 +64,7 @@ def _optimizer_values(evidence: MachineEvidence) -> dict:
 
 
 def _busy_values(evidence: MachineEvidence) -> dict:
-    rows = _rows(evidence, "class", phase="train_step")
+    rows = rows_of(evidence, STEM, table="class", phase="train_step")
     cells = rows.groupby(["size", "dtype", "implementation"], sort=False)
     busy = cells["total_ms"].sum() / cells["wall_ms"].first()
     size, dtype, implementation = busy.idxmin()
@@ -77,7 +73,7 @@ def _busy_values(evidence: MachineEvidence) -> dict:
 
 
 def _leader_values(evidence: MachineEvidence) -> dict:
-    rows = _rows(evidence, "kernel")
+    rows = rows_of(evidence, STEM, table="kernel")
     rows = rows[(rows["implementation"] == "eager") & (rows["name"] != "rest")]
     leaders = rows.loc[rows.groupby([*CELL, "phase"])["total_ms"].idxmax()]
     wide = leaders.pivot_table(
@@ -90,9 +86,7 @@ def _leader_values(evidence: MachineEvidence) -> dict:
 
 
 def _other_values(evidence: MachineEvidence) -> dict:
-    frame = evidence.frame(STEM)
-    if frame is None:
-        raise NotMeasured(f"no evidence of `{STEM}`")
+    frame = frame_of(evidence, STEM)
     rows = frame[(frame["table"] == "class") & (frame["name"] == "other")]
     return {"most": rows["time_share"].max(), "bound": rows["error_bound"].max()}
 

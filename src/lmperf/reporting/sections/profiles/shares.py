@@ -15,10 +15,6 @@ MOST = 0.5
 RULE = {"forward": (0.8, 0.9), "train_step": (0.5, 0.7)}
 
 
-def _classes(evidence: MachineEvidence) -> pd.DataFrame:
-    return rows_of(evidence, STEM, table="class")
-
-
 def _by_phase(rows: pd.DataFrame, column: str, *phases: str) -> pd.DataFrame:
     """A column by cell and phase, for the cells that have all of these phases."""
     wide = rows.pivot_table(index=CELL, columns="phase", values=column)
@@ -92,7 +88,7 @@ def _spreading(evidence: MachineEvidence) -> dict:
 
 
 def _rest(evidence: MachineEvidence) -> dict:
-    rows = _classes(evidence)
+    rows = rows_of(evidence, STEM, table="class")
     rows = rows[(rows["implementation"] == "eager") & (rows["phase"] == "forward")]
     rows = rows[rows["name"] != "matmul"]
     wide = rows.pivot_table(index=CELL, columns="name", values="time_share")
@@ -111,7 +107,7 @@ def _rest(evidence: MachineEvidence) -> dict:
 
 
 def _elementwise(evidence: MachineEvidence) -> dict:
-    rows = _classes(evidence)
+    rows = rows_of(evidence, STEM, table="class")
     rows = rows[(rows["implementation"] == "eager") & (rows["name"] == "elementwise")]
     share = _by_phase(rows, "time_share", "forward", "backward")
     return {
@@ -125,7 +121,7 @@ def _elementwise(evidence: MachineEvidence) -> dict:
 
 
 def _optimizer(evidence: MachineEvidence) -> dict:
-    rows = _classes(evidence)
+    rows = rows_of(evidence, STEM, table="class")
     matmuls = rows[rows["name"] == "matmul"]
     count = _by_phase(matmuls, "instances", "forward_backward", "train_step")
     time = _by_phase(rows[rows["name"] == "optimizer"], "time_share", "train_step")
@@ -140,7 +136,7 @@ def _optimizer(evidence: MachineEvidence) -> dict:
 
 
 def _rule(evidence: MachineEvidence) -> dict:
-    rows = _classes(evidence)
+    rows = rows_of(evidence, STEM, table="class")
     rows = rows[(rows["implementation"] == "eager") & (rows["dtype"] == SINGLE)]
     share = _by_phase(rows[rows["name"] == "matmul"], "time_share", *RULE)
     values = {"cells": len(share)}
