@@ -48,6 +48,35 @@ class Axis:
 
 
 @dataclass(frozen=True)
+class Column:
+    """A column of a benchmark's CSV beside its axes: its name, and int, float, str or bool."""
+
+    name: str
+    kind: type = float
+
+
+def numbers(*names: str) -> tuple[Column, ...]:
+    """Columns that hold numbers."""
+    return tuple(Column(name) for name in names)
+
+
+def texts(*names: str) -> tuple[Column, ...]:
+    """Columns that hold text."""
+    return tuple(Column(name, str) for name in names)
+
+
+# What the core writes into every row, whatever the benchmark.
+COMMON_COLUMNS = (
+    *texts("implementation", "phase", "status", "reason", "rounds_ms", "again_ms", "together"),
+    *numbers("requested_bytes", "free_bytes", "median_ms", "mean_ms", "std_ms", "p20_ms", "p80_ms"),
+    *numbers("repetitions", "compile_s", "flops", "bytes", "tflops", "bandwidth_gbps"),
+    *numbers("max_error", "error_bound", "resident_mib", "saved_mib", "peak_mib"),
+    *numbers("clock_mhz", "power_w", "seed"),
+    *texts("throttle", "environment", "commit", "measured_at", "key"),
+)
+
+
+@dataclass(frozen=True)
 class Case:
     """A cell with an implementation: what a row measures, one phase at a time."""
 
@@ -120,13 +149,16 @@ class Benchmark:
     """A topic of the report: axes, grids and implementations, declared as class attributes.
 
     Attributes:
-        title: heading of the section.
+        title: heading of its section.
+        section: stem of the section that shows it; its own where None.
+        order: where its section stands in the write-up, lowest first.
         axes: the columns that name a cell, in order.
         grids: preset -> products of axis values; the key `implementation` lists the names.
         implementations: name -> `package.module:function`, for those that are functions.
         together: axes whose values are timed in turn with the implementations, not apart.
         phases: what is timed or observed of each case.
         index: further columns that tell rows of one case and phase apart.
+        columns: what its rows hold beside the axes and `COMMON_COLUMNS`.
         check: stem of the kernel test that runs before this benchmark, if any.
         limit_s: time-out of one step (preparing, checking, one round) of a case, in seconds.
     """
@@ -138,6 +170,9 @@ class Benchmark:
     together: tuple[str, ...] = ()
     phases: tuple[str, ...] = ("forward",)
     index: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = ()
+    section: str | None = None
+    order: int = 1000
     check: str | None = None
     is_check = False
     limit_s: float = 120.0
@@ -150,6 +185,12 @@ class Benchmark:
     def identity(self) -> tuple[str, ...]:
         """The columns that name a row of this benchmark's CSV."""
         return (*(axis.name for axis in self.axes), "implementation", "phase", *self.index)
+
+    @property
+    def kinds(self) -> dict[str, type]:
+        """The kind of every column that a row of this benchmark can have."""
+        columns = {column.name: column.kind for column in (*COMMON_COLUMNS, *self.columns)}
+        return {**{axis.name: axis.kind for axis in self.axes}, **columns}
 
     def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> str | None:
         """Why this case is not part of the grid at all, or None."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from lmperf.benchmark import Axis, Case, Timed, Workload
+from lmperf.benchmark import Axis, Case, Timed, Workload, numbers
 
 
 class Attention(Timed):
     title = "Attention"
+    order = 40
+    columns = numbers("error_out", "error_dq", "error_dk", "error_dv")
     axes = (
         Axis("batch", int),
         Axis("seq_len", int),

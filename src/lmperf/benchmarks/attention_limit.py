@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from lmperf.benchmark import Axis, Case, Observed
+from lmperf.benchmark import Axis, Case, Observed, numbers, texts
 
 _MIB = 2**20
 
 
 class AttentionLimit(Observed):
     title = "Where attention runs out of memory"
+    section = "attention"
+    columns = (
+        *numbers(
+            "seq_len", "free_before_mib", "predicted_requested_mib", "inputs_mib", "scores_mib"
+        ),
+        *numbers("scaled_mib", "softmax_mib", "output_mib", "requested_mib", "free_mib"),
+        *texts("outcome"),
+    )
     axes = (
         Axis("batch", int),
         Axis("d_head", int),

@@ -16,6 +16,7 @@ _MATMUL_SIZE = {"cpu": 2048, "gpu": 8192}
 
 class Ceilings(Timed):
     title = "What this machine can do"
+    section = "method"
     axes = (
         Axis("operation", str, ("copy", "matmul")),
         Axis("dtype", str, DTYPES[:4]),

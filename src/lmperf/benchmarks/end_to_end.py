@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from lmperf.benchmark import Axis, Case, Timed, Unsupported, Workload
+from lmperf.benchmark import Axis, Case, Timed, Unsupported, Workload, numbers
 
 _SIZES = ("tiny", "small", "medium", "large", "xl", "2.7B")
 _DTYPES = ("float32", "tf32", "autocast_bfloat16")
@@ -14,6 +14,10 @@ _TRITON = ("triton", "triton_compiled_blocks")
 
 class EndToEnd(Timed):
     title = "End to end"
+    order = 10
+    columns = numbers(
+        "parameters", "tokens", "error_logits", "error_loss", "error_dqkv", "error_dnorm"
+    )
     axes = (
         Axis("size", str, _SIZES),
         Axis("context_length", int),

@@ -7,7 +7,7 @@ timed.
 
 from __future__ import annotations
 
-from lmperf.benchmark import Axis, Case, Timed, Unsupported, Workload
+from lmperf.benchmark import Axis, Case, Timed, Unsupported, Workload, numbers
 
 _HALF_ONLY = ("sdpa_cudnn", "sdpa_flash")
 _COMPILES = ("flex", "triton")
@@ -31,6 +31,8 @@ def _filled(seq_len: int, d_head: int, dtypes: list[str], names: list[str]) -> d
 
 class FlashAttention(Timed):
     title = "FlashAttention-2"
+    order = 50
+    columns = numbers("error_out", "error_dq", "error_dk", "error_dv")
     axes = (
         Axis("batch", int),
         Axis("heads", int),

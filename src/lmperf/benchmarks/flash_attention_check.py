@@ -9,11 +9,13 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
-from lmperf.benchmark import Axis, Case, Gate, Observed, Unsupported
+from lmperf.benchmark import Axis, Case, Gate, Observed, Unsupported, numbers
 
 
 class FlashAttentionCheck(Observed):
     title = "FlashAttention-2: kernel tests"
+    section = "flash_attention"
+    columns = numbers("error_out", "error_dq", "error_dk", "error_dv", "error_lse")
     axes = (
         Axis("batch", int),
         Axis("heads", int),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import math
 
-from lmperf.benchmark import Axis, Case, Timed, Unsupported, Workload
+from lmperf.benchmark import Axis, Case, Timed, Unsupported, Workload, numbers
 
 _MIB = 2**20
 _COMPILES = ("compiled", "triton", "triton_cached")
@@ -23,6 +23,11 @@ _SHAPES = [
 
 class Lrpe(Timed):
     title = "md_lrpe_cosine"
+    order = 70
+    columns = (
+        *numbers("predicted_forward_mib", "predicted_backward_mib", "error_out", "error_norm"),
+        *numbers("error_dx", "error_inverse", "error_difference", "error_angle"),
+    )
     axes = (
         Axis("batch", int),
         Axis("heads", int),

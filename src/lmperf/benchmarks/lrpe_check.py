@@ -9,13 +9,17 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
-from lmperf.benchmark import Axis, Case, Observed, Unsupported
+from lmperf.benchmark import Axis, Case, Observed, Unsupported, numbers
 
 _IMPLEMENTATIONS = ["triton", "triton_cached"]
 
 
 class LrpeCheck(Observed):
     title = "md_lrpe_cosine: kernel tests"
+    section = "lrpe"
+    columns = numbers(
+        "error_out", "error_norm", "error_dx", "error_inverse", "error_difference", "error_angle"
+    )
     axes = (
         Axis("batch", int),
         Axis("heads", int),

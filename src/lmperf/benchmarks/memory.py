@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lmperf.benchmark import Axis, Case, Observed
+from lmperf.benchmark import Axis, Case, Observed, numbers, texts
 
 _MIB = 2**20
 _SIZES = ("tiny", "small", "medium", "large", "xl", "2.7B")
@@ -12,6 +12,14 @@ _SIZES = ("tiny", "small", "medium", "large", "xl", "2.7B")
 
 class Memory(Observed):
     title = "Memory"
+    order = 30
+    columns = (
+        *numbers("predicted_mib", "parameters_mib", "weight_copies_mib", "gradients_mib"),
+        *numbers(
+            "optimizer_mib", "activations_mib", "temporary_mib", "inputs_mib", "workspace_mib"
+        ),
+        *texts("instrument"),
+    )
     axes = (
         Axis("size", str, _SIZES),
         Axis("context_length", int),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lmperf.benchmark import Axis, Case, Observed
+from lmperf.benchmark import Axis, Case, Observed, numbers, texts
 
 POINTS = 250
 LARGEST = 8
@@ -14,6 +14,12 @@ _SIZES = ("tiny", "small", "medium", "large", "xl", "2.7B")
 
 class MemoryTimeline(Observed):
     title = "Memory over time"
+    section = "memory"
+    columns = (
+        *texts("table", "name", "tensor", "made_in", "frame"),
+        *numbers("position", "parameters_mib", "optimizer_mib", "inputs_mib", "gradients_mib"),
+        *numbers("activations_mib", "temporary_mib", "recorded_mib", "size_mib", "predicted_mib"),
+    )
     axes = (
         Axis("size", str, _SIZES),
         Axis("context_length", int),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lmperf.benchmark import Axis, Case, Observed
+from lmperf.benchmark import Axis, Case, Observed, numbers, texts
 
 _SUMS = {
     "float32 + float32": ("float32", "float32", False),
@@ -34,6 +34,8 @@ _GRID = [
 
 class MixedPrecision(Observed):
     title = "Mixed precision"
+    order = 20
+    columns = (*texts("tensor", "kind", "observed_dtype"), *numbers("value", "exact"))
     axes = (
         Axis("experiment", str, ("accumulation", "dtypes")),
         Axis("subject", str, (*_SUMS, "toy", "transformer_block")),

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lmperf.benchmark import Axis, Case, Observed
+from lmperf.benchmark import Axis, Case, Observed, numbers, texts
 
 KERNELS_KEPT = 12
 LARGEST_OTHER = 0.05
@@ -27,6 +27,12 @@ _SOFTMAX_FLOPS = 5
 
 class Profiles(Observed):
     title = "Profiles"
+    order = 60
+    columns = (
+        *texts("table", "name", "kernel_class", "trace"),
+        *numbers("instances", "total_ms", "time_share", "mean_us", "median_us", "min_us", "max_us"),
+        *numbers("std_us", "wall_ms", "flops_share"),
+    )
     axes = (
         Axis("size", str, _SIZES),
         Axis("context_length", int),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lmperf.benchmark import Axis, Case, Observed
+from lmperf.benchmark import Axis, Case, Observed, numbers
 
 STEPS = 15
 _SIZES = ("tiny", "small", "medium", "large", "xl", "2.7B")
@@ -15,6 +15,10 @@ _SIZES = ("tiny", "small", "medium", "large", "xl", "2.7B")
 
 class Warmup(Observed):
     title = "Warm-up"
+    section = "end_to_end"
+    columns = numbers(
+        "step", "step_ms", "forward_ms", "backward_ms", "optimizer_ms", "reserved_mib"
+    )
     axes = (
         Axis("size", str, _SIZES),
         Axis("context_length", int),

@@ -1,4 +1,4 @@
-"""The Jinja environment of templates and claims: sandboxed, strict, with our filters."""
+"""The Jinja environment of templates and findings: sandboxed, strict, with our filters."""
 
 from __future__ import annotations
 
@@ -8,15 +8,25 @@ from pathlib import Path
 from jinja2 import FileSystemLoader, StrictUndefined
 from jinja2.sandbox import SandboxedEnvironment
 
+from lmperf import names
 from lmperf.reporting import numbers
 from lmperf.reporting.tables import escaped
 
+FORMS = {
+    "sig": numbers.significant,
+    "percent": numbers.percent,
+    "ratio": numbers.ratio,
+    "rounded": numbers.rounded,
+    "error": numbers.error,
+    "gib": numbers.gib,
+}
+
 
 @cache
-def environment(templates: Path) -> SandboxedEnvironment:
-    """An environment that loads from ``templates``; an undefined name is an error."""
+def environment(templates: Path | None = None) -> SandboxedEnvironment:
+    """An environment that loads from ``templates``, if any; an undefined name is an error."""
     made = SandboxedEnvironment(
-        loader=FileSystemLoader(templates),
+        loader=FileSystemLoader(templates) if templates else None,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -25,18 +35,16 @@ def environment(templates: Path) -> SandboxedEnvironment:
         finalize=_plain,
     )
     made.filters |= {
-        "sig": numbers.significant,
-        "percent": numbers.percent,
+        **FORMS,
         "signed_percent": numbers.signed_percent,
-        "rounded": numbers.rounded,
-        "ratio": numbers.ratio,
         "fixed": numbers.fixed,
-        "error": numbers.error,
-        "gib": numbers.gib,
-        "listed": lambda values: numbers.listed(_plain(value) for value in values),
-        "numerics": numbers.dtype_words,
-        "phase": numbers.phase_words,
-        "implementation": numbers.implementation_words,
+        "range": lambda spread, form="sig": numbers.ranged(spread, FORMS[form]),
+        "count": numbers.counted,
+        "plural": numbers.plural,
+        "listed": numbers.listed,
+        "numerics": names.dtype_words,
+        "phase": names.phase_words,
+        "implementation": names.implementation_words,
         "escaped": escaped,
     }
     return made

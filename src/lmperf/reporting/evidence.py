@@ -2,94 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-TEXT = frozenset(
-    (
-        *("size", "dtype", "operation", "experiment", "subject", "layout", "shape"),
-        *("implementation", "phase", "status", "reason", "rounds_ms", "again_ms", "together"),
-        *("tensor", "kind", "observed_dtype", "instrument"),
-        *("environment", "commit", "measured_at", "key"),
-        *("stem", "started_at", "finished_at", "preset"),
-    )
-)
-NUMBERS = frozenset(
-    (
-        *("batch", "heads", "seq_len", "d_head", "context_length", "parameters", "tokens"),
-        *("extra_tokens", "step", "position", "instances"),
-        *("flops", "bytes", "tflops", "value", "exact", "repetitions", "seed", "compile_s"),
-    )
-)
-NUMBER_SUFFIXES = ("_ms", "_us", "_mib", "_gbps", "_bytes", "_error", "_bound", "_share")
-NUMBER_PREFIXES = ("error_", "bound_")
-TRUTHS = frozenset(("causal", "cuda_graph"))
-BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+from lmperf.benchmark import COMMON_COLUMNS, load, stems
+from lmperf.names import in_order
 
-MEASURED_NUMBERS = (
-    *("requested_bytes", "free_bytes", "median_ms", "mean_ms", "std_ms", "compile_s"),
-    *("flops", "bytes", "tflops", "bandwidth_gbps", "parameters", "tokens", "value", "exact"),
-    *("max_error", "error_bound", "error_out", "error_lse", "error_dq", "error_dk", "error_dv"),
-    *("error_dx", "error_angle", "error_norm", "error_inverse", "error_difference"),
-    *("peak_mib", "saved_mib", "resident_mib", "predicted_mib"),
-    *("predicted_forward_mib", "predicted_backward_mib"),
-    *("parameters_mib", "gradients_mib", "optimizer_mib", "activations_mib"),
-)
-MEASURED_TEXT = (
-    *("reason", "rounds_ms", "again_ms", "together", "environment"),
-    *("tensor", "kind", "observed_dtype", "instrument"),
-)
-
-ORDERS = {
-    "stem": [
-        "ceilings",
-        "end_to_end",
-        "warmup",
-        "profiles",
-        "mixed_precision",
-        "memory",
-        "memory_timeline",
-        "attention",
-        "flash_attention",
-        "lrpe",
-        "across",
-        "published",
-        "cost",
-    ],
-    "size": ["tiny", "small", "medium", "large", "xl", "2.7B"],
-    "dtype": ["float32", "tf32", "float16", "bfloat16", "autocast_float16", "autocast_bfloat16"],
-    "implementation": [
-        "eager",
-        "torch",
-        "compiled",
-        "compiled_blocks",
-        "triton",
-        "triton_cached",
-        "tiled",
-        "sdpa",
-        "sdpa_cudnn",
-        "sdpa_flash",
-        "sdpa_efficient",
-        "flex",
-        "copy",
-    ],
-    "subject": [
-        "float32 + float32",
-        "float16 + float16",
-        "float32 + float16",
-        "float32 + float32(float16)",
-        "bfloat16 + bfloat16",
-        "float32 + bfloat16",
-        "float32 + float32(bfloat16)",
-        "toy",
-        "transformer_block",
-    ],
-    "phase": ["forward", "backward", "forward_backward", "train_step"],
-}
+TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 
 
 @dataclass
@@ -126,72 +49,63 @@ class MachineEvidence:
         frame = self.frames.get(stem)
         if frame is None or stem in self.damaged or frame.empty:
             return None
-        return self.once(("frame", stem), lambda: completed(in_reading_order(frame)))
+        return self.once(("frame", stem), lambda: in_reading_order(completed(frame, stem)))
 
-    def has_evidence(self) -> bool:
-        """Whether there is a row to show."""
-        return any(self.frame(stem) is not None for stem in self.frames)
+    def present(self) -> dict[str, pd.DataFrame]:
+        """Every stem that has rows to show, with them, in the order of the evidence."""
+        found = {stem: self.frame(stem) for stem in self.frames}
+        return {stem: frame for stem, frame in found.items() if frame is not None}
 
 
-def read_frame(path: Path) -> pd.DataFrame:
-    """Read an evidence CSV: text as str, truth values as bool, numbers as numbers, empty as NaN.
+def read_frame(path: Path, kinds: Mapping[str, type]) -> pd.DataFrame:
+    """Read an evidence CSV by the declared kinds of its columns; empty is NaN.
 
-    Raises ValueError, naming file and column, when a number or a truth value is neither.
+    A column that is not declared is text, or numbers where it holds nothing else.
+
+    Raises ValueError, naming file and column, where a number or a truth value is neither.
     """
     raw = pd.read_csv(path, dtype=str, keep_default_na=False, na_values=[""])
-    columns = {name: _typed(path, raw[name]) for name in raw.columns}
+    columns = {name: _typed(path, raw[name], kinds.get(name)) for name in raw.columns}
     return pd.DataFrame(columns, columns=raw.columns)
 
 
-def _typed(path: Path, column: pd.Series) -> pd.Series:
-    name = str(column.name)
-    if name in TRUTHS:
-        return _booleans(path, column)
-    if name in TEXT:
+def _typed(path: Path, column: pd.Series, kind: type | None) -> pd.Series:
+    if kind is str:
         return column.astype(object)
+    if kind is bool:
+        return _truths(path, column)
     numbers = pd.to_numeric(column, errors="coerce")
     if not (numbers.isna() & column.notna() & (column.str.lower() != "nan")).any():
         return numbers
-    if _is_number(name):
-        raise ValueError(f"{path}: column {name!r} holds something that is no number")
+    if kind is not None:
+        raise ValueError(f"{path}: column {column.name!r} holds something that is no number")
     return column
 
 
-def _is_number(name: str) -> bool:
-    known = name in NUMBERS
-    return known or name.endswith(NUMBER_SUFFIXES) or name.startswith(NUMBER_PREFIXES)
-
-
-def _booleans(path: Path, column: pd.Series) -> pd.Series:
-    values = column.str.lower().map(BOOLEANS)
+def _truths(path: Path, column: pd.Series) -> pd.Series:
+    values = column.str.lower().map(TRUTHS)
     if (values.isna() & column.notna()).any():
         raise ValueError(f"{path}: column {column.name!r} holds neither True nor False")
     return values.astype(bool) if values.notna().all() else values.astype(object)
 
 
-def completed(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with every column that the report reads: those that no row has are empty.
+def completed(frame: pd.DataFrame, stem: str) -> pd.DataFrame:
+    """The frame with every column that its benchmark declares: those that no row has are empty.
 
     A benchmark of which nothing could run has no column of what it would have measured.
     """
-    numbers = {n: np.nan for n in MEASURED_NUMBERS if n not in frame.columns}
+    declared = load(stem).columns if stem in stems() else ()
+    lacking = [c for c in (*COMMON_COLUMNS, *declared) if c.name not in frame.columns]
     empty = pd.Series(None, range(len(frame)), object)
-    text = {n: empty for n in MEASURED_TEXT if n not in frame.columns}
+    added = {c.name: empty if c.kind in (str, bool) else np.nan for c in lacking}
     # A copy joins columns of a kind, which every later selection of rows is quicker for.
-    return frame.reset_index(drop=True).assign(**numbers, **text).copy()
+    return frame.reset_index(drop=True).assign(**added).copy()
 
 
 def axes(frame: pd.DataFrame) -> list[str]:
     """The axes of a benchmark: the columns that stand before ``implementation``."""
     columns = list(frame.columns)
     return columns[: columns.index("implementation")]
-
-
-def in_order(name: str, values) -> list:
-    """Distinct values of a column in reading order: known names first, the rest sorted."""
-    distinct = list(pd.unique(pd.Series(values).dropna()))
-    known = ORDERS.get(name, [])
-    return [v for v in known if v in distinct] + sorted(v for v in distinct if v not in known)
 
 
 def in_reading_order(frame: pd.DataFrame, first: Sequence[str] = ()) -> pd.DataFrame:
@@ -202,8 +116,17 @@ def in_reading_order(frame: pd.DataFrame, first: Sequence[str] = ()) -> pd.DataF
 
 
 def _ranks(column: pd.Series) -> np.ndarray:
-    ordered = in_order(str(column.name), column)
+    ordered = in_order(str(column.name), column.unique())
     return pd.Categorical(column, categories=ordered, ordered=True).codes
+
+
+def having(frame: pd.DataFrame, **columns) -> pd.DataFrame:
+    """Rows whose columns have these values; a list, tuple or set means any of them."""
+    wanted = pd.Series(True, frame.index)
+    for name, value in columns.items():
+        several = isinstance(value, list | tuple | set)
+        wanted &= frame[name].isin(list(value)) if several else frame[name] == value
+    return frame[wanted]
 
 
 def row_names(frame: pd.DataFrame) -> list[str]:

@@ -1,114 +1,203 @@
-"""The house style of the figures: SVG that is the same byte for byte and reads on dark and light.
+"""The house style of the figures: SVG that is the same byte for byte, in a light and a dark form.
 
-Text stays text, the background is transparent, greys and colours have a middle lightness. A colour
-belongs to an implementation or a component in every figure, and a marker repeats it for readers who
-do not tell the colours apart.
+A figure is WIDTH inches, which a reader sees at 700 px. Its title is the sentence that it shows.
+What is drawn is told apart without colour: by marker, dash or hatch. Text has a contrast of 4.5:1
+against the background of its form; text stays text.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-GREY = "#7f7f7f"
-BLUE, ORANGE, GREEN = "#3f8fd2", "#dd7d1a", "#2ca27b"
-PINK, MUSTARD, VIOLET = "#c86aa6", "#a89316", "#8174d6"
-WIDTH, HEIGHT = 7.6, 3.2
+from lmperf.names import IMPLEMENTATIONS, Look
 
-STYLE = {
-    "svg.hashsalt": "lmperf",
-    "svg.fonttype": "none",
-    "figure.facecolor": "none",
-    "savefig.facecolor": "none",
-    "axes.facecolor": "none",
-    "text.color": GREY,
-    "axes.labelcolor": GREY,
-    "axes.edgecolor": GREY,
-    "axes.titlecolor": GREY,
-    "xtick.color": GREY,
-    "ytick.color": GREY,
-    "grid.color": GREY,
-    "grid.alpha": 0.25,
-    "grid.linewidth": 0.5,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 10,
-    "font.size": 9,
-    "legend.frameon": False,
-    "legend.fontsize": 8.5,
-    "lines.linewidth": 1.8,
-    "lines.markersize": 5,
-}
-LOOKS = {
-    "eager": (BLUE, "o"),
-    "compiled": (ORANGE, "s"),
-    "compiled_blocks": (GREEN, "^"),
-    "triton": (ORANGE, "s"),
-    "triton_cached": (VIOLET, "P"),
-    "tiled": (ORANGE, "s"),
-    "sdpa": (GREEN, "^"),
-    "sdpa_cudnn": (GREEN, "^"),
-    "sdpa_flash": (PINK, "D"),
-    "sdpa_efficient": (MUSTARD, "v"),
-    "flex": (VIOLET, "P"),
-}
-SPARE_LOOKS = ((PINK, "X"), (MUSTARD, "<"), (VIOLET, ">"))
+WIDTH, HEIGHT = 7.3, 3.4  # inches; at 96 dpi 700 px
+TITLE_CHARACTERS = 84
 
 
-def look(name: str, unknown: list[str]) -> dict:
-    """Colour and marker of an implementation; those of a user come from the spare ones in turn."""
-    if name in LOOKS:
-        colour, marker = LOOKS[name]
-    else:
-        colour, marker = SPARE_LOOKS[unknown.index(name) % len(SPARE_LOOKS)]
-    return {"color": colour, "marker": marker, "markeredgewidth": 0}
+@dataclass(frozen=True)
+class Theme:
+    """A form of every figure: the background it is for, and its colours by name."""
+
+    name: str
+    background: str
+    ink: str
+    colours: dict[str, str]
 
 
-def unknown_names(names: list[str]) -> list[str]:
-    """Implementations without a look of their own, sorted."""
-    return sorted(name for name in names if name not in LOOKS)
+LIGHT = Theme(
+    "light",
+    "#ffffff",
+    "#1f2328",
+    {
+        "blue": "#0b5cad",
+        "orange": "#b34700",
+        "green": "#0f7355",
+        "pink": "#a8327f",
+        "mustard": "#7a6400",
+        "violet": "#5b46c2",
+        "grey": "#59636e",
+    },
+)
+DARK = Theme(
+    "dark",
+    "#0d1117",
+    "#e6edf3",
+    {
+        "blue": "#6cb6ff",
+        "orange": "#ff9d57",
+        "green": "#57d3a4",
+        "pink": "#f497d0",
+        "mustard": "#d9bf4a",
+        "violet": "#b3a4ff",
+        "grey": "#9198a1",
+    },
+)
+THEMES = (LIGHT, DARK)
+SPARE_LOOKS = (
+    Look("pink", "X", (0, (2, 1)), "oo"),
+    Look("mustard", "<", (0, (5, 1, 1, 1)), "**"),
+    Look("violet", ">", (0, (1, 2)), "||"),
+)
 
 
-def draw(build: Callable[[], Figure | None]) -> str | None:
-    """The SVG text of the figure that ``build`` makes; None when there is nothing to draw."""
-    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **STYLE}):
-        figure = build()
-        if figure is None:
-            return None
-        buffer = io.StringIO()
-        metadata = {"Date": None, "Creator": None}
-        figure.savefig(buffer, format="svg", bbox_inches="tight", metadata=metadata)
-    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
+def _style(theme: Theme) -> dict:
+    ink = (
+        *("text.color", "axes.labelcolor", "axes.edgecolor", "axes.titlecolor"),
+        *("xtick.color", "ytick.color", "legend.labelcolor"),
+    )
+    return {
+        **dict.fromkeys(ink, theme.ink),
+        "svg.hashsalt": "lmperf",
+        "svg.fonttype": "none",
+        "figure.facecolor": "none",
+        "savefig.facecolor": "none",
+        "axes.facecolor": "none",
+        "grid.color": theme.colours["grey"],
+        "grid.alpha": 0.25,
+        "grid.linewidth": 0.5,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.titlesize": 10,
+        "figure.titlesize": 11,
+        "font.size": 9.5,
+        "legend.frameon": False,
+        "legend.fontsize": 9,
+        "lines.linewidth": 1.8,
+        "lines.markersize": 5.5,
+        "hatch.linewidth": 0.8,
+    }
 
 
-def panels(count: int, height: float = HEIGHT, **shared) -> tuple[Figure, list[Axes]]:
-    """A figure with ``count`` panels side by side."""
+@dataclass(frozen=True)
+class Pen:
+    """What a figure's function draws with: the colours of a theme, and the looks of names."""
+
+    theme: Theme
+
+    def colour(self, name: str) -> str:
+        """A colour of the theme: blue, orange, green, pink, mustard, violet, grey."""
+        return self.theme.colours[name]
+
+    def line(self, implementation: str, among: Sequence[str] = ()) -> dict:
+        """Arguments of ``plot`` for an implementation; ``among`` are all names of the figure."""
+        look = look_of(implementation, among)
+        colour = self.colour(look.colour)
+        return {"color": colour, "marker": look.marker, "linestyle": look.dash}
+
+    def bar(self, implementation: str, among: Sequence[str] = ()) -> dict:
+        """Arguments of ``bar`` for an implementation."""
+        look = look_of(implementation, among)
+        return self.filled(look.colour, look.hatch)
+
+    def filled(self, colour: str, hatch: str = "") -> dict:
+        """Arguments of ``bar`` or ``fill_between`` for a colour told apart by its hatch."""
+        return {
+            "facecolor": self.colour(colour),
+            "edgecolor": self.theme.background,
+            "hatch": hatch,
+            "linewidth": 0.5,
+        }
+
+
+Build = Callable[["MachineEvidence", Pen], Figure | None]  # noqa: F821
+
+
+def look_of(implementation: str, among: Sequence[str] = ()) -> Look:
+    """The look of an implementation; those of a user come from the spare ones in turn."""
+    if implementation in IMPLEMENTATIONS:
+        return IMPLEMENTATIONS[implementation].look
+    unknown = sorted(name for name in among if name not in IMPLEMENTATIONS)
+    place = unknown.index(implementation) if implementation in unknown else 0
+    return SPARE_LOOKS[place % len(SPARE_LOOKS)]
+
+
+def themed(build: Callable[[Pen], Figure | None], theme: Theme) -> Figure | None:
+    """The figure in a theme, laid out; None when there is nothing to draw."""
+    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **_style(theme)}):
+        figure = build(Pen(theme))
+        if figure is not None:
+            figure.draw_without_rendering()
+        return figure
+
+
+def draw(build: Callable[[Pen], Figure | None]) -> dict[str, str]:
+    """Theme -> SVG text of the figure that ``build`` makes; empty when there is none."""
+    made = {}
+    for theme in THEMES:
+        with matplotlib.rc_context({**matplotlib.rcParamsDefault, **_style(theme)}):
+            figure = build(Pen(theme))
+            if figure is None:
+                return {}
+            buffer = io.StringIO()
+            figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+        lines = buffer.getvalue().splitlines()
+        made[theme.name] = "\n".join(line.rstrip() for line in lines) + "\n"
+    return made
+
+
+def panels(title: str, count: int = 1, height: float = HEIGHT, **shared) -> tuple[Figure, list]:
+    """A figure with ``count`` panels side by side under its title, at most two lines long."""
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     axes = figure.subplots(1, count, squeeze=False, **shared)
+    figure.suptitle(wrapped(title), x=0.01, ha="left", fontweight="bold")
     return figure, list(axes[0])
 
 
-def powers_of_two(axis, values) -> None:
+def wrapped(title: str, width: int = TITLE_CHARACTERS) -> str:
+    """A title broken between words into lines of ``width`` characters."""
+    lines = [""]
+    for word in title.split():
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {word}".strip()
+    return "\n".join(lines)
+
+
+def powers_of_two(axis: Axes, values) -> None:
     """A logarithmic axis of lengths with every other value named when there are many."""
     values = sorted(set(values))
     axis.set_xscale("log", base=2)
     shown = values if len(values) <= 6 else values[:: -(-len(values) // 6)]
-    axis.set_xticks(shown, [_length(v) for v in shown])
+    axis.set_xticks(shown, [length(v) for v in shown])
     axis.xaxis.set_minor_locator(NullLocator())
 
 
-def _length(value: float) -> str:
+def length(value: float) -> str:
+    """A length as a label: ``16k`` for 16,384."""
     return f"{int(value) // 1024}k" if value >= 1024 and value % 1024 == 0 else f"{value:g}"
 
 
-def logarithmic(axis) -> None:
+def logarithmic(axis: Axes) -> None:
     """A logarithmic y axis with plain numbers at its ticks."""
     axis.set_yscale("log")
     low, high = axis.get_ylim()
@@ -118,13 +207,21 @@ def logarithmic(axis) -> None:
     axis.yaxis.set_minor_formatter(NullFormatter())
 
 
-def legend_above(figure: Figure, axes: list[Axes]) -> None:
-    """One legend for all panels, each name once, above them."""
+def legend_below(figure: Figure, axes: Sequence[Axes]) -> None:
+    """One legend for all panels, each name once, below them."""
     entries = {}
     for axis in axes:
         handles, labels = axis.get_legend_handles_labels()
         for handle, label in zip(handles, labels, strict=True):
             entries.setdefault(label, handle)
-    columns = min(len(entries), 6)
-    if entries:
-        figure.legend(entries.values(), entries.keys(), loc="outside upper center", ncols=columns)
+    if not entries:
+        return
+    widest = max(map(len, entries))
+    columns = max(1, min(len(entries), 100 // (widest + 7)))
+    figure.legend(
+        entries.values(),
+        entries.keys(),
+        loc="outside lower center",
+        ncols=columns,
+        handlelength=3.2,
+    )

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import pandas as pd
 
-from lmperf.reporting import gates, speedup
-from lmperf.reporting.evidence import MachineEvidence, in_order
-from lmperf.reporting.numbers import (
-    EMPTY,
-    absent,
-    dtype_words,
-    listed,
-    percent,
-    phase_words,
-)
-from lmperf.reporting.tables import MEDIAN_APART, STATUS_WORDS, markdown
+from lmperf.names import STATUSES, dtype_words, in_order, phase_words
+from lmperf.reporting import gates
+from lmperf.reporting.evidence import MachineEvidence
+from lmperf.reporting.numbers import EMPTY, absent, listed, percent
+from lmperf.reporting.speedup import CONFIDENCE, FLOOR_QUANTILE, LEAST_FLOOR, noise_floor
+from lmperf.reporting.speedup import interval_sentence
+from lmperf.reporting.tables import MEDIAN_APART, Lines
 
 COMMIT_LENGTH = 12
 DIRTY = "-dirty"
@@ -47,31 +43,31 @@ FACTS = {
 def environments(evidence: MachineEvidence) -> dict[str, dict]:
     """The environments in which rows of the evidence were measured, oldest first."""
     known = evidence.facts.get("environments") or {}
-    used = {
-        name
-        for stem in evidence.frames
-        if (frame := evidence.frame(stem)) is not None
-        for name in frame["environment"].dropna().unique()
-    }
+    frames = evidence.present().values()
+    used = {name for frame in frames for name in frame["environment"].dropna().unique()}
     kept = {name: facts for name, facts in known.items() if name in used} or known
     return dict(sorted(kept.items(), key=lambda item: (str(item[1].get("measured_at")), item[0])))
 
 
-def facts_table(evidence: MachineEvidence) -> str:
-    """One line a fact, one column an environment; empty without facts."""
+def newest(evidence: MachineEvidence) -> dict:
+    """The facts of the newest environment; empty where none were recorded."""
+    return next(reversed(environments(evidence).values()), {})
+
+
+def facts_table(evidence: MachineEvidence) -> Lines | None:
+    """One line a fact, one column an environment; None without facts."""
     found = environments(evidence)
     if not found:
-        return ""
+        return None
     rest = sorted({key for facts in found.values() for key in facts} - {*FACTS, "dirty"})
     labels = {**FACTS, **{key: key.replace("_", " ") for key in rest}}
     lines = [
         [label, *(_fact(facts, key) for facts in found.values())]
         for key, label in labels.items()
-        if any(key in facts for facts in found.values())
+        if any(not absent(facts.get(key)) for facts in found.values())
     ]
-    headers = ["fact", *(f"environment {name}" for name in found)]
-    table = pd.DataFrame(lines, columns=headers)
-    return markdown(table, "The machine and its software", left=headers)
+    frame = pd.DataFrame(lines, columns=["fact", *(f"environment {name}" for name in found)])
+    return Lines("The machine and its software", frame, right=[])
 
 
 def _fact(facts: dict, key: str) -> str:
@@ -90,109 +86,100 @@ def _fact(facts: dict, key: str) -> str:
 
 def device_words(evidence: MachineEvidence) -> str:
     """The device that measured, as its newest environment names it; else the slug."""
-    found = list(environments(evidence).values())
-    facts = found[-1] if found else {}
+    facts = newest(evidence)
     return facts.get("device") or facts.get("cpu_model") or evidence.machine
 
 
-def counts_table(evidence: MachineEvidence) -> str:
+def counts_table(evidence: MachineEvidence) -> Lines:
     """Rows of each benchmark by status, with its gates."""
-    frames = _frames(evidence)
-    if not frames:
-        return ""
+    frames = evidence.present()
     seen = {status for frame in frames.values() for status in frame["status"].dropna()}
-    statuses = [status for status in STATUS_WORDS if status in seen]
-    lines = []
-    for stem, frame in frames.items():
-        counts = frame["status"].value_counts()
-        gate = gates.summary(frame)
-        by_status = [int(counts.get(status, 0)) for status in ("ok", *statuses)]
-        lines.append([stem, len(frame), *by_status, gate.gated, len(gate.red)])
-    headers = ["benchmark", "rows", "ok", *(STATUS_WORDS[status] for status in statuses)]
-    table = pd.DataFrame(lines, columns=[*headers, "rows gated", "gates failed"])
-    return markdown(table, "Rows of evidence, by status", left=["benchmark"])
+    statuses = in_order("status", seen - {"ok"})
+    lines = [
+        {
+            "benchmark": stem,
+            "rows": len(frame),
+            "ok": int(gates.shown(frame).sum()),
+            **{STATUSES[s]: int((frame["status"] == s).sum()) for s in statuses},
+            "checked": int(gates.gated(frame).sum()),
+            "gates failed": int(gates.red(frame).sum()),
+        }
+        for stem, frame in frames.items()
+    ]
+    return Lines("Rows of evidence, by status", pd.DataFrame(lines))
 
 
-def floors_table(evidence: MachineEvidence) -> str:
-    """The A/A noise floor of each benchmark and phase; empty where there are no pairs."""
+def floors_table(evidence: MachineEvidence) -> Lines | None:
+    """The A/A noise floor of each benchmark and phase; None where there are no pairs."""
     lines = []
-    for stem, frame in _frames(evidence).items():
-        floors = speedup.noise_floor(frame)
+    for stem, frame in evidence.present().items():
+        floors = noise_floor(frame)
         for phase in in_order("phase", floors.index):
-            floor = percent(floors.loc[phase, "floor"], 2)
             paired = frame[frame["again_ms"].notna() & (frame["phase"] == phase)]
-            numerics = listed(dtype_words(d) for d in in_order("dtype", paired["dtype"]))
-            cells = int(floors.loc[phase, "pairs"])
-            lines.append([stem, phase_words(phase), floor, cells, numerics])
-    if not lines:
-        return ""
-    headers = ["benchmark", "phase", "noise floor", "cells", "numerics of these cells"]
-    table = pd.DataFrame(lines, columns=headers)
+            lines.append(
+                {
+                    "benchmark": stem,
+                    "phase": phase_words(phase),
+                    "noise floor": percent(floors.loc[phase, "floor"], 2),
+                    "cells": int(floors.loc[phase, "pairs"]),
+                    "numerics of these cells": listed(
+                        dtype_words(dtype) for dtype in in_order("dtype", paired["dtype"])
+                    ),
+                }
+            )
     caption = "Noise floor: how far an implementation differs from itself"
-    return markdown(table, caption, left=["benchmark", "phase", "numerics of these cells"])
+    return Lines(caption, pd.DataFrame(lines)) if lines else None
 
 
-def commits_table(evidence: MachineEvidence) -> str:
+def commits_table(evidence: MachineEvidence) -> Lines:
     """Rows of each benchmark by the commit of the code that measured them."""
     lines = []
-    for stem, frame in _frames(evidence).items():
-        commits = frame.get("commit", pd.Series("", frame.index)).fillna("")
-        for commit, rows in commits.value_counts(sort=False).items():
+    for stem, frame in evidence.present().items():
+        for commit, rows in frame["commit"].fillna("").value_counts(sort=False).items():
             state = "with uncommitted changes" if commit.endswith(DIRTY) else "as committed"
-            name = commit.removesuffix(DIRTY) or "not recorded"
-            lines.append([stem, name, state if commit else EMPTY, rows])
-    if not lines:
-        return ""
-    table = pd.DataFrame(lines, columns=["benchmark", "commit", "state of the code", "rows"])
-    caption = "The code that measured: rows by commit"
-    return markdown(table, caption, left=["benchmark", "commit", "state of the code"])
-
-
-def failed_gates(evidence: MachineEvidence) -> list[str]:
-    """The name of every row with a failed gate, with its benchmark."""
-    return [
-        f"{stem}: {name}"
-        for stem, frame in _frames(evidence).items()
-        for name in gates.summary(frame).red
-    ]
+            name = commit.removesuffix(DIRTY)
+            lines.append(
+                {
+                    "benchmark": stem,
+                    "commit": name or "not recorded",
+                    "state of the code": state if name else EMPTY,
+                    "rows": rows,
+                }
+            )
+    return Lines("The code that measured: rows by commit", pd.DataFrame(lines), right=["rows"])
 
 
 def rounds(evidence: MachineEvidence) -> list[int]:
     """The numbers of rounds that occur in the evidence, ascending."""
     found: set[int] = set()
-    for frame in _frames(evidence).values():
+    for frame in evidence.present().values():
         text = frame["rounds_ms"].dropna().astype(str)
         found |= {int(n) for n in (text.str.count(";") + 1).unique()}
     return sorted(found)
 
 
+def rows(evidence: MachineEvidence) -> int:
+    """How many rows the evidence holds."""
+    return sum(len(frame) for frame in evidence.present().values())
+
+
+def red_gates(evidence: MachineEvidence) -> dict[str, list[str]]:
+    """By benchmark: the name of every row with a failed gate, its error and its bound."""
+    found = {stem: gates.summary(frame).red for stem, frame in evidence.present().items()}
+    return {stem: names for stem, names in found.items() if names}
+
+
 def method(evidence: MachineEvidence) -> dict:
-    """What the section on the method is given."""
-    frames = _frames(evidence)
-    numbers_of_rounds = rounds(evidence)
+    """The numbers of the method that a reader is told."""
+    found = rounds(evidence)
+    frames = evidence.present()
     return {
-        "rows": sum(len(frame) for frame in frames.values()),
-        "benchmarks": len(frames),
-        "phases": [
-            phase_words(phase)
-            for phase in in_order("phase", pd.concat([f["phase"] for f in frames.values()]))
-        ]
-        if frames
-        else [],
-        "rounds": numbers_of_rounds,
-        "intervals": [speedup.interval_sentence(n) for n in numbers_of_rounds],
-        "confidence": speedup.CONFIDENCE,
+        "rounds": found,
+        "intervals": [interval_sentence(n) for n in found],
+        "confidence": CONFIDENCE,
+        "quantile": FLOOR_QUANTILE,
+        "least_floor": LEAST_FLOOR,
         "apart": MEDIAN_APART,
-        "quantile": speedup.FLOOR_QUANTILE,
-        "gated": sum(gates.summary(frame).gated for frame in frames.values()),
-        "tests": sum(len(frame) for stem, frame in frames.items() if stem.endswith("_check")),
-        "commits": commits_table(evidence),
-        "failed": failed_gates(evidence),
-        "counts": counts_table(evidence),
-        "floors": floors_table(evidence),
+        "gated": sum(int(gates.gated(frame).sum()) for frame in frames.values()),
+        "rows": rows(evidence),
     }
-
-
-def _frames(evidence: MachineEvidence) -> dict[str, pd.DataFrame]:
-    found = {stem: evidence.frame(stem) for stem in in_order("stem", list(evidence.frames))}
-    return {stem: frame for stem, frame in found.items() if frame is not None}

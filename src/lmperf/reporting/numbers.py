@@ -1,61 +1,57 @@
-"""Numbers and names as a reader sees them: significant digits, units, words for dtypes."""
+"""Numbers as a reader sees them: significant digits, units, ranges, counts."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pandas as pd
 
 EMPTY = "–"
 MIB = 2**20
 GIB = 2**30
 FIXED_DECIMALS = 4
 
-DTYPE_WORDS = {
-    "float32": "float32 IEEE",
-    "tf32": "TF32",
-    "float16": "float16",
-    "bfloat16": "bf16",
-    "autocast_float16": "float16 autocast",
-    "autocast_bfloat16": "bf16 autocast",
-}
-PHASE_WORDS = {
-    "forward": "forward",
-    "backward": "backward",
-    "forward_backward": "forward + backward",
-    "train_step": "train step",
-}
-IMPLEMENTATION_WORDS = {
-    "eager": "PyTorch (eager)",
-    "compiled": "compiled",
-    "compiled_blocks": "compiled by block",
-    "triton": "Triton",
-    "triton_cached": "Triton, cached angles",
-    "tiled": "tiled PyTorch",
-    "sdpa": "SDPA",
-    "sdpa_cudnn": "SDPA cuDNN",
-    "sdpa_flash": "SDPA flash",
-    "sdpa_efficient": "SDPA efficient",
-    "flex": "FlexAttention",
-}
+
+@dataclass(frozen=True)
+class Spread:
+    """A quantity over several cells: least, middle (median) and most, and how many there are."""
+
+    low: float
+    middle: float
+    high: float
+    n: int
+
+    @staticmethod
+    def of(values: Iterable[float]) -> Spread:
+        """The spread of values, of which there must be one at least."""
+        series = pd.Series(list(values), dtype=float)
+        return Spread(series.min(), series.median(), series.max(), len(series))
+
+
+@dataclass(frozen=True)
+class Count:
+    """How many of how many."""
+
+    k: int
+    n: int
+
+    @property
+    def all(self) -> bool:
+        return self.k == self.n
+
+    @property
+    def none(self) -> bool:
+        return self.k == 0
+
+    def __str__(self) -> str:
+        return f"{self.k} of {self.n}"
 
 
 def absent(value) -> bool:
     """Whether a cell of the evidence is empty."""
     return value is None or value != value
-
-
-def dtype_words(dtype: str) -> str:
-    """The numerics of a dtype axis value, spelled out."""
-    return DTYPE_WORDS.get(dtype, dtype)
-
-
-def phase_words(phase: str) -> str:
-    """A phase in words."""
-    return PHASE_WORDS.get(phase, phase.replace("_", " "))
-
-
-def implementation_words(implementation: str) -> str:
-    """An implementation in words; a user's own keeps its name."""
-    return IMPLEMENTATION_WORDS.get(implementation, implementation)
 
 
 def decimals(value: float, digits: int = 3) -> int:
@@ -87,9 +83,18 @@ def fixed(value: float) -> str:
     return EMPTY if absent(value) else f"{value:.{FIXED_DECIMALS}f}"
 
 
+def _factor(value: float) -> str:
+    return f"{value:.2f}" if value < 10 else rounded(value)
+
+
 def ratio(value: float) -> str:
-    """A ratio with two decimals and a times sign; a dash where there is none."""
-    return EMPTY if absent(value) else f"{value:.2f}×"
+    """A ratio, ``1.42x``; two decimals below ten, three digits above."""
+    return EMPTY if absent(value) else f"{_factor(value)}x"
+
+
+def interval(value: float, low: float, high: float) -> str:
+    """A ratio with its interval: ``1.42x (1.38-1.45)``."""
+    return f"{ratio(value)} ({_factor(low)}-{_factor(high)})"
 
 
 def spread(mean: float, std: float, digits: int = 3) -> str:
@@ -133,7 +138,25 @@ def error(value: float) -> str:
 
 def listed(items) -> str:
     """``a``, ``a and b``, ``a, b and c``; ``none`` for nothing."""
-    items = [str(item) for item in items]
+    items = [f"{item:g}" if isinstance(item, float) else str(item) for item in items]
     if not items:
         return "none"
     return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
+
+
+def ranged(values: Spread, form=significant) -> str:
+    """``low to high``, each by ``form``; one value where both read the same."""
+    low, high = form(values.low), form(values.high)
+    return low if low == high else f"{low} to {high}"
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 cell``, ``3 cells``."""
+    return f"{number:,} {noun if number == 1 else plural(noun)}"
+
+
+def plural(noun: str) -> str:
+    """The plural of a noun that a report counts."""
+    if noun.endswith("y") and noun[-2] not in "aeiou":
+        return noun[:-1] + "ies"
+    return noun + ("es" if noun.endswith(("s", "x", "ch", "sh")) else "s")

@@ -1,146 +1,93 @@
-"""Render the report of a machine and the index over all machines."""
+"""From reviewed evidence to files: what ``lmperf report`` does."""
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from lmperf.reporting import coverage, machine
-from lmperf.reporting.claims import CONTRADICTED, MISSING, TRUE, judge
-from lmperf.reporting.comparison import CLAIMS as COMPARED
-from lmperf.reporting.comparison import ceilings_table, cells_tables, machines_table
-from lmperf.reporting.environment import environment
-from lmperf.reporting.evidence import MachineEvidence
-from lmperf.reporting.sections import Section, judgements, owner, section, stems
+import pandas as pd
 
-# How wide a figure is beside the sentences of the summary.
-BESIDE = "45%"
+from lmperf.benchmark import load, stems
+from lmperf.judgement import Judgement, judge
+from lmperf.plan import Project
+from lmperf.reporting import coverage, pages
+from lmperf.reporting.evidence import MachineEvidence, read_frame
+
+TEMPLATES = Path("templates")
 
 
-def render_machine(evidence: MachineEvidence, directory: Path, templates: Path) -> None:
-    """Write ``directory/report.md`` and ``directory/figures/*.svg`` from the evidence.
-
-    The same evidence gives the same bytes. Everything is composed before the first file is
-    replaced, and each file is replaced whole; figures that no section draws any more are removed.
-    """
-    found = [section(stem, evidence, templates) for stem in stems(templates)]
-    template = environment(templates).get_template("report.md.j2")
-    text = template.render(
-        machine=evidence.machine,
-        device=machine.device_words(evidence),
-        measured=evidence.has_evidence(),
-        facts=machine.facts_table(evidence),
-        environments=len(machine.environments(evidence)),
-        method=machine.method(evidence),
-        summary=_summary(found),
-        width=BESIDE,
-        coverage=coverage.table(coverage.states(evidence, found)),
-        sections=[part.text for part in found],
-        without_section=_without_section(evidence, templates),
+def machine_evidence(project: Project, review: Judgement) -> MachineEvidence:
+    """A machine's evidence as the renderer takes it: without rows that no grid can have."""
+    directory = project.report_directory / review.machine / "evidence"
+    return MachineEvidence(
+        machine=review.machine,
+        facts=review.facts,
+        frames={stem: _frame(directory, stem) for stem in review.rows},
+        stale=review.stale,
+        damaged=review.damaged,
+        missing=review.missing,
+        lacking={stem: pd.DataFrame(rows) for stem, rows in review.lacking.items()},
+        cost=read_frame(directory / "cost.csv", {}) if review.cost else None,
+        left_out=_left_out(project, review.facts.get("preset", "cpu")),
     )
-    figures = {f"{part.stem}.svg": part.figure for part in found if part.figure}
-    for name, svg in figures.items():
-        _replace(directory / "figures" / name, svg)
-    _replace(directory / "report.md", _tidy(text))
-    for path in (directory / "figures").glob("*.svg"):
-        if path.name not in figures:
-            path.unlink()
 
 
-def doubts(evidence: MachineEvidence, templates: Path) -> tuple[list[str], list[str]]:
-    """The silent gaps among the tables, and the claims that the evidence contradicts."""
-    found = [section(stem, evidence, templates, drawn=False) for stem in stems(templates)]
-    judged = [judgement for part in found for judgement in part.judgements]
-    contradicted = [j.sentence for j in judged if j.state == CONTRADICTED]
-    return coverage.gaps(coverage.states(evidence, found)), contradicted
+def _frame(directory: Path, stem: str) -> pd.DataFrame:
+    benchmark = load(stem)
+    frame = read_frame(directory / f"{stem}.csv", benchmark.kinds)
+    names = [axis.name for axis in benchmark.axes]
+    cases = frame[[*names, "implementation"]].to_dict("records")
+    applies = [benchmark.not_applicable(case, case["implementation"]) is None for case in cases]
+    return frame[applies]
 
 
-def render_index(
-    evidences: list[MachineEvidence],
-    here: str | None,
-    directory: Path,
-    templates: Path,
-    reason: str | None = None,
-) -> None:
-    """Write ``directory/report.md``: the machine at hand and its comparison with all others.
-
-    Args:
-        evidences: every machine that has evidence.
-        here: slug of the machine at hand; None, or one without evidence, is said in a sentence.
-        directory: where the reports of the machines lie, each in a folder of its slug.
-        templates: folder of the templates.
-        reason: why the machine at hand was not measured, in words.
-    """
-    measured = [evidence for evidence in evidences if evidence.has_evidence()]
-    measured.sort(key=lambda evidence: (evidence.machine != here, evidence.machine))
-    at_hand = measured[0] if measured and measured[0].machine == here else None
-    template = environment(templates).get_template("index.md.j2")
-    text = template.render(
-        here=here,
-        reason=reason,
-        at_hand=at_hand and at_hand.machine,
-        device=machine.device_words(at_hand) if at_hand else "",
-        summary=_findings(judgements(at_hand, templates)) if at_hand else {},
-        machines=machines_table(measured),
-        count=len(measured),
-        ceilings=ceilings_table(measured),
-        cells=cells_tables(measured),
-        claims=[judge(claim, measured, environment(templates)) for claim in COMPARED],
-    )
-    _replace(directory / "report.md", _tidy(text))
-
-
-def _summary(found: Sequence[Section]) -> dict:
-    """The claims that matter most, by section with its figure, and the others that do not hold."""
-    judged = [judgement for part in found for judgement in part.judgements]
-    others = [judgement for judgement in judged if not judgement.summary]
+def _left_out(project: Project, preset: str) -> dict[str, str]:
+    """Benchmarks that the configuration does not ask for whole, with the reason."""
+    asked, config = project.config.stems(preset), project.config
+    narrowed = [stem for stem in stems() if config.grid_of(stem)]
+    out = [stem for stem in stems() if stem not in asked and load(stem).grids.get(preset)]
     return {
-        "parts": [_main(part) for part in found if any(j.summary for j in part.judgements)],
-        "contradicted": [j.sentence for j in others if j.state == CONTRADICTED],
-        "claims": len(judged),
-        **{state: sum(j.state == state for j in judged) for state in (TRUE, MISSING)},
-        "false": sum(j.state == CONTRADICTED for j in judged),
+        **dict.fromkeys(narrowed, "the configuration narrows its grid"),
+        **dict.fromkeys(out, "the configuration leaves it out"),
     }
 
 
-def _main(part: Section) -> dict:
-    return {
-        "title": part.title,
-        "figure": f"figures/{part.stem}.svg" if part.figure else None,
-        "sentences": [j.sentence for j in part.judgements if j.summary],
-    }
+def render_machine(project: Project, machine: str) -> Path:
+    """Write `report/<machine>/report.md`, its pages and figures; the path of the write-up."""
+    evidence = machine_evidence(project, judge(project, machine))
+    templates = project.root / TEMPLATES
+    sections = pages.composed(evidence, templates)
+    files = pages.machine_files(evidence, sections, templates)
+    directory = project.report_directory / machine
+    pages.replace_files(directory, files, (f"{pages.FIGURES}/*.svg", "*.md"))
+    return directory / pages.WRITE_UP
 
 
-def _findings(judged: Iterable) -> dict:
-    """The claims of the summary by state, and every contradicted one."""
-    judged = list(judged)
-    main = [judgement for judgement in judged if judgement.summary]
-    return {
-        "findings": [j.sentence for j in main if j.state == TRUE],
-        "contradicted": [j.sentence for j in judged if j.state == CONTRADICTED],
-        "missing": [j.sentence for j in main if j.state == MISSING],
-    }
+def render_overview(project: Project) -> Path:
+    """Write `report/report.md`, the write-up of the machine at hand; its path."""
+    here = project.machine.slug
+    evidences = [
+        machine_evidence(project, judge(project, machine))
+        for machine in sorted(project.machines_with_evidence(), key=lambda name: name != here)
+    ]
+    evidences = [evidence for evidence in evidences if evidence.present()]
+    templates = project.root / TEMPLATES
+    own = [evidence for evidence in evidences if evidence.machine == here]
+    sections = pages.composed(own[0], templates) if own else []
+    reason = None
+    if not project.can_measure:
+        reason = "torch is not installed, so that nothing can be measured"
+    files = pages.overview_files(evidences, here, sections, templates, reason)
+    pages.replace_files(project.report_directory, files, ("*.md",))
+    return project.report_directory / pages.WRITE_UP
 
 
-def _without_section(evidence: MachineEvidence, templates: Path) -> list[str]:
-    known = stems(templates)
-    everything = {*evidence.frames, *evidence.damaged, *evidence.missing}
-    return sorted(stem for stem in everything if owner(stem, known) is None)
-
-
-def _tidy(text: str) -> str:
-    """At most one empty line in a row, and one newline at the end."""
-    text = "\n".join(line.rstrip() for line in text.splitlines())
-    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
-
-
-def _replace(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+def silent_gaps(project: Project, machines: Sequence[str]) -> list[str]:
+    """By machine and name: the tables that are missing without a reason."""
+    gaps = []
+    for machine in machines:
+        evidence = machine_evidence(project, judge(project, machine))
+        sections = pages.composed(evidence, project.root / TEMPLATES, drawn=False)
+        found = coverage.gaps(coverage.states(evidence, sections))
+        gaps += [f"{machine}: {gap}" for gap in found]
+    return gaps

@@ -1,7 +1,7 @@
 """Speed-ups as intervals: per-round ratios of rows that were timed in turn.
 
 Two rows may be compared only if they share ``together``, the pass in which they were timed round
-after round. The speed-up is the median of the per-round ratios (reference / candidate, above 1 is
+after round. The speed-up is the median of the per-round ratios (base / candidate, above 1 is
 faster) with the exact interval of the median by order statistics: the number of the n ratios that
 lie below the true median is binomial(n, 1/2), so [x_(k), x_(n+1-k)] covers it with
 1 - 2 P(B <= k-1), whatever the distribution (David and Nagaraja, Order Statistics, 7.1). With
@@ -9,6 +9,10 @@ fewer than six rounds no such interval reaches 95 %: it is the range, and its tr
 stated.
 
 The noise floor comes from pairs of one implementation with itself in the same rounds (A/A).
+
+Verdicts: ``same`` where the whole interval lies within the noise floor or LEAST_FLOOR of one,
+whichever is wider; ``faster`` or ``slower`` where the interval leaves out one and the ratio lies
+beyond that; ``unresolved`` where the interval is too wide to say.
 """
 
 from __future__ import annotations
@@ -20,15 +24,100 @@ from functools import cache
 import numpy as np
 import pandas as pd
 
+from lmperf.names import dtype_words, implementation_words
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, axes
-from lmperf.reporting.numbers import EMPTY, dtype_words, implementation_words
+from lmperf.reporting.numbers import EMPTY, interval
 
 CONFIDENCE = 0.95
 FLOOR_QUANTILE = 0.95
+LEAST_FLOOR = 0.01
+FASTER, SLOWER, SAME, UNRESOLVED = "faster", "slower", "same", "unresolved"
+VERDICTS = (FASTER, SLOWER, SAME, UNRESOLVED)
 WITHHELD = "withheld"
 NOT_IN_TURN = "not timed in turn"
-NO_DIFFERENCE = "no difference"
+COLUMNS = ["ratio", "low", "high", "rounds", "floor", "verdict", "base_ms"]
+
+
+@dataclass(frozen=True)
+class Series:
+    """Rows that make one column of a comparison: an implementation, numerics, or both.
+
+    ``Series.of(implementation="compiled", dtype="tf32")`` is the implementation in those numerics;
+    a column that is not named may have any value, which two compared rows then share.
+    """
+
+    where: tuple[tuple[str, str], ...]
+
+    @staticmethod
+    def of(**where: str) -> Series:
+        return Series(tuple(sorted(where.items())))
+
+    @property
+    def words(self) -> str:
+        """``compiled, TF32``; the numerics alone, or the implementation alone, where no more."""
+        named = dict(self.where)
+        form = {"implementation": implementation_words, "dtype": dtype_words}
+        order = [name for name in ("implementation", "dtype") if name in named]
+        return ", ".join(form[name](named[name]) for name in order)
+
+    def rows(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The rows of a frame that are of this series."""
+        wanted = pd.Series(True, frame.index)
+        for column, value in self.where:
+            wanted &= frame[column] == value
+        return frame[wanted]
+
+
+def speedups(evidence: MachineEvidence, stem: str, series: Series, base: Series) -> pd.DataFrame:
+    """Speed-ups of the rows of a series over the rows of the base that agree in all else.
+
+    Both series name the same columns.
+
+    Returns:
+        One row for each row of the series that was timed in turn with its base (index of
+        ``evidence.frame(stem)``): ratio, low, high, rounds, floor (NaN where no A/A pair
+        exists), verdict, and base_ms, the median of the base.
+    """
+
+    def make() -> pd.DataFrame:
+        frame = evidence.frame(stem)
+        floors = evidence.once(("floor", stem), lambda: noise_floor(frame))["floor"]
+        usable = frame[gates.shown(frame) & frame["rounds_ms"].notna() & frame["together"].notna()]
+        return _speedups(usable, series, base, floors)
+
+    return evidence.once(("speedups", stem, series, base), make)
+
+
+def compared(evidence: MachineEvidence, stem: str, series: Series, base: Series) -> pd.DataFrame:
+    """The rows of a series that have a speed-up over the base, with the columns of ``speedups``."""
+    found = speedups(evidence, stem, series, base)
+    return evidence.frame(stem).loc[found.index].join(found)
+
+
+def speedup_cells(
+    evidence: MachineEvidence, stem: str, series: Series, base: Series
+) -> pd.Series:
+    """The speed-up of each row of the series in words: ``1.42x (1.38-1.45)``, with its verdict
+    where that is not plain from the interval; why there is none; a dash where there is no base.
+    """
+    frame = evidence.frame(stem)
+    rows = series.rows(frame)
+    words = pd.Series(EMPTY, index=rows.index, dtype=object)
+    both = _paired(frame, series, base, [])
+    ok, red = frame["status"] == "ok", gates.red(frame)
+    here, there = both.index, both["base_row"].to_numpy()
+    words[here[ok.loc[here].to_numpy() & ok.loc[there].to_numpy()]] = NOT_IN_TURN
+    words[here[red.loc[here].to_numpy() | red.loc[there].to_numpy()]] = WITHHELD
+    found = speedups(evidence, stem, series, base)
+    words[found.index] = [speedup_text(row) for row in found.itertuples(index=False)]
+    return words
+
+
+def speedup_text(row) -> str:
+    """``1.42x (1.38-1.45)``; ``same`` or ``unresolved`` behind it where that is the verdict."""
+    text = interval(row.ratio, row.low, row.high)
+    return f"{text} {row.verdict}" if row.verdict in (SAME, UNRESOLVED) else text
 
 
 @cache
@@ -52,9 +141,15 @@ def parse_rounds(column: pd.Series) -> np.ndarray:
     return matrix
 
 
+def median_intervals(frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Low and high end of the interval of each row's median, from its rounds, in ms."""
+    found = _intervals(parse_rounds(frame["rounds_ms"]), frame.index)
+    return found["low"].to_numpy(), found["high"].to_numpy()
+
+
 def noise_floor(frame: pd.DataFrame) -> pd.DataFrame:
     """Per phase: FLOOR_QUANTILE over cells of |median A/A ratio - 1| (``floor``), ``pairs``."""
-    pairs = frame[gates.shown(frame) & _present(frame, "again_ms")]
+    pairs = frame[gates.shown(frame) & frame["again_ms"].notna()]
     if pairs.empty:
         return pd.DataFrame({"floor": [], "pairs": []}, dtype=float)
     first, second = _same_width(parse_rounds(pairs["rounds_ms"]), parse_rounds(pairs["again_ms"]))
@@ -64,83 +159,31 @@ def noise_floor(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"floor": floor, "pairs": grouped.size()})
 
 
-def speedups(
-    frame: pd.DataFrame, column: str, reference: str, floors: pd.Series | None = None
-) -> pd.DataFrame:
-    """Speed-ups of rows over the row that has ``reference`` in ``column`` and agrees in all else.
-
-    Args:
-        frame: rows of one benchmark.
-        column: ``implementation`` or an axis such as ``dtype``.
-        reference: the value of ``column`` to compare with.
-        floors: noise floor by phase; of ``frame`` itself unless given, so a part of a benchmark
-            needs those of the whole.
-
-    Returns:
-        One row per comparable row of ``frame`` (same index): ratio, low, high, coverage, rounds,
-        floor (NaN where no A/A pair exists) and verdict (faster, slower, no difference).
-    """
-    usable = frame[gates.shown(frame) & _present(frame, "rounds_ms") & _present(frame, "together")]
-    pairs = _paired(usable, column, reference, ["together"])
+def _speedups(usable: pd.DataFrame, series: Series, base: Series, floors: pd.Series):
+    pairs = _paired(usable, series, base, ["together"])
     if pairs.empty:
-        return pd.DataFrame(columns=_COLUMNS, dtype=float)
+        return pd.DataFrame(columns=COLUMNS, dtype=float)
+    theirs = usable.loc[pairs["base_row"]]
     ours = parse_rounds(usable.loc[pairs.index, "rounds_ms"])
-    theirs = parse_rounds(usable.loc[pairs["reference_row"], "rounds_ms"])
-    comparable = _rounds_of(ours) == _rounds_of(theirs)
-    ours, theirs = _same_width(ours[comparable], theirs[comparable])
-    ratios = _intervals(theirs / ours, pairs.index[comparable])
-    floors = noise_floor(frame)["floor"] if floors is None else floors
-    ratios["floor"] = frame.loc[ratios.index, "phase"].map(floors).astype(float)
+    base_rounds = parse_rounds(theirs["rounds_ms"])
+    comparable = _rounds_of(ours) == _rounds_of(base_rounds)
+    ours, base_rounds = _same_width(ours[comparable], base_rounds[comparable])
+    ratios = _intervals(base_rounds / ours, pairs.index[comparable])
+    ratios["floor"] = usable.loc[ratios.index, "phase"].map(floors).astype(float)
     ratios["verdict"] = _verdicts(ratios)
-    return ratios
+    ratios["base_ms"] = theirs["median_ms"].to_numpy()[comparable]
+    return ratios[COLUMNS]
 
 
-@dataclass(frozen=True)
-class Speedups:
-    """The speed-ups of a whole benchmark over one reference, and the same in words."""
-
-    ratios: pd.DataFrame
-    words: pd.Series
-
-    def within(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """The ratios of these rows of the benchmark."""
-        return self.ratios.loc[self.ratios.index.intersection(rows.index)]
-
-
-def compared(evidence: MachineEvidence, stem: str, column: str, reference: str) -> Speedups:
-    """``speedups`` and ``speedup_cells`` of the evidence of a stem, computed once."""
-
-    def make() -> Speedups:
-        frame = evidence.frame(stem)
-        ratios = speedups(frame, column, reference)
-        return Speedups(ratios, speedup_cells(frame, column, reference, ratios))
-
-    return evidence.once(("speedups", stem, column, reference), make)
-
-
-def compared_rows(
-    evidence: MachineEvidence, stem: str, column: str, reference: str
-) -> pd.DataFrame:
-    """The rows of a stem that have a speed-up, with the columns of ``speedups``."""
-    ratios = compared(evidence, stem, column, reference).ratios
-    return evidence.frame(stem).loc[ratios.index].join(ratios)
-
-
-_COLUMNS = ["ratio", "low", "high", "coverage", "rounds", "floor", "verdict"]
-
-
-def _present(frame: pd.DataFrame, column: str) -> pd.Series:
-    return frame[column].notna() if column in frame.columns else pd.Series(False, frame.index)
-
-
-def _paired(frame: pd.DataFrame, column: str, reference: str, further: list[str]) -> pd.DataFrame:
-    keys = [name for name in (*axes(frame), "implementation", "phase") if name != column]
+def _paired(frame: pd.DataFrame, series: Series, base: Series, further: list[str]) -> pd.DataFrame:
+    differing = {column for column, _ in series.where}
+    keys = [n for n in (*axes(frame), "implementation", "phase") if n not in differing]
     keys += further
-    right = frame.loc[frame[column] == reference, keys].drop_duplicates(keys, keep="last")
-    right = right.assign(reference_row=right.index)
-    left = frame.loc[frame[column] != reference, keys]
+    right = base.rows(frame)[keys].drop_duplicates(keys, keep="last")
+    right = right.assign(base_row=right.index)
+    left = series.rows(frame)[keys]
     joined = left.reset_index(names="row").merge(right, on=keys, how="inner")
-    return joined.set_index("row")[["reference_row"]]
+    return joined.set_index("row")[["base_row"]]
 
 
 def _rounds_of(matrix: np.ndarray) -> np.ndarray:
@@ -159,18 +202,17 @@ def _median(ratios: np.ndarray) -> np.ndarray:
     return medians
 
 
-def _intervals(ratios: np.ndarray, index: pd.Index) -> pd.DataFrame:
-    counts = _rounds_of(ratios)
-    ordered = np.sort(ratios, axis=1)
-    ranks = np.array([order_statistics(int(n))[:2] for n in counts], dtype=int).reshape(-1, 2)
-    coverage = [order_statistics(int(n))[2] for n in counts]
-    rows = np.arange(len(ratios))
+def _intervals(values: np.ndarray, index: pd.Index) -> pd.DataFrame:
+    counts = _rounds_of(values)
+    ordered = np.sort(values, axis=1)
+    ranks = np.array([order_statistics(max(int(n), 1))[:2] for n in counts], dtype=int)
+    ranks = ranks.reshape(-1, 2)
+    rows = np.arange(len(values))
     return pd.DataFrame(
         {
-            "ratio": _median(ratios),
+            "ratio": _median(values),
             "low": ordered[rows, ranks[:, 0]],
             "high": ordered[rows, ranks[:, 1]],
-            "coverage": coverage,
             "rounds": counts,
         },
         index=index,
@@ -178,56 +220,19 @@ def _intervals(ratios: np.ndarray, index: pd.Index) -> pd.DataFrame:
 
 
 def _verdicts(ratios: pd.DataFrame) -> np.ndarray:
-    contains_one = (ratios["low"] <= 1) & (ratios["high"] >= 1)
-    within_floor = (ratios["ratio"] - 1).abs() <= ratios["floor"].fillna(0.0)
-    same = contains_one | within_floor | (ratios["rounds"] < 2)
-    faster = np.where(ratios["ratio"] > 1, "faster", "slower")
-    return np.where(same, NO_DIFFERENCE, faster)
-
-
-def comparison_name(column: str, value: str, reference: str) -> str:
-    """What a ratio compares, never bare: ``bf16 autocast vs float32 IEEE``."""
-    words = dtype_words if column == "dtype" else implementation_words
-    return f"{words(value)} vs {words(reference)}"
-
-
-def speedup_cells(
-    frame: pd.DataFrame, column: str, reference: str, ratios: pd.DataFrame
-) -> pd.Series:
-    """The speed-up of each row in words; a dash where there is nothing to compare.
-
-    ``ratios`` are the ``speedups`` of the same frame, column and reference.
-    """
-    words = pd.Series(EMPTY, index=frame.index, dtype=object)
-    both = _paired(frame, column, reference, [])
-    ok, red = frame["status"] == "ok", gates.red(frame)
-    here, there = both.index, both["reference_row"].to_numpy()
-    words[here[ok.loc[here].to_numpy() & ok.loc[there].to_numpy()]] = NOT_IN_TURN
-    words[here[red.loc[here].to_numpy() | red.loc[there].to_numpy()]] = WITHHELD
-    words[ratios.index] = [_speedup_text(*row) for row in ratios[_SHOWN].itertuples(index=False)]
-    return words
-
-
-_SHOWN = ["ratio", "low", "high", "verdict"]
-
-
-def _speedup_text(ratio: float, low: float, high: float, verdict: str) -> str:
-    if verdict == NO_DIFFERENCE:
-        return NO_DIFFERENCE
-    return f"{ratio:.2f}× ({low:.2f}–{high:.2f})"
-
-
-def interval_words(ratios: pd.DataFrame) -> str:
-    """Which interval the speed-ups carry and with what coverage, by number of rounds."""
-    if ratios.empty:
-        return ""
-    return "; ".join(interval_sentence(int(n)) for n in sorted(ratios["rounds"].unique()))
+    floor = ratios["floor"].fillna(0.0).clip(lower=LEAST_FLOOR)
+    off = (ratios["ratio"] - 1).abs()
+    widest = np.maximum((ratios["low"] - 1).abs(), (ratios["high"] - 1).abs())
+    apart = ((ratios["low"] > 1) | (ratios["high"] < 1)) & (off > floor) & (ratios["rounds"] > 1)
+    beyond = np.where(ratios["ratio"] > 1, FASTER, SLOWER)
+    same = (widest <= floor) & (ratios["rounds"] > 1)
+    return np.where(apart, beyond, np.where(same, SAME, UNRESOLVED))
 
 
 def interval_sentence(rounds: int) -> str:
     """Which interval a number of rounds gives, and with what coverage."""
     low, high, coverage = order_statistics(rounds)
     if rounds < 2:
-        return "with one round there is no interval, so no difference is claimed"
+        return "with one round there is no interval, so that every comparison is unresolved"
     kind = "the range" if low == 0 else f"order statistics {low + 1} to {high + 1}"
     return f"{kind} of {rounds} rounds, covering the true median with {100 * coverage:.1f} %"

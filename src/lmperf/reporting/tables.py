@@ -3,40 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
+from tabulate import tabulate
 
+from lmperf.names import STATUSES, axis_words, implementation_words
 from lmperf.reporting import gates
-from lmperf.reporting.evidence import in_order
-from lmperf.reporting.numbers import EMPTY, absent, gib, implementation_words, significant, spread
+from lmperf.reporting.evidence import MachineEvidence
+from lmperf.reporting.numbers import EMPTY, absent, counted, gib, significant, spread
+from lmperf.reporting.speedup import median_intervals
 
+# A longer table is folded: a page shows what matters first.
+FOLD = 15
 REASON_LENGTH = 160
 REASONS = 12
 MEDIAN_APART = 0.05
-BETWEEN = "\0"
-# What `escaped` changes: three signs, and white space but single blanks between words.
-UNSAFE = re.compile(rf"[\\|<]|[^\S ]|\s\s|{BETWEEN}\s|\s{BETWEEN}")
-STATUS_WORDS = {
-    "oom": "out of memory",
-    "timeout": "time-out",
-    "crash": "crash",
-    "nan": "result not finite",
-    "unsupported": "unsupported",
-    "failed_check": "gate failed, withheld",
-}
-AXIS_WORDS = {
-    "context_length": "context",
-    "seq_len": "sequence length",
-    "extra_tokens": "extra tokens",
-}
-LEFT_COLUMNS = frozenset(
-    (
-        *("size", "dtype", "implementation", "status", "operation", "tensor", "kind", "note"),
-        *("shape", "subject", "causal", "unsupported"),
-    )
-)
+STATUS_WORDS = {**STATUSES, "failed_check": "gate failed, withheld"}
+STEPS = "Mean ± standard deviation (repetitions), the median where it is more than 5 % off."
+KERNELS = "Median (its interval; repetitions)."
 
 
 def escaped(value) -> str:
@@ -45,31 +32,107 @@ def escaped(value) -> str:
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
 
 
-def markdown(frame: pd.DataFrame, caption: str, left: Sequence[str] = ()) -> str:
-    """A caption and a pipe table; text columns flush left, all others right."""
-    left = {*left, *LEFT_COLUMNS}
-    headers = [escaped(name) for name in frame.columns]
-    columns = [
-        _padded([header, *_cells(frame[name])], name in left)
-        for header, name in zip(headers, frame.columns, strict=True)
+@dataclass(frozen=True)
+class Lines:
+    """One Markdown table: a frame of cells under a caption.
+
+    Attributes:
+        caption: what the table shows, with what all its lines share (dtype, mask, unit).
+        frame: text or numbers; headers carry the units.
+        right: columns that are flush right; of the others those that hold numbers alone are.
+        note: how to read its cells (estimator, what brackets mean), below the caption.
+    """
+
+    caption: str
+    frame: pd.DataFrame
+    note: str = ""
+    right: Sequence[str] | None = None
+
+    def markdown(self, fold: int | None = FOLD) -> str:
+        """The table, inside ``<details>`` when it is longer than ``fold`` lines."""
+        body = pipe_table(self.frame, self.right)
+        note = f" {self.note}" if self.note else ""
+        if fold is None or len(self.frame) <= fold:
+            return f"**{self.caption}.**{note}\n\n{body}"
+        title = f"{self.caption} ({counted(len(self.frame), 'line')})"
+        opening = f"<details>\n<summary>{escaped(title)}</summary>\n"
+        return f"{opening}\n{note.strip()}\n\n{body}\n\n</details>".replace("\n\n\n", "\n")
+
+
+@dataclass(frozen=True)
+class Owed:
+    """What a table rests on, of what the grid asks for.
+
+    Attributes:
+        where: the rows of a frame that it shows; all of them when None.
+        stem: the benchmark; that of the section itself when None.
+        cell: the axes that make one cell of it; all axes and the implementation when empty.
+        unless: why a machine may have no such rows although its preset has them.
+    """
+
+    where: Callable[[pd.DataFrame], pd.Series] | None = None
+    stem: str | None = None
+    cell: Sequence[str] = ()
+    unless: str | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A numbered table of the report: E1, F2, ...
+
+    Attributes:
+        id: its number; empty for one that is not in the index.
+        title: what it shows, in a few words.
+        make: evidence -> its parts; empty where there is nothing to show.
+        owed: what it rests on.
+    """
+
+    id: str
+    title: str
+    make: Callable[[MachineEvidence], Sequence[Lines]]
+    owed: Owed = field(default_factory=Owed)
+
+    @property
+    def name(self) -> str:
+        """How a page names it: its number, or its title where it has none."""
+        return self.id or self.title
+
+    @property
+    def heading(self) -> str:
+        return f"{self.id}. {self.title}" if self.id else self.title
+
+    @property
+    def anchor(self) -> str:
+        """What a forge makes of its heading."""
+        return re.sub(r"[^\w\- ]", "", self.heading.lower()).replace(" ", "-")
+
+
+def pipe_table(frame: pd.DataFrame, right: Sequence[str] | None = None) -> str:
+    """The frame as a pipe table by tabulate, its cells safe and unpadded."""
+    cells = [[escaped(_plain(value)) for value in frame[name]] for name in frame.columns]
+    aligns = [
+        "right" if (name in right if right is not None else _numeric(column)) else "left"
+        for name, column in zip(frame.columns, cells, strict=True)
     ]
-    body = "\n".join(f"| {' | '.join(line)} |" for line in zip(*columns, strict=True))
-    return f"**{caption}**\n\n{body}"
+    text = tabulate(
+        list(zip(*cells, strict=True)),
+        headers=[escaped(name) for name in frame.columns],
+        tablefmt="pipe",
+        colalign=aligns if len(frame) else None,
+        disable_numparse=True,
+    )
+    head, rule, *rest = text.splitlines()
+    rule = re.sub(r"-{3,}", "---", rule)
+    return "\n".join([_unpadded(head), rule, *map(_unpadded, rest)])
 
 
-def _cells(column: pd.Series) -> list[str]:
-    """The values of a column as text that is safe in a table; most have nothing to escape."""
-    values = [_plain(value) for value in column]
-    if UNSAFE.search(BETWEEN.join(["", *values, ""])):
-        return [escaped(value) for value in values]
-    return values
+def _unpadded(line: str) -> str:
+    return re.sub(r" {2,}", " ", line)
 
 
-def _padded(cells: list[str], left: bool) -> list[str]:
-    width = max(3, *map(len, cells))
-    rule = f":{'-' * (width - 1)}" if left else f"{'-' * (width - 1)}:"
-    header, *rest = [cell.ljust(width) if left else cell.rjust(width) for cell in cells]
-    return [header, rule, *rest]
+def _numeric(cells: Sequence[str]) -> bool:
+    """Whether most cells of a column begin with a digit: such a column is flush right."""
+    return sum(bool(re.match(r"[-+]?\d", cell)) for cell in cells) * 2 > len(cells)
 
 
 def _plain(value) -> str:
@@ -84,19 +147,13 @@ def _plain(value) -> str:
 
 def status_words(frame: pd.DataFrame) -> pd.Series:
     """The status of each row in words; a red gate is said whatever the status column says."""
-    words = frame["status"].map(STATUS_WORDS).fillna(frame["status"])
-    words[frame["status"] == "ok"] = "ok"
+    words = frame["status"].map(STATUS_WORDS).fillna(frame["status"]).astype(object)
     words[gates.red(frame) & (frame["status"] != "nan")] = STATUS_WORDS["failed_check"]
     oom = frame["status"] == "oom"
     if oom.any():
-        words[oom] = _memory_words(frame[oom])
+        sizes = zip(frame.loc[oom, "requested_bytes"], frame.loc[oom, "free_bytes"], strict=True)
+        words[oom] = [_out_of_memory(requested, free) for requested, free in sizes]
     return words
-
-
-def _memory_words(frame: pd.DataFrame) -> list[str]:
-    empty = pd.Series(float("nan"), index=frame.index)
-    sizes = zip(frame.get("requested_bytes", empty), frame.get("free_bytes", empty), strict=True)
-    return [_out_of_memory(requested, free) for requested, free in sizes]
 
 
 def _out_of_memory(requested: float, free: float) -> str:
@@ -106,17 +163,41 @@ def _out_of_memory(requested: float, free: float) -> str:
     return f"OOM ({details})" if details else "OOM"
 
 
-def timing_cells(frame: pd.DataFrame) -> pd.Series:
-    """``mean ± std`` in ms where it may be shown, the status in words elsewhere.
+def step_times(frame: pd.DataFrame) -> pd.Series:
+    """``mean ± std (n)`` in ms where it may be shown, the status in words elsewhere.
 
     Where slow repetitions pull the mean away from the median, on which ratios and rates rest, the
-    median stands beside it.
+    median stands beside it. See ``STEPS``.
     """
-    words = status_words(frame).astype(object)
+    words = status_words(frame)
     ok = frame[gates.shown(frame)]
-    words[ok.index] = [spread(m, s) for m, s in zip(ok["mean_ms"], ok["std_ms"], strict=True)]
+    triples = ok[["mean_ms", "std_ms", "repetitions"]].itertuples(index=False)
+    words[ok.index] = [f"{spread(mean, std)} ({n:.0f})" for mean, std, n in triples]
     apart = ok[(ok["mean_ms"] - ok["median_ms"]).abs() > MEDIAN_APART * ok["median_ms"]]
     words[apart.index] += [f", median {significant(m)}" for m in apart["median_ms"]]
+    return words
+
+
+def kernel_times(frame: pd.DataFrame) -> pd.Series:
+    """``median (low-high; n)`` in ms where it may be shown, the status in words elsewhere.
+
+    The interval is that of the median, from the medians of the rounds. See ``KERNELS``.
+    """
+    words = status_words(frame)
+    ok = frame[gates.shown(frame) & frame["median_ms"].notna()]
+    low, high = median_intervals(ok)
+    numbers = zip(ok["median_ms"], low, high, ok["repetitions"], strict=True)
+    words[ok.index] = [
+        f"{significant(m)} ({significant(a)}-{significant(b)}; {n:.0f})" for m, a, b, n in numbers
+    ]
+    return words
+
+
+def medians(frame: pd.DataFrame) -> pd.Series:
+    """The median in ms where it may be shown, the status in words elsewhere."""
+    words = status_words(frame)
+    ok = frame[gates.shown(frame)]
+    words[ok.index] = [significant(m) for m in ok["median_ms"]]
     return words
 
 
@@ -134,31 +215,13 @@ def shared_axes(frame: pd.DataFrame, cell: Sequence[str]) -> tuple[str, list[str
     varying = [name for name in present if frame[name].nunique(dropna=False) > 1]
     varying = varying or present[:1]
     constant = [name for name in present if name not in varying]
-    return "".join(f", {_axis_words(name, frame[name].iloc[0])}" for name in constant), varying
+    return "".join(f", {_axis_value(name, frame[name].iloc[0])}" for name in constant), varying
 
 
-def _axis_words(name: str, value) -> str:
+def _axis_value(name: str, value) -> str:
     if isinstance(value, bool | np.bool_):
-        return name if value else f"not {name}"
-    return f"{AXIS_WORDS.get(name, name)} {_plain(value)}"
-
-
-def wide(frame: pd.DataFrame, cells: pd.Series, rows: list[str], column: str) -> pd.DataFrame:
-    """One line per distinct ``rows``, one column per value of ``column`` in reading order."""
-    keys = [*rows, column]
-    table = frame[keys].assign(cell=cells).dropna(subset=[column])
-    table = table.drop_duplicates(keys, keep="last")
-    wide = table.set_index(keys)["cell"].unstack(column, sort=False)
-    wide = wide.reindex(columns=in_order(column, table[column]))
-    return wide.astype(object).where(wide.notna(), EMPTY).reset_index()
-
-
-def joined(left: pd.DataFrame, right: pd.DataFrame, rows: list[str]) -> pd.DataFrame:
-    """Two wide tables side by side on the same lines; a dash where one has no line."""
-    both = left.merge(right, on=rows, how="left")
-    added = [name for name in right.columns if name not in rows]
-    both[added] = both[added].astype(object).where(both[added].notna(), EMPTY)
-    return both
+        return axis_words(name) if value else f"not {axis_words(name)}"
+    return f"{axis_words(name)} {_plain(value)}"
 
 
 def reasons(frame: pd.DataFrame) -> str:
@@ -179,8 +242,7 @@ def reasons(frame: pd.DataFrame) -> str:
 
 def _reason_line(status: str, implementation: str, reason: str, count: int) -> str:
     what = f"{STATUS_WORDS.get(status, status)}, {implementation_words(implementation)}"
-    rows = "row" if count == 1 else "rows"
-    return f"- {what} ({count} {rows}): {escaped(_shortened(reason))}"
+    return f"- {what} ({counted(count, 'row')}): {escaped(_shortened(reason))}"
 
 
 def _shortened(reason: str) -> str:

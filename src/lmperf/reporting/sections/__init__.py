@@ -1,10 +1,8 @@
-"""What each template is given: one module per benchmark, with the stem of its evidence.
+"""The sections of the write-up: what each says, shows and draws of the evidence.
 
-A module may define ``tables(evidence) -> dict[str, str]`` (Markdown), ``CLAIMS``,
-``figure(evidence) -> matplotlib.figure.Figure | None`` and ``TABLES``, what its tables rest on (see
-``coverage``). One that rests on the evidence of others names their stems in ``RESTS_ON``. A
-benchmark without a module of its own has a template with the generic table of its rows (see
-``generic``).
+A section is a template ``templates/sections/<stem>.md.j2``, which holds its words, and where that
+is not enough a module of this package with the same stem, which declares ``SECTION``. Without one,
+a benchmark has the table of its measurements. Title and place come from the benchmark.
 """
 
 from __future__ import annotations
@@ -12,99 +10,126 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 
-from lmperf.reporting.claims import Claim, Judgement, judge
-from lmperf.reporting.coverage import Shown
-from lmperf.reporting.environment import environment
-from lmperf.reporting.evidence import MachineEvidence, in_order
-from lmperf.reporting.figures import draw
+from matplotlib.figure import Figure
+
+from lmperf import benchmark
+from lmperf.reporting.evidence import MachineEvidence
+from lmperf.reporting.figures import Pen, draw
+from lmperf.reporting.findings import Finding, Statement, statements
 from lmperf.reporting.sections.generic import measurements
+from lmperf.reporting.tables import Lines, Table, reasons
+
+TEMPLATES = "sections"
 
 
 @dataclass(frozen=True)
-class Section(Shown):
-    """A section of the report: its Markdown, its claims as judged, its figure as SVG text."""
+class Section:
+    """What a section says, shows and draws.
 
-    judgements: Sequence[Judgement]
-    figure: str | None
+    Attributes:
+        findings: in the order in which they are read; the most important first.
+        head: the one table of the write-up, at most 12 lines; None where there is nothing.
+        tables: the numbered tables of its page, in order.
+        figure: evidence and pen -> the figure; None where there is nothing to draw.
+        also: stems of further benchmarks whose rows it rests on.
+        title: of a section that is no benchmark.
+        order: of a section that is no benchmark.
+        in_write_up: whether it stands in the write-up, or has a page only.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    head: Callable[[MachineEvidence], Lines | None] | None = None
+    tables: tuple[Table, ...] = ()
+    figure: Callable[[MachineEvidence, Pen], Figure | None] | None = None
+    also: tuple[str, ...] = ()
+    title: str | None = None
+    order: int = 1000
+    in_write_up: bool = True
+
+
+@dataclass(frozen=True)
+class Composed:
+    """A section as it stands on the evidence of a machine; ``parts`` are by name of the table."""
+
+    stem: str
+    section: Section
+    title: str
+    measured: bool
+    statements: Sequence[Statement]
+    head: Lines | None
+    parts: dict[str, Sequence[Lines]]
+    figures: dict[str, str]
+    benchmarks: Sequence[str]
+    reasons: str = field(default="")
 
     @property
-    def title(self) -> str:
-        """The heading of its text."""
-        headings = [line for line in self.text.splitlines() if line.startswith("## ")]
-        return headings[0].removeprefix("## ") if headings else self.stem
+    def page(self) -> str:
+        return f"{self.stem}.md"
 
 
 def stems(templates: Path) -> list[str]:
-    """The stems that have a template, in the order of the report."""
-    found = (templates / "sections").glob("*.md.j2")
-    return in_order("stem", [path.name.removesuffix(".md.j2") for path in found])
+    """The sections that have a template, in the order of the report."""
+    found = [path.name.removesuffix(".md.j2") for path in (templates / TEMPLATES).glob("*.md.j2")]
+    return sorted(found, key=lambda stem: (_order(stem), stem))
 
 
-def module_of(stem: str) -> ModuleType | None:
-    """The module with tables, claims and figure of a stem; None where there is none."""
+def declared(stem: str) -> Section:
+    """What the module of a section declares; the generic section where there is no module."""
     name = f"{__name__}.{stem}"
-    return importlib.import_module(name) if importlib.util.find_spec(name) else None
-
-
-def parts(stem: str, evidence: MachineEvidence, templates: Path) -> list[str]:
-    """The stem and those that it shows: ``<stem>_check`` where that has no template."""
-    known = stems(templates)
-    all_stems = {*evidence.frames, *evidence.stale, *evidence.damaged, *evidence.missing}
-    further = sorted(s for s in all_stems - set(known) if owner(s, known) == stem)
-    return [stem, *further]
-
-
-def owner(stem: str, known: Sequence[str]) -> str | None:
-    """The section that shows a stem: itself, or the longest known one that it extends."""
-    fitting = [name for name in known if stem == name or stem.startswith(f"{name}_")]
-    return max(fitting, key=len, default=None)
-
-
-def judgements(evidence: MachineEvidence, templates: Path) -> list[Judgement]:
-    """Every claim of every section, held against the evidence."""
-    made = environment(templates)
-    return [judge(claim, evidence, made) for stem in stems(templates) for claim in claims_of(stem)]
-
-
-def claims_of(stem: str) -> Sequence[Claim]:
-    """The claims of a section."""
-    return getattr(module_of(stem), "CLAIMS", ())
-
-
-def section(stem: str, evidence: MachineEvidence, templates: Path, drawn: bool = True) -> Section:
-    """Render the section of a stem, with its figure unless it is not to be drawn."""
-    module, made = module_of(stem), environment(templates)
-    own = parts(stem, evidence, templates)
-    rests_on = [*own, *getattr(module, "RESTS_ON", ())]
-    measured = any(evidence.frame(part) is not None for part in rests_on)
-    judged = [judge(claim, evidence, made) for claim in claims_of(stem)]
-    draws = drawn and _draws(module, evidence, stem)
-    svg = draw(lambda: module.figure(evidence)) if draws else None
-    text = made.get_template(f"sections/{stem}.md.j2").render(
-        stem=stem,
-        measured=measured,
-        stale=_of(evidence.stale, own),
-        missing=_of(evidence.missing, own),
-        damaged=[(part, evidence.damaged[part]) for part in own if part in evidence.damaged],
-        tables=module.tables(evidence) if measured and hasattr(module, "tables") else {},
-        claims={judgement.name: judgement.sentence for judgement in judged},
-        figure=f"figures/{stem}.svg" if svg else None,
-        measurements=_measurements(evidence, stem),
+    if importlib.util.find_spec(name):
+        return importlib.import_module(name).SECTION
+    return Section(
+        head=lambda evidence: measurements(evidence, stem, most=12),
+        tables=(Table("", "Measurements", lambda evidence: [measurements(evidence, stem)]),),
     )
-    return Section(stem, text, getattr(module, "TABLES", {}), judged, svg)
 
 
-def _draws(module: ModuleType | None, evidence: MachineEvidence, stem: str) -> bool:
-    return hasattr(module, "figure") and evidence.frame(stem) is not None
+def title_of(stem: str) -> str:
+    """The heading of a section: that of its benchmark."""
+    if stem in benchmark.stems():
+        return benchmark.load(stem).title
+    return declared(stem).title or stem
 
 
-def _of(names: dict[str, list[str]], own: list[str]) -> list[tuple[str, list[str]]]:
-    return [(part, list(names[part])) for part in own if names.get(part)]
+def benchmarks_of(stem: str) -> list[str]:
+    """The benchmarks that a section shows: its own and those that name it."""
+    known = [s for s in benchmark.stems() if (benchmark.load(s).section or s) == stem]
+    return sorted(known, key=lambda name: (name != stem, name))
 
 
-def _measurements(evidence: MachineEvidence, stem: str) -> Callable[[], str]:
-    return lambda: measurements(evidence, stem)
+def compose(stem: str, evidence: MachineEvidence, drawn: bool = True) -> Composed:
+    """Everything of a section on this evidence, with its figure unless it is not to be drawn."""
+    section = declared(stem)
+    own = benchmarks_of(stem)
+    frames = [evidence.frame(name) for name in (*own, *section.also)]
+    measured = any(frame is not None for frame in frames)
+    shown = [frame for frame in frames[: len(own)] if frame is not None]
+    return Composed(
+        stem=stem,
+        section=section,
+        title=title_of(stem),
+        measured=measured,
+        statements=statements(section.findings, evidence),
+        head=section.head(evidence) if section.head and measured else None,
+        parts={t.name: _made(t, evidence) if measured else [] for t in section.tables},
+        figures=_drawn(section, evidence) if drawn and measured else {},
+        benchmarks=own,
+        reasons="\n".join(text for frame in shown if (text := reasons(frame))),
+    )
+
+
+def _order(stem: str) -> int:
+    return benchmark.load(stem).order if stem in benchmark.stems() else declared(stem).order
+
+
+def _made(table: Table, evidence: MachineEvidence) -> list[Lines]:
+    return [part for part in table.make(evidence) if part is not None]
+
+
+def _drawn(section: Section, evidence: MachineEvidence) -> dict[str, str]:
+    if section.figure is None:
+        return {}
+    return draw(lambda pen: section.figure(evidence, pen))

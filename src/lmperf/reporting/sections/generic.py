@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import pandas as pd
+from lmperf.benchmark import Timed, load
+from lmperf.names import implementation_words, in_order, phase_words
+from lmperf.reporting.evidence import MachineEvidence, axes, having
+from lmperf.reporting.side_by_side import Beside, side_by_side
+from lmperf.reporting.tables import KERNELS, STEPS, Lines, kernel_times, status_words, step_times
 
-from lmperf.reporting.evidence import MachineEvidence, axes
-from lmperf.reporting.numbers import implementation_words, phase_words
-from lmperf.reporting.tables import markdown, status_words, timing_cells, wide
 
+def measurements(evidence: MachineEvidence, stem: str, most: int | None = None) -> Lines | None:
+    """Axes and implementation down, phases across: the times in ms, or the status in words.
 
-def measurements(evidence: MachineEvidence, stem: str) -> str:
-    """Axes and implementation down, phases across: mean ± std in ms, or the status in words."""
+    None where there is nothing, or there are more lines than ``most``.
+    """
     frame = evidence.frame(stem)
     if frame is None:
-        return ""
-    timed = frame["mean_ms"].notna().any()
-    cells = timing_cells(frame) if timed else status_words(frame)
-    rows = [*axes(frame), "implementation"]
-    table = with_words(wide(frame, cells, rows, "phase"))
-    unit = " (ms)" if timed else ""
-    table = table.rename(columns=lambda name: _phase_header(name, frame, unit))
-    return markdown(table, f"Measurements of {stem.replace('_', ' ')}, mean ± std")
-
-
-def _phase_header(name: str, frame: pd.DataFrame, unit: str) -> str:
-    return phase_words(name) + unit if name in set(frame["phase"]) else name
-
-
-def with_words(table: pd.DataFrame) -> pd.DataFrame:
-    """Implementations in words."""
-    return table.assign(implementation=table["implementation"].map(implementation_words))
+        return None
+    timed = frame["median_ms"].notna().any()
+    steps = isinstance(load(stem), Timed) and load(stem).clock == "step"
+    times, note = (step_times, STEPS) if steps else (kernel_times, KERNELS)
+    cells = times if timed else status_words
+    columns = [
+        Beside(phase_words(phase) + (" (ms)" if timed else ""), cells(having(frame, phase=phase)))
+        for phase in in_order("phase", frame["phase"])
+    ]
+    words = frame.assign(implementation=frame["implementation"].map(implementation_words))
+    cell = [*axes(frame), "implementation"]
+    table = side_by_side(load(stem).title, words, cell, columns, note if timed else "")
+    return None if most and table and len(table.frame) > most else table

@@ -1,0 +1,130 @@
+"""The names that evidence holds: one row each, with order, words, look and bytes.
+
+The order of a table is the order in which a report lists its names; a name that is not here (a
+user's own implementation, a size of a later version) stands behind, in the order of its spelling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Dtype:
+    """Numerics of an axis value: words, bytes of one stored element, the matmul that bounds it."""
+
+    words: str
+    bytes: int
+    ceiling: str
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a figure draws a name, told apart without colour: marker and dash of a line, hatch."""
+
+    colour: str
+    marker: str
+    dash: str = "-"
+    hatch: str = ""
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """What is timed: words in tables and sentences, and its look in figures."""
+
+    words: str
+    look: Look
+
+
+DTYPES = {
+    "float32": Dtype("float32", 4, "float32"),
+    "tf32": Dtype("TF32", 4, "tf32"),
+    "float16": Dtype("float16", 2, "float16"),
+    "bfloat16": Dtype("bf16", 2, "bfloat16"),
+    "autocast_float16": Dtype("float16 autocast", 2, "float16"),
+    "autocast_bfloat16": Dtype("bf16 autocast", 2, "bfloat16"),
+}
+PHASES = {
+    "forward": "forward",
+    "backward": "backward",
+    "forward_backward": "forward + backward",
+    "train_step": "train step",
+}
+BLUE, ORANGE, GREEN = "blue", "orange", "green"
+PINK, MUSTARD, VIOLET = "pink", "mustard", "violet"
+IMPLEMENTATIONS = {
+    "torch": Implementation("PyTorch", Look(BLUE, "o")),
+    "eager": Implementation("PyTorch", Look(BLUE, "o")),
+    "compiled": Implementation("compiled", Look(MUSTARD, "v", (0, (4, 1.5)), "//")),
+    "compiled_blocks": Implementation("compiled by block", Look(GREEN, "^", (0, (4, 1.5)), "..")),
+    "triton": Implementation("Triton", Look(ORANGE, "s", "-", "xx")),
+    "triton_compiled_blocks": Implementation(
+        "Triton, compiled by block", Look(PINK, "D", (0, (4, 1.5)), "\\\\")
+    ),
+    "triton_cached": Implementation("Triton, cached angles", Look(VIOLET, "P", (0, (1, 1.2)))),
+    "tiled": Implementation("tiled PyTorch", Look(ORANGE, "s", "-", "xx")),
+    "sdpa": Implementation("SDPA", Look(GREEN, "^", (0, (4, 1.5)), "//")),
+    "sdpa_cudnn": Implementation("SDPA cuDNN", Look(GREEN, "^", (0, (4, 1.5)), "//")),
+    "sdpa_flash": Implementation("SDPA flash", Look(PINK, "D", (0, (1, 1.2)), "\\\\")),
+    "sdpa_efficient": Implementation(
+        "SDPA efficient", Look(MUSTARD, "v", (0, (4, 1.5, 1, 1.5)), "--")
+    ),
+    "flex": Implementation("FlexAttention", Look(VIOLET, "P", (0, (6, 2)), "..")),
+    "copy": Implementation("copy", Look("grey", "x", (0, (1, 1.2)))),
+}
+SIZES = ("tiny", "small", "medium", "large", "xl", "2.7B")
+STATUSES = {
+    "ok": "ok",
+    "oom": "out of memory",
+    "timeout": "time-out",
+    "crash": "crash",
+    "nan": "result not finite",
+    "unsupported": "unsupported",
+    "failed_check": "gate failed",
+}
+# Axis or column -> its names in order.
+ORDERS: dict[str, tuple[str, ...]] = {
+    "size": SIZES,
+    "dtype": tuple(DTYPES),
+    "implementation": tuple(IMPLEMENTATIONS),
+    "phase": tuple(PHASES),
+    "status": tuple(STATUSES),
+}
+AXES = {
+    "context_length": "context",
+    "seq_len": "length",
+    "d_head": "d_head",
+    "extra_tokens": "extra tokens",
+    "cuda_graph": "CUDA graph",
+}
+
+
+def dtype_words(dtype: str) -> str:
+    """The numerics of a dtype axis value, in words."""
+    return DTYPES[dtype].words if dtype in DTYPES else dtype
+
+
+def phase_words(phase: str) -> str:
+    """A phase in words."""
+    return PHASES.get(phase, phase.replace("_", " "))
+
+
+def implementation_words(implementation: str) -> str:
+    """An implementation in words; a user's own keeps its name."""
+    known = IMPLEMENTATIONS.get(implementation)
+    return known.words if known else implementation
+
+
+def axis_words(axis: str) -> str:
+    """An axis in words, as in the header of a table."""
+    return AXES.get(axis, axis.replace("_", " "))
+
+
+def in_order(name: str, values: Iterable) -> list:
+    """The distinct values of a column in reading order: known names first, the rest sorted."""
+    distinct = list(
+        dict.fromkeys(value for value in values if value is not None and value == value)
+    )
+    known = [value for value in ORDERS.get(name, ()) if value in distinct]
+    return known + sorted(value for value in distinct if value not in known)

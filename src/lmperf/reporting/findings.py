@@ -1,0 +1,121 @@
+"""Findings: sentences that the data choose.
+
+A finding asks a question of the evidence. Its values are computed; from them it names the one
+answer that holds; the sentence of that answer is printed. Every answer that the data can give has
+a sentence, so that none can be contradicted by its table; where the rows are missing, nothing is
+said. Two answers cannot hold at once, since ``answer`` returns one name.
+
+    Finding(
+        name="bf16_pays",
+        question="From which size on does bf16 autocast pay?",
+        values=_bf16,
+        answer=lambda v: "from" if v["first"] else "nowhere",
+        answers={
+            "from": "bf16 autocast pays from size {{ first }} on: {{ gain | range('ratio') }}.",
+            "nowhere": "bf16 autocast is faster at no size measured.",
+        },
+        place=SECTION,
+    )
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from lmperf.reporting import gates
+from lmperf.reporting.environment import environment
+from lmperf.reporting.evidence import MachineEvidence, having
+
+# Where a finding stands: among the ten of the first screen, in its section of the write-up, or on
+# the page of the section alone. A page has all findings of its section.
+SHORT, SECTION, PAGE = "short", "section", "page"
+PLACES = (SHORT, SECTION, PAGE)
+
+
+class NotMeasured(Exception):
+    """The rows that a finding needs are not there: nothing is said."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A question to the evidence, with a sentence for every answer.
+
+    Attributes:
+        name: unique in the report.
+        question: what it asks, in words (for people who read the code, and for the tests).
+        values: evidence -> the values of the sentence; raises NotMeasured.
+        answer: values -> the name of the answer that holds.
+        answers: answer -> sentence, a Jinja template over the values.
+        place: SHORT, SECTION or PAGE.
+    """
+
+    name: str
+    question: str
+    values: Callable[[MachineEvidence], Mapping[str, Any]]
+    answer: Callable[[Mapping[str, Any]], str]
+    answers: Mapping[str, str]
+    place: str = SECTION
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What a finding says of some evidence."""
+
+    name: str
+    answer: str
+    sentence: str
+    place: str
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+def state(finding: Finding, evidence: MachineEvidence) -> Statement | None:
+    """What the finding says of the evidence; None where it has nothing to go by."""
+    try:
+        values = finding.values(evidence)
+    except NotMeasured:
+        return None
+    answer = finding.answer(values)
+    sentence = environment().from_string(finding.answers[answer]).render(values)
+    return Statement(finding.name, answer, sentence, finding.place)
+
+
+def statements(findings: Sequence[Finding], evidence: MachineEvidence) -> list[Statement]:
+    """What those findings say that have something to go by, in order."""
+    found = [state(finding, evidence) for finding in findings]
+    return [statement for statement in found if statement is not None]
+
+
+def always(_: Mapping[str, Any]) -> str:
+    """The answer of a finding that has one sentence, whatever its values."""
+    return "is"
+
+
+def frame_of(evidence: MachineEvidence, stem: str) -> pd.DataFrame:
+    """All rows of a benchmark; raises NotMeasured where there is no evidence of it."""
+    frame = evidence.frame(stem)
+    if frame is None:
+        raise NotMeasured(stem)
+    return frame
+
+
+def rows_of(evidence: MachineEvidence, stem: str, **where) -> pd.DataFrame:
+    """The rows of a benchmark that have the given values and may be shown.
+
+    Raises NotMeasured where there is none.
+    """
+    frame = frame_of(evidence, stem)
+    shown = evidence.once(("shown", stem), lambda: frame[gates.shown(frame)])
+    return measured(having(shown, **where))
+
+
+def measured(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows themselves; raises NotMeasured where there is none."""
+    if rows.empty:
+        raise NotMeasured
+    return rows

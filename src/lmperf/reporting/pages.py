@@ -1,0 +1,259 @@
+"""The write-up of a machine and its pages, as Markdown and SVG; the overview over all machines."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from lmperf.reporting import coverage, machine
+from lmperf.reporting.environment import environment
+from lmperf.reporting.evidence import MachineEvidence
+from lmperf.reporting.findings import SECTION, SHORT
+from lmperf.reporting.other_machines import machines_lines, machines_tables, side_by_side_steps
+from lmperf.reporting.sections import Composed, compose, stems
+from lmperf.reporting.tables import Lines
+
+WRITE_UP = "report.md"
+OVERVIEW_PAGE = "machines.md"
+FIGURES = "figures"
+
+
+def composed(evidence: MachineEvidence, templates: Path, drawn: bool = True) -> list[Composed]:
+    """Every section of the report, on this evidence."""
+    return [compose(stem, evidence, drawn) for stem in stems(templates)]
+
+
+def machine_files(
+    evidence: MachineEvidence, sections: Sequence[Composed], templates: Path
+) -> dict[str, str]:
+    """File name -> text of all that is rendered into ``report/<machine>``."""
+    files = {WRITE_UP: write_up(evidence, sections, templates)}
+    for section in sections:
+        files[section.page] = page(evidence, section, templates)
+        for theme, svg in section.figures.items():
+            files[figure_name(section.stem, theme)] = svg
+    return files
+
+
+def overview_files(
+    evidences: Sequence[MachineEvidence],
+    here: str,
+    sections: Sequence[Composed],
+    templates: Path,
+    reason: str | None = None,
+) -> dict[str, str]:
+    """File name -> text of what is rendered into ``report``: the write-up of the machine at hand.
+
+    Args:
+        evidences: every machine that has rows to show.
+        here: slug of the machine at hand, whose ``sections`` are given if it has evidence.
+        reason: why the machine at hand was not measured, in words.
+    """
+    own = next((evidence for evidence in evidences if evidence.machine == here), None)
+    if own is not None:
+        text = write_up(own, sections, templates, f"{here}/", evidences)
+    else:
+        template = environment(templates).get_template("unmeasured.md.j2")
+        lines = _markdown(machines_lines(evidences))
+        text = template.render(here=here, reason=reason, machines=lines)
+    files = {WRITE_UP: tidy(text)}
+    if len(evidences) > 1:
+        template = environment(templates).get_template("machines.md.j2")
+        tables = [_markdown(table) for table in machines_tables(evidences)]
+        text = template.render(machines=_markdown(machines_lines(evidences)), tables=tables)
+        files[OVERVIEW_PAGE] = tidy(text)
+    return files
+
+
+def write_up(
+    evidence: MachineEvidence,
+    sections: Sequence[Composed],
+    templates: Path,
+    root: str = "",
+    others: Sequence[MachineEvidence] = (),
+) -> str:
+    """The write-up of a machine.
+
+    Args:
+        root: what stands before its links: empty, or the folder of the machine.
+        others: all machines with evidence, for the last section; without any it is left out.
+    """
+    states = coverage.states(evidence, sections)
+    several = [other for other in others if other.machine != evidence.machine]
+    text = (
+        environment(templates)
+        .get_template("report.md.j2")
+        .render(
+            **_about(evidence, root),
+            short=[
+                {"sentence": s.sentence, "title": section.title, "page": root + section.page}
+                for section in sections
+                for s in section.statements
+                if s.place == SHORT
+            ],
+            sections=[
+                _in_write_up(section, templates, root)
+                for section in sections
+                if section.section.in_write_up and section.measured
+            ],
+            method=machine.method(evidence),
+            limits=_limits(evidence),
+            index=[_index_line(state, root) for state in states],
+            others=_markdown(machines_lines(several)) if several else "",
+            steps=_markdown(side_by_side_steps(others)) if several else "",
+        )
+    )
+    return tidy(text)
+
+
+def page(evidence: MachineEvidence, section: Composed, templates: Path) -> str:
+    """The page of a section: its findings, and every table."""
+    parts = {
+        name: "\n\n".join(_markdown(part) for part in lines)
+        for name, lines in section.parts.items()
+    }
+    tables = [
+        {"name": table.name, "heading": table.heading, "text": parts[table.name]}
+        for table in section.section.tables
+        if parts[table.name]
+    ]
+    text = (
+        environment(templates)
+        .get_template(f"sections/{section.stem}.md.j2")
+        .render(
+            **_about(evidence, ""),
+            title=section.title,
+            findings=[s.sentence for s in section.statements],
+            head=_markdown(section.head),
+            figure=_figure(section, ""),
+            table={table["name"]: table["text"] for table in tables},
+            tables=tables,
+            reasons=section.reasons,
+            notices=_notices(evidence, section.benchmarks),
+            measured=section.measured,
+            method=machine.method(evidence),
+        )
+    )
+    return tidy(text)
+
+
+def figure_name(stem: str, theme: str) -> str:
+    """Where the figure of a section lies, below the folder of its machine."""
+    return f"{FIGURES}/{stem}-{theme}.svg"
+
+
+def replace_files(directory: Path, files: Mapping[str, str], globs: Sequence[str]) -> None:
+    """Write every file whole, one after another, then remove what the globs find beside them."""
+    for name, text in files.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            temporary.write_text(text, encoding="utf-8", newline="\n")
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    found = [path for glob in globs for path in directory.glob(glob)]
+    for path in found:
+        if str(path.relative_to(directory)) not in files:
+            path.unlink()
+
+
+def tidy(text: str) -> str:
+    """At most one empty line in a row, and one newline at the end."""
+    text = "\n".join(line.rstrip() for line in text.splitlines())
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+def question(stem: str, templates: Path) -> str:
+    """What a section asks: the block ``question`` of its template."""
+    template = environment(templates).get_template(f"sections/{stem}.md.j2")
+    block = template.blocks.get("question")
+    return "".join(block(template.new_context())).strip() if block else ""
+
+
+def _in_write_up(section: Composed, templates: Path, root: str) -> dict:
+    return {
+        "title": section.title,
+        "question": question(section.stem, templates),
+        "page": root + section.page,
+        "findings": [s.sentence for s in section.statements if s.place == SECTION],
+        "head": _markdown(section.head, fold=None),
+        "figure": _figure(section, root),
+    }
+
+
+def _figure(section: Composed, root: str) -> dict | None:
+    if not section.figures:
+        return None
+    names = {theme: root + figure_name(section.stem, theme) for theme in section.figures}
+    return {"title": section.title, **names}
+
+
+def _about(evidence: MachineEvidence, root: str) -> dict:
+    return {
+        "machine": evidence.machine,
+        "device": machine.device_words(evidence),
+        "facts": machine.newest(evidence),
+        "health": _health(evidence),
+        "root": root,
+    }
+
+
+def _health(evidence: MachineEvidence) -> dict:
+    """What is not as it should be, each a number of rows; nought where it is."""
+    stale = sum(map(len, evidence.stale.values()))
+    return {
+        "rows": machine.rows(evidence),
+        "red": sum(map(len, machine.red_gates(evidence).values())),
+        "stale": stale,
+        "missing": sum(map(len, evidence.missing.values())),
+        "damaged": list(evidence.damaged),
+    }
+
+
+def _notices(evidence: MachineEvidence, benchmarks: Sequence[str]) -> dict:
+    """Names of what is stale, missing or red of these benchmarks, and why one is withheld."""
+    red = machine.red_gates(evidence)
+    return {
+        "damaged": {s: evidence.damaged[s] for s in benchmarks if s in evidence.damaged},
+        "stale": [name for stem in benchmarks for name in evidence.stale.get(stem, ())],
+        "missing": [name for stem in benchmarks for name in evidence.missing.get(stem, ())],
+        "red": [name for stem in benchmarks for name in red.get(stem, ())],
+    }
+
+
+def _limits(evidence: MachineEvidence) -> list[dict]:
+    """By benchmark: what of it is red, stale, missing or damaged; those with nothing left out."""
+    red = machine.red_gates(evidence)
+    stems = dict.fromkeys([*evidence.frames, *evidence.missing, *evidence.damaged])
+    lines = [
+        {
+            "stem": stem,
+            "red": red.get(stem, []),
+            "stale": len(evidence.stale.get(stem, ())),
+            "missing": len(evidence.missing.get(stem, ())),
+            "damaged": evidence.damaged.get(stem),
+        }
+        for stem in stems
+    ]
+    return [
+        line for line in lines if any(line[k] for k in ("red", "stale", "missing", "damaged"))
+    ]
+
+
+def _index_line(state: coverage.State, root: str) -> dict:
+    shown = bool(state.measured)
+    link = f"{root}{state.page}#{state.table.anchor}"
+    return {
+        "id": f"[{state.table.id}]({link})" if shown else state.table.id,
+        "title": state.table.title,
+        "cells": f"{state.measured} of {state.owed}" if state.owed else "–",
+        "state": state.words,
+    }
+
+
+def _markdown(lines: Lines | None, **options) -> str:
+    return lines.markdown(**options) if lines is not None else ""

@@ -1,0 +1,165 @@
+"""How it was measured: the machine, what it can do at most, rows, noise floors, commits, cost."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from lmperf.names import dtype_words, in_order
+from lmperf.reporting import machine
+from lmperf.reporting.ceilings import ceilings
+from lmperf.reporting.evidence import MachineEvidence
+from lmperf.reporting.findings import SHORT, Finding, NotMeasured, always
+from lmperf.reporting.numbers import percent, significant
+from lmperf.reporting.sections import Section
+from lmperf.reporting.side_by_side import each
+from lmperf.reporting.tables import KERNELS, Lines, Table, kernel_times, value_cells
+
+INSIDE = {
+    "timing_s": "warm-up and repetitions",
+    "first_calls_s": "first calls, compilation",
+    "observing_s": "observations",
+}
+OUTSIDE = {
+    "preparing_s": "preparing",
+    "checking_s": "gates",
+    "memory_s": "memory",
+    "start_s": "start, imports",
+    "other_s": "other",
+}
+
+
+def ceilings_table(evidence: MachineEvidence) -> Lines | None:
+    """One line per operation and dtype: time, rate, bandwidth."""
+    frame = evidence.frame("ceilings")
+    if frame is None:
+        return None
+    table = frame[["operation"]].assign(
+        numerics=frame["dtype"].map(dtype_words),
+        time=kernel_times(frame),
+        rate=value_cells(frame, frame["tflops"]),
+        bandwidth=value_cells(frame, frame["bandwidth_gbps"]),
+    )
+    headers = {"time": "time (ms)", "rate": "TFLOP/s", "bandwidth": "read + write (GB/s)"}
+    caption = "Ceilings: what this machine reaches with nothing else to do"
+    return Lines(caption, table.rename(columns=headers), KERNELS)
+
+
+def cost_table(evidence: MachineEvidence) -> Lines | None:
+    """One line a benchmark and their sum; None where no job was recorded."""
+    jobs = jobs_of(evidence)
+    if jobs.empty:
+        return None
+    columns = ["wall_s", *INSIDE, *OUTSIDE]
+    sums = jobs.groupby("stem")[columns].sum()
+    counts = jobs.groupby("stem").size()
+    lines = [_cost_line(str(stem), int(counts[stem]), row) for stem, row in sums.iterrows()]
+    lines.append(_cost_line("all", len(jobs), sums.sum()))
+    return Lines("Seconds of measuring, by benchmark", pd.DataFrame(lines))
+
+
+def _cost_line(stem: str, jobs: int, row: pd.Series) -> dict:
+    seconds = {words: significant(row[name]) for name, words in {**INSIDE, **OUTSIDE}.items()}
+    inside = percent(row[list(INSIDE)].sum() / row["wall_s"])
+    wall = significant(row["wall_s"])
+    return {"benchmark": stem, "jobs": jobs, "wall": wall, **seconds, "inside measurement": inside}
+
+
+def jobs_of(evidence: MachineEvidence) -> pd.DataFrame:
+    """The jobs from which a row of the evidence stems."""
+    if evidence.cost is None:
+        return pd.DataFrame(columns=["stem", "wall_s"])
+    return evidence.cost[_rows_by_job(evidence) > 0]
+
+
+def _rows_by_job(evidence: MachineEvidence) -> pd.Series:
+    """How many rows of the evidence were measured while each job ran."""
+    jobs = evidence.cost
+    begin = pd.to_datetime(jobs["started_at"], format="ISO8601").dt.floor("s")
+    end = pd.to_datetime(jobs["finished_at"], format="ISO8601").dt.ceil("s")
+    counts = pd.Series(0, jobs.index)
+    for stem, own in jobs.groupby("stem"):
+        frame = evidence.frame(str(stem))
+        if frame is not None:
+            at = pd.to_datetime(frame["measured_at"], format="ISO8601")
+            for job in own.index:
+                counts[job] = int(((at >= begin[job]) & (at <= end[job])).sum())
+    return counts
+
+
+def _limits(evidence: MachineEvidence) -> dict:
+    if not evidence.present():
+        raise NotMeasured
+    red = machine.red_gates(evidence)
+    return {
+        "red": sum(map(len, red.values())),
+        "where": list(red),
+        "stale": sum(map(len, evidence.stale.values())),
+        "missing": sum(map(len, evidence.missing.values())),
+        "rows": machine.rows(evidence),
+        "gated": machine.method(evidence)["gated"],
+    }
+
+
+def _strongest(values: dict) -> str:
+    return next((kind for kind in ("stale", "missing", "red") if values[kind]), "none")
+
+
+def _balance(evidence: MachineEvidence) -> dict:
+    found = ceilings(evidence)
+    rates = {dtype: rate for (operation, dtype), rate in found.items() if operation == "matmul"}
+    copies = [rate for (operation, _), rate in found.items() if operation == "copy"]
+    if not copies or not rates:
+        raise NotMeasured
+    bandwidth = max(copies)
+    order = in_order("dtype", rates)
+    return {
+        "bandwidth": bandwidth,
+        "rates": [(dtype_words(d), rates[d], 1e3 * rates[d] / bandwidth) for d in order],
+    }
+
+
+SECTION = Section(
+    title="Method",
+    order=80,
+    in_write_up=False,
+    findings=(
+        Finding(
+            name="limits",
+            question="What is the strongest limit of this report?",
+            values=_limits,
+            answer=_strongest,
+            answers={
+                "stale": "{{ stale | count('row') }} of {{ rows }} are stale: their code or"
+                " environment has changed since.",
+                "missing": "{{ missing | count('row') }} of the grid are not measured yet"
+                "{% if red %}; {{ red | count('row') }} failed a check and are withheld"
+                "{% endif %}.",
+                "red": "{{ red | count('row') }} of {{ gated }} checked failed and are withheld"
+                " ({{ where | listed }}).",
+                "none": "Every one of {{ gated }} checked rows is right, none of {{ rows }} is"
+                " stale or missing.",
+            },
+            place=SHORT,
+        ),
+        Finding(
+            name="balance",
+            question="From how many FLOPs a byte on is work bound by arithmetic?",
+            values=_balance,
+            answer=always,
+            answers={
+                "is": "A copy moves {{ bandwidth | rounded }} GB/s; a large matrix product runs at"
+                " {% for words, rate, flops in rates %}{{ rate | sig }} TFLOP/s in {{ words }}"
+                "{{ ', ' if not loop.last }}{% endfor %}. Work with fewer than"
+                " {% for words, rate, flops in rates %}{{ flops | sig }} ({{ words }})"
+                "{{ ', ' if not loop.last }}{% endfor %} FLOPs a byte is bound by memory.",
+            },
+        ),
+    ),
+    tables=(
+        Table("", "The machine", lambda e: each(machine.facts_table(e))),
+        Table("", "Ceilings", lambda e: each(ceilings_table(e))),
+        Table("", "Noise floors", lambda e: each(machine.floors_table(e))),
+        Table("", "Rows and commits", lambda e: [machine.counts_table(e), machine.commits_table(e)]),
+        Table("", "Cost", lambda e: each(cost_table(e))),
+    ),
+)

@@ -1,0 +1,26 @@
+"""Findings held to what they promise: every answer has a sentence, and evidence that reaches it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from lmperf.reporting.evidence import MachineEvidence
+from lmperf.reporting.findings import Finding, state
+
+Cases = Mapping[str, Mapping[str, Callable[[], MachineEvidence]]]
+
+
+def check_answers(findings: Sequence[Finding], cases: Cases) -> None:
+    """Each answer of each finding is reached by the evidence that is made up for it.
+
+    Args:
+        findings: those of a section.
+        cases: finding -> answer -> what makes the evidence that must give this answer.
+    """
+    assert {f.name: set(f.answers) for f in findings} == {n: set(c) for n, c in cases.items()}
+    for finding in findings:
+        for answer, evidence in cases[finding.name].items():
+            said = state(finding, evidence())
+            assert said is not None, f"{finding.name}: nothing is said for {answer}"
+            assert said.answer == answer, f"{finding.name}: {said.answer}, not {answer}: {said}"
+            assert "{" not in said.sentence and said.sentence.endswith("."), said.sentence
