@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from lmperf.benchmark import load
 from lmperf.reporting.evidence import MachineEvidence, read_frame
 from synthetic import kernels, models
 from synthetic.builder import CPU, GPU, Builder
@@ -17,7 +18,7 @@ OBSERVED = ("profiles", "warmup", "memory_timeline", "attention_limit")
 
 def observed(stem: str) -> pd.DataFrame:
     """Observations have no simple model: those that are published."""
-    return read_frame(PUBLISHED / f"{stem}.csv")
+    return read_frame(PUBLISHED / f"{stem}.csv", load(stem).kinds)
 
 
 def provenance(frame: pd.DataFrame, environment: str) -> pd.DataFrame:
