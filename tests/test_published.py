@@ -4,12 +4,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+from lmperf.rendering import render_report
 
 from lmperf.config import load_config
 from lmperf.judgement import judge, prune
 from lmperf.measuring.store import read_rows
 from lmperf.plan import Project
-from lmperf.rendering import render_report
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = ["nvidia-h200"]

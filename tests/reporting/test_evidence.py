@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from lmperf.benchmark import COMMON_COLUMNS
 from lmperf.reporting.evidence import (
     MachineEvidence,
     axes,
@@ -12,6 +13,7 @@ from lmperf.reporting.evidence import (
     row_names,
 )
 
+KINDS = {c.name: c.kind for c in COMMON_COLUMNS} | {"causal": bool, "seq_len": int}
 HEADER = "seq_len,dtype,causal,implementation,phase,status,median_ms,rounds_ms,commit,key\n"
 
 
@@ -27,7 +29,7 @@ def test_columns_are_typed_by_their_meaning(tmp_path):
         "128,float32,True,eager,forward,ok,1.5,1.5,0012345,77",
         "256,float32,False,eager,forward,oom,,,0012345,78",
     )
-    frame = read_frame(path)
+    frame = read_frame(path, KINDS)
     assert frame["causal"].tolist() == [True, False] and frame["causal"].dtype == bool
     assert frame["seq_len"].tolist() == [128, 256]
     assert frame["median_ms"].iloc[0] == 1.5 and np.isnan(frame["median_ms"].iloc[1])
@@ -38,17 +40,17 @@ def test_columns_are_typed_by_their_meaning(tmp_path):
 @pytest.mark.parametrize("line", ["128,float32,maybe,eager,forward,ok,1.5,,c,k"])
 def test_a_flag_that_is_neither_is_named(tmp_path, line):
     with pytest.raises(ValueError, match=r"topic\.csv.*causal"):
-        read_frame(written(tmp_path, line))
+        read_frame(written(tmp_path, line), KINDS)
 
 
 def test_a_number_that_is_none_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"topic\.csv.*median_ms"):
-        read_frame(written(tmp_path, "128,float32,True,eager,forward,ok,fast,,c,k"))
+        read_frame(written(tmp_path, "128,float32,True,eager,forward,ok,fast,,c,k"), KINDS)
 
 
 def test_an_axis_unknown_to_the_report_keeps_its_words(tmp_path):
     header = "shape,implementation,phase,status\n"
-    frame = read_frame(written(tmp_path, "16x16,eager,forward,ok", header=header))
+    frame = read_frame(written(tmp_path, "16x16,eager,forward,ok", header=header), KINDS)
     assert frame["shape"].tolist() == ["16x16"]
     assert axes(frame) == ["shape"]
 
@@ -73,4 +75,4 @@ def test_a_row_has_a_name_of_one_line():
 def test_damaged_evidence_is_no_evidence(gpu):
     gpu.damaged["attention"] = "digest differs"
     assert gpu.frame("attention") is None
-    assert MachineEvidence("m").has_evidence() is False
+    assert MachineEvidence("m").present() == {}

@@ -45,3 +45,31 @@ def test_lists_in_words():
 def test_bytes_are_binary():
     assert numbers.gib(3 * 2**30) == "3.0 GiB"
     assert numbers.gib(2**28) == "0.250 GiB"
+
+
+def test_ratios_are_written_with_an_x_and_their_interval():
+    assert numbers.ratio(1.416) == "1.42x" and numbers.ratio(12.34) == "12.3x"
+    assert numbers.interval(1.416, 1.38, 1.4501) == "1.42x (1.38-1.45)"
+
+
+def test_a_range_of_one_value_is_that_value():
+    assert numbers.ranged(numbers.Spread.of([1.0, 2.0, 4.0])) == "1.00 to 4.00"
+    assert numbers.ranged(numbers.Spread.of([1.001, 1.002]), numbers.ratio) == "1.00x"
+
+
+@pytest.mark.parametrize(
+    ("number", "noun", "words"),
+    [
+        (1, "cell", "1 cell"),
+        (1200, "cell", "1,200 cells"),
+        (2, "query", "2 queries"),
+        (2, "pass", "2 passes"),
+    ],
+)
+def test_what_is_counted_is_singular_or_plural(number, noun, words):
+    assert numbers.counted(number, noun) == words
+
+
+def test_counts_know_all_and_none():
+    assert str(numbers.Count(3, 4)) == "3 of 4"
+    assert numbers.Count(4, 4).all and numbers.Count(0, 4).none

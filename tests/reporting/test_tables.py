@@ -3,7 +3,17 @@
 import pandas as pd
 import pytest
 
-from lmperf.reporting.tables import markdown, reasons, shared_axes, timing_cells, wide
+from lmperf.reporting.side_by_side import Beside, side_by_side
+from lmperf.reporting.tables import (
+    FOLD,
+    Lines,
+    Table,
+    kernel_times,
+    pipe_table,
+    reasons,
+    shared_axes,
+    step_times,
+)
 
 GIB = 2**30
 
@@ -15,6 +25,7 @@ def rows(*cells):
         "median_ms": None,
         "reason": None,
         "implementation": "eager",
+        "repetitions": 6,
     }
     base |= {"requested_bytes": None, "free_bytes": None, "max_error": None, "error_bound": None}
     return pd.DataFrame([{**base, **cell} for cell in cells])
@@ -27,7 +38,7 @@ def test_out_of_memory_says_what_was_asked_and_what_was_free():
         {"status": "timeout"},
         {"status": "nan", "max_error": float("nan"), "error_bound": 1.0},
     )
-    assert timing_cells(frame).tolist() == [
+    assert step_times(frame).tolist() == [
         "OOM (asked 12.0 GiB, 3.5 GiB free)",
         "OOM",
         "time-out",
@@ -57,22 +68,66 @@ def test_a_red_gate_withholds_the_timing_whatever_the_status():
         },
     )
     withheld = "gate failed, withheld"
-    assert timing_cells(frame).tolist() == [withheld, withheld, withheld, "1.00 ± 0.10"]
+    assert step_times(frame).tolist() == [withheld, withheld, withheld, "1.00 ± 0.10 (6)"]
 
 
 def test_cells_are_escaped():
-    text = markdown(pd.DataFrame({"a|b": ["x | y", "<b>", "two\nlines"]}), "Table")
-    lines = text.splitlines()[2:]
-    assert all(line.replace("\\|", "").count("|") == 2 for line in lines)
+    text = pipe_table(pd.DataFrame({"a|b": ["x | y", "<b>", "two\nlines"]}))
+    assert all(line.replace("\\|", "").count("|") == 2 for line in text.splitlines())
     assert "<b>" not in text and "two lines" in text
 
 
-def test_combinations_that_do_not_exist_are_dashes():
+def test_numbers_are_flush_right_and_text_left_and_nothing_is_padded():
+    frame = pd.DataFrame({"name": ["a long name", "b"], "ms": ["1.00", "12.0"]})
+    assert pipe_table(frame).splitlines() == [
+        "| name | ms |",
+        "|:---|---:|",
+        "| a long name | 1.00 |",
+        "| b | 12.0 |",
+    ]
+
+
+def test_what_looks_like_a_number_stays_as_it_is_written():
+    assert "| 1e5 |" in pipe_table(pd.DataFrame({"n": ["1e5"]}))
+
+
+def test_a_long_table_is_folded_and_says_how_long_it_is():
+    lines = Lines("Times", pd.DataFrame({"n": range(FOLD + 1)}), "Median.")
+    assert f"<summary>Times ({FOLD + 1} lines)</summary>" in lines.markdown()
+    assert "Median." in lines.markdown()
+    assert "<details>" not in lines.markdown(fold=None)
+
+
+def test_the_anchor_of_a_table_is_that_of_its_heading():
+    table = Table("F2", "Against the backends of PyTorch, named", lambda _: [])
+    assert table.anchor == "f2-against-the-backends-of-pytorch-named"
+
+
+def test_side_by_side_has_a_line_a_cell_and_dashes_where_there_is_nothing():
     frame = pd.DataFrame(
-        {"n": [1, 1, 2], "implementation": ["eager", "compiled", "eager"], "x": ["a", "b", "c"]}
+        {
+            "n": [1, 1, 2],
+            "batch": [4, 4, 4],
+            "implementation": ["eager", "compiled", "eager"],
+            "phase": "forward",
+            "ms": ["a", "b", "c"],
+        }
     )
-    table = wide(frame, frame["x"], ["n"], "implementation")
-    assert table.to_numpy().tolist() == [[1, "a", "b"], [2, "c", "–"]]
+    columns = [
+        Beside(name, frame.loc[frame["implementation"] == name, "ms"])
+        for name in ("eager", "compiled", "absent")
+    ]
+    table = side_by_side("Times", frame, ["n", "batch"], columns)
+    assert table.caption == "Times, batch 4"
+    assert list(table.frame.columns) == ["n", "eager", "compiled"]
+    assert table.frame.to_numpy().tolist() == [[1, "a", "b"], [2, "c", "–"]]
+    assert side_by_side("Times", frame, ["n"], columns[2:]) is None
+
+
+def test_a_kernel_has_its_median_with_interval_and_repetitions():
+    rounds = ";".join(map(str, [1.0, 1.1, 1.2, 1.3, 1.4, 1.5]))
+    row = {"status": "ok", "median_ms": 1.25, "rounds_ms": rounds, "repetitions": 60}
+    assert kernel_times(rows(row)).tolist() == ["1.25 (1.00-1.50; 60)"]
 
 
 def test_axes_with_one_value_go_to_the_caption():
@@ -93,15 +148,19 @@ def test_reasons_are_counted_and_escaped():
 
 @pytest.mark.parametrize(
     ("median", "words"),
-    [(300.0, "307 ± 15"), (219.0, "307 ± 15, median 219"), (330.0, "307 ± 15, median 330")],
+    [
+        (300.0, "307 ± 15 (6)"),
+        (219.0, "307 ± 15 (6), median 219"),
+        (330.0, "307 ± 15 (6), median 330"),
+    ],
 )
 def test_a_mean_that_is_off_the_median_has_it_beside_it(median, words):
     row = {"status": "ok", "mean_ms": 307.0, "std_ms": 15.0, "median_ms": median}
-    assert list(timing_cells(pd.DataFrame([row]))) == [words]
+    assert list(step_times(rows(row))) == [words]
 
 
 def test_a_cell_cannot_break_its_table():
     frame = pd.DataFrame({"name": ["plain", "a|b", "two\nlines", "  <b>", "x\\y"], "n": range(5)})
-    lines = markdown(frame, "Names").splitlines()[4:]
+    lines = pipe_table(frame).splitlines()[2:]
     shown = [line.split(" | ")[0].removeprefix("| ").strip() for line in lines]
     assert shown == ["plain", "a\\|b", "two lines", "&lt;b>", "x\\\\y"]

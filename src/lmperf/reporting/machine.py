@@ -8,8 +8,13 @@ from lmperf.names import STATUSES, dtype_words, in_order, phase_words
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.numbers import EMPTY, absent, listed, percent
-from lmperf.reporting.speedup import CONFIDENCE, FLOOR_QUANTILE, LEAST_FLOOR, noise_floor
-from lmperf.reporting.speedup import interval_sentence
+from lmperf.reporting.speedup import (
+    CONFIDENCE,
+    FLOOR_QUANTILE,
+    LEAST_FLOOR,
+    interval_sentence,
+    noise_floor,
+)
 from lmperf.reporting.tables import MEDIAN_APART, Lines
 
 COMMIT_LENGTH = 12

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from lmperf.benchmark import Timed, load
-from lmperf.names import axis_words, dtype_words, implementation_words, in_order, phase_words
+from lmperf.names import axis_words, dtype_words, implementation_words, phase_words
 from lmperf.reporting import machine
 from lmperf.reporting.ceilings import ceilings
 from lmperf.reporting.evidence import MachineEvidence, axes, having, in_reading_order
@@ -85,7 +85,9 @@ def _beside(machines: Sequence[MachineEvidence], stem: str, phase: str) -> Lines
     times = step_times if getattr(load(stem), "clock", "") == "step" else kernel_times
     first = next(iter(frames.values()))
     keys = [*(n for n in axes(first) if all(n in f for f in frames.values())), "implementation"]
-    columns = [_column(having(frame, phase=phase), keys, name, times) for name, frame in frames.items()]
+    columns = [
+        _column(having(frame, phase=phase), keys, name, times) for name, frame in frames.items()
+    ]
     table = pd.concat([column for column in columns if not column.empty], axis=1)
     table = table[table.notna().sum(axis=1) >= 2]
     if table.empty:

@@ -239,9 +239,7 @@ def _limits(evidence: MachineEvidence) -> list[dict]:
         }
         for stem in stems
     ]
-    return [
-        line for line in lines if any(line[k] for k in ("red", "stale", "missing", "damaged"))
-    ]
+    return [line for line in lines if any(line[k] for k in ("red", "stale", "missing", "damaged"))]
 
 
 def _index_line(state: coverage.State, root: str) -> dict:

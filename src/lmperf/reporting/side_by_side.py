@@ -1,10 +1,10 @@
 """Tables with one line a cell and one column for each thing that is known of it.
 
-    side_by_side("forward, bf16", frame, ["seq_len", "d_head"], [
-        Beside("PyTorch (ms)", kernel_times(base.rows(frame))),
-        Beside("Triton (ms)", kernel_times(ours.rows(frame))),
-        Beside("Triton over PyTorch", speedup_cells(evidence, stem, ours, base)),
-    ])
+side_by_side("forward, bf16", frame, ["seq_len", "d_head"], [
+    Beside("PyTorch (ms)", kernel_times(base.rows(frame))),
+    Beside("Triton (ms)", kernel_times(ours.rows(frame))),
+    Beside("Triton over PyTorch", speedup_cells(evidence, stem, ours, base)),
+])
 """
 
 from __future__ import annotations

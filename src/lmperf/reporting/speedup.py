@@ -95,9 +95,7 @@ def compared(evidence: MachineEvidence, stem: str, series: Series, base: Series)
     return evidence.frame(stem).loc[found.index].join(found)
 
 
-def speedup_cells(
-    evidence: MachineEvidence, stem: str, series: Series, base: Series
-) -> pd.Series:
+def speedup_cells(evidence: MachineEvidence, stem: str, series: Series, base: Series) -> pd.Series:
     """The speed-up of each row of the series in words: ``1.42x (1.38-1.45)``, with its verdict
     where that is not plain from the interval; why there is none; a dash where there is no base.
     """

@@ -12,6 +12,7 @@ from lmperf.reporting.evidence import MachineEvidence, read_frame
 from synthetic import kernels, models
 from synthetic.builder import CPU, GPU, Builder
 
+TEMPLATES = Path(__file__).parents[3] / "templates"
 PUBLISHED = Path(__file__).parents[3] / "report/nvidia-h200/evidence"
 OBSERVED = ("profiles", "warmup", "memory_timeline", "attention_limit")
 

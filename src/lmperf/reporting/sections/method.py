@@ -159,7 +159,9 @@ SECTION = Section(
         Table("", "The machine", lambda e: each(machine.facts_table(e))),
         Table("", "Ceilings", lambda e: each(ceilings_table(e))),
         Table("", "Noise floors", lambda e: each(machine.floors_table(e))),
-        Table("", "Rows and commits", lambda e: [machine.counts_table(e), machine.commits_table(e)]),
+        Table(
+            "", "Rows and commits", lambda e: [machine.counts_table(e), machine.commits_table(e)]
+        ),
         Table("", "Cost", lambda e: each(cost_table(e))),
     ),
 )

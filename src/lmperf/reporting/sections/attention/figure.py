@@ -28,7 +28,9 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
     if having(shown, phase="backward")["saved_mib"].notna().any():
         quantities.append(("backward", "saved_mib"))
     what = f"d_head {d_head:g}, batch {frame['batch'].iloc[0]:g}, {dtype_words(dtype)}"
-    drawn, axes = panels(f"Plain attention grows with the square of the length ({what})", len(quantities))
+    drawn, axes = panels(
+        f"Plain attention grows with the square of the length ({what})", len(quantities)
+    )
     for axis, (phase, column) in zip(axes, quantities, strict=True):
         _panel(axis, pen, having(frame, phase=phase), column)
         held = column == "saved_mib"
@@ -44,7 +46,9 @@ def _panel(axis, pen: Pen, frame: pd.DataFrame, column: str) -> None:
         rows = having(frame, implementation=name)
         ok = rows[gates.shown(rows)].dropna(subset=[column])
         ok = ok.drop_duplicates("seq_len", keep="last").sort_values("seq_len")
-        axis.plot(ok["seq_len"], ok[column], label=implementation_words(name), **pen.line(name, names))
+        axis.plot(
+            ok["seq_len"], ok[column], label=implementation_words(name), **pen.line(name, names)
+        )
     powers_of_two(axis, frame["seq_len"])
     axis.set_xlim(frame["seq_len"].min() / 1.25, frame["seq_len"].max() * 1.25)
     logarithmic(axis)

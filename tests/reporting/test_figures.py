@@ -1,0 +1,103 @@
+"""Every figure in both themes: legible at 700 px, nothing over anything, nothing cut off."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import synthetic
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
+
+from lmperf.names import IMPLEMENTATIONS
+from lmperf.reporting.figures import DARK, LIGHT, SPARE_LOOKS, THEMES, WIDTH, Pen, draw, themed
+from lmperf.reporting.sections import declared, stems
+
+MACHINES = {"gpu": synthetic.gpu_evidence, "cpu": synthetic.cpu_evidence}
+LEAST_POINTS = 8
+SLACK = 1.0  # pixels by which boxes of text may touch
+
+
+@pytest.fixture(scope="module")
+def evidences():
+    return {name: make() for name, make in MACHINES.items()}
+
+
+def pytest_generate_tests(metafunc):
+    if "stem" in metafunc.fixturenames:
+        templates = synthetic.TEMPLATES
+        metafunc.parametrize("stem", [s for s in stems(templates) if declared(s).figure])
+
+
+def visible_texts(figure):
+    """(text, box in pixels) of everything written in a figure."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    renderer = canvas.get_renderer()
+    texts = [t for t in figure.findobj(Text) if t.get_text().strip() and t.get_visible()]
+    ticks = {label for axis in figure.axes for label in _hidden_ticks(axis)}
+    return [(t, t.get_window_extent(renderer)) for t in texts if t not in ticks]
+
+
+def _hidden_ticks(axes):
+    """Labels of ticks that lie outside the range of their axis, which are not drawn."""
+    for axis in (axes.xaxis, axes.yaxis):
+        low, high = sorted(axis.get_view_interval())
+        for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks()):
+            if not low * (1 - 1e-9) <= tick.get_loc() <= high * (1 + 1e-9):
+                yield from (tick.label1, tick.label2)
+
+
+@pytest.mark.parametrize("theme", THEMES, ids=lambda theme: theme.name)
+@pytest.mark.parametrize("machine", MACHINES)
+def test_no_text_lies_over_text_or_leaves_the_canvas(evidences, stem, machine, theme):
+    figure = themed(lambda pen: declared(stem).figure(evidences[machine], pen), theme)
+    if figure is None:
+        pytest.skip(f"{stem}: nothing to draw on the {machine}")
+    assert figure.get_size_inches()[0] == pytest.approx(WIDTH)
+    boxes = visible_texts(figure)
+    canvas = figure.bbox
+    for text, box in boxes:
+        inside = box.x0 >= -SLACK and box.x1 <= canvas.width + SLACK
+        inside &= box.y0 >= -SLACK and box.y1 <= canvas.height + SLACK
+        assert inside, f"{text.get_text()!r} leaves the canvas"
+        assert text.get_fontsize() >= LEAST_POINTS, f"{text.get_text()!r} is too small"
+    for (one, a), (other, b) in itertools.combinations(boxes, 2):
+        apart = a.x1 - SLACK <= b.x0 or b.x1 - SLACK <= a.x0
+        apart |= a.y1 - SLACK <= b.y0 or b.y1 - SLACK <= a.y0
+        assert apart, f"{one.get_text()!r} lies over {other.get_text()!r}"
+
+
+def test_every_figure_says_its_story_in_a_title(evidences, stem):
+    drawn = [
+        themed(lambda pen, e=e: declared(stem).figure(e, pen), LIGHT) for e in evidences.values()
+    ]
+    titles = [figure.get_suptitle() for figure in drawn if figure is not None]
+    assert titles and all(len(title.split()) >= 4 for title in titles)
+
+
+def test_a_figure_is_the_same_byte_for_byte(evidences, stem):
+    made = [draw(lambda pen: declared(stem).figure(evidences["gpu"], pen)) for _ in range(2)]
+    assert made[0] == made[1] and set(made[0]) in ({"light", "dark"}, set())
+
+
+def luminance(colour: str) -> float:
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("theme", (LIGHT, DARK), ids=lambda theme: theme.name)
+def test_ink_and_colours_stand_out_from_their_background(theme):
+    background = luminance(theme.background)
+    for colour in (theme.ink, *theme.colours.values()):
+        high, low = sorted((luminance(colour), background), reverse=True)
+        assert (high + 0.05) / (low + 0.05) >= 4.5, f"{colour} on {theme.background}"
+
+
+def test_what_is_drawn_is_told_apart_without_its_colour():
+    looks = [i.look for name, i in IMPLEMENTATIONS.items() if name not in ("torch", "tiled")]
+    looks += SPARE_LOOKS
+    lines = [(look.marker, str(look.dash)) for look in looks]
+    assert len(set(lines)) >= len(set(map(str, looks))) - 2
+    assert Pen(LIGHT).line("mine", ["mine"]) != Pen(LIGHT).line("eager", ["mine"])

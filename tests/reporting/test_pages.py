@@ -1,0 +1,143 @@
+"""The write-up and its pages: what stands where, how long it may be, where links lead."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+import synthetic
+
+from lmperf.reporting import pages
+from lmperf.reporting.findings import PLACES, SECTION, SHORT
+from lmperf.reporting.sections import declared, stems
+
+MOST_FINDINGS, MOST_WORDS = 45, 250
+WRITE_UP_LINES, WRITE_UP_BYTES, PAGE_BYTES = 300, 80_000, 250_000
+HEAD_LINES = 12
+# The tables of the specification, E5 apart, which several machines make.
+NUMBERED = {
+    *("E1", "E2", "E3", "E4", "P1", "P2", "P3", "P4", "M1", "M2", "Y1", "Y2", "Y3", "Y4", "Y5"),
+    *("A1", "A2", "A3", "A4", "F1", "F2", "F3", "F4", "L1", "L2"),
+}
+
+
+@pytest.fixture(scope="module", params=["gpu", "cpu"])
+def rendered(request):
+    """The evidence, its sections and all files of a machine."""
+    evidence = getattr(synthetic, f"{request.param}_evidence")()
+    sections = pages.composed(evidence, synthetic.TEMPLATES)
+    return evidence, sections, pages.machine_files(evidence, sections, synthetic.TEMPLATES)
+
+
+def test_the_write_up_and_its_pages_are_short_enough_to_be_read(rendered):
+    _, _, files = rendered
+    write_up = files["report.md"]
+    assert write_up.count("\n") <= WRITE_UP_LINES and len(write_up.encode()) <= WRITE_UP_BYTES
+    for name, text in files.items():
+        assert not name.endswith(".md") or len(text.encode()) <= PAGE_BYTES, name
+
+
+def test_what_matters_stands_first_and_in_few_words(rendered):
+    write_up = rendered[2]["report.md"]
+    before_the_first_table = write_up[: write_up.index("\n|")]
+    words = re.sub(r"\]\([^)]*\)", "]", before_the_first_table).split()
+    assert len(words) <= MOST_WORDS, len(words)
+    short = [
+        line for line in before_the_first_table.split("\n## ")[1].splitlines() if line[:2] == "- "
+    ]
+    assert 4 <= len(short) <= 12
+    assert all(re.search(r"\d.*\]\(\w+\.md\)$", line) for line in short), "a number, and a link"
+
+
+def test_every_section_has_findings_a_short_table_and_a_link(rendered):
+    _, sections, files = rendered
+    for section in sections:
+        if not (section.section.in_write_up and section.measured):
+            continue
+        assert f"]({section.page})" in files["report.md"]
+        assert section.head is None or len(section.head.frame) <= HEAD_LINES, section.stem
+        said = Counter(s.place for s in section.statements)
+        assert said[SHORT] + said[SECTION] >= 1, f"{section.stem} says nothing"
+        assert said[SECTION] <= 5, section.stem
+
+
+def test_links_lead_to_files_and_headings(rendered):
+    _, _, files = rendered
+    for name, text in files.items():
+        for target in re.findall(r"\]\(([^)#:]*)(?:#[^)]*)?\)", text):
+            assert target in files or target.startswith(("traces/", "../", "evidence")), (
+                name,
+                target,
+            )
+        for target, anchor in re.findall(r"\]\(([\w.]+)#([^)]+)\)", text):
+            headings = re.findall(r"^#+ (.*)$", files[target], re.MULTILINE)
+            assert anchor in {anchor_of(h) for h in headings}, (name, target, anchor)
+        for figure in re.findall(r'(?:src|srcset)="([^"]*)"', text):
+            assert figure in files, figure
+
+
+def anchor_of(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def test_prose_says_nothing_of_the_machinery_of_sentences(rendered):
+    for name, text in rendered[2].items():
+        for word in ("ontradicted", "could not be judged", "×", "claim"):
+            assert not name.endswith(".md") or word not in text, (name, word)
+
+
+def test_nothing_is_said_twice_by_name_and_all_are_few():
+    found = [f for stem in stems(synthetic.TEMPLATES) for f in declared(stem).findings]
+    assert len(found) <= MOST_FINDINGS
+    assert max(Counter(f.name for f in found).values()) == 1
+    assert {f.place for f in found} <= set(PLACES)
+
+
+def test_every_table_of_the_specification_is_there_once():
+    tables = [t.id for stem in stems(synthetic.TEMPLATES) for t in declared(stem).tables if t.id]
+    assert NUMBERED <= set(tables) and max(Counter(tables).values()) == 1
+
+
+def test_the_order_of_the_sections_is_that_of_the_write_up():
+    order = [s for s in stems(synthetic.TEMPLATES) if declared(s).in_write_up]
+    assert order == [
+        *("end_to_end", "mixed_precision", "memory", "attention", "flash_attention"),
+        *("profiles", "lrpe"),
+    ]
+
+
+def test_a_machine_without_rows_says_so():
+    from lmperf.reporting.evidence import MachineEvidence
+
+    evidence = MachineEvidence("bare")
+    sections = pages.composed(evidence, synthetic.TEMPLATES)
+    files = pages.machine_files(evidence, sections, synthetic.TEMPLATES)
+    assert "Nothing has been measured" in files["report.md"]
+
+
+def test_the_overview_is_the_write_up_of_the_machine_at_hand(rendered):
+    evidence, sections, files = rendered
+    made = pages.overview_files([evidence], evidence.machine, sections, synthetic.TEMPLATES)
+    assert list(made) == ["report.md"]
+    own = made["report.md"].replace(f"{evidence.machine}/", "")
+    assert own == files["report.md"]
+
+
+def test_an_unmeasured_machine_names_the_others_and_why():
+    other = synthetic.cpu_evidence()
+    made = pages.overview_files([other], "here", [], synthetic.TEMPLATES, "torch is not installed")
+    assert "torch is not installed" in made["report.md"] and "cpu-example" in made["report.md"]
+
+
+def test_what_is_red_stale_and_missing_is_said_at_the_top_and_by_name():
+    evidence = synthetic.cpu_evidence()
+    evidence.stale["attention"] = ["a stale row"]
+    evidence.missing["lrpe"] = ["a missing row"]
+    evidence.frames["attention"].loc[0, "status"] = "failed_check"
+    sections = pages.composed(evidence, synthetic.TEMPLATES, drawn=False)
+    files = pages.machine_files(evidence, sections, synthetic.TEMPLATES)
+    top = files["report.md"].split("## ")[0]
+    assert "1 row failed a check and is withheld" in top and "1 row is stale" in top
+    assert "a stale row" in files["attention.md"] and "a missing row" in files["lrpe.md"]
+    assert "## Limits and red gates" in files["report.md"]
