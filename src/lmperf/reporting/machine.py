@@ -44,6 +44,17 @@ FACTS = {
     "measured_at": "newest run at",
 }
 
+# What the first line of the write-up says, in order, where it is known.
+LINE = {
+    "device_memory_gib": "{:.0f} GiB",
+    "power_limit_w": "power limit {:.0f} W",
+    "cores": "{} cores",
+    "driver": "driver {}",
+    "torch": "torch {}",
+    "triton": "Triton {}",
+    "measured_at": "measured {:.10}",
+}
+
 
 def environments(evidence: MachineEvidence) -> dict[str, dict]:
     """The environments in which rows of the evidence were measured, oldest first."""
@@ -93,6 +104,22 @@ def device_words(evidence: MachineEvidence) -> str:
     """The device that measured, as its newest environment names it; else the slug."""
     facts = newest(evidence)
     return facts.get("device") or facts.get("cpu_model") or evidence.machine
+
+
+def facts_line(evidence: MachineEvidence) -> list[str]:
+    """Device, memory, power limit, software, date and commit in words: those that are known."""
+    facts = newest(evidence)
+    commit = f"commit `{facts.get('commit', '')[:COMMIT_LENGTH]}`" if facts.get("commit") else ""
+    words = [
+        device_words(evidence),
+        *(
+            form.format(facts[key])
+            for key, form in LINE.items()
+            if not absent(facts.get(key)) and facts[key] != ""
+        ),
+        commit + (" with uncommitted changes" if commit and facts.get("dirty") else ""),
+    ]
+    return [word for word in words if word]
 
 
 def counts_table(evidence: MachineEvidence) -> Lines:

@@ -196,7 +196,7 @@ def _about(evidence: MachineEvidence, root: str) -> dict:
     return {
         "machine": evidence.machine,
         "device": machine.device_words(evidence),
-        "facts": machine.newest(evidence),
+        "facts": machine.facts_line(evidence),
         "health": _health(evidence),
         "root": root,
     }
