@@ -8,8 +8,9 @@ from pathlib import Path
 import pandas as pd
 
 from lmperf.benchmark import load, stems
-from lmperf.judgement import Judgement, judge
-from lmperf.plan import Project
+from lmperf.evidence.plan import Project
+from lmperf.evidence.review import Review as Judgement
+from lmperf.evidence.review import review as judge
 from lmperf.reporting.evidence import MachineEvidence, read_frame
 from lmperf.reporting.render import doubts as report_doubts
 from lmperf.reporting.render import render_index, render_machine
