@@ -22,16 +22,17 @@ report: $(READY) ## measure what is missing or stale here, and write report/repo
 test: $(READY) ## run the whole test suite
 	$(BIN)/python -m pytest
 
-lint: $(READY) ## check style, the workflow and the exported schema
-	$(BIN)/ruff check src tests
-	$(BIN)/ruff format --check src tests
+lint: $(READY) ## check style, what may import what, the workflow and the exported schema
+	$(BIN)/ruff check src tests tools
+	$(BIN)/ruff format --check src tests tools
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/snakefmt --check Snakefile
 	$(BIN)/snakemake --lint
 	$(BIN)/lmperf schema | diff config/schema.json -
 
 format: $(READY) ## rewrite the sources in the project's style
-	$(BIN)/ruff check --fix src tests
-	$(BIN)/ruff format src tests
+	$(BIN)/ruff check --fix src tests tools
+	$(BIN)/ruff format src tests tools
 	$(BIN)/snakefmt Snakefile
 	$(BIN)/lmperf schema > config/schema.json
 

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(workflow.basedir) / "src"))
 
 from lmperf.config import load_config
 from lmperf.errors import UserError
-from lmperf.plan import Project
+from lmperf.evidence.plan import Project
 
 try:
     project = Project(load_config(Path("config/config.yaml"), config))

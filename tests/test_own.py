@@ -8,8 +8,8 @@ import pytest
 from lmperf import cli
 from lmperf.benchmark import load
 from lmperf.errors import UserError
+from lmperf.evidence.plan import row_key
 from lmperf.own import check_functions, check_names
-from lmperf.plan import row_key
 
 STEM = "flash_attention"
 

@@ -74,7 +74,7 @@ def test_a_new_value_on_an_axis_measures_the_new_cell_alone(checkout):
 
 def test_a_changed_module_is_measured_again_and_a_comment_is_not(checkout):
     run(checkout, config=TWO)
-    module = checkout / "src/lmperf/models/mixed_precision.py"
+    module = checkout / "src/lmperf/instruments/dtypes.py"
     source = module.read_text()
     module.write_text(source.replace("import torch\n", "import torch  # why\n", 1))
     assert measured(run(checkout, config=TWO)) == []

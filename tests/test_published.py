@@ -4,12 +4,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from lmperf.rendering import render_report
 
 from lmperf.config import load_config
-from lmperf.judgement import judge, prune
-from lmperf.measuring.store import read_rows
-from lmperf.plan import Project
+from lmperf.evidence.plan import Project
+from lmperf.evidence.review import prune, review
+from lmperf.evidence.store import read_rows
+from lmperf.reporting.render import render_machine
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = ["nvidia-h200"]
@@ -30,7 +30,7 @@ def copy(tmp_path):
 
 @pytest.mark.parametrize("machine", PUBLISHED)
 def test_a_published_report_is_the_rendering_of_its_evidence(copy, machine):
-    render_report(copy, machine)
+    render_machine(copy, machine)
     published = ROOT / "report" / machine
     for path in [published / "report.md", *sorted((published / "figures").glob("*.svg"))]:
         rendered = copy.report_directory / machine / path.relative_to(published)
@@ -39,14 +39,14 @@ def test_a_published_report_is_the_rendering_of_its_evidence(copy, machine):
 
 @pytest.mark.parametrize("machine", PUBLISHED)
 def test_published_evidence_is_whole_fresh_and_right(copy, machine):
-    judgement = judge(copy, machine)
-    assert (judgement.damaged, judgement.stale) == ({}, {})
-    assert {stem: len(rows) for stem, rows in judgement.red.items()} == RED[machine]
+    reviewed = review(copy, machine)
+    assert (reviewed.damaged, reviewed.stale) == ({}, {})
+    assert {stem: len(rows) for stem, rows in reviewed.red.items()} == RED[machine]
 
 
 def test_rows_of_changed_code_are_stale_by_name(copy, monkeypatch):
-    monkeypatch.setattr("lmperf.plan.code_fingerprint", lambda module: "another")
-    stale = judge(copy, "nvidia-h200").stale
+    monkeypatch.setattr("lmperf.evidence.keys.code_fingerprint", lambda module: "another")
+    stale = review(copy, "nvidia-h200").stale
     assert len(stale["ceilings"]) == 5
     assert "operation=copy, dtype=float32: torch, forward" in stale["ceilings"]
 
@@ -57,7 +57,7 @@ def test_pruning_drops_stale_rows_of_cells_that_no_grid_has(copy, monkeypatch):
     assert prune(copy, "nvidia-h200") == 0
     monkeypatch.setattr(type(copy.config), "grid_of", lambda self, stem: _only_128(stem))
     assert prune(copy, "nvidia-h200") == 0, "rows that are fresh stay, whatever the grid"
-    monkeypatch.setattr("lmperf.judgement.row_key", lambda *_: "another")
+    monkeypatch.setattr("lmperf.evidence.review.row_key", lambda *_: "another")
     assert prune(copy, "nvidia-h200") > 0
     kept = read_rows(path)
     assert 0 < len(kept) < before

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from lmperf.config import json_schema, load_config
 from lmperf.errors import UserError
+from lmperf.evidence.plan import Project
 from lmperf.own import check_functions
-from lmperf.plan import Project
 
 CONFIG = Path("config/config.yaml")
 
@@ -97,15 +97,15 @@ def _plan(options: argparse.Namespace) -> int:
 
 
 def _measure(options: argparse.Namespace) -> int:
-    from lmperf.measuring.cost import process_age
-    from lmperf.measuring.run import measure
+    from lmperf.evidence.record import record
+    from lmperf.measuring.stopwatch import process_age
 
     project = _project(options)
     if options.stem not in project.plans:
         known = ", ".join(project.plans) or "none, since torch is not installed"
         raise UserError(f"{options.stem} is not a benchmark to measure here; there are: {known}")
     check_functions(project.plans[options.stem].benchmark)
-    measure(project, options.stem, options.log, process_age())
+    record(project, options.stem, options.log, process_age())
     return 0
 
 
@@ -121,7 +121,7 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from lmperf.judgement import causes
+    from lmperf.evidence.review import causes
     from lmperf.reporting.render import silent_gaps
 
     project = _project(options)
@@ -136,7 +136,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _prune(options: argparse.Namespace) -> int:
-    from lmperf.judgement import prune
+    from lmperf.evidence.review import prune
 
     print(f"{prune(_project(options), options.machine)} stale rows dropped")
     return 0

@@ -6,7 +6,7 @@ import time
 
 import torch
 
-from lmperf.kernels.attention_reference import attention
+from lmperf.attention.reference import attention
 
 
 def ends(q, k, v, causal=False):

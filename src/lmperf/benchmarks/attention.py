@@ -19,8 +19,8 @@ class Attention(Timed):
     together = ("dtype",)
     phases = ("forward", "backward")
     implementations = {
-        "eager": "lmperf.kernels.attention_reference:attention",
-        "compiled": "lmperf.kernels.library_attention:compiled",
+        "eager": "lmperf.attention.reference:attention",
+        "compiled": "lmperf.attention.library:compiled",
     }
     grids = {
         "cpu": [
@@ -46,8 +46,8 @@ class Attention(Timed):
     }
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
+        from lmperf.attention.problem import AttentionProblem
         from lmperf.compiler import require_compiler
-        from lmperf.kernels.attention_problem import AttentionProblem
 
         axes = case.axes
         compiles = case.implementation == "compiled"

@@ -38,7 +38,7 @@ class AttentionLimit(Observed):
     }
 
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
-        from lmperf.kernels.attention_limit import first_too_long, free_bytes, run_out, tensors
+        from lmperf.attention.limit import first_too_long, free_bytes, run_out, tensors
 
         batch, d_head, dtype = (case.axes[axis.name] for axis in self.axes)
         free = free_bytes(device)

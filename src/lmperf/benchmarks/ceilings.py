@@ -39,7 +39,7 @@ class Ceilings(Timed):
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
         import torch
 
-        from lmperf.kernels.precision import precision, storage_dtype
+        from lmperf.precision import precision, storage_dtype
 
         operation, dtype = case.axes["operation"], case.axes["dtype"]
         if dtype == "tf32" and device != "cuda":

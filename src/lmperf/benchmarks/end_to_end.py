@@ -29,12 +29,12 @@ class EndToEnd(Timed):
     clock = "step"
     limit_s = 600.0
     implementations = {
-        "eager": "lmperf.models.implementations:eager",
-        "compiled": "lmperf.models.implementations:compiled",
-        "compiled_blocks": "lmperf.models.implementations:compiled_blocks",
-        "sdpa": "lmperf.models.implementations:sdpa",
-        "triton": "lmperf.models.implementations:triton",
-        "triton_compiled_blocks": "lmperf.models.implementations:triton_compiled_blocks",
+        "eager": "lmperf.transformer.implementations:eager",
+        "compiled": "lmperf.transformer.implementations:compiled",
+        "compiled_blocks": "lmperf.transformer.implementations:compiled_blocks",
+        "sdpa": "lmperf.transformer.implementations:sdpa",
+        "triton": "lmperf.transformer.implementations:triton",
+        "triton_compiled_blocks": "lmperf.transformer.implementations:triton_compiled_blocks",
     }
     grids = {
         "cpu": [
@@ -110,8 +110,8 @@ class EndToEnd(Timed):
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
         from lmperf.compiler import require_compiler
-        from lmperf.kernels.precision import precision
-        from lmperf.models.problem import ModelProblem
+        from lmperf.precision import precision
+        from lmperf.transformer.problem import ModelProblem
 
         axes = case.axes
         size, context, batch, dtype = (axes[axis.name] for axis in self.axes)

@@ -46,14 +46,14 @@ class FlashAttention(Timed):
     phases = ("forward", "backward", "forward_backward")
     check = "flash_attention_check"
     implementations = {
-        "eager": "lmperf.kernels.attention_reference:attention",
-        "tiled": "lmperf.kernels.tiled_attention:tiled_attention",
-        "triton": "lmperf.kernels.flash_attention:flash_attention",
-        "sdpa": "lmperf.kernels.library_attention:sdpa",
-        "sdpa_cudnn": "lmperf.kernels.library_attention:sdpa_cudnn",
-        "sdpa_flash": "lmperf.kernels.library_attention:sdpa_flash",
-        "sdpa_efficient": "lmperf.kernels.library_attention:sdpa_efficient",
-        "flex": "lmperf.kernels.library_attention:flex",
+        "eager": "lmperf.attention.reference:attention",
+        "tiled": "lmperf.attention.tiled:tiled_attention",
+        "triton": "lmperf.attention.triton:flash_attention",
+        "sdpa": "lmperf.attention.library:sdpa",
+        "sdpa_cudnn": "lmperf.attention.library:sdpa_cudnn",
+        "sdpa_flash": "lmperf.attention.library:sdpa_flash",
+        "sdpa_efficient": "lmperf.attention.library:sdpa_efficient",
+        "flex": "lmperf.attention.library:flex",
     }
     grids = {
         "cpu": [
@@ -112,7 +112,7 @@ class FlashAttention(Timed):
     }
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
-        from lmperf.kernels.attention_problem import AttentionProblem
+        from lmperf.attention.problem import AttentionProblem
 
         axes = case.axes
         if case.implementation in _HALF_ONLY and axes["dtype"] in ("float32", "tf32"):

@@ -87,8 +87,8 @@ class FlashAttentionCheck(Observed):
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
         if importlib.util.find_spec("triton") is None:
             raise Unsupported("Triton is not installed, or has no wheel for this platform")
-        from lmperf.kernels.accuracy import error_bound
-        from lmperf.kernels.flash_attention.check import errors
+        from lmperf.attention.accuracy import error_bound
+        from lmperf.attention.check import errors
 
         found = errors(case.axes, device, seed)
         bounds = {name: error_bound(name, case.axes["dtype"]) for name in found}

@@ -39,10 +39,10 @@ class Lrpe(Timed):
     phases = ("forward", "backward")
     check = "lrpe_check"
     implementations = {
-        "eager": "lmperf.kernels.lrpe_reference:lrpe_cosine",
-        "compiled": "lmperf.kernels.lrpe_reference:compiled",
-        "triton": "lmperf.kernels.lrpe_cosine:lrpe_cosine",
-        "triton_cached": "lmperf.kernels.lrpe_cosine:lrpe_cosine_cached",
+        "eager": "lmperf.lrpe.reference:lrpe_cosine",
+        "compiled": "lmperf.lrpe.reference:compiled",
+        "triton": "lmperf.lrpe.triton:lrpe_cosine",
+        "triton_cached": "lmperf.lrpe.triton:lrpe_cosine_cached",
     }
     grids = {
         "cpu": [
@@ -71,8 +71,8 @@ class Lrpe(Timed):
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
         from lmperf.compiler import require_compiler
-        from lmperf.kernels.lrpe_memory import predicted_peaks
-        from lmperf.kernels.lrpe_problem import LrpeProblem
+        from lmperf.lrpe.memory import predicted_peaks
+        from lmperf.lrpe.problem import LrpeProblem
 
         axes, name = case.axes, case.implementation
         lengths = tuple(map(int, axes["shape"].split("x")))

@@ -31,8 +31,8 @@ class LrpeCheck(Observed):
     phases = ("forward_backward",)
     is_check = True
     implementations = {
-        "triton": "lmperf.kernels.lrpe_cosine:lrpe_cosine",
-        "triton_cached": "lmperf.kernels.lrpe_cosine:lrpe_cosine_cached",
+        "triton": "lmperf.lrpe.triton:lrpe_cosine",
+        "triton_cached": "lmperf.lrpe.triton:lrpe_cosine_cached",
     }
     grids = {
         "cpu": [
@@ -62,7 +62,7 @@ class LrpeCheck(Observed):
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
         if importlib.util.find_spec("triton") is None:
             raise Unsupported("Triton is not installed, or has no wheel for this platform")
-        from lmperf.kernels.lrpe_problem import LrpeProblem
+        from lmperf.lrpe.problem import LrpeProblem
 
         axes = case.axes
         lengths = tuple(map(int, axes["shape"].split("x")))

@@ -58,9 +58,9 @@ class Memory(Observed):
 
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
         from lmperf.measuring.memory import peak_memory
-        from lmperf.models.footprint import predicted_memory
-        from lmperf.models.problem import ModelProblem
-        from lmperf.models.sizes import SIZES
+        from lmperf.transformer.memory import predicted_memory
+        from lmperf.transformer.problem import ModelProblem
+        from lmperf.transformer.sizes import SIZES
 
         axes = case.axes
         size, context, batch, dtype = (axes[axis.name] for axis in self.axes)

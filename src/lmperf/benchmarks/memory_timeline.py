@@ -50,11 +50,11 @@ class MemoryTimeline(Observed):
     }
 
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
+        from lmperf.instruments.memory_over_time import alive_at, curve, thinned
         from lmperf.measuring.memory import peak_memory
-        from lmperf.models.footprint import predicted_memory
-        from lmperf.models.problem import ModelProblem
-        from lmperf.models.sizes import SIZES
-        from lmperf.models.timeline import alive_at, curve, thinned
+        from lmperf.transformer.memory import predicted_memory
+        from lmperf.transformer.problem import ModelProblem
+        from lmperf.transformer.sizes import SIZES
 
         axes = case.axes
         size, context, batch, dtype = (axes[axis.name] for axis in self.axes)
@@ -91,9 +91,9 @@ class MemoryTimeline(Observed):
 
 
 def _recorded(problem: Any, phase: str, dtype: str) -> Any:
-    from lmperf.models.timeline import record
-    from lmperf.models.training import autocast
-    from lmperf.models.transformer import cross_entropy
+    from lmperf.instruments.memory_over_time import record
+    from lmperf.transformer.model import cross_entropy
+    from lmperf.transformer.training import autocast
 
     inputs = [problem.tokens, problem.targets]
     if phase == "forward":

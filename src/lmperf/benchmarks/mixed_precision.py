@@ -56,8 +56,8 @@ class MixedPrecision(Observed):
         return self._dtypes(case, device, seed)
 
     def _sum(self, subject: str) -> dict[str, Any]:
-        from lmperf.kernels.precision import storage_dtype
-        from lmperf.models.mixed_precision import accumulate
+        from lmperf.instruments.dtypes import accumulate
+        from lmperf.precision import storage_dtype
 
         accumulator, addend, upcast = _SUMS[subject]
         dtypes = (storage_dtype(accumulator), storage_dtype(addend))
@@ -66,8 +66,8 @@ class MixedPrecision(Observed):
 
     def _dtypes(self, case: Case, device: str, seed: int) -> list[dict[str, Any]]:
         from lmperf.compiler import require_compiler
-        from lmperf.kernels.precision import storage_dtype
-        from lmperf.models.mixed_precision import introspect
+        from lmperf.instruments.dtypes import introspect
+        from lmperf.precision import storage_dtype
 
         compiled = case.implementation == "compiled"
         if compiled:

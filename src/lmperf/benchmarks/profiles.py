@@ -1,7 +1,7 @@
 """Profiles: which kernels a phase runs, what they are for, and what attention spends its time on.
 
 The parts of attention stand in named ranges. For the same under Nsight Systems see
-`lmperf.models.nsight`.
+`lmperf.instruments.nsight`.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Profiles(Observed):
     phases = ("forward", "backward", "forward_backward", "train_step")
     index = ("table", "name")
     implementations = {
-        "eager": "lmperf.models.implementations:eager",
-        "compiled_blocks": "lmperf.models.implementations:compiled_blocks",
-        "triton": "lmperf.models.implementations:triton",
+        "eager": "lmperf.transformer.implementations:eager",
+        "compiled_blocks": "lmperf.transformer.implementations:compiled_blocks",
+        "triton": "lmperf.transformer.implementations:triton",
     }
     grids = {
         "cpu": [
@@ -75,11 +75,11 @@ class Profiles(Observed):
     }
 
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
-        from lmperf.kernels.precision import precision
-        from lmperf.models.implementations import with_attention
-        from lmperf.models.problem import ModelProblem
-        from lmperf.models.profiling import durations, events_of, range_times, ranged_attention
-        from lmperf.models.sizes import SIZES
+        from lmperf.instruments.profiling import durations, events_of, range_times, ranged_attention
+        from lmperf.precision import precision
+        from lmperf.transformer.implementations import with_attention
+        from lmperf.transformer.problem import ModelProblem
+        from lmperf.transformer.sizes import SIZES
 
         axes = case.axes
         size, context, batch, dtype = (axes[axis.name] for axis in self.axes)
@@ -125,7 +125,7 @@ def _wall_ms(timed: Any, device: str) -> float:
 
 def kernel_rows(found: dict[str, list[float]]) -> list[dict[str, Any]]:
     """The kernels that take longest, and one row for the rest; `found` is in microseconds."""
-    from lmperf.models.kernel_classes import class_of
+    from lmperf.instruments.kernel_classes import class_of
 
     total = sum(map(sum, found.values()))
     ordered = sorted(found, key=lambda name: -sum(found[name]))
@@ -141,7 +141,7 @@ def kernel_rows(found: dict[str, list[float]]) -> list[dict[str, Any]]:
 
 def class_rows(found: dict[str, list[float]]) -> list[dict[str, Any]]:
     """The share of each class; "other" has to stay below LARGEST_OTHER."""
-    from lmperf.models.kernel_classes import CLASSES, OTHER, class_of
+    from lmperf.instruments.kernel_classes import CLASSES, OTHER, class_of
 
     total = sum(map(sum, found.values()))
     by_class: dict[str, list[float]] = {name: [] for name in CLASSES}
@@ -156,7 +156,7 @@ def class_rows(found: dict[str, list[float]]) -> list[dict[str, Any]]:
 
 def range_rows(times: dict[str, float], d_head: int) -> list[dict[str, Any]]:
     """Scores, softmax and values: share of attention's time and of its FLOPs."""
-    from lmperf.models.profiling import SCORES, SOFTMAX, VALUES
+    from lmperf.instruments.profiling import SCORES, SOFTMAX, VALUES
 
     # FLOPs for one score: 2 d_head in either matmul.
     flops = {SCORES: 2 * d_head, SOFTMAX: _SOFTMAX_FLOPS, VALUES: 2 * d_head}

@@ -50,7 +50,7 @@ class Warmup(Observed):
     }
 
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
-        from lmperf.models.cold_steps import measured
+        from lmperf.instruments.first_steps import measured
 
         axes = case.axes
         size, context, batch, dtype = (axes[axis.name] for axis in self.axes)

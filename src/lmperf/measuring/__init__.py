@@ -1,1 +1,1 @@
-"""Taking numbers: clock, memory, worker processes, the store of rows, the machine's facts."""
+"""Taking numbers: clock, rounds, memory, and the worker processes that do it."""

@@ -14,7 +14,7 @@ from lmperf.benchmark import Phase
 
 # Several times the L2 of any present device (60 MB on an H200), so that inputs come from memory.
 _FLUSH_BYTES = 256 * 2**20
-# At most the clock rate of a present device, so that a wait is at least as long as it is meant to.
+# At least the clock rate of a present device, so that a wait is at least as long as it is meant to.
 _CYCLES_PER_MS = 2_000_000
 _LONGEST_LEAD_MS = 3.0
 

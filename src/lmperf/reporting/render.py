@@ -8,27 +8,27 @@ from pathlib import Path
 import pandas as pd
 
 from lmperf.benchmark import load, stems
-from lmperf.judgement import Judgement, judge
-from lmperf.plan import Project
+from lmperf.evidence.plan import Project
+from lmperf.evidence.review import Review, review
 from lmperf.reporting import coverage, pages
 from lmperf.reporting.evidence import MachineEvidence, read_frame
 
 TEMPLATES = Path("templates")
 
 
-def machine_evidence(project: Project, review: Judgement) -> MachineEvidence:
+def machine_evidence(project: Project, reviewed: Review) -> MachineEvidence:
     """A machine's evidence as the renderer takes it: without rows that no grid can have."""
-    directory = project.report_directory / review.machine / "evidence"
+    directory = project.report_directory / reviewed.machine / "evidence"
     return MachineEvidence(
-        machine=review.machine,
-        facts=review.facts,
-        frames={stem: _frame(directory, stem) for stem in review.rows},
-        stale=review.stale,
-        damaged=review.damaged,
-        missing=review.missing,
-        lacking={stem: pd.DataFrame(rows) for stem, rows in review.lacking.items()},
-        cost=read_frame(directory / "cost.csv", {}) if review.cost else None,
-        left_out=_left_out(project, review.facts.get("preset", "cpu")),
+        machine=reviewed.machine,
+        facts=reviewed.facts,
+        frames={stem: _frame(directory, stem) for stem in reviewed.rows},
+        stale=reviewed.stale,
+        damaged=reviewed.damaged,
+        missing=reviewed.missing,
+        lacking={stem: pd.DataFrame(rows) for stem, rows in reviewed.lacking.items()},
+        cost=read_frame(directory / "cost.csv", {}) if reviewed.cost else None,
+        left_out=_left_out(project, reviewed.facts.get("preset", "cpu")),
     )
 
 
@@ -54,7 +54,7 @@ def _left_out(project: Project, preset: str) -> dict[str, str]:
 
 def render_machine(project: Project, machine: str) -> Path:
     """Write `report/<machine>/report.md`, its pages and figures; the path of the write-up."""
-    evidence = machine_evidence(project, judge(project, machine))
+    evidence = machine_evidence(project, review(project, machine))
     templates = project.root / TEMPLATES
     sections = pages.composed(evidence, templates)
     files = pages.machine_files(evidence, sections, templates)
@@ -67,7 +67,7 @@ def render_overview(project: Project) -> Path:
     """Write `report/report.md`, the write-up of the machine at hand; its path."""
     here = project.machine.slug
     evidences = [
-        machine_evidence(project, judge(project, machine))
+        machine_evidence(project, review(project, machine))
         for machine in sorted(project.machines_with_evidence(), key=lambda name: name != here)
     ]
     evidences = [evidence for evidence in evidences if evidence.present()]
@@ -86,7 +86,7 @@ def silent_gaps(project: Project, machines: Sequence[str]) -> list[str]:
     """By machine and name: the tables that are missing without a reason."""
     gaps = []
     for machine in machines:
-        evidence = machine_evidence(project, judge(project, machine))
+        evidence = machine_evidence(project, review(project, machine))
         sections = pages.composed(evidence, project.root / TEMPLATES, drawn=False)
         found = coverage.gaps(coverage.states(evidence, sections))
         gaps += [f"{machine}: {gap}" for gap in found]

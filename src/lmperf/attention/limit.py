@@ -1,0 +1,72 @@
+"""The smallest plain attention that does not fit: closed form, and what the allocator says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lmperf.attention.reference import BYTES_PER_ELEMENT, attention
+from lmperf.measuring.memory import available_host_bytes, out_of_memory
+from lmperf.precision import storage_dtype
+
+_MIB = 2**20
+
+
+def tensors(batch: int, n: int, d: int, dtype: str) -> dict[str, int]:
+    """Bytes of each tensor of a forward pass [batch, n, d] without a mask, in the order it is made.
+
+    Inputs q, k, v; the scores [batch, n, n]; the scores times the scale, made beside them; the
+    softmax, made beside the scaled ones; the output.
+    """
+    element = BYTES_PER_ELEMENT[dtype]
+    scores, rows = batch * n * n * element, batch * n * d * element
+    return {
+        "inputs": 3 * rows,
+        "scores": scores,
+        "scaled": scores,
+        "softmax": scores,
+        "output": rows,
+    }
+
+
+def peak_bytes(batch: int, n: int, d: int, dtype: str) -> int:
+    """The most that is alive at once: the inputs and two tensors of the size of the scores."""
+    sizes = tensors(batch, n, d, dtype)
+    return sizes["inputs"] + 2 * sizes["scores"]
+
+
+def first_too_long(batch: int, d: int, dtype: str, free: int) -> int:
+    """The smallest power of two for a length whose peak is above `free` bytes."""
+    n = 1
+    while peak_bytes(batch, n, d, dtype) <= free:
+        n *= 2
+    return n
+
+
+def free_bytes(device: str) -> int:
+    """What could be allocated now, in bytes; raises RuntimeError where the system does not say."""
+    if device == "cuda":
+        free, _ = torch.cuda.mem_get_info()
+        return free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    available = available_host_bytes()
+    if available is None:
+        raise RuntimeError("this system does not say how much memory is free")
+    return available
+
+
+def run_out(batch: int, n: int, d: int, dtype: str, device: str) -> dict[str, Any]:
+    """Runs the attention, and what the allocator says when it cannot; "fits" when it can."""
+    q, k, v = torch.randn(3, batch, n, d, device=device).to(storage_dtype(dtype)).unbind(0)
+    try:
+        attention(q, k, v)
+    except RuntimeError as error:
+        memory = out_of_memory(error)
+        if memory is None:
+            raise
+        return {
+            "outcome": "out of memory",
+            "requested_mib": memory.requested_bytes / _MIB,
+            "free_mib": memory.free_bytes / _MIB,
+        }
+    return {"outcome": "fits"}

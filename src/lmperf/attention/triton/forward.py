@@ -1,0 +1,230 @@
+"""Forward pass: one kernel, a program for each tile of queries, or for each part of its keys."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from lmperf.attention.triton.configurations import Configuration, choose, products_of
+from lmperf.attention.triton.halves import SHIFT, power_of_two, split
+from lmperf.attention.triton.splits import combine, new_parts, splits_of
+from lmperf.attention.triton.tiles import (
+    LENGTHS,
+    LN_2,
+    LOG2_E,
+    add_product,
+    addressable,
+    describable,
+    described,
+    dot_precision,
+    load,
+    operand,
+    padded,
+    product,
+    sequence_at,
+    store_tile,
+    transposed,
+)
+
+
+@triton.jit
+def _attend(
+    acc,
+    total,
+    maximum,
+    q_tile,
+    k,
+    v,
+    strides_k,
+    strides_v,
+    batch,
+    head,
+    batches,
+    first_row,
+    low,
+    high,
+    n_keys,
+    scale_log2,
+    D: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    MASKED: tl.constexpr,
+    DESCRIBED: tl.constexpr,
+    PRODUCTS: tl.constexpr,
+    PRECISION: tl.constexpr,
+    P_SHIFT: tl.constexpr,
+):
+    """Online softmax over the keys low ... high (Dao 2023, algorithm 1, lines 6 to 10)."""
+    rows = first_row + tl.arange(0, BLOCK_M)
+    # On the diagonal the loop has a step or two, where a pipeline costs more than it hides.
+    stages: tl.constexpr = 1 if MASKED else None
+    for start in tl.range(low, high, BLOCK_N, num_stages=stages):
+        k_tile = load(
+            k, strides_k, batch, head, start, n_keys, batches,
+            D, BLOCK_N, BLOCK_D, MASKED, DESCRIBED, PRODUCTS,
+        )  # fmt: skip
+        scores = product(q_tile, transposed(k_tile, PRODUCTS), PRODUCTS, PRECISION)
+        if MASKED:
+            columns = start + tl.arange(0, BLOCK_N)
+            seen = (columns < n_keys)[None, :]
+            if CAUSAL:
+                seen = seen & (columns[None, :] <= rows[:, None])
+            scores = tl.where(seen, scores, float("-inf"))
+        new_maximum = tl.maximum(maximum, tl.max(scores, 1) * scale_log2)
+        p = tl.exp2(scores * scale_log2 - (new_maximum - P_SHIFT)[:, None])
+        correction = tl.exp2(maximum - new_maximum)
+        total = total * correction + tl.sum(p, 1)
+        acc = acc * correction[:, None]
+        v_tile = load(
+            v, strides_v, batch, head, start, n_keys, batches,
+            D, BLOCK_N, BLOCK_D, MASKED, DESCRIBED, PRODUCTS,
+        )  # fmt: skip
+        acc = add_product(acc, operand(p, v_tile, PRODUCTS), v_tile, PRODUCTS, PRECISION)
+        maximum = new_maximum
+    return acc, total, maximum
+
+
+@triton.jit(do_not_specialize=LENGTHS)
+def forward_kernel(
+    q,
+    k,
+    v,
+    sizes,
+    out,
+    lse,
+    strides_q,
+    strides_k,
+    strides_v,
+    strides_out,
+    batches,
+    heads,
+    n_queries,
+    n_keys,
+    chunk,
+    scale_log2,
+    D: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    TAIL: tl.constexpr,
+    SPLIT: tl.constexpr,
+    DESCRIBED: tl.constexpr,
+    PRODUCTS: tl.constexpr,
+    PRECISION: tl.constexpr,
+    P_SHIFT: tl.constexpr,
+):
+    """Output and logsumexp of one tile of queries; maximum and scores in units of log 2.
+
+    Keys that every row sees come first, without masks; then the tiles on the diagonal and, where
+    the length is no multiple of the tile (TAIL), the last. The first tile holds a key that every
+    row sees, so the running maximum is finite from then on. With SPLIT, a program takes the keys
+    of one chunk, and out and lse are the partial results [splits, b, h, n, (d)] in float32.
+    """
+    tiles = tl.cdiv(n_queries, BLOCK_M)
+    sequence = tl.program_id(0) // tiles
+    batch, head = sequence // heads, sequence % heads
+    tile = tl.program_id(0) % tiles
+    if CAUSAL:
+        # The longest rows start first, so that no long program is left at the end.
+        tile = tiles - 1 - tile
+    first_row = tile * BLOCK_M
+    low = 0
+    high = n_keys
+    if CAUSAL:
+        high = tl.minimum(n_keys, first_row + BLOCK_M)
+    if SPLIT:
+        low = tl.program_id(1) * chunk
+        if low >= high:
+            return
+        high = tl.minimum(high, low + chunk)
+    if PRODUCTS == 3:
+        scale_log2 *= power_of_two(sizes) * power_of_two(sizes + 2)
+
+    q_tile = load(
+        q, strides_q, batch, head, first_row, n_queries, batches,
+        D, BLOCK_M, BLOCK_D, True, DESCRIBED, PRODUCTS,
+    )  # fmt: skip
+    acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+    total = tl.zeros([BLOCK_M], tl.float32)
+    maximum = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    whole = high // BLOCK_N * BLOCK_N
+    if CAUSAL:
+        whole = tl.minimum(whole, first_row // BLOCK_N * BLOCK_N)
+    acc, total, maximum = _attend(
+        acc, total, maximum, q_tile, k, v, strides_k, strides_v, batch, head, batches,
+        first_row, low, whole, n_keys, scale_log2, D, BLOCK_M, BLOCK_N, BLOCK_D,
+        CAUSAL, False, DESCRIBED, PRODUCTS, PRECISION, P_SHIFT,
+    )  # fmt: skip
+    if CAUSAL or TAIL:
+        acc, total, maximum = _attend(
+            acc, total, maximum, q_tile, k, v, strides_k, strides_v, batch, head, batches,
+            first_row, tl.maximum(low, whole), high, n_keys, scale_log2, D, BLOCK_M, BLOCK_N,
+            BLOCK_D, CAUSAL, True, DESCRIBED, PRODUCTS, PRECISION, P_SHIFT,
+        )  # fmt: skip
+
+    acc = acc / total[:, None]
+    if PRODUCTS == 3:
+        acc *= power_of_two(sizes + 4)
+    logsumexp = maximum + tl.log2(total) - P_SHIFT
+    if SPLIT:
+        part = tl.program_id(1) * (tl.num_programs(0) // tiles) + sequence
+        out += tl.cast(part, tl.int64) * n_queries * D
+        lse += tl.cast(part, tl.int64) * n_queries
+        store_tile(out, acc, first_row, D, 1, n_queries, D, BLOCK_M, BLOCK_D)
+    else:
+        out = sequence_at(out, strides_out, batch, head)
+        lse += tl.cast(sequence, tl.int64) * n_queries
+        store_tile(
+            out, acc, first_row, strides_out[2], strides_out[3], n_queries, D, BLOCK_M, BLOCK_D
+        )
+        logsumexp *= LN_2
+    rows = first_row + tl.arange(0, BLOCK_M)
+    tl.store(lse + rows, logsumexp, rows < n_queries)
+
+
+def forward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool,
+    scale: float,
+    configuration: Configuration | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Launches the forward kernel, and those that divide its inputs or combine its parts.
+
+    q: [b, h, n, d]; k, v: [b, h, m, d], any strides. Returns out [b, h, n, d] in q's dtype and,
+    where q is dense, in q's layout, and lse [b, h, n] in float32.
+    """
+    q, k, v = addressable(q), addressable(k), addressable(v)
+    batch, heads, n, d = q.shape
+    m = k.shape[2]
+    out, lse = torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+    products = products_of(q.dtype)
+    c = configuration or choose("forward", causal, q.dtype, n, m, d, batch * heads, q.device)
+    splits = splits_of(m, c.chunk)
+    parts, parts_lse = out, lse
+    if splits > 1:
+        parts, parts_lse = new_parts(splits, q), new_parts(splits, lse)
+    grid = (triton.cdiv(n, c.block_m) * batch * heads, splits)
+    with torch.cuda.device_of(q):
+        sizes = None
+        if products == 3:
+            sizes = q.new_zeros((3, 2))
+            q, k, v = (split(x, size) for x, size in zip((q, k, v), sizes, strict=True))
+        is_described = describable(q, k, v)
+        forward_kernel[grid](
+            described(q, c.block_m, is_described), described(k, c.block_n, is_described),
+            described(v, c.block_n, is_described), sizes, parts, parts_lse,
+            q.stride(), k.stride(), v.stride(), out.stride(),
+            batch, heads, n, m, c.chunk, scale * LOG2_E.value,
+            D=d, BLOCK_M=c.block_m, BLOCK_N=c.block_n, BLOCK_D=padded(d), CAUSAL=causal,
+            TAIL=m % c.block_n != 0, SPLIT=splits > 1, DESCRIBED=is_described, PRODUCTS=products,
+            PRECISION=dot_precision(out.dtype), P_SHIFT=SHIFT if products == 3 else 0,
+            num_warps=c.num_warps, num_stages=c.num_stages,
+        )  # fmt: skip
+        if splits > 1:
+            combine(parts, parts_lse, out, lse, c.chunk, causal)
+    return out, lse

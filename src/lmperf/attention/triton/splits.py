@@ -1,0 +1,136 @@
+"""Work split along the other axis, where the tiles alone leave multiprocessors idle.
+
+One head of n = 8192 is 64 tiles of 128 rows for 132 multiprocessors, and under a causal mask the
+last tile has 128 times the work of the first. So each kernel can divide what a tile walks over
+into chunks, a program for each; the parts [splits, b, h, n, d] (float32) are then added here, in
+one order: the same bits every time. Forward follows section 3.1 of Dao et al. 2023, "Flash-Decoding
+for long-context inference": with L_s the logsumexp of chunk s, L = log sum_s exp(L_s) and
+O = sum_s exp(L_s - L) O_s. Bytes: splits * 4 n d written and read once more, mostly in L2.
+
+A chunk is a multiple of both sides of a tile, so every row of a tile sees the first key of each
+chunk that the tile sees.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from lmperf.attention.triton.tiles import LN_2, padded, sequence_at, store_tile
+
+ROWS = 16
+
+# Which chunks a row of the result has: all, those up to its own row, or those from it on.
+ALL, UP_TO, FROM = (tl.constexpr(i) for i in range(3))
+
+
+def splits_of(length: int, chunk: int) -> int:
+    """How many chunks a length has; a chunk of 0 means that nothing is split."""
+    return triton.cdiv(length, chunk) if chunk else 1
+
+
+def new_parts(splits: int, like: Tensor) -> Tensor:
+    """Room for [splits, b, h, n, d] float32, where `like` is [b, h, n, d]."""
+    return like.new_empty((splits, *like.shape), dtype=torch.float32)
+
+
+@triton.jit(do_not_specialize=("heads", "n", "splits", "chunk"))
+def combine_kernel(
+    parts,
+    parts_lse,
+    out,
+    lse,
+    strides_out,
+    heads,
+    n,
+    splits,
+    chunk,
+    CAUSAL: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+):
+    """out and lse of BLOCK rows from their parts; parts_lse is in units of log 2."""
+    tiles = tl.cdiv(n, BLOCK)
+    sequences = tl.num_programs(0) // tiles
+    sequence = tl.program_id(0) // tiles
+    start = tl.program_id(0) % tiles * BLOCK
+    rows = start + tl.arange(0, BLOCK)
+    columns = tl.arange(0, BLOCK_D)
+    inside = (rows < n)[:, None] & (columns < D)[None, :]
+    if CAUSAL:
+        splits = tl.minimum(splits, start // chunk + 1)
+    acc = tl.zeros([BLOCK, BLOCK_D], tl.float32)
+    total = tl.zeros([BLOCK], tl.float32)
+    maximum = tl.full([BLOCK], float("-inf"), tl.float32)
+    for split in range(splits):
+        row = (tl.cast(split, tl.int64) * sequences + sequence) * n + rows
+        part_lse = tl.load(parts_lse + row, rows < n, 0.0)
+        part = tl.load(parts + row[:, None] * D + columns[None, :], inside, 0.0)
+        new_maximum = tl.maximum(maximum, part_lse)
+        correction = tl.exp2(maximum - new_maximum)
+        weight = tl.exp2(part_lse - new_maximum)
+        acc = acc * correction[:, None] + part * weight[:, None]
+        total = total * correction + weight
+        maximum = new_maximum
+    out = sequence_at(out, strides_out, sequence // heads, sequence % heads)
+    store_tile(
+        out, acc / total[:, None], start, strides_out[2], strides_out[3], n, D, BLOCK, BLOCK_D
+    )
+    lse += tl.cast(sequence, tl.int64) * n
+    tl.store(lse + rows, (maximum + tl.log2(total)) * LN_2, rows < n)
+
+
+def combine(
+    parts: Tensor, parts_lse: Tensor, out: Tensor, lse: Tensor, chunk: int, causal: bool
+) -> None:
+    """Writes out [b, h, n, d] and lse [b, h, n] from the parts of each chunk of keys."""
+    batch, heads, n, d = out.shape
+    combine_kernel[(triton.cdiv(n, ROWS) * batch * heads,)](
+        parts, parts_lse, out, lse, out.stride(), heads, n, len(parts), chunk,
+        CAUSAL=causal, D=d, BLOCK=ROWS, BLOCK_D=padded(d), num_warps=4,
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=("heads", "n", "splits", "chunk"))
+def sum_kernel(
+    parts,
+    out,
+    strides_out,
+    heads,
+    n,
+    splits,
+    chunk,
+    CHUNKS: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+):
+    """The sum of the parts that BLOCK rows have, first chunk first."""
+    tiles = tl.cdiv(n, BLOCK)
+    sequences = tl.num_programs(0) // tiles
+    sequence = tl.program_id(0) // tiles
+    start = tl.program_id(0) % tiles * BLOCK
+    rows = start + tl.arange(0, BLOCK)
+    columns = tl.arange(0, BLOCK_D)
+    inside = (rows < n)[:, None] & (columns < D)[None, :]
+    first = 0
+    if CHUNKS == UP_TO:
+        splits = tl.minimum(splits, start // chunk + 1)
+    if CHUNKS == FROM:
+        first = start // chunk
+    acc = tl.zeros([BLOCK, BLOCK_D], tl.float32)
+    for split in range(first, splits):
+        row = (tl.cast(split, tl.int64) * sequences + sequence) * n + rows
+        acc += tl.load(parts + row[:, None] * D + columns[None, :], inside, 0.0)
+    out = sequence_at(out, strides_out, sequence // heads, sequence % heads)
+    store_tile(out, acc, start, strides_out[2], strides_out[3], n, D, BLOCK, BLOCK_D)
+
+
+def add_up(parts: Tensor, out: Tensor, chunk: int, chunks: int) -> None:
+    """Writes the sum over chunks to out [b, h, n, d]; chunks: ALL, UP_TO or FROM."""
+    batch, heads, n, d = out.shape
+    sum_kernel[(triton.cdiv(n, ROWS) * batch * heads,)](
+        parts, out, out.stride(), heads, n, len(parts), chunk,
+        CHUNKS=chunks, D=d, BLOCK=ROWS, BLOCK_D=padded(d), num_warps=4,
+    )  # fmt: skip

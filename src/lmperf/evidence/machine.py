@@ -1,0 +1,215 @@
+"""What machine this is: its slug, the facts of the report, and the environment of a row's key.
+
+Nothing here imports torch: the DAG asks at every start. torch's own facts are read from its
+installed files, the driver's through NVML.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from lmperf.errors import UserError
+from lmperf.evidence.keys import digest
+
+# Settings outside the project's control that change what a matmul computes or how fast.
+_ENVIRONMENT_VARIABLES = (
+    "NVIDIA_TF32_OVERRIDE",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "PYTORCH_ALLOC_CONF",
+)
+_IDENTIFYING = ("kind", "device", "driver_branch", "torch", "cuda", "triton", "threads", "settings")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The hardware that measures: `kind` is cuda, mps or cpu; `facts` go into machine.json."""
+
+    slug: str
+    kind: str
+    facts: dict[str, Any]
+
+    @property
+    def environment(self) -> str:
+        """The part of a row's key that another device, driver branch, torch or triton changes."""
+        return digest(repr([(name, self.facts.get(name)) for name in _IDENTIFYING]))
+
+
+def slugify(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", re.sub(r"\((r|tm)\)", "", text.lower())).strip("-")
+
+
+@cache
+def version_of(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+@cache
+def _torch_build() -> dict[str, Any]:
+    """The constants of torch/version.py, read without importing torch."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return {}
+    tree = ast.parse((Path(spec.origin).parent / "version.py").read_text())
+    constants = {}
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if isinstance(getattr(node, "value", None), ast.Constant):
+            constants.update((t.id, node.value.value) for t in targets if isinstance(t, ast.Name))
+    return constants
+
+
+def torch_version() -> str | None:
+    return _torch_build().get("__version__")
+
+
+@cache
+def accelerator() -> str:
+    """cuda, mps or cpu: what torch, as installed, can drive on this machine."""
+    if _torch_build().get("cuda") and _nvidia_facts():
+        return "cuda"
+    return "mps" if sys.platform == "darwin" and platform.machine() == "arm64" else "cpu"
+
+
+@cache
+def _nvidia_facts() -> dict[str, Any]:
+    """Facts of the first visible NVIDIA device; empty where there is none."""
+    import pynvml as nvml
+
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None and visible.strip() in ("", "-1"):
+        return {}
+    try:
+        nvml.nvmlInit()
+        handle = _first_visible(nvml, visible)
+        driver = nvml.nvmlSystemGetDriverVersion()
+        facts = {
+            "device": nvml.nvmlDeviceGetName(handle),
+            "driver": driver,
+            "driver_branch": driver.partition(".")[0],
+            "device_memory_gib": nvml.nvmlDeviceGetMemoryInfo(handle).total / 2**30,
+            "clock_sm_mhz": nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM),
+            "clock_memory_mhz": nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_MEM),
+        }
+    except nvml.NVMLError:
+        return {}
+    try:
+        facts["power_limit_w"] = nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000
+    except nvml.NVMLError:
+        facts["power_limit_w"] = None
+    return facts
+
+
+def _first_visible(nvml, visible: str | None):
+    first = (visible or "0").split(",")[0].strip()
+    if first.isdigit():
+        return nvml.nvmlDeviceGetHandleByIndex(int(first))
+    return nvml.nvmlDeviceGetHandleByUUID(first)
+
+
+@cache
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    if sys.platform == "darwin":
+        command = ["sysctl", "-n", "machdep.cpu.brand_string"]
+        return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    return platform.processor() or platform.machine()
+
+
+def cores() -> int:
+    """Processor cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def _git(*arguments: str) -> str | None:
+    root = Path(__file__).resolve().parents[3]
+    command = ["git", "-C", str(root), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except OSError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def commit_facts() -> dict[str, Any]:
+    """The commit that measures, and whether tracked files differ from it.
+
+    Where the files are not those of a Git checkout (an exported tree, a container), LMPERF_COMMIT
+    names the commit; whether the files differ from it is then not known.
+    """
+    named = os.environ.get("LMPERF_COMMIT")
+    commit = named or _git("rev-parse", "HEAD")
+    if named or commit is None:
+        return {"commit": commit, "dirty": None}
+    return {"commit": commit, "dirty": bool(_git("status", "--porcelain", "--untracked-files=no"))}
+
+
+def _memory_gib() -> float | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    except (ValueError, OSError):
+        return None
+
+
+def _software_facts() -> dict[str, Any]:
+    return {
+        "torch": torch_version(),
+        "cuda": _torch_build().get("cuda"),
+        "triton": version_of("triton"),
+        "python": platform.python_version(),
+        "os": f"{platform.system()} {platform.release()}",
+    }
+
+
+@cache
+def detect(preset: str = "auto", name: str = "auto") -> Machine:
+    """The machine at hand, as the preset wants it measured.
+
+    `preset` "cpu" measures the processor also where there is an accelerator.
+
+    Raises:
+        UserError: preset "gpu" on a machine without a CUDA device.
+    """
+    kind = "cpu" if preset == "cpu" else accelerator()
+    if preset == "gpu" and kind != "cuda":
+        raise UserError(
+            "config: preset is gpu, but torch finds no CUDA device here; use auto or cpu"
+        )
+    facts: dict[str, Any] = {"kind": kind, "device": _cpu_model()}
+    if kind == "cuda":
+        facts.update(_nvidia_facts())
+    facts |= _software_facts()
+    facts |= {"cpu_model": _cpu_model(), "cores": cores(), "memory_gib": _memory_gib()}
+    facts["threads"] = cores() if kind == "cpu" else None
+    facts["settings"] = {
+        key: os.environ[key] for key in _ENVIRONMENT_VARIABLES if key in os.environ
+    }
+    slug = {"cpu": "cpu-", "mps": "mps-", "cuda": ""}[kind] + slugify(facts["device"])
+    return Machine(slug if name == "auto" else name, kind, facts)
+
+
+def preset_of(preset: str, kind: str) -> str:
+    """The grid to measure: the one asked for, or the one that suits the accelerator."""
+    return preset if preset != "auto" else ("gpu" if kind == "cuda" else "cpu")

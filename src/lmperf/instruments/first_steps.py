@@ -1,0 +1,85 @@
+"""The first training steps of a process that has done nothing before, timed one by one.
+
+    python -m lmperf.instruments.first_steps small 256 4 float32 cuda 15
+
+prints a JSON list: for each step milliseconds of wall time in all (`step_ms`) and of its three
+parts, each between two synchronisations, and the bytes by which the allocator's reserve grew.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+import time
+
+COLUMNS = ("step_ms", "forward_ms", "backward_ms", "optimizer_ms", "reserved_mib")
+_MIB = 2**20
+_LONGEST_S = 300
+
+
+def measured(
+    size: str, context: int, batch: int, dtype: str, device: str, steps: int
+) -> list[dict[str, float]]:
+    """`main` in a new process; raises RuntimeError with its last line when it fails."""
+    arguments = [size, str(context), str(batch), dtype, device, str(steps)]
+    done = subprocess.run(
+        [sys.executable, "-m", "lmperf.instruments.first_steps", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=_LONGEST_S,
+        check=False,
+    )
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or ["no message"]
+        raise RuntimeError(f"the process of the cold steps failed: {lines[-1]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main(size: str, context: str, batch: str, dtype: str, device: str, steps: str) -> None:
+    import torch
+
+    from lmperf.measuring.clock import synchronizer
+    from lmperf.precision import precision
+    from lmperf.transformer.model import TransformerLM, cross_entropy
+    from lmperf.transformer.sizes import SIZES, VOCAB_SIZE
+    from lmperf.transformer.training import adamw, autocast
+
+    torch.manual_seed(0)
+    with torch.device(device):
+        model = TransformerLM.of_size(SIZES[size], VOCAB_SIZE, int(context))
+        tokens, targets = torch.randint(VOCAB_SIZE, (2, int(batch), int(context)))
+    optimizer = adamw(model)
+    synchronize = synchronizer(device)
+    rows = []
+    with precision(dtype):
+        for _ in range(int(steps)):
+            reserved = _reserved(device)
+            synchronize()
+            marks = [time.perf_counter()]
+            optimizer.zero_grad(set_to_none=True)
+            with autocast(dtype, device):
+                loss = cross_entropy(model(tokens), targets)
+            synchronize()
+            marks.append(time.perf_counter())
+            loss.backward()
+            synchronize()
+            marks.append(time.perf_counter())
+            optimizer.step()
+            synchronize()
+            marks.append(time.perf_counter())
+            parts = [1e3 * (b - a) for a, b in itertools.pairwise(marks)]
+            values = [1e3 * (marks[-1] - marks[0]), *parts, _reserved(device) - reserved]
+            rows.append(dict(zip(COLUMNS, values, strict=True)))
+    print(json.dumps(rows))
+
+
+def _reserved(device: str) -> float:
+    import torch
+
+    return torch.cuda.memory_reserved() / _MIB if device == "cuda" else 0.0
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,185 @@
+"""Memory over the course of a call, by category: who holds how many bytes at which moment.
+
+Every storage that an operator returns is followed from its first tensor to its release, on any
+device: the same instrument as `lmperf.measuring.memory.LiveTensors`, with a name for each. On CUDA
+the allocator's own peak stands beside it, so what operators allocate inside (workspaces) shows as
+the difference. Categories: parameters, gradients, optimizer state; activations, what was made in a
+forward pass and outlives it; inputs, with the model's buffers; temporary, all else.
+"""
+
+from __future__ import annotations
+
+import traceback
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+PARAMETERS, GRADIENTS, OPTIMIZER = "parameters", "gradients", "optimizer"
+ACTIVATIONS, TEMPORARY, INPUTS = "activations", "temporary", "inputs"
+CATEGORIES = (PARAMETERS, OPTIMIZER, INPUTS, GRADIENTS, ACTIVATIONS, TEMPORARY)
+
+_PACKAGE = Path(__file__).parents[1]
+# What runs a model made none of its tensors.
+_RUNNERS = (
+    "benchmarks/",
+    "measuring/",
+    "instruments/memory_over_time.py",
+    "transformer/problem.py",
+)
+
+
+@dataclass
+class Block:
+    """One storage: its size, when it was there, and who made it."""
+
+    size: int
+    born: int
+    category: str
+    phase: str
+    shape: tuple[int, ...]
+    dtype: str
+    frame: str
+    died: int | None = None
+
+
+class Recorder(TorchDispatchMode):
+    """Follows storages while it is on; time is the number of allocations and releases so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0
+        self.phase = ""
+        self.phases: list[tuple[int, str]] = []
+        self.blocks: list[Block] = []
+        self._alive: dict[int, tuple[weakref.ref, Block]] = {}
+
+    def enter(self, phase: str) -> None:
+        self.phase = phase
+        self.phases.append((self.now, phase))
+
+    def add(self, tensor: Tensor, category: str) -> None:
+        """A tensor that exists already, or a new name for one that is followed."""
+        storage = tensor.untyped_storage()
+        known = self._alive.get(storage._cdata)
+        if known is not None:
+            known[1].category = category
+            return
+        self._follow(tensor, category, "")
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_iter(result):
+            if isinstance(leaf, Tensor):
+                known = self._alive.get(leaf.untyped_storage()._cdata)
+                if known is None and leaf.untyped_storage().nbytes():
+                    self._follow(leaf, TEMPORARY, _frame())
+        return result
+
+    def _follow(self, tensor: Tensor, category: str, frame: str) -> None:
+        storage = tensor.untyped_storage()
+        address = storage._cdata
+        self.now += 1
+        name = str(tensor.dtype).removeprefix("torch.")
+        shape = tuple(tensor.shape)
+        block = Block(storage.nbytes(), self.now, category, self.phase, shape, name, frame)
+        self.blocks.append(block)
+        self._alive[address] = (weakref.ref(storage, lambda dead: self._end(address, dead)), block)
+
+    def _end(self, address: int, dead: weakref.ref) -> None:
+        known = self._alive.get(address)
+        if known is not None and known[0] is dead:
+            self.now += 1
+            known[1].died = self.now
+            del self._alive[address]
+
+
+def _frame() -> str:
+    """The innermost frame of this package: file, function and line; "autograd" where none is."""
+    for frame in reversed(traceback.extract_stack(limit=40)):
+        path = Path(frame.filename)
+        if not path.is_relative_to(_PACKAGE):
+            continue
+        name = path.relative_to(_PACKAGE).as_posix()
+        if not name.startswith(_RUNNERS):
+            return f"{name}:{frame.lineno} {frame.name}"
+    return "autograd"
+
+
+def record(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer | None,
+    inputs: list[Tensor],
+    parts: list[tuple[str, Callable[[], object]]],
+) -> Recorder:
+    """Runs the named parts in order under a Recorder that knows the model and its optimizer.
+
+    What a part returns is dropped when the next has run. Gradients get their category as soon as a
+    parameter has them, activations when a forward part ends and they are still there.
+    """
+    recorder = Recorder()
+    for parameter in model.parameters():
+        recorder.add(parameter, PARAMETERS)
+    if optimizer is not None:
+        for leaf in tree_iter(dict(optimizer.state)):
+            if isinstance(leaf, Tensor):
+                recorder.add(leaf, OPTIMIZER)
+    for tensor in (*inputs, *model.buffers()):
+        recorder.add(tensor, INPUTS)
+    hooks = [
+        parameter.register_post_accumulate_grad_hook(lambda p: recorder.add(p.grad, GRADIENTS))
+        for parameter in model.parameters()
+        if parameter.requires_grad
+    ]
+    results = []
+    with recorder:
+        for name, run in parts:
+            recorder.enter(name)
+            results.append(run())
+            if name == "forward":
+                _keep_activations(recorder)
+    recorder.enter("end")
+    for hook in hooks:
+        hook.remove()
+    return recorder
+
+
+def _keep_activations(recorder: Recorder) -> None:
+    for _, block in list(recorder._alive.values()):
+        if block.category == TEMPORARY:
+            block.category = ACTIVATIONS
+
+
+def curve(recorder: Recorder) -> list[tuple[int, dict[str, int]]]:
+    """(moment, bytes by category) after every change, in order; the peak is among them."""
+    changes = []
+    for block in recorder.blocks:
+        changes.append((block.born, block.category, block.size))
+        if block.died is not None:
+            changes.append((block.died, block.category, -block.size))
+    level = dict.fromkeys(CATEGORIES, 0)
+    points = []
+    for moment, category, size in sorted(changes):
+        level[category] += size
+        points.append((moment, dict(level)))
+    return points
+
+
+def thinned(
+    points: list[tuple[int, dict[str, int]]], most: int
+) -> list[tuple[int, dict[str, int]]]:
+    """At most about `most` points: the highest of each stretch, so that the peak stays exact."""
+    stride = max(1, -(-len(points) // most))
+    parts = (points[i : i + stride] for i in range(0, len(points), stride))
+    return [max(part, key=lambda point: sum(point[1].values())) for part in parts]
+
+
+def alive_at(recorder: Recorder, moment: int) -> list[Block]:
+    """The blocks that are there at a moment, the largest first."""
+    there = [b for b in recorder.blocks if b.born <= moment and (b.died is None or b.died > moment)]
+    return sorted(there, key=lambda block: -block.size)

@@ -1,0 +1,72 @@
+"""The phases of a model in NVTX ranges, for Nsight Systems.
+
+    nsys profile --trace cuda,nvtx python -m lmperf.instruments.nsight small 512 4 float32
+
+CUPTI serves one profiler at a time, so the benchmark `profiles`, which uses torch.profiler, cannot
+run under nsys. This runs the same phases of the same cell without it: each phase is a range, and in
+it are the operators and the three parts of attention.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from lmperf.instruments.profiling import ranged_attention
+from lmperf.precision import precision
+from lmperf.transformer.implementations import with_attention
+from lmperf.transformer.problem import ModelProblem
+from lmperf.transformer.sizes import SIZES
+
+PHASES = ("forward", "backward", "forward_backward", "train_step")
+DTYPES = ("float32", "autocast_bfloat16")
+_WARM_UPS = 2
+
+
+@contextmanager
+def phase_range(name: str) -> Iterator[None]:
+    """An NVTX range that ends when the device has done what was started in it."""
+    with torch.cuda.nvtx.range(name):
+        yield
+        torch.cuda.synchronize()
+
+
+def run(size: str, context: int, batch: int, dtype: str, device: str = "cuda") -> None:
+    """Each phase once, after warm-up, eagerly and with plain attention as `profiles` has it."""
+    problem = ModelProblem(size, context, batch, device, seed=0)
+    phases = problem.phases(with_attention(problem.model, ranged_attention), dtype)
+    with precision(dtype):
+        for name in PHASES:
+            phase = phases[name]
+            for _ in range(_WARM_UPS):
+                phase.run(phase.before())
+            state = phase.before()
+            with torch.autograd.profiler.emit_nvtx(), phase_range(name):
+                phase.run(state)
+
+
+def main(arguments: list[str]) -> int:
+    """0 when done; 2 with one line for what is not a cell, or where there is no CUDA device."""
+    usage = "nsight: give a size, a context length, a batch and a dtype: small 512 4 float32"
+    try:
+        size, context, batch, dtype = arguments
+        cell = size, int(context), int(batch), dtype
+    except ValueError:
+        print(usage, file=sys.stderr)
+        return 2
+    if size not in SIZES or dtype not in DTYPES or min(cell[1:3]) < 1:
+        known = f"sizes: {', '.join(SIZES)}; dtypes: {', '.join(DTYPES)}"
+        print(f"{usage}; {known}; got {' '.join(arguments)}", file=sys.stderr)
+        return 2
+    if not torch.cuda.is_available():
+        print("nsight: torch finds no CUDA device here", file=sys.stderr)
+        return 2
+    run(*cell)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,1 +1,0 @@
-"""Kernels, each beside its reference, its error bound and its counts of bytes and FLOPs."""

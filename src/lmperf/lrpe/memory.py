@@ -1,0 +1,43 @@
+"""Peak memory of md_lrpe_cosine in closed form: what autograd saves, and what is alive with it.
+
+X [b, h, t, d] weighs x bytes, so Out, dOut and dX weigh 2 x, 2 x and x. A float32 tensor of angles
+[h, t, d] weighs a, one of X's shape f. In float32 `.float()` copies nothing. theta and X, which is
+resident once, count throughout.
+
+    forward    our kernel        3 x            X and Out: backward needs theta alone
+               cached            3 x + 2 a      and cos and sin
+               compiled          3 x + a        Inductor keeps the angle
+               plain, half       x + 5 f + 3 a  at the concatenation: X in float32, the angle, its
+                                                cos and sin, both products and both in one
+               plain, float32    x + 4 f + 3 a
+    backward   our kernel        6 x            X, Out, dOut and dX
+               cached, compiled  the same and the angles that were kept
+               plain, half       5 x + 4 f + a  dOut in float32, both products, and cos or sin
+               plain, float32    5 x + 2 f + max(a, f)  both products, and one angle or their sum
+"""
+
+from __future__ import annotations
+
+from lmperf.lrpe.reference import BYTES_PER_ELEMENT
+
+_KEPT_ANGLES = {"triton": 0, "triton_cached": 2, "compiled": 1}
+
+
+def predicted_peaks(
+    implementation: str, batch: int, heads: int, tokens: int, d: int, width: int, dtype: str
+) -> dict[str, int]:
+    """Bytes at the peak of "forward" and of "backward"; empty for an implementation not known here.
+
+    width: of theta [heads, width], in float32. dtype: float32, float16 or bfloat16.
+    """
+    angle, theta = 4 * heads * tokens * d, 4 * heads * width
+    x = batch * heads * tokens * d * BYTES_PER_ELEMENT[dtype]
+    if implementation in _KEPT_ANGLES:
+        kept = _KEPT_ANGLES[implementation] * angle + theta
+        return {"forward": 3 * x + kept, "backward": 6 * x + kept}
+    if implementation != "eager":
+        return {}
+    wide, half = 4 * batch * heads * tokens * d, dtype != "float32"
+    forward = x + (5 if half else 4) * wide + 3 * angle
+    backward = 5 * x + (4 * wide + angle if half else 2 * wide + max(angle, wide))
+    return {"forward": forward + theta, "backward": backward + theta}

@@ -1,0 +1,25 @@
+"""FLOPs of `TransformerLM` in closed form. No torch.
+
+Symbols, in elements: b batch, n context, T = b n tokens, d = d_model, f = d_ff, L layers,
+V vocabulary.
+"""
+
+from lmperf.transformer.sizes import VOCAB_SIZE, ModelSize
+
+FLOPS_PER_FORWARD = {"forward": 1, "backward": 2, "forward_backward": 3, "train_step": 3}
+
+
+def flops(size: ModelSize, context: int, batch: int, phase: str, vocab: int = VOCAB_SIZE) -> int:
+    """FLOPs of the matmuls of one phase: forward, backward, forward_backward or train_step.
+
+    A weight does 2 FLOPs a token, so a forward does 2 T (L (4 d^2 + 3 d f) + V d). Plain attention
+    computes all n^2 scores and masks half of them, so what is executed is counted: 2 b n^2 d for
+    q k^T and as many for the values, 4 L b n^2 d in all. The backward does two matmuls, for the
+    input and for the weight, where the forward does one. The optimizer multiplies no matrices.
+    Raises ValueError for another phase.
+    """
+    if phase not in FLOPS_PER_FORWARD:
+        raise ValueError(f"phase {phase!r} is none of {', '.join(FLOPS_PER_FORWARD)}")
+    weights = size.num_layers * size.linear_parameters + vocab * size.d_model
+    attention = 4 * size.num_layers * batch * context**2 * size.d_model
+    return FLOPS_PER_FORWARD[phase] * (2 * batch * context * weights + attention)

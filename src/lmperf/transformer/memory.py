@@ -1,0 +1,238 @@
+"""The memory of `TransformerLM`, moment by moment, from the shapes that autograd saves. No torch.
+
+Symbols, in elements: b batch, n context, T = b n tokens, d = d_model, f = d_ff, h heads, L layers,
+V vocabulary, N = b h n^2 attention scores of a layer; w bytes of a matmul operand (4, or 2 under
+bfloat16 autocast). The residual stream, the norms, the softmax and the loss take 4 bytes always.
+The smaller temporaries of a norm or of RoPE are never the peak and are left out.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from lmperf.transformer.sizes import VOCAB_SIZE, ModelSize
+
+FLOAT32 = 4
+OPERAND_BYTES = {"float32": 4, "tf32": 4, "autocast_bfloat16": 2}
+PHASES = ("forward", "train_step")
+DEVICES = ("cpu", "cuda", "mps")
+# cuBLAS takes this from PyTorch's allocator on Hopper, once for each thread that calls it, and the
+# backward runs in a thread of its own.
+CUBLAS_WORKSPACE = 32 * 2**20
+
+
+def predicted_memory(
+    size: ModelSize,
+    context: int,
+    batch: int,
+    dtype: str,
+    phase: str,
+    device: str = "cpu",
+    vocab: int = VOCAB_SIZE,
+) -> dict[str, int]:
+    """Bytes alive at the peak of a phase, by category, and their sum as "peak".
+
+    phase: "forward" (inference under no_grad, no optimizer) or "train_step" (a step after the
+    first: `lmperf.transformer.training.train_step` with the fused AdamW, its state alive, gradients
+    cleared). dtype: float32, tf32 or autocast_bfloat16. device: "cuda" adds what its operators
+    allocate inside. The categories, as they are at that moment: parameters; weight_copies (cached
+    by autocast); gradients; optimizer (two moments); activations (saved for the backward);
+    temporary; inputs (tokens, targets, RoPE tables); workspace (cuBLAS).
+    Raises ValueError for another dtype, phase or device.
+    """
+    moments = memory_moments(size, context, batch, dtype, phase, device, vocab)
+    return max(moments.values(), key=lambda moment: moment["peak"])
+
+
+def memory_moments(
+    size: ModelSize,
+    context: int,
+    batch: int,
+    dtype: str,
+    phase: str,
+    device: str = "cpu",
+    vocab: int = VOCAB_SIZE,
+) -> dict[str, dict[str, int]]:
+    """The moments that can be the peak of a phase -> what `predicted_memory` returns for them.
+
+    Between the last block's backward and the first's, activations fall and gradients grow by the
+    same amount with every layer, so that one of the two ends is the highest.
+    """
+    _check("phase", phase, PHASES)
+    _check("dtype", dtype, OPERAND_BYTES)
+    _check("device", device, DEVICES)
+    footprint = Footprint(size, context, batch, OPERAND_BYTES[dtype], device, vocab)
+    return footprint.inference() if phase == "forward" else footprint.training()
+
+
+def _check(name: str, value: str, known: Iterable[str]) -> None:
+    if value not in known:
+        raise ValueError(f"{name} {value!r} is none of {', '.join(known)}")
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes alive at the moments of inference and of a training step that can be their peak.
+
+    w: bytes of a matmul operand, 4 or 2. device: "cuda" adds what its operators allocate inside.
+    """
+
+    size: ModelSize
+    context: int
+    batch: int
+    w: int
+    device: str
+    vocab: int
+
+    @property
+    def stream(self) -> int:
+        """Elements of the residual stream, T d."""
+        return self.batch * self.context * self.size.d_model
+
+    @property
+    def hidden(self) -> int:
+        """Elements of a feed-forward activation, T f."""
+        return self.batch * self.context * self.size.d_ff
+
+    @property
+    def scores(self) -> int:
+        """Elements of a layer's attention scores, N."""
+        return self.batch * self.size.num_heads * self.context**2
+
+    @property
+    def logits(self) -> int:
+        """Elements of the logits, T V."""
+        return self.batch * self.context * self.vocab
+
+    @property
+    def autocasts(self) -> bool:
+        return self.w < FLOAT32
+
+    def norm_saved(self) -> int:
+        """The input and the normalised input [T, d], 1/rms [T], and the next linear's operand."""
+        tokens = self.batch * self.context
+        return FLOAT32 * (2 * self.stream + tokens) + self.w * self.stream
+
+    def attention_saved(self) -> int:
+        """Norm; q, k, a contiguous v; mask [n, n]; probabilities and their cast; the mixture."""
+        probabilities = self.scores * (FLOAT32 + (self.w if self.autocasts else 0))
+        return self.norm_saved() + 4 * self.w * self.stream + self.context**2 + probabilities
+
+    def feed_forward_saved(self) -> int:
+        """Norm; gate and up; silu(gate); their product."""
+        return self.norm_saved() + 4 * self.w * self.hidden
+
+    def weight_copies(self, blocks: int, *rest: int) -> int:
+        """Copies of all linear weights of so many blocks, and of other weights, in elements."""
+        elements = blocks * self.size.linear_parameters + sum(rest)
+        return self.w * elements if self.autocasts else 0
+
+    def moment(self, threads: int, **categories: int) -> dict[str, int]:
+        inputs = 16 * self.batch * self.context + FLOAT32 * self.context * self.size.d_head
+        alive = {
+            "parameters": FLOAT32 * self.size.parameters(self.vocab),
+            "weight_copies": 0,
+            "gradients": 0,
+            "optimizer": 0,
+            "activations": 0,
+            "temporary": 0,
+            "inputs": inputs,
+            "workspace": threads * CUBLAS_WORKSPACE if self.device == "cuda" else 0,
+        } | categories
+        return alive | {"peak": sum(alive.values())}
+
+    def inference(self) -> dict[str, dict[str, int]]:
+        """Nothing is saved: the temporaries of the last block, or the logits."""
+        stream, w = FLOAT32 * self.stream, self.w
+        d, f, layers = self.size.d_model, self.size.d_ff, self.size.num_layers
+        # x, its norm, the fused projection, rotated q and k; then masked scores, their float32 copy
+        # and the softmax, or without autocast scores before and after masking, with the mask.
+        softmax = (w + 2 * FLOAT32) * self.scores
+        masking = 2 * FLOAT32 * self.scores + self.context**2
+        attention = 2 * stream + 5 * w * self.stream + (softmax if self.autocasts else masking)
+        # x before and after attention, its norm; gate and up, silu(gate), their product.
+        feed_forward = 3 * stream + 4 * w * self.hidden
+        # x, its norm, the operand cast from it, the logits.
+        head = 2 * stream + (w * self.stream if self.autocasts else 0) + w * self.logits
+        at_attention = self.weight_copies(layers - 1, 3 * d * d)
+        at_feed_forward = self.weight_copies(layers - 1, 4 * d * d, 2 * d * f)
+        at_head = self.weight_copies(layers, self.vocab * d)
+        return {
+            "attention": self.moment(1, weight_copies=at_attention, temporary=attention),
+            "feed_forward": self.moment(1, weight_copies=at_feed_forward, temporary=feed_forward),
+            "head": self.moment(1, weight_copies=at_head, temporary=head),
+        }
+
+    def training(self) -> dict[str, dict[str, int]]:
+        """Loss, both ends of the backward through the blocks, and the update."""
+        parameters = FLOAT32 * self.size.parameters(self.vocab)
+        moments = {"loss": self._loss()}
+        for name, index in (("last", self.size.num_layers - 1), ("first", 0)):
+            moments[f"{name} feed_forward"] = self._feed_forward_backward(index)
+            moments[f"{name} attention"] = self._attention_backward(index)
+        # The gradient of the table is written while the gradient of the stream is still there.
+        moments["embedding"] = self._training_moment(parameters, 0, FLOAT32 * self.stream, 0)
+        moments["optimizer"] = self._training_moment(parameters, 0, 0, 0)
+        return moments
+
+    def _training_moment(
+        self, gradients: int, activations: int, temporary: int, weight_copies: int
+    ) -> dict[str, int]:
+        return self.moment(
+            2,
+            weight_copies=weight_copies,
+            gradients=gradients,
+            optimizer=2 * FLOAT32 * self.size.parameters(self.vocab),
+            activations=activations,
+            temporary=temporary,
+        )
+
+    def _loss(self) -> dict[str, int]:
+        """Saved log-probabilities, their gradient and that of the logits, each [T, V] float32."""
+        layers = self.size.num_layers
+        saved = layers * (self.attention_saved() + self.feed_forward_saved()) + self.norm_saved()
+        return self._training_moment(
+            gradients=0,
+            activations=saved + FLOAT32 * self.logits,
+            temporary=2 * FLOAT32 * self.logits,
+            weight_copies=self.weight_copies(layers, self.vocab * self.size.d_model),
+        )
+
+    def _gradients_after(self, index: int) -> int:
+        """Gradients of the head, the last norm and the blocks behind block `index`."""
+        behind = self.size.num_layers - 1 - index
+        head = (self.vocab + 1) * self.size.d_model
+        return FLOAT32 * (head + behind * self.size.block_parameters)
+
+    def _saved_before(self, index: int) -> int:
+        return index * (self.attention_saved() + self.feed_forward_saved())
+
+    def _feed_forward_backward(self, index: int) -> dict[str, int]:
+        """Backward of silu(gate) * up: its two gradients and the one that came in, each [T, f].
+
+        The product was freed with the down projection, whose gradient is there, as is the stream's.
+        """
+        saved = self.attention_saved() + self.feed_forward_saved() - self.w * self.hidden
+        d, f = self.size.d_model, self.size.d_ff
+        return self._training_moment(
+            gradients=self._gradients_after(index) + FLOAT32 * d * f,
+            activations=self._saved_before(index) + saved,
+            temporary=FLOAT32 * self.stream + 3 * self.w * self.hidden,
+            weight_copies=self.weight_copies(index, 4 * d * d, 2 * d * f),
+        )
+
+    def _attention_backward(self, index: int) -> dict[str, int]:
+        """Backward of the softmax: gradients of the probabilities and of the scores, float32.
+
+        The mixture, v and the cast probabilities are freed; the gradients of the stream and of v
+        are there. CUDA's kernel multiplies gradient and probabilities into one more tensor.
+        """
+        cast = self.w * self.scores if self.autocasts else 0
+        saved = self.attention_saved() - 2 * self.w * self.stream - cast
+        score_tensors = 3 if self.device == "cuda" else 2
+        d, f = self.size.d_model, self.size.d_ff
+        return self._training_moment(
+            gradients=self._gradients_after(index) + FLOAT32 * (3 * d * f + d + d * d),
+            activations=self._saved_before(index) + saved,
+            temporary=(FLOAT32 + self.w) * self.stream + score_tensors * FLOAT32 * self.scores,
+            weight_copies=self.weight_copies(index, 3 * d * d),
+        )

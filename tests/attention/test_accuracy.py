@@ -1,0 +1,115 @@
+import math
+
+import pytest
+import torch
+
+from lmperf.attention.accuracy import (
+    UNIT_ROUNDOFF,
+    attention_errors,
+    blockwise_error,
+    error_bound,
+)
+from lmperf.attention.reference import attention, attention_float64
+
+DTYPES = sorted(UNIT_ROUNDOFF)
+
+
+def unit_normal(*shape):
+    return torch.randn(shape, dtype=torch.float64)
+
+
+def test_error_is_the_worst_row_over_the_size_of_its_block():
+    reference = torch.ones(2, 128, 4)
+    reference[:, 64:] *= 100
+    got = reference.clone()
+    got[1, 3, 0] += 0.5
+    assert blockwise_error(got, reference) == pytest.approx(0.5 / 2)
+    got[1, 70, 0] += 10
+    assert blockwise_error(got, reference) == pytest.approx(0.5 / 2)
+    got[1, 70, 0] += 90
+    assert blockwise_error(got, reference) == pytest.approx(100 / 200)
+
+
+def test_equal_tensors_have_no_error_even_where_the_reference_vanishes():
+    zeros = torch.zeros(1, 5, 3)
+    assert blockwise_error(zeros, zeros) == 0.0
+    assert blockwise_error(zeros + 1e-3, zeros) == math.inf
+    assert blockwise_error(zeros + 1e-3, zeros, floor=1.0) == pytest.approx(1e-3 * 3**0.5)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_what_is_not_finite_is_an_infinite_error(value):
+    reference = unit_normal(2, 100, 8)
+    got = reference.clone()
+    got[1, 99, 7] = value
+    assert blockwise_error(got, reference) == math.inf
+
+
+def test_chunks_do_not_change_the_error(monkeypatch):
+    reference, noise = unit_normal(3, 300, 8), unit_normal(3, 300, 8)
+    whole = blockwise_error(reference + 1e-3 * noise, reference)
+    monkeypatch.setattr("lmperf.attention.accuracy.CHUNK_ELEMENTS", 1)
+    assert blockwise_error(reference + 1e-3 * noise, reference) == pytest.approx(whole, rel=1e-12)
+
+
+def test_bad_arguments_are_named():
+    with pytest.raises(ValueError, match="one shape"):
+        blockwise_error(torch.zeros(3, 4), torch.zeros(4, 3))
+    with pytest.raises(ValueError, match="not finite"):
+        blockwise_error(torch.zeros(3, 4), torch.full((3, 4), math.nan))
+    with pytest.raises(ValueError, match="tensor must be"):
+        error_bound("dp", "float32")
+    with pytest.raises(ValueError, match="dtype must be"):
+        error_bound("out", "fp8")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("d", [16, 64, 128])
+def test_a_key_tile_dropped_for_one_query_tile_of_65536_is_caught(dtype, d):
+    n = 65536
+    q, grad_out, k, v = unit_normal(64, d), unit_normal(64, d), unit_normal(n, d), unit_normal(n, d)
+    k_cut, v_cut = (torch.cat([t[: n // 2], t[n // 2 + 64 :]]) for t in (k, v))
+    reference = attention_float64(q, k, v, grad_out, causal=False)
+    broken = attention_float64(q, k_cut, v_cut, grad_out, causal=False)
+    errors = attention_errors({t: broken[t] for t in ("out", "dq", "lse")}, reference)
+    for tensor in ("out", "dq"):
+        assert errors[tensor] > error_bound(tensor, dtype)
+    if dtype != "tf32":
+        assert errors["lse"] > error_bound("lse", dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_query_tile_dropped_for_one_key_tile_is_caught(dtype):
+    n, d, keys, queries = 4096, 64, slice(1024, 1088), slice(2048, 2112)
+    q, k, v, grad_out = (unit_normal(1, n, d) for _ in range(4))
+    reference = attention_float64(q, k, v, grad_out, causal=True)
+    scores = q[:, queries] @ k[:, keys].transpose(1, 2) * d**-0.5
+    p = (scores - reference["lse"][:, queries, None]).exp()
+    delta = (grad_out * reference["out"])[:, queries].sum(-1, keepdim=True)
+    ds = p * (grad_out[:, queries] @ v[:, keys].transpose(1, 2) - delta) * d**-0.5
+    broken = {t: reference[t].clone() for t in ("dk", "dv")}
+    broken["dv"][:, keys] -= p.transpose(1, 2) @ grad_out[:, queries]
+    broken["dk"][:, keys] -= ds.transpose(1, 2) @ q[:, queries]
+    for tensor, error in attention_errors(broken, reference).items():
+        assert error > error_bound(tensor, dtype)
+        whole = torch.linalg.vector_norm(broken[tensor] - reference[tensor])
+        assert whole / torch.linalg.vector_norm(reference[tensor]) < 0.02
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("d", [16, 64])
+def test_pytorch_itself_is_within_the_bounds(name, causal, d):
+    x = [unit_normal(1, 4, 1024, d).to(getattr(torch, name)) for _ in range(4)]
+    reference = attention_float64(*x, causal)
+
+    def sdpa(q, k, v, causal):
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+    for implementation, scores_rounded in ((attention, True), (sdpa, False)):
+        leaves = [t.clone().requires_grad_() for t in x[:3]]
+        out = implementation(*leaves, causal)
+        out.backward(x[3])
+        got = {"out": out, **dict(zip(("dq", "dk", "dv"), (t.grad for t in leaves), strict=True))}
+        for tensor, error in attention_errors(got, reference).items():
+            assert error <= error_bound(tensor, name, scores_rounded), (implementation, tensor)

@@ -1,0 +1,67 @@
+import pytest
+import torch
+
+from lmperf.attention import limit
+from lmperf.attention.limit import first_too_long, peak_bytes, run_out, tensors
+from lmperf.attention.reference import attention
+from lmperf.measuring.memory import peak_memory
+
+
+@pytest.mark.parametrize("n", [512, 1024])
+def test_the_closed_form_is_the_peak(n):
+    qkv = torch.randn(3, 4, n, 16)
+    measured = peak_memory(lambda: attention(*qkv), "cpu", [qkv]).peak_bytes
+    assert measured == pytest.approx(peak_bytes(4, n, 16, "float32"), rel=0.02)
+
+
+def test_sizes_of_the_tensors():
+    assert tensors(8, 1024, 64, "bfloat16") == {
+        "inputs": 3 * 2**20,
+        "scores": 16 * 2**20,
+        "scaled": 16 * 2**20,
+        "softmax": 16 * 2**20,
+        "output": 2**20,
+    }
+
+
+def test_the_first_length_is_too_long_and_half_of_it_is_not():
+    free = 140 * 2**30
+    n = first_too_long(8, 64, "float32", free)
+    assert peak_bytes(8, n // 2, 64, "float32") <= free < peak_bytes(8, n, 64, "float32")
+
+
+def test_what_fits_is_said_to_fit_and_other_errors_pass(monkeypatch):
+    assert run_out(1, 16, 8, "float32", "cpu") == {"outcome": "fits"}
+
+    def broken(*_):
+        raise RuntimeError("not about memory")
+
+    monkeypatch.setattr(limit, "attention", broken)
+    with pytest.raises(RuntimeError, match="not about memory"):
+        run_out(1, 16, 8, "float32", "cpu")
+
+
+def test_running_out_says_what_was_asked_and_what_was_free(monkeypatch):
+    words = (
+        "CUDA out of memory. Tried to allocate 16.00 GiB. GPU 0 has a total capacity of 139.80 GiB"
+        " of which 2.50 GiB is free."
+    )
+
+    def full(*_):
+        raise torch.OutOfMemoryError(words)
+
+    monkeypatch.setattr(limit, "attention", full)
+    assert run_out(1, 16, 8, "float32", "cpu") == {
+        "outcome": "out of memory",
+        "requested_mib": 16 * 1024,
+        "free_mib": 2.5 * 1024,
+    }
+
+
+@pytest.mark.gpu
+def test_the_predicted_length_runs_out_and_half_of_it_fits():
+    free = limit.free_bytes("cuda")
+    n = first_too_long(8, 64, "bfloat16", free)
+    assert run_out(8, n, 64, "bfloat16", "cuda")["outcome"] == "out of memory"
+    torch.cuda.empty_cache()
+    assert run_out(8, n // 2, 64, "bfloat16", "cuda")["outcome"] == "fits"

@@ -1,0 +1,50 @@
+import pytest
+import torch
+
+from lmperf.attention import reference
+from lmperf.attention.reference import attention, attention_float64, bytes_moved, flops
+
+
+def by_autograd(q, k, v, grad_out, causal, scale):
+    leaves = [t.clone().requires_grad_() for t in (q, k, v)]
+    scores = leaves[0] @ leaves[1].transpose(-2, -1) * scale
+    if causal:
+        scores = scores + torch.full_like(scores, -torch.inf).triu(1)
+    out = scores.softmax(-1) @ leaves[2]
+    gradients = torch.autograd.grad(out, leaves, grad_out)
+    return {
+        "out": out.detach(),
+        "lse": scores.detach().logsumexp(-1),
+        **dict(zip(("dq", "dk", "dv"), gradients, strict=True)),
+    }
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("chunk", [1, 1000, 1 << 26])
+def test_float64_reference_is_what_autograd_computes(monkeypatch, causal, chunk):
+    monkeypatch.setattr(reference, "CHUNK_ELEMENTS", chunk)
+    x = [torch.randn(2, 3, 37, 8, dtype=torch.float64) for _ in range(4)]
+    got = attention_float64(*x, causal, scale=0.5)
+    for name, expected in by_autograd(*x, causal, 0.5).items():
+        torch.testing.assert_close(got[name], expected, rtol=1e-10, atol=1e-12)
+
+
+def test_plain_attention_follows_the_definition_for_any_rank():
+    for shape in [(5, 4), (2, 5, 4), (2, 3, 5, 4)]:
+        q, k, v = (torch.randn(shape, dtype=torch.float64) for _ in range(3))
+        for causal in (False, True):
+            expected = by_autograd(q, k, v, torch.zeros_like(q), causal, 0.5)["out"]
+            torch.testing.assert_close(attention(q, k, v, causal), expected)
+
+
+def test_flops_and_bytes_in_closed_form():
+    assert flops(2, 3, 1000, 64, causal=False) == 4 * 2 * 3 * 1000**2 * 64
+    assert flops(2, 3, 1000, 64, causal=True, phase="backward") == 5 * 2 * 3 * 1000**2 * 64
+    both = flops(1, 1, 8, 4, False, "forward") + flops(1, 1, 8, 4, False, "backward")
+    assert flops(1, 1, 8, 4, False, "forward_backward") == both
+    q = torch.empty(2, 3, 100, 16, dtype=torch.bfloat16)
+    lse = torch.empty(2, 3, 100)
+    assert bytes_moved(2, 3, 100, 16, "bfloat16", "forward") == 4 * q.nbytes + lse.nbytes
+    assert bytes_moved(2, 3, 100, 16, "bfloat16", "backward") == 8 * q.nbytes + lse.nbytes
+    with pytest.raises(KeyError):
+        flops(1, 1, 8, 4, False, "sideways")

@@ -1,0 +1,110 @@
+"""Chunks, halves and descriptors: the same result as without them."""
+
+import pytest
+import torch
+
+from lmperf.attention.accuracy import attention_errors, error_bound
+from lmperf.attention.check import uninitialised_memory_is_nan
+from lmperf.attention.reference import attention_float64
+from lmperf.attention.triton import backward as backward_pass
+from lmperf.attention.triton import forward as forward_pass
+from lmperf.attention.triton import halves
+from lmperf.attention.triton.configurations import Configuration
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def results(x, causal, chunk, blocks=(64, 32)):
+    """Everything that the kernels compute of q, k, v, dO, in chunks of `chunk`."""
+    q, k, v, grad_out = x
+    scale = q.shape[-1] ** -0.5
+    owns_queries = Configuration(*blocks, 4, 1, chunk)
+    owns_keys = Configuration(*blocks[::-1], 4, 1, chunk)
+    with uninitialised_memory_is_nan():
+        out, lse = forward_pass.forward(q, k, v, causal, scale, owns_queries)
+        delta = backward_pass.delta_of(out, grad_out)
+        operands = backward_pass.Operands.of(*x, lse, delta, causal, scale)
+        dk, dv = backward_pass.key_gradients(operands, k, v, owns_keys)
+        dq = backward_pass.query_gradients(operands, q, owns_queries)
+    return {"out": out, "lse": lse, "dq": dq, "dk": dk, "dv": dv}
+
+
+def inputs(n, d, dtype=torch.float32, sizes=(1.0, 1.0, 1.0, 1.0)):
+    torch.manual_seed(n)
+    return [(size * torch.randn(2, 2, n, d, device=DEVICE)).to(dtype) for size in sizes]
+
+
+def assert_right(got, x, causal, dtype="float32"):
+    errors = attention_errors(got, attention_float64(*x, causal))
+    for tensor, error in errors.items():
+        assert error <= error_bound(tensor, dtype), tensor
+
+
+@pytest.mark.parametrize("blocks", [(64, 32), (32, 64)])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("n, chunk", [(200, 128), (128, 64)])
+def test_chunks_give_the_whole(n, chunk, causal, blocks):
+    x = inputs(n, 24)
+    assert_right(results(x, causal, chunk, blocks), x, causal)
+
+
+@pytest.fixture
+def in_halves(monkeypatch):
+    for module in (forward_pass, backward_pass):
+        monkeypatch.setattr(module, "products_of", lambda dtype: 3)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (1e-2, 1e2, 1e-5, 1e6), (1e-12, 1e12, 1, 1e-20)])
+@pytest.mark.parametrize("causal, chunk", [(True, 0), (False, 64)])
+def test_three_products_of_halves_are_as_exact_as_float32(in_halves, causal, chunk, sizes):
+    x = inputs(100, 24, sizes=sizes)
+    assert_right(results(x, causal, chunk), x, causal)
+
+
+def test_halves_keep_22_bits_of_what_is_not_tiny():
+    x = inputs(100, 40)[0]
+    x[0, 0, 0, 0] = 1e4
+    sizes = x.new_zeros(2)
+    high, low = halves.split(x, sizes).double().chunk(2)
+    assert sizes[0] == x.abs().max()
+    torch.testing.assert_close(sizes[1], x.norm(dim=-1).max())
+    unit = 2.0 ** (torch.floor(torch.log2(sizes[0].double())) - 14)
+    error = ((high + low) * unit - x.double()).abs()
+    assert bool((error <= torch.maximum(x.double().abs() * 2.0**-22, unit * 2.0**-25)).all())
+
+
+def test_halves_of_zeros_and_of_huge_values(in_halves):
+    x = inputs(70, 16, sizes=(1.0, 1.0, 0.0, 1.0))
+    got = results(x, True, 0)
+    for tensor in ("out", "dq", "dk"):
+        assert not got[tensor].any(), tensor
+    x = inputs(70, 16, sizes=(1e-30, 1e30, 1e30, 1e-30))
+    assert_right(results(x, True, 0), x, True)
+
+
+def test_descriptors_read_what_pointers_read(monkeypatch):
+    if DEVICE == "cuda" and torch.cuda.get_device_capability()[0] < 9:
+        pytest.skip("descriptors need a Hopper GPU")
+    dtype = torch.float16
+    for n, d in [(70, 24), (64, 64)]:
+        x = inputs(n, d, dtype)
+        found = []
+        for is_described in (False, True):
+            for module in (forward_pass, backward_pass):
+                monkeypatch.setattr(module, "describable", lambda *t, said=is_described: said)
+            found.append(results(x, True, 64))
+        for tensor, value in found[0].items():
+            torch.testing.assert_close(value, found[1][tensor], rtol=0, atol=0, msg=tensor)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("d", [16, 64, 80, 128])
+@pytest.mark.parametrize("n", [2048, 5000])
+def test_chosen_chunks_and_descriptors_on_a_gpu(n, d):
+    for dtype, name in ((torch.bfloat16, "bfloat16"), (torch.float32, "float32")):
+        x = [t.contiguous() for t in inputs(n, d, dtype)]
+        scale = d**-0.5
+        out, lse = forward_pass.forward(*x[:3], True, scale)
+        gradients = backward_pass.backward(*x[:3], out, lse, x[3], None, True, scale)
+        got = {"out": out, "lse": lse, **dict(zip(("dq", "dk", "dv"), gradients, strict=True))}
+        assert_right(got, x, True, name)

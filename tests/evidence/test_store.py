@@ -1,0 +1,104 @@
+"""Evidence on disk: replaced whole, and found out when it is not what was measured."""
+
+import hashlib
+import os
+
+import pytest
+
+from lmperf.evidence import store
+from lmperf.evidence.store import DamagedEvidence, Evidence, read_rows
+
+IDENTITY = ("seq_len", "implementation", "phase")
+
+
+@pytest.fixture
+def evidence(tmp_path):
+    return Evidence(tmp_path / "attention.csv", IDENTITY, IDENTITY)
+
+
+def row(seq_len, median_ms=1.0, **more):
+    columns = {"implementation": "eager", "phase": "forward", "status": "ok"}
+    return {"seq_len": seq_len, **columns, "median_ms": median_ms, **more}
+
+
+def medians(evidence):
+    return {found["seq_len"]: found["median_ms"] for found in evidence.read()}
+
+
+def test_a_new_measurement_replaces_the_old_one_and_keeps_the_others(evidence):
+    evidence.replace([row(128, 1.0), row(256, 2.0)])
+    evidence.replace([row(128, 3.0), row(512, 4.0)])
+    assert medians(evidence) == {"128": "3.0", "256": "2.0", "512": "4.0"}
+
+
+def test_floats_keep_their_precision(evidence):
+    evidence.replace([row(128, 0.1 + 0.2)])
+    assert float(evidence.read()[0]["median_ms"]) == 0.1 + 0.2
+
+
+def test_what_is_not_measured_is_empty(evidence):
+    evidence.replace([row(128, None), row(256, tflops=2.5)])
+    first, second = evidence.read()
+    assert (first["median_ms"], first["tflops"], second["tflops"]) == ("", "", "2.5")
+
+
+def test_the_digest_is_that_of_sha256sum(evidence):
+    evidence.replace([row(128)])
+    expected = hashlib.sha256(evidence.path.read_bytes()).hexdigest()
+    assert evidence.digest_path.read_text() == f"{expected}  attention.csv\n"
+
+
+def test_an_edited_file_is_found_out(evidence):
+    evidence.replace([row(128, 3.5)])
+    evidence.path.write_text(evidence.path.read_text().replace("3.5", "3.4"))
+    with pytest.raises(DamagedEvidence, match=r"attention\.csv is not what was measured"):
+        evidence.read()
+
+
+def test_a_file_cut_at_the_end_of_a_line_is_found_out(evidence):
+    evidence.replace([row(128), row(256)])
+    lines = evidence.path.read_text().splitlines(keepends=True)
+    evidence.path.write_text("".join(lines[:-1]))
+    with pytest.raises(DamagedEvidence, match="edited or cut"):
+        evidence.read()
+
+
+def test_a_file_without_its_digest_is_found_out(evidence):
+    evidence.replace([row(128)])
+    evidence.digest_path.unlink()
+    with pytest.raises(DamagedEvidence, match="no digest beside it"):
+        evidence.read()
+
+
+@pytest.mark.parametrize("writes", [0, 1, 2, 3])
+def test_killed_at_any_moment_the_file_is_whole(evidence, monkeypatch, writes):
+    evidence.replace([row(128)])
+    done = []
+
+    def until_killed(source, target, replace=os.replace):
+        if len(done) == writes:
+            raise KeyboardInterrupt
+        done.append(target)
+        replace(source, target)
+
+    monkeypatch.setattr(store.os, "replace", until_killed)
+    if writes < 3:
+        with pytest.raises(KeyboardInterrupt):
+            evidence.replace([row(256)])
+    else:
+        evidence.replace([row(256)])
+    monkeypatch.undo()
+    assert set(medians(evidence)) in ({"128"}, {"128", "256"})
+
+
+def test_a_damaged_file_is_set_aside_and_not_lost(evidence):
+    evidence.replace([row(128)])
+    evidence.path.write_text("something else")
+    aside = evidence.set_aside()
+    assert aside.read_text() == "something else"
+    assert read_rows(evidence.path) == []
+
+
+def test_fields_with_commas_and_line_ends_survive(evidence):
+    evidence.replace([row(128, reason='it said "no",\nthen ended')])
+    assert evidence.read()[0]["reason"] == 'it said "no",\nthen ended'

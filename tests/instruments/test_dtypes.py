@@ -1,0 +1,76 @@
+import pytest
+import torch
+
+from lmperf.instruments.dtypes import accumulate, introspect, observed_dtypes
+from lmperf.instruments.toy import ToyModel
+
+FLOAT32, FLOAT16, BFLOAT16 = torch.float32, torch.float16, torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    "accumulator, addend, upcast, published",
+    [
+        (FLOAT32, FLOAT32, False, 10.0001),
+        (FLOAT16, FLOAT16, False, 9.9531),
+        (FLOAT32, FLOAT16, False, 10.0021),
+        (FLOAT32, FLOAT16, True, 10.0021),
+        (BFLOAT16, BFLOAT16, False, 4.0),
+    ],
+)
+def test_accumulation_gives_the_published_sums(accumulator, addend, upcast, published):
+    assert accumulate(accumulator, addend, upcast) == pytest.approx(published, abs=5e-5)
+
+
+def test_accumulation_ends_where_the_addend_is_half_a_step():
+    """bfloat16 has 8 bits: above 4 its step is 2^-5, and 0.01 is less than half of it."""
+    assert accumulate(BFLOAT16, BFLOAT16, additions=5000) == 4.0
+
+
+def as_dict(observed) -> dict[str, str]:
+    names = [(tensor, kind) for tensor, kind, _ in observed]
+    assert len(set(names)) == len(names)
+    return {tensor: dtype for tensor, _, dtype in observed}
+
+
+@pytest.mark.parametrize("low", [FLOAT16, BFLOAT16])
+def test_toy_model_under_autocast(low):
+    seen = as_dict(introspect("toy", low))
+    low_name = str(low).removeprefix("torch.")
+    assert {seen[name] for name in ("fc1", "relu", "fc2", "logits")} == {low_name}
+    assert {seen[name] for name in seen if "weight" in name or "bias" in name} == {"float32"}
+    assert seen["loss"] == "float32"
+    assert {"ln", "ln.bias.grad", "fc2.weight.grad"} <= set(seen)
+
+
+@pytest.mark.parametrize("low", [FLOAT16, BFLOAT16])
+def test_block_keeps_its_stream_and_norms_in_float32(low):
+    seen = as_dict(introspect("transformer_block", low))
+    low_name = str(low).removeprefix("torch.")
+    linear = ("attention.qkv", "attention.output", "feed_forward.gate_up", "feed_forward.down")
+    rotated = ("attention.rotary", "attention.rotary[1]")
+    assert {seen[name] for name in linear + rotated} == {low_name}
+    for name in ("attention_norm", "feed_forward_norm", "block", "loss"):
+        assert seen[name] == "float32"
+
+
+def test_observed_are_the_dtypes_that_are_there():
+    """A float64 model under autocast: its parameters and gradients are no float32."""
+    model, inputs = ToyModel(4, 3).double(), torch.randn(2, 4, dtype=torch.float64)
+    seen = observed_dtypes(model, inputs, lambda y: y.sum(), BFLOAT16)
+    assert {row.dtype for row in seen if row.kind in ("parameter", "gradient")} == {"float64"}
+
+
+def test_compiled_sees_the_same_tensors():
+    assert introspect("toy", BFLOAT16, compiled=True) == introspect("toy", BFLOAT16)
+
+
+def test_hooks_and_gradients_are_gone_afterwards():
+    model = ToyModel(4, 3)
+    observed_dtypes(model, torch.randn(2, 4), lambda y: y.sum(), BFLOAT16)
+    assert all(not module._forward_hooks for module in model.modules())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_unknown_subject_is_refused():
+    with pytest.raises(ValueError, match="'resnet' is none of toy"):
+        introspect("resnet", FLOAT16)

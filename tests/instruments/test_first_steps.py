@@ -1,0 +1,16 @@
+import pytest
+
+from lmperf.instruments.first_steps import COLUMNS, measured
+
+
+def test_steps_of_a_new_process_are_timed_by_part():
+    rows = measured("tiny", 16, 1, "float32", "cpu", 3)
+    assert [tuple(row) for row in rows] == [COLUMNS] * 3
+    for row in rows:
+        parts = row["forward_ms"] + row["backward_ms"] + row["optimizer_ms"]
+        assert 0 < parts == pytest.approx(row["step_ms"]) and row["reserved_mib"] == 0
+
+
+def test_a_process_that_fails_says_why_in_one_line():
+    with pytest.raises(RuntimeError, match=r"cold steps failed: .*'bf16' is none of"):
+        measured("tiny", 16, 1, "bf16", "cpu", 1)

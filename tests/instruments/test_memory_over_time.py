@@ -1,0 +1,75 @@
+import pytest
+import torch
+
+from lmperf.instruments.memory_over_time import alive_at, curve, record, thinned
+from lmperf.measuring.memory import peak_memory
+from lmperf.transformer.model import TransformerLM, cross_entropy
+from lmperf.transformer.training import adamw
+
+
+@pytest.fixture(scope="module")
+def step():
+    torch.manual_seed(0)
+    model = TransformerLM(31, 32, 16, 2, 2, 32, 1e4)
+    optimizer = adamw(model)
+    tokens = torch.randint(0, 31, (2, 32))
+    held = {}
+
+    def forward():
+        held["loss"] = cross_entropy(model(tokens), tokens)
+
+    parts = [
+        ("forward", forward),
+        ("backward", lambda: held.pop("loss").backward()),
+        ("optimizer", optimizer.step),
+    ]
+
+    def whole():
+        optimizer.zero_grad(set_to_none=True)
+        for _, run in parts:
+            run()
+
+    whole()
+    peak = peak_memory(whole, "cpu", [model, optimizer, tokens]).peak_bytes
+    optimizer.zero_grad(set_to_none=True)
+    # Model and optimizer outlive the recorder: what is released with them is not part of the step.
+    yield model, record(model, optimizer, [tokens], parts), peak
+
+
+def highest(recorder):
+    return max(curve(recorder), key=lambda point: sum(point[1].values()))
+
+
+def test_the_highest_point_is_the_peak_that_the_other_instrument_counts(step):
+    _, recorder, peak = step
+    moment, level = highest(recorder)
+    assert sum(level.values()) == pytest.approx(peak, rel=0.01)
+    assert sum(block.size for block in alive_at(recorder, moment)) == sum(level.values())
+
+
+def test_every_category_holds_what_it_should(step):
+    model, recorder, _ = step
+    weights = sum(4 * parameter.numel() for parameter in model.parameters())
+    first, last = curve(recorder)[0][1], curve(recorder)[-1][1]
+    moment = dict(reversed([(name, at) for at, name in recorder.phases]))
+    before_backward = [level for at, level in curve(recorder) if at <= moment["backward"]][-1]
+    assert sum(first.values()) <= weights
+    assert last["parameters"] == last["gradients"] == weights
+    # AdamW has two moments and a step count for every parameter.
+    assert last["optimizer"] == pytest.approx(2 * weights, abs=8 * len(list(model.parameters())))
+    assert before_backward["gradients"] == 0 and last["activations"] == 0
+    assert before_backward["activations"] > before_backward["temporary"]
+
+
+def test_the_phases_are_in_order_and_tensors_name_the_line_that_made_them(step):
+    _, recorder, _ = step
+    assert [name for _, name in recorder.phases] == ["forward", "backward", "optimizer", "end"]
+    made = [b.frame for b in recorder.blocks if b.phase == "forward" and b.category != "gradients"]
+    assert any(frame.startswith("transformer/model.py:") for frame in made)
+
+
+def test_thinning_keeps_the_peak(step):
+    points = curve(step[1])
+    fewer = thinned(points, 10)
+    assert len(fewer) <= 10 < len(points)
+    assert max(points, key=lambda p: sum(p[1].values()))[1] in [level for _, level in fewer]

@@ -1,0 +1,80 @@
+import gzip
+import json
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from lmperf.instruments.profiling import (
+    RANGES,
+    durations,
+    events_of,
+    range_times,
+    ranged_attention,
+)
+
+
+def event(name, ts, dur, cat="cpu_op", tid=1):
+    return {"name": name, "ts": ts, "dur": dur, "cat": cat, "tid": tid}
+
+
+def test_an_operator_counts_without_those_that_it_calls():
+    events = [
+        event("aten::linear", 0, 100),
+        event("aten::addmm", 10, 60),
+        event("aten::copy_", 20, 15),
+        event("aten::view", 80, 5),
+        event("aten::linear", 100, 7),
+        event("aten::mul", 30, 50, tid=2),
+    ]
+    assert durations(events, "cpu") == {
+        "aten::linear": [35, 7],
+        "aten::addmm": [45],
+        "aten::copy_": [15],
+        "aten::view": [5],
+        "aten::mul": [50],
+    }
+
+
+def test_on_a_device_kernels_and_copies_count_and_the_host_does_not():
+    events = [
+        event("aten::mm", 0, 900),
+        event("gemm", 10, 5, "kernel"),
+        event("gemm", 20, 6, "kernel"),
+        event("Memcpy DtoD", 30, 2, "gpu_memcpy"),
+        event("cudaLaunchKernel", 0, 400, "cuda_runtime"),
+    ]
+    assert durations(events, "cuda") == {"gemm": [5, 6], "Memcpy DtoD": [2]}
+
+
+def test_a_range_takes_the_kernels_that_start_inside_it():
+    events = [
+        event(RANGES["scores"], 0, 50, "gpu_user_annotation"),
+        event(RANGES["scores"], 0, 999, "user_annotation"),
+        event(RANGES["softmax"], 50, 50, "gpu_user_annotation"),
+        event("gemm", 5, 40, "kernel"),
+        event("scale", 46, 3, "kernel"),
+        event("softmax", 50, 20, "kernel"),
+        event("other layer", 200, 30, "kernel"),
+    ]
+    assert range_times(events, "cuda") == {"scores": 43, "softmax": 20, "values": 0}
+
+
+def test_a_run_on_a_cpu_is_seen_and_its_trace_kept(tmp_path):
+    a = torch.randn(256, 256)
+    kept = tmp_path / "traces" / "run.json.gz"
+    found = durations(events_of(lambda: (a @ a).exp(), "cpu", kept), "cpu")
+    assert len(found["aten::mm"]) == len(found["aten::exp"]) == 1
+    assert all(us >= 0 for times in found.values() for us in times)
+    names = [e.get("name") for e in json.loads(gzip.decompress(kept.read_bytes()))["traceEvents"]]
+    assert "aten::mm" in names and not list(kept.parent.glob("*.part"))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_attention_in_ranges_is_attention(causal):
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 2, 3, 17, 8)
+    expected = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    torch.testing.assert_close(ranged_attention(q, k, v, causal), expected)
+    times = range_times(events_of(lambda: ranged_attention(q, k, v, causal), "cpu", None), "cpu")
+    assert set(times) == {"scores", "softmax", "values"} and all(us > 0 for us in times.values())

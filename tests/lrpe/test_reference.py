@@ -1,0 +1,49 @@
+"""The definition of md_lrpe_cosine, element by element."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from lmperf.lrpe.reference import bytes_moved, compiled, cosines_float64, flops, lrpe_cosine
+
+
+@pytest.mark.parametrize(
+    ("shape", "d", "extra_tokens"), [((5,), 3, 0), ((2, 3), 4, 2), ((2, 3, 2), 8, 1)]
+)
+def test_each_angle_is_that_of_the_definition(shape, d, extra_tokens):
+    heads, m = 2, len(shape)
+    e = -(-d // m)
+    theta = torch.rand(heads, e)
+    cosine, sine = cosines_float64(theta, shape, d, extra_tokens)
+    tokens = [(0,) * m] * extra_tokens + list(itertools.product(*map(range, shape)))
+    assert cosine.shape == (heads, len(tokens), d)
+    for h, (p, index), c in itertools.product(range(heads), enumerate(tokens), range(d)):
+        i = c // e + 1
+        angle = index[i - 1] * float(theta[h, c - (i - 1) * e])
+        assert float(cosine[h, p, c]) == pytest.approx(math.cos(angle), abs=1e-12)
+        assert float(sine[h, p, c]) == pytest.approx(math.sin(angle), abs=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_plain_pytorch_agrees_with_float64(dtype):
+    torch.manual_seed(0)
+    x, theta = torch.randn(2, 2, 14, 10).to(dtype), torch.rand(2, 5)
+    cosine, sine = cosines_float64(theta, (3, 4), 10, 2)
+    expected = torch.cat([x.double() * cosine, x.double() * sine], dim=-1).to(dtype)
+    out = lrpe_cosine(x, theta, (3, 4), 2)
+    assert out.dtype == dtype
+    torch.testing.assert_close(out, expected)
+
+
+def test_compiled_agrees_with_plain():
+    x, theta = torch.randn(2, 2, 14, 10), torch.rand(2, 5)
+    torch.testing.assert_close(compiled(x, theta, (3, 4), 2), lrpe_cosine(x, theta, (3, 4), 2))
+
+
+def test_counts():
+    assert bytes_moved(12, 12, 32768, 128, "bfloat16") == 3 * 2 * 12 * 12 * 32768 * 128
+    assert flops(1, 2, 3, 4) == 48 and flops(1, 2, 3, 4, "backward") == 72
+    with pytest.raises(KeyError):
+        bytes_moved(1, 1, 1, 1, "tf32")

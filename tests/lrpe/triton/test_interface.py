@@ -1,0 +1,156 @@
+"""What a caller of lrpe_cosine meets: autograd, strides, torch.compile, autocast, errors."""
+
+import pytest
+import torch
+
+from lmperf.lrpe.reference import lrpe_cosine as plain
+from lmperf.lrpe.triton import lrpe_cosine
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+SHAPE = (3, 4)
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+def inputs(*shape, dtype=torch.float32, grad=False):
+    x = torch.randn(shape or (2, 3, 12, 16), device=DEVICE, dtype=dtype, requires_grad=grad)
+    return x, torch.rand(x.shape[1], -(-x.shape[-1] // 2), device=DEVICE)
+
+
+def test_backward_saves_theta_alone_or_the_angles_alone():
+    x, theta = inputs(grad=True)
+    out = lrpe_cosine(x, theta, SHAPE)
+    assert [t.data_ptr() for t in out.grad_fn.saved_tensors if t is not None] == [theta.data_ptr()]
+    out = lrpe_cosine(x, theta, SHAPE, cache_angles=True)
+    saved = [t.shape for t in out.grad_fn.saved_tensors if t is not None]
+    assert saved == [(2, 3, 12, 16)]
+
+
+def test_gradients_agree_with_those_of_plain_pytorch():
+    x, theta = inputs(grad=True)
+    weights = torch.randn(2, 3, 12, 32, device=DEVICE)
+    (got,) = torch.autograd.grad((lrpe_cosine(x, theta, SHAPE) * weights).sum(), x)
+    (expected,) = torch.autograd.grad((plain(x, theta, SHAPE) * weights).sum(), x)
+    torch.testing.assert_close(got, expected)
+
+
+def test_gradients_of_a_broadcast_gradient():
+    x, theta = inputs(grad=True)
+    (got,) = torch.autograd.grad(lrpe_cosine(x, theta, SHAPE).sum(), x)
+    (expected,) = torch.autograd.grad(plain(x, theta, SHAPE).sum(), x)
+    torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x.transpose(1, 2).contiguous().transpose(1, 2),
+        lambda x: x.transpose(2, 3).contiguous().transpose(2, 3),
+        lambda x: x[:, :, :1].expand_as(x),
+        lambda x: torch.cat([x, x], dim=-1)[..., 3:19],
+        lambda x: x[..., :1],
+    ],
+    ids=["heads inside", "channels outside", "expanded", "sliced", "one channel"],
+)
+def test_strides(view):
+    x, theta = inputs()
+    x = view(x)
+    torch.testing.assert_close(lrpe_cosine(x, theta, SHAPE), plain(x, theta, SHAPE))
+    out = plain(x, theta, SHAPE)
+    twice = torch.stack([out, out], dim=1).requires_grad_()
+    leaf = x.detach().clone().requires_grad_()
+    (got,) = torch.autograd.grad(lrpe_cosine(leaf, theta, SHAPE), leaf, twice[:, 0].detach())
+    torch.testing.assert_close(got, x)
+
+
+def test_dtype_is_kept_under_autocast():
+    x, theta = inputs(grad=True)
+    with torch.autocast(DEVICE, torch.bfloat16):
+        out = lrpe_cosine(x, theta, SHAPE)
+        expected = plain(x, theta, SHAPE)
+    assert out.dtype == expected.dtype == torch.float32
+    torch.testing.assert_close(out, expected)
+
+
+@pytest.mark.parametrize("cache_angles", [False, True])
+def test_one_graph_under_torch_compile(cache_angles):
+    backend = "inductor" if DEVICE == "cuda" else "aot_eager"
+
+    def model(x, theta):
+        return lrpe_cosine(x * 2, theta, SHAPE, cache_angles=cache_angles).sin().sum()
+
+    x, theta = inputs(grad=True)
+    expected = torch.autograd.grad(model(x, theta), x)
+    compiled = torch.compile(model, backend=backend, fullgraph=True)
+    torch.testing.assert_close(torch.autograd.grad(compiled(x, theta), x), expected)
+
+
+def test_operators_pass_torchs_own_checks():
+    x, theta = inputs()
+    for cache_angles in (False, True):
+        arguments = (x, theta, SHAPE, 0, cache_angles)
+        torch.library.opcheck(torch.ops.lmperf.lrpe_cosine_forward, arguments)
+    grad_out = torch.randn(2, 3, 12, 32, device=DEVICE)
+    torch.library.opcheck(torch.ops.lmperf.lrpe_cosine_backward, (grad_out, theta, None, SHAPE, 0))
+
+
+def test_second_derivative_is_refused():
+    x, theta = inputs(grad=True)
+    out = lrpe_cosine(x, theta, SHAPE).square().sum()
+    (gradient,) = torch.autograd.grad(out, x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "x", "theta", "shape", "extra_tokens"),
+    [
+        (ValueError, "got 3 dimensions", (3, 12, 16), (3, 8), SHAPE, 0),
+        (ValueError, "must not be empty", (0, 3, 12, 16), (3, 8), SHAPE, 0),
+        (ValueError, "d must be from 1 to 1024", (1, 1, 12, 1025), (1, 1025), SHAPE, 0),
+        (ValueError, "with 3 heads", (2, 3, 12, 16), (2, 8), SHAPE, 0),
+        (ValueError, "with 3 heads", (2, 3, 12, 16), (8,), SHAPE, 0),
+        (ValueError, "positive lengths", (2, 3, 12, 16), (3, 8), (), 0),
+        (ValueError, "positive lengths", (2, 3, 12, 16), (3, 8), (-3, -4), 0),
+        (ValueError, "positive lengths", (2, 3, 12, 16), (3, 8), (3, 5), -3),
+        (ValueError, r"got 12 for \(3, 4\) \+ 1", (2, 3, 12, 16), (3, 8), SHAPE, 1),
+        (ValueError, "2 axes of 7 channels", (2, 3, 12, 16), (3, 7), SHAPE, 0),
+    ],
+)
+def test_shapes_that_do_not_fit_are_named(error, message, x, theta, shape, extra_tokens):
+    with pytest.raises(error, match=message) as caught:
+        lrpe_cosine(
+            torch.randn(x, device=DEVICE), torch.rand(theta, device=DEVICE), shape, extra_tokens
+        )
+    assert "\n" not in str(caught.value)
+
+
+def test_dtypes_devices_and_gradients_that_do_not_fit_are_named():
+    x, theta = inputs()
+    with pytest.raises(TypeError, match="must be float32, float16 or bfloat16"):
+        lrpe_cosine(x.double(), theta, SHAPE)
+    with pytest.raises(TypeError, match="must be float32, float16 or bfloat16"):
+        lrpe_cosine(x, theta.long(), SHAPE)
+    with pytest.raises(ValueError, match="one device"):
+        lrpe_cosine(x, theta.to("meta"), SHAPE)
+    with pytest.raises(ValueError, match=r"theta\.detach"):
+        lrpe_cosine(x, theta.requires_grad_(), SHAPE)
+    with torch.no_grad():
+        lrpe_cosine(x, theta, SHAPE)
+
+
+@pytest.mark.skipif(DEVICE == "cuda", reason="only the interpreter computes bfloat16 wrongly")
+def test_bfloat16_is_refused_under_the_interpreter():
+    x, theta = inputs()
+    for pair in ((x.bfloat16(), theta), (x, theta.bfloat16())):
+        with pytest.raises(TypeError, match="interpreter"):
+            lrpe_cosine(*pair, SHAPE)
+
+
+@pytest.mark.gpu
+def test_cpu_tensors_without_the_interpreter_are_refused():
+    with pytest.raises(ValueError, match="TRITON_INTERPRET"):
+        lrpe_cosine(torch.randn(1, 1, 12, 4), torch.rand(1, 4), SHAPE)

@@ -1,0 +1,157 @@
+"""The Triton kernels of md_lrpe_cosine against the definition and its properties."""
+
+import pytest
+import torch
+
+from lmperf.attention.check import uninitialised_memory_is_nan
+from lmperf.lrpe.accuracy import FLOAT32
+from lmperf.lrpe.problem import LrpeProblem
+from lmperf.lrpe.reference import cosines_float64
+from lmperf.lrpe.triton import kernels, launch, lrpe_cosine
+from lmperf.lrpe.triton.launch import Configuration
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+DTYPES = ["float32", "float16"] + ["bfloat16"] * (DEVICE == "cuda")
+PHASES = ("forward", "backward")
+
+
+@pytest.fixture(autouse=True)
+def strict_memory():
+    torch.manual_seed(0)
+    with uninitialised_memory_is_nan():
+        yield
+
+
+def cached(x, theta, shape, extra_tokens):
+    return lrpe_cosine(x, theta, shape, extra_tokens, cache_angles=True)
+
+
+def problem(shape, d, extra_tokens=0, dtype="float32", batch=2, heads=2):
+    return LrpeProblem(batch, heads, shape, d, extra_tokens, dtype, DEVICE, seed=3)
+
+
+def assert_right(made, function=lrpe_cosine):
+    gate = made.gate(function, PHASES)
+    assert gate.passed, (gate.errors, gate.bounds)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("function", [lrpe_cosine, cached], ids=["recomputed", "cached"])
+@pytest.mark.parametrize(
+    ("shape", "d", "extra_tokens"),
+    [
+        ((1,), 1, 0),
+        ((37,), 16, 0),
+        ((130,), 128, 10),
+        ((5, 7), 40, 1),
+        ((3, 4, 5), 128, 0),
+        ((2, 3, 2, 3), 10, 3),
+        ((2, 1, 2, 2, 3), 3, 0),
+    ],
+)
+def test_gate(shape, d, extra_tokens, function, dtype):
+    assert_right(problem(shape, d, extra_tokens, dtype), function)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("function", [lrpe_cosine, cached], ids=["recomputed", "cached"])
+@pytest.mark.parametrize(
+    ("shape", "d", "extra_tokens"),
+    [
+        ((65536,), 128, 0),
+        ((4097,), 40, 10),
+        ((128, 128), 128, 10),
+        ((32, 32, 32), 128, 0),
+        ((31, 9, 17), 96, 5),
+        ((256,), 1024, 1),
+    ],
+)
+def test_gate_of_large_sizes(shape, d, extra_tokens, function, dtype):
+    assert_right(problem(shape, d, extra_tokens, dtype, batch=5, heads=3), function)
+
+
+def test_large_angles_keep_their_precision():
+    theta = torch.tensor([[1.0, -3.7, 1e4, 1e-6, 6.2831855, 0.5, 2.0**-20, 0.0]], device=DEVICE)
+    ones, shape = torch.ones(1, 1, 65536, 8, device=DEVICE), (65536,)
+    out, _ = kernels.forward(ones, theta, shape, 0, False, Configuration(8192))
+    expected = torch.cat(cosines_float64(theta, shape, 8, 0), dim=-1)
+    assert (out[0].double() - expected).abs().max() <= 3 * FLOAT32
+
+
+def test_theta_that_is_not_finite_shows():
+    theta = torch.tensor([[float("inf"), float("nan"), 1.0]], device=DEVICE)
+    out = lrpe_cosine(torch.ones(1, 1, 4, 3, device=DEVICE), theta, (4,))
+    assert torch.equal(out.isnan()[0, 0, 1], torch.tensor([1, 1, 0] * 2, device=DEVICE).bool())
+
+
+def test_theta_wider_than_needed_and_of_another_dtype():
+    theta = torch.rand(2, 7, device=DEVICE).half()
+    x = torch.randn(1, 2, 12, 10, device=DEVICE)
+    cosine, sine = cosines_float64(theta, (3, 4), 10, 0)
+    expected = torch.cat([x * cosine, x * sine], dim=-1).float()
+    torch.testing.assert_close(lrpe_cosine(x, theta, (3, 4)), expected)
+
+
+@pytest.mark.parametrize("block_t", [1, 8, 64])
+@pytest.mark.parametrize("processors", [1, 100])
+def test_every_split_of_the_batch_gives_the_same_bits(block_t, processors, monkeypatch):
+    x, theta = torch.randn(5, 2, 21, 16, device=DEVICE), torch.rand(2, 8, device=DEVICE)
+    out, angles = kernels.forward(x, theta, (3, 7), 0, True)
+    monkeypatch.setattr(launch, "_processors", lambda index: processors)
+    chosen = Configuration(block_t)
+    again, same = kernels.forward(x, theta, (3, 7), 0, True, chosen)
+    assert torch.equal(out, again) and torch.equal(angles, same)
+    dx = kernels.backward(out, theta, None, (3, 7), 0)
+    assert torch.equal(dx, kernels.backward(out, None, angles, (3, 7), 0, chosen))
+
+
+def test_batches_are_split_only_where_the_device_is_not_full(monkeypatch):
+    monkeypatch.setattr(launch, "_processors", lambda index: 132)
+    device = torch.device("cuda", 0)
+    assert launch.shares(12, 24576, device) == (1, 12)
+    assert launch.shares(12, 192, device) == (6, 2)
+    assert launch.shares(12, 1, device) == (12, 1)
+    for batch in range(1, 20):
+        for tiles in (1, 100, 300, 600):
+            parts, share = launch.shares(batch, tiles, device)
+            assert (parts - 1) * share < batch <= parts * share
+
+
+@pytest.mark.gpu
+def test_nothing_is_compiled_because_a_length_changed():
+    def run(batch, heads, shape, extra_tokens, d):
+        tokens = extra_tokens + torch.Size(shape).numel()
+        x = torch.randn(batch, tokens, heads, d, device=DEVICE, dtype=torch.bfloat16)
+        theta = torch.rand(heads, d, device=DEVICE)
+        for view in (x.transpose(1, 2), x.transpose(1, 2).contiguous()):
+            out = lrpe_cosine(view.requires_grad_(), theta, shape, extra_tokens)
+            torch.autograd.grad(out, view, torch.ones_like(out))
+
+    def compiled():
+        return [len(kernel.device_caches[0][0]) for kernel in _KERNELS]
+
+    _KERNELS = (kernels.forward_kernel, kernels.backward_kernel)
+    for d in (128, 40):
+        run(2, 3, (16, 16), 0, d)
+        before = compiled()
+        for shape in [(1, 1), (1, 31), (17, 1), (5, 7), (64, 32)]:
+            for extra_tokens in (0, 1, 10, 16):
+                run(1, 1, shape, extra_tokens, d)
+                run(4, 5, shape, extra_tokens, d)
+        assert compiled() == before
+
+
+@pytest.mark.gpu
+def test_offsets_beyond_32_bits():
+    theta = torch.rand(12, 128, device=DEVICE)
+    x = torch.randn(12, 12, 65536, 128, device=DEVICE, dtype=torch.bfloat16)
+    last = x[-1:, -1:].clone().requires_grad_()
+    whole = x.requires_grad_()
+    out = lrpe_cosine(whole, theta, (65536,))
+    assert out.numel() > 2**31
+    single = lrpe_cosine(last, theta[-1:], (65536,))
+    assert torch.equal(out[-1:, -1:], single)
+    (dx,) = torch.autograd.grad(out, whole, out.detach())
+    (dlast,) = torch.autograd.grad(single, last, single.detach())
+    assert torch.equal(dx[-1:, -1:], dlast)

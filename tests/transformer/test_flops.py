@@ -1,0 +1,131 @@
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from lmperf.measuring.memory import peak_memory
+from lmperf.transformer.flops import flops
+from lmperf.transformer.memory import memory_moments, predicted_memory
+from lmperf.transformer.model import TransformerLM, cross_entropy
+from lmperf.transformer.sizes import SIZES, VOCAB_SIZE, ModelSize
+from lmperf.transformer.training import adamw, autocast, train_step
+
+TINY = SIZES["tiny"]
+# A vocabulary this small moves the peak from the loss into the blocks.
+BLOCKS_DOMINATE = 64
+SCORES_DOMINATE = ModelSize(d_model=32, d_ff=32, num_layers=3, num_heads=8)
+MANY_WEIGHTS = ModelSize(d_model=128, d_ff=512, num_layers=12, num_heads=2)
+BATCH = 2
+
+
+def model_and_tokens(size: ModelSize, context: int, vocab: int):
+    torch.manual_seed(0)
+    model = TransformerLM.of_size(size, vocab, context)
+    return (
+        model,
+        torch.randint(0, vocab, (BATCH, context)),
+        torch.randint(0, vocab, (BATCH, context)),
+    )
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_parameter_count_is_the_models(name):
+    with torch.device("meta"):
+        model = TransformerLM.of_size(SIZES[name], VOCAB_SIZE, 16)
+    assert SIZES[name].parameters() == sum(p.numel() for p in model.parameters())
+
+
+def test_flops_are_those_that_torch_counts():
+    size, context = ModelSize(32, 48, 3, 4), 20
+    model, tokens, targets = model_and_tokens(size, context, 50)
+    with FlopCounterMode(display=False) as forward:
+        loss = cross_entropy(model(tokens), targets)
+    with FlopCounterMode(display=False) as backward:
+        loss.backward()
+    assert flops(size, context, BATCH, "forward", 50) == forward.get_total_flops()
+    assert flops(size, context, BATCH, "backward", 50) == backward.get_total_flops()
+    assert flops(size, context, BATCH, "train_step", 50) == (
+        forward.get_total_flops() + backward.get_total_flops()
+    )
+
+
+def measured_peak(size: ModelSize, context: int, vocab: int, dtype: str, phase: str) -> int:
+    model, tokens, targets = model_and_tokens(size, context, vocab)
+    if phase == "forward":
+
+        def forward():
+            with torch.no_grad(), autocast(dtype, "cpu"):
+                return model(tokens)
+
+        return peak_memory(forward, "cpu", [model, tokens, targets]).peak_bytes
+    optimizer = adamw(model)
+    train_step(model, optimizer, tokens, targets, dtype)
+    optimizer.zero_grad(set_to_none=True)
+
+    def step():
+        return train_step(model, optimizer, tokens, targets, dtype)
+
+    return peak_memory(step, "cpu", [model, optimizer, tokens, targets]).peak_bytes
+
+
+@pytest.mark.parametrize("phase", ["forward", "train_step"])
+@pytest.mark.parametrize("dtype", ["float32", "autocast_bfloat16"])
+@pytest.mark.parametrize(
+    "size, context, vocab",
+    [
+        (TINY, 16, VOCAB_SIZE),
+        (TINY, 128, VOCAB_SIZE),
+        (TINY, 64, BLOCKS_DOMINATE),
+        (TINY, 512, BLOCKS_DOMINATE),
+        (SCORES_DOMINATE, 384, BLOCKS_DOMINATE),
+        (MANY_WEIGHTS, 8, BLOCKS_DOMINATE),
+    ],
+)
+def test_predicted_peak_is_the_tracked_one(size, context, vocab, dtype, phase):
+    predicted = predicted_memory(size, context, BATCH, dtype, phase, vocab=vocab)["peak"]
+    assert predicted == pytest.approx(measured_peak(size, context, vocab, dtype, phase), rel=0.02)
+
+
+def test_each_moment_is_the_peak_of_a_tested_cell():
+    """The cells above reach every moment that can be highest, not the loss alone."""
+
+    def peak_moment(size, context, vocab):
+        moments = memory_moments(size, context, BATCH, "float32", "train_step", vocab=vocab)
+        return max(moments, key=lambda name: moments[name]["peak"])
+
+    assert peak_moment(TINY, 128, VOCAB_SIZE) == "loss"
+    assert peak_moment(TINY, 512, BLOCKS_DOMINATE) == "last feed_forward"
+    assert peak_moment(SCORES_DOMINATE, 384, BLOCKS_DOMINATE) == "last attention"
+    assert peak_moment(MANY_WEIGHTS, 8, BLOCKS_DOMINATE) == "embedding"
+
+
+def test_activations_are_what_a_forward_leaves_behind():
+    context, vocab = 128, VOCAB_SIZE
+    model, tokens, targets = model_and_tokens(TINY, context, vocab)
+    peak = peak_memory(
+        lambda: cross_entropy(model(tokens), targets), "cpu", [model, tokens, targets]
+    )
+    moment = memory_moments(TINY, context, BATCH, "float32", "train_step", vocab=vocab)["loss"]
+    saved = peak.after_bytes - peak.before_bytes
+    assert moment["activations"] == pytest.approx(saved, rel=1e-3)
+
+
+@pytest.mark.parametrize("phase", ["forward", "train_step"])
+def test_categories_add_up_to_the_peak(phase):
+    predicted = predicted_memory(SIZES["xl"], 1024, 4, "autocast_bfloat16", phase, "cuda")
+    assert sum(predicted.values()) == 2 * predicted["peak"]
+    assert predicted["workspace"] > 0
+
+
+@pytest.mark.parametrize(
+    "dtype, phase, device, says",
+    [
+        ("bf16", "forward", "cpu", "dtype 'bf16'"),
+        ("float32", "backward", "cpu", "phase 'backward'"),
+        ("float32", "forward", "gpu", "device 'gpu'"),
+    ],
+)
+def test_unknown_names_are_refused(dtype, phase, device, says):
+    with pytest.raises(ValueError, match=says):
+        predicted_memory(TINY, 16, 1, dtype, phase, device)
+    with pytest.raises(ValueError, match="phase 'step'"):
+        flops(TINY, 16, 1, "step")

@@ -1,0 +1,156 @@
+import copy
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from lmperf.transformer import TransformerLM
+from lmperf.transformer.model import RMSNorm, RotaryEmbedding, cross_entropy, plain_attention
+from lmperf.transformer.sizes import SIZES, VOCAB_SIZE
+
+TABLE = {"small": 128.6e6, "medium": 423.2e6, "large": 969.4e6, "xl": 1.998e9, "2.7B": 3.407e9}
+VOCAB = 97
+
+
+def small_model(**changes) -> TransformerLM:
+    torch.manual_seed(0)
+    shape = {"d_model": 32, "num_layers": 2, "num_heads": 4, "d_ff": 64, "rope_theta": 1e4}
+    return TransformerLM(VOCAB, 24, **(shape | changes))
+
+
+def some_tokens(batch: int = 2, seq_len: int = 24) -> torch.Tensor:
+    return torch.randint(0, VOCAB, (batch, seq_len), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_parameter_count_is_that_of_the_table(name):
+    with torch.device("meta"):
+        model = TransformerLM.of_size(SIZES[name], VOCAB_SIZE, 128)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    assert count == pytest.approx(TABLE[name], rel=5e-4)
+
+
+def test_plain_attention_agrees_with_sdpa():
+    q, k, v = torch.randn(3, 2, 3, 17, 8, dtype=torch.float64)
+    for causal in (True, False):
+        expected = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+        torch.testing.assert_close(plain_attention(q, k, v, causal), expected)
+
+
+def test_rms_norm_agrees_with_torch():
+    x = torch.randn(5, 16)
+    norm = RMSNorm(16)
+    norm.weight.data.normal_()
+    torch.testing.assert_close(norm(x), F.rms_norm(x, (16,), norm.weight, eps=norm.eps))
+
+
+def test_rope_keeps_lengths_and_depends_on_distance_alone():
+    rotary = RotaryEmbedding(8, 32, 1e4).double()
+    q, k = torch.randn(2, 8, dtype=torch.float64)
+    rotated_q, rotated_k = rotary(q.expand(1, 1, 32, 8)), rotary(k.expand(1, 1, 32, 8))
+    torch.testing.assert_close(rotated_q.norm(dim=-1), q.norm().expand(1, 1, 32))
+    products = (rotated_q @ rotated_k.transpose(-2, -1))[0, 0]
+    for distance in (0, 3, 11):
+        diagonal = products.diagonal(-distance)
+        torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal), rtol=1e-5, atol=1e-5)
+    assert products.diagonal(-3)[0] != pytest.approx(products.diagonal(-11)[0].item(), abs=1e-3)
+
+
+def test_rope_rotates_the_first_pair_by_the_position():
+    rotated = RotaryEmbedding(4, 8, 1e4)(torch.tensor([1.0, 0, 0, 0]).expand(1, 1, 8, 4))
+    positions = torch.arange(8.0)
+    torch.testing.assert_close(rotated[0, 0, :, 0], positions.cos())
+    torch.testing.assert_close(rotated[0, 0, :, 2], positions.sin())
+
+
+def test_logits_depend_on_no_later_token():
+    model, tokens = small_model(), some_tokens()
+    changed = tokens.clone()
+    changed[:, 10:] = (changed[:, 10:] + 1) % VOCAB
+    before, after = model(tokens), model(changed)
+    torch.testing.assert_close(before[:, :10], after[:, :10])
+    assert not torch.allclose(before[:, 10], after[:, 10])
+
+
+def test_a_new_model_predicts_the_uniform_distribution():
+    loss = cross_entropy(small_model()(some_tokens()), some_tokens(seq_len=24))
+    assert loss.item() == pytest.approx(math.log(VOCAB), rel=0.02)
+
+
+def test_it_learns_a_sequence_by_heart():
+    model, tokens = small_model(), some_tokens(1, 12)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss = cross_entropy(model(tokens[:, :-1]), tokens[:, 1:])
+        loss.backward()
+        optimizer.step()
+    assert loss.item() < 0.1
+
+
+def test_float64_agrees_with_float32():
+    model, tokens = small_model(), some_tokens()
+    exact = copy.deepcopy(model).double()(tokens)
+    assert exact.dtype == torch.float64
+    torch.testing.assert_close(model(tokens).double(), exact, rtol=1e-5, atol=1e-6)
+
+
+def test_autocast_runs_in_low_precision_and_stays_close():
+    model, tokens = small_model(), some_tokens()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        low = model(tokens)
+        loss = cross_entropy(low, tokens)
+    assert low.dtype == torch.bfloat16 and loss.dtype == torch.float32
+    torch.testing.assert_close(low.float(), model(tokens), rtol=0.05, atol=0.02)
+
+
+@pytest.mark.parametrize("low_precision", [False, True])
+def test_compiles_into_one_graph_with_gradients(low_precision):
+    model, tokens = small_model(), some_tokens()
+    compiled = torch.compile(copy.deepcopy(model), fullgraph=True, backend="aot_eager")
+    gradients = []
+    for run in (model, compiled):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=low_precision):
+            loss = cross_entropy(run(tokens), tokens)
+        loss.backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in run.parameters()]))
+    tolerance = 2e-2 if low_precision else 1e-6
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=tolerance, atol=tolerance / 10)
+
+
+def test_blocks_compile_one_by_one():
+    model, tokens = small_model(), some_tokens()
+    expected = model(tokens)
+    for block in model.blocks:
+        block.compile(fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(model(tokens), expected)
+
+
+def test_attention_is_pluggable():
+    calls = []
+
+    def sdpa(q, k, v, causal=True):
+        calls.append((tuple(q.shape), causal))
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+    tokens = some_tokens()
+    torch.testing.assert_close(small_model(attention=sdpa)(tokens), small_model()(tokens))
+    assert calls == [((2, 4, 24, 8), True)] * 2
+
+
+def test_rope_tables_stay_out_of_the_state():
+    assert not [name for name in small_model().state_dict() if "rotary" in name]
+
+
+@pytest.mark.parametrize(
+    "changes, says", [({"d_model": 30}, "not divisible"), ({"d_model": 12}, "is odd")]
+)
+def test_impossible_widths_are_refused(changes, says):
+    with pytest.raises(ValueError, match=says):
+        small_model(**changes)
+
+
+def test_a_sequence_beyond_the_context_is_refused():
+    with pytest.raises(ValueError, match="25 tokens is longer than the context length 24"):
+        small_model()(some_tokens(seq_len=25))

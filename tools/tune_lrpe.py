@@ -1,0 +1,141 @@
+"""Finds tile sizes on a GPU, and sets the result beside a copy that moves the same bytes.
+
+    python tools/tune_lrpe.py
+
+First every variant at b = h = 12, d = 128, bfloat16, n = 32768: compiled in parallel processes,
+then timed in turn, L2 flushed before each call, and printed from the best down. Then the table: the
+kernels as configured at sizes of 1 to 3 axes, with the share of the copy's bandwidth. A minute.
+"""
+
+import argparse
+import itertools
+import math
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import torch
+from device_time import median_ms
+from torch import Tensor
+
+from lmperf.lrpe.triton import kernels, launch
+from lmperf.lrpe.triton.launch import Configuration
+
+BATCH, HEADS = 12, 12
+LARGE = (32768,)
+SHAPES = [
+    *((2**power,) for power in (8, 10, 12, 15)),
+    *((2**power,) * 2 for power in (4, 6, 7)),
+    *((2**power,) * 3 for power in (2, 4, 5)),
+]
+WIDTHS = (40, 64, 96, 256)
+PROGRAMS = (2, 4, 8, 16, 32)
+
+Calls = dict[str, Callable[[], object]]
+
+
+def variants(d: int) -> list[Configuration]:
+    """Configurations that give a thread 8 to 32 elements of a tile."""
+    tiles = itertools.product((8, 16, 32, 64), (2, 4, 8), (1, 2, 3))
+    return [Configuration(*c) for c in tiles if 8 <= c[0] * d / (32 * c[1]) <= 32]
+
+
+def calls(
+    shape: tuple[int, ...],
+    d: int = 128,
+    chosen: Configuration | None = None,
+    extra_tokens: int = 0,
+    batch: int = BATCH,
+) -> Calls:
+    """Both directions, computed from theta and from cached angles, and a copy of as many bytes."""
+    x = _normal(batch, HEADS, extra_tokens + math.prod(shape), d)
+    theta = torch.rand(HEADS, -(-d // len(shape)), device="cuda")
+    out, angles = kernels.forward(x, theta, shape, extra_tokens, True, chosen)
+    source = torch.cat([x.flatten(), x.flatten()[: x.numel() // 2]])
+    target = torch.empty_like(source)
+    rest = (shape, extra_tokens)
+    return {
+        "copy": lambda: target.copy_(source),
+        "forward": lambda: kernels.forward(x, theta, *rest, False, chosen),
+        "backward": lambda: kernels.backward(out, theta, None, *rest, chosen),
+        "forward, cached": lambda: kernels.forward(x, theta, *rest, True, chosen),
+        "backward, cached": lambda: kernels.backward(out, None, angles, *rest, chosen),
+    }
+
+
+def _normal(*shape: int) -> Tensor:
+    return torch.randn(shape, device="cuda", dtype=torch.bfloat16)
+
+
+def timed(calls: Calls) -> dict[str, float]:
+    """Median time of each call in ms, taken in turn, with a cold L2."""
+    return dict(zip(calls, median_ms(list(calls.values())), strict=True))
+
+
+def compile_variant(d: int, chosen: Configuration) -> None:
+    """Leaves both kernels of a variant in Triton's cache on disk; a kernel serves every length."""
+    directions = calls((64,), d, chosen, batch=1)
+    directions["forward"]()
+    directions["backward"]()
+    torch.cuda.synchronize()
+
+
+def search(d: int, processes: int) -> None:
+    """Prints the variants of each direction at the large size, the fastest first."""
+    found = variants(d)
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        list(pool.map(compile_variant, itertools.repeat(d), found))
+    x, theta = _normal(BATCH, HEADS, *LARGE, d), torch.rand(HEADS, d, device="cuda")
+    out, _ = kernels.forward(x, theta, LARGE, 0, False)
+    source = torch.cat([x.flatten(), x.flatten()[: x.numel() // 2]])
+    target = torch.empty_like(source)
+    directions = {
+        "forward": lambda c: lambda: kernels.forward(x, theta, LARGE, 0, False, c),
+        "backward": lambda c: lambda: kernels.backward(out, theta, None, LARGE, 0, c),
+    }
+    for name, launcher in directions.items():
+        launches = {str(c): launcher(c) for c in found}
+        times = timed({"copy": lambda: target.copy_(source)} | launches)
+        print(f"{name}, d {d}, n {LARGE[0]}: copy {times['copy']:.4f} ms")
+        for variant in sorted(found, key=lambda c: times[str(c)]):
+            ms = times[str(variant)]
+            print(f"  {times['copy'] / ms:6.1%} of copy  {ms:.4f} ms  {variant}")
+
+
+def table() -> None:
+    """Prints the kernels as configured: ms and share of the copy, one line a size."""
+    sizes = [(shape, 128, extra) for shape in SHAPES for extra in (0, 10)]
+    sizes += [((8192,), d, 0) for d in WIDTHS]
+    for shape, d, extra_tokens in sizes:
+        times = timed(calls(shape, d, extra_tokens=extra_tokens))
+        elements = BATCH * HEADS * (extra_tokens + math.prod(shape)) * d
+        label = f"{'x'.join(map(str, shape))} + {extra_tokens}, d {d}"
+        shares = [f"{n} {ms:.4f} ms {times['copy'] / ms:.0%}" for n, ms in times.items()]
+        rate = 6 * elements / times["copy"] / 1e6
+        print(f"{label:>20}  {rate:5.0f} GB/s  {'  '.join(shares)}", flush=True)
+
+
+def splits() -> None:
+    """Prints the small sizes by how many programs a multiprocessor is to have."""
+    before = launch.PROGRAMS_PER_PROCESSOR
+    for shape in [(256,), (1024,), (4, 4, 4), (16, 16, 16)]:
+        for programs in PROGRAMS:
+            launch.PROGRAMS_PER_PROCESSOR = programs
+            times = timed(calls(shape))
+            words = "  ".join(f"{name} {1e3 * ms:.1f} us" for name, ms in times.items())
+            print(f"{shape} {programs:3} programs a processor  {words}", flush=True)
+    launch.PROGRAMS_PER_PROCESSOR = before
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--d", type=int, default=128, help="channels of the search")
+    parser.add_argument("--processes", type=int, default=16, help="compiling at once")
+    arguments = parser.parse_args()
+    search(arguments.d, arguments.processes)
+    table()
+    splits()
+
+
+if __name__ == "__main__":
+    main()
