@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(workflow.basedir) / "src"))
 from lmperf.config import load_config
 from lmperf.errors import UserError
 from lmperf.evidence.plan import Project
+from lmperf.reporting.key import rendering_key
 
 try:
     project = Project(load_config(Path("config/config.yaml"), config))
@@ -87,7 +88,7 @@ rule overview:
         "envs/lmperf.yaml"
     params:
         lmperf=LMPERF,
-        key=project.rendering_key,
+        key=rendering_key(project.config),
     shell:
         "{params.lmperf:q} report 2> >(tee {log:q} >&2)"
 
@@ -104,7 +105,7 @@ rule report:
         "envs/lmperf.yaml"
     params:
         lmperf=LMPERF,
-        key=project.rendering_key,
+        key=rendering_key(project.config),
     shell:
         "{params.lmperf:q} report {wildcards.machine:q} 2> >(tee {log:q} >&2)"
 

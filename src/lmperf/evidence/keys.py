@@ -34,6 +34,7 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+@cache
 def source_digest(source: str) -> str:
     """Digest of a module's syntax tree, without docstrings and declarations of cells and words."""
     return digest(_canonical(without_words(ast.parse(source))))

@@ -7,21 +7,19 @@ since what can be compared must be timed in turn.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from lmperf.benchmark import Benchmark, Case, load, stems
+from lmperf.benchmark import Benchmark, Case, load
 from lmperf.config import Config
-from lmperf.evidence.keys import METHOD_VERSION, code_fingerprint, digest, row_key
+from lmperf.evidence.keys import digest, row_key
 from lmperf.evidence.machine import Machine, detect, preset_of, torch_version
 from lmperf.evidence.store import (
     DamagedEvidence,
     Evidence,
     Row,
-    file_digest,
     write_atomically,
 )
 from lmperf.own import check_names
@@ -145,17 +143,6 @@ class Project:
         cases = tuple(benchmark.cases(self.preset, self.config.grid_of(stem)))
         evidence = evidence_of(benchmark, self.directory)
         return Plan(benchmark, cases, evidence, self.machine.environment)
-
-    @cached_property
-    def rendering_key(self) -> str:
-        """Digest of all that a report depends on beside the evidence: code, templates, settings."""
-        code = [code_fingerprint("lmperf.rendering"), METHOD_VERSION]
-        code += [code_fingerprint(f"lmperf.benchmarks.{stem}") for stem in stems()]
-        templates = sorted((self.root / "templates").rglob("*.j2"))
-        words = [f"{path.relative_to(self.root)} {file_digest(path)}" for path in templates]
-        published = sorted((Path(__file__).parents[1] / "reporting/published").glob("*.csv"))
-        words += [f"{path.name} {file_digest(path)}" for path in published]
-        return digest(json.dumps([code, words, self.config.model_dump_json()]))
 
     def machines_with_evidence(self) -> list[str]:
         found = self.report_directory.glob("*/machine.json")

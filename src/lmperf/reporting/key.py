@@ -1,0 +1,30 @@
+"""The key of a rendering: what a report depends on beside the evidence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import lmperf
+from lmperf.config import Config
+from lmperf.evidence.keys import digest, source_digest
+from lmperf.evidence.store import file_digest
+
+PACKAGE = Path(lmperf.__file__).parent
+
+
+def rendering_key(config: Config, root: Path = Path(), package: Path = PACKAGE) -> str:
+    """Digest of the code, the templates, the published figures and the configuration.
+
+    All code of the package counts, since what is stale is part of a report, and any module can make
+    a row stale; a comment does not.
+
+    Args:
+        root: of the checkout, with its templates.
+        package: the folder of the package.
+    """
+    modules = sorted(package.rglob("*.py"))
+    parts = [[str(p.relative_to(package)), source_digest(p.read_text())] for p in modules]
+    files = [*sorted(root.joinpath("templates").rglob("*.j2")), *sorted(package.rglob("*.csv"))]
+    parts += [[path.name, file_digest(path)] for path in files]
+    return digest(json.dumps([parts, config.model_dump_json()]))

@@ -1,0 +1,88 @@
+"""Whatever a rendering depends on changes its key, one thing at a time; nothing else does."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lmperf.config import Config
+from lmperf.reporting.key import rendering_key
+
+ROOT = Path(__file__).parents[2]
+# The modules that a rendering has imported in the end, by their files.
+USED = """
+import sys
+from pathlib import Path
+from lmperf.cli import main
+assert main(["report", sys.argv[1]]) == 0
+for module in list(sys.modules.values()):
+    if module.__name__.partition(".")[0] == "lmperf" and getattr(module, "__file__", None):
+        print(module.__file__)
+"""
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """The sources and templates, to be changed, and evidence of a machine."""
+    root = tmp_path_factory.mktemp("checkout")
+    for folder in ("src/lmperf", "templates", "config", "report/nvidia-h200"):
+        ignored = shutil.ignore_patterns("__pycache__", "traces")
+        shutil.copytree(ROOT / folder, root / folder, ignore=ignored)
+    return root
+
+
+def key(root, config=None):
+    return rendering_key(config or Config(), root, root / "src/lmperf")
+
+
+def changed(root, path, text):
+    """Whether the key is another one with this text in a file, which is put back."""
+    before, content = key(root), path.read_bytes()
+    path.write_bytes(text(content))
+    try:
+        return key(root) != before
+    finally:
+        path.write_bytes(content)
+
+
+def test_every_module_that_rendering_imports_counts(checkout):
+    command = [sys.executable, "-c", USED, "nvidia-h200"]
+    environment = {"PYTHONPATH": str(checkout / "src"), "PATH": "/usr/bin"}
+    done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    used = [Path(line) for line in done.stdout.splitlines() if line.endswith(".py")]
+    sections = [path for path in used if "reporting/sections" in str(path)]
+    assert len(used) > 30 and len(sections) > 7, "the sections are imported by their names"
+    before = key(checkout)
+    for path in used:
+        source = path.read_text()
+        path.write_text(source + "\nCHANGED = True\n")
+        assert key(checkout) != before, path
+        path.write_text(source)
+    assert key(checkout) == before
+
+
+@pytest.mark.parametrize("pattern", ["templates/**/*.j2", "src/lmperf/reporting/**/*.csv"])
+def test_every_template_and_published_figure_counts(checkout, pattern):
+    paths = sorted(checkout.glob(pattern))
+    assert len(paths) >= 5
+    for path in paths:
+        assert changed(checkout, path, lambda content: content + b"\n"), path
+
+
+def test_the_configuration_counts_and_a_comment_does_not(checkout):
+    assert key(checkout, Config(preset="gpu")) != key(checkout)
+    module = checkout / "src/lmperf/reporting/numbers.py"
+    assert not changed(checkout, module, lambda content: content + b"\n# why\n")
+
+
+def test_what_lies_elsewhere_does_not_count(checkout):
+    before = key(checkout)
+    tests = checkout / "tests"
+    tests.mkdir()
+    (tests / "test_new.py").write_text("x = 1")
+    assert key(checkout) == before
