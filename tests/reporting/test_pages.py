@@ -100,11 +100,9 @@ def test_every_table_of_the_specification_is_there_once():
 
 
 def test_the_order_of_the_sections_is_that_of_the_write_up():
-    order = [s for s in stems(synthetic.TEMPLATES) if declared(s).in_write_up]
-    assert order == [
-        *("end_to_end", "mixed_precision", "memory", "attention", "flash_attention"),
-        *("profiles", "lrpe"),
-    ]
+    expected = ["end_to_end", "mixed_precision", "memory", "attention", "flash_attention"]
+    expected += ["profiles", "lrpe"]
+    assert [stem for stem in stems(synthetic.TEMPLATES) if stem in expected] == expected
 
 
 def test_a_machine_without_rows_says_so():
