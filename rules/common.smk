@@ -36,6 +36,7 @@ BENCHMARKS = [stem for stem in PLANS if stem not in CHECKS]
 DUE = [stem for stem, plan in PLANS.items() if plan.pending]
 OTHERS = [machine for machine in project.machines_with_evidence() if machine != HERE]
 MACHINES = [*OTHERS, HERE]
+HAS_WRITE_UP = bool(PLANS) or HERE in project.machines_with_evidence()
 TO_WRITE = [m for m in MACHINES if (m == HERE and DUE) or not written.is_current(project, m)]
 OVERVIEW_IS_DUE = bool(DUE) or not written.is_current(project, None)
 

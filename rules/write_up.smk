@@ -38,7 +38,7 @@ rule written:
 rule overview:
     """The write-up of the machine at hand, beside every other machine that has evidence here."""
     input:
-        f"report/{HERE}/report.md" if PLANS else [],
+        f"report/{HERE}/report.md" if HAS_WRITE_UP else [],
         [path for machine in OTHERS for path in evidence(machine)],
     output:
         update("report/{overview}.md"),
@@ -55,7 +55,7 @@ rule overview:
 rule overview_written:
     """The same when it is what the evidence renders to."""
     input:
-        ancient(f"report/{HERE}/report.md") if PLANS else [],
+        ancient(f"report/{HERE}/report.md") if HAS_WRITE_UP else [],
     output:
         report(update("report/{overview}.md"), category="Write-up", labels={"name": "overview"}),
     wildcard_constraints:
