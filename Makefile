@@ -17,7 +17,8 @@ help: ## show this list
 setup: $(READY) ## create .venv from the pinned files in envs/ and install lmperf
 
 report: $(READY) ## measure what is missing or stale here, and write report/report.md
-	$(SNAKEMAKE) report/report.md
+	$(SNAKEMAKE) --no-hooks report/report.md
+	@$(BIN)/lmperf summary
 
 test: $(READY) ## run the whole test suite
 	$(BIN)/python -m pytest
@@ -26,26 +27,25 @@ lint: $(READY) ## check style, what may import what, the workflow and the export
 	$(BIN)/ruff check src tests tools
 	$(BIN)/ruff format --check src tests tools
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/snakefmt --check Snakefile
-	$(BIN)/snakemake --lint
+	$(BIN)/snakefmt --check Snakefile rules
 	$(BIN)/lmperf schema | diff config/schema.json -
 
 format: $(READY) ## rewrite the sources in the project's style
 	$(BIN)/ruff check --fix src tests tools
 	$(BIN)/ruff format src tests tools
-	$(BIN)/snakefmt Snakefile
+	$(BIN)/snakefmt Snakefile rules
 	$(BIN)/lmperf schema > config/schema.json
 
-plan: $(READY) ## list the cells that a report would measure
+plan: $(READY) ## list the cases that a report would measure, and why
 	$(BIN)/lmperf plan
 
-verify: $(READY) ## fail, naming each cause, unless the evidence is whole, fresh and right
-	$(SNAKEMAKE) --quiet all -- verify
+verify: $(READY) ## fail, naming the causes, unless this machine's evidence is right
+	@$(BIN)/lmperf verify
 
 publish: $(READY) ## add this machine's evidence and report to Git, if it passes verify
-	$(BIN)/lmperf verify $$($(BIN)/lmperf machine)
+	$(BIN)/lmperf verify
 	cd report/$$($(BIN)/lmperf machine) && git add --force \
-	  evidence/*.csv evidence/*.sha256 machine.json report.md \
+	  evidence/*.csv evidence/*.sha256 machine.json *.md \
 	  $$(ls -d figures traces/$(SAMPLE_TRACE) 2>/dev/null)
 
 $(READY): envs/report.txt envs/measure.txt envs/dev.txt pyproject.toml

@@ -25,8 +25,8 @@ def test_the_exported_schema_is_that_of_the_model():
     assert (ROOT / "config/schema.json").read_text() == json_schema()
 
 
-def test_an_empty_file_is_the_default(tmp_path):
-    config = load(tmp_path, "")
+def test_a_file_without_keys_is_the_default(tmp_path):
+    config = load(tmp_path, "{}")
     assert "attention" in config.stems("cpu")
     assert config.grid_of("attention") == {}
 
@@ -48,6 +48,7 @@ def test_a_benchmark_brings_its_kernel_test(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        ("# nothing", "is empty; write {} for what is there by default"),
         ("presets: cpu", "presets is not a known key; known keys: preset, machine"),
         ("preset: fast", "preset is 'fast'; it must be 'auto', 'cpu' or 'gpu'"),
         ("preset: cpu\npreset: gpu", ":2: preset: the key stands twice"),

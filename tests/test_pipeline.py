@@ -5,9 +5,14 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
+
+from lmperf import written
+from lmperf.config import load_config
+from lmperf.evidence.plan import Project
 
 ROOT = Path(__file__).parents[1]
 GRID = "preset: cpu\nmachine: here\nbenchmarks: [mixed_precision]\ngrid: {mixed_precision: "
@@ -22,15 +27,21 @@ EVIDENCE = "report/here/evidence/mixed_precision.csv"
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
     root = tmp_path_factory.mktemp("checkout")
-    shutil.copy(ROOT / "Snakefile", root)
-    for folder in ("config", "profiles", "templates", "envs"):
-        shutil.copytree(ROOT / folder, root / folder)
-    shutil.copytree(ROOT / "src", root / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    copy_of(ROOT, root)
     return root
 
 
+def copy_of(checkout, root):
+    """What a clone has of the pipeline, without any evidence."""
+    shutil.copy(checkout / "Snakefile", root)
+    for folder in ("config", "profiles", "rules", "templates", "src"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(checkout / folder, root / folder, ignore=ignored)
+
+
 def snakemake(root, *arguments, config=ONE):
-    (root / "config/config.yaml").write_text(config)
+    if (root / "config/config.yaml").read_text() != config:
+        (root / "config/config.yaml").write_text(config)
     command = [sys.executable, "-m", "snakemake", "--cores", "1", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(root / "src"), "LMPERF_COMMIT": "0" * 40}
     return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
@@ -52,6 +63,22 @@ def measured(output):
     return [int(total) for total in re.findall(r"\[mixed_precision\] (\d+) groups", output)]
 
 
+def tree(root):
+    """Every file of a checkout with its content and time, but what Snakemake keeps for itself."""
+    files = (path for path in root.rglob("*") if path.relative_to(root).parts[0] != ".snakemake")
+    return {path: (path.stat().st_mtime_ns, path.is_file() and path.read_bytes()) for path in files}
+
+
+def dry_run(root, config):
+    return run(root, "--dry-run", "report/report.md", config=config)
+
+
+def rules_in(listed):
+    """The rules that a dry run would run."""
+    table = listed.partition("Job stats:")[2].partition("total")[0]
+    return re.findall(r"^([a-z_]+) +\d+$", table, re.MULTILINE)
+
+
 def rows(root):
     return (root / EVIDENCE).read_text().splitlines()[1:]
 
@@ -61,6 +88,102 @@ def test_a_report_and_then_nothing_to_do(checkout):
     assert "10.0001" in (checkout / "report/here/report.md").read_text()
     assert (checkout / "report/report.md").exists()
     assert "Nothing to be done" in run(checkout)
+
+
+def test_a_dry_run_lists_what_is_due_and_writes_nothing(tmp_path, checkout):
+    copy_of(checkout, tmp_path)
+    (tmp_path / "config/config.yaml").write_text(ONE)
+    before = tree(tmp_path)
+    listed = dry_run(tmp_path, ONE)
+    assert tree(tmp_path) == before
+    assert rules_in(listed) == ["measure", "write_up", "overview"]
+    assert "mixed_precision: 1 of 1 cases to measure (1 missing)" in listed
+
+
+def test_what_is_due_does_not_hang_on_snakemakes_memory(checkout):
+    run(checkout)
+    shutil.rmtree(checkout / ".snakemake")
+    assert rules_in(dry_run(checkout, ONE)) == []
+    assert rules_in(dry_run(checkout, TWO)) == ["measure", "write_up", "overview"]
+    shutil.rmtree(checkout / ".lmperf")
+    assert rules_in(dry_run(checkout, ONE)) == ["write_up", "overview"]
+
+
+def test_a_rendering_that_fails_leaves_what_was_there_and_is_tried_again(checkout):
+    run(checkout)
+    report = checkout / "report/report.md"
+    before = report.read_bytes()
+    template = checkout / "templates/report.md.j2"
+    words = template.read_text()
+    template.write_text(words + "{{ nothing_of_this_name }}")
+    try:
+        failed = snakemake(checkout, "report/report.md")
+        assert failed.returncode == 1 and "nothing_of_this_name" in failed.stderr
+        assert report.read_bytes() == before
+        assert (checkout / "report/here/report.md").exists()
+        assert rules_in(dry_run(checkout, ONE)) == ["write_up", "overview"]
+    finally:
+        template.write_text(words)
+    assert rules_in(dry_run(checkout, ONE)) == []
+
+
+def test_a_page_that_was_edited_is_written_again(checkout):
+    run(checkout)
+    page = checkout / "report/here/report.md"
+    words = page.read_text()
+    page.write_text(words + "A line of a reader's own.\n")
+    run(checkout)
+    assert page.read_text() == words
+
+
+def test_the_last_lines_name_the_file_and_what_is_wrong(checkout):
+    run(checkout)
+    (checkout / "report/report.md").unlink()
+    named = "report/report.md: the write-up of here"
+    assert run(checkout).splitlines().count(named) == 1
+    assert lmperf(checkout, "summary").stdout.splitlines() == [named]
+    (checkout / "config/config.yaml").write_text(TWO)
+    wrong = "  missing: 1 (mixed_precision 1)"
+    assert lmperf(checkout, "summary").stdout.splitlines() == [named, wrong]
+
+
+def test_a_plan_lists_every_case_that_would_run_with_why(checkout):
+    run(checkout)
+    (checkout / "config/config.yaml").write_text(TWO)
+    said = lmperf(checkout, "plan").stdout.splitlines()
+    assert said[1] == "mixed_precision: 1 of 2 cases to measure (1 missing)"
+    assert len(said) == 3 and said[2].endswith("eager: missing")
+
+
+def test_snakemakes_own_report_has_the_figures_and_pages(checkout, tmp_path):
+    run(checkout)
+    machine = checkout / "report/here"
+    (machine / "figures").mkdir(exist_ok=True)
+    for name in ("memory-light", "memory-dark"):
+        (machine / f"figures/{name}.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
+    (machine / "memory.md").write_text("# Memory")
+    config = load_config(checkout / "config/config.yaml")
+    written.record(Project(config, checkout), "here")
+    archive = tmp_path / "report.zip"
+    try:
+        run(checkout, "--report", str(archive))
+    finally:
+        shutil.rmtree(machine / "figures")
+        (machine / "memory.md").unlink()
+    with zipfile.ZipFile(archive) as content:
+        names = sorted(Path(name).name for name in content.namelist())
+        page = next(name for name in content.namelist() if name.endswith("report.html"))
+        html = content.read(page).decode()
+    assert names == ["memory-light.svg", "memory.md", "report.html", "report.md", "report.md"]
+    for category in ("Figures", "Pages", "Write-up"):
+        assert f'"{category}"' in html
+
+
+def test_snakemakes_linter_misses_nothing_but_an_environment_of_its_own(checkout):
+    """Those of envs/ are made before Snakemake starts, which is one of their packages."""
+    done = snakemake(checkout, "--lint")
+    found = set(re.findall(r"^    \* (.*):$", done.stderr, re.MULTILINE))
+    assert found == {"Specify a conda environment or container for each rule."}
 
 
 def test_a_new_value_on_an_axis_measures_the_new_cell_alone(checkout):
@@ -111,8 +234,9 @@ def test_one_machine_is_verified_whatever_the_others_have(checkout):
     table = other / "evidence/mixed_precision.csv"
     table.write_text(table.read_text().replace("10.0", "11.0"))
     try:
+        assert lmperf(checkout, "verify").returncode == 0
         assert lmperf(checkout, "verify", "here").returncode == 0
-        verdict = lmperf(checkout, "verify")
+        verdict = lmperf(checkout, "verify", "--all")
         assert verdict.returncode == 1 and "elsewhere" in verdict.stderr
         unknown = lmperf(checkout, "verify", "nowhere")
         assert unknown.returncode == 2 and "no evidence of machine nowhere" in unknown.stderr

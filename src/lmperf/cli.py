@@ -1,9 +1,12 @@
 """The commands that the DAG and a person call.
 
-    lmperf plan               what a run would measure
+    lmperf plan               what a run would measure, and why
     lmperf measure STEM       measure what is missing or stale of one benchmark
-    lmperf report [MACHINE]   render a machine's report from its evidence; without MACHINE, all
-    lmperf verify [MACHINE]   fail, naming each cause, unless all is whole, fresh and right
+    lmperf report [MACHINE]   render a machine's write-up from its evidence; without MACHINE,
+                              report/report.md of the machine at hand
+    lmperf summary [MACHINE]  where the write-up is, and what is wrong with its evidence
+    lmperf verify [MACHINE]   fail, naming the causes, unless the evidence of the machine at hand,
+                              or of MACHINE, or of --all, is whole, fresh and right
     lmperf prune MACHINE      drop stale rows of cells that the grid no longer has
     lmperf machine            the slug of this machine
     lmperf schema             the configuration's JSON schema
@@ -57,10 +60,16 @@ def _parser() -> argparse.ArgumentParser:
     measure.add_argument("--log", type=Path)
     measure.set_defaults(command=_measure)
     report = commands.add_parser("report", help="render from evidence")
-    report.add_argument("machine", nargs="?", help="default: report.md, of all machines")
+    report.add_argument("machine", nargs="?", help="default: report/report.md")
     report.set_defaults(command=_report)
+    summary = commands.add_parser("summary", help="where the write-up is")
+    summary.add_argument("machine", nargs="?", help="default: report/report.md")
+    summary.set_defaults(command=_summary)
     verify = commands.add_parser("verify", help="is the evidence whole, fresh, right?")
-    verify.add_argument("machines", nargs="*", metavar="MACHINE", help="default: all")
+    whose = verify.add_mutually_exclusive_group()
+    whose.add_argument("machines", nargs="*", default=[], metavar="MACHINE", help="default: here")
+    whose.add_argument("--all", action="store_true", help="every machine that has evidence")
+    verify.add_argument("--verbose", action="store_true", help="a line for each row")
     verify.set_defaults(command=_verify)
     prune = commands.add_parser("prune", help="drop stale rows that no grid asks for")
     prune.add_argument("machine")
@@ -90,9 +99,9 @@ def _plan(options: argparse.Namespace) -> int:
     project = _project(options)
     print(f"machine {project.machine.slug}, preset {project.preset}")
     for stem, plan in project.plans.items():
-        print(f"{stem}: {len(plan.cases)} cases, {len(plan.missing)} missing or stale")
-        for name in plan.missing:
-            print(f"  {name}")
+        print(f"{stem}: {plan.summary}")
+        for case, why in plan.due:
+            print(f"  {case.name}: {why}")
     return 0
 
 
@@ -110,6 +119,7 @@ def _measure(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
+    from lmperf.reporting import written
     from lmperf.reporting.render import render_machine, render_overview
 
     project = _project(options)
@@ -117,7 +127,29 @@ def _report(options: argparse.Namespace) -> int:
         render_overview(project)
     else:
         render_machine(project, options.machine)
+    written.record(project, options.machine)
+    _say_where(project, options.machine)
     return 0
+
+
+def _summary(options: argparse.Namespace) -> int:
+    _say_where(_project(options), options.machine)
+    return 0
+
+
+def _say_where(project: Project, machine: str | None) -> None:
+    """Name the file to open, and what is wrong with its evidence, a line for each kind."""
+    from lmperf.evidence.review import causes, tally
+    from lmperf.reporting.written import target
+
+    whose = machine or project.machine.slug
+    path = target(project, machine)
+    print(f"{path}: the write-up of {whose}" if path.exists() else f"{path}: not written yet")
+    if whose not in project.machines_with_evidence():
+        print(f"  {whose} has not been measured")
+        return
+    for line in tally(causes(project, whose)):
+        print(f"  {line}")
 
 
 def _verify(options: argparse.Namespace) -> int:
@@ -125,14 +157,18 @@ def _verify(options: argparse.Namespace) -> int:
     from lmperf.reporting.render import silent_gaps
 
     project = _project(options)
-    reasons = causes(project, options.machines)
-    machines = options.machines or project.machines_with_evidence()
-    gaps = silent_gaps(project, machines)
-    found = [*reasons, *gaps]
-    for cause in found:
-        print(f"verify: {cause}", file=sys.stderr)
-    print(f"verify: {len(found)} causes to fail" if found else "verify: all is measured and right")
-    return 1 if found else 0
+    machines = options.machines or [project.machine.slug]
+    if options.all:
+        machines = project.machines_with_evidence()
+    found = [cause for machine in machines for cause in causes(project, machine)]
+    lines = [line for cause in found for line in (cause.lines if options.verbose else [str(cause)])]
+    known = project.machines_with_evidence()
+    lines += silent_gaps(project, [machine for machine in machines if machine in known])
+    for line in lines:
+        print(f"verify: {line}", file=sys.stderr)
+    words = ", ".join(machines) or "no machine"
+    print(f"verify: {words}: " + (f"{len(lines)} causes" if lines else "all is measured and right"))
+    return 1 if lines else 0
 
 
 def _prune(options: argparse.Namespace) -> int:

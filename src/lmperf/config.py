@@ -145,7 +145,7 @@ def _strict_yaml(text: str, path: Path) -> dict:
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
         raise UserError(f"{path}{line}: not valid YAML: {problem}") from None
     if node is None:
-        return {}
+        raise UserError(f"{path}: is empty; write {{}} for what is there by default")
     if not isinstance(node, yaml.MappingNode):
         raise UserError(f"{path}: must be a mapping of keys to values, is {_shown(node)}")
     _refuse_coercion(node, (), path)

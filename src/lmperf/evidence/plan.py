@@ -7,6 +7,7 @@ since what can be compared must be timed in turn.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,13 +15,13 @@ from pathlib import Path
 
 from lmperf.benchmark import Benchmark, Case, load
 from lmperf.config import Config
-from lmperf.evidence.keys import digest, row_key
+from lmperf.evidence.keys import row_key
 from lmperf.evidence.machine import Machine, detect, preset_of, torch_version
 from lmperf.evidence.store import (
     DamagedEvidence,
     Evidence,
     Row,
-    write_atomically,
+    text_of,
 )
 from lmperf.own import check_names
 
@@ -76,30 +77,32 @@ class Plan:
         groups = self.benchmark.groups(self.cases)
         return [group for group in groups if self._missing.intersection(group)]
 
-    def write_pending(self, directory: Path) -> Path | None:
-        """Write what is to be measured, newer than the evidence, or nothing when all is fresh.
-
-        As an input of the measuring job it makes the DAG run that job, whatever Snakemake
-        remembers. Its first line differs for every state of the evidence, so that no checksum calls
-        it known.
-        """
-        if not self.pending:
-            return None
-        evidence = self.evidence.path
-        modified = evidence.stat().st_mtime_ns if evidence.exists() else 0
-        path = directory / f"{self.stem}.pending"
-        names = [case.name for group in self.pending for case in group]
-        write_atomically(path, "\n".join([f"# evidence of {modified}", *names, ""]).encode())
-        return path
-
-    @property
-    def missing(self) -> list[str]:
-        return [case.name for case in self.cases if case in self._missing]
+    def why(self, case: Case) -> str:
+        """Why a case of a pending group runs; one with fresh rows is timed beside the others."""
+        if self.damage:
+            return "damaged"
+        if case not in self._missing:
+            return "with its group"
+        axes = (text_of(value) for _, value in case.cell)
+        return "stale" if (*axes, case.implementation) in self._known else "missing"
 
     @cached_property
-    def fingerprint(self) -> str:
-        """Digest of every key that the evidence must hold: what the rule's params carry."""
-        return digest("".join(sorted(key for case in self.cases for key in self._expected(case))))
+    def _known(self) -> set[tuple[str, ...]]:
+        names = [*(axis.name for axis in self.benchmark.axes), "implementation"]
+        return {tuple(row.get(name, "") for name in names) for row in self.rows}
+
+    @property
+    def due(self) -> list[tuple[Case, str]]:
+        """The cases that a run would measure, each with why it would."""
+        return [(case, self.why(case)) for group in self.pending for case in group]
+
+    @property
+    def summary(self) -> str:
+        """How many cases a run would measure, and why, in a line."""
+        reasons = Counter(why for _, why in self.due)
+        counts = ", ".join(f"{number} {why}" for why, number in sorted(reasons.items()))
+        words = f"{reasons.total()} of {len(self.cases)} cases to measure"
+        return f"{words} ({counts})" if counts else words
 
 
 def evidence_of(benchmark: Benchmark, directory: Path) -> Evidence:

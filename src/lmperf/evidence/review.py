@@ -17,6 +17,27 @@ from lmperf.evidence.plan import Project, evidence_of, row_key, row_name
 from lmperf.evidence.store import DamagedEvidence, Row
 
 
+@dataclass(frozen=True)
+class Cause:
+    """Rows of one benchmark that fail `verify` for one reason, by name."""
+
+    machine: str
+    stem: str
+    kind: str
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        words = f"{self.machine}/{self.stem}: {self.kind}: "
+        if len(self.names) == 1:
+            return words + self.names[0]
+        return f"{words}{len(self.names)} rows, the first {self.names[0]}"
+
+    @property
+    def lines(self) -> list[str]:
+        """A line for each row."""
+        return [f"{self.machine}/{self.stem}: {self.kind}: {name}" for name in self.names]
+
+
 @dataclass
 class Review:
     """One machine's evidence: rows by stem, and what is wrong with them, by name."""
@@ -35,17 +56,17 @@ class Review:
         """The rows that are lacking, by name."""
         return {stem: [_name_of(row) for row in rows] for stem, rows in self.lacking.items()}
 
-    def causes(self) -> Iterator[str]:
-        """One line for everything that keeps this evidence from being whole, fresh and right."""
+    def causes(self) -> Iterator[Cause]:
+        """Everything that keeps this evidence from being whole, fresh and right."""
         for stem, reason in self.damaged.items():
-            yield f"{self.machine}/{stem}: {reason}"
-        for words, named in (
+            yield Cause(self.machine, stem, "damaged", (reason,))
+        for kind, named in (
             ("red gate", self.red),
             ("missing", self.missing),
             ("stale", self.stale),
         ):
             for stem, names in named.items():
-                yield from (f"{self.machine}/{stem}: {words}: {name}" for name in names)
+                yield Cause(self.machine, stem, kind, tuple(names))
 
 
 def review(project: Project, machine: str) -> Review:
@@ -155,16 +176,24 @@ def _note(named: dict[str, list[str]], stem: str, names: list[str]) -> None:
         named[stem] = list(dict.fromkeys(names))
 
 
-def causes(project: Project, machines: Sequence[str] = ()) -> list[str]:
-    """Why evidence that stands here is not to be trusted whole; empty when it is.
-
-    machines: whose evidence; without any, that of all and of the machine at hand.
+def causes(project: Project, machine: str) -> list[Cause]:
+    """Why a machine's evidence is not to be trusted whole; empty when it is.
 
     Raises:
-        UserError: there is no evidence of such a machine.
+        UserError: there is no evidence of such a machine, and it is not the one at hand.
     """
-    here = project.machines_with_evidence()
-    found = [cause for machine in machines or here for cause in review(project, machine).causes()]
-    if not machines and project.can_measure and project.machine.slug not in here:
-        found.append(f"{project.machine.slug}: missing: this machine has not been measured")
-    return found
+    if machine == project.machine.slug and machine not in project.machines_with_evidence():
+        return [Cause(machine, "evidence", "missing", ("this machine has not been measured",))]
+    return list(review(project, machine).causes())
+
+
+def tally(found: Sequence[Cause]) -> list[str]:
+    """What is wrong, a line for each kind: how many rows, and of which benchmarks."""
+    kinds = dict.fromkeys(cause.kind for cause in found)
+    return [_tally_of(kind, [cause for cause in found if cause.kind == kind]) for kind in kinds]
+
+
+def _tally_of(kind: str, found: Sequence[Cause]) -> str:
+    total = sum(len(cause.names) for cause in found)
+    where = ", ".join(f"{cause.stem} {len(cause.names)}" for cause in found)
+    return f"{kind}: {total} ({where})"

@@ -1,0 +1,105 @@
+"""What the rules share: the project, what is due of it, and how a job calls lmperf.
+
+Snakemake knows of files and their times. It does not know of an edited kernel, another torch, a CSV
+that was cut, or a run that was killed; the evidence does. So each step has two rules for the same
+file: one for what is due, which `profiles/default` forces, and one for what is fresh, which has
+nothing to run. Which file belongs to which is found out here, whenever the workflow is read.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+sys.dont_write_bytecode = True  # a dry run leaves nothing behind
+sys.path.insert(0, str(Path(workflow.basedir) / "src"))
+
+from lmperf.config import load_config
+from lmperf.errors import UserError
+from lmperf.evidence.plan import Project
+from lmperf.reporting import written
+
+OVERRIDES = json.dumps(config, sort_keys=True)  # of `--config`: no file has been read yet
+
+try:
+    project = Project(load_config(Path("config/config.yaml"), config))
+except UserError as error:
+    print(f"lmperf: {error}", file=sys.stderr)
+    sys.exit(2)
+
+HERE = project.machine.slug
+PLANS = project.plans
+CHECKS = [stem for stem, plan in PLANS.items() if plan.benchmark.is_check]
+BENCHMARKS = [stem for stem in PLANS if stem not in CHECKS]
+DUE = [stem for stem, plan in PLANS.items() if plan.pending]
+OTHERS = [machine for machine in project.machines_with_evidence() if machine != HERE]
+MACHINES = [*OTHERS, HERE]
+HAS_WRITE_UP = bool(PLANS) or HERE in project.machines_with_evidence()
+TO_WRITE = [m for m in MACHINES if (m == HERE and DUE) or not written.is_current(project, m)]
+OVERVIEW_IS_DUE = bool(DUE) or not written.is_current(project, None)
+
+# Snakemake sets these to a job's threads; a measurement runs with the user's own settings.
+THREADS = ["OMP_NUM_THREADS", "GOTO_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"]
+THREADS += ["VECLIB_MAXIMUM_THREADS", "NUMEXPR_NUM_THREADS"]
+UNSET = [word for name in THREADS if name not in os.environ for word in ("-u", name)]
+SET = [f"{name}={os.environ[name]}" for name in THREADS if name in os.environ]
+FIGURE_CAPTION = workflow.current_basedir.join("captions/figure.rst")
+LMPERF = ["env", *UNSET, *SET, sys.executable, "-m", "lmperf.cli", "--set", OVERRIDES]
+
+
+def any_of(names):
+    """A wildcard's constraint: one of these names; what matches nothing when there are none."""
+    return "|".join(map(re.escape, names)) or "(?!)"
+
+
+def due(stems):
+    """The wildcard constraint of those that have something to measure."""
+    return any_of(stem for stem in stems if stem in DUE)
+
+
+def evidence(machine):
+    """What a machine's write-up rests on: all that is owed here, or what has come from there."""
+    if machine == HERE and PLANS:
+        return expand(f"report/{HERE}/evidence/{{stem}}.csv", stem=PLANS)
+    return sorted(map(str, Path(f"report/{machine}/evidence").glob("*.csv")))
+
+
+def tests_of(wildcards):
+    """The kernel tests that go before a benchmark."""
+    check = PLANS[wildcards.stem].benchmark.check
+    return [f"report/{HERE}/evidence/{check}.csv"] if check else []
+
+
+def as_found(paths):
+    """Inputs whose age means nothing to their rule."""
+    return [ancient(path) for path in paths]
+
+
+def annotated(path, **annotation):
+    """A file for `snakemake --report`; that it is newer than another one means nothing."""
+    labels = {"name": path.stem.removesuffix("-light")}
+    return ancient(report(str(path), labels=labels, **annotation))
+
+
+def pages(wildcards):
+    """The pages of a machine's sections, as they are found."""
+    found = written.pages(project, wildcards.machine)
+    inner = [page for page in found if page.name != "report.md"]
+    return [annotated(page, category="Pages") for page in inner]
+
+
+def figures(wildcards):
+    """The figures of a machine's write-up for a light page, as they are found."""
+    found = written.figures(project, wildcards.machine)
+    light = [figure for figure in found if not figure.stem.endswith("-dark")]
+    return [annotated(path, category="Figures", caption=FIGURE_CAPTION) for path in light]
+
+
+def print_summary():
+    """Name the write-ups that this run has written, and what is wrong with their evidence."""
+    targets = ([[]] if OVERVIEW_IS_DUE else []) + [[machine] for machine in TO_WRITE]
+    done = [words for words in targets if written.is_current(project, *(words or [None]))]
+    for words in done[:1]:
+        subprocess.run([*LMPERF, "summary", *words], check=False)

@@ -1,0 +1,56 @@
+"""What a run would measure, and why; what keeps evidence from being right, by cause."""
+
+from lmperf.benchmark import load
+from lmperf.evidence.plan import Plan, evidence_of
+from lmperf.evidence.review import Cause, tally
+
+GRID = {"batch": [2], "d_head": [16], "dtype": ["float32"], "causal": [False]}
+
+
+def plan(directory, *seq_lens):
+    benchmark = load("attention")
+    names = {"implementation": ["eager", "compiled"]}
+    cases = benchmark.cases("cpu", {**GRID, **names, "seq_len": list(seq_lens)})
+    return Plan(benchmark, tuple(cases), evidence_of(benchmark, directory), "environment")
+
+
+def measured(plan, case, key=None):
+    columns = [
+        {**case.axes, "implementation": case.implementation, "phase": phase}
+        for phase in plan.benchmark.phases
+    ]
+    return [{**row, "key": key or plan.key(row)} for row in columns]
+
+
+def test_a_case_is_measured_with_its_group_and_says_why(tmp_path):
+    first = plan(tmp_path, 32)
+    eager, compiled = first.cases
+    first.evidence.replace([*measured(first, eager), *measured(first, compiled, "an older key")])
+    again = plan(tmp_path, 32, 64)
+    assert [why for _, why in again.due] == ["with its group", "stale", "missing", "missing"]
+    assert again.summary == "4 of 4 cases to measure (2 missing, 1 stale, 1 with its group)"
+
+
+def test_nothing_is_due_when_every_row_is_fresh(tmp_path):
+    first = plan(tmp_path, 32)
+    first.evidence.replace([row for case in first.cases for row in measured(first, case)])
+    again = plan(tmp_path, 32)
+    assert again.due == [] and again.summary == "0 of 2 cases to measure"
+
+
+def test_damaged_evidence_is_measured_whole(tmp_path):
+    first = plan(tmp_path, 32)
+    first.evidence.replace([row for case in first.cases for row in measured(first, case)])
+    path = first.evidence.path
+    path.write_text(path.read_text().replace("float32", "float64"))
+    assert {why for _, why in plan(tmp_path, 32).due} == {"damaged"}
+
+
+def test_causes_are_summed_by_kind():
+    many = Cause("here", "attention", "stale", ("a", "b"))
+    one = Cause("here", "memory", "stale", ("c",))
+    red = Cause("here", "memory", "red gate", ("d",))
+    assert str(many) == "here/attention: stale: 2 rows, the first a"
+    assert str(one) == "here/memory: stale: c"
+    assert many.lines == ["here/attention: stale: a", "here/attention: stale: b"]
+    assert tally([many, one, red]) == ["stale: 3 (attention 2, memory 1)", "red gate: 1 (memory 1)"]
