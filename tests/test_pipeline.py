@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from lmperf import written
 from lmperf.config import load_config
 from lmperf.evidence.plan import Project
+from lmperf.reporting import written
 
 ROOT = Path(__file__).parents[1]
 GRID = "preset: cpu\nmachine: here\nbenchmarks: [mixed_precision]\ngrid: {mixed_precision: "
