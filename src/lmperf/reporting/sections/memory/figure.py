@@ -13,7 +13,7 @@ from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.figures import Pen, legend_below, panels
 from lmperf.reporting.numbers import listed, percent, ratio, significant
 from lmperf.reporting.sections.memory.peaks import MIB_IN_GIB
-from lmperf.reporting.sections.memory.timeline import END, levels, observed, spans
+from lmperf.reporting.sections.memory.timeline import levels, observed, spans
 
 LOOKS = {
     "parameters": ("blue", ""),
@@ -114,7 +114,7 @@ def _mark(axis: Axes, pen: Pen, phases: pd.DataFrame, points: pd.DataFrame) -> N
         if len(found) > 1:
             place = axis.get_xaxis_transform()
             axis.text(middle, 0.97, name, transform=place, ha="center", va="top")
-    none = [name for name, start, stop in found if stop == start and name != END]
+    none = [name for name, start, stop in found if stop == start]
     without = f"\n({listed(none)}: none)" if none else ""
     axis.set_xlabel(f"allocations and releases{without}")
     axis.set_xlim(0, end)

@@ -41,7 +41,6 @@ def _made_of(evidence: MachineEvidence) -> dict:
         "share": Spread.of(parts[most]),
         "contexts": [f"{c:g}" for c in sorted(single["context_length"].unique())],
         "change": None if change.empty else Spread.of(change),
-        "size_of_change": None if change.empty else Spread.of(change.abs()),
     }
 
 
@@ -50,15 +49,6 @@ def _over_float32(rows: pd.DataFrame) -> pd.Series:
     wide = rows.pivot_table(index=CELL, columns="dtype", values="peak_mib", aggfunc="last")
     wide = wide.reindex(columns=[SINGLE, HALF])
     return (wide[HALF] / wide[SINGLE]).dropna()
-
-
-def _direction(values: dict) -> str:
-    change = values["change"]
-    if change is None:
-        return "alone"
-    if change.low > 0:
-        return "more"
-    return "less" if change.high < 0 else "both"
 
 
 def _prediction(evidence: MachineEvidence) -> dict:
@@ -131,13 +121,6 @@ def _by_context(evidence: MachineEvidence) -> dict:
     }
 
 
-def _by_context_answer(values: dict) -> str:
-    short, long = values["at_short"], values["at_long"]
-    if short.low > 0.5 > long.high:
-        return "turns"
-    return "falls" if long.high < short.high and long.low < short.low else "stays"
-
-
 def _moment(evidence: MachineEvidence) -> dict:
     """How much of the backward has passed when the memory of a train step peaks."""
     tops = timeline.highest(having(timeline.observed(evidence, "curve"), phase="train_step"))
@@ -156,12 +139,6 @@ def _moment(evidence: MachineEvidence) -> dict:
         "sizes": in_order("size", passed.index.get_level_values("size")),
         "contexts": sorted(set(passed.index.get_level_values("context_length").map("{:g}".format))),
     }
-
-
-def _moment_answer(values: dict) -> str:
-    if values["near"].all:
-        return "turn"
-    return "elsewhere" if values["near"].none else "some"
 
 
 def _stream(evidence: MachineEvidence) -> dict:
@@ -188,9 +165,14 @@ MADE_OF = (
     " (context {{ contexts | listed }})"
 )
 PREDICTED = "{{ within }} peaks are within {{ tolerance | percent(0) }} of the closed form"
+BY_CONTEXT = (
+    "Parameters, gradients and optimizer state are {{ at_short | range('percent') }} of the peak of"
+    " a float32 train step at context {{ short }} and {{ at_long | range('percent') }} at"
+    " {{ long }}"
+)
 RATIOS = (
-    "{{ step | range('percent') }} of float32 in train steps (lower in {{ step_lower }}) and"
-    " {{ forward | range('percent') }} in forwards without gradients (lower in"
+    "its peak is {{ step | range('percent') }} of float32 in train steps (lower in"
+    " {{ step_lower }}) and {{ forward | range('percent') }} in forwards without gradients (lower in"
     " {{ forward_lower }})"
 )
 COPIES = "it holds a bf16 copy of the weights ({{ copies | gib }} at most) beside the originals"
@@ -210,15 +192,11 @@ FINDINGS = (
         name="memory_made_of",
         question="What is memory made of at the peak, and what does autocast change?",
         values=_made_of,
-        answer=_direction,
+        answer=lambda v: "alone" if v["change"] is None else "both",
         answers={
             "alone": MADE_OF + ".",
             "both": MADE_OF + "; bf16 autocast changes their peak by"
-            " {{ change.low | signed_percent }} to {{ change.high | signed_percent }}.",
-            "less": MADE_OF + "; bf16 autocast lowers their peak by"
-            " {{ size_of_change | range('percent') }}.",
-            "more": MADE_OF + "; bf16 autocast raises their peak by"
-            " {{ size_of_change | range('percent') }}.",
+            " {{ change | range('signed_percent') }}.",
         },
         place=SHORT,
     ),
@@ -226,19 +204,10 @@ FINDINGS = (
         name="memory_by_context",
         question="What does the context change?",
         values=_by_context,
-        answer=_by_context_answer,
+        answer=lambda v: "turns" if v["at_short"].low > 0.5 > v["at_long"].high else "stays",
         answers={
-            "turns": "Parameters, gradients and optimizer state are"
-            " {{ at_short | range('percent') }} of the peak of a train step (float32) at context"
-            " {{ short }} and {{ at_long | range('percent') }} at {{ long }}, where activations"
-            " have taken over.",
-            "falls": "Parameters, gradients and optimizer state are"
-            " {{ at_short | range('percent') }} of the peak of a train step (float32) at context"
-            " {{ short }} and {{ at_long | range('percent') }} at {{ long }}: the rest grows with"
-            " the context.",
-            "stays": "Parameters, gradients and optimizer state are"
-            " {{ at_short | range('percent') }} of the peak of a train step (float32) at context"
-            " {{ short }} and {{ at_long | range('percent') }} at {{ long }}.",
+            "turns": BY_CONTEXT + ", where activations have taken over.",
+            "stays": BY_CONTEXT + ".",
         },
     ),
     Finding(
@@ -247,14 +216,10 @@ FINDINGS = (
         values=_autocast,
         answer=_autocast_answer,
         answers={
-            "saves": "bf16 autocast saves memory in every cell: its peak is " + RATIOS + ".",
-            "never": "bf16 autocast saves memory in no cell: its peak is "
-            + RATIOS
-            + ", since "
-            + COPIES
-            + ".",
+            "saves": f"bf16 autocast saves memory in every cell: {RATIOS}.",
+            "never": f"bf16 autocast saves memory in no cell: {RATIOS}, since {COPIES}.",
             "not_everywhere": "Against the rule of thumb, bf16 autocast does not save memory"
-            " everywhere: its peak is " + RATIOS + ", since " + COPIES + ".",
+            f" everywhere: {RATIOS}, since {COPIES}.",
         },
     ),
     Finding(
@@ -263,8 +228,8 @@ FINDINGS = (
         values=_prediction,
         answer=_prediction_answer,
         answers={
-            "within": PREDICTED + " (measured against predicted: {{ off.low | signed_percent }} to"
-            " {{ off.high | signed_percent }}).",
+            "within": PREDICTED + " (measured against predicted:"
+            " {{ off | range('signed_percent') }}).",
             "workspace": PREDICTED + "; the others (size {{ sizes | listed }}) are"
             " {{ excess | range }} MiB above it, about one more workspace of cuBLAS"
             " ({{ workspace | sig }} MiB), without which they are within {{ left | percent }}.",
@@ -276,16 +241,11 @@ FINDINGS = (
         name="memory_moment",
         question="When does the memory of a train step peak?",
         values=_moment,
-        answer=_moment_answer,
+        answer=lambda v: "turn" if v["near"].all else "not_everywhere",
         answers={
-            "turn": WHERE
-            + " the memory of a train step peaks where the forward ends: "
-            + PASSED
-            + ".",
-            "elsewhere": WHERE + " the memory of a train step does not peak where the forward"
-            " ends: " + PASSED + ".",
-            "some": WHERE + " the memory of a train step peaks where the forward ends in"
-            " {{ near }} cells; " + PASSED + ".",
+            "turn": f"{WHERE} the memory of a train step peaks where the forward ends: {PASSED}.",
+            "not_everywhere": f"{WHERE} the memory of a train step peaks where the forward ends in"
+            f" {{{{ near }}}} cells: {PASSED}.",
         },
         place=PAGE,
     ),

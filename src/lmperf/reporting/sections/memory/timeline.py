@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pandas as pd
 
 from lmperf.names import axis_words, dtype_words, in_order, phase_words
@@ -17,7 +15,6 @@ from lmperf.reporting.tables import Lines, Owed, Table, status_words
 STEM = "memory_timeline"
 CELL = ["size", "context_length", "batch", "dtype", "phase"]
 CATEGORIES = ("parameters", "optimizer", "inputs", "gradients", "activations", "temporary")
-END = "end"
 PREDICTED = (
     *("parameters", "weight_copies", "gradients", "optimizer", "activations", "temporary"),
     *("inputs", "workspace"),
@@ -49,17 +46,14 @@ def highest(curve: pd.DataFrame) -> pd.DataFrame:
 def spans(phases: pd.DataFrame) -> list[tuple[str, float, float]]:
     """(name, start, end) of each phase of one call, in order, from where it begins."""
     phases = phases.sort_values("position", kind="stable")
-    names, starts = phases["name"].tolist(), phases["position"].astype(float).tolist()
-    return [
-        (name, start, end)
-        for name, start, end in zip(names, starts, starts[1:], strict=False)
-        if name != END
-    ]
+    starts = phases["position"].astype(float).tolist()
+    return list(zip(phases["name"][:-1], starts, starts[1:], strict=False))
 
 
-def through(at: float, found: list[tuple[str, float, float]]) -> str:
-    """Where a position lies: ``backward, 0.2 % through``."""
-    for name, start, end in found:
+def _where(top: pd.Series, phases: pd.DataFrame) -> str:
+    """The phase in which a point of a curve lies: ``backward, 0.2 % through``."""
+    at = top["position"]
+    for name, start, end in spans(having(phases, **top[CELL])):
         if start <= at < end:
             return f"{name}, {percent((at - start) / (end - start))} through"
     return EMPTY
@@ -78,31 +72,18 @@ def picture_table(evidence: MachineEvidence) -> list[Lines]:
     tops, phases = highest(observed(evidence, "curve")), observed(evidence, "phase")
     if tops.empty:
         return []
-    of_call = {key: spans(rows) for key, rows in phases.groupby(CELL, sort=False)}
-    cells = [tuple(row) for row in tops[CELL].itertuples(index=False)]
-    at = [
-        through(at, of_call.get(key, [])) for key, at in zip(cells, tops["position"], strict=True)
-    ]
     table = _cells(tops).assign(
-        peak=at,
+        **{"peak in": [_where(top, phases) for _, top in tops.iterrows()]},
         **{f"{name} (MiB)": column.map(significant) for name, column in levels(tops).items()},
-        tensors=[significant(v, 4) for v in tops["recorded_mib"]],
-        allocator=[significant(v, 4) for v in tops["peak_mib"]],
+        **{"all tensors (MiB)": [significant(v, 4) for v in tops["recorded_mib"]]},
+        **{"peak, measured apart (MiB)": [significant(v, 4) for v in tops["peak_mib"]]},
     )
-    words = {"tensors": "all tensors (MiB)", "allocator": "peak, measured apart (MiB)"}
-    table = pd.concat([table.rename(columns={"peak": "peak in", **words}), _failed(evidence)])
-    table = table.astype(object).where(table.notna(), EMPTY)
-    note = (
-        "Where the peak is that of an allocator, it counts what is no tensor as well: workspaces of"
-        " libraries, rounding."
-    )
-    return [Lines("What is alive at the peak", table, note)]
-
-
-def _failed(evidence: MachineEvidence) -> pd.DataFrame:
     frame = evidence.frame(STEM)
     failed = in_reading_order(frame[~gates.shown(frame)], first=CELL)
-    return _cells(failed).assign(**{"peak in": status_words(failed)})
+    failed = _cells(failed).assign(**{"peak in": status_words(failed)})
+    table = pd.concat([table, failed]).astype(object)
+    note = "A peak that an allocator measured holds more than tensors: workspaces of libraries."
+    return [Lines("What is alive at the peak", table.where(table.notna(), EMPTY), note)]
 
 
 def largest_table(evidence: MachineEvidence) -> list[Lines]:
@@ -192,18 +173,14 @@ def _predicted(frame: pd.DataFrame, phase: str, dtype: str) -> Lines | None:
     return side_by_side(caption, rows, peaks.CELL, columns)
 
 
-def _owed(table: str) -> Owed:
-    return Owed(stem=STEM, where=_rows_of(table))
+def _owed(kind: str) -> Owed:
+    """Rests on the rows of a kind, and on calls that failed or lack, which have none."""
 
+    def where(rows: pd.DataFrame) -> pd.Series:
+        kinds = rows.get("table", pd.Series(None, rows.index, object))
+        return kinds.isin([kind]) | kinds.isna()
 
-def _rows_of(table: str) -> Callable[[pd.DataFrame], pd.Series]:
-    """Rows of one kind; those of a call that failed, or that lack, belong to every kind."""
-
-    def where(frame: pd.DataFrame) -> pd.Series:
-        kinds = frame["table"] if "table" in frame else pd.Series(None, frame.index, object)
-        return (kinds == table) | kinds.isna()
-
-    return where
+    return Owed(stem=STEM, where=where)
 
 
 TABLES = (
