@@ -172,8 +172,8 @@ BY_CONTEXT = (
 )
 RATIOS = (
     "its peak is {{ step | range('percent') }} of float32 in train steps (lower in"
-    " {{ step_lower }}) and {{ forward | range('percent') }} in forwards without gradients (lower in"
-    " {{ forward_lower }})"
+    " {{ step_lower }}) and {{ forward | range('percent') }} in forwards without gradients"
+    " (lower in {{ forward_lower }})"
 )
 COPIES = "it holds a bf16 copy of the weights ({{ copies | gib }} at most) beside the originals"
 WHERE = "At context {{ contexts | listed }} (size {{ sizes | listed }})"
