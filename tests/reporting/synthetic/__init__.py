@@ -9,12 +9,12 @@ import pandas as pd
 
 from lmperf.benchmark import load
 from lmperf.reporting.evidence import MachineEvidence, read_frame
-from synthetic import kernels, models
+from synthetic import kernels, models, timeline
 from synthetic.builder import CPU, GPU, Builder
 
 TEMPLATES = Path(__file__).parents[3] / "templates"
 PUBLISHED = Path(__file__).parents[3] / "report/nvidia-h200/evidence"
-OBSERVED = ("profiles", "warmup", "memory_timeline", "attention_limit")
+OBSERVED = ("profiles", "warmup", "attention_limit")
 
 
 def observed(stem: str) -> pd.DataFrame:
@@ -74,6 +74,9 @@ def gpu_evidence(seed: int = 1) -> MachineEvidence:
         "end_to_end": models.end_to_end(build, GPU, sizes, contexts, dtypes),
         "mixed_precision": models.mixed_precision(),
         "memory": models.memory(build, GPU, sizes, contexts),
+        "memory_timeline": timeline.memory_timeline(
+            ("small", "xl"), 512, ("float32", "autocast_bfloat16")
+        ),
         "attention": kernels.attention(
             build,
             GPU,
@@ -112,6 +115,7 @@ def cpu_evidence(seed: int = 2) -> MachineEvidence:
         "memory": models.memory(
             build, CPU, ("tiny", "small"), (128, 256), instrument="live tensors"
         ),
+        "memory_timeline": timeline.memory_timeline(("tiny",), 128, ("float32",)),
         "attention": kernels.attention(
             build, CPU, (16, 64), (128, 256, 512), ("float32",), batch=4
         ),

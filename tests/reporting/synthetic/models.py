@@ -143,7 +143,8 @@ def memory(build: Builder, machine: dict, sizes, contexts, batch=4, instrument="
         mib, train = parameters * 4 / 2**20, phase == "train_step"
         half = dtype != "float32"
         activations = batch * context * width * layers * (34 if train else 2) * 4 / 2**20
-        activations = activations * (0.55 if half else 1) + (mib / 2 if half else 0)
+        activations *= 0.55 if half else 1
+        copies = mib / 2 if half else 0.0
         row = {
             "size": size,
             "context_length": context,
@@ -152,10 +153,11 @@ def memory(build: Builder, machine: dict, sizes, contexts, batch=4, instrument="
             "implementation": "eager",
             "phase": phase,
         }
-        predicted = mib * (4 if train else 1) + activations
+        predicted = mib * (4 if train else 1) + activations + copies
         row |= {
             "predicted_mib": predicted,
             "parameters_mib": mib,
+            "weight_copies_mib": copies,
             "gradients_mib": mib if train else 0.0,
             "optimizer_mib": 2 * mib if train else 0.0,
             "activations_mib": activations,

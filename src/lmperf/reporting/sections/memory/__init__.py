@@ -1,9 +1,10 @@
-"""Peak memory, measured and predicted."""
+"""Peak memory, measured and predicted; memory over time, tensor by tensor."""
 
-from lmperf.reporting.sections.memory import claims, growth
+from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.memory.figure import figure
-from lmperf.reporting.sections.memory.tables import tables
+from lmperf.reporting.sections.memory.findings import FINDINGS
+from lmperf.reporting.sections.memory.peaks import TABLES as PEAKS
+from lmperf.reporting.sections.memory.peaks import head
+from lmperf.reporting.sections.memory.timeline import TABLES as TIMELINE
 
-CLAIMS = (*claims.CLAIMS, *growth.CLAIMS)
-
-__all__ = ["CLAIMS", "figure", "tables"]
+SECTION = Section(findings=FINDINGS, head=head, tables=(*PEAKS, *TIMELINE), figure=figure)

@@ -1,103 +1,122 @@
-"""The predicted peak of a train step, stacked by component, with the measured peak on it."""
+"""Memory over the course of a forward pass and of a train step, stacked by category."""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from lmperf.reporting import gates
-from lmperf.reporting.evidence import MachineEvidence, in_order
-from lmperf.reporting.figures import (
-    BLUE,
-    GREEN,
-    GREY,
-    MUSTARD,
-    ORANGE,
-    VIOLET,
-    legend_above,
-    panels,
-)
-from lmperf.reporting.numbers import dtype_words
+from lmperf.names import dtype_words, in_order, phase_words
+from lmperf.reporting.evidence import MachineEvidence, having
+from lmperf.reporting.figures import Pen, legend_below, panels
+from lmperf.reporting.numbers import listed, percent, ratio, significant
+from lmperf.reporting.sections.memory.peaks import MIB_IN_GIB
+from lmperf.reporting.sections.memory.timeline import levels, observed, spans
 
-PHASE = "train_step"
-COLOURS = {
-    "parameters": BLUE,
-    "gradients": ORANGE,
-    "optimizer": MUSTARD,
-    "activations": GREEN,
-    "other": VIOLET,
+LOOKS = {
+    "parameters": ("blue", ""),
+    "optimizer": ("mustard", "///"),
+    "inputs": ("grey", "||"),
+    "gradients": ("orange", "\\\\\\"),
+    "activations": ("green", ".."),
+    "temporary": ("violet", "xxx"),
 }
-MOST_BARS = 24
+# A category that never holds this share of the highest peak is as thin as a line: not drawn.
+LEAST_SHARE = 0.01
+EDGE = 0.2
+ROOM = 1.3
 
 
-def figure(evidence: MachineEvidence) -> Figure | None:
-    """One panel per dtype, one bar per size and context; linear GiB."""
-    frame = evidence.frame("memory")
-    frame = frame[(frame["phase"] == PHASE) & frame["predicted_mib"].notna()]
-    frame = frame[frame["batch"] == frame["batch"].max()]
-    if frame.empty or frame[["size", "context_length"]].drop_duplicates().shape[0] > MOST_BARS:
+def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
+    """A panel a phase of the largest size, in its first numerics: stacked GiB over its events."""
+    curves, phases = observed(evidence, "curve"), observed(evidence, "phase")
+    if curves.empty:
         return None
-    dtypes = in_order("dtype", frame["dtype"])
-    drawn, axes = panels(len(dtypes), height=4.0, sharey=True)
-    for axis, dtype in zip(axes, dtypes, strict=True):
-        _panel(axis, frame[frame["dtype"] == dtype])
-        axis.set_title(dtype_words(dtype))
-    axes[0].set_ylabel("peak of a train step (GiB)\nbars predicted, diamonds measured")
-    drawn.supxlabel("model size and context length (tokens)", fontsize=9)
-    legend_above(drawn, axes)
+    size = in_order("size", curves["size"])[-1]
+    last = having(curves, size=size).iloc[0]
+    cell = {name: last[name] for name in ("size", "context_length", "batch", "dtype")}
+    curves, phases = having(curves, **cell), having(phases, **cell)
+    starts = phases.groupby("phase")["position"].min()
+    phases = phases.assign(position=phases["position"] - phases["phase"].map(starts))
+    curves = curves.assign(position=curves["position"] - curves["phase"].map(starts))
+    # What is older than the call was entered at once, and not seen to come.
+    curves = curves[curves["position"] >= 0]
+    shown = {phase: having(curves, phase=phase) for phase in in_order("phase", curves["phase"])}
+    if not shown:
+        return None
+    widths = [2 if phase == "train_step" else 1 for phase in shown]
+    drawn, axes = panels(_title(cell, shown), len(shown), sharey=True, width_ratios=widths)
+    top = max(_top(points).sum() for points in shown.values())
+    for axis, (phase, points) in zip(axes, shown.items(), strict=True):
+        _panel(axis, pen, points, LEAST_SHARE * top)
+        _mark(axis, pen, having(phases, phase=phase), points)
+        axis.set_title(phase_words(phase))
+    axes[0].set_ylim(0, ROOM * top / MIB_IN_GIB)
+    axes[0].set_ylabel("tensors (GiB)")
+    legend_below(drawn, axes)
     return drawn
 
 
-def _panel(axis, frame: pd.DataFrame) -> None:
-    positions = np.arange(len(frame))
-    bottom = np.zeros(len(frame))
-    for name, heights in _components(frame).items():
-        axis.bar(
-            positions,
-            heights,
-            bottom=bottom,
-            width=0.7,
-            color=COLOURS[name],
-            label=name,
-        )
-        bottom = bottom + heights
-    ok = gates.shown(frame).to_numpy()
-    peaks = frame["peak_mib"].to_numpy(dtype=float) / 1024
-    axis.plot(
-        positions[ok],
-        peaks[ok],
-        linestyle="none",
-        marker="D",
-        color=GREY,
-        markeredgecolor="#ffffff",
-        markeredgewidth=0.8,
-        label="measured",
+def _title(cell: dict, shown: dict[str, pd.DataFrame]) -> str:
+    what = f"{cell['size']}, context {cell['context_length']:g}, {dtype_words(cell['dtype'])}"
+    tops = {phase: _top(points) for phase, points in shown.items()}
+    if "train_step" not in tops:
+        return f"Memory over a forward, {what}"
+    step = tops["train_step"]
+    most = f"{percent(step.max() / step.sum(), 0)} of its peak is {step.idxmax()}"
+    if "forward" not in tops:
+        return f"Memory over a train step, {what}: {most}"
+    peaks = {phase: points["peak_mib"].iloc[0] for phase, points in shown.items()}
+    times = ratio(peaks["train_step"] / peaks["forward"]).rstrip("x")
+    return f"A train step takes {times} times what a forward does; {most} ({what})"
+
+
+def _top(points: pd.DataFrame) -> pd.Series:
+    """MiB by category at the highest point."""
+    by_category = levels(points)
+    return by_category.loc[by_category.sum(axis=1).idxmax()]
+
+
+def _panel(axis: Axes, pen: Pen, points: pd.DataFrame, least: float) -> None:
+    at, by_category = points["position"].to_numpy(float), levels(points)
+    below = np.zeros(len(points))
+    for name, level in by_category.items():
+        if level.max() < least:
+            continue
+        above = below + level.to_numpy(float) / MIB_IN_GIB
+        axis.fill_between(at, below, above, label=name, **pen.filled(*LOOKS[name]))
+        below = above
+    total = by_category.sum(axis=1).to_numpy(float) / MIB_IN_GIB
+    top = int(total.argmax())
+    along = at[top] / at.max() if at.max() else 0.5
+    axis.annotate(
+        f"peak {significant(total[top])} GiB",
+        (at[top], total[top]),
+        xytext=(0, 5),
+        textcoords="offset points",
+        ha="left" if along < EDGE else "right" if along > 1 - EDGE else "center",
+        bbox={"facecolor": pen.theme.background, "edgecolor": "none", "pad": 1},
     )
-    for position in positions[(frame["status"] == "oom").to_numpy()]:
-        axis.annotate(
-            "OOM",
-            (position, bottom[position]),
-            xytext=(0, 3),
-            ha="center",
-            textcoords="offset points",
-            rotation=90,
-            fontsize=7,
-        )
-    labels = [f"{s} {c:g}" for s, c in zip(frame["size"], frame["context_length"], strict=True)]
-    axis.set_xticks(positions, labels, rotation=90, fontsize=7)
-    axis.grid(axis="x", visible=False)
 
 
-def _components(frame: pd.DataFrame) -> dict[str, np.ndarray]:
-    """GiB by component; what the prediction holds beyond the named ones is ``other``."""
-    named = {
-        name: frame[f"{name}_mib"].fillna(0).to_numpy(dtype=float) / 1024
-        for name in COLOURS
-        if name != "other"
-    }
-    total = frame["predicted_mib"].to_numpy(dtype=float) / 1024
-    rest = total - sum(named.values(), np.zeros(len(frame)))
-    if (rest > 0.005 * total).any():
-        named["other"] = np.clip(rest, 0, None)
-    return named
+def _mark(axis: Axes, pen: Pen, phases: pd.DataFrame, points: pd.DataFrame) -> None:
+    """Where each phase begins, its name above it."""
+    found = spans(phases)
+    end = max(found[-1][2], points["position"].max())
+    for name, start, stop in found:
+        if stop == start:
+            continue
+        middle = (start + stop) / 2
+        if start > 0:
+            axis.axvline(start, color=pen.theme.ink, linewidth=1, linestyle=":")
+        if len(found) > 1:
+            place = axis.get_xaxis_transform()
+            axis.text(middle, 0.97, name, transform=place, ha="center", va="top")
+    none = [name for name, start, stop in found if stop == start]
+    without = f"\n({listed(none)}: none)" if none else ""
+    axis.set_xlabel(f"allocations and releases{without}")
+    axis.set_xlim(0, end)
+    axis.xaxis.set_major_locator(MaxNLocator(4 if len(found) > 1 else 2, steps=[1, 2, 5, 10]))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))

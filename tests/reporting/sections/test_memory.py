@@ -1,0 +1,275 @@
+"""The section on memory: what its findings answer, its cells, and its picture."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import synthetic
+from answers import check_answers
+
+from lmperf.reporting import coverage, figures
+from lmperf.reporting.evidence import having
+from lmperf.reporting.findings import state
+from lmperf.reporting.sections import compose
+from lmperf.reporting.sections.memory import figure, timeline
+from lmperf.reporting.sections.memory.findings import FINDINGS
+
+GIB = 2**30
+AUTOCAST = "autocast_bfloat16"
+
+
+def edited(stem, change, make=synthetic.gpu_evidence):
+    """Evidence whose frame of a stem is what ``change`` makes of it."""
+
+    def evidence():
+        made = make()
+        made.frames[stem] = change(made.frames[stem].copy())
+        return made
+
+    return evidence
+
+
+def peaks(factor, **where):
+    """Autocast's peaks as a factor of float32's, in the rows that ``where`` names."""
+
+    def change(frame):
+        keys = ["size", "context_length", "phase"]
+        single = frame[frame["dtype"] == "float32"].set_index(keys)["peak_mib"]
+        chosen = frame["dtype"] == AUTOCAST
+        for name, value in where.items():
+            chosen &= frame[name] == value
+        same = pd.MultiIndex.from_frame(frame.loc[chosen, keys])
+        frame.loc[chosen, "peak_mib"] = factor * single.loc[same].to_numpy()
+        return frame
+
+    return change
+
+
+def both(*changes):
+    def change(frame):
+        for each in changes:
+            frame = each(frame)
+        return frame
+
+    return change
+
+
+def shares(short, long):
+    """Parameters' share at the shortest and at the longest context; no other state."""
+
+    def change(frame):
+        ends = frame["context_length"].map({128: short, 1024: long}).fillna(0.5)
+        frame["parameters_mib"] = ends * frame["predicted_mib"]
+        return frame.assign(gradients_mib=0.0, optimizer_mib=0.0)
+
+    return change
+
+
+def excess(mib, workspace):
+    """Peaks as predicted, but those of the smallest size, which are so much higher."""
+
+    def change(frame):
+        small = np.where(frame["size"] == "small", mib, 0.0)
+        return frame.assign(predicted_mib=500.0, peak_mib=500.0 + small, workspace_mib=workspace)
+
+    return change
+
+
+def moved(fraction, **where):
+    """Where the backward begins moves by a fraction of its length, the peak stays."""
+
+    def change(frame):
+        length = frame.loc[frame["name"] == "optimizer", "position"].max() / 2
+        chosen = (frame["table"] == "phase") & (frame["name"] == "backward")
+        for name, value in where.items():
+            chosen &= frame[name] == value
+        frame.loc[chosen, "position"] -= fraction * length
+        return frame
+
+    return change
+
+
+def measured_bytes(factor, **where):
+    def change(frame):
+        chosen = frame["table"] == "stream"
+        for name, value in where.items():
+            chosen &= frame[name] == value
+        frame.loc[chosen, "size_mib"] *= factor
+        return frame
+
+    return change
+
+
+SMALLER, LARGER = peaks(0.8), peaks(1.2)
+CASES = {
+    "memory_made_of": {
+        "alone": edited("memory", lambda frame: frame[frame["dtype"] == "float32"]),
+        "both": edited("memory", both(SMALLER, peaks(1.2, size="xl"))),
+    },
+    "memory_by_context": {
+        "turns": edited("memory", shares(0.9, 0.2)),
+        "stays": edited("memory", shares(0.9, 0.6)),
+    },
+    "memory_autocast": {
+        "saves": edited("memory", SMALLER),
+        "never": edited("memory", LARGER),
+        "not_everywhere": edited("memory", both(SMALLER, peaks(1.4, phase="forward"))),
+    },
+    "memory_predicted": {
+        "within": synthetic.gpu_evidence,
+        "workspace": edited("memory", excess(40.0, 32.0)),
+        "outside": edited("memory", excess(40.0, np.nan)),
+    },
+    "memory_moment": {
+        "turn": synthetic.gpu_evidence,
+        "not_everywhere": edited("memory_timeline", moved(0.5, size="xl")),
+    },
+    "memory_residual_stream": {
+        "four": synthetic.gpu_evidence,
+        "eight": edited("memory_timeline", measured_bytes(2)),
+        "other": edited("memory_timeline", measured_bytes(2, size="xl")),
+    },
+}
+
+
+def said(name, evidence):
+    finding = next(finding for finding in FINDINGS if finding.name == name)
+    return state(finding, evidence).sentence
+
+
+def cell(lines, column, **where):
+    """The cell of a table in the only line that has these values."""
+    frame = lines.frame
+    for name, value in where.items():
+        frame = frame[frame[name] == value]
+    assert len(frame) == 1, frame
+    return frame[column].iloc[0]
+
+
+def test_every_answer_is_reached():
+    check_answers(FINDINGS, CASES)
+
+
+def test_the_first_sentence_says_how_much_autocast_changes():
+    evidence = edited("memory", both(peaks(0.875), peaks(1.25, size="xl")))()
+    assert "by -12.5 % to +25.0 %" in said("memory_made_of", evidence)
+    assert "their peak by -20.0 %." in said("memory_made_of", edited("memory", SMALLER)())
+
+
+@pytest.mark.parametrize("make", [synthetic.gpu_evidence, synthetic.cpu_evidence])
+def test_the_first_sentence_is_short(make):
+    sentence = said("memory_made_of", make()).replace(" %", "%").replace(" to ", "-")
+    assert len(sentence.split()) <= 20
+
+
+def test_the_head_has_a_line_a_size_and_the_shares_of_the_peak(gpu):
+    head = compose("memory", gpu, drawn=False).head
+    assert head.frame["size"].tolist() == ["small", "medium", "large", "xl", "2.7B"]
+    frame = gpu.frames["memory"]
+    where = {"size": "xl", "context_length": 512, "dtype": "float32", "phase": "train_step"}
+    row = having(frame, **where).iloc[0]
+    assert cell(head, "train step, float32 (GiB)", size="xl") == f"{row['peak_mib'] / 1024:.1f}"
+    share = 100 * row["activations_mib"] / row["predicted_mib"]
+    assert cell(head, "activations (%)", size="xl") == f"{share:.0f}"
+
+
+def test_sizes_without_the_usual_context_stand_at_their_nearest(cpu):
+    frame = cpu.frames["memory"]
+    cpu.frames["memory"] = frame[(frame["size"] != "small") | (frame["context_length"] == 128)]
+    head = compose("memory", cpu, drawn=False).head
+    assert head.frame[["size", "context"]].values.tolist() == [["tiny", 256], ["small", 128]]
+    assert "(context 128 and 256)" in said("memory_made_of", cpu)
+
+
+def test_out_of_memory_is_said_with_its_bytes_beside_the_prediction(gpu):
+    frame = gpu.frames["memory"]
+    where = {"size": "2.7B", "context_length": 1024, "dtype": "float32", "phase": "train_step"}
+    at = having(frame, **where).index
+    frame.loc[at, ["status", "peak_mib"]] = ["oom", np.nan]
+    frame["requested_bytes"], frame["free_bytes"] = 12 * GIB, 3.5 * GIB
+    table = compose("memory", gpu, drawn=False).parts["Y1"][1]
+    where = {"size": "2.7B", "context": 1024}
+    assert cell(table, "measured, float32 (MiB)", **where) == "OOM (asked 12.0 GiB, 3.5 GiB free)"
+    predicted = frame.loc[at, "predicted_mib"].iloc[0]
+    assert cell(table, "predicted, float32 (MiB)", **where) == f"{predicted:,.0f}"
+    assert cell(table, "difference, float32", **where) == "–"
+
+
+def test_the_peak_of_the_picture_is_where_most_is_alive(gpu):
+    lines = compose("memory", gpu, drawn=False).parts["Y2"][0]
+    where = {"size": "xl", "numerics": "float32", "phase": "train step"}
+    assert cell(lines, "peak in", **where) == "backward, 0.0 % through"
+    curve = timeline.observed(gpu, "curve")
+    total = timeline.levels(curve).sum(axis=1).groupby([curve[c] for c in timeline.CELL]).max()
+    pd.testing.assert_series_equal(
+        total, curve.groupby(timeline.CELL)["recorded_mib"].first(), check_names=False
+    )
+
+
+def test_a_call_that_failed_has_a_line_and_counts_as_tried(gpu):
+    frame = gpu.frames["memory_timeline"]
+    calls = having(frame, size="xl", dtype=AUTOCAST)
+    failed = calls.drop_duplicates("phase").assign(status="oom", table=None)
+    failed = failed.assign(requested_bytes=GIB, free_bytes=GIB / 2)
+    rest = frame.drop(calls.index)
+    gpu.frames["memory_timeline"] = pd.concat([rest, failed], ignore_index=True)
+    section = compose("memory", gpu, drawn=False)
+    where = {"size": "xl", "numerics": "bf16 autocast", "phase": "train step"}
+    words = cell(section.parts["Y2"][0], "peak in", **where)
+    assert words == "OOM (asked 1.0 GiB, 0.500 GiB free)"
+    found = {s.table.id: (s.measured, s.owed, s.gap) for s in coverage.states(gpu, [section])}
+    assert found["Y2"] == found["Y5"] == (4, 4, False)
+
+
+def test_what_lacks_is_owed_to_every_table(gpu):
+    cell = {"size": "2.7B", "context_length": 512, "batch": 4, "dtype": "float32"}
+    lacking = [{**cell, "implementation": "eager", "phase": "forward"}]
+    gpu.lacking["memory_timeline"] = pd.DataFrame(lacking)
+    found = coverage.states(gpu, [compose("memory", gpu, drawn=False)])
+    assert {(s.measured, s.owed, s.words) for s in found[1:]} == {(4, 5, "in part")}
+
+
+def test_tensors_that_are_alike_share_a_line(gpu):
+    lines = compose("memory", gpu, drawn=False).parts["Y3"][0]
+    where = {"size": "xl", "numerics": "float32", "phase": "train step"}
+    assert cell(lines, "how many", category="activations", **where) == 2
+    assert cell(lines, "made in", category="parameters", **where) == "before"
+
+
+def test_weights_that_autocast_casts_are_temporary_in_a_forward(gpu):
+    frame = gpu.frames["memory_timeline"]
+    chosen = frame["table"].eq("category") & frame["phase"].eq("forward") & frame["size"].eq("xl")
+    frame.loc[chosen & (frame["name"] == "activations"), "predicted_mib"] = 100.0
+    frame.loc[chosen & (frame["name"] == "temporary"), ["predicted_mib", "size_mib"]] = [1, 101]
+    lines = compose("memory", gpu, drawn=False).parts["Y5"][0]
+    where = {"size": "xl", "numerics": "float32", "phase": "forward"}
+    assert cell(lines, "temporary (MiB)", **where) == "101.0 / 101.0"
+    assert cell(lines, "activations (MiB)", **where) == "0 / 0"
+
+
+def test_the_picture_begins_with_the_call(gpu):
+    drawn = figures.themed(lambda pen: figure(gpu, pen), figures.LIGHT)
+    forward, step = drawn.axes
+    assert (forward.get_title(), step.get_title()) == ("forward", "train step")
+    for axis in drawn.axes:
+        assert axis.get_xlim()[0] == 0
+        for layer in axis.collections:
+            vertices = layer.get_paths()[0].vertices
+            assert vertices[:, 0].min() >= 0
+        # Parameters are there from the first point on: no ramp of what was only entered.
+        bottom = axis.collections[0].get_paths()[0].vertices
+        assert len(set(bottom[bottom[:, 1] > 0][:, 1].round(6))) == 1
+    assert "(optimizer: none)" in step.get_xlabel()
+
+
+@pytest.mark.parametrize("stem", ["memory", "memory_timeline"])
+def test_either_benchmark_may_be_missing(gpu, stem):
+    del gpu.frames[stem]
+    section = compose("memory", gpu)
+    assert section.measured and section.statements and any(section.parts.values())
+
+
+def test_a_cpu_says_nothing_of_what_only_a_gpu_has(cpu):
+    section = compose("memory", cpu)
+    text = " ".join(s.sentence for s in section.statements)
+    assert "cuBLAS" not in text and "nan" not in text and "–" not in text
+    assert section.head is not None and set(section.figures) == {"light", "dark"}
