@@ -5,6 +5,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from lmperf.benchmark import load
+from lmperf.benchmarks.profiles import kernel_rows, range_rows
 from lmperf.instruments.profiling import (
     RANGES,
     durations,
@@ -78,3 +80,31 @@ def test_attention_in_ranges_is_attention(causal):
     torch.testing.assert_close(ranged_attention(q, k, v, causal), expected)
     times = range_times(events_of(lambda: ranged_attention(q, k, v, causal), "cpu", None), "cpu")
     assert set(times) == {"scores", "softmax", "values"} and all(us > 0 for us in times.values())
+
+
+def test_every_kernel_is_a_row_by_its_full_name_the_longest_first():
+    found = {f"kernel {i} of a long name": [float(i), i + 2.0] for i in range(1, 31)}
+    rows = kernel_rows(found)
+    assert [row["name"] for row in rows] == sorted(found, key=lambda name: -sum(found[name]))
+    assert rows[0] == {
+        "table": "kernel",
+        "name": "kernel 30 of a long name",
+        "instances": 2,
+        "total_ms": 0.062,
+        "median_us": 31.0,
+        "min_us": 30.0,
+        "max_us": 32.0,
+        "std_us": 1.0,
+    }
+
+
+def test_the_flops_of_attention_are_those_of_two_matmuls_and_a_softmax():
+    rows = range_rows({"scores": 4.0, "softmax": 6.0, "values": 3.0}, d_head=64)
+    shares = {row["name"]: row["flops_share"] for row in rows}
+    assert shares == pytest.approx({"scores": 128 / 261, "softmax": 5 / 261, "values": 128 / 261})
+    assert [row["total_ms"] for row in rows] == [0.004, 0.006, 0.003]
+
+
+def test_the_benchmark_declares_what_its_rows_hold():
+    rows = kernel_rows({"gemm": [1.0]}) + range_rows({"scores": 1.0}, 64)
+    assert {name for row in rows for name in row} <= set(load("profiles").kinds)

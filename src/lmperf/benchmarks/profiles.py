@@ -1,7 +1,8 @@
-"""Profiles: which kernels a phase runs, what they are for, and what attention spends its time on.
+"""Profiles: which kernels a phase runs, and what attention spends its time on.
 
-The parts of attention stand in named ranges. For the same under Nsight Systems see
-`lmperf.instruments.nsight`.
+Every kernel is a row, by its full name: what it is for is found when the report is written, so
+that a better rule needs no new measurement. The parts of attention stand in named ranges. For the
+same under Nsight Systems see `lmperf.instruments.nsight`.
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ from typing import Any
 
 from lmperf.benchmark import Axis, Case, Observed, numbers, texts
 
-KERNELS_KEPT = 12
-LARGEST_OTHER = 0.05
 _SIZES = ("tiny", "small", "medium", "large", "xl", "2.7B")
 _WARM_UPS = 2
 _WALLS = 3
@@ -29,9 +28,9 @@ class Profiles(Observed):
     title = "Profiles"
     order = 60
     columns = (
-        *texts("table", "name", "kernel_class", "trace"),
-        *numbers("instances", "total_ms", "time_share", "mean_us", "median_us", "min_us", "max_us"),
-        *numbers("std_us", "wall_ms", "flops_share"),
+        *texts("table", "name", "trace"),
+        *numbers("instances", "total_ms", "median_us", "min_us", "max_us", "std_us"),
+        *numbers("wall_ms", "flops_share"),
     )
     axes = (
         Axis("size", str, _SIZES),
@@ -96,8 +95,7 @@ class Profiles(Observed):
             state = timed.before()
             events = events_of(partial(timed.run, state), device, kept)
         shared = {"wall_ms": wall_ms, "trace": kept.name if kept else None}
-        found = durations(events, device)
-        rows = kernel_rows(found) + class_rows(found)
+        rows = kernel_rows(durations(events, device))
         if case.implementation == "eager" and phase == "forward":
             rows += range_rows(range_times(events, device), SIZES[size].d_head)
         return [{**row, **shared} for row in rows]
@@ -124,64 +122,40 @@ def _wall_ms(timed: Any, device: str) -> float:
 
 
 def kernel_rows(found: dict[str, list[float]]) -> list[dict[str, Any]]:
-    """The kernels that take longest, and one row for the rest; `found` is in microseconds."""
-    from lmperf.instruments.kernel_classes import class_of
-
-    total = sum(map(sum, found.values()))
+    """A row for each kernel, the longest first; `found` is name -> microseconds of each call."""
     ordered = sorted(found, key=lambda name: -sum(found[name]))
-    rows = [
-        {**_statistics("kernel", name, found[name], total), "kernel_class": class_of(name)}
-        for name in ordered[:KERNELS_KEPT]
-    ]
-    rest = [us for name in ordered[KERNELS_KEPT:] for us in found[name]]
-    if rest:
-        rows.append(_statistics("kernel", "rest", rest, total))
-    return rows
+    return [_kernel_row(name, found[name]) for name in ordered]
 
 
-def class_rows(found: dict[str, list[float]]) -> list[dict[str, Any]]:
-    """The share of each class; "other" has to stay below LARGEST_OTHER."""
-    from lmperf.instruments.kernel_classes import CLASSES, OTHER, class_of
-
-    total = sum(map(sum, found.values()))
-    by_class: dict[str, list[float]] = {name: [] for name in CLASSES}
-    for name, times in found.items():
-        by_class[class_of(name)] += times
-    rows = [_statistics("class", name, times, total) for name, times in by_class.items()]
-    for row in rows:
-        if row["name"] == OTHER:
-            row |= {"max_error": row["time_share"], "error_bound": LARGEST_OTHER}
-    return rows
+def _kernel_row(name: str, times: list[float]) -> dict[str, Any]:
+    return {
+        "table": "kernel",
+        "name": name,
+        "instances": len(times),
+        "total_ms": sum(times) / 1e3,
+        "median_us": statistics.median(times),
+        "min_us": min(times),
+        "max_us": max(times),
+        "std_us": statistics.pstdev(times),
+    }
 
 
 def range_rows(times: dict[str, float], d_head: int) -> list[dict[str, Any]]:
-    """Scores, softmax and values: share of attention's time and of its FLOPs."""
+    """Scores, softmax and values: the time of each part of attention, and its share of the FLOPs.
+
+    `times` is part -> microseconds.
+    """
     from lmperf.instruments.profiling import SCORES, SOFTMAX, VALUES
 
     # FLOPs for one score: 2 d_head in either matmul.
     flops = {SCORES: 2 * d_head, SOFTMAX: _SOFTMAX_FLOPS, VALUES: 2 * d_head}
-    time_in_all, flops_in_all = sum(times.values()), sum(flops.values())
+    flops_in_all = sum(flops.values())
     return [
         {
             "table": "attention",
             "name": name,
             "total_ms": us / 1e3,
-            "time_share": us / time_in_all,
             "flops_share": flops[name] / flops_in_all,
         }
         for name, us in times.items()
     ]
-
-
-def _statistics(table: str, name: str, times: list[float], total: float) -> dict[str, Any]:
-    columns = {"table": table, "name": name, "instances": len(times)}
-    columns |= {"total_ms": sum(times) / 1e3, "time_share": sum(times) / total}
-    if times:
-        columns |= {
-            "mean_us": statistics.fmean(times),
-            "median_us": statistics.median(times),
-            "min_us": min(times),
-            "max_us": max(times),
-            "std_us": statistics.pstdev(times),
-        }
-    return columns

@@ -9,12 +9,12 @@ import pandas as pd
 
 from lmperf.benchmark import load
 from lmperf.reporting.evidence import MachineEvidence, read_frame
-from synthetic import kernels, models, timeline
+from synthetic import kernels, models, profiles, timeline
 from synthetic.builder import CPU, GPU, Builder
 
 TEMPLATES = Path(__file__).parents[3] / "templates"
 PUBLISHED = Path(__file__).parents[3] / "report/nvidia-h200/evidence"
-OBSERVED = ("profiles", "warmup", "attention_limit")
+OBSERVED = ("warmup", "attention_limit")
 
 
 def observed(stem: str) -> pd.DataFrame:
@@ -97,6 +97,7 @@ def gpu_evidence(seed: int = 1) -> MachineEvidence:
             tuple(kernels.LRPE_SPEED),
         ),
         "lrpe_check": kernels.lrpe_check(build, ("float32", "bfloat16")),
+        "profiles": profiles.gpu(build),
     }
     frames |= {stem: observed(stem) for stem in OBSERVED}
     frames = {stem: provenance(frame, "e1") for stem, frame in frames.items()}
@@ -133,6 +134,7 @@ def cpu_evidence(seed: int = 2) -> MachineEvidence:
             batch=2,
         ),
         "lrpe_check": kernels.lrpe_check(build, ("float32", "float16")),
+        "profiles": profiles.cpu(build),
     }
     frames = {stem: provenance(frame, "e1") for stem, frame in frames.items()}
     return MachineEvidence("cpu-example", facts("cpu-example", "cpu", None), frames)

@@ -7,8 +7,13 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+<<<<<<<< HEAD:tests/instruments/test_kernel_classes.py
 from lmperf.instruments.kernel_classes import CLASSES, OTHER, RULES, class_of
 from lmperf.transformer.model import TransformerLM
+========
+from lmperf.transformer.model import TransformerLM
+from lmperf.reporting.kernel_classes import CLASSES, OTHER, RULES, class_of
+>>>>>>>> s-profiles:tests/reporting/test_kernel_classes.py
 
 VECTORIZED = "void at::native::vectorized_elementwise_kernel<4, at::native::"
 NAMES = [
@@ -31,9 +36,21 @@ NAMES = [
     ("aten::transpose", "copy"),
     ("void (anonymous namespace)::softmax_warp_forward<float, float, float, 9>", "reduction"),
     ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, MeanOps>>", "reduction"),
-    # A cast among what was fused makes the kernel a copy, which the report says.
-    ("triton_red_fused__to_copy_mean_pow_0", "copy"),
+    ("void at::native::elementwise_kernel<128, 4, masked_fill_kernel(Iterator&)>", "elementwise"),
+    # A fused kernel is what makes it expensive, whatever casts and views stand in its name.
+    ("triton_red_fused__to_copy_mean_pow_0", "reduction"),
+    ("triton_red_fused__to_copy__unsafe_view_add_mul_sum_view_9", "reduction"),
+    ("triton_per_fused__softmax__to_copy_arange_exp_gt_masked_fill_mul_view_3", "reduction"),
     ("triton_per_fused_mean_mul_pow_rsqrt_3", "reduction"),
+    ("triton_poi_fused__to_copy_add_mean_mul_rsqrt_4", "reduction"),
+    ("triton_poi_fused__to_copy__unsafe_view_add_cat_mul_split_sub_2", "elementwise"),
+    ("triton_poi_fused_addmm_relu_1", "elementwise"),
+    ("triton_poi_fused_embedding_dense_backward_2", "copy"),
+    ("triton_poi_fused__to_copy_t_8", "copy"),
+    ("triton_poi_fused_clone_transpose_view_12", "copy"),
+    ("triton_tem_fused_mm_0", "matmul"),
+    ("triton_tem_fused_flex_attention_1", "attention"),
+    ("triton_for_fused_3", "optimizer"),
     ("void at::native::nll_loss_forward_reduce_cuda_kernel_2d<float>", "reduction"),
     (VECTORIZED + "AUnaryFunctor<float, float, float, MulFunctor<float>>>", "elementwise"),
     (VECTORIZED + "CUDAFunctor_add<float>, std::array<char*, 3ul>>(int)", "elementwise"),
