@@ -7,13 +7,8 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-<<<<<<<< HEAD:tests/instruments/test_kernel_classes.py
-from lmperf.instruments.kernel_classes import CLASSES, OTHER, RULES, class_of
-from lmperf.transformer.model import TransformerLM
-========
-from lmperf.transformer.model import TransformerLM
 from lmperf.reporting.kernel_classes import CLASSES, OTHER, RULES, class_of
->>>>>>>> s-profiles:tests/reporting/test_kernel_classes.py
+from lmperf.transformer.model import TransformerLM
 
 VECTORIZED = "void at::native::vectorized_elementwise_kernel<4, at::native::"
 NAMES = [

@@ -196,7 +196,8 @@ def _about(evidence: MachineEvidence, root: str) -> dict:
     return {
         "machine": evidence.machine,
         "device": machine.device_words(evidence),
-        "facts": machine.facts_line(evidence),
+        "facts": machine.newest(evidence),
+        "machine_line": machine.facts_line(evidence),
         "health": _health(evidence),
         "root": root,
     }
