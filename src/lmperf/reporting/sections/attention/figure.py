@@ -52,13 +52,9 @@ def _title(evidence: MachineEvidence, frame: pd.DataFrame) -> str:
     except NotMeasured:
         return f"{what}: time and memory against the length{end}"
     names = {"forward": "forward time", "backward": "backward time", "peak": "peak memory"}
-    factors = [
-        f"{significant(found[name].middle, 2)} times the {words}"
-        for name, words in names.items()
-        if found[name]
-    ]
-    short, long = map(length, found["lengths"])
-    return f"{what}, {short} to {long}: {', '.join(factors)}{end}"
+    factors = [f"{significant(found[n].middle, 2)} times the {w}" for n, w in names.items()]
+    lengths = f"{length(found['short'])} to {length(found['long'])}"
+    return f"{what}, {lengths}: {', '.join(factors)}{end}"
 
 
 def _apart(lengths: pd.Series) -> list[float]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import pandas as pd
 
 from lmperf.names import dtype_words, in_order, phase_words
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.findings import SHORT, Finding, NotMeasured, measured
+from lmperf.reporting.findings import SHORT, Finding, NotMeasured, frame_of, measured
 from lmperf.reporting.numbers import MIB, Count, Spread, absent
 from lmperf.reporting.sections.attention.growth import doubling, matrices, published_matrices
-from lmperf.reporting.sections.attention.tables import BASE, STEM, ran_out
+from lmperf.reporting.sections.attention.tables import BASE, PREDICTED, STEM, ran_out
 from lmperf.reporting.speedup import FASTER, SLOWER, Series, compared
 
 # A doubling of the length: a square grows by four, a line by two.
@@ -20,44 +22,19 @@ AS_PREDICTED = 0.01
 
 def _end(evidence: MachineEvidence) -> dict:
     """The shortest length that did not fit, be it of the grid or of ``attention_limit``."""
-    found = [part for part in (ran_out(evidence), _full_cells(evidence)) if len(part)]
-    if not found:
+    grid = having(frame_of(evidence, STEM), implementation="eager", status="oom")
+    ends = [rows for rows in (ran_out(evidence), grid) if rows["requested_bytes"].notna().any()]
+    if not ends:
         raise NotMeasured
-    first = pd.concat(found).sort_values("seq_len", kind="stable").iloc[0]
-    predicted = first.get("predicted_requested_mib")
-    return {
-        "length": f"{first['seq_len']:,.0f}",
-        "numerics": dtype_words(first["dtype"]),
-        "phase": phase_words(first["phase"]),
-        "asked": None if absent(first["requested_mib"]) else first["requested_mib"] * MIB,
-        "free": first["free_mib"] * MIB,
-        "off": None if absent(predicted) else predicted / first["requested_mib"] - 1,
-    }
-
-
-def _full_cells(evidence: MachineEvidence) -> pd.DataFrame:
-    frame = evidence.frame(STEM)
-    if frame is None:
-        return pd.DataFrame()
-    full = having(frame, implementation="eager", status="oom")
-    sizes = {name: full[f"{name}_bytes"] / MIB for name in ("requested", "free")}
-    return full.assign(requested_mib=sizes["requested"], free_mib=sizes["free"])
+    first = pd.concat(ends).sort_values("seq_len", kind="stable").iloc[0]
+    off = first.get(PREDICTED, math.nan) * MIB / first["requested_bytes"] - 1
+    return {**first, "off": None if absent(off) else off}
 
 
 def _end_answer(values: dict) -> str:
-    if values["asked"] is None:
-        return "unsaid"
     if values["off"] is None:
         return "in_grid"
     return "predicted" if abs(values["off"]) <= AS_PREDICTED else "unpredicted"
-
-
-def _growth(evidence: MachineEvidence) -> dict:
-    found = doubling(evidence, dtype="float32")
-    if any(found[name] is None for name in ("forward", "backward", "memory")):
-        raise NotMeasured
-    short, long = found["lengths"]
-    return {**found, "short": f"{short:,.0f}", "long": f"{long:,.0f}"}
 
 
 def _kind_of_growth(values: dict) -> str:
@@ -66,27 +43,30 @@ def _kind_of_growth(values: dict) -> str:
     return next((name for name, f in near.items() if abs(middle / f - 1) <= WITHIN), "other")
 
 
+def _counts_answer(values: dict) -> str:
+    """Whether one write-up counts what is kept here, and the other the peak of the forward."""
+    pairs = zip(values["counts"], (values["kept"], values["forward"]), strict=True)
+    near = [abs(theirs.middle / ours.middle - 1) <= WITHIN for theirs, ours in pairs]
+    return "explains" if all(near) else "counts"
+
+
 def _compiling(evidence: MachineEvidence) -> dict:
+    frame = frame_of(evidence, STEM)
     compiled = Series.of(implementation="compiled", dtype="float32")
-    if evidence.frame(STEM) is None:
-        raise NotMeasured
     rows = measured(compared(evidence, STEM, compiled, BASE))
-    longest = having(rows, seq_len=rows["seq_len"].max(), phase="backward")
+    length = rows["seq_len"].max()
+    longest = having(rows, seq_len=length, phase="backward")
     return {
-        "faster": Count(int((rows["verdict"] == FASTER).sum()), len(rows)),
-        "slower": int((rows["verdict"] == SLOWER).sum()),
+        "faster": _count(rows["verdict"], FASTER),
+        "slower": _count(rows["verdict"], SLOWER),
         "gains": _by_phase(rows),
-        "length": f"{rows['seq_len'].max():,.0f}",
-        "peak": _peaks(evidence.frame(STEM), longest),
+        "length": length,
+        "peak": _peaks(longest, BASE.rows(frame)),
     }
 
 
-def _peaks(frame: pd.DataFrame, rows: pd.DataFrame) -> Spread | None:
-    """The peak of rows over that of eager attention in the same cells; None where not measured."""
-    keys = ["batch", "seq_len", "d_head", "causal", "phase"]
-    both = rows[[*keys, "peak_mib"]].merge(BASE.rows(frame)[[*keys, "peak_mib"]], on=keys)
-    found = (both["peak_mib_x"] / both["peak_mib_y"]).dropna()
-    return Spread.of(found) if len(found) else None
+def _count(verdicts: pd.Series, verdict: str) -> Count:
+    return Count(int((verdicts == verdict).sum()), len(verdicts))
 
 
 def _by_phase(rows: pd.DataFrame) -> list[tuple[str, Spread]]:
@@ -97,81 +77,66 @@ def _by_phase(rows: pd.DataFrame) -> list[tuple[str, Spread]]:
     ]
 
 
+def _peaks(rows: pd.DataFrame, base: pd.DataFrame) -> Spread | None:
+    """The peak of rows over that of the base in the same cells; None where not measured."""
+    keys = ["batch", "seq_len", "d_head", "causal", "phase"]
+    both = rows[[*keys, "peak_mib"]].merge(base[[*keys, "peak_mib"]], on=keys)
+    found = (both["peak_mib_x"] / both["peak_mib_y"]).dropna()
+    return Spread.of(found) if len(found) else None
+
+
 def _compiling_answer(values: dict) -> str:
     if values["faster"].all:
         return "faster"
-    return "mixed" if values["slower"] else "never_slower"
+    return "never_slower" if values["slower"].none else "mixed"
 
 
 def _numerics(evidence: MachineEvidence) -> dict:
     """Each numerics over float32 at the longest length: the speed-ups of each phase."""
-    frame = evidence.frame(STEM)
-    others = [] if frame is None else in_order("dtype", set(frame["dtype"]) - {"float32"})
+    others = in_order("dtype", set(frame_of(evidence, STEM)["dtype"]) - {"float32"})
     series = {dtype: Series.of(implementation="eager", dtype=dtype) for dtype in others}
-    found = {d: compared(evidence, STEM, ours, BASE) for d, ours in series.items()}
-    found = {dtype: rows for dtype, rows in found.items() if len(rows)}
+    found = {dtype: compared(evidence, STEM, ours, BASE) for dtype, ours in series.items()}
+    found = [rows for rows in found.values() if len(rows)]
     if not found:
         raise NotMeasured
-    longest = min(rows["seq_len"].max() for rows in found.values())
-    found = {dtype: having(rows, seq_len=longest) for dtype, rows in found.items()}
-    verdicts = pd.concat(found.values())["verdict"]
+    rows = pd.concat(found)
+    rows = having(rows, seq_len=rows["seq_len"].max())
+    widths = sorted(rows["d_head"].unique())
+    wide = rows.pivot_table(index=["dtype", "phase"], columns="d_head", values="ratio")
     return {
-        "length": f"{longest:,.0f}",
-        "gains": [(dtype_words(dtype), _by_phase(rows)) for dtype, rows in found.items()],
-        "faster": Count(int((verdicts == FASTER).sum()), len(verdicts)),
-        "widths": _widths(list(found.values())),
+        "length": rows["seq_len"].iloc[0],
+        "gains": [
+            (dtype_words(dtype), _by_phase(having(rows, dtype=dtype)))
+            for dtype in in_order("dtype", rows["dtype"])
+        ],
+        "faster": _count(rows["verdict"], FASTER),
+        "widest": bool((wide[widths[-1]] > wide[widths[0]]).all()),
     }
 
 
-def _widths(frames: list[pd.DataFrame]) -> bool:
-    """Whether the widest heads gain more than the narrowest, in every numerics and phase."""
-    ends = [
-        rows.sort_values("d_head")["ratio"].iloc[[0, -1]]
-        for frame in frames
-        for _, rows in frame.groupby("phase")
-        if rows["d_head"].nunique() > 1
-    ]
-    return bool(ends) and all(narrow < wide for narrow, wide in ends)
-
-
-def _matrices(evidence: MachineEvidence) -> dict:
-    return {**matrices(evidence), **published_matrices()}
-
-
-def _matrices_answer(values: dict) -> str:
-    """Whether one write-up counts what is kept here, and the other the peak of the forward."""
-    if values["forward"] is None or values["backward"] is None:
-        return "kept"
-    here = (values["kept"], values["forward"])
-    pairs = zip(values["counts"], here, strict=True)
-    near = [abs(theirs.middle / ours.middle - 1) <= WITHIN for theirs, ours in pairs]
-    return "explains" if all(near) else "counts"
-
-
-_GAINS = (
-    "{% for phase, gain in gains %}{{ gain | range('ratio') }} {{ phase }}"
-    "{{ ', ' if not loop.last }}{% endfor %}"
-)
-_PEAK = (
-    "{% if peak %}; at length {{ length }} the peak of its backward is"
-    " {{ peak | range('percent') }} of the eager one{% endif %}."
-)
-_OVER = (
-    "{% for numerics, phases in gains %}{{ numerics }} {% for phase, gain in phases %}"
-    "{{ gain | range('ratio') }} {{ phase }}{{ ' and ' if not loop.last }}{% endfor %}"
-    "{{ ', ' if not loop.last }}{% endfor %}"
-)
 _DOUBLED = (
-    "Twice the length, {{ short }} to {{ long }} (float32), takes plain attention"
+    "Twice the length, {{ short | sig }} to {{ long | sig }} (float32), takes plain attention"
     " {{ forward | range }} times the time forward, {{ backward | range }} times backward, and"
     " {{ memory | range }} times the memory kept for the backward"
 )
 _HELD = (
-    "At length {{ length }} (float32) it keeps {{ kept | range }} matrices of the length squared"
-    " for the backward"
+    "At length {{ length | sig }} (float32) it keeps {{ kept | range }} matrices of the length"
+    " squared for the backward; the forward holds {{ forward | range }} at its peak, the backward"
+    " {{ backward | range }}."
 )
-_PEAKS = (
-    "; the forward holds {{ forward | range }} at its peak, the backward {{ backward | range }}"
+_GAINS = (
+    ": {% for phase, gain in gains %}{{ gain | range('ratio') }} {{ phase }}"
+    "{{ ', ' if not loop.last }}{% endfor %}{% if peak %}; at length {{ length | sig }} the peak"
+    " of its backward is {{ peak | range('percent') }} of the eager one{% endif %}."
+)
+_OVER = (
+    ": {% for numerics, phases in gains %}{{ numerics }} {% for phase, gain in phases %}"
+    "{{ gain | range('ratio') }} {{ phase }}{{ ' and ' if not loop.last }}{% endfor %}"
+    "{{ ', ' if not loop.last }}{% endfor %}."
+)
+_ENDS = (
+    "The {{ phase | phase }} of plain attention ends at length {{ seq_len | sig }}"
+    " ({{ dtype | numerics }}): {{ requested_bytes | gib }} asked"
 )
 
 FINDINGS = (
@@ -181,41 +146,35 @@ FINDINGS = (
         values=_end,
         answer=_end_answer,
         answers={
-            "predicted": "The {{ phase }} of plain attention ends at length {{ length }}"
-            " ({{ numerics }}): {{ asked | gib }} asked, as predicted, {{ free | gib }} free.",
-            "unpredicted": "The {{ phase }} of plain attention ends at length {{ length }}"
-            " ({{ numerics }}): {{ asked | gib }} asked, prediction"
-            " {{ off | signed_percent }}, {{ free | gib }} free.",
-            "in_grid": "The {{ phase }} of plain attention ends at length {{ length }}"
-            " ({{ numerics }}): {{ asked | gib }} asked, {{ free | gib }} free.",
-            "unsaid": "The {{ phase }} of plain attention runs out of memory at length"
-            " {{ length }} ({{ numerics }}).",
+            "predicted": _ENDS + ", as predicted, {{ free_bytes | gib }} free.",
+            "unpredicted": _ENDS + ", prediction {{ off | signed_percent }},"
+            " {{ free_bytes | gib }} free.",
+            "in_grid": _ENDS + ", {{ free_bytes | gib }} free.",
         },
         place=SHORT,
     ),
     Finding(
         name="attention_growth",
         question="How do time and memory grow with the length?",
-        values=_growth,
+        values=lambda evidence: doubling(evidence, dtype="float32"),
         answer=_kind_of_growth,
         answers={
             "square": _DOUBLED + ": the square of the length, where a published write-up (001) says"
             " that memory scales linearly.",
-            "line": _DOUBLED + ": memory grows in proportion to the length.",
+            "line": _DOUBLED + ", which grows in proportion to the length.",
             "other": _DOUBLED + ".",
         },
     ),
     Finding(
         name="attention_matrices",
         question="How many matrices of the length squared does it hold?",
-        values=_matrices,
-        answer=_matrices_answer,
+        values=lambda evidence: {**matrices(evidence), **published_matrices()},
+        answer=_counts_answer,
         answers={
-            "explains": _HELD + _PEAKS + ". Two published write-ups (000, 001),"
-            " {{ apart | range }} times apart on this memory, come to {{ counts[0] | range }} and"
-            " {{ counts[1] | range }} at {{ at }}: what is kept, and the peak of the forward.",
-            "counts": _HELD + _PEAKS + ".",
-            "kept": _HELD + ".",
+            "explains": _HELD + " Two published write-ups (000, 001), {{ apart | range }} times"
+            " apart on this memory, come to {{ counts[0] | range }} and {{ counts[1] | range }} at"
+            " {{ at | sig }}: what is kept, and the peak of the forward.",
+            "counts": _HELD,
         },
     ),
     Finding(
@@ -224,12 +183,12 @@ FINDINGS = (
         values=_compiling,
         answer=_compiling_answer,
         answers={
-            "faster": "Compiled, it is faster than eager in all"
-            " {{ faster.n | count('comparison') }} (float32): " + _GAINS + _PEAK,
+            "faster": "Compiled, it is faster than eager in {{ faster }} comparisons (float32)"
+            + _GAINS,
             "never_slower": "Compiled, it is faster than eager in {{ faster }} comparisons"
-            " (float32) and slower in none: " + _GAINS + _PEAK,
+            " (float32) and slower in none" + _GAINS,
             "mixed": "Compiled, it is faster than eager in {{ faster }} comparisons (float32) and"
-            " slower in {{ slower }}: " + _GAINS + _PEAK,
+            " slower in {{ slower.k }}" + _GAINS,
         },
     ),
     Finding(
@@ -238,10 +197,10 @@ FINDINGS = (
         values=_numerics,
         answer=lambda v: "faster" if v["faster"].all else "mixed",
         answers={
-            "faster": "At length {{ length }} lower numerics are faster than float32"
-            "{% if widths %}, most so with wide heads{% endif %}: " + _OVER + ".",
-            "mixed": "At length {{ length }} lower numerics are faster than float32 in {{ faster }}"
-            " comparisons: " + _OVER + ".",
+            "faster": "At length {{ length | sig }} lower numerics are faster than float32"
+            "{% if widest %}, most so with wide heads{% endif %}" + _OVER,
+            "mixed": "At length {{ length | sig }} lower numerics are faster than float32 in"
+            " {{ faster }} comparisons" + _OVER,
         },
     ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pandas as pd
@@ -32,8 +33,7 @@ MOST = 12
 TENSORS = ("inputs", "scores", "scaled", "softmax", "output")
 # A gradient for each of the four inputs but that of the output, which is one itself.
 GRADIENTS_PER_INPUT = 3 / 4
-# An index that no row of evidence has, for the one row that comes from another benchmark.
-FROM_LIMIT = -1
+PREDICTED = "predicted_requested_mib"
 
 
 def usual(evidence: MachineEvidence) -> pd.DataFrame | None:
@@ -52,35 +52,23 @@ def usual(evidence: MachineEvidence) -> pd.DataFrame | None:
     full = having(frame, implementation="eager", status="oom")
     if len(full):
         return frame[frame["seq_len"] <= full["seq_len"].min()]
-    return pd.concat([frame, _beyond(evidence, frame)])
-
-
-def _beyond(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
-    """The forward of ``attention_limit`` that ran out of memory, as a row of ``attention``."""
-    cell = frame.iloc[0]
-    full = ran_out(evidence)
-    full = having(full, dtype=cell["dtype"], d_head=cell["d_head"], batch=cell["batch"])
-    if cell["causal"] or full.empty or full["seq_len"].iloc[0] <= frame["seq_len"].max():
-        return frame.iloc[:0]
-    limit = full.iloc[0]
-    row = {
-        **cell[["batch", "d_head", "dtype", "causal"]],
-        "seq_len": limit["seq_len"],
-        "implementation": "eager",
-        "phase": "forward",
-        "status": "oom",
-        "requested_bytes": limit["requested_mib"] * MIB,
-        "free_bytes": limit["free_mib"] * MIB,
-    }
-    return pd.DataFrame([row], index=[FROM_LIMIT])
+    cell = {name: frame[name].iloc[0] for name in ("batch", "d_head", "dtype", "causal")}
+    beyond = having(ran_out(evidence), **cell)
+    beyond = beyond[beyond["seq_len"] > frame["seq_len"].max()]
+    return pd.concat([frame, beyond]) if len(beyond) else frame
 
 
 def ran_out(evidence: MachineEvidence) -> pd.DataFrame:
-    """The rows of ``attention_limit`` that were run and did not fit; a machine may have none."""
+    """The forwards of ``attention_limit`` that were run and did not fit, as rows of ``attention``.
+
+    Their indices are none of that benchmark's. A machine may have no such row.
+    """
     frame = evidence.frame(LIMIT)
     if frame is None:
-        return pd.DataFrame(columns=["batch", "d_head", "dtype", "seq_len"])
-    return frame[frame["requested_mib"].notna()]
+        return pd.DataFrame(columns=[*CELL, "dtype", "requested_bytes", PREDICTED])
+    full = frame[frame["requested_mib"].notna()].rename(index=lambda row: -1 - row)
+    sizes = {f"{name}_bytes": full[f"{name}_mib"] * MIB for name in ("requested", "free")}
+    return full.assign(causal=False, status="oom", **sizes)
 
 
 def head(evidence: MachineEvidence) -> Lines | None:
@@ -114,29 +102,28 @@ def held(frame: pd.DataFrame) -> pd.Series:
     return frame["saved_mib"] - frame["resident_mib"].fillna(0.0)
 
 
-def plain_tables(evidence: MachineEvidence) -> list[Lines]:
-    """A1, a table a dtype: the times of each phase, memory before backward, status."""
-    eager = _eager(evidence)
-    return each(*(_plain(eager, dtype) for dtype in in_order("dtype", eager["dtype"])))
+def _by_dtype(make: Callable[[pd.DataFrame, str], Lines | None]) -> Callable:
+    """A table a dtype of eager attention: ``make`` of its rows and the words of the dtype."""
+
+    def tables(evidence: MachineEvidence) -> list[Lines]:
+        frame = evidence.frame(STEM)
+        if frame is None:
+            return []
+        rows = {d: EAGER.rows(having(frame, dtype=d)) for d in in_order("dtype", frame["dtype"])}
+        return each(*(make(own, dtype_words(d)) for d, own in rows.items() if len(own)))
+
+    return tables
 
 
-def _eager(evidence: MachineEvidence) -> pd.DataFrame:
-    """Rows of eager attention; none, with the columns that select them, without evidence."""
-    frame = evidence.frame(STEM)
-    if frame is None:
-        return pd.DataFrame(columns=["dtype", "phase"])
-    return EAGER.rows(frame)
-
-
-def _plain(eager: pd.DataFrame, dtype: str) -> Lines | None:
-    frame = having(eager, dtype=dtype)
+def _plain(frame: pd.DataFrame, numerics: str) -> Lines | None:
+    """A1: the times of each phase, memory before backward, status."""
     backward = having(frame, phase="backward")
     columns = [
         Beside(f"{phase_words(phase)} (ms)", kernel_times(having(frame, phase=phase)))
         for phase in in_order("phase", frame["phase"])
     ]
     saved = Beside("memory before backward (MiB)", backward["saved_mib"].map(significant))
-    caption = f"Plain PyTorch attention, {dtype_words(dtype)}"
+    caption = f"Plain PyTorch attention, {numerics}"
     return side_by_side(caption, frame, CELL, [*columns, saved, _status(frame)], KERNELS)
 
 
@@ -192,7 +179,7 @@ def limit_table(evidence: MachineEvidence) -> list[Lines]:
     sizes = {
         "free before (MiB)": "free_before_mib",
         **{f"{name} (MiB)": f"{name}_mib" for name in TENSORS},
-        "asked for, closed form (MiB)": "predicted_requested_mib",
+        "asked for, closed form (MiB)": PREDICTED,
         "asked for (MiB)": "requested_mib",
         "free then (MiB)": "free_mib",
     }
@@ -207,14 +194,8 @@ def limit_table(evidence: MachineEvidence) -> list[Lines]:
     return [replace(table, frame=words.rename(columns={"dtype": "numerics"}))]
 
 
-def memory_tables(evidence: MachineEvidence) -> list[Lines]:
-    """A4, a table a dtype: MiB of the inputs, after and at the peak of each direction."""
-    eager = _eager(evidence)
-    return each(*(_memory(eager, dtype) for dtype in in_order("dtype", eager["dtype"])))
-
-
-def _memory(eager: pd.DataFrame, dtype: str) -> Lines | None:
-    frame = having(eager, dtype=dtype)
+def _memory(frame: pd.DataFrame, numerics: str) -> Lines | None:
+    """A4: MiB of the inputs, after and at the peak of each direction, and differences."""
     frame = frame[gates.shown(frame) & frame["saved_mib"].notna()]
     forward, backward = (having(frame, phase=phase) for phase in ("forward", "backward"))
     inputs, kept = backward["resident_mib"], backward["saved_mib"]
@@ -229,7 +210,7 @@ def _memory(eager: pd.DataFrame, dtype: str) -> Lines | None:
         "difference to after the forward": left - kept,
     }
     columns = [Beside(f"{name} (MiB)", values.map(significant)) for name, values in sizes.items()]
-    caption = f"Memory of plain attention, {dtype_words(dtype)}"
+    caption = f"Memory of plain attention, {numerics}"
     return side_by_side(caption, frame, CELL, columns) if len(frame) else None
 
 
@@ -242,8 +223,8 @@ def _is_beside(frame: pd.DataFrame) -> pd.Series:
 
 
 TABLES = (
-    Table("A1", "Plain PyTorch attention", plain_tables, Owed(_is_eager)),
+    Table("A1", "Plain PyTorch attention", _by_dtype(_plain), Owed(_is_eager)),
     Table("A2", "The same compiled, and in other numerics", beside_tables, Owed(_is_beside)),
     Table("A3", "The smallest attention that runs out of memory", limit_table, Owed(stem=LIMIT)),
-    Table("A4", "Memory of attention, step by step", memory_tables, Owed(_is_eager)),
+    Table("A4", "Memory of attention, step by step", _by_dtype(_memory), Owed(_is_eager)),
 )
