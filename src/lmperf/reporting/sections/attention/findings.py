@@ -120,10 +120,11 @@ _DOUBLED = (
     " {{ memory | range }} times the memory kept for the backward"
 )
 _HELD = (
-    "At length {{ length | sig }} (float32) it keeps {{ kept | range }} matrices of the length"
-    " squared for the backward; the forward holds {{ forward | range }} at its peak, the backward"
-    " {{ backward | range }}."
+    "At length {{ length | sig }} (float32) plain attention keeps {{ kept | range }} matrices of"
+    " the length squared for the backward; the forward holds {{ forward | range }} at its peak, the"
+    " backward {{ backward | range }}."
 )
+_COMPILED = "Compiled attention is faster than eager in {{ faster }} comparisons (float32)"
 _GAINS = (
     ": {% for phase, gain in gains %}{{ gain | range('ratio') }} {{ phase }}"
     "{{ ', ' if not loop.last }}{% endfor %}{% if peak %}; at length {{ length | sig }} the peak"
@@ -183,12 +184,9 @@ FINDINGS = (
         values=_compiling,
         answer=_compiling_answer,
         answers={
-            "faster": "Compiled, it is faster than eager in {{ faster }} comparisons (float32)"
-            + _GAINS,
-            "never_slower": "Compiled, it is faster than eager in {{ faster }} comparisons"
-            " (float32) and slower in none" + _GAINS,
-            "mixed": "Compiled, it is faster than eager in {{ faster }} comparisons (float32) and"
-            " slower in {{ slower.k }}" + _GAINS,
+            "faster": _COMPILED + _GAINS,
+            "never_slower": _COMPILED + " and slower in none" + _GAINS,
+            "mixed": _COMPILED + " and slower in {{ slower.k }}" + _GAINS,
         },
     ),
     Finding(
