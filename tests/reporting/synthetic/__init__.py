@@ -9,12 +9,12 @@ import pandas as pd
 
 from lmperf.benchmark import load
 from lmperf.reporting.evidence import MachineEvidence, read_frame
-from synthetic import kernels, models, profiles, timeline
+from synthetic import kernels, limit, models, profiles, timeline
 from synthetic.builder import CPU, GPU, Builder
 
 TEMPLATES = Path(__file__).parents[3] / "templates"
 PUBLISHED = Path(__file__).parents[3] / "report/nvidia-h200/evidence"
-OBSERVED = ("warmup", "attention_limit")
+OBSERVED = ("warmup",)
 
 
 def observed(stem: str) -> pd.DataFrame:
@@ -84,6 +84,7 @@ def gpu_evidence(seed: int = 1) -> MachineEvidence:
             (256, 1024, 4096, 8192, 16384, 65536),
             ("float32", "tf32", "bfloat16"),
         ),
+        "attention_limit": limit.attention_limit(GPU),
         "flash_attention": kernels.flash_attention_gpu(build, GPU),
         "flash_attention_check": kernels.flash_attention_check(
             build, ("float32", "float16", "bfloat16")
@@ -120,6 +121,7 @@ def cpu_evidence(seed: int = 2) -> MachineEvidence:
         "attention": kernels.attention(
             build, CPU, (16, 64), (128, 256, 512), ("float32",), batch=4
         ),
+        "attention_limit": limit.attention_limit(CPU),
         "flash_attention": kernels.flash_attention(
             build, CPU, (128, 256, 512, 1024), (64,), ("float32",), ("eager", "tiled", "sdpa")
         ),

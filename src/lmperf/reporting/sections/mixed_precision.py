@@ -1,279 +1,261 @@
-"""Mixed precision: accumulation (M1) and the dtypes that autocast makes (M2)."""
+"""Mixed precision: accumulation (M1), and the dtypes that autocast gives each tensor (M2)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pandas as pd
 
-from lmperf.reporting.claims import Claim, NotMeasured, frame_of
-from lmperf.reporting.coverage import Rests, having
-from lmperf.reporting.evidence import MachineEvidence, in_order
-from lmperf.reporting.numbers import (
-    EMPTY,
-    dtype_words,
-    fixed,
-    implementation_words,
-    signed_percent,
-)
-from lmperf.reporting.tables import markdown, reasons, status_words
+from lmperf.benchmark import load
+from lmperf.names import dtype_words, implementation_words, in_order
+from lmperf.reporting.evidence import MachineEvidence, having
+from lmperf.reporting.findings import PAGE, SHORT, Finding, NotMeasured, measured, rows_of
+from lmperf.reporting.numbers import EMPTY, fixed, listed, plural, signed_percent
+from lmperf.reporting.sections import Section
+from lmperf.reporting.side_by_side import each
+from lmperf.reporting.tables import Lines, Owed, Table, status_words
 
-ACCUMULATED = {
-    "single": "float32 + float32",
-    "half": "float16 + float16",
-    "mixed": "float32 + float16",
-    "upcast": "float32 + float32(float16)",
-}
+STEM = "mixed_precision"
+SUMS, DTYPES = "accumulation", "dtypes"
+SINGLE, HALVES = "float32", ("float16", "bfloat16")
+# Kinds of tensors that training wants in float32, and the kind of what a module returns.
+KINDS, OUTPUT = ("parameter", "gradient", "loss"), "output"
 
 
-def tables(evidence: MachineEvidence) -> dict[str, str]:
-    """``m1``, ``m2`` (one table per subject) and ``reasons``."""
-    frame = evidence.frame("mixed_precision")
-    dtypes = frame[frame["experiment"] == "dtypes"]
-    subjects = in_order("subject", dtypes["subject"])
-    return {
-        "m1": _accumulation(frame[frame["experiment"] == "accumulation"]),
-        "m2": "\n\n".join(_dtypes(dtypes[dtypes["subject"] == name], name) for name in subjects),
-        "reasons": reasons(frame),
+def head(evidence: MachineEvidence) -> Lines | None:
+    """One line a sum: accumulator and addend, sum, error."""
+    columns = ["accumulator + addend", "sum", "error"]
+    for table in sums_tables(evidence):
+        return replace(table, frame=table.frame[columns])
+    return None
+
+
+def sums_tables(evidence: MachineEvidence) -> list[Lines]:
+    """M1: every sum, beside the exact one."""
+    frame = _rows(evidence, SUMS)
+    if frame.empty:
+        return []
+    order = next(axis.choices for axis in load(STEM).axes if axis.name == "subject")
+    frame = frame.sort_values("subject", key=lambda names: names.map(order.index), kind="stable")
+    columns = {
+        "accumulator + addend": frame["subject"],
+        "sum": frame["value"].map(fixed),
+        "exact": frame["exact"].map(fixed),
+        "error": [signed_percent(e, 3) for e in frame["value"] / frame["exact"] - 1],
+        "status": status_words(frame),
     }
+    exact = listed(f"{value:g}" for value in frame["exact"].dropna().unique())
+    caption = f"The same small number added again and again; exact is {exact}"
+    return [Lines(caption, pd.DataFrame(columns), right=["sum", "exact", "error"])]
 
 
-def _accumulation(frame: pd.DataFrame) -> str:
+def _rows(evidence: MachineEvidence, experiment: str) -> pd.DataFrame:
+    frame = evidence.frame(STEM)
+    return pd.DataFrame() if frame is None else having(frame, experiment=experiment)
+
+
+def _of(experiment: str) -> Callable[[pd.DataFrame], pd.Series]:
+    return lambda frame: frame["experiment"] == experiment
+
+
+def dtypes_tables(evidence: MachineEvidence) -> list[Lines]:
+    """M2, a table a model: tensors down, dtypes of autocast across."""
+    frame = _rows(evidence, DTYPES)
+    subjects = [] if frame.empty else in_order("subject", frame["subject"])
+    return each(*(_dtypes_table(having(frame, subject=name), name) for name in subjects))
+
+
+def _dtypes_table(frame: pd.DataFrame, subject: str) -> Lines | None:
+    words = frame["observed_dtype"].where(frame["status"] == "ok", status_words(frame))
+    frame = frame.assign(words=words).dropna(subset=["tensor"])
     if frame.empty:
-        return ""
-    table = pd.DataFrame(
-        {
-            "accumulator + addend": frame["subject"],
-            "sum": [fixed(v) for v in frame["value"]],
-            "exact": [fixed(v) for v in frame["exact"]],
-            "error": [signed_percent(e, 3) for e in frame["value"] / frame["exact"] - 1],
-            "status": status_words(frame),
-        }
-    )
-    return markdown(
-        table, "Table M1: the same small number added many times", left=["accumulator + addend"]
-    )
+        return None
+    cells = frame.drop_duplicates(["kind", "tensor", "dtype", "implementation"], keep="last")
+    cells = cells.set_index(["kind", "tensor", "dtype", "implementation"])["words"]
+    wide = cells.unstack(["dtype", "implementation"], sort=False).map(_dtype_words)
+    columns = {
+        f"{dtype_words(dtype)} autocast ({listed(map(implementation_words, names))})": values
+        for dtype, names, values in _merged(wide)
+    }
+    table = pd.DataFrame(columns).reset_index()
+    caption = f"Dtypes under autocast, {subject.replace('_', ' ')}"
+    return Lines(caption, table, right=[])
 
 
-def _dtypes(frame: pd.DataFrame, subject: str) -> str:
-    observed = frame["observed_dtype"].where(frame["status"] == "ok", status_words(frame))
-    labels = [
-        f"{dtype_words(dtype)} autocast, {implementation_words(name)}"
-        for dtype, name in zip(frame["dtype"], frame["implementation"], strict=True)
-    ]
-    table = frame[["tensor", "kind"]].assign(label=labels, observed=observed)
-    table = table.dropna(subset=["tensor"]).drop_duplicates(["tensor", "kind", "label"])
-    if table.empty:
-        return ""
-    wide = table.set_index(["kind", "tensor", "label"])["observed"].unstack("label", sort=False)
-    wide = wide.astype(object).where(wide.notna(), EMPTY).reset_index()
-    return markdown(
-        wide,
-        f"Table M2: dtypes under autocast, {subject.replace('_', ' ')}",
-        left=list(wide.columns),
-    )
+def _dtype_words(value) -> str:
+    return EMPTY if value != value else dtype_words(value)
 
 
-def _sums(evidence: MachineEvidence) -> dict:
-    frame = frame_of(evidence, "mixed_precision")
-    frame = frame[(frame["experiment"] == "accumulation") & (frame["status"] == "ok")]
-    by_subject = frame.drop_duplicates("subject", keep="last").set_index("subject")
-    missing = [subject for subject in ACCUMULATED.values() if subject not in by_subject.index]
-    if missing:
-        raise NotMeasured(f"no sum of {missing[0]}")
-    sums = {name: by_subject.loc[subject, "value"] for name, subject in ACCUMULATED.items()}
-    exact = by_subject["exact"].iloc[0]
-    errors = {f"{name}_error": abs(value - exact) for name, value in sums.items()}
-    return {**sums, **errors, "exact": exact}
+def _merged(wide: pd.DataFrame) -> list[tuple[str, list[str], pd.Series]]:
+    """Each dtype with the implementations that agree in every tensor, as one column."""
+    merged: list[tuple[str, list[str], pd.Series]] = []
+    for dtype in in_order("dtype", wide.columns.get_level_values("dtype")):
+        for name in in_order("implementation", wide[dtype].columns):
+            column = wide[dtype][name]
+            same = [names for d, names, values in merged if d == dtype and values.equals(column)]
+            if same:
+                same[0].append(name)
+            else:
+                merged.append((dtype, [name], column))
+    return merged
 
 
-def _autocast(evidence: MachineEvidence, subject: str = "toy") -> pd.DataFrame:
-    frame = frame_of(evidence, "mixed_precision")
-    frame = frame[(frame["experiment"] == "dtypes") & (frame["subject"] == subject)]
-    frame = frame[frame["status"] == "ok"]
-    if frame.empty:
-        raise NotMeasured(f"no dtypes of {subject} were observed")
-    return frame
+def _sum_of(sums: pd.DataFrame, accumulator: str, addend: str) -> float:
+    """The sum of an accumulator and an addend; raises NotMeasured."""
+    return measured(having(sums, subject=f"{accumulator} + {addend}"))["value"].iloc[-1]
+
+
+def _accumulators(evidence: MachineEvidence) -> dict:
+    """The sum of each dtype with itself, and its distance from the exact one."""
+    sums = rows_of(evidence, STEM, experiment=SUMS)
+    exact = sums["exact"].iloc[0]
+    found = {dtype: _sum_of(sums, dtype, dtype) for dtype in (SINGLE, *HALVES)}
+    errors = {dtype: abs(value - exact) for dtype, value in found.items()}
+    times = errors["float16"] / errors[SINGLE] if errors[SINGLE] else None
+    return {**found, "exact": exact, "errors": errors, "times": times}
+
+
+def _accumulators_answer(values: dict) -> str:
+    errors = values["errors"]
+    if not 0 < errors[SINGLE] < errors["float16"]:
+        return "other"
+    return "bf16_worst" if errors["bfloat16"] > errors["float16"] else "float16_worst"
+
+
+def _addends(evidence: MachineEvidence) -> dict:
+    """Errors of a float32 accumulator whose addend was rounded, and of one cast up again."""
+    sums = rows_of(evidence, STEM, experiment=SUMS)
+    exact = sums["exact"].iloc[0]
+    rounded = [_sum_of(sums, SINGLE, half) / exact - 1 for half in HALVES]
+    upcast = [_sum_of(sums, SINGLE, f"{SINGLE}({half})") / exact - 1 for half in HALVES]
+    words = [dtype_words(half) for half in HALVES]
+    pairs = {"rounded": rounded, "upcast": upcast}
+    return {name: list(zip(words, errors, strict=True)) for name, errors in pairs.items()}
 
 
 def _kept(evidence: MachineEvidence) -> dict:
-    frame = _autocast(evidence)
-    kept = frame[frame["kind"].isin(["parameter", "gradient"])]
-    linear = frame[(frame["kind"] == "output") & frame["tensor"].str.startswith("fc")]
-    if kept.empty or linear.empty:
-        raise NotMeasured("parameters, gradients and outputs are not all there")
+    """What is float32 in every run, and what comes in the dtype of the autocast in every run."""
+    rows = rows_of(evidence, STEM, experiment=DTYPES)
+    if not {*KINDS, OUTPUT} <= set(rows["kind"]):
+        raise NotMeasured
+    keys = [rows["kind"], rows["tensor"]]
+    kept = (rows["observed_dtype"] == SINGLE).groupby(keys, sort=False).all()
+    lowered = (rows["observed_dtype"] == rows["dtype"]).groupby(keys, sort=False).all()
+    whole = {kind: bool(kept[kind].all()) for kind in KINDS}
+    high, low = kept[OUTPUT], lowered[OUTPUT]
     return {
-        "kept": in_order("observed_dtype", kept["observed_dtype"]),
-        "linear": in_order("observed_dtype", linear["observed_dtype"]),
-        "lowered": bool((linear["observed_dtype"] == linear["dtype"]).all()),
-    }
-
-
-def _norm(evidence: MachineEvidence) -> dict:
-    frame = _autocast(evidence)
-    frame = frame[(frame["kind"] == "output") & (frame["tensor"] == "ln")]
-    if not {"eager", "compiled"} <= set(frame["implementation"]):
-        raise NotMeasured("not both of eager and compiled")
-    if frame.empty:
-        raise NotMeasured("no output of a layer norm was observed")
-    seen = frame.groupby("dtype")["observed_dtype"].unique()
-    return {
-        "seen": [
-            (dtype_words(dtype), sorted(seen[dtype])) for dtype in in_order("dtype", seen.index)
-        ],
-        "agreed": all(len(values) == 1 for values in seen),
+        "kept": [plural(kind) for kind in KINDS if whole[kind]],
+        "lowered": [plural(kind) for kind in KINDS if not whole[kind]],
+        "outputs": [f"`{name}`" for name in high.index[high]],
+        "torn": [f"`{name}`" for name in high.index[~high & ~low]],
+        "loss": whole["loss"],
     }
 
 
 def _logits(evidence: MachineEvidence) -> dict:
-    frame = _autocast(evidence)
-    frame = frame[frame["kind"] == "logits"]
-    if frame.empty:
-        raise NotMeasured("no logits were observed")
-    odd = frame[frame["observed_dtype"] != frame["dtype"]]
+    """The logits that do not come in the dtype of the autocast."""
+    rows = rows_of(evidence, STEM, experiment=DTYPES, kind="logits")
+    odd = rows[rows["observed_dtype"] != rows["dtype"]]
+    seen = odd[["observed_dtype", "dtype", "implementation"]].itertuples(index=False)
+    compiled = (odd["implementation"] == "compiled") & odd["observed_dtype"].isin(rows["dtype"])
     return {
-        "seen": in_order("observed_dtype", frame["observed_dtype"]),
-        "cells": len(frame),
-        "odd": [
-            f"{dtype_words(dtype)} autocast, {implementation_words(name)} ({seen})"
-            for dtype, name, seen in zip(
-                odd["dtype"], odd["implementation"], odd["observed_dtype"], strict=True
-            )
+        "seen": [
+            f"{dtype_words(got)} under {dtype_words(dtype)} autocast, {implementation_words(name)}"
+            for got, dtype, name in seen
         ],
+        "of_another": bool(compiled.all()),
     }
 
 
-def _loss(evidence: MachineEvidence) -> dict:
-    frame = frame_of(evidence, "mixed_precision")
-    frame = frame[(frame["kind"] == "loss") & (frame["status"] == "ok")]
-    if frame.empty:
-        raise NotMeasured("no loss was observed")
-    return {
-        "seen": in_order("observed_dtype", frame["observed_dtype"]),
-        "subjects": [name.replace("_", " ") for name in in_order("subject", frame["subject"])],
-        "cells": len(frame),
-    }
+def _logits_answer(values: dict) -> str:
+    if not values["seen"]:
+        return "alike"
+    return "of_another" if values["of_another"] else "odd"
 
 
-def _block(evidence: MachineEvidence) -> dict:
-    frame = _autocast(evidence, "transformer_block")
-    frame = frame[frame["kind"] == "output"]
-    single = frame["observed_dtype"] == "float32"
-    low = frame["observed_dtype"] == frame["dtype"]
-    kept = single.groupby(frame["tensor"]).all()
-    lowered = low.groupby(frame["tensor"]).all()
-    if kept.empty:
-        raise NotMeasured("no output of a Transformer block was observed")
-    names = in_order("tensor", frame["tensor"])
-    norms = {name for name in names if name.endswith("norm")}
-    return {
-        "kept": [f"`{name}`" for name in names if kept[name]],
-        "lowered": [f"`{name}`" for name in names if lowered[name]],
-        "torn": [f"`{name}`" for name in names if not kept[name] and not lowered[name]],
-        "as_expected": set(kept.index[kept]) == norms | {"block"},
-    }
+_ENDS = (
+    "A float16 accumulator ends at {{ float16 | fixed }} where {{ exact | fixed }} is exact,"
+    " {{ times | rounded }} times float32's error; "
+)
+_ERRORS = (
+    "{% for words, error in ERRORS %}{{ error | signed_percent(3) }} ({{ words }})"
+    "{{ ' and ' if not loop.last }}{% endfor %}"
+)
+_ROUNDED = "An addend that is rounded first leaves a float32 accumulator off by " + _ERRORS.replace(
+    "ERRORS", "rounded"
+)
+_OUTPUTS = (
+    "{% if outputs %}, as do the outputs of {{ outputs | listed }}{% endif %}; the other outputs of"
+    " modules come in the dtype of the autocast"
+    "{% if torn %}, but for {{ torn | listed }}, where the runs differ{% endif %}."
+)
+_LOGITS = "The logits of the toy model come in "
 
-
-def _in_kind(evidence: MachineEvidence) -> dict:
-    frame = frame_of(evidence, "mixed_precision")
-    frame = frame[(frame["experiment"] == "dtypes") & (frame["status"] == "ok")]
-    single = (frame["observed_dtype"] == "float32").astype(float)
-    keys = [frame[name] for name in ("subject", "tensor", "kind", "implementation", "dtype")]
-    wide = single.groupby(keys).last().unstack("dtype")
-    wide = wide.reindex(columns=["float16", "bfloat16"]).dropna()
-    if wide.empty:
-        raise NotMeasured("no tensor was observed under both float16 and bf16 autocast")
-    same = wide["float16"] == wide["bfloat16"]
-    return {
-        "same": int(same.sum()),
-        "tensors": len(same),
-        "kept": int((wide["float16"][same] > 0).sum()),
-        "differ": sorted({f"`{tensor}`" for _, tensor, *_ in same.index[~same]}),
-    }
-
-
-TABLES = {
-    "M1": Rests(where=having(experiment=("accumulation",))),
-    "M2": Rests(where=having(experiment=("dtypes",))),
-}
-CLAIMS = (
-    Claim(
+FINDINGS = (
+    Finding(
         name="accumulator",
-        text="A float16 accumulator loses what it is given: it ends at {{ half | fixed }} where"
-        " {{ exact | fixed }} is exact, {{ (half_error / single_error) | sig }} times the error of"
-        " a float32 accumulator with float32 addends ({{ single | fixed }}).",
-        values=_sums,
-        holds=lambda v: v["half_error"] > v["mixed_error"] > v["single_error"] > 0,
-        about="the sums of table M1",
-        instead="The errors are {{ half_error | error }} with float16 accumulation,"
-        " {{ mixed_error | error }} with float16 addends and {{ single_error | error }} in"
-        " float32.",
-        summary=True,
+        question="What does a 16-bit accumulator lose?",
+        values=_accumulators,
+        answer=_accumulators_answer,
+        answers={
+            "bf16_worst": _ENDS + "bf16, of less precision, at {{ bfloat16 | fixed }}.",
+            "float16_worst": _ENDS + "a bf16 one at {{ bfloat16 | fixed }}.",
+            "other": "Where {{ exact | fixed }} is exact, accumulators end at"
+            " {{ float32 | fixed }} (float32), {{ float16 | fixed }} (float16) and"
+            " {{ bfloat16 | fixed }} (bf16).",
+        },
+        place=SHORT,
     ),
-    Claim(
-        name="upcast",
-        text="Casting a float16 addend up before adding it changes nothing: both sums end at"
-        " {{ mixed | fixed }}, off by {{ mixed_error | sig }}, since what the addend lost when it"
-        " was rounded does not come back.",
-        values=_sums,
-        holds=lambda v: v["mixed"] == v["upcast"],
-        about="the sums of table M1",
-        instead="The cast one ends at {{ upcast | fixed }}.",
+    Finding(
+        name="addend",
+        question="What does a 16-bit addend cost, and does casting it up mend it?",
+        values=_addends,
+        answer=lambda v: "lost" if v["rounded"] == v["upcast"] else "mended",
+        answers={
+            "lost": _ROUNDED + "; casting it up before the addition changes nothing, since what"
+            " rounding took does not come back.",
+            "mended": _ROUNDED
+            + "; cast up before the addition, by "
+            + _ERRORS.replace("ERRORS", "upcast")
+            + ".",
+        },
     ),
-    Claim(
-        name="kept",
-        text="Under autocast the parameters and their gradients stay in {{ kept | listed }}, and"
-        " the outputs of the linear layers come in the dtype of the autocast ("
-        "{{ linear | listed }}).",
+    Finding(
+        name="autocast_keeps",
+        question="Which tensors stay in float32 under autocast?",
         values=_kept,
-        holds=lambda v: v["kept"] == ["float32"] and v["lowered"],
-        about="the dtypes of table M2",
-        instead="The table shows which tensor differs.",
+        answer=lambda v: "loss" if not v["loss"] else ("some" if v["lowered"] else "all"),
+        answers={
+            "all": "Under autocast {{ kept | listed }} stay in float32 (a published write-up (003)"
+            " has the loss in float16)" + _OUTPUTS,
+            "some": "Under autocast {{ kept | listed }} stay in float32, {{ lowered | listed }} do"
+            " not in every run" + _OUTPUTS,
+            "loss": "Under autocast {{ lowered | listed }} do not stay in float32 in every run"
+            "{% if kept %}, but {{ kept | listed }} do{% endif %}" + _OUTPUTS,
+        },
     ),
-    Claim(
-        name="norm",
-        text="The output of the layer norm comes in {% for dtype, found in seen %}"
-        "{{ found | listed }} under {{ dtype }} autocast{{ ' and in ' if not loop.last }}"
-        "{% endfor %}, eager and compiled alike.",
-        values=_norm,
-        holds=lambda v: v["agreed"],
-        about="the output dtype of the layer norm",
-        instead="Eager and compiled differ.",
-    ),
-    Claim(
-        name="logits",
-        text="The logits of the toy model come in the dtype of the autocast ({{ seen | listed }}).",
+    Finding(
+        name="autocast_logits",
+        question="In which dtype do logits come?",
         values=_logits,
-        holds=lambda v: not v["odd"],
-        about="the dtype of the logits",
-        instead="That is not so under {{ odd | listed }}: in some versions of torch the cache of"
-        " compiled graphs does not tell dtypes of autocast apart, and hands out that of another.",
+        answer=_logits_answer,
+        answers={
+            "alike": _LOGITS + "the dtype of the autocast in every run.",
+            "of_another": _LOGITS + "{{ seen | listed }}. A possible reason: torch keeps compiled"
+            " graphs in a cache, and where its key lacks the dtype of the autocast, the graph of an"
+            " earlier run is used again.",
+            "odd": _LOGITS + "{{ seen | listed }}.",
+        },
+        place=PAGE,
     ),
-    Claim(
-        name="loss",
-        text="The loss comes in {{ seen | listed }} under every autocast ({{ subjects | listed }},"
-        " {{ cells }} runs), whatever the dtype of what it is computed from.",
-        values=_loss,
-        holds=lambda v: v["seen"] == ["float32"],
-        about="the dtype of the loss",
-        instead="Not all of it is float32.",
-    ),
-    Claim(
-        name="block_outputs",
-        text="Under autocast a Transformer block keeps its norms and its output, the residual"
-        " stream, in float32 ({{ kept | listed }}); what its other modules return comes in the"
-        " dtype of the autocast ({{ lowered | listed }}).",
-        values=_block,
-        holds=lambda v: v["as_expected"] and not v["torn"],
-        about="the dtypes inside a Transformer block",
-        instead="Expected in float32 are the norms and `block` alone{% if torn %}; the runs differ"
-        " at {{ torn | listed }}{% endif %}.",
-    ),
-    Claim(
-        name="same_in_kind",
-        text="float16 and bf16 autocast agree in kind: the same {{ kept }} of {{ tensors }} tensors"
-        " stay in float32 under both.",
-        values=_in_kind,
-        holds=lambda v: v["same"] == v["tensors"],
-        about="float16 beside bf16 autocast",
-        instead="They differ at {{ differ | listed }}.",
+)
+
+SECTION = Section(
+    findings=FINDINGS,
+    head=head,
+    tables=(
+        Table("M1", "Accumulation", sums_tables, Owed(_of(SUMS))),
+        Table("M2", "Dtypes under autocast", dtypes_tables, Owed(_of(DTYPES))),
     ),
 )

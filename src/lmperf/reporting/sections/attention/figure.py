@@ -8,49 +8,79 @@ from matplotlib.figure import Figure
 from lmperf.names import dtype_words, implementation_words, in_order, phase_words
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.figures import Pen, legend_below, logarithmic, panels, powers_of_two
-from lmperf.reporting.sections.attention.tables import D_HEAD, STEM
+from lmperf.reporting.figures import (
+    Pen,
+    legend_below,
+    length,
+    logarithmic,
+    panels,
+    powers_of_two,
+)
+from lmperf.reporting.findings import NotMeasured
+from lmperf.reporting.numbers import significant
+from lmperf.reporting.sections.attention.growth import doubling
+from lmperf.reporting.sections.attention.tables import CELL, usual
+
+END = "does not fit"
+MARGIN, TICKS = 1.4, 4
 
 
 def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
-    """Panels: forward, backward (median ms), memory before backward (MiB); float32, one width."""
-    frame = evidence.frame(STEM)
-    if frame is None:
-        return None
-    dtype = in_order("dtype", frame["dtype"])[0]
-    d_head = min(frame["d_head"].unique(), key=lambda d: (abs(d - D_HEAD), d))
-    frame = having(frame, dtype=dtype, d_head=d_head, batch=frame["batch"].max())
-    frame = having(frame, causal=frame["causal"].max())
-    shown = frame[gates.shown(frame)]
-    if shown.empty:
+    """Panels: forward, backward (median ms), peak of the backward (MiB); one cell, one dtype."""
+    frame = usual(evidence)
+    if frame is None or not gates.shown(frame).any():
         return None
     quantities = [(phase, "median_ms") for phase in in_order("phase", frame["phase"])]
-    if having(shown, phase="backward")["saved_mib"].notna().any():
-        quantities.append(("backward", "saved_mib"))
-    what = f"d_head {d_head:g}, batch {frame['batch'].iloc[0]:g}, {dtype_words(dtype)}"
-    drawn, axes = panels(
-        f"Plain attention grows with the square of the length ({what})", len(quantities)
-    )
+    if having(frame, phase="backward")["peak_mib"].notna().any():
+        quantities.append(("backward", "peak_mib"))
+    drawn, axes = panels(_title(evidence, frame), len(quantities))
     for axis, (phase, column) in zip(axes, quantities, strict=True):
-        _panel(axis, pen, having(frame, phase=phase), column)
-        held = column == "saved_mib"
-        axis.set_title("before backward (MiB)" if held else f"{phase_words(phase)} (ms)")
-        axis.set_xlabel("length")
+        _panel(axis, pen, frame, phase, column)
     legend_below(drawn, axes)
     return drawn
 
 
-def _panel(axis, pen: Pen, frame: pd.DataFrame, column: str) -> None:
-    names = in_order("implementation", frame["implementation"])
+def _title(evidence: MachineEvidence, frame: pd.DataFrame) -> str:
+    """What the longest lengths show: the factors of a doubling, and the end."""
+    cell = {name: frame[name].iloc[0] for name in CELL if name != "seq_len"}
+    dtype = frame["dtype"].iloc[0]
+    what = f"Plain attention, d_head {cell['d_head']:g}, {dtype_words(dtype)}"
+    full = frame.loc[frame["status"] == "oom", "seq_len"]
+    end = f"; {length(full.min())} {END}" if len(full) else ""
+    try:
+        found = doubling(evidence, dtype=dtype, **cell)
+    except NotMeasured:
+        return f"{what}: time and memory against the length{end}"
+    names = {"forward": "forward time", "backward": "backward time", "peak": "peak memory"}
+    factors = [f"{significant(found[n].middle, 2)} times the {w}" for n, w in names.items()]
+    lengths = f"{length(found['short'])} to {length(found['long'])}"
+    return f"{what}, {lengths}: {', '.join(factors)}{end}"
+
+
+def _apart(lengths: pd.Series) -> list[float]:
+    """Lengths of which each is TICKS times the one before at least: their labels have room."""
+    kept: list[float] = []
+    for value in sorted(lengths.unique()):
+        if not kept or value >= TICKS * kept[-1]:
+            kept.append(value)
+    return kept
+
+
+def _panel(axis, pen: Pen, frame: pd.DataFrame, phase: str, column: str) -> None:
+    """One line an implementation; a dotted line where eager attention does not fit."""
+    rows = having(frame, phase=phase)
+    names = in_order("implementation", rows["implementation"])
     for name in names:
-        rows = having(frame, implementation=name)
-        ok = rows[gates.shown(rows)].dropna(subset=[column])
-        ok = ok.drop_duplicates("seq_len", keep="last").sort_values("seq_len")
-        axis.plot(
-            ok["seq_len"], ok[column], label=implementation_words(name), **pen.line(name, names)
-        )
-    powers_of_two(axis, frame["seq_len"])
-    axis.set_xlim(frame["seq_len"].min() / 1.25, frame["seq_len"].max() * 1.25)
+        own = having(rows[gates.shown(rows)], implementation=name).dropna(subset=[column])
+        own = own.drop_duplicates("seq_len", keep="last").sort_values("seq_len")
+        look = pen.line(name, names)
+        axis.plot(own["seq_len"], own[column], label=implementation_words(name), **look)
+    powers_of_two(axis, _apart(frame["seq_len"]))
+    axis.set_xlim(frame["seq_len"].min() / MARGIN, frame["seq_len"].max() * MARGIN)
     logarithmic(axis)
-    for length in sorted(frame.loc[frame["status"] == "oom", "seq_len"].unique()):
-        axis.axvline(length, color=pen.colour("grey"), linestyle=":")
+    for end in frame.loc[frame["status"] == "oom", "seq_len"].unique():
+        axis.axvline(end, color=pen.colour("grey"), linestyle=":", label=END)
+    memory = column == "peak_mib"
+    words = phase_words(phase)
+    axis.set_title(f"peak of the {words} (MiB)" if memory else f"{words} (ms)")
+    axis.set_xlabel("length")

@@ -1,0 +1,259 @@
+"""Plain attention: what is said of it, its tables, and where they say that it ends."""
+
+import pandas as pd
+import pytest
+import synthetic
+from answers import check_answers
+
+from lmperf.reporting.coverage import gaps, states
+from lmperf.reporting.figures import LIGHT, themed
+from lmperf.reporting.findings import state
+from lmperf.reporting.numbers import MIB
+from lmperf.reporting.sections import compose
+from lmperf.reporting.sections.attention import SECTION
+from lmperf.reporting.sections.attention.findings import FINDINGS
+from lmperf.reporting.sections.attention.growth import published_matrices
+
+
+def edited(change, stem="attention"):
+    """The GPU's evidence after ``change`` of a frame of its own, or None to leave the frame out."""
+    evidence = synthetic.gpu_evidence()
+    frame = evidence.frames[stem].copy()
+    changed = change(frame)
+    evidence.frames[stem] = frame if changed is None else changed
+    return evidence
+
+
+def within(frame, **where):
+    wanted = pd.Series(True, frame.index)
+    for column, value in where.items():
+        wanted &= frame[column] == value
+    return wanted
+
+
+def without_limit():
+    return edited(lambda frame: frame.iloc[:0], "attention_limit")
+
+
+def asked(factor):
+    def change(frame):
+        frame["seq_len"] = 32768
+        frame["requested_mib"] *= factor
+
+    return edited(change, "attention_limit")
+
+
+def kept(power):
+    """Memory that grows with a power of the length."""
+
+    def change(frame):
+        frame["saved_mib"] = frame["resident_mib"] + (frame["seq_len"] / 256.0) ** power
+
+    return edited(change)
+
+
+def as_two_write_ups():
+    """One matrix kept, two at the peak of the forward."""
+
+    def change(frame):
+        width = frame["dtype"].map({"bfloat16": 2}).fillna(4)
+        one = frame["batch"] * frame["seq_len"] ** 2 * width / MIB
+        frame["saved_mib"] = frame["resident_mib"] + one
+        frame["peak_mib"] = frame["resident_mib"] + 2 * one
+
+    return edited(change)
+
+
+def times(factor, share=1.0, **where):
+    """Rows whose rounds take ``factor`` of those of eager float32; ``share`` of the widths."""
+
+    def change(frame):
+        keys = ["seq_len", "d_head", "phase"]
+        base = frame[within(frame, implementation="eager", dtype="float32")]
+        rounds = base.set_index(keys)["rounds_ms"]
+        widths = sorted(frame["d_head"].unique())
+        chosen = widths[: max(1, int(share * len(widths)))]
+        rows = within(frame, status="ok", **where) & frame["d_head"].isin(chosen)
+        frame.loc[rows, "rounds_ms"] = [
+            ";".join(str(float(t) * factor) for t in rounds[tuple(row)].split(";"))
+            for row in frame.loc[rows, keys].itertuples(index=False)
+        ]
+
+    return edited(change)
+
+
+COMPILED = {"implementation": "compiled", "dtype": "float32"}
+CASES = {
+    "attention_ends": {
+        "predicted": lambda: asked(1.0),
+        "unpredicted": lambda: asked(2.0),
+        "in_grid": without_limit,
+    },
+    "attention_growth": {
+        "square": lambda: kept(2.0),
+        "line": lambda: kept(1.0),
+        "other": lambda: kept(1.5),
+    },
+    "attention_matrices": {"explains": as_two_write_ups, "counts": synthetic.gpu_evidence},
+    "attention_compiled": {
+        "faster": lambda: times(0.5, **COMPILED),
+        "never_slower": synthetic.gpu_evidence,
+        "mixed": lambda: times(2.0, 0.5, **COMPILED),
+    },
+    "attention_numerics": {
+        "faster": lambda: times(0.5, implementation="eager", dtype="tf32"),
+        "mixed": lambda: times(2.0, implementation="eager", dtype="tf32"),
+    },
+}
+
+
+def said(name, evidence):
+    finding = next(finding for finding in FINDINGS if finding.name == name)
+    statement = state(finding, evidence)
+    return statement and statement.sentence
+
+
+def parts(name, evidence):
+    return compose("attention", evidence, drawn=False).parts[name]
+
+
+def test_every_answer_has_a_sentence():
+    check_answers(FINDINGS, CASES)
+
+
+def test_nothing_is_said_of_what_a_machine_did_not_measure(cpu):
+    assert said("attention_ends", cpu) is None
+    assert said("attention_numerics", cpu) is None
+    del cpu.frames["attention"]
+    assert all(state(finding, cpu) is None for finding in FINDINGS)
+
+
+def test_the_end_is_said_with_what_was_asked():
+    assert said("attention_ends", asked(1.0)) == (
+        "The forward of plain attention ends at length 32,768 (float32): 128.0 GiB asked,"
+        " as predicted, 10.6 GiB free."
+    )
+
+
+def test_two_write_ups_differ_on_memory_by_a_matrix():
+    found = published_matrices()
+    assert found["apart"].high == pytest.approx(7.13, abs=0.01)
+    assert [round(spread.middle) for spread in found["counts"]] == [1, 2]
+
+
+def test_the_head_ends_with_the_first_length_that_does_not_fit(gpu):
+    table = SECTION.head(gpu).frame
+    assert table["length"].tolist() == [256, 1024, 4096, 8192, 16384, 65536]
+    last = table.iloc[-1]
+    assert last["forward (ms)"].startswith("OOM (asked 128.0 GiB")
+    assert last["kept for the backward (MiB)"] == "–"
+
+
+def test_the_head_takes_the_end_from_the_limit_where_the_grid_fits():
+    fits = edited(lambda frame: frame[frame["seq_len"] < 65536].assign(causal=False))
+    table = SECTION.head(fits).frame
+    assert table["length"].tolist()[-2:] == [16384, 65536]
+    assert table["forward (ms)"].iloc[-1] == "OOM (asked 128.0 GiB, 10.6 GiB free)"
+    masked = edited(lambda frame: frame[frame["seq_len"] < 65536])
+    assert SECTION.head(masked).frame["length"].tolist()[-1] == 16384
+
+
+def test_the_head_of_a_cpu_has_a_line_a_length(cpu):
+    table = SECTION.head(cpu)
+    assert table.frame["length"].tolist() == [128, 256, 512]
+    assert "OOM" not in table.markdown()
+
+
+def test_plain_attention_has_times_memory_and_status_by_cell(gpu):
+    table = parts("A1", gpu)[0].frame
+    row = table[(table["d_head"] == 64) & (table["length"] == 1024)].iloc[0]
+    frame = gpu.frames["attention"]
+    cell = dict(d_head=64, seq_len=1024, dtype="float32", implementation="eager")
+    backward = frame[within(frame, **cell, phase="backward")].iloc[0]
+    assert row["backward (ms)"].startswith(f"{backward['median_ms']:.3f} (")
+    assert row["memory before backward (MiB)"] == f"{backward['saved_mib']:.1f}"
+    assert row["status"] == "ok"
+    full = table[table["length"] == 65536]
+    assert set(full["status"]) == {"OOM"}
+    assert full["forward (ms)"].str.startswith("OOM (asked 128.0 GiB").all()
+
+
+def test_a_red_gate_withholds_a_time_and_its_speed_up():
+    def change(frame):
+        cell = dict(d_head=64, seq_len=1024, dtype="float32", phase="forward")
+        frame.loc[within(frame, **cell, implementation="eager"), "max_error"] = 1.0
+
+    evidence = edited(change)
+    plain, beside = parts("A1", evidence)[0].frame, parts("A2", evidence)[0].frame
+    row = plain[(plain["d_head"] == 64) & (plain["length"] == 1024)].iloc[0]
+    assert row["forward (ms)"] == row["status"] == "gate failed, withheld"
+    assert row["backward (ms)"][0].isdigit()
+    row = beside[(beside["d_head"] == 64) & (beside["length"] == 1024)].iloc[0]
+    assert row["compiled over PyTorch"] == "withheld"
+
+
+def test_numerics_stand_beside_float32(gpu):
+    captions = [table.caption for table in parts("A2", gpu)]
+    assert captions[-2].startswith("Forward, the numerics")
+    assert "PyTorch, TF32 over PyTorch, float32" in parts("A2", gpu)[-1].frame
+
+
+def test_memory_is_shown_step_by_step(gpu):
+    table = parts("A4", gpu)[0].frame
+    row = table[(table["d_head"] == 64) & (table["length"] == 1024)].iloc[0]
+    assert row["difference (MiB)"] == "64.0"
+    assert 65536 not in table["length"].tolist()
+
+
+def test_where_it_ends_is_shown_tensor_by_tensor(gpu, cpu):
+    table = parts("A3", gpu)[0].frame
+    assert table["numerics"].tolist() == ["float32", "bf16"]
+    assert table["asked for (MiB)"].tolist() == ["131,072", "262,144"]
+    assert set(parts("A3", cpu)[0].frame["outcome"]) == {
+        "not run: it would take the memory of the whole machine"
+    }
+
+
+@pytest.mark.parametrize("evidence", [synthetic.gpu_evidence, synthetic.cpu_evidence])
+def test_each_table_owes_its_own_cells(evidence):
+    evidence = evidence()
+    found = states(evidence, [compose("attention", evidence, drawn=False)])
+    frame = evidence.frames["attention"]
+    cells = frame[frame["phase"] == "forward"]
+    plain = within(cells, implementation="eager")
+    owed = {
+        "A1": plain.sum(),
+        "A2": (~within(cells, implementation="eager", dtype="float32")).sum(),
+        "A3": 2,
+        "A4": plain.sum(),
+    }
+    assert {s.table.id: (s.measured, s.owed) for s in found} == {
+        name: (cells, cells) for name, cells in owed.items()
+    }
+    assert gaps(found) == []
+
+
+def test_one_numerics_and_one_implementation_leave_out_what_they_do_not_have(cpu):
+    frame = cpu.frames["attention"]
+    cpu.frames["attention"] = frame[within(frame, implementation="eager")]
+    composed = compose("attention", cpu, drawn=False)
+    assert composed.parts["A2"] == []
+    assert gaps(states(cpu, [composed])) == []
+
+
+def test_damaged_times_leave_the_limit():
+    evidence = synthetic.gpu_evidence()
+    evidence.damaged["attention"] = "a row was lost"
+    composed = compose("attention", evidence)
+    assert composed.parts["A3"]
+    assert composed.head is None and not composed.parts["A1"]
+
+
+def test_the_title_of_the_figure_is_computed_and_the_end_is_marked(gpu, cpu):
+    drawn = themed(lambda pen: SECTION.figure(gpu, pen), LIGHT)
+    title = " ".join(drawn.get_suptitle().split())
+    assert "8k to 16k: 3.8 times the forward time" in title
+    assert title.endswith("64k does not fit")
+    assert len(drawn.axes) == 3
+    drawn = themed(lambda pen: SECTION.figure(cpu, pen), LIGHT)
+    assert "fit" not in drawn.get_suptitle()

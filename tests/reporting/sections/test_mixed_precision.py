@@ -1,0 +1,137 @@
+"""Mixed precision: what is said of sums and dtypes, and how both tables show them."""
+
+import pandas as pd
+import synthetic
+from answers import check_answers
+
+from lmperf.reporting.coverage import gaps, states
+from lmperf.reporting.findings import state
+from lmperf.reporting.sections import compose
+from lmperf.reporting.sections.mixed_precision import FINDINGS, SECTION
+
+UPCAST = "float32 + float32(bfloat16)"
+
+
+def edited(change=None):
+    """The GPU's evidence with every sum, after ``change`` of its frame."""
+    evidence = synthetic.gpu_evidence()
+    frame = evidence.frames["mixed_precision"]
+    upcast = frame[frame["subject"] == "float32 + bfloat16"].assign(subject=UPCAST)
+    frame = pd.concat([frame, upcast], ignore_index=True)
+    if change:
+        change(frame)
+    evidence.frames["mixed_precision"] = frame
+    return evidence
+
+
+def value(number, *subjects):
+    def change(frame):
+        frame.loc[frame["subject"].isin(subjects), "value"] = number
+
+    return lambda: edited(change)
+
+
+def observed(seen, **where):
+    """``seen`` as the dtype of every tensor with the given values."""
+
+    def change(frame):
+        wanted = frame["tensor"].notna()
+        for column, given in where.items():
+            wanted &= frame[column] == given
+        frame.loc[wanted, "observed_dtype"] = seen
+
+    return lambda: edited(change)
+
+
+CASES = {
+    "accumulator": {
+        "bf16_worst": edited,
+        "float16_worst": value(9.999, "bfloat16 + bfloat16"),
+        "other": value(10.0, "float16 + float16"),
+    },
+    "addend": {"lost": edited, "mended": value(10.0, UPCAST)},
+    "autocast_keeps": {
+        "all": edited,
+        "some": observed("float16", kind="gradient", implementation="compiled"),
+        "loss": observed("float16", kind="loss"),
+    },
+    "autocast_logits": {
+        "alike": edited,
+        "of_another": observed(
+            "float16", kind="logits", dtype="bfloat16", implementation="compiled"
+        ),
+        "odd": observed("float32", kind="logits", dtype="bfloat16"),
+    },
+}
+
+
+def said(name, evidence):
+    finding = next(finding for finding in FINDINGS if finding.name == name)
+    return state(finding, evidence).sentence
+
+
+def toy(evidence):
+    return compose("mixed_precision", evidence).parts["M2"][0].frame.set_index("tensor")
+
+
+def test_every_answer_has_a_sentence():
+    check_answers(FINDINGS, CASES)
+
+
+def test_the_head_has_a_line_a_sum_in_the_order_of_the_benchmark():
+    table = SECTION.head(edited()).frame
+    assert table["accumulator + addend"].tolist()[:2] == ["float32 + float32", "float16 + float16"]
+    assert table["accumulator + addend"].tolist()[-1] == UPCAST
+    assert table.iloc[1].tolist() == ["float16 + float16", "9.9531", "-0.469 %"]
+
+
+def test_what_autocast_keeps_is_named_from_the_data():
+    sentence = said("autocast_keeps", edited())
+    assert "`ln`, `attention_norm` and `block`" in sentence
+    torn = said("autocast_keeps", observed("float16", tensor="ln", dtype="float16")())
+    assert "but for `ln`, where the runs differ" in torn
+
+
+def test_logits_of_another_autocast_are_said_with_a_possible_reason():
+    sentence = said("autocast_logits", CASES["autocast_logits"]["of_another"]())
+    assert "float16 under bf16 autocast, compiled. A possible reason" in sentence
+
+
+def test_eager_and_compiled_share_a_column_where_they_agree():
+    agreed = "bf16 autocast (PyTorch and compiled)"
+    assert toy(edited())[agreed]["logits"] == "bf16"
+    apart = toy(CASES["autocast_logits"]["of_another"]())
+    assert agreed not in apart
+    assert apart["bf16 autocast (PyTorch)"]["logits"] == "bf16"
+    assert apart["bf16 autocast (compiled)"]["logits"] == "float16"
+    assert apart["float16 autocast (PyTorch and compiled)"]["fc1"] == "float16"
+
+
+def test_without_a_compiler_the_eager_dtypes_stand_alone():
+    def change(frame):
+        rows = frame["implementation"] == "compiled"
+        frame.loc[rows, ["status", "reason", "tensor"]] = ["unsupported", "no C compiler", None]
+
+    evidence = edited(change)
+    assert list(toy(evidence).columns) == [
+        "kind",
+        "float16 autocast (PyTorch)",
+        "bf16 autocast (PyTorch)",
+    ]
+    assert "no C compiler" in compose("mixed_precision", evidence).reasons
+
+
+def test_both_tables_owe_their_own_cells():
+    evidence = edited()
+    found = states(evidence, [compose("mixed_precision", evidence)])
+    assert [(s.table.id, s.measured) for s in found] == [("M1", 7), ("M2", 8)]
+    assert gaps(found) == []
+
+
+def test_half_of_the_evidence_leaves_out_the_other():
+    evidence = edited()
+    frame = evidence.frames["mixed_precision"]
+    evidence.frames["mixed_precision"] = frame[frame["experiment"] == "dtypes"]
+    composed = compose("mixed_precision", evidence)
+    assert composed.head is None and not composed.parts["M1"]
+    assert [s.name for s in composed.statements] == ["autocast_keeps", "autocast_logits"]
