@@ -41,7 +41,8 @@ def error_tables(evidence: MachineEvidence, frame: pd.DataFrame) -> list[Lines]:
     kernel = kinds.kernel_of(frame)
     theirs = pd.concat(worst_errors(frame, n).assign(reference=n) for n in REFERENCES)
     theirs = theirs[~theirs.index.duplicated()]
-    both = worst_errors(frame, kernel).join(theirs, rsuffix="_theirs").reset_index()
+    ours, key = worst_errors(frame, kernel).reset_index(), ["dtype", *CELL]
+    both = ours.merge(theirs.reset_index(), how="left", on=key, suffixes=("", "_theirs"))
     both = both.assign(grid=both["heads"] > 1)
     both = both.sort_values(["grid", "cuda_graph", *CELL[:3]], kind="stable")
     return [_table(part, kernel) for part in kinds.parts(both, "dtype")]

@@ -47,12 +47,13 @@ def head(evidence: MachineEvidence) -> Lines | None:
     columns = []
     for phase in kinds.PHASES:
         own = having(rows, phase=phase)
-        columns += _rate_columns(evidence, own, phase) if on_grid else _times(own, phase)
+        times = [Beside(f"{phase} (ms)", medians(own))]
+        columns += _rate_columns(evidence, own, phase) if on_grid else times
         columns += [_ratio(evidence, base, own, phase) for base in bases]
     kernel = kinds.kernel_of(frame)
     where = "a grid that fills the device" if on_grid else "one head"
     caption = f"{implementation_words(kernel)}, {kinds.numerics_words(dtype, kernel)}, {where}"
-    cell = ["d_head", "mask", "seq_len"]
+    cell = ["d_head", "mask" if on_grid else "causal", "seq_len"]
     note = f"{_ceiling_words(evidence, dtype) if on_grid else 'Times: median.'} {SPEEDUPS}"
     return side_by_side(kinds.sentence_case(caption), rows, cell, columns, note)
 
@@ -63,10 +64,6 @@ def _rate_columns(evidence: MachineEvidence, own: pd.DataFrame, phase: str) -> l
         Beside(f"{phase} (TFLOP/s)", value_cells(own, achieved_tflops(own))),
         Beside(f"{phase}, % of ceiling", value_cells(own, share, "{:.1f}".format)),
     ]
-
-
-def _times(own: pd.DataFrame, phase: str) -> list[Beside]:
-    return [Beside(f"{phase} (ms)", medians(own))]
 
 
 def _ratio(evidence: MachineEvidence, base: str, own: pd.DataFrame, phase: str) -> Beside:
@@ -126,8 +123,8 @@ def _speedup(
 def _caption(evidence: MachineEvidence, frame: pd.DataFrame) -> str:
     phases, kernel = frame["phase"].unique(), kinds.kernel_of(evidence.frame(kinds.STEM))
     numerics = kinds.numerics_words(frame["dtype"].iloc[0], kernel)
-    one = f"{phase_words(phases[0])}, " if len(phases) == 1 else ""
-    return kinds.sentence_case(one + numerics)
+    what = phase_words(phases[0]) if len(phases) == 1 else "one head"
+    return kinds.sentence_case(f"{what}, {numerics}")
 
 
 def filled_tables(evidence: MachineEvidence, frame: pd.DataFrame) -> list[Lines]:
