@@ -7,7 +7,9 @@ timed.
 
 from __future__ import annotations
 
-from lmperf.benchmark import Axis, Case, Timed, Unsupported, Workload, numbers
+from collections.abc import Mapping
+
+from lmperf.benchmark import Axis, Case, Timed, Unsupported, Value, Workload, numbers
 
 _HALF_ONLY = ("sdpa_cudnn", "sdpa_flash")
 _COMPILES = ("flex", "triton")
@@ -110,6 +112,11 @@ class FlashAttention(Timed):
             ),
         ],
     }
+
+    def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> str | None:
+        if axes["dtype"] == "tf32" and implementation == "sdpa_efficient":
+            return "SDPA efficient does not use TF32: its rows would be float32"
+        return None
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
         from lmperf.attention.problem import AttentionProblem

@@ -1,0 +1,283 @@
+"""What the section on FlashAttention-2 says, shows and draws."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from answers import check_answers
+from synthetic import cpu_evidence, gpu_evidence
+
+from lmperf.benchmark import load
+from lmperf.reporting import coverage
+from lmperf.reporting.evidence import having
+from lmperf.reporting.figures import LIGHT, themed
+from lmperf.reporting.findings import SHORT, NotMeasured, state
+from lmperf.reporting.numbers import ratio, significant
+from lmperf.reporting.sections import compose
+from lmperf.reporting.sections.flash_attention import SECTION, kinds, tables
+from lmperf.reporting.sections.flash_attention.errors import error_tables
+from lmperf.reporting.sections.flash_attention.findings import FINDINGS
+from lmperf.reporting.sections.flash_attention.peers import geometric_mean, summary_tables
+
+STEM, CHECK = kinds.STEM, kinds.CHECK
+ERRORS = ["error_out", "error_lse", "error_dq", "error_dk", "error_dv", "max_error"]
+SINGLE = {"heads": 1, "cuda_graph": False}
+
+
+def edited(evidence, change, stem=STEM, **where):
+    """The evidence with ``change(rows)`` in place of the rows that have these values."""
+    frame = evidence.frames[stem].copy()
+    rows = having(frame, **where)
+    assert len(rows)
+    new = change(rows.copy())
+    frame.loc[rows.index, new.columns] = new
+    return replace(evidence, frames={**evidence.frames, stem: frame})
+
+
+def slower(factor):
+    """A change that makes rows take ``factor`` times as long."""
+
+    def change(rows):
+        times = rows["rounds_ms"].str.split(";")
+        rounds = [";".join(repr(float(t) * factor) for t in row) for row in times]
+        return rows.assign(rounds_ms=rounds, median_ms=rows["median_ms"] * factor)
+
+    return change
+
+
+def errors(factor):
+    return lambda rows: rows.assign(**{name: rows[name] * factor for name in ERRORS})
+
+
+def failed(rows):
+    return rows.assign(status="failed_check", max_error=9.0)
+
+
+def out_of_memory(rows):
+    return rows.assign(status="oom", requested_bytes=3 * 2**30, free_bytes=2**30)
+
+
+def red(evidence):
+    return edited(evidence, failed, implementation="triton", seq_len=128, d_head=64, **SINGLE)
+
+
+def failed_test(evidence):
+    return edited(evidence, failed, CHECK, seq_len=127, d_head=80, dtype="float32", causal=True)
+
+
+CASES = {
+    "flash_peers": {"is": gpu_evidence},
+    "flash_one_head": {
+        "everywhere": gpu_evidence,
+        "from": lambda: edited(
+            gpu_evidence(), slower(90), implementation="triton", seq_len=256, **SINGLE
+        ),
+        "not_at_the_end": lambda: edited(
+            cpu_evidence(), slower(90), implementation="tiled", seq_len=1024
+        ),
+    },
+    "flash_dips": {
+        "falls": lambda: edited(
+            gpu_evidence(), slower(3), implementation="triton", seq_len=256, **SINGLE
+        ),
+        "rises": gpu_evidence,
+    },
+    "flash_tf32": {
+        "neither": lambda: edited(gpu_evidence(), slower(20), dtype="tf32"),
+        "faster": gpu_evidence,
+        "accurate": lambda: edited(gpu_evidence(), errors(1e-6), dtype="tf32"),
+    },
+    "flash_errors": {
+        "smaller": lambda: edited(gpu_evidence(), errors(0.1), implementation="triton"),
+        "larger": gpu_evidence,
+    },
+    "flash_reach": {
+        "same": cpu_evidence,
+        "further": gpu_evidence,
+        "shorter": lambda: edited(
+            cpu_evidence(), out_of_memory, implementation="tiled", seq_len=1024
+        ),
+    },
+    "flash_checks": {
+        "passed": gpu_evidence,
+        "failed": lambda: failed_test(gpu_evidence()),
+        "red": lambda: red(gpu_evidence()),
+        "both": lambda: failed_test(red(gpu_evidence())),
+    },
+}
+
+
+def said(name, evidence):
+    return state(next(f for f in FINDINGS if f.name == name), evidence).sentence
+
+
+def test_every_answer_has_evidence_that_reaches_it():
+    check_answers(FINDINGS, CASES)
+
+
+def test_the_line_of_the_first_screen_has_at_most_twenty_words(gpu, cpu):
+    short = [f for f in FINDINGS if f.place == SHORT]
+    assert [f.name for f in short] == ["flash_peers"]
+    for evidence in (gpu, cpu):
+        assert len(said("flash_peers", evidence).split()) <= 20
+
+
+def test_what_is_not_measured_is_not_said(gpu):
+    bare = replace(gpu, frames={})
+    assert all(state(finding, bare) is None for finding in FINDINGS)
+    with pytest.raises(NotMeasured):
+        FINDINGS[0].values(bare)
+
+
+def test_float32_of_the_kernel_is_named_wherever_it_is_compared(gpu):
+    words = "float32 (Triton from float16 halves, PyTorch IEEE)"
+    assert words in said("flash_one_head", gpu)
+    assert words in said("flash_errors", gpu)
+    captions = [part.caption for part in compose(STEM, gpu, drawn=False).parts["F1"]]
+    assert any(words in caption for caption in captions)
+
+
+def test_failed_kernel_tests_are_named(gpu):
+    sentence = said("flash_checks", failed_test(gpu))
+    assert "seq_len=127, d_head=80, dtype=float32, causal=True" in sentence
+    assert sentence.startswith("46 of 48 kernel tests pass")
+
+
+def test_the_first_length_is_the_one_after_the_last_slow_one(gpu):
+    slow = edited(gpu, slower(90), implementation="triton", seq_len=256, d_head=64, **SINGLE)
+    assert "in every cell from length 512 on" in said("flash_one_head", slow)
+
+
+def test_the_head_has_the_speedups_of_the_rounds(gpu):
+    line = _line(tables.head(gpu).frame, d_head=64, mask="full", length=1024)
+    row = _row(gpu, seq_len=1024, d_head=64, causal=False, dtype="bfloat16", phase="forward")
+    cell = kinds.over(gpu, "flex").loc[row.name]
+    assert line["forward, over FlexAttention"] == ratio(cell["ratio"])
+    assert line["forward (TFLOP/s)"] == significant(row["flops"] / row["median_ms"] / 1e9)
+    assert not any("efficient" in column for column in line.index)
+
+
+def test_the_head_of_a_machine_without_a_filled_grid_is_by_length(cpu):
+    frame = tables.head(cpu).frame
+    assert list(frame["length"]) == [128, 256, 512, 1024]
+    assert {"forward (ms)", "forward, over PyTorch", "backward, over SDPA"} <= set(frame.columns)
+
+
+def test_means_are_those_of_the_cells(gpu):
+    summary = summary_tables(gpu, gpu.frame(STEM))
+    half = next(part for part in summary if part.caption.endswith("bf16"))
+    line = _line(half.frame, work="filled grid", phase="backward")
+    rows = kinds.over(gpu, "sdpa_cudnn")
+    rows = having(rows[kinds.filled(rows)], phase="backward")
+    assert line["over SDPA cuDNN"].startswith(ratio(geometric_mean(rows["ratio"])))
+    assert line["cells"] == len(rows) == 8
+
+
+def test_the_fastest_backend_is_that_of_each_cell(gpu):
+    quick = edited(gpu, slower(0.1), implementation="sdpa_flash", dtype="bfloat16", seq_len=1024)
+    summary = summary_tables(quick, quick.frame(STEM))
+    half = next(part for part in summary if part.caption.endswith("bf16"))
+    line = _line(half.frame, work="filled grid, d_head 64", phase="forward")
+    least = [line[f"over SDPA {name}"].split("(")[1][:4] for name in ("cuDNN", "flash")]
+    assert line["over the fastest SDPA backend"].split("(")[1][:4] == min(least)
+
+
+def test_a_red_gate_withholds_its_time_and_speedup(gpu):
+    part = compose(STEM, red(gpu), drawn=False).parts["F1"][0]
+    line = _line(part.frame, length=128, d_head=64)
+    assert line["forward, Triton (ms)"] == "gate failed, withheld"
+    assert line["forward, over PyTorch"] == "withheld"
+
+
+def test_plain_attention_out_of_memory_is_said(gpu):
+    part = compose(STEM, gpu, drawn=False).parts["F1"][0]
+    line = _line(part.frame, length=65536, d_head=64)
+    assert line["forward, PyTorch (ms)"].startswith("OOM (asked 16.0 GiB")
+    assert line["forward, over PyTorch"] == "–"
+
+
+def test_rates_stand_beside_shares_of_the_ceiling(gpu):
+    part = next(p for p in _parts(gpu, "F3") if p.caption.startswith("Forward, bf16"))
+    line = _line(part.frame, length=16384, d_head=128, mask="causal")
+    row = _row(gpu, seq_len=16384, d_head=128, causal=True, dtype="bfloat16", phase="forward")
+    rate = row["flops"] / row["median_ms"] / 1e9
+    assert line["Triton (TFLOP/s)"] == f"{significant(rate)} ({rate / 8:.1f} %)"
+
+
+def test_errors_are_ours_over_those_of_pytorch(gpu):
+    rows = having(gpu.frames[STEM], seq_len=512, d_head=64, dtype="bfloat16")
+    ours, plain = (
+        having(rows, implementation=name, **SINGLE)["error_dq"].max()
+        for name in ("triton", "eager")
+    )
+    frame = gpu.frame(STEM)
+    half = next(p for p in error_tables(gpu, frame) if "bf16" in p.caption)
+    line = _line(half.frame, length=512, d_head=64)
+    assert (line["dQ"], line["compared with"]) == (f"{ours:.1e} / {plain:.1e}", "plain PyTorch")
+    grid = having(half.frame, length=1024, d_head=64, batch=16)
+    assert set(grid["compared with"]) == {"SDPA efficient"}
+
+
+def test_a_failed_gate_is_said_beside_its_errors(gpu):
+    half = next(p for p in error_tables(gpu, red(gpu).frame(STEM)) if "bf16" in p.caption)
+    gates = having(half.frame, **{"length": 128, "d_head": 64, "CUDA graph": False})["gate"]
+    assert set(gates) == {"failed"}
+
+
+def test_sdpa_efficient_has_no_tf32(gpu):
+    assert not [
+        case
+        for case in load(STEM).cases("gpu")
+        if case.axes["dtype"] == "tf32" and case.implementation == "sdpa_efficient"
+    ]
+    part = next(p for p in _parts(gpu, "F3") if p.caption.startswith("Forward, TF32"))
+    assert [name for name in part.frame.columns if "(TFLOP/s)" in name] == ["Triton (TFLOP/s)"]
+    errors_of_tf32 = next(p for p in _parts(gpu, "F4") if "TF32" in p.caption)
+    assert not errors_of_tf32.frame["dQ"].str.contains("/").any()
+
+
+def test_the_index_counts_the_cells_of_each_table(gpu):
+    states = {s.table.id: s for s in coverage.states(gpu, [compose(STEM, gpu, drawn=False)])}
+    frame = gpu.frame(STEM)
+    grid = frame[kinds.filled(frame)]
+    assert states["F3"].measured == states["F3"].owed == len(grid) / 3
+    assert {state.words for state in states.values()} == {"measured"}
+
+
+def test_kernel_tests_alone_are_shown(gpu):
+    alone = replace(gpu, frames={CHECK: gpu.frames[CHECK]})
+    composed = compose(STEM, alone, drawn=False)
+    assert [name for name, parts in composed.parts.items() if parts] == ["Kernel tests"]
+
+
+@pytest.mark.parametrize("make", [gpu_evidence, cpu_evidence])
+def test_a_figure_is_drawn_in_two_panels(make):
+    drawn = themed(lambda pen: SECTION.figure(make(), pen), LIGHT)
+    assert [axis.get_title() for axis in drawn.axes] == ["forward", "backward"]
+    assert drawn.axes[0].get_ylim()[0] == 0
+
+
+def test_the_title_counts_the_highest_bars(gpu):
+    drawn = themed(lambda pen: SECTION.figure(gpu, pen), LIGHT)
+    tops = [max(bar.get_height() for bar in bars) for bars in drawn.axes[0].containers]
+    assert np.argmax(tops) == 0
+    assert "Triton fastest in 8 of 8 cells" in drawn.get_suptitle()
+
+
+def test_without_a_time_nothing_is_drawn(gpu):
+    assert SECTION.figure(edited(gpu, failed), None) is None
+
+
+def _parts(evidence, table):
+    return compose(STEM, evidence, drawn=False).parts[table]
+
+
+def _line(frame, **where):
+    found = having(frame, **where)
+    assert len(found) == 1
+    return found.iloc[0]
+
+
+def _row(evidence, **where):
+    frame = evidence.frame(STEM)
+    return having(frame[kinds.filled(frame)], implementation="triton", **where).iloc[0]
