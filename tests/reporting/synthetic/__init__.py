@@ -9,11 +9,11 @@ import pandas as pd
 
 from lmperf.benchmark import load
 from lmperf.reporting.evidence import MachineEvidence, read_frame
-from synthetic import kernels, models
+from synthetic import kernels, models, warmup
 from synthetic.builder import CPU, GPU, Builder
 
 PUBLISHED = Path(__file__).parents[3] / "report/nvidia-h200/evidence"
-OBSERVED = ("profiles", "warmup", "memory_timeline", "attention_limit")
+OBSERVED = ("profiles", "memory_timeline", "attention_limit")
 
 
 def observed(stem: str) -> pd.DataFrame:
@@ -95,6 +95,8 @@ def gpu_evidence(seed: int = 1) -> MachineEvidence:
         "lrpe_check": kernels.lrpe_check(build, ("float32", "bfloat16")),
     }
     frames |= {stem: observed(stem) for stem in OBSERVED}
+    numerics = ("float32", "autocast_bfloat16")
+    frames["warmup"] = warmup.warmup(build, GPU, ("small", "medium", "large", "xl"), numerics)
     frames = {stem: provenance(frame, "e1") for stem, frame in frames.items()}
     known = facts("nvidia-h200", "cuda", "NVIDIA H200")
     return MachineEvidence("nvidia-h200", known, frames, cost=cost(frames))
@@ -128,6 +130,7 @@ def cpu_evidence(seed: int = 2) -> MachineEvidence:
             batch=2,
         ),
         "lrpe_check": kernels.lrpe_check(build, ("float32", "float16")),
+        "warmup": warmup.warmup(build, CPU, ("tiny",), ("float32",), 128, reserves=False),
     }
     frames = {stem: provenance(frame, "e1") for stem, frame in frames.items()}
     return MachineEvidence("cpu-example", facts("cpu-example", "cpu", None), frames)
