@@ -7,7 +7,7 @@ reason are there; that fails ``lmperf verify``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -50,6 +50,10 @@ def _state(evidence: MachineEvidence, section: Composed, table: Table) -> State:
     lacking = _chosen(evidence.lacking.get(stem), owed)
     measured = _cells(rows, owed)
     due = measured | _cells(lacking, owed)
+    if owed.of is not None:
+        every = replace(owed, where=owed.of)
+        frames = (evidence.frame(stem), evidence.lacking.get(stem))
+        due = due.union(*(_cells(_chosen(frame, every), owed) for frame in frames))
     words, gap = _words(evidence, stem, owed, rows, len(measured), len(due))
     if not gap and gates.shown(rows).any() and not section.parts.get(table.name):
         words, gap = "measured, but its page does not show it", True

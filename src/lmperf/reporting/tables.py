@@ -67,12 +67,14 @@ class Owed:
         where: the rows of a frame that it shows; all of them when None.
         stem: the benchmark; that of the section itself when None.
         cell: the axes that make one cell of it; all axes and the implementation when empty.
+        of: the rows whose cells it owes as well, where that is more than the grid has of ``where``.
         unless: why a machine may have no such rows although its preset has them.
     """
 
     where: Callable[[pd.DataFrame], pd.Series] | None = None
     stem: str | None = None
     cell: Sequence[str] = ()
+    of: Callable[[pd.DataFrame], pd.Series] | None = None
     unless: str | None = None
 
 

@@ -7,19 +7,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from lmperf.benchmark import load
-from lmperf.reporting.evidence import MachineEvidence, read_frame
-from synthetic import kernels, limit, models, profiles, timeline
+from lmperf.reporting.evidence import MachineEvidence
+from synthetic import kernels, limit, models, profiles, timeline, warmup
 from synthetic.builder import CPU, GPU, Builder
 
 TEMPLATES = Path(__file__).parents[3] / "templates"
-PUBLISHED = Path(__file__).parents[3] / "report/nvidia-h200/evidence"
-OBSERVED = ("warmup",)
-
-
-def observed(stem: str) -> pd.DataFrame:
-    """Observations have no simple model: those that are published."""
-    return read_frame(PUBLISHED / f"{stem}.csv", load(stem).kinds)
 
 
 def provenance(frame: pd.DataFrame, environment: str) -> pd.DataFrame:
@@ -100,7 +92,8 @@ def gpu_evidence(seed: int = 1) -> MachineEvidence:
         "lrpe_check": kernels.lrpe_check(build, ("float32", "bfloat16")),
         "profiles": profiles.gpu(build),
     }
-    frames |= {stem: observed(stem) for stem in OBSERVED}
+    numerics = ("float32", "autocast_bfloat16")
+    frames["warmup"] = warmup.warmup(build, GPU, ("small", "medium", "large", "xl"), numerics)
     frames = {stem: provenance(frame, "e1") for stem, frame in frames.items()}
     known = facts("nvidia-h200", "cuda", "NVIDIA H200")
     return MachineEvidence("nvidia-h200", known, frames, cost=cost(frames))
@@ -137,6 +130,7 @@ def cpu_evidence(seed: int = 2) -> MachineEvidence:
         ),
         "lrpe_check": kernels.lrpe_check(build, ("float32", "float16")),
         "profiles": profiles.cpu(build),
+        "warmup": warmup.warmup(build, CPU, ("tiny",), ("float32",), 128, reserves=False),
     }
     frames = {stem: provenance(frame, "e1") for stem, frame in frames.items()}
     return MachineEvidence("cpu-example", facts("cpu-example", "cpu", None), frames)

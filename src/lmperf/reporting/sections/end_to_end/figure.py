@@ -1,57 +1,102 @@
-"""The train step by size: one panel per dtype, one line per implementation."""
+"""The speed-up of a train step over eager float32, by size: a bar for each way of running it."""
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from lmperf.names import in_order
 from lmperf.reporting import gates
-from lmperf.reporting.evidence import MachineEvidence, in_order
-from lmperf.reporting.figures import (
-    legend_above,
-    logarithmic,
-    look,
-    panels,
-    unknown_names,
-)
-from lmperf.reporting.numbers import dtype_words, implementation_words, phase_words
+from lmperf.reporting.evidence import MachineEvidence, having
+from lmperf.reporting.figures import Pen, legend_below, panels
+from lmperf.reporting.numbers import ratio
+from lmperf.reporting.sections.end_to_end import ways
+from lmperf.reporting.speedup import FASTER
+
+PANELS = 2
+HEIGHT = 4.0
+GROUP = 0.84
+# Lines alone: as SVG a hatch of dots is a hundred times as long.
+HATCHES = ("", "//", "--", "xx", "\\\\", "||", "++", "/", "-")
+COLOURS = ("blue", "mustard", "green", "orange", "pink", "violet", "grey")
 
 
-def figure(evidence: MachineEvidence) -> Figure | None:
-    """Median ms of the last phase measured, at the context length with the most cells."""
-    frame = evidence.frame("end_to_end")
-    frame = frame[gates.shown(frame)]
-    if frame.empty:
+def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
+    """A panel a context, as many as it takes to show each way, two at most."""
+    frame = evidence.frame(ways.STEM)
+    rows = _speedups(evidence, frame) if frame is not None else pd.DataFrame()
+    if rows.empty:
         return None
-    phase = in_order("phase", frame["phase"])[-1]
-    frame = frame[frame["phase"] == phase]
-    context = _fullest(frame["context_length"])
-    batch = _fullest(frame["batch"])
-    frame = frame[(frame["context_length"] == context) & (frame["batch"] == batch)]
-    sizes, dtypes = in_order("size", frame["size"]), in_order("dtype", frame["dtype"])
-    drawn, axes = panels(len(dtypes), sharey=True)
-    for axis, dtype in zip(axes, dtypes, strict=True):
-        _panel(axis, frame[frame["dtype"] == dtype], sizes)
-        axis.set_title(dtype_words(dtype))
-    axes[0].set_ylabel(f"{phase_words(phase)} (ms, median)")
-    drawn.supxlabel(f"model size (batch {batch:g}, context {context:g})", fontsize=9)
-    logarithmic(axes[0])
-    legend_above(drawn, axes)
+    contexts = _contexts(rows)
+    rows = having(rows, context_length=contexts)
+    looks = zip(rows["way"].unique(), cycle(COLOURS), cycle(HATCHES), strict=False)
+    bars = {name: pen.filled(colour, hatch) for name, colour, hatch in looks}
+    drawn, axes = panels(_title(rows), len(contexts), HEIGHT, sharey=True)
+    for axis, context in zip(axes, contexts, strict=True):
+        steps = having(frame, context_length=context, phase=ways.STEP)
+        _panel(axis, pen, having(rows, context_length=context), steps, bars)
+        axis.set_title(f"context {context:g}")
+    axes[0].set_ylabel("over eager float32")
+    legend_below(drawn, axes)
     return drawn
 
 
-def _fullest(column: pd.Series):
-    counts = column.value_counts()
-    return counts[counts == counts.max()].index.max()
+def _speedups(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
+    """Train steps with a speed-up over eager float32 and their ``way`` in words, by way; without
+    the ways that fewer than half of the sizes of their context were timed in."""
+    others = [each for each in ways.of(frame) if each != ways.BASE]
+    found = [ways.faster_steps(evidence, each).assign(way=ways.words(each)) for each in others]
+    if not found:
+        return pd.DataFrame()
+    rows = pd.concat(found).drop_duplicates(["way", "size", "context_length"], keep="last")
+    sizes = rows.groupby("context_length")["size"].transform("nunique")
+    own = rows.groupby(["context_length", "way"])["size"].transform("nunique")
+    return rows[2 * own >= sizes]
 
 
-def _panel(axis, frame: pd.DataFrame, sizes: list[str]) -> None:
-    names = in_order("implementation", frame["implementation"])
-    unknown = unknown_names(names)
-    for name in names:
-        times = frame[frame["implementation"] == name].groupby("size")["median_ms"].last()
-        positions = [sizes.index(size) for size in sizes if size in times.index]
-        values = [times[sizes[position]] for position in positions]
-        axis.plot(positions, values, label=implementation_words(name), **look(name, unknown))
-    axis.set_xticks(range(len(sizes)), sizes)
-    axis.set_xlim(-0.3, len(sizes) - 0.7)
+def _contexts(rows: pd.DataFrame) -> list[int]:
+    """The context with most bars, then the one with most bars of what that lacks, if any."""
+    chosen: list[int] = []
+    while len(chosen) < PANELS:
+        lacking = rows[~rows["way"].isin(having(rows, context_length=chosen)["way"])]
+        if lacking.empty:
+            break
+        chosen.append(int(lacking["context_length"].value_counts().sort_index().idxmax()))
+    return sorted(chosen)
+
+
+def _title(rows: pd.DataFrame) -> str:
+    best = rows.loc[rows["ratio"].idxmax()]
+    if best["verdict"] != FASTER:
+        return "No train step is faster than in eager float32"
+    which = f"{best['way']}, size {best['size']}, context {best['context_length']:g}"
+    return f"A train step is up to {ratio(best['ratio'])} as fast as in eager float32 ({which})"
+
+
+def _panel(axis: Axes, pen: Pen, rows: pd.DataFrame, steps: pd.DataFrame, bars: dict) -> None:
+    """Bars with the interval of each; a size without any says why eager float32 is not there."""
+    sizes, ink = in_order("size", steps["size"]), pen.theme.ink
+    labels = list(sizes)
+    width = GROUP / rows["size"].value_counts().max()
+    for place, size in enumerate(sizes):
+        own = having(rows, size=size)
+        if own.empty:
+            labels[place] += f"\nfloat32\n{_why(ways.BASE.rows(having(steps, size=size)))}"
+        for number, row in enumerate(own.itertuples()):
+            x = place + (number - (len(own) - 1) / 2) * width
+            axis.bar(x, row.ratio, width, label=row.way, **bars[row.way])
+            reach = [[row.ratio - row.low], [row.high - row.ratio]]
+            axis.errorbar(x, row.ratio, reach, fmt="none", ecolor=ink, elinewidth=0.8, capsize=1.5)
+    axis.axhline(1, color=ink, linewidth=0.8)
+    axis.set_xticks(range(len(sizes)), labels)
+    axis.set_xlim(-0.6, len(sizes) - 0.4)
+    axis.grid(False, axis="x")
+
+
+def _why(base: pd.DataFrame) -> str:
+    if base.empty:
+        return "absent"
+    return "withheld" if gates.red(base).any() else "OOM"

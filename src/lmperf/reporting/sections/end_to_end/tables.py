@@ -1,96 +1,151 @@
-"""E1 by dtype, and the speed-ups of compiling (E3) and of the numerics (E4) in every phase."""
+"""E1: the phases by numerics; E3: compiled; E4: other numerics; E6: other implementations."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import pandas as pd
 
-from lmperf.reporting.ceilings import SAME_NUMERICS, matmul_ceiling, matmul_share
-from lmperf.reporting.evidence import MachineEvidence, in_order
-from lmperf.reporting.numbers import dtype_words, phase_words, rounded, significant
-from lmperf.reporting.sections.comparisons import Comparison
-from lmperf.reporting.sections.end_to_end.beside import compiling_tables, numerics_tables
-from lmperf.reporting.sections.generic import with_words
-from lmperf.reporting.tables import (
-    joined,
-    markdown,
-    reasons,
-    shared_axes,
-    timing_cells,
-    value_cells,
-    wide,
-)
+from lmperf.names import dtype_words, in_order, phase_words
+from lmperf.reporting.ceilings import SAME_NUMERICS, matmul_ceiling
+from lmperf.reporting.evidence import MachineEvidence, having
+from lmperf.reporting.numbers import rounded, significant
+from lmperf.reporting.sections.end_to_end import ways
+from lmperf.reporting.sections.end_to_end.ways import CELL, EAGER, FLOAT32, STEM, STEP, TF32, way
+from lmperf.reporting.side_by_side import Beside, each, side_by_side
+from lmperf.reporting.speedup import Series, speedup_cells
+from lmperf.reporting.tables import STEPS, Lines, Owed, Table, step_times, value_cells
 
-CELL = ["size", "context_length", "batch"]
-HEADERS = {"context_length": "context (tokens)"}
+FIRST_CALLS = "first calls, compilation and execution (s)"
+COMPILED = (ways.WHOLE, ways.BLOCKS)
+Pairs = list[tuple[Series, list[Series]]]
 
 
-def tables(evidence: MachineEvidence) -> dict[str, str]:
-    """``sizes``, ``e1`` per dtype, ``e3`` and ``e4`` with their speed-ups by phase, ``reasons``."""
-    frame = evidence.frame("end_to_end")
-    dtypes = in_order("dtype", frame["dtype"])
-    each = [_dtype_table(evidence, frame[frame["dtype"] == dtype], dtype) for dtype in dtypes]
-    return {
-        "sizes": _sizes(frame),
-        "e1": "\n\n".join(each),
-        "e3": compiling_tables(evidence),
-        "compiling": _speedups(evidence, "implementation", "eager", "Speed-ups by phase"),
-        "e4": numerics_tables(evidence),
-        "numerics": _speedups(evidence, "dtype", "float32", "Ratios of the numerics by phase"),
-        "reasons": reasons(frame),
-    }
+def step_tables(evidence: MachineEvidence) -> list[Lines]:
+    """E1, a table a dtype: every phase, and rate, share and peak of the train step."""
+    frame = evidence.frame(STEM)
+    dtypes = in_order("dtype", frame["dtype"]) if frame is not None else []
+    return each(*(_steps(evidence, dtype) for dtype in dtypes))
 
 
-def _sizes(frame: pd.DataFrame) -> str:
-    counts = frame.groupby("size")["parameters"].max()
-    if counts.isna().all():
-        return ""
-    sizes = in_order("size", frame["size"])
-    table = pd.DataFrame(
-        {"size": sizes, "parameters (M)": [significant(counts[s] / 1e6, 4) for s in sizes]}
-    )
-    return markdown(table, "The models, with their parameters counted")
+def _steps(evidence: MachineEvidence, dtype: str) -> Lines | None:
+    frame = having(evidence.frame(STEM), dtype=dtype)
+    step = ways.with_rates(evidence, having(frame, phase=STEP))
+    columns = [
+        Beside(f"{phase_words(phase)} (ms)", step_times(having(frame, phase=phase)))
+        for phase in in_order("phase", frame["phase"])
+    ]
+    columns += [
+        Beside("tokens/s", value_cells(step, step["rate"], rounded)),
+        Beside("MFU (%)", value_cells(step, 100 * step["share"])),
+        Beside("peak memory (MiB)", value_cells(step, step["peak_mib"])),
+        Beside(FIRST_CALLS, value_cells(step, step["compile_s"])),
+    ]
+    note = f"{STEPS} Rate, MFU and peak memory: of the train step{_ceiling(evidence, dtype)}."
+    cell = [*CELL, "implementation"]
+    return ways.in_words(side_by_side(dtype_words(dtype), frame, cell, columns, note))
 
 
-def _speedups(evidence: MachineEvidence, column: str, reference: str, name: str) -> str:
-    return Comparison(evidence, "end_to_end", column, reference, CELL, name, HEADERS).tables()
-
-
-def _dtype_table(evidence: MachineEvidence, frame: pd.DataFrame, dtype: str) -> str:
-    constant, varying = shared_axes(frame, CELL)
-    rows = [*varying, "implementation"]
-    phases = in_order("phase", frame["phase"])
-    table = wide(frame, timing_cells(frame), rows, "phase")
-    last = frame[frame["phase"] == phases[-1]]
-    table = joined(table, _throughput(evidence, last, rows), rows)
-    headers = {phase: f"{phase_words(phase)} (ms)" for phase in phases}
-    caption = (
-        f"Table E1: {dtype_words(dtype)}{constant}. Mean ± standard deviation;"
-        f" tokens/s, MFU and peak of the {phase_words(phases[-1])};"
-        f" {_ceiling_words(evidence, dtype)}"
-    )
-    return markdown(with_words(table).rename(columns={**headers, **HEADERS}), caption)
-
-
-def _throughput(evidence: MachineEvidence, frame: pd.DataFrame, rows: list[str]) -> pd.DataFrame:
-    tokens = frame["tokens"] / frame["median_ms"] * 1e3
-    table = frame[rows].assign(
-        **{
-            "tokens/s": value_cells(frame, tokens, rounded),
-            "MFU (%)": value_cells(frame, 100 * matmul_share(evidence, frame)),
-            "peak memory (MiB)": value_cells(frame, frame["peak_mib"]),
-        }
-    )
-    if frame["compile_s"].notna().any():
-        table["first calls (s)"] = value_cells(frame, frame["compile_s"])
-    return table.drop_duplicates(rows, keep="last")
-
-
-def _ceiling_words(evidence: MachineEvidence, dtype: str) -> str:
-    ceiling = matmul_ceiling(evidence, dtype)
+def _ceiling(evidence: MachineEvidence, dtype: str) -> str:
+    rate = matmul_ceiling(evidence, dtype)
     numerics = dtype_words(SAME_NUMERICS.get(dtype, dtype))
-    if ceiling is None:
-        return f"no MFU, because the matmul ceiling in {numerics} was not measured here."
-    return (
-        f"MFU against this machine's own matmul ceiling in {numerics},"
-        f" {significant(ceiling)} TFLOP/s."
-    )
+    return f"; MFU of {significant(rate)} TFLOP/s, the matmul ceiling in {numerics}" if rate else ""
+
+
+def _compiled(dtypes: list[str], _: list[str]) -> Pairs:
+    """E3: eager beside compiled in the same numerics; beside float32 also compiled TF32."""
+    also = {FLOAT32: (FLOAT32, TF32)}
+    return [
+        (way(EAGER, dtype), [way(name, d) for d in also.get(dtype, (dtype,)) for name in COMPILED])
+        for dtype in dtypes
+    ]
+
+
+def _numerics(dtypes: list[str], names: list[str]) -> Pairs:
+    """E4: each implementation in float32 beside the other numerics."""
+    others = [dtype for dtype in dtypes if dtype != FLOAT32]
+    return [(way(name, FLOAT32), [way(name, dtype) for dtype in others]) for name in names]
+
+
+def _further(dtypes: list[str], names: list[str]) -> Pairs:
+    """E6: eager beside all that is neither it nor the same model compiled."""
+    others = [name for name in names if name not in (EAGER, *COMPILED)]
+    return [(way(EAGER, dtype), [way(name, dtype) for name in others]) for dtype in dtypes]
+
+
+def _tables(pairs: Callable[[list[str], list[str]], Pairs]):
+    """Evidence -> a table a phase for each base and its others, of (dtypes, implementations)."""
+
+    def make(evidence: MachineEvidence) -> list[Lines]:
+        frame = evidence.frame(STEM)
+        if frame is None:
+            return []
+        found = pairs(*(in_order(name, frame[name]) for name in ("dtype", "implementation")))
+        phases = sorted(in_order("phase", frame["phase"]), key=lambda phase: phase != STEP)
+        return each(*(_against(evidence, phase, *pair) for phase in phases for pair in found))
+
+    return make
+
+
+def _against(
+    evidence: MachineEvidence, phase: str, base: Series, others: Sequence[Series]
+) -> Lines | None:
+    """The cells that one of the others was timed at: the times of all, and the speed-ups."""
+    frame = having(evidence.frame(STEM), phase=phase)
+    own, others = base.rows(frame), [other for other in others if len(other.rows(frame))]
+    if own.empty or not others:
+        return None
+    columns = [
+        Beside(f"{ways.words(base)} (ms)", step_times(own)),
+        Beside("work (TFLOP)", value_cells(own, own["flops"] / 1e12, rounded)),
+        *(column for other in others for column in _columns(evidence, frame, other, base)),
+    ]
+    timed = pd.concat([other.rows(frame) for other in others])
+    own = own[pd.MultiIndex.from_frame(own[CELL]).isin(pd.MultiIndex.from_frame(timed[CELL]))]
+    caption = f"{phase_words(phase).capitalize()}, over {ways.words(base)}"
+    return side_by_side(caption, pd.concat([own, timed]), CELL, columns, STEPS)
+
+
+def _columns(
+    evidence: MachineEvidence, frame: pd.DataFrame, series: Series, base: Series
+) -> list[Beside]:
+    rows, name = series.rows(frame), ways.words(series)
+    cells = speedup_cells(evidence, STEM, series, base)
+    columns = [
+        Beside(f"{name} (ms)", step_times(rows)),
+        Beside(f"{name} over {ways.words(base)}", cells[cells.index.isin(rows.index)]),
+    ]
+    # First calls are those of all phases together, and stand once, beside the train step.
+    differ = dict(series.where)["implementation"] != dict(base.where)["implementation"]
+    if differ and (rows["phase"] == STEP).all():
+        columns.append(Beside(f"{name}: {FIRST_CALLS}", value_cells(rows, rows["compile_s"])))
+    return columns
+
+
+def _rows(**where) -> Callable[[pd.DataFrame], pd.Series]:
+    return lambda frame: pd.Series(frame.index.isin(having(frame, **where).index), frame.index)
+
+
+LINE = ("size", "context_length")
+EVERY = _rows(implementation=EAGER, dtype=FLOAT32)
+TABLES = (
+    Table("E1", "Forward, backward, both and the train step", step_tables),
+    Table(
+        "E3",
+        "Eager against compiled",
+        _tables(_compiled),
+        Owed(_rows(implementation=ways.WHOLE, dtype=[FLOAT32, TF32]), cell=LINE, of=EVERY),
+    ),
+    Table(
+        "E4",
+        "Float32 against TF32 and mixed precision",
+        _tables(_numerics),
+        Owed(_rows(implementation=EAGER, dtype=ways.BF16), cell=LINE, of=EVERY),
+    ),
+    Table(
+        "E6",
+        "Other attention inside the model",
+        _tables(_further),
+        Owed(lambda frame: ~frame["implementation"].isin([EAGER, *COMPILED])),
+    ),
+)

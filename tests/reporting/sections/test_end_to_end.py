@@ -1,0 +1,315 @@
+"""The section end to end, warm-up included: its answers, its tables, its figure."""
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from answers import check_answers
+from synthetic import cpu_evidence, gpu_evidence
+
+from lmperf.reporting import coverage
+from lmperf.reporting.evidence import MachineEvidence, having
+from lmperf.reporting.figures import LIGHT, themed
+from lmperf.reporting.findings import statements
+from lmperf.reporting.numbers import rounded, spread
+from lmperf.reporting.sections import compose
+from lmperf.reporting.sections.end_to_end import SECTION, warmup, ways
+from lmperf.reporting.sections.end_to_end.figure import figure
+from lmperf.reporting.sections.end_to_end.head import head
+
+EAGER, BLOCKS, WHOLE, BF16 = ways.EAGER, ways.BLOCKS, ways.WHOLE, ways.BF16
+CELL = {"size": "small", "context_length": 512, "batch": 4}
+
+
+def with_frame(evidence: MachineEvidence, frame: pd.DataFrame, stem: str = ways.STEM):
+    return replace(evidence, frames={**evidence.frames, stem: frame.reset_index(drop=True)})
+
+
+def edited(evidence: MachineEvidence, values: dict, stem: str = ways.STEM, **where):
+    """The evidence with columns of some rows set."""
+    frame = evidence.frames[stem].copy()
+    rows = having(frame, **where).index
+    assert len(rows), where
+    for column, value in values.items():
+        frame.loc[rows, column] = value
+    return with_frame(evidence, frame, stem)
+
+
+def scaled(evidence: MachineEvidence, factor: float, **where) -> MachineEvidence:
+    """The evidence with the times of some rows multiplied."""
+    frame = evidence.frames[ways.STEM].copy()
+    rows = having(frame, status="ok", **where).index
+    assert len(rows), where
+    frame.loc[rows, ["median_ms", "mean_ms"]] *= factor
+    for column in ("rounds_ms", "again_ms"):
+        frame.loc[rows, column] = [
+            ";".join(repr(float(ms) * factor) for ms in text.split(";"))
+            if isinstance(text, str)
+            else text
+            for text in frame.loc[rows, column]
+        ]
+    return with_frame(evidence, frame)
+
+
+def level(evidence: MachineEvidence, one: dict, other: dict, **where) -> MachineEvidence:
+    """The evidence with the rounds of some rows those of others: neither is the faster."""
+    frame = evidence.frames[ways.STEM].copy()
+    mine, theirs = (having(frame, **each, **where) for each in (one, other))
+    assert len(mine) == len(theirs) > 0
+    frame.loc[mine.index, "rounds_ms"] = theirs["rounds_ms"].to_numpy()
+    return with_frame(evidence, frame)
+
+
+def without(evidence: MachineEvidence, **where) -> MachineEvidence:
+    frame = evidence.frames[ways.STEM]
+    return with_frame(evidence, frame.drop(having(frame, **where).index))
+
+
+def with_attention(factor: float = 0.5, peak: float = 0.6) -> MachineEvidence:
+    """Evidence in which SDPA was timed inside the model, at one context, in bf16."""
+    evidence = scaled(gpu_evidence(), 1.0, implementation=EAGER)
+    frame = evidence.frames[ways.STEM]
+    rows = having(frame, implementation=EAGER, dtype=BF16, context_length=1024)
+    rows = rows.assign(implementation="sdpa", peak_mib=peak * rows["peak_mib"], again_ms=None)
+    evidence = with_frame(evidence, pd.concat([frame, rows], ignore_index=True))
+    return scaled(evidence, factor, implementation="sdpa")
+
+
+def cells(table, **where) -> pd.Series:
+    found = having(table.frame, **where)
+    assert len(found) == 1, (where, table.frame)
+    return found.iloc[0]
+
+
+SDPA = {"implementation": "sdpa", "dtype": BF16}
+PLAIN = {"implementation": EAGER, "dtype": BF16}
+CASES = {
+    "fastest_step": {
+        "one": lambda: scaled(gpu_evidence(), 0.1, implementation=BLOCKS, dtype=BF16),
+        "by_size": lambda: scaled(gpu_evidence(), 50, size="small", dtype=BF16),
+        "base": lambda: scaled(gpu_evidence(), 1e-3, implementation=EAGER, dtype="float32"),
+    },
+    "compiling": {
+        "all": lambda: scaled(gpu_evidence(), 0.2, implementation=BLOCKS),
+        "some": lambda: level(
+            scaled(gpu_evidence(), 0.2, implementation=BLOCKS),
+            {"implementation": BLOCKS},
+            {"implementation": EAGER},
+            **CELL,
+        ),
+        "mixed": lambda: scaled(
+            scaled(gpu_evidence(), 0.2, implementation=BLOCKS),
+            50,
+            implementation=BLOCKS,
+            size="small",
+        ),
+        "none": lambda: scaled(gpu_evidence(), 50, implementation=BLOCKS),
+    },
+    "mixed_precision": {
+        "everywhere": lambda: scaled(gpu_evidence(), 50, dtype="float32"),
+        "from": lambda: scaled(
+            scaled(gpu_evidence(), 50, dtype="float32"), 1e3, dtype=BF16, size="small"
+        ),
+        "scattered": lambda: scaled(
+            scaled(gpu_evidence(), 50, dtype="float32"), 1e3, dtype=BF16, size="2.7B"
+        ),
+        "nowhere": lambda: scaled(gpu_evidence(), 1e3, dtype=BF16),
+    },
+    "attention_inside": {
+        "all": with_attention,
+        "some": lambda: level(with_attention(), SDPA, PLAIN, size="xl", context_length=1024),
+        "mixed": lambda: scaled(with_attention(), 4, implementation="sdpa", size="xl"),
+        "none": lambda: with_attention(3.0),
+    },
+    "tf32": {
+        "all": lambda: scaled(gpu_evidence(), 0.1, dtype="tf32"),
+        "some": lambda: level(
+            scaled(gpu_evidence(), 0.1, dtype="tf32"),
+            {"dtype": "tf32"},
+            {"dtype": "float32"},
+            **CELL,
+        ),
+        "mixed": lambda: scaled(
+            scaled(gpu_evidence(), 0.1, dtype="tf32"), 1e3, dtype="tf32", size="small"
+        ),
+        "none": lambda: scaled(gpu_evidence(), 1e3, dtype="tf32"),
+    },
+    "share_of_ceiling": {
+        "falls": lambda: scaled(scaled(gpu_evidence(), 2, dtype=BF16), 1.5, dtype="tf32"),
+        "holds": lambda: scaled(gpu_evidence(), 20, dtype="float32"),
+    },
+    "whole_or_block": {
+        "all": lambda: scaled(gpu_evidence(), 0.5, implementation=WHOLE),
+        "some": lambda: level(
+            scaled(gpu_evidence(), 0.5, implementation=WHOLE),
+            {"implementation": WHOLE},
+            {"implementation": BLOCKS},
+            **CELL,
+        ),
+        "mixed": lambda: scaled(
+            scaled(gpu_evidence(), 0.5, implementation=WHOLE), 4, implementation=WHOLE, size="xl"
+        ),
+        "none": lambda: scaled(gpu_evidence(), 2, implementation=WHOLE),
+    },
+    "first_step": {
+        "reserves": gpu_evidence,
+        "longer": cpu_evidence,
+        "not_always": lambda: edited(cpu_evidence(), {"step_ms": 0.1}, warmup.STEM, step=1),
+    },
+}
+
+
+def test_every_answer_is_reached():
+    check_answers(SECTION.findings, CASES)
+
+
+def test_what_is_not_measured_is_silent():
+    evidence = cpu_evidence()
+    nothing = MachineEvidence("empty")
+    assert statements(SECTION.findings, nothing) == []
+    said = {s.name: str(s) for s in statements(SECTION.findings, evidence)}
+    assert "tf32" not in said and "attention_inside" not in said
+    assert not any("TF32" in sentence for sentence in said.values())
+
+
+def test_the_fastest_must_be_found_faster_than_eager_float32():
+    """A median that is a hair shorter, within the noise, does not make a way the fastest."""
+    evidence = with_frame(gpu_evidence(), having(gpu_evidence().frames[ways.STEM], dtype="float32"))
+    evidence = level(
+        without(evidence, implementation=WHOLE),
+        {"implementation": BLOCKS},
+        {"implementation": EAGER},
+    )
+    evidence = edited(evidence, {"median_ms": 1e-3}, implementation=BLOCKS)
+    assert set(ways.fastest(evidence)["implementation"]) == {EAGER}
+
+
+def test_e1_has_each_number_in_its_cell(gpu):
+    frame = gpu.frame(ways.STEM)
+    row = having(frame, **CELL, dtype="float32", implementation=EAGER, phase="train_step").iloc[0]
+    first = SECTION.tables[0].make(gpu)[0]
+    line = cells(first, size="small", context=512, implementation="eager")
+    assert line["train step (ms)"].startswith(f"{row['mean_ms']:.1f} ± ")
+    assert line["tokens/s"] == rounded(4 * 512 / row["median_ms"] * 1e3)
+    assert line["peak memory (MiB)"] == f"{row['peak_mib']:,.0f}"
+    assert line["first calls, compilation and execution (s)"] == "–"
+    assert "52.0 TFLOP/s" in first.note
+
+
+def test_a_red_gate_is_withheld_and_memory_that_ran_out_is_said(gpu):
+    values = {"max_error": 1.0, "error_bound": 1e-3}
+    red = edited(gpu, values, **CELL, dtype="float32", implementation=EAGER)
+    full = {"status": "oom", "requested_bytes": 2 * 2**30, "free_bytes": 2**30}
+    red = edited(red, full, **CELL, dtype="float32", implementation=BLOCKS)
+    by_name = {table.id: table.make(red) for table in SECTION.tables}
+    where = {"size": "small", "context": 512}
+    line = cells(by_name["E1"][0], **where, implementation="eager")
+    assert line["forward (ms)"] == "gate failed, withheld" and line["MFU (%)"] == "–"
+    line = cells(by_name["E1"][0], **where, implementation="compiled by block")
+    assert line["train step (ms)"] == "OOM (asked 2.0 GiB, 1.0 GiB free)"
+    line = cells(by_name["E3"][0], **where)
+    assert line["float32, compiled over eager float32"] == "withheld"
+    assert cells(by_name["E4"][0], **where)["eager TF32 over eager float32"] == "withheld"
+    line = cells(head(red), size="small")
+    assert line["eager float32 (ms)"] == "gate failed, withheld"
+
+
+def test_e3_owes_every_cell_of_eager_float32(gpu):
+    one = without(gpu, implementation=WHOLE, size=["medium", "large", "xl", "2.7B"])
+    one = without(one, implementation=WHOLE, context_length=[128, 512, 1024])
+    states = coverage.states(one, [compose("end_to_end", one, drawn=False)])
+    found = {state.table.id: (state.measured, state.owed, state.words) for state in states}
+    assert found["E3"] == (1, 20, "in part")
+    assert found["E4"] == (20, 20, "measured")
+    assert found["E2"] == (8, 8, "measured")
+    assert not coverage.gaps(states)
+
+
+def test_first_calls_are_named_for_what_they_hold_and_no_step_pays_them_back(gpu):
+    parts = [part for table in SECTION.tables for part in table.make(gpu)]
+    headers = {header for part in parts for header in part.frame.columns}
+    assert any("first calls, compilation and execution (s)" in header for header in headers)
+    assert not any("paid back" in header for header in headers)
+
+
+def test_e6_has_the_other_attention_over_plain():
+    table = {t.id: t for t in SECTION.tables}["E6"].make(with_attention(0.5))[0]
+    assert table.caption.startswith("Train step, over eager bf16 autocast")
+    speedup = cells(table, size="xl")["bf16 autocast, SDPA over eager bf16 autocast"]
+    assert speedup.startswith("2.00x (2.00-2.00)")
+
+
+def test_head_shows_a_way_of_another_context_as_its_speedup_there(gpu):
+    evidence = without(gpu, dtype="tf32", context_length=[128, 512, 1024])
+    table = head(evidence)
+    assert list(table.frame["size"]) == ["small", "medium", "large", "xl", "2.7B"]
+    assert "context 512" in table.caption
+    speedup = cells(table, size="xl")["eager TF32 over eager float32, context 256"]
+    assert speedup.startswith("7.") and "x (" in speedup
+    assert not any("TF32, compiled" in header for header in table.frame.columns[:2])
+    assert len(table.frame) <= 12
+
+
+def test_head_names_the_best_by_size_where_it_is_not_one(gpu):
+    one = head(scaled(gpu, 0.1, implementation=BLOCKS, dtype=BF16))
+    assert one.note.endswith("Best: bf16 autocast, compiled by block.")
+    several = head(scaled(gpu, 50, size="small", dtype=BF16))
+    assert "Best" not in several.note and several.frame["best"].nunique() > 1
+
+
+def test_head_of_a_machine_that_measured_two_batches_has_a_line_a_size(cpu):
+    frame = cpu.frames[ways.STEM]
+    small = frame.index.isin(having(frame, size="small").index)
+    frame = frame.assign(batch=frame["batch"].where(~small, 1))
+    table = head(with_frame(cpu, frame))
+    assert list(table.frame["size"]) == ["tiny", "small"]
+    assert head(MachineEvidence("empty")) is None
+
+
+def test_e2_leaves_out_the_steps_of_warm_up(gpu):
+    rows = having(gpu.frame(warmup.STEM), size="small", dtype="float32").set_index("step")
+    parts = warmup.tables(gpu)
+    line = cells(parts[0], size="small", dtype="float32")
+    timed = rows["step_ms"].loc[2:11]
+    assert line["after 1 (ms)"] == spread(timed.mean(), timed.std())
+    assert float(line["std / mean after 0"]) > float(line["std / mean after 1"])
+    assert cells(parts[1], size="small", dtype="float32")["step 1"] == f"{rows['step_ms'][1]:.0f}"
+    first = cells(parts[2], size="small", dtype="float32")
+    assert first["forward (ms)"].startswith(f"{rows['forward_ms'][1]:.0f} / ")
+    assert first["reserved in step 3 (MiB)"] == "0"
+
+
+def test_e2_without_rows_that_may_be_shown_is_empty(gpu):
+    assert warmup.tables(edited(gpu, {"status": "crash"}, warmup.STEM, batch=4)) == []
+
+
+def drawn(evidence):
+    return themed(lambda pen: figure(evidence, pen), LIGHT)
+
+
+@pytest.mark.parametrize("make", [gpu_evidence, cpu_evidence, with_attention])
+def test_the_figure_is_drawn(make):
+    assert drawn(make()) is not None
+
+
+def test_the_figure_shows_the_context_of_what_others_lack():
+    titles = [axis.get_title() for axis in drawn(with_attention()).axes]
+    assert "context 1024" in titles
+
+
+def test_the_figure_has_no_bar_where_eager_float32_is_withheld(gpu):
+    values = {"max_error": 1.0, "error_bound": 1e-3}
+    red = edited(gpu, values, size="xl", dtype="float32", implementation=EAGER)
+    axis = drawn(red).axes[0]
+    place = [label.get_text() for label in axis.get_xticklabels()].index("xl\nfloat32\nwithheld")
+    middles = [bar.get_x() + bar.get_width() / 2 for bar in axis.patches]
+    assert not any(abs(middle - place) < 0.5 for middle in middles)
+
+
+def test_the_title_of_the_figure_is_what_the_data_say(gpu):
+    assert "up to" in drawn(gpu).get_suptitle()
+    slow = scaled(gpu, 1e-3, implementation=EAGER, dtype="float32")
+    assert drawn(slow).get_suptitle() == "No train step is faster than in eager float32"
+    assert drawn(without(gpu, implementation=[BLOCKS, WHOLE], dtype=["tf32", BF16])) is not None
+    alone = with_frame(gpu, having(gpu.frames[ways.STEM], implementation=EAGER, dtype="float32"))
+    assert drawn(alone) is None
