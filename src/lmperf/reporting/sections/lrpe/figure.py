@@ -58,10 +58,11 @@ def _title(evidence: MachineEvidence, frame: pd.DataFrame) -> str:
         return f"Bandwidth of md_lrpe_cosine, {what}"
     shares = {p: ratios[having(rows, phase=p).index] for p in in_order("phase", rows["phase"])}
     words = [
-        ranged(Spread.of(share), lambda v: percent(v, 0)) + f" {phase_words(phase)}"
+        f"{phase_words(phase)} {ranged(Spread.of(share), lambda v: percent(v, 0))}"
         for phase, share in shares.items()
     ]
-    return f"{what}, from {rows['positions'].min():,} positions, of a copy: {', '.join(words)}"
+    least = f"from {rows['positions'].min():,} positions on"
+    return f"md_lrpe_cosine {least} ({what}), share of a copy's speed: {', '.join(words)}"
 
 
 def _panel(axis, pen: Pen, frame: pd.DataFrame) -> None:
