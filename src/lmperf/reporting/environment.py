@@ -15,6 +15,7 @@ from lmperf.reporting.tables import escaped
 FORMS = {
     "sig": numbers.significant,
     "percent": numbers.percent,
+    "signed_percent": numbers.signed_percent,
     "ratio": numbers.ratio,
     "rounded": numbers.rounded,
     "error": numbers.error,
@@ -36,7 +37,6 @@ def environment(templates: Path | None = None) -> SandboxedEnvironment:
     )
     made.filters |= {
         **FORMS,
-        "signed_percent": numbers.signed_percent,
         "fixed": numbers.fixed,
         "range": lambda spread, form="sig": numbers.ranged(spread, FORMS[form]),
         "count": numbers.counted,

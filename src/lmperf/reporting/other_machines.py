@@ -7,12 +7,11 @@ made.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pandas as pd
 
 from lmperf.benchmark import Timed, load, stems
-from lmperf.names import dtype_words, implementation_words, in_order, phase_words
+from lmperf.names import dtype_words, in_order, phase_words
 from lmperf.reporting import machine
 from lmperf.reporting.ceilings import ceilings
 from lmperf.reporting.coverage import State
@@ -87,7 +86,7 @@ def indexed(states: Sequence[State], machines: Sequence[MachineEvidence]) -> lis
 
 
 def ceilings_by_machine(machines: Sequence[MachineEvidence]) -> Lines | None:
-    """One line per operation and dtype, one column a machine; None for fewer than two machines."""
+    """One line an operation and dtype, one column a machine; None for fewer than two."""
     found = {evidence.machine: ceilings(evidence) for evidence in machines}
     found = {name: rates for name, rates in found.items() if rates}
     if len(found) < 2:
@@ -148,7 +147,4 @@ def _beside(stem: str, rows: pd.DataFrame) -> Lines | None:
         for phase in in_order("phase", rows["phase"])
         for name in rows["machine"].unique()
     ]
-    table = side_by_side(load(stem).title, rows, _cell(stem), columns, NOTE)
-    forms = {"dtype": dtype_words, "implementation": implementation_words}
-    words = {n: table.frame[n].map(form) for n, form in forms.items() if n in table.frame}
-    return replace(table, frame=table.frame.assign(**words))
+    return side_by_side(load(stem).title, rows, _cell(stem), columns, NOTE)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from tabulate import tabulate
 
-from lmperf.names import STATUSES, axis_words, implementation_words
+from lmperf.names import STATUSES, axis_words, implementation_words, value_words
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.numbers import EMPTY, absent, counted, gib, significant, spread
@@ -223,6 +223,8 @@ def shared_axes(frame: pd.DataFrame, cell: Sequence[str]) -> tuple[str, list[str
 def _axis_value(name: str, value) -> str:
     if isinstance(value, bool | np.bool_):
         return axis_words(name) if value else f"not {axis_words(name)}"
+    if name in ("dtype", "implementation"):
+        return value_words(name, value)
     return f"{axis_words(name)} {_plain(value)}"
 
 

@@ -231,7 +231,7 @@ _PEAKS = (
     " the closed form"
 )
 _OFF = (
-    "{{ off.low | signed_percent }} to {{ off.high | signed_percent }}.{% if source %} The forward"
+    "{{ off | range('signed_percent') }}.{% if source %} The forward"
     " of Triton peaks at {{ ours | range }} times its input; {{ theirs | range }} times in a"
     " published one ({{ source }}), whose input is resident twice.{% endif %}"
 )
@@ -271,7 +271,7 @@ FINDINGS = (
         answers={
             "costs": "Keeping the angles for the backward does not pay: it takes " + _TAKES,
             "pays": "Keeping the angles for the backward pays in time: it takes " + _TAKES,
-            "either": "Keeping the angles for the backward pays in some shapes: it takes " + _TAKES,
+            "either": "Keeping the angles for the backward takes " + _TAKES,
         },
     ),
     Finding(
