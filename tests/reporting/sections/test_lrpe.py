@@ -158,6 +158,7 @@ def test_kernel_tests_stand_beside_the_gates_and_alone(gpu):
     (checks,) = GATES.make(gpu)
     assert checks.caption.startswith("Kernel tests") and not checks.frame["failed"].any()
     assert L1.make(gpu) == L2.make(gpu) == [] and SECTION.head(gpu) is None
+    assert not any(state(finding, gpu) for finding in SECTION.findings)
 
 
 def test_the_title_of_the_figure_is_what_it_shows(gpu):

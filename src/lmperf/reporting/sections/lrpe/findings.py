@@ -43,8 +43,9 @@ def _large(evidence: MachineEvidence, rows: pd.DataFrame) -> pd.DataFrame:
 
 def _against(evidence: MachineEvidence, name: str, base: str) -> pd.DataFrame:
     """The main rows of an implementation that have a speed-up over another, with it."""
+    dtype = main_dtype(rows_of(evidence, STEM))
     rows = compared(evidence, STEM, *(Series.of(implementation=n) for n in (name, base)))
-    return measured(shaped(rows[rows["dtype"] == main_dtype(rows_of(evidence, STEM))]))
+    return measured(shaped(having(rows, dtype=dtype)))
 
 
 def _lead_and_peer(evidence: MachineEvidence) -> list[str]:
