@@ -133,9 +133,8 @@ def _rows(machines: Sequence[MachineEvidence], stem: str) -> pd.DataFrame:
 
 def _shared(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows whose cell and phase at least two machines have."""
-    keys = [name for name in rows.columns if name not in ("machine", "words")]
-    several = rows.groupby(keys, dropna=False)["machine"].transform("nunique")
-    return rows[several >= 2]
+    keys = list(rows.columns.drop(["machine", "words"]))
+    return rows[rows.groupby(keys, dropna=False)["machine"].transform("nunique") >= 2]
 
 
 def _beside(stem: str, rows: pd.DataFrame) -> Lines | None:

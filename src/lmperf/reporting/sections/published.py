@@ -1,7 +1,6 @@
-"""Figures that others published, beside what this machine measured in the same cell.
+"""Figures that others published, beside what this machine measured in the same cell: context.
 
-They are context: nothing passes or fails by them, and they are in no machine's evidence. The page
-shows the largest cell of each source, device and metric.
+The page shows the largest cell of each source, device and metric; nothing passes or fails by it.
 """
 
 from __future__ import annotations
@@ -42,8 +41,6 @@ def beside(evidence: MachineEvidence) -> list[Lines]:
         for stem, found in matched.items()
         for _, rows in found.groupby(["source", "device", "metric"])
     ]
-    if not lines:
-        return []
     note = (
         f"Of {sum(len(figures_of(s)) for s in STEMS):,} published figures"
         f" {sum(map(len, matched.values())):,} have a row here; shown is the largest such cell of"
@@ -51,7 +48,8 @@ def beside(evidence: MachineEvidence) -> list[Lines]:
         f" {', '.join(f'[{stem}]({LINK}/{stem}.csv)' for stem in STEMS)}."
     )
     table = pd.DataFrame(lines[:MOST])
-    return [Lines("The largest cells that were published", table, note, right=[], folds=False)]
+    made = Lines("The largest cells that were published", table, note, right=[], folds=False)
+    return [made] if lines else []
 
 
 def _matched(evidence: MachineEvidence, stem: str) -> pd.DataFrame:
@@ -130,8 +128,8 @@ def _negative(evidence: MachineEvidence) -> dict:
     cell = ["size", "context_length", "batch", "dtype", "implementation", "phase"]
     rows = rows_of(evidence, "end_to_end")
     both = figures.merge(rows[cell].map(_text).assign(here=rows["median_ms"]), on=cell)
-    both = both.assign(published=1e3 * both["value"].astype(float))
-    return measured(both[both["published"] < 0]).sort_values("published").iloc[0].to_dict()
+    both = both.assign(published=1e3 * both["value"].astype(float)).sort_values("published")
+    return measured(both[both["published"] < 0]).iloc[0].to_dict()
 
 
 FINDINGS = (
