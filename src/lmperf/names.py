@@ -116,6 +116,12 @@ def implementation_words(implementation: str) -> str:
     return known.words if known else implementation
 
 
+def value_words(name: str, value):
+    """A value of a column in words where the column holds names; else as it is."""
+    forms = {"dtype": dtype_words, "implementation": implementation_words, "phase": phase_words}
+    return forms[name](value) if name in forms else value
+
+
 def axis_words(axis: str) -> str:
     """An axis in words, as in the header of a table."""
     return AXES.get(axis, axis.replace("_", " "))

@@ -10,15 +10,21 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from lmperf.benchmark import Timed, load
-from lmperf.names import axis_words, dtype_words, implementation_words, phase_words
+from lmperf.benchmark import Timed, load, stems
+from lmperf.names import dtype_words, in_order, phase_words
 from lmperf.reporting import machine
 from lmperf.reporting.ceilings import ceilings
-from lmperf.reporting.evidence import MachineEvidence, axes, having, in_reading_order
+from lmperf.reporting.coverage import State
+from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import EMPTY, significant
-from lmperf.reporting.tables import Lines, kernel_times, step_times
+from lmperf.reporting.side_by_side import Beside, each, side_by_side
+from lmperf.reporting.tables import Lines, Table, medians
 
-STEPS = 6
+# It rests on several machines, so that no section makes it; its page lies beside their folders.
+TABLE = Table("E5", "The same cells on several machines", lambda evidence: [])
+PAGE = "machines.md"
+CEILINGS = "ceilings"
+NOTE = "Medians; their intervals stand on each machine's own pages."
 
 
 def machines_lines(machines: Sequence[MachineEvidence]) -> Lines | None:
@@ -41,30 +47,52 @@ def _line(evidence: MachineEvidence) -> dict:
     }
 
 
-def side_by_side_steps(machines: Sequence[MachineEvidence]) -> Lines | None:
-    """The train steps that most machines share, a few of them; None where there is none."""
-    table = _beside(machines, "end_to_end", "train_step")
-    if table is None:
-        return None
-    return Lines(table.caption, table.frame.head(STEPS), table.note)
-
-
 def machines_tables(machines: Sequence[MachineEvidence]) -> list[Lines]:
-    """E5: ceilings by machine, then per benchmark and phase the cells of at least two machines."""
-    stems = dict.fromkeys(stem for e in machines for stem in e.present() if stem != "ceilings")
-    timed = [stem for stem in stems if isinstance(load(stem), Timed)]
-    found = [ceilings_by_machine(machines)]
-    found += [_beside(machines, stem, phase) for stem in timed for phase in load(stem).phases]
-    return [table for table in found if table is not None]
+    """E5: ceilings by machine, then of each benchmark the cells of at least two machines."""
+    shared = {stem: _shared(_rows(machines, stem)) for stem in _timed()}
+    cells = [_beside(stem, rows) for stem, rows in shared.items() if len(rows)]
+    return each(ceilings_by_machine(machines), *cells)
+
+
+def side_by_side_steps(machines: Sequence[MachineEvidence]) -> Lines | None:
+    """One line a size: its plain float32 train step at the longest context that two have."""
+    plain = {"phase": "train_step", "implementation": "eager", "dtype": "float32"}
+    rows = _shared(having(_rows(machines, "end_to_end"), **plain))
+    if rows.empty:
+        return None
+    longest = rows.groupby("size")["context_length"].transform("max")
+    return _beside("end_to_end", rows[rows["context_length"] == longest])
+
+
+def state(machines: Sequence[MachineEvidence]) -> State:
+    """The state of E5 in the index: cells of two machines or more, of all that any of them has."""
+    if len(machines) < 2:
+        return State(TABLE, PAGE, 0, 0, "shown where another machine has evidence", False)
+    rows = {stem: _rows(machines, stem) for stem in _timed()}
+    shared, owed = (
+        sum(len(each[_cell(stem)].drop_duplicates()) for stem, each in parts.items())
+        for parts in ({stem: _shared(each) for stem, each in rows.items()}, rows)
+    )
+    words = "measured on two machines or more" if shared else "no cell in common"
+    return State(TABLE, f"../{PAGE}", shared, owed, words, False)
+
+
+def indexed(states: Sequence[State], machines: Sequence[MachineEvidence]) -> list[State]:
+    """The states of a machine's tables with that of E5 behind those that it follows by number."""
+    letter = TABLE.id[0]
+    before = [i for i, s in enumerate(states) if letter <= s.table.id < TABLE.id]
+    place = before[-1] + 1 if before else len(states)
+    return [*states[:place], state(machines), *states[place:]]
 
 
 def ceilings_by_machine(machines: Sequence[MachineEvidence]) -> Lines | None:
-    """One line per operation and dtype, one column a machine; None for fewer than two machines."""
+    """One line an operation and dtype, one column a machine; None for fewer than two."""
     found = {evidence.machine: ceilings(evidence) for evidence in machines}
     found = {name: rates for name, rates in found.items() if rates}
     if len(found) < 2:
         return None
-    keys = sorted({key for rates in found.values() for key in rates})
+    keys = {key: None for rates in found.values() for key in rates}
+    numerics = in_order("dtype", (dtype for _, dtype in keys))
     lines = [
         {
             "operation": operation,
@@ -72,36 +100,50 @@ def ceilings_by_machine(machines: Sequence[MachineEvidence]) -> Lines | None:
             "unit": "TFLOP/s" if operation == "matmul" else "GB/s",
             **{name: significant(rates.get((operation, dtype))) for name, rates in found.items()},
         }
-        for operation, dtype in keys
+        for operation, dtype in sorted(keys, key=lambda key: (key[0], numerics.index(key[1])))
     ]
     return Lines("Ceilings by machine", pd.DataFrame(lines))
 
 
-def _beside(machines: Sequence[MachineEvidence], stem: str, phase: str) -> Lines | None:
-    """One line a cell that at least two machines have, one column of times a machine."""
+def _timed() -> list[str]:
+    """The benchmarks whose rows are times of cells that a reader may compare."""
+    return [stem for stem in stems() if stem != CEILINGS and isinstance(load(stem), Timed)]
+
+
+def _cell(stem: str) -> list[str]:
+    return [*(axis.name for axis in load(stem).axes), "implementation"]
+
+
+def _rows(machines: Sequence[MachineEvidence], stem: str) -> pd.DataFrame:
+    """Cell, phase, machine and ``words``, its time or its status, of all rows of a benchmark.
+
+    Evidence that lacks an axis of today's benchmark is left out: its cells are not the same.
+    """
+    columns = [*_cell(stem), "phase"]
     frames = {e.machine: frame for e in machines if (frame := e.frame(stem)) is not None}
-    if len(frames) < 2:
-        return None
-    times = step_times if getattr(load(stem), "clock", "") == "step" else kernel_times
-    first = next(iter(frames.values()))
-    keys = [*(n for n in axes(first) if all(n in f for f in frames.values())), "implementation"]
-    columns = [
-        _column(having(frame, phase=phase), keys, name, times) for name, frame in frames.items()
+    parts = [
+        frame[columns].assign(machine=name, words=medians(frame))
+        for name, frame in frames.items()
+        if set(columns) <= set(frame.columns)
     ]
-    table = pd.concat([column for column in columns if not column.empty], axis=1)
-    table = table[table.notna().sum(axis=1) >= 2]
-    if table.empty:
-        return None
-    table = in_reading_order(table.reset_index().assign(phase=phase)[[*keys, "phase", *frames]])
-    table = table.drop(columns="phase").astype(object)
-    table = table.where(table.notna(), EMPTY)
-    table["implementation"] = table["implementation"].map(implementation_words)
-    if "dtype" in table:
-        table["dtype"] = table["dtype"].map(dtype_words)
-    return Lines(f"{load(stem).title}, {phase_words(phase)} (ms)", table.rename(columns=axis_words))
+    if not parts:
+        return pd.DataFrame(columns=[*columns, "machine", "words"])
+    return pd.concat(parts, ignore_index=True)
 
 
-def _column(frame: pd.DataFrame, keys: list[str], name: str, times) -> pd.Series:
-    cells = times(frame)
-    index = pd.MultiIndex.from_frame(frame[keys])
-    return pd.Series(cells.to_numpy(), index, name=name)[~index.duplicated(keep="last")]
+def _shared(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows whose cell and phase at least two machines have."""
+    keys = list(rows.columns.drop(["machine", "words"]))
+    return rows[rows.groupby(keys, dropna=False)["machine"].transform("nunique") >= 2]
+
+
+def _beside(stem: str, rows: pd.DataFrame) -> Lines | None:
+    """One line a cell, of each phase a column a machine."""
+    columns = [
+        Beside(
+            f"{phase_words(phase)}, {name} (ms)", having(rows, phase=phase, machine=name)["words"]
+        )
+        for phase in in_order("phase", rows["phase"])
+        for name in rows["machine"].unique()
+    ]
+    return side_by_side(load(stem).title, rows, _cell(stem), columns, NOTE)

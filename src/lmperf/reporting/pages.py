@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lmperf.reporting import coverage, machine
+from lmperf.reporting import coverage, machine, other_machines
 from lmperf.reporting.environment import environment
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.findings import SECTION, SHORT
@@ -16,7 +17,6 @@ from lmperf.reporting.sections import Composed, compose, stems
 from lmperf.reporting.tables import Lines
 
 WRITE_UP = "report.md"
-OVERVIEW_PAGE = "machines.md"
 FIGURES = "figures"
 
 
@@ -62,8 +62,10 @@ def overview_files(
     if len(evidences) > 1:
         template = environment(templates).get_template("machines.md.j2")
         tables = [_markdown(table) for table in machines_tables(evidences)]
-        text = template.render(machines=_markdown(machines_lines(evidences)), tables=tables)
-        files[OVERVIEW_PAGE] = tidy(text)
+        lines = _markdown(machines_lines(evidences))
+        heading = other_machines.TABLE.heading
+        text = template.render(machines=lines, heading=heading, tables=tables)
+        files[other_machines.PAGE] = tidy(text)
     return files
 
 
@@ -80,7 +82,7 @@ def write_up(
         root: what stands before its links: empty, or the folder of the machine.
         others: all machines with evidence, for the last section; without any it is left out.
     """
-    states = coverage.states(evidence, sections)
+    states = other_machines.indexed(coverage.states(evidence, sections), others)
     several = [other for other in others if other.machine != evidence.machine]
     text = (
         environment(templates)
@@ -101,6 +103,11 @@ def write_up(
             method=machine.method(evidence),
             limits=_limits(evidence),
             index=[_index_line(state, root) for state in states],
+            further=[
+                {"title": section.title, "page": root + section.page}
+                for section in sections
+                if section.measured and not section.section.in_write_up
+            ],
             others=_markdown(machines_lines(several)) if several else "",
             steps=_markdown(side_by_side_steps(others)) if several else "",
         )
@@ -245,7 +252,7 @@ def _limits(evidence: MachineEvidence) -> list[dict]:
 
 def _index_line(state: coverage.State, root: str) -> dict:
     shown = bool(state.measured)
-    link = f"{root}{state.page}#{state.table.anchor}"
+    link = f"{posixpath.normpath(root + state.page)}#{state.table.anchor}"
     return {
         "id": f"[{state.table.id}]({link})" if shown else state.table.id,
         "title": state.table.title,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from lmperf.names import axis_words
+from lmperf.names import axis_words, value_words
 from lmperf.reporting.evidence import in_reading_order
 from lmperf.reporting.numbers import EMPTY
 from lmperf.reporting.tables import Lines, shared_axes
@@ -57,7 +57,8 @@ def side_by_side(
     if len(table.columns) == len(lines):
         return None
     table = table.astype(object).where(table.notna(), EMPTY)
-    return Lines(caption + constant, table.rename(columns=axis_words), note)
+    words = {name: [value_words(name, value) for value in table[name]] for name in lines}
+    return Lines(caption + constant, table.assign(**words).rename(columns=axis_words), note)
 
 
 def each(*tables: Lines | None) -> list[Lines]:

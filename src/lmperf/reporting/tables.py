@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from tabulate import tabulate
 
-from lmperf.names import STATUSES, axis_words, implementation_words
+from lmperf.names import STATUSES, axis_words, implementation_words, value_words
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.numbers import EMPTY, absent, counted, gib, significant, spread
@@ -41,18 +41,20 @@ class Lines:
         frame: text or numbers; headers carry the units.
         right: columns that are flush right; of the others those that hold numbers alone are.
         note: how to read its cells (estimator, what brackets mean), below the caption.
+        folds: whether a page may fold it when it is long.
     """
 
     caption: str
     frame: pd.DataFrame
     note: str = ""
     right: Sequence[str] | None = None
+    folds: bool = True
 
     def markdown(self, fold: int | None = FOLD) -> str:
         """The table, inside ``<details>`` when it is longer than ``fold`` lines."""
         body = pipe_table(self.frame, self.right)
         note = f" {self.note}" if self.note else ""
-        if fold is None or len(self.frame) <= fold:
+        if fold is None or not self.folds or len(self.frame) <= fold:
             return f"**{self.caption}.**{note}\n\n{body}"
         title = f"{self.caption} ({counted(len(self.frame), 'line')})"
         opening = f"<details>\n<summary>{escaped(title)}</summary>\n"
@@ -223,6 +225,8 @@ def shared_axes(frame: pd.DataFrame, cell: Sequence[str]) -> tuple[str, list[str
 def _axis_value(name: str, value) -> str:
     if isinstance(value, bool | np.bool_):
         return axis_words(name) if value else f"not {axis_words(name)}"
+    if name in ("dtype", "implementation"):
+        return value_words(name, value)
     return f"{axis_words(name)} {_plain(value)}"
 
 

@@ -1,1 +1,25 @@
-"""Published figures, as data: one CSV a benchmark, a line a figure (see `sections.published`)."""
+"""Published figures, as data: one CSV a benchmark, a line a figure as it was printed.
+
+Columns: source, device, the axes of the benchmark (empty where the source does not state them),
+implementation, phase, metric, value, spread, unit, note.
+"""
+
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+
+FOLDER = Path(__file__).parent
+STEMS = tuple(sorted(path.stem for path in FOLDER.glob("*.csv")))
+
+
+@cache
+def figures_of(stem: str) -> pd.DataFrame:
+    """The published figures of a benchmark, all columns as text, empty where not stated."""
+    return pd.read_csv(FOLDER / f"{stem}.csv", dtype=str, keep_default_na=False)
+
+
+def cell_of(figures: pd.DataFrame) -> list[str]:
+    """The columns that name a figure's row in the evidence, but its phase."""
+    names = list(figures.columns)
+    return [n for n in names[names.index("device") + 1 : names.index("metric")] if n != "phase"]

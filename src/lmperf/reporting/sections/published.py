@@ -1,183 +1,150 @@
-"""Figures that others published, beside what this machine measured in the same cell.
+"""Figures that others published, beside what this machine measured in the same cell: context.
 
-They are context: no claim rests on them, nothing passes or fails by them, and they are in no
-machine's evidence. `reporting/published/<stem>.csv` has a line for each figure, as it was printed:
-source, device, the axes of the benchmark (empty where the source does not state them), value, unit.
+The page shows the largest cell of each source, device and metric; nothing passes or fails by it.
 """
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
-
 import pandas as pd
 
-from lmperf.reporting import published
-from lmperf.reporting.evidence import MachineEvidence, in_order, in_reading_order
-from lmperf.reporting.numbers import (
-    EMPTY,
-    absent,
-    dtype_words,
-    fixed,
-    implementation_words,
-    listed,
-    phase_words,
-    significant,
-)
-from lmperf.reporting.tables import AXIS_WORDS, markdown, shared_axes, timing_cells, value_cells
+from lmperf.names import axis_words, dtype_words, implementation_words, in_order, phase_words
+from lmperf.reporting import gates
+from lmperf.reporting.evidence import MachineEvidence
+from lmperf.reporting.findings import PAGE, Finding, always, measured, rows_of
+from lmperf.reporting.numbers import fixed, significant
+from lmperf.reporting.published import STEMS, cell_of, figures_of
+from lmperf.reporting.sections import Section
+from lmperf.reporting.tables import Lines, Table
 
-FOLDER = Path(published.__file__).parent
 LINK = "../../src/lmperf/reporting/published"
+# Metric -> the column here, its unit, its form.
 MEASURED = {
-    "memory before backward": ("saved_mib", "MiB"),
-    "memory": ("saved_mib", "MiB"),
-    "peak memory": ("peak_mib", "MiB"),
-    "sum": ("value", ""),
+    "time": ("median_ms", " ms", significant),
+    "memory before backward": ("saved_mib", " MiB", significant),
+    "memory": ("saved_mib", " MiB", significant),
+    "peak memory": ("peak_mib", " MiB", significant),
+    "sum": ("value", "", fixed),
 }
+# What tells the size of a cell, the first that its benchmark has.
+WORK = ("flops", "bytes", "predicted_mib")
+# Whose figure is shown of a cell, the first that was published; else the first in reading order.
+FIRST = ("triton", "eager")
+MOST = 20
 NOT_STATED = "not stated"
-MANY = 4
-RESTS_ON = tuple(sorted(path.stem for path in FOLDER.glob("*.csv")))
 
 
-@cache
-def figures_of(stem: str) -> pd.DataFrame:
-    """The published figures of a benchmark, all columns as text, empty where not stated."""
-    return pd.read_csv(FOLDER / f"{stem}.csv", dtype=str, keep_default_na=False)
-
-
-def tables(evidence: MachineEvidence) -> dict[str, str]:
-    """``sources`` and ``beside``: the figures with a counterpart on this machine, by benchmark."""
-    stems = in_order("stem", RESTS_ON)
-    matched = {stem: _matched(evidence, stem) for stem in stems}
-    beside = [_folded(stem, rows) for stem, rows in matched.items() if not rows.empty]
-    return {"sources": _sources(matched), "beside": "\n\n".join(beside)}
-
-
-def _cell_columns(figures: pd.DataFrame) -> list[str]:
-    names = list(figures.columns)
-    return names[names.index("device") + 1 : names.index("metric")]
+def beside(evidence: MachineEvidence) -> list[Lines]:
+    """One line a source, device and metric: its largest cell that this machine has, both ways."""
+    matched = {stem: _matched(evidence, stem) for stem in STEMS}
+    lines = [
+        _line(stem, _largest(rows, cell_of(rows)))
+        for stem, found in matched.items()
+        for _, rows in found.groupby(["source", "device", "metric"])
+    ]
+    note = (
+        f"Of {sum(len(figures_of(s)) for s in STEMS):,} published figures"
+        f" {sum(map(len, matched.values())):,} have a row here; shown is the largest such cell of"
+        f" each source, device and quantity. Times here are medians. All of them:"
+        f" {', '.join(f'[{stem}]({LINK}/{stem}.csv)' for stem in STEMS)}."
+    )
+    table = pd.DataFrame(lines[:MOST])
+    made = Lines("The largest cells that were published", table, note, right=[], folds=False)
+    return [made] if lines else []
 
 
 def _matched(evidence: MachineEvidence, stem: str) -> pd.DataFrame:
-    """Published figures whose whole cell this machine has, each with ``here``, what it measured."""
+    """Published figures whose cell this machine has, with ``here``, its number, and ``work``."""
     figures, frame = figures_of(stem), evidence.frame(stem)
-    keys = _cell_columns(figures)
-    stated = figures[(figures[keys] != "").all(axis=1)]
-    if frame is None or stated.empty or not set(keys) <= set(frame.columns):
-        return figures.iloc[:0].assign(here="")
-    plain = frame[keys].apply(_as_text)
-    wanted = pd.concat([plain[name].isin(stated[name]) for name in keys], axis=1).all(axis=1)
-    made = [
-        plain[wanted].assign(
-            metric=metric, here=_here(frame[wanted], metric), row=frame.index[wanted]
-        )
-        for metric in stated["metric"].unique()
+    keys = [*cell_of(figures), "phase"]
+    if frame is None or not set(keys) <= set(frame.columns):
+        return figures.iloc[:0]
+    frame = frame[gates.shown(frame)]
+    work = next((frame[name] for name in WORK if name in frame and frame[name].notna().any()), 0.0)
+    ours = frame[keys].map(_text).assign(row=frame.index, work=work)
+    both = figures.merge(ours.drop_duplicates(keys, keep="last"), on=keys).sort_values(keys)
+    here = [
+        frame.at[row, MEASURED[metric][0]] if metric in MEASURED else None
+        for metric, row in zip(both["metric"], both["row"], strict=True)
     ]
-    ours = pd.concat(made)
-    ours = ours.drop_duplicates([*keys, "metric"], keep="last")
-    both = stated.merge(ours, on=[*keys, "metric"], how="inner").set_index("row")
-    both = both[both["here"] != EMPTY]
-    typed = frame.loc[both.index, keys]
-    return both.assign(**{name: typed[name].to_numpy() for name in keys})
+    return both.assign(here=pd.Series(here, both.index, dtype=float)).dropna(subset=["here"])
 
 
-def _here(frame: pd.DataFrame, metric: str) -> pd.Series:
-    if metric == "time":
-        return timing_cells(frame)
-    column, _ = MEASURED.get(metric, (None, ""))
-    empty = pd.Series(float("nan"), frame.index)
-    form = fixed if metric == "sum" else significant
-    return value_cells(frame, frame.get(column, empty) if column else empty, form)
+def _text(value) -> str:
+    """An axis value as a CSV of figures writes it."""
+    whole = isinstance(value, float) and value.is_integer()
+    return str(int(value)) if whole else str(value)
 
 
-def _as_text(column: pd.Series) -> pd.Series:
-    return column.map({value: _plain(value) for value in column.unique()})
+def _largest(rows: pd.DataFrame, cell: list[str]) -> pd.DataFrame:
+    """The phases of one cell: most work, then by implementation, then the numerics named last."""
+    names = [*FIRST, *in_order("implementation", rows["implementation"])]
+    ranks = pd.DataFrame({"work": rows["work"], "name": -rows["implementation"].map(names.index)})
+    if "dtype" in rows:
+        ranks["dtype"] = rows["dtype"].map(in_order("dtype", rows["dtype"]).index)
+    first = ranks.sort_values(list(ranks), ascending=False, kind="stable").index[0]
+    same = rows[(rows[cell] == rows.loc[first, cell]).all(axis=1)].drop_duplicates("phase")
+    return same.set_index("phase").loc[in_order("phase", same["phase"])].reset_index()
 
 
-def _plain(value) -> str:
-    if absent(value):
-        return ""
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _line(stem: str, rows: pd.DataFrame) -> dict[str, str]:
+    first = rows.iloc[0]
+    _, unit, form = MEASURED[first["metric"]]
+    phases = " / ".join(map(phase_words, rows["phase"]))
+    named = [phases] if first["metric"] == "time" else [first["metric"], phases]
+    notes = dict.fromkeys(part for note in rows["note"] for part in note.split("; ") if part)
+    device = "" if first["device"] == NOT_STATED else f", {first['device']}"
+    cell = [_words(name, first[name]) for name in cell_of(figures_of(stem))]
+    return {
+        "benchmark": stem,
+        "cell": ", ".join(word for word in cell if word),
+        "quantity": ", ".join(named if len(rows) > 1 else named[:1]),
+        "source": first["source"] + device,
+        "published": _printed(rows["value"], first["unit"]),
+        "here": " / ".join(map(form, rows["here"])) + unit,
+        "remark": "; ".join(notes),
+    }
 
 
-def _folded(stem: str, rows: pd.DataFrame) -> str:
-    """The figures of a benchmark, one table a metric, folded."""
-    made = [_beside(stem, rows[rows["metric"] == m], m) for m in rows["metric"].unique()]
-    title = f"{stem.replace('_', ' ').capitalize()}: {len(rows)} figures"
-    return "\n\n".join([f"<details>\n<summary>{title}</summary>", *made, "</details>"])
+def _printed(values: pd.Series, unit: str) -> str:
+    """Values as printed, with their unit if they are numbers; seconds in milliseconds."""
+    if unit == "s":
+        values, unit = [significant(1e3 * float(value)) for value in values], "ms"
+    number = any(value[-1].isdigit() for value in values)
+    return " / ".join(values) + (f" {unit}" if unit and number else "")
 
 
-def _beside(stem: str, rows: pd.DataFrame, metric: str) -> str:
-    keys = _cell_columns(figures_of(stem))
-    axes = [name for name in keys if name not in ("implementation", "phase")]
-    constant, varying = shared_axes(rows, axes)
-    lines = [*varying, "implementation", "phase"]
-    table = in_reading_order(rows[keys].drop_duplicates(), first=varying)[lines]
-    unit = "ms" if metric == "time" else MEASURED[metric][1]
-    here = rows.drop_duplicates(lines)[[*lines, "here"]]
-    table = table.merge(here.rename(columns={"here": _header("here", unit)}), on=lines)
-    for (source, device), own in rows.groupby(["source", "device"], sort=True):
-        header = _header(f"{source}, {_device(device)}", _unit(own))
-        column = own[lines].assign(**{header: [_value(*r) for r in _values(own)]})
-        table = table.merge(column.drop_duplicates(lines), on=lines, how="left")
-    table = table.astype(object).where(table.notna(), EMPTY)
-    return markdown(_in_words(table), f"Published, {metric}{constant}", left=["phase"])
+def _words(name: str, value: str) -> str:
+    """An axis and its value; empty for a flag that is not set."""
+    if name in ("implementation", "dtype"):
+        return implementation_words(value) if name == "implementation" else dtype_words(value)
+    flags = {"True": axis_words(name), "False": ""}
+    return flags.get(value, f"{axis_words(name)} {value}" if value.isdigit() else value)
 
 
-def _header(words: str, unit: str) -> str:
-    return f"{words} ({unit})" if unit else words
+def _negative(evidence: MachineEvidence) -> dict:
+    """The published time furthest below nought, beside the same phase timed by itself here."""
+    figures = figures_of("warmup")
+    figures = figures[(figures["metric"] == "time") & (figures["unit"] == "s")]
+    cell = ["size", "context_length", "batch", "dtype", "implementation", "phase"]
+    rows = rows_of(evidence, "end_to_end")
+    both = figures.merge(rows[cell].map(_text).assign(here=rows["median_ms"]), on=cell)
+    both = both.assign(published=1e3 * both["value"].astype(float)).sort_values("published")
+    return measured(both[both["published"] < 0]).iloc[0].to_dict()
 
 
-def _device(device: str) -> str:
-    return f"device {NOT_STATED}" if device == NOT_STATED else device
-
-
-def _unit(rows: pd.DataFrame) -> str:
-    unit = rows["unit"].iloc[0]
-    if rows["metric"].iloc[0] == "sum":
-        return ""
-    return {"s": "ms", "": f"unit {NOT_STATED}"}.get(unit, unit)
-
-
-def _values(rows: pd.DataFrame):
-    return rows[["value", "spread", "unit"]].itertuples(index=False)
-
-
-def _value(value: str, spread: str, unit: str) -> str:
-    """As printed; seconds in milliseconds."""
-    if unit != "s":
-        return value
-    shown = [significant(1e3 * float(part)) for part in (value, spread) if part]
-    return " ± ".join(shown)
-
-
-def _in_words(table: pd.DataFrame) -> pd.DataFrame:
-    words = {"implementation": implementation_words, "phase": phase_words, "dtype": dtype_words}
-    present = {name: table[name].map(form) for name, form in words.items() if name in table}
-    return table.assign(**present).rename(columns=AXIS_WORDS)
-
-
-def _sources(matched: dict[str, pd.DataFrame]) -> str:
-    lines = []
-    for stem, both in matched.items():
-        for (source, device), own in figures_of(stem).groupby(["source", "device"], sort=True):
-            here = both[(both["source"] == source) & (both["device"] == device)]
-            notes = {part for note in own["note"].unique() for part in note.split("; ") if part}
-            lines.append(
-                {
-                    "source": source,
-                    "device": _device(device),
-                    "benchmark": f"[{stem}]({LINK}/{stem}.csv)",
-                    "figures": len(own),
-                    "with a counterpart here": len(here),
-                    "remarks": _remarks(sorted(notes)),
-                }
-            )
-    table = pd.DataFrame(lines)
-    return markdown(table, "Published figures", ["source", "device", "benchmark", "remarks"])
-
-
-def _remarks(notes: list[str]) -> str:
-    if not notes:
-        return EMPTY
-    return listed(notes) if len(notes) <= MANY else "see the file"
+FINDINGS = (
+    Finding(
+        name="published_negative",
+        question="What does a time by subtraction look like?",
+        values=_negative,
+        answer=always,
+        answers={
+            "is": "A published {{ phase | phase }} takes {{ published | sig }} ms ({{ source }},"
+            " size {{ size }}, context {{ context_length }}, {{ dtype | numerics }}, no warm-up):"
+            " it was taken by subtraction. Timed by itself it takes {{ here | sig }} ms here.",
+        },
+        place=PAGE,
+    ),
+)
+TABLES = (Table("", "Published figures beside this machine's", beside),)
+SECTION = Section(FINDINGS, None, TABLES, None, STEMS, "Published figures", 90, in_write_up=False)

@@ -1,9 +1,8 @@
-"""md_lrpe_cosine against PyTorch and against a copy of as many bytes."""
+"""md_lrpe_cosine against PyTorch and against a copy of as many bytes, with its kernel tests."""
 
-from lmperf.reporting.sections.lrpe import claims, growth
+from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.lrpe.figure import figure
-from lmperf.reporting.sections.lrpe.tables import tables
+from lmperf.reporting.sections.lrpe.findings import FINDINGS
+from lmperf.reporting.sections.lrpe.tables import TABLES, head
 
-CLAIMS = (*claims.CLAIMS, *growth.CLAIMS)
-
-__all__ = ["CLAIMS", "figure", "tables"]
+SECTION = Section(findings=FINDINGS, head=head, tables=TABLES, figure=figure)

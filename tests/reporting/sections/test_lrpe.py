@@ -1,0 +1,179 @@
+"""md_lrpe_cosine: every answer of its findings, its tables, what its figure shows."""
+
+import pytest
+import synthetic
+from answers import check_answers
+
+from lmperf.reporting.evidence import having
+from lmperf.reporting.figures import LIGHT, Pen
+from lmperf.reporting.findings import state
+from lmperf.reporting.sections.lrpe import SECTION
+from lmperf.reporting.sections.lrpe.figure import figure
+
+FINDINGS = {finding.name: finding for finding in SECTION.findings}
+L1, L2, GATES = SECTION.tables
+TRITON = {"implementation": "triton"}
+
+
+def rescaled(evidence, factor, **where):
+    """The evidence with the times of the given rows of md_lrpe_cosine scaled."""
+    frame = evidence.frames["lrpe"]
+    rows = having(frame, **where).index
+    rounds = [map(float, text.split(";")) for text in frame.loc[rows, "rounds_ms"]]
+    frame.loc[rows, "rounds_ms"] = [";".join(repr(t * factor) for t in each) for each in rounds]
+    frame.loc[rows, "median_ms"] *= factor
+    return evidence
+
+
+def scaled(factor, **where):
+    """What makes GPU evidence with the times of the given rows scaled."""
+    return lambda: rescaled(synthetic.gpu_evidence(), factor, **where)
+
+
+def with_peaks(factor, **where):
+    evidence = synthetic.gpu_evidence()
+    frame = evidence.frames["lrpe"]
+    frame.loc[having(frame, **where).index, "peak_mib"] *= factor
+    return evidence
+
+
+CASES = {
+    "lrpe_copy": {
+        "both": scaled(0.96, **TRITON),
+        "backward": scaled(0.96, **TRITON, phase="backward"),
+        "shares": synthetic.gpu_evidence,
+    },
+    "lrpe_shape": {
+        "faster": scaled(0.5, implementation="compiled", extra_tokens=10),
+        "slower": scaled(2, implementation="compiled", extra_tokens=10),
+        "either": synthetic.gpu_evidence,
+    },
+    "lrpe_cached": {
+        "costs": synthetic.gpu_evidence,
+        "pays": scaled(0.5, implementation="triton_cached"),
+        "either": scaled(0.5, implementation="triton_cached", shape="32768"),
+    },
+    "lrpe_small": {
+        "faster": synthetic.gpu_evidence,
+        "never_slower": scaled(1.3226, **TRITON, shape="4x4x4", extra_tokens=0, phase="forward"),
+        "slower": scaled(2, **TRITON, shape="4x4x4", phase="backward"),
+    },
+    "lrpe_memory": {
+        "all": synthetic.gpu_evidence,
+        "some": lambda: with_peaks(1.5, implementation="compiled", phase="forward"),
+    },
+}
+
+
+def said(name, evidence):
+    return str(state(FINDINGS[name], evidence))
+
+
+def test_every_answer_is_reached():
+    check_answers(SECTION.findings, CASES)
+
+
+def test_a_share_of_a_copy_is_stated_with_its_numerics_and_its_size(gpu):
+    words = said("lrpe_copy", gpu)
+    assert words.startswith("md_lrpe_cosine, Triton (bf16, from ")
+    assert "% of a copy" in words and "over compiled" in words
+    assert "as fast as a copy in both directions" in said("lrpe_copy", CASES["lrpe_copy"]["both"]())
+
+
+def test_a_cpu_is_told_what_compiling_brings_and_nothing_about_triton(cpu):
+    words = said("lrpe_copy", cpu)
+    assert words.startswith("md_lrpe_cosine, compiled (float32") and "over PyTorch" in words
+    silent = set(FINDINGS) - {"lrpe_copy", "lrpe_memory"}
+    assert all(state(FINDINGS[name], cpu) is None for name in silent)
+    assert "Triton" not in said("lrpe_memory", cpu) + SECTION.head(cpu).markdown()
+
+
+def test_the_number_of_axes_is_priced_with_and_without_extra_tokens(gpu):
+    several = {"implementation": "compiled", "shape": "32x32x32"}
+    words = said("lrpe_shape", rescaled(gpu, 1.5, **several, extra_tokens=0))
+    assert "costs compiled up to 50.1 % without them, 0.2 % with them, and Triton 0.2 %" in words
+
+
+def test_small_shapes_that_are_slower_are_named(gpu):
+    words = said("lrpe_small", CASES["lrpe_small"]["slower"]())
+    assert "faster than compiled in 2 of 4 comparisons and slower in 2 (backward)" in words
+
+
+def test_a_peak_stands_beside_the_published_one(gpu):
+    assert "peaks at 3.03 times its input; 4.00" in said("lrpe_memory", gpu)
+    assert "published" not in said("lrpe_memory", synthetic.cpu_evidence())
+
+
+def test_head_has_the_largest_shapes_and_some_small_ones_with_and_without_extra_tokens(gpu):
+    frame = SECTION.head(gpu).frame
+    assert set(zip(frame["shape"], frame["extra tokens"], strict=True)) >= {
+        (shape, extra) for shape in ("32768", "128x128", "32x32x32", "4x4x4") for extra in (0, 10)
+    }
+    assert len(frame) <= 12 and frame["positions"].is_monotonic_increasing
+    share = frame.loc[frame["shape"] == "32768", "forward (GB/s, of a copy)"].iloc[0]
+    assert share == "4,064 (96.1 %)"
+
+
+def test_speed_has_a_line_a_cell_with_shares_and_speed_ups(gpu):
+    forward, backward = L1.make(gpu)
+    assert len(forward.frame) == len(backward.frame) == 16
+    line = forward.frame[forward.frame["shape"] == "32768"].iloc[0]
+    assert line["copy (GB/s)"].startswith("4,2") and line["Triton (% of copy)"].startswith("96.")
+    assert line["Triton over compiled"].startswith("3.") and "Triton over PyTorch" in line.index
+
+
+def test_a_red_gate_withholds_times_rates_and_ratios(gpu):
+    frame = gpu.frames["lrpe"]
+    rows = having(frame, **TRITON, shape="32768", extra_tokens=0, phase="forward").index
+    frame.loc[rows, "max_error"] = 1.0
+    table = L1.make(gpu)[0].frame
+    line = table[(table["shape"] == "32768") & (table["extra tokens"] == 0)].iloc[0]
+    assert line["Triton (ms)"] == "gate failed, withheld"
+    assert line["Triton (GB/s)"] == line["Triton (% of copy)"] == "–"
+    assert line["Triton over compiled"] == "withheld"
+    gates = GATES.make(gpu)[0].frame.set_index("implementation")
+    assert gates.loc["Triton", "failed"] == 1 and gates.loc["compiled", "failed"] == 0
+
+
+def test_out_of_memory_is_said_in_both_tables(gpu):
+    frame = gpu.frames["lrpe"]
+    rows = having(frame, implementation="eager", shape="32768", extra_tokens=10).index
+    frame.loc[rows, ["status", "requested_bytes", "free_bytes"]] = ["oom", 2**31, 2**30]
+    frame.loc[rows, ["median_ms", "rounds_ms", "peak_mib"]] = None
+    for table, column in ((L1, "PyTorch (ms)"), (L2, "PyTorch (MiB)")):
+        lines = table.make(gpu)[0].frame
+        cell = lines[(lines["shape"] == "32768") & (lines["extra tokens"] == 10)][column].iloc[0]
+        assert cell == "OOM (asked 2.0 GiB, 1.0 GiB free)"
+
+
+def test_memory_has_each_peak_beside_its_closed_form(gpu):
+    line = L2.make(gpu)[0].frame.set_index(["shape", "extra tokens"]).loc[("32768", 0)]
+    assert line["Triton (MiB)"] == "3,491" and line["Triton, closed form (MiB)"] == "3,456"
+    assert line["Triton, difference"] == "+1.0 %"
+
+
+def test_kernel_tests_stand_beside_the_gates_and_alone(gpu):
+    assert len(GATES.make(gpu)) == 2
+    del gpu.frames["lrpe"]
+    (checks,) = GATES.make(gpu)
+    assert checks.caption.startswith("Kernel tests") and not checks.frame["failed"].any()
+    assert L1.make(gpu) == L2.make(gpu) == [] and SECTION.head(gpu) is None
+    assert not any(state(finding, gpu) for finding in SECTION.findings)
+
+
+def test_the_title_of_the_figure_is_what_it_shows(gpu):
+    title = figure(gpu, Pen(LIGHT)).get_suptitle()
+    assert title.startswith("md_lrpe_cosine from 16,384 positions on (Triton, bf16)")
+    assert "forward" in title and "%" in title
+
+
+def test_one_number_of_positions_makes_no_line(cpu):
+    assert figure(cpu, Pen(LIGHT)) is None
+
+
+@pytest.mark.parametrize("implementation", ["triton", "copy"])
+def test_without_the_copy_or_the_kernel_the_others_remain(gpu, implementation):
+    frame = gpu.frames["lrpe"]
+    gpu.frames["lrpe"] = frame[frame["implementation"] != implementation]
+    assert len(SECTION.head(gpu).frame) and len(L1.make(gpu)) == 2
+    assert figure(gpu, Pen(LIGHT)) is not None

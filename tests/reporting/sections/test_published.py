@@ -1,0 +1,90 @@
+"""Published figures: as printed, with source and device, beside the same cell, never a verdict."""
+
+import pytest
+from answers import check_answers
+
+from lmperf.benchmark import load, stems
+from lmperf.reporting.evidence import MachineEvidence, having
+from lmperf.reporting.findings import state
+from lmperf.reporting.published import STEMS, cell_of, figures_of
+from lmperf.reporting.sections.published import MOST, SECTION, beside
+
+UNITS = {"", "s", "ms", "MB", "GB", "G", "%"}
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_every_figure_has_source_device_value_and_a_known_unit(stem):
+    figures = figures_of(stem)
+    assert (figures[["source", "device", "metric", "value"]] != "").all(axis=None)
+    assert set(figures["unit"]) <= UNITS
+    assert len(figures.loc[figures["value"] != "OOM", "value"].astype(float))
+    keys = [name for name in figures if name not in ("value", "spread", "unit", "note")]
+    assert not figures.duplicated(keys).any()
+
+
+@pytest.mark.parametrize("stem", sorted(set(STEMS) & set(stems())))
+def test_the_cells_of_figures_are_cells_of_the_benchmark(stem):
+    benchmark = load(stem)
+    # What a write-up names beside the cell: a kernel, a number of warm-up steps.
+    known = {"kernel", "warmup_steps", "implementation", *benchmark.index}
+    assert set(cell_of(figures_of(stem))) <= known | {axis.name for axis in benchmark.axes}
+
+
+def test_all_write_ups_are_there():
+    sources = set().union(*(figures_of(stem)["source"] for stem in STEMS))
+    assert sorted(sources) == [f"write-up 00{number}" for number in range(5)]
+
+
+def lines_of(evidence):
+    (table,) = beside(evidence)
+    return table.frame.set_index(["benchmark", "source"])
+
+
+def test_one_table_has_the_largest_cell_of_each_source_whole(gpu):
+    lines = lines_of(gpu)
+    assert len(lines) <= MOST
+    lrpe = lines.loc[("lrpe", "write-up 004, A800")].set_index("quantity")
+    time = lrpe.loc["forward / backward"]
+    assert time["cell"].endswith("shape 32768, d_head 128, extra tokens 10, bf16, Triton")
+    assert time["published"] == "4.002055 / 6.994319" and time["here"].endswith(" ms")
+    assert "no unit stated" in time["remark"]
+    assert lrpe.loc["peak memory, forward / backward", "here"] == "3,492 / 6,983 MiB"
+
+
+def test_seconds_are_shown_in_milliseconds(gpu):
+    line = lines_of(gpu).loc[("end_to_end", "write-up 002, MacBook Air, CPU")]
+    assert line["cell"] == "large, context 256, batch 4, float32, PyTorch"
+    assert line["published"] == "2,517 / 5,547 / 8,064 ms"
+
+
+def test_what_ran_out_of_memory_elsewhere_has_no_unit(gpu):
+    frame = gpu.frames["attention"]
+    gpu.frames["attention"] = having(frame, seq_len=16384).assign(causal=False)
+    line = lines_of(gpu).loc[("attention", "write-up 000")].set_index("quantity")
+    assert line.loc["forward / backward", "published"] == "OOM / OOM"
+
+
+def test_a_red_gate_has_no_figure_here(gpu):
+    frame = gpu.frames["flash_attention"]
+    frame["max_error"] = 1.0
+    assert "flash_attention" not in {stem for stem, _ in lines_of(gpu).index}
+
+
+def test_the_table_is_not_folded_and_leads_to_every_figure(gpu):
+    text = beside(gpu)[0].markdown()
+    assert "<details>" not in text
+    assert all(f"[{stem}](" in text for stem in STEMS)
+
+
+def test_without_a_counterpart_nothing_is_shown():
+    assert beside(MachineEvidence("bare")) == []
+
+
+def test_a_negative_time_is_said_with_the_one_timed_here(gpu):
+    check_answers(SECTION.findings, {"published_negative": {"is": lambda: gpu}})
+    words = str(state(SECTION.findings[0], gpu))
+    assert "backward takes -2.75 ms (write-up 002, size small, context 256, float32" in words
+
+
+def test_it_is_silent_where_the_machine_has_no_such_cell(cpu):
+    assert state(SECTION.findings[0], cpu) is None
