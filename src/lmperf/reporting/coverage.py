@@ -86,7 +86,8 @@ def _words(
     if len(rows) and not gates.shown(rows).any():
         return "nothing that may be shown", False
     if len(rows):
-        return "measured" if measured == due else "in part", False
+        stale = ", stale" if evidence.stale.get(stem) else ""
+        return ("measured" if measured == due else "in part") + stale, False
     if due:
         return "not measured yet", False
     preset = evidence.facts.get("preset", "cpu")

@@ -29,6 +29,8 @@ import pandas as pd
 from lmperf.reporting import gates
 from lmperf.reporting.environment import environment
 from lmperf.reporting.evidence import MachineEvidence, having
+from lmperf.reporting.numbers import Count, Spread
+from lmperf.reporting.speedup import FASTER, SLOWER
 
 # Where a finding stands: among the ten of the first screen, in its section of the write-up, or on
 # the page of the section alone. A page has all findings of its section.
@@ -94,6 +96,24 @@ def statements(findings: Sequence[Finding], evidence: MachineEvidence) -> list[S
 def always(_: Mapping[str, Any]) -> str:
     """The answer of a finding that has one sentence, whatever its values."""
     return "is"
+
+
+def verdicts(rows: pd.DataFrame) -> dict[str, Any]:
+    """Values that most comparisons need: ``faster`` and ``slower`` (Count), ``gain`` (Spread).
+
+    rows: of ``speedup.compared``; raises NotMeasured where there is none.
+    """
+    measured(rows)
+    found = {name: int((rows["verdict"] == name).sum()) for name in (FASTER, SLOWER)}
+    counts = {name: Count(number, len(rows)) for name, number in found.items()}
+    return {**counts, "gain": Spread.of(rows["ratio"])}
+
+
+def by_verdicts(values: Mapping[str, Any]) -> str:
+    """``all`` faster, ``some`` (none slower), ``mixed``, or ``none`` faster."""
+    if values["faster"].all or values["faster"].none:
+        return "all" if values["faster"].all else "none"
+    return "some" if values["slower"].none else "mixed"
 
 
 def frame_of(evidence: MachineEvidence, stem: str) -> pd.DataFrame:

@@ -195,6 +195,21 @@ def rows(evidence: MachineEvidence) -> int:
     return sum(len(frame) for frame in evidence.present().values())
 
 
+def worst_gate(frame: pd.DataFrame) -> str | None:
+    """The name of the row whose error is furthest over its bound, with both."""
+    failed = frame[gates.red(frame)]
+    if failed.empty:
+        return None
+    over = (failed["max_error"] / failed["error_bound"]).fillna(float("inf"))
+    return gates.summary(failed.loc[[over.idxmax()]]).red[0]
+
+
+def uncommitted(evidence: MachineEvidence) -> list[str]:
+    """The benchmarks that have rows measured from code with uncommitted changes."""
+    frames = evidence.present().items()
+    return [s for s, frame in frames if frame["commit"].fillna("").str.endswith(DIRTY).any()]
+
+
 def red_gates(evidence: MachineEvidence) -> dict[str, list[str]]:
     """By benchmark: the name of every row with a failed gate, its error and its bound."""
     found = {stem: gates.summary(frame).red for stem, frame in evidence.present().items()}

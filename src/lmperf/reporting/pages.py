@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from lmperf.benchmark import load
 from lmperf.reporting import coverage, machine, other_machines
 from lmperf.reporting.environment import environment
 from lmperf.reporting.evidence import MachineEvidence
@@ -96,7 +97,7 @@ def write_up(
                 if s.place == SHORT
             ],
             sections=[
-                _in_write_up(section, templates, root)
+                _in_write_up(evidence, section, templates, root)
                 for section in sections
                 if section.section.in_write_up and section.measured
             ],
@@ -181,8 +182,9 @@ def question(stem: str, templates: Path) -> str:
     return "".join(block(template.new_context())).strip() if block else ""
 
 
-def _in_write_up(section: Composed, templates: Path, root: str) -> dict:
+def _in_write_up(evidence: MachineEvidence, section: Composed, templates: Path, root: str) -> dict:
     return {
+        "health": _health(evidence, section.benchmarks),
         "title": section.title,
         "question": question(section.stem, templates),
         "page": root + section.page,
@@ -210,15 +212,22 @@ def _about(evidence: MachineEvidence, root: str) -> dict:
     }
 
 
-def _health(evidence: MachineEvidence) -> dict:
-    """What is not as it should be, each a number of rows; nought where it is."""
-    stale = sum(map(len, evidence.stale.values()))
+def _health(evidence: MachineEvidence, benchmarks: Sequence[str] | None = None) -> dict:
+    """What is not as it should be, each a number of measurements; nought where it is.
+
+    benchmarks: of which; None means all.
+    """
+    red = machine.red_gates(evidence)
+
+    def number(named: Mapping[str, Sequence[str]]) -> int:
+        return sum(len(n) for stem, n in named.items() if benchmarks is None or stem in benchmarks)
+
     return {
         "rows": machine.rows(evidence),
-        "red": sum(map(len, machine.red_gates(evidence).values())),
-        "stale": stale,
-        "missing": sum(map(len, evidence.missing.values())),
-        "damaged": list(evidence.damaged),
+        "red": number(red),
+        "stale": number(evidence.stale),
+        "missing": number(evidence.missing),
+        "damaged": [s for s in evidence.damaged if benchmarks is None or s in benchmarks],
     }
 
 
@@ -234,20 +243,25 @@ def _notices(evidence: MachineEvidence, benchmarks: Sequence[str]) -> dict:
 
 
 def _limits(evidence: MachineEvidence) -> list[dict]:
-    """By benchmark: what of it is red, stale, missing or damaged; those with nothing left out."""
+    """By benchmark: what of it is red, stale, missing, damaged or of no commit; else left out."""
     red = machine.red_gates(evidence)
+    worst = {stem: machine.worst_gate(frame) for stem, frame in evidence.present().items()}
+    uncommitted = machine.uncommitted(evidence)
     stems = dict.fromkeys([*evidence.frames, *evidence.missing, *evidence.damaged])
     lines = [
         {
-            "stem": stem,
-            "red": red.get(stem, []),
+            "title": load(stem).title,
+            "red": len(red.get(stem, ())),
+            "worst": worst.get(stem),
             "stale": len(evidence.stale.get(stem, ())),
             "missing": len(evidence.missing.get(stem, ())),
             "damaged": evidence.damaged.get(stem),
+            "uncommitted": stem in uncommitted,
         }
         for stem in stems
     ]
-    return [line for line in lines if any(line[k] for k in ("red", "stale", "missing", "damaged"))]
+    kinds = ("red", "stale", "missing", "damaged", "uncommitted")
+    return [line for line in lines if any(line[kind] for kind in kinds)]
 
 
 def _index_line(state: coverage.State, root: str) -> dict:

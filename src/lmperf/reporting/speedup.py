@@ -233,4 +233,4 @@ def interval_sentence(rounds: int) -> str:
     if rounds < 2:
         return "with one round there is no interval, so that every comparison is unresolved"
     kind = "the range" if low == 0 else f"order statistics {low + 1} to {high + 1}"
-    return f"{kind} of {rounds} rounds, covering the true median with {100 * coverage:.1f} %"
+    return f"{kind} of {rounds} rounds, {100 * coverage:.1f} % sure to cover the true median"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from lmperf.benchmark import load
 from lmperf.names import dtype_words, in_order
 from lmperf.reporting import machine
 from lmperf.reporting.ceilings import ceilings
@@ -54,7 +55,11 @@ def cost_table(evidence: MachineEvidence) -> Lines | None:
     counts = jobs.groupby("stem").size()
     lines = [_cost_line(str(stem), int(counts[stem]), row) for stem, row in sums.iterrows()]
     lines.append(_cost_line("all", len(jobs), sums.sum()))
-    return Lines("Seconds of measuring, by benchmark", pd.DataFrame(lines))
+    rows, known = machine.rows(evidence), int(_rows_by_job(evidence).sum())
+    note = (
+        "" if known == rows else f"Of {known:,} of {rows:,} rows; no job was recorded of the rest."
+    )
+    return Lines("Seconds of measuring, by benchmark", pd.DataFrame(lines), note)
 
 
 def _cost_line(stem: str, jobs: int, row: pd.Series) -> dict:
@@ -92,10 +97,9 @@ def _limits(evidence: MachineEvidence) -> dict:
     red = machine.red_gates(evidence)
     return {
         "red": sum(map(len, red.values())),
-        "where": list(red),
+        "where": [load(stem).title for stem in red],
         "stale": sum(map(len, evidence.stale.values())),
         "missing": sum(map(len, evidence.missing.values())),
-        "rows": machine.rows(evidence),
         "gated": machine.method(evidence)["gated"],
     }
 
@@ -129,15 +133,13 @@ SECTION = Section(
             values=_limits,
             answer=_strongest,
             answers={
-                "stale": "{{ stale | count('row') }} of {{ rows }} are stale: their code or"
-                " environment has changed since.",
-                "missing": "{{ missing | count('row') }} of the grid are not measured yet"
-                "{% if red %}; {{ red | count('row') }} failed a check and are withheld"
-                "{% endif %}.",
-                "red": "{{ red | count('row') }} of {{ gated }} checked failed and are withheld"
+                "stale": "{{ stale | count('measurement') }} stale: code or environment has"
+                " changed since they were taken.",
+                "missing": "{{ missing | count('measurement') }} of the grid are not there yet.",
+                "red": "{{ red }} of {{ gated | count('checked row') }} failed and are withheld"
                 " ({{ where | listed }}).",
-                "none": "Every one of {{ gated }} checked rows is right, none of {{ rows }} is"
-                " stale or missing.",
+                "none": "All {{ gated | count('checked row') }} are right; nothing is stale or"
+                " missing.",
             },
             place=SHORT,
         ),
