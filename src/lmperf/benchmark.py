@@ -199,7 +199,7 @@ class Benchmark:
     def cases(self, preset: str, overrides: Mapping[str, list] | None = None) -> list[Case]:
         """Every case of the grid, in order and without repetition."""
         found: dict[Case, None] = {}
-        for grid in self.grids[preset]:
+        for grid in self.grids.get(preset, ()):
             grid = {**grid, **(overrides or {})}
             names = [*grid["implementation"], *self.own_implementations]
             for values in itertools.product(*(grid[axis.name] for axis in self.axes)):

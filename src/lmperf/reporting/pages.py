@@ -32,7 +32,8 @@ def machine_files(
     """File name -> text of all that is rendered into ``report/<machine>``."""
     files = {WRITE_UP: write_up(evidence, sections, templates)}
     for section in sections:
-        files[section.page] = page(evidence, section, templates)
+        if section.measured or any(_notices(evidence, section.benchmarks).values()):
+            files[section.page] = page(evidence, section, templates)
         for theme, svg in section.figures.items():
             files[figure_name(section.stem, theme)] = svg
     return files

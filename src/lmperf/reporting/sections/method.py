@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from lmperf.benchmark import load
+from lmperf.benchmark import load, stems
 from lmperf.names import dtype_words, in_order
 from lmperf.reporting import machine
 from lmperf.reporting.ceilings import ceilings
@@ -126,6 +126,7 @@ SECTION = Section(
     title="Method",
     order=80,
     in_write_up=False,
+    also=stems(),
     findings=(
         Finding(
             name="limits",
