@@ -155,7 +155,7 @@ def floors_table(evidence: MachineEvidence) -> Lines | None:
                     "noise floor": percent(floors.loc[phase, "floor"], 2),
                     "cells": int(floors.loc[phase, "pairs"]),
                     "numerics of these cells": listed(
-                        dtype_words(dtype) for dtype in in_order("dtype", paired["dtype"])
+                        dtype_words(dtype) for dtype in in_order("dtype", paired.get("dtype", ()))
                     ),
                 }
             )
