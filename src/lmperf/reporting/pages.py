@@ -128,6 +128,7 @@ def page(evidence: MachineEvidence, section: Composed, templates: Path) -> str:
         for table in section.section.tables
         if parts[table.name]
     ]
+    head = _markdown(section.head)
     text = (
         environment(templates)
         .get_template(f"sections/{section.stem}.md.j2")
@@ -135,7 +136,7 @@ def page(evidence: MachineEvidence, section: Composed, templates: Path) -> str:
             **_about(evidence, ""),
             title=section.title,
             findings=[s.sentence for s in section.statements],
-            head=_markdown(section.head),
+            head="" if any(head in table["text"] for table in tables) else head,
             figure=_figure(section, ""),
             table={table["name"]: table["text"] for table in tables},
             tables=tables,
