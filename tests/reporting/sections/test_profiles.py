@@ -1,6 +1,5 @@
 from dataclasses import replace
 
-import pandas as pd
 import pytest
 import synthetic
 from answers import check_answers
@@ -8,59 +7,41 @@ from answers import check_answers
 from lmperf.reporting import pages
 from lmperf.reporting.figures import LIGHT, themed
 from lmperf.reporting.findings import state
-from lmperf.reporting.kernel_classes import class_of
 from lmperf.reporting.sections import compose
 from lmperf.reporting.sections.profiles import SECTION
 from lmperf.reporting.sections.profiles.findings import FINDINGS
 from lmperf.reporting.sections.profiles.kernel_names import shortened
-from lmperf.reporting.sections.profiles.shares import by_class, kernels
+from lmperf.reporting.sections.profiles.rows import CASE, kernels
 from lmperf.reporting.sections.profiles.tables import PUBLISHED_TRACE, class_table, kernel_tables
 
-CASE = ["size", "context_length", "batch", "dtype", "implementation", "phase"]
 
-
-def changed(change, evidence=None):
-    """Evidence whose profiles are what ``change`` makes of them."""
-    evidence = evidence or synthetic.gpu_evidence()
+def changed(change):
+    """Evidence of a GPU whose profiles are what ``change`` makes of them."""
+    evidence = synthetic.gpu_evidence()
     frames = {**evidence.frames, "profiles": change(evidence.frames["profiles"].copy())}
     return replace(evidence, frames=frames)
 
 
-def slower(names, factor, **where):
-    """Evidence in which kernels with one of these classes take ``factor`` times as long."""
+def triton_with(column, factor):
+    """Evidence in which Triton attention has ``factor`` times as much of a column."""
 
     def change(frame):
-        rows = frame["name"].map(class_of).isin(names) & (frame["table"] == "kernel")
-        for column, value in where.items():
-            rows &= frame[column] == value
-        frame.loc[rows, "total_ms"] *= factor
+        frame.loc[frame["implementation"] == "triton", column] *= factor
         return frame
 
     return changed(change)
 
 
-def small_only(frame):
-    return frame[(frame["size"] == "small") & (frame["dtype"] == "float32")]
-
-
-AROUND = ("elementwise", "reduction", "copy")
 CASES = {
-    "softmax_and_matmuls": {"two": synthetic.gpu_evidence, "one": synthetic.cpu_evidence},
-    "compiled_kernels": {
-        "around": synthetic.gpu_evidence,
-        "none": lambda: slower(AROUND, 20, implementation="compiled_blocks"),
+    "softmax_share": {"is": synthetic.gpu_evidence},
+    "matmul_share": {"is": synthetic.cpu_evidence},
+    "compiled_kernels": {"is": synthetic.gpu_evidence},
+    "host_bound": {
+        "bound": lambda: triton_with("wall_ms", 10),
+        "shorter": synthetic.gpu_evidence,
+        "longer": lambda: triton_with("total_ms", 10),
     },
-    "optimizer_share": {"several": synthetic.gpu_evidence, "one": lambda: changed(small_only)},
-    "device_busy": {
-        "waits": synthetic.gpu_evidence,
-        "works": lambda: changed(lambda f: f[f["dtype"] == "float32"]),
-    },
-    "matmul_rule": {
-        "within": lambda: slower(("optimizer",), 20),
-        "above": synthetic.gpu_evidence,
-        "below": lambda: slower(("elementwise",), 30),
-        "partly": lambda: slower(AROUND, 3),
-    },
+    "matmul_rule": {"is": synthetic.gpu_evidence},
 }
 
 
@@ -86,23 +67,19 @@ def test_nothing_is_said_where_nothing_ran():
 def test_the_shares_of_a_phase_are_those_of_its_kernels(gpu):
     table = SECTION.head(gpu).frame
     assert len(table) <= 12
-    line = table[(table["numerics"] == "float32") & (table["phase"] == "forward")].iloc[0]
+    line = table[(table["dtype"] == "float32") & (table["phase"] == "forward")].iloc[0]
     times = synthetic.profiles.kernels_of("eager", 1, "forward", device=True)
     share = 80 / sum(times.values())
     assert float(line["matmul (%)"]) == pytest.approx(100 * share, abs=0.05)
-    assert line["device busy (%)"] == "98.0"
-    total = table[[name for name in table if name.endswith("(%)") and "busy" not in name]]
+    assert line["kernel time / wall time (%)"] == "98.0"
+    total = table[[name for name in table if name.endswith("(%)") and "time" not in name]]
     assert total.astype(float).sum(axis=1).to_numpy() == pytest.approx(100, abs=0.3)
 
 
-def test_what_has_no_class_is_shown_where_it_is_more_than_a_trifle(gpu):
+def test_what_has_no_class_is_shown_where_there_is_any(gpu):
     assert "no class (%)" not in SECTION.head(gpu).frame
     unknown = changed(lambda f: f.replace({"name": {"Memcpy DtoD (Device -> Device)": "mystery"}}))
-    assert "no class (%)" not in SECTION.head(unknown).frame
-    (table,) = class_table(unknown)
-    assert "no class (%)" in table.frame and "At most 0.0 %" not in table.note
-    gone = changed(lambda f: f.assign(name="mystery"))
-    assert set(SECTION.head(gone).frame["no class (%)"]) == {"100.0"}
+    assert "no class (%)" in SECTION.head(unknown).frame
 
 
 def test_the_longest_kernels_of_a_phase_and_what_the_others_are_together(gpu):
@@ -117,46 +94,9 @@ def test_the_longest_kernels_of_a_phase_and_what_the_others_are_together(gpu):
     assert step["median (µs)"].iloc[-1] == "–"
 
 
-def before(frame: pd.DataFrame, kept: int = 2) -> pd.DataFrame:
-    """A case as it was recorded once: the longest kernels, the rest, and every class."""
-    frame = frame[frame["table"] == "kernel"].sort_values("total_ms", ascending=False)
-    # The rule of the day: a cast in the name makes a copy.
-    old = frame["name"].map(lambda n: "copy" if "_to_copy" in n else class_of(n))
-    frame = frame.assign(kernel_class=old)
-    rest = frame.iloc[kept:]
-    sums = rest[["total_ms", "instances"]].sum().to_dict()
-    rest = rest.iloc[:1].assign(name="rest", kernel_class=None, **sums)
-    by_name = frame.groupby("kernel_class")["total_ms"].sum()
-    classes = [frame.iloc[:1].assign(table="class", name=n, total_ms=t) for n, t in by_name.items()]
-    return pd.concat([frame.iloc[:kept], rest, *classes], ignore_index=True)
-
-
-def test_evidence_of_before_is_classed_by_the_new_rule_where_its_kernels_have_names():
-    def one(frame, kept):
-        case = {"size": "large", "implementation": "compiled_blocks", "phase": "forward"}
-        for column, value in case.items():
-            frame = frame[frame[column] == value]
-        return before(frame, kept)
-
-    now = by_class(changed(lambda f: f[f["implementation"] == "compiled_blocks"]))
-    now = now[(now["size"] == "large") & (now["phase"] == "forward")].iloc[0]
-    named, unnamed = (by_class(changed(lambda f, k=k: one(f, k))).iloc[0] for k in (3, 2))
-    # Matmuls are the two longest; the third is a softmax with a cast in its name.
-    assert named["reduction"] == now["reduction"] > 0
-    assert named["copy"] == pytest.approx(now["copy"])
-    assert unnamed["reduction"] == 0
-    assert unnamed["copy"] == pytest.approx(now["copy"] + now["reduction"])
-    for old in (named, unnamed):
-        assert old["total_ms"] == pytest.approx(now["total_ms"])
-        assert old["matmul"] == pytest.approx(now["matmul"])
-    evidence = changed(lambda f: one(f, 2))
-    assert "classed when measured" in SECTION.head(evidence).note
-    assert list(kernel_tables(evidence)[0].frame["kernel"])[-1] == "rest"
-
-
 def test_softmax_stands_with_its_share_of_time_beside_its_share_of_flops(gpu):
     (table,) = compose("profiles", gpu, drawn=False).parts["P3"]
-    line = table.frame[(table.frame["size"] == "large") & (table.frame["numerics"] == "float32")]
+    line = table.frame[(table.frame["size"] == "large") & (table.frame["dtype"] == "float32")]
     assert line["softmax: time (%)"].item() == "41.0"
     assert line["softmax: FLOPs (%)"].item() == "2.0"
 
@@ -169,7 +109,7 @@ def test_the_published_trace_is_a_link_and_no_other(gpu, templates):
 
 def test_a_cpu_times_operators_and_says_nothing_of_a_device(cpu, templates):
     page = pages.page(cpu, compose("profiles", cpu, drawn=False), templates)
-    assert "| aten::mm |" in page and "device busy" not in page and "nsys" not in page
+    assert "| aten::mm |" in page and "kernel time" not in page and "nsys" not in page
 
 
 @pytest.mark.parametrize("make", [synthetic.gpu_evidence, synthetic.cpu_evidence])
@@ -191,4 +131,4 @@ def test_different_kernels_have_different_short_names():
     assert set(short) == set(names) and len(set(short.values())) == len(names)
     assert short == shortened(reversed(names))
     assert short["aten::mul"] == "aten::mul"
-    assert short[names[0]].endswith("(nn, tilesize128x64)")
+    assert short[names[0]].endswith("(tilesize128x64, nn)")

@@ -27,6 +27,7 @@ FUSED = {
     "triton_per_fused__softmax__to_copy_masked_fill_3": 2.0,
     "triton_poi_fused__to_copy_t_8": 1,
 }
+TRITON = {"forward_kernel": 1.0}
 PARTS = {"scores": (0.36, 0.49), "softmax": (0.41, 0.02), "values": (0.23, 0.49)}
 
 
@@ -55,7 +56,8 @@ def kernels_of(name: str, speed: float, phase: str, device: bool) -> dict[str, f
     first = list(times)[:2] if device else list(times)[:1]
     times |= {matmul: times[matmul] / speed for matmul in first}
     if name != "eager":
-        times = {**{matmul: times[matmul] for matmul in first}, **FUSED}
+        more = TRITON if name == "triton" else FUSED
+        times = {**{matmul: times[matmul] for matmul in first}, **more}
     if phase == "train_step":
         times[ADAM if device else "aten::_fused_adamw_"] = 1.5
     return times
@@ -93,6 +95,7 @@ GPU_RUNS = {
     ("float32", "eager"): 1,
     ("autocast_bfloat16", "eager"): 8,
     ("autocast_bfloat16", "compiled_blocks"): 8,
+    ("autocast_bfloat16", "triton"): 8,
 }
 
 

@@ -8,37 +8,33 @@ from matplotlib.figure import Figure
 from lmperf.names import dtype_words, implementation_words, phase_words
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.figures import Pen, legend_below, panels
-from lmperf.reporting.kernel_classes import CLASSES, MATMUL
-from lmperf.reporting.numbers import listed, percent, significant
-from lmperf.reporting.sections.profiles.shares import STEM, kind_of
-from lmperf.reporting.sections.profiles.tables import usual
+from lmperf.reporting.numbers import listed, significant
+from lmperf.reporting.sections.profiles.kernel_classes import CLASSES
+from lmperf.reporting.sections.profiles.rows import classes_of, kind_of, matmul_shares, usual
+from lmperf.reporting.sections.profiles.tables import HEAD_LINES
 
-BAR, GAP = 1.0, 0.6  # between bars of one group, and what is added between groups
-INCHES_A_BAR, INCHES_AROUND = 0.26, 1.5
+GAP = 1.6  # between groups, in bars: room for the name of a group above its bars
+INCHES_A_BAR, INCHES_AROUND = 0.26, 2.0
 
 
 def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
-    """Bars to 100 %, the usual size; beside each the time of its kernels."""
-    if evidence.frame(STEM) is None or usual(evidence).empty:
+    """Bars to 100 %, those of the table of the write-up; beside each the time of its kernels."""
+    cases = usual(evidence).iloc[:HEAD_LINES]
+    if cases.empty:
         return None
-    cases = usual(evidence)
-    groups = [rows for _, rows in cases.groupby(["dtype", "implementation"], sort=False)]
-    height = INCHES_AROUND + INCHES_A_BAR * (len(cases) + GAP * len(groups) + 2)
-    drawn, (axis,) = panels(_title(cases), height=height)
-    places, labels, at = [], [], 0.0
-    for rows in groups:
-        axis.text(0.6, at, _way(rows.iloc[0]), va="center", fontweight="bold")
-        places += [at + BAR * (place + 1) for place in range(len(rows))]
-        labels += [phase_words(phase) for phase in rows["phase"]]
-        at = places[-1] + BAR + GAP
-    _bars(axis, pen, pd.concat(groups), places)
-    axis.set_yticks(places, labels)
-    axis.set_ylim(places[-1] + GAP, -GAP)
+    group = cases.groupby(["dtype", "implementation"], sort=False).ngroup()
+    places = pd.Series(1, cases.index).cumsum() + GAP * group
+    height = INCHES_AROUND + INCHES_A_BAR * places.max()
+    drawn, (axis,) = panels(_title(cases, kind_of(evidence)), height=height)
+    for _, row in cases[~group.duplicated()].iterrows():
+        way = f"{dtype_words(row['dtype'])}, {implementation_words(row['implementation'])}"
+        axis.text(0.6, places[row.name] - 1, way, va="center", fontweight="bold")
+    _bars(axis, pen, cases, places)
+    axis.set_yticks(places, [phase_words(phase) for phase in cases["phase"]])
+    axis.set_ylim(places.max() + 0.6, -0.6)
     axis.set_xlim(0, 112)
     axis.set_xticks(range(0, 101, 20))
-    axis.set_xlabel(
-        f"share of the time of {kind_of(evidence)} (%); at the end of a bar, their time"
-    )
+    axis.set_xlabel(f"share of the {kind_of(evidence)} time (%); at the end of a bar, that time")
     axis.grid(visible=False, axis="y")
     axis.tick_params(axis="y", length=0)
     axis.spines["left"].set_visible(False)
@@ -46,31 +42,21 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
     return drawn
 
 
-def _bars(axis, pen: Pen, cases: pd.DataFrame, places: list[float]) -> None:
+def _bars(axis, pen: Pen, cases: pd.DataFrame, places: pd.Series) -> None:
     left = pd.Series(0.0, cases.index)
-    for name, kind in CLASSES.items():
-        share = 100 * cases[name] / cases["total_ms"]
-        if share.any():
-            look = pen.filled(kind.look.colour, kind.look.hatch)
-            axis.barh(places, share, 0.8, left=left, label=kind.words, **look)
+    for name in classes_of(cases):
+        share, kind = 100 * cases[name] / cases["total_ms"], CLASSES[name]
+        look = pen.filled(kind.look.colour, kind.look.hatch)
+        axis.barh(places, share, 0.8, left=left, label=kind.words, **look)
         left += share
     for place, total in zip(places, cases["total_ms"], strict=True):
         axis.text(101, place, f"{significant(total)} ms", va="center")
 
 
-def _way(row: pd.Series) -> str:
-    return f"{dtype_words(row['dtype'])}, {implementation_words(row['implementation'])}"
-
-
-def _title(cases: pd.DataFrame) -> str:
+def _title(cases: pd.DataFrame, kind: str) -> str:
     """What matmuls take of the last phase, by numerics, for the first way of running it."""
-    last = having(
-        cases, phase=cases["phase"].iloc[-1], implementation=cases["implementation"].iloc[0]
-    )
-    shares = zip(last["dtype"], last[MATMUL] / last["total_ms"], strict=True)
-    words = listed(f"{percent(share, 0)} in {dtype_words(dtype)}" for dtype, share in shares)
-    phase, way = (
-        phase_words(last["phase"].iloc[0]),
-        implementation_words(last["implementation"].iloc[0]),
-    )
-    return f"Of a {phase} matmuls take {words} ({last['size'].iloc[0]}, {way})"
+    first, last = cases.iloc[0], cases.iloc[-1]
+    same = having(cases, phase=last["phase"], implementation=first["implementation"])
+    way = f"{first['size']}, {implementation_words(first['implementation'])}"
+    what = f"Of a {phase_words(last['phase'])}'s {kind} time"
+    return f"{what}, matmuls take {listed(matmul_shares(same))} ({way})"

@@ -3,65 +3,56 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from itertools import combinations
 
 LENGTH = 60
+MOST_WORDS = 3
 # What a template is instantiated for, and the wrappers that say nothing of it.
 PURPOSE = re.compile(r"\b(cutlass_\w+|\w*Functor\w*|\w+_kernel(?:_cuda|_impl)?)(?=[<(,>: ])")
 WRAPPER = re.compile(r"[AB]?(Binary|Unary)Functor|gpu_kernel_impl(_nocast)?|elementwise_kernel")
 
 
 def shortened(names: Iterable[str]) -> dict[str, str]:
-    """Full name -> a short one; where that is the same for several, what tells them apart is added.
+    """Full name -> a short one; where several are the same, with words that tell them apart.
 
     Deterministic in the set of the names, whatever their order.
     """
     groups: dict[str, list[str]] = {}
     for name in sorted(set(names)):
-        groups.setdefault(_elided(_base(name)), []).append(name)
-    return {
-        name: f"{words} ({label})" if label else words
-        for words, group in groups.items()
-        for name, label in _labels(group).items()
-    }
+        groups.setdefault(_base(name), []).append(name)
+    return {name: text for base, group in groups.items() for name, text in _apart(base, group)}
 
 
 def _base(name: str) -> str:
     """The name without namespaces, return type and arguments; in brackets what it is made for."""
+    if name.startswith("aten::"):
+        return name
     name = name.replace("(anonymous namespace)", "anonymous")
     base = re.sub(r"[<(].*", "", name).split("::")[-1].removeprefix("void ").strip()
-    if name.startswith("aten::"):
-        base = name
     inside = PURPOSE.findall(name.partition("<")[2])
     purpose = next((word for word in inside if not WRAPPER.fullmatch(word)), None)
-    return f"{base} [{purpose}]" if purpose else base
+    text = f"{base} [{purpose}]" if purpose else base
+    return text if len(text) <= LENGTH else f"{text[: LENGTH // 2]}…{text[1 - LENGTH // 2 :]}"
 
 
-def _elided(text: str) -> str:
-    half = (LENGTH - 1) // 2
-    return text if len(text) <= LENGTH else f"{text[:half]}…{text[-half:]}"
+def _apart(base: str, group: list[str]) -> Iterable[tuple[str, str]]:
+    """Each name of a group with the fewest words that no other has together, else its number."""
+    if len(group) == 1:
+        return [(group[0], base)]
+    words = [dict.fromkeys(re.findall(r"[^\W_]+", name)) for name in group]
+    labels = [_telling(own, [other for other in words if other is not own]) for own in words]
+    return [
+        (name, f"{base} ({label or f'no. {place}'})")
+        for place, (name, label) in enumerate(zip(group, labels, strict=True), 1)
+    ]
 
 
-def _labels(group: Sequence[str]) -> dict[str, str]:
-    """For each of several names the fewest of its words that no other name of them has together."""
-    words = {name: list(dict.fromkeys(re.findall(r"[^\W_]+", name))) for name in group}
-    labels = {name: _telling(name, words) for name in group}
-    told = list(labels.values())
-    return {
-        name: label if told.count(label) == 1 else f"{label} {place}".strip()
-        for place, (name, label) in enumerate(labels.items(), 1)
-    }
-
-
-def _telling(name: str, words: dict[str, list[str]]) -> str:
-    others = [set(theirs) for other, theirs in words.items() if other != name]
-    chosen: set[str] = set()
-    while others:
-        gain = {word: sum(word not in theirs for theirs in others) for word in words[name]}
-        useful = [word for word in words[name] if gain[word]]
-        if not useful:
-            break
-        best = max(useful, key=lambda word: (word[0].isalpha(), gain[word], len(word)))
-        chosen.add(best)
-        others = [theirs for theirs in others if best in theirs]
-    return ", ".join(word for word in words[name] if word in chosen)
+def _telling(own: Iterable[str], others: list[dict]) -> str:
+    useful = [word for word in own if any(word not in other for other in others)]
+    useful = sorted(useful, key=lambda word: (not word[0].isalpha(), -len(word)))
+    for number in range(1, MOST_WORDS + 1):
+        for chosen in combinations(useful, number):
+            if all(any(word not in other for word in chosen) for other in others):
+                return ", ".join(chosen)
+    return ""

@@ -2,207 +2,136 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import pandas as pd
 
-from lmperf.names import axis_words, dtype_words, implementation_words, phase_words
-from lmperf.reporting import gates
+from lmperf.names import implementation_words, phase_words
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.kernel_classes import CLASSES, OTHER
-from lmperf.reporting.numbers import EMPTY, counted, percent, significant
+from lmperf.reporting.numbers import counted, percent, significant
+from lmperf.reporting.sections.profiles.kernel_classes import CLASSES
 from lmperf.reporting.sections.profiles.kernel_names import shortened
-from lmperf.reporting.sections.profiles.shares import (
+from lmperf.reporting.sections.profiles.rows import (
     CASE,
     CELL,
-    KERNELS,
-    REST,
+    KERNEL,
     STEM,
     by_class,
+    cell_words,
+    classes_of,
     kernels,
     kind_of,
-    usual_size,
-    where_words,
+    of_table,
+    usual,
 )
-from lmperf.reporting.tables import Lines, Owed, Table, shared_axes, status_words
+from lmperf.reporting.side_by_side import Beside, each, side_by_side
+from lmperf.reporting.tables import Lines, Owed, Table, status_words
 
-PHASES = ("forward", "backward", "train_step")
 HEAD_LINES = 12
 KERNELS_SHOWN = 12
 PARTS = ("scores", "softmax", "values")
-# Above it the shares say little, and the write-up shows what has no class.
-LARGEST_OTHER = 0.05
 # The one trace that is published with the report; the others stay where they were measured.
 PUBLISHED_TRACE = "small-512-4-autocast_bfloat16-eager-forward.json.gz"
-WORDS = {
-    "dtype": ("numerics", dtype_words),
-    "implementation": ("implementation", implementation_words),
-    "phase": ("phase", phase_words),
-}
-
-
-def _axes(rows: pd.DataFrame, columns: Sequence[str]) -> tuple[str, pd.DataFrame]:
-    """What all rows share, as words for the caption; the other axes in words, under headers."""
-    found = {}
-    for column in columns:
-        header, words = WORDS.get(column, (axis_words(column), lambda value: value))
-        found[header] = rows[column].map(words)
-    named = pd.DataFrame(found, index=rows.index)
-    what, varying = shared_axes(named, list(named))
-    return what, named[varying]
-
-
-def _percentages(values: pd.Series) -> pd.Series:
-    return values.map(lambda share: percent(share).removesuffix(" %"))
-
-
-def _shares(cases: pd.DataFrame, classes: Iterable[str] = CLASSES) -> pd.DataFrame:
-    """Share of the time of kernels by class, in percent, for every case of ``by_class``."""
-    found = {
-        f"{CLASSES[name].words} (%)": _percentages(cases[name] / cases["total_ms"])
-        for name in classes
-    }
-    return pd.DataFrame(found, index=cases.index)
-
-
-def _busy(cases: pd.DataFrame) -> pd.Series:
-    return _percentages(cases["total_ms"] / cases["wall_ms"])
-
-
-def usual(evidence: MachineEvidence) -> pd.DataFrame:
-    """Cases of the usual size, without forward and backward in one: what the write-up shows."""
-    cases = by_class(evidence)
-    if cases.empty:
-        return cases
-    return having(cases, size=usual_size(cases), phase=list(PHASES)).iloc[:HEAD_LINES]
+WALL = (
+    "Wall time: median of a few passes without the profiler, which a busy host lengthens; E1 has"
+    " the time of a step."
+)
+SLOWED = " Under the profiler operators are slower: their time may exceed it."
 
 
 def head(evidence: MachineEvidence) -> Lines | None:
     """One size, a line a phase and way of running it: the share of each class of kernels."""
-    cases = usual(evidence)
-    if cases.empty:
-        return None
-    what, axes = _axes(cases, CASE)
-    unused = [name for name in CLASSES if not cases[name].any()]
-    if (cases[OTHER] <= LARGEST_OTHER * cases["total_ms"]).all():
-        unused.append(OTHER)
-    table = pd.concat([axes, _shares(cases, [c for c in CLASSES if c not in unused])], axis=1)
-    table[f"{kind_of(evidence)} (ms)"] = cases["total_ms"].map(significant)
-    if kind_of(evidence) == KERNELS:
-        table["device busy (%)"] = _busy(cases)
-    return Lines(
-        f"Share of the time of {kind_of(evidence)}, by class{what}", table, _older(evidence)
-    )
+    cases = usual(evidence).iloc[:HEAD_LINES]
+    return _class_lines(cases, classes_of(cases), kind_of(evidence))
+
+
+def class_table(evidence: MachineEvidence) -> list[Lines]:
+    """P2: a line a case, the share of each class, the time of all beside the wall time."""
+    frame = evidence.frame(STEM).drop_duplicates(CASE).drop(columns=["wall_ms", "total_ms"])
+    cases = frame.merge(by_class(evidence), on=CASE, how="left")
+    status = [Beside("status", status_words(cases))] if (cases["status"] != "ok").any() else []
+    return each(_class_lines(cases, CLASSES, kind_of(evidence), *status))
+
+
+def _class_lines(
+    cases: pd.DataFrame, classes: Iterable[str], kind: str, *more: Beside
+) -> Lines | None:
+    total, wall = cases["total_ms"], cases["wall_ms"]
+    columns = [
+        *(Beside(f"{CLASSES[name].words} (%)", _percents(cases[name] / total)) for name in classes),
+        Beside(f"{kind} time (ms)", total.map(significant)),
+        Beside("wall time (ms)", wall.map(significant)),
+        Beside(f"{kind} time / wall time (%)", _percents(total / wall)),
+    ]
+    note = WALL if kind == KERNEL else WALL + SLOWED
+    caption = f"Share of the {kind} time, by class"
+    return side_by_side(caption, cases, CASE, [*columns, *more], note)
+
+
+def _percents(shares: pd.Series) -> pd.Series:
+    return shares.map(lambda share: percent(share).removesuffix(" %"))
 
 
 def kernel_tables(evidence: MachineEvidence) -> list[Lines]:
     """P1, a table a cell: the longest kernels of each phase, and what the others are together."""
-    rows = kernels(evidence)
+    rows, kind = kernels(evidence), kind_of(evidence)
     names = shortened(rows["name"])
-    kind = kind_of(evidence)
     return [_cell_table(own, names, kind) for _, own in rows.groupby(CELL, sort=False)]
 
 
 def _cell_table(rows: pd.DataFrame, names: dict[str, str], kind: str) -> Lines:
-    phases = [_longest(own) for _, own in rows.groupby("phase", sort=False)]
-    shown = pd.concat(phases, ignore_index=True)
-    mean = shown["total_ms"] / shown["instances"] * 1e3
-    times = {"mean": mean, **{n: shown[f"{n}_us"] for n in ("median", "min", "max", "std")}}
+    shown = pd.concat([_longest(own) for _, own in rows.groupby("phase", sort=False)])
+    shown["mean_us"] = 1e3 * shown["total_ms"] / shown["instances"]
+    times = ("mean", "median", "min", "max", "std")
     frame = pd.DataFrame(
         {
             "phase": shown["phase"].map(phase_words),
-            kind.removesuffix("s"): [names.get(name, name) for name in shown["name"]],
-            "class": [CLASSES[c].words if c in CLASSES else EMPTY for c in shown["kernel_class"]],
-            "time (%)": _percentages(shown["share"]),
+            kind: [names.get(name, name) for name in shown["name"]],
+            "class": shown["kernel_class"].map({name: c.words for name, c in CLASSES.items()}),
+            "time (%)": _percents(shown["share"]),
             "total (ms)": shown["total_ms"].map(significant),
             "instances": shown["instances"].map("{:.0f}".format),
-            **{f"{name} (µs)": values.map(significant) for name, values in times.items()},
+            **{f"{name} (µs)": shown[f"{name}_us"].map(significant) for name in times},
         }
     )
     cell = rows.iloc[0]
-    what = f"{where_words(cell)}, context {cell['context_length']}, batch {cell['batch']}"
-    right = [name for name in frame if name.endswith(")")] + ["instances"]
-    return Lines(f"Longest {kind}: {what}", frame, right=right)
+    way = f"batch {cell['batch']}, {implementation_words(cell['implementation'])}"
+    return Lines(f"Longest {kind}s: {cell_words(cell)}, {way}", frame)
 
 
 def _longest(rows: pd.DataFrame) -> pd.DataFrame:
     """The longest kernels of a phase, then one row for all others."""
-    rows = rows.assign(last=rows["name"] == REST)
-    rows = rows.sort_values(["last", "total_ms"], ascending=[True, False], kind="stable")
+    rows = rows.sort_values("total_ms", ascending=False, kind="stable")
     shown, others = rows.iloc[:KERNELS_SHOWN], rows.iloc[KERNELS_SHOWN:]
     if len(others) < 2:
         return rows
-    sums = others[["share", "total_ms", "instances"]].sum()
-    ends = {"min_us": others["min_us"].min(), "max_us": others["max_us"].max()}
-    name = counted(len(others), "other")
-    row = {"phase": rows["phase"].iloc[0], "name": name, "kernel_class": None, **sums, **ends}
-    return pd.concat([shown, pd.DataFrame([row])])
-
-
-def class_table(evidence: MachineEvidence) -> list[Lines]:
-    """P2: a line a case, the share of each class, the time of all, and how busy the device was."""
-    known, kind = by_class(evidence), kind_of(evidence)
-    frame = evidence.frame(STEM)
-    failed = frame[~gates.shown(frame) & frame["table"].isna()]
-    cases = pd.concat([known, failed.assign(status=status_words(failed))], ignore_index=True)
-    if cases.empty:
-        return []
-    what, axes = _axes(cases, CASE)
-    table = pd.concat([axes, _shares(cases)], axis=1)
-    table[f"{kind} (ms)"] = cases["total_ms"].map(significant)
-    table["wall time (ms)"] = cases["wall_ms"].map(significant)
-    table["device busy (%)" if kind == KERNELS else "of the wall time (%)"] = _busy(cases)
-    if len(failed):
-        table["status"] = cases["status"].fillna("ok")
-    most = (known[OTHER] / known["total_ms"]).max()
-    note = f"At most {percent(most)} of a phase has no class. " if len(known) else ""
-    caption = f"Share of the time of {kind}, by class{what}"
-    return [Lines(caption, table, (note + _older(evidence)).strip())]
-
-
-def _older(evidence: MachineEvidence) -> str:
-    if not (kernels(evidence)["name"] == REST).any():
-        return ""
-    return (
-        f"Of this evidence only the {KERNELS_SHOWN} longest kernels of a phase are known by name;"
-        " the others stand as they were classed when measured, when a fused kernel with a cast"
-        " among its operators was a copy."
-    )
+    ways = {"share": "sum", "total_ms": "sum", "instances": "sum", "min_us": "min", "max_us": "max"}
+    together = others.groupby("phase", as_index=False).agg(ways)
+    return pd.concat([shown, together.assign(name=counted(len(others), "other"))])
 
 
 def attention_table(evidence: MachineEvidence) -> list[Lines]:
     """P3: the parts of plain attention, share of its time beside share of its FLOPs."""
-    parts = attention_parts(evidence)
-    if parts.empty:
-        return []
-    lines = parts.drop_duplicates(CELL)[CELL].reset_index(drop=True)
-    columns = {}
+    parts, columns = attention_parts(evidence), []
     for part in PARTS:
-        own = lines.merge(having(parts, name=part), on=CELL, how="left")
-        columns[f"{part}: time (%)"] = _percentages(own["share"])
-        columns[f"{part}: FLOPs (%)"] = _percentages(own["flops_share"])
-    what, axes = _axes(lines, CELL[:-1])
-    table = pd.concat([axes, pd.DataFrame(columns)], axis=1)
-    return [Lines(f"Inside plain attention, forward{what}", table)]
+        own = having(parts, name=part)
+        columns.append(Beside(f"{part}: time (%)", _percents(own["share"])))
+        columns.append(Beside(f"{part}: FLOPs (%)", _percents(own["flops_share"])))
+    return each(side_by_side("Inside plain attention, forward", parts, CELL[:-1], columns))
 
 
 def attention_parts(evidence: MachineEvidence) -> pd.DataFrame:
     """The parts of attention, with ``share``: that of the time of attention."""
-    frame = evidence.frame(STEM)
-    rows = having(frame[gates.shown(frame)], table="attention")
+    rows = of_table(evidence, "attention")
     return rows.assign(share=rows["total_ms"] / rows.groupby(CELL)["total_ms"].transform("sum"))
 
 
 def trace_table(evidence: MachineEvidence) -> list[Lines]:
     """P4: the trace of each case; the one that is published is a link."""
-    frame = evidence.frame(STEM)
-    rows = frame[frame["trace"].notna()].drop_duplicates("trace")
-    if rows.empty:
-        return []
-    what, table = _axes(rows, CASE)
+    rows = evidence.frame(STEM).drop_duplicates(CASE)
     link = f"[{PUBLISHED_TRACE}](traces/{PUBLISHED_TRACE})"
-    table = table.assign(trace=rows["trace"].replace(PUBLISHED_TRACE, link))
-    return [Lines(f"Traces{what}", table)]
+    traces = rows["trace"].dropna().replace(PUBLISHED_TRACE, link)
+    return each(side_by_side("Traces", rows.loc[traces.index], CASE, [Beside("trace", traces)]))
 
 
 def _is_eager_forward(frame: pd.DataFrame) -> pd.Series:

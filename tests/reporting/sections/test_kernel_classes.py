@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from lmperf.reporting.kernel_classes import CLASSES, OTHER, RULES, class_of
+from lmperf.reporting.sections.profiles.kernel_classes import CLASSES, OTHER, RULES, class_of
 from lmperf.transformer.model import TransformerLM
 
 VECTORIZED = "void at::native::vectorized_elementwise_kernel<4, at::native::"

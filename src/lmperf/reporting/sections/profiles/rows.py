@@ -1,0 +1,89 @@
+"""Rows of profiles: every kernel with its class, and the time of each class in every case."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from lmperf.names import dtype_words, in_order
+from lmperf.reporting import gates
+from lmperf.reporting.evidence import MachineEvidence, having
+from lmperf.reporting.findings import frame_of
+from lmperf.reporting.machine import newest
+from lmperf.reporting.numbers import Spread, percent, ranged
+from lmperf.reporting.sections.profiles.kernel_classes import CLASSES, MATMUL, class_of
+
+STEM = "profiles"
+CELL = ["size", "context_length", "batch", "dtype", "implementation"]
+CASE = [*CELL, "phase"]
+SIZE, PHASES = "large", ("forward", "backward", "train_step")
+LEAST_SHARE = 0.0005
+KERNEL, OPERATOR = "kernel", "operator"
+
+
+def of_table(evidence: MachineEvidence, table: str) -> pd.DataFrame:
+    """The rows of a kind (``kernel``, ``attention``) that may be shown."""
+    frame = frame_of(evidence, STEM)
+    return having(frame[gates.shown(frame)], table=table)
+
+
+def kernels(evidence: MachineEvidence) -> pd.DataFrame:
+    """Every kernel, with its ``kernel_class`` and its ``share`` of the kernels of its phase."""
+
+    def make() -> pd.DataFrame:
+        rows = of_table(evidence, "kernel")
+        whole = rows.groupby(CASE)["total_ms"].transform("sum")
+        classes = {name: class_of(name) for name in rows["name"].unique()}
+        return rows.assign(share=rows["total_ms"] / whole, kernel_class=rows["name"].map(classes))
+
+    return evidence.once((STEM, "kernels"), make)
+
+
+def by_class(evidence: MachineEvidence) -> pd.DataFrame:
+    """Time of each class in ms, a row a case in reading order: CASE, wall_ms, total_ms, CLASSES."""
+
+    def make() -> pd.DataFrame:
+        rows = kernels(evidence)
+        times = {name: rows["total_ms"].where(rows["kernel_class"] == name, 0) for name in CLASSES}
+        rows = rows[[*CASE, "wall_ms", "total_ms"]].assign(**times)
+        return rows.groupby([*CASE, "wall_ms"], sort=False, as_index=False, dropna=False).sum()
+
+    return evidence.once((STEM, "by class"), make)
+
+
+def usual(evidence: MachineEvidence) -> pd.DataFrame:
+    """What the write-up shows of ``by_class``: the usual size at its longest context, the phases
+    but forward and backward in one."""
+    cases = by_class(evidence)
+    cases = having(cases, size=usual_size(cases), phase=PHASES)
+    for name in ("context_length", "batch"):
+        cases = having(cases, **{name: cases[name].max()})
+    return cases
+
+
+def usual_size(frame: pd.DataFrame) -> str | None:
+    """The size that stands for all: the usual one, or the middle one of those measured."""
+    sizes = in_order("size", frame["size"])
+    return SIZE if SIZE in sizes or not sizes else sizes[len(sizes) // 2]
+
+
+def classes_of(cases: pd.DataFrame) -> list[str]:
+    """The classes that take something of a case of ``by_class``, more than would read 0.0 %."""
+    return [name for name in CLASSES if (cases[name] > LEAST_SHARE * cases["total_ms"]).any()]
+
+
+def matmul_shares(cases: pd.DataFrame) -> list[str]:
+    """Share of matmuls in cases of ``by_class``, by numerics: ``83.6 % in float32``."""
+    shares = cases[MATMUL] / cases["total_ms"]
+    found = [(Spread.of(own), dtype_words(name)) for name, own in shares.groupby(cases["dtype"])]
+    ascending = sorted(found, key=lambda pair: pair[0].low)
+    return [f"{ranged(share, percent)} in {words}" for share, words in ascending]
+
+
+def kind_of(evidence: MachineEvidence) -> str:
+    """What was timed: kernels of a device, or operators on a CPU."""
+    return KERNEL if newest(evidence).get("kind") == "cuda" else OPERATOR
+
+
+def cell_words(row: pd.Series) -> str:
+    """A cell in words, without its batch and implementation."""
+    return f"{row['size']}, {dtype_words(row['dtype'])}, context {row['context_length']}"
