@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import pandas as pd
@@ -17,7 +18,7 @@ from lmperf.reporting.findings import (
     rows_of,
     verdicts,
 )
-from lmperf.reporting.numbers import GIB, MIB, Spread, absent, ranged, significant
+from lmperf.reporting.numbers import GIB, MIB, Spread, ranged, significant
 from lmperf.reporting.sections.attention.tables import BASE, CELL, PREDICTED, STEM, held, usual
 from lmperf.reporting.speedup import FASTER, SLOWER, Series, compared
 
@@ -32,15 +33,8 @@ def _end(evidence: MachineEvidence) -> dict:
     full = having(frame, implementation="eager", status="oom")
     first = measured(full[full["requested_bytes"].notna()]).iloc[0]
     sizes = {name: first[f"{name}_bytes"] / GIB for name in ("requested", "free")}
-    predicted = first.get(PREDICTED)
-    return {**first, **sizes, "predicted": None if absent(predicted) else predicted * MIB / GIB}
-
-
-def _end_answer(values: dict) -> str:
-    if values["predicted"] is None:
-        return "in_grid"
-    off = values["predicted"] / values["requested"] - 1
-    return "predicted" if abs(off) <= AS_PREDICTED else "unpredicted"
+    off = first.get(PREDICTED, math.nan) * MIB / first["requested_bytes"] - 1
+    return {**first, **sizes, "as_predicted": abs(off) <= AS_PREDICTED}
 
 
 def _matrices(evidence: MachineEvidence) -> dict:
@@ -53,29 +47,25 @@ def _matrices(evidence: MachineEvidence) -> dict:
     rows = rows.assign(kept=held(rows) / one, peak=(rows["peak_mib"] - rows["resident_mib"]) / one)
     of = {phase: measured(having(rows, phase=phase)) for phase in ("forward", "backward")}
     kept = Spread.of(of["backward"]["kept"])
-    held_then = {"kept": kept, **{phase: Spread.of(own["peak"]) for phase, own in of.items()}}
+    form = partial(significant, digits=2)
     return {
         "lengths": lengths,
-        **{
-            name: ranged(found, partial(significant, digits=2)) for name, found in held_then.items()
-        },
         "square": len(lengths) == 2 and kept.high <= (1 + WITHIN) * kept.low,
+        "kept": ranged(kept, form),
+        **{phase: ranged(Spread.of(own["peak"]), form) for phase, own in of.items()},
     }
 
 
 def _compiling(evidence: MachineEvidence) -> dict:
+    backward = rows_of(evidence, STEM, dtype="float32", phase="backward")
     compiled = Series.of(implementation="compiled", dtype="float32")
-    rows = compared(evidence, STEM, compiled, BASE)
-    counts = verdicts(rows)
-    where = {"dtype": "float32", "phase": "backward", "seq_len": rows["seq_len"].max()}
-    peaks = rows_of(evidence, STEM, **where).pivot_table("peak_mib", CELL, "implementation")
-    share = (peaks.get("compiled") / peaks["eager"]).dropna() if "compiled" in peaks else []
-    return {
-        **counts,
-        "gains": _gains(rows),
-        "length": where["seq_len"],
-        "peak": Spread.of(share) if len(share) else None,
-    }
+    rows = measured(compared(evidence, STEM, compiled, BASE))
+    length = rows["seq_len"].max()
+    peaks = having(backward, seq_len=length).pivot_table("peak_mib", CELL, "implementation")
+    peaks = peaks.reindex(columns=["compiled", "eager"])
+    share = (peaks["compiled"] / peaks["eager"]).dropna()
+    peak = Spread.of(share) if len(share) else None
+    return {**verdicts(rows), "gains": _gains(rows), "length": length, "peak": peak}
 
 
 def _gains(rows: pd.DataFrame) -> list[tuple[str, Spread]]:
@@ -138,12 +128,10 @@ FINDINGS = (
         name="attention_ends",
         question="Where does plain attention end?",
         values=_end,
-        answer=_end_answer,
+        answer=lambda v: "predicted" if v["as_predicted"] else "other",
         answers={
             "predicted": _ENDS + ", as predicted" + _ASKED,
-            "unpredicted": _ENDS + ": {{ requested | sig }} GiB asked, {{ predicted | sig }}"
-            " predicted.",
-            "in_grid": _ENDS + _ASKED,
+            "other": _ENDS + _ASKED,
         },
         place=SHORT,
     ),
