@@ -120,9 +120,7 @@ def test_what_is_unresolved_is_in_no_range():
     sentence = said("attention_compiled", times(2.0, 0.5, **COMPILED))
     assert "40 comparisons (float32), slower in 20; where resolved, 0.50x to" in sentence
     nothing = said("attention_compiled", times(1.0, **COMPILED))
-    assert nothing.startswith(
-        "Compiling is faster in 0 of 20 comparisons (float32), slower in none;"
-    )
+    assert "in 0 of 40 comparisons (float32), slower in none; at" in nothing
     assert "resolved" not in nothing
 
 

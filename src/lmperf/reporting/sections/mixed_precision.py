@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pandas as pd
@@ -51,10 +50,6 @@ def sums_tables(evidence: MachineEvidence) -> list[Lines]:
 def _rows(evidence: MachineEvidence, experiment: str) -> pd.DataFrame:
     frame = evidence.frame(STEM)
     return pd.DataFrame() if frame is None else having(frame, experiment=experiment)
-
-
-def _of(experiment: str) -> Callable[[pd.DataFrame], pd.Series]:
-    return lambda frame: frame["experiment"] == experiment
 
 
 def dtypes_tables(evidence: MachineEvidence) -> list[Lines]:
@@ -191,11 +186,13 @@ FINDINGS = (
     ),
 )
 
-SECTION = Section(
-    findings=FINDINGS,
-    head=head,
-    tables=(
-        Table("M1", "Accumulation", sums_tables, Owed(_of(SUMS))),
-        Table("M2", "Dtypes under autocast", dtypes_tables, Owed(_of(DTYPES))),
-    ),
+
+def _owed(experiment: str) -> Owed:
+    return Owed(lambda frame: frame["experiment"] == experiment)
+
+
+TABLES = (
+    Table("M1", "Accumulation", sums_tables, _owed(SUMS)),
+    Table("M2", "Dtypes under autocast", dtypes_tables, _owed(DTYPES)),
 )
+SECTION = Section(findings=FINDINGS, head=head, tables=TABLES)
