@@ -159,6 +159,7 @@ class Benchmark:
         phases: what is timed or observed of each case.
         index: further columns that tell rows of one case and phase apart.
         columns: what its rows hold beside the axes and `COMMON_COLUMNS`.
+        stated: constants of its code that its section names in words.
         check: stem of the kernel test that runs before this benchmark, if any.
         limit_s: time-out of one step (preparing, checking, one round) of a case, in seconds.
     """
@@ -171,6 +172,7 @@ class Benchmark:
     phases: tuple[str, ...] = ("forward",)
     index: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
+    stated: Mapping[str, Any] = {}
     section: str | None = None
     order: int = 1000
     check: str | None = None

@@ -90,6 +90,7 @@ def test_words_and_which_cells_there_are_change_nothing():
         title = "Softmax"
         grids = {"cpu": [1]}
         columns = ("peak",)
+        stated = {"steps": 7}
         order = 3
         phases = ("forward",)
 
@@ -103,6 +104,7 @@ def test_words_and_which_cells_there_are_change_nothing():
         '"Softmax"': '"S"',
         '"peak"': '"median"',
         "order = 3": "order = 4",
+        '"steps": 7': "",
         "return None": "return 'too large'",
     }.items():
         assert word in source and digest(source) == digest(source.replace(word, other)), word

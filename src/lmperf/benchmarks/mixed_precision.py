@@ -36,6 +36,7 @@ class MixedPrecision(Observed):
     title = "Mixed precision"
     order = 20
     columns = (*texts("tensor", "kind", "observed_dtype"), *numbers("value", "exact"))
+    stated = {"additions": _ADDITIONS, "addend": _ADDEND}
     axes = (
         Axis("experiment", str, ("accumulation", "dtypes")),
         Axis("subject", str, (*_SUMS, "toy", "transformer_block")),

@@ -27,7 +27,7 @@ _METHOD_MODULES = tuple(
     f"lmperf.measuring.{name}" for name in ("clock", "footprint", "memory", "rounds", "worker")
 )
 # Which cells there are, and how they are shown, changes no number of a cell.
-_DECLARATIONS = {"title", "grids", "columns", "section", "order", "not_applicable"}
+_DECLARATIONS = {"title", "grids", "columns", "section", "order", "stated", "not_applicable"}
 
 
 def digest(text: str) -> str:

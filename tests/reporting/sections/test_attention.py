@@ -8,11 +8,9 @@ from answers import check_answers
 from lmperf.reporting.coverage import gaps, states
 from lmperf.reporting.figures import LIGHT, themed
 from lmperf.reporting.findings import state
-from lmperf.reporting.numbers import MIB
 from lmperf.reporting.sections import compose
 from lmperf.reporting.sections.attention import SECTION
 from lmperf.reporting.sections.attention.findings import FINDINGS
-from lmperf.reporting.sections.attention.growth import published_matrices
 
 
 def edited(change, stem="attention"):
@@ -31,16 +29,11 @@ def within(frame, **where):
     return wanted
 
 
-def without_limit():
-    return edited(lambda frame: frame.iloc[:0], "attention_limit")
-
-
 def asked(factor):
-    def change(frame):
-        frame["seq_len"] = 32768
-        frame["requested_mib"] *= factor
-
-    return edited(change, "attention_limit")
+    """The grid fits; what was asked at its end is ``factor`` of the prediction."""
+    evidence = edited(lambda frame: frame[frame["seq_len"] < 65536].assign(causal=False))
+    evidence.frames["attention_limit"]["requested_mib"] *= factor
+    return evidence
 
 
 def kept(power):
@@ -48,18 +41,6 @@ def kept(power):
 
     def change(frame):
         frame["saved_mib"] = frame["resident_mib"] + (frame["seq_len"] / 256.0) ** power
-
-    return edited(change)
-
-
-def as_two_write_ups():
-    """One matrix kept, two at the peak of the forward."""
-
-    def change(frame):
-        width = frame["dtype"].map({"bfloat16": 2}).fillna(4)
-        one = frame["batch"] * frame["seq_len"] ** 2 * width / MIB
-        frame["saved_mib"] = frame["resident_mib"] + one
-        frame["peak_mib"] = frame["resident_mib"] + 2 * one
 
     return edited(change)
 
@@ -84,25 +65,15 @@ def times(factor, share=1.0, **where):
 
 COMPILED = {"implementation": "compiled", "dtype": "float32"}
 CASES = {
-    "attention_ends": {
-        "predicted": lambda: asked(1.0),
-        "unpredicted": lambda: asked(2.0),
-        "in_grid": without_limit,
-    },
-    "attention_growth": {
-        "square": lambda: kept(2.0),
-        "line": lambda: kept(1.0),
-        "other": lambda: kept(1.5),
-    },
-    "attention_matrices": {"explains": as_two_write_ups, "counts": synthetic.gpu_evidence},
+    "attention_ends": {"predicted": lambda: asked(1.0), "other": synthetic.gpu_evidence},
+    "attention_matrices": {"square": synthetic.gpu_evidence, "other": lambda: kept(1.0)},
     "attention_compiled": {
-        "faster": lambda: times(0.5, **COMPILED),
-        "never_slower": synthetic.gpu_evidence,
-        "mixed": lambda: times(2.0, 0.5, **COMPILED),
+        "all": lambda: times(0.5, **COMPILED),
+        "rest": lambda: times(2.0, 0.5, **COMPILED),
     },
     "attention_numerics": {
-        "faster": lambda: times(0.5, implementation="eager", dtype="tf32"),
-        "mixed": lambda: times(2.0, implementation="eager", dtype="tf32"),
+        "all": lambda: times(0.5, implementation="eager", dtype="tf32"),
+        "rest": lambda: times(2.0, implementation="eager", dtype="tf32"),
     },
 }
 
@@ -130,15 +101,27 @@ def test_nothing_is_said_of_what_a_machine_did_not_measure(cpu):
 
 def test_the_end_is_said_with_what_was_asked():
     assert said("attention_ends", asked(1.0)) == (
-        "The forward of plain attention ends at length 32,768 (float32): 128.0 GiB asked,"
-        " as predicted, 10.6 GiB free."
+        "Plain attention's forward (float32, batch 8, d_head 64) exhausts memory at length 65,536,"
+        " as predicted: 128 GiB asked, 10.6 free."
     )
+    assert "as predicted" not in said("attention_ends", asked(2.0))
 
 
-def test_two_write_ups_differ_on_memory_by_a_matrix():
-    found = published_matrices()
-    assert found["apart"].high == pytest.approx(7.13, abs=0.01)
-    assert [round(spread.middle) for spread in found["counts"]] == [1, 2]
+def test_memory_is_counted_in_matrices(gpu, cpu):
+    assert said("attention_matrices", gpu) == (
+        "In matrices of length squared (8,192 and 16,384, float32, inputs apart): 2.0 kept for the"
+        " backward, 3.0 at the forward's peak, 3.0 at the backward's (published write-up 001:"
+        " linear)."
+    )
+    assert said("attention_matrices", cpu).startswith("In matrices of length squared (256 and 512")
+
+
+def test_what_is_unresolved_is_in_no_range():
+    sentence = said("attention_compiled", times(2.0, 0.5, **COMPILED))
+    assert "40 comparisons (float32), slower in 20; where resolved, 0.50x to" in sentence
+    nothing = said("attention_compiled", times(1.0, **COMPILED))
+    assert "in 0 of 40 comparisons (float32), slower in none; at" in nothing
+    assert "resolved" not in nothing
 
 
 def test_the_head_ends_with_the_first_length_that_does_not_fit(gpu):
@@ -150,10 +133,10 @@ def test_the_head_ends_with_the_first_length_that_does_not_fit(gpu):
 
 
 def test_the_head_takes_the_end_from_the_limit_where_the_grid_fits():
-    fits = edited(lambda frame: frame[frame["seq_len"] < 65536].assign(causal=False))
-    table = SECTION.head(fits).frame
-    assert table["length"].tolist()[-2:] == [16384, 65536]
-    assert table["forward (ms)"].iloc[-1] == "OOM (asked 128.0 GiB, 10.6 GiB free)"
+    table = SECTION.head(asked(1.0))
+    assert table.frame["length"].tolist()[-2:] == [16384, 65536]
+    assert table.frame["forward (ms)"].iloc[-1] == "OOM (asked 128.0 GiB, 10.6 GiB free)"
+    assert table.note.endswith("No length between 16,384 and 65,536 was run.")
     masked = edited(lambda frame: frame[frame["seq_len"] < 65536])
     assert SECTION.head(masked).frame["length"].tolist()[-1] == 16384
 
@@ -171,7 +154,7 @@ def test_plain_attention_has_times_memory_and_status_by_cell(gpu):
     cell = dict(d_head=64, seq_len=1024, dtype="float32", implementation="eager")
     backward = frame[within(frame, **cell, phase="backward")].iloc[0]
     assert row["backward (ms)"].startswith(f"{backward['median_ms']:.3f} (")
-    assert row["memory before backward (MiB)"] == f"{backward['saved_mib']:.1f}"
+    assert row["memory before backward, with inputs (MiB)"] == f"{backward['saved_mib']:.1f}"
     assert row["status"] == "ok"
     full = table[table["length"] == 65536]
     assert set(full["status"]) == {"OOM"}
@@ -201,13 +184,16 @@ def test_numerics_stand_beside_float32(gpu):
 def test_memory_is_shown_step_by_step(gpu):
     table = parts("A4", gpu)[0].frame
     row = table[(table["d_head"] == 64) & (table["length"] == 1024)].iloc[0]
-    assert row["difference (MiB)"] == "64.0"
+    assert row["kept for the backward (MiB)"] == "64.0"
     assert 65536 not in table["length"].tolist()
+    note = parts("A4", gpu)[0].note
+    assert "(000, 001) differ 1.83 to 7.13 times" in note
+    assert "at 8,192 it is 1.02 to 1.07 against 1.90 to 1.97 matrices" in note
 
 
 def test_where_it_ends_is_shown_tensor_by_tensor(gpu, cpu):
     table = parts("A3", gpu)[0].frame
-    assert table["numerics"].tolist() == ["float32", "bf16"]
+    assert table["dtype"].tolist() == ["float32", "bf16"]
     assert table["asked for (MiB)"].tolist() == ["131,072", "262,144"]
     assert set(parts("A3", cpu)[0].frame["outcome"]) == {
         "not run: it would take the memory of the whole machine"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pandas as pd
@@ -10,7 +9,7 @@ import pandas as pd
 from lmperf.benchmark import load
 from lmperf.names import dtype_words, implementation_words, in_order
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.findings import PAGE, SHORT, Finding, NotMeasured, measured, rows_of
+from lmperf.reporting.findings import PAGE, SHORT, Finding, NotMeasured, always, measured, rows_of
 from lmperf.reporting.numbers import EMPTY, fixed, listed, plural, signed_percent
 from lmperf.reporting.sections import Section
 from lmperf.reporting.side_by_side import each
@@ -19,15 +18,14 @@ from lmperf.reporting.tables import Lines, Owed, Table, status_words
 STEM = "mixed_precision"
 SUMS, DTYPES = "accumulation", "dtypes"
 SINGLE, HALVES = "float32", ("float16", "bfloat16")
-# Kinds of tensors that training wants in float32, and the kind of what a module returns.
-KINDS, OUTPUT = ("parameter", "gradient", "loss"), "output"
+# Kinds of tensors that training wants in float32, and those that a module returns.
+KINDS, OUTPUTS = ("parameter", "gradient", "loss"), ("output", "logits")
 
 
 def head(evidence: MachineEvidence) -> Lines | None:
-    """One line a sum: accumulator and addend, sum, error."""
-    columns = ["accumulator + addend", "sum", "error"]
+    """M1 without what all its lines share."""
     for table in sums_tables(evidence):
-        return replace(table, frame=table.frame[columns])
+        return replace(table, frame=table.frame.drop(columns=["exact", "status"]))
     return None
 
 
@@ -36,7 +34,7 @@ def sums_tables(evidence: MachineEvidence) -> list[Lines]:
     frame = _rows(evidence, SUMS)
     if frame.empty:
         return []
-    order = next(axis.choices for axis in load(STEM).axes if axis.name == "subject")
+    order = {axis.name: axis.choices for axis in load(STEM).axes}["subject"]
     frame = frame.sort_values("subject", key=lambda names: names.map(order.index), kind="stable")
     columns = {
         "accumulator + addend": frame["subject"],
@@ -45,18 +43,13 @@ def sums_tables(evidence: MachineEvidence) -> list[Lines]:
         "error": [signed_percent(e, 3) for e in frame["value"] / frame["exact"] - 1],
         "status": status_words(frame),
     }
-    exact = listed(f"{value:g}" for value in frame["exact"].dropna().unique())
-    caption = f"The same small number added again and again; exact is {exact}"
-    return [Lines(caption, pd.DataFrame(columns), right=["sum", "exact", "error"])]
+    caption = "{additions:,} additions of {addend}".format(**load(STEM).stated)
+    return [Lines(f"{caption}, {frame['exact'].max():g} when exact", pd.DataFrame(columns))]
 
 
 def _rows(evidence: MachineEvidence, experiment: str) -> pd.DataFrame:
     frame = evidence.frame(STEM)
     return pd.DataFrame() if frame is None else having(frame, experiment=experiment)
-
-
-def _of(experiment: str) -> Callable[[pd.DataFrame], pd.Series]:
-    return lambda frame: frame["experiment"] == experiment
 
 
 def dtypes_tables(evidence: MachineEvidence) -> list[Lines]:
@@ -67,143 +60,93 @@ def dtypes_tables(evidence: MachineEvidence) -> list[Lines]:
 
 
 def _dtypes_table(frame: pd.DataFrame, subject: str) -> Lines | None:
+    """One column for the implementations that agree in every tensor."""
     words = frame["observed_dtype"].where(frame["status"] == "ok", status_words(frame))
     frame = frame.assign(words=words).dropna(subset=["tensor"])
     if frame.empty:
         return None
-    cells = frame.drop_duplicates(["kind", "tensor", "dtype", "implementation"], keep="last")
-    cells = cells.set_index(["kind", "tensor", "dtype", "implementation"])["words"]
-    wide = cells.unstack(["dtype", "implementation"], sort=False).map(_dtype_words)
-    columns = {
-        f"{dtype_words(dtype)} autocast ({listed(map(implementation_words, names))})": values
-        for dtype, names, values in _merged(wide)
-    }
-    table = pd.DataFrame(columns).reset_index()
-    caption = f"Dtypes under autocast, {subject.replace('_', ' ')}"
-    return Lines(caption, table, right=[])
-
-
-def _dtype_words(value) -> str:
-    return EMPTY if value != value else dtype_words(value)
-
-
-def _merged(wide: pd.DataFrame) -> list[tuple[str, list[str], pd.Series]]:
-    """Each dtype with the implementations that agree in every tensor, as one column."""
-    merged: list[tuple[str, list[str], pd.Series]] = []
+    keys = {"index": ["kind", "tensor"], "columns": ["dtype", "implementation"]}
+    wide = frame.pivot_table(**keys, values="words", aggfunc="last", sort=False)
+    wide = wide.fillna(EMPTY).map(dtype_words)
+    columns = {}
     for dtype in in_order("dtype", wide.columns.get_level_values("dtype")):
+        alike: dict[tuple, list[str]] = {}
         for name in in_order("implementation", wide[dtype].columns):
-            column = wide[dtype][name]
-            same = [names for d, names, values in merged if d == dtype and values.equals(column)]
-            if same:
-                same[0].append(name)
-            else:
-                merged.append((dtype, [name], column))
-    return merged
+            alike.setdefault(tuple(wide[dtype][name]), []).append(implementation_words(name))
+        for cells, names in alike.items():
+            columns[f"{dtype_words(dtype)} autocast ({listed(names)})"] = cells
+    table = pd.DataFrame(columns, index=wide.index).reset_index()
+    return Lines(f"Dtypes under autocast, {subject.replace('_', ' ')}", table)
 
 
-def _sum_of(sums: pd.DataFrame, accumulator: str, addend: str) -> float:
-    """The sum of an accumulator and an addend; raises NotMeasured."""
-    return measured(having(sums, subject=f"{accumulator} + {addend}"))["value"].iloc[-1]
-
-
-def _accumulators(evidence: MachineEvidence) -> dict:
-    """The sum of each dtype with itself, and its distance from the exact one."""
-    sums = rows_of(evidence, STEM, experiment=SUMS)
-    exact = sums["exact"].iloc[0]
-    found = {dtype: _sum_of(sums, dtype, dtype) for dtype in (SINGLE, *HALVES)}
-    errors = {dtype: abs(value - exact) for dtype, value in found.items()}
-    times = errors["float16"] / errors[SINGLE] if errors[SINGLE] else None
-    return {**found, "exact": exact, "errors": errors, "times": times}
-
-
-def _accumulators_answer(values: dict) -> str:
-    errors = values["errors"]
-    if not 0 < errors[SINGLE] < errors["float16"]:
-        return "other"
-    return "bf16_worst" if errors["bfloat16"] > errors["float16"] else "float16_worst"
+def _sums(evidence: MachineEvidence, form: str) -> dict:
+    """The sum of each 16-bit dtype, whose subject is ``form`` with it, and the exact one."""
+    rows = rows_of(evidence, STEM, experiment=SUMS)
+    found = {half: measured(having(rows, subject=form.format(half))) for half in HALVES}
+    sums = {half: own["value"].iloc[-1] for half, own in found.items()}
+    return {**load(STEM).stated, **sums, "exact": rows["exact"].iloc[0]}
 
 
 def _addends(evidence: MachineEvidence) -> dict:
     """Errors of a float32 accumulator whose addend was rounded, and of one cast up again."""
-    sums = rows_of(evidence, STEM, experiment=SUMS)
-    exact = sums["exact"].iloc[0]
-    rounded = [_sum_of(sums, SINGLE, half) / exact - 1 for half in HALVES]
-    upcast = [_sum_of(sums, SINGLE, f"{SINGLE}({half})") / exact - 1 for half in HALVES]
-    words = [dtype_words(half) for half in HALVES]
-    pairs = {"rounded": rounded, "upcast": upcast}
-    return {name: list(zip(words, errors, strict=True)) for name, errors in pairs.items()}
+    forms = {"rounded": f"{SINGLE} + {{0}}", "upcast": f"{SINGLE} + {SINGLE}({{0}})"}
+    sums = {name: _sums(evidence, form) for name, form in forms.items()}
+    return {
+        name: " or ".join(
+            f"{signed_percent(v[half] / v['exact'] - 1, 3)} ({dtype_words(half)})"
+            for half in HALVES
+        )
+        for name, v in sums.items()
+    }
 
 
 def _kept(evidence: MachineEvidence) -> dict:
-    """What is float32 in every run, and what comes in the dtype of the autocast in every run."""
+    """What is float32 in every run, and which outputs are not in the dtype of the autocast."""
     rows = rows_of(evidence, STEM, experiment=DTYPES)
-    if not {*KINDS, OUTPUT} <= set(rows["kind"]):
-        raise NotMeasured
     keys = [rows["kind"], rows["tensor"]]
     kept = (rows["observed_dtype"] == SINGLE).groupby(keys, sort=False).all()
     lowered = (rows["observed_dtype"] == rows["dtype"]).groupby(keys, sort=False).all()
-    whole = {kind: bool(kept[kind].all()) for kind in KINDS}
-    high, low = kept[OUTPUT], lowered[OUTPUT]
+    whole = kept.groupby(level="kind").all()
+    if not {*KINDS, OUTPUTS[0]} <= set(whole.index):
+        raise NotMeasured
+    outputs = kept.index.get_level_values("kind").isin(OUTPUTS)
+
+    def named(chosen: pd.Series) -> list[str]:
+        return [f"`{tensor}`" for _, tensor in kept.index[outputs & chosen]]
+
     return {
         "kept": [plural(kind) for kind in KINDS if whole[kind]],
         "lowered": [plural(kind) for kind in KINDS if not whole[kind]],
-        "outputs": [f"`{name}`" for name in high.index[high]],
-        "torn": [f"`{name}`" for name in high.index[~high & ~low]],
-        "loss": whole["loss"],
+        "outputs": named(kept),
+        "torn": named(~kept & ~lowered),
     }
 
 
 def _logits(evidence: MachineEvidence) -> dict:
-    """The logits that do not come in the dtype of the autocast."""
-    rows = rows_of(evidence, STEM, experiment=DTYPES, kind="logits")
-    odd = rows[rows["observed_dtype"] != rows["dtype"]]
-    seen = odd[["observed_dtype", "dtype", "implementation"]].itertuples(index=False)
-    compiled = (odd["implementation"] == "compiled") & odd["observed_dtype"].isin(rows["dtype"])
-    return {
-        "seen": [
-            f"{dtype_words(got)} under {dtype_words(dtype)} autocast, {implementation_words(name)}"
-            for got, dtype, name in seen
-        ],
-        "of_another": bool(compiled.all()),
-    }
+    """The logits of compiled runs that come in the dtype of another autocast."""
+    rows = rows_of(evidence, STEM, kind="logits", implementation="compiled")
+    other = rows["observed_dtype"].isin(rows["dtype"]) & (rows["observed_dtype"] != rows["dtype"])
+    pairs = measured(rows[other])[["observed_dtype", "dtype"]].map(dtype_words)
+    seen = [f"{got} under {dtype} autocast" for got, dtype in pairs.itertuples(index=False)]
+    return {"seen": seen}
 
 
-def _logits_answer(values: dict) -> str:
-    if not values["seen"]:
-        return "alike"
-    return "of_another" if values["of_another"] else "odd"
-
-
-_ENDS = (
-    "A float16 accumulator ends at {{ float16 | fixed }} where {{ exact | fixed }} is exact,"
-    " {{ times | rounded }} times float32's error; "
-)
-_ERRORS = (
-    "{% for words, error in ERRORS %}{{ error | signed_percent(3) }} ({{ words }})"
-    "{{ ' and ' if not loop.last }}{% endfor %}"
-)
-_ROUNDED = "An addend that is rounded first leaves a float32 accumulator off by " + _ERRORS.replace(
-    "ERRORS", "rounded"
-)
+_ROUNDED = "Rounding the addend first leaves a float32 accumulator off by {{ rounded }}"
 _OUTPUTS = (
-    "{% if outputs %}, as do the outputs of {{ outputs | listed }}{% endif %}; the other outputs of"
-    " modules come in the dtype of the autocast"
-    "{% if torn %}, but for {{ torn | listed }}, where the runs differ{% endif %}."
+    "{% if outputs %}, as do outputs of {{ outputs | listed }}{% endif %}; other outputs take its"
+    " dtype{% if torn %}, but for {{ torn | listed }}, where runs differ{% endif %}."
 )
-_LOGITS = "The logits of the toy model come in "
 
 FINDINGS = (
     Finding(
         name="accumulator",
         question="What does a 16-bit accumulator lose?",
-        values=_accumulators,
-        answer=_accumulators_answer,
+        values=lambda evidence: _sums(evidence, "{0} + {0}"),
+        answer=always,
         answers={
-            "bf16_worst": _ENDS + "bf16, of less precision, at {{ bfloat16 | fixed }}.",
-            "float16_worst": _ENDS + "a bf16 one at {{ bfloat16 | fixed }}.",
-            "other": "Where {{ exact | fixed }} is exact, accumulators end at"
-            " {{ float32 | fixed }} (float32), {{ float16 | fixed }} (float16) and"
-            " {{ bfloat16 | fixed }} (bf16).",
+            "is": "{{ '{:,}'.format(additions) }} additions of {{ addend }}: a float16 accumulator"
+            " ends at {{ float16 | fixed }}, a bf16 one at {{ bfloat16 | fixed }}; exact is"
+            " {{ exact }}."
         },
         place=SHORT,
     ),
@@ -213,49 +156,43 @@ FINDINGS = (
         values=_addends,
         answer=lambda v: "lost" if v["rounded"] == v["upcast"] else "mended",
         answers={
-            "lost": _ROUNDED + "; casting it up before the addition changes nothing, since what"
-            " rounding took does not come back.",
-            "mended": _ROUNDED
-            + "; cast up before the addition, by "
-            + _ERRORS.replace("ERRORS", "upcast")
-            + ".",
+            "lost": _ROUNDED + "; casting it up again recovers nothing.",
+            "mended": _ROUNDED + "; casting it up again, by {{ upcast }}.",
         },
     ),
     Finding(
         name="autocast_keeps",
         question="Which tensors stay in float32 under autocast?",
         values=_kept,
-        answer=lambda v: "loss" if not v["loss"] else ("some" if v["lowered"] else "all"),
+        answer=lambda v: "some" if v["lowered"] else "all",
         answers={
-            "all": "Under autocast {{ kept | listed }} stay in float32 (a published write-up (003)"
-            " has the loss in float16)" + _OUTPUTS,
-            "some": "Under autocast {{ kept | listed }} stay in float32, {{ lowered | listed }} do"
+            "all": "Under autocast, {{ kept | listed }} stay in float32 (a published write-up"
+            " (003): float16 loss)" + _OUTPUTS,
+            "some": "Under autocast, {{ kept | listed }} stay in float32, {{ lowered | listed }}"
             " not in every run" + _OUTPUTS,
-            "loss": "Under autocast {{ lowered | listed }} do not stay in float32 in every run"
-            "{% if kept %}, but {{ kept | listed }} do{% endif %}" + _OUTPUTS,
         },
     ),
     Finding(
         name="autocast_logits",
-        question="In which dtype do logits come?",
+        question="Which logits come in the dtype of another autocast?",
         values=_logits,
-        answer=_logits_answer,
+        answer=always,
         answers={
-            "alike": _LOGITS + "the dtype of the autocast in every run.",
-            "of_another": _LOGITS + "{{ seen | listed }}. A possible reason: torch keeps compiled"
-            " graphs in a cache, and where its key lacks the dtype of the autocast, the graph of an"
-            " earlier run is used again.",
-            "odd": _LOGITS + "{{ seen | listed }}.",
+            "is": "The compiled toy model's logits come in {{ seen | listed }}: possibly the graph"
+            " of an earlier run, if the key of torch's cache of compiled graphs lacks the"
+            " autocast's dtype."
         },
         place=PAGE,
     ),
 )
 
-SECTION = Section(
-    findings=FINDINGS,
-    head=head,
-    tables=(
-        Table("M1", "Accumulation", sums_tables, Owed(_of(SUMS))),
-        Table("M2", "Dtypes under autocast", dtypes_tables, Owed(_of(DTYPES))),
-    ),
+
+def _owed(experiment: str) -> Owed:
+    return Owed(lambda frame: frame["experiment"] == experiment)
+
+
+TABLES = (
+    Table("M1", "Accumulation", sums_tables, _owed(SUMS)),
+    Table("M2", "Dtypes under autocast", dtypes_tables, _owed(DTYPES)),
 )
+SECTION = Section(findings=FINDINGS, head=head, tables=TABLES)

@@ -16,13 +16,16 @@ from lmperf.reporting.figures import (
     panels,
     powers_of_two,
 )
-from lmperf.reporting.findings import NotMeasured
 from lmperf.reporting.numbers import significant
-from lmperf.reporting.sections.attention.growth import doubling
-from lmperf.reporting.sections.attention.tables import CELL, usual
+from lmperf.reporting.sections.attention.tables import usual
 
 END = "does not fit"
 MARGIN, TICKS = 1.4, 4
+GROWN = {
+    ("median_ms", "forward"): "forward time",
+    ("median_ms", "backward"): "backward time",
+    ("peak_mib", "backward"): "peak memory",
+}
 
 
 def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
@@ -33,27 +36,27 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
     quantities = [(phase, "median_ms") for phase in in_order("phase", frame["phase"])]
     if having(frame, phase="backward")["peak_mib"].notna().any():
         quantities.append(("backward", "peak_mib"))
-    drawn, axes = panels(_title(evidence, frame), len(quantities))
+    drawn, axes = panels(_title(frame), len(quantities))
     for axis, (phase, column) in zip(axes, quantities, strict=True):
         _panel(axis, pen, frame, phase, column)
     legend_below(drawn, axes)
     return drawn
 
 
-def _title(evidence: MachineEvidence, frame: pd.DataFrame) -> str:
-    """What the longest lengths show: the factors of a doubling, and the end."""
-    cell = {name: frame[name].iloc[0] for name in CELL if name != "seq_len"}
-    dtype = frame["dtype"].iloc[0]
-    what = f"Plain attention, d_head {cell['d_head']:g}, {dtype_words(dtype)}"
+def _title(frame: pd.DataFrame) -> str:
+    """What the longest lengths show: by what time and peak grow, and the end."""
+    what = f"Plain attention, d_head {frame['d_head'].iloc[0]:g}"
+    what += f", {dtype_words(frame['dtype'].iloc[0])}"
     full = frame.loc[frame["status"] == "oom", "seq_len"]
     end = f"; {length(full.min())} {END}" if len(full) else ""
-    try:
-        found = doubling(evidence, dtype=dtype, **cell)
-    except NotMeasured:
+    rows = having(frame[gates.shown(frame)], implementation="eager")
+    wide = rows.pivot_table(["median_ms", "peak_mib"], "seq_len", "phase").iloc[-2:]
+    grown = (wide.iloc[-1] / wide.iloc[0]).dropna() if len(wide) == 2 else {}
+    found = {words: grown[key] for key, words in GROWN.items() if key in grown}
+    factors = [f"{significant(factor, 2)} times the {words}" for words, factor in found.items()]
+    if not factors:
         return f"{what}: time and memory against the length{end}"
-    names = {"forward": "forward time", "backward": "backward time", "peak": "peak memory"}
-    factors = [f"{significant(found[n].middle, 2)} times the {w}" for n, w in names.items()]
-    lengths = f"{length(found['short'])} to {length(found['long'])}"
+    lengths = " to ".join(length(n) for n in wide.index)
     return f"{what}, {lengths}: {', '.join(factors)}{end}"
 
 

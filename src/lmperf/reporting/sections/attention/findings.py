@@ -3,141 +3,124 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pandas as pd
 
-from lmperf.names import dtype_words, in_order, phase_words
+from lmperf.names import DTYPES, dtype_words, in_order, phase_words
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.findings import SHORT, Finding, NotMeasured, frame_of, measured
-from lmperf.reporting.numbers import MIB, Count, Spread, absent
-from lmperf.reporting.sections.attention.growth import doubling, matrices, published_matrices
-from lmperf.reporting.sections.attention.tables import BASE, PREDICTED, STEM, ran_out
+from lmperf.reporting.findings import (
+    SHORT,
+    Finding,
+    NotMeasured,
+    frame_of,
+    measured,
+    rows_of,
+    verdicts,
+)
+from lmperf.reporting.numbers import GIB, MIB, Spread, ranged, significant
+from lmperf.reporting.sections.attention.tables import BASE, CELL, PREDICTED, STEM, held, usual
 from lmperf.reporting.speedup import FASTER, SLOWER, Series, compared
 
-# A doubling of the length: a square grows by four, a line by two.
-SQUARE, LINE = 4.0, 2.0
-WITHIN = 0.25
-AS_PREDICTED = 0.01
+WITHIN, AS_PREDICTED = 0.25, 0.01
 
 
 def _end(evidence: MachineEvidence) -> dict:
-    """The shortest length that did not fit, be it of the grid or of ``attention_limit``."""
-    grid = having(frame_of(evidence, STEM), implementation="eager", status="oom")
-    ends = [rows for rows in (ran_out(evidence), grid) if rows["requested_bytes"].notna().any()]
-    if not ends:
+    """The length at which the table of the write-up ends because it did not fit; sizes in GiB."""
+    frame = usual(evidence)
+    if frame is None:
         raise NotMeasured
-    first = pd.concat(ends).sort_values("seq_len", kind="stable").iloc[0]
+    full = having(frame, implementation="eager", status="oom")
+    first = measured(full[full["requested_bytes"].notna()]).iloc[0]
+    sizes = {name: first[f"{name}_bytes"] / GIB for name in ("requested", "free")}
     off = first.get(PREDICTED, math.nan) * MIB / first["requested_bytes"] - 1
-    return {**first, "off": None if absent(off) else off}
+    return {**first, **sizes, "as_predicted": abs(off) <= AS_PREDICTED}
 
 
-def _end_answer(values: dict) -> str:
-    if values["off"] is None:
-        return "in_grid"
-    return "predicted" if abs(values["off"]) <= AS_PREDICTED else "unpredicted"
-
-
-def _kind_of_growth(values: dict) -> str:
-    middle = values["memory"].middle
-    near = {"square": SQUARE, "line": LINE}
-    return next((name for name, f in near.items() if abs(middle / f - 1) <= WITHIN), "other")
-
-
-def _counts_answer(values: dict) -> str:
-    """Whether one write-up counts what is kept here, and the other the peak of the forward."""
-    pairs = zip(values["counts"], (values["kept"], values["forward"]), strict=True)
-    near = [abs(theirs.middle / ours.middle - 1) <= WITHIN for theirs, ours in pairs]
-    return "explains" if all(near) else "counts"
-
-
-def _compiling(evidence: MachineEvidence) -> dict:
-    frame = frame_of(evidence, STEM)
-    compiled = Series.of(implementation="compiled", dtype="float32")
-    rows = measured(compared(evidence, STEM, compiled, BASE))
-    length = rows["seq_len"].max()
-    longest = having(rows, seq_len=length, phase="backward")
+def _matrices(evidence: MachineEvidence) -> dict:
+    """Matrices [batch, length, length] that float32 holds at the two longest lengths, no inputs."""
+    rows = rows_of(evidence, STEM, implementation="eager", dtype="float32")
+    rows = rows[rows["saved_mib"].notna()]
+    lengths = sorted(set(rows["seq_len"]))[-2:]
+    rows = having(rows, seq_len=lengths)
+    one = rows["batch"] * rows["seq_len"] ** 2 * DTYPES["float32"].bytes / MIB
+    rows = rows.assign(kept=held(rows) / one, peak=(rows["peak_mib"] - rows["resident_mib"]) / one)
+    of = {phase: measured(having(rows, phase=phase)) for phase in ("forward", "backward")}
+    kept = Spread.of(of["backward"]["kept"])
+    form = partial(significant, digits=2)
     return {
-        "faster": _count(rows["verdict"], FASTER),
-        "slower": _count(rows["verdict"], SLOWER),
-        "gains": _by_phase(rows),
-        "length": length,
-        "peak": _peaks(longest, BASE.rows(frame)),
+        "lengths": lengths,
+        "square": len(lengths) == 2 and kept.high <= (1 + WITHIN) * kept.low,
+        "kept": ranged(kept, form),
+        **{phase: ranged(Spread.of(own["peak"]), form) for phase, own in of.items()},
     }
 
 
-def _count(verdicts: pd.Series, verdict: str) -> Count:
-    return Count(int((verdicts == verdict).sum()), len(verdicts))
+def _compiling(evidence: MachineEvidence) -> dict:
+    backward = rows_of(evidence, STEM, dtype="float32", phase="backward")
+    compiled = Series.of(implementation="compiled", dtype="float32")
+    rows = measured(compared(evidence, STEM, compiled, BASE))
+    length = rows["seq_len"].max()
+    peaks = having(backward, seq_len=length).pivot_table("peak_mib", CELL, "implementation")
+    peaks = peaks.reindex(columns=["compiled", "eager"])
+    share = (peaks["compiled"] / peaks["eager"]).dropna()
+    peak = Spread.of(share) if len(share) else None
+    return {**verdicts(rows), "gains": _gains(rows), "length": length, "peak": peak}
 
 
-def _by_phase(rows: pd.DataFrame) -> list[tuple[str, Spread]]:
-    """The speed-ups of each phase that has some, in words."""
-    return [
-        (phase_words(phase), Spread.of(having(rows, phase=phase)["ratio"]))
-        for phase in in_order("phase", rows["phase"])
-    ]
-
-
-def _peaks(rows: pd.DataFrame, base: pd.DataFrame) -> Spread | None:
-    """The peak of rows over that of the base in the same cells; None where not measured."""
-    keys = ["batch", "seq_len", "d_head", "causal", "phase"]
-    both = rows[[*keys, "peak_mib"]].merge(base[[*keys, "peak_mib"]], on=keys)
-    found = (both["peak_mib_x"] / both["peak_mib_y"]).dropna()
-    return Spread.of(found) if len(found) else None
-
-
-def _compiling_answer(values: dict) -> str:
-    if values["faster"].all:
-        return "faster"
-    return "never_slower" if values["slower"].none else "mixed"
+def _gains(rows: pd.DataFrame) -> list[tuple[str, Spread]]:
+    """Phases in words, and the speed-ups of each that are resolved."""
+    rows = having(rows, verdict=[FASTER, SLOWER])
+    phases = in_order("phase", rows["phase"])
+    return [(phase_words(p), Spread.of(having(rows, phase=p)["ratio"])) for p in phases]
 
 
 def _numerics(evidence: MachineEvidence) -> dict:
     """Each numerics over float32 at the longest length: the speed-ups of each phase."""
     others = in_order("dtype", set(frame_of(evidence, STEM)["dtype"]) - {"float32"})
-    series = {dtype: Series.of(implementation="eager", dtype=dtype) for dtype in others}
-    found = {dtype: compared(evidence, STEM, ours, BASE) for dtype, ours in series.items()}
-    found = [rows for rows in found.values() if len(rows)]
-    if not found:
-        raise NotMeasured
-    rows = pd.concat(found)
+    series = [Series.of(implementation="eager", dtype=dtype) for dtype in others]
+    found = [compared(evidence, STEM, ours, BASE) for ours in series]
+    rows = measured(pd.concat(found or [pd.DataFrame()]))
     rows = having(rows, seq_len=rows["seq_len"].max())
-    widths = sorted(rows["d_head"].unique())
-    wide = rows.pivot_table(index=["dtype", "phase"], columns="d_head", values="ratio")
+    wide = rows.pivot_table("ratio", ["dtype", "phase"], "d_head")
     return {
+        **verdicts(rows),
         "length": rows["seq_len"].iloc[0],
         "gains": [
-            (dtype_words(dtype), _by_phase(having(rows, dtype=dtype)))
+            (dtype_words(dtype), _gains(having(rows, dtype=dtype)))
             for dtype in in_order("dtype", rows["dtype"])
         ],
-        "faster": _count(rows["verdict"], FASTER),
-        "widest": bool((wide[widths[-1]] > wide[widths[0]]).all()),
+        "widest": bool((wide.iloc[:, -1] > wide.iloc[:, 0]).all()),
     }
 
 
-_DOUBLED = (
-    "Twice the length, {{ short | sig }} to {{ long | sig }} (float32), takes plain attention"
-    " {{ forward | range }} times the time forward, {{ backward | range }} times backward, and"
-    " {{ memory | range }} times the memory kept for the backward"
+def _all_faster(values: dict) -> str:
+    return "all" if values["faster"].all else "rest"
+
+
+_ENDS = (
+    "Plain attention's {{ phase | phase }} ({{ dtype | numerics }}, batch {{ batch }}, d_head"
+    " {{ d_head }}) exhausts memory at length {{ seq_len | sig }}"
+)
+_ASKED = ": {{ requested | sig }} GiB asked, {{ free | sig }} free."
+_GAIN = (
+    "{% for phase, gain in gains %}{{ gain | range('ratio') }} {{ phase }}"
+    "{{ ', ' if not loop.last }}{% endfor %}"
+)
+_PEAK = (
+    "{% if peak %}; at {{ length | sig }} its backward peaks at {{ peak | range('percent') }} of"
+    " eager's{% endif %}."
 )
 _HELD = (
-    "At length {{ length | sig }} (float32) plain attention keeps {{ kept | range }} matrices of"
-    " the length squared for the backward; the forward holds {{ forward | range }} at its peak, the"
-    " backward {{ backward | range }}."
+    "In matrices of length squared ({{ lengths | map('sig') | join(' and ') }}, float32, inputs"
+    " apart): {{ kept }} kept for the backward, {{ forward }} at the forward's peak, {{ backward }}"
+    " at the backward's"
 )
-_COMPILED = "Compiled attention is faster than eager in {{ faster }} comparisons (float32)"
-_GAINS = (
-    ": {% for phase, gain in gains %}{{ gain | range('ratio') }} {{ phase }}"
-    "{{ ', ' if not loop.last }}{% endfor %}{% if peak %}; at length {{ length | sig }} the peak"
-    " of its backward is {{ peak | range('percent') }} of the eager one{% endif %}."
-)
-_OVER = (
-    ": {% for numerics, phases in gains %}{{ numerics }} {% for phase, gain in phases %}"
-    "{{ gain | range('ratio') }} {{ phase }}{{ ' and ' if not loop.last }}{% endfor %}"
-    "{{ ', ' if not loop.last }}{% endfor %}."
-)
-_ENDS = (
-    "The {{ phase | phase }} of plain attention ends at length {{ seq_len | sig }}"
-    " ({{ dtype | numerics }}): {{ requested_bytes | gib }} asked"
+_COMPILED = "Compiling is faster in {{ faster }} comparisons (float32)"
+_LOWER = "At length {{ length | sig }} lower numerics are faster than float32"
+_EACH = (
+    ": {% for numerics, gains in gains %}{{ numerics }} " + _GAIN + "{{ '; ' if not loop.last }}"
+    "{% endfor %}{% if widest %}, most with wide heads{% endif %}."
 )
 
 FINDINGS = (
@@ -145,60 +128,42 @@ FINDINGS = (
         name="attention_ends",
         question="Where does plain attention end?",
         values=_end,
-        answer=_end_answer,
+        answer=lambda v: "predicted" if v["as_predicted"] else "other",
         answers={
-            "predicted": _ENDS + ", as predicted, {{ free_bytes | gib }} free.",
-            "unpredicted": _ENDS + ", prediction {{ off | signed_percent }},"
-            " {{ free_bytes | gib }} free.",
-            "in_grid": _ENDS + ", {{ free_bytes | gib }} free.",
+            "predicted": _ENDS + ", as predicted" + _ASKED,
+            "other": _ENDS + _ASKED,
         },
         place=SHORT,
     ),
     Finding(
-        name="attention_growth",
-        question="How do time and memory grow with the length?",
-        values=lambda evidence: doubling(evidence, dtype="float32"),
-        answer=_kind_of_growth,
-        answers={
-            "square": _DOUBLED + ": the square of the length, where a published write-up (001) says"
-            " that memory scales linearly.",
-            "line": _DOUBLED + ", which grows in proportion to the length.",
-            "other": _DOUBLED + ".",
-        },
-    ),
-    Finding(
         name="attention_matrices",
         question="How many matrices of the length squared does it hold?",
-        values=lambda evidence: {**matrices(evidence), **published_matrices()},
-        answer=_counts_answer,
+        values=_matrices,
+        answer=lambda v: "square" if v["square"] else "other",
         answers={
-            "explains": _HELD + " Two published write-ups (000, 001), {{ apart | range }} times"
-            " apart on this memory, come to {{ counts[0] | range }} and {{ counts[1] | range }} at"
-            " {{ at | sig }}: what is kept, and the peak of the forward.",
-            "counts": _HELD,
+            "square": _HELD + " (published write-up 001: linear).",
+            "other": _HELD + ".",
         },
     ),
     Finding(
         name="attention_compiled",
         question="What does compiling plain attention bring?",
         values=_compiling,
-        answer=_compiling_answer,
+        answer=_all_faster,
         answers={
-            "faster": _COMPILED + _GAINS,
-            "never_slower": _COMPILED + " and slower in none" + _GAINS,
-            "mixed": _COMPILED + " and slower in {{ slower.k }}" + _GAINS,
+            "all": _COMPILED + ": " + _GAIN + _PEAK,
+            "rest": _COMPILED + ", slower in {{ slower.k or 'none' }}{% if gains %}; where"
+            " resolved, " + _GAIN + "{% endif %}" + _PEAK,
         },
     ),
     Finding(
         name="attention_numerics",
         question="What do lower numerics bring at the longest length?",
         values=_numerics,
-        answer=lambda v: "faster" if v["faster"].all else "mixed",
+        answer=_all_faster,
         answers={
-            "faster": "At length {{ length | sig }} lower numerics are faster than float32"
-            "{% if widest %}, most so with wide heads{% endif %}" + _OVER,
-            "mixed": "At length {{ length | sig }} lower numerics are faster than float32 in"
-            " {{ faster }} comparisons" + _OVER,
+            "all": _LOWER + _EACH,
+            "rest": _LOWER + " in {{ faster }} comparisons" + _EACH,
         },
     ),
 )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pandas as pd
 
-from lmperf.names import dtype_words, in_order, phase_words
+from lmperf.names import DTYPES, dtype_words, in_order, phase_words
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.numbers import MIB, significant
+from lmperf.reporting.numbers import MIB, Spread, ranged, significant
+from lmperf.reporting.published import figures_of
 from lmperf.reporting.side_by_side import Beside, each, side_by_side
 from lmperf.reporting.speedup import Series, speedup_cells
 from lmperf.reporting.tables import (
@@ -26,14 +26,15 @@ from lmperf.reporting.tables import (
 
 STEM, LIMIT = "attention", "attention_limit"
 CELL = ["d_head", "seq_len", "batch", "causal"]
-EAGER = Series.of(implementation="eager")
+EAGER, COMPILED = (Series.of(implementation=name) for name in ("eager", "compiled"))
 BASE = Series.of(implementation="eager", dtype="float32")
-D_HEAD = 64
-MOST = 12
+D_HEAD, MOST = 64, 12
 TENSORS = ("inputs", "scores", "scaled", "softmax", "output")
 # A gradient for each of the four inputs but that of the output, which is one itself.
 GRADIENTS_PER_INPUT = 3 / 4
 PREDICTED = "predicted_requested_mib"
+BEFORE, KEPT = "memory before backward, with inputs (MiB)", "kept for the backward (MiB)"
+SOURCES, UNITS = ["write-up 000", "write-up 001"], {"MB": 1e6, "GB": 1e9}
 
 
 def usual(evidence: MachineEvidence) -> pd.DataFrame | None:
@@ -65,7 +66,7 @@ def ran_out(evidence: MachineEvidence) -> pd.DataFrame:
     """
     frame = evidence.frame(LIMIT)
     if frame is None:
-        return pd.DataFrame(columns=[*CELL, "dtype", "requested_bytes", PREDICTED])
+        return pd.DataFrame(columns=[*CELL, "dtype", "requested_bytes"])
     full = frame[frame["requested_mib"].notna()].rename(index=lambda row: -1 - row)
     sizes = {f"{name}_bytes": full[f"{name}_mib"] * MIB for name in ("requested", "free")}
     return full.assign(causal=False, status="oom", **sizes)
@@ -76,25 +77,28 @@ def head(evidence: MachineEvidence) -> Lines | None:
     frame = usual(evidence)
     if frame is None:
         return None
-    frame = frame[frame["seq_len"].isin(sorted(frame["seq_len"].unique())[-MOST:])]
+    lengths = sorted(frame["seq_len"].unique())[-MOST:]
+    frame = frame[frame["seq_len"].isin(lengths)]
     dtype = frame["dtype"].iloc[0]
-    base, compiled = (Series.of(implementation=n, dtype=dtype) for n in ("eager", "compiled"))
-    speed = speedup_cells(evidence, STEM, compiled, base)
+    eager, compiled = (Series.of(implementation=n, dtype=dtype) for n in ("eager", "compiled"))
+    speed = speedup_cells(evidence, STEM, compiled, eager)
     columns = []
     for phase in in_order("phase", frame["phase"]):
-        rows = having(frame, phase=phase)
+        rows, words = having(frame, phase=phase), phase_words(phase)
+        over = speed[speed.index.intersection(rows.index)]
         columns += [
-            Beside(f"{phase_words(phase)} (ms)", medians(base.rows(rows))),
-            Beside(f"{phase_words(phase)}, compiled", speed[speed.index.isin(rows.index)]),
+            Beside(f"{words} (ms)", medians(eager.rows(rows))),
+            Beside(f"{words}, compiled over eager", over),
         ]
-    backward = having(base.rows(frame), phase="backward")
+    backward = having(eager.rows(frame), phase="backward")
     columns += [
-        Beside("kept for the backward (MiB)", value_cells(backward, held(backward))),
+        Beside(KEPT, value_cells(backward, held(backward))),
         Beside("peak of the backward (MiB)", value_cells(backward, backward["peak_mib"])),
     ]
-    note = "Times: median. Compiled: speed-up over eager, with its interval."
-    caption = f"Plain attention, {dtype_words(dtype)}"
-    return side_by_side(caption, frame, CELL, columns, note)
+    note = "Times: medians. Kept: without the inputs; peak: with them."
+    if lengths[-1] > 2 * lengths[-2:][0]:
+        note += f" No length between {lengths[-2]:,} and {lengths[-1]:,} was run."
+    return side_by_side(f"Plain attention, {dtype_words(dtype)}", frame, CELL, columns, note)
 
 
 def held(frame: pd.DataFrame) -> pd.Series:
@@ -103,35 +107,33 @@ def held(frame: pd.DataFrame) -> pd.Series:
 
 
 def _by_dtype(make: Callable[[pd.DataFrame, str], Lines | None]) -> Callable:
-    """A table a dtype of eager attention: ``make`` of its rows and the words of the dtype."""
+    """A table a dtype of eager attention: ``make`` of the rows of that dtype, and its name."""
 
     def tables(evidence: MachineEvidence) -> list[Lines]:
         frame = evidence.frame(STEM)
-        if frame is None:
-            return []
-        rows = {d: EAGER.rows(having(frame, dtype=d)) for d in in_order("dtype", frame["dtype"])}
-        return each(*(make(own, dtype_words(d)) for d, own in rows.items() if len(own)))
+        dtypes = [] if frame is None else in_order("dtype", EAGER.rows(frame)["dtype"])
+        return each(*(make(having(frame, dtype=dtype), dtype) for dtype in dtypes))
 
     return tables
 
 
-def _plain(frame: pd.DataFrame, numerics: str) -> Lines | None:
+def _plain(frame: pd.DataFrame, dtype: str) -> Lines | None:
     """A1: the times of each phase, memory before backward, status."""
+    frame = EAGER.rows(frame)
     backward = having(frame, phase="backward")
+    # A table keeps the last row of a cell: that of a phase which is not ok, if there is one.
+    status = status_words(frame.assign(requested_bytes=None, free_bytes=None))
+    status = status.sort_values(key=lambda words: words != "ok", kind="stable")
     columns = [
-        Beside(f"{phase_words(phase)} (ms)", kernel_times(having(frame, phase=phase)))
-        for phase in in_order("phase", frame["phase"])
+        *(
+            Beside(f"{phase_words(phase)} (ms)", kernel_times(having(frame, phase=phase)))
+            for phase in in_order("phase", frame["phase"])
+        ),
+        Beside(BEFORE, backward["saved_mib"].map(significant)),
+        Beside("status", status),
     ]
-    saved = Beside("memory before backward (MiB)", backward["saved_mib"].map(significant))
-    caption = f"Plain PyTorch attention, {numerics}"
-    return side_by_side(caption, frame, CELL, [*columns, saved, _status(frame)], KERNELS)
-
-
-def _status(frame: pd.DataFrame) -> Beside:
-    """The status of a cell: that of a phase which is not ok, if there is one."""
-    words = status_words(frame.assign(requested_bytes=None, free_bytes=None))
-    # A table keeps the last row of a cell.
-    return Beside("status", words.sort_values(key=lambda w: w != "ok", kind="stable"))
+    caption = f"Plain PyTorch attention, {dtype_words(dtype)}"
+    return side_by_side(caption, frame, CELL, columns, KERNELS)
 
 
 def beside_tables(evidence: MachineEvidence) -> list[Lines]:
@@ -140,21 +142,18 @@ def beside_tables(evidence: MachineEvidence) -> list[Lines]:
     if frame is None:
         return []
     phases, dtypes = in_order("phase", frame["phase"]), in_order("dtype", frame["dtype"])
-    compiled = [_compiled(evidence, phase, dtype) for phase in phases for dtype in dtypes]
+    compiled = (_implementations(evidence, phase, dtype) for phase in phases for dtype in dtypes)
     return each(*compiled, *(_numerics(evidence, phase) for phase in phases))
 
 
-def _compiled(evidence: MachineEvidence, phase: str, dtype: str) -> Lines | None:
+def _implementations(evidence: MachineEvidence, phase: str, dtype: str) -> Lines | None:
     frame = having(evidence.frame(STEM), phase=phase, dtype=dtype)
-    columns = [Beside(f"{EAGER.words} (ms)", kernel_times(EAGER.rows(frame)))]
-    for name in in_order("implementation", set(frame["implementation"]) - {"eager"}):
-        other = Series.of(implementation=name)
-        columns += [
-            Beside(f"{other.words} (ms)", kernel_times(other.rows(frame))),
-            Beside(f"{other.words} over {EAGER.words}", _speed(evidence, other, EAGER)),
-        ]
+    names = in_order("implementation", set(frame["implementation"]) - {"eager"})
+    others = [Series.of(implementation=name) for name in names]
+    columns = [Beside(f"{s.words} (ms)", kernel_times(s.rows(frame))) for s in (EAGER, *others)]
+    columns += [_over(evidence, series, EAGER) for series in others]
     caption = f"{phase_words(phase).capitalize()}, {dtype_words(dtype)}"
-    return side_by_side(caption, frame, CELL, columns, KERNELS) if len(columns) > 1 else None
+    return side_by_side(caption, frame, CELL, columns, KERNELS) if others else None
 
 
 def _numerics(evidence: MachineEvidence, phase: str) -> Lines | None:
@@ -163,12 +162,12 @@ def _numerics(evidence: MachineEvidence, phase: str) -> Lines | None:
     for name in in_order("implementation", frame["implementation"]):
         for dtype in in_order("dtype", set(frame["dtype"]) - {"float32"}):
             ours, base = (Series.of(implementation=name, dtype=d) for d in (dtype, "float32"))
-            columns.append(Beside(f"{ours.words} over {base.words}", _speed(evidence, ours, base)))
+            columns.append(_over(evidence, ours, base))
     return side_by_side(f"{phase_words(phase).capitalize()}, the numerics", frame, CELL, columns)
 
 
-def _speed(evidence: MachineEvidence, ours: Series, base: Series) -> pd.Series:
-    return speedup_cells(evidence, STEM, ours, base)
+def _over(evidence: MachineEvidence, ours: Series, base: Series) -> Beside:
+    return Beside(f"{ours.words} over {base.words}", speedup_cells(evidence, STEM, ours, base))
 
 
 def limit_table(evidence: MachineEvidence) -> list[Lines]:
@@ -189,29 +188,46 @@ def limit_table(evidence: MachineEvidence) -> list[Lines]:
         Beside("outcome", frame["outcome"].fillna(status_words(frame))),
     ]
     caption = "The first power of two that runs out of memory, forward, no mask"
-    table = side_by_side(caption, frame, ["dtype", "batch", "d_head"], columns)
-    words = table.frame.assign(dtype=table.frame["dtype"].map(dtype_words))
-    return [replace(table, frame=words.rename(columns={"dtype": "numerics"}))]
+    return each(side_by_side(caption, frame, ["dtype", "batch", "d_head"], columns))
 
 
-def _memory(frame: pd.DataFrame, numerics: str) -> Lines | None:
-    """A4: MiB of the inputs, after and at the peak of each direction, and differences."""
-    frame = frame[gates.shown(frame) & frame["saved_mib"].notna()]
-    forward, backward = (having(frame, phase=phase) for phase in ("forward", "backward"))
-    inputs, kept = backward["resident_mib"], backward["saved_mib"]
-    left = inputs * (1 + GRADIENTS_PER_INPUT)
+def _memory(frame: pd.DataFrame, dtype: str) -> Lines | None:
+    """A4: MiB of the inputs, at the peak and after each direction, and differences."""
+    frame = frame[gates.shown(frame) & frame["peak_mib"].notna()]
+    forward, backward = (having(EAGER.rows(frame), phase=p) for p in ("forward", "backward"))
+    inputs, before = backward["resident_mib"], backward["saved_mib"]
+    after = inputs * (1 + GRADIENTS_PER_INPUT)
     sizes = {
-        "inputs": inputs,
-        "peak of the forward": forward["peak_mib"],
-        "after the forward": kept,
-        "difference": kept - inputs,
-        "peak of the backward": backward["peak_mib"],
-        "after the backward, closed form": left,
-        "difference to after the forward": left - kept,
+        "inputs (MiB)": inputs,
+        "peak of the forward (MiB)": forward["peak_mib"],
+        BEFORE: before,
+        KEPT: held(backward),
+        "peak of the backward (MiB)": backward["peak_mib"],
+        "the same, compiled (MiB)": having(COMPILED.rows(frame), phase="backward")["peak_mib"],
+        "after the backward, closed form (MiB)": after,
+        "after less before (MiB)": after - before,
     }
-    columns = [Beside(f"{name} (MiB)", values.map(significant)) for name, values in sizes.items()]
-    caption = f"Memory of plain attention, {numerics}"
-    return side_by_side(caption, frame, CELL, columns) if len(frame) else None
+    columns = [Beside(name, values.map(significant)) for name, values in sizes.items()]
+    caption = f"Memory of plain attention, {dtype_words(dtype)}"
+    note = _published() if dtype == "float32" else ""
+    return side_by_side(caption, frame, CELL, columns, note) if len(frame) else None
+
+
+def _published() -> str:
+    """What two write-ups print for memory before backward, in matrices of the length squared."""
+    rows = having(figures_of(STEM), source=SOURCES, unit=[*UNITS], implementation="eager")
+    rows = rows[rows["value"] != "OOM"].astype({"value": float, "batch": int, "seq_len": int})
+    one = rows["batch"] * rows["seq_len"] ** 2 * DTYPES["float32"].bytes
+    rows = rows.assign(matrices=rows["value"] * rows["unit"].map(UNITS) / one)
+    wide = rows.pivot_table("matrices", ["seq_len", "batch", "d_head"], "source")[SOURCES].dropna()
+    long = wide.index.get_level_values("seq_len").max()
+    apart = ranged(Spread.of(wide[SOURCES[1]] / wide[SOURCES[0]]))
+    first, second = (ranged(Spread.of(wide.loc[long, source])) for source in SOURCES)
+    return (
+        f"Two published write-ups (000, 001) differ {apart} times in memory before backward: at"
+        f" {long:,} it is {first} against {second} matrices of the length squared. Compare what is"
+        " kept here, and the peak of the forward."
+    )
 
 
 def _is_eager(frame: pd.DataFrame) -> pd.Series:
