@@ -8,6 +8,7 @@ from lmperf.benchmark import COMMON_COLUMNS
 from lmperf.reporting.evidence import (
     MachineEvidence,
     axes,
+    groups,
     in_reading_order,
     read_frame,
     row_names,
@@ -76,3 +77,15 @@ def test_damaged_evidence_is_no_evidence(gpu):
     gpu.damaged["attention"] = "digest differs"
     assert gpu.frame("attention") is None
     assert MachineEvidence("m").present() == {}
+
+
+def test_groups_come_in_reading_order_and_none_is_empty():
+    frame = pd.DataFrame(
+        {"phase": ["backward", "forward", "forward"], "dtype": ["tf32", "tf32", "float32"]}
+    )
+    found = [(phase, dtype, list(rows.index)) for phase, dtype, rows in groups(frame, *frame)]
+    assert found == [
+        ("forward", "float32", [2]),
+        ("forward", "tf32", [1]),
+        ("backward", "tf32", [0]),
+    ]

@@ -58,6 +58,13 @@ def test_a_range_of_one_value_is_that_value():
 
 
 @pytest.mark.parametrize(
+    ("form", "words"), [(numbers.percent, "-50.0 to 50.0 %"), (numbers.ratio, "-0.50x to 0.50x")]
+)
+def test_a_range_names_its_unit_once(form, words):
+    assert numbers.ranged(numbers.Spread.of([0.5, -0.5]), form) == words
+
+
+@pytest.mark.parametrize(
     ("number", "noun", "words"),
     [
         (1, "cell", "1 cell"),

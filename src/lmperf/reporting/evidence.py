@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -127,6 +128,14 @@ def having(frame: pd.DataFrame, **columns) -> pd.DataFrame:
         several = isinstance(value, list | tuple | set)
         wanted &= frame[name].isin(list(value)) if several else frame[name] == value
     return frame[wanted]
+
+
+def groups(frame: pd.DataFrame, *names: str) -> Iterator[tuple]:
+    """``(value, ..., rows)`` for each combination of values that has rows, in reading order."""
+    for values in itertools.product(*(in_order(name, frame[name]) for name in names)):
+        rows = having(frame, **dict(zip(names, values, strict=True)))
+        if len(rows):
+            yield *values, rows
 
 
 def row_names(frame: pd.DataFrame) -> list[str]:

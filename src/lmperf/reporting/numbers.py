@@ -145,9 +145,11 @@ def listed(items) -> str:
 
 
 def ranged(values: Spread, form=significant) -> str:
-    """``low to high``, each by ``form``; one value where both read the same."""
+    """``low to high``, each by ``form``, a unit once; one value where both read the same."""
     low, high = form(values.low), form(values.high)
-    return low if low == high else f"{low} to {high}"
+    number, _, unit = low.partition(" ")
+    shared = unit and high.endswith(f" {unit}")
+    return low if low == high else f"{number if shared else low} to {high}"
 
 
 def counted(number: int, noun: str) -> str:

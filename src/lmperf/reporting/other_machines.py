@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import pandas as pd
 
 from lmperf.benchmark import Timed, load, stems
-from lmperf.names import dtype_words, in_order, phase_words
+from lmperf.names import dtype_words, phase_words
 from lmperf.reporting import machine
 from lmperf.reporting.ceilings import ceilings
 from lmperf.reporting.coverage import State
-from lmperf.reporting.evidence import MachineEvidence, having
+from lmperf.reporting.evidence import MachineEvidence, groups, having
 from lmperf.reporting.numbers import EMPTY, significant
 from lmperf.reporting.side_by_side import Beside, each, side_by_side
 from lmperf.reporting.tables import Lines, Table, medians
@@ -23,7 +23,6 @@ from lmperf.reporting.tables import Lines, Table, medians
 # It rests on several machines, so that no section makes it; its page lies beside their folders.
 TABLE = Table("E5", "The same cells on several machines", lambda evidence: [])
 PAGE = "machines.md"
-CEILINGS = "ceilings"
 NOTE = "Medians; their intervals stand on each machine's own pages."
 
 
@@ -42,14 +41,14 @@ def _line(evidence: MachineEvidence) -> dict:
         "torch": facts.get("torch") or EMPTY,
         "Triton": facts.get("triton") or EMPTY,
         "measured": str(facts.get("measured_at") or EMPTY)[:10],
-        "rows": machine.rows(evidence),
+        "rows": f"{machine.rows(evidence):,}",
         "gates failed": sum(map(len, machine.red_gates(evidence).values())),
     }
 
 
 def machines_tables(machines: Sequence[MachineEvidence]) -> list[Lines]:
     """E5: ceilings by machine, then of each benchmark the cells of at least two machines."""
-    shared = {stem: _shared(_rows(machines, stem)) for stem in _timed()}
+    shared = {stem: _shared(rows) for stem, rows in _timed(machines).items()}
     cells = [_beside(stem, rows) for stem, rows in shared.items() if len(rows)]
     return each(ceilings_by_machine(machines), *cells)
 
@@ -68,11 +67,9 @@ def state(machines: Sequence[MachineEvidence]) -> State:
     """The state of E5 in the index: cells of two machines or more, of all that any of them has."""
     if len(machines) < 2:
         return State(TABLE, PAGE, 0, 0, "shown where another machine has evidence", False)
-    rows = {stem: _rows(machines, stem) for stem in _timed()}
-    shared, owed = (
-        sum(len(each[_cell(stem)].drop_duplicates()) for stem, each in parts.items())
-        for parts in ({stem: _shared(each) for stem, each in rows.items()}, rows)
-    )
+    found = [(_cell(stem), rows) for stem, rows in _timed(machines).items()]
+    owed = sum(len(rows[cell].drop_duplicates()) for cell, rows in found)
+    shared = sum(len(_shared(rows)[cell].drop_duplicates()) for cell, rows in found)
     words = "measured on two machines or more" if shared else "no cell in common"
     return State(TABLE, f"../{PAGE}", shared, owed, words, False)
 
@@ -87,27 +84,20 @@ def indexed(states: Sequence[State], machines: Sequence[MachineEvidence]) -> lis
 
 def ceilings_by_machine(machines: Sequence[MachineEvidence]) -> Lines | None:
     """One line an operation and dtype, one column a machine; None for fewer than two."""
-    found = {evidence.machine: ceilings(evidence) for evidence in machines}
-    found = {name: rates for name, rates in found.items() if rates}
+    found = {e.machine: pd.Series(rates) for e in machines if (rates := ceilings(e))}
     if len(found) < 2:
         return None
-    keys = {key: None for rates in found.values() for key in rates}
-    numerics = in_order("dtype", (dtype for _, dtype in keys))
-    lines = [
-        {
-            "operation": operation,
-            "numerics": dtype_words(dtype),
-            "unit": "TFLOP/s" if operation == "matmul" else "GB/s",
-            **{name: significant(rates.get((operation, dtype))) for name, rates in found.items()},
-        }
-        for operation, dtype in sorted(keys, key=lambda key: (key[0], numerics.index(key[1])))
-    ]
-    return Lines("Ceilings by machine", pd.DataFrame(lines))
+    rates = pd.DataFrame(found).map(significant).rename_axis(["operation", "dtype"]).reset_index()
+    rates = pd.concat([rows for *_, rows in groups(rates, "operation", "dtype")])
+    rates.insert(1, "numerics", rates.pop("dtype").map(dtype_words))
+    rates.insert(2, "unit", rates["operation"].map({"matmul": "TFLOP/s"}).fillna("GB/s"))
+    return Lines("Ceilings by machine", rates)
 
 
-def _timed() -> list[str]:
-    """The benchmarks whose rows are times of cells that a reader may compare."""
-    return [stem for stem in stems() if stem != CEILINGS and isinstance(load(stem), Timed)]
+def _timed(machines: Sequence[MachineEvidence]) -> dict[str, pd.DataFrame]:
+    """The rows of each benchmark whose times of a cell a reader may compare."""
+    timed = [stem for stem in stems() if stem != "ceilings" and isinstance(load(stem), Timed)]
+    return {stem: _rows(machines, stem) for stem in timed}
 
 
 def _cell(stem: str) -> list[str]:
@@ -120,15 +110,13 @@ def _rows(machines: Sequence[MachineEvidence], stem: str) -> pd.DataFrame:
     Evidence that lacks an axis of today's benchmark is left out: its cells are not the same.
     """
     columns = [*_cell(stem), "phase"]
-    frames = {e.machine: frame for e in machines if (frame := e.frame(stem)) is not None}
     parts = [
-        frame[columns].assign(machine=name, words=medians(frame))
-        for name, frame in frames.items()
-        if set(columns) <= set(frame.columns)
+        frame[columns].assign(machine=evidence.machine, words=medians(frame))
+        for evidence in machines
+        if (frame := evidence.frame(stem)) is not None and set(columns) <= set(frame.columns)
     ]
-    if not parts:
-        return pd.DataFrame(columns=[*columns, "machine", "words"])
-    return pd.concat(parts, ignore_index=True)
+    empty = pd.DataFrame(columns=[*columns, "machine", "words"])
+    return pd.concat(parts, ignore_index=True) if parts else empty
 
 
 def _shared(rows: pd.DataFrame) -> pd.DataFrame:
@@ -140,10 +128,8 @@ def _shared(rows: pd.DataFrame) -> pd.DataFrame:
 def _beside(stem: str, rows: pd.DataFrame) -> Lines | None:
     """One line a cell, of each phase a column a machine."""
     columns = [
-        Beside(
-            f"{phase_words(phase)}, {name} (ms)", having(rows, phase=phase, machine=name)["words"]
-        )
-        for phase in in_order("phase", rows["phase"])
+        Beside(f"{phase_words(phase)}, {name} (ms)", having(part, machine=name)["words"])
+        for phase, part in groups(rows, "phase")
         for name in rows["machine"].unique()
     ]
     return side_by_side(load(stem).title, rows, _cell(stem), columns, NOTE)

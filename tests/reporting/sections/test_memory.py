@@ -151,7 +151,7 @@ def test_every_answer_is_reached():
 
 def test_the_first_sentence_says_how_much_autocast_changes():
     evidence = edited("memory", both(peaks(0.875), peaks(1.25, size="xl")))()
-    assert "by -12.5 % to +25.0 %" in said("memory_made_of", evidence)
+    assert "by -12.5 to +25.0 %" in said("memory_made_of", evidence)
     assert "their peak by -20.0 %." in said("memory_made_of", edited("memory", SMALLER)())
 
 

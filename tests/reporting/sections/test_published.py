@@ -1,13 +1,11 @@
 """Published figures: as printed, with source and device, beside the same cell, never a verdict."""
 
 import pytest
-from answers import check_answers
 
 from lmperf.benchmark import load, stems
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.findings import state
 from lmperf.reporting.published import STEMS, cell_of, figures_of
-from lmperf.reporting.sections.published import MOST, SECTION, beside
+from lmperf.reporting.sections.published import MOST, beside
 
 UNITS = {"", "s", "ms", "MB", "GB", "G", "%"}
 
@@ -80,11 +78,10 @@ def test_without_a_counterpart_nothing_is_shown():
     assert beside(MachineEvidence("bare")) == []
 
 
-def test_a_negative_time_is_said_with_the_one_timed_here(gpu):
-    check_answers(SECTION.findings, {"published_negative": {"is": lambda: gpu}})
-    words = str(state(SECTION.findings[0], gpu))
-    assert "backward takes -2.75 ms (write-up 002, size small, context 256, float32" in words
-
-
-def test_it_is_silent_where_the_machine_has_no_such_cell(cpu):
-    assert state(SECTION.findings[0], cpu) is None
+def test_what_is_no_time_is_said_and_what_differs_is_remarked(gpu):
+    assert "a backward of -2.75 ms (write-up 002, small, context 256)" in beside(gpu)[0].note
+    lines = lines_of(gpu)
+    assert lines.loc[("memory", "write-up 003, A100 40 GB"), "remark"] == (
+        "the forward here is without gradients"
+    )
+    assert "input resident twice" in lines.loc[("lrpe", "write-up 004, A800"), "remark"].iloc[0]

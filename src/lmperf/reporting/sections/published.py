@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from lmperf.names import axis_words, dtype_words, implementation_words, in_order, phase_words
+from lmperf.names import axis_words, in_order, phase_words, value_words
 from lmperf.reporting import gates
-from lmperf.reporting.evidence import MachineEvidence
-from lmperf.reporting.findings import PAGE, Finding, always, measured, rows_of
+from lmperf.reporting.evidence import MachineEvidence, groups, having
 from lmperf.reporting.numbers import fixed, significant
 from lmperf.reporting.published import STEMS, cell_of, figures_of
 from lmperf.reporting.sections import Section
@@ -25,6 +24,11 @@ MEASURED = {
     "peak memory": ("peak_mib", " MiB", significant),
     "sum": ("value", "", fixed),
 }
+# What a number here is, where it is not quite what was published: by benchmark, metric and phase.
+HERE = {
+    ("attention", "memory", "backward"): "when is not stated; here before the backward",
+    ("memory", "peak memory", "forward"): "the forward here is without gradients",
+}
 # What tells the size of a cell, the first that its benchmark has.
 WORK = ("flops", "bytes", "predicted_mib")
 # Whose figure is shown of a cell, the first that was published; else the first in reading order.
@@ -37,14 +41,14 @@ def beside(evidence: MachineEvidence) -> list[Lines]:
     """One line a source, device and metric: its largest cell that this machine has, both ways."""
     matched = {stem: _matched(evidence, stem) for stem in STEMS}
     lines = [
-        _line(stem, _largest(rows, cell_of(rows)))
-        for stem, found in matched.items()
-        for _, rows in found.groupby(["source", "device", "metric"])
+        _line(stem, found)
+        for stem, rows in matched.items()
+        for _, found in rows.groupby(["source", "device", "metric"])
     ]
     note = (
         f"Of {sum(len(figures_of(s)) for s in STEMS):,} published figures"
         f" {sum(map(len, matched.values())):,} have a row here; shown is the largest such cell of"
-        f" each source, device and quantity. Times here are medians. All of them:"
+        f" each source, device and quantity. Times here are medians. {_negative()} All of them:"
         f" {', '.join(f'[{stem}]({LINK}/{stem}.csv)' for stem in STEMS)}."
     )
     table = pd.DataFrame(lines[:MOST])
@@ -53,20 +57,26 @@ def beside(evidence: MachineEvidence) -> list[Lines]:
 
 
 def _matched(evidence: MachineEvidence, stem: str) -> pd.DataFrame:
-    """Published figures whose cell this machine has, with ``here``, its number, and ``work``."""
+    """Published figures whose cell this machine has, with ``here``, its number: the largest first.
+
+    Of cells with as much work by implementation, then the numerics that are named last.
+    """
     figures, frame = figures_of(stem), evidence.frame(stem)
     keys = [*cell_of(figures), "phase"]
     if frame is None or not set(keys) <= set(frame.columns):
         return figures.iloc[:0]
     frame = frame[gates.shown(frame)]
+    numbers = {m: frame[c] for m, (c, *_) in MEASURED.items() if c in frame}
     work = next((frame[name] for name in WORK if name in frame and frame[name].notna().any()), 0.0)
-    ours = frame[keys].map(_text).assign(row=frame.index, work=work)
+    ours = frame[keys].map(_text).assign(**numbers, work=work)
     both = figures.merge(ours.drop_duplicates(keys, keep="last"), on=keys).sort_values(keys)
-    here = [
-        frame.at[row, MEASURED[metric][0]] if metric in MEASURED else None
-        for metric, row in zip(both["metric"], both["row"], strict=True)
-    ]
-    return both.assign(here=pd.Series(here, both.index, dtype=float)).dropna(subset=["here"])
+    here = [row.get(row["metric"]) for _, row in both.iterrows()]
+    both = both.assign(here=pd.Series(here, both.index, dtype=float)).dropna(subset=["here"])
+    names = [*FIRST, *in_order("implementation", both["implementation"])]
+    numerics = both.get("dtype", pd.Series("", both.index))
+    ranks = pd.DataFrame({"work": both["work"], "name": -both["implementation"].map(names.index)})
+    ranks["numerics"] = numerics.map(in_order("dtype", numerics).index)
+    return both.loc[ranks.sort_values(list(ranks), ascending=False, kind="stable").index]
 
 
 def _text(value) -> str:
@@ -75,33 +85,25 @@ def _text(value) -> str:
     return str(int(value)) if whole else str(value)
 
 
-def _largest(rows: pd.DataFrame, cell: list[str]) -> pd.DataFrame:
-    """The phases of one cell: most work, then by implementation, then the numerics named last."""
-    names = [*FIRST, *in_order("implementation", rows["implementation"])]
-    ranks = pd.DataFrame({"work": rows["work"], "name": -rows["implementation"].map(names.index)})
-    if "dtype" in rows:
-        ranks["dtype"] = rows["dtype"].map(in_order("dtype", rows["dtype"]).index)
-    first = ranks.sort_values(list(ranks), ascending=False, kind="stable").index[0]
-    same = rows[(rows[cell] == rows.loc[first, cell]).all(axis=1)].drop_duplicates("phase")
-    return same.set_index("phase").loc[in_order("phase", same["phase"])].reset_index()
-
-
 def _line(stem: str, rows: pd.DataFrame) -> dict[str, str]:
-    first = rows.iloc[0]
+    """The phases of the first cell of the rows, in one line."""
+    cell, first = cell_of(figures_of(stem)), rows.iloc[0]
+    rows = rows[(rows[cell] == first[cell]).all(axis=1)].drop_duplicates("phase")
+    rows = pd.concat([part for _, part in groups(rows, "phase")])
     _, unit, form = MEASURED[first["metric"]]
     phases = " / ".join(map(phase_words, rows["phase"]))
     named = [phases] if first["metric"] == "time" else [first["metric"], phases]
-    notes = dict.fromkeys(part for note in rows["note"] for part in note.split("; ") if part)
+    notes = [part for note in rows["note"] for part in note.split("; ")]
+    notes += [HERE.get((stem, first["metric"], phase), "") for phase in rows["phase"]]
     device = "" if first["device"] == NOT_STATED else f", {first['device']}"
-    cell = [_words(name, first[name]) for name in cell_of(figures_of(stem))]
     return {
         "benchmark": stem,
-        "cell": ", ".join(word for word in cell if word),
+        "cell": ", ".join(filter(None, (_words(name, first[name]) for name in cell))),
         "quantity": ", ".join(named if len(rows) > 1 else named[:1]),
         "source": first["source"] + device,
         "published": _printed(rows["value"], first["unit"]),
         "here": " / ".join(map(form, rows["here"])) + unit,
-        "remark": "; ".join(notes),
+        "remark": "; ".join(filter(None, dict.fromkeys(notes))),
     }
 
 
@@ -116,35 +118,20 @@ def _printed(values: pd.Series, unit: str) -> str:
 def _words(name: str, value: str) -> str:
     """An axis and its value; empty for a flag that is not set."""
     if name in ("implementation", "dtype"):
-        return implementation_words(value) if name == "implementation" else dtype_words(value)
+        return value_words(name, value)
     flags = {"True": axis_words(name), "False": ""}
     return flags.get(value, f"{axis_words(name)} {value}" if value.isdigit() else value)
 
 
-def _negative(evidence: MachineEvidence) -> dict:
-    """The published time furthest below nought, beside the same phase timed by itself here."""
-    figures = figures_of("warmup")
-    figures = figures[(figures["metric"] == "time") & (figures["unit"] == "s")]
-    cell = ["size", "context_length", "batch", "dtype", "implementation", "phase"]
-    rows = rows_of(evidence, "end_to_end")
-    both = figures.merge(rows[cell].map(_text).assign(here=rows["median_ms"]), on=cell)
-    both = both.assign(published=1e3 * both["value"].astype(float)).sort_values("published")
-    return measured(both[both["published"] < 0]).iloc[0].to_dict()
+def _negative() -> str:
+    """The published time furthest below nought, in words."""
+    times = having(figures_of("warmup"), metric="time", unit="s")
+    milliseconds = 1e3 * times["value"].astype(float)
+    least = times.loc[milliseconds.idxmin()]
+    cell = f"{least['source']}, {least['size']}, context {least['context_length']}"
+    time = f"a {phase_words(least['phase'])} of {significant(milliseconds.min())} ms ({cell})"
+    return f"Subtraction gives times that cannot be: {time}."
 
 
-FINDINGS = (
-    Finding(
-        name="published_negative",
-        question="What does a time by subtraction look like?",
-        values=_negative,
-        answer=always,
-        answers={
-            "is": "A published {{ phase | phase }} takes {{ published | sig }} ms ({{ source }},"
-            " size {{ size }}, context {{ context_length }}, {{ dtype | numerics }}, no warm-up):"
-            " it was taken by subtraction. Timed by itself it takes {{ here | sig }} ms here.",
-        },
-        place=PAGE,
-    ),
-)
 TABLES = (Table("", "Published figures beside this machine's", beside),)
-SECTION = Section(FINDINGS, None, TABLES, None, STEMS, "Published figures", 90, in_write_up=False)
+SECTION = Section((), None, TABLES, None, STEMS, "Published figures", 90, in_write_up=False)

@@ -7,11 +7,10 @@ from matplotlib.figure import Figure
 
 from lmperf.names import dtype_words, implementation_words, in_order, phase_words
 from lmperf.reporting import gates
-from lmperf.reporting.evidence import MachineEvidence, having
+from lmperf.reporting.evidence import MachineEvidence, groups, having
 from lmperf.reporting.figures import Pen, legend_below, panels, powers_of_two
 from lmperf.reporting.numbers import Spread, percent, ranged
-from lmperf.reporting.sections.lrpe.rows import COPY, STEM, main_dtype, measured_leads, shaped
-from lmperf.reporting.speedup import Series, speedups
+from lmperf.reporting.sections.lrpe import shapes
 
 
 def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
@@ -19,19 +18,23 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
 
     None for a single number of positions, which makes no line.
     """
-    frame = evidence.frame(STEM)
-    if frame is None:
+    frame = shapes.rows_of(evidence)
+    if frame is None or not shapes.leads(frame):
         return None
-    frame = shaped(frame[gates.shown(frame) & frame["bytes"].notna()])
+    frame = having(frame[gates.shown(frame)], dtype=shapes.numerics(frame))
     for name in ("axes", "extra_tokens"):
         frame = frame[frame[name] == frame[name].min()]
-    frame = having(frame, dtype=main_dtype(frame)) if len(frame) else frame
-    if frame["positions"].nunique() < 2 or not measured_leads(frame):
+    if frame["positions"].nunique() < 2 or not shapes.leads(frame):
         return None
-    phases = in_order("phase", frame["phase"])
-    drawn, axes = panels(_title(evidence, frame), len(phases), sharey=True)
-    for axis, phase in zip(axes, phases, strict=True):
-        _panel(axis, pen, having(frame, phase=phase))
+    names = in_order("implementation", frame["implementation"])
+    drawn, axes = panels(_title(evidence, frame), frame["phase"].nunique(), sharey=True)
+    for axis, (phase, rows) in zip(axes, groups(frame, "phase"), strict=True):
+        for name, line in groups(rows, "implementation"):
+            line = line.drop_duplicates("positions", keep="last").sort_values("positions")
+            label = implementation_words(name)
+            axis.plot(line["positions"], line["gbps"], label=label, **pen.line(name, names))
+        powers_of_two(axis, rows["positions"])
+        axis.set_ylim(bottom=0)
         axis.set_title(phase_words(phase))
         axis.set_xlabel("positions")
     axes[0].set_ylabel("GB/s")
@@ -39,37 +42,16 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
     return drawn
 
 
-def _rates(frame: pd.DataFrame, name: str) -> pd.Series:
-    """Positions -> GB/s of an implementation, by its medians."""
-    rows = having(frame, implementation=name).drop_duplicates("positions", keep="last")
-    rows = rows.set_index("positions").sort_index()
-    return rows["bytes"] / rows["median_ms"] / 1e6
-
-
 def _title(evidence: MachineEvidence, frame: pd.DataFrame) -> str:
-    """Which share of the copy's speed the lead reaches at the longer half of the positions."""
-    lead = measured_leads(frame)[0]
-    series = (Series.of(implementation=name) for name in (lead, COPY))
-    ratios = speedups(evidence, STEM, *series)["ratio"]
-    long = frame[frame["positions"] >= frame["positions"].drop_duplicates().median()]
-    rows = long[long.index.isin(ratios.index)]
-    what = f"{implementation_words(lead)}, {dtype_words(main_dtype(frame))}"
+    """Which share of the copy's speed the lead reaches in the large shapes that are drawn."""
+    lead = shapes.leads(frame)[0]
+    what = f"{implementation_words(lead)}, {dtype_words(shapes.numerics(frame))}"
+    rows = frame[frame["large"]].join(shapes.over(evidence, lead, "copy"), how="inner")
     if rows.empty:
         return f"Bandwidth of md_lrpe_cosine, {what}"
-    shares = {p: ratios[having(rows, phase=p).index] for p in in_order("phase", rows["phase"])}
-    words = [
-        f"{phase_words(phase)} {ranged(Spread.of(share), lambda v: percent(v, 0))}"
-        for phase, share in shares.items()
+    shares = [
+        f"{phase_words(phase)} {ranged(Spread.of(part['ratio']), lambda v: percent(v, 0))}"
+        for phase, part in groups(rows, "phase")
     ]
-    least = f"from {rows['positions'].min():,} positions on"
-    return f"md_lrpe_cosine {least} ({what}), share of a copy's speed: {', '.join(words)}"
-
-
-def _panel(axis, pen: Pen, frame: pd.DataFrame) -> None:
-    names = in_order("implementation", frame["implementation"])
-    for name in names:
-        rates = _rates(frame, name)
-        label = implementation_words(name)
-        axis.plot(rates.index, rates, label=label, **pen.line(name, names))
-    powers_of_two(axis, frame["positions"])
-    axis.set_ylim(bottom=0)
+    least = shapes.large_words(frame)
+    return f"md_lrpe_cosine {least} ({what}), share of a copy's speed: {', '.join(shares)}"

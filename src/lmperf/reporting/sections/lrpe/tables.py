@@ -8,20 +8,11 @@ import pandas as pd
 
 from lmperf.names import dtype_words, implementation_words, in_order, phase_words
 from lmperf.reporting import gates
-from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.numbers import EMPTY, error, percent, signed_percent, significant
-from lmperf.reporting.sections.lrpe.rows import (
-    CACHED,
-    CELL,
-    COPY,
-    STEM,
-    TRITON,
-    main_dtype,
-    measured_leads,
-    shaped,
-)
+from lmperf.reporting.evidence import MachineEvidence, groups, having
+from lmperf.reporting.numbers import Count, error, percent, signed_percent, significant
+from lmperf.reporting.sections.lrpe import shapes
 from lmperf.reporting.side_by_side import Beside, each, side_by_side
-from lmperf.reporting.speedup import Series, speedup_cells, speedups
+from lmperf.reporting.speedup import Series, speedup_cells
 from lmperf.reporting.tables import (
     KERNELS,
     Lines,
@@ -32,7 +23,6 @@ from lmperf.reporting.tables import (
     value_cells,
 )
 
-CHECK = "lrpe_check"
 HEAD_LINES = 12
 PEAKS = " Peak: the higher of the two directions."
 RATIOS = (
@@ -47,26 +37,29 @@ CHECKED = {
     "inverse": "backward inverts",
     "difference": "difference alone",
 }
+Make = Callable[[MachineEvidence, pd.DataFrame, str], Lines | None]
 
 
 def head(evidence: MachineEvidence) -> Lines | None:
     """A small, a middle and the largest shapes of each number of axes: rates, speed-ups, peaks."""
-    frame = evidence.frame(STEM)
-    if frame is None or not measured_leads(frame):
+    frame = shapes.rows_of(evidence)
+    if frame is None or not shapes.leads(frame):
         return None
-    lead, *peers = measured_leads(frame)
-    frame = _telling(shaped(having(frame, dtype=main_dtype(frame))))
+    lead, *peers = shapes.leads(frame)
+    frame = _telling(having(frame, dtype=shapes.numerics(frame)))
+    shares = shapes.over(evidence, lead, "copy")["ratio"].astype(object)
+    shares = shares.map(lambda share: f" ({percent(share)})")
     columns = []
-    for phase in in_order("phase", frame["phase"]):
-        rows = having(frame, phase=phase, implementation=lead)
-        share = _share_cells(evidence, lead, brackets=False).reindex(rows.index)
-        rates = value_cells(rows, _gbps(rows))
-        both = rates.where(share.isna(), rates + " (" + share.fillna("") + ")")
-        columns.append(Beside(f"{phase_words(phase)} (GB/s, of a copy)", both))
+    for phase, rows in groups(having(frame, implementation=lead), "phase"):
+        rates = value_cells(rows, rows["gbps"]) + shares.reindex(rows.index, fill_value="")
+        columns.append(Beside(f"{phase_words(phase)} (GB/s, % of copy)", rates))
         columns += _over(evidence, rows, lead, peers, f"{phase_words(phase)} over")
-    columns.append(_peak_column(frame, [lead, *peers[:1]]))
-    what = f"md_lrpe_cosine, {implementation_words(lead)}, {dtype_words(main_dtype(frame))}"
-    table = side_by_side(what, frame, CELL, columns, RATIOS + PEAKS)
+    for name in (lead, *peers[:1]):
+        rows = having(frame, implementation=name)
+        peaks = value_cells(rows, rows.groupby(shapes.CELL)["peak_mib"].transform("max"))
+        columns.append(Beside(f"peak, {implementation_words(name)} (MiB)", peaks))
+    what = f"md_lrpe_cosine, {implementation_words(lead)}, {dtype_words(shapes.numerics(frame))}"
+    table = side_by_side(what, frame, shapes.CELL, columns, RATIOS + PEAKS)
     return table and Lines(table.caption, table.frame.tail(HEAD_LINES), table.note)
 
 
@@ -78,20 +71,6 @@ def _telling(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[largest | frame["positions"].isin([few, middle])]
 
 
-def _gbps(frame: pd.DataFrame) -> pd.Series:
-    return frame["bytes"] / frame["median_ms"] / 1e6
-
-
-def _share_cells(evidence: MachineEvidence, name: str, brackets: bool = True) -> pd.Series:
-    """Speed as a share of the copy's in the same rounds: ``93.0 % (92.9-93.1)``."""
-    found = speedups(evidence, STEM, *(Series.of(implementation=n) for n in (name, COPY)))
-    words = [
-        percent(r.ratio) + (f" ({100 * r.low:.1f}-{100 * r.high:.1f})" if brackets else "")
-        for r in found.itertuples()
-    ]
-    return pd.Series(words, found.index, dtype=object)
-
-
 def _over(
     evidence: MachineEvidence, rows: pd.DataFrame, lead: str, peers: list[str], words: str
 ) -> list[Beside]:
@@ -99,102 +78,80 @@ def _over(
     columns = []
     for peer in peers:
         series, base = Series.of(implementation=lead), Series.of(implementation=peer)
-        cells = speedup_cells(evidence, STEM, series, base)
-        header = f"{words} {base.words}"
-        columns.append(Beside(header, cells[cells.index.isin(rows.index)]))
+        cells = speedup_cells(evidence, shapes.STEM, series, base)
+        columns.append(Beside(f"{words} {base.words}", cells[cells.index.isin(rows.index)]))
     return columns
 
 
-def _peak_column(frame: pd.DataFrame, names: list[str]) -> Beside:
-    """The higher peak of the two directions, of each name, at the rows of the first of them."""
-    peaks = frame[gates.shown(frame)].groupby([*CELL, "implementation"])["peak_mib"].max()
-    rows = having(frame, implementation=names[0], phase="forward")
-    cells = [
-        " / ".join(significant(peaks.get((*cell, name), float("nan"))) for name in names)
-        for cell in rows[CELL].itertuples(index=False, name=None)
-    ]
-    header = f"peak, {' / '.join(map(implementation_words, names))} (MiB)"
-    nothing = " / ".join([EMPTY] * len(names))
-    return Beside(header, pd.Series(cells, rows.index, dtype=object).replace(nothing, EMPTY))
+def _parts(make: Make) -> Callable[[MachineEvidence], list[Lines]]:
+    """A table for each direction and numerics."""
 
-
-def _by_phase_and_dtype(
-    evidence: MachineEvidence, make: Callable[[MachineEvidence, pd.DataFrame, str], Lines | None]
-) -> list[Lines]:
-    frame = evidence.frame(STEM)
-    if frame is None:
-        return []
-    frame = shaped(frame)
-    return each(
-        *(
-            make(evidence, rows, f"{phase_words(phase).capitalize()}, {dtype_words(dtype)}")
-            for phase in in_order("phase", frame["phase"])
-            for dtype in in_order("dtype", frame["dtype"])
-            if len(rows := having(frame, phase=phase, dtype=dtype))
+    def tables(evidence: MachineEvidence) -> list[Lines]:
+        frame = shapes.rows_of(evidence)
+        parts = [] if frame is None else groups(frame, "phase", "dtype")
+        return each(
+            *(make(evidence, r, f"{phase_words(p)}, {dtype_words(d)}") for p, d, r in parts)
         )
-    )
+
+    return tables
 
 
 def _ordered(frame: pd.DataFrame) -> list[str]:
     """The copy, our kernels, then the others in reading order."""
     names = in_order("implementation", frame["implementation"])
-    return sorted(names, key=lambda name: (name != COPY, name not in (TRITON, CACHED)))
-
-
-def speed_tables(evidence: MachineEvidence) -> list[Lines]:
-    """L1, a table a phase and dtype: times, rates, share of the copy, speed-ups."""
-    return _by_phase_and_dtype(evidence, _speed)
+    return sorted(names, key=lambda name: (name != "copy", name not in ("triton", "triton_cached")))
 
 
 def _speed(evidence: MachineEvidence, frame: pd.DataFrame, words: str) -> Lines | None:
-    leads = measured_leads(frame)
+    """Times, rates, share of the copy, speed-ups."""
+    leads = shapes.leads(frame)
     columns = []
     for name in _ordered(frame):
         rows, label = having(frame, implementation=name), implementation_words(name)
         columns.append(Beside(f"{label} (ms)", kernel_times(rows)))
-        if name in (COPY, *leads[:1]):
-            columns.append(Beside(f"{label} (GB/s)", value_cells(rows, _gbps(rows))))
-        if name != COPY:
-            columns.append(Beside(f"{label} (% of copy)", _share_cells(evidence, name)))
+        if name in ("copy", *leads[:1]):
+            columns.append(Beside(f"{label} (GB/s)", value_cells(rows, rows["gbps"])))
+        if name != "copy":
+            columns.append(Beside(f"{label} (% of copy)", _shares(evidence, name)))
     if leads:
-        label = implementation_words(leads[0])
-        columns += _over(evidence, frame, leads[0], leads[1:], f"{label} over")
-    return side_by_side(words, frame, CELL, columns, f"{KERNELS} {RATIOS}")
+        columns += _over(
+            evidence, frame, leads[0], leads[1:], implementation_words(leads[0]) + " over"
+        )
+    return side_by_side(words.capitalize(), frame, shapes.CELL, columns, f"{KERNELS} {RATIOS}")
 
 
-def memory_tables(evidence: MachineEvidence) -> list[Lines]:
-    """L2, a table a phase and dtype: the peak, its closed form and the difference."""
-    return _by_phase_and_dtype(evidence, _memory)
-
-
-def predicted(frame: pd.DataFrame) -> pd.Series:
-    """The peak of each row by the closed form, in MiB: that of its phase."""
-    forward = frame["phase"] == "forward"
-    return frame["predicted_forward_mib"].where(forward, frame["predicted_backward_mib"])
+def _shares(evidence: MachineEvidence, name: str) -> pd.Series:
+    """Speed as a share of the copy's in the same rounds: ``93.0 % (92.9-93.1)``."""
+    found = shapes.over(evidence, name, "copy")
+    rows = found.itertuples()
+    words = [f"{percent(r.ratio)} ({100 * r.low:.1f}-{100 * r.high:.1f})" for r in rows]
+    return pd.Series(words, found.index, dtype=object)
 
 
 def _memory(_: MachineEvidence, frame: pd.DataFrame, words: str) -> Lines | None:
-    frame = frame[predicted(frame).notna()]
+    """The peak, its closed form and the difference."""
+    forward = frame["phase"] == "forward"
+    closed = frame["predicted_forward_mib"].where(forward, frame["predicted_backward_mib"])
+    frame = frame.assign(closed=closed, off=frame["peak_mib"] / closed - 1)[closed.notna()]
     if frame["peak_mib"].isna().all():
         return None
     columns = []
     for name in _ordered(frame):
         rows, label = having(frame, implementation=name), implementation_words(name)
         peaks, states = value_cells(rows, rows["peak_mib"]), status_words(rows)
-        difference = rows["peak_mib"] / predicted(rows) - 1
         columns += [
             Beside(f"{label} (MiB)", peaks.where(states == "ok", states)),
-            Beside(f"{label}, closed form (MiB)", predicted(rows).map(significant)),
-            Beside(f"{label}, difference", value_cells(rows, difference, signed_percent)),
+            Beside(f"{label}, closed form (MiB)", rows["closed"].map(significant)),
+            Beside(f"{label}, difference", value_cells(rows, rows["off"], signed_percent)),
         ]
-    return side_by_side(f"Peak memory, {words.lower()}", frame, CELL, columns)
+    return side_by_side(f"Peak memory, {words}", frame, shapes.CELL, columns)
 
 
 def gate_tables(evidence: MachineEvidence) -> list[Lines]:
     """The gates of what is timed, and the kernel tests: the largest errors over all cells."""
     return each(
-        _gates(evidence.frame(STEM), "Gates of the timed rows: largest errors"),
-        _gates(evidence.frame(CHECK), "Kernel tests: largest errors"),
+        _gates(evidence.frame(shapes.STEM), "Gates of the timed rows"),
+        _gates(evidence.frame(f"{shapes.STEM}_check"), "Kernel tests"),
     )
 
 
@@ -204,32 +161,29 @@ def _gates(frame: pd.DataFrame | None, caption: str) -> Lines | None:
         return None
     frame = frame[gates.gated(frame)]
     lines = [
-        _gate_line(rows, name, dtype)
-        for name in in_order("implementation", frame["implementation"])
-        for dtype in in_order("dtype", frame["dtype"])
-        if len(rows := having(frame, implementation=name, dtype=dtype))
+        {
+            "implementation": implementation_words(name),
+            "numerics": dtype_words(dtype),
+            **{words: error(rows[f"error_{key}"].max()) for key, words in CHECKED.items()},
+            "largest share of its bound": percent((rows["max_error"] / rows["error_bound"]).max()),
+            "passed": _passed(rows),
+        }
+        for name, dtype, rows in groups(frame, "implementation", "dtype")
     ]
-    return Lines(caption, pd.DataFrame(lines))
+    return Lines(f"{caption}, largest errors; {_passed(frame)} passed", pd.DataFrame(lines))
 
 
-def _gate_line(frame: pd.DataFrame, name: str, dtype: str) -> dict[str, object]:
-    return {
-        "implementation": implementation_words(name),
-        "numerics": dtype_words(dtype),
-        **{label: error(frame[f"error_{key}"].max()) for key, label in CHECKED.items()},
-        "largest share of its bound": percent((frame["max_error"] / frame["error_bound"]).max()),
-        "rows": len(frame),
-        "failed": int(gates.red(frame).sum()),
-    }
+def _passed(frame: pd.DataFrame) -> str:
+    return str(Count(int((~gates.red(frame)).sum()), len(frame)))
 
 
 TABLES = (
-    Table("L1", "Speed of md_lrpe_cosine, and its share of a copy", speed_tables),
+    Table("L1", "Speed of md_lrpe_cosine, and its share of a copy", _parts(_speed)),
     Table(
         "L2",
         "Memory of md_lrpe_cosine",
-        memory_tables,
-        Owed(where=lambda frame: frame["implementation"] != COPY),
+        _parts(_memory),
+        Owed(where=lambda frame: frame["implementation"] != "copy"),
     ),
     Table("", "Gates and kernel tests", gate_tables),
 )
