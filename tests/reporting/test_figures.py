@@ -101,3 +101,17 @@ def test_what_is_drawn_is_told_apart_without_its_colour():
     lines = [(look.marker, str(look.dash)) for look in looks]
     assert len(set(lines)) >= len(set(map(str, looks))) - 2
     assert Pen(LIGHT).line("mine", ["mine"]) != Pen(LIGHT).line("eager", ["mine"])
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_nothing_that_is_drawn_lies_outside_its_panel(evidences, stem, machine):
+    figure = themed(lambda pen: declared(stem).figure(evidences[machine], pen), LIGHT)
+    for axis in figure.axes if figure else ():
+        lines = [line for line in axis.lines if line.get_transform() == axis.transData]
+        places = [line.get_xydata() for line in lines]
+        places += [box.get_bbox().get_points() for box in axis.patches if box.get_visible()]
+        limits = [sorted(axis.get_xlim()), sorted(axis.get_ylim())]
+        for place in itertools.chain(*places):
+            for value, (low, high) in zip(place, limits, strict=True):
+                slack = 1e-6 * (high - low)
+                assert not (value < low - slack or value > high + slack), axis.get_title()

@@ -216,8 +216,9 @@ def legend_below(figure: Figure, axes: Sequence[Axes]) -> None:
             entries.setdefault(label, handle)
     if not entries:
         return
-    widest = max(map(len, entries))
-    columns = max(1, min(len(entries), 100 // (widest + 7)))
+    # A column is as wide as its widest name: one row needs less than several.
+    beside = sum(len(name) + 7 for name in entries) <= 100
+    columns = len(entries) if beside else max(1, 100 // (max(map(len, entries)) + 7))
     figure.legend(
         entries.values(),
         entries.keys(),

@@ -27,7 +27,7 @@ import pandas as pd
 from lmperf.names import dtype_words, implementation_words
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, axes
-from lmperf.reporting.numbers import EMPTY, interval
+from lmperf.reporting.numbers import EMPTY, interval, ratio
 
 CONFIDENCE = 0.95
 FLOOR_QUANTILE = 0.95
@@ -95,9 +95,13 @@ def compared(evidence: MachineEvidence, stem: str, series: Series, base: Series)
     return evidence.frame(stem).loc[found.index].join(found)
 
 
-def speedup_cells(evidence: MachineEvidence, stem: str, series: Series, base: Series) -> pd.Series:
+def speedup_cells(
+    evidence: MachineEvidence, stem: str, series: Series, base: Series, brackets: bool = True
+) -> pd.Series:
     """The speed-up of each row of the series in words: ``1.42x (1.38-1.45)``, with its verdict
     where that is not plain from the interval; why there is none; a dash where there is no base.
+
+    brackets: whether the interval is shown.
     """
     frame = evidence.frame(stem)
     rows = series.rows(frame)
@@ -108,13 +112,13 @@ def speedup_cells(evidence: MachineEvidence, stem: str, series: Series, base: Se
     words[here[ok.loc[here].to_numpy() & ok.loc[there].to_numpy()]] = NOT_IN_TURN
     words[here[red.loc[here].to_numpy() | red.loc[there].to_numpy()]] = WITHHELD
     found = speedups(evidence, stem, series, base)
-    words[found.index] = [speedup_text(row) for row in found.itertuples(index=False)]
+    words[found.index] = [speedup_text(row, brackets) for row in found.itertuples(index=False)]
     return words
 
 
-def speedup_text(row) -> str:
+def speedup_text(row, brackets: bool = True) -> str:
     """``1.42x (1.38-1.45)``; ``same`` or ``unresolved`` behind it where that is the verdict."""
-    text = interval(row.ratio, row.low, row.high)
+    text = interval(row.ratio, row.low, row.high) if brackets else ratio(row.ratio)
     return f"{text} {row.verdict}" if row.verdict in (SAME, UNRESOLVED) else text
 
 

@@ -114,7 +114,7 @@ def compose(stem: str, evidence: MachineEvidence, drawn: bool = True) -> Compose
         measured=measured,
         statements=statements(section.findings, evidence),
         head=section.head(evidence) if section.head and measured else None,
-        parts={t.name: _made(t, evidence) if measured else [] for t in section.tables},
+        parts={t.name: _made(t, evidence, stem) if measured else [] for t in section.tables},
         figures=_drawn(section, evidence) if drawn and measured else {},
         benchmarks=own,
         reasons="\n".join(text for frame in shown if (text := reasons(frame))),
@@ -125,7 +125,11 @@ def _order(stem: str) -> int:
     return benchmark.load(stem).order if stem in benchmark.stems() else declared(stem).order
 
 
-def _made(table: Table, evidence: MachineEvidence) -> list[Lines]:
+def _made(table: Table, evidence: MachineEvidence, stem: str) -> list[Lines]:
+    """The parts of a table; none where it is numbered and what it rests on has no rows."""
+    stem = table.owed.stem or stem
+    if table.id and stem in benchmark.stems() and evidence.frame(stem) is None:
+        return []
     return [part for part in table.make(evidence) if part is not None]
 
 

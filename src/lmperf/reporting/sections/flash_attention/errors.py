@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 
 from lmperf.names import axis_words, dtype_words, implementation_words
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.numbers import error
+from lmperf.reporting.numbers import Count, Spread, error, ranged, significant
 from lmperf.reporting.sections.flash_attention import kinds
 from lmperf.reporting.tables import Lines, shared_axes, status_words
 
@@ -18,14 +20,9 @@ TENSORS = {
     "error_dk": "dK",
     "error_dv": "dV",
 }
-CELL = ["seq_len", "d_head", "mask", "batch", "heads", "cuda_graph"]
 # Where plain attention has no row, the backend that takes every dtype.
 REFERENCES = {kinds.PLAIN: "plain PyTorch", kinds.GENERAL: implementation_words(kinds.GENERAL)}
-
-
-def tensors(frame: pd.DataFrame) -> list[str]:
-    """The columns of the errors that were measured."""
-    return [name for name in TENSORS if name in frame and frame[name].notna().any()]
+GATES = {True: "failed", False: "passed"}
 
 
 def worst_errors(frame: pd.DataFrame, implementation: str) -> pd.DataFrame:
@@ -33,45 +30,60 @@ def worst_errors(frame: pd.DataFrame, implementation: str) -> pd.DataFrame:
     rows = having(kinds.with_mask(frame), implementation=implementation)
     rows = rows[gates.gated(rows)].assign(red=gates.red(rows))
     columns = [*tensors(frame), "max_error", "error_bound", "red"]
-    return rows.groupby(["dtype", *CELL], sort=False)[columns].max()
+    return rows.groupby(["dtype", *kinds.CELL], sort=False)[columns].max()
 
 
-def error_tables(evidence: MachineEvidence, frame: pd.DataFrame) -> list[Lines]:
+def tensors(frame: pd.DataFrame) -> list[str]:
+    """The columns of the errors that were measured."""
+    return [name for name in TENSORS if name in frame and frame[name].notna().any()]
+
+
+def error_tables(evidence: MachineEvidence) -> list[Lines]:
     """F4, a table a dtype: ours / PyTorch by tensor, the bound of the worst, the gate."""
-    kernel = kinds.kernel_of(frame)
+    frame = evidence.frame(kinds.STEM)
     theirs = pd.concat(worst_errors(frame, n).assign(reference=n) for n in REFERENCES)
-    theirs = theirs[~theirs.index.duplicated()]
-    ours, key = worst_errors(frame, kernel).reset_index(), ["dtype", *CELL]
-    both = ours.merge(theirs.reset_index(), how="left", on=key, suffixes=("", "_theirs"))
-    both = both.assign(grid=both["heads"] > 1)
-    both = both.sort_values(["grid", "cuda_graph", *CELL[:3]], kind="stable")
-    return [_table(part, kernel) for part in kinds.parts(both, "dtype")]
+    theirs = theirs[~theirs.index.duplicated()].add_suffix("_theirs")
+    ours = worst_errors(frame, kinds.kernel_of(frame))
+    both = ours.join(theirs).reset_index().assign(implementation=kinds.kernel_of(frame))
+    both = both.assign(gate=both["red"].map(GATES), grid=both["heads"] > 1)
+    both = both.sort_values(["grid", "cuda_graph", *kinds.CELL[:3]], kind="stable")
+    return [_against_pytorch(part) for part in kinds.parts(both, "dtype")]
 
 
-def _table(both: pd.DataFrame, kernel: str) -> Lines:
-    constant, lines = shared_axes(both, CELL if both["cuda_graph"].any() else CELL[:-1])
-    beside = both["reference"].notna().any()
-    table = both[lines].copy()
-    for name in tensors(both):
-        pairs = zip(both[name], both[f"{name}_theirs"], strict=True)
-        table[TENSORS[name]] = [
-            f"{error(a)} / {error(b)}" if beside else error(a) for a, b in pairs
-        ]
-    if beside:
-        table["compared with"] = both["reference"].map(REFERENCES)
-    words = implementation_words(kernel) + (" / PyTorch" if beside else "")
-    caption = f"{words}, {kinds.numerics_words(both['dtype'].iloc[0], kernel)}{constant}"
-    return Lines(kinds.sentence_case(caption), _with_gate(table, both).rename(columns=axis_words))
-
-
-def _with_gate(table: pd.DataFrame, errors: pd.DataFrame) -> pd.DataFrame:
-    return table.assign(
-        **{
-            "error of the worst tensor": errors["max_error"].map(error),
-            "its bound": errors["error_bound"].map(error),
-            "gate": errors["red"].map({True: "failed", False: "passed"}),
-        }
+def _against_pytorch(both: pd.DataFrame) -> Lines:
+    cell = kinds.CELL if both["cuda_graph"].any() else kinds.CELL[:-1]
+    kernel, numerics = kinds.kernel_words(both), kinds.numerics(both)
+    both = both.dropna(axis="columns", how="all")
+    if "reference_theirs" not in both:
+        return _lines(both, cell, f"{kernel}, {numerics}")
+    both = both.assign(**{"compared with": both["reference_theirs"].map(REFERENCES)})
+    plain = both[both["reference_theirs"] == kinds.PLAIN]
+    ratios = pd.concat(
+        [plain[n] / plain[f"{n}_theirs"].where(lambda e: e > 0) for n in tensors(both)]
     )
+    note = _times_as_large(ratios.dropna()) if ratios.notna().any() else ""
+    return _lines(both, [*cell, "compared with"], f"{kernel} / PyTorch, {numerics}", note)
+
+
+def _times_as_large(ratios: pd.Series) -> str:
+    spread, larger = Spread.of(ratios), Count(int((ratios > 1).sum()), len(ratios))
+    middle = significant(spread.middle)
+    return (
+        f"Over all cells and tensors {ranged(spread)} times the error of plain PyTorch, the median"
+        f" {middle} times; larger in {larger}."
+    )
+
+
+def _lines(rows: pd.DataFrame, cell: Sequence[str], caption: str, note: str = "") -> Lines:
+    constant, lines = shared_axes(rows, cell)
+    table = rows[lines].copy()
+    for name in tensors(rows):
+        table[TENSORS[name]] = rows[name].map(error)
+        if f"{name}_theirs" in rows:
+            table[TENSORS[name]] += " / " + rows[f"{name}_theirs"].map(error)
+    table["error of the worst tensor"] = rows["max_error"].map(error)
+    table = table.assign(**{"its bound": rows["error_bound"].map(error), "gate": rows["gate"]})
+    return Lines(caption + constant, table.rename(columns=axis_words), note)
 
 
 def check_tables(evidence: MachineEvidence) -> list[Lines]:
@@ -79,11 +91,8 @@ def check_tables(evidence: MachineEvidence) -> list[Lines]:
     frame = evidence.frame(kinds.CHECK)
     if frame is None:
         return []
-    frame = kinds.with_mask(frame).assign(red=gates.red(frame))
-    constant, lines = shared_axes(frame, [*CELL[:2], "mask", "layout", "batch", "heads"])
-    table = frame[lines].assign(numerics=frame["dtype"].map(dtype_words))
-    table = table.assign(**{TENSORS[name]: frame[name].map(error) for name in tensors(frame)})
-    table = _with_gate(table, frame)
-    table["gate"] = table["gate"].where(frame["status"] == "ok", status_words(frame))
-    caption = f"Errors against float64 at odd lengths and widths{constant}"
-    return [Lines(caption, table.rename(columns=axis_words))]
+    red = gates.red(frame)
+    gate = red.map(GATES).where(red | (frame["status"] == "ok"), status_words(frame))
+    rows = kinds.with_mask(frame).assign(gate=gate, numerics=frame["dtype"].map(dtype_words))
+    cell = [*kinds.CELL[:3], "layout", "batch", "heads", "numerics"]
+    return [_lines(rows, cell, "Errors against float64 at odd lengths and widths")]

@@ -11,8 +11,8 @@ from lmperf.names import implementation_words, in_order, phase_words
 from lmperf.reporting import gates
 from lmperf.reporting.ceilings import achieved_tflops, matmul_ceiling
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.figures import Pen, legend_below, panels, powers_of_two
-from lmperf.reporting.numbers import Count, significant
+from lmperf.reporting.figures import Pen, legend_below, length, panels, powers_of_two
+from lmperf.reporting.numbers import significant
 from lmperf.reporting.sections.flash_attention import kinds
 
 CLUSTER = 0.84
@@ -25,28 +25,26 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
     if frame is None:
         return None
     shown = frame[gates.shown(frame) & frame["phase"].isin(kinds.PHASES) & frame["flops"].notna()]
-    shown = kinds.with_mask(shown.assign(rate=achieved_tflops(shown)))
-    grid = having(shown[kinds.filled(shown)], dtype=kinds.HALF)
-    rows = shown[kinds.single(shown)] if grid.empty else grid
+    work, rows = kinds.main(kinds.with_mask(shown.assign(rate=achieved_tflops(shown))))
     if rows.empty:
         return None
-    dtype, kernel = in_order("dtype", rows["dtype"])[0], kinds.kernel_of(rows)
-    if grid.empty:
-        rows = kinds.usual_width(having(rows, dtype=dtype, causal=rows["causal"].max()))
-    longest = having(rows, seq_len=rows["seq_len"].max())
-    what = "One head" if grid.empty else "Filled grid"
-    length = f"{longest['seq_len'].iloc[0]:,}"
-    title = f"{what}, {kinds.numerics_words(dtype, kernel)}, length {length}: {_fastest(longest)}"
+    on_grid = kinds.filled(rows).any()
+    rows = rows if on_grid else kinds.usual_width(having(rows, causal=rows["causal"].max()))
+    end = rows["seq_len"].max()
+    longest = having(rows, seq_len=end)
+    where = f"{work.capitalize()}, {kinds.numerics(rows)}, length {length(end)}"
     phases = in_order("phase", rows["phase"])
-    drawn, axes = panels(title, len(phases), height=3.7, sharey=True)
+    drawn, axes = panels(f"{where}: {_fastest(longest)}", len(phases), height=3.7, sharey=True)
     for axis, phase in zip(axes, phases, strict=True):
-        if grid.empty:
-            _lines(axis, pen, rows, phase)
-        else:
+        if on_grid:
             _bars(axis, pen, longest, phase)
-            _ceiling(axis, pen, matmul_ceiling(evidence, dtype))
-        axis.set_ylim(bottom=0)
+        else:
+            _lines(axis, pen, rows, phase)
         axis.set_title(phase_words(phase))
+    # Only now does the shared axis know what all panels hold.
+    axes[0].set_ylim(bottom=0)
+    if on_grid and (ceiling := matmul_ceiling(evidence, kinds.HALF)):
+        _ceiling(axes, pen, ceiling)
     axes[0].set_ylabel("TFLOP/s")
     legend_below(drawn, axes)
     return drawn
@@ -65,22 +63,19 @@ def _bars(axis: Axes, pen: Pen, rows: pd.DataFrame, phase: str) -> None:
     axis.grid(False, axis="x")
 
 
-def _ceiling(axis: Axes, pen: Pen, ceiling: float | None) -> None:
-    if ceiling is None:
-        return
-    grey = pen.colour("grey")
-    axis.axhline(ceiling, color=grey, linestyle="--", linewidth=1.2)
-    axis.set_ylim(top=1.14 * max(ceiling, axis.get_ylim()[1] / 1.05))
+def _ceiling(axes: list[Axes], pen: Pen, ceiling: float) -> None:
+    axes[0].set_ylim(top=1.14 * max(ceiling, axes[0].get_ylim()[1] / 1.05))
+    look = {"color": pen.colour("grey")}
     at = {"xy": (0.01, ceiling), "xycoords": ("axes fraction", "data"), "fontsize": 9}
     words = f"matmul ceiling, {significant(ceiling)}"
-    axis.annotate(words, **at, xytext=(0, 3), textcoords="offset points", color=grey)
+    for axis in axes:
+        axis.axhline(ceiling, **look, linestyle="--", linewidth=1.2)
+        axis.annotate(words, **at, **look, xytext=(0, 3), textcoords="offset points")
 
 
 def _lines(axis: Axes, pen: Pen, rows: pd.DataFrame, phase: str) -> None:
-    names, lengths = (
-        in_order("implementation", rows["implementation"]),
-        sorted(set(rows["seq_len"])),
-    )
+    names = in_order("implementation", rows["implementation"])
+    lengths = sorted(set(rows["seq_len"]))
     for name in names:
         own = having(rows, implementation=name, phase=phase).drop_duplicates("seq_len")
         rates = own.set_index("seq_len")["rate"].reindex(lengths)
@@ -90,9 +85,11 @@ def _lines(axis: Axes, pen: Pen, rows: pd.DataFrame, phase: str) -> None:
 
 
 def _fastest(rows: pd.DataFrame) -> str:
-    """``SDPA cuDNN fastest in 6 of 8 cells, Triton in 2``."""
+    """``SDPA cuDNN fastest in 6 of 8, Triton in 2``."""
     best = rows.loc[rows.groupby(["phase", *GROUP])["rate"].idxmax(), "implementation"]
     wins = best.map(implementation_words).value_counts()
     first, *rest = sorted(wins.index, key=lambda name: (-wins[name], name))
+    if not rest:
+        return f"{first} is the fastest"
     others = "".join(f", {name} in {wins[name]}" for name in rest)
-    return f"{first} fastest in {Count(int(wins[first]), len(best))} cells{others}"
+    return f"{first} fastest in {wins[first]} of {len(best)}{others}"

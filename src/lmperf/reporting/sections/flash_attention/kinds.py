@@ -1,30 +1,26 @@
-"""Kinds of cells (one head, replayed as a CUDA graph, a grid that fills), and their numerics."""
+"""Kinds of cells (one head, replayed as a CUDA graph, a filled grid), numerics and peers."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 
-from lmperf.names import dtype_words, in_order
+from lmperf.names import dtype_words, implementation_words, in_order
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.speedup import Series, compared
 
 STEM, CHECK = "flash_attention", "flash_attention_check"
+CELL = ["seq_len", "d_head", "mask", "batch", "heads", "cuda_graph"]
 PLAIN, TRITON = "eager", "triton"
 OURS = (TRITON, "tiled")
-# The backend that takes every dtype: nobody's choice in half precision.
+# The backend that takes every dtype: nobody's choice where another one runs.
 GENERAL = "sdpa_efficient"
 HALF = "bfloat16"
 PHASES = ("forward", "backward")
 D_HEAD = 64
-
-
-def numerics_words(dtype: str, kernel: str) -> str:
-    """The numerics of both sides of a comparison: in float32 the Triton kernel's are its own."""
-    if dtype == "float32" and kernel == TRITON:
-        return "float32 (Triton from float16 halves, PyTorch IEEE)"
-    return dtype_words(dtype)
 
 
 def graphed(frame: pd.DataFrame) -> pd.Series:
@@ -42,10 +38,31 @@ def single(frame: pd.DataFrame) -> pd.Series:
     return (frame["heads"] == 1) & ~graphed(frame)
 
 
+def main(frame: pd.DataFrame) -> tuple[str, pd.DataFrame]:
+    """What stands first, and its rows: the filled grid in bf16, else one head in one dtype."""
+    grid, head = having(frame[filled(frame)], dtype=HALF), frame[single(frame)]
+    if len(grid):
+        return "filled grid", grid
+    return "one head", having(head, dtype=in_order("dtype", head["dtype"])[:1])
+
+
 def kernel_of(frame: pd.DataFrame) -> str:
     """The implementation of this project: ``triton``, or ``tiled`` on a machine without a GPU."""
     names = set(frame["implementation"])
     return next((name for name in OURS if name in names), TRITON)
+
+
+def kernel_words(frame: pd.DataFrame) -> str:
+    """Our kernel in words, as a sentence begins."""
+    words = implementation_words(kernel_of(frame))
+    return words[:1].upper() + words[1:]
+
+
+def numerics(frame: pd.DataFrame) -> str:
+    """The numerics of the rows in words; ``float32*`` where our kernel has its own."""
+    star = {"float32": "*"} if kernel_of(frame) == TRITON else {}
+    dtypes = in_order("dtype", frame["dtype"])
+    return ", ".join(dtype_words(dtype) + star.get(dtype, "") for dtype in dtypes)
 
 
 def peers_of(frame: pd.DataFrame) -> list[str]:
@@ -54,15 +71,28 @@ def peers_of(frame: pd.DataFrame) -> list[str]:
     return in_order("implementation", set(runs) - {PLAIN, *OURS})
 
 
-def over(evidence: MachineEvidence, base: str) -> pd.DataFrame:
-    """Rows of our kernel with their speed-up over ``base`` in the same cell and dtype."""
+def rivals(frame: pd.DataFrame) -> list[str]:
+    """Its peers without the one that is there for want of another."""
+    peers = peers_of(frame)
+    return [peer for peer in peers if peer != GENERAL] or peers
+
+
+def over(evidence: MachineEvidence, base: str, among: pd.DataFrame) -> pd.DataFrame:
+    """The rows of our kernel among these, with their speed-up over ``base`` in the same cell."""
     ours = Series.of(implementation=kernel_of(evidence.frame(STEM)))
-    return compared(evidence, STEM, ours, Series.of(implementation=base))
+    found = compared(evidence, STEM, ours, Series.of(implementation=base))
+    return found[found.index.isin(among.index)]
+
+
+def geometric_mean(ratios: pd.Series) -> float:
+    """The mean that does not depend on which of the two is the base."""
+    return float(np.exp(np.log(ratios).mean()))
 
 
 def usual_width(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows of the d_head that is nearest to the usual one."""
-    return having(frame, d_head=min(frame["d_head"], key=lambda d: (abs(d - D_HEAD), d)))
+    widths = sorted(set(frame["d_head"]), key=lambda d: (abs(d - D_HEAD), d))
+    return having(frame, d_head=widths[:1])
 
 
 def with_mask(frame: pd.DataFrame) -> pd.DataFrame:
@@ -70,13 +100,13 @@ def with_mask(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(mask=frame["causal"].map({True: "causal", False: "full"}))
 
 
-def parts(frame: pd.DataFrame, *columns: str) -> list[pd.DataFrame]:
+def rows(evidence: MachineEvidence) -> pd.DataFrame:
+    """All rows of the benchmark, the mask in words."""
+    return with_mask(evidence.frame(STEM))
+
+
+def parts(frame: pd.DataFrame, *columns: str) -> Sequence[pd.DataFrame]:
     """The frame cut by the values of columns, in reading order."""
     values = itertools.product(*(in_order(name, frame[name]) for name in columns))
     cut = [having(frame, **dict(zip(columns, each, strict=True))) for each in values]
     return [part for part in cut if len(part)]
-
-
-def sentence_case(words: str) -> str:
-    """The words with a capital letter in front, the others as they are."""
-    return words[:1].upper() + words[1:]
