@@ -144,10 +144,10 @@ def listed(items) -> str:
     return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
 
 
-def ranged(values: Spread, form=significant) -> str:
+def ranged(values: Spread, form=significant, to: str = " to ") -> str:
     """``low to high``, each by ``form``; one value where both read the same."""
     low, high = form(values.low), form(values.high)
-    return low if low == high else f"{low} to {high}"
+    return low if low == high else f"{low}{to}{high}"
 
 
 def counted(number: int, noun: str) -> str:
