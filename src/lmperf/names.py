@@ -6,7 +6,7 @@ user's own implementation, a size of a later version) stands behind, in the orde
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 
@@ -110,15 +110,26 @@ def phase_words(phase: str) -> str:
     return PHASES.get(phase, phase.replace("_", " "))
 
 
-def implementation_words(implementation: str) -> str:
-    """An implementation in words; a user's own keeps its name."""
+def implementation_words(implementation: str, axes: Collection[str] = ()) -> str:
+    """An implementation in words; a user's own keeps its name.
+
+    axes: of what it implements. What has a size is a model, all of which are of PyTorch: its
+    eager form is called just that.
+    """
+    if implementation == "eager" and "size" in axes:
+        return implementation
     known = IMPLEMENTATIONS.get(implementation)
     return known.words if known else implementation
 
 
-def value_words(name: str, value):
-    """A value of a column in words where the column holds names; else as it is."""
-    forms = {"dtype": dtype_words, "implementation": implementation_words, "phase": phase_words}
+def value_words(name: str, value, axes: Collection[str] = ()):
+    """A value of a column in words where the column holds names; else as it is.
+
+    axes: the columns beside it; see ``implementation_words``.
+    """
+    if name == "implementation":
+        return implementation_words(value, axes)
+    forms = {"dtype": dtype_words, "phase": phase_words}
     return forms[name](value) if name in forms else value
 
 

@@ -57,7 +57,7 @@ def side_by_side(
     if len(table.columns) == len(lines):
         return None
     table = table.astype(object).where(table.notna(), EMPTY)
-    words = {name: [value_words(name, value) for value in table[name]] for name in lines}
+    words = {name: [value_words(name, value, cell) for value in table[name]] for name in lines}
     return Lines(caption + constant, table.assign(**words).rename(columns=axis_words), note)
 
 

@@ -219,14 +219,15 @@ def shared_axes(frame: pd.DataFrame, cell: Sequence[str]) -> tuple[str, list[str
     varying = [name for name in present if frame[name].nunique(dropna=False) > 1]
     varying = varying or present[:1]
     constant = [name for name in present if name not in varying]
-    return "".join(f", {_axis_value(name, frame[name].iloc[0])}" for name in constant), varying
+    words = (_axis_value(name, frame[name].iloc[0], present) for name in constant)
+    return "".join(f", {word}" for word in words), varying
 
 
-def _axis_value(name: str, value) -> str:
+def _axis_value(name: str, value, axes: Sequence[str]) -> str:
     if isinstance(value, bool | np.bool_):
         return axis_words(name) if value else f"not {axis_words(name)}"
     if name in ("dtype", "implementation"):
-        return value_words(name, value)
+        return value_words(name, value, axes)
     return f"{axis_words(name)} {_plain(value)}"
 
 
@@ -240,14 +241,17 @@ def reasons(frame: pd.DataFrame) -> str:
         return ""
     counts = failed.groupby(["status", "implementation", "reason"], sort=True).size()
     counts = counts.sort_values(ascending=False, kind="stable")
-    lines = [_reason_line(*key, count) for key, count in counts.iloc[:REASONS].items()]
+    lines = [_reason_line(frame, *key, n) for key, n in counts.iloc[:REASONS].items()]
     if len(counts) > REASONS:
         lines.append(f"- and {len(counts) - REASONS} further reasons, in the evidence")
     return "\n".join(lines)
 
 
-def _reason_line(status: str, implementation: str, reason: str, count: int) -> str:
-    what = f"{STATUS_WORDS.get(status, status)}, {implementation_words(implementation)}"
+def _reason_line(
+    frame: pd.DataFrame, status: str, implementation: str, reason: str, count: int
+) -> str:
+    name = implementation_words(implementation, frame.columns)
+    what = f"{STATUS_WORDS.get(status, status)}, {name}"
     return f"- {what} ({counted(count, 'row')}): {escaped(_shortened(reason))}"
 
 

@@ -4,12 +4,11 @@ from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.end_to_end import warmup
 from lmperf.reporting.sections.end_to_end.figure import figure
 from lmperf.reporting.sections.end_to_end.findings import FINDINGS
-from lmperf.reporting.sections.end_to_end.head import head
-from lmperf.reporting.sections.end_to_end.tables import TABLES
+from lmperf.reporting.sections.end_to_end.tables import COMPARED, PHASES, head
 
 SECTION = Section(
-    findings=(*FINDINGS, *warmup.FINDINGS),
+    findings=(*FINDINGS, warmup.FINDING),
     head=head,
-    tables=(TABLES[0], warmup.TABLE, *TABLES[1:]),
+    tables=(PHASES, warmup.TABLE, *COMPARED),
     figure=figure,
 )

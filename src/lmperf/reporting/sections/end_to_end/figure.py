@@ -48,7 +48,7 @@ def _speedups(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
     """Train steps with a speed-up over eager float32 and their ``way`` in words, by way; without
     the ways that fewer than half of the sizes of their context were timed in."""
     others = [each for each in ways.of(frame) if each != ways.BASE]
-    found = [ways.faster_steps(evidence, each).assign(way=ways.words(each)) for each in others]
+    found = [ways.steps_over(evidence, each).assign(way=ways.words(each)) for each in others]
     if not found:
         return pd.DataFrame()
     rows = pd.concat(found).drop_duplicates(["way", "size", "context_length"], keep="last")
@@ -77,14 +77,13 @@ def _title(rows: pd.DataFrame) -> str:
 
 
 def _panel(axis: Axes, pen: Pen, rows: pd.DataFrame, steps: pd.DataFrame, bars: dict) -> None:
-    """Bars with the interval of each; a size without any says why eager float32 is not there."""
-    sizes, ink = in_order("size", steps["size"]), pen.theme.ink
-    labels = list(sizes)
+    """Bars with the interval of each, for every size that was run in another way than the base."""
+    base, ink = ways.BASE.rows(steps), pen.theme.ink
+    sizes = in_order("size", steps.drop(base.index)["size"])
+    labels = [size + _why(having(base, size=size)) for size in sizes]
     width = GROUP / rows["size"].value_counts().max()
     for place, size in enumerate(sizes):
         own = having(rows, size=size)
-        if own.empty:
-            labels[place] += f"\nfloat32\n{_why(ways.BASE.rows(having(steps, size=size)))}"
         for number, row in enumerate(own.itertuples()):
             x = place + (number - (len(own) - 1) / 2) * width
             axis.bar(x, row.ratio, width, label=row.way, **bars[row.way])
@@ -97,6 +96,9 @@ def _panel(axis: Axes, pen: Pen, rows: pd.DataFrame, steps: pd.DataFrame, bars: 
 
 
 def _why(base: pd.DataFrame) -> str:
-    if base.empty:
-        return "absent"
-    return "withheld" if gates.red(base).any() else "OOM"
+    """Why a size has no bars, below its name: what eager float32 came to."""
+    if gates.shown(base).any():
+        return ""
+    red = gates.red(base).any()
+    found = "absent" if base.empty else "withheld" if red else base["status"].iloc[0]
+    return f"\nfloat32\n{'OOM' if found == 'oom' else found}"

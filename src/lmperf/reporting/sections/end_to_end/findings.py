@@ -9,8 +9,8 @@ import pandas as pd
 from lmperf.names import dtype_words, implementation_words, in_order
 from lmperf.reporting.ceilings import matmul_ceiling
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.findings import PAGE, SHORT, Finding, NotMeasured, frame_of, measured, rows_of
-from lmperf.reporting.numbers import Count, Spread, listed
+from lmperf.reporting.findings import PAGE, SHORT, Finding, NotMeasured, measured, rows_of, verdicts
+from lmperf.reporting.numbers import Spread, listed, ranged, ratio
 from lmperf.reporting.sections.end_to_end import ways
 from lmperf.reporting.sections.end_to_end.ways import (
     BF16,
@@ -22,58 +22,54 @@ from lmperf.reporting.sections.end_to_end.ways import (
     STEP,
     TF32,
     WHOLE,
-    Ends,
-    faster_steps,
+    steps_over,
     way,
 )
-from lmperf.reporting.speedup import FASTER, SLOWER
 
 ATTENTIONS = ("sdpa", "triton")
 # What a share of the ceiling must fall to, of the one before, to be called lower.
 FALL = 0.9
 
 
-def _spread(values: pd.Series) -> Spread | None:
-    values = values.dropna()
-    return Spread.of(values) if len(values) else None
-
-
-def _verdicts(rows: pd.DataFrame) -> dict:
-    faster, slower = (int((rows["verdict"] == verdict).sum()) for verdict in (FASTER, SLOWER))
-    return {"faster": Count(faster, len(rows)), "slower": slower}
-
-
-def _by_verdicts(values: dict) -> str:
+def _how_many(values: dict) -> str:
     if values["faster"].all or values["faster"].none:
         return "all" if values["faster"].all else "none"
-    return "mixed" if values["slower"] else "some"
+    return "some"
 
 
-def _compared(what: str, rest: str) -> dict[str, str]:
-    """The sentences of a comparison by what its verdicts are: ``_by_verdicts``."""
-    some = what + ", faster in {{ faster }} train steps and slower in "
+def _compared(what: str, rest: str = "") -> dict[str, str]:
+    """The sentences of a comparison, by how many of its train steps are faster."""
     return {
-        "all": f"{what}: {rest}",
-        "some": f"{some}none: {rest}",
-        "mixed": some + "{{ slower }}: " + rest,
-        "none": f"{what}, no train step faster: {rest}",
+        "all": f"{what}{rest}.",
+        "some": f"{what}, faster in {{{{ faster }}}} steps{rest}.",
+        "none": f"{what}, no step faster{rest}.",
     }
 
 
+def _reach(ratios: pd.Series) -> str:
+    return ranged(Spread.of(ratios), ratio, "-")
+
+
+def _contexts(rows: pd.DataFrame) -> str:
+    low, high = rows["context_length"].min(), rows["context_length"].max()
+    return f"context {low:g}" if low == high else f"contexts {low:g}-{high:g}"
+
+
+def _gains(found: dict[str, pd.DataFrame]) -> list[str]:
+    return [f"{words} {_reach(rows['ratio'])}" for words, rows in found.items() if len(rows)]
+
+
 def _fastest(evidence: MachineEvidence) -> dict:
-    frame_of(evidence, STEM)
-    rows = measured(ways.fastest(evidence))
-    if len(ways.of(ways.usual_steps(evidence))) < 2:
-        raise NotMeasured
-    pairs = zip(rows["implementation"], rows["dtype"], strict=True)
-    which = rows["size"].groupby([ways.words(way(*pair)) for pair in pairs], sort=False).agg(listed)
+    rows = ways.fastest(evidence)
+    rows = measured(rows[rows["ways"] > 1])
+    over = rows["ratio"].dropna()
+    which = rows["size"].groupby(rows["way"], sort=False).agg(listed)
     return {
         "which": list(which.index),
         "by_size": [f"{words} ({sizes})" for words, sizes in which.items()],
-        "context": rows["context_length"].iloc[0],
-        "over": _spread(rows["ratio"]),
-        "rate": Spread.of(rows["rate"]),
-        "share": _spread(rows["share"]),
+        "contexts": _contexts(rows),
+        "over": _reach(over) if len(over) else None,
+        **rows.iloc[-1][["size", "rate", "share"]],
     }
 
 
@@ -84,75 +80,69 @@ def _fastest_answer(values: dict) -> str:
 
 
 def _compiling(evidence: MachineEvidence) -> dict:
-    dtypes = in_order("dtype", frame_of(evidence, STEM)["dtype"])
+    """Of compiling by block or whole, what was measured in more steps."""
+    dtypes = in_order("dtype", rows_of(evidence, STEM)["dtype"])
     found = {
-        name: [(d, faster_steps(evidence, way(name, d), way(EAGER, d))) for d in dtypes]
+        name: {dtype_words(d): steps_over(evidence, way(name, d), way(EAGER, d)) for d in dtypes}
         for name in (BLOCKS, WHOLE)
     }
-    name = max(found, key=lambda name: sum(len(rows) for _, rows in found[name]))
-    rows = measured(pd.concat([rows for _, rows in found[name]]))
+    name = max(found, key=lambda name: sum(map(len, found[name].values())))
+    rows = measured(pd.concat(found[name].values()))
     return {
         "what": implementation_words(name).capitalize(),
-        "gains": [f"{dtype_words(d)} {Ends(rows)}" for d, rows in found[name] if len(rows)],
+        "contexts": _contexts(rows),
+        "gains": _gains(found[name]),
         "seconds": Spread.of(measured(rows["compile_s"].dropna())),
-        **_verdicts(rows),
+        **verdicts(rows),
     }
 
 
 def _mixed_precision(evidence: MachineEvidence) -> dict:
-    rows = measured(faster_steps(evidence, way(EAGER, BF16)))
-    sizes = in_order("size", rows["size"])
-    pays = (rows["verdict"] == FASTER).groupby(rows["size"]).all()
-    later = list(itertools.takewhile(lambda size: pays[size], reversed(sizes)))
-    least = rows.loc[rows["ratio"].idxmin()]
+    rows = measured(steps_over(evidence, way(EAGER, BF16)))
+    most, least = (rows.loc[i] for i in (rows["ratio"].idxmax(), rows["ratio"].idxmin()))
     return {
         "words": dtype_words(BF16),
-        "first": later[-1] if later else None,
-        "above": Ends(having(rows, size=later)) if later else None,
-        "gain": Ends(rows),
-        "least": least["ratio"],
-        "where": f"{least['size']}, context {least['context_length']:g}",
-        **_verdicts(rows),
+        "contexts": _contexts(rows),
+        "reach": _reach(rows["ratio"]),
+        "most": f"{ratio(most['ratio'])} ({most['size']})",
+        "least": f"{ratio(least['ratio'])} ({least['size']}, {_contexts(least.to_frame().T)})",
+        **verdicts(rows),
     }
 
 
-def _pays(values: dict) -> str:
-    if values["faster"].all or values["faster"].none:
-        return "everywhere" if values["faster"].all else "nowhere"
-    return "from" if values["first"] else "scattered"
-
-
 def _attention(evidence: MachineEvidence) -> dict:
-    frame = frame_of(evidence, STEM)
-    frame = measured(having(frame, implementation=ATTENTIONS, phase=STEP))
+    frame = rows_of(evidence, STEM, implementation=ATTENTIONS, phase=STEP)
     dtype = in_order("dtype", frame["dtype"])[-1]
-    found = {n: faster_steps(evidence, way(n, dtype), way(EAGER, dtype)) for n in ATTENTIONS}
+    found = {
+        implementation_words(name): steps_over(evidence, way(name, dtype), way(EAGER, dtype))
+        for name in ATTENTIONS
+    }
     rows = measured(pd.concat(found.values()))
     plain = rows_of(evidence, STEM, implementation=EAGER, dtype=dtype, phase=STEP)
     peaks = rows.merge(plain[[*CELL, "peak_mib"]], on=CELL, suffixes=("", "_plain"))
+    less = (1 - peaks["peak_mib"] / peaks["peak_mib_plain"]).dropna()
     return {
         "words": dtype_words(dtype),
-        "contexts": sorted(rows["context_length"].unique()),
-        "gains": [f"{implementation_words(n)} {Ends(own)}" for n, own in found.items() if len(own)],
-        "peak": _spread(peaks["peak_mib"] / peaks["peak_mib_plain"] - 1),
-        **_verdicts(rows),
+        "contexts": _contexts(rows),
+        "gains": _gains(found),
+        "less": Spread.of(less) if len(less) else None,
+        **verdicts(rows),
     }
 
 
 def _tf32(evidence: MachineEvidence) -> dict:
-    rows = measured(faster_steps(evidence, way(EAGER, TF32)))
-    mixed = faster_steps(evidence, way(EAGER, BF16), way(EAGER, TF32))
-    compiled = pd.concat([faster_steps(evidence, way(n, FLOAT32)) for n in (BLOCKS, WHOLE)])
-    contexts = sorted(rows["context_length"].unique())
+    rows = measured(steps_over(evidence, way(EAGER, TF32)))
+    compiled = pd.concat([steps_over(evidence, way(name, FLOAT32)) for name in (BLOCKS, WHOLE)])
+    compiled = having(compiled, context_length=set(rows["context_length"]))["ratio"]
+    mixed = steps_over(evidence, way(EAGER, BF16), way(EAGER, TF32))
     return {
         "words": dtype_words(TF32),
-        "contexts": contexts,
-        "gain": Ends(rows),
-        "compiled": _spread(having(compiled, context_length=contexts)["ratio"]),
-        "mixed_words": dtype_words(BF16),
-        "mixed": _verdicts(mixed)["faster"],
-        "mixed_sizes": in_order("size", having(mixed, verdict=FASTER)["size"]),
-        **_verdicts(rows),
+        "contexts": _contexts(rows),
+        "reach": _reach(rows["ratio"]),
+        "compiled": _reach(compiled) if len(compiled) else None,
+        "mixed": f"{dtype_words(BF16)} is faster than {dtype_words(TF32)}",
+        "of_mixed": verdicts(mixed)["faster"] if len(mixed) else None,
+        **verdicts(rows),
     }
 
 
@@ -164,37 +154,37 @@ def _shares(evidence: MachineEvidence) -> dict:
     wide = measured(wide[dtypes].dropna())
     if len(dtypes) < 2:
         raise NotMeasured
-    best = [wide[dtype].max() for dtype in dtypes]
+    best = wide.max()
     return {
-        "best": list(zip(map(dtype_words, dtypes), best, strict=True)),
+        "best": [(dtype_words(dtype), share) for dtype, share in best.items()],
         "falls": all(b < FALL * a for a, b in itertools.pairwise(best)),
-        "cells": len(wide),
+        "contexts": _contexts(wide.reset_index()),
     }
 
 
 def _whole(evidence: MachineEvidence) -> dict:
-    dtypes = in_order("dtype", frame_of(evidence, STEM)["dtype"])
-    found = [faster_steps(evidence, way(WHOLE, d), way(BLOCKS, d)) for d in dtypes]
-    rows = measured(pd.concat(found))
+    dtypes = in_order("dtype", rows_of(evidence, STEM)["dtype"])
+    rows = pd.concat([steps_over(evidence, way(WHOLE, d), way(BLOCKS, d)) for d in dtypes])
     blocks = rows_of(evidence, STEM, implementation=BLOCKS, phase=STEP)
     keys = [*CELL, "dtype"]
-    both = rows.merge(blocks[[*keys, "compile_s"]], on=keys, suffixes=("", "_blocks"))
+    both = measured(rows).merge(blocks[[*keys, "compile_s"]], on=keys, suffixes=("", "_blocks"))
     return {
-        "speed": Ends(rows),
+        "contexts": _contexts(rows),
+        "reach": _reach(rows["ratio"]),
         "cost": Spread.of(measured((both["compile_s"] / both["compile_s_blocks"]).dropna())),
         "seconds": both["compile_s"].max(),
-        **_verdicts(rows),
+        **verdicts(rows),
     }
 
 
-_SPEED = (
-    "{% if over %} {{ over | range('ratio') }} over eager float32,{% endif %}"
-    " {{ rate | range('rounded') }} tokens/s"
-    "{% if share %}, MFU at most {{ share.high | percent }}{% endif %}."
+_OVER = "{% if over %}: {{ over }} over eager float32{% endif %}"
+_LAST = (
+    "{{ size }}: {{ rate | rounded }} tokens/s{% if share == share %}, MFU {{ share | percent }}"
 )
+_LAST += "{% endif %}."
 _SHARES = (
-    "{% for words, share in best %}{{ share | percent }} in {{ words }}"
-    "{{ ', ' if not loop.last }}{% endfor %} ({{ cells | count('cell') }} in each)"
+    "{% for words, share in best %}{{ share | percent }}{{ ' of the matmul ceiling' if loop.first }}"
+    " in {{ words }}{{ ', ' if not loop.last }}{% endfor %}"
 )
 FINDINGS = (
     Finding(
@@ -203,11 +193,9 @@ FINDINGS = (
         values=_fastest,
         answer=_fastest_answer,
         answers={
-            "one": "Fastest train step (context {{ context }}): {{ which | join }}:" + _SPEED,
-            "by_size": "Fastest train step (context {{ context }}): {{ by_size | join('; ') }}:"
-            + _SPEED,
-            "base": "Nothing makes a train step (context {{ context }}) faster than eager float32:"
-            " {{ rate | range('rounded') }} tokens/s.",
+            "one": "Fastest step ({{ contexts }}): {{ which | join }}" + _OVER + "; " + _LAST,
+            "by_size": "Fastest step ({{ contexts }}): {{ by_size | join('; ') }}" + _OVER + ".",
+            "base": "No step ({{ contexts }}) is faster than in eager float32; " + _LAST,
         },
         place=SHORT,
     ),
@@ -215,27 +203,25 @@ FINDINGS = (
         name="compiling",
         question="What does compiling give, and what do its first calls cost?",
         values=_compiling,
-        answer=_by_verdicts,
+        answer=_how_many,
         answers=_compared(
-            "{{ what }} over eager",
-            "{{ gains | join(', ') }}; first calls, execution included, {{ seconds | range }} s.",
+            "{{ what }} over eager ({{ contexts }}): {{ gains | join(', ') }}",
+            "; first calls {{ seconds | range('sig', '-') }} s",
         ),
         place=SHORT,
     ),
     Finding(
         name="mixed_precision",
-        question="What does bf16 autocast give, and from which size on?",
+        question="What does bf16 autocast give, and where does it not pay?",
         values=_mixed_precision,
-        answer=_pays,
+        answer=_how_many,
         answers={
-            "everywhere": "{{ words }} over float32, both eager, makes every train step faster:"
-            " {{ gain }}.",
-            "from": "{{ words }} over float32, both eager, pays from size {{ first }} on:"
-            " {{ above }}; the least is {{ least | ratio }} ({{ where }}).",
-            "scattered": "{{ words }} over float32, both eager, is faster in {{ faster }} train"
-            " steps, at the largest size not in all: {{ gain }}.",
-            "nowhere": "{{ words }} over float32, both eager, makes no train step faster:"
-            " {{ gain }}.",
+            "all": "{{ words }} over float32, both eager ({{ contexts }}): every step faster,"
+            " {{ reach }}.",
+            "some": "{{ words }} over float32, both eager: faster in {{ faster }} steps, up to"
+            " {{ most }}; {{ least }}.",
+            "none": "{{ words }} over float32, both eager ({{ contexts }}): no step faster,"
+            " {{ reach }}.",
         },
         place=SHORT,
     ),
@@ -243,28 +229,22 @@ FINDINGS = (
         name="attention_inside",
         question="What does flash attention give inside the model, in time and memory?",
         values=_attention,
-        answer=_by_verdicts,
+        answer=_how_many,
         answers=_compared(
-            "Fused over plain attention in the eager model"
-            " ({{ words }}, context {{ contexts | listed }})",
-            "{{ gains | join(', ') }}"
-            "{% if peak %}; peak memory {{ peak | range('percent') }}{% endif %}.",
+            "Eager {{ words }} step, {{ contexts }}, over plain attention: {{ gains | join(', ') }}",
+            "{% if less %}; peak memory {{ less | range('percent') }} lower{% endif %}",
         ),
-        place=SHORT,
     ),
     Finding(
         name="tf32",
         question="What does TF32 alone give, and does mixed precision give more?",
         values=_tf32,
-        answer=_by_verdicts,
+        answer=_how_many,
         answers=_compared(
-            "{{ words }} over float32, both eager (context {{ contexts | listed }})",
-            "{{ gain }}{% if compiled %}, where compiling float32 gives"
-            " {{ compiled | range('ratio') }}; what a published write-up (003) calls “compile w/"
-            " f32” is {{ words }}{% endif %}.{% if mixed.n %} {{ mixed_words }} is faster than"
-            " {{ words }} in {{ mixed }} train steps"
-            "{% if mixed.k and not mixed.all %} ({{ mixed_sizes | listed }}){% endif %}."
-            "{% endif %}",
+            "{{ words }} over float32, both eager ({{ contexts }}): {{ reach }}",
+            "{% if compiled %}; compiling float32: {{ compiled }}. A published write-up (003)"
+            " calls {{ words }} “compile w/ f32”{% endif %}"
+            "{% if of_mixed %}. {{ mixed }} in {{ of_mixed }} steps{% endif %}",
         ),
     ),
     Finding(
@@ -273,9 +253,9 @@ FINDINGS = (
         values=_shares,
         answer=lambda v: "falls" if v["falls"] else "holds",
         answers={
-            "falls": "The faster the arithmetic, the less of it an eager train step uses: of the"
-            " matmul ceiling at best " + _SHARES + ".",
-            "holds": "Of the matmul ceiling an eager train step uses at best "
+            "falls": "The faster the arithmetic, the less of it an eager step uses: at"
+            " {{ contexts }} at best " + _SHARES + ".",
+            "holds": "At {{ contexts }} an eager step uses at best "
             + _SHARES
             + ": faster arithmetic is not always used less.",
         },
@@ -284,11 +264,11 @@ FINDINGS = (
         name="whole_or_block",
         question="Is compiling the whole model better than compiling one block?",
         values=_whole,
-        answer=_by_verdicts,
+        answer=_how_many,
         answers=_compared(
-            "Compiled whole over compiled by block",
-            "{{ speed }}; the first calls take {{ cost | range }} times as long, at most"
-            " {{ seconds | sig }} s.",
+            "Compiled whole over compiled by block ({{ contexts }}): {{ reach }}",
+            "; its first calls take {{ cost | range }} times as long, at most"
+            " {{ seconds | sig }} s",
         ),
         place=PAGE,
     ),

@@ -1,4 +1,4 @@
-"""E1: the phases by numerics; E3: compiled; E4: other numerics; E6: other implementations."""
+"""The head; E1: the phases by numerics; E3: compiled; E4: other numerics; E6: other attention."""
 
 from __future__ import annotations
 
@@ -9,16 +9,46 @@ import pandas as pd
 from lmperf.names import dtype_words, in_order, phase_words
 from lmperf.reporting.ceilings import SAME_NUMERICS, matmul_ceiling
 from lmperf.reporting.evidence import MachineEvidence, having
+from lmperf.reporting.findings import NotMeasured
 from lmperf.reporting.numbers import rounded, significant
 from lmperf.reporting.sections.end_to_end import ways
 from lmperf.reporting.sections.end_to_end.ways import CELL, EAGER, FLOAT32, STEM, STEP, TF32, way
 from lmperf.reporting.side_by_side import Beside, each, side_by_side
-from lmperf.reporting.speedup import Series, speedup_cells
-from lmperf.reporting.tables import STEPS, Lines, Owed, Table, step_times, value_cells
+from lmperf.reporting.speedup import Series, speedup_cells, speedup_text
+from lmperf.reporting.tables import STEPS, Lines, Owed, Table, medians, step_times, value_cells
 
+NOTE = "Times: median; the speed-up: median of the ratios of the rounds, with its interval."
 FIRST_CALLS = "first calls, compilation and execution (s)"
 COMPILED = (ways.WHOLE, ways.BLOCKS)
+MIB_PER_GIB = 1024
 Pairs = list[tuple[Series, list[Series]]]
+
+
+def head(evidence: MachineEvidence) -> Lines | None:
+    """One line a size at the usual context: the time of each way, and what the fastest reaches."""
+    try:
+        steps = ways.usual_steps(evidence)
+    except NotMeasured:
+        return None
+    best = ways.fastest(evidence)
+    one, ratios = best["way"].nunique() == 1, best.dropna(subset=["ratio"])
+    speedups = [speedup_text(row) for row in ratios.itertuples()]
+    parameters = (steps["parameters"].dropna() / 1e6).map(lambda value: significant(value, 4))
+    columns = [
+        Beside("parameters (M)", parameters),
+        *(
+            Beside(f"{ways.words(each)} (ms)", medians(each.rows(steps)))
+            for each in sorted(ways.of(steps), key=lambda each: each != ways.BASE)
+        ),
+        *([] if one else [Beside("best", best["way"])]),
+        Beside("best over eager float32", pd.Series(speedups, ratios.index, dtype=object)),
+        Beside("tokens/s", value_cells(best, best["rate"], rounded)),
+        Beside("MFU (%)", value_cells(best, 100 * best["share"])),
+        Beside("peak (GiB)", value_cells(best, best["peak_mib"] / MIB_PER_GIB)),
+    ]
+    which = f" Best: {best['way'].iloc[0]}." if one else ""
+    note = f"{NOTE}{which} Rate, MFU and peak memory: of the best."
+    return side_by_side(phase_words(STEP).capitalize(), steps, CELL, columns, note)
 
 
 def step_tables(evidence: MachineEvidence) -> list[Lines]:
@@ -41,15 +71,11 @@ def _steps(evidence: MachineEvidence, dtype: str) -> Lines | None:
         Beside("peak memory (MiB)", value_cells(step, step["peak_mib"])),
         Beside(FIRST_CALLS, value_cells(step, step["compile_s"])),
     ]
-    note = f"{STEPS} Rate, MFU and peak memory: of the train step{_ceiling(evidence, dtype)}."
-    cell = [*CELL, "implementation"]
-    return ways.in_words(side_by_side(dtype_words(dtype), frame, cell, columns, note))
-
-
-def _ceiling(evidence: MachineEvidence, dtype: str) -> str:
-    rate = matmul_ceiling(evidence, dtype)
-    numerics = dtype_words(SAME_NUMERICS.get(dtype, dtype))
-    return f"; MFU of {significant(rate)} TFLOP/s, the matmul ceiling in {numerics}" if rate else ""
+    rate, numerics = matmul_ceiling(evidence, dtype), SAME_NUMERICS.get(dtype, dtype)
+    ceiling = f"{significant(rate)} TFLOP/s, the matmul ceiling in {dtype_words(numerics)}"
+    of = f"; MFU of {ceiling}" if rate else ""
+    note = f"{STEPS} Rate, MFU and peak memory: of the train step{of}."
+    return side_by_side(dtype_words(dtype), frame, [*CELL, "implementation"], columns, note)
 
 
 def _compiled(dtypes: list[str], _: list[str]) -> Pairs:
@@ -103,7 +129,19 @@ def _against(
     timed = pd.concat([other.rows(frame) for other in others])
     own = own[pd.MultiIndex.from_frame(own[CELL]).isin(pd.MultiIndex.from_frame(timed[CELL]))]
     caption = f"{phase_words(phase).capitalize()}, over {ways.words(base)}"
-    return side_by_side(caption, pd.concat([own, timed]), CELL, columns, STEPS)
+    note = STEPS + _left_out(evidence, frame, others, len(timed[CELL].drop_duplicates()))
+    return side_by_side(caption, pd.concat([own, timed]), CELL, columns, note)
+
+
+def _left_out(
+    evidence: MachineEvidence, frame: pd.DataFrame, others: Sequence[Series], lines: int
+) -> str:
+    """What has dashes where the configuration asks for no more; nothing while cells are missing."""
+    has = {other: len(other.rows(frame)[CELL].drop_duplicates()) for other in others}
+    fewer = [f"{ways.words(way)} {n} of {lines}" for way, n in has.items() if n < lines]
+    if not fewer or evidence.missing.get(STEM):
+        return ""
+    return f" A dash: not configured, which has {'; '.join(fewer)}."
 
 
 def _columns(
@@ -122,25 +160,28 @@ def _columns(
     return columns
 
 
-def _rows(**where) -> Callable[[pd.DataFrame], pd.Series]:
-    return lambda frame: pd.Series(frame.index.isin(having(frame, **where).index), frame.index)
+def _owed(**where) -> Owed:
+    """A line of E3 or E4 is owed for every cell of eager float32."""
+
+    def rows(**columns) -> Callable[[pd.DataFrame], pd.Series]:
+        return lambda frame: frame.index.isin(having(frame, **columns).index)
+
+    return Owed(rows(**where), cell=CELL, of=rows(implementation=EAGER, dtype=FLOAT32))
 
 
-LINE = ("size", "context_length")
-EVERY = _rows(implementation=EAGER, dtype=FLOAT32)
-TABLES = (
-    Table("E1", "Forward, backward, both and the train step", step_tables),
+PHASES = Table("E1", "Forward, backward, both and the train step", step_tables)
+COMPARED = (
     Table(
         "E3",
         "Eager against compiled",
         _tables(_compiled),
-        Owed(_rows(implementation=ways.WHOLE, dtype=[FLOAT32, TF32]), cell=LINE, of=EVERY),
+        _owed(implementation=ways.WHOLE, dtype=[FLOAT32, TF32]),
     ),
     Table(
         "E4",
         "Float32 against TF32 and mixed precision",
         _tables(_numerics),
-        Owed(_rows(implementation=EAGER, dtype=ways.BF16), cell=LINE, of=EVERY),
+        _owed(implementation=EAGER, dtype=ways.BF16),
     ),
     Table(
         "E6",

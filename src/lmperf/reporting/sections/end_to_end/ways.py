@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import pandas as pd
 
-from lmperf.names import dtype_words, implementation_words, in_order
+from lmperf.names import in_order
 from lmperf.reporting import gates
 from lmperf.reporting.ceilings import matmul_share
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import frame_of
-from lmperf.reporting.numbers import ratio
 from lmperf.reporting.speedup import FASTER, Series, compared
-from lmperf.reporting.tables import Lines
 
 STEM, STEP = "end_to_end", "train_step"
 CELL = ["size", "context_length", "batch"]
@@ -37,20 +33,6 @@ def words(series: Series) -> str:
     return f"{EAGER} {numerics}" if is_eager else f"{numerics}, {name}"
 
 
-def model_words(implementation: str) -> str:
-    """An implementation of a model in words: ``eager`` is a model as it is written."""
-    return EAGER if implementation == EAGER else implementation_words(implementation)
-
-
-def in_words(table: Lines | None) -> Lines | None:
-    """The same table with its implementations and numerics in words, after they were sorted."""
-    if table is None:
-        return None
-    forms = {"implementation": model_words, "dtype": dtype_words}
-    mapped = {n: table.frame[n].map(form) for n, form in forms.items() if n in table.frame}
-    return replace(table, frame=table.frame.assign(**mapped))
-
-
 def of(frame: pd.DataFrame) -> list[Series]:
     """The ways that a frame has rows of, by numerics and then by implementation."""
     names, dtypes = (in_order(n, frame[n]) for n in ("implementation", "dtype"))
@@ -58,7 +40,7 @@ def of(frame: pd.DataFrame) -> list[Series]:
     return [each for each in every if len(each.rows(frame))]
 
 
-def faster_steps(evidence: MachineEvidence, series: Series, base: Series = BASE) -> pd.DataFrame:
+def steps_over(evidence: MachineEvidence, series: Series, base: Series = BASE) -> pd.DataFrame:
     """The train steps of a way that have a speed-up over the base, with that speed-up.
 
     Raises NotMeasured where there is no evidence at all.
@@ -67,18 +49,16 @@ def faster_steps(evidence: MachineEvidence, series: Series, base: Series = BASE)
     return having(compared(evidence, STEM, series, base), phase=STEP)
 
 
-def usual_context(frame: pd.DataFrame) -> int:
-    """Of the contexts that most sizes were measured at, the one nearest to ``CONTEXT``."""
-    sizes = frame.groupby("context_length")["size"].nunique()
-    return min(sizes[sizes == sizes.max()].index, key=lambda n: (abs(n - CONTEXT), n))
-
-
 def usual_steps(evidence: MachineEvidence) -> pd.DataFrame:
-    """The train steps at the usual context, each size with the batch that it has most rows of."""
-    frame = having(evidence.frame(STEM), phase=STEP)
-    if frame.empty:
-        return frame
-    frame = having(frame, context_length=usual_context(frame))
+    """The train steps at one context, each size with the batch that it has most rows of.
+
+    The context is, of those that most sizes were measured at, the one nearest to ``CONTEXT``.
+    Raises NotMeasured where there is no evidence at all.
+    """
+    frame = having(frame_of(evidence, STEM), phase=STEP)
+    sizes = frame.groupby("context_length")["size"].nunique()
+    contexts = sorted(sizes[sizes == sizes.max()].index, key=lambda n: (abs(n - CONTEXT), n))
+    frame = having(frame, context_length=contexts[:1])
     batch = frame.groupby("size")["batch"].transform(lambda values: values.mode().max())
     return frame[frame["batch"] == batch]
 
@@ -90,29 +70,20 @@ def with_rates(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def fastest(evidence: MachineEvidence) -> pd.DataFrame:
-    """The usual train step of each size with the shortest median, with its speed-up over eager
-    float32; what is not found faster than that, where it is there, does not come before it."""
+    """The usual train step of each size with the shortest median: ``way`` in words, its speed-up
+    over eager float32, and ``ways``, the number of those that it was chosen from.
+
+    What is not found faster than eager float32, where that is there, does not come before it.
+    """
     frame = usual_steps(evidence)
     frame = with_rates(evidence, frame[gates.shown(frame)])
+    others = [steps_over(evidence, each) for each in of(frame) if each != BASE]
+    speed = pd.concat([frame.iloc[:0], *others])
+    frame = frame.join(speed.reindex(columns=["ratio", "low", "high", "verdict"]))
+    frame["ways"] = frame.groupby("size")["size"].transform("size")
     base = BASE.rows(frame)
-    speed = pd.concat([base.iloc[:0], *(faster_steps(evidence, each) for each in of(frame))])
-    frame = frame.join(speed.reindex(columns=["ratio", "verdict"]))
     is_base, based = frame.index.isin(base.index), frame["size"].isin(base["size"])
     frame = frame[is_base | ~based | (frame["verdict"] == FASTER)]
-    return frame.loc[frame.groupby("size", sort=False)["median_ms"].idxmin()]
-
-
-@dataclass(frozen=True)
-class Ends:
-    """The least and the most speed-up of some rows, each with its size."""
-
-    rows: pd.DataFrame
-
-    def __str__(self) -> str:
-        ends = [
-            self.rows.loc[i] for i in (self.rows["ratio"].idxmin(), self.rows["ratio"].idxmax())
-        ]
-        low, high = (ratio(row["ratio"]) for row in ends)
-        if low != high:
-            return f"{low} ({ends[0]['size']}) to {high} ({ends[1]['size']})"
-        return f"{low} ({ends[0]['size']})" if self.rows["size"].nunique() == 1 else low
+    frame = frame.loc[frame.groupby("size", sort=False)["median_ms"].idxmin()]
+    pairs = zip(frame["implementation"], frame["dtype"], strict=True)
+    return frame.assign(way=pd.Series([words(way(*p)) for p in pairs], frame.index, dtype=object))
