@@ -131,9 +131,8 @@ def test_the_worst_of_failed_kernel_tests_is_named(gpu):
     sentence = said("flash_checks", failed_test(gpu))
     assert "46 of 48 pass" in sentence and "no gate" in sentence
     assert "times its bound (Triton, float32*, length 127, d_head 80, causal)" in sentence
-    crash = edited(
-        gpu, lambda rows: rows.assign(status="crash", max_error=np.nan), CHECK, d_head=80
-    )
+    crash = {"status": "crash", "max_error": np.nan}
+    crashed = edited(gpu, lambda rows: rows.assign(**crash), CHECK, d_head=80)
     assert "the worst: crash (Triton" in said("flash_checks", crashed)
 
 

@@ -58,10 +58,9 @@ def _against_pytorch(both: pd.DataFrame) -> Lines:
         return _lines(both, cell, f"{kernel}, {numerics}")
     both = both.assign(**{"compared with": both["reference_theirs"].map(REFERENCES)})
     plain = both[both["reference_theirs"] == kinds.PLAIN]
-    ratios = pd.concat(
-        [plain[n] / plain[f"{n}_theirs"].where(lambda e: e > 0) for n in tensors(both)]
-    )
-    note = _times_as_large(ratios.dropna()) if ratios.notna().any() else ""
+    pairs = [(plain[n], plain[f"{n}_theirs"]) for n in TENSORS if f"{n}_theirs" in plain]
+    ratios = pd.concat([ours / theirs.where(theirs > 0) for ours, theirs in pairs]).dropna()
+    note = _times_as_large(ratios) if len(ratios) else ""
     return _lines(both, [*cell, "compared with"], f"{kernel} / PyTorch, {numerics}", note)
 
 

@@ -25,10 +25,6 @@ from lmperf.reporting.speedup import FASTER, Series, compared
 LEAST_DIP = 0.1
 
 
-def _length(tokens: float) -> str:
-    return f"{tokens:,.0f}"
-
-
 def _peers(evidence: MachineEvidence) -> dict:
     """Geometric means over each peer: on the filled grid in bf16, else of one head."""
     work, rows = kinds.main(frame_of(evidence, kinds.STEM))
@@ -65,9 +61,9 @@ def _one_head(evidence: MachineEvidence) -> dict:
         **found,
         "kernel": implementation_words(kinds.kernel_of(rows)),
         "numerics": kinds.numerics(at_end),
-        "first": first and _length(first),
+        "first": first,
         "below": first and Count(found["slower"].k, int((rows["seq_len"] < first).sum())),
-        "longest": _length(rows["seq_len"].max()),
+        "longest": rows["seq_len"].max(),
         "gains": {
             phase: Spread.of(having(at_end, phase=phase)["ratio"])
             for phase in in_order("phase", at_end["phase"])
@@ -97,8 +93,7 @@ def _dip(evidence: MachineEvidence) -> dict:
     theirs, ours = (means.loc[low] / means.loc[high])[columns[1:]]
     return {
         "kernel": implementation_words(kinds.kernel_of(rows)),
-        "points": {_length(n): each for n, each in shown.items()},
-        **{"high": _length(high), "low": _length(low), "theirs": theirs, "ours": ours},
+        **{"points": shown.to_dict(), "high": high, "low": low, "theirs": theirs, "ours": ours},
     }
 
 
@@ -136,7 +131,7 @@ def _worst(failed: pd.DataFrame) -> str:
     size, cell = off[place], row.iloc[0]
     how = STATUSES[cell["status"]] if absent(size) else f"error {significant(size)} times its bound"
     what = f"{implementation_words(cell['implementation'])}, {kinds.numerics(row)}"
-    where = f"length {_length(cell['seq_len'])}, d_head {cell['d_head']:g}, {cell['mask']}"
+    where = f"length {significant(cell['seq_len'])}, d_head {cell['d_head']:g}, {cell['mask']}"
     return f"{how} ({what}, {where})"
 
 
@@ -148,7 +143,7 @@ def _checks_answer(values: dict) -> str:
 
 _ONE_HEAD = "One head (F1): {{ kernel }} is faster than plain PyTorch in "
 _AT_THE_END = (
-    "; at {{ longest }}: {% for phase, gain in gains.items() %}{{ gain | range('ratio') }}"
+    "; at {{ longest | sig }}: {% for phase, gain in gains.items() %}{{ gain | range('ratio') }}"
     " {{ phase }}{{ ', ' if not loop.last }}{% endfor %} ({{ numerics }})."
 )
 _NO_RED = "no gate of {{ red.n | count('timed row') }} is red."
@@ -173,7 +168,8 @@ FINDINGS = (
         answer=_one_head_answer,
         answers={
             "everywhere": _ONE_HEAD + "every cell" + _AT_THE_END,
-            "from": _ONE_HEAD + "every cell from length {{ first }} on and slower in {{ below }}"
+            "from": _ONE_HEAD
+            + "every cell from length {{ first | sig }} on and slower in {{ below }}"
             " below" + _AT_THE_END,
             "counted": _ONE_HEAD
             + "{{ faster }} comparisons and slower in {{ slower.k }}"
@@ -188,9 +184,9 @@ FINDINGS = (
         answers={
             "is": "One head, forward over PyTorch, geometric means (F1):"
             "{% for n, each in points.items() %} {{ each | ratio }} at"
-            " {{ 'length ' if loop.first }}{{ n }}{{ ',' if not loop.last }}{% endfor %};"
-            " at {{ low }} plain PyTorch takes {{ theirs | sig }} times as long as at {{ high }},"
-            " {{ kernel }} {{ ours | sig }}."
+            " {{ 'length ' if loop.first }}{{ n | sig }}{{ ',' if not loop.last }}{% endfor %};"
+            " at {{ low | sig }} plain PyTorch takes {{ theirs | sig }} times as long as at"
+            " {{ high | sig }}, {{ kernel }} {{ ours | sig }}."
         },
     ),
     Finding(

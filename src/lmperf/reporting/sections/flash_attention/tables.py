@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import pandas as pd
@@ -33,7 +34,8 @@ FLOPS = (
     "FLOPs: 4 · batch · heads · length² · d_head forward, half of it where causal; 2.5 times that"
     " backward."
 )
-SPEEDUPS = "Speed-ups: median of the ratios of rounds; above one, ours is faster"
+TIMES = "Times: median."
+SPEEDUPS = "Speed-ups: median of the ratios of rounds; above one, ours is faster (intervals: {})."
 HALVES = (
     "float32*: Triton forms float32 products from float16 halves, PyTorch computes IEEE float32."
 )
@@ -49,21 +51,18 @@ def head(evidence: MachineEvidence) -> Lines | None:
     if frame is None:
         return None
     work, rows = kinds.main(kinds.with_mask(having(frame, phase=kinds.PHASES)))
-    on_grid = kinds.filled(rows).any()
-    rows = rows if on_grid else kinds.usual_width(rows)
-    bases = kinds.rivals(rows) if on_grid else [kinds.PLAIN, *kinds.rivals(rows)]
-    caption = f"{kinds.kernel_words(frame)}, {kinds.numerics(rows)}, {work}"
+    what, bases = f"{kinds.kernel_words(frame)}, {work}", kinds.rivals(rows)
+    on_grid, cell, notes = kinds.filled(rows).any(), GRID_CELL[:3], [FLOPS, SPEEDUPS.format("F3")]
     if on_grid:
-        caption, cell = caption + _products(rows), GRID_CELL[:3]
-        note = f"{_of_ceiling(evidence, rows)} {FLOPS} {SPEEDUPS} (intervals: F3)."
-        columns = _columns(evidence, rows, bases, "TFLOP/s", partial(_rates, evidence), brief=True)
+        what += _products(rows)
     else:
-        cell, note = kinds.CELL[:3], f"Times: median. {SPEEDUPS} (intervals: F1, F2)."
-        columns = _columns(evidence, rows, bases, cells=medians, brief=True)
+        rows, bases = kinds.usual_width(rows), [kinds.PLAIN, *bases]
+        cell, notes = kinds.CELL[:3], [SPEEDUPS.format("F1, F2")]
     if "*" in kinds.numerics(frame):
-        note += f" {HALVES}"
-    rows = having(rows, implementation=kinds.kernel_of(frame))
-    return side_by_side(caption, rows, cell, columns, note)
+        notes.append(HALVES)
+    own = having(rows, implementation=kinds.kernel_of(frame))
+    table = _table(evidence, own, what, bases, cell, rates=on_grid, brief=True)
+    return table and replace(table, note=" ".join([table.note, *notes]))
 
 
 def _products(rows: pd.DataFrame) -> str:
@@ -90,16 +89,19 @@ def _rates(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.Series:
     return words
 
 
-def _columns(
+def _table(
     evidence: MachineEvidence,
     frame: pd.DataFrame,
+    what: str,
     bases: Sequence[str],
-    unit: str = "ms",
-    cells: Callable[[pd.DataFrame], pd.Series] = kernel_times,
+    cell: Sequence[str],
+    rates: bool = False,
     brief: bool = False,
-) -> list[Beside]:
+) -> Lines | None:
     """In each phase our kernel, each base, and the speed-up over it; brief: without the bases."""
     ours = Series.of(implementation=kinds.kernel_of(evidence.frame(kinds.STEM)))
+    times = medians if brief else kernel_times
+    unit, cells = ("TFLOP/s", partial(_rates, evidence)) if rates else ("ms", times)
     columns, phases = [], in_order("phase", frame["phase"])
     for phase in phases:
         rows = having(frame, phase=phase)
@@ -111,46 +113,38 @@ def _columns(
             speed = speedup_cells(evidence, kinds.STEM, ours, base, brackets=not brief)
             speed = speed[speed.index.isin(rows.index)]
             columns.append(Beside(f"{before}over {base.words}", speed))
-    return columns
+    note = _of_ceiling(evidence, frame) if rates else TIMES if brief else KERNELS
+    return side_by_side(f"{what}, {kinds.numerics(frame)}", frame, cell, columns, note)
 
 
 def plain_tables(evidence: MachineEvidence) -> list[Lines]:
     """F1, a table a dtype: plain attention and our kernel, one head, in each phase."""
     frame = kinds.rows(evidence)
     parts = kinds.parts(frame[kinds.single(frame)], "dtype")
-    return each(*(_times(evidence, part, "One head", [kinds.PLAIN]) for part in parts))
+    how = ("One head", [kinds.PLAIN], kinds.CELL[:-1])
+    return each(*(_table(evidence, part, *how) for part in parts))
 
 
 def peer_tables(evidence: MachineEvidence) -> list[Lines]:
     """F2: means by kind of work; then a table a dtype and phase, one head and as CUDA graphs."""
     frame = kinds.rows(evidence)
     means = (_means(evidence, part) for part in kinds.parts(frame, "dtype"))
-    launched = (frame[kinds.single(frame)], frame[kinds.graphed(frame)])
-    parts = [part for way in launched for part in kinds.parts(way, "dtype", "phase")]
-    times = (_times(evidence, p, _phase(p), bases) for p in parts if (bases := kinds.peers_of(p)))
-    return each(*means, *times)
-
-
-def _times(
-    evidence: MachineEvidence, part: pd.DataFrame, what: str, bases: Sequence[str]
-) -> Lines | None:
-    cell = kinds.CELL if kinds.graphed(part).any() else kinds.CELL[:-1]
-    columns = _columns(evidence, part, bases)
-    return side_by_side(f"{what}, {kinds.numerics(part)}", part, cell, columns, KERNELS)
-
-
-def _phase(part: pd.DataFrame) -> str:
-    return phase_words(part["phase"].iloc[0]).capitalize()
+    one = _by_phase(evidence, frame[kinds.single(frame)], kinds.CELL[:-1])
+    return each(*means, *one, *_by_phase(evidence, frame[kinds.graphed(frame)], kinds.CELL))
 
 
 def filled_tables(evidence: MachineEvidence) -> list[Lines]:
     """F3, a table a dtype and phase: rates, shares of the ceiling, and speed-ups."""
-    frame, rates, tables = kinds.rows(evidence), partial(_rates, evidence), []
-    for part in kinds.parts(frame[kinds.filled(frame)], "dtype", "phase"):
-        columns = _columns(evidence, part, kinds.peers_of(part), "TFLOP/s", rates)
-        caption, note = f"{_phase(part)}, {kinds.numerics(part)}", _of_ceiling(evidence, part)
-        tables.append(side_by_side(caption, part, GRID_CELL, columns, note))
-    return each(*tables)
+    frame = kinds.rows(evidence)
+    return each(*_by_phase(evidence, frame[kinds.filled(frame)], GRID_CELL, rates=True))
+
+
+def _by_phase(
+    evidence: MachineEvidence, frame: pd.DataFrame, cell: Sequence[str], rates: bool = False
+) -> Iterator[Lines | None]:
+    for part in kinds.parts(frame, "dtype", "phase"):
+        what = phase_words(part["phase"].iloc[0]).capitalize()
+        yield _table(evidence, part, what, kinds.peers_of(part), cell, rates)
 
 
 def _means(evidence: MachineEvidence, frame: pd.DataFrame) -> Lines | None:
