@@ -145,9 +145,12 @@ def listed(items) -> str:
 
 
 def ranged(values: Spread, form=significant) -> str:
-    """``low to high``, each by ``form``; one value where both read the same."""
+    """``low to high`` by ``form``, a unit once; one value where both read the same."""
     low, high = form(values.low), form(values.high)
-    return low if low == high else f"{low} to {high}"
+    if low == high:
+        return low
+    unit = high.rpartition(" ")[2]
+    return f"{low.removesuffix(f' {unit}')} to {high}"
 
 
 def counted(number: int, noun: str) -> str:
