@@ -144,12 +144,13 @@ def listed(items) -> str:
     return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
 
 
-def ranged(values: Spread, form=significant, to: str = " to ") -> str:
-    """``low to high``, each by ``form``, a unit once; one value where both read the same."""
+def ranged(values: Spread, form=significant) -> str:
+    """``low to high`` by ``form``, a unit once; one value where both read the same."""
     low, high = form(values.low), form(values.high)
-    number, _, unit = low.partition(" ")
-    shared = unit and high.endswith(f" {unit}")
-    return low if low == high else f"{number if shared else low}{to}{high}"
+    if low == high:
+        return low
+    unit = high.rpartition(" ")[2]
+    return f"{low.removesuffix(f' {unit}')} to {high}"
 
 
 def counted(number: int, noun: str) -> str:

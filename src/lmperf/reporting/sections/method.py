@@ -137,7 +137,7 @@ SECTION = Section(
                 "stale": "{{ stale | count('measurement') }} stale: code or environment has"
                 " changed since they were taken.",
                 "missing": "{{ missing | count('measurement') }} of the grid are not there yet.",
-                "red": "{{ red }} of {{ gated | count('checked row') }} failed and are withheld"
+                "red": "{{ red }} of {{ gated | count('checked row') }} failed"
                 " ({{ where | listed }}).",
                 "none": "All {{ gated | count('checked row') }} are right; nothing is stale or"
                 " missing.",

@@ -20,12 +20,13 @@ LOOKS = {
     "optimizer": ("mustard", "///"),
     "inputs": ("grey", "||"),
     "gradients": ("orange", "\\\\\\"),
-    "activations": ("green", ".."),
+    "activations": ("green", "--"),
     "temporary": ("violet", "xxx"),
 }
 # A category that never holds this share of the highest peak is as thin as a line: not drawn.
 LEAST_SHARE = 0.01
-EDGE = 0.2
+MOST_POINTS = 125
+EDGE = 0.27
 ROOM = 1.3
 
 
@@ -34,89 +35,83 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
     curves, phases = observed(evidence, "curve"), observed(evidence, "phase")
     if curves.empty:
         return None
-    size = in_order("size", curves["size"])[-1]
-    last = having(curves, size=size).iloc[0]
-    cell = {name: last[name] for name in ("size", "context_length", "batch", "dtype")}
+    first = having(curves, size=in_order("size", curves["size"])[-1]).iloc[0]
+    cell = first[["size", "context_length", "batch", "dtype"]]
     curves, phases = having(curves, **cell), having(phases, **cell)
-    starts = phases.groupby("phase")["position"].min()
-    phases = phases.assign(position=phases["position"] - phases["phase"].map(starts))
-    curves = curves.assign(position=curves["position"] - curves["phase"].map(starts))
-    # What is older than the call was entered at once, and not seen to come.
-    curves = curves[curves["position"] >= 0]
-    shown = {phase: having(curves, phase=phase) for phase in in_order("phase", curves["phase"])}
-    if not shown:
-        return None
-    widths = [2 if phase == "train_step" else 1 for phase in shown]
-    drawn, axes = panels(_title(cell, shown), len(shown), sharey=True, width_ratios=widths)
-    top = max(_top(points).sum() for points in shown.values())
-    for axis, (phase, points) in zip(axes, shown.items(), strict=True):
-        _panel(axis, pen, points, LEAST_SHARE * top)
-        _mark(axis, pen, having(phases, phase=phase), points)
+    calls = {
+        phase: _from_its_start(having(curves, phase=phase), spans(having(phases, phase=phase)))
+        for phase in in_order("phase", curves["phase"])
+    }
+    widths = [2 if phase == "train_step" else 1 for phase in calls]
+    title = _title(cell, {phase: curve for phase, (curve, _) in calls.items()})
+    drawn, axes = panels(title, len(calls), sharey=True, width_ratios=widths)
+    top = max(levels(curve).sum(axis=1).max() for curve, _ in calls.values()) / MIB_IN_GIB
+    for axis, (phase, (curve, parts)) in zip(axes, calls.items(), strict=True):
+        _panel(axis, pen, curve, LEAST_SHARE * top)
+        _mark(axis, pen, parts)
         axis.set_title(phase_words(phase))
-    axes[0].set_ylim(0, ROOM * top / MIB_IN_GIB)
+    axes[0].set_ylim(0, ROOM * top)
     axes[0].set_ylabel("tensors (GiB)")
     legend_below(drawn, axes)
     return drawn
 
 
-def _title(cell: dict, shown: dict[str, pd.DataFrame]) -> str:
+def _from_its_start(curve: pd.DataFrame, parts: list) -> tuple[pd.DataFrame, list]:
+    """A curve without what is older than the call, which was entered at once; thinned."""
+    start = parts[0][1]
+    curve = curve[curve["position"] >= start]
+    stretch = (np.arange(len(curve)) + 1) // -(-len(curve) // MOST_POINTS)
+    curve = curve.loc[levels(curve).sum(axis=1).groupby(stretch).idxmax()]
+    moved = curve.assign(position=curve["position"] - start)
+    return moved, [(name, begin - start, end - start) for name, begin, end in parts]
+
+
+def _title(cell: pd.Series, curves: dict[str, pd.DataFrame]) -> str:
     what = f"{cell['size']}, context {cell['context_length']:g}, {dtype_words(cell['dtype'])}"
-    tops = {phase: _top(points) for phase, points in shown.items()}
-    if "train_step" not in tops:
-        return f"Memory over a forward, {what}"
-    step = tops["train_step"]
-    most = f"{percent(step.max() / step.sum(), 0)} of its peak is {step.idxmax()}"
-    if "forward" not in tops:
-        return f"Memory over a train step, {what}: {most}"
-    peaks = {phase: points["peak_mib"].iloc[0] for phase, points in shown.items()}
-    times = ratio(peaks["train_step"] / peaks["forward"]).rstrip("x")
-    return f"A train step takes {times} times what a forward does; {most} ({what})"
+    if set(curves) < {"forward", "train_step"}:
+        return f"Memory over a {phase_words(next(iter(curves)))}, {what}"
+    forward, step = curves["forward"], curves["train_step"]
+    times = ratio(step["peak_mib"].iloc[0] / forward["peak_mib"].iloc[0]).rstrip("x")
+    by_category = levels(step).loc[levels(step).sum(axis=1).idxmax()]
+    most = f"{percent(by_category.max() / by_category.sum(), 0)} of its peak is"
+    return (
+        f"A train step takes {times} times what a forward does; {most} {by_category.idxmax()}"
+        f" ({what})"
+    )
 
 
-def _top(points: pd.DataFrame) -> pd.Series:
-    """MiB by category at the highest point."""
-    by_category = levels(points)
-    return by_category.loc[by_category.sum(axis=1).idxmax()]
-
-
-def _panel(axis: Axes, pen: Pen, points: pd.DataFrame, least: float) -> None:
-    at, by_category = points["position"].to_numpy(float), levels(points)
-    below = np.zeros(len(points))
+def _panel(axis: Axes, pen: Pen, curve: pd.DataFrame, least: float) -> None:
+    """Layers of GiB, those that are ever thicker than ``least``, and the highest of their sum."""
+    at, by_category = curve["position"].to_numpy(float), levels(curve) / MIB_IN_GIB
+    below = np.zeros(len(curve))
     for name, level in by_category.items():
-        if level.max() < least:
-            continue
-        above = below + level.to_numpy(float) / MIB_IN_GIB
-        axis.fill_between(at, below, above, label=name, **pen.filled(*LOOKS[name]))
-        below = above
-    total = by_category.sum(axis=1).to_numpy(float) / MIB_IN_GIB
-    top = int(total.argmax())
-    along = at[top] / at.max() if at.max() else 0.5
+        if level.max() >= least:
+            above = below + level.to_numpy(float)
+            axis.fill_between(at, below, above, label=name, **pen.filled(*LOOKS[name]))
+            below = above
+    total = by_category.sum(axis=1).to_numpy(float)
+    top, inside = total.argmax(), (EDGE * at.max(), (1 - EDGE) * at.max())
     axis.annotate(
         f"peak {significant(total[top])} GiB",
-        (at[top], total[top]),
+        (np.clip(at[top], *inside), total[top]),
         xytext=(0, 5),
         textcoords="offset points",
-        ha="left" if along < EDGE else "right" if along > 1 - EDGE else "center",
+        ha="center",
         bbox={"facecolor": pen.theme.background, "edgecolor": "none", "pad": 1},
     )
 
 
-def _mark(axis: Axes, pen: Pen, phases: pd.DataFrame, points: pd.DataFrame) -> None:
-    """Where each phase begins, its name above it."""
-    found = spans(phases)
-    end = max(found[-1][2], points["position"].max())
-    for name, start, stop in found:
-        if stop == start:
-            continue
-        middle = (start + stop) / 2
-        if start > 0:
+def _mark(axis: Axes, pen: Pen, parts: list[tuple[str, float, float]]) -> None:
+    """Where each part of the call begins, its name above it; parts without events below."""
+    for name, start, stop in parts:
+        if start > 0 and stop > start:
             axis.axvline(start, color=pen.theme.ink, linewidth=1, linestyle=":")
-        if len(found) > 1:
+        if len(parts) > 1 and stop > start:
             place = axis.get_xaxis_transform()
-            axis.text(middle, 0.97, name, transform=place, ha="center", va="top")
-    none = [name for name, start, stop in found if stop == start]
+            axis.text((start + stop) / 2, 0.97, name, transform=place, ha="center", va="top")
+    none = [name for name, start, stop in parts if stop == start]
     without = f"\n({listed(none)}: none)" if none else ""
     axis.set_xlabel(f"allocations and releases{without}")
-    axis.set_xlim(0, end)
-    axis.xaxis.set_major_locator(MaxNLocator(4 if len(found) > 1 else 2, steps=[1, 2, 5, 10]))
+    axis.set_xlim(0, parts[-1][2])
+    axis.xaxis.set_major_locator(MaxNLocator(4 if len(parts) > 1 else 2, steps=[1, 2, 5, 10]))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))

@@ -17,6 +17,8 @@ CONTEXT = 512
 SINGLE, HALF = "float32", "autocast_bfloat16"
 COMPONENTS = ("parameters", "gradients", "optimizer", "activations")
 MIB_IN_GIB = 1024
+# With a smaller share of the peak than this, gradients are as good as absent from it.
+HARDLY_ANY = 0.02
 
 
 def head(evidence: MachineEvidence) -> Lines | None:
@@ -28,19 +30,35 @@ def head(evidence: MachineEvidence) -> Lines | None:
     columns = []
     for phase in in_order("phase", frame["phase"]):
         for dtype in in_order("dtype", frame["dtype"]):
-            header = f"{phase_words(phase)}, {dtype_words(dtype)} (GiB)"
-            columns.append(Beside(header, peaks(having(frame, phase=phase, dtype=dtype), "GiB")))
+            header = f"{call_words(phase)}, {dtype_words(dtype)} (GiB)"
+            rows = having(frame, phase=phase, dtype=dtype)
+            columns.append(Beside(header, peaks(rows, MIB_IN_GIB)))
     steps = having(frame, phase="train_step", dtype=SINGLE)
     predicted = (steps["predicted_mib"] / MIB_IN_GIB).map(significant)
     columns.append(Beside(f"predicted, train step, {dtype_words(SINGLE)} (GiB)", predicted))
     for name, shares in component_shares(steps).items():
         columns.append(Beside(f"{name} (%)", shares.map(lambda s: percent(s, 0).rstrip(" %"))))
+    return side_by_side("Peak memory", frame, CELL, columns, _note(steps))
+
+
+def _note(steps: pd.DataFrame) -> str:
+    """What the shares are of, what is left of them, and what they say of the moment."""
+    workspace = " and workspace" if (steps["workspace_mib"] > 0).any() else ""
     note = (
-        f"Shares: of the predicted peak of a train step in {dtype_words(SINGLE)}. Memory peaks near"
-        " the end of the forward, before there are gradients, or near that of the backward, when"
-        " activations are gone."
+        f"Shares: of the predicted peak of a train step in {dtype_words(SINGLE)}; the rest:"
+        f" temporary tensors{workspace}."
     )
-    return side_by_side("Peak memory", frame, CELL, columns, note)
+    if (component_shares(steps)["gradients"] < HARDLY_ANY).all():
+        note += (
+            " The peak is where the forward turns into the backward, before nearly any gradient"
+            " exists."
+        )
+    return note
+
+
+def call_words(phase: str) -> str:
+    """A phase in words; a forward here is one of inference."""
+    return phase_words(phase) + (", no gradients" if phase == "forward" else "")
 
 
 def at_usual_context(frame: pd.DataFrame) -> pd.DataFrame:
@@ -56,10 +74,17 @@ def component_shares(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(parts, index=frame.index)
 
 
-def peaks(frame: pd.DataFrame, unit: str = "MiB") -> pd.Series:
-    """The measured peak of each row where it may be shown, the status in words elsewhere."""
-    scale = {"MiB": 1, "GiB": MIB_IN_GIB}[unit]
-    words = value_cells(frame, frame["peak_mib"] / scale)
+def over_float32(frame: pd.DataFrame) -> pd.Series:
+    """How far the peak of each row under autocast is off that of its cell in float32."""
+    key = [*CELL, "phase"]
+    single = having(frame, dtype=SINGLE).set_index(key)["peak_mib"]
+    half = having(frame, dtype=HALF)
+    return half["peak_mib"] / single.reindex(pd.MultiIndex.from_frame(half[key])).to_numpy() - 1
+
+
+def peaks(frame: pd.DataFrame, mib: int = 1) -> pd.Series:
+    """The measured peak of each row, in so many MiB, or why there is none to be shown."""
+    words = value_cells(frame, frame["peak_mib"] / mib)
     return words.where(gates.shown(frame), status_words(frame))
 
 
@@ -82,9 +107,12 @@ def _of_phase(frame: pd.DataFrame, phase: str) -> Lines | None:
             Beside(f"predicted, {words} (MiB)", rows["predicted_mib"].map(significant)),
             Beside(f"difference, {words}", value_cells(rows, difference, signed_percent)),
         ]
+    change = over_float32(frame[gates.shown(frame)])
+    half = value_cells(frame.loc[change.index], change, signed_percent)
+    columns.append(Beside(f"{dtype_words(HALF)} against {dtype_words(SINGLE)}", half))
     instruments = ", ".join(sorted(frame["instrument"].dropna().unique()))
     note = f"Measured by: {instruments}." if instruments else ""
-    return side_by_side(f"Peak of one {phase_words(phase)}", frame, CELL, columns, note)
+    return side_by_side(f"Peak of one {call_words(phase)}", frame, CELL, columns, note)
 
 
 TABLES = (Table("Y1", "Peak memory, measured and predicted", peak_tables),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from lmperf.names import axis_words, dtype_words, in_order, phase_words
+from lmperf.names import dtype_words, in_order
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having, in_reading_order
 from lmperf.reporting.numbers import EMPTY, percent, significant
@@ -19,6 +19,7 @@ PREDICTED = (
     *("parameters", "weight_copies", "gradients", "optimizer", "activations", "temporary"),
     *("inputs", "workspace"),
 )
+FLOAT32_BYTES, BYTES_OF_003 = 4, 8
 
 
 def observed(evidence: MachineEvidence, table: str) -> pd.DataFrame:
@@ -33,14 +34,6 @@ def observed(evidence: MachineEvidence, table: str) -> pd.DataFrame:
 def levels(curve: pd.DataFrame) -> pd.DataFrame:
     """MiB of each category at each point of a curve."""
     return curve[[f"{name}_mib" for name in CATEGORIES]].set_axis(CATEGORIES, axis=1)
-
-
-def highest(curve: pd.DataFrame) -> pd.DataFrame:
-    """The point of each curve at which most is alive."""
-    if curve.empty:
-        return curve
-    total = levels(curve).sum(axis=1)
-    return curve.loc[total.groupby([curve[name] for name in CELL], sort=False).idxmax()]
 
 
 def spans(phases: pd.DataFrame) -> list[tuple[str, float, float]]:
@@ -59,117 +52,109 @@ def _where(top: pd.Series, phases: pd.DataFrame) -> str:
     return EMPTY
 
 
-def _cells(frame: pd.DataFrame) -> pd.DataFrame:
-    """Size, context, batch, numerics and phase of each row, in words."""
-    words = frame[CELL].assign(
-        dtype=frame["dtype"].map(dtype_words), phase=frame["phase"].map(phase_words)
-    )
-    return words.rename(columns={**{name: axis_words(name) for name in CELL}, "dtype": "numerics"})
-
-
 def picture_table(evidence: MachineEvidence) -> list[Lines]:
     """Y2: the highest point of each curve, where it lies and what is alive; what could not run."""
-    tops, phases = highest(observed(evidence, "curve")), observed(evidence, "phase")
-    if tops.empty:
+    curve, phases = observed(evidence, "curve"), observed(evidence, "phase")
+    if curve.empty:
         return []
-    table = _cells(tops).assign(
-        **{"peak in": [_where(top, phases) for _, top in tops.iterrows()]},
-        **{f"{name} (MiB)": column.map(significant) for name, column in levels(tops).items()},
-        **{"all tensors (MiB)": [significant(v, 4) for v in tops["recorded_mib"]]},
-        **{"peak, measured apart (MiB)": [significant(v, 4) for v in tops["peak_mib"]]},
-    )
+    total = levels(curve).sum(axis=1)
+    tops = curve.loc[total.groupby([curve[name] for name in CELL], sort=False).idxmax()]
     frame = evidence.frame(STEM)
-    failed = in_reading_order(frame[~gates.shown(frame)], first=CELL)
-    failed = _cells(failed).assign(**{"peak in": status_words(failed)})
-    table = pd.concat([table, failed]).astype(object)
+    failed = frame[~gates.shown(frame)]
+    where = pd.Series([_where(top, phases) for _, top in tops.iterrows()], tops.index, object)
+    columns = [
+        Beside("peak in", pd.concat([where, status_words(failed)])),
+        *(Beside(f"{name} (MiB)", mib.map(significant)) for name, mib in levels(tops).items()),
+        Beside("all tensors (MiB)", _precise(tops["recorded_mib"])),
+        Beside("peak, measured apart (MiB)", _precise(tops["peak_mib"])),
+    ]
     note = "A peak that an allocator measured holds more than tensors: workspaces of libraries."
-    return [Lines("What is alive at the peak", table.where(table.notna(), EMPTY), note)]
+    calls = pd.concat([tops, failed])
+    return each(side_by_side("What is alive at the peak", calls, CELL, columns, note))
+
+
+def _precise(mib: pd.Series) -> pd.Series:
+    return mib.map(lambda value: significant(value, 4))
 
 
 def largest_table(evidence: MachineEvidence) -> list[Lines]:
     """Y3: the largest tensors at the peak; those that are alike share a line."""
-    blocks = observed(evidence, "block")
+    blocks = observed(evidence, "block").rename(columns={"position": "rank"})
     if blocks.empty:
         return []
-    table = _cells(blocks).assign(
-        tensor=blocks["tensor"],
-        size_mib=blocks["size_mib"].map(significant),
-        category=blocks["name"],
-        made_in=blocks["made_in"].fillna("before"),
-        by=blocks["frame"].fillna(EMPTY),
-    )
-    table = table.groupby(list(table.columns), sort=False).size().reset_index(name="how many")
-    table = table.rename(columns={"size_mib": "each (MiB)", "made_in": "made in"})
-    ranks = blocks.groupby(CELL).size().max()
-    return [Lines(f"The {ranks} largest tensors at the peak", table)]
+    same = [*CELL, "tensor", "size_mib", "name", "made_in", "frame"]
+    first = blocks.drop_duplicates(same)
+    columns = [
+        Beside("tensor", first["tensor"]),
+        Beside("each (MiB)", first["size_mib"].map(significant)),
+        Beside("category", first["name"]),
+        Beside("made in", first["made_in"].fillna("before")),
+        Beside("by", first["frame"].fillna(EMPTY)),
+        Beside("how many", blocks.groupby(same, dropna=False)["rank"].transform("size")),
+    ]
+    caption = f"The {blocks['rank'].max():g} largest tensors at the peak"
+    return each(side_by_side(caption, first, [*CELL, "rank"], columns))
 
 
 def stream_table(evidence: MachineEvidence) -> list[Lines]:
     """Y4: one tensor of the residual stream, in closed form and as it lies in memory."""
-    rows = observed(evidence, "stream").drop_duplicates(["size", "context_length", "batch"])
+    rows = observed(evidence, "stream")
     if rows.empty:
         return []
-    table = pd.DataFrame(
-        {
-            "size": rows["size"],
-            "tensor": rows["tensor"],
-            "closed form (MiB)": [significant(v, 4) for v in rows["predicted_mib"]],
-            "measured (MiB)": [significant(v, 4) for v in rows["size_mib"]],
-        }
+    each_element = FLOAT32_BYTES * rows["size_mib"] / rows["predicted_mib"]
+    columns = [
+        Beside("tensor", rows["tensor"]),
+        Beside("closed form (MiB)", _precise(rows["predicted_mib"])),
+        Beside("measured (MiB)", _precise(rows["size_mib"])),
+        Beside("measured (bytes an element)", each_element.map(lambda size: f"{size:g}")),
+    ]
+    note = (
+        f"Closed form: {FLOAT32_BYTES} bytes an element; a published write-up (003) counts"
+        f" {BYTES_OF_003}."
     )
-    return [Lines("Closed form: 4 bytes an element", table)]
+    return each(side_by_side("One float32 tensor", rows, peaks.CELL, columns, note))
 
 
 def component_tables(evidence: MachineEvidence) -> list[Lines]:
     """Y5: by category at the peak, predicted and measured; then all that is predicted alone."""
     frame = evidence.frame(peaks.STEM)
-    if frame is None:
-        return each(_measured_components(evidence))
-    kinds = [
-        (phase, dtype)
-        for phase in in_order("phase", frame["phase"])
-        for dtype in in_order("dtype", frame["dtype"])
-    ]
-    return each(_measured_components(evidence), *(_predicted(frame, *kind) for kind in kinds))
+    predicted = []
+    if frame is not None:
+        for phase in in_order("phase", frame["phase"]):
+            rows = having(frame, phase=phase)
+            predicted += [_predicted(rows, d) for d in in_order("dtype", rows["dtype"])]
+    return each(_measured_components(evidence), *predicted)
 
 
 def _measured_components(evidence: MachineEvidence) -> Lines | None:
-    rows = observed(evidence, "category")
-    if rows.empty:
-        return None
-    cells = rows.drop_duplicates(CELL)
-    predicted, measured = by_category(rows, "predicted_mib"), by_category(rows, "size_mib")
-    table = _cells(cells)
-    for name in measured.columns:
-        pairs = zip(predicted[name], measured[name], strict=True)
-        table[f"{name} (MiB)"] = [f"{significant(p, 4)} / {significant(m, 4)}" for p, m in pairs]
-    return Lines("Memory at the peak by component", table, "Predicted / measured.")
-
-
-def by_category(rows: pd.DataFrame, column: str) -> pd.DataFrame:
-    """One row a cell, in order, one column a category.
+    """Both by category.
 
     A forward keeps no activations: the weights that autocast has cast, which the prediction counts
     as such, are temporary there, as the recording has them.
     """
-    wide = rows.pivot_table(index=CELL, columns="name", values=column)
-    wide = wide.reindex(pd.MultiIndex.from_frame(rows[CELL].drop_duplicates()))
-    wide = wide.reindex(columns=[name for name in CATEGORIES if name in wide])
-    forward = wide.index.get_level_values("phase") == "forward"
-    if {"activations", "temporary"} <= set(wide.columns):
-        wide.loc[forward, "temporary"] += wide.loc[forward, "activations"]
-        wide.loc[forward, "activations"] = 0.0
-    return wide
+    rows = observed(evidence, "category")
+    if rows.empty:
+        return None
+    cast = (rows["phase"] == "forward") & (rows["name"] == "activations")
+    rows = rows.assign(name=rows["name"].mask(cast, "temporary"))
+    columns = []
+    for name in CATEGORIES:
+        sums = having(rows, name=name).groupby(CELL)[["predicted_mib", "size_mib"]]
+        both = sums.transform("sum").map(lambda mib: significant(mib, 4))
+        columns.append(Beside(f"{name} (MiB)", both["predicted_mib"] + " / " + both["size_mib"]))
+    note = "Predicted / measured."
+    return side_by_side("Memory at the peak by component", rows, CELL, columns, note)
 
 
-def _predicted(frame: pd.DataFrame, phase: str, dtype: str) -> Lines | None:
-    rows = having(frame, phase=phase, dtype=dtype)
+def _predicted(rows: pd.DataFrame, dtype: str) -> Lines | None:
+    rows = having(rows, dtype=dtype)
     columns = [
         Beside(f"{name.replace('_', ' ')} (MiB)", rows[f"{name}_mib"].map(significant))
         for name in PREDICTED
         if (rows[f"{name}_mib"] > 0).any()
     ]
-    caption = f"Predicted by component, {phase_words(phase)}, {dtype_words(dtype)}"
+    words = peaks.call_words(rows["phase"].iloc[0])
+    caption = f"Predicted by component, {words}, {dtype_words(dtype)}"
     return side_by_side(caption, rows, peaks.CELL, columns)
 
 
