@@ -23,7 +23,7 @@ def table_of(machines, title):
 def test_cells_of_two_machines_stand_beside_each_other(gpu, cpu):
     table = table_of([cpu, gpu], "End to end")
     assert table.caption == "End to end, size small, context 128, batch 4"
-    line = table.frame.set_index(["dtype", "implementation"]).loc[("float32", "PyTorch")]
+    line = table.frame.set_index(["dtype", "implementation"]).loc[("float32", "eager")]
     assert line["train step, cpu-example (ms)"] == "8,057"
     assert line["train step, nvidia-h200 (ms)"] == "18.6"
 
@@ -61,7 +61,7 @@ def test_ceilings_stand_in_the_order_of_their_numerics(gpu, cpu):
 def test_the_write_up_has_one_step_a_size(gpu, second, cpu):
     steps = other_machines.side_by_side_steps([gpu, second])
     assert list(steps.frame["size"]) == ["small", "medium", "large", "xl", "2.7B"]
-    assert steps.caption == "End to end, context 1024, batch 4, float32, PyTorch"
+    assert steps.caption == "End to end, context 1024, batch 4, float32, eager"
     assert len(other_machines.side_by_side_steps([gpu, cpu]).frame) == 1
     assert other_machines.side_by_side_steps([gpu]) is None
 

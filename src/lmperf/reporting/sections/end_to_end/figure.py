@@ -47,8 +47,8 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
 def _speedups(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
     """Train steps with a speed-up over eager float32 and their ``way`` in words, by way; without
     the ways that fewer than half of the sizes of their context were timed in."""
-    others = [each for each in ways.of(frame) if each != ways.BASE]
-    found = [ways.steps_over(evidence, each).assign(way=ways.words(each)) for each in others]
+    others = [way for way in ways.of(frame) if way != ways.BASE]
+    found = [ways.steps_over(evidence, way).assign(way=way.words) for way in others]
     if not found:
         return pd.DataFrame()
     rows = pd.concat(found).drop_duplicates(["way", "size", "context_length"], keep="last")

@@ -9,41 +9,24 @@ import pandas as pd
 from lmperf.names import dtype_words, implementation_words, in_order
 from lmperf.reporting.ceilings import matmul_ceiling
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.findings import PAGE, SHORT, Finding, NotMeasured, measured, rows_of, verdicts
+from lmperf.reporting.findings import (
+    PAGE,
+    SHORT,
+    Finding,
+    NotMeasured,
+    frame_of,
+    measured,
+    rows_of,
+    verdicts,
+)
 from lmperf.reporting.numbers import Spread, listed, ranged, ratio
 from lmperf.reporting.sections.end_to_end import ways
-from lmperf.reporting.sections.end_to_end.ways import (
-    BF16,
-    BLOCKS,
-    CELL,
-    EAGER,
-    FLOAT32,
-    STEM,
-    STEP,
-    TF32,
-    WHOLE,
-    steps_over,
-    way,
-)
+from lmperf.reporting.sections.end_to_end.ways import BF16, BLOCKS, CELL, EAGER, STEM, WHOLE, Way
 
 ATTENTIONS = ("sdpa", "triton")
 # What a share of the ceiling must fall to, of the one before, to be called lower.
 FALL = 0.9
-
-
-def _how_many(values: dict) -> str:
-    if values["faster"].all or values["faster"].none:
-        return "all" if values["faster"].all else "none"
-    return "some"
-
-
-def _compared(what: str, rest: str = "") -> dict[str, str]:
-    """The sentences of a comparison, by how many of its train steps are faster."""
-    return {
-        "all": f"{what}{rest}.",
-        "some": f"{what}, faster in {{{{ faster }}}} steps{rest}.",
-        "none": f"{what}, no step faster{rest}.",
-    }
+Pairs = dict[str, tuple[Way, Way]]
 
 
 def _reach(ratios: pd.Series) -> str:
@@ -55,8 +38,32 @@ def _contexts(rows: pd.DataFrame) -> str:
     return f"context {low:g}" if low == high else f"contexts {low:g}-{high:g}"
 
 
-def _gains(found: dict[str, pd.DataFrame]) -> list[str]:
-    return [f"{words} {_reach(rows['ratio'])}" for words, rows in found.items() if len(rows)]
+def _dtypes(evidence: MachineEvidence) -> list[str]:
+    return in_order("dtype", frame_of(evidence, STEM)["dtype"])
+
+
+def _compared(evidence: MachineEvidence, pairs: Pairs) -> tuple[pd.DataFrame, dict]:
+    """The train steps of some ways over others, by name, and the values that sentences share."""
+    found = {name: ways.steps_over(evidence, *pair) for name, pair in pairs.items()}
+    rows = measured(pd.concat(found.values()))
+    gains = [f"{name} {_reach(own['ratio'])}" for name, own in found.items() if len(own)]
+    reach = _reach(rows["ratio"])
+    return rows, {"contexts": _contexts(rows), "gains": gains, "reach": reach, **verdicts(rows)}
+
+
+def _how_many(values: dict) -> str:
+    if values["faster"].all or values["faster"].none:
+        return "all" if values["faster"].all else "none"
+    return "some"
+
+
+def _said(what: str, rest: str = "") -> dict[str, str]:
+    """The sentences of a comparison, by how many of its train steps are faster."""
+    return {
+        "all": f"{what}{rest}.",
+        "some": f"{what}, faster in {{{{ faster }}}} steps{rest}.",
+        "none": f"{what}, no step faster{rest}.",
+    }
 
 
 def _fastest(evidence: MachineEvidence) -> dict:
@@ -74,80 +81,61 @@ def _fastest(evidence: MachineEvidence) -> dict:
 
 
 def _fastest_answer(values: dict) -> str:
-    if values["which"] == [ways.words(ways.BASE)]:
+    if values["which"] == [ways.BASE.words]:
         return "base"
     return "one" if len(values["which"]) == 1 else "by_size"
 
 
 def _compiling(evidence: MachineEvidence) -> dict:
-    """Of compiling by block or whole, what was measured in more steps."""
-    dtypes = in_order("dtype", rows_of(evidence, STEM)["dtype"])
-    found = {
-        name: {dtype_words(d): steps_over(evidence, way(name, d), way(EAGER, d)) for d in dtypes}
-        for name in (BLOCKS, WHOLE)
-    }
-    name = max(found, key=lambda name: sum(map(len, found[name].values())))
-    rows = measured(pd.concat(found[name].values()))
-    return {
-        "what": implementation_words(name).capitalize(),
-        "contexts": _contexts(rows),
-        "gains": _gains(found[name]),
-        "seconds": Spread.of(measured(rows["compile_s"].dropna())),
-        **verdicts(rows),
-    }
+    """By block; whole where nothing was compiled by block."""
+    name = BLOCKS if (frame_of(evidence, STEM)["implementation"] == BLOCKS).any() else WHOLE
+    pairs = {dtype_words(d): (Way(name, d), Way(EAGER, d)) for d in _dtypes(evidence)}
+    rows, values = _compared(evidence, pairs)
+    seconds = Spread.of(measured(rows["compile_s"].dropna()))
+    return {"what": implementation_words(name).capitalize(), "seconds": seconds, **values}
 
 
 def _mixed_precision(evidence: MachineEvidence) -> dict:
-    rows = measured(steps_over(evidence, way(EAGER, BF16)))
-    most, least = (rows.loc[i] for i in (rows["ratio"].idxmax(), rows["ratio"].idxmin()))
+    rows, values = _compared(evidence, {"": (Way(EAGER, BF16), ways.BASE)})
+    most, least = (rows.loc[[i]] for i in (rows["ratio"].idxmax(), rows["ratio"].idxmin()))
     return {
         "words": dtype_words(BF16),
-        "contexts": _contexts(rows),
-        "reach": _reach(rows["ratio"]),
-        "most": f"{ratio(most['ratio'])} ({most['size']})",
-        "least": f"{ratio(least['ratio'])} ({least['size']}, {_contexts(least.to_frame().T)})",
-        **verdicts(rows),
+        "most": f"{_reach(most['ratio'])} ({most['size'].item()})",
+        "least": f"{_reach(least['ratio'])} ({least['size'].item()}, {_contexts(least)})",
+        **values,
     }
 
 
 def _attention(evidence: MachineEvidence) -> dict:
-    frame = rows_of(evidence, STEM, implementation=ATTENTIONS, phase=STEP)
+    frame = rows_of(evidence, STEM, implementation=ATTENTIONS, phase=ways.STEP)
     dtype = in_order("dtype", frame["dtype"])[-1]
-    found = {
-        implementation_words(name): steps_over(evidence, way(name, dtype), way(EAGER, dtype))
-        for name in ATTENTIONS
-    }
-    rows = measured(pd.concat(found.values()))
-    plain = rows_of(evidence, STEM, implementation=EAGER, dtype=dtype, phase=STEP)
-    peaks = rows.merge(plain[[*CELL, "peak_mib"]], on=CELL, suffixes=("", "_plain"))
+    plain = Way(EAGER, dtype)
+    pairs = {implementation_words(name): (Way(name, dtype), plain) for name in ATTENTIONS}
+    rows, values = _compared(evidence, pairs)
+    base = having(plain.rows(evidence.frame(STEM)), phase=ways.STEP)
+    peaks = rows.merge(base[[*CELL, "peak_mib"]], on=CELL, suffixes=("", "_plain"))
     less = (1 - peaks["peak_mib"] / peaks["peak_mib_plain"]).dropna()
-    return {
-        "words": dtype_words(dtype),
-        "contexts": _contexts(rows),
-        "gains": _gains(found),
-        "less": Spread.of(less) if len(less) else None,
-        **verdicts(rows),
-    }
+    return {"words": plain.words, "less": Spread.of(less) if len(less) else None, **values}
 
 
 def _tf32(evidence: MachineEvidence) -> dict:
-    rows = measured(steps_over(evidence, way(EAGER, TF32)))
-    compiled = pd.concat([steps_over(evidence, way(name, FLOAT32)) for name in (BLOCKS, WHOLE)])
+    eager = Way(EAGER, ways.TF32)
+    rows, values = _compared(evidence, {"": (eager, ways.BASE)})
+    both = [Way(name, ways.FLOAT32) for name in (BLOCKS, WHOLE)]
+    compiled = pd.concat([ways.steps_over(evidence, way) for way in both])
     compiled = having(compiled, context_length=set(rows["context_length"]))["ratio"]
-    mixed = steps_over(evidence, way(EAGER, BF16), way(EAGER, TF32))
+    mixed = ways.steps_over(evidence, Way(EAGER, BF16), eager)
     return {
-        "words": dtype_words(TF32),
-        "contexts": _contexts(rows),
-        "reach": _reach(rows["ratio"]),
+        "words": dtype_words(eager.dtype),
         "compiled": _reach(compiled) if len(compiled) else None,
-        "mixed": f"{dtype_words(BF16)} is faster than {dtype_words(TF32)}",
+        "mixed": dtype_words(BF16),
         "of_mixed": verdicts(mixed)["faster"] if len(mixed) else None,
-        **verdicts(rows),
+        **values,
     }
 
 
 def _shares(evidence: MachineEvidence) -> dict:
-    rows = rows_of(evidence, STEM, phase=STEP, implementation=EAGER)
+    rows = rows_of(evidence, STEM, phase=ways.STEP, implementation=EAGER)
     rows = ways.with_rates(evidence, rows).dropna(subset=["share"])
     wide = rows.pivot_table(index=CELL, columns="dtype", values="share")
     dtypes = sorted(wide.columns, key=lambda dtype: matmul_ceiling(evidence, dtype))
@@ -163,28 +151,25 @@ def _shares(evidence: MachineEvidence) -> dict:
 
 
 def _whole(evidence: MachineEvidence) -> dict:
-    dtypes = in_order("dtype", rows_of(evidence, STEM)["dtype"])
-    rows = pd.concat([steps_over(evidence, way(WHOLE, d), way(BLOCKS, d)) for d in dtypes])
-    blocks = rows_of(evidence, STEM, implementation=BLOCKS, phase=STEP)
+    pairs = {dtype: (Way(WHOLE, dtype), Way(BLOCKS, dtype)) for dtype in _dtypes(evidence)}
+    rows, values = _compared(evidence, pairs)
+    blocks = rows_of(evidence, STEM, implementation=BLOCKS, phase=ways.STEP)
     keys = [*CELL, "dtype"]
-    both = measured(rows).merge(blocks[[*keys, "compile_s"]], on=keys, suffixes=("", "_blocks"))
-    return {
-        "contexts": _contexts(rows),
-        "reach": _reach(rows["ratio"]),
-        "cost": Spread.of(measured((both["compile_s"] / both["compile_s_blocks"]).dropna())),
-        "seconds": both["compile_s"].max(),
-        **verdicts(rows),
-    }
+    both = rows.merge(blocks[[*keys, "compile_s"]], on=keys, suffixes=("", "_blocks"))
+    cost = measured((both["compile_s"] / both["compile_s_blocks"]).dropna())
+    return {"cost": Spread.of(cost), "seconds": both["compile_s"].max(), **values}
 
 
 _OVER = "{% if over %}: {{ over }} over eager float32{% endif %}"
 _LAST = (
-    "{{ size }}: {{ rate | rounded }} tokens/s{% if share == share %}, MFU {{ share | percent }}"
+    "; {{ size }}: {{ rate | rounded }} tokens/s"
+    "{% if share == share %}, MFU {{ share | percent }}{% endif %}."
 )
-_LAST += "{% endif %}."
+_NUMERICS = "{{ words }} over float32, both eager ({{ contexts }}): {{ reach }}"
 _SHARES = (
-    "{% for words, share in best %}{{ share | percent }}{{ ' of the matmul ceiling' if loop.first }}"
-    " in {{ words }}{{ ', ' if not loop.last }}{% endfor %}"
+    "{% for words, share in best %}{{ share | percent }}"
+    "{{ ' of the matmul ceiling' if loop.first }} in {{ words }}{{ ', ' if not loop.last }}"
+    "{% endfor %}"
 )
 FINDINGS = (
     Finding(
@@ -193,9 +178,9 @@ FINDINGS = (
         values=_fastest,
         answer=_fastest_answer,
         answers={
-            "one": "Fastest step ({{ contexts }}): {{ which | join }}" + _OVER + "; " + _LAST,
+            "one": "Fastest step ({{ contexts }}): {{ which | join }}" + _OVER + _LAST,
             "by_size": "Fastest step ({{ contexts }}): {{ by_size | join('; ') }}" + _OVER + ".",
-            "base": "No step ({{ contexts }}) is faster than in eager float32; " + _LAST,
+            "base": "No step ({{ contexts }}) is faster than in eager float32" + _LAST,
         },
         place=SHORT,
     ),
@@ -204,7 +189,7 @@ FINDINGS = (
         question="What does compiling give, and what do its first calls cost?",
         values=_compiling,
         answer=_how_many,
-        answers=_compared(
+        answers=_said(
             "{{ what }} over eager ({{ contexts }}): {{ gains | join(', ') }}",
             "; first calls {{ seconds | range('sig', '-') }} s",
         ),
@@ -215,13 +200,10 @@ FINDINGS = (
         question="What does bf16 autocast give, and where does it not pay?",
         values=_mixed_precision,
         answer=_how_many,
-        answers={
-            "all": "{{ words }} over float32, both eager ({{ contexts }}): every step faster,"
-            " {{ reach }}.",
+        answers=_said(_NUMERICS)
+        | {
             "some": "{{ words }} over float32, both eager: faster in {{ faster }} steps, up to"
-            " {{ most }}; {{ least }}.",
-            "none": "{{ words }} over float32, both eager ({{ contexts }}): no step faster,"
-            " {{ reach }}.",
+            " {{ most }}; {{ least }}."
         },
         place=SHORT,
     ),
@@ -230,8 +212,8 @@ FINDINGS = (
         question="What does flash attention give inside the model, in time and memory?",
         values=_attention,
         answer=_how_many,
-        answers=_compared(
-            "Eager {{ words }} step, {{ contexts }}, over plain attention: {{ gains | join(', ') }}",
+        answers=_said(
+            "Over plain attention in an {{ words }} step, {{ contexts }}: {{ gains | join(', ') }}",
             "{% if less %}; peak memory {{ less | range('percent') }} lower{% endif %}",
         ),
     ),
@@ -240,11 +222,12 @@ FINDINGS = (
         question="What does TF32 alone give, and does mixed precision give more?",
         values=_tf32,
         answer=_how_many,
-        answers=_compared(
-            "{{ words }} over float32, both eager ({{ contexts }}): {{ reach }}",
+        answers=_said(
+            _NUMERICS,
             "{% if compiled %}; compiling float32: {{ compiled }}. A published write-up (003)"
             " calls {{ words }} “compile w/ f32”{% endif %}"
-            "{% if of_mixed %}. {{ mixed }} in {{ of_mixed }} steps{% endif %}",
+            "{% if of_mixed %}. {{ mixed }} is faster than {{ words }} in {{ of_mixed }} steps"
+            "{% endif %}",
         ),
     ),
     Finding(
@@ -265,7 +248,7 @@ FINDINGS = (
         question="Is compiling the whole model better than compiling one block?",
         values=_whole,
         answer=_how_many,
-        answers=_compared(
+        answers=_said(
             "Compiled whole over compiled by block ({{ contexts }}): {{ reach }}",
             "; its first calls take {{ cost | range }} times as long, at most"
             " {{ seconds | sig }} s",

@@ -12,16 +12,27 @@ from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import NotMeasured
 from lmperf.reporting.numbers import rounded, significant
 from lmperf.reporting.sections.end_to_end import ways
-from lmperf.reporting.sections.end_to_end.ways import CELL, EAGER, FLOAT32, STEM, STEP, TF32, way
+from lmperf.reporting.sections.end_to_end.ways import (
+    BASE,
+    BF16,
+    BLOCKS,
+    CELL,
+    EAGER,
+    FLOAT32,
+    STEM,
+    STEP,
+    TF32,
+    WHOLE,
+    Way,
+)
 from lmperf.reporting.side_by_side import Beside, each, side_by_side
-from lmperf.reporting.speedup import Series, speedup_cells, speedup_text
+from lmperf.reporting.speedup import speedup_cells, speedup_text
 from lmperf.reporting.tables import STEPS, Lines, Owed, Table, medians, step_times, value_cells
 
 NOTE = "Times: median; the speed-up: median of the ratios of the rounds, with its interval."
 FIRST_CALLS = "first calls, compilation and execution (s)"
-COMPILED = (ways.WHOLE, ways.BLOCKS)
+COMPILED = (WHOLE, BLOCKS)
 MIB_PER_GIB = 1024
-Pairs = list[tuple[Series, list[Series]]]
 
 
 def head(evidence: MachineEvidence) -> Lines | None:
@@ -37,8 +48,8 @@ def head(evidence: MachineEvidence) -> Lines | None:
     columns = [
         Beside("parameters (M)", parameters),
         *(
-            Beside(f"{ways.words(each)} (ms)", medians(each.rows(steps)))
-            for each in sorted(ways.of(steps), key=lambda each: each != ways.BASE)
+            Beside(f"{way.words} (ms)", medians(way.rows(steps)))
+            for way in sorted(ways.of(steps), key=lambda way: way != BASE)
         ),
         *([] if one else [Beside("best", best["way"])]),
         Beside("best over eager float32", pd.Series(speedups, ratios.index, dtype=object)),
@@ -78,95 +89,81 @@ def _steps(evidence: MachineEvidence, dtype: str) -> Lines | None:
     return side_by_side(dtype_words(dtype), frame, [*CELL, "implementation"], columns, note)
 
 
-def _compiled(dtypes: list[str], _: list[str]) -> Pairs:
+def _compiled(base: Way, other: Way) -> bool:
     """E3: eager beside compiled in the same numerics; beside float32 also compiled TF32."""
-    also = {FLOAT32: (FLOAT32, TF32)}
-    return [
-        (way(EAGER, dtype), [way(name, d) for d in also.get(dtype, (dtype,)) for name in COMPILED])
-        for dtype in dtypes
-    ]
+    numerics = other.dtype == base.dtype or (base.dtype, other.dtype) == (FLOAT32, TF32)
+    return base.implementation == EAGER and other.implementation in COMPILED and numerics
 
 
-def _numerics(dtypes: list[str], names: list[str]) -> Pairs:
+def _numerics(base: Way, other: Way) -> bool:
     """E4: each implementation in float32 beside the other numerics."""
-    others = [dtype for dtype in dtypes if dtype != FLOAT32]
-    return [(way(name, FLOAT32), [way(name, dtype) for dtype in others]) for name in names]
+    numerics = base.dtype == FLOAT32 != other.dtype
+    return numerics and other.implementation == base.implementation
 
 
-def _further(dtypes: list[str], names: list[str]) -> Pairs:
+def _further(base: Way, other: Way) -> bool:
     """E6: eager beside all that is neither it nor the same model compiled."""
-    others = [name for name in names if name not in (EAGER, *COMPILED)]
-    return [(way(EAGER, dtype), [way(name, dtype) for name in others]) for dtype in dtypes]
+    attention = base.implementation == EAGER and other.implementation not in (EAGER, *COMPILED)
+    return attention and other.dtype == base.dtype
 
 
-def _tables(pairs: Callable[[list[str], list[str]], Pairs]):
-    """Evidence -> a table a phase for each base and its others, of (dtypes, implementations)."""
+def _tables(pairs: Callable[[Way, Way], bool]):
+    """Evidence -> a table a phase for each base, beside all ways that pair with it."""
 
     def make(evidence: MachineEvidence) -> list[Lines]:
         frame = evidence.frame(STEM)
         if frame is None:
             return []
-        found = pairs(*(in_order(name, frame[name]) for name in ("dtype", "implementation")))
         phases = sorted(in_order("phase", frame["phase"]), key=lambda phase: phase != STEP)
-        return each(*(_against(evidence, phase, *pair) for phase in phases for pair in found))
+        parts = [(having(frame, phase=phase), base) for phase in phases for base in ways.of(frame)]
+        return each(*(_against(evidence, rows, base, pairs) for rows, base in parts))
 
     return make
 
 
 def _against(
-    evidence: MachineEvidence, phase: str, base: Series, others: Sequence[Series]
+    evidence: MachineEvidence, frame: pd.DataFrame, base: Way, pairs: Callable[[Way, Way], bool]
 ) -> Lines | None:
-    """The cells that one of the others was timed at: the times of all, and the speed-ups."""
-    frame = having(evidence.frame(STEM), phase=phase)
-    own, others = base.rows(frame), [other for other in others if len(other.rows(frame))]
+    """The cells of a phase that another way was timed at: the times of all, and the speed-ups."""
+    own, others = base.rows(frame), [way for way in ways.of(frame) if pairs(base, way)]
     if own.empty or not others:
         return None
     columns = [
-        Beside(f"{ways.words(base)} (ms)", step_times(own)),
+        Beside(f"{base.words} (ms)", step_times(own)),
         Beside("work (TFLOP)", value_cells(own, own["flops"] / 1e12, rounded)),
         *(column for other in others for column in _columns(evidence, frame, other, base)),
     ]
     timed = pd.concat([other.rows(frame) for other in others])
     own = own[pd.MultiIndex.from_frame(own[CELL]).isin(pd.MultiIndex.from_frame(timed[CELL]))]
-    caption = f"{phase_words(phase).capitalize()}, over {ways.words(base)}"
-    note = STEPS + _left_out(evidence, frame, others, len(timed[CELL].drop_duplicates()))
+    caption = f"{phase_words(frame['phase'].iloc[0]).capitalize()}, over {base.words}"
+    note = STEPS + _left_out(evidence, pd.concat([own, timed]), [base, *others])
     return side_by_side(caption, pd.concat([own, timed]), CELL, columns, note)
 
 
-def _left_out(
-    evidence: MachineEvidence, frame: pd.DataFrame, others: Sequence[Series], lines: int
-) -> str:
-    """What has dashes where the configuration asks for no more; nothing while cells are missing."""
-    has = {other: len(other.rows(frame)[CELL].drop_duplicates()) for other in others}
-    fewer = [f"{ways.words(way)} {n} of {lines}" for way, n in has.items() if n < lines]
+def _left_out(evidence: MachineEvidence, rows: pd.DataFrame, beside: Sequence[Way]) -> str:
+    """Which ways have dashes, since no more is configured; not while any cell is missing."""
+    lines = len(rows[CELL].drop_duplicates())
+    has = {way.words: len(way.rows(rows)) for way in beside}
+    fewer = [f"{words}: {n} of {lines} lines" for words, n in has.items() if n < lines]
     if not fewer or evidence.missing.get(STEM):
         return ""
-    return f" A dash: not configured, which has {'; '.join(fewer)}."
+    return f" A dash: not configured ({'; '.join(fewer)})."
 
 
-def _columns(
-    evidence: MachineEvidence, frame: pd.DataFrame, series: Series, base: Series
-) -> list[Beside]:
-    rows, name = series.rows(frame), ways.words(series)
-    cells = speedup_cells(evidence, STEM, series, base)
+def _columns(evidence: MachineEvidence, frame: pd.DataFrame, way: Way, base: Way) -> list[Beside]:
+    rows, cells = way.rows(frame), speedup_cells(evidence, STEM, way.series, base.series)
     columns = [
-        Beside(f"{name} (ms)", step_times(rows)),
-        Beside(f"{name} over {ways.words(base)}", cells[cells.index.isin(rows.index)]),
+        Beside(f"{way.words} (ms)", step_times(rows)),
+        Beside(f"{way.words} over {base.words}", cells[cells.index.isin(rows.index)]),
     ]
     # First calls are those of all phases together, and stand once, beside the train step.
-    differ = dict(series.where)["implementation"] != dict(base.where)["implementation"]
-    if differ and (rows["phase"] == STEP).all():
-        columns.append(Beside(f"{name}: {FIRST_CALLS}", value_cells(rows, rows["compile_s"])))
+    if way.implementation != base.implementation and (rows["phase"] == STEP).all():
+        columns.append(Beside(f"{way.words}: {FIRST_CALLS}", value_cells(rows, rows["compile_s"])))
     return columns
 
 
-def _owed(**where) -> Owed:
-    """A line of E3 or E4 is owed for every cell of eager float32."""
-
-    def rows(**columns) -> Callable[[pd.DataFrame], pd.Series]:
-        return lambda frame: frame.index.isin(having(frame, **columns).index)
-
-    return Owed(rows(**where), cell=CELL, of=rows(implementation=EAGER, dtype=FLOAT32))
+def _of(*which: Way) -> Callable[[pd.DataFrame], pd.Series]:
+    return lambda frame: frame.index.isin(pd.concat([way.rows(frame) for way in which]).index)
 
 
 PHASES = Table("E1", "Forward, backward, both and the train step", step_tables)
@@ -175,13 +172,13 @@ COMPARED = (
         "E3",
         "Eager against compiled",
         _tables(_compiled),
-        _owed(implementation=ways.WHOLE, dtype=[FLOAT32, TF32]),
+        Owed(_of(Way(WHOLE, FLOAT32), Way(WHOLE, TF32)), cell=CELL, of=_of(BASE)),
     ),
     Table(
         "E4",
         "Float32 against TF32 and mixed precision",
         _tables(_numerics),
-        _owed(implementation=EAGER, dtype=ways.BF16),
+        Owed(_of(Way(EAGER, BF16)), cell=CELL, of=_of(BASE)),
     ),
     Table(
         "E6",

@@ -32,12 +32,8 @@ def tables(evidence: MachineEvidence) -> list[Lines]:
         "The first step by part / the median later one": _first,
     }
     first, series = having(frame, step=1), _series(frame)
-    return each(
-        *(
-            side_by_side(caption, first, CELL, [Beside(*c) for c in columns(series).items()])
-            for caption, columns in made.items()
-        )
-    )
+    columns = {c: [Beside(*column) for column in of(series).items()] for c, of in made.items()}
+    return each(*(side_by_side(caption, first, CELL, cs) for caption, cs in columns.items()))
 
 
 def _series(frame: pd.DataFrame) -> pd.DataFrame:
@@ -49,16 +45,11 @@ def _series(frame: pd.DataFrame) -> pd.DataFrame:
     return wide.reindex(pd.MultiIndex.from_frame(first[CELL])).set_axis(first.index)
 
 
-def after(steps: pd.DataFrame, warm_up: int) -> tuple[pd.Series, pd.Series]:
-    """Mean and standard deviation, in ms, of the TIMED steps after so many steps of warm-up."""
-    timed = steps[[n for n in steps.columns if warm_up < n <= warm_up + TIMED]]
-    return timed.mean(axis=1), timed.std(axis=1, ddof=1)
-
-
 def _warm_ups(series: pd.DataFrame) -> dict[str, pd.Series]:
-    columns = {}
+    columns, steps = {}, series[WHOLE]
     for warm_up in WARM_UPS:
-        mean, std = after(series[WHOLE], warm_up)
+        timed = steps[[n for n in steps if warm_up < n <= warm_up + TIMED]]
+        mean, std = timed.mean(axis=1), timed.std(axis=1, ddof=1)
         columns[f"after {warm_up} (ms)"] = mean.combine(std, spread)
         columns[f"std / mean after {warm_up}"] = (std / mean).map(significant)
     return columns

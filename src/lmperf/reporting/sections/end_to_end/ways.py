@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pandas as pd
 
-from lmperf.names import in_order
+from lmperf.names import dtype_words, implementation_words, in_order
 from lmperf.reporting import gates
 from lmperf.reporting.ceilings import matmul_share
 from lmperf.reporting.evidence import MachineEvidence, having
@@ -18,35 +20,45 @@ FLOAT32, TF32, BF16 = "float32", "tf32", "autocast_bfloat16"
 CONTEXT = 512
 
 
-def way(implementation: str, dtype: str) -> Series:
-    """The rows of an implementation in the numerics of a dtype."""
-    return Series.of(implementation=implementation, dtype=dtype)
+class Way(NamedTuple):
+    """An implementation in the numerics of a dtype."""
+
+    implementation: str
+    dtype: str
+
+    @property
+    def series(self) -> Series:
+        return Series.of(**self._asdict())
+
+    @property
+    def words(self) -> str:
+        """``eager TF32``; ``bf16 autocast, compiled by block``."""
+        numerics = dtype_words(self.dtype)
+        if self.implementation == EAGER:
+            return f"{EAGER} {numerics}"
+        return f"{numerics}, {implementation_words(self.implementation)}"
+
+    def rows(self, frame: pd.DataFrame) -> pd.DataFrame:
+        return having(frame, **self._asdict())
 
 
-BASE = way(EAGER, FLOAT32)
+BASE = Way(EAGER, FLOAT32)
 
 
-def words(series: Series) -> str:
-    """A way in words: ``eager TF32``; ``bf16 autocast, compiled by block``."""
-    name, numerics = series.words.rsplit(", ", 1)
-    is_eager = ("implementation", EAGER) in series.where
-    return f"{EAGER} {numerics}" if is_eager else f"{numerics}, {name}"
-
-
-def of(frame: pd.DataFrame) -> list[Series]:
+def of(frame: pd.DataFrame) -> list[Way]:
     """The ways that a frame has rows of, by numerics and then by implementation."""
     names, dtypes = (in_order(n, frame[n]) for n in ("implementation", "dtype"))
-    every = [way(name, dtype) for dtype in dtypes for name in names]
-    return [each for each in every if len(each.rows(frame))]
+    every = [Way(name, dtype) for dtype in dtypes for name in names]
+    return [way for way in every if len(way.rows(frame))]
 
 
-def steps_over(evidence: MachineEvidence, series: Series, base: Series = BASE) -> pd.DataFrame:
+def steps_over(evidence: MachineEvidence, way: Way, base: Way = BASE) -> pd.DataFrame:
     """The train steps of a way that have a speed-up over the base, with that speed-up.
 
     Raises NotMeasured where there is no evidence at all.
     """
     frame_of(evidence, STEM)
-    return having(compared(evidence, STEM, series, base), phase=STEP)
+    return having(compared(evidence, STEM, way.series, base.series), phase=STEP)
 
 
 def usual_steps(evidence: MachineEvidence) -> pd.DataFrame:
@@ -77,13 +89,12 @@ def fastest(evidence: MachineEvidence) -> pd.DataFrame:
     """
     frame = usual_steps(evidence)
     frame = with_rates(evidence, frame[gates.shown(frame)])
-    others = [steps_over(evidence, each) for each in of(frame) if each != BASE]
-    speed = pd.concat([frame.iloc[:0], *others])
+    speed = pd.concat([frame.iloc[:0], *(steps_over(evidence, w) for w in of(frame) if w != BASE)])
     frame = frame.join(speed.reindex(columns=["ratio", "low", "high", "verdict"]))
+    pairs = zip(frame["implementation"], frame["dtype"], strict=True)
+    frame["way"] = pd.Series([Way(*pair).words for pair in pairs], frame.index, dtype=object)
     frame["ways"] = frame.groupby("size")["size"].transform("size")
     base = BASE.rows(frame)
     is_base, based = frame.index.isin(base.index), frame["size"].isin(base["size"])
     frame = frame[is_base | ~based | (frame["verdict"] == FASTER)]
-    frame = frame.loc[frame.groupby("size", sort=False)["median_ms"].idxmin()]
-    pairs = zip(frame["implementation"], frame["dtype"], strict=True)
-    return frame.assign(way=pd.Series([words(way(*p)) for p in pairs], frame.index, dtype=object))
+    return frame.loc[frame.groupby("size", sort=False)["median_ms"].idxmin()]
