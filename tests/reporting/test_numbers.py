@@ -57,14 +57,6 @@ def test_a_range_of_one_value_is_that_value():
     assert numbers.ranged(numbers.Spread.of([1.001, 1.002]), numbers.ratio) == "1.00x"
 
 
-def test_a_range_names_its_unit_once():
-    shares = numbers.Spread.of([-0.062, 0.023])
-    assert numbers.ranged(shares, numbers.signed_percent) == "-6.2 to +2.3 %"
-    sizes = numbers.Spread.of([numbers.GIB, 2 * numbers.GIB])
-    assert numbers.ranged(sizes, numbers.gib) == "1.0 to 2.0 GiB"
-    assert numbers.ranged(numbers.Spread.of([1, 2]), numbers.ratio) == "1.00x to 2.00x"
-
-
 @pytest.mark.parametrize(
     ("form", "words"), [(numbers.percent, "-50.0 to 50.0 %"), (numbers.ratio, "-0.50x to 0.50x")]
 )

@@ -38,7 +38,7 @@ def environment(templates: Path | None = None) -> SandboxedEnvironment:
     made.filters |= {
         **FORMS,
         "fixed": numbers.fixed,
-        "range": lambda spread, form="sig", *to: numbers.ranged(spread, FORMS[form], *to),
+        "range": lambda spread, form="sig": numbers.ranged(spread, FORMS[form]),
         "count": numbers.counted,
         "plural": numbers.plural,
         "listed": numbers.listed,

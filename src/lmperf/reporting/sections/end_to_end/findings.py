@@ -30,12 +30,12 @@ Pairs = dict[str, tuple[Way, Way]]
 
 
 def _reach(ratios: pd.Series) -> str:
-    return ranged(Spread.of(ratios), ratio, "-")
+    return ranged(Spread.of(ratios), ratio)
 
 
 def _contexts(rows: pd.DataFrame) -> str:
     low, high = rows["context_length"].min(), rows["context_length"].max()
-    return f"context {low:g}" if low == high else f"contexts {low:g}-{high:g}"
+    return f"context {low:g}" if low == high else f"contexts {low:g} to {high:g}"
 
 
 def _dtypes(evidence: MachineEvidence) -> list[str]:
@@ -191,7 +191,7 @@ FINDINGS = (
         answer=_how_many,
         answers=_said(
             "{{ what }} over eager ({{ contexts }}): {{ gains | join(', ') }}",
-            "; first calls {{ seconds | range('sig', '-') }} s",
+            "; first calls {{ seconds | range('sig') }} s",
         ),
         place=SHORT,
     ),
