@@ -250,7 +250,7 @@ FINDINGS = (
         values=_whole,
         answer=_how_many,
         answers=_said(
-            "Compiled whole over compiled by block ({{ contexts }}): {{ gain | range('ratio', '-') }}",
+            "Compiled whole over by block ({{ contexts }}): {{ gain | range('ratio', '-') }}",
             "; its first calls take {{ cost | range }} times as long, at most"
             " {{ seconds | sig }} s",
         ),
