@@ -47,8 +47,7 @@ def _compared(evidence: MachineEvidence, pairs: Pairs) -> tuple[pd.DataFrame, di
     found = {name: ways.steps_over(evidence, *pair) for name, pair in pairs.items()}
     rows = measured(pd.concat(found.values()))
     gains = [f"{name} {_reach(own['ratio'])}" for name, own in found.items() if len(own)]
-    reach = _reach(rows["ratio"])
-    return rows, {"contexts": _contexts(rows), "gains": gains, "reach": reach, **verdicts(rows)}
+    return rows, {"contexts": _contexts(rows), "gains": gains, **verdicts(rows)}
 
 
 def _how_many(values: dict) -> str:
@@ -165,7 +164,9 @@ _LAST = (
     "; {{ size }}: {{ rate | rounded }} tokens/s"
     "{% if share == share %}, MFU {{ share | percent }}{% endif %}."
 )
-_NUMERICS = "{{ words }} over float32, both eager ({{ contexts }}): {{ reach }}"
+_NUMERICS = (
+    "{{ words }} over float32, both eager ({{ contexts }}): {{ gain | range('ratio', '-') }}"
+)
 _SHARES = (
     "{% for words, share in best %}{{ share | percent }}"
     "{{ ' of the matmul ceiling' if loop.first }} in {{ words }}{{ ', ' if not loop.last }}"
@@ -249,7 +250,7 @@ FINDINGS = (
         values=_whole,
         answer=_how_many,
         answers=_said(
-            "Compiled whole over compiled by block ({{ contexts }}): {{ reach }}",
+            "Compiled whole over by block ({{ contexts }}): {{ gain | range('ratio', '-') }}",
             "; its first calls take {{ cost | range }} times as long, at most"
             " {{ seconds | sig }} s",
         ),

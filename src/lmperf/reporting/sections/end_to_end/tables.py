@@ -12,26 +12,14 @@ from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import NotMeasured
 from lmperf.reporting.numbers import rounded, significant
 from lmperf.reporting.sections.end_to_end import ways
-from lmperf.reporting.sections.end_to_end.ways import (
-    BASE,
-    BF16,
-    BLOCKS,
-    CELL,
-    EAGER,
-    FLOAT32,
-    STEM,
-    STEP,
-    TF32,
-    WHOLE,
-    Way,
-)
+from lmperf.reporting.sections.end_to_end.ways import BASE, CELL, EAGER, FLOAT32, STEM, STEP, Way
 from lmperf.reporting.side_by_side import Beside, each, side_by_side
 from lmperf.reporting.speedup import speedup_cells, speedup_text
 from lmperf.reporting.tables import STEPS, Lines, Owed, Table, medians, step_times, value_cells
 
 NOTE = "Times: median; the speed-up: median of the ratios of the rounds, with its interval."
 FIRST_CALLS = "first calls, compilation and execution (s)"
-COMPILED = (WHOLE, BLOCKS)
+COMPILED = (ways.WHOLE, ways.BLOCKS)
 MIB_PER_GIB = 1024
 
 
@@ -91,7 +79,7 @@ def _steps(evidence: MachineEvidence, dtype: str) -> Lines | None:
 
 def _compiled(base: Way, other: Way) -> bool:
     """E3: eager beside compiled in the same numerics; beside float32 also compiled TF32."""
-    numerics = other.dtype == base.dtype or (base.dtype, other.dtype) == (FLOAT32, TF32)
+    numerics = other.dtype == base.dtype or (base.dtype, other.dtype) == (FLOAT32, ways.TF32)
     return base.implementation == EAGER and other.implementation in COMPILED and numerics
 
 
@@ -172,13 +160,13 @@ COMPARED = (
         "E3",
         "Eager against compiled",
         _tables(_compiled),
-        Owed(_of(Way(WHOLE, FLOAT32), Way(WHOLE, TF32)), cell=CELL, of=_of(BASE)),
+        Owed(_of(Way(ways.WHOLE, FLOAT32), Way(ways.WHOLE, ways.TF32)), cell=CELL, of=_of(BASE)),
     ),
     Table(
         "E4",
         "Float32 against TF32 and mixed precision",
         _tables(_numerics),
-        Owed(_of(Way(EAGER, BF16)), cell=CELL, of=_of(BASE)),
+        Owed(_of(Way(EAGER, ways.BF16)), cell=CELL, of=_of(BASE)),
     ),
     Table(
         "E6",
