@@ -57,7 +57,7 @@ IMPLEMENTATIONS = {
     "torch": Implementation("PyTorch", Look(BLUE, "o")),
     "eager": Implementation("PyTorch", Look(BLUE, "o")),
     "compiled": Implementation("compiled", Look(MUSTARD, "v", (0, (4, 1.5)), "//")),
-    "compiled_blocks": Implementation("compiled by block", Look(GREEN, "^", (0, (4, 1.5)), "..")),
+    "compiled_blocks": Implementation("compiled by block", Look(GREEN, "^", (0, (4, 1.5)), "++")),
     "triton": Implementation("Triton", Look(ORANGE, "s", "-", "xx")),
     "triton_compiled_blocks": Implementation(
         "Triton, compiled by block", Look(PINK, "D", (0, (4, 1.5)), "\\\\")
@@ -70,7 +70,7 @@ IMPLEMENTATIONS = {
     "sdpa_efficient": Implementation(
         "SDPA efficient", Look(MUSTARD, "v", (0, (4, 1.5, 1, 1.5)), "--")
     ),
-    "flex": Implementation("FlexAttention", Look(VIOLET, "P", (0, (6, 2)), "..")),
+    "flex": Implementation("FlexAttention", Look(VIOLET, "P", (0, (6, 2)), "||")),
     "copy": Implementation("copy", Look("grey", "x", (0, (1, 1.2)))),
 }
 SIZES = ("tiny", "small", "medium", "large", "xl", "2.7B")
