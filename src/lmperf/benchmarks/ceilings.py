@@ -15,7 +15,7 @@ _MATMUL_SIZE = {"cpu": 2048, "gpu": 8192}
 
 
 class Ceilings(Timed):
-    title = "What this machine can do"
+    title = "Ceilings"
     section = "method"
     axes = (
         Axis("operation", str, ("copy", "matmul")),

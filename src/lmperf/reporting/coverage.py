@@ -55,6 +55,9 @@ def _state(evidence: MachineEvidence, section: Composed, table: Table) -> State:
         frames = (evidence.frame(stem), evidence.lacking.get(stem))
         due = due.union(*(_cells(_chosen(frame, every), owed) for frame in frames))
     words, gap = _words(evidence, stem, owed, rows, len(measured), len(due))
+    withheld = measured - _cells(rows[~gates.red(rows)], owed)
+    if withheld and len(withheld) < len(measured):
+        words += f", {len(withheld)} withheld"
     if not gap and gates.shown(rows).any() and not section.parts.get(table.name):
         words, gap = "measured, but its page does not show it", True
     return State(table, section.page, len(measured), len(due), words, gap)

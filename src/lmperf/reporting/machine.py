@@ -109,7 +109,9 @@ def device_words(evidence: MachineEvidence) -> str:
 def facts_line(evidence: MachineEvidence) -> list[str]:
     """Device, memory, power limit, software, date and commit in words: those that are known."""
     facts = newest(evidence)
-    commit = f"commit `{facts.get('commit', '')[:COMMIT_LENGTH]}`" if facts.get("commit") else ""
+    commit = (
+        f"newest commit `{facts.get('commit', '')[:COMMIT_LENGTH]}`" if facts.get("commit") else ""
+    )
     words = [
         device_words(evidence),
         *(

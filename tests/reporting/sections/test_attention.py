@@ -110,8 +110,8 @@ def test_the_end_is_said_with_what_was_asked():
 def test_memory_is_counted_in_matrices(gpu, cpu):
     assert said("attention_matrices", gpu) == (
         "In matrices of length squared (8,192 and 16,384, float32, inputs apart): 2.0 kept for the"
-        " backward, 3.0 at the forward's peak, 3.0 at the backward's (published write-up 001:"
-        " linear)."
+        " backward, 3.0 at the forward's peak, 3.0 at the backward's; a published"
+        " write-up (001) says that memory is linear."
     )
     assert said("attention_matrices", cpu).startswith("In matrices of length squared (256 and 512")
 

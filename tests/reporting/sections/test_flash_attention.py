@@ -111,7 +111,7 @@ def test_a_speedup_that_only_rises_is_not_worth_a_word(gpu, cpu):
 
 def test_a_dip_is_said_with_what_both_take_there(gpu):
     rows = kinds.over(gpu, kinds.PLAIN, gpu.frame(STEM))
-    rows = having(rows[kinds.single(rows)], phase="forward")
+    rows = having(rows[kinds.single(rows)], phase="forward", dtype=kinds.HALF)
     before, there = (having(rows, seq_len=n) for n in (128, 256))
     sentence = said("flash_dip", dip(gpu))
     assert f"{ratio(kinds.geometric_mean(before['ratio']))} at length 128" in sentence

@@ -36,8 +36,7 @@ CASES = {
     "softmax_share": {"is": synthetic.gpu_evidence},
     "matmul_share": {"is": synthetic.cpu_evidence},
     "compiled_kernels": {"is": synthetic.gpu_evidence},
-    "host_bound": {
-        "bound": lambda: triton_with("wall_ms", 10),
+    "attention_kernels": {
         "shorter": synthetic.gpu_evidence,
         "longer": lambda: triton_with("total_ms", 10),
     },
@@ -71,7 +70,6 @@ def test_the_shares_of_a_phase_are_those_of_its_kernels(gpu):
     times = synthetic.profiles.kernels_of("eager", 1, "forward", device=True)
     share = 80 / sum(times.values())
     assert float(line["matmul (%)"]) == pytest.approx(100 * share, abs=0.05)
-    assert line["kernel time / wall time (%)"] == "98.0"
     total = table[[name for name in table if name.endswith("(%)") and "time" not in name]]
     assert total.astype(float).sum(axis=1).to_numpy() == pytest.approx(100, abs=0.3)
 

@@ -57,7 +57,9 @@ def cost_table(evidence: MachineEvidence) -> Lines | None:
     lines.append(_cost_line("all", len(jobs), sums.sum()))
     rows, known = machine.rows(evidence), int(_rows_by_job(evidence).sum())
     note = (
-        "" if known == rows else f"Of {known:,} of {rows:,} rows; no job was recorded of the rest."
+        ""
+        if known == rows
+        else f"Of {known:,} of {rows:,} rows; what the others cost was not recorded."
     )
     return Lines("Seconds of measuring, by benchmark", pd.DataFrame(lines), note)
 

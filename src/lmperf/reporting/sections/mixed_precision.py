@@ -134,7 +134,7 @@ def _logits(evidence: MachineEvidence) -> dict:
 _ROUNDED = "Rounding the addend first leaves a float32 accumulator off by {{ rounded }}"
 _OUTPUTS = (
     "{% if outputs %}, as do outputs of {{ outputs | listed }}{% endif %}; other outputs take its"
-    " dtype{% if torn %}, but for {{ torn | listed }}, where runs differ{% endif %}."
+    " dtype{% if torn %}, but for {{ torn | listed }}, where runs differ (M2){% endif %}."
 )
 
 FINDINGS = (

@@ -141,7 +141,7 @@ FINDINGS = (
         values=_matrices,
         answer=lambda v: "square" if v["square"] else "other",
         answers={
-            "square": _HELD + " (published write-up 001: linear).",
+            "square": _HELD + "; a published write-up (001) says that memory is linear.",
             "other": _HELD + ".",
         },
     ),

@@ -164,9 +164,7 @@ _LAST = (
     "; {{ size }}: {{ rate | rounded }} tokens/s"
     "{% if share == share %}, MFU {{ share | percent }}{% endif %}."
 )
-_NUMERICS = (
-    "{{ words }} over float32, both eager ({{ contexts }}): {{ gain | range('ratio', '-') }}"
-)
+_NUMERICS = "{{ words }} over float32, both eager ({{ contexts }}): {{ gain | range('ratio') }}"
 _SHARES = (
     "{% for words, share in best %}{{ share | percent }}"
     "{{ ' of the matmul ceiling' if loop.first }} in {{ words }}{{ ', ' if not loop.last }}"
@@ -250,7 +248,7 @@ FINDINGS = (
         values=_whole,
         answer=_how_many,
         answers=_said(
-            "Compiled whole over by block ({{ contexts }}): {{ gain | range('ratio', '-') }}",
+            "Compiled whole over by block ({{ contexts }}): {{ gain | range('ratio') }}",
             "; its first calls take {{ cost | range }} times as long, at most"
             " {{ seconds | sig }} s",
         ),

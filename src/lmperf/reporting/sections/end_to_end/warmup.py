@@ -103,8 +103,8 @@ FINDING = Finding(
     answer=_cold_answer,
     answers={
         "longer": f"{_LONGER}.",
-        "reserves": f"{_LONGER}. Up to step {{{{ until }}}} memory is still reserved, where a"
-        " published write-up (003) supposes caching.",
+        "reserves": f"{_LONGER}. Up to step {{{{ until }}}} the allocator still reserves memory; a"
+        " published write-up (003) guesses at caching.",
         "not_always": f"{_LONGER}: it is not always the longer one.",
     },
 )

@@ -80,6 +80,8 @@ def _one_head_answer(values: dict) -> str:
 def _dip(evidence: MachineEvidence) -> dict:
     """The deepest fall of the forward speed-up as the length grows, and both times across it."""
     rows = _over_plain(evidence, "forward")
+    dtype = kinds.HALF if kinds.HALF in set(rows["dtype"]) else in_order("dtype", rows["dtype"])[0]
+    rows = having(rows, dtype=dtype)
     cells = rows["seq_len"].map(rows["seq_len"].value_counts())
     columns = ["ratio", "base_ms", "median_ms"]
     means = rows[cells == cells.max()].groupby("seq_len")[columns].agg(kinds.geometric_mean)
@@ -93,6 +95,7 @@ def _dip(evidence: MachineEvidence) -> dict:
     theirs, ours = (means.loc[low] / means.loc[high])[columns[1:]]
     return {
         "kernel": implementation_words(kinds.kernel_of(rows)),
+        "numerics": kinds.numerics(rows),
         **{"points": shown.to_dict(), "high": high, "low": low, "theirs": theirs, "ours": ours},
     }
 
@@ -182,7 +185,7 @@ FINDINGS = (
         values=_dip,
         answer=always,
         answers={
-            "is": "One head, forward over PyTorch, geometric means (F1):"
+            "is": "One head, {{ numerics }}, forward over PyTorch, geometric means (F1):"
             "{% for n, each in points.items() %} {{ each | ratio }} at"
             " {{ 'length ' if loop.first }}{{ n | sig }}{{ ',' if not loop.last }}{% endfor %};"
             " at {{ low | sig }} plain PyTorch takes {{ theirs | sig }} times as long as at"

@@ -50,7 +50,7 @@ def _title(evidence: MachineEvidence, frame: pd.DataFrame) -> str:
     if rows.empty:
         return f"Bandwidth of md_lrpe_cosine, {what}"
     shares = [
-        f"{phase_words(phase)} {ranged(Spread.of(part['ratio']), lambda v: percent(v, 0))}"
+        f"{phase_words(phase)} {ranged(Spread.of(part['ratio']), percent)}"
         for phase, part in groups(rows, "phase")
     ]
     least = shapes.large_words(frame)

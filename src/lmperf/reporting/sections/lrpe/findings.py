@@ -88,6 +88,7 @@ def _axes(evidence: MachineEvidence) -> dict:
     )
     tokens = f"{compiled['extra_tokens']:g}" if compiled["extra_tokens"] else "no"
     return {
+        "least": shapes.large_words(_rows(evidence)),
         "compiled": compiled["cost"],
         "triton": triton["cost"],
         "where": f"{compiled['shape']}, {phase_words(compiled['phase'])}, {tokens} extra tokens",
@@ -153,7 +154,7 @@ FINDINGS = (
         answer=lambda v: "costs" if v["compiled"] > APART else "free",
         answers={
             "costs": "More axes at equal positions cost compiled up to {{ compiled | percent }}"
-            " ({{ where }}), Triton {{ triton | percent }}.",
+            " ({{ where }}), Triton {{ triton | percent }} ({{ least }}).",
             "free": "More axes at equal positions cost compiled {{ compiled | percent }} and Triton"
             " {{ triton | percent }} at most.",
         },

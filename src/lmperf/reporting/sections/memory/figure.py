@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from lmperf.names import dtype_words, in_order, phase_words
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.figures import Pen, legend_below, panels
-from lmperf.reporting.numbers import listed, percent, ratio, significant
+from lmperf.reporting.numbers import listed, percent, significant
 from lmperf.reporting.sections.memory.peaks import MIB_IN_GIB
 from lmperf.reporting.sections.memory.timeline import levels, observed, spans
 
@@ -71,7 +71,7 @@ def _title(cell: pd.Series, curves: dict[str, pd.DataFrame]) -> str:
     if set(curves) < {"forward", "train_step"}:
         return f"Memory over a {phase_words(next(iter(curves)))}, {what}"
     forward, step = curves["forward"], curves["train_step"]
-    times = ratio(step["peak_mib"].iloc[0] / forward["peak_mib"].iloc[0]).rstrip("x")
+    times = significant(levels(step).sum(axis=1).max() / levels(forward).sum(axis=1).max())
     by_category = levels(step).loc[levels(step).sum(axis=1).idxmax()]
     most = f"{percent(by_category.max() / by_category.sum(), 0)} of its peak is"
     return (

@@ -175,8 +175,8 @@ FINDINGS = (
         answers={
             "within": "All {{ within.n }} peaks are within {{ bound | percent }} of the"
             " prediction.",
-            "workspace": PREDICTED + " {{ excess | range }} MiB above it, about one more cuBLAS"
-            " workspace ({{ workspace | sig }} MiB).",
+            "workspace": PREDICTED + " {{ excess | range }} MiB above it, where one more cuBLAS"
+            " workspace takes {{ workspace | sig }} MiB.",
             "outside": PREDICTED + " off by up to {{ most | percent }}.",
         },
     ),

@@ -33,8 +33,8 @@ PARTS = ("scores", "softmax", "values")
 # The one trace that is published with the report; the others stay where they were measured.
 PUBLISHED_TRACE = "small-512-4-autocast_bfloat16-eager-forward.json.gz"
 WALL = (
-    "Wall time: median of a few passes without the profiler, which a busy host lengthens; E1 has"
-    " the time of a step."
+    "Wall time: median of three passes without the profiler, in which the host may be late; E1 has"
+    " the times to quote."
 )
 SLOWED = " Under the profiler operators are slower: their time may exceed it."
 
@@ -42,7 +42,7 @@ SLOWED = " Under the profiler operators are slower: their time may exceed it."
 def head(evidence: MachineEvidence) -> Lines | None:
     """One size, a line a phase and way of running it: the share of each class of kernels."""
     cases = usual(evidence).iloc[:HEAD_LINES]
-    return _class_lines(cases, classes_of(cases), kind_of(evidence))
+    return side_by_side(*_classes(cases, classes_of(cases), kind_of(evidence)))
 
 
 def class_table(evidence: MachineEvidence) -> list[Lines]:
@@ -50,22 +50,21 @@ def class_table(evidence: MachineEvidence) -> list[Lines]:
     frame = evidence.frame(STEM).drop_duplicates(CASE).drop(columns=["wall_ms", "total_ms"])
     cases = frame.merge(by_class(evidence), on=CASE, how="left")
     status = [Beside("status", status_words(cases))] if (cases["status"] != "ok").any() else []
-    return each(_class_lines(cases, CLASSES, kind_of(evidence), *status))
+    kind = kind_of(evidence)
+    caption, _, cell, columns = _classes(cases, CLASSES, kind)
+    wall = Beside("wall time (ms)", cases["wall_ms"].map(significant))
+    note = WALL if kind == KERNEL else WALL + SLOWED
+    return each(side_by_side(caption, cases, cell, [*columns, wall, *status], note))
 
 
-def _class_lines(
-    cases: pd.DataFrame, classes: Iterable[str], kind: str, *more: Beside
-) -> Lines | None:
-    total, wall = cases["total_ms"], cases["wall_ms"]
+def _classes(cases: pd.DataFrame, classes: Iterable[str], kind: str) -> tuple:
+    """Caption, cases, cell and columns of a table of classes."""
+    total = cases["total_ms"]
     columns = [
         *(Beside(f"{CLASSES[name].words} (%)", _percents(cases[name] / total)) for name in classes),
         Beside(f"{kind} time (ms)", total.map(significant)),
-        Beside("wall time (ms)", wall.map(significant)),
-        Beside(f"{kind} time / wall time (%)", _percents(total / wall)),
     ]
-    note = WALL if kind == KERNEL else WALL + SLOWED
-    caption = f"Share of the {kind} time, by class"
-    return side_by_side(caption, cases, CASE, [*columns, *more], note)
+    return f"Share of the {kind} time, by class", cases, CASE, columns
 
 
 def _percents(shares: pd.Series) -> pd.Series:
