@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 SAMPLE_TRACE := small-512-4-autocast_bfloat16-eager-forward.json.gz
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report test lint format dag publish verify plan clean
+.PHONY: help setup report test lint format publish verify plan clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -100,6 +100,14 @@ def test_a_dry_run_lists_what_is_due_and_writes_nothing(tmp_path, checkout):
     assert "mixed_precision: 1 of 1 cases to measure (1 missing)" in listed
 
 
+def test_the_tests_of_a_kernel_come_before_its_timings(tmp_path, checkout):
+    copy_of(checkout, tmp_path)
+    config = "preset: cpu\nmachine: here\nbenchmarks: [flash_attention]\n"
+    listed = dry_run(tmp_path, config)
+    measuring = listed.partition("rule measure:")[2].partition("rule ")[0]
+    assert "input: report/here/evidence/flash_attention_check.csv" in measuring, listed
+
+
 def test_what_is_due_does_not_hang_on_snakemakes_memory(checkout):
     run(checkout)
     shutil.rmtree(checkout / ".snakemake")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import synthetic
@@ -12,6 +13,7 @@ from lmperf.reporting import pages
 from lmperf.reporting.findings import PLACES, SECTION, SHORT
 from lmperf.reporting.sections import declared, stems
 
+ROOT = Path(__file__).parents[2]
 MOST_FINDINGS, MOST_WORDS = 45, 250
 WRITE_UP_LINES, WRITE_UP_BYTES, PAGE_BYTES = 300, 80_000, 250_000
 HEAD_LINES = 12
@@ -38,16 +40,31 @@ def test_the_write_up_and_its_pages_are_short_enough_to_be_read(rendered):
         assert not name.endswith(".md") or len(text.encode()) <= PAGE_BYTES, name
 
 
+def words_before_the_first_table(write_up: str) -> int:
+    """Words of what a reader meets before the caption of the first table, without link targets."""
+    before = write_up[: write_up.index("\n|")]
+    before = before[: before.rindex("\n**")]
+    tokens = re.sub(r"\]\([^)]*\)", "]", before).split()
+    return sum(any(sign.isalnum() for sign in token) for token in tokens)
+
+
 def test_what_matters_stands_first_and_in_few_words(rendered):
     write_up = rendered[2]["report.md"]
-    before_the_first_table = write_up[: write_up.index("\n|")]
-    words = re.sub(r"\]\([^)]*\)", "]", before_the_first_table).split()
-    assert len(words) <= MOST_WORDS, len(words)
-    short = [
-        line for line in before_the_first_table.split("\n## ")[1].splitlines() if line[:2] == "- "
-    ]
+    assert words_before_the_first_table(write_up) <= MOST_WORDS
+    first = write_up.split("\n## ")[1].splitlines()
+    short = [line for line in first if line.startswith("- ")]
     assert 4 <= len(short) <= 12
     assert all(re.search(r"\d.*\]\(\w+\.md\)$", line) for line in short), "a number, and a link"
+
+
+@pytest.mark.parametrize(
+    "path", sorted(ROOT.glob("report/*/report.md")), ids=lambda p: p.parent.name
+)
+def test_a_published_write_up_is_short_enough(path):
+    write_up = path.read_text()
+    assert words_before_the_first_table(write_up) <= MOST_WORDS
+    assert write_up.count("\n") <= WRITE_UP_LINES and len(write_up.encode()) <= WRITE_UP_BYTES
+    assert all(page.stat().st_size <= PAGE_BYTES for page in path.parent.glob("*.md"))
 
 
 def test_every_section_has_findings_a_short_table_and_a_link(rendered):

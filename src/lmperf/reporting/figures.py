@@ -129,9 +129,6 @@ class Pen:
         }
 
 
-Build = Callable[["MachineEvidence", Pen], Figure | None]  # noqa: F821
-
-
 def look_of(implementation: str, among: Sequence[str] = ()) -> Look:
     """The look of an implementation; those of a user come from the spare ones in turn."""
     if implementation in IMPLEMENTATIONS:

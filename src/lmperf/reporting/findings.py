@@ -109,13 +109,6 @@ def verdicts(rows: pd.DataFrame) -> dict[str, Any]:
     return {**counts, "gain": Spread.of(rows["ratio"])}
 
 
-def by_verdicts(values: Mapping[str, Any]) -> str:
-    """``all`` faster, ``some`` (none slower), ``mixed``, or ``none`` faster."""
-    if values["faster"].all or values["faster"].none:
-        return "all" if values["faster"].all else "none"
-    return "some" if values["slower"].none else "mixed"
-
-
 def frame_of(evidence: MachineEvidence, stem: str) -> pd.DataFrame:
     """All rows of a benchmark; raises NotMeasured where there is no evidence of it."""
     frame = evidence.frame(stem)

@@ -25,6 +25,7 @@ def rendering_key(config: Config, root: Path = Path(), package: Path = PACKAGE) 
     """
     modules = sorted(package.rglob("*.py"))
     parts = [[str(p.relative_to(package)), source_digest(p.read_text())] for p in modules]
-    files = [*sorted(root.joinpath("templates").rglob("*.j2")), *sorted(package.rglob("*.csv"))]
-    parts += [[path.name, file_digest(path)] for path in files]
+    for folder, files in ((root / "templates", "*.j2"), (package, "*.csv")):
+        paths = sorted(folder.rglob(files))
+        parts += [[str(path.relative_to(folder)), file_digest(path)] for path in paths]
     return digest(json.dumps([parts, config.model_dump_json()]))

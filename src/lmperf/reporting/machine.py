@@ -52,7 +52,7 @@ LINE = {
     "driver": "driver {}",
     "torch": "torch {}",
     "triton": "Triton {}",
-    "measured_at": "measured {:.10}",
+    "measured_at": "{:.10}",
 }
 
 
@@ -117,7 +117,7 @@ def facts_line(evidence: MachineEvidence) -> list[str]:
         *(
             form.format(facts[key])
             for key, form in LINE.items()
-            if not absent(facts.get(key)) and facts[key] != ""
+            if not absent(facts.get(key)) and not (key == "cores" and facts.get("device"))
         ),
         commit + (" with uncommitted changes" if commit and facts.get("dirty") else ""),
     ]

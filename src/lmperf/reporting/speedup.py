@@ -33,7 +33,6 @@ CONFIDENCE = 0.95
 FLOOR_QUANTILE = 0.95
 LEAST_FLOOR = 0.01
 FASTER, SLOWER, SAME, UNRESOLVED = "faster", "slower", "same", "unresolved"
-VERDICTS = (FASTER, SLOWER, SAME, UNRESOLVED)
 WITHHELD = "withheld"
 NOT_IN_TURN = "not timed in turn"
 COLUMNS = ["ratio", "low", "high", "rounds", "floor", "verdict", "base_ms"]

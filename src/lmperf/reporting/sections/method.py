@@ -99,7 +99,7 @@ def _limits(evidence: MachineEvidence) -> dict:
     red = machine.red_gates(evidence)
     return {
         "red": sum(map(len, red.values())),
-        "where": [load(stem).title for stem in red],
+        "where": list(dict.fromkeys(load(load(s).section or s).title for s in red)),
         "stale": sum(map(len, evidence.stale.values())),
         "missing": sum(map(len, evidence.missing.values())),
         "gated": machine.method(evidence)["gated"],

@@ -145,7 +145,7 @@ FINDINGS = (
         answer=always,
         answers={
             "is": "{{ '{:,}'.format(additions) }} additions of {{ addend }}: a float16 accumulator"
-            " ends at {{ float16 | fixed }}, a bf16 one at {{ bfloat16 | fixed }}; exact is"
+            " ends at {{ float16 | fixed }}, bf16 at {{ bfloat16 | fixed }}; exact"
             " {{ exact }}."
         },
         place=SHORT,

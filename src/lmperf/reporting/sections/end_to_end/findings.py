@@ -189,8 +189,8 @@ FINDINGS = (
         values=_compiling,
         answer=_how_many,
         answers=_said(
-            "{{ what }} over eager ({{ contexts }}): {{ gains | join(', ') }}",
-            "; first calls {{ seconds | range('sig') }} s",
+            "{{ what }} over eager: {{ gains | join(', ') }}",
+            "; first calls with execution {{ seconds | range('sig') }} s",
         ),
         place=SHORT,
     ),

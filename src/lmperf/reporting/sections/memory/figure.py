@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from lmperf.names import dtype_words, in_order, phase_words
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.figures import Pen, legend_below, panels
-from lmperf.reporting.numbers import listed, percent, significant
+from lmperf.reporting.numbers import percent, significant
 from lmperf.reporting.sections.memory.peaks import MIB_IN_GIB
 from lmperf.reporting.sections.memory.timeline import levels, observed, spans
 
@@ -102,16 +102,14 @@ def _panel(axis: Axes, pen: Pen, curve: pd.DataFrame, least: float) -> None:
 
 
 def _mark(axis: Axes, pen: Pen, parts: list[tuple[str, float, float]]) -> None:
-    """Where each part of the call begins, its name above it; parts without events below."""
+    """Where each part of the call begins that allocates, its name above it."""
     for name, start, stop in parts:
         if start > 0 and stop > start:
             axis.axvline(start, color=pen.theme.ink, linewidth=1, linestyle=":")
         if len(parts) > 1 and stop > start:
             place = axis.get_xaxis_transform()
             axis.text((start + stop) / 2, 0.97, name, transform=place, ha="center", va="top")
-    none = [name for name, start, stop in parts if stop == start]
-    without = f"\n({listed(none)}: none)" if none else ""
-    axis.set_xlabel(f"allocations and releases{without}")
+    axis.set_xlabel("allocations and releases")
     axis.set_xlim(0, parts[-1][2])
     axis.xaxis.set_major_locator(MaxNLocator(4 if len(parts) > 1 else 2, steps=[1, 2, 5, 10]))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))

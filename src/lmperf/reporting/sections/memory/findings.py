@@ -137,7 +137,7 @@ FINDINGS = (
         answers={
             "alone": MADE_OF + ".",
             "both": MADE_OF
-            + ", which bf16 autocast changes by {{ change | range('signed_percent') }}.",
+            + "; bf16 autocast changes them by {{ change | range('signed_percent') }}.",
         },
         place=SHORT,
     ),
