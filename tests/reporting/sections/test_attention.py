@@ -116,6 +116,31 @@ def test_memory_is_counted_in_matrices(gpu, cpu):
     assert said("attention_matrices", cpu).startswith("In matrices of length squared (256 and 512")
 
 
+def test_inputs_are_in_no_count_of_matrices():
+    def change(frame):
+        one = frame["batch"] * frame["seq_len"] ** 2 * 4 / 2**20
+        backward = within(frame, phase="backward")
+        frame["resident_mib"] = 7 * one
+        frame["saved_mib"] = 9 * one
+        frame["peak_mib"] = (10 * one).where(~backward, 12 * one)
+
+    sentence = said("attention_matrices", edited(change))
+    assert "2.0 kept" in sentence
+    assert "3.0 at the forward's peak, 5.0 at the backward's" in sentence
+
+
+def test_compiling_and_lower_numerics_gain_the_time_of_eager_float32_over_theirs():
+    evidence = times(0.25, **COMPILED)
+    frame = evidence.frames["attention"]
+    frame.loc[within(frame, implementation="eager"), "peak_mib"] = 400.0
+    frame.loc[within(frame, implementation="compiled"), "peak_mib"] = 100.0
+    sentence = said("attention_compiled", evidence)
+    assert "4.00x forward, 4.00x backward" in sentence
+    assert "peaks at 25.0 % of eager's" in sentence
+    quick = times(0.25, implementation="eager", dtype="tf32")
+    assert "TF32 4.00x forward, 4.00x backward" in said("attention_numerics", quick)
+
+
 def test_what_is_unresolved_is_in_no_range():
     sentence = said("attention_compiled", times(2.0, 0.5, **COMPILED))
     assert "40 comparisons (float32), slower in 20; where resolved, 0.50x to" in sentence

@@ -52,6 +52,17 @@ def scaled(evidence: MachineEvidence, factor: float, **where) -> MachineEvidence
     return with_frame(evidence, frame)
 
 
+def timed(evidence: MachineEvidence, ms: float, **where) -> MachineEvidence:
+    """The evidence in which rounds and median of some rows are so long, and their mean twice."""
+    frame = evidence.frames[ways.STEM].copy()
+    rows = having(frame, status="ok", **where).index
+    rounds = [";".join([str(ms)] * (t.count(";") + 1)) for t in frame.loc[rows, "rounds_ms"]]
+    values = {"rounds_ms": rounds, "again_ms": None, "median_ms": ms, "mean_ms": 2 * ms}
+    for column, value in values.items():
+        frame.loc[rows, column] = value
+    return with_frame(evidence, frame)
+
+
 def level(evidence: MachineEvidence, one: dict, other: dict, **where) -> MachineEvidence:
     """The evidence with the rounds of some rows those of others: neither is the faster."""
     frame = evidence.frames[ways.STEM].copy()
@@ -140,6 +151,81 @@ CASES = {
 
 def test_every_answer_is_reached():
     check_answers(SECTION.findings, CASES)
+
+
+def said(name: str, evidence: MachineEvidence) -> str:
+    return next(str(s) for s in statements(SECTION.findings, evidence) if s.name == name)
+
+
+def made_up() -> MachineEvidence:
+    """Steps of round numbers, in milliseconds: the same in every cell."""
+    evidence = gpu_evidence()
+    for (dtype, name), ms in {
+        ("float32", EAGER): 12.0,
+        ("float32", BLOCKS): 6.0,
+        ("float32", WHOLE): 3.0,
+        ("tf32", EAGER): 4.0,
+        (BF16, EAGER): 2.0,
+        (BF16, BLOCKS): 1.0,
+    }.items():
+        evidence = timed(evidence, ms, dtype=dtype, implementation=name)
+    evidence = edited(evidence, {"compile_s": 3.0}, implementation=BLOCKS)
+    evidence = edited(evidence, {"compile_s": 12.0}, implementation=WHOLE)
+    # Of 52 TFLOP/s in float32.
+    return edited(evidence, {"flops": 0.5 * 52e12 * 12e-3}, phase="train_step")
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers"),
+    [
+        ("fastest_step", ": 12.0x over eager float32; 2.7B: 2,050,000 tokens/s"),
+        ("compiling", "float32 2.00x"),
+        ("compiling", "; first calls 3.00 s"),
+        ("mixed_precision", ": 6.00x."),
+        ("tf32", ": 3.00x; compiling float32: 2.00x to 4.00x."),
+        ("tf32", "in 20 of 20 steps"),
+        ("share_of_ceiling", "50.0 % of the matmul ceiling in float32"),
+        ("whole_or_block", "take 4.00 times as long, at most 12.0 s"),
+    ],
+)
+def test_numbers_are_those_of_the_medians(name, numbers):
+    evidence = without(made_up(), implementation=WHOLE, dtype=["tf32", BF16])
+    assert numbers in said(name, evidence)
+
+
+def test_whole_over_block_is_the_time_by_block_over_the_time_of_the_whole():
+    evidence = made_up()
+    evidence = with_frame(evidence, having(evidence.frames[ways.STEM], dtype="float32"))
+    assert ": 2.00x; its first" in said("whole_or_block", evidence)
+
+
+def test_mixed_precision_is_said_with_its_best_and_its_worst_step():
+    evidence = timed(timed(gpu_evidence(), 8.0, dtype="float32"), 2.0, dtype=BF16)
+    evidence = timed(evidence, 1.0, dtype=BF16, size="xl")
+    evidence = timed(evidence, 16.0, dtype=BF16, size="small", context_length=128)
+    sentence = said("mixed_precision", evidence)
+    assert "in 19 of 20 steps, up to 8.00x (xl); 0.50x (small, context 128)." in sentence
+
+
+def test_other_attention_is_said_with_its_gain_and_the_memory_that_it_spares():
+    sentence = said("attention_inside", with_attention(0.25, peak=0.6))
+    assert "SDPA 4.00x" in sentence and "peak memory 40.0 % lower" in sentence
+
+
+def test_rates_are_of_the_median():
+    evidence = timed(gpu_evidence(), 100.0, **CELL, dtype="float32", implementation=EAGER)
+    line = cells(
+        SECTION.tables[0].make(evidence)[0],
+        **{"size": "small", "context": 512},
+        implementation="eager",
+    )
+    assert line["tokens/s"] == "20,500"
+
+
+def test_the_first_step_is_said_over_the_second(cpu):
+    first = edited(cpu, {"step_ms": 300.0}, warmup.STEM, step=1)
+    second = edited(first, {"step_ms": 100.0}, warmup.STEM, step=2)
+    assert "takes 3.00 times the second" in said("first_step", second)
 
 
 def test_what_is_not_measured_is_silent():

@@ -20,6 +20,7 @@ from lmperf.reporting.sections.flash_attention.findings import FINDINGS
 
 STEM, CHECK = kinds.STEM, kinds.CHECK
 SINGLE = {"heads": 1, "cuda_graph": False}
+NO_OTHER = dict.fromkeys(("error_out", "error_lse", "error_dk", "error_dv"), 0.0)
 
 
 def edited(evidence, change, stem=STEM, **where):
@@ -39,6 +40,16 @@ def slower(factor):
         times = rows["rounds_ms"].str.split(";")
         rounds = [";".join(repr(float(t) * factor) for t in row) for row in times]
         return rows.assign(rounds_ms=rounds, median_ms=rows["median_ms"] * factor)
+
+    return change
+
+
+def constant(ms):
+    """A change that makes every round of the rows take so many milliseconds."""
+
+    def change(rows):
+        rounds = [";".join([str(ms)] * (text.count(";") + 1)) for text in rows["rounds_ms"]]
+        return rows.assign(rounds_ms=rounds, median_ms=ms)
 
     return change
 
@@ -139,6 +150,31 @@ def test_the_worst_of_failed_kernel_tests_is_named(gpu):
 def test_the_first_length_is_the_one_after_the_last_slow_one(gpu):
     slow = edited(gpu, slower(90), implementation="triton", seq_len=256, d_head=64, **SINGLE)
     assert "in every cell from length 512 on" in said("flash_one_head", slow)
+
+
+def test_what_is_slower_below_a_length_is_counted_of_the_cells_below_it(gpu):
+    frame = gpu.frames[STEM]
+    ours = frame["implementation"].eq("triton") & frame["heads"].eq(1) & ~frame["cuda_graph"]
+    cells = frame[ours & frame["phase"].isin(["forward", "backward"])]
+    slow, below = (cells["seq_len"] == 256).sum(), (cells["seq_len"] < 512).sum()
+    sentence = said("flash_one_head", CASES["flash_one_head"]["from"]())
+    assert f"from length 512 on and slower in {slow} of {below} below" in sentence
+
+
+def test_speedups_are_the_times_of_the_peer_over_ours(gpu):
+    for name, ms in {"triton": 2.0, "sdpa_cudnn": 3.0, "eager": 8.0}.items():
+        gpu = edited(gpu, constant(ms), implementation=name, status="ok")
+    assert "1.50x/1.50x over SDPA cuDNN" in said("flash_peers", gpu)
+    assert "4.00x forward, 4.00x backward" in said("flash_one_head", gpu)
+
+
+def test_tf32_is_said_with_its_errors_over_those_of_float32(gpu):
+    for dtype, ms, error in (("tf32", 2.0, 8e-3), ("float32", 6.0, 2e-3)):
+        rows = {"implementation": "triton", "dtype": dtype, "status": "ok"}
+        gpu = edited(gpu, constant(ms), **rows)
+        gpu = edited(gpu, lambda own, error=error: own.assign(error_dq=error, **NO_OTHER), **rows)
+    sentence = said("flash_tf32", gpu)
+    assert "(3.00x)" in sentence and "errors are 4.00 times as large" in sentence
 
 
 def test_the_head_has_the_speedups_of_the_rounds(gpu):

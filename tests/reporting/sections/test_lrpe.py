@@ -52,6 +52,16 @@ CASES = {
 }
 
 
+def timed(evidence, ms, **where):
+    """The evidence in which every round of the given rows takes so many milliseconds."""
+    frame = evidence.frames["lrpe"]
+    rows = having(frame, **where).index
+    rounds = frame.loc[rows, "rounds_ms"].str.count(";") + 1
+    frame.loc[rows, "rounds_ms"] = [";".join([str(ms)] * number) for number in rounds]
+    frame.loc[rows, "median_ms"] = ms
+    return evidence
+
+
 def said(name, evidence):
     return str(state(FINDINGS[name], evidence))
 
@@ -64,6 +74,29 @@ def test_a_share_of_a_copy_is_stated_with_its_numerics_and_from_where(gpu):
     words = said("lrpe_copy", gpu)
     assert words.startswith("md_lrpe_cosine, Triton (bf16, from 8,192 positions): 9")
     assert " % of copy; " in words and words.endswith(" over compiled.")
+
+
+def test_the_share_of_a_copy_is_the_time_of_the_copy_over_that_of_the_kernel(gpu):
+    for name, ms in {"copy": 4.0, "triton": 5.0, "compiled": 15.0}.items():
+        timed(gpu, ms, implementation=name)
+    assert said("lrpe_copy", gpu).endswith(": 80.0 % of copy; 3.00x over compiled.")
+
+
+def test_extra_tokens_gain_the_time_without_them_over_the_time_with_them(gpu):
+    for phase, without, with_ten in (("forward", 6.0, 2.0), ("backward", 2.0, 4.0)):
+        rows = {"implementation": "compiled", "phase": phase}
+        timed(timed(gpu, without, **rows, extra_tokens=0), with_ten, **rows, extra_tokens=10)
+    words = said("lrpe_extra_tokens", gpu)
+    assert "3.00x" in words and "0.50x" in words
+
+
+def test_kept_angles_cost_their_peak_over_that_of_the_kernel_without(gpu):
+    frame = gpu.frames["lrpe"]
+    for name, ms, peak in (("triton", 4.0, 200.0), ("triton_cached", 5.0, 300.0)):
+        timed(gpu, ms, implementation=name)
+        frame.loc[frame["implementation"] == name, "peak_mib"] = peak
+    words = said("lrpe_cached", gpu)
+    assert "0.80x the speed" in words and "50.0 % more memory" in words
 
 
 @pytest.mark.parametrize("answer", ["both", "backward", "shares"])

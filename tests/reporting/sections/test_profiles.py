@@ -48,6 +48,44 @@ def test_every_answer_has_a_sentence():
     check_answers(FINDINGS, CASES)
 
 
+# Milliseconds of the kernels of a train step, by a part of their names; all others take none.
+MADE_UP = {
+    "eager": {"gemm_f32f32_f32f32_f32_tn_n_tilesize128": 40, "Memcpy": 5, "softmax": 3, "Mul": 1},
+    "compiled_blocks": {"tilesize128": 30, "per_fused": 3, "poi_fused": 1},
+    "triton": {"tilesize128": 20, "forward_kernel": 5},
+}
+
+
+def made_up(frame):
+    steps = (frame["phase"] == "train_step") & (frame["table"] == "kernel")
+    frame.loc[steps, "total_ms"] = 0.0
+    for implementation, times in MADE_UP.items():
+        for part, ms in times.items():
+            named = frame["name"].str.contains(part, regex=False)
+            rows = steps & named & (frame["implementation"] == implementation)
+            frame.loc[rows, "total_ms"] = float(ms)
+    parts = frame["table"] == "attention"
+    frame.loc[parts, "total_ms"] = frame["name"].map({"scores": 1.0, "softmax": 3.0, "values": 1.0})
+    return frame
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers"),
+    [
+        ("softmax_share", "60.0 % of plain attention's forward, 2.0 % of its FLOPs"),
+        ("matmul_share", "80.0 % in bf16 autocast"),
+        ("compiled_kernels", "take 34.0 ms, else 50.0 ms"),
+        ("compiled_kernels", "matmuls 30.0 against 40.0 ms"),
+        ("compiled_kernels", "elementwise, reductions and copies 4.00 against 10.0 ms"),
+        ("attention_kernels", "from 50.0 to 25.0 ms"),
+        ("matmul_rule", "80.0 % in bf16 autocast"),
+    ],
+)
+def test_numbers_are_sums_of_the_times_of_kernels(name, numbers):
+    finding = next(finding for finding in FINDINGS if finding.name == name)
+    assert numbers in state(finding, changed(made_up)).sentence
+
+
 def test_nothing_is_said_where_nothing_ran():
     def failed(frame):
         rows = frame.drop_duplicates(CASE)[CASE]
