@@ -71,7 +71,7 @@ def _title(cell: pd.Series, curves: dict[str, pd.DataFrame]) -> str:
     if set(curves) < {"forward", "train_step"}:
         return f"Memory over a {phase_words(next(iter(curves)))}, {what}"
     forward, step = curves["forward"], curves["train_step"]
-    times = significant(levels(step).sum(axis=1).max() / levels(forward).sum(axis=1).max())
+    times = significant(levels(step).sum(axis=1).max() / levels(forward).sum(axis=1).max(), 2)
     by_category = levels(step).loc[levels(step).sum(axis=1).idxmax()]
     most = f"{percent(by_category.max() / by_category.sum(), 0)} of its peak is"
     return (
