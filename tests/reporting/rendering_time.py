@@ -1,23 +1,19 @@
 """How long rendering takes as evidence grows: ``python tests/reporting/rendering_time.py``."""
 
-import tempfile
 import time
-from pathlib import Path
 
 import synthetic
 
-from lmperf.reporting.render import render_machine
+from lmperf.reporting.pages import composed, machine_files
 
 ROWS = (1_000, 10_000, 100_000)
-TEMPLATES = Path(__file__).parents[2] / "templates"
 
 
 def seconds(rows: int) -> tuple[int, float]:
     """The number of rows, at least as many as asked, and the processor time of rendering them."""
     evidence = synthetic.grown(synthetic.gpu_evidence(), rows)
     start = time.process_time()
-    with tempfile.TemporaryDirectory() as directory:
-        render_machine(evidence, Path(directory), TEMPLATES)
+    machine_files(evidence, composed(evidence, synthetic.TEMPLATES), synthetic.TEMPLATES)
     return sum(map(len, evidence.frames.values())), time.process_time() - start
 
 

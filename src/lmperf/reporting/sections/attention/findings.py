@@ -83,12 +83,13 @@ def _numerics(evidence: MachineEvidence) -> dict:
     rows = measured(pd.concat(found or [pd.DataFrame()]))
     rows = having(rows, seq_len=rows["seq_len"].max())
     wide = rows.pivot_table("ratio", ["dtype", "phase"], "d_head")
+    resolved = measured(having(rows, verdict=[FASTER, SLOWER]))
     return {
         **verdicts(rows),
         "length": rows["seq_len"].iloc[0],
         "gains": [
-            (dtype_words(dtype), _gains(having(rows, dtype=dtype)))
-            for dtype in in_order("dtype", rows["dtype"])
+            (dtype_words(dtype), _gains(having(resolved, dtype=dtype)))
+            for dtype in in_order("dtype", resolved["dtype"])
         ],
         "widest": bool((wide.iloc[:, -1] > wide.iloc[:, 0]).all()),
     }
