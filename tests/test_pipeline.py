@@ -103,9 +103,9 @@ def test_a_dry_run_lists_what_is_due_and_writes_nothing(tmp_path, checkout):
 def test_the_tests_of_a_kernel_come_before_its_timings(tmp_path, checkout):
     copy_of(checkout, tmp_path)
     config = "preset: cpu\nmachine: here\nbenchmarks: [flash_attention]\n"
-    listed = dry_run(tmp_path, config)
-    measuring = listed.partition("rule measure:")[2].partition("rule ")[0]
-    assert "input: report/here/evidence/flash_attention_check.csv" in measuring, listed
+    drawn = run(tmp_path, "report/report.md", "--rulegraph", "dot", config=config)
+    node = {name: number for number, name in re.findall(r'(\d+)\[label = "(\w+)"', drawn)}
+    assert f"{node['check']} -> {node['measure']}" in drawn, drawn
 
 
 def test_what_is_due_does_not_hang_on_snakemakes_memory(checkout):

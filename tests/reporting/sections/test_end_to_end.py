@@ -180,7 +180,7 @@ def made_up() -> MachineEvidence:
     [
         ("fastest_step", ": 12.0x over eager float32; 2.7B: 2,050,000 tokens/s"),
         ("compiling", "float32 2.00x"),
-        ("compiling", "; first calls 3.00 s"),
+        ("compiling", "; first calls with execution 3.00 s"),
         ("mixed_precision", ": 6.00x."),
         ("tf32", ": 3.00x; compiling float32: 2.00x to 4.00x."),
         ("tf32", "in 20 of 20 steps"),
