@@ -10,7 +10,13 @@ from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.figures import Pen, legend_below, panels
 from lmperf.reporting.numbers import listed, significant
 from lmperf.reporting.sections.profiles.kernel_classes import CLASSES
-from lmperf.reporting.sections.profiles.rows import classes_of, kind_of, matmul_shares, usual
+from lmperf.reporting.sections.profiles.rows import (
+    CELL,
+    classes_of,
+    kind_of,
+    matmul_shares,
+    usual,
+)
 from lmperf.reporting.sections.profiles.tables import HEAD_LINES
 
 GAP = 1.6  # between groups, in bars: room for the name of a group above its bars
@@ -27,7 +33,7 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
     height = INCHES_AROUND + INCHES_A_BAR * places.max()
     drawn, (axis,) = panels(_title(cases, kind_of(evidence)), height=height)
     for _, row in cases[~group.duplicated()].iterrows():
-        way = f"{dtype_words(row['dtype'])}, {implementation_words(row['implementation'])}"
+        way = f"{dtype_words(row['dtype'])}, {implementation_words(row['implementation'], CELL)}"
         axis.text(0.6, places[row.name] - 1, way, va="center", fontweight="bold")
     _bars(axis, pen, cases, places)
     axis.set_yticks(places, [phase_words(phase) for phase in cases["phase"]])
@@ -57,6 +63,6 @@ def _title(cases: pd.DataFrame, kind: str) -> str:
     """What matmuls take of the last phase, by numerics, for the first way of running it."""
     first, last = cases.iloc[0], cases.iloc[-1]
     same = having(cases, phase=last["phase"], implementation=first["implementation"])
-    way = f"{first['size']}, {implementation_words(first['implementation'])}"
+    way = f"{first['size']}, {implementation_words(first['implementation'], CELL)}"
     what = f"Of a {phase_words(last['phase'])}'s {kind} time"
     return f"{what}, matmuls take {listed(matmul_shares(same))} ({way})"

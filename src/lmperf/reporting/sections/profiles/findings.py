@@ -76,7 +76,7 @@ FINDINGS = (
         values=_matmuls(usual),
         answer=always,
         answers={
-            "is": "Of a PyTorch train step's {{ kind }} time ({{ size }}, context {{ context }}),"
+            "is": "Of an eager train step's {{ kind }} time ({{ size }}, context {{ context }}),"
             " matmuls take {{ shares | listed }}."
         },
     ),
@@ -111,7 +111,7 @@ FINDINGS = (
         answer=always,
         answers={
             "is": "A published write-up (003) quotes {{ rule }} for matmuls in a train step; here"
-            " (PyTorch) {{ shares | listed }}."
+            " (eager) {{ shares | listed }}."
         },
         place=PAGE,
     ),

@@ -94,7 +94,7 @@ def _cell_table(rows: pd.DataFrame, names: dict[str, str], kind: str) -> Lines:
         }
     )
     cell = rows.iloc[0]
-    way = f"batch {cell['batch']}, {implementation_words(cell['implementation'])}"
+    way = f"batch {cell['batch']}, {implementation_words(cell['implementation'], CELL)}"
     return Lines(f"Longest {kind}s: {cell_words(cell)}, {way}", frame)
 
 
