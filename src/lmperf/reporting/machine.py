@@ -117,7 +117,7 @@ def facts_line(evidence: MachineEvidence) -> list[str]:
         *(
             form.format(facts[key])
             for key, form in LINE.items()
-            if not absent(facts.get(key)) and not (key == "cores" and facts.get("device"))
+            if not absent(facts.get(key)) and not (key == "cores" and facts.get("kind") == "cuda")
         ),
         commit + (" with uncommitted changes" if commit and facts.get("dirty") else ""),
     ]
