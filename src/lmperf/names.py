@@ -57,14 +57,14 @@ IMPLEMENTATIONS = {
     "torch": Implementation("PyTorch", Look(BLUE, "o")),
     "eager": Implementation("PyTorch", Look(BLUE, "o")),
     "compiled": Implementation("compiled", Look(MUSTARD, "v", (0, (4, 1.5)), "//")),
-    "compiled_blocks": Implementation("compiled by block", Look(GREEN, "^", (0, (4, 1.5)), "++")),
+    "compiled_blocks": Implementation("compiled by block", Look(GREEN, "h", (0, (3, 1)), "++")),
     "triton": Implementation("Triton", Look(ORANGE, "s", "-", "xx")),
     "triton_compiled_blocks": Implementation(
         "Triton, compiled by block", Look(PINK, "D", (0, (4, 1.5)), "\\\\")
     ),
     "triton_cached": Implementation("Triton, cached angles", Look(VIOLET, "P", (0, (1, 1.2)))),
     "tiled": Implementation("tiled PyTorch", Look(ORANGE, "s", "-", "xx")),
-    "sdpa": Implementation("SDPA", Look(GREEN, "^", (0, (4, 1.5)), "//")),
+    "sdpa": Implementation("SDPA", Look(GREEN, "^", (0, (2, 1)), "//")),
     "sdpa_cudnn": Implementation("SDPA cuDNN", Look(GREEN, "^", (0, (4, 1.5)), "//")),
     "sdpa_flash": Implementation("SDPA flash", Look(PINK, "D", (0, (1, 1.2)), "\\\\")),
     "sdpa_efficient": Implementation(

@@ -41,9 +41,8 @@ def test_the_write_up_and_its_pages_are_short_enough_to_be_read(rendered):
 
 
 def words_before_the_first_table(write_up: str) -> int:
-    """Words of what a reader meets before the caption of the first table, without link targets."""
+    """Words of what a reader meets before the first table, its caption among them."""
     before = write_up[: write_up.index("\n|")]
-    before = before[: before.rindex("\n**")]
     tokens = re.sub(r"\]\([^)]*\)", "]", before).split()
     return sum(any(sign.isalnum() for sign in token) for token in tokens)
 

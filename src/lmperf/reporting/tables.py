@@ -40,7 +40,7 @@ class Lines:
         caption: what the table shows, with what all its lines share (dtype, mask, unit).
         frame: text or numbers; headers carry the units.
         right: columns that are flush right; of the others those that hold numbers alone are.
-        note: how to read its cells (estimator, what brackets mean), below the caption.
+        note: how to read its cells (estimator, what brackets mean), below the table.
         folds: whether a page may fold it when it is long.
     """
 
@@ -53,12 +53,12 @@ class Lines:
     def markdown(self, fold: int | None = FOLD) -> str:
         """The table, inside ``<details>`` when it is longer than ``fold`` lines."""
         body = pipe_table(self.frame, self.right)
-        note = f" {self.note}" if self.note else ""
+        note = f"\n\n{self.note.strip()}" if self.note else ""
         if fold is None or not self.folds or len(self.frame) <= fold:
-            return f"**{self.caption}.**{note}\n\n{body}"
+            return f"**{self.caption}.**\n\n{body}{note}"
         title = f"{self.caption} ({counted(len(self.frame), 'line')})"
         opening = f"<details>\n<summary>{escaped(title)}</summary>\n"
-        return f"{opening}\n{note.strip()}\n\n{body}\n\n</details>".replace("\n\n\n", "\n")
+        return f"{opening}\n{body}{note}\n\n</details>"
 
 
 @dataclass(frozen=True)

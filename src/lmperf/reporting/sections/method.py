@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from lmperf.benchmark import load, stems
+from lmperf.benchmark import stems
 from lmperf.names import dtype_words, in_order
 from lmperf.reporting import machine
 from lmperf.reporting.ceilings import ceilings
@@ -99,7 +99,6 @@ def _limits(evidence: MachineEvidence) -> dict:
     red = machine.red_gates(evidence)
     return {
         "red": sum(map(len, red.values())),
-        "where": list(dict.fromkeys(load(load(s).section or s).title for s in red)),
         "stale": sum(map(len, evidence.stale.values())),
         "missing": sum(map(len, evidence.missing.values())),
         "gated": machine.method(evidence)["gated"],
@@ -139,8 +138,7 @@ SECTION = Section(
                 "stale": "{{ stale | count('measurement') }} stale: code or environment has"
                 " changed since they were taken.",
                 "missing": "{{ missing | count('measurement') }} of the grid are not there yet.",
-                "red": "{{ red }} of {{ gated | count('checked row') }} failed"
-                " ({{ where | listed }}).",
+                "red": "{{ red }} of {{ gated | count('checked row') }} failed.",
                 "none": "All {{ gated | count('checked row') }} are right; nothing is stale or"
                 " missing.",
             },
