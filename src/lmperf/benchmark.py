@@ -65,11 +65,13 @@ def texts(*names: str) -> tuple[Column, ...]:
 
 # What the core writes into every row, whatever the benchmark.
 COMMON_COLUMNS = (
-    *texts("implementation", "phase", "status", "reason", "rounds_ms", "again_ms", "together"),
+    *texts("implementation", "phase", "status", "reason", "marks", "rounds_ms", "again_ms"),
+    *texts("rounds_mhz", "together"),
     *numbers("requested_bytes", "free_bytes", "median_ms", "mean_ms", "std_ms", "p20_ms", "p80_ms"),
-    *numbers("repetitions", "compile_s", "flops", "bytes", "tflops", "bandwidth_gbps"),
-    *numbers("max_error", "error_bound", "resident_mib", "saved_mib", "peak_mib"),
-    *numbers("clock_mhz", "power_w", "seed"),
+    *numbers("host_ms", "eager_ms", "repetitions", "compile_s", "flops", "bytes", "tflops"),
+    *numbers("bandwidth_gbps", "max_error", "error_bound", "pytorch_error"),
+    *numbers("resident_mib", "saved_mib", "peak_mib", "clock_mhz", "power_w", "temperature_c"),
+    *numbers("other_load", "reference", "seed"),
     *texts("throttle", "environment", "commit", "measured_at", "key"),
 )
 
@@ -95,6 +97,10 @@ class Unsupported(Exception):
     """A case that cannot run here, with the reason that its row shall show."""
 
 
+class WrongResult(Exception):
+    """A result of another type, dtype, shape or device than it must have, or inputs changed."""
+
+
 @dataclass(frozen=True)
 class Phase:
     """What is timed: `run(before())`, with `before` outside the clock."""
@@ -107,10 +113,15 @@ class Phase:
 
 @dataclass(frozen=True)
 class Gate:
-    """Errors against the float64 reference, a bound for each, by name of the tensor."""
+    """Errors against the float64 reference, a bound for each, by name of the tensor.
+
+    `pytorch()` gives the errors of PyTorch itself, in the same numerics and on the same inputs: what
+    stands beside an error that is over its bound.
+    """
 
     errors: Mapping[str, float]
     bounds: Mapping[str, float]
+    pytorch: Callable[[], Mapping[str, float]] | None = None
 
     @property
     def worst(self) -> str:
@@ -130,13 +141,18 @@ def _excess(error: float, bound: float) -> float:
 class Workload:
     """A prepared case: its phases, its gate, and the tensors that stay alive between the phases.
 
-    `gate(phases)` checks what the named phases compute. `resident` are tensors whose bytes count as
-    this case's own (inputs, parameters). `compiles` says that the first calls compile or autotune.
-    `context` is entered around every call, in the clock and out of it (precision flags, say).
+    `gate(phases)` checks what the named phases compute. `freshen(seed)` puts other inputs in the place
+    of the last ones, in the same memory: it is called before every call. `check(phase, result)` holds
+    what a timed call returned against the reference of the inputs as they are then; it may raise
+    WrongResult. `resident` are tensors whose bytes count as this case's own (inputs, parameters).
+    `compiles` says that the first calls compile or autotune. `context` is entered around every call,
+    in the clock and out of it (precision flags, say).
     """
 
     phases: dict[str, Phase]
     gate: Callable[[list[str]], Gate] | None = None
+    freshen: Callable[[int], None] | None = None
+    check: Callable[[str, Any], Gate] | None = None
     resident: list[Any] = field(default_factory=list)
     compiles: bool = False
     context: Callable[[], Any] | None = None
