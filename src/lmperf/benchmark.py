@@ -115,8 +115,8 @@ class Phase:
 class Gate:
     """Errors against the float64 reference, a bound for each, by name of the tensor.
 
-    `pytorch()` gives the errors of PyTorch itself, in the same numerics and on the same inputs: what
-    stands beside an error that is over its bound.
+    `pytorch()` gives the errors of PyTorch itself, in the same numerics and on the same inputs:
+    what stands beside an error that is over its bound.
     """
 
     errors: Mapping[str, float]
@@ -141,12 +141,12 @@ def _excess(error: float, bound: float) -> float:
 class Workload:
     """A prepared case: its phases, its gate, and the tensors that stay alive between the phases.
 
-    `gate(phases)` checks what the named phases compute. `freshen(seed)` puts other inputs in the place
-    of the last ones, in the same memory: it is called before every call. `check(phase, result)` holds
-    what a timed call returned against the reference of the inputs as they are then; it may raise
-    WrongResult. `resident` are tensors whose bytes count as this case's own (inputs, parameters).
-    `compiles` says that the first calls compile or autotune. `context` is entered around every call,
-    in the clock and out of it (precision flags, say).
+    `gate(phases)` checks what the named phases compute. `freshen(seed)` puts other inputs in the
+    place of the last ones, in the same memory: it is called before every call. `check(phase,
+    result)` holds what a timed call returned against the reference of the inputs as they are then;
+    it may raise WrongResult. `resident` are tensors whose bytes count as this case's own (inputs,
+    parameters). `compiles` says that the first calls compile or autotune. `context` is entered
+    around every call, in the clock and out of it (precision flags, say).
     """
 
     phases: dict[str, Phase]

@@ -20,11 +20,18 @@ from pathlib import Path
 
 from lmperf.evidence.store import text_of
 
-METHOD_VERSION = 2
+METHOD_VERSION = 3
 
-_CORE = ("lmperf.benchmark", "lmperf.names", "lmperf.measuring")
-_METHOD_MODULES = tuple(
-    f"lmperf.measuring.{name}" for name in ("clock", "footprint", "memory", "rounds", "worker")
+_CORE = ("lmperf.benchmark", "lmperf.names", "lmperf.measuring", "lmperf.statistics")
+_METHOD_MODULES = (
+    "lmperf.statistics",
+    *(
+        f"lmperf.measuring.{name}"
+        for name in (
+            *("clock", "faults", "footprint", "group", "guards", "memory", "prepared"),
+            *("reference", "rounds", "serving", "state"),
+        )
+    ),
 )
 # Which cells there are, and how they are shown, changes no number of a cell.
 _DECLARATIONS = {"title", "grids", "columns", "section", "order", "stated", "not_applicable"}
