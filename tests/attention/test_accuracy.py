@@ -30,6 +30,28 @@ def test_error_is_the_worst_row_over_the_size_of_its_block():
     assert blockwise_error(got, reference) == pytest.approx(100 / 200)
 
 
+@pytest.mark.parametrize("chunk", [1, 1 << 24])
+def test_a_short_last_block_is_joined_with_the_one_before_it(monkeypatch, chunk):
+    monkeypatch.setattr("lmperf.attention.accuracy.CHUNK_ELEMENTS", chunk)
+    n, noise = 4097, 1e-3
+    reference = unit_normal(1, n, 16)
+    reference[0, -1] *= 1e-4
+    got = reference.clone()
+    got[0, -1, 0] += noise
+    scale = torch.linalg.vector_norm(reference[0, 4032:]) / 65**0.5
+    assert blockwise_error(got, reference) == pytest.approx(noise / float(scale))
+    got[0, -1] = 0.5
+    assert blockwise_error(got, reference) > 0.4
+
+
+def test_a_sequence_shorter_than_a_block_is_one_block():
+    reference = torch.ones(1, 40, 1)
+    reference[0, 39] = 9.0
+    got = reference.clone()
+    got[0, 0] += 1.0
+    assert blockwise_error(got, reference) == pytest.approx((40 / 120) ** 0.5)
+
+
 def test_equal_tensors_have_no_error_even_where_the_reference_vanishes():
     zeros = torch.zeros(1, 5, 3)
     assert blockwise_error(zeros, zeros) == 0.0

@@ -41,7 +41,10 @@ def blockwise_error(
         ||got_i - ref_i|| / max(||ref_i||, sqrt(mean_B ||ref_j||^2), floor)
 
     The RMS of the block is the scale of a row that happens to be small; a row that is large (one
-    dominant key, the first rows of a causal mask) is measured against itself.
+    dominant key, the first rows of a causal mask) is measured against itself. A last block that is
+    short is joined with the one before it: a block of one row would be measured against that row
+    alone, and where dP and delta of its only query nearly cancel, its dK has no digits left in any
+    float32. A sequence shorter than a block is one block.
 
     got, reference: [..., n, d] of any dtype and of one device; tokens are the second to last
     dimension, and blocks never span two sequences. A logsumexp [..., n] goes in as [..., n, 1].
@@ -57,10 +60,11 @@ def blockwise_error(
     n, d = got.shape[-2:]
     got, reference = got.reshape(-1, n, d), reference.reshape(-1, n, d)
     rows = max(block, CHUNK_ELEMENTS // d // block * block)
+    starts = range(0, max(n // block, 1) * block, rows)
     worst = 0.0
     for sequence in range(got.shape[0]):
-        for start in range(0, n, rows):
-            part = slice(start, start + rows)
+        for start in starts:
+            part = slice(start, n if start == starts[-1] else start + rows)
             error = _worst_row(got[sequence, part], reference[sequence, part], block, floor)
             if not math.isfinite(error):
                 return math.inf
@@ -75,8 +79,9 @@ def _worst_row(got: Tensor, reference: Tensor, block: int, floor: float) -> floa
         raise ValueError("the reference holds values that are not finite")
     difference = torch.linalg.vector_norm(got.double() - reference, dim=-1)
     norms = torch.linalg.vector_norm(reference, dim=-1)
-    blocks = torch.arange(len(norms), device=norms.device) // block
-    sums = torch.zeros(int(blocks[-1]) + 1, dtype=norms.dtype, device=norms.device)
+    count = max(len(norms) // block, 1)
+    blocks = (torch.arange(len(norms), device=norms.device) // block).clamp_max(count - 1)
+    sums = torch.zeros(count, dtype=norms.dtype, device=norms.device)
     counts = torch.bincount(blocks).to(norms.dtype)
     scale = (sums.index_add(0, blocks, norms.square()) / counts).sqrt().clamp_min(floor)[blocks]
     ratio = torch.where(difference == 0, 0.0, difference / torch.maximum(scale, norms))
