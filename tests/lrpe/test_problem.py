@@ -62,7 +62,7 @@ def test_what_is_right_passes(shape, d, dtype):
     made = problem(shape, d, dtype)
     gate = made.gate(exact, PHASES)
     assert gate.passed, (gate.errors, gate.bounds)
-    gate = made.gate(lrpe_cosine, PHASES, angles_rounded=True)
+    gate = made.gate(lrpe_cosine, PHASES, "rounded_angles")
     assert gate.passed, (gate.errors, gate.bounds)
 
 
@@ -162,8 +162,8 @@ def call(work, name, seed):
 @pytest.mark.parametrize("d", [1, 16])
 def test_what_is_right_passes_on_every_fresh_input(shape, d, dtype):
     made = problem(shape, d, dtype)
-    for function, rounded in ((exact, False), (lrpe_cosine, True)):
-        work = made.workload(function, PHASES, angles_rounded=rounded)
+    for function, numerics in ((exact, "strict"), (lrpe_cosine, "rounded_angles")):
+        work = made.workload(function, PHASES, numerics=numerics)
         for seed in range(3):
             for name in PHASES:
                 gate = call(work, name, seed)

@@ -16,7 +16,7 @@ from lmperf.attention.cuda_graph import captured
 from lmperf.attention.inputs import FreshInputs
 from lmperf.attention.library import by_pytorch
 from lmperf.attention.reference import attention_float64, bytes_moved, flops
-from lmperf.benchmark import Gate, Phase, Workload
+from lmperf.benchmark import STRICT, Gate, Phase, Workload
 from lmperf.precision import precision, storage_dtype
 from lmperf.results import require_unchanged, tensors_of
 
@@ -80,21 +80,21 @@ class AttentionProblem:
         function: AttentionFunction,
         phases: Sequence[str],
         compiles: bool = False,
-        scores_rounded: bool = False,
+        numerics: str = STRICT,
         graphed: bool = False,
     ) -> Workload:
         """What is timed and checked of an implementation `function(q, k, v, causal=...)`.
 
-        `scores_rounded`: whether it stores the scores in the dtype of its inputs, so that in
-        bfloat16 its errors are larger (see `lmperf.attention.accuracy.error_bound`). `graphed`:
-        whether each phase is replayed as a CUDA graph.
+        `numerics`: what it declares to round, strict or `rounded_scores` (see
+        `lmperf.attention.accuracy.error_bound`). `graphed`: whether each phase is replayed as a
+        CUDA graph.
         """
         calls = {name: self._phase(function, name, graphed) for name in phases}
         return Workload(
             calls,
-            gate=lambda present: self._gate(calls, present, scores_rounded),
+            gate=lambda present: self._gate(calls, present, numerics),
             freshen=self.fresh.freshen,
-            check=lambda name, result: self.check(name, result, scores_rounded),
+            check=lambda name, result: self.check(name, result, numerics),
             resident=list(self.inputs),
             compiles=compiles,
             context=partial(precision, self.dtype),
@@ -129,20 +129,17 @@ class AttentionProblem:
             bytes=int(bytes_moved(*self._sizes, self.dtype, name)),
         )
 
-    def _gate(
-        self, calls: Mapping[str, Phase], present: Sequence[str], scores_rounded: bool
-    ) -> Gate:
+    def _gate(self, calls: Mapping[str, Phase], present: Sequence[str], numerics: str) -> Gate:
         """The worst error of each tensor over the results of all phases that are present."""
         gates = [
-            self.check(name, calls[name].run(calls[name].before()), scores_rounded)
-            for name in present
+            self.check(name, calls[name].run(calls[name].before()), numerics) for name in present
         ]
         errors: dict[str, float] = {}
         for gate in gates:
             errors |= {name: max(e, errors.get(name, 0.0)) for name, e in gate.errors.items()}
-        return self._judged(errors, scores_rounded)
+        return self._judged(errors, numerics)
 
-    def check(self, phase: str, result: Any, scores_rounded: bool = False) -> Gate:
+    def check(self, phase: str, result: Any, numerics: str = STRICT) -> Gate:
         """What a call of a phase returned, against the reference of the inputs as they are now.
 
         Raises:
@@ -152,14 +149,14 @@ class AttentionProblem:
         names = ("out",) if forward else ("dq", "dk", "dv")
         got = tensors_of((result,) if forward else result, dict.fromkeys(names, self.inputs[0]))
         require_unchanged(self.fresh.changed())
-        return self._judged(self._errors(got), scores_rounded)
+        return self._judged(self._errors(got), numerics)
 
     def _errors(self, got: Mapping[str, Tensor]) -> dict[str, float]:
         as_drawn = {name: self.fresh.turned_back(name, value) for name, value in got.items()}
         return attention_errors(as_drawn, self.reference)
 
-    def _judged(self, errors: Mapping[str, float], scores_rounded: bool) -> Gate:
-        bounds = {name: error_bound(name, self.dtype, scores_rounded) for name in errors}
+    def _judged(self, errors: Mapping[str, float], numerics: str) -> Gate:
+        bounds = {name: error_bound(name, self.dtype, numerics) for name in errors}
         return Gate(errors, bounds, partial(self._errors_of_pytorch, list(errors)))
 
     def _errors_of_pytorch(self, names: Sequence[str]) -> dict[str, float]:

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from lmperf.attention.accuracy import blockwise_error
-from lmperf.benchmark import Gate, Phase, Workload
-from lmperf.lrpe.accuracy import FLOAT32, difference_error, error_bounds, norm_error
+from lmperf.benchmark import STRICT, Gate, Phase, Workload
+from lmperf.lrpe.accuracy import difference_error, error_bounds, norm_error
 from lmperf.lrpe.inputs import FreshInputs
 from lmperf.lrpe.reference import (
     bytes_moved,
@@ -97,21 +97,21 @@ class LrpeProblem:
         function: LrpeFunction,
         phases: Sequence[str],
         compiles: bool = False,
-        angles_rounded: bool = False,
+        numerics: str = STRICT,
         angles_too: bool = True,
         columns: dict[str, float] | None = None,
     ) -> Workload:
         """What is timed and checked of `function(x, theta, shape, extra_tokens)`.
 
-        angles_rounded: whether it takes the angles in float32, so that its errors grow with them.
+        numerics: what it declares to round, strict or `rounded_angles` (see `lrpe.accuracy`).
         angles_too: whether these are checked apart, in float32, which costs torch.compile another
         compilation. columns: further columns of its rows.
         """
         return Workload(
             {name: self._phase(function, name) for name in phases},
-            gate=lambda present: self.gate(function, present, angles_rounded, angles_too),
+            gate=lambda present: self.gate(function, present, numerics, angles_too),
             freshen=self.fresh.freshen,
-            check=lambda name, result: self.check(name, result, angles_rounded),
+            check=lambda name, result: self.check(name, result, numerics),
             resident=[self.x, self.theta],
             compiles=compiles,
             columns=columns or {},
@@ -146,7 +146,7 @@ class LrpeProblem:
         self,
         function: LrpeFunction,
         phases: Sequence[str],
-        angles_rounded: bool = False,
+        numerics: str = STRICT,
         angles_too: bool = True,
     ) -> Gate:
         """Errors against float64 and of the properties, with their bounds (`lrpe.accuracy`).
@@ -163,9 +163,9 @@ class LrpeProblem:
             found["difference"] = self._difference_error(called)
             return found | ({"angle": self._angle_error(called)} if angles_too else {})
 
-        return self._judged(errors(function), angles_rounded, partial(errors, lrpe_cosine))
+        return self._judged(errors(function), numerics, partial(errors, lrpe_cosine))
 
-    def check(self, phase: str, result: Any, angles_rounded: bool = False) -> Gate:
+    def check(self, phase: str, result: Any, numerics: str = STRICT) -> Gate:
         """What a call of a phase returned, against float64 on the inputs as they are now.
 
         Raises:
@@ -175,7 +175,7 @@ class LrpeProblem:
         def pytorch() -> dict[str, float]:
             return self._errors(phase, self._called(lrpe_cosine, phase))
 
-        return self._judged(self._errors(phase, result), angles_rounded, pytorch)
+        return self._judged(self._errors(phase, result), numerics, pytorch)
 
     def _called(self, function: LrpeFunction, name: str) -> Any:
         phase = self._phase(function, name)
@@ -184,11 +184,10 @@ class LrpeProblem:
     def _judged(
         self,
         errors: dict[str, float],
-        angles_rounded: bool,
+        numerics: str,
         pytorch: Callable[[], dict[str, float]],
     ) -> Gate:
-        off = largest_angle(self.theta, self.shape) * FLOAT32 if angles_rounded else 0.0
-        bounds = error_bounds(self.dtype, off)
+        bounds = error_bounds(self.dtype, numerics, largest_angle(self.theta, self.shape))
         return Gate(errors, {name: bounds[name] for name in errors}, pytorch)
 
     def _errors(self, phase: str, result: Any) -> dict[str, float]:
