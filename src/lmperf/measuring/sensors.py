@@ -1,4 +1,4 @@
-"""What a device says of itself: clock, power, temperature, what holds it back, whose work it runs."""
+"""What a device says of itself: clock, power, temperature, what holds it back, who else uses it."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ class Device(Processor):
         if not workers:
             self._alone = len(found)
             return self._alone or None  # an empty list may be one that shows nobody
-        if self._alone is not None and self._alone < len(found) <= self._alone + workers:
-            return self._alone
+        if self._alone is not None and len(found) > self._alone:
+            return max(self._alone, len(found) - workers)
         return None
 
     def _ask(self, question: Callable, *arguments: Any) -> Any:
