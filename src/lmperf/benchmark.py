@@ -115,8 +115,8 @@ class Phase:
 class Gate:
     """Errors against the float64 reference, a bound for each, by name of the tensor.
 
-    `pytorch()` gives the errors of PyTorch itself, in the same numerics and on the same inputs: what
-    stands beside an error that is over its bound.
+    `pytorch()` gives the errors of PyTorch itself, in the same numerics and on the same inputs:
+    what stands beside an error that is over its bound.
     """
 
     errors: Mapping[str, float]
@@ -132,6 +132,15 @@ class Gate:
     def passed(self) -> bool:
         return all(self.errors[name] <= self.bounds[name] for name in self.errors)
 
+    @property
+    def columns(self) -> dict[str, float]:
+        """What a row says of it: every error, the worst with its bound and, red, PyTorch's own."""
+        worst = self.worst
+        row = {"max_error": self.errors[worst], "error_bound": self.bounds[worst]}
+        row |= {f"error_{name}": error for name, error in self.errors.items()}
+        peer = {} if self.passed or self.pytorch is None else self.pytorch()
+        return row | ({"pytorch_error": peer[worst]} if worst in peer else {})
+
 
 def _excess(error: float, bound: float) -> float:
     return float("inf") if error != error else error / bound
@@ -141,12 +150,12 @@ def _excess(error: float, bound: float) -> float:
 class Workload:
     """A prepared case: its phases, its gate, and the tensors that stay alive between the phases.
 
-    `gate(phases)` checks what the named phases compute. `freshen(seed)` puts other inputs in the place
-    of the last ones, in the same memory: it is called before every call. `check(phase, result)` holds
-    what a timed call returned against the reference of the inputs as they are then; it may raise
-    WrongResult. `resident` are tensors whose bytes count as this case's own (inputs, parameters).
-    `compiles` says that the first calls compile or autotune. `context` is entered around every call,
-    in the clock and out of it (precision flags, say).
+    `gate(phases)` checks what the named phases compute. `freshen(seed)` puts other inputs in the
+    place of the last ones, in the same memory: it is called before every call. `check(phase,
+    result)` holds what a timed call returned against the reference of the inputs as they are then;
+    it may raise WrongResult. `resident` are tensors whose bytes count as this case's own (inputs,
+    parameters). `compiles` says that the first calls compile or autotune. `context` is entered
+    around every call, in the clock and out of it (precision flags, say).
     """
 
     phases: dict[str, Phase]
@@ -159,6 +168,27 @@ class Workload:
     columns: dict[str, Any] = field(default_factory=dict)
 
 
+# Numerics of an implementation that rounds no more than it must, and of one that declares nothing.
+STRICT = "strict"
+
+
+@dataclass(frozen=True)
+class Own:
+    """A user's implementation: `package.module:function`, and the rounding that it declares."""
+
+    use: str
+    numerics: str = STRICT
+
+    @property
+    def module(self) -> str:
+        return self.use.partition(":")[0]
+
+    @classmethod
+    def of(cls, value: str | Own) -> Own:
+        """One that is given by its function alone is strict."""
+        return value if isinstance(value, Own) else cls(value)
+
+
 class Benchmark:
     """A topic of the report: axes, grids and implementations, declared as class attributes.
 
@@ -169,6 +199,9 @@ class Benchmark:
         axes: the columns that name a cell, in order.
         grids: preset -> products of axis values; the key `implementation` lists the names.
         implementations: name -> `package.module:function`, for those that are functions.
+        numerics: name -> what it rounds beyond what it must, in a word that the gate has a bound
+            for; the others are strict. A user's own declares one of the same words, or none.
+        compiles: those whose first calls compile or autotune.
         together: axes whose values are timed in turn with the implementations, not apart.
         phases: what is timed or observed of each case.
         index: further columns that tell rows of one case and phase apart.
@@ -182,6 +215,8 @@ class Benchmark:
     axes: tuple[Axis, ...]
     grids: Mapping[str, list[dict[str, list]]]
     implementations: Mapping[str, str] = {}
+    numerics: Mapping[str, str] = {}
+    compiles: tuple[str, ...] = ()
     together: tuple[str, ...] = ()
     phases: tuple[str, ...] = ("forward",)
     index: tuple[str, ...] = ()
@@ -193,9 +228,10 @@ class Benchmark:
     is_check = False
     limit_s: float = 120.0
 
-    def __init__(self, stem: str, implementations: Mapping[str, str] | None = None):
+    def __init__(self, stem: str, implementations: Mapping[str, str | Own] | None = None):
         self.stem = stem
-        self.own_implementations = dict(implementations or {})
+        own = (implementations or {}).items()
+        self.own_implementations = {name: Own.of(value) for name, value in own}
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -235,9 +271,20 @@ class Benchmark:
 
     def callable_of(self, implementation: str) -> Callable:
         """The function that an implementation, the project's or the user's own, names."""
-        known = {**self.implementations, **self.own_implementations}
-        module, _, name = known[implementation].partition(":")
+        own = self.own_implementations.get(implementation)
+        reference = own.use if own else self.implementations[implementation]
+        module, _, name = reference.partition(":")
         return getattr(importlib.import_module(module), name)
+
+    @classmethod
+    def known_numerics(cls) -> tuple[str, ...]:
+        """What an implementation of this benchmark can declare."""
+        return tuple(dict.fromkeys((STRICT, *cls.numerics.values())))
+
+    def numerics_of(self, implementation: str) -> str:
+        """What an implementation, the project's or the user's own, declares to round."""
+        own = self.own_implementations.get(implementation)
+        return own.numerics if own else self.numerics.get(implementation, STRICT)
 
 
 class Timed(Benchmark):
@@ -266,7 +313,7 @@ def stems() -> tuple[str, ...]:
     return tuple(sorted(module.name for module in pkgutil.iter_modules(lmperf.benchmarks.__path__)))
 
 
-def load(stem: str, implementations: Mapping[str, str] | None = None) -> Benchmark:
+def load(stem: str, implementations: Mapping[str, str | Own] | None = None) -> Benchmark:
     """The benchmark that the module `lmperf.benchmarks.<stem>` declares."""
     module = importlib.import_module(f"lmperf.benchmarks.{stem}")
     declared = [

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,14 +19,16 @@ import yaml
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Discriminator,
     Field,
     StrictBool,
     StringConstraints,
+    Tag,
     ValidationError,
     create_model,
 )
 
-from lmperf.benchmark import Axis, load, stems
+from lmperf.benchmark import STRICT, Axis, Own, load, stems
 from lmperf.errors import UserError
 
 _SLUG = StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]*$")
@@ -66,6 +69,22 @@ def _grid_model(stem: str) -> type[BaseModel]:
     return create_model(f"Grid_{stem}", __base__=_Strict, **fields)
 
 
+def _own_type(stem: str) -> Any:
+    numerics = Literal[load(stem).known_numerics()]
+    mapping = create_model(
+        f"Own_{stem}",
+        __base__=_Strict,
+        use=(Annotated[str, _REFERENCE], ...),
+        numerics=(numerics, STRICT),
+    )
+    # Told apart before they are read, so that a fault is one of one form.
+    either = Annotated[
+        Annotated[str, _REFERENCE, Tag("(use)")] | Annotated[mapping, Tag("(mapping)")],
+        Discriminator(lambda v: "(mapping)" if isinstance(v, dict | BaseModel) else "(use)"),
+    ]
+    return dict[Annotated[str, _NAME], either] | None
+
+
 class Config(_Strict):
     """What to run; `config_model()` adds the axes of the benchmarks that exist."""
 
@@ -73,9 +92,7 @@ class Config(_Strict):
     machine: Annotated[str, _SLUG] = "auto"
     benchmarks: Literal["all"] | Annotated[list[str], Field(min_length=1)] = "all"
     grid: Any = None
-    implementations: dict[str, dict[Annotated[str, _NAME], Annotated[str, _REFERENCE]]] = Field(
-        default_factory=dict
-    )
+    implementations: Any = None
 
     def stems(self, preset: str) -> list[str]:
         """The benchmarks to run, kernel tests included, which this preset has cells for."""
@@ -89,6 +106,14 @@ class Config(_Strict):
         grid = getattr(self.grid, stem, None)
         return {} if grid is None else grid.model_dump(exclude_none=True)
 
+    def own(self, stem: str) -> dict[str, Own]:
+        """The user's implementations of a benchmark, by name."""
+        declared = getattr(self.implementations, stem, None) or {}
+        return {
+            name: Own(one) if isinstance(one, str) else Own(**one.model_dump())
+            for name, one in declared.items()
+        }
+
 
 @cache
 def config_model() -> type[Config]:
@@ -97,14 +122,16 @@ def config_model() -> type[Config]:
     grids = create_model(
         "Grids", __base__=_Strict, **{stem: (_grid_model(stem) | None, None) for stem in known}
     )
+    own = create_model(
+        "Implementations", __base__=_Strict, **{stem: (_own_type(stem), None) for stem in known}
+    )
     chosen = Literal["all"] | Annotated[list[Literal[known]], Field(min_length=1)]
-    own = dict[Annotated[str, _NAME], Annotated[str, _REFERENCE]]
     return create_model(
         "Configuration",
         __base__=Config,
         benchmarks=(chosen, "all"),
         grid=(grids, Field(default_factory=grids)),
-        implementations=(dict[Literal[known], own], Field(default_factory=dict)),
+        implementations=(own, Field(default_factory=own)),
     )
 
 
@@ -208,6 +235,10 @@ def _first_fault(error: ValidationError) -> str:
             return f"{place} is not a known key; {_known_keys(parts[:-1])}"
         case "too_short":
             return f"{place} is an empty list; it must name at least one value, or be left out"
+        case "missing":
+            return f"{'.'.join(parts[:-1])} lacks the key {parts[-1]}, which must be there"
+        case "model_type" | "dict_type":
+            return f"{place} is {value!r}; it must be a mapping of keys to values"
         case "literal_error":
             return f"{place} is {value!r}; it must be {fault['ctx']['expected']}"
         case _:
@@ -228,4 +259,6 @@ def _known_keys(parents: list[str]) -> str:
     if parents[0] == "grid" and len(parents) == 2:
         axes = [axis.name for axis in load(parents[1]).axes]
         return "axes: " + ", ".join([*axes, "implementation"])
+    if parents[0] == "implementations" and len(parents) == 3:
+        return "keys: " + ", ".join(field.name for field in fields(Own))
     return "leave it out"

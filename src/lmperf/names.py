@@ -12,11 +12,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Dtype:
-    """Numerics of an axis value: words, bytes of one stored element, the matmul that bounds it."""
+    """Numerics of an axis value: words, bytes of an element, the matmul that bounds it.
+
+    autocast: whether tensors are stored in float32 and cast for the operations that allow it.
+    """
 
     words: str
     bytes: int
     ceiling: str
+    autocast: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,9 +46,12 @@ DTYPES = {
     "tf32": Dtype("TF32", 4, "tf32"),
     "float16": Dtype("float16", 2, "float16"),
     "bfloat16": Dtype("bf16", 2, "bfloat16"),
-    "autocast_float16": Dtype("float16 autocast", 2, "float16"),
-    "autocast_bfloat16": Dtype("bf16 autocast", 2, "bfloat16"),
+    "autocast_float16": Dtype("float16 autocast", 2, "float16", True),
+    "autocast_bfloat16": Dtype("bf16 autocast", 2, "bfloat16", True),
 }
+# The numerics of a single kernel; and those of one without matmuls, which TF32 is a mode of.
+PLAIN_DTYPES = tuple(name for name, dtype in DTYPES.items() if not dtype.autocast)
+STORED_DTYPES = tuple(name for name in PLAIN_DTYPES if name != "tf32")
 PHASES = {
     "forward": "forward",
     "backward": "backward",

@@ -17,15 +17,14 @@ def check_names(benchmark: Benchmark) -> None:
     """
     grids = (grid for grids in benchmark.grids.values() for grid in grids)
     taken = {*benchmark.implementations, *(name for g in grids for name in g["implementation"])}
-    for name, reference in benchmark.own_implementations.items():
+    for name, own in benchmark.own_implementations.items():
         key = f"config: implementations.{benchmark.stem}.{name}"
         if name in taken:
             raise UserError(f"{key}: {name} is one of the project's own; give yours another name")
-        module = reference.partition(":")[0]
-        if not _exists(module):
+        if not _exists(own.module):
             raise UserError(
-                f"{key} is {reference!r}: there is no module {module}; install it, or put it below"
-                f" {Path.cwd()}"
+                f"{key} is {own.use!r}: there is no module {own.module}; install it, or put it"
+                f" below {Path.cwd()}"
             )
 
 
@@ -35,13 +34,13 @@ def check_functions(benchmark: Benchmark) -> None:
     Raises:
         UserError: naming the implementation and what stands in the way.
     """
-    for name, reference in benchmark.own_implementations.items():
-        key = f"config: implementations.{benchmark.stem}.{name} is {reference!r}"
+    for name, own in benchmark.own_implementations.items():
+        key = f"config: implementations.{benchmark.stem}.{name} is {own.use!r}"
         try:
             found = benchmark.callable_of(name)
         except AttributeError:
-            module, _, function = reference.partition(":")
-            raise UserError(f"{key}: the module {module} has no {function}") from None
+            function = own.use.partition(":")[-1]
+            raise UserError(f"{key}: the module {own.module} has no {function}") from None
         except ImportError as error:
             raise UserError(f"{key}: it cannot be imported: {error}") from None
         if not callable(found):

@@ -1,26 +1,55 @@
 import pytest
 import torch
 
-from lmperf.attention.cuda_graph import Graphed
+from lmperf.attention.cuda_graph import captured
 from lmperf.attention.problem import AttentionProblem
 from lmperf.attention.reference import attention
+
+PHASES = ("forward", "backward", "forward_backward")
+SHAPE = (1, 2, 300, 32)
 
 
 @pytest.mark.gpu
 def test_a_replay_computes_with_the_inputs_of_the_moment():
     x = torch.ones(8, device="cuda")
-    double = Graphed(lambda _: 2 * x)
-    assert double().tolist() == [2.0] * 8
+    (double,) = captured([lambda _: 2 * x])
+    assert double(None).tolist() == [2.0] * 8
     x.fill_(3.0)
-    assert double().tolist() == [6.0] * 8
+    assert double(None).tolist() == [6.0] * 8
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", ["forward", "backward", "forward_backward"])
+def test_a_step_reads_what_the_replay_before_it_wrote():
+    x = torch.ones(8, device="cuda")
+    double, square = captured([lambda _: 2 * x, lambda twice: twice * twice])
+    for value in (1.0, 3.0):
+        x.fill_(value)
+        double(None)
+        assert square(None).tolist() == [4 * value**2] * 8
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", PHASES)
 def test_attention_as_a_graph_passes_its_gate_and_a_wrong_one_does_not(name):
-    phases = ["forward", "backward", "forward_backward"]
-    problem = AttentionProblem((1, 2, 300, 32), "float32", True, "cuda", 0)
-    right = problem.workload(attention, phases, graphed=True)
+    problem = AttentionProblem(SHAPE, "float32", True, "cuda", 0)
+    right = problem.workload(attention, PHASES, graphed=True)
     assert right.gate([name]).passed
-    wrong = problem.workload(lambda q, k, v, causal: attention(q, k, v), phases, graphed=True)
+    wrong = problem.workload(lambda q, k, v, causal: attention(q, k, v), PHASES, graphed=True)
     assert not wrong.gate([name]).passed
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", PHASES)
+def test_a_graph_is_right_on_fresh_inputs_and_sees_a_backward_of_an_old_forward(name):
+    from lmperf.attention.triton import flash_attention
+
+    problem = AttentionProblem(SHAPE, "bfloat16", True, "cuda", 0)
+    work = problem.workload(flash_attention, PHASES, graphed=True)
+    phase = work.phases[name]
+    for seed in range(4):
+        work.freshen(seed)
+        result = phase.run(phase.before())
+        assert work.check(name, result).passed
+    work.freshen(4)
+    # Without `before`, the output and the logsumexp of the backward are those of other inputs.
+    assert work.check(name, phase.run(None)).passed == (name != "backward")

@@ -21,7 +21,7 @@ def test_against_float64(monkeypatch, tiles, causal, dtype):
     got = {"out": out, **dict(zip(("dq", "dk", "dv"), (t.grad for t in leaves), strict=True))}
     errors = attention_errors(got, attention_float64(q, k, v, grad_out, causal))
     for tensor, error in errors.items():
-        assert error <= error_bound(tensor, dtype, scores_rounded=True), tensor
+        assert error <= error_bound(tensor, dtype, "rounded_scores"), tensor
 
 
 def test_other_numbers_of_keys_and_another_scale():

@@ -64,6 +64,25 @@ def test_compiled_sees_the_same_tensors():
     assert introspect("toy", BFLOAT16, compiled=True) == introspect("toy", BFLOAT16)
 
 
+def test_compiled_graphs_are_not_those_of_another_autocast_dtype(monkeypatch):
+    """With the cache key of PyTorch before 2.13, which does not hold autocast's dtype."""
+    from torch._functorch._aot_autograd.autograd_cache import AOTAutogradCacheDetails
+    from torch._inductor.utils import fresh_cache
+
+    recorded = AOTAutogradCacheDetails._record_runtime_state
+
+    def without_dtype(self, graph):
+        recorded(self, graph)
+        self.autocast_state = {}
+
+    monkeypatch.setattr(AOTAutogradCacheDetails, "_record_runtime_state", without_dtype)
+    with fresh_cache():
+        for low in (FLOAT16, BFLOAT16):
+            torch._dynamo.reset()
+            seen = as_dict(introspect("toy", low, compiled=True))
+            assert seen["logits"] == str(low).removeprefix("torch.")
+
+
 def test_hooks_and_gradients_are_gone_afterwards():
     model = ToyModel(4, 3)
     observed_dtypes(model, torch.randn(2, 4), lambda y: y.sum(), BFLOAT16)

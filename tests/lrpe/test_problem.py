@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from lmperf.benchmark import WrongResult
 from lmperf.lrpe.accuracy import difference_error, error_bounds
 from lmperf.lrpe.memory import predicted_peaks
 from lmperf.lrpe.problem import LrpeProblem
@@ -61,7 +62,7 @@ def test_what_is_right_passes(shape, d, dtype):
     made = problem(shape, d, dtype)
     gate = made.gate(exact, PHASES)
     assert gate.passed, (gate.errors, gate.bounds)
-    gate = made.gate(lrpe_cosine, PHASES, angles_rounded=True)
+    gate = made.gate(lrpe_cosine, PHASES, "rounded_angles")
     assert gate.passed, (gate.errors, gate.bounds)
 
 
@@ -147,3 +148,136 @@ def test_the_copy_moves_as_many_bytes():
         assert work.phases[name].bytes == expected.phases[name].bytes
     target = work.phases["forward"].run(None)
     assert torch.equal(target, made.gradient.flatten()[: target.numel()])
+
+
+def call(work, name, seed):
+    """A call as the core makes it, and its check."""
+    work.freshen(seed)
+    phase = work.phases[name]
+    return work.check(name, phase.run(phase.before()))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1,), (70,), CUBE])
+@pytest.mark.parametrize("d", [1, 16])
+def test_what_is_right_passes_on_every_fresh_input(shape, d, dtype):
+    made = problem(shape, d, dtype)
+    for function, numerics in ((exact, "strict"), (lrpe_cosine, "rounded_angles")):
+        work = made.workload(function, PHASES, numerics=numerics)
+        for seed in range(3):
+            for name in PHASES:
+                gate = call(work, name, seed)
+                assert gate.passed, (name, gate.errors, gate.bounds)
+        assert work.gate(PHASES).passed
+
+
+def test_fresh_inputs_are_others_in_the_same_memory():
+    fresh = problem().fresh
+    before = fresh.x.detach().clone(), fresh.theta.clone()
+    places = fresh.x.data_ptr(), fresh.theta.data_ptr()
+    gradients = []
+    for seed in range(8):
+        fresh.freshen(seed)
+        assert not torch.equal(fresh.x, before[0]) and not torch.equal(fresh.theta, before[1])
+        assert (fresh.x.data_ptr(), fresh.theta.data_ptr()) == places
+        gradients.append(fresh.fresh_gradient())
+        assert not torch.equal(*gradients[-2:]) if seed else True
+    assert fresh.x.is_leaf and fresh.x.requires_grad and fresh.changed() == []
+
+
+def by_address():
+    """Keeps each output by the address of its input."""
+    kept = {}
+
+    def function(x, theta, shape, extra_tokens):
+        if x.data_ptr() not in kept:
+            kept[x.data_ptr()] = exact(x, theta, shape, extra_tokens).detach()
+        return kept[x.data_ptr()].clone()
+
+    return function
+
+
+def cosines_by_shape():
+    """Keeps the cosines of a shape, whatever theta has become."""
+    kept = {}
+
+    def function(x, theta, shape, extra_tokens):
+        if x.shape not in kept:
+            kept[x.shape] = cosines_float64(theta, shape, x.shape[-1], extra_tokens)
+        return encoded(x, *kept[x.shape])
+
+    return function
+
+
+class InForward(torch.autograd.Function):
+    """Works dX out in the forward, for the gradient of the last backward."""
+
+    last = None
+
+    @staticmethod
+    def forward(ctx, x, theta, shape, extra_tokens):
+        ctx.leaf = x.detach().requires_grad_()
+        with torch.enable_grad():
+            ctx.out = exact(ctx.leaf, theta, shape, extra_tokens)
+        if InForward.last is not None:
+            (ctx.dx,) = torch.autograd.grad(ctx.out, ctx.leaf, InForward.last)
+        return ctx.out.detach()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        if InForward.last is None:
+            (ctx.dx,) = torch.autograd.grad(ctx.out, ctx.leaf, gradient)
+        InForward.last = gradient
+        return ctx.dx, None, None, None
+
+
+def in_forward():
+    InForward.last = None
+    return InForward.apply
+
+
+@pytest.mark.parametrize(
+    ("cheat", "name", "guard"),
+    [
+        (by_address, "forward", "freshen"),
+        (cosines_by_shape, "forward", "freshen"),
+        (in_forward, "backward", "fresh_gradient"),
+    ],
+)
+def test_what_a_call_did_not_work_out_is_wrong_because_inputs_are_fresh(
+    cheat, name, guard, monkeypatch
+):
+    work = problem().workload(cheat(), [name])
+    call(work, name, 0)
+    assert not any(call(work, name, seed).passed for seed in range(1, 6))
+
+    unguarded = problem()
+    without = {"freshen": lambda seed: None, "fresh_gradient": lambda: unguarded.gradient}
+    monkeypatch.setattr(unguarded.fresh, guard, without[guard])
+    work = unguarded.workload(cheat(), [name])
+    assert all(call(work, name, seed).passed for seed in range(6))
+
+
+def test_what_is_no_result_is_refused_in_words():
+    def changing(x, theta, *rest):
+        out = exact(x, theta, *rest)
+        theta += 1
+        return out
+
+    for wrong, words in [
+        (lambda x, *rest: exact(x, *rest).double(), "out has the dtype torch.float64"),
+        (lambda x, *rest: exact(x, *rest)[..., :3], "out has the shape"),
+        (changing, r"the call changed its inputs \(theta\)"),
+    ]:
+        work = problem().workload(wrong, ["forward"])
+        with pytest.raises(WrongResult, match=words):
+            call(work, "forward", 1)
+        with pytest.raises(WrongResult, match=words):
+            work.gate(["forward"])
+
+
+def test_beside_a_red_gate_stands_the_error_of_pytorch():
+    gate = problem(dtype="bfloat16").gate(sine_negated, PHASES)
+    errors = gate.pytorch()
+    assert not gate.passed and errors.keys() == gate.errors.keys()
+    assert errors["out"] <= gate.bounds["out"] < gate.errors["out"]

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from lmperf.benchmark import load
-from lmperf.measuring.supervisor import Supervisor
-from lmperf.measuring.worker import lock_path
+from lmperf.measuring.supervisor import PROJECT, Supervisor, lock_path
 
 GRID = {"batch": [2], "seq_len": [32], "d_head": [16], "dtype": ["float32"], "causal": [False]}
 
@@ -96,8 +95,7 @@ def test_workers_are_forked_from_one_server_that_has_torch(supervisor):
     servers = []
     for _ in range(2):
         supervisor.stop()
-        supervisor._start()
-        servers.append(parent_of(supervisor._process.pid))
+        servers.append(parent_of(supervisor._turn(PROJECT).pid))
     assert servers[0] == servers[1]
     assert "libtorch" in Path(f"/proc/{servers[0]}/maps").read_text()
 
@@ -118,14 +116,14 @@ def test_one_measurement_at_a_time_on_a_device(supervisor):
         held.close()
 
     with Supervisor("cpu", watch) as waiting:
-        waiting._start()
+        waiting._turn(PROJECT)
         assert waiting.facts
     assert said == ["waiting for another measurement on cpu"]
 
 
 def test_stopping_ends_what_the_worker_started(supervisor):
     rows_of(supervisor)
-    pid = supervisor._process.pid
+    pid = supervisor._turn(PROJECT).pid
     supervisor.stop()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)

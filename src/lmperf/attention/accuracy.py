@@ -10,6 +10,8 @@ import math
 import torch
 from torch import Tensor
 
+from lmperf.benchmark import STRICT
+
 BLOCK = 64
 CHUNK_ELEMENTS = 1 << 24
 
@@ -29,6 +31,7 @@ ROUNDOFFS_ALLOWED = {
     "autocast_bfloat16": 6,
 }
 ROUNDOFFS_OF_ROUNDED_SCORES = 24
+NUMERICS = (STRICT, "rounded_scores")
 
 
 @torch.no_grad()
@@ -41,7 +44,10 @@ def blockwise_error(
         ||got_i - ref_i|| / max(||ref_i||, sqrt(mean_B ||ref_j||^2), floor)
 
     The RMS of the block is the scale of a row that happens to be small; a row that is large (one
-    dominant key, the first rows of a causal mask) is measured against itself.
+    dominant key, the first rows of a causal mask) is measured against itself. A last block that is
+    short is joined with the one before it: a block of one row would be measured against that row
+    alone, and where dP and delta of its only query nearly cancel, its dK has no digits left in any
+    float32. A sequence shorter than a block is one block.
 
     got, reference: [..., n, d] of any dtype and of one device; tokens are the second to last
     dimension, and blocks never span two sequences. A logsumexp [..., n] goes in as [..., n, 1].
@@ -57,10 +63,11 @@ def blockwise_error(
     n, d = got.shape[-2:]
     got, reference = got.reshape(-1, n, d), reference.reshape(-1, n, d)
     rows = max(block, CHUNK_ELEMENTS // d // block * block)
+    starts = range(0, max(n // block, 1) * block, rows)
     worst = 0.0
     for sequence in range(got.shape[0]):
-        for start in range(0, n, rows):
-            part = slice(start, start + rows)
+        for start in starts:
+            part = slice(start, n if start == starts[-1] else start + rows)
             error = _worst_row(got[sequence, part], reference[sequence, part], block, floor)
             if not math.isfinite(error):
                 return math.inf
@@ -75,8 +82,9 @@ def _worst_row(got: Tensor, reference: Tensor, block: int, floor: float) -> floa
         raise ValueError("the reference holds values that are not finite")
     difference = torch.linalg.vector_norm(got.double() - reference, dim=-1)
     norms = torch.linalg.vector_norm(reference, dim=-1)
-    blocks = torch.arange(len(norms), device=norms.device) // block
-    sums = torch.zeros(int(blocks[-1]) + 1, dtype=norms.dtype, device=norms.device)
+    count = max(len(norms) // block, 1)
+    blocks = (torch.arange(len(norms), device=norms.device) // block).clamp_max(count - 1)
+    sums = torch.zeros(count, dtype=norms.dtype, device=norms.device)
     counts = torch.bincount(blocks).to(norms.dtype)
     scale = (sums.index_add(0, blocks, norms.square()) / counts).sqrt().clamp_min(floor)[blocks]
     ratio = torch.where(difference == 0, 0.0, difference / torch.maximum(scale, norms))
@@ -105,12 +113,12 @@ def attention_errors(got: dict[str, Tensor], reference: dict[str, Tensor]) -> di
     return errors
 
 
-def error_bound(tensor: str, dtype: str, scores_rounded: bool = False) -> float:
+def error_bound(tensor: str, dtype: str, numerics: str = STRICT) -> float:
     """The largest `blockwise_error` that rounding explains, for attention on unit normal inputs.
 
-    tensor: out, lse, dq, dk or dv. dtype: a value of the dtype axis. scores_rounded: whether the
-    implementation stores the scores in that dtype before the softmax, as plain PyTorch does; one
-    that keeps them in float32 (every flash attention) has the tighter bound.
+    tensor: out, lse, dq, dk or dv. dtype: a value of the dtype axis. numerics: what the
+    implementation declares: `rounded_scores` stores the scores in that dtype before the softmax, as
+    plain PyTorch does; one that keeps them in float32 (every flash attention) is `strict`.
 
     out_i = sum_j p_ij v_j. Rounding each p_ij to the storage dtype (unit roundoff u; 0.41 u in the
     root mean square over mantissas) changes out_i by 0.41 u sqrt(sum_j p_ij^2) |v|, and |out_i| is
@@ -126,21 +134,23 @@ def error_bound(tensor: str, dtype: str, scores_rounded: bool = False) -> float:
     softmax, where an error of u |s| in a score s is one of u |s| in p. float32 is allowed
     256 u = 1.5e-5: its running sums over n / 64 tiles add sqrt(n / 64) u / 3 to the 20 u that plain
     PyTorch has at n = 200, and it lies far below tf32, so TF32 used in silence is seen as well.
-    With scores_rounded, bfloat16 has the error u |s| in p too, where |s| reaches 8: 24 u.
+    With rounded_scores, bfloat16 has the error u |s| in p too, where |s| reaches 8: 24 u.
 
     lse (absolute, or relative when above 1) is accumulated in float32 whatever the storage dtype:
     2e-5, below the 8.4e-5 of the same dropped tile. With tf32 the error of a score at a short row
     remains, up to 4 deviations of 0.6 u each way: 8 u.
 
-    Raises ValueError for a tensor or dtype that is not one of these.
+    Raises ValueError for a tensor, a dtype or numerics that are not one of these.
     """
     if tensor not in ("out", "lse", "dq", "dk", "dv"):
         raise ValueError(f"tensor must be one of out, lse, dq, dk, dv, got {tensor!r}")
     if dtype not in UNIT_ROUNDOFF:
         raise ValueError(f"dtype must be one of {', '.join(UNIT_ROUNDOFF)}, got {dtype!r}")
+    if numerics not in NUMERICS:
+        raise ValueError(f"numerics must be one of {', '.join(NUMERICS)}, got {numerics!r}")
     if tensor == "lse":
         return 8 * UNIT_ROUNDOFF["tf32"] if dtype == "tf32" else 2e-5
     roundoffs = ROUNDOFFS_ALLOWED[dtype]
-    if scores_rounded and UNIT_ROUNDOFF[dtype] == UNIT_ROUNDOFF["bfloat16"]:
+    if numerics != STRICT and UNIT_ROUNDOFF[dtype] == UNIT_ROUNDOFF["bfloat16"]:
         roundoffs = ROUNDOFFS_OF_ROUNDED_SCORES
     return roundoffs * UNIT_ROUNDOFF[dtype]

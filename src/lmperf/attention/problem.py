@@ -6,15 +6,19 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from lmperf.attention.accuracy import attention_errors, error_bound
-from lmperf.attention.cuda_graph import Graphed
+from lmperf.attention.cuda_graph import captured
+from lmperf.attention.inputs import FreshInputs
+from lmperf.attention.library import by_pytorch
 from lmperf.attention.reference import attention_float64, bytes_moved, flops
-from lmperf.benchmark import Gate, Phase, Workload
+from lmperf.benchmark import STRICT, Gate, Phase, Workload
 from lmperf.precision import precision, storage_dtype
+from lmperf.results import require_unchanged, tensors_of
 
 AttentionFunction = Callable[..., Tensor]
 
@@ -53,41 +57,44 @@ class AttentionProblem:
         if problem.dtype == dtype:
             return problem
         twin = cls(shape, dtype, causal, device, seed)
-        twin.__dict__["inputs"] = problem.inputs
+        twin.__dict__["fresh"] = problem.fresh
         twin.__dict__["reference"] = problem.reference
         return twin
 
     @cached_property
+    def fresh(self) -> FreshInputs:
+        return FreshInputs(self.shape, storage_dtype(self.dtype), self.device, self.seed)
+
+    @property
     def inputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """q, k, v, which require gradients, and the gradient of the output."""
-        generator = torch.Generator(self.device).manual_seed(self.seed)
-        drawn = torch.randn(4, *self.shape, generator=generator, device=self.device)
-        *inputs, gradient = (t.to(storage_dtype(self.dtype), copy=True) for t in drawn)
-        return (*(t.requires_grad_() for t in inputs), gradient)
+        """q, k, v, which require gradients, and the gradient of the output, as they are now."""
+        return self.fresh.tensors
 
     @cached_property
     def reference(self) -> dict[str, Tensor]:
-        """Output, logsumexp and gradients in float64."""
-        return attention_float64(*self.inputs, causal=self.causal)
+        """Output, logsumexp and gradients of the inputs as drawn, in float64."""
+        return attention_float64(*self.fresh.drawn, causal=self.causal)
 
     def workload(
         self,
         function: AttentionFunction,
         phases: Sequence[str],
         compiles: bool = False,
-        scores_rounded: bool = False,
+        numerics: str = STRICT,
         graphed: bool = False,
     ) -> Workload:
         """What is timed and checked of an implementation `function(q, k, v, causal=...)`.
 
-        `scores_rounded`: whether it stores the scores in the dtype of its inputs, so that in
-        bfloat16 its errors are larger (see `lmperf.attention.accuracy.error_bound`). `graphed`:
-        whether each phase is replayed as a CUDA graph.
+        `numerics`: what it declares to round, strict or `rounded_scores` (see
+        `lmperf.attention.accuracy.error_bound`). `graphed`: whether each phase is replayed as a
+        CUDA graph.
         """
         calls = {name: self._phase(function, name, graphed) for name in phases}
         return Workload(
             calls,
-            gate=lambda present: self._gate(calls, present, scores_rounded),
+            gate=lambda present: self._gate(calls, present, numerics),
+            freshen=self.fresh.freshen,
+            check=lambda name, result: self.check(name, result, numerics),
             resident=list(self.inputs),
             compiles=compiles,
             context=partial(precision, self.dtype),
@@ -100,36 +107,68 @@ class AttentionProblem:
             return function(*inputs, causal=self.causal)
 
         def backward(out: Tensor) -> tuple[Tensor, ...]:
-            # A graph's warm-up runs the same backward pass several times.
+            # The capture of a graph may not free what its replay reads.
             return torch.autograd.grad(out, inputs, gradient, retain_graph=graphed)
 
-        run, before = {
-            "forward": (forward, lambda: None),
-            "backward": (backward, forward),
-            "forward_backward": (lambda _: backward(forward()), lambda: None),
+        chain = {
+            "forward": [forward],
+            "backward": [forward, backward],
+            "forward_backward": [lambda _: backward(forward())],
         }[name]
-        if graphed:
-            run, before = Graphed(run, before), lambda: None
+        *forwards, run = captured(chain) if graphed else chain
+
+        def before() -> Any:
+            out = forwards[0](None)
+            self.fresh.freshen_gradient()
+            return out
+
         return Phase(
             run,
-            before,
+            before if forwards else lambda: None,
             flops=int(flops(*self._sizes, self.causal, name)),
             bytes=int(bytes_moved(*self._sizes, self.dtype, name)),
         )
 
-    def _gate(
-        self, calls: Mapping[str, Phase], present: Sequence[str], scores_rounded: bool
-    ) -> Gate:
+    def _gate(self, calls: Mapping[str, Phase], present: Sequence[str], numerics: str) -> Gate:
         """The worst error of each tensor over the results of all phases that are present."""
+        gates = [
+            self.check(name, calls[name].run(calls[name].before()), numerics) for name in present
+        ]
         errors: dict[str, float] = {}
-        for name in present:
-            result = calls[name].run(calls[name].before())
-            tensors = ("out",) if name == "forward" else ("dq", "dk", "dv")
-            results = (result.detach(),) if name == "forward" else result
-            found = attention_errors(dict(zip(tensors, results, strict=True)), self.reference)
-            errors |= {key: max(error, errors.get(key, 0.0)) for key, error in found.items()}
-        bounds = {name: error_bound(name, self.dtype, scores_rounded) for name in errors}
-        return Gate(errors, bounds)
+        for gate in gates:
+            errors |= {name: max(e, errors.get(name, 0.0)) for name, e in gate.errors.items()}
+        return self._judged(errors, numerics)
+
+    def check(self, phase: str, result: Any, numerics: str = STRICT) -> Gate:
+        """What a call of a phase returned, against the reference of the inputs as they are now.
+
+        Raises:
+            WrongResult: another type, shape, dtype or device, or the call changed its inputs.
+        """
+        forward = phase == "forward"
+        names = ("out",) if forward else ("dq", "dk", "dv")
+        got = tensors_of((result,) if forward else result, dict.fromkeys(names, self.inputs[0]))
+        require_unchanged(self.fresh.changed())
+        return self._judged(self._errors(got), numerics)
+
+    def _errors(self, got: Mapping[str, Tensor]) -> dict[str, float]:
+        as_drawn = {name: self.fresh.turned_back(name, value) for name, value in got.items()}
+        return attention_errors(as_drawn, self.reference)
+
+    def _judged(self, errors: Mapping[str, float], numerics: str) -> Gate:
+        bounds = {name: error_bound(name, self.dtype, numerics) for name in errors}
+        return Gate(errors, bounds, partial(self._errors_of_pytorch, list(errors)))
+
+    def _errors_of_pytorch(self, names: Sequence[str]) -> dict[str, float]:
+        """The errors of PyTorch itself, on the inputs as they are now."""
+        *inputs, gradient = self.inputs
+        with precision(self.dtype):
+            out = by_pytorch(*inputs, causal=self.causal)
+            got = {"out": out.detach()}
+            if set(names) - {"out"}:
+                gradients = torch.autograd.grad(out, inputs, gradient)
+                got |= zip(("dq", "dk", "dv"), gradients, strict=True)
+        return self._errors({name: got[name] for name in names})
 
     @property
     def _sizes(self) -> tuple[int, int, int, int]:

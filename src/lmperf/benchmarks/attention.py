@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lmperf.benchmark import Axis, Case, Timed, Workload, numbers
+from lmperf.names import PLAIN_DTYPES
 
 
 class Attention(Timed):
@@ -13,7 +14,7 @@ class Attention(Timed):
         Axis("batch", int),
         Axis("seq_len", int),
         Axis("d_head", int),
-        Axis("dtype", str, ("float32", "tf32", "bfloat16")),
+        Axis("dtype", str, PLAIN_DTYPES),
         Axis("causal", bool),
     )
     together = ("dtype",)
@@ -22,6 +23,9 @@ class Attention(Timed):
         "eager": "lmperf.attention.reference:attention",
         "compiled": "lmperf.attention.library:compiled",
     }
+    # Both store the scores in the dtype of the inputs.
+    numerics = dict.fromkeys(implementations, "rounded_scores")
+    compiles = ("compiled",)
     grids = {
         "cpu": [
             {
@@ -49,13 +53,11 @@ class Attention(Timed):
         from lmperf.attention.problem import AttentionProblem
         from lmperf.compiler import require_compiler
 
-        axes = case.axes
-        compiles = case.implementation == "compiled"
-        if compiles:
+        axes, name = case.axes, case.implementation
+        if name == "compiled":
             require_compiler(device)
         shape = (axes["batch"], axes["seq_len"], axes["d_head"])
         problem = AttentionProblem.of(shape, axes["dtype"], axes["causal"], device, seed, shared)
-        function = self.callable_of(case.implementation)
-        # Both store the scores in the dtype of the inputs.
-        rounded = case.implementation in self.implementations
-        return problem.workload(function, self.phases, compiles, scores_rounded=rounded)
+        return problem.workload(
+            self.callable_of(name), self.phases, name in self.compiles, self.numerics_of(name)
+        )

@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lmperf.benchmark import Axis, Case, Timed, Unsupported, Value, Workload, numbers
+from lmperf.names import DTYPES, PLAIN_DTYPES
 
-_HALF_ONLY = ("sdpa_cudnn", "sdpa_flash")
-_COMPILES = ("flex", "triton")
-_ROUNDS_SCORES = ("eager", "tiled")
 _KERNELS = ("triton", "sdpa_cudnn", "sdpa_flash", "sdpa_efficient")
 
 
@@ -40,7 +38,7 @@ class FlashAttention(Timed):
         Axis("heads", int),
         Axis("seq_len", int),
         Axis("d_head", int),
-        Axis("dtype", str, ("float32", "tf32", "float16", "bfloat16")),
+        Axis("dtype", str, PLAIN_DTYPES),
         Axis("causal", bool),
         Axis("cuda_graph", bool),
     )
@@ -57,6 +55,9 @@ class FlashAttention(Timed):
         "sdpa_efficient": "lmperf.attention.library:sdpa_efficient",
         "flex": "lmperf.attention.library:flex",
     }
+    numerics = dict.fromkeys(("eager", "tiled"), "rounded_scores")
+    compiles = ("flex", "triton")
+    half_only = ("sdpa_cudnn", "sdpa_flash")
     grids = {
         "cpu": [
             {
@@ -121,15 +122,17 @@ class FlashAttention(Timed):
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
         from lmperf.attention.problem import AttentionProblem
 
-        axes = case.axes
-        if case.implementation in _HALF_ONLY and axes["dtype"] in ("float32", "tf32"):
+        axes, name = case.axes, case.implementation
+        if name in self.half_only and DTYPES[axes["dtype"]].bytes > 2:
             raise Unsupported("takes float16 and bfloat16 only")
         if axes["cuda_graph"] and device != "cuda":
             raise Unsupported("CUDA graphs need a CUDA device")
         shape = (axes["batch"], axes["heads"], axes["seq_len"], axes["d_head"])
         problem = AttentionProblem.of(shape, axes["dtype"], axes["causal"], device, seed, shared)
-        function = self.callable_of(case.implementation)
-        name = case.implementation
         return problem.workload(
-            function, self.phases, name in _COMPILES, name in _ROUNDS_SCORES, axes["cuda_graph"]
+            self.callable_of(name),
+            self.phases,
+            name in self.compiles,
+            self.numerics_of(name),
+            axes["cuda_graph"],
         )

@@ -10,6 +10,7 @@ import importlib.util
 from typing import Any
 
 from lmperf.benchmark import Axis, Case, Gate, Observed, Unsupported, numbers
+from lmperf.names import PLAIN_DTYPES
 
 
 class FlashAttentionCheck(Observed):
@@ -21,7 +22,7 @@ class FlashAttentionCheck(Observed):
         Axis("heads", int),
         Axis("seq_len", int),
         Axis("d_head", int),
-        Axis("dtype", str, ("float32", "tf32", "float16", "bfloat16")),
+        Axis("dtype", str, PLAIN_DTYPES),
         Axis("causal", bool),
         Axis("layout", str, ("contiguous", "strided")),
     )
@@ -89,9 +90,9 @@ class FlashAttentionCheck(Observed):
             raise Unsupported("Triton is not installed, or has no wheel for this platform")
         from lmperf.attention.accuracy import error_bound
         from lmperf.attention.check import errors
+        from lmperf.attention.library import by_pytorch
 
         found = errors(case.axes, device, seed)
         bounds = {name: error_bound(name, case.axes["dtype"]) for name in found}
-        gate = Gate(found, bounds)
-        named = {f"error_{name}": error for name, error in found.items()}
-        return [{"max_error": found[gate.worst], "error_bound": bounds[gate.worst], **named}]
+        gate = Gate(found, bounds, lambda: errors(case.axes, device, seed, by_pytorch))
+        return [gate.columns]

@@ -10,10 +10,9 @@ import importlib.util
 import math
 
 from lmperf.benchmark import Axis, Case, Timed, Unsupported, Workload, numbers
+from lmperf.names import STORED_DTYPES
 
 _MIB = 2**20
-_COMPILES = ("compiled", "triton", "triton_cached")
-_ROUNDS_ANGLES = ("eager", "compiled")
 _SHAPES = [
     *(str(2**power) for power in range(8, 16)),
     *("x".join([str(2**power)] * 2) for power in range(4, 8)),
@@ -34,7 +33,7 @@ class Lrpe(Timed):
         Axis("shape", str, pattern=r"^[1-9][0-9]*(x[1-9][0-9]*)*$"),
         Axis("d_head", int),
         Axis("extra_tokens", int, least=0),
-        Axis("dtype", str, ("float32", "float16", "bfloat16")),
+        Axis("dtype", str, STORED_DTYPES),
     )
     phases = ("forward", "backward")
     check = "lrpe_check"
@@ -44,6 +43,8 @@ class Lrpe(Timed):
         "triton": "lmperf.lrpe.triton:lrpe_cosine",
         "triton_cached": "lmperf.lrpe.triton:lrpe_cosine_cached",
     }
+    numerics = dict.fromkeys(("eager", "compiled"), "rounded_angles")
+    compiles = ("compiled", "triton", "triton_cached")
     grids = {
         "cpu": [
             {
@@ -92,8 +93,8 @@ class Lrpe(Timed):
         return problem.workload(
             self.callable_of(name),
             self.phases,
-            compiles=name in _COMPILES,
-            angles_rounded=name in _ROUNDS_ANGLES,
+            compiles=name in self.compiles,
+            numerics=self.numerics_of(name),
             angles_too=name != "compiled",
             columns={f"predicted_{phase}_mib": size / _MIB for phase, size in peaks.items()},
         )

@@ -10,8 +10,7 @@ import importlib.util
 from typing import Any
 
 from lmperf.benchmark import Axis, Case, Observed, Unsupported, numbers
-
-_IMPLEMENTATIONS = ["triton", "triton_cached"]
+from lmperf.names import STORED_DTYPES
 
 
 class LrpeCheck(Observed):
@@ -26,7 +25,7 @@ class LrpeCheck(Observed):
         Axis("shape", str, pattern=r"^[1-9][0-9]*(x[1-9][0-9]*)*$"),
         Axis("d_head", int),
         Axis("extra_tokens", int, least=0),
-        Axis("dtype", str, ("float32", "float16", "bfloat16")),
+        Axis("dtype", str, STORED_DTYPES),
     )
     phases = ("forward_backward",)
     is_check = True
@@ -43,7 +42,7 @@ class LrpeCheck(Observed):
                 "d_head": [40],
                 "extra_tokens": [3],
                 "dtype": ["float32", "float16"],
-                "implementation": _IMPLEMENTATIONS,
+                "implementation": list(implementations),
             }
         ],
         "gpu": [
@@ -54,7 +53,7 @@ class LrpeCheck(Observed):
                 "d_head": [40, 64, 128],
                 "extra_tokens": [0, 10],
                 "dtype": ["float32", "float16", "bfloat16"],
-                "implementation": _IMPLEMENTATIONS,
+                "implementation": list(implementations),
             }
         ],
     }
@@ -69,6 +68,4 @@ class LrpeCheck(Observed):
         sizes = axes["batch"], axes["heads"], lengths, axes["d_head"], axes["extra_tokens"]
         problem = LrpeProblem(*sizes, axes["dtype"], device, seed)
         gate = problem.gate(self.callable_of(case.implementation), ("forward", "backward"))
-        named = {f"error_{name}": error for name, error in gate.errors.items()}
-        worst = gate.worst
-        return [{"max_error": gate.errors[worst], "error_bound": gate.bounds[worst], **named}]
+        return [gate.columns]

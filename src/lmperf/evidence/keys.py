@@ -18,13 +18,21 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
+from lmperf.benchmark import Own
 from lmperf.evidence.store import text_of
 
-METHOD_VERSION = 2
+METHOD_VERSION = 3
 
-_CORE = ("lmperf.benchmark", "lmperf.names", "lmperf.measuring")
-_METHOD_MODULES = tuple(
-    f"lmperf.measuring.{name}" for name in ("clock", "footprint", "memory", "rounds", "worker")
+_CORE = ("lmperf.benchmark", "lmperf.names", "lmperf.measuring", "lmperf.statistics")
+_METHOD_MODULES = (
+    "lmperf.statistics",
+    *(
+        f"lmperf.measuring.{name}"
+        for name in (
+            *("clock", "faults", "footprint", "group", "guards", "memory", "prepared"),
+            *("reference", "rounds", "serving", "state"),
+        )
+    ),
 )
 # Which cells there are, and how they are shown, changes no number of a cell.
 _DECLARATIONS = {"title", "grids", "columns", "section", "order", "stated", "not_applicable"}
@@ -163,11 +171,11 @@ def row_key(
     columns: Mapping[str, object],
     axes: Iterable[str],
     environment: str,
-    own: Mapping[str, str],
+    own: Mapping[str, Own],
 ) -> str:
     """The key that a row with these columns has, if it is measured by today's code.
 
-    `own` maps the user's implementations of this benchmark to `package.module:function`.
+    `own` holds the user's implementations of this benchmark by name.
     """
     code = code_fingerprint(f"lmperf.benchmarks.{stem}")
     return row_key_of(code, stem, columns, axes, environment, own)
@@ -179,14 +187,14 @@ def row_key_of(
     columns: Mapping[str, object],
     axes: Iterable[str],
     environment: str,
-    own: Mapping[str, str],
+    own: Mapping[str, Own],
 ) -> str:
     """The key of a row that was measured by a benchmark's code of this fingerprint."""
     implementation = str(columns["implementation"])
     code = [fingerprint, METHOD_VERSION]
     if implementation in own:
-        code.append(code_fingerprint(own[implementation].partition(":")[0]))
-        code.append(own[implementation])
+        declared = own[implementation]
+        code += [code_fingerprint(declared.module), declared.use, declared.numerics]
     named = {axis: text_of(columns[axis]) for axis in axes}
     return digest(
         json.dumps(

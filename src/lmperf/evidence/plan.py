@@ -141,7 +141,7 @@ class Project:
         return {stem: self.plan(stem) for stem in stems}
 
     def plan(self, stem: str) -> Plan:
-        benchmark = load(stem, self.config.implementations.get(stem))
+        benchmark = load(stem, self.config.own(stem))
         check_names(benchmark)
         cases = tuple(benchmark.cases(self.preset, self.config.grid_of(stem)))
         evidence = evidence_of(benchmark, self.directory)

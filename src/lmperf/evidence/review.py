@@ -91,7 +91,7 @@ def review(project: Project, machine: str) -> Review:
 
 
 def _review_benchmark(project: Project, reviewed: Review, stem: str) -> None:
-    own = project.config.implementations.get(stem, {})
+    own = project.config.own(stem)
     benchmark = load(stem, own)
     evidence = evidence_of(benchmark, project.report_directory / reviewed.machine)
     try:
@@ -122,7 +122,7 @@ def prune(project: Project, machine: str) -> int:
     facts = review(project, machine).facts
     dropped = 0
     for stem in stems():
-        own = project.config.implementations.get(stem, {})
+        own = project.config.own(stem)
         benchmark = load(stem, own)
         evidence = evidence_of(benchmark, project.report_directory / machine)
         if not evidence.path.exists():
@@ -153,7 +153,7 @@ def _lacking(project: Project, reviewed: Review, stem: str, rows: list[Row]) -> 
     preset = reviewed.facts.get("preset", "cpu")
     if stem not in project.config.stems(preset):
         return []
-    benchmark = load(stem, project.config.implementations.get(stem))
+    benchmark = load(stem, project.config.own(stem))
     names = [axis.name for axis in benchmark.axes]
     have = {(*(row[name] for name in names), row["implementation"], row["phase"]) for row in rows}
     cases = benchmark.cases(preset, project.config.grid_of(stem))

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -69,7 +69,7 @@ def observed_dtypes(
     model, inputs = model.to(device), inputs.to(device)
     model.zero_grad(set_to_none=True)
     run = torch.compile(model, fullgraph=True) if compiled else model
-    with _recorded_outputs(model) as outputs:
+    with _recorded_outputs(model) as outputs, _compiled_anew(compiled):
         with torch.autocast(device.type, dtype=autocast_dtype):
             result = run(inputs)
             loss = loss_of(result)
@@ -84,6 +84,20 @@ def observed_dtypes(
     ]
     model.zero_grad(set_to_none=True)
     return observed
+
+
+def _compiled_anew(compiled: bool) -> AbstractContextManager:
+    """Without the graphs of earlier compilations, which may be those of another autocast dtype.
+
+    Before PyTorch 2.13 the key of its cache of differentiated graphs said whether autocast is on,
+    not its dtype (pytorch/pytorch#181564): a graph compiled for float16, even by another process,
+    then runs under bfloat16, and its results are float16.
+    """
+    if not compiled:
+        return nullcontext()
+    from torch._functorch import config
+
+    return config.patch(enable_autograd_cache=False)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ the unit roundoff of the storage dtype and w = 2^-24 that of float32:
                 4 (u + 8 w) at most.
 
 Plain PyTorch takes the angle in float32: half a unit in its last place, w times the angle, which
-turns the row by as much. It is added for those (`angle_error`).
+turns the row by as much. It is added for those that declare it, as `rounded_angles`.
 """
 
 from __future__ import annotations
@@ -29,16 +29,24 @@ import torch
 from torch import Tensor
 
 from lmperf.attention.accuracy import UNIT_ROUNDOFF
+from lmperf.benchmark import STRICT
 
 FLOAT32 = UNIT_ROUNDOFF["float32"]
+NUMERICS = (STRICT, "rounded_angles")
 
 
-def error_bounds(dtype: str, angle_error: float = 0.0) -> dict[str, float]:
+def error_bounds(
+    dtype: str, numerics: str = STRICT, largest_angle: float = 0.0
+) -> dict[str, float]:
     """The largest error that rounding explains, by name of what is compared.
 
-    dtype: float32, float16 or bfloat16. angle_error: how far the angles themselves may be off, in
-    radians; 0 for an implementation that is exact for large ones.
+    dtype: float32, float16 or bfloat16. numerics: what the implementation declares: `strict` is
+    exact for large angles, `rounded_angles` takes them in float32. largest_angle: in radians.
+    Raises ValueError for other numerics, KeyError for another dtype.
     """
+    if numerics not in NUMERICS:
+        raise ValueError(f"numerics must be one of {', '.join(NUMERICS)}, got {numerics!r}")
+    angle_error = 0.0 if numerics == STRICT else largest_angle * FLOAT32
     u, turned = UNIT_ROUNDOFF[dtype], 8 * FLOAT32 + angle_error
     return {
         "out": u + turned,

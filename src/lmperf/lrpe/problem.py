@@ -5,26 +5,34 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from lmperf.attention.accuracy import blockwise_error
-from lmperf.benchmark import Gate, Phase, Workload
-from lmperf.lrpe.accuracy import FLOAT32, difference_error, error_bounds, norm_error
-from lmperf.lrpe.reference import bytes_moved, cosines_float64, flops, largest_angle
+from lmperf.benchmark import STRICT, Gate, Phase, Workload
+from lmperf.lrpe.accuracy import difference_error, error_bounds, norm_error
+from lmperf.lrpe.inputs import FreshInputs
+from lmperf.lrpe.reference import (
+    bytes_moved,
+    cosines_float64,
+    encoded_float64,
+    flops,
+    largest_angle,
+    lrpe_cosine,
+    turned_back_float64,
+)
 from lmperf.precision import storage_dtype
+from lmperf.results import require_unchanged, tensors_of
 
 LrpeFunction = Callable[..., Tensor]
 
 
 @dataclass
 class LrpeProblem:
-    """X, theta and the gradient of the output, drawn at random.
-
-    theta holds the frequencies of rotary embeddings, 10000^(-c / e), times a factor from 0.5 to 1.5
-    of each head and channel, as if they had been learned.
+    """X, theta and the gradient of the output, drawn at random (`FreshInputs`).
 
     Args:
         batch: sequences.
@@ -34,7 +42,7 @@ class LrpeProblem:
         extra_tokens: tokens before the first position.
         dtype: float32, float16 or bfloat16.
         device: where the tensors are.
-        seed: of the generator that draws the inputs.
+        seed: of the generators that draw the inputs.
     """
 
     batch: int
@@ -51,41 +59,35 @@ class LrpeProblem:
         return self.extra_tokens + math.prod(self.shape)
 
     @cached_property
-    def generator(self) -> torch.Generator:
-        return torch.Generator(self.device).manual_seed(self.seed)
+    def fresh(self) -> FreshInputs:
+        sizes = self.batch, self.heads, self.tokens, self.d
+        dtype = storage_dtype(self.dtype)
+        return FreshInputs(sizes, len(self.shape), dtype, self.device, self.seed)
 
-    @cached_property
+    @property
     def x(self) -> Tensor:
-        """[batch, heads, tokens, d], which requires a gradient."""
-        return self._normal(self.tokens, self.d).requires_grad_()
+        """[batch, heads, tokens, d], which requires a gradient, as it is now."""
+        return self.fresh.x
 
-    @cached_property
-    def gradient(self) -> Tensor:
-        """The gradient of the output, [batch, heads, tokens, 2 d]."""
-        return self._normal(self.tokens, 2 * self.d)
-
-    def _normal(self, tokens: int, width: int) -> Tensor:
-        drawn = torch.empty(
-            (self.batch, self.heads, tokens, width),
-            dtype=storage_dtype(self.dtype),
-            device=self.device,
-        )
-        return drawn.normal_(generator=self.generator)
-
-    @cached_property
+    @property
     def theta(self) -> Tensor:
-        """[heads, ceil(d / m)] in float32."""
-        width = -(-self.d // len(self.shape))
-        factors = torch.rand(
-            (self.heads, width), generator=self.generator, device=self.device
-        ).add_(0.5)
-        channels = torch.arange(width, device=self.device)
-        return factors * 10000.0 ** (-channels / width)
+        """[heads, ceil(d / m)] in float32, as it is now."""
+        return self.fresh.theta
+
+    @property
+    def gradient(self) -> Tensor:
+        """The gradient of the output as drawn, [batch, heads, tokens, 2 d]."""
+        return self.fresh.drawn_gradient
 
     @cached_property
+    def _drawn_cosines(self) -> tuple[Tensor, Tensor]:
+        return cosines_float64(self.fresh.drawn_theta, self.shape, self.d, self.extra_tokens)
+
+    @property
     def cosines(self) -> tuple[Tensor, Tensor]:
-        """cos and sin of all angles in float64, [heads, tokens, d] each."""
-        return cosines_float64(self.theta, self.shape, self.d, self.extra_tokens)
+        """cos and sin of all angles of the present theta in float64, [heads, tokens, d] each."""
+        cosine, sine = self._drawn_cosines
+        return cosine, sine * self.fresh.sine_signs()
 
     def encode(self, function: LrpeFunction, x: Tensor) -> Tensor:
         return function(x, self.theta, self.shape, self.extra_tokens)
@@ -95,19 +97,21 @@ class LrpeProblem:
         function: LrpeFunction,
         phases: Sequence[str],
         compiles: bool = False,
-        angles_rounded: bool = False,
+        numerics: str = STRICT,
         angles_too: bool = True,
         columns: dict[str, float] | None = None,
     ) -> Workload:
         """What is timed and checked of `function(x, theta, shape, extra_tokens)`.
 
-        angles_rounded: whether it takes the angles in float32, so that its errors grow with them.
+        numerics: what it declares to round, strict or `rounded_angles` (see `lrpe.accuracy`).
         angles_too: whether these are checked apart, in float32, which costs torch.compile another
         compilation. columns: further columns of its rows.
         """
         return Workload(
             {name: self._phase(function, name) for name in phases},
-            gate=lambda present: self.gate(function, present, angles_rounded, angles_too),
+            gate=lambda present: self.gate(function, present, numerics, angles_too),
+            freshen=self.fresh.freshen,
+            check=lambda name, result: self.check(name, result, numerics),
             resident=[self.x, self.theta],
             compiles=compiles,
             columns=columns or {},
@@ -126,11 +130,11 @@ class LrpeProblem:
         if name == "forward":
             return Phase(lambda _: self.encode(function, self.x), **work)
 
-        given = self.gradient
+        _ = self.gradient  # drawn now, and not as part of a phase
 
         def before() -> tuple[Tensor, Tensor]:
             # The gradient of the output belongs to the backward alone, as in training.
-            return self.encode(function, self.x), given.clone()
+            return self.encode(function, self.x), self.fresh.fresh_gradient()
 
         def backward(state: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
             out, gradient = state
@@ -142,38 +146,77 @@ class LrpeProblem:
         self,
         function: LrpeFunction,
         phases: Sequence[str],
-        angles_rounded: bool = False,
+        numerics: str = STRICT,
         angles_too: bool = True,
     ) -> Gate:
-        """Errors against float64 and of the properties, with their bounds (`lrpe_accuracy`)."""
-        off = largest_angle(self.theta, self.shape) * FLOAT32 if angles_rounded else 0.0
-        bounds = error_bounds(self.dtype, off)
-        errors = self._forward_errors(function)
-        if "backward" in phases:
-            errors |= self._backward_errors(function)
-        errors["difference"] = self._difference_error(function)
-        if angles_too:
-            errors["angle"] = self._angle_error(function)
-        return Gate(errors, {name: bounds[name] for name in errors})
+        """Errors against float64 and of the properties, with their bounds (`lrpe.accuracy`).
 
-    def _forward_errors(self, function: LrpeFunction) -> dict[str, float]:
-        out = self.encode(function, self.x).detach()
-        pairs = list(zip(out, self.x.detach(), strict=True))
+        Raises:
+            WrongResult: another type, shape, dtype or device, or the inputs changed.
+        """
+
+        def errors(called: LrpeFunction) -> dict[str, float]:
+            found = self._errors("forward", self._called(called, "forward"))
+            if "backward" in phases:
+                found |= self._errors("backward", self._called(called, "backward"))
+                found["inverse"] = self._inverse_error(called)
+            found["difference"] = self._difference_error(called)
+            return found | ({"angle": self._angle_error(called)} if angles_too else {})
+
+        return self._judged(errors(function), numerics, partial(errors, lrpe_cosine))
+
+    def check(self, phase: str, result: Any, numerics: str = STRICT) -> Gate:
+        """What a call of a phase returned, against float64 on the inputs as they are now.
+
+        Raises:
+            WrongResult: another type, shape, dtype or device, or the call changed its inputs.
+        """
+
+        def pytorch() -> dict[str, float]:
+            return self._errors(phase, self._called(lrpe_cosine, phase))
+
+        return self._judged(self._errors(phase, result), numerics, pytorch)
+
+    def _called(self, function: LrpeFunction, name: str) -> Any:
+        phase = self._phase(function, name)
+        return phase.run(phase.before())
+
+    def _judged(
+        self,
+        errors: dict[str, float],
+        numerics: str,
+        pytorch: Callable[[], dict[str, float]],
+    ) -> Gate:
+        bounds = error_bounds(self.dtype, numerics, largest_angle(self.theta, self.shape))
+        return Gate(errors, {name: bounds[name] for name in errors}, pytorch)
+
+    def _errors(self, phase: str, result: Any) -> dict[str, float]:
+        """Errors of what a phase returned: of every sequence, the largest counts."""
+        forward = phase == "forward"
+        like = {"out": self._like_out} if forward else {"dx": self.x}
+        (got,) = tensors_of((result,) if forward else result, like).values()
+        require_unchanged(self.fresh.changed())
+        cosines = self.cosines
+        if not forward:
+            expected = (
+                turned_back_float64(self.fresh.gradient(i), cosines) for i in range(self.batch)
+            )
+            return {"dx": max(map(blockwise_error, got, expected))}
+        x = self.x.detach()
         return {
-            "out": max(blockwise_error(got, self._encoded(x)) for got, x in pairs),
-            "norm": max(norm_error(got, x) for got, x in pairs),
+            "out": max(map(blockwise_error, got, (encoded_float64(one, cosines) for one in x))),
+            "norm": max(map(norm_error, got, x)),
         }
 
-    def _backward_errors(self, function: LrpeFunction) -> dict[str, float]:
-        out = self.encode(function, self.x)
-        (dx,) = torch.autograd.grad(out, self.x, self.gradient)
-        pairs = zip(dx, self.gradient, strict=True)
-        error = max(blockwise_error(got, self._turned_back(given)) for got, given in pairs)
-        del out, dx
+    @property
+    def _like_out(self) -> Tensor:
+        x = self.x
+        return torch.empty((), dtype=x.dtype, device=x.device).expand(*x.shape[:-1], 2 * self.d)
+
+    def _inverse_error(self, function: LrpeFunction) -> float:
         out = self.encode(function, self.x)
         (dx,) = torch.autograd.grad(out, self.x, out.detach())
-        pairs = zip(dx, self.x.detach(), strict=True)
-        return {"dx": error, "inverse": max(blockwise_error(got, x) for got, x in pairs)}
+        return max(map(blockwise_error, dx, self.x.detach()))
 
     def _difference_error(self, function: LrpeFunction) -> float:
         """One vector a head at every position of every sequence; the last sequence counts."""
@@ -184,12 +227,3 @@ class LrpeProblem:
     def _angle_error(self, function: LrpeFunction) -> float:
         ones = torch.ones((1, *self.x.shape[1:]), device=self.device)
         return blockwise_error(self.encode(function, ones)[0], torch.cat(self.cosines, dim=-1))
-
-    def _encoded(self, x: Tensor) -> Tensor:
-        """The output of one sequence [heads, tokens, d], in float64."""
-        return torch.cat([x.double() * part for part in self.cosines], dim=-1)
-
-    def _turned_back(self, gradient: Tensor) -> Tensor:
-        """dX of one sequence, from its gradient [heads, tokens, 2 d], in float64."""
-        parts = gradient.double().chunk(2, dim=-1)
-        return sum(part * angle for part, angle in zip(parts, self.cosines, strict=True))

@@ -69,6 +69,17 @@ def cosines_float64(
     return angle.cos(), angle.sin()
 
 
+def encoded_float64(x: Tensor, cosines: tuple[Tensor, Tensor]) -> Tensor:
+    """The output [h, t, 2 d] of one sequence [h, t, d], with the cos and sin of its angles."""
+    return torch.cat([x.double() * part for part in cosines], dim=-1)
+
+
+def turned_back_float64(gradient: Tensor, cosines: tuple[Tensor, Tensor]) -> Tensor:
+    """dX of one sequence [h, t, d], from the gradient of its output [h, t, 2 d]."""
+    parts = gradient.double().chunk(2, dim=-1)
+    return sum(part * angle for part, angle in zip(parts, cosines, strict=True))
+
+
 def largest_angle(theta: Tensor, shape: Sequence[int]) -> float:
     """The largest angle of any token and channel, in radians."""
     return float(theta.abs().max()) * (max(shape) - 1)

@@ -1,75 +1,207 @@
-"""Clocks: device events with an L2 flush, synchronised wall time, and the processor's own counter.
+"""Clocks: device events with an L2 flush, and synchronised wall time. All times are in ms.
 
-A clock times `repetitions` calls of a phase one by one. What a call needs first (a forward pass
-before a backward, cleared gradients) runs outside the clock. All times are in milliseconds.
+A clock times calls of a phase one by one. What a call needs first (other inputs, a forward pass
+before a backward, cleared gradients) runs outside the clock. The functions that tell the time are
+bound when this module is imported, before any implementation is.
 """
 
 from __future__ import annotations
 
-import time
+import random
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import perf_counter_ns as _now
+from typing import Any
 
 import torch
 
-from lmperf.benchmark import Phase
+from lmperf.benchmark import Phase, Workload
+from lmperf.measuring import guards
 
 # Several times the L2 of any present device (60 MB on an H200), so that inputs come from memory.
 _FLUSH_BYTES = 256 * 2**20
 # At least the clock rate of a present device, so that a wait is at least as long as it is meant to.
 _CYCLES_PER_MS = 2_000_000
-_LONGEST_LEAD_MS = 3.0
+_SHORTEST_LEAD_MS, _LONGEST_LEAD_MS = 0.1, 16.0
+# Work that is still running this long after the last event of a slice was not timed.
+_OUTLIVES_MS = 0.1
+# Calls that tell how long one takes to be queued, or takes in a loop; and what they may keep alive.
+_HOST_CALLS, _LOOP_CALLS, _LOOP_MS, _LOOP_BYTES = 7, 20, 100.0, 2 * 2**30
 
 
-class EventClock:
-    """CUDA events around each call, after the L2 cache was overwritten.
+@dataclass
+class Slice:
+    """What some calls of a phase in a row took.
 
-    The device waits before each call for as long as the host took to queue the last one, and half
-    as long again: what is timed is the device, also where the host is slower.
+    times: ms of each sound call. host: ms until each was queued; empty on a CPU. host_bound: the
+    host was late even with the longest lead, so that the times hold host time. snapshot: copies of
+    what one call had returned when its clock stopped. elapsed_ms: of the whole slice. left: the
+    settings of torch that the implementation left changed.
     """
 
-    def __init__(self) -> None:
-        self._flush = torch.empty(_FLUSH_BYTES, dtype=torch.uint8, device="cuda")
-        self._host_ms: dict[int, float] = {}
-
-    def times(self, phase: Phase, repetitions: int) -> list[float]:
-        pairs = [self._queue(phase) for _ in range(repetitions)]
-        torch.cuda.synchronize()
-        return [start.elapsed_time(end) for start, end in pairs]
-
-    def _queue(self, phase: Phase) -> tuple[torch.cuda.Event, torch.cuda.Event]:
-        state = phase.before()
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        lead_ms = min(1.5 * self._host_ms.get(id(phase), 0.0), _LONGEST_LEAD_MS)
-        self._flush.zero_()
-        torch.cuda._sleep(int(lead_ms * _CYCLES_PER_MS))
-        start.record()
-        began = time.perf_counter()
-        phase.run(state)
-        self._host_ms[id(phase)] = (time.perf_counter() - began) * 1e3
-        end.record()
-        return start, end
+    times: list[float] = field(default_factory=list)
+    host: list[float] = field(default_factory=list)
+    host_bound: bool = False
+    snapshot: Any = None
+    elapsed_ms: float = 0.0
+    left: set[str] = field(default_factory=set)
 
 
-class WallClock:
-    """Wall time between two synchronisations of the device, or none to synchronise on a CPU."""
+class Clock:
+    """Times slices; a subclass times one call."""
 
     def __init__(self, device: str) -> None:
         self._synchronize = synchronizer(device)
+        self._device = device
+        self._random = random.SystemRandom()
 
-    def times(self, phase: Phase, repetitions: int) -> list[float]:
-        return [self._time(phase) for _ in range(repetitions)]
+    def slice(self, workload: Workload, name: str, repetitions: int, chosen: int | None) -> Slice:
+        """Time `repetitions` calls of the phase `name`, and copy what call `chosen` returned.
 
-    def _time(self, phase: Phase) -> float:
+        The chosen call is the last one: what is checked afterwards are its inputs. So a slice with
+        a check in it ends with it, at a random number of calls up to `repetitions`.
+        """
+        phase, found, began = workload.phases[name], Slice(), _now()
+        calls = repetitions if chosen is None else chosen + 1
+        for call in range(calls):
+            self._fresh_call(workload, phase, found, call == chosen)
+        self._finish(found)
+        found.elapsed_ms = (_now() - began) / 1e6
+        return found
+
+    def warm_up(self, workload: Workload, name: str, least_ms: float) -> tuple[float, float]:
+        """Call until `least_ms` have passed: ms of the last call, and a call with all around it."""
+        began, calls = _now(), 0
+        while True:
+            found = self.slice(workload, name, 1, None)
+            calls += 1
+            elapsed = (_now() - began) / 1e6
+            if elapsed >= least_ms:
+                return found.times[-1], elapsed / calls
+
+    def freshen(self, workload: Workload) -> None:
+        """Other inputs, by a seed that no implementation can know."""
+        if workload.freshen is not None:
+            workload.freshen(self._random.getrandbits(31))
+
+    def _fresh_call(self, workload: Workload, phase: Phase, found: Slice, chosen: bool) -> None:
+        with guards.settings_kept(found.left):
+            self.freshen(workload)
+            self._call(phase, found, chosen)
+
+    def _call(self, phase: Phase, found: Slice, chosen: bool) -> None:
+        raise NotImplementedError
+
+    def _finish(self, found: Slice) -> None:
+        """What a slice ends with; it may raise WrongResult."""
+
+    def host_and_loop(self, workload: Workload, name: str, call_ms: float, saved_bytes: float):
+        """ms to queue one call on an idle device, and ms a call in a loop; None on a CPU.
+
+        call_ms: what a call takes; saved_bytes: what its preparation keeps alive, which limits how
+        many calls a loop can have.
+        """
+        if self._device != "cuda":
+            return None, None
+        phase = workload.phases[name]
+        hosts = [self._queueing_ms(workload, phase) for _ in range(_HOST_CALLS)]
+        most = min(_LOOP_CALLS, _LOOP_MS / max(call_ms, 1e-3), _LOOP_BYTES / max(saved_bytes, 1))
+        return statistics.median(hosts), self._loop_ms(workload, phase, max(1, int(most)))
+
+    def _queueing_ms(self, workload: Workload, phase: Phase) -> float:
+        self.freshen(workload)
         state = phase.before()
         self._synchronize()
-        start = time.perf_counter_ns()
+        start = _now()
         result = phase.run(state)
+        elapsed = _now() - start
         self._synchronize()
-        elapsed = time.perf_counter_ns() - start
-        del result, state  # freeing the graph is not part of the phase
+        del result
         return elapsed / 1e6
 
+    def _loop_ms(self, workload: Workload, phase: Phase, calls: int) -> float:
+        self.freshen(workload)
+        states = [phase.before() for _ in range(calls)]
+        self._synchronize()
+        start = _now()
+        while states:
+            phase.run(states.pop())
+        self._synchronize()
+        return (_now() - start) / 1e6 / calls
 
-def synchronizer(device: str):
+
+class EventClock(Clock):
+    """CUDA events around each call, after the L2 cache was overwritten.
+
+    The device waits before each call for longer than the host takes to queue it, so that what is
+    timed is the device. When a call is queued and its start has already passed, the host was late
+    and the sample holds host time: it is taken again after a longer wait.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("cuda")
+        self._flush = torch.empty(_FLUSH_BYTES, dtype=torch.uint8, device="cuda")
+        self._leads: dict[int, float] = {}
+        self._pairs: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+
+    def _call(self, phase: Phase, found: Slice, chosen: bool) -> None:
+        while True:
+            lead_ms = self._leads.get(id(phase), _SHORTEST_LEAD_MS)
+            state = phase.before()
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            self._flush.zero_()
+            torch.cuda._sleep(int(lead_ms * _CYCLES_PER_MS))
+            start.record()
+            began = _now()
+            result = phase.run(state)
+            host_ms = (_now() - began) / 1e6
+            end.record()
+            if not start.query():
+                break
+            if lead_ms >= _LONGEST_LEAD_MS:
+                found.host_bound = True
+                break
+            self._leads[id(phase)] = min(_LONGEST_LEAD_MS, 2 * max(lead_ms, host_ms))
+        if chosen:
+            found.snapshot = guards.snapshot(result)
+        found.host.append(host_ms)
+        self._pairs.append((start, end))
+
+    def _finish(self, found: Slice) -> None:
+        last = torch.cuda.Event()
+        last.record()
+        last.synchronize()
+        began = _now()
+        torch.cuda.synchronize()
+        outlived_ms = (_now() - began) / 1e6
+        found.times = [start.elapsed_time(end) for start, end in self._pairs]
+        self._pairs = []
+        if outlived_ms > _OUTLIVES_MS:
+            raise guards.WrongResult(
+                f"work outlives the call: the device was busy for {outlived_ms:.2g} ms after the"
+                " end of what was timed; all of it must be on the current stream"
+            )
+
+
+class WallClock(Clock):
+    """Wall time between two synchronisations of the device, or none to synchronise on a CPU."""
+
+    def _call(self, phase: Phase, found: Slice, chosen: bool) -> None:
+        state = phase.before()
+        self._synchronize()
+        start = _now()
+        result = phase.run(state)
+        queued = _now()
+        self._synchronize()
+        found.times.append((_now() - start) / 1e6)
+        if self._device == "cuda":
+            found.host.append((queued - start) / 1e6)
+        if chosen:
+            found.snapshot = guards.snapshot(result)
+
+
+def synchronizer(device: str) -> Callable[[], None]:
     """The call that waits for all work queued on the device."""
     if device == "cuda":
         return torch.cuda.synchronize
@@ -78,6 +210,6 @@ def synchronizer(device: str):
     return lambda: None
 
 
-def clock_for(kind: str, device: str) -> EventClock | WallClock:
+def clock_for(kind: str, device: str) -> Clock:
     """The clock for kernels (`kernel`) or for whole model steps (`step`) on a device."""
     return EventClock() if kind == "kernel" and device == "cuda" else WallClock(device)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,6 +12,8 @@ from lmperf.benchmark import Phase, Workload
 from lmperf.measuring.memory import LiveTensors
 
 _MIB = 2**20
+# Calls after which it is looked at what stays alive: the first may fill caches.
+_CALLS = 3
 
 
 def resident_bytes(resident: list[Any]) -> int:
@@ -20,10 +24,11 @@ def resident_bytes(resident: list[Any]) -> int:
 
 
 def phase_memory(workload: Workload, phase: Phase, device: str) -> dict[str, Any]:
-    """Columns `resident_mib`, `saved_mib`, `peak_mib` of one call of a phase.
+    """Columns `resident_mib`, `saved_mib`, `peak_mib` of one call of a phase, and `live_bytes`.
 
     `saved_mib` is what is alive when the phase starts (after the forward pass, for a backward),
-    `peak_mib` the most while it runs; both count this workload's tensors only. On a CPU a compiled
+    `peak_mib` the most while it runs; both count this workload's tensors only. `live_bytes` has
+    what is alive after each of a few calls, when their results are let go. On a CPU a compiled
     workload is not seen by the instrument, and has no such columns.
     """
     if device == "cuda":
@@ -44,7 +49,9 @@ def _by_allocator(workload: Workload, phase: Phase) -> dict[str, Any]:
     torch.cuda.reset_peak_memory_stats()
     phase.run(state)
     torch.cuda.synchronize()
-    return _columns(resident, saved, torch.cuda.max_memory_allocated() - others)
+    peak = torch.cuda.max_memory_allocated() - others
+    del state
+    return _columns(resident, saved, peak, _after_calls(phase, torch.cuda.memory_allocated))
 
 
 def _by_live_tensors(workload: Workload, phase: Phase) -> dict[str, Any]:
@@ -55,8 +62,21 @@ def _by_live_tensors(workload: Workload, phase: Phase) -> dict[str, Any]:
         state = phase.before()
         saved = live.peak_bytes = live.live_bytes
         phase.run(state)
-    return _columns(resident, saved, live.peak_bytes)
+        peak = live.peak_bytes
+        del state
+        after = _after_calls(phase, lambda: live.live_bytes)
+    return _columns(resident, saved, peak, after)
 
 
-def _columns(resident: int, saved: int, peak: int) -> dict[str, Any]:
-    return {"resident_mib": resident / _MIB, "saved_mib": saved / _MIB, "peak_mib": peak / _MIB}
+def _after_calls(phase: Phase, live_bytes: Callable[[], int]) -> list[int]:
+    found = []
+    for _ in range(_CALLS):
+        phase.run(phase.before())
+        gc.collect()
+        found.append(live_bytes())
+    return found
+
+
+def _columns(resident: int, saved: int, peak: int, after: list[int]) -> dict[str, Any]:
+    sizes = {"resident_mib": resident, "saved_mib": saved, "peak_mib": peak}
+    return {**{name: size / _MIB for name, size in sizes.items()}, "live_bytes": after}

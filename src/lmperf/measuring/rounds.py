@@ -1,42 +1,57 @@
-"""Timing in turn: the cases of a group, round after round, with the first of them once more.
+"""Timing in turn: slices of the calls of several seats, round after round, until it is decided.
 
-In each round every case runs a slice of repetitions of a phase, in rotating order. The median of
-each slice is kept: the ratio of two cases is taken round by round, so that what drifts with the
-machine drifts in both. The group's first case runs a second slice in each round: the ratio of its
-two slices is the noise floor.
+A seat is a case in the worker that holds it. In each round every seat runs a slice of calls of a
+phase, in rotating order; the first seat of each numerics runs a second one. The median of each
+slice is kept: the ratio of two seats is taken round by round, so that what drifts with the machine
+drifts in both, and the ratio of the two slices of one seat is the noise floor.
+
+Rounds are added until every comparison is decided (`lmperf.statistics.decided`), or the time that
+the pace allows is over.
 """
 
 from __future__ import annotations
 
-import contextlib
-import statistics
+import itertools
+import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-from lmperf.benchmark import Phase, Workload
-from lmperf.measuring.clock import EventClock, WallClock
+import numpy as np
+
+from lmperf.measuring.state import State, combine
+from lmperf.statistics import decided
 
 # With six rounds the smallest and the largest enclose the median of all with 97 % certainty.
-ROUNDS = 6
-_MAX_REPETITIONS = 40
+LEAST_ROUNDS = 6
+# When it is looked at whether all is decided: seldom, since each look is a chance to err.
+_LOOKS = (LEAST_ROUNDS, 9, 14, 20, 28)
+_MOST_REPETITIONS = 20
 # A longer call is not run once more against itself: it would cost more than it tells.
 _LONGEST_AGAIN_MS = 250.0
+# How often a round, beside the last one, has a call whose result is checked.
+_CHECKED_ROUNDS = 0.25
+# A capped or loaded device gets this long to come to rest before a slice is taken again.
+_REST_S = 0.05
+# Where taking again has not helped so often, it is the call itself that brings the device there.
+_MOST_RETAKES = 3
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How long to warm up and how long a slice is, in milliseconds; by clock and device."""
+    """Milliseconds of warm-up and of a slice, and the seconds that a phase of a group may take."""
 
     warm_up_ms: float
     slice_ms: float
+    cap_s: float
 
 
 PACES = {
-    ("kernel", "cuda"): Pace(25, 10),
-    ("step", "cuda"): Pace(150, 60),
-    ("kernel", "cpu"): Pace(30, 30),
-    ("step", "cpu"): Pace(100, 30),
+    ("kernel", "cuda"): Pace(25, 8, 3),
+    ("step", "cuda"): Pace(150, 60, 12),
+    ("kernel", "cpu"): Pace(30, 30, 3),
+    ("step", "cpu"): Pace(100, 30, 6),
 }
 
 
@@ -45,82 +60,186 @@ def pace_of(kind: str, device: str) -> Pace:
 
 
 @dataclass
+class Taken:
+    """One slice as the conductor has it: ms of its calls, and the machine meanwhile."""
+
+    times: list[float]
+    state: State
+    host: list[float] = field(default_factory=list)
+    host_bound: bool = False
+    left: set[str] = field(default_factory=set)
+
+
+class Seat(Protocol):
+    """A case in a worker."""
+
+    numerics: Hashable
+
+    def warm_up(self, least_ms: float) -> tuple[float, float]:
+        """ms of a call, and ms a call with all that is done around it."""
+
+    def slice(self, repetitions: int, checked: bool) -> Taken | None:
+        """Time calls; None where the seat is lost, and is left out from then on."""
+
+
+@dataclass
 class Timings:
-    """Times of one case and phase in milliseconds: all of them, and the medians by round."""
+    """Times of one seat and phase in ms: all of them, and by round the medians and clocks."""
 
     times: list[float] = field(default_factory=list)
     rounds: list[float] = field(default_factory=list)
     again: list[float] = field(default_factory=list)
+    host: list[float] = field(default_factory=list)
+    states: list[State] = field(default_factory=list)
+    marks: dict[str, None] = field(default_factory=dict)
 
-    def statistics(self) -> dict[str, float | int | str]:
-        return {
-            "median_ms": statistics.median(self.times),
-            "mean_ms": statistics.fmean(self.times),
-            "std_ms": statistics.stdev(self.times),
-            "p20_ms": quantile(self.times, 0.2),
-            "p80_ms": quantile(self.times, 0.8),
-            "repetitions": len(self.times),
-            "rounds_ms": ";".join(map(repr, self.rounds)),
-            "again_ms": ";".join(map(repr, self.again)),
+    def add(self, taken: Taken) -> None:
+        self.times += taken.times
+        self.rounds.append(float(np.median(taken.times)))
+        self.host += taken.host
+        self.states.append(taken.state)
+        self._mark(taken)
+
+    def add_again(self, taken: Taken) -> None:
+        self.again.append(float(np.median(taken.times)))
+        self._mark(taken)
+
+    def _mark(self, taken: Taken) -> None:
+        marks = {
+            "host_bound": taken.host_bound,
+            "capped": taken.state.capped,
+            "settings": bool(taken.left),
         }
+        self.marks |= {name: None for name, holds in marks.items() if holds}
+
+    @property
+    def state(self) -> State:
+        """The machine while all of it was timed."""
+        return combine(self.states)
+
+    def columns(self) -> dict[str, Any]:
+        """The statistics of a row; `lmperf.statistics` has what they are worth."""
+        state = self.state
+        marks = dict(self.marks) | ({"loaded": None} if state.loaded else {})
+        p20, median, p80 = np.quantile(self.times, (0.2, 0.5, 0.8))
+        columns = {
+            "median_ms": float(median),
+            "mean_ms": float(np.mean(self.times)),
+            "std_ms": float(np.std(self.times, ddof=1)) if len(self.times) > 1 else 0.0,
+            "p20_ms": float(p20),
+            "p80_ms": float(p80),
+            "repetitions": len(self.times),
+            "rounds_ms": _joined(self.rounds),
+            "again_ms": _joined(self.again),
+            "clock_mhz": state.clock_mhz,
+            "power_w": state.power_w,
+            "temperature_c": state.temperature_c,
+            "other_load": state.other_load,
+            "marks": ";".join(marks),
+        }
+        if self.host:
+            columns["host_ms"] = float(np.median(self.host))
+        if state.clock_mhz is not None:
+            columns["rounds_mhz"] = _joined([s.clock_mhz for s in self.states])
+        if state.throttle is not None:
+            columns["throttle"] = hex(state.throttle)
+        return columns
 
 
-def quantile(values: Sequence[float], fraction: float) -> float:
-    """Quantile by linear interpolation between order statistics."""
-    ordered = sorted(values)
-    place = fraction * (len(ordered) - 1)
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
-
-
-def warm_up(clock: EventClock | WallClock, phase: Phase, pace: Pace) -> float:
-    """Run a phase until `pace.warm_up_ms` have passed; the time of the last call in ms."""
-    start = time.perf_counter()
-    while True:
-        (last,) = clock.times(phase, 1)
-        if (time.perf_counter() - start) * 1e3 >= pace.warm_up_ms:
-            return last
+def _joined(values: Sequence[float | None]) -> str:
+    return ";".join("" if value is None else repr(value) for value in values)
 
 
 def in_turn(
-    clock: EventClock | WallClock,
-    workloads: Sequence[tuple[Workload, Phase]],
+    seats: Sequence[Seat],
     pace: Pace,
-    announce: Callable[[int], None],
-) -> list[Timings]:
-    """Time one phase of several workloads in turn, `ROUNDS` times.
+    chance: random.Random | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[Seat, Timings]:
+    """Time seats in turn until all is decided; the timings of those that were not lost.
 
-    `announce` is told the position of the workload that runs next, outside the clock.
+    chance: draws the rounds whose results are checked. clock: seconds.
     """
-    repetitions = []
-    for position, (workload, phase) in enumerate(workloads):
-        announce(position)
-        with entered(workload):
-            repetitions.append(_repetitions(warm_up(clock, phase, pace), pace))
-    results = [Timings() for _ in workloads]
-
-    def run_slice(position: int) -> list[float]:
-        announce(position)
-        workload, phase = workloads[position]
-        with entered(workload):
-            return clock.times(phase, repetitions[position])
-
-    for turn in range(ROUNDS):
-        for offset in range(len(workloads)):
-            position = (turn + offset) % len(workloads)
-            times = run_slice(position)
-            results[position].times += times
-            results[position].rounds.append(statistics.median(times))
-        if results[0].rounds[0] <= _LONGEST_AGAIN_MS:
-            results[0].again.append(statistics.median(run_slice(0)))
-    return results
+    chance = chance or random.SystemRandom()
+    turn = _Turn(seats, pace, chance)
+    ends = clock() + pace.cap_s
+    for number in itertools.count(1):
+        turn.round(checked=number == 1 or chance.random() < _CHECKED_ROUNDS)
+        if number < LEAST_ROUNDS:
+            continue
+        over = clock() >= ends or number >= _LOOKS[-1]
+        if (over or number in _LOOKS) and (turn.is_decided() or over):
+            break
+    if not turn.is_decided():
+        turn.mark("time_cap")
+    # Of the last round, too, a call is checked: what changed on the way is seen here.
+    turn.round(checked=True)
+    return turn.timings
 
 
-def _repetitions(call_ms: float, pace: Pace) -> int:
-    return max(1, min(_MAX_REPETITIONS, int(pace.slice_ms / max(call_ms, 1e-6))))
+class _Turn:
+    """The seats that are left, and what they have taken so far."""
+
+    def __init__(self, seats: Sequence[Seat], pace: Pace, chance: random.Random) -> None:
+        self._repetitions: dict[Seat, int] = {}
+        self._retakes: dict[Seat, int] = {}
+        self._number = 0
+        self.timings: dict[Seat, Timings] = {}
+        for seat in seats:
+            warmed = seat.warm_up(pace.warm_up_ms)
+            if warmed is not None:
+                self._repetitions[seat] = _repetitions(*warmed, pace)
+                self.timings[seat] = Timings()
+        self._twice = _first_of_each_numerics(self.timings)
+
+    def round(self, checked: bool) -> None:
+        """One slice of every seat, beginning with another one each time."""
+        order = list(self.timings)
+        start = self._number % max(len(order), 1)
+        for seat in order[start:] + order[:start]:
+            taken = self._taken(seat, checked)
+            if taken is not None:
+                self.timings[seat].add(taken)
+        for seat in self._twice & self.timings.keys():
+            if self.timings[seat].rounds[0] <= _LONGEST_AGAIN_MS:
+                taken = self._taken(seat, False)
+                if taken is not None:
+                    self.timings[seat].add_again(taken)
+        self._number += 1
+
+    def _taken(self, seat: Seat, checked: bool) -> Taken | None:
+        """A slice; once more where the machine was not itself. A seat that is lost is left out."""
+        taken = seat.slice(self._repetitions[seat], checked)
+        if taken is not None and taken.state.capped and self._may_retake(seat):
+            time.sleep(_REST_S)
+            again = seat.slice(self._repetitions[seat], checked)
+            helped = again is not None and not again.state.capped
+            self._retakes[seat] = 0 if helped else self._retakes.get(seat, 0) + 1
+            taken = again
+        if taken is None:
+            self.timings.pop(seat, None)
+        return taken
+
+    def _may_retake(self, seat: Seat) -> bool:
+        return self._retakes.get(seat, 0) < _MOST_RETAKES
+
+    def is_decided(self) -> bool:
+        rounds = [np.array(timings.rounds) for timings in self.timings.values()]
+        return all(decided(base, other) for base, other in itertools.combinations(rounds, 2))
+
+    def mark(self, name: str) -> None:
+        for timings in self.timings.values():
+            timings.marks[name] = None
 
 
-def entered(workload: Workload):
-    """The context in which a workload's calls run: its precision flags, for example."""
-    return workload.context() if workload.context else contextlib.nullcontext()
+def _first_of_each_numerics(seats) -> set[Seat]:
+    first: dict[Hashable, Seat] = {}
+    for seat in seats:
+        first.setdefault(seat.numerics, seat)
+    return set(first.values())
+
+
+def _repetitions(call_ms: float, around_ms: float, pace: Pace) -> int:
+    """Calls of a slice: as many as fill it, with what is done around a call counted at a third."""
+    weight = max(call_ms, around_ms / 3, 1e-6)
+    return max(1, min(_MOST_REPETITIONS, int(pace.slice_ms / weight)))

@@ -1,46 +1,62 @@
-"""The supervisor: gives groups to a worker process, and turns a lost worker into a row.
+"""The supervisor: gives groups to workers, and turns what is lost with one into a row.
 
-Workers are forked from one server that has imported torch and not touched the device, so a new one
-costs milliseconds. Each leads a process group of its own, which a time-out kills whole.
+The project's implementations share a worker; each of the user's own has one to itself, so that
+nothing that it leaves behind reaches a peer. They are timed in turn by hand-over: a worker that is
+not in turn is stopped.
 """
 
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
-import os
-import signal
-from collections.abc import Callable, Sequence
+import fcntl
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from lmperf.benchmark import Benchmark, Case
-from lmperf.measuring import worker
-
-_PRELOADED = ["torch", "torch._dynamo", "lmperf.measuring.worker", "lmperf.measuring.rounds"]
-_START_LIMIT_S = 180.0
-_MAX_ATTEMPTS = 40
+from lmperf.benchmark import Benchmark, Case, Timed
+from lmperf.measuring.group import Group, Place, Row
+from lmperf.measuring.process import Lost, Told, WorkerProcess
+from lmperf.measuring.state import Watch, watch
 
 Watcher = Callable[[str, Case | None, str | None], None]
+_REFERENCE_LIMIT_S = 120.0
+# The worker of the project's own implementations.
+PROJECT = ""
 
 
 class WorkerLost(Exception):
     """No worker could be started; the message says how it ended."""
 
 
+def lock_path(device: str) -> Path:
+    """The kernel lock that serialises measurement on a device, for every user of this machine."""
+    return Path(tempfile.gettempdir()) / f"lmperf-{device}.lock"
+
+
 class Supervisor:
-    """Owns the worker of one device.
+    """Owns the workers of one device.
 
     Args:
         device: cuda, mps or cpu.
-        watch: told what a worker does: (words, case or None, phase or None).
+        observer: told what a worker does: (words, case or None, phase or None).
+        paths: host -> where its worker's code is looked for first; the project's own where absent.
     """
 
-    def __init__(self, device: str, watch: Watcher = lambda *_: None):
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(_PRELOADED)
+    def __init__(
+        self,
+        device: str,
+        observer: Watcher = lambda *_: None,
+        paths: Mapping[str, str] | None = None,
+    ):
         self._device = device
-        self._watch = watch
-        self._process: multiprocessing.process.BaseProcess | None = None
+        self._observer = observer
+        self._paths = dict(paths or {})
+        self._workers: dict[str, WorkerProcess] = {}
+        self._lock = open(lock_path(device), "a")  # noqa: SIM115 - held until `stop`
+        self._held = False
+        self._first_reference: tuple[float, float] | None = None
+        self.watch: Watch | None = None
         self.facts: dict[str, Any] = {}
 
     def __enter__(self) -> Supervisor:
@@ -48,90 +64,125 @@ class Supervisor:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+        self._lock.close()
 
-    def measure(self, benchmark: Benchmark, group: Sequence[Case], seed: int) -> list[dict]:
+    def measure(self, benchmark: Benchmark, cases: Sequence[Case], seed: int) -> list[dict]:
         """The rows of a group, one or more for every case and phase, whatever befalls a worker."""
-        failures: worker.Failures = {}
-        for _ in range(_MAX_ATTEMPTS):
-            rows, fault = self._attempt(benchmark, group, failures, seed)
-            if fault is None:
-                return rows
-            failures.update(self._declared(benchmark, group, failures, fault))
-            self.stop()
-        raise WorkerLost(f"{group[0].name}: {_MAX_ATTEMPTS} workers were lost on this group")
+        places = [Place(_host(benchmark, case), case) for case in cases]
+        found = self.rows(benchmark, places, seed)
+        return [
+            {**place.case.axes, "implementation": place.case.implementation, "phase": phase, **row}
+            for (place, phase), rows in found.items()
+            for row in rows
+        ]
 
-    def _declared(self, benchmark, group, failures, fault) -> worker.Failures:
-        """The rows that a fault takes: one phase of a case, or all of them."""
-        case, phase, row = fault
-        phases = benchmark.phases if phase is None else [phase]
-        return {(case, name): row for name in phases if (case, name) not in failures}
+    def rows(
+        self, benchmark: Benchmark, places: Sequence[Place], seed: int
+    ) -> dict[tuple[Place, str], list[Row]]:
+        """The rows of each place and phase, with the seed of their inputs."""
+        group = Group(self, benchmark, places, seed)
+        found = group.timed() if isinstance(benchmark, Timed) else group.observed()
+        self._forget_own()
+        return {key: [{**row, "seed": seed} for row in rows] for key, rows in found.items()}
 
-    def _attempt(self, benchmark, group, failures, seed):
-        if self._process is None:
-            self._start()
-        self._send((benchmark.stem, benchmark.own_implementations, group, failures, seed))
-        rows: list[dict] = []
-        current: tuple[Case, str | None] = (group[0], None)
-        while True:
-            message = self._receive(benchmark.limit_s)
-            match message:
-                case ("step", case, phase, words):
-                    current = (case, phase)
-                    self._watch(words, case, phase)
-                case ("rows", new):
-                    rows += new
-                case ("failed", case, phase, row):
-                    return rows, (case, phase, row)
-                case ("done",):
-                    return rows, None
-                case ("lost", row):
-                    return rows, (*current, row)
+    def ask(self, host: str, *request: Any, limit_s: float, told: Told, glance=None) -> Any:
+        """Ask the worker of a host, which is started if need be; the others are stopped meanwhile.
 
-    def _send(self, request: tuple) -> None:
-        with contextlib.suppress(BrokenPipeError):  # a dead worker is found when it is read from
-            self._connection.send(request)
-
-    def _start(self) -> None:
-        self._connection, theirs = self._context.Pipe()
-        self._process = self._context.Process(
-            target=worker.main, args=(theirs, self._device), daemon=False
-        )
-        self._process.start()
-        theirs.close()
-        message = self._receive(_START_LIMIT_S)
-        if message[0] == "waiting":
-            self._watch(f"waiting for another measurement on {self._device}", None, None)
-            message = self._receive(None)
-        if message[0] != "ready":
-            raise WorkerLost(
-                f"no worker could be started on {self._device}: {message[1]['reason']}"
-            )
-        self.facts = message[1]
-
-    def _receive(self, limit_s: float | None) -> tuple:
-        """The worker's next message; `("lost", row)` when it died or took longer than `limit_s`."""
-        if not self._connection.poll(limit_s):
-            self.stop()
-            return ("lost", {"status": "timeout", "reason": f"no answer within {limit_s:g} s"})
+        Raises:
+            Lost: with the worker, which has been ended.
+            Wrong: a result is not right.
+        """
+        process = self._turn(host)
         try:
-            return self._connection.recv()
-        except (EOFError, ConnectionResetError):
-            self._process.join()
-            return ("lost", {"status": "crash", "reason": _ending(self._process.exitcode)})
+            return process.ask(*request, limit_s=limit_s, told=told, glance=glance)
+        except Lost:
+            self._end(host)
+            raise
+
+    def said(self, words: str, case: Case | None, phase: str | None) -> None:
+        """Hand on what happens."""
+        self._observer(words, case, phase)
+
+    def reference(self) -> float | None:
+        """How much longer the reference cell takes than at first, the matmul or the copy: 1 is as
+        long; None where it cannot be measured."""
+        from lmperf.measuring.reference import drift
+
+        try:
+            now = self.ask(PROJECT, "reference", limit_s=_REFERENCE_LIMIT_S, told=lambda *_: None)
+        except Lost:
+            return None
+        self._first_reference = self._first_reference or now
+        return drift(now, self._first_reference)
+
+    @property
+    def device(self) -> str:
+        return self._device
+
+    @property
+    def hosts(self) -> list[str]:
+        """Those that have a worker now."""
+        return list(self._workers)
+
+    @property
+    def clock_watch(self) -> Watch:
+        """What watches the machine while a slice runs."""
+        if self.watch is None:
+            self.watch = watch(
+                self._device,
+                self.facts.get("uuid"),
+                lambda: [process.pid for process in self._workers.values()],
+            )
+        return self.watch
+
+    def _turn(self, host: str) -> WorkerProcess:
+        for name, process in self._workers.items():
+            if name != host:
+                process.pause()
+        if host not in self._workers:
+            self._workers[host] = self._started(host)
+        self._workers[host].resume()
+        return self._workers[host]
+
+    def _started(self, host: str) -> WorkerProcess:
+        self._take_lock()
+        try:
+            process = WorkerProcess(self._device, self._lock.fileno(), self._paths.get(host))
+        except Lost as lost:
+            reason = lost.row["reason"]
+            raise WorkerLost(f"no worker could be started on {self._device}: {reason}") from None
+        self.facts = process.facts
+        return process
+
+    def _take_lock(self) -> None:
+        if self._held:
+            return
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._observer(f"waiting for another measurement on {self._device}", None, None)
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self._held = True
+
+    def _forget_own(self) -> None:
+        """What a user's implementation did to its process ends with its group."""
+        for host in [host for host in self._workers if host != PROJECT and host not in self._paths]:
+            self._end(host)
+
+    def _end(self, host: str) -> None:
+        process = self._workers.pop(host, None)
+        if process is not None:
+            process.end()
 
     def stop(self) -> None:
-        """End the worker and every process that it started."""
-        if self._process is None:
-            return
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.kill()
-        self._process.join()
-        self._connection.close()
-        self._process = None
+        """End all workers and every process that they started, and let the device go."""
+        for host in list(self._workers):
+            self._end(host)
+        with contextlib.suppress(ValueError):
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
+        self._held = False
 
 
-def _ending(exitcode: int | None) -> str:
-    if exitcode is not None and exitcode < 0:
-        return f"the process was ended by {signal.Signals(-exitcode).name}"
-    return f"the process ended with exit code {exitcode}"
+def _host(benchmark: Benchmark, case: Case) -> str:
+    own = case.implementation in benchmark.own_implementations
+    return case.implementation if own else PROJECT

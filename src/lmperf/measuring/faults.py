@@ -1,0 +1,76 @@
+"""Faults: what goes wrong in a case, as the status and the reason that its row will hold."""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from lmperf.benchmark import Case, Gate, Unsupported, WrongResult
+
+
+class Poisoned(Exception):
+    """A fault after which this process is not to be trusted with another measurement."""
+
+    def __init__(self, case: Case, phase: str | None, row: dict[str, Any]):
+        super().__init__(case.name)
+        self.case, self.phase, self.row = case, phase, row
+
+
+def failure_row(error: BaseException) -> dict[str, Any]:
+    """Status and reason of a fault: what the row of its case will say."""
+    from lmperf.measuring.memory import out_of_memory
+
+    memory = out_of_memory(error)
+    if memory is not None:
+        requested, free = memory.requested_bytes, memory.free_bytes
+        return {"status": "oom", "requested_bytes": requested, "free_bytes": free}
+    if isinstance(error, Unsupported):
+        return {"status": "unsupported", "reason": _one_line(error)}
+    if isinstance(error, WrongResult):
+        return {"status": "failed_check", "reason": _one_line(error)}
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{Path(where.filename).name}:{where.lineno}"
+    return {"status": "crash", "reason": f"{type(error).__name__}: {_one_line(error)} ({place})"}
+
+
+def _one_line(error: BaseException, limit: int = 240) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def guarded(case: Case, phase: str | None, step: Callable[[], Any]) -> Any:
+    """Run a step of a case; what goes wrong in it becomes a row, and this process is replaced.
+
+    Raises:
+        Poisoned: whatever else than Unsupported or WrongResult the step raises.
+    """
+    try:
+        return step()
+    except (Unsupported, WrongResult):
+        raise
+    except Exception as error:
+        raise Poisoned(case, phase, failure_row(error)) from error
+
+
+def status_of(error: float, bound: float) -> dict[str, Any]:
+    """The status that an error and its bound give."""
+    if not math.isfinite(error):
+        return {"status": "nan", "reason": "the result is not finite"}
+    return {"status": "ok" if error <= bound else "failed_check"}
+
+
+def gate_columns(gate: Gate) -> dict[str, Any]:
+    """Status, error and bound of the worst tensor, and the error of each, of a gate."""
+    worst = gate.worst
+    error, bound = gate.errors[worst], gate.bounds[worst]
+    named = {f"error_{name}": value for name, value in gate.errors.items()}
+    row = {**status_of(error, bound), "max_error": error, "error_bound": bound, **named}
+    if row["status"] == "ok":
+        return row
+    row.setdefault("reason", f"{worst} differs from the float64 reference")
+    if gate.pytorch is not None:
+        row["pytorch_error"] = gate.pytorch().get(worst)
+    return row

@@ -1,0 +1,256 @@
+"""A group of cases on its way from preparation to rows, over one or several workers."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lmperf.benchmark import Benchmark, Case
+from lmperf.measuring.process import Lost, Wrong
+from lmperf.measuring.reference import DRIFT
+from lmperf.measuring.rounds import Taken, Timings, in_turn, pace_of
+
+if TYPE_CHECKING:
+    from lmperf.measuring.supervisor import Supervisor
+
+Row = dict[str, Any]
+# So many workers may be lost on one group before it is given up.
+_MOST_LOST = 40
+# A reply may wait for a processor for as long.
+_HAND_OVER_MS = 50.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """A case, and the worker that holds it, by the name of its host."""
+
+    host: str
+    case: Case
+
+
+class LostTooOften(Exception):
+    """No row can be had: the message says of what, and how many workers it took."""
+
+
+class Group:
+    """Places whose cases are measured together.
+
+    Args:
+        supervisor: has the workers.
+        benchmark: what the cases are of.
+        places: the cases, in the order of their rows.
+        seed: of the inputs.
+    """
+
+    def __init__(
+        self, supervisor: Supervisor, benchmark: Benchmark, places: Sequence[Place], seed: int
+    ):
+        self._supervisor, self._benchmark = supervisor, benchmark
+        self._places, self._seed = list(places), seed
+        self._hosts = list(dict.fromkeys(place.host for place in places))
+        self._rows: dict[tuple[Place, str], list[Row]] = {}
+        self._ready: dict[tuple[Place, str], Row] = {}
+        self._lost = 0
+
+    def observed(self) -> dict[tuple[Place, str], list[Row]]:
+        """The rows of observations that need no clock."""
+        for host in self._hosts:
+            self._until_through(host, "observe")
+        return self._in_order()
+
+    def timed(self) -> dict[tuple[Place, str], list[Row]]:
+        """The rows of timings; what was taken while the machine drifted is taken once more."""
+        for host in self._hosts:
+            self._until_through(host, "prepare")
+        before = self._supervisor.reference()
+        self._time_all()
+        if self._drifted(before, after := self._supervisor.reference()):
+            self._time_all()
+            before, after = after, self._supervisor.reference()
+            if self._drifted(before, after):
+                self._mark_all("drift")
+        self._set_all("reference", after)
+        for host in set(self._hosts) & set(self._supervisor.hosts):
+            with contextlib.suppress(Lost):
+                self._ask(host, "clear")
+        return self._in_order()
+
+    def _in_order(self) -> dict[tuple[Place, str], list[Row]]:
+        keys = [(place, phase) for phase in self._benchmark.phases for place in self._places]
+        return {key: self._rows[key] for key in keys}
+
+    def _until_through(self, host: str, request: str) -> None:
+        """Have a host go through its cases, each phase of which then has rows or is ready."""
+        while True:
+            self._drop(host)
+            cases = [place.case for place in self._places if place.host == host]
+            failures = {
+                (place.case, phase): rows
+                for (place, phase), rows in self._rows.items()
+                if place.host == host
+            }
+            own = self._benchmark.own_implementations
+            arguments = (self._benchmark.stem, own, cases, failures, self._seed)
+            try:
+                self._ask(host, request, *arguments)
+                return
+            except Lost as lost:
+                self._note(host, lost, Place(host, cases[0]))
+
+    def _drop(self, host: str) -> None:
+        """A host that begins anew has nothing ready; observations are only whole."""
+        self._ready = {key: row for key, row in self._ready.items() if key[0].host != host}
+
+    def _ask(self, host: str, *request: Any, glance=None) -> Any:
+        def told(kind: str, case: Case, phase: str | None, what: Any) -> None:
+            key = (Place(host, case), phase)
+            if kind == "step":
+                self._supervisor.said(what, case, phase)
+            elif kind == "row":
+                self._rows.setdefault(key, []).append(what)
+            elif kind == "ready":
+                self._ready[key] = what
+
+        limit_s = self._benchmark.limit_s
+        return self._supervisor.ask(host, *request, limit_s=limit_s, told=told, glance=glance)
+
+    def _note(self, host: str, lost: Lost, at: Place, phase: str | None = None) -> None:
+        """The rows that a fault takes: one phase of a case, or all of them."""
+        self._lost += 1
+        if self._lost > _MOST_LOST:
+            raise LostTooOften(f"{at.case.name}: {_MOST_LOST} workers were lost on this group")
+        place = at if lost.case is None else Place(host, lost.case)
+        phase = lost.phase if lost.case is not None else phase
+        for name in self._benchmark.phases if phase is None else [phase]:
+            if phase is not None or (place, name) not in self._rows:
+                self._rows[place, name] = [lost.row]
+            self._ready.pop((place, name), None)
+
+    def _time_all(self) -> None:
+        for phase in self._benchmark.phases:
+            self._time(phase)
+
+    def _time(self, phase: str) -> None:
+        """Time a phase of all places in turn; anew where a worker is lost on the way."""
+        pace = pace_of(self._benchmark.clock, self._supervisor.device)
+        while True:
+            ready = [place for place in self._places if (place, phase) in self._ready]
+            if not ready:
+                return
+            seats = [_Seat(self, place, phase) for place in ready]
+            try:
+                timings = in_turn(seats, pace)
+                if any(timing.state.loaded for timing in timings.values()):
+                    timings = in_turn(list(timings), pace)
+                self._write(phase, timings)
+            except _HostLost as host:
+                self._until_through(host.name, "prepare")
+            else:
+                return
+
+    def _write(self, phase: str, timings: dict[_Seat, Timings]) -> None:
+        together = uuid.uuid4().hex[:12]
+        for seat, timing in timings.items():
+            columns = timing.columns()
+            host = seat.host_and_loop(columns["median_ms"])
+            if host is not None:
+                prepared = self._ready[seat.place, phase]
+                row = {"status": "ok", **columns, "together": together, **prepared, **host}
+                self._rows[seat.place, phase] = [row | achieved(row)]
+
+    def _drifted(self, before: float | None, after: float | None) -> bool:
+        known = [ratio for ratio in (before, after) if ratio is not None]
+        return any(abs(ratio - 1) > DRIFT[self._supervisor.device] for ratio in known)
+
+    def _timed_rows(self) -> list[Row]:
+        return [row for rows in self._rows.values() for row in rows if "median_ms" in row]
+
+    def _mark_all(self, mark: str) -> None:
+        for row in self._timed_rows():
+            row["marks"] = ";".join(filter(None, [row["marks"], mark]))
+
+    def _set_all(self, column: str, value: float | None) -> None:
+        for row in self._timed_rows():
+            row[column] = value
+
+
+class _HostLost(Exception):
+    """A worker that holds further cases of the round was lost."""
+
+    def __init__(self, name: str):
+        super().__init__(name)
+        self.name = name
+
+
+class _Seat:
+    """A place in turn: see `lmperf.measuring.rounds.Seat`."""
+
+    def __init__(self, group: Group, place: Place, phase: str):
+        self._group, self.place, self._phase = group, place, phase
+        self.numerics = dict(place.case.cell).get("dtype")
+
+    def warm_up(self, least_ms: float) -> tuple[float, float] | None:
+        return self._asked("warm_up", least_ms)
+
+    def slice(self, repetitions: int, checked: bool) -> Taken | None:
+        watch = self._group._supervisor.clock_watch
+        began = time.perf_counter_ns()
+        watch.begin()
+        found = self._asked("slice", repetitions, checked, glance=watch.sample)
+        state = watch.end()
+        if found is None:
+            return None
+        elapsed_ms = (time.perf_counter_ns() - began) / 1e6
+        if reason := other_clock(elapsed_ms, found.pop("elapsed_ms"), found["times"]):
+            self._refuse({"status": "failed_check", "reason": reason})
+            return None
+        return Taken(state=state, **found)
+
+    def host_and_loop(self, call_ms: float) -> dict[str, float] | None:
+        """Columns `host_ms` and `eager_ms`; None where the seat is lost."""
+        return self._asked("host_and_loop", call_ms)
+
+    def _asked(self, request: str, *arguments: Any, glance=None) -> Any:
+        case, phase = self.place.case, self._phase
+        self._group._supervisor.said("timing", case, phase)
+        try:
+            return self._group._ask(
+                self.place.host, request, case, phase, *arguments, glance=glance
+            )
+        except Wrong as wrong:
+            self._refuse(wrong.row)
+            return None
+        except Lost as lost:
+            self._group._note(self.place.host, lost, self.place, phase)
+            raise _HostLost(self.place.host) from None
+
+    def _refuse(self, row: Row) -> None:
+        key = (self.place, self._phase)
+        prepared = self._group._ready.pop(key)
+        self._group._rows[key] = [{**prepared, **row}]
+
+
+def other_clock(elapsed_ms: float, told_ms: float, times: Sequence[float]) -> str | None:
+    """Why a slice is not believed, whose process tells another time than the one outside.
+
+    elapsed_ms: by the clock of the supervisor. told_ms: by the worker's. times: of its calls.
+    """
+    if told_ms < 0.5 * elapsed_ms - _HAND_OVER_MS or sum(times) > elapsed_ms:
+        told = f"{max(told_ms, sum(times)):.3g} ms"
+        return f"its clock says {told} for what took {elapsed_ms:.3g} ms by the clock outside"
+    return None
+
+
+def achieved(row: Row) -> Row:
+    """The rates that the median time gives."""
+    seconds = row["median_ms"] / 1e3
+    columns: Row = {}
+    if row.get("flops"):
+        columns["tflops"] = row["flops"] / seconds / 1e12
+    if row.get("bytes"):
+        columns["bandwidth_gbps"] = row["bytes"] / seconds / 1e9
+    return columns

@@ -1,0 +1,117 @@
+"""What a device says of itself: clock, power, temperature, what holds it back, who else uses it."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_CPUFREQ = Path("/sys/devices/system/cpu")
+_CPUINFO = Path("/proc/cpuinfo")
+# Reading every core of a large machine would take longer than a slice.
+_CORES_READ = 4
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One moment of the device; what it does not tell is None."""
+
+    clock_mhz: float | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+    throttle: int | None = None
+
+
+class Processor:
+    """The cores of a CPU, or of the host of a device that tells nothing."""
+
+    def __init__(self, read_clock: Callable[[], float | None] = lambda: None):
+        self._read_clock = read_clock
+
+    def sample(self) -> Sample:
+        return Sample(clock_mhz=self._read_clock())
+
+    def other_processes(self, ours: Collection[int], workers: int) -> int | None:
+        return None
+
+
+class Device(Processor):
+    """A CUDA device, by NVML."""
+
+    def __init__(self, nvml: Any, handle: Any):
+        super().__init__()
+        self._nvml, self._handle = nvml, handle
+        self._alone: int | None = None
+
+    def sample(self) -> Sample:
+        nvml, handle = self._nvml, self._handle
+        power = self._ask(nvml.nvmlDeviceGetPowerUsage, handle)
+        return Sample(
+            self._ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
+            None if power is None else power / 1000,
+            self._ask(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
+            self._ask(nvml.nvmlDeviceGetCurrentClocksEventReasons, handle),
+        )
+
+    def other_processes(self, ours: Collection[int], workers: int) -> int | None:
+        """Compute processes that are not ours, out of `workers` that may be.
+
+        In a container the list may be empty, or hold process ids of the host. It is trusted
+        where one of ours is in it, or where its length, at first without a worker, has grown.
+        """
+        listed = self._ask(self._nvml.nvmlDeviceGetComputeRunningProcesses, self._handle)
+        if listed is None:
+            return None
+        found = {process.pid for process in listed}
+        if found & set(ours):
+            return len(found - set(ours))
+        if not workers:
+            self._alone = len(found)
+            return self._alone or None  # an empty list may be one that shows nobody
+        if self._alone is not None and len(found) > self._alone:
+            return max(self._alone, len(found) - workers)
+        return None
+
+    def _ask(self, question: Callable, *arguments: Any) -> Any:
+        try:
+            return question(*arguments)
+        except self._nvml.NVMLError:
+            return None
+
+
+def sensor(device: str, uuid: str | None) -> Processor:
+    """What samples a device (cuda, mps or cpu); one that knows nothing where it cannot be asked."""
+    if device == "cpu":
+        return Processor(clock_reader())
+    if device == "cuda" and uuid is not None:
+        import pynvml
+
+        with contextlib.suppress(pynvml.NVMLError):
+            pynvml.nvmlInit()
+            return Device(pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid))
+    return Processor()
+
+
+def clock_reader(cpufreq: Path = _CPUFREQ, cpuinfo: Path = _CPUINFO) -> Callable:
+    """What reads the clock of the cores, in MHz: a constant of a virtual machine is not one."""
+    files = sorted(cpufreq.glob("cpu[0-9]*/cpufreq/scaling_cur_freq"))[:_CORES_READ]
+    if files:
+        return lambda: _mean(int(file.read_text()) / 1000 for file in files)
+    if cpuinfo.exists() and "aperfmperf" in cpuinfo.read_text().split():
+        return lambda: _mean(_megahertz(cpuinfo))
+    return lambda: None
+
+
+def _mean(values) -> float | None:
+    try:
+        return statistics.fmean(values)
+    except (OSError, ValueError):
+        return None
+
+
+def _megahertz(cpuinfo: Path) -> list[float]:
+    lines = cpuinfo.read_text().splitlines()
+    return [float(line.partition(":")[2]) for line in lines if line.startswith("cpu MHz")]

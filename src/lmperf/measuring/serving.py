@@ -1,0 +1,94 @@
+"""What a worker does on each request, with the group of cases that it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+from lmperf.benchmark import Case, Observed, Unsupported, WrongResult, load
+from lmperf.measuring import reference
+from lmperf.measuring.faults import Poisoned, failure_row, guarded, status_of
+from lmperf.measuring.prepared import Failures, Prepared, clear
+
+
+class Serving:
+    """What a worker does on each request; the group that it holds."""
+
+    def __init__(self, connection: Connection, device: str):
+        self._connection, self._device = connection, device
+        self._prepared: Prepared | None = None
+
+    def answer(self, name: str, arguments: list) -> None:
+        """Do what is asked, and say how it ended."""
+        try:
+            self._say("done", getattr(self, f"_{name}")(*arguments))
+        except WrongResult as wrong:
+            self._say("wrong", failure_row(wrong))
+        except Poisoned as fault:
+            self._say("failed", fault.case, fault.phase, fault.row)
+
+    def _say(self, *message: Any) -> None:
+        self._connection.send(message)
+
+    def _prepare(
+        self,
+        stem: str,
+        implementations: dict,
+        cases: Sequence[Case],
+        failures: Failures,
+        seed: int,
+    ) -> None:
+        benchmark = load(stem, implementations)
+        self._prepared = Prepared(benchmark, cases, failures, self._device, seed, self._say)
+        self._prepared.prepare()
+
+    def _warm_up(self, *arguments: Any) -> tuple[float, float]:
+        return self._prepared.warm_up(*arguments)
+
+    def _slice(self, *arguments: Any) -> dict[str, Any]:
+        return self._prepared.slice(*arguments)
+
+    def _host_and_loop(self, *arguments: Any) -> dict[str, float]:
+        return self._prepared.host_and_loop(*arguments)
+
+    def _clear(self) -> None:
+        self._prepared = None
+        clear(self._device)
+
+    def _reference(self) -> tuple[float, float]:
+        return reference.measure(self._device)
+
+    def _observe(
+        self,
+        stem: str,
+        implementations: dict,
+        cases: Sequence[Case],
+        failures: Failures,
+        seed: int,
+    ) -> None:
+        benchmark = load(stem, implementations)
+        for case in cases:
+            for phase in benchmark.phases:
+                if (case, phase) not in failures:
+                    for row in self._observations(benchmark, case, phase, seed):
+                        self._say("row", case, phase, row)
+        clear(self._device)
+
+    def _observations(
+        self, benchmark: Observed, case: Case, phase: str, seed: int
+    ) -> list[dict[str, Any]]:
+        self._say("step", case, phase, "observing")
+        try:
+            rows = guarded(case, phase, lambda: benchmark.observe(case, phase, self._device, seed))
+        except (Unsupported, WrongResult) as reason:
+            return [failure_row(reason)]
+        return [_judged(row) for row in rows]
+
+
+def _judged(row: dict[str, Any]) -> dict[str, Any]:
+    """The status that an observation's own error and bound give it."""
+    error, bound = row.get("max_error"), row.get("error_bound")
+    if error is None or bound is None:
+        return {"status": "ok", **row}
+    return {**status_of(error, bound), **row}

@@ -1,0 +1,208 @@
+"""The state of the machine while a slice is timed: clock, power, caps, and what others use of it.
+
+It is sampled by the supervisor, beside the worker that is timed, and never in it:
+
+    watch = state.watch("cuda", "GPU-...", workers)
+    watch.begin()       # right before a slice is asked for
+    watch.sample()      # while it runs, as often as one likes
+    state = watch.end()
+
+Load by others on the host is that of the last `_WINDOW_S` up to the end of the slice, or of the
+slice if that is longer: the kernel counts idle time in hundredths of a second, and a slice is three
+of them.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from lmperf.measuring.host_load import HostLoad, Reading
+from lmperf.measuring.sensors import Processor, Sample, sensor
+
+# Power cap, slow-down, software and hardware thermal, power brake; not: idle, clocks that are set.
+CAPPED = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
+# Shares of the usable cores. On a CPU the cores are what is timed: on two cores a quiet machine
+# reads up to 0.02 and a busy process 0.5. A device's host needs cores only to queue its work.
+LOADED = {"cpu": 0.05, "cuda": 0.5, "mps": 0.5}
+_WINDOW_S = 0.3
+_APART_S = 0.05
+
+
+@dataclass(frozen=True)
+class State:
+    """The machine while something was timed. What is unknown is None.
+
+    `clock_mhz` is the SM clock, or the mean of the cores; `throttle` the OR of NVML's reasons;
+    `other_load` the share of the usable cores that others used (0 to 1), loaded above `limit`;
+    `other_processes` the foreign compute processes on the device; `seconds` how long it took.
+    """
+
+    clock_mhz: float | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+    throttle: int | None = None
+    other_load: float | None = None
+    other_processes: int | None = None
+    seconds: float = 0.0
+    limit: float = LOADED["cpu"]
+
+    @property
+    def capped(self) -> bool:
+        """Whether the device was held back by power or heat."""
+        return bool((self.throttle or 0) & CAPPED)
+
+    @property
+    def loaded(self) -> bool:
+        """Whether others used the host's cores, or the device."""
+        return (self.other_load or 0.0) > self.limit or (self.other_processes or 0) > 0
+
+
+def combine(states: Iterable[State]) -> State:
+    """One state for several slices: medians, every reason, load weighted by the slices' length."""
+    states = list(states)
+    if not states:
+        return State()
+
+    def known(name: str) -> list:
+        return [value for state in states if (value := getattr(state, name)) is not None]
+
+    return State(
+        *(_median(known(name)) for name in ("clock_mhz", "power_w", "temperature_c")),
+        throttle=_any_bits(known("throttle")),
+        other_load=_mean_load(states),
+        other_processes=max(known("other_processes"), default=None),
+        seconds=sum(state.seconds for state in states),
+        limit=states[0].limit,
+    )
+
+
+@dataclass(frozen=True)
+class Before:
+    """The machine before a benchmark: load average of a minute, and what others use of it."""
+
+    cores: int
+    load_average: float | None
+    state: State
+
+    @property
+    def words(self) -> str | None:
+        """What others do on this machine, in a line; None where it is quiet, or nobody can tell."""
+        parts = []
+        load = self.state.other_load
+        if load is not None and load > LOADED["cpu"]:
+            parts.append(f"other processes use {load * self.cores:.1f} of {self.cores} cores")
+        elif load is None and self.load_average and self.load_average > LOADED["cpu"] * self.cores:
+            parts.append(f"the load average is {self.load_average:.1f} on {self.cores} cores")
+        if count := self.state.other_processes:
+            parts.append(f"{count} other process{'es' * (count > 1)} on the device")
+        return ", ".join(parts) or None
+
+
+class Watch:
+    """Samples the state of the machine around and during slices; see `watch`."""
+
+    def __init__(self, device: str, sensor: Processor, host: HostLoad, workers: Callable):
+        self._limit = LOADED[device]
+        self._sensor, self._host, self._workers = sensor, host, workers
+        self._readings: deque[Reading] = deque()
+        self._samples: list[Sample] = []
+        self._began = time.perf_counter()
+        self._others: tuple[float, int | None] = (float("-inf"), None)
+
+    def before(self, seconds: float = _WINDOW_S) -> Before:
+        """What the machine does before it is measured; waits for `seconds`."""
+        self.begin()
+        time.sleep(seconds)
+        average = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+        return Before(self._host.cores, average, self.end())
+
+    def begin(self) -> None:
+        """A slice is about to run."""
+        self._read()
+        self._samples.clear()
+        self._began = time.perf_counter()
+
+    def sample(self) -> None:
+        """The device as it is now; well under a millisecond."""
+        self._samples.append(self._sensor.sample())
+
+    def end(self) -> State:
+        """The state during the slice that has just ended."""
+        ended = time.perf_counter()
+        self.sample()
+        self._read()
+        samples = self._samples[:-1] or self._samples  # the last one is of an idle device
+        return State(
+            *(_median(_known(samples, name)) for name in ("clock_mhz", "power_w", "temperature_c")),
+            throttle=_any_bits(_known(samples, "throttle")),
+            other_load=self._load(),
+            other_processes=self._other_processes(),
+            seconds=ended - self._began,
+            limit=self._limit,
+        )
+
+    def _read(self) -> None:
+        now = time.perf_counter()
+        if self._readings and now - self._readings[-1].at < _APART_S:
+            return
+        if (reading := self._host.read()) is not None:
+            self._readings.append(reading)
+        # One that is older than the window and than the slice stays, and no more than one.
+        start = min(self._began, now - _WINDOW_S)
+        while len(self._readings) > 1 and self._readings[1].at <= start:
+            self._readings.popleft()
+
+    def _load(self) -> float | None:
+        if len(self._readings) < 2:
+            return None
+        first, last = self._readings[0], self._readings[-1]
+        if last.at - first.at < _WINDOW_S / 2:
+            return None  # too short to tell a tick from a process
+        return self._host.others(first, last) / self._host.cores
+
+    def _other_processes(self) -> int | None:
+        now = time.perf_counter()
+        if now - self._others[0] > _WINDOW_S:
+            ours = self._host.ours()
+            self._others = now, self._sensor.other_processes(ours, len(self._workers()))
+        return self._others[1]
+
+
+def watch(device: str, uuid: str | None, workers: Callable[[], Sequence[int]]) -> Watch:
+    """A watch on a machine whose device (cuda, mps or cpu) is measured.
+
+    Args:
+        uuid: of the CUDA device, as `GPU-...`.
+        workers: gives the ids of our own workers, which lead process groups.
+    """
+    return Watch(device, sensor(device, uuid), HostLoad(workers), workers)
+
+
+def _known(samples: Sequence[Sample], name: str) -> list:
+    return [value for sample in samples if (value := getattr(sample, name)) is not None]
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return statistics.median(values) if values else None
+
+
+def _any_bits(values: Sequence[int]) -> int | None:
+    bits = None
+    for value in values:
+        bits = (bits or 0) | value
+    return bits
+
+
+def _mean_load(states: Sequence[State]) -> float | None:
+    known = [(state.other_load, state.seconds) for state in states if state.other_load is not None]
+    weight = sum(seconds for _, seconds in known)
+    if not known:
+        return None
+    if not weight:
+        return statistics.fmean(load for load, _ in known)
+    return sum(load * seconds for load, seconds in known) / weight

@@ -1,0 +1,231 @@
+"""The estimator, its interval, its p value and its verdict, in one place.
+
+What is estimated is a ratio of times, base / candidate: above one, the candidate is faster.
+
+*Timed in turn* (`paired`): the median of the ratios round by round. Its interval is that of the
+median by order statistics: the number of n ratios that lie below the true median is
+binomial(n, 1/2), so that [x_(k), x_(n+1-k)] covers it with 1 - 2 P(B <= k-1), whatever the
+distribution (David and Nagaraja, Order Statistics, 7.1). It leaves out one exactly where the sign
+test rejects. Fewer than six rounds have no such interval of 95 %: theirs is the range, with less.
+
+*Timed apart* (`unpaired`): the ratio of the medians of two sets of rounds. Its interval is the
+percentile bootstrap (BCa is not defined on a constant sample, which a quantised clock gives). Both
+know the rounds of a run only: two runs differ by more, so that a least difference goes with it.
+
+*False discovery*. Of many cells without a difference some intervals leave out one by chance; the p
+values of a table's cells are adjusted together (Benjamini and Hochberg, 1995). They are those of
+the t test on the logarithms of the rounds. The sign test cannot serve here: over six rounds its p
+is 0.031 at least, so that no cell of a table could be named unless five in eight of it differ. So
+two tests must agree on a difference: this one, adjusted, and the interval, which assumes nothing.
+
+*Looking before it is over*. Rounds are added until a verdict is decided (`decided`); an interval
+for a number of rounds that was not fixed covers less than it says. Looks are few (at 6, 12, 24,
+... rounds), each asks that the ratio lie beyond the noise floor too, and the adjusted p guards the
+table; what remains is not corrected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from scipy import stats
+
+CONFIDENCE = 0.95
+FALSE_DISCOVERY = 0.05
+FLOOR_QUANTILE = 0.95
+LEAST_FLOOR = 0.01
+FASTER, SLOWER, SAME, UNRESOLVED = "faster", "slower", "same", "unresolved"
+_RESAMPLES = 999
+
+# Rounds of one row, or of many [rows, rounds], the shorter ones padded with NaN.
+Rounds = Sequence[float] | np.ndarray
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A ratio base / candidate with its interval, the p value of no difference, and its rounds.
+
+    All fields are numbers, or all are arrays of one value for each row.
+    """
+
+    ratio: float | np.ndarray
+    low: float | np.ndarray
+    high: float | np.ndarray
+    p: float | np.ndarray
+    rounds: int | np.ndarray
+
+
+@cache
+def order_statistics(rounds: int) -> tuple[int, int, float]:
+    """Zero-based ranks (low, high) of the interval of the median of n values, and its coverage."""
+    tails = stats.binom.cdf(np.arange(rounds), rounds, 0.5)
+    rank = max(1, int(np.searchsorted(tails, (1 - CONFIDENCE) / 2, side="right")))
+    return rank - 1, rounds - rank, float(max(0.0, 1 - 2 * tails[rank - 1]))
+
+
+def quantile(values: Sequence[float], fraction: float) -> float:
+    """Quantile by linear interpolation between order statistics."""
+    return float(np.quantile(values, fraction))
+
+
+def median_interval(values: Rounds) -> tuple[float, float] | tuple[np.ndarray, np.ndarray]:
+    """Low and high end of the interval of the median of some values, or of those of each row."""
+    matrix = np.atleast_2d(np.asarray(values, dtype=float))
+    counts = _counts(matrix)
+    ranks = np.array([order_statistics(max(int(n), 1))[:2] for n in counts], dtype=int)
+    ordered = np.sort(matrix, axis=1)  # NaN last
+    ends = np.take_along_axis(ordered, ranks.reshape(-1, 2), axis=1)
+    return _like(values, ends[:, 0]), _like(values, ends[:, 1])
+
+
+def paired(base: Rounds, candidate: Rounds) -> Ratio:
+    """The ratio of two cases that were timed in turn, from their medians by round.
+
+    Raises:
+        ValueError: the two have not the same number of rounds.
+    """
+    over = np.atleast_2d(np.asarray(base, float)) / np.atleast_2d(np.asarray(candidate, float))
+    middle, (low, high) = medians(over), median_interval(over)
+    fields = middle, low, high, _p_paired(np.log(over)), _counts(over)
+    return Ratio(*(_like(base, field) for field in fields))
+
+
+def unpaired(base: Rounds, candidate: Rounds, seed: int = 0) -> Ratio:
+    """The ratio of two cases that were timed apart, from their medians by round.
+
+    `rounds` is that of the side with fewer. Less than two on a side have no interval (NaN).
+    """
+    one, two = (np.atleast_2d(np.asarray(side, float)) for side in (base, candidate))
+    counts = np.minimum(_counts(one), _counts(two))
+    low, high = _bootstrapped(one, two, seed)
+    p = _p_unpaired(np.log(one), np.log(two))
+    fields = medians(one) / medians(two), low, high, p, counts
+    return Ratio(*(_like(base, field) for field in fields))
+
+
+def medians(matrix: np.ndarray) -> np.ndarray:
+    """The median of each row of a matrix padded with NaN; NaN for a row of nothing else."""
+    some = ~np.isnan(matrix).all(axis=1)
+    found = np.full(len(matrix), np.nan)
+    found[some] = np.nanmedian(matrix[some], axis=1)
+    return found
+
+
+def noise_floor(again: np.ndarray) -> float:
+    """How far one from the other a case reads in two slices of the same rounds, in most cells.
+
+    again: ratio of the two slices, one for each cell; NaN where there is none.
+    """
+    deviations = np.abs(again[~np.isnan(again)] - 1)
+    if not len(deviations):
+        return float("nan")
+    return float(np.quantile(deviations, FLOOR_QUANTILE, method="higher"))
+
+
+def adjusted(ps: Rounds) -> np.ndarray:
+    """p values adjusted together, so that FALSE_DISCOVERY bounds the share of false ones."""
+    found = np.array(ps, dtype=float)
+    some = ~np.isnan(found)
+    if some.any():
+        found[some] = stats.false_discovery_control(found[some])
+    return found
+
+
+def verdict(ratio: Ratio, floor: float | np.ndarray, significant: bool | np.ndarray = True):
+    """FASTER, SLOWER, SAME or UNRESOLVED; an array of them for a ratio of arrays.
+
+    floor: the noise floor; NaN where there is none. LEAST_FLOOR is the least.
+    significant: whether the adjusted p value is at most FALSE_DISCOVERY.
+    """
+    floor = np.fmax(floor, LEAST_FLOOR)
+    several = np.asarray(ratio.rounds) > 1
+    widest = np.maximum(np.abs(np.subtract(ratio.low, 1)), np.abs(np.subtract(ratio.high, 1)))
+    apart = np.greater(ratio.low, 1) | np.less(ratio.high, 1)
+    apart = apart & (np.abs(np.subtract(ratio.ratio, 1)) > floor) & significant & several
+    same = (widest <= floor) & several
+    beyond = np.where(np.greater(ratio.ratio, 1), FASTER, SLOWER)
+    found = np.where(same, SAME, np.where(apart, beyond, UNRESOLVED))
+    return found.astype(object) if found.ndim else str(found)
+
+
+def decided(base: Sequence[float], candidate: Sequence[float], floor: float = LEAST_FLOOR) -> bool:
+    """Whether a comparison in turn needs no further rounds.
+
+    Its interval leaves out one and the ratio lies beyond the floor; or the interval lies within
+    the floor; or its half width is below LEAST_FLOOR. Never with fewer rounds than an interval of
+    CONFIDENCE needs. The measuring calls this for all pairs of a group: nothing slow is in it.
+    """
+    ratios = sorted(a / b for a, b in zip(base, candidate, strict=True))
+    rounds = len(ratios)
+    if rounds < 2:
+        return False
+    first, last, coverage = order_statistics(rounds)
+    if coverage < CONFIDENCE:
+        return False
+    low, high = ratios[first], ratios[last]
+    floor = floor if floor > LEAST_FLOOR else LEAST_FLOOR  # NaN is not
+    if high - low < 2 * LEAST_FLOOR or (1 - low <= floor and high - 1 <= floor):
+        return True
+    middle = (ratios[(rounds - 1) // 2] + ratios[rounds // 2]) / 2
+    return (low > 1 or high < 1) and abs(middle - 1) > floor
+
+
+def _counts(matrix: np.ndarray) -> np.ndarray:
+    return (~np.isnan(matrix)).sum(axis=1)
+
+
+def _like(given: Rounds, field: np.ndarray):
+    return field if np.ndim(given) == 2 else field[0].item()
+
+
+def _moments(logs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean, standard deviation and number of each row; NaN where there is no deviation."""
+    counts = _counts(logs)
+    mean = np.nansum(logs, axis=1) / np.maximum(counts, 1)
+    squares = np.nansum((logs - mean[:, None]) ** 2, axis=1)
+    deviation = np.sqrt(squares / np.maximum(counts - 1, 1))
+    return mean, np.where(counts > 1, deviation, np.nan), counts
+
+
+def _p_paired(logs: np.ndarray) -> np.ndarray:
+    mean, deviation, counts = _moments(logs)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = mean * np.sqrt(counts) / deviation
+    return _certain(2 * stats.t.sf(np.abs(t), counts - 1), mean, deviation)
+
+
+def _p_unpaired(base: np.ndarray, candidate: np.ndarray) -> np.ndarray:
+    one, two = _moments(base), _moments(candidate)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p = stats.ttest_ind_from_stats(*one, *two, equal_var=False).pvalue
+    return _certain(p, one[0] - two[0], one[1] + two[1])
+
+
+def _certain(p: np.ndarray, difference: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+    """p, and what it tends to where nothing varies: 1 without a difference, 0 with one."""
+    return np.where(deviation == 0, np.where(difference == 0, 1.0, 0.0), p)
+
+
+def _bootstrapped(base: np.ndarray, candidate: np.ndarray, seed: int):
+    """Interval of the ratio of medians of each row, many rows of as many rounds at a time."""
+    low, high = np.full((2, len(base)), np.nan)
+    counts = np.stack([_counts(base), _counts(candidate)], axis=1)
+    for some in np.unique(counts[counts.min(axis=1) > 1], axis=0):
+        rows = (counts == some).all(axis=1)
+        # Sorting puts the NaN last, wherever they stood.
+        sides = [np.sort(s[rows])[:, :n] for s, n in zip((base, candidate), some, strict=True)]
+        found = stats.bootstrap(
+            sides,
+            lambda a, b, axis: np.median(a, axis=axis) / np.median(b, axis=axis),
+            axis=1,
+            n_resamples=_RESAMPLES,
+            batch=64,
+            confidence_level=CONFIDENCE,
+            method="percentile",
+            random_state=np.random.default_rng(seed),
+        ).confidence_interval
+        low[rows], high[rows] = found.low, found.high
+    return low, high

@@ -1,0 +1,60 @@
+"""The reference cell: what it returns, what drift is, and that it disturbs nothing."""
+
+import pytest
+import torch
+
+from lmperf.measuring import reference
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    cell = reference._Cell(64, torch.float32, 2**20, 3, 0.0)
+    monkeypatch.setitem(reference._CELLS, "cpu", cell)
+    reference.release()
+    yield
+    reference.release()
+
+
+def test_it_times_a_matmul_and_a_copy_of_the_stated_size(monkeypatch):
+    done = []
+    real = torch.mm
+    monkeypatch.setattr(torch, "mm", lambda *a, **k: done.append(a[0].shape) or real(*a, **k))
+    matmul, copy = reference.measure("cpu")
+    assert matmul > 0 and copy > 0
+    assert done == [(64, 64)] * 4  # one that is not timed, three that are
+
+
+def test_each_time_is_a_median_in_milliseconds(monkeypatch):
+    reference.measure("cpu")
+    now = iter([0, 5_000_000, 0, 90_000_000, 0, 7_000_000, *[0, 2_000_000] * 3])
+    monkeypatch.setattr(reference.time, "perf_counter_ns", lambda: next(now))
+    assert reference.measure("cpu") == (7.0, 2.0)
+
+
+def test_its_tensors_are_allocated_once_and_take_nothing_from_the_global_seed():
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    reference.measure("cpu")
+    calls = reference._calls("cpu")
+    reference.measure("cpu")
+    assert reference._calls("cpu") is calls
+    assert torch.equal(torch.rand(1), expected)
+
+
+@pytest.mark.parametrize(
+    ("now", "ratio"),
+    [((10, 20), 1.0), ((12, 20), 1.2), ((10, 15), 0.75), ((12, 15), 0.75), ((5, 39), 0.5)],
+)
+def test_drift_is_the_ratio_that_is_farther_from_one(now, ratio):
+    assert reference.drift(now, (10, 20)) == ratio
+
+
+def test_every_device_has_a_cell_and_a_tolerance():
+    assert reference.DRIFT.keys() == reference._CELLS.keys() == {"cpu", "cuda", "mps"}
+
+
+@pytest.mark.gpu
+def test_on_a_device_it_is_quick_and_steady():
+    first = reference.measure("cuda")
+    assert abs(reference.drift(reference.measure("cuda"), first) - 1) < 0.2

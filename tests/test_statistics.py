@@ -1,0 +1,181 @@
+"""Estimators, intervals, p values and verdicts: what they claim, on draws whose truth is known."""
+
+import itertools
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from lmperf.statistics import (
+    CONFIDENCE,
+    FALSE_DISCOVERY,
+    FASTER,
+    SAME,
+    SLOWER,
+    UNRESOLVED,
+    Ratio,
+    adjusted,
+    decided,
+    median_interval,
+    noise_floor,
+    order_statistics,
+    paired,
+    quantile,
+    unpaired,
+    verdict,
+)
+
+CELLS = 1000
+SPREAD = 0.02
+
+
+def draws(rounds, factor=1.0, cells=CELLS, seed=0):
+    """Two sets of rounds [cells, rounds] whose true ratio is the factor, with drift in both."""
+    generator = np.random.default_rng(seed)
+    noise = np.exp(SPREAD * generator.standard_normal((2, cells, rounds)))
+    return factor * noise[0], noise[1]
+
+
+def verdicts(ratio, floor=np.nan):
+    return verdict(ratio, floor, adjusted(ratio.p) <= FALSE_DISCOVERY)
+
+
+@pytest.mark.parametrize("rounds", range(1, 14))
+def test_the_coverage_is_the_probability_that_the_interval_holds_the_median(rounds):
+    low, high, coverage = order_statistics(rounds)
+    assert 0 <= low <= high < rounds
+    sides = itertools.product((0, 1), repeat=rounds)
+    covered = sum(1 for s in sides if low < sum(s) <= high)
+    assert coverage == pytest.approx(covered / 2**rounds)
+    if rounds >= 6:
+        assert coverage >= CONFIDENCE
+    else:
+        assert (low, high) == (0, rounds - 1) and coverage < CONFIDENCE
+
+
+@pytest.mark.parametrize("rounds", (6, 12, 24))
+@pytest.mark.parametrize("estimate", (paired, unpaired))
+def test_intervals_cover_the_truth_as_often_as_they_say(estimate, rounds):
+    found = estimate(*draws(rounds, 1.3))
+    covered = ((found.low <= 1.3) & (found.high >= 1.3)).mean()
+    assert covered >= CONFIDENCE - 0.02
+    assert abs(found.ratio.mean() - 1.3) < 0.01
+
+
+@pytest.mark.parametrize("estimate", (paired, unpaired))
+def test_a_p_value_is_below_a_level_as_often_as_it_says(estimate):
+    p = estimate(*draws(6)).p
+    assert abs((p < 0.05).mean() - 0.05) < 0.02
+
+
+@pytest.mark.parametrize("estimate", (paired, unpaired))
+def test_of_cells_without_a_difference_none_in_a_hundred_is_named(estimate):
+    found = verdicts(estimate(*draws(6)))
+    assert np.isin(found, (FASTER, SLOWER)).mean() <= 0.01
+
+
+@pytest.mark.parametrize("estimate", (paired, unpaired))
+def test_a_difference_of_ten_percent_is_named_also_where_it_is_in_one_cell_of_a_thousand(estimate):
+    slow = verdicts(estimate(*draws(6, 0.9)))
+    assert (slow == SLOWER).mean() >= 0.95
+    base, candidate = draws(6)
+    base[17] *= 1.5
+    assert verdicts(estimate(base, candidate))[17] == FASTER
+
+
+def test_a_matrix_with_gaps_is_its_rows():
+    base, candidate = draws(12, 1.1, cells=3)
+    base[1, 6:] = candidate[1, 6:] = np.nan
+    for estimate in (paired, unpaired):
+        all_rows = estimate(base, candidate)
+        alone = estimate(base[1, :6].tolist(), candidate[1, :6].tolist())
+        assert alone.rounds == all_rows.rounds[1] == 6
+        for name in ("ratio", "low", "high", "p"):
+            assert getattr(alone, name) == pytest.approx(getattr(all_rows, name)[1])
+
+
+def test_the_ratio_of_rounds_in_turn_is_free_of_their_drift():
+    drift = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
+    assert paired([2 * t for t in drift], drift) == Ratio(2.0, 2.0, 2.0, 0.0, 7)
+    with pytest.raises(ValueError):
+        paired([1.0] * 6, [1.0] * 7)
+
+
+def test_constant_samples_are_certain():
+    assert unpaired([2.0] * 6, [1.0] * 6) == Ratio(2.0, 2.0, 2.0, 0.0, 6)
+    assert unpaired([1.0] * 6, [1.0] * 6).p == paired([1.0] * 6, [1.0] * 6).p == 1.0
+
+
+def test_one_round_says_nothing():
+    for one in (unpaired([2.0], [1.0]), unpaired([2.0], [1.0] * 6), paired([2.0], [1.0])):
+        assert one.rounds == 1 and one.ratio == 2.0
+        assert verdict(one, np.nan) == UNRESOLVED
+
+
+@pytest.mark.parametrize(
+    "low, middle, high, floor, significant, found",
+    [
+        (1.02, 1.03, 1.04, np.nan, True, FASTER),
+        (1.02, 1.03, 1.04, np.nan, False, UNRESOLVED),
+        (1.02, 1.03, 1.05, 0.04, True, UNRESOLVED),
+        (1.02, 1.03, 1.04, 0.05, True, SAME),
+        (0.93, 0.95, 0.97, 0.005, True, SLOWER),
+        (0.992, 1.005, 1.008, 0.005, True, SAME),
+        (0.99, 1.02, 1.05, np.nan, True, UNRESOLVED),
+    ],
+)
+def test_the_verdict_follows_from_interval_floor_and_significance(
+    low, middle, high, floor, significant, found
+):
+    assert verdict(Ratio(middle, low, high, 0.01, 6), floor, significant) == found
+
+
+def test_adjusting_spares_gaps_and_needs_no_values():
+    assert adjusted([]).size == 0
+    assert np.isnan(adjusted([np.nan])).all()
+    found = adjusted([0.01, np.nan, 0.04])
+    assert found[0] == pytest.approx(0.02) and np.isnan(found[1]) and found[2] == 0.04
+
+
+def test_a_comparison_is_decided_where_more_rounds_would_not_change_it():
+    ones = [1.0] * 6
+    assert decided([1.10, 1.12, 1.11, 1.14, 1.13, 1.15], ones), "beyond the floor, without one"
+    assert not decided([0.96, 1.12, 1.11, 1.14, 1.13, 1.15], ones), "one is inside"
+    assert decided([0.995, 1.002, 1.009, 1.008, 1.004, 1.009], ones), "it is narrow"
+    wide = [0.97, 1.02, 0.99, 1.01, 1.0, 1.03]
+    assert not decided(wide, ones) and decided(wide, ones, floor=0.04)
+    assert not decided(wide, ones, floor=float("nan"))
+    assert not decided([1.2] * 5, [1.0] * 5), "five rounds have no interval of 95 %"
+
+
+def test_what_is_decided_has_the_verdict_that_it_will_be_given():
+    base, candidate = draws(6, 1.06, cells=200)
+    found = verdict(paired(base, candidate), np.nan)
+    for one, other, word in zip(base, candidate, found, strict=True):
+        if decided(one.tolist(), other.tolist()):
+            assert word != UNRESOLVED or paired(one, other).high - paired(one, other).low < 0.02
+        else:
+            assert word == UNRESOLVED
+
+
+def test_the_interval_of_a_median_is_of_order_statistics():
+    assert median_interval([6, 5, 4, 3, 2, 1]) == (1, 6)
+    assert median_interval(list(range(9))) == (1, 7)
+    low, high = median_interval(np.array([[1.0, 2.0, np.nan], [3.0, 1.0, 2.0]]))
+    assert low.tolist() == [1, 1] and high.tolist() == [2, 3]
+
+
+def test_quantiles_lie_between_values():
+    assert quantile([4.0, 1.0, 2.0, 3.0], 0.5) == 2.5 and quantile([7.0], 0.2) == 7.0
+
+
+def test_the_floor_is_a_high_quantile_over_cells():
+    again = 1 + np.arange(100) / 1000
+    assert 0.094 <= noise_floor(again) <= 0.096
+    assert np.isnan(noise_floor(np.array([np.nan])))
+
+
+def test_it_needs_no_torch():
+    code = "import sys, lmperf.statistics; assert not {'torch', 'pandas'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
