@@ -7,11 +7,13 @@
     lmperf summary [MACHINE]  where the write-up is, and what is wrong with its evidence
     lmperf verify [MACHINE]   fail, naming the causes, unless the evidence of the machine at hand,
                               or of MACHINE, or of --all, is whole, fresh and right
+    lmperf selftest           send planted implementations through the pipeline: is each noticed?
     lmperf prune MACHINE      drop stale rows of cells that the grid no longer has
     lmperf machine            the slug of this machine
     lmperf schema             the configuration's JSON schema
 
-Exit codes: 0 done, 1 `verify` found causes, 2 bad input, said in one line.
+Exit codes: 0 done, 1 `verify` found causes or a case of `selftest` did not hold, 2 bad input, said
+in one line.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import argparse
 import json
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 
 from lmperf.config import json_schema, load_config
@@ -71,6 +74,9 @@ def _parser() -> argparse.ArgumentParser:
     whose.add_argument("--all", action="store_true", help="every machine that has evidence")
     verify.add_argument("--verbose", action="store_true", help="a line for each row")
     verify.set_defaults(command=_verify)
+    commands.add_parser("selftest", help="is what is planted noticed?").set_defaults(
+        command=_selftest
+    )
     prune = commands.add_parser("prune", help="drop stale rows that no grid asks for")
     prune.add_argument("machine")
     prune.set_defaults(command=_prune)
@@ -169,6 +175,24 @@ def _verify(options: argparse.Namespace) -> int:
     words = ", ".join(machines) or "no machine"
     print(f"verify: {words}: " + (f"{len(lines)} causes" if lines else "all is measured and right"))
     return 1 if lines else 0
+
+
+def _selftest(options: argparse.Namespace) -> int:
+    from lmperf.reporting.selftest import HELD, NOT_HELD, NOT_RUN
+    from lmperf.selftest.run import run
+    from lmperf.selftest.write import answer, write
+
+    project = _project(options)
+    if not project.can_measure:
+        raise UserError("nothing can be measured here, since torch is not installed")
+    results = list(run(project))
+    answers = Counter(answer(result) for result in results)
+    for result in results:
+        if answer(result) == NOT_HELD:
+            print(f"selftest: {result.case.name}: {result.outcome.words}", file=sys.stderr)
+    counts = f"{answers[HELD]} held, {answers[NOT_HELD]} did not, {answers[NOT_RUN]} not run"
+    print(f"{write(project, results)}: {counts}")
+    return 1 if answers[NOT_HELD] else 0
 
 
 def _prune(options: argparse.Namespace) -> int:

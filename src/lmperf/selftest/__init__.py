@@ -1,1 +1,1 @@
-"""Selftest: the pipeline on implementations that are planted to fool it, or that it must not harm."""
+"""Selftest: the pipeline, on implementations that are planted to fool it or to harm their peers."""

@@ -68,19 +68,17 @@ def least_ms(rows: pd.DataFrame) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Withheld:
-    """No time is shown of these phases, for one of these reasons."""
+    """No time is shown of these phases, or of all, for one of these reasons."""
 
     reasons: tuple[str, ...]
     phases: tuple[str, ...] = ()
 
     @property
     def words(self) -> str:
-        where = f" in {_phases(self.phases)}" if self.phases else ""
-        return f"withheld{where}: {' or '.join(self.reasons)}"
+        return f"withheld{_in(self.phases)}: {' or '.join(self.reasons)}"
 
     def __call__(self, found: Found) -> Outcome:
-        rows = found.rows()
-        rows = rows.loc[[name for name in rows.index if not self.phases or name in self.phases]]
+        rows = _of(found.rows(), self.phases)
         red = rows["status"].isin(gates.FAILED) & rows["median_ms"].isna() & ~gates.shown(rows)
         held = red & _names_any(rows["reason"], self.reasons)
         return Outcome(_said(found.rows()), len(rows) > 0 and bool(held.all()))
@@ -88,19 +86,21 @@ class Withheld:
 
 @dataclass(frozen=True)
 class Ended:
-    """Every phase has this status and reason, and its peer is measured all the same."""
+    """These phases, or all, have this status and reason; its peer is measured all the same."""
 
     status: str
     reason: str
+    phases: tuple[str, ...] = ()
 
     @property
     def words(self) -> str:
-        return f"{STATUS_WORDS[self.status]}: {self.reason}; its peer ok"
+        return f"{STATUS_WORDS[self.status]}{_in(self.phases)}: {self.reason}; its peer ok"
 
     def __call__(self, found: Found) -> Outcome:
-        rows, peer = found.rows(), found.rows(found.peer)
+        rows, peer = _of(found.rows(), self.phases), found.rows(found.peer)
         held = (rows["status"] == self.status) & _names_any(rows["reason"], (self.reason,))
-        return Outcome(_said(rows), len(rows) > 0 and bool(held.all()) and _all_ok(peer))
+        words = _said(found.rows()) + ("" if _all_ok(peer) else f"; its peer: {_said(peer)}")
+        return Outcome(words, len(rows) > 0 and bool(held.all()) and _all_ok(peer))
 
 
 @dataclass(frozen=True)
@@ -167,6 +167,14 @@ def _all_ok(rows: pd.DataFrame) -> bool:
 
 def _names_any(reasons: pd.Series, words: Iterable[str]) -> pd.Series:
     return reasons.map(lambda reason: any(word in str(reason) for word in words))
+
+
+def _of(rows: pd.DataFrame, phases: tuple[str, ...]) -> pd.DataFrame:
+    return rows.loc[[phase for phase in rows.index if not phases or phase in phases]]
+
+
+def _in(phases: tuple[str, ...]) -> str:
+    return f" in {_phases(phases)}" if phases else ""
 
 
 def _phases(names: Iterable[str]) -> str:

@@ -3,7 +3,7 @@
 from lmperf.selftest.case import Case, Session
 from lmperf.selftest.expectations import Ended
 
-SESSION = Session("ends", {"seq_len": 512}, {"seq_len": 2048}, limit_s=5.0)
+SESSION = Session("ends", {"seq_len": 512}, {"seq_len": 2048}, limit_s=8.0)
 _LOST = "The supervisor turns a worker that it loses into a row, and goes on with another one."
 CASES = (
     Case(
@@ -18,8 +18,8 @@ CASES = (
     Case(
         "ends",
         "hangs",
-        "does not come back",
-        Ended("timeout", "no answer within"),
+        "does not come back from its backward pass",
+        Ended("timeout", "no answer within", ("backward", "forward_backward")),
         "Every step has a limit in time, after which its worker is ended.",
     ),
 )

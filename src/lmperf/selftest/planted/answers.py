@@ -15,7 +15,7 @@ Source = Callable[[], tuple[Tensor, Tensor, Tensor, Tensor]]
 
 
 class Memory:
-    """What was worked out in the first `honest_calls` calls with a key, and the last of it after."""
+    """What was worked out in `honest_calls` calls with a key, and afterwards the last of it."""
 
     def __init__(self, honest_calls: int = 1) -> None:
         self._honest_calls = honest_calls
@@ -30,7 +30,7 @@ class Memory:
 
 
 class Remembered(torch.autograd.Function):
-    """Attention from a memory, forward and backward; of the tensors of `source` where it is given."""
+    """Attention from a memory, forward and backward; of the tensors of `source`, if there is one."""
 
     @staticmethod
     def forward(ctx, q, k, v, causal: bool, memory: Memory, key: Hashable, source: Source | None):
@@ -100,7 +100,7 @@ def _inputs_of_the_seed(q: Tensor, causal: bool) -> tuple[Tensor, ...]:
 
 
 class Lazy(Tensor):
-    """A tensor that is worked out when something is first asked of it: after the clock, if at all."""
+    """A tensor that is worked out when it is first looked at: after the clock, if at all."""
 
     @staticmethod
     def __new__(cls, work_out: Callable[[], Tensor], like: Tensor):

@@ -1,4 +1,4 @@
-"""Work that is done where the clock does not look: another thread, another stream, another phase."""
+"""Work where the clock does not look: in another thread, on another stream, in another phase."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ import torch
 from lmperf.attention.reference import attention
 from lmperf.selftest.planted import FIRST_CALL_S
 
+
 def copy_of_eager(q, k, v, causal=False):
     return attention(q, k, v, causal)
 
