@@ -30,7 +30,7 @@ class Memory:
 
 
 class Remembered(torch.autograd.Function):
-    """Attention from a memory, forward and backward; of the tensors of `source`, if there is one."""
+    """Attention from a memory, forward and backward; of the tensors of `source`, if any."""
 
     @staticmethod
     def forward(ctx, q, k, v, causal: bool, memory: Memory, key: Hashable, source: Source | None):
