@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from lmperf.benchmark import Benchmark, Case
 from lmperf.measuring.process import Lost, Wrong
-from lmperf.measuring.reference import DRIFT
 from lmperf.measuring.rounds import Taken, Timings, in_turn, pace_of
+from lmperf.measuring.state import DRIFT
 
 if TYPE_CHECKING:
     from lmperf.measuring.supervisor import Supervisor

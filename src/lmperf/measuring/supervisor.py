@@ -17,7 +17,7 @@ from typing import Any
 from lmperf.benchmark import Benchmark, Case, Timed
 from lmperf.measuring.group import Group, Place, Row
 from lmperf.measuring.process import Lost, Told, WorkerProcess
-from lmperf.measuring.state import Watch, watch
+from lmperf.measuring.state import Watch, drift, watch
 
 Watcher = Callable[[str, Case | None, str | None], None]
 _REFERENCE_LIMIT_S = 120.0
@@ -106,8 +106,6 @@ class Supervisor:
     def reference(self) -> float | None:
         """How much longer the reference cell takes than at first, the matmul or the copy: 1 is as
         long; None where it cannot be measured."""
-        from lmperf.measuring.reference import drift
-
         try:
             now = self.ask(PROJECT, "reference", limit_s=_REFERENCE_LIMIT_S, told=lambda *_: None)
         except Lost:
