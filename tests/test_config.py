@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from lmperf.benchmark import Own
+from lmperf.benchmark import load as load_benchmark
 from lmperf.config import json_schema, load_config
 from lmperf.errors import UserError
 
@@ -45,6 +47,17 @@ def test_a_benchmark_brings_its_kernel_test(tmp_path):
     assert config.stems("cpu") == ["flash_attention", "flash_attention_check"]
 
 
+def test_an_own_implementation_is_a_function_or_a_mapping_that_declares_its_numerics(tmp_path):
+    mapping = "{use: 'a.b:c', numerics: rounded_scores}"
+    text = f"implementations: {{attention: {{one: 'a.b:c', other: {mapping}}}}}"
+    config = load(tmp_path, text)
+    assert config.own("attention") == {"one": Own("a.b:c"), "other": Own("a.b:c", "rounded_scores")}
+    assert config.own("lrpe") == {}
+    benchmark = load_benchmark("attention", config.own("attention"))
+    numerics = [benchmark.numerics_of(name) for name in ("one", "other", "eager")]
+    assert numerics == ["strict", "rounded_scores", "rounded_scores"]
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -70,6 +83,27 @@ def test_a_benchmark_brings_its_kernel_test(tmp_path):
         ("benchmarks: [attn]", "benchmarks.0 is 'attn'; it must be"),
         ("benchmarks: []", "benchmarks is an empty list"),
         ("implementations: {attention: {mine: my_pkg.f}}", "mine is 'my_pkg.f'; it must match"),
+        ("implementations: {attention: {mine: 3}}", "mine is 3; it must be a valid string"),
+        ("implementations: {attention: {mine: {use: f}}}", "mine.use is 'f'; it must match"),
+        ("implementations: {attention: {mine: {}}}", "mine lacks the key use, which must be there"),
+        (
+            "implementations: {attention: {mine: {use: 'a:b', numerics: rounded_angles}}}",
+            "numerics is 'rounded_angles'; it must be 'strict' or 'rounded_scores'",
+        ),
+        (
+            "implementations: {lrpe: {mine: {use: 'a:b', numerics: loose}}}",
+            "numerics is 'loose'; it must be 'strict' or 'rounded_angles'",
+        ),
+        (
+            "implementations: {memory: {mine: {use: 'a:b', numerics: loose}}}",
+            "numerics is 'loose'; it must be 'strict'",
+        ),
+        (
+            "implementations: {attention: {mine: {use: 'a:b', dtype: float32}}}",
+            "mine.dtype is not a known key; keys: use, numerics",
+        ),
+        ("implementations: {attn: {}}", "implementations.attn is not a known key; benchmarks: att"),
+        ("implementations: [mine]", "is ['mine']; it must be a mapping of keys to values"),
         ("- preset", "must be a mapping of keys to values, is a list"),
         ("preset: [cpu", "not valid YAML"),
     ],

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from lmperf import cli
-from lmperf.benchmark import load
+from lmperf.benchmark import Own, load
 from lmperf.errors import UserError
 from lmperf.evidence.plan import row_key
 from lmperf.own import check_functions, check_names
@@ -64,13 +64,46 @@ def test_one_that_is_there_passes(package):
     check_functions(own)
 
 
-def test_another_function_of_the_same_module_makes_rows_stale(package):
+def test_another_function_or_other_numerics_make_rows_stale(package):
     columns = {"implementation": "mine", "phase": "forward"}
-    keys = {
-        row_key(STEM, columns, [], "environment", {"mine": f"own_attention.plain:{name}"})
-        for name in ("attention", "WIDTH")
+    declared = [
+        Own("own_attention.plain:attention"),
+        Own("own_attention.plain:WIDTH"),
+        Own("own_attention.plain:attention", "rounded_scores"),
+    ]
+    keys = {row_key(STEM, columns, [], "environment", {"mine": own}) for own in declared}
+    assert len(keys) == 3
+
+
+def gates(stem, own, axes):
+    """The gate of each implementation of a cell, by name."""
+    benchmark = load(stem, own)
+    shared = {}
+    return {
+        case.implementation: benchmark.prepare(case, "cpu", 1, shared).gate(["forward"])
+        for case in benchmark.cases("cpu", {**axes, "implementation": ["eager"]})
     }
-    assert len(keys) == 2
+
+
+def test_the_gate_goes_by_the_numerics_that_are_declared_and_not_by_the_name():
+    use = "lmperf.lrpe.reference:lrpe_cosine"
+    own = {"same": Own(use, "rounded_angles"), "silent": use}
+    axes = {"batch": [1], "heads": [1], "shape": ["512"], "d_head": [16]}
+    found = gates("lrpe", own, axes)
+    assert found["same"].passed and not found["silent"].passed
+    assert (found["same"].errors, found["same"].bounds) == (
+        found["eager"].errors,
+        found["eager"].bounds,
+    )
+
+
+def test_rounded_scores_are_declared_too():
+    use = "lmperf.attention.reference:attention"
+    own = {"same": Own(use, "rounded_scores"), "silent": use}
+    axes = {"batch": [1], "seq_len": [64], "d_head": [16], "dtype": ["bfloat16"]}
+    found = gates("attention", own, axes)
+    assert found["silent"].bounds["out"] < found["same"].bounds["out"]
+    assert found["same"].bounds == found["eager"].bounds
 
 
 def test_the_checkout_is_on_the_path_however_lmperf_is_started(package, monkeypatch):

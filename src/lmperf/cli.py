@@ -7,13 +7,14 @@
     lmperf summary [MACHINE]  where the write-up is, and what is wrong with its evidence
     lmperf verify [MACHINE]   fail, naming the causes, unless the evidence of the machine at hand,
                               or of MACHINE, or of --all, is whole, fresh and right
+    lmperf diff OLD NEW       what changed from one result to another, row by row, worst first
     lmperf selftest           send planted implementations through the pipeline: is each noticed?
     lmperf prune MACHINE      drop stale rows of cells that the grid no longer has
     lmperf machine            the slug of this machine
     lmperf schema             the configuration's JSON schema
 
-Exit codes: 0 done, 1 `verify` found causes or a case of `selftest` did not hold, 2 bad input, said
-in one line.
+Exit codes: 0 done; 1 `verify` found causes, `diff` a regression, or `selftest` a case that did not
+hold; 2 bad input, said in one line.
 """
 
 from __future__ import annotations
@@ -74,6 +75,16 @@ def _parser() -> argparse.ArgumentParser:
     whose.add_argument("--all", action="store_true", help="every machine that has evidence")
     verify.add_argument("--verbose", action="store_true", help="a line for each row")
     verify.set_defaults(command=_verify)
+    diff = commands.add_parser("diff", help="what changed from one result to another")
+    for name in ("old", "new"):
+        diff.add_argument(name, help="directory of a machine's evidence, MACHINE, or MACHINE@REV")
+    diff.add_argument("--only", type=_pairs, default=[], metavar="AXIS=VALUE,...")
+    diff.add_argument("--benchmark", action="append", default=[], metavar="STEM")
+    diff.add_argument(
+        "--at-least", type=_percentage, default=2.0, metavar="PERCENT", help="default: 2; least: 1"
+    )
+    diff.add_argument("--format", choices=("text", "markdown", "json"), default="text")
+    diff.set_defaults(command=_diff)
     commands.add_parser("selftest", help="is what is planted noticed?").set_defaults(
         command=_selftest
     )
@@ -94,6 +105,20 @@ def _mapping(text: str) -> dict:
         raise argparse.ArgumentTypeError(f"no JSON: {error}") from None
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError(f"must be an object of keys and values, is {text}")
+    return value
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    pairs = [part.partition("=") for part in text.split(",")]
+    if not all(name and equals and value for name, equals, value in pairs):
+        raise argparse.ArgumentTypeError(f"must be AXIS=VALUE,..., is {text}")
+    return [(name.strip(), value.strip()) for name, _, value in pairs]
+
+
+def _percentage(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 100:
+        raise argparse.ArgumentTypeError(f"must be from 0 to 100, is {text}")
     return value
 
 
@@ -175,6 +200,17 @@ def _verify(options: argparse.Namespace) -> int:
     words = ", ".join(machines) or "no machine"
     print(f"verify: {words}: " + (f"{len(lines)} causes" if lines else "all is measured and right"))
     return 1 if lines else 0
+
+
+def _diff(options: argparse.Namespace) -> int:
+    from lmperf.reporting.diff.comparison import compare
+    from lmperf.reporting.diff.forms import FORMS
+    from lmperf.reporting.diff.results import read_result
+
+    old, new = read_result(options.old), read_result(options.new)
+    found = compare(old, new, options.at_least / 100, options.only, options.benchmark)
+    sys.stdout.write(FORMS[options.format](found))
+    return 1 if found.regressions else 0
 
 
 def _selftest(options: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ from lmperf.attention import check
 from lmperf.attention.accuracy import error_bound
 from lmperf.attention.triton import configurations, forward, interface
 from lmperf.attention.triton.configurations import Configuration
+from lmperf.benchmark import load
 
 
 def name(case):
@@ -43,20 +44,45 @@ def test_cases_cover_every_value_with_both_masks_and_layouts():
         assert {16, 40, 64, 80, 128, 256} <= {c["d_head"] for c in cases}
 
 
-def test_a_kernel_that_skips_keys_is_caught(monkeypatch):
+@pytest.fixture
+def skipping(monkeypatch):
+    """The kernel, with the first tile of keys left out for the first rows."""
     whole = forward.forward
 
-    def skipping(q, k, v, causal, scale):
+    def skips(q, k, v, causal, scale):
         out, lse = whole(q, k, v, causal, scale)
         out[:, :, :32] = whole(q[:, :, :32], k[:, :, 32:], v[:, :, 32:], False, scale)[0]
         return out, lse
 
-    monkeypatch.setattr(interface.forward_pass, "forward", skipping)
-    device, kind = ("cuda", "cuda") if torch.cuda.is_available() else ("cpu", "interpreter")
+    monkeypatch.setattr(interface.forward_pass, "forward", skips)
+
+
+DEVICE, KIND = ("cuda", "cuda") if torch.cuda.is_available() else ("cpu", "interpreter")
+
+
+def test_a_kernel_that_skips_keys_is_caught(skipping):
     case = next(
-        c for c in check.cases(kind) if c["seq_len"] >= 65 and not c["causal"] and c["d_head"] > 16
+        c for c in check.cases(KIND) if c["seq_len"] >= 65 and not c["causal"] and c["d_head"] > 16
     )
-    assert check.errors(case, device, seed=0)["out"] > error_bound("out", case["dtype"])
+    assert check.errors(case, DEVICE, seed=0)["out"] > error_bound("out", case["dtype"])
+
+
+def observed():
+    benchmark = load("flash_attention_check")
+    axes = {"batch": [1], "heads": [1], "seq_len": [65], "d_head": [16], "dtype": ["float32"]}
+    (case,) = benchmark.cases("cpu", {**axes, "causal": [False], "layout": ["contiguous"]})[:1]
+    (row,) = benchmark.observe(case, "forward_backward", DEVICE, seed=0)
+    return row
+
+
+def test_a_red_kernel_test_shows_the_error_of_pytorch(skipping):
+    row = observed()
+    assert row["max_error"] > row["error_bound"] > row["pytorch_error"] > 0
+
+
+def test_a_green_kernel_test_shows_none():
+    row = observed()
+    assert row["max_error"] <= row["error_bound"] and "pytorch_error" not in row
 
 
 def choose(n, causal, sequences=1, d=64, kernel="forward"):

@@ -11,7 +11,7 @@ import random
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from time import perf_counter_ns as _now
+from time import perf_counter_ns as now
 from typing import Any
 
 import torch
@@ -36,15 +36,14 @@ class Slice:
 
     times: ms of each sound call. host: ms until each was queued; empty on a CPU. host_bound: the
     host was late even with the longest lead, so that the times hold host time. snapshot: copies of
-    what one call had returned when its clock stopped. elapsed_ms: of the whole slice. left: the
-    settings of torch that the implementation left changed.
+    what one call had returned when its clock stopped. left: the settings of torch that the
+    implementation left changed.
     """
 
     times: list[float] = field(default_factory=list)
     host: list[float] = field(default_factory=list)
     host_bound: bool = False
     snapshot: Any = None
-    elapsed_ms: float = 0.0
     left: set[str] = field(default_factory=set)
 
 
@@ -62,21 +61,20 @@ class Clock:
         The chosen call is the last one: what is checked afterwards are its inputs. So a slice with
         a check in it ends with it, at a random number of calls up to `repetitions`.
         """
-        phase, found, began = workload.phases[name], Slice(), _now()
+        phase, found = workload.phases[name], Slice()
         calls = repetitions if chosen is None else chosen + 1
         for call in range(calls):
             self._fresh_call(workload, phase, found, call == chosen)
         self._finish(found)
-        found.elapsed_ms = (_now() - began) / 1e6
         return found
 
     def warm_up(self, workload: Workload, name: str, least_ms: float) -> tuple[float, float]:
         """Call until `least_ms` have passed: ms of the last call, and a call with all around it."""
-        began, calls = _now(), 0
+        began, calls = now(), 0
         while True:
             found = self.slice(workload, name, 1, None)
             calls += 1
-            elapsed = (_now() - began) / 1e6
+            elapsed = (now() - began) / 1e6
             if elapsed >= least_ms:
                 return found.times[-1], elapsed / calls
 
@@ -113,9 +111,9 @@ class Clock:
         self.freshen(workload)
         state = phase.before()
         self._synchronize()
-        start = _now()
+        start = now()
         result = phase.run(state)
-        elapsed = _now() - start
+        elapsed = now() - start
         self._synchronize()
         del result
         return elapsed / 1e6
@@ -124,11 +122,11 @@ class Clock:
         self.freshen(workload)
         states = [phase.before() for _ in range(calls)]
         self._synchronize()
-        start = _now()
+        start = now()
         while states:
             phase.run(states.pop())
         self._synchronize()
-        return (_now() - start) / 1e6 / calls
+        return (now() - start) / 1e6 / calls
 
 
 class EventClock(Clock):
@@ -153,9 +151,9 @@ class EventClock(Clock):
             self._flush.zero_()
             torch.cuda._sleep(int(lead_ms * _CYCLES_PER_MS))
             start.record()
-            began = _now()
+            began = now()
             result = phase.run(state)
-            host_ms = (_now() - began) / 1e6
+            host_ms = (now() - began) / 1e6
             end.record()
             if not start.query():
                 break
@@ -172,9 +170,9 @@ class EventClock(Clock):
         last = torch.cuda.Event()
         last.record()
         last.synchronize()
-        began = _now()
+        began = now()
         torch.cuda.synchronize()
-        outlived_ms = (_now() - began) / 1e6
+        outlived_ms = (now() - began) / 1e6
         found.times = [start.elapsed_time(end) for start, end in self._pairs]
         self._pairs = []
         if outlived_ms > _OUTLIVES_MS:
@@ -190,11 +188,11 @@ class WallClock(Clock):
     def _call(self, phase: Phase, found: Slice, chosen: bool) -> None:
         state = phase.before()
         self._synchronize()
-        start = _now()
+        start = now()
         result = phase.run(state)
-        queued = _now()
+        queued = now()
         self._synchronize()
-        found.times.append((_now() - start) / 1e6)
+        found.times.append((now() - start) / 1e6)
         if self._device == "cuda":
             found.host.append((queued - start) / 1e6)
         if chosen:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from lmperf.benchmark import Benchmark, Case
 from lmperf.measuring.process import Lost, Wrong
-from lmperf.measuring.reference import DRIFT
 from lmperf.measuring.rounds import Taken, Timings, in_turn, pace_of
+from lmperf.measuring.state import DRIFT
 
 if TYPE_CHECKING:
     from lmperf.measuring.supervisor import Supervisor
@@ -144,8 +144,9 @@ class Group:
             seats = [_Seat(self, place, phase) for place in ready]
             try:
                 timings = in_turn(seats, pace)
-                if any(timing.state.loaded for timing in timings.values()):
+                if _loaded(timings) and self._supervisor.may_repeat:
                     timings = in_turn(list(timings), pace)
+                    self._supervisor.repeated(in_vain=_loaded(timings))
                 self._write(phase, timings)
             except _HostLost as host:
                 self._until_through(host.name, "prepare")
@@ -176,6 +177,10 @@ class Group:
     def _set_all(self, column: str, value: float | None) -> None:
         for row in self._timed_rows():
             row[column] = value
+
+
+def _loaded(timings: dict[_Seat, Timings]) -> bool:
+    return any(timing.state.loaded for timing in timings.values())
 
 
 class _HostLost(Exception):

@@ -6,7 +6,6 @@ timed has no say in them. It runs in the worker, between slices; about 0.1 s a c
 
 from __future__ import annotations
 
-import math
 import statistics
 import time
 from collections.abc import Callable
@@ -16,8 +15,6 @@ from functools import cache
 import torch
 
 from lmperf.measuring.clock import synchronizer
-
-Times = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -40,11 +37,9 @@ _CELLS = {
     "cuda": _Cell(4096, torch.bfloat16, 512 * 2**20, 15, 20.0),
     "mps": _Cell(2048, torch.float32, 256 * 2**20, 5, 20.0),
 }
-# How far from its first times the cell may be.
-DRIFT = {"cpu": 0.10, "cuda": 0.05, "mps": 0.10}
 
 
-def measure(device: str) -> Times:
+def measure(device: str) -> tuple[float, float]:
     """Milliseconds of the matmul and of the copy on a device (cuda, mps or cpu), each a median."""
     cell = _CELLS[device]
     matmul, copy = _calls(device)
@@ -58,12 +53,6 @@ def measure(device: str) -> Times:
         statistics.median(clock(call, synchronize) for _ in range(cell.calls))
         for call in (matmul, copy)
     )
-
-
-def drift(reference: Times, first: Times) -> float:
-    """Time over first time, of the matmul or of the copy: that which is farther from 1."""
-    ratios = (now / before for now, before in zip(reference, first, strict=True))
-    return max(ratios, key=lambda ratio: abs(math.log(ratio)))
 
 
 def release() -> None:

@@ -57,7 +57,11 @@ class Serving:
         clear(self._device)
 
     def _reference(self) -> tuple[float, float]:
-        return reference.measure(self._device)
+        try:
+            return reference.measure(self._device)
+        finally:
+            if self._device == "cuda":  # its memory is what groups are short of
+                reference.release()
 
     def _observe(
         self,

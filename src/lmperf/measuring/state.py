@@ -14,6 +14,7 @@ of them.
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import time
@@ -29,6 +30,8 @@ CAPPED = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
 # Shares of the usable cores. On a CPU the cores are what is timed: on two cores a quiet machine
 # reads up to 0.02 and a busy process 0.5. A device's host needs cores only to queue its work.
 LOADED = {"cpu": 0.05, "cuda": 0.5, "mps": 0.5}
+# How far from its first times the reference cell may be.
+DRIFT = {"cpu": 0.10, "cuda": 0.05, "mps": 0.10}
 _WINDOW_S = 0.3
 _APART_S = 0.05
 
@@ -206,3 +209,9 @@ def _mean_load(states: Sequence[State]) -> float | None:
     if not weight:
         return statistics.fmean(load for load, _ in known)
     return sum(load * seconds for load, seconds in known) / weight
+
+
+def drift(reference: Sequence[float], first: Sequence[float]) -> float:
+    """Time of the reference cell over its first time, of that part which is farther from 1."""
+    ratios = (now / before for now, before in zip(reference, first, strict=True))
+    return max(ratios, key=lambda ratio: abs(math.log(ratio)))

@@ -17,10 +17,12 @@ from typing import Any
 from lmperf.benchmark import Benchmark, Case, Timed
 from lmperf.measuring.group import Group, Place, Row
 from lmperf.measuring.process import Lost, Told, WorkerProcess
-from lmperf.measuring.state import Watch, watch
+from lmperf.measuring.state import Watch, drift, watch
 
 Watcher = Callable[[str, Case | None, str | None], None]
 _REFERENCE_LIMIT_S = 120.0
+# A machine that is loaded whenever it is looked at will be so the next time, too.
+_MOST_IN_VAIN = 3
 # The worker of the project's own implementations.
 PROJECT = ""
 
@@ -55,6 +57,7 @@ class Supervisor:
         self._workers: dict[str, WorkerProcess] = {}
         self._lock = open(lock_path(device), "a")  # noqa: SIM115 - held until `stop`
         self._held = False
+        self._in_vain = 0
         self._first_reference: tuple[float, float] | None = None
         self.watch: Watch | None = None
         self.facts: dict[str, Any] = {}
@@ -106,8 +109,6 @@ class Supervisor:
     def reference(self) -> float | None:
         """How much longer the reference cell takes than at first, the matmul or the copy: 1 is as
         long; None where it cannot be measured."""
-        from lmperf.measuring.reference import drift
-
         try:
             now = self.ask(PROJECT, "reference", limit_s=_REFERENCE_LIMIT_S, told=lambda *_: None)
         except Lost:
@@ -123,6 +124,15 @@ class Supervisor:
     def hosts(self) -> list[str]:
         """Those that have a worker now."""
         return list(self._workers)
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether timings under other load are worth taking again: it has not always been there."""
+        return self._in_vain < _MOST_IN_VAIN
+
+    def repeated(self, in_vain: bool) -> None:
+        """Timings were taken again; whether there was other load once more."""
+        self._in_vain = self._in_vain + 1 if in_vain else 0
 
     @property
     def clock_watch(self) -> Watch:

@@ -30,7 +30,7 @@ from lmperf.reporting import gates
 from lmperf.reporting.environment import environment
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import Count, Spread
-from lmperf.reporting.speedup import FASTER, SLOWER
+from lmperf.statistics import FASTER, SLOWER
 
 # Where a finding stands: among the ten of the first screen, in its section of the write-up, or on
 # the page of the section alone. A page has all findings of its section.

@@ -7,15 +7,10 @@ import pandas as pd
 from lmperf.names import STATUSES, dtype_words, in_order, phase_words
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence
-from lmperf.reporting.numbers import EMPTY, absent, listed, percent
-from lmperf.reporting.speedup import (
-    CONFIDENCE,
-    FLOOR_QUANTILE,
-    LEAST_FLOOR,
-    interval_sentence,
-    noise_floor,
-)
+from lmperf.reporting.numbers import EMPTY, absent, percent
+from lmperf.reporting.speedup import interval_sentence, noise_floors, rounds_words
 from lmperf.reporting.tables import MEDIAN_APART, Lines
+from lmperf.statistics import CONFIDENCE, FALSE_DISCOVERY, FLOOR_QUANTILE, LEAST_FLOOR
 
 COMMIT_LENGTH = 12
 DIRTY = "-dirty"
@@ -144,25 +139,25 @@ def counts_table(evidence: MachineEvidence) -> Lines:
 
 
 def floors_table(evidence: MachineEvidence) -> Lines | None:
-    """The A/A noise floor of each benchmark and phase; None where there are no pairs."""
-    lines = []
-    for stem, frame in evidence.present().items():
-        floors = noise_floor(frame)
-        for phase in in_order("phase", floors.index):
-            paired = frame[frame["again_ms"].notna() & (frame["phase"] == phase)]
-            lines.append(
-                {
-                    "benchmark": stem,
-                    "phase": phase_words(phase),
-                    "noise floor": percent(floors.loc[phase, "floor"], 2),
-                    "cells": int(floors.loc[phase, "pairs"]),
-                    "numerics of these cells": listed(
-                        dtype_words(dtype) for dtype in in_order("dtype", paired.get("dtype", ()))
-                    ),
-                }
-            )
+    """The A/A noise floor of each benchmark, phase and numerics; None where nothing was paired."""
+    found = {stem: noise_floors(frame) for stem, frame in evidence.present().items()}
+    found = {stem: floors for stem, floors in found.items() if floors["pairs"].sum()}
+    lines = [
+        {
+            "benchmark": stem,
+            "phase": phase_words(phase),
+            "numerics": dtype_words(dtype) or EMPTY,
+            "noise floor": percent(floors.loc[(phase, dtype), "floor"], 2),
+            "cells": int(floors.loc[(phase, dtype), "pairs"]),
+        }
+        for stem, floors in found.items()
+        for phase in in_order("phase", floors.index.get_level_values("phase").unique())
+        for dtype in in_order("dtype", floors.loc[phase].index)
+    ]
     caption = "Noise floor: how far an implementation differs from itself"
-    return Lines(caption, pd.DataFrame(lines)) if lines else None
+    lacking = any(not line["cells"] for line in lines)
+    note = f"Where there are no such pairs, {percent(LEAST_FLOOR, 0)} holds." if lacking else ""
+    return Lines(caption, pd.DataFrame(lines), note) if lines else None
 
 
 def commits_table(evidence: MachineEvidence) -> Lines:
@@ -223,11 +218,12 @@ def method(evidence: MachineEvidence) -> dict:
     found = rounds(evidence)
     frames = evidence.present()
     return {
-        "rounds": found,
-        "intervals": [interval_sentence(n) for n in found],
+        "rounds": rounds_words(found) if found else "",
+        "intervals": interval_sentence(found) if found else "",
         "confidence": CONFIDENCE,
         "quantile": FLOOR_QUANTILE,
         "least_floor": LEAST_FLOOR,
+        "false_discovery": FALSE_DISCOVERY,
         "apart": MEDIAN_APART,
         "gated": sum(int(gates.gated(frame).sum()) for frame in frames.values()),
         "rows": rows(evidence),

@@ -1,25 +1,19 @@
 """Speed-ups as intervals: per-round ratios of rows that were timed in turn.
 
 Two rows may be compared only if they share ``together``, the pass in which they were timed round
-after round. The speed-up is the median of the per-round ratios (base / candidate, above 1 is
-faster) with the exact interval of the median by order statistics: the number of the n ratios that
-lie below the true median is binomial(n, 1/2), so [x_(k), x_(n+1-k)] covers it with
-1 - 2 P(B <= k-1), whatever the distribution (David and Nagaraja, Order Statistics, 7.1). With
-fewer than six rounds no such interval reaches 95 %: it is the range, and its true coverage is
-stated.
+after round. Estimator, interval and verdict are those of ``lmperf.statistics``; what is added here
+is which rows belong to each other, the noise floor of each, and over which cells false discovery
+is controlled: those of one comparison, one call of ``speedups``.
 
-The noise floor comes from pairs of one implementation with itself in the same rounds (A/A).
-
-Verdicts: ``same`` where the whole interval lies within the noise floor or LEAST_FLOOR of one,
-whichever is wider; ``faster`` or ``slower`` where the interval leaves out one and the ratio lies
-beyond that; ``unresolved`` where the interval is too wide to say.
+The noise floor comes from pairs of one implementation with itself in the same rounds (A/A), apart
+for each phase and numerics: pairs of float32 say nothing of bfloat16. Where there are none the
+floor is NaN, and the least one holds.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -27,15 +21,23 @@ import pandas as pd
 from lmperf.names import dtype_words, implementation_words
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, axes
-from lmperf.reporting.numbers import EMPTY, interval, ratio
+from lmperf.reporting.numbers import EMPTY, Spread, interval, listed, percent, ranged, ratio
+from lmperf.statistics import (
+    FALSE_DISCOVERY,
+    SAME,
+    UNRESOLVED,
+    adjusted,
+    median_interval,
+    medians,
+    noise_floor,
+    order_statistics,
+    paired,
+    verdict,
+)
 
-CONFIDENCE = 0.95
-FLOOR_QUANTILE = 0.95
-LEAST_FLOOR = 0.01
-FASTER, SLOWER, SAME, UNRESOLVED = "faster", "slower", "same", "unresolved"
 WITHHELD = "withheld"
 NOT_IN_TURN = "not timed in turn"
-COLUMNS = ["ratio", "low", "high", "rounds", "floor", "verdict", "base_ms"]
+COLUMNS = ["ratio", "low", "high", "rounds", "p", "floor", "verdict", "base_ms"]
 
 
 @dataclass(frozen=True)
@@ -75,13 +77,14 @@ def speedups(evidence: MachineEvidence, stem: str, series: Series, base: Series)
 
     Returns:
         One row for each row of the series that was timed in turn with its base (index of
-        ``evidence.frame(stem)``): ratio, low, high, rounds, floor (NaN where no A/A pair
-        exists), verdict, and base_ms, the median of the base.
+        ``evidence.frame(stem)``): ratio, low, high, rounds, p (adjusted over these rows), floor
+        (of the noisier numerics of the two; NaN where no A/A pair exists), verdict, and base_ms,
+        the median of the base.
     """
 
     def make() -> pd.DataFrame:
         frame = evidence.frame(stem)
-        floors = evidence.once(("floor", stem), lambda: noise_floor(frame))["floor"]
+        floors = evidence.once(("floor", stem), lambda: noise_floors(frame))["floor"]
         usable = frame[gates.shown(frame) & frame["rounds_ms"].notna() & frame["together"].notna()]
         return _speedups(usable, series, base, floors)
 
@@ -121,16 +124,6 @@ def speedup_text(row, brackets: bool = True) -> str:
     return f"{text} {row.verdict}" if row.verdict in (SAME, UNRESOLVED) else text
 
 
-@cache
-def order_statistics(rounds: int) -> tuple[int, int, float]:
-    """Zero-based ranks (low, high) of the interval of the median of n values, and its coverage."""
-    tails = np.cumsum([math.comb(rounds, k) for k in range(rounds + 1)]) / 2.0**rounds
-    rank = 1
-    while 2 * rank < rounds and 1 - 2 * tails[rank] >= CONFIDENCE:
-        rank += 1
-    return rank - 1, rounds - rank, float(max(0.0, 1 - 2 * tails[rank - 1]))
-
-
 def parse_rounds(column: pd.Series) -> np.ndarray:
     """``"1.0;1.1"`` strings to an array [rows, most rounds] of ms, padded with NaN."""
     text = column.fillna("").astype(str)
@@ -144,36 +137,49 @@ def parse_rounds(column: pd.Series) -> np.ndarray:
 
 def median_intervals(frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     """Low and high end of the interval of each row's median, from its rounds, in ms."""
-    found = _intervals(parse_rounds(frame["rounds_ms"]), frame.index)
-    return found["low"].to_numpy(), found["high"].to_numpy()
+    return median_interval(parse_rounds(frame["rounds_ms"]))
 
 
-def noise_floor(frame: pd.DataFrame) -> pd.DataFrame:
-    """Per phase: FLOOR_QUANTILE over cells of |median A/A ratio - 1| (``floor``), ``pairs``."""
-    pairs = frame[gates.shown(frame) & frame["again_ms"].notna()]
-    if pairs.empty:
-        return pd.DataFrame({"floor": [], "pairs": []}, dtype=float)
-    first, second = _same_width(parse_rounds(pairs["rounds_ms"]), parse_rounds(pairs["again_ms"]))
-    deviation = pd.Series(np.abs(_median(first / second) - 1), index=pairs.index).dropna()
-    grouped = deviation.groupby(pairs["phase"])
-    floor = grouped.quantile(FLOOR_QUANTILE, interpolation="higher")
-    return pd.DataFrame({"floor": floor, "pairs": grouped.size()})
+def noise_floors(frame: pd.DataFrame) -> pd.DataFrame:
+    """By phase and numerics: the noise floor (``floor``) and of how many cells it is (``pairs``).
+
+    Numerics that were timed without A/A pairs have a line too, with NaN and no pairs.
+    """
+    timed = frame[gates.shown(frame) & frame["rounds_ms"].notna()]
+    rounds = parse_rounds(timed["rounds_ms"]), parse_rounds(timed["again_ms"])
+    first, second = _same_width(*rounds)
+    again = pd.Series(medians(first / second), timed.index)
+    grouped = again.groupby([timed["phase"], _numerics(timed)])
+    return grouped.agg(floor=lambda ratios: noise_floor(ratios.to_numpy()), pairs="count")
+
+
+def _numerics(frame: pd.DataFrame) -> pd.Series:
+    """The dtype of each row; empty where the benchmark has no such axis."""
+    return frame.get("dtype", pd.Series("", frame.index)).rename("dtype").fillna("")
+
+
+def _floors_of(frame: pd.DataFrame, floors: pd.Series) -> np.ndarray:
+    return floors.reindex(pd.MultiIndex.from_arrays([frame["phase"], _numerics(frame)])).to_numpy()
 
 
 def _speedups(usable: pd.DataFrame, series: Series, base: Series, floors: pd.Series):
     pairs = _paired(usable, series, base, ["together"])
-    if pairs.empty:
+    ours, theirs = usable.loc[pairs.index], usable.loc[pairs["base_row"]]
+    alike = (_round_counts(ours) == _round_counts(theirs)) & (_round_counts(ours) > 0)
+    ours, theirs = ours[alike], theirs[alike]
+    if ours.empty:
         return pd.DataFrame(columns=COLUMNS, dtype=float)
-    theirs = usable.loc[pairs["base_row"]]
-    ours = parse_rounds(usable.loc[pairs.index, "rounds_ms"])
-    base_rounds = parse_rounds(theirs["rounds_ms"])
-    comparable = _rounds_of(ours) == _rounds_of(base_rounds)
-    ours, base_rounds = _same_width(ours[comparable], base_rounds[comparable])
-    ratios = _intervals(base_rounds / ours, pairs.index[comparable])
-    ratios["floor"] = usable.loc[ratios.index, "phase"].map(floors).astype(float)
-    ratios["verdict"] = _verdicts(ratios)
-    ratios["base_ms"] = theirs["median_ms"].to_numpy()[comparable]
-    return ratios[COLUMNS]
+    rounds = parse_rounds(theirs["rounds_ms"]), parse_rounds(ours["rounds_ms"])
+    found = paired(*rounds)
+    p, floor = adjusted(found.p), np.fmax(_floors_of(ours, floors), _floors_of(theirs, floors))
+    return pd.DataFrame(
+        {
+            **{"ratio": found.ratio, "low": found.low, "high": found.high, "rounds": found.rounds},
+            **{"p": p, "floor": floor, "verdict": verdict(found, floor, p <= FALSE_DISCOVERY)},
+            "base_ms": theirs["median_ms"].to_numpy(),
+        },
+        index=ours.index,
+    )
 
 
 def _paired(frame: pd.DataFrame, series: Series, base: Series, further: list[str]) -> pd.DataFrame:
@@ -187,8 +193,8 @@ def _paired(frame: pd.DataFrame, series: Series, base: Series, further: list[str
     return joined.set_index("row")[["base_row"]]
 
 
-def _rounds_of(matrix: np.ndarray) -> np.ndarray:
-    return (~np.isnan(matrix)).sum(axis=1)
+def _round_counts(frame: pd.DataFrame) -> np.ndarray:
+    return (~np.isnan(parse_rounds(frame["rounds_ms"]))).sum(axis=1)
 
 
 def _same_width(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -196,44 +202,21 @@ def _same_width(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return a[:, :width], b[:, :width]
 
 
-def _median(ratios: np.ndarray) -> np.ndarray:
-    some = ~np.isnan(ratios).all(axis=1)
-    medians = np.full(len(ratios), np.nan)
-    medians[some] = np.nanmedian(ratios[some], axis=1)
-    return medians
+def rounds_words(counts: Sequence[int]) -> str:
+    """Numbers of rounds in words: ``6``, ``6 and 12``, or the least and the most of many."""
+    return listed(counts) if len(counts) < 4 else f"{min(counts)} to {max(counts)}"
 
 
-def _intervals(values: np.ndarray, index: pd.Index) -> pd.DataFrame:
-    counts = _rounds_of(values)
-    ordered = np.sort(values, axis=1)
-    ranks = np.array([order_statistics(max(int(n), 1))[:2] for n in counts], dtype=int)
-    ranks = ranks.reshape(-1, 2)
-    rows = np.arange(len(values))
-    return pd.DataFrame(
-        {
-            "ratio": _median(values),
-            "low": ordered[rows, ranks[:, 0]],
-            "high": ordered[rows, ranks[:, 1]],
-            "rounds": counts,
-        },
-        index=index,
-    )
-
-
-def _verdicts(ratios: pd.DataFrame) -> np.ndarray:
-    floor = ratios["floor"].fillna(0.0).clip(lower=LEAST_FLOOR)
-    off = (ratios["ratio"] - 1).abs()
-    widest = np.maximum((ratios["low"] - 1).abs(), (ratios["high"] - 1).abs())
-    apart = ((ratios["low"] > 1) | (ratios["high"] < 1)) & (off > floor) & (ratios["rounds"] > 1)
-    beyond = np.where(ratios["ratio"] > 1, FASTER, SLOWER)
-    same = (widest <= floor) & (ratios["rounds"] > 1)
-    return np.where(apart, beyond, np.where(same, SAME, UNRESOLVED))
-
-
-def interval_sentence(rounds: int) -> str:
-    """Which interval a number of rounds gives, and with what coverage."""
-    low, high, coverage = order_statistics(rounds)
-    if rounds < 2:
+def interval_sentence(counts: Sequence[int]) -> str:
+    """Which intervals some numbers of rounds give, and with what coverage."""
+    several = [n for n in counts if n > 1]
+    if not several:
         return "with one round there is no interval, so that every comparison is unresolved"
-    kind = "the range" if low == 0 else f"order statistics {low + 1} to {high + 1}"
-    return f"{kind} of {rounds} rounds, {100 * coverage:.1f} % sure to cover the true median"
+    found = [order_statistics(n) for n in several]
+    kinds = {
+        "the range": [n for n, (low, _, _) in zip(several, found, strict=True) if low == 0],
+        "inner order statistics": [n for n, (low, _, _) in zip(several, found, strict=True) if low],
+    }
+    words = [f"{kind} of {rounds_words(of)} rounds" for kind, of in kinds.items() if of]
+    sure = ranged(Spread.of(coverage for _, _, coverage in found), percent)
+    return f"{', '.join(words)}, {sure} sure to cover the true median"

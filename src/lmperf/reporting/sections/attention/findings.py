@@ -20,7 +20,8 @@ from lmperf.reporting.findings import (
 )
 from lmperf.reporting.numbers import GIB, MIB, Spread, ranged, significant
 from lmperf.reporting.sections.attention.tables import BASE, CELL, PREDICTED, STEM, held, usual
-from lmperf.reporting.speedup import FASTER, SLOWER, Series, compared
+from lmperf.reporting.speedup import Series, compared
+from lmperf.statistics import FASTER, SLOWER
 
 WITHIN, AS_PREDICTED = 0.25, 0.01
 

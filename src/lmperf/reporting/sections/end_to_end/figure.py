@@ -14,7 +14,7 @@ from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.figures import Pen, legend_below, panels
 from lmperf.reporting.numbers import ratio
 from lmperf.reporting.sections.end_to_end import ways
-from lmperf.reporting.speedup import FASTER
+from lmperf.statistics import FASTER
 
 PANELS = 2
 HEIGHT = 4.0

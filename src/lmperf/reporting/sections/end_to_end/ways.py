@@ -11,7 +11,8 @@ from lmperf.reporting import gates
 from lmperf.reporting.ceilings import matmul_share
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import frame_of
-from lmperf.reporting.speedup import FASTER, Series, compared
+from lmperf.reporting.speedup import Series, compared
+from lmperf.statistics import FASTER
 
 STEM, STEP = "end_to_end", "train_step"
 CELL = ["size", "context_length", "batch"]

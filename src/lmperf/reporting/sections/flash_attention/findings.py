@@ -19,7 +19,8 @@ from lmperf.reporting.findings import (
 from lmperf.reporting.numbers import Count, Spread, absent, significant
 from lmperf.reporting.sections.flash_attention import kinds
 from lmperf.reporting.sections.flash_attention.errors import tensors, worst_errors
-from lmperf.reporting.speedup import FASTER, Series, compared
+from lmperf.reporting.speedup import Series, compared
+from lmperf.statistics import FASTER
 
 # A smaller fall of the speed-up is not worth a word.
 LEAST_DIP = 0.1

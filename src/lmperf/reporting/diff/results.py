@@ -1,0 +1,122 @@
+"""A result: the evidence of one machine, wherever it lies, read for a comparison with another.
+
+It is named by a directory (``report/<machine>``, or a copy of one), by ``MACHINE@REV`` (as it was
+committed at a Git revision), or by a machine's slug (as it lies in ``report/``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from lmperf.benchmark import COMMON_COLUMNS
+from lmperf.errors import UserError
+from lmperf.evidence import cost
+from lmperf.evidence.store import DamagedEvidence, read_rows
+from lmperf.reporting import gates
+from lmperf.reporting.evidence import axes, completed, read_frame
+
+REPORT = "report"
+
+
+@dataclass(frozen=True)
+class Result:
+    """Rows by stem, of one machine; ``name`` is what it was called by.
+
+    A frame's axes are text, so that rows of two versions of the code can be told to be the same;
+    its ``state`` is the status, or ``failed_check`` where a gate is red whatever the status says.
+    """
+
+    name: str
+    machine: str
+    facts: dict
+    frames: dict[str, pd.DataFrame]
+
+    @property
+    def environments(self) -> list[dict]:
+        """The facts of the environments that rows were measured in, where they are known."""
+        known = self.facts.get("environments", {})
+        used = {name for frame in self.frames.values() for name in frame["environment"].unique()}
+        return [facts for name, facts in known.items() if name in used]
+
+    def known(self, fact: str) -> list[str]:
+        """The values of a fact over its environments."""
+        return sorted({str(facts[fact]) for facts in self.environments if facts.get(fact)})
+
+
+def read_result(name: str, root: Path = Path()) -> Result:
+    """The result of that name, in the project at ``root``.
+
+    Raises:
+        UserError: there is no such result, or its evidence is damaged.
+    """
+    with _directory(name, root) as directory:
+        paths = sorted((directory / "evidence").glob("*.csv"))
+        paths = [path for path in paths if path.stem != cost.STEM]
+        if not paths:
+            raise UserError(f"{name}: no evidence there, that is no {directory / 'evidence'}/*.csv")
+        facts = _facts(directory / "machine.json")
+        try:
+            frames = {path.stem: _frame(path) for path in paths}
+        except (DamagedEvidence, ValueError) as damage:
+            raise UserError(f"{name}: {damage}") from None
+        return Result(name, facts.get("machine") or directory.name, facts, frames)
+
+
+def _facts(path: Path) -> dict:
+    try:
+        return json.loads(path.read_text()) if path.exists() else {}
+    except ValueError as error:
+        raise UserError(f"{path}: no JSON: {error}") from None
+
+
+def _frame(path: Path) -> pd.DataFrame:
+    rows = read_rows(path)
+    names = list(rows[0]) if rows else ["implementation"]
+    kinds = {name: str for name in names[: names.index("implementation")]}
+    kinds |= {column.name: column.kind for column in COMMON_COLUMNS}
+    frame = completed(read_frame(path, kinds), path.stem)
+    frame[axes(frame)] = frame[axes(frame)].fillna("")
+    return frame.assign(state=frame["status"].mask(gates.red(frame), "failed_check"))
+
+
+@contextlib.contextmanager
+def _directory(name: str, root: Path) -> Iterator[Path]:
+    """Where a result lies; of a revision, for as long as the context lasts."""
+    machine, at, revision = name.partition("@")
+    if Path(name).is_dir():
+        yield Path(name)
+    elif not at:
+        if not (root / REPORT / name).is_dir():
+            raise UserError(f"{name}: neither a directory, nor a machine with evidence in {REPORT}")
+        yield root / REPORT / name
+    else:
+        with tempfile.TemporaryDirectory() as temporary:
+            _extract(root, revision, f"{REPORT}/{machine}", Path(temporary))
+            yield Path(temporary) / REPORT / machine
+
+
+def _extract(root: Path, revision: str, path: str, into: Path) -> None:
+    """Write the evidence below a path as it was committed at a revision."""
+    if not revision or revision.startswith("-"):
+        raise UserError(f"{path}@{revision}: {revision or 'nothing'!r} is no revision")
+    wanted = [f"{path}/evidence", f"{path}/machine.json"]
+    command = ["git", "-C", str(root), "archive", "--format=tar", revision, "--", *wanted]
+    try:
+        done = subprocess.run(command, capture_output=True)
+    except OSError as error:
+        raise UserError(f"{path}@{revision}: git does not run: {error}") from None
+    if done.returncode:
+        why = " ".join(done.stderr.decode(errors="replace").split())
+        raise UserError(f"{path} at {revision}: not committed there ({why})")
+    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+        archive.extractall(into, filter="data")

@@ -1,0 +1,249 @@
+"""Two results compared: made-up evidence whose truth is known, and what the command says of it."""
+
+import json
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from lmperf.cli import main
+from lmperf.evidence.store import Evidence
+from lmperf.reporting.diff.comparison import compare
+from lmperf.reporting.diff.forms import as_json, as_markdown, as_text
+from lmperf.reporting.diff.results import read_result
+
+CELLS, ROUNDS = 300, 6
+# Of a row's rounds; and of a row between two runs, which no interval within a run knows of.
+WITHIN, BETWEEN = 0.01, 0.004
+IDENTITY = ("seq_len", "dtype", "implementation", "phase")
+
+
+def run(seed, factor=1.0, mhz=1980.0, cells=CELLS, **columns):
+    """The rows of one run: the same true times in every run, with a run's noise, times a factor."""
+    noise = np.random.default_rng(seed)
+    return [
+        {
+            "seq_len": 128 + cell,
+            "dtype": "float32",
+            "implementation": "eager",
+            "phase": "forward",
+            "status": "ok",
+            **timed((1 + cell % 7) * factor * np.exp(BETWEEN * noise.standard_normal()), noise),
+            "clock_mhz": mhz,
+            "measured_at": f"run {seed}",
+            "key": "k",
+            "environment": "e",
+            **columns,
+        }
+        for cell in range(cells)
+    ]
+
+
+def timed(ms, noise):
+    rounds = (ms * np.exp(WITHIN * noise.standard_normal(ROUNDS))).tolist()
+    return {"median_ms": float(np.median(rounds)), "rounds_ms": ";".join(map(repr, rounds))}
+
+
+@pytest.fixture
+def result(tmp_path):
+    """Writes rows as the evidence of a machine in a directory, and reads them as a result."""
+
+    def write(name, rows, read=True, identity=IDENTITY, **facts):
+        directory = tmp_path / name
+        Evidence(directory / "evidence/topic.csv", identity, identity).replace(rows)
+        known = {"machine": "h200", "environments": {"e": {"kind": "cuda", **facts}}}
+        (directory / "machine.json").write_text(json.dumps(known))
+        return read_result(str(directory)) if read else str(directory)
+
+    return write
+
+
+def shares(found):
+    return {name: number / len(found.rows) for name, number in found.counts.items()}
+
+
+def test_two_runs_of_the_same_code_differ_in_one_row_of_a_hundred_at_most(result):
+    found = shares(compare(result("old", run(1)), result("new", run(2))))
+    assert found["faster"] + found["slower"] + found["clock"] <= 0.01
+
+
+@pytest.mark.parametrize("percent, least", [(10, 0.95), (3, 0.5)])
+def test_a_planted_slowdown_is_seen(result, percent, least):
+    found = compare(result("old", run(1)), result("new", run(2, 1 + percent / 100)))
+    assert shares(found)["slower"] >= least
+    assert shares(found)["faster"] == 0
+
+
+def test_one_slow_row_among_many_is_seen(result):
+    new = run(2)
+    new[17].update(timed(2.0 * new[17]["median_ms"], np.random.default_rng(0)))
+    found = compare(result("old", run(1)), result("new", new))
+    assert found.rows.iloc[0]["axes"] == {"seq_len": "145", "dtype": "float32"}
+    assert found.rows.iloc[0]["verdict"] == "slower" and found.counts["slower"] <= 3
+
+
+def test_what_a_lower_clock_explains_is_no_regression(result):
+    old = result("old", run(1))
+    clocked = compare(old, result("clocked", run(2, 1.1, mhz=1800.0)))
+    assert shares(clocked)["clock"] >= 0.95 and clocked.regressions == 0
+    both = compare(old, result("both", run(2, 1.2, mhz=1800.0)))
+    assert shares(both)["slower"] >= 0.95, "the clock explains half of it"
+    assert 0.90 < both.rows["cycles"].median() < 0.93
+
+
+def test_the_clock_of_each_round_goes_before_that_of_the_row(result):
+    mhz = ";".join(["1800.0"] * ROUNDS)
+    new = result("new", run(2, 1.1, mhz=1980.0, rounds_mhz=mhz))
+    assert shares(compare(result("old", run(1)), new))["clock"] >= 0.95
+
+
+def test_another_device_or_a_processor_is_not_confirmed_in_cycles(result):
+    old, slow = run(1), run(2, 1.1, mhz=1800.0)
+    for facts in ({"device": "H100"}, {"kind": "cpu", "device": "H200"}):
+        found = compare(result("old", old, device="H200"), result("new", slow, **facts))
+        assert shares(found)["slower"] >= 0.95 and found.rows["cycles"].isna().all()
+
+
+def test_differences_below_the_least_or_the_noise_floor_do_not_count(result):
+    old, slow = result("old", run(1)), run(2, 1.1)
+    assert compare(old, result("new", slow), at_least=0.15).regressions == 0
+    noisy = [{**row, "again_ms": ";".join(["1e-3"] * ROUNDS)} for row in slow]
+    found = compare(old, result("noisy", noisy))
+    assert found.regressions == 0 and any("noise floor" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    "broken", [{"status": "crash"}, {"status": "oom"}, {"max_error": 1.0, "error_bound": 0.1}]
+)
+def test_a_row_that_no_longer_works_is_the_worst_of_regressions(result, broken):
+    old, new = run(1, cells=5), run(2, cells=5)
+    new[3].update(broken)
+    found = compare(result("old", old), result("new", new))
+    assert found.rows.iloc[0]["verdict"] == "broken" and found.regressions == 1
+    assert compare(result("old", new), result("new", old)).counts["mended"] == 1
+
+
+def test_what_is_not_compared_is_counted(result):
+    old, new = run(1, cells=8), run(2, cells=10)
+    old[0]["status"] = new[0]["status"] = "unsupported"
+    new[1] = dict(old[1])
+    old[2]["rounds_ms"] = None
+    found = compare(result("old", old), result("new", new[:3] + new[4:]))
+    assert found.only == (1, 2) and found.neither == 1
+    assert found.identical == 1 and found.untimed == 1 and len(found.rows) == 4
+
+
+def test_an_axis_that_only_one_version_has_keeps_rows_apart(result):
+    old, more = run(1, cells=3), [{**row, "heads": 4} for row in run(2, cells=2)]
+    new = result("new", [*more, *run(3, cells=3)], identity=("heads", *IDENTITY))
+    found = compare(result("old", old), new)
+    assert len(found.rows) == 3 and found.only == (0, 2)
+
+
+def test_other_machines_software_and_keys_are_said(result):
+    rows = run(1, cells=3)
+    old = result("old", rows, torch="2.11", device="H200")
+    other = [{**row, "key": "other", "marks": "capped"} for row in rows]
+    new = result("new", [{**r, "measured_at": "later"} for r in other], torch="2.12", device="H200")
+    notes = compare(old, new).notes
+    assert "torch: 2.11, now 2.12" in notes and not any("machines" in note for note in notes)
+    assert any(note.startswith("3 of 3 rows have another key") for note in notes)
+    assert any(note.startswith("3 rows marked") for note in notes)
+
+
+def test_worst_come_first_and_text_has_a_line_for_each_row(result):
+    new = run(2, 1.1, cells=40)[:20] + run(2, cells=40)[20:]
+    found = compare(result("old", run(1, cells=40)), result("new", new))
+    verdicts = found.rows["verdict"].tolist()
+    assert verdicts[:18] == ["slower"] * 18
+    assert found.rows["ratio"][: verdicts.count("slower")].is_monotonic_increasing
+    assert len(as_text(found).partition("\n\n")[2].splitlines()) == 1 + len(found.rows)
+
+
+def test_markdown_is_short_enough_for_a_comment(result):
+    old = result("old", run(1, cells=2000))
+    text = as_markdown(compare(old, result("new", run(2, 1.1, cells=2000))))
+    worst, folded = text.split("<details>")
+    assert worst.count("\n| slower") == 20 and "further row" in folded
+    assert len(text) < 65_536
+    assert "<details>" not in as_markdown(compare(old, result("alike", run(2, cells=10))))
+
+
+def test_json_has_every_row_and_null_where_there_is_no_value(result):
+    new = run(2, cells=3)
+    new[0]["status"] = "crash"
+    found = json.loads(as_json(compare(result("old", run(1, cells=3)), result("new", new))))
+    assert found["regressions"] == found["counts"]["broken"] == 1 and found["at_least"] == 0.02
+    broken, *others = found["rows"]
+    assert broken["state_new"] == "crash" and broken["ratio"] is None
+    for row in others:
+        assert row["low"] <= row["ratio"] <= row["high"] and row["cycles"] is None
+        assert row["axes"]["dtype"] == "float32" and row["rounds"] == ROUNDS
+
+
+def test_rows_that_are_one_measurement_leave_nothing_to_compare(result):
+    same = result("same", run(1, cells=3))
+    found = compare(same, same)
+    assert found.identical == 3 and found.rows.empty
+    for form in (as_text, as_markdown, as_json):
+        assert "3" in form(found)
+
+
+def diff(capsys, *arguments):
+    try:
+        code = main(["diff", *arguments])
+    except SystemExit as exit:  # argparse
+        code = exit.code
+    return code, *capsys.readouterr()
+
+
+def test_the_command_exits_with_one_on_a_regression(result, capsys):
+    old, new = result("old", run(1), read=False), result("new", run(2, 1.1), read=False)
+    code, out, _ = diff(capsys, old, new)
+    assert code == 1 and "regressions beyond 2.0 %" in out.splitlines()[0]
+    code, out, _ = diff(capsys, new, old)
+    assert code == 0 and out.startswith("No regression")
+    assert diff(capsys, old, new, "--at-least", "20")[0] == 0
+    code, out, _ = diff(capsys, old, new, "--only", "seq_len=130,seq_len=131", "--format", "json")
+    assert code == 1 and [row["axes"]["seq_len"] for row in json.loads(out)["rows"]] in (
+        ["130", "131"],
+        ["131", "130"],
+    )
+
+
+def test_bad_input_is_one_line_and_two(result, capsys, tmp_path):
+    old = result("old", run(1, cells=3), read=False)
+    damaged = shutil.copytree(old, tmp_path / "damaged")
+    with open(damaged / "evidence/topic.csv", "a") as file:
+        file.write("edited\n")
+    (tmp_path / "empty").mkdir()
+    for arguments, why in (
+        ((old, "nowhere"), "nowhere: neither a directory, nor a machine"),
+        ((old, str(tmp_path / "empty")), "no evidence there"),
+        ((old, str(damaged)), "topic.csv is not what was measured"),
+        ((old, "machine@no-such-revision"), "not committed there"),
+        ((old, "machine@--output=x"), "is no revision"),
+        ((old, old, "--only", "colour=red"), "no axis colour; there are: dtype"),
+        ((old, old, "--only", "dtype=red"), "no row in common"),
+        ((old, old, "--benchmark", "nothing"), "no benchmark nothing in either; there are: topic"),
+    ):
+        code, out, error = diff(capsys, *arguments)
+        assert code == 2 and not out and why in error and len(error.splitlines()) == 1
+    for arguments in (("--only", "dtype"), ("--at-least", "-1"), ("--at-least", "much")):
+        assert diff(capsys, old, old, *arguments)[0] == 2
+
+
+def test_a_machine_is_read_as_it_was_committed(result, tmp_path, monkeypatch, capsys):
+    def git(*arguments):
+        identity = "-c", "user.name=n", "-c", "user.email=e@x"
+        subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True)
+
+    result("report/h200", run(1), read=False)
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "one")
+    result("report/h200", run(2, 1.1), read=False)
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = diff(capsys, "h200@HEAD", "h200")
+    assert code == 1 and "h200@HEAD -> h200: 300 rows compared" in out
