@@ -11,8 +11,9 @@ from lmperf.names import phase_words
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import interval, listed, significant
-from lmperf.reporting.speedup import FASTER, Series, speedups
+from lmperf.reporting.speedup import Series, speedups
 from lmperf.reporting.tables import STATUS_WORDS
+from lmperf.statistics import FASTER
 
 # The benchmark whose implementations are planted.
 STEM = "flash_attention"

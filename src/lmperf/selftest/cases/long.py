@@ -1,9 +1,9 @@
 """One tile of many: the fault that a norm over the whole result does not show."""
 
-from lmperf.reporting.speedup import SAME, SLOWER, UNRESOLVED
 from lmperf.selftest.case import Case, Session
 from lmperf.selftest.cases.results import DIFFERS, REFERENCE
 from lmperf.selftest.expectations import Reads, Withheld
+from lmperf.statistics import SAME, SLOWER, UNRESOLVED
 
 SESSION = Session(
     "long",

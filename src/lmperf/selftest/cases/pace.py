@@ -1,9 +1,9 @@
 """Right results at different paces: what verdicts must tell apart, and what they must not."""
 
-from lmperf.reporting.speedup import SAME, SLOWER, UNRESOLVED
 from lmperf.selftest.case import Case, Session
 from lmperf.selftest.expectations import Reads
 from lmperf.selftest.planted import FIRST_CALL_S
+from lmperf.statistics import SAME, SLOWER, UNRESOLVED
 
 SESSION = Session("pace", {"heads": 20, "seq_len": 256}, {"heads": 20, "seq_len": 2048})
 CASES = (
