@@ -1,12 +1,12 @@
 """The reference cell: one matmul and one copy of a fixed size, timed before, amid and after.
 
 Its times say whether the machine is still what it was: they belong to no benchmark, and what is
-timed has no say in them. It runs in the worker, between slices; about 0.1 s a call.
+timed has no say in them. It runs in the worker, between slices; about 0.1 s a call. How far they
+may move, `DRIFT`, stands with what the supervisor, which has no torch, judges: `state.drift`.
 """
 
 from __future__ import annotations
 
-import math
 import statistics
 import time
 from collections.abc import Callable
@@ -40,8 +40,6 @@ _CELLS = {
     "cuda": _Cell(4096, torch.bfloat16, 512 * 2**20, 15, 20.0),
     "mps": _Cell(2048, torch.float32, 256 * 2**20, 5, 20.0),
 }
-# How far from its first times the cell may be.
-DRIFT = {"cpu": 0.10, "cuda": 0.05, "mps": 0.10}
 
 
 def measure(device: str) -> Times:
@@ -58,12 +56,6 @@ def measure(device: str) -> Times:
         statistics.median(clock(call, synchronize) for _ in range(cell.calls))
         for call in (matmul, copy)
     )
-
-
-def drift(reference: Times, first: Times) -> float:
-    """Time over first time, of the matmul or of the copy: that which is farther from 1."""
-    ratios = (now / before for now, before in zip(reference, first, strict=True))
-    return max(ratios, key=lambda ratio: abs(math.log(ratio)))
 
 
 def release() -> None:

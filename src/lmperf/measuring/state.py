@@ -14,6 +14,7 @@ of them.
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import time
@@ -29,6 +30,8 @@ CAPPED = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
 # Shares of the usable cores. On a CPU the cores are what is timed: on two cores a quiet machine
 # reads up to 0.02 and a busy process 0.5. A device's host needs cores only to queue its work.
 LOADED = {"cpu": 0.05, "cuda": 0.5, "mps": 0.5}
+# How far from its first times the reference cell may be (see `reference`).
+DRIFT = {"cpu": 0.10, "cuda": 0.05, "mps": 0.10}
 _WINDOW_S = 0.3
 _APART_S = 0.05
 
@@ -171,6 +174,12 @@ class Watch:
             ours = self._host.ours()
             self._others = now, self._sensor.other_processes(ours, len(self._workers()))
         return self._others[1]
+
+
+def drift(reference: Sequence[float], first: Sequence[float]) -> float:
+    """Time over first time, of the reference cell's parts that which is farther from 1."""
+    ratios = (now / before for now, before in zip(reference, first, strict=True))
+    return max(ratios, key=lambda ratio: abs(math.log(ratio)))
 
 
 def watch(device: str, uuid: str | None, workers: Callable[[], Sequence[int]]) -> Watch:
