@@ -178,6 +178,15 @@ def test_short_slices_share_a_window_and_a_long_one_has_its_own(clock):
     assert run(watch, host, clock, 2.0, 0.4).other_load == pytest.approx(0.2, abs=0.02)
 
 
+def test_load_of_long_before_a_slice_is_not_its_own(clock):
+    host = Host()
+    watch = Watch("cpu", Sensor(), host, list)
+    assert run(watch, host, clock, 1.0, 2.0).loaded
+    clock.now += 60.0
+    assert run(watch, host, clock, 0.03, 0.0).other_load is None
+    assert run(watch, host, clock, 0.5, 0.0).other_load == pytest.approx(0.0)
+
+
 def test_counters_are_not_read_for_every_slice_of_a_millisecond(clock):
     host = Host()
     watch = Watch("cuda", Sensor(), host, list)

@@ -34,6 +34,8 @@ LOADED = {"cpu": 0.05, "cuda": 0.5, "mps": 0.5}
 DRIFT = {"cpu": 0.10, "cuda": 0.05, "mps": 0.10}
 _WINDOW_S = 0.3
 _APART_S = 0.05
+# What was read longer ago tells of other work than the slice's.
+_FORGOTTEN_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,8 @@ class Watch:
 
     def begin(self) -> None:
         """A slice is about to run."""
+        if self._readings and time.perf_counter() - self._readings[-1].at > _FORGOTTEN_S:
+            self._readings.clear()
         self._read()
         self._samples.clear()
         self._began = time.perf_counter()
