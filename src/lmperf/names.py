@@ -24,6 +24,21 @@ class Dtype:
 
 
 @dataclass(frozen=True)
+class Mark:
+    """What was not clean about a row.
+
+    Attributes:
+        words: follow a number of rows.
+        meaning: below a table that has its sign.
+        sign: stands behind a time.
+    """
+
+    words: str
+    meaning: str
+    sign: str = ""
+
+
+@dataclass(frozen=True)
 class Look:
     """How a figure draws a name, told apart without colour: marker and dash of a line, hatch."""
 
@@ -90,6 +105,14 @@ STATUSES = {
     "unsupported": "unsupported",
     "failed_check": "gate failed",
 }
+# A verdict that the cap in time left open says so itself, and needs no sign.
+MARKS = {
+    "host_bound": Mark("host-bound", "host-bound: the device waited for its work", "ʰ"),
+    "capped": Mark("capped", "capped: power or heat held the device back", "ᶜ"),
+    "loaded": Mark("beside other load", "others used the machine", "ˡ"),
+    "drift": Mark("drifted", "drifted: the reference cell had moved", "ᵈ"),
+    "time_cap": Mark("out of time", "the cap in time came before the verdict"),
+}
 # Axis or column -> its names in order.
 ORDERS: dict[str, tuple[str, ...]] = {
     "size": SIZES,
@@ -97,6 +120,7 @@ ORDERS: dict[str, tuple[str, ...]] = {
     "implementation": tuple(IMPLEMENTATIONS),
     "phase": tuple(PHASES),
     "status": tuple(STATUSES),
+    "marks": tuple(MARKS),
 }
 AXES = {
     "context_length": "context",
@@ -127,6 +151,11 @@ def implementation_words(implementation: str, axes: Collection[str] = ()) -> str
         return implementation
     known = IMPLEMENTATIONS.get(implementation)
     return known.words if known else implementation
+
+
+def mark_words(mark: str) -> str:
+    """What was not clean about a row, in words that follow a number of rows."""
+    return MARKS[mark].words if mark in MARKS else mark.replace("_", " ")
 
 
 def value_words(name: str, value, axes: Collection[str] = ()):
