@@ -95,6 +95,9 @@ IMPLEMENTATIONS = {
     "flex": Implementation("FlexAttention", Look(VIOLET, "P", (0, (6, 2)), "||")),
     "copy": Implementation("copy", Look("grey", "x", (0, (1, 1.2)))),
 }
+# The numerics of a model, whose weights are float32; and those that differ in what is stored.
+MODEL_DTYPES = ("float32", "tf32", "autocast_bfloat16")
+MODEL_STORED_DTYPES = tuple(name for name in MODEL_DTYPES if name != "tf32")
 SIZES = ("tiny", "small", "medium", "large", "xl", "2.7B")
 STATUSES = {
     "ok": "ok",
