@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 SAMPLE_TRACE := small-512-4-autocast_bfloat16-eager-forward.json.gz
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report test lint format publish verify plan clean
+.PHONY: help setup report test lint format publish verify plan selftest clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,11 +42,14 @@ plan: $(READY) ## list the cases that a report would measure, and why
 verify: $(READY) ## fail, naming the causes, unless this machine's evidence is right
 	@$(BIN)/lmperf verify
 
+selftest: $(READY) ## send wrong, faked and harmful implementations through the pipeline: is each noticed?
+	$(BIN)/lmperf selftest
+
 publish: $(READY) ## add this machine's evidence and report to Git, if it passes verify
 	$(BIN)/lmperf verify
 	cd report/$$($(BIN)/lmperf machine) && git add --force \
 	  evidence/*.csv evidence/*.sha256 machine.json *.md \
-	  $$(ls -d figures traces/$(SAMPLE_TRACE) 2>/dev/null)
+	  $$(ls -d selftest.csv figures traces/$(SAMPLE_TRACE) 2>/dev/null)
 
 $(READY): envs/report.txt envs/measure.txt envs/dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -8,11 +8,13 @@
     lmperf verify [MACHINE]   fail, naming the causes, unless the evidence of the machine at hand,
                               or of MACHINE, or of --all, is whole, fresh and right
     lmperf diff OLD NEW       what changed from one result to another, row by row, worst first
+    lmperf selftest           send planted implementations through the pipeline: is each noticed?
     lmperf prune MACHINE      drop stale rows of cells that the grid no longer has
     lmperf machine            the slug of this machine
     lmperf schema             the configuration's JSON schema
 
-Exit codes: 0 done, 1 `verify` found causes or `diff` a regression, 2 bad input, said in one line.
+Exit codes: 0 done; 1 `verify` found causes, `diff` a regression, or `selftest` a case that did not
+hold; 2 bad input, said in one line.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import argparse
 import json
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 
 from lmperf.config import json_schema, load_config
@@ -82,6 +85,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     diff.add_argument("--format", choices=("text", "markdown", "json"), default="text")
     diff.set_defaults(command=_diff)
+    commands.add_parser("selftest", help="is what is planted noticed?").set_defaults(
+        command=_selftest
+    )
     prune = commands.add_parser("prune", help="drop stale rows that no grid asks for")
     prune.add_argument("machine")
     prune.set_defaults(command=_prune)
@@ -205,6 +211,24 @@ def _diff(options: argparse.Namespace) -> int:
     found = compare(old, new, options.at_least / 100, options.only, options.benchmark)
     sys.stdout.write(FORMS[options.format](found))
     return 1 if found.regressions else 0
+
+
+def _selftest(options: argparse.Namespace) -> int:
+    from lmperf.reporting.selftest import HELD, NOT_HELD, NOT_RUN
+    from lmperf.selftest.run import run
+    from lmperf.selftest.write import answer, write
+
+    project = _project(options)
+    if not project.can_measure:
+        raise UserError("nothing can be measured here, since torch is not installed")
+    results = list(run(project))
+    answers = Counter(answer(result) for result in results)
+    for result in results:
+        if answer(result) == NOT_HELD:
+            print(f"selftest: {result.case.name}: {result.outcome.words}", file=sys.stderr)
+    counts = f"{answers[HELD]} held, {answers[NOT_HELD]} did not, {answers[NOT_RUN]} not run"
+    print(f"{write(project, results)}: {counts}")
+    return 1 if answers[NOT_HELD] else 0
 
 
 def _prune(options: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ import pandas as pd
 from lmperf.benchmark import load, stems
 from lmperf.evidence.plan import Project
 from lmperf.evidence.review import Review, review
-from lmperf.reporting import coverage, pages
+from lmperf.reporting import coverage, pages, selftest
 from lmperf.reporting.evidence import MachineEvidence, read_frame
 
 TEMPLATES = Path("templates")
@@ -59,6 +59,7 @@ def render_machine(project: Project, machine: str) -> Path:
     sections = pages.composed(evidence, templates)
     files = pages.machine_files(evidence, sections, templates)
     directory = project.report_directory / machine
+    files |= selftest.files(directory, templates)
     pages.replace_files(directory, files, (f"{pages.FIGURES}/*.svg", "*.md"))
     return directory / pages.WRITE_UP
 

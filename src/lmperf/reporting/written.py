@@ -14,6 +14,7 @@ from pathlib import Path
 from lmperf.evidence.keys import digest
 from lmperf.evidence.plan import Project
 from lmperf.evidence.store import file_digest, write_atomically
+from lmperf.reporting import selftest
 from lmperf.reporting.key import rendering_key
 
 NOTES = Path(".lmperf/written")
@@ -63,4 +64,5 @@ def _state(project: Project, machine: str | None) -> str:
 def _evidence(project: Project) -> Iterator[Path]:
     for machine in project.machines_with_evidence():
         yield project.report_directory / machine / "machine.json"
+        yield project.report_directory / machine / selftest.RECORD
         yield from sorted((project.report_directory / machine / "evidence").glob("*.csv"))

@@ -1,0 +1,45 @@
+"""The page of a machine's selftest, from `selftest.csv`: what was planted, and what came of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from lmperf.reporting.environment import environment
+from lmperf.reporting.pages import tidy
+from lmperf.reporting.tables import pipe_table
+
+RECORD, PAGE = "selftest.csv", "selftest.md"
+# The answers of the column `held`.
+HELD, NOT_HELD, NOT_RUN = "yes", "no", "not run"
+HEADERS = {
+    "case": "planted",
+    "does": "what it does",
+    "expected": "expected",
+    "outcome": "what came out",
+    "why": "why",
+    "held": "held",
+}
+
+
+def page(directory: Path, templates: Path) -> str:
+    """The text of the page of a machine that has a record.
+
+    directory: `report/<machine>`.
+    """
+    rows = pd.read_csv(directory / RECORD, dtype=str, keep_default_na=False)
+    template = environment(templates).get_template("selftest.md.j2")
+    text = template.render(
+        machine=rows.iloc[0],
+        held=rows[rows["held"] == HELD]["case"].tolist(),
+        broken=rows[rows["held"] == NOT_HELD]["case"].tolist(),
+        left_out=rows[rows["held"] == NOT_RUN]["case"].tolist(),
+        table=pipe_table(rows[list(HEADERS)].rename(columns=HEADERS), right=[]),
+    )
+    return tidy(text)
+
+
+def files(directory: Path, templates: Path) -> dict[str, str]:
+    """File name -> text of the page; empty where the selftest was not run on this machine."""
+    return {PAGE: page(directory, templates)} if (directory / RECORD).exists() else {}

@@ -1,0 +1,1 @@
+"""Selftest: the pipeline, on implementations that are planted to fool it or to harm their peers."""

@@ -1,0 +1,10 @@
+"""The cases of the selftest by session, in the order in which they are run and shown."""
+
+from lmperf.selftest.case import Case, Session
+from lmperf.selftest.cases import answers, ends, long, pace, results, settings
+
+# The first one has nothing in it that harms: others are held against its pace.
+SESSIONS: dict[Session, tuple[Case, ...]] = {
+    module.SESSION: module.CASES for module in (pace, settings, answers, results, long, ends)
+}
+CASES: tuple[Case, ...] = tuple(case for cases in SESSIONS.values() for case in cases)

@@ -1,0 +1,38 @@
+"""Right results at different paces: what verdicts must tell apart, and what they must not."""
+
+from lmperf.selftest.case import Case, Session
+from lmperf.selftest.expectations import Reads
+from lmperf.selftest.planted import FIRST_CALL_S
+from lmperf.statistics import SAME, SLOWER, UNRESOLVED
+
+SESSION = Session("pace", {"heads": 20, "seq_len": 256}, {"heads": 20, "seq_len": 2048})
+CASES = (
+    Case(
+        "pace",
+        "copy_of_eager",
+        "runs the code of its peer",
+        Reads((SAME, UNRESOLVED), "eager"),
+        "A verdict needs an interval that leaves out one, and a ratio beyond the noise floor.",
+    ),
+    Case(
+        "pace",
+        "twin",
+        "works on copies of its inputs",
+        Reads((SAME, UNRESOLVED, SLOWER), "eager"),
+        "It is right: what `tenth_more` is held against.",
+    ),
+    Case(
+        "pace",
+        "tenth_more",
+        "does the same, and a tenth of its heads twice",
+        Reads((SLOWER,), "twin"),
+        "Both are timed in turn, and rounds are added until the verdict is decided.",
+    ),
+    Case(
+        "pace",
+        "slow_first_call",
+        f"sleeps for {FIRST_CALL_S:g} s in its first call",
+        Reads((SAME, UNRESOLVED), "eager", FIRST_CALL_S),
+        "The first call is timed apart, before the warm-up and the slices.",
+    ),
+)

@@ -1,0 +1,205 @@
+"""What must become of a planted implementation, held against the rows that the pipeline gave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pandas as pd
+
+from lmperf.names import phase_words
+from lmperf.reporting import gates
+from lmperf.reporting.evidence import MachineEvidence, having
+from lmperf.reporting.numbers import interval, listed, significant
+from lmperf.reporting.speedup import Series, speedups
+from lmperf.reporting.tables import STATUS_WORDS
+from lmperf.statistics import FASTER
+
+# The benchmark whose implementations are planted.
+STEM = "flash_attention"
+# Slower than this beside a neighbour is no drift of the machine between two sessions: one thread
+# of two, or as many spinning threads as there are processors, cost half of the pace or more.
+DRIFT = 1.3
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came out, in words, and whether it is what was expected."""
+
+    words: str
+    held: bool
+
+
+@dataclass(frozen=True)
+class Found:
+    """The evidence of a session, for one planted implementation of it.
+
+    Attributes:
+        evidence: of the session, as a report takes it.
+        name: the planted implementation.
+        peer: the project's own implementation that was timed beside it.
+        quiet: least ms of the peer by phase, in a session without anything that harms.
+    """
+
+    evidence: MachineEvidence
+    name: str
+    peer: str
+    quiet: dict[str, float]
+
+    def rows(self, name: str | None = None) -> pd.DataFrame:
+        """The rows of an implementation, of this one by default, by phase."""
+        frame = self.evidence.frame(STEM)
+        return having(frame, implementation=name or self.name).set_index("phase")
+
+    def verdicts(self, base: str) -> pd.DataFrame:
+        """Speed-up over another implementation: ratio, low, high, verdict, by phase."""
+        frame = self.evidence.frame(STEM)
+        ours, theirs = (Series.of(implementation=name) for name in (self.name, base))
+        found = speedups(self.evidence, STEM, ours, theirs)
+        return found.set_index(frame.loc[found.index, "phase"])
+
+
+def least_ms(rows: pd.DataFrame) -> dict[str, float]:
+    """The shortest of a row's medians by round, by phase: what disturbs at times is not in it."""
+    ok = rows[rows["status"] == "ok"]
+    return {
+        phase: min(map(float, str(rounds).split(";"))) for phase, rounds in ok["rounds_ms"].items()
+    }
+
+
+@dataclass(frozen=True)
+class Withheld:
+    """No time is shown of these phases, or of all, for one of these reasons."""
+
+    reasons: tuple[str, ...]
+    phases: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        return f"withheld{_in(self.phases)}: {' or '.join(self.reasons)}"
+
+    def __call__(self, found: Found) -> Outcome:
+        rows = _of(found.rows(), self.phases)
+        red = rows["status"].isin(gates.FAILED) & rows["median_ms"].isna() & ~gates.shown(rows)
+        held = red & _names_any(rows["reason"], self.reasons)
+        return Outcome(_said(found.rows()), len(rows) > 0 and bool(held.all()))
+
+
+@dataclass(frozen=True)
+class Ended:
+    """These phases, or all, have this status and reason; its peer is measured all the same."""
+
+    status: str
+    reason: str
+    phases: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        return f"{STATUS_WORDS[self.status]}{_in(self.phases)}: {self.reason}; its peer ok"
+
+    def __call__(self, found: Found) -> Outcome:
+        rows, peer = _of(found.rows(), self.phases), found.rows(found.peer)
+        held = (rows["status"] == self.status) & _names_any(rows["reason"], (self.reason,))
+        words = _said(found.rows()) + ("" if _all_ok(peer) else f"; its peer: {_said(peer)}")
+        return Outcome(words, len(rows) > 0 and bool(held.all()) and _all_ok(peer))
+
+
+@dataclass(frozen=True)
+class Reads:
+    """Ok, and one of these verdicts over another implementation in every phase.
+
+    first_call_s: what the first call takes at least, and is said to have taken.
+    """
+
+    verdicts: tuple[str, ...]
+    base: str
+    first_call_s: float | None = None
+
+    @property
+    def words(self) -> str:
+        first = "" if self.first_call_s is None else ", its first call shown"
+        return f"ok, {' or '.join(self.verdicts)} beside {self.base}{first}"
+
+    def __call__(self, found: Found) -> Outcome:
+        rows, verdicts = found.rows(), found.verdicts(self.base)
+        held = _all_ok(rows) and len(verdicts) == len(rows)
+        held = held and bool(verdicts["verdict"].isin(self.verdicts).all())
+        said = _said(rows, verdicts)
+        if self.first_call_s is not None:
+            seconds = rows["compile_s"].max()
+            held = held and bool(seconds >= self.first_call_s)
+            said += f"; first call {significant(seconds)} s"
+        return Outcome(said, held)
+
+
+@dataclass(frozen=True)
+class NotFaster:
+    """Not shown, or shown and no faster than its peer; and the peer is measured as without it."""
+
+    words = "withheld, or no faster than its peer; its peer ok, as fast as without it"
+
+    def __call__(self, found: Found) -> Outcome:
+        rows, verdicts = found.rows(), found.verdicts(found.peer)
+        peer = PeerKept()(found)
+        held = peer.held and not (verdicts["verdict"] == FASTER).any()
+        return Outcome(f"{_said(rows, verdicts)}; {peer.words}", held)
+
+
+@dataclass(frozen=True)
+class PeerKept:
+    """Whatever becomes of it, its peer is ok and as fast as without it."""
+
+    words = "its peer ok, as fast as without it"
+
+    def __call__(self, found: Found) -> Outcome:
+        peer = found.rows(found.peer)
+        if not _all_ok(peer):
+            return Outcome(f"its peer: {_said(peer)}", False)
+        now = least_ms(peer)
+        ratios = [now[phase] / ms for phase, ms in found.quiet.items()]
+        worst = max(ratios, default=float("nan"))
+        words = f"its peer ok, {significant(worst)} times what it takes without it"
+        return Outcome(words, len(ratios) == len(peer) and worst <= DRIFT)
+
+
+def _all_ok(rows: pd.DataFrame) -> bool:
+    return len(rows) > 0 and bool((gates.shown(rows) & rows["median_ms"].notna()).all())
+
+
+def _names_any(reasons: pd.Series, words: Iterable[str]) -> pd.Series:
+    return reasons.map(lambda reason: any(word in str(reason) for word in words))
+
+
+def _of(rows: pd.DataFrame, phases: tuple[str, ...]) -> pd.DataFrame:
+    return rows.loc[[phase for phase in rows.index if not phases or phase in phases]]
+
+
+def _in(phases: tuple[str, ...]) -> str:
+    return f" in {_phases(phases)}" if phases else ""
+
+
+def _phases(names: Iterable[str]) -> str:
+    return listed(phase_words(name) for name in names)
+
+
+def _said(rows: pd.DataFrame, verdicts: pd.DataFrame | None = None) -> str:
+    """What the rows say, phases that say the same together."""
+    by_words: dict[str, list[str]] = {}
+    for phase, row in rows.iterrows():
+        by_words.setdefault(_row_words(phase, row, verdicts), []).append(phase)
+    if not by_words:
+        return "no row"
+    if len(by_words) == 1:
+        return next(iter(by_words))
+    return "; ".join(f"{_phases(phases)}: {words}" for words, phases in by_words.items())
+
+
+def _row_words(phase, row: pd.Series, verdicts: pd.DataFrame | None) -> str:
+    if row["status"] != "ok":
+        reason = row["reason"]
+        words = STATUS_WORDS.get(row["status"], row["status"])
+        return f"{words}: {reason}" if isinstance(reason, str) else words
+    if verdicts is None or phase not in verdicts.index:
+        return "ok"
+    over = verdicts.loc[phase]
+    return f"ok, {over['verdict']}, {interval(over['ratio'], over['low'], over['high'])}"

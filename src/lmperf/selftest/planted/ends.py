@@ -1,0 +1,40 @@
+"""What does not come to an end, or to a bad one, or takes ever more memory."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from lmperf.attention.reference import attention
+
+_KEPT: list = []
+# So that the machine does not run out of memory where the leak goes unseen.
+_MOST_KEPT = 500
+
+
+def leaks(q, k, v, causal=False):
+    """Keeps every output."""
+    out = attention(q, k, v, causal)
+    if len(_KEPT) < _MOST_KEPT:
+        _KEPT.append(out.detach())
+    return out
+
+
+def raises(q, k, v, causal=False):
+    raise RuntimeError("no kernel for this shape")
+
+
+def exits(q, k, v, causal=False):
+    os._exit(3)
+
+
+def segfaults(q, k, v, causal=False):
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def hangs(q, k, v, causal=False):
+    """Does not come back from its backward pass."""
+    out = attention(q, k, v, causal)
+    out.register_hook(lambda gradient: time.sleep(3600))
+    return out

@@ -1,0 +1,41 @@
+"""Right results at different paces: what a verdict must tell apart, and what it must not."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from lmperf.attention.reference import attention
+from lmperf.selftest.planted import FIRST_CALL_S
+
+
+def copy_of_eager(q, k, v, causal=False):
+    return attention(q, k, v, causal)
+
+
+def twin(q, k, v, causal=False):
+    """Attention on copies of its inputs: what `tenth_more` is, without the tenth."""
+    return _with_heads(q, k, v, causal, 0)
+
+
+def tenth_more(q, k, v, causal=False):
+    """A tenth of its heads (rounded) is worked out twice. q, k, v: [batch, heads, n, d]."""
+    return _with_heads(q, k, v, causal, round(q.shape[1] / 10))
+
+
+def _with_heads(q, k, v, causal, extra: int):
+    heads = q.shape[1]
+    copies = (torch.cat([tensor, tensor[:, :extra]], dim=1) for tensor in (q, k, v))
+    return attention(*copies, causal)[:, :heads]
+
+
+_CALLED: list[bool] = []
+
+
+def slow_first_call(q, k, v, causal=False):
+    """Sleeps in its first call, as if it compiled."""
+    if not _CALLED:
+        _CALLED.append(True)
+        time.sleep(FIRST_CALL_S)
+    return attention(q, k, v, causal)

@@ -1,0 +1,85 @@
+"""Wrong results: everywhere, in one head, in one block, at one position, or in the wrong type."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from lmperf.attention.reference import attention
+
+TILE = 64
+
+
+def zeros(q, k, v, causal=False):
+    return (q + k + v) * 0
+
+
+def mask_dropped_in_one_head(q, k, v, causal=False):
+    """Causal in all heads but the last. q, k, v: [batch, heads, n, d]."""
+    most = attention(q[:, :-1], k[:, :-1], v[:, :-1], causal)
+    last = attention(q[:, -1:], k[:, -1:], v[:, -1:], causal=False)
+    return torch.cat([most, last], dim=1)
+
+
+def scale_of_the_last_block(q, k, v, causal=False):
+    """Scores of the last 64 queries are scaled as if d were one less."""
+    d = q.shape[-1]
+    factor = torch.ones(q.shape[-2], 1, dtype=q.dtype, device=q.device)
+    factor[-TILE:] = math.sqrt(d / (d - 1))
+    return attention(q * factor, k, v, causal)
+
+
+def nan_at_one_position(q, k, v, causal=False):
+    out = attention(q, k, v, causal)
+    spoilt = torch.zeros_like(out)
+    spoilt[(0,) * (out.ndim - 2) + (out.shape[-2] // 2, 0)] = math.nan
+    return out + spoilt
+
+
+def in_another_dtype(q, k, v, causal=False):
+    """Works in a narrower type than that of its inputs, and gives theirs back."""
+    narrow = (tensor.to(torch.bfloat16) for tensor in (q, k, v))
+    return attention(*narrow, causal).to(q.dtype)
+
+
+def in_float64(q, k, v, causal=False):
+    """Gives back float64, whatever its inputs are."""
+    return attention(q, k, v, causal).double()
+
+
+def changes_its_inputs(q, k, v, causal=False):
+    """The right result; then the keys that it was given are no longer what they were."""
+    out = attention(q, k, v, causal)
+    k.data[..., 0, 0] += 1.0  # by `data`, which autograd does not notice
+    return out
+
+
+def key_tile_dropped(q, k, v, causal=False):
+    """One tile of 64 queries never meets one tile of 64 keys."""
+    return _one_tile_apart(q, k, v, causal, drop=True)
+
+
+def no_tile_dropped(q, k, v, causal=False):
+    """The same in pieces, and nothing dropped: it is right."""
+    return _one_tile_apart(q, k, v, causal, drop=False)
+
+
+def _one_tile_apart(q: Tensor, k: Tensor, v: Tensor, causal: bool, drop: bool) -> Tensor:
+    start = q.shape[-2] // 2
+    tile = slice(start, start + TILE)
+    out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    piece = _queries(q[..., tile, :], k, v, start if causal else None, drop)
+    return torch.cat([out[..., :start, :], piece.to(q.dtype), out[..., tile.stop :, :]], dim=-2)
+
+
+def _queries(q: Tensor, k: Tensor, v: Tensor, start: int | None, drop: bool) -> Tensor:
+    """Attention of some queries in float32; the first is query `start` of a causal mask."""
+    scores = q.float() @ k.float().transpose(-2, -1) * q.shape[-1] ** -0.5
+    hidden = torch.zeros(scores.shape[-2:], dtype=torch.bool, device=q.device)
+    if start is not None:
+        hidden |= torch.ones_like(hidden).triu(start + 1)
+    if drop:
+        hidden[:, :TILE] = True
+    return scores.masked_fill(hidden, -math.inf).softmax(dim=-1) @ v.float()

@@ -1,0 +1,95 @@
+"""Running the selftest: each session is measured as a user's own report is, in a folder of its own.
+
+A session has a configuration that names the planted implementations; what it measures goes through
+plan, record, evidence and the tables of a report, and is held against what must become of it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import yaml
+
+from lmperf.config import load_config
+from lmperf.evidence.plan import Plan, Project
+from lmperf.evidence.record import record
+from lmperf.evidence.review import review
+from lmperf.reporting.evidence import MachineEvidence
+from lmperf.reporting.render import machine_evidence
+from lmperf.selftest.case import Case, Session
+from lmperf.selftest.cases import SESSIONS
+from lmperf.selftest.expectations import STEM, Found, Outcome, least_ms
+
+Sessions = Mapping[Session, Sequence[Case]]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A case, and what came out; or why it was not run, in which case there are no rows."""
+
+    case: Case
+    outcome: Outcome | None
+    left_out: str | None = None
+    rows: pd.DataFrame | None = None
+
+
+class SessionProject(Project):
+    """A project whose steps have the time-out of a session."""
+
+    limit_s: float
+
+    def plan(self, stem: str) -> Plan:
+        plan = super().plan(stem)
+        plan.benchmark.limit_s = self.limit_s
+        return plan
+
+
+def run(project: Project, sessions: Sessions = SESSIONS) -> Iterator[Result]:
+    """The results of every case, session after session, as they come."""
+    kind = project.machine.kind
+    quiet: dict[str, float] = {}
+    for session, cases in sessions.items():
+        here = [case for case in cases if case.left_out(kind) is None]
+        with tempfile.TemporaryDirectory(prefix="lmperf-selftest-") as folder:
+            evidence = measured(project, session, here, Path(folder)) if here else None
+        peer = Found(evidence, session.peer, session.peer, quiet).rows() if here else None
+        quiet = quiet or least_ms(peer)
+        for case in cases:
+            reason = case.left_out(kind)
+            if reason:
+                yield Result(case, None, left_out=reason)
+            else:
+                found = Found(evidence, case.name, session.peer, quiet)
+                yield Result(case, case.expect(found), rows=found.rows())
+
+
+def measured(
+    project: Project, session: Session, cases: Sequence[Case], root: Path
+) -> MachineEvidence:
+    """The evidence of a session, as a report of this machine takes it.
+
+    Args:
+        project: the user's own, which names machine and preset; nothing of it is written.
+        cases: those that can run here.
+        root: an empty folder.
+    """
+    path = root / "config.yaml"
+    path.write_text(yaml.safe_dump(_configuration(project, session, cases)))
+    own = SessionProject(load_config(path), root)
+    own.limit_s = session.limit_s
+    record(own, STEM)
+    return machine_evidence(own, review(own, own.machine.slug))
+
+
+def _configuration(project: Project, session: Session, cases: Sequence[Case]) -> dict:
+    return {
+        "preset": project.preset,
+        "machine": project.machine.slug,
+        "benchmarks": [STEM],
+        "grid": {STEM: session.grid(project.machine.kind)},
+        "implementations": {STEM: {case.name: case.reference for case in cases}},
+    }

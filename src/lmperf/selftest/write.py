@@ -1,0 +1,82 @@
+"""The record of a selftest: a line for each case in `selftest.csv`, and its page beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from lmperf.benchmark import load
+from lmperf.evidence.machine import commit_facts
+from lmperf.evidence.plan import Project
+from lmperf.evidence.store import text_of, write_atomically
+from lmperf.reporting import written
+from lmperf.reporting.render import TEMPLATES
+from lmperf.reporting.selftest import HELD, NOT_HELD, NOT_RUN, PAGE, RECORD, page
+from lmperf.selftest.expectations import STEM
+from lmperf.selftest.run import Result
+
+# What the rows of a case say, for each phase.
+_OF_ROWS = ("status", "reason", "marks", "median_ms")
+
+
+def write(project: Project, results: Sequence[Result]) -> Path:
+    """Write record and page into `report/<machine>`; the path of the page.
+
+    A write-up that was rendered from its evidence still is, with this page in it.
+    """
+    slug, directory = project.machine.slug, project.directory
+    current = [machine for machine in (slug, None) if written.is_current(project, machine)]
+    content = _frame(project, results).to_csv(index=False, lineterminator="\n")
+    write_atomically(directory / RECORD, content.encode())
+    write_atomically(directory / PAGE, page(directory, project.root / TEMPLATES).encode())
+    for machine in current:
+        written.record(project, machine)
+    return directory / PAGE
+
+
+def _frame(project: Project, results: Iterable[Result]) -> pd.DataFrame:
+    facts = {**project.machine.facts, **commit_facts()}
+    about = {
+        "device": facts["device"],
+        "torch": facts["torch"],
+        "commit": (facts["commit"] or "unknown")[:12] + ("-dirty" if facts["dirty"] else ""),
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    lines = [{**_line(result), **_phases(result), **about} for result in results]
+    return pd.DataFrame(lines).map(text_of)
+
+
+def _line(result: Result) -> dict[str, Any]:
+    case, outcome = result.case, result.outcome
+    return {
+        "case": case.name,
+        "does": case.does,
+        "expected": case.expect.words,
+        "outcome": outcome.words if outcome else result.left_out,
+        "why": case.why,
+        "held": answer(result),
+    }
+
+
+def answer(result: Result) -> str:
+    """Whether a case has held, as its column says it."""
+    if result.outcome is None:
+        return NOT_RUN
+    return HELD if result.outcome.held else NOT_HELD
+
+
+def _phases(result: Result) -> dict[str, Any]:
+    return {
+        f"{phase}_{name}": _cell(result.rows, phase, name)
+        for phase in load(STEM).phases
+        for name in _OF_ROWS
+    }
+
+
+def _cell(rows: pd.DataFrame | None, phase: str, name: str) -> Any:
+    value = None if rows is None or phase not in rows.index else rows.loc[phase, name]
+    return None if value is None or value != value else value
