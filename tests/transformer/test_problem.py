@@ -2,15 +2,15 @@
 
 import pytest
 import torch
-from wrong_models import FAULTS, scaled, with_fault_in_attention
+from wrong_models import FAULTS, scaled
 
 from lmperf.benchmark import WrongResult
 from lmperf.transformer.implementations import sdpa, twin_of
 from lmperf.transformer.model import plain_attention
 
 DTYPES = ("float32", "autocast_bfloat16")
-# Rounding to bf16 leaves 1 % in the gradient of a projection, whatever computes it.
-INVISIBLE = {("scale 1 % off", "autocast_bfloat16")}
+# The gain that bf16 alone gives a block of gradients is 0.3 %, a third of what is allowed.
+INVISIBLE = {("scale 0.5 % off", "autocast_bfloat16")}
 PHASES = ("forward", "backward", "forward_backward", "train_step")
 
 
@@ -25,7 +25,7 @@ def problem(small_problem):
 def test_right_models_pass(problem, implementation, dtype):
     gate = problem.gate(implementation(problem.model), dtype, PHASES)
     assert gate.passed
-    assert set(gate.errors) == {"logits", "loss", "gradient"} == set(gate.pytorch())
+    assert set(gate.errors) == {"logits", "loss", "gradient", "gain"} == set(gate.pytorch())
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -37,9 +37,16 @@ def test_wrong_models_are_red(problem, fault, dtype):
 
 def test_a_red_gate_names_the_parameter_and_the_error_of_pytorch(problem):
     gate = problem.gate(FAULTS["one gradient zeroed"](problem.model), "float32", PHASES)
-    assert gate.worst_in_words == "gradient of blocks.1.feed_forward.down.weight"
+    assert "blocks.1.feed_forward.down.weight" in gate.worst_in_words
     assert gate.errors["gradient"] == pytest.approx(1.0)
     assert gate.pytorch()["gradient"] < gate.bounds["gradient"] < 1e-5
+
+
+def test_a_scale_that_is_off_everywhere_shows_in_the_gain_alone(problem):
+    gate = problem.gate(FAULTS["scale 1 % off"](problem.model), "autocast_bfloat16", PHASES)
+    assert gate.worst_in_words == "gain of blocks.2.attention.qkv.weight"
+    assert gate.errors["gain"] == pytest.approx(0.01, rel=0.3)
+    assert gate.errors["gradient"] < gate.bounds["gradient"]
 
 
 def test_a_forward_alone_has_no_gradients(problem):
@@ -139,7 +146,7 @@ def test_a_wrong_gradient_of_a_timed_call_is_found(problem, monkeypatch):
     monkeypatch.setattr("lmperf.transformer.problem._GRADIENTS_CHECKED", len(problem._names))
     wrong = FAULTS["one gradient zeroed"](problem.model)
     gate = problem.check("float32", "backward", called(problem, wrong, "float32", "backward"))
-    assert gate.worst_in_words == "gradient of blocks.1.feed_forward.down.weight"
+    assert "blocks.1.feed_forward.down.weight" in gate.worst_in_words
     assert not gate.passed
 
 
@@ -206,8 +213,3 @@ def test_what_an_implementation_does_to_its_modules_stays_with_it(problem):
 
     assert not problem.gate(in_place(twin_of(problem.model)), "float32", PHASES).passed
     assert problem.model.blocks[-1].attention.attention is plain_attention
-
-
-def test_fault_in_attention_is_in_one_block(problem):
-    wrong = with_fault_in_attention(problem.model, scaled(2.0))
-    assert wrong.blocks[0].attention.attention is plain_attention

@@ -61,7 +61,7 @@ def with_one_gradient_zeroed(model: TransformerLM) -> TransformerLM:
 FAULTS = {
     "no mask in one head": lambda m: with_fault_in_attention(m, no_mask_in_one_head),
     "scale 1 % off": lambda m: with_fault_in_attention(m, scaled(1.01)),
-    "scale 10 % off": lambda m: with_fault_in_attention(m, scaled(1.1)),
+    "scale 0.5 % off": lambda m: with_fault_in_attention(m, scaled(1.005)),
     "one key tile dropped": lambda m: with_fault_in_attention(m, one_tile_dropped),
     "no residual": without_residual,
     "one gradient zeroed": with_one_gradient_zeroed,

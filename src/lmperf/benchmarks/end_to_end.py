@@ -11,7 +11,9 @@ from lmperf.names import MODEL_DTYPES, SIZES
 class EndToEnd(Timed):
     title = "End to end"
     order = 10
-    columns = numbers("parameters", "tokens", "error_logits", "error_loss", "error_gradient")
+    columns = numbers(
+        *("parameters", "tokens", "error_logits", "error_loss", "error_gradient", "error_gain")
+    )
     axes = (
         Axis("size", str, SIZES),
         Axis("context_length", int),
