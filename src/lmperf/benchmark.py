@@ -122,11 +122,19 @@ class Gate:
     errors: Mapping[str, float]
     bounds: Mapping[str, float]
     pytorch: Callable[[], Mapping[str, float]] | None = None
+    # Of a name that stands for several tensors (all gradients): the one that is meant, the worst.
+    where: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def worst(self) -> str:
         """The tensor whose error comes closest to, or is furthest over, its bound."""
         return max(self.errors, key=lambda name: _excess(self.errors[name], self.bounds[name]))
+
+    @property
+    def worst_in_words(self) -> str:
+        """The worst tensor and, where one name stands for several, which of them it is."""
+        worst = self.worst
+        return f"{worst} of {self.where[worst]}" if worst in self.where else worst
 
     @property
     def passed(self) -> bool:

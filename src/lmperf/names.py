@@ -24,6 +24,21 @@ class Dtype:
 
 
 @dataclass(frozen=True)
+class Mark:
+    """What was not clean about a row.
+
+    Attributes:
+        words: follow a number of rows.
+        meaning: below a table that has its sign.
+        sign: stands behind a time.
+    """
+
+    words: str
+    meaning: str
+    sign: str = ""
+
+
+@dataclass(frozen=True)
 class Look:
     """How a figure draws a name, told apart without colour: marker and dash of a line, hatch."""
 
@@ -80,6 +95,9 @@ IMPLEMENTATIONS = {
     "flex": Implementation("FlexAttention", Look(VIOLET, "P", (0, (6, 2)), "||")),
     "copy": Implementation("copy", Look("grey", "x", (0, (1, 1.2)))),
 }
+# The numerics of a model, whose weights are float32; and those that differ in what is stored.
+MODEL_DTYPES = ("float32", "tf32", "autocast_bfloat16")
+MODEL_STORED_DTYPES = tuple(name for name in MODEL_DTYPES if name != "tf32")
 SIZES = ("tiny", "small", "medium", "large", "xl", "2.7B")
 STATUSES = {
     "ok": "ok",
@@ -90,6 +108,14 @@ STATUSES = {
     "unsupported": "unsupported",
     "failed_check": "gate failed",
 }
+# A verdict that the cap in time left open says so itself, and needs no sign.
+MARKS = {
+    "host_bound": Mark("host-bound", "host-bound: the device waited for its work", "ʰ"),
+    "capped": Mark("capped", "capped: power or heat held the device back", "ᶜ"),
+    "loaded": Mark("beside other load", "others used the machine", "ˡ"),
+    "drift": Mark("drifted", "drifted: the reference cell had moved", "ᵈ"),
+    "time_cap": Mark("out of time", "the cap in time came before the verdict"),
+}
 # Axis or column -> its names in order.
 ORDERS: dict[str, tuple[str, ...]] = {
     "size": SIZES,
@@ -97,6 +123,7 @@ ORDERS: dict[str, tuple[str, ...]] = {
     "implementation": tuple(IMPLEMENTATIONS),
     "phase": tuple(PHASES),
     "status": tuple(STATUSES),
+    "marks": tuple(MARKS),
 }
 AXES = {
     "context_length": "context",
@@ -127,6 +154,11 @@ def implementation_words(implementation: str, axes: Collection[str] = ()) -> str
         return implementation
     known = IMPLEMENTATIONS.get(implementation)
     return known.words if known else implementation
+
+
+def mark_words(mark: str) -> str:
+    """What was not clean about a row, in words that follow a number of rows."""
+    return MARKS[mark].words if mark in MARKS else mark.replace("_", " ")
 
 
 def value_words(name: str, value, axes: Collection[str] = ()):

@@ -11,7 +11,7 @@ import pytest
 from lmperf.measuring import host_load, sensors, state
 from lmperf.measuring.host_load import HostLoad, Reading
 from lmperf.measuring.sensors import Device, Sample, clock_reader, sensor
-from lmperf.measuring.state import LOADED, Before, State, Watch, combine
+from lmperf.measuring.state import LOADED, Before, State, Watch, combine, drift
 
 
 def write_process(proc, pid, children=(), ticks=(0, 0, 0, 0)):
@@ -178,6 +178,15 @@ def test_short_slices_share_a_window_and_a_long_one_has_its_own(clock):
     assert run(watch, host, clock, 2.0, 0.4).other_load == pytest.approx(0.2, abs=0.02)
 
 
+def test_load_of_long_before_a_slice_is_not_its_own(clock):
+    host = Host()
+    watch = Watch("cpu", Sensor(), host, list)
+    assert run(watch, host, clock, 1.0, 2.0).loaded
+    clock.now += 60.0
+    assert run(watch, host, clock, 0.03, 0.0).other_load is None
+    assert run(watch, host, clock, 0.5, 0.0).other_load == pytest.approx(0.0)
+
+
 def test_counters_are_not_read_for_every_slice_of_a_millisecond(clock):
     host = Host()
     watch = Watch("cuda", Sensor(), host, list)
@@ -245,6 +254,14 @@ def test_a_devices_host_may_be_busier_than_a_cpu_that_is_measured():
 )
 def test_what_others_do_before_a_benchmark_is_one_line(load, average, count, words):
     assert Before(2, average, State(other_load=load, other_processes=count)).words == words
+
+
+@pytest.mark.parametrize(
+    ("now", "ratio"),
+    [((10, 20), 1.0), ((12, 20), 1.2), ((10, 15), 0.75), ((12, 15), 0.75), ((5, 39), 0.5)],
+)
+def test_drift_is_the_ratio_that_is_farther_from_one(now, ratio):
+    assert drift(now, (10, 20)) == ratio
 
 
 class NVMLError(Exception):

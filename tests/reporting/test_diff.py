@@ -152,6 +152,14 @@ def test_other_machines_software_and_keys_are_said(result):
     assert any(note.startswith("3 rows marked") for note in notes)
 
 
+def test_rows_of_the_same_code_tell_how_far_two_runs_differ(result):
+    old, new = run(1), [*run(2)[:200], *run(2, 2.0, key="changed")[200:]]
+    found = compare(result("old", old), result("new", new))
+    rows, floor = found.same_code
+    assert rows == 200 and 0.005 < floor < 0.025
+    assert f"differ by at most {100 * floor:.1f} %" in as_text(found)
+
+
 def test_worst_come_first_and_text_has_a_line_for_each_row(result):
     new = run(2, 1.1, cells=40)[:20] + run(2, cells=40)[20:]
     found = compare(result("old", run(1, cells=40)), result("new", new))

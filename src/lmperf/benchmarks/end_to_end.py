@@ -5,24 +5,20 @@ from __future__ import annotations
 from functools import partial
 
 from lmperf.benchmark import Axis, Case, Timed, Unsupported, Workload, numbers
-
-_SIZES = ("tiny", "small", "medium", "large", "xl", "2.7B")
-_DTYPES = ("float32", "tf32", "autocast_bfloat16")
-_COMPILED = ("compiled", "compiled_blocks", "triton_compiled_blocks")
-_TRITON = ("triton", "triton_compiled_blocks")
+from lmperf.names import MODEL_DTYPES, SIZES
 
 
 class EndToEnd(Timed):
     title = "End to end"
     order = 10
     columns = numbers(
-        "parameters", "tokens", "error_logits", "error_loss", "error_dqkv", "error_dnorm"
+        *("parameters", "tokens", "error_logits", "error_loss", "error_gradient", "error_gain")
     )
     axes = (
-        Axis("size", str, _SIZES),
+        Axis("size", str, SIZES),
         Axis("context_length", int),
         Axis("batch", int),
-        Axis("dtype", str, _DTYPES),
+        Axis("dtype", str, MODEL_DTYPES),
     )
     together = ("dtype",)
     phases = ("forward", "backward", "forward_backward", "train_step")
@@ -36,6 +32,8 @@ class EndToEnd(Timed):
         "triton": "lmperf.transformer.implementations:triton",
         "triton_compiled_blocks": "lmperf.transformer.implementations:triton_compiled_blocks",
     }
+    compiles = ("compiled", "compiled_blocks", "triton", "triton_compiled_blocks")
+    needs_cuda = ("triton", "triton_compiled_blocks")
     grids = {
         "cpu": [
             {
@@ -62,7 +60,7 @@ class EndToEnd(Timed):
         ],
         "gpu": [
             {
-                "size": list(_SIZES[1:]),
+                "size": list(SIZES[1:]),
                 "context_length": [128, 256, 512, 1024],
                 "batch": [4],
                 "dtype": ["float32", "autocast_bfloat16"],
@@ -70,14 +68,14 @@ class EndToEnd(Timed):
             },
             # Other attentions inside the model, where attention weighs most.
             {
-                "size": list(_SIZES[1:]),
+                "size": list(SIZES[1:]),
                 "context_length": [1024],
                 "batch": [4],
                 "dtype": ["autocast_bfloat16"],
                 "implementation": ["sdpa", "triton"],
             },
             {
-                "size": list(_SIZES[1:]),
+                "size": list(SIZES[1:]),
                 "context_length": [256],
                 "batch": [4],
                 "dtype": ["tf32"],
@@ -111,24 +109,27 @@ class EndToEnd(Timed):
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
         from lmperf.compiler import require_compiler
         from lmperf.precision import precision
+        from lmperf.transformer.implementations import twin_of
         from lmperf.transformer.problem import ModelProblem
 
-        axes = case.axes
-        size, context, batch, dtype = (axes[axis.name] for axis in self.axes)
-        compiles = case.implementation in _COMPILED
-        if compiles:
-            require_compiler(device)
-        if case.implementation in _TRITON and device != "cuda":
+        name = case.implementation
+        size, context, batch, dtype = (case.axes[axis.name] for axis in self.axes)
+        if name in self.needs_cuda and device != "cuda":
             raise Unsupported("the Triton kernel needs a CUDA device")
+        if name in self.compiles:
+            require_compiler(device)
         if "problem" not in shared:
             shared["problem"] = ModelProblem(size, context, batch, device, seed)
         problem: ModelProblem = shared["problem"]
-        model = self.callable_of(case.implementation)(problem.model)
+        # An implementation may change the modules that it is given; those of the checks stay.
+        model = self.callable_of(name)(twin_of(problem.model))
         return Workload(
             problem.phases(model, dtype),
-            gate=lambda phases: problem.gate(model, dtype, phases),
+            gate=partial(problem.gate, model, dtype),
+            freshen=problem.freshen,
+            check=partial(problem.check, dtype),
             resident=problem.resident,
-            compiles=compiles or case.implementation in _TRITON,
+            compiles=name in self.compiles,
             context=partial(precision, dtype),
             columns={"parameters": problem.parameters, "tokens": batch * context},
         )

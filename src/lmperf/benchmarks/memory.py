@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from lmperf.benchmark import Axis, Case, Observed, numbers, texts
+from lmperf.names import MODEL_STORED_DTYPES, SIZES
 
 _MIB = 2**20
-_SIZES = ("tiny", "small", "medium", "large", "xl", "2.7B")
 
 
 class Memory(Observed):
@@ -21,10 +21,10 @@ class Memory(Observed):
         *texts("instrument"),
     )
     axes = (
-        Axis("size", str, _SIZES),
+        Axis("size", str, SIZES),
         Axis("context_length", int),
         Axis("batch", int),
-        Axis("dtype", str, ("float32", "autocast_bfloat16")),
+        Axis("dtype", str, MODEL_STORED_DTYPES),
     )
     phases = ("forward", "train_step")
     limit_s = 180.0
@@ -47,7 +47,7 @@ class Memory(Observed):
         ],
         "gpu": [
             {
-                "size": list(_SIZES[1:]),
+                "size": list(SIZES[1:]),
                 "context_length": [128, 256, 512, 1024],
                 "batch": [4],
                 "dtype": ["float32", "autocast_bfloat16"],

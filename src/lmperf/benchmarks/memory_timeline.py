@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from lmperf.benchmark import Axis, Case, Observed, numbers, texts
+from lmperf.names import MODEL_STORED_DTYPES, SIZES
 
 POINTS = 250
 LARGEST = 8
 _MIB = 2**20
-_SIZES = ("tiny", "small", "medium", "large", "xl", "2.7B")
 
 
 class MemoryTimeline(Observed):
@@ -21,10 +21,10 @@ class MemoryTimeline(Observed):
         *numbers("activations_mib", "temporary_mib", "recorded_mib", "size_mib", "predicted_mib"),
     )
     axes = (
-        Axis("size", str, _SIZES),
+        Axis("size", str, SIZES),
         Axis("context_length", int),
         Axis("batch", int),
-        Axis("dtype", str, ("float32", "autocast_bfloat16")),
+        Axis("dtype", str, MODEL_STORED_DTYPES),
     )
     phases = ("forward", "train_step")
     index = ("table", "position")

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from lmperf.benchmark import Axis, Case, Observed, numbers, texts
+from lmperf.names import MODEL_STORED_DTYPES, SIZES
 
-_SIZES = ("tiny", "small", "medium", "large", "xl", "2.7B")
 _WARM_UPS = 2
 _WALLS = 3
 # A row maximum, a difference, an exponential, a sum and a division, an element each.
@@ -33,10 +33,10 @@ class Profiles(Observed):
         *numbers("wall_ms", "flops_share"),
     )
     axes = (
-        Axis("size", str, _SIZES),
+        Axis("size", str, SIZES),
         Axis("context_length", int),
         Axis("batch", int),
-        Axis("dtype", str, ("float32", "autocast_bfloat16")),
+        Axis("dtype", str, MODEL_STORED_DTYPES),
     )
     phases = ("forward", "backward", "forward_backward", "train_step")
     index = ("table", "name")

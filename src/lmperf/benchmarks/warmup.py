@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from lmperf.benchmark import Axis, Case, Observed, numbers
+from lmperf.names import MODEL_STORED_DTYPES, SIZES
 
 STEPS = 15
-_SIZES = ("tiny", "small", "medium", "large", "xl", "2.7B")
 
 
 class Warmup(Observed):
@@ -20,10 +20,10 @@ class Warmup(Observed):
         "step", "step_ms", "forward_ms", "backward_ms", "optimizer_ms", "reserved_mib"
     )
     axes = (
-        Axis("size", str, _SIZES),
+        Axis("size", str, SIZES),
         Axis("context_length", int),
         Axis("batch", int),
-        Axis("dtype", str, ("float32", "autocast_bfloat16")),
+        Axis("dtype", str, MODEL_STORED_DTYPES),
     )
     phases = ("train_step",)
     index = ("step",)

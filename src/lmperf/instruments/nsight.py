@@ -16,13 +16,12 @@ from contextlib import contextmanager
 import torch
 
 from lmperf.instruments.profiling import ranged_attention
+from lmperf.names import MODEL_STORED_DTYPES, PHASES
 from lmperf.precision import precision
 from lmperf.transformer.implementations import with_attention
 from lmperf.transformer.problem import ModelProblem
 from lmperf.transformer.sizes import SIZES
 
-PHASES = ("forward", "backward", "forward_backward", "train_step")
-DTYPES = ("float32", "autocast_bfloat16")
 _WARM_UPS = 2
 
 
@@ -57,8 +56,8 @@ def main(arguments: list[str]) -> int:
     except ValueError:
         print(usage, file=sys.stderr)
         return 2
-    if size not in SIZES or dtype not in DTYPES or min(cell[1:3]) < 1:
-        known = f"sizes: {', '.join(SIZES)}; dtypes: {', '.join(DTYPES)}"
+    if size not in SIZES or dtype not in MODEL_STORED_DTYPES or min(cell[1:3]) < 1:
+        known = f"sizes: {', '.join(SIZES)}; dtypes: {', '.join(MODEL_STORED_DTYPES)}"
         print(f"{usage}; {known}; got {' '.join(arguments)}", file=sys.stderr)
         return 2
     if not torch.cuda.is_available():

@@ -1,7 +1,8 @@
 """The reference cell: one matmul and one copy of a fixed size, timed before, amid and after.
 
 Its times say whether the machine is still what it was: they belong to no benchmark, and what is
-timed has no say in them. It runs in the worker, between slices; about 0.1 s a call.
+timed has no say in them. It runs in the worker, between slices; about 0.1 s a call. How far they
+may move, `DRIFT`, stands with what the supervisor, which has no torch, judges: `state.drift`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from functools import cache
 import torch
 
 from lmperf.measuring.clock import synchronizer
+
+Times = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ _CELLS = {
 }
 
 
-def measure(device: str) -> tuple[float, float]:
+def measure(device: str) -> Times:
     """Milliseconds of the matmul and of the copy on a device (cuda, mps or cpu), each a median."""
     cell = _CELLS[device]
     matmul, copy = _calls(device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
@@ -18,6 +19,7 @@ class Serving:
     def __init__(self, connection: Connection, device: str):
         self._connection, self._device = connection, device
         self._prepared: Prepared | None = None
+        gc.freeze()  # the modules are there to stay: a collection need not go through them
 
     def answer(self, name: str, arguments: list) -> None:
         """Do what is asked, and say how it ended."""

@@ -30,10 +30,12 @@ CAPPED = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
 # Shares of the usable cores. On a CPU the cores are what is timed: on two cores a quiet machine
 # reads up to 0.02 and a busy process 0.5. A device's host needs cores only to queue its work.
 LOADED = {"cpu": 0.05, "cuda": 0.5, "mps": 0.5}
-# How far from its first times the reference cell may be.
+# How far from its first times the reference cell may be (see `reference`).
 DRIFT = {"cpu": 0.10, "cuda": 0.05, "mps": 0.10}
 _WINDOW_S = 0.3
 _APART_S = 0.05
+# What was read longer ago tells of other work than the slice's.
+_FORGOTTEN_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,8 @@ class Watch:
 
     def begin(self) -> None:
         """A slice is about to run."""
+        if self._readings and time.perf_counter() - self._readings[-1].at > _FORGOTTEN_S:
+            self._readings.clear()
         self._read()
         self._samples.clear()
         self._began = time.perf_counter()
@@ -176,6 +180,12 @@ class Watch:
         return self._others[1]
 
 
+def drift(reference: Sequence[float], first: Sequence[float]) -> float:
+    """Time over first time, of the reference cell's parts that which is farther from 1."""
+    ratios = (now / before for now, before in zip(reference, first, strict=True))
+    return max(ratios, key=lambda ratio: abs(math.log(ratio)))
+
+
 def watch(device: str, uuid: str | None, workers: Callable[[], Sequence[int]]) -> Watch:
     """A watch on a machine whose device (cuda, mps or cpu) is measured.
 
@@ -209,9 +219,3 @@ def _mean_load(states: Sequence[State]) -> float | None:
     if not weight:
         return statistics.fmean(load for load, _ in known)
     return sum(load * seconds for load, seconds in known) / weight
-
-
-def drift(reference: Sequence[float], first: Sequence[float]) -> float:
-    """Time of the reference cell over its first time, of that part which is farther from 1."""
-    ratios = (now / before for now, before in zip(reference, first, strict=True))
-    return max(ratios, key=lambda ratio: abs(math.log(ratio)))

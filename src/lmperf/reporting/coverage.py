@@ -13,6 +13,7 @@ import pandas as pd
 
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, axes
+from lmperf.reporting.marks import marks_of
 from lmperf.reporting.sections import Composed
 from lmperf.reporting.tables import Owed, Table
 
@@ -58,7 +59,11 @@ def _state(evidence: MachineEvidence, section: Composed, table: Table) -> State:
     withheld = measured - _cells(rows[~gates.red(rows)], owed)
     if withheld and len(withheld) < len(measured):
         words += f", {len(withheld)} withheld"
-    if not gap and gates.shown(rows).any() and not section.parts.get(table.name):
+    parts = section.parts.get(table.name)
+    if any(part.legend() for part in parts or ()):
+        marked = _cells(rows[gates.shown(rows) & marks_of(rows).map(bool)], owed)
+        words += f", {len(marked)} marked"
+    if not gap and gates.shown(rows).any() and not parts:
         words, gap = "measured, but its page does not show it", True
     return State(table, section.page, len(measured), len(due), words, gap)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 
-from lmperf.names import STATUSES, dtype_words, in_order, phase_words
-from lmperf.reporting import gates
+from lmperf.measuring.state import DRIFT, LOADED
+from lmperf.names import STATUSES, dtype_words, in_order, mark_words, phase_words
+from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.numbers import EMPTY, absent, percent
 from lmperf.reporting.speedup import interval_sentence, noise_floors, rounds_words
@@ -120,10 +123,12 @@ def facts_line(evidence: MachineEvidence) -> list[str]:
 
 
 def counts_table(evidence: MachineEvidence) -> Lines:
-    """Rows of each benchmark by status, with its gates."""
+    """Rows of each benchmark by status, with its gates and its marks."""
     frames = evidence.present()
     seen = {status for frame in frames.values() for status in frame["status"].dropna()}
     statuses = in_order("status", seen - {"ok"})
+    marked = {stem: marks.counts([frame]) for stem, frame in frames.items()}
+    kinds = in_order("marks", {mark for found in marked.values() for mark in found})
     lines = [
         {
             "benchmark": stem,
@@ -132,10 +137,22 @@ def counts_table(evidence: MachineEvidence) -> Lines:
             **{STATUSES[s]: int((frame["status"] == s).sum()) for s in statuses},
             "checked": int(gates.gated(frame).sum()),
             "gates failed": int(gates.red(frame).sum()),
+            **{mark_words(mark): marked[stem].get(mark, 0) for mark in kinds},
         }
         for stem, frame in frames.items()
     ]
     return Lines("Rows of evidence, by status", pd.DataFrame(lines))
+
+
+def marked(evidence: MachineEvidence, benchmarks: Sequence[str] | None = None) -> dict[str, int]:
+    """How many rows of these benchmarks, or of all, have each mark; see ``names.MARKS``."""
+    frames = evidence.present().items()
+    return marks.counts(f for stem, f in frames if benchmarks is None or stem in benchmarks)
+
+
+def watched(evidence: MachineEvidence) -> bool:
+    """Whether load and drift were watched while the evidence was taken; older evidence was not."""
+    return any(frame["reference"].notna().any() for frame in evidence.present().values())
 
 
 def floors_table(evidence: MachineEvidence) -> Lines | None:
@@ -192,6 +209,11 @@ def rows(evidence: MachineEvidence) -> int:
     return sum(len(frame) for frame in evidence.present().values())
 
 
+def gated(evidence: MachineEvidence) -> int:
+    """How many rows were checked against a reference."""
+    return sum(int(gates.gated(frame).sum()) for frame in evidence.present().values())
+
+
 def worst_gate(frame: pd.DataFrame) -> str | None:
     """The name of the row whose error is furthest over its bound, with both."""
     failed = frame[gates.red(frame)]
@@ -216,7 +238,6 @@ def red_gates(evidence: MachineEvidence) -> dict[str, list[str]]:
 def method(evidence: MachineEvidence) -> dict:
     """The numbers of the method that a reader is told."""
     found = rounds(evidence)
-    frames = evidence.present()
     return {
         "rounds": rounds_words(found) if found else "",
         "intervals": interval_sentence(found) if found else "",
@@ -225,6 +246,10 @@ def method(evidence: MachineEvidence) -> dict:
         "least_floor": LEAST_FLOOR,
         "false_discovery": FALSE_DISCOVERY,
         "apart": MEDIAN_APART,
-        "gated": sum(int(gates.gated(frame).sum()) for frame in frames.values()),
+        "marks": marks.counted_words(marked(evidence)),
+        "watched": watched(evidence),
+        "loaded": LOADED[newest(evidence).get("kind") or "cpu"],
+        "drift": DRIFT[newest(evidence).get("kind") or "cpu"],
+        "gated": gated(evidence),
         "rows": rows(evidence),
     }

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lmperf.benchmark import load
-from lmperf.reporting import coverage, machine, other_machines
+from lmperf.reporting import coverage, machine, marks, other_machines
 from lmperf.reporting.environment import environment
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.findings import SECTION, SHORT
@@ -219,33 +219,37 @@ def _health(evidence: MachineEvidence, benchmarks: Sequence[str] | None = None) 
 
     benchmarks: of which; None means all.
     """
-    red = machine.red_gates(evidence)
+    red, marked = machine.red_gates(evidence), machine.marked(evidence, benchmarks)
 
     def number(named: Mapping[str, Sequence[str]]) -> int:
         return sum(len(n) for stem, n in named.items() if benchmarks is None or stem in benchmarks)
 
     return {
         "rows": machine.rows(evidence),
+        "gated": machine.gated(evidence),
         "red": number(red),
         "stale": number(evidence.stale),
         "missing": number(evidence.missing),
         "damaged": [s for s in evidence.damaged if benchmarks is None or s in benchmarks],
+        "marks": marks.counted_words(marked),
+        "loaded": marked.get("loaded", 0),
     }
 
 
 def _notices(evidence: MachineEvidence, benchmarks: Sequence[str]) -> dict:
-    """Names of what is stale, missing or red of these benchmarks, and why one is withheld."""
+    """What is stale, missing, red or marked of these benchmarks, and why one is withheld."""
     red = machine.red_gates(evidence)
     return {
         "damaged": {s: evidence.damaged[s] for s in benchmarks if s in evidence.damaged},
         "stale": [name for stem in benchmarks for name in evidence.stale.get(stem, ())],
         "missing": [name for stem in benchmarks for name in evidence.missing.get(stem, ())],
         "red": [name for stem in benchmarks for name in red.get(stem, ())],
+        "marks": marks.counted_words(machine.marked(evidence, benchmarks)),
     }
 
 
 def _limits(evidence: MachineEvidence) -> list[dict]:
-    """By benchmark: what of it is red, stale, missing, damaged or of no commit; else left out."""
+    """By benchmark what is red, stale, missing, damaged, of no commit or marked; else left out."""
     red = machine.red_gates(evidence)
     worst = {stem: machine.worst_gate(frame) for stem, frame in evidence.present().items()}
     uncommitted = machine.uncommitted(evidence)
@@ -259,10 +263,11 @@ def _limits(evidence: MachineEvidence) -> list[dict]:
             "missing": len(evidence.missing.get(stem, ())),
             "damaged": evidence.damaged.get(stem),
             "uncommitted": stem in uncommitted,
+            "marks": marks.counted_words(machine.marked(evidence, [stem])),
         }
         for stem in stems
     ]
-    kinds = ("red", "stale", "missing", "damaged", "uncommitted")
+    kinds = ("red", "stale", "missing", "damaged", "uncommitted", "marks")
     return [line for line in lines if any(line[kind] for kind in kinds)]
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from lmperf.names import dtype_words, implementation_words
-from lmperf.reporting import gates
+from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence, axes
 from lmperf.reporting.numbers import EMPTY, Spread, interval, listed, percent, ranged, ratio
 from lmperf.statistics import (
@@ -115,6 +115,8 @@ def speedup_cells(
     words[here[red.loc[here].to_numpy() | red.loc[there].to_numpy()]] = WITHHELD
     found = speedups(evidence, stem, series, base)
     words[found.index] = [speedup_text(row, brackets) for row in found.itertuples(index=False)]
+    own, bases = (frame.loc[rows] for rows in (found.index, both["base_row"].loc[found.index]))
+    words[found.index] += list(map(marks.both, marks.signs(own), marks.signs(bases)))
     return words
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 from tabulate import tabulate
 
 from lmperf.names import STATUSES, axis_words, implementation_words, value_words
-from lmperf.reporting import gates
+from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.numbers import EMPTY, absent, counted, gib, significant, spread
 from lmperf.reporting.speedup import median_intervals
@@ -40,7 +40,8 @@ class Lines:
         caption: what the table shows, with what all its lines share (dtype, mask, unit).
         frame: text or numbers; headers carry the units.
         right: columns that are flush right; of the others those that hold numbers alone are.
-        note: how to read its cells (estimator, what brackets mean), below the table.
+        note: how to read its cells (estimator, what brackets mean), below the table, before what
+            the signs of marked rows mean.
         folds: whether a page may fold it when it is long.
     """
 
@@ -53,12 +54,17 @@ class Lines:
     def markdown(self, fold: int | None = FOLD) -> str:
         """The table, inside ``<details>`` when it is longer than ``fold`` lines."""
         body = pipe_table(self.frame, self.right)
-        note = f"\n\n{self.note.strip()}" if self.note else ""
+        words = " ".join(filter(None, (self.note.strip(), self.legend())))
+        note = f"\n\n{words}" if words else ""
         if fold is None or not self.folds or len(self.frame) <= fold:
             return f"**{self.caption}.**\n\n{body}{note}"
         title = f"{self.caption} ({counted(len(self.frame), 'line')})"
         opening = f"<details>\n<summary>{escaped(title)}</summary>\n"
         return f"{opening}\n{body}{note}\n\n</details>"
+
+    def legend(self) -> str:
+        """What the signs of marked rows mean, of those that its cells have."""
+        return marks.legend(cell for cell in self.frame.to_numpy().flat if isinstance(cell, str))
 
 
 @dataclass(frozen=True)
@@ -179,7 +185,7 @@ def step_times(frame: pd.DataFrame) -> pd.Series:
     words[ok.index] = [f"{spread(mean, std)} ({n:.0f})" for mean, std, n in triples]
     apart = ok[(ok["mean_ms"] - ok["median_ms"]).abs() > MEDIAN_APART * ok["median_ms"]]
     words[apart.index] += [f", median {significant(m)}" for m in apart["median_ms"]]
-    return words
+    return _signed(words, ok)
 
 
 def kernel_times(frame: pd.DataFrame) -> pd.Series:
@@ -194,7 +200,7 @@ def kernel_times(frame: pd.DataFrame) -> pd.Series:
     words[ok.index] = [
         f"{significant(m)} ({significant(a)}-{significant(b)}; {n:.0f})" for m, a, b, n in numbers
     ]
-    return words
+    return _signed(words, ok)
 
 
 def medians(frame: pd.DataFrame) -> pd.Series:
@@ -202,6 +208,12 @@ def medians(frame: pd.DataFrame) -> pd.Series:
     words = status_words(frame)
     ok = frame[gates.shown(frame)]
     words[ok.index] = [significant(m) for m in ok["median_ms"]]
+    return _signed(words, ok)
+
+
+def _signed(words: pd.Series, timed: pd.DataFrame) -> pd.Series:
+    """The cells with the signs of the rows that have a time."""
+    words[timed.index] += marks.signs(timed)
     return words
 
 

@@ -52,10 +52,15 @@ def compiled_blocks(model: TransformerLM) -> Callable[[Tensor], Tensor]:
     return forward
 
 
+def twin_of(model: TransformerLM) -> TransformerLM:
+    """The same parameters and buffers in other modules: what changes these leaves the model."""
+    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    return copy.deepcopy(model, memo=shared)
+
+
 def with_attention(model: TransformerLM, attention: Attention) -> TransformerLM:
     """The same model, parameters and buffers shared, with another attention."""
-    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
-    twin = copy.deepcopy(model, memo=shared)
+    twin = twin_of(model)
     for block in twin.blocks:
         block.attention.attention = attention
     return twin

@@ -1,34 +1,38 @@
-"""One language model to run: weights, tokens, the phases that are timed, and the gate."""
+"""One language model to run: weights, tokens, the phases that are timed, and what checks them."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
-from lmperf.attention.accuracy import UNIT_ROUNDOFF, blockwise_error
-from lmperf.benchmark import Gate, Phase
+from lmperf.benchmark import Gate, Phase, WrongResult
+from lmperf.precision import precision
+from lmperf.transformer import accuracy
 from lmperf.transformer.flops import flops
+from lmperf.transformer.guards import digest, require_plain
 from lmperf.transformer.model import TransformerLM, cross_entropy
+from lmperf.transformer.reference import eager, float64_reference
 from lmperf.transformer.sizes import SIZES, VOCAB_SIZE
 from lmperf.transformer.training import adamw, autocast, train_step
 
 Model = Callable[[Tensor], Tensor]
 
-# Gradients that the gate looks at: behind the whole backward pass, and behind none of the blocks.
-_CHECKED_GRADIENTS = {"dqkv": "blocks.0.attention.qkv.weight", "dnorm": "norm.weight"}
+# Gradients of a timed call that are looked at; the gate looks at all of them.
+_GRADIENTS_CHECKED = 2
 
 
 class ModelProblem:
     """A TransformerLM of a named size, with random weights and a batch of random tokens.
 
     All implementations and dtypes of a cell share it. The learning rate is zero: a step does all of
-    its arithmetic, and every case finds the weights that the gate's reference has.
+    its arithmetic, and every case finds the weights that the gate's reference has. `model` is
+    PyTorch's side of every check: an implementation is given a twin of it.
 
     Args:
         size: key of `lmperf.transformer.sizes.SIZES`.
@@ -40,12 +44,17 @@ class ModelProblem:
 
     def __init__(self, size: str, context: int, batch: int, device: str, seed: int):
         self._size, self._context, self._batch = SIZES[size], context, batch
+        self._gate_seed = self._seed = seed
         torch.manual_seed(seed)
         with torch.device(device):
             self.model = TransformerLM.of_size(self._size, VOCAB_SIZE, context)
-            self.tokens = torch.randint(VOCAB_SIZE, (batch, context))
-            self.targets = torch.randint(VOCAB_SIZE, (batch, context))
+            self.tokens = torch.empty(batch, context, dtype=torch.int64)
+        self.targets = torch.empty_like(self.tokens)
+        self.freshen(seed)
         self.optimizer = adamw(self.model, learning_rate=0.0)
+        self._steps = 0
+        self._pytorch: dict[str, dict[str, float]] = {}
+        self._weights = digest(self.model)
 
     @property
     def parameters(self) -> int:
@@ -56,6 +65,11 @@ class ModelProblem:
         """What lives as long as the model: weights and gradients, optimizer state, tokens."""
         return [self.model, self.optimizer, self.tokens, self.targets]
 
+    def freshen(self, seed: int) -> None:
+        """Other random tokens and targets in the place of the last ones, in the same memory."""
+        self._seed = seed
+        _draw(seed, self.tokens, self.targets)
+
     def inference(self, dtype: str) -> Tensor:
         """Logits without a graph."""
         with torch.no_grad(), autocast(dtype, self.tokens.device):
@@ -64,81 +78,170 @@ class ModelProblem:
     def train_step(self, dtype: str, model: Model | None = None) -> Tensor:
         """Cleared gradients, forward, backward, AdamW; the loss."""
         called = self.model if model is None else model
-        return train_step(called, self.optimizer, self.tokens, self.targets, dtype)
+        loss = train_step(called, self.optimizer, self.tokens, self.targets, dtype)
+        self._steps += 1
+        return loss
 
     def phases(self, model: Model, dtype: str) -> dict[str, Phase]:
-        """What is timed of a model; only a train step clears the gradients inside the clock."""
+        """What is timed of a model; only a train step clears the gradients inside the clock.
 
-        def clear() -> None:
-            self.optimizer.zero_grad(set_to_none=True)
+        Each returns the loss, a scalar, but for the backward, which leaves its gradients on the
+        parameters and returns nothing.
+        """
 
         def forward(_: object = None) -> Tensor:
-            return self._loss(model, dtype)
+            return self._outputs(model, dtype)[1]
 
         def cleared_forward() -> Tensor:
-            clear()
+            self._clear()
             return forward()
+
+        def forward_backward(_: object) -> Tensor:
+            loss = forward()
+            loss.backward()
+            return loss.detach()
 
         def phase(name: str, run: Callable[[Any], Any], before: Callable[[], Any]) -> Phase:
             return Phase(run, before, flops(self._size, self._context, self._batch, name))
 
         return {
-            "forward": phase("forward", forward, clear),
+            "forward": phase("forward", forward, self._clear),
             "backward": phase("backward", lambda loss: loss.backward(), cleared_forward),
-            "forward_backward": phase("forward_backward", lambda _: forward().backward(), clear),
+            "forward_backward": phase("forward_backward", forward_backward, self._clear),
             "train_step": phase(
                 "train_step", lambda _: self.train_step(dtype, model), lambda: None
             ),
         }
 
-    def _loss(self, model: Model, dtype: str) -> Tensor:
-        with autocast(dtype, self.tokens.device):
-            return cross_entropy(model(self.tokens), self.targets)
-
-    def gate(self, model: Model, dtype: str, phases: Sequence[str]) -> Gate:
-        """Logits, loss and two gradients against float64 with the same weights.
-
-        Rounding errors of the layers add like a random walk, 2 additions a layer, so that the bound
-        is a number of unit roundoffs times the square root of twice the layers.
-        """
+    def _clear(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
+
+    def _outputs(self, model: Model, dtype: str) -> tuple[Tensor, Tensor]:
         with autocast(dtype, self.tokens.device):
             logits = model(self.tokens)
-            loss = cross_entropy(logits, self.targets)
-        got = {"logits": logits.detach(), "loss": loss.detach().reshape(1, 1)}
-        if set(phases) - {"forward"}:
-            loss.backward()
-            got |= _checked_gradients(self.model)
-        self.optimizer.zero_grad(set_to_none=True)
-        errors = {
-            name: blockwise_error(value, self._reference[name], block=value.shape[-2])
-            for name, value in got.items()
-        }
-        bound = _roundoffs_allowed(dtype) * (2 * self._size.num_layers) ** 0.5
-        return Gate(errors, dict.fromkeys(errors, bound))
+            return logits, cross_entropy(logits, self.targets)
+
+    def gate(self, model: Model, dtype: str, phases: Sequence[str]) -> Gate:
+        """Logits, loss and the gradient of every parameter against float64 with the same weights.
+
+        For the bounds see `lmperf.transformer.accuracy`. The tokens are those of the problem's own
+        seed; those that were there are put back. Raises WrongResult for logits or gradients of
+        another type, shape, dtype or device than they must have.
+        """
+
+        def plain(tokens: Tensor) -> Tensor:
+            logits = model(tokens)
+            require_plain("the logits", logits, (*tokens.shape, VOCAB_SIZE), tokens.device)
+            return logits
+
+        with self._gate_tokens():
+            # PyTorch's side comes first: what it needs is free again before the model runs.
+            self._clear()
+            own, allowed = self._own_errors(dtype), self._bounds(dtype)
+            with precision(dtype):
+                logits, loss = self._outputs(plain, dtype)
+                got = {"logits": logits.detach()}
+                got["loss"] = self._plain_loss(loss)
+                del logits
+                if set(phases) - {"forward"}:
+                    loss.backward()
+                    got |= {name: self._gradient(name) for name in self._names}
+            del loss
+            gate = accuracy.gate_of(got, self._reference, allowed, own)
+            self._clear()
+        return gate
+
+    def check(self, dtype: str, phase: str, result: Any) -> Gate:
+        """What a timed call left behind against the eager model, with the tokens as they are now.
+
+        result: what `phases(...)[phase].run` returned, or a copy. The loss is compared and, after a
+        phase with a backward pass, the gradients of some parameters, chosen by the seed of the
+        tokens. Both sides have been held to float64 by the gate, so they may differ by the bound
+        and PyTorch's own error together. A loss alone is a weak check in bf16, where that of other
+        tokens passes with a chance of up to one in four (2.7B): the gradients are the strong one,
+        and a model cannot know whether a backward pass will follow.
+
+        Raises WrongResult for a result or gradient of another type, shape, dtype or device than it
+        must have, for tokens or weights that have changed, and for a step that the optimizer did
+        not make. Gradients are there afterwards if they were before, with other contents.
+        """
+        self._require_inputs()
+        got, names = {}, ()
+        if phase != "backward":
+            got["loss"] = self._plain_loss(result)
+        elif result is not None:
+            raise WrongResult("the backward pass returned something")
+        if phase != "forward":
+            names = random.Random(self._seed).sample(self._names, _GRADIENTS_CHECKED)
+            got |= {name: self._gradient(name).clone() for name in names}
+        if phase == "train_step":
+            self._require_steps(names)
+        self._clear()  # The eager model needs their room.
+        expected = eager(self.model, self.tokens, self.targets, dtype, names)
+        if phase != "forward":
+            for parameter in self.model.parameters():
+                parameter.grad = torch.empty_like(parameter)
+        own, allowed = self._own_errors(dtype), self._bounds(dtype)
+        return accuracy.gate_of(
+            got, expected, {name: allowed[name] + own[name] for name in own}, own
+        )
+
+    @property
+    def _names(self) -> list[str]:
+        return [name for name, _ in self.model.named_parameters()]
+
+    @contextmanager
+    def _gate_tokens(self) -> Iterator[None]:
+        seed = self._seed
+        self.freshen(self._gate_seed)
+        try:
+            yield
+        finally:
+            self.freshen(seed)
 
     @cached_property
     def _reference(self) -> dict[str, Tensor]:
-        """The same tensors in float64, each block recomputed in the backward to save memory."""
-        model = copy.deepcopy(self.model).double()
-        for name, parameter in model.named_parameters():
-            parameter.requires_grad_(name in _CHECKED_GRADIENTS.values())
-        x = model.embedding(self.tokens).requires_grad_()
-        for block in model.blocks:
-            x = checkpoint(block, x, use_reentrant=False)
-        logits = model.head(model.norm(x))
-        loss = cross_entropy(logits, self.targets)
-        loss.backward()
-        got = {"logits": logits.detach(), "loss": loss.detach().reshape(1, 1)}
-        return got | _checked_gradients(model)
+        with self._gate_tokens():
+            return float64_reference(self.model, self.tokens, self.targets)
+
+    def _own_errors(self, dtype: str) -> dict[str, float]:
+        """PyTorch's own error of every tensor in these numerics, worked out once."""
+        if dtype not in self._pytorch:
+            reference = self._reference
+            with self._gate_tokens():
+                got = eager(self.model, self.tokens, self.targets, dtype, self._names)
+            self._pytorch[dtype] = accuracy.own_errors(got, reference)
+        return self._pytorch[dtype]
+
+    def _bounds(self, dtype: str) -> dict[str, float]:
+        return accuracy.bounds(self._own_errors(dtype), dtype, self.model, self._reference)
+
+    def _gradient(self, name: str) -> Tensor:
+        parameter = self.model.get_parameter(name)
+        if parameter.grad is None:
+            raise WrongResult(f"{name} has no gradient")
+        words, device = f"the gradient of {name}", self.tokens.device
+        return require_plain(words, parameter.grad, parameter.shape, device, parameter.dtype)
+
+    def _plain_loss(self, loss: Any) -> Tensor:
+        return require_plain("the loss", loss, (), self.tokens.device, torch.float32)
+
+    def _require_inputs(self) -> None:
+        drawn = torch.empty_like(self.tokens), torch.empty_like(self.targets)
+        _draw(self._seed, *drawn)
+        if not all(map(torch.equal, (self.tokens, self.targets), drawn)):
+            raise WrongResult("the call changed its tokens or targets")
+        if not torch.equal(digest(self.model), self._weights):
+            raise WrongResult("the call changed weights or buffers")
+
+    def _require_steps(self, names: Collection[str]) -> None:
+        for name in names:
+            made = self.optimizer.state[self.model.get_parameter(name)].get("step")
+            if made is None or int(made) != self._steps:
+                raise WrongResult(f"the optimizer did not step once a call for {name}")
 
 
-def _checked_gradients(model: TransformerLM) -> dict[str, Tensor]:
-    """The gradients that the gate looks at, as matrices."""
-    gradients = {name: model.get_parameter(at).grad for name, at in _CHECKED_GRADIENTS.items()}
-    return {name: grad.reshape(-1, grad.shape[-1]) for name, grad in gradients.items()}
-
-
-def _roundoffs_allowed(dtype: str) -> float:
-    # float32 sums run over up to 10,240 terms without the wider accumulator that the rest has.
-    return UNIT_ROUNDOFF[dtype] * {"float32": 64.0}.get(dtype, 8.0)
+def _draw(seed: int, *out: Tensor) -> None:
+    generator = torch.Generator(out[0].device).manual_seed(seed)
+    for tokens in out:
+        tokens.random_(VOCAB_SIZE, generator=generator)

@@ -32,6 +32,7 @@ from lmperf.statistics import (
     UNRESOLVED,
     Ratio,
     adjusted,
+    noise_floor,
     unpaired,
     verdict,
 )
@@ -82,6 +83,15 @@ class Comparison:
         return {name: int((self.rows["verdict"] == name).sum()) for name in VERDICTS}
 
     @property
+    def same_code(self) -> tuple[int, float]:
+        """How many timed rows have one key on both sides, and the noise floor between their runs.
+
+        Nothing but the run differs between them: a least difference below this floor is noise.
+        """
+        same = self.rows[_alike(self.rows, "key") & self.rows["ratio"].notna()]
+        return len(same), noise_floor(same["ratio"].to_numpy(float))
+
+    @property
     def regressions(self) -> int:
         return sum(self.counts[name] for name in REGRESSIONS)
 
@@ -127,7 +137,7 @@ def compare(
         untimed=int((was & now & ~timed).sum()),
         identical=int(identical.sum()),
         at_least=at_least,
-        notes=_notes(old, new, rows, shown),
+        notes=_notes(old, new, shown),
     )
 
 
@@ -247,7 +257,7 @@ def _worst_first(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(rank=rank).sort_values(["rank", "ratio"], kind="stable").drop(columns="rank")
 
 
-def _notes(old: Result, new: Result, rows: pd.DataFrame, shown: pd.DataFrame) -> list[str]:
+def _notes(old: Result, new: Result, shown: pd.DataFrame) -> list[str]:
     """What else a reader must know of the two: machines, software, keys, marks."""
     notes = []
     if old.machine != new.machine:
@@ -256,10 +266,10 @@ def _notes(old: Result, new: Result, rows: pd.DataFrame, shown: pd.DataFrame) ->
         was, now = old.known(fact), new.known(fact)
         if was and now and was != now:
             notes.append(f"{fact.replace('_', ' ')}: {listed(was)}, now {listed(now)}")
-    changed = int((rows["key_old"] != rows["key_new"]).sum())
+    changed = int((~_alike(shown, "key")).sum())
     if changed:
         notes.append(
-            f"{changed:,} of {counted(len(rows), 'row')} have another key: code, method or"
+            f"{changed:,} of {counted(len(shown), 'row')} have another key: code, method or"
             " environment changed between the two"
         )
     marked = shown[["marks_old", "marks_new"]].notna().any(axis=1).sum()

@@ -11,7 +11,7 @@ from tabulate import tabulate
 from lmperf.reporting.diff.comparison import Comparison
 from lmperf.reporting.numbers import EMPTY, absent, counted, interval, listed, percent, significant
 from lmperf.reporting.tables import pipe_table
-from lmperf.statistics import FALSE_DISCOVERY, SAME
+from lmperf.statistics import FALSE_DISCOVERY, FLOOR_QUANTILE, SAME
 
 WORST = 20
 # A forge takes 65,536 characters as one comment.
@@ -45,6 +45,12 @@ def summary(comparison: Comparison) -> list[str]:
         f" those named at most {percent(FALSE_DISCOVERY, 0)} are expected to be chance",
         *([f"not compared: {listed(left)}"] if left else []),
     ]
+    same, floor = comparison.same_code
+    if same:
+        lines.append(
+            f"{counted(same, 'row')} of the same code and environment in both:"
+            f" {percent(FLOOR_QUANTILE, 0)} of them differ by at most {percent(floor)}, by the run"
+        )
     return lines + comparison.notes
 
 
@@ -105,6 +111,7 @@ def as_json(comparison: Comparison) -> str:
         "ok_in_neither": comparison.neither,
         "untimed": comparison.untimed,
         "identical": comparison.identical,
+        "same_code": dict(zip(("rows", "floor"), map(_plain, comparison.same_code), strict=True)),
         "notes": comparison.notes,
         "rows": [_row(row) for row in comparison.rows.to_dict("records")],
     }

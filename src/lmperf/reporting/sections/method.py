@@ -6,10 +6,10 @@ import pandas as pd
 
 from lmperf.benchmark import stems
 from lmperf.names import dtype_words, in_order
-from lmperf.reporting import machine
+from lmperf.reporting import machine, marks
 from lmperf.reporting.ceilings import ceilings
 from lmperf.reporting.evidence import MachineEvidence
-from lmperf.reporting.findings import SHORT, Finding, NotMeasured, always
+from lmperf.reporting.findings import PAGE, Finding, NotMeasured, always
 from lmperf.reporting.numbers import percent, significant
 from lmperf.reporting.sections import Section
 from lmperf.reporting.side_by_side import each
@@ -101,12 +101,18 @@ def _limits(evidence: MachineEvidence) -> dict:
         "red": sum(map(len, red.values())),
         "stale": sum(map(len, evidence.stale.values())),
         "missing": sum(map(len, evidence.missing.values())),
-        "gated": machine.method(evidence)["gated"],
+        "gated": machine.gated(evidence),
+        "loaded": machine.marked(evidence).get("loaded", 0),
+        "marks": marks.counted_words(machine.marked(evidence)),
     }
 
 
+# Strongest first.
+LIMITS = ("stale", "missing", "red", "loaded", "marks")
+
+
 def _strongest(values: dict) -> str:
-    return next((kind for kind in ("stale", "missing", "red") if values[kind]), "none")
+    return next((kind for kind in LIMITS if values[kind]), "none")
 
 
 def _balance(evidence: MachineEvidence) -> dict:
@@ -139,10 +145,13 @@ SECTION = Section(
                 " changed since they were taken.",
                 "missing": "{{ missing | count('measurement') }} of the grid are not there yet.",
                 "red": "{{ red }} of {{ gated | count('checked row') }} failed.",
+                "loaded": "Other processes used this machine while {{ loaded | count('row') }}"
+                " {{ 'was' if loaded == 1 else 'were' }} taken.",
+                "marks": "{{ marks }}; all {{ gated | count('checked row') }} are right.",
                 "none": "All {{ gated | count('checked row') }} are right; nothing is stale or"
                 " missing.",
             },
-            place=SHORT,
+            place=PAGE,
         ),
         Finding(
             name="balance",

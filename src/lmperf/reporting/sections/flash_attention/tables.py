@@ -9,7 +9,7 @@ from functools import partial
 import pandas as pd
 
 from lmperf.names import dtype_words, implementation_words, in_order, phase_words
-from lmperf.reporting import gates
+from lmperf.reporting import gates, marks
 from lmperf.reporting.ceilings import achieved_tflops, matmul_ceiling, matmul_share
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import EMPTY, Spread, absent, percent, ranged, ratio, significant
@@ -83,9 +83,10 @@ def _rates(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.Series:
     """``563 (78.3 %)``: TFLOP/s and the share of the matmul ceiling; else the status in words."""
     words = status_words(frame)
     rates, shares = achieved_tflops(frame), matmul_share(evidence, frame)
+    signs = marks.signs(frame)
     for row in frame.index[gates.shown(frame)]:
         share = "" if absent(shares[row]) else f" ({percent(shares[row])})"
-        words[row] = significant(rates[row]) + share
+        words[row] = significant(rates[row]) + share + signs[row]
     return words
 
 

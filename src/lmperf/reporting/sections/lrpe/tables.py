@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pandas as pd
 
 from lmperf.names import dtype_words, implementation_words, in_order, phase_words
-from lmperf.reporting import gates
+from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence, groups, having
-from lmperf.reporting.numbers import Count, error, percent, signed_percent, significant
+from lmperf.reporting.numbers import EMPTY, Count, error, percent, signed_percent, significant
 from lmperf.reporting.sections.lrpe import shapes
 from lmperf.reporting.side_by_side import Beside, each, side_by_side
 from lmperf.reporting.speedup import Series, speedup_cells
@@ -52,6 +52,7 @@ def head(evidence: MachineEvidence) -> Lines | None:
     columns = []
     for phase, rows in groups(having(frame, implementation=lead), "phase"):
         rates = value_cells(rows, rows["gbps"]) + shares.reindex(rows.index, fill_value="")
+        rates += marks.signs(rows).where(rates != EMPTY, "")
         columns.append(Beside(f"{phase_words(phase)} (GB/s, % of copy)", rates))
         columns += _over(evidence, rows, lead, peers, f"{phase_words(phase)} over")
     for name in (lead, *peers[:1]):

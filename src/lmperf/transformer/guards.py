@@ -1,0 +1,43 @@
+"""What a result must be, and whether weights are what they were."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lmperf.benchmark import WrongResult
+
+
+def require_plain(
+    words: str,
+    value: Any,
+    shape: Sequence[int],
+    device: torch.device,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """The value, detached, if it is a plain tensor of this shape, kind of device and dtype.
+
+    A subclass may put off its work. dtype: any where None. Raises WrongResult, which names the
+    value by `words`.
+    """
+    if type(value) is not Tensor:
+        raise WrongResult(f"{words}: a {type(value).__name__}, not a torch.Tensor")
+    expected = (tuple(shape), device.type, dtype or value.dtype)
+    found = (tuple(value.shape), value.device.type, value.dtype)
+    if found != expected:
+        raise WrongResult(f"{words}: {_described(*found)} instead of {_described(*expected)}")
+    return value.detach()
+
+
+def _described(shape: tuple[int, ...], device: str, dtype: torch.dtype) -> str:
+    return f"{str(dtype).removeprefix('torch.')}{list(shape)} on {device}"
+
+
+@torch.no_grad()
+def digest(model: nn.Module) -> Tensor:
+    """For each parameter and buffer, of 4 bytes an element, the sum of its bits as integers."""
+    tensors = (*model.parameters(), *model.buffers())
+    return torch.stack([tensor.view(torch.int32).sum() for tensor in tensors])

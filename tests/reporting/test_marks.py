@@ -1,0 +1,158 @@
+"""Marks of rows: the signs of tables, what they mean, the counts, and what older evidence holds."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import synthetic
+
+from lmperf.names import MARKS
+from lmperf.reporting import coverage, machine, marks, pages
+from lmperf.reporting.evidence import having
+from lmperf.reporting.sections.flash_attention.tables import filled_tables
+from lmperf.reporting.sections.lrpe.tables import head as lrpe_head
+from lmperf.reporting.speedup import Series, speedup_cells
+from lmperf.reporting.tables import Lines, kernel_times, medians, step_times
+
+TIMED = {
+    **{"status": "ok", "implementation": "eager", "median_ms": 1.25, "mean_ms": 1.25},
+    **{"std_ms": 0.1, "repetitions": 60, "rounds_ms": "1.0;1.1;1.2;1.3;1.4;1.5"},
+    **{"requested_bytes": None, "free_bytes": None},
+}
+CAPPED, LOADED, HOST_BOUND = (MARKS[name].sign for name in ("capped", "loaded", "host_bound"))
+
+
+def frame(*rows):
+    return pd.DataFrame([{**TIMED, **row} for row in rows])
+
+
+def marked(evidence, stem, names, where=lambda frame: frame.index == frame.index):
+    """The evidence with these marks on rows of a benchmark, and a reference cell for all."""
+    own = evidence.frames[stem].assign(reference=1.0, marks=None)
+    own["marks"] = own["marks"].astype(object).mask(where(own), names)
+    evidence.frames[stem] = own
+    return evidence
+
+
+def test_marks_stand_in_their_order_and_unknown_ones_last():
+    found = marks.marks_of(frame({"marks": "loaded;capped"}, {"marks": "odd;drift"}, {}))
+    assert found.tolist() == [("capped", "loaded"), ("drift", "odd"), ()]
+
+
+@pytest.mark.parametrize(
+    ("throttle", "names"),
+    [("0x4", ("capped",)), ("0x24", ("capped",)), ("0x0", ()), ("0x1", ()), ("0x12", ())],
+)
+def test_older_evidence_is_capped_by_its_reasons(throttle, names):
+    row = {"throttle": throttle}
+    assert marks.marks_of(frame(row)).tolist() == [names]
+    assert marks.marks_of(frame({**row, "marks": None, "reference": np.nan})).tolist() == [names]
+
+
+def test_a_row_of_the_method_that_has_marks_is_clean_where_it_has_none():
+    row = {"throttle": "0x4", "marks": np.nan, "reference": 1.01}
+    assert marks.marks_of(frame(row)).tolist() == [()]
+
+
+def test_a_frame_without_these_columns_is_clean():
+    assert marks.signs(frame({}, {})).tolist() == ["", ""]
+
+
+@pytest.mark.parametrize("times", [kernel_times, step_times, medians])
+def test_every_time_of_a_marked_row_has_its_signs(times):
+    rows = frame({}, {"marks": "host_bound;capped"}, {"status": "oom", "marks": "capped"})
+    clean, dirty, gone = times(rows)
+    assert dirty == clean + HOST_BOUND + CAPPED
+    assert gone == "OOM"
+
+
+def test_a_verdict_that_the_cap_in_time_left_open_needs_no_sign():
+    assert marks.signs(frame({"marks": "time_cap"})).tolist() == [""]
+    assert marks.counts([frame({"marks": "time_cap"})]) == {"time_cap": 1}
+
+
+def test_signs_are_told_apart_and_are_no_letters_of_a_cell():
+    signs = [mark.sign for mark in MARKS.values() if mark.sign]
+    assert len(set(signs)) == len(signs) and all(len(sign) == 1 for sign in signs)
+    assert not any(sign.isascii() for sign in signs)
+
+
+def test_a_table_says_what_its_signs_mean_and_how_many_cells_have_each():
+    table = Lines("T", pd.DataFrame({"ms": [f"1{CAPPED}", f"2{CAPPED}{LOADED}", "3"]}), "Median.")
+    capped, loaded = MARKS["capped"].meaning, MARKS["loaded"].meaning
+    words = f"{CAPPED} {capped} (2 cells); {LOADED} {loaded} (1 cell)."
+    assert table.markdown().endswith(f"\n\nMedian. {words}")
+    assert words in table.markdown(fold=1)
+    assert Lines("T", pd.DataFrame({"ms": ["3"]})).markdown().endswith("| 3 |")
+
+
+def test_a_speed_up_has_the_signs_of_both_its_rows(gpu):
+    compiled, eager = (Series.of(implementation=name) for name in ("compiled", "eager"))
+    clean = speedup_cells(gpu, "attention", compiled, eager)
+    evidence = synthetic.gpu_evidence()
+    marked(evidence, "attention", "capped", lambda f: f["implementation"] == "eager")
+    capped = speedup_cells(evidence, "attention", compiled, eager)
+    timed = clean.str.contains("x")
+    assert timed.any() and (capped[timed] == clean[timed] + CAPPED).all()
+    assert (capped[~timed] == clean[~timed]).all()
+    assert marks.both(CAPPED, HOST_BOUND + CAPPED) == HOST_BOUND + CAPPED
+
+
+@pytest.mark.parametrize(("stem", "make"), [("flash_attention", filled_tables), ("lrpe", None)])
+def test_rates_without_a_time_beside_them_have_signs(gpu, stem, make):
+    clean = "".join(t.markdown() for t in (make or (lambda e: [lrpe_head(e)]))(gpu))
+    evidence = marked(synthetic.gpu_evidence(), stem, "loaded")
+    text = "".join(t.markdown() for t in (make or (lambda e: [lrpe_head(e)]))(evidence))
+    assert LOADED not in clean
+    assert text.count(f"%){LOADED}") == clean.count("%) |") > 0
+
+
+def files_of(evidence):
+    sections = pages.composed(evidence, synthetic.TEMPLATES, drawn=False)
+    return sections, pages.machine_files(evidence, sections, synthetic.TEMPLATES)
+
+
+def test_marked_rows_are_counted_at_the_top_in_their_section_and_on_its_page():
+    evidence = marked(synthetic.cpu_evidence(), "attention", "loaded;capped")
+    rows = len(having(evidence.frames["attention"], marks="loaded;capped"))
+    _, files = files_of(evidence)
+    top, *sections = files["report.md"].split("\n## ")
+    words = f"{rows} rows capped, {rows} beside other load"
+    assert words in top
+    assert f"**Other processes used this machine** while {rows} rows were taken." in top
+    own = next(text for text in sections if text.startswith("Attention"))
+    assert words in own
+    assert not any(words in text for text in sections if text.startswith("End to end"))
+    assert f"> **Marked.** {words}" in files["attention.md"]
+    limits = next(text for text in sections if text.startswith("Limits"))
+    assert f"- Attention: {words}" in limits
+    assert "Such a slice is taken again once." in files["method.md"]
+
+
+def test_counts_stand_in_the_table_of_rows():
+    evidence = marked(synthetic.cpu_evidence(), "attention", "loaded")
+    table = machine.counts_table(evidence).frame.set_index("benchmark")["beside other load"]
+    assert table["attention"] == len(evidence.frames["attention"]) and table["lrpe"] == 0
+
+
+def test_a_clean_machine_is_not_said_to_be_loaded():
+    _, files = files_of(synthetic.cpu_evidence())
+    assert "Other processes used" not in files["report.md"]
+    assert not any(sign in text for text in files.values() for sign in marks.SIGNS)
+
+
+def test_the_index_counts_the_marked_cells_of_a_table_that_shows_times():
+    evidence = marked(synthetic.cpu_evidence(), "attention", "drift")
+    sections = pages.composed(evidence, synthetic.TEMPLATES, drawn=False)
+    words = {s.table.id: s.words for s in coverage.states(evidence, sections)}
+    assert words["A1"].endswith(" marked") and words["L1"] == "measured"
+    assert words["A4"] == "measured", "a table of memory has no time to be marked"
+
+
+def test_the_write_up_of_a_marked_machine_keeps_to_its_words():
+    from test_pages import MOST_WORDS, words_before_the_first_table
+
+    evidence = synthetic.gpu_evidence()
+    for stem in ("end_to_end", "attention", "flash_attention", "lrpe"):
+        marked(evidence, stem, "host_bound;capped;loaded")
+    _, files = files_of(evidence)
+    assert words_before_the_first_table(files["report.md"]) <= MOST_WORDS

@@ -1,0 +1,21 @@
+"""A small problem for tests of the gate; and the path to the wrong models."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from lmperf.transformer import sizes
+from lmperf.transformer.sizes import ModelSize
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture(scope="module")
+def small_problem():
+    """Three layers of width 128, two sequences of 64 tokens; shared, so leave it as it is."""
+    from lmperf.transformer.problem import ModelProblem
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sizes.SIZES, "for tests", ModelSize(128, 256, 3, 4))
+        yield ModelProblem("for tests", 64, 2, "cpu", seed=0)
