@@ -28,7 +28,7 @@ _SHORTEST_LEAD_MS, _LONGEST_LEAD_MS = 0.1, 16.0
 # the host, which was not woken at once.
 _OUTLIVES_MS, _OUTLIVES_SLICES = 0.1, 3
 # Calls that tell how long one takes to be queued, or takes in a loop; and what they may keep alive.
-_HOST_CALLS, _LOOP_CALLS, _LOOP_MS, _LOOP_BYTES = 7, 20, 100.0, 2 * 2**30
+_HOST_CALLS, _LOOP_CALLS, _LOOP_MS, _LOOP_BYTES = 7, 20, 40.0, 2 * 2**30
 
 
 @dataclass

@@ -63,14 +63,8 @@ def status_of(error: float, bound: float) -> dict[str, Any]:
 
 
 def gate_columns(gate: Gate) -> dict[str, Any]:
-    """Status, error and bound of the worst tensor, and the error of each, of a gate."""
-    worst = gate.worst
-    error, bound = gate.errors[worst], gate.bounds[worst]
-    named = {f"error_{name}": value for name, value in gate.errors.items()}
-    row = {**status_of(error, bound), "max_error": error, "error_bound": bound, **named}
-    if row["status"] == "ok":
-        return row
-    row.setdefault("reason", f"{worst} differs from the float64 reference")
-    if gate.pytorch is not None:
-        row["pytorch_error"] = gate.pytorch().get(worst)
+    """Status, errors and bound of a gate, and PyTorch's own error where it is red."""
+    row = {**status_of(gate.errors[gate.worst], gate.bounds[gate.worst]), **gate.columns}
+    if row["status"] != "ok":
+        row.setdefault("reason", f"{gate.worst_in_words} differs from the float64 reference")
     return row
