@@ -12,11 +12,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Dtype:
-    """Numerics of an axis value: words, bytes of one stored element, the matmul that bounds it."""
+    """Numerics of an axis value.
+
+    Attributes:
+        words: in tables and sentences.
+        bytes: of one stored element.
+        ceiling: the numerics of its matmuls, whose rate bounds it.
+        exacter: numerics at least as exact, in which its results may be computed as well.
+    """
 
     words: str
     bytes: int
     ceiling: str
+    exacter: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -39,12 +47,22 @@ class Implementation:
 
 DTYPES = {
     "float32": Dtype("float32", 4, "float32"),
-    "tf32": Dtype("TF32", 4, "tf32"),
-    "float16": Dtype("float16", 2, "float16"),
-    "bfloat16": Dtype("bf16", 2, "bfloat16"),
+    "tf32": Dtype("TF32", 4, "tf32", ("float32",)),
+    "float16": Dtype("float16", 2, "float16", ("float32", "tf32")),
+    "bfloat16": Dtype("bf16", 2, "bfloat16", ("float32", "tf32", "float16")),
     "autocast_float16": Dtype("float16 autocast", 2, "float16"),
     "autocast_bfloat16": Dtype("bf16 autocast", 2, "bfloat16"),
 }
+MATMULS = tuple(name for name, dtype in DTYPES.items() if dtype.ceiling == name)
+# What a ceiling is of; a copy with what it reads to what it writes.
+OPERATIONS = {
+    "copy": "copy 1:1",
+    "widen": "copy 1:2",
+    "narrow": "copy 2:1",
+    "launch": "empty launch",
+    "matmul": "matmul",
+}
+LOADS = {"burst": "single calls", "sustained": "back to back"}
 PHASES = {
     "forward": "forward",
     "backward": "backward",
@@ -90,6 +108,8 @@ ORDERS: dict[str, tuple[str, ...]] = {
     "implementation": tuple(IMPLEMENTATIONS),
     "phase": tuple(PHASES),
     "status": tuple(STATUSES),
+    "operation": tuple(OPERATIONS),
+    "load": tuple(LOADS),
 }
 AXES = {
     "context_length": "context",
@@ -103,6 +123,11 @@ AXES = {
 def dtype_words(dtype: str) -> str:
     """The numerics of a dtype axis value, in words."""
     return DTYPES[dtype].words if dtype in DTYPES else dtype
+
+
+def matmul_of(dtype: str) -> str:
+    """The numerics of the matmuls of a dtype axis value: those of autocast are its own."""
+    return DTYPES[dtype].ceiling if dtype in DTYPES else dtype
 
 
 def phase_words(phase: str) -> str:
@@ -130,7 +155,9 @@ def value_words(name: str, value, axes: Collection[str] = ()):
     if name == "implementation":
         return implementation_words(value, axes)
     forms = {"dtype": dtype_words, "phase": phase_words}
-    return forms[name](value) if name in forms else value
+    if name in forms:
+        return forms[name](value)
+    return {"operation": OPERATIONS, "load": LOADS}.get(name, {}).get(value, value)
 
 
 def axis_words(axis: str) -> str:
