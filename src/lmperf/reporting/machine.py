@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
+from lmperf.devices import sheet_of
+from lmperf.evidence import plausible
 from lmperf.names import STATUSES, dtype_words, in_order, phase_words
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence
@@ -231,4 +233,13 @@ def method(evidence: MachineEvidence) -> dict:
         "apart": MEDIAN_APART,
         "gated": sum(int(gates.gated(frame).sum()) for frame in frames.values()),
         "rows": rows(evidence),
+        "margins": _margins(evidence),
     }
+
+
+def _margins(evidence: MachineEvidence) -> dict[str, float | None]:
+    """How far below its floor a time must be to be withheld; no sheet where none is known."""
+    facts = newest(evidence)
+    measured = plausible.GPU_MARGIN if facts.get("kind") == "cuda" else plausible.CPU_MARGIN
+    known = facts.get("kind") == "cuda" and sheet_of(facts.get("device"))
+    return {"measured": measured, "sheet": plausible.SHEET_MARGIN if known else None}

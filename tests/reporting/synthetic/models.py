@@ -8,7 +8,6 @@ import pandas as pd
 
 from synthetic.builder import GIB, PHASE_COST, SIZES, Builder
 
-
 FLOPS = 1.1e12
 # Rates of copies by the bytes that they read to those that they write, to that of a plain copy.
 COPIES = {"copy": ("float32", 1.0), "widen": ("bfloat16", 0.97), "narrow": ("float32", 1.02)}
