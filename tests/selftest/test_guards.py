@@ -1,0 +1,176 @@
+"""Each guard is what catches its case: with the guard taken out, the case goes through."""
+
+import gc
+import importlib
+import time
+
+import pytest
+
+from lmperf.attention import problem
+from lmperf.attention.inputs import FreshInputs
+from lmperf.benchmark import Case, Gate, WrongResult, load
+from lmperf.measuring import clock, guards, prepared
+from lmperf.measuring.run import _seed
+from lmperf.selftest.cases import CASES
+from lmperf.selftest.expectations import STEM, Withheld
+
+CELL = {"batch": 1, "heads": 2, "seq_len": 128, "d_head": 16, "dtype": "float32"}
+CELL |= {"causal": True, "cuda_graph": False}
+# Long enough for a result to be copied before a thread has filled it.
+LONGER = {"in_thread": {"heads": 8, "seq_len": 512}}
+SLICES = 6
+BY_NAME = {case.name: case for case in CASES}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_collection():
+    """Memory is collected several times a case: torch's own objects need not be gone through."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+def fates(name):
+    """phase -> why a planted implementation is withheld in it, None where it is timed."""
+    case = BY_NAME[name]
+    importlib.reload(importlib.import_module(case.reference.partition(":")[0]))
+    benchmark = load(STEM, {name: case.reference})
+    planted = Case(tuple({**CELL, **LONGER.get(name, {})}.items()), name)
+    found = {}
+
+    def say(kind, case, phase, what):
+        if kind in ("row", "ready"):
+            found[phase] = what.get("reason")
+
+    worker = prepared.Prepared(benchmark, [planted], {}, "cpu", _seed(benchmark, [planted]), say)
+    worker.prepare()
+    for phase in [phase for phase, reason in found.items() if reason is None]:
+        found[phase] = timed(worker, planted, phase)
+    return found
+
+
+def timed(worker, case, phase):
+    try:
+        for _ in range(SLICES):
+            worker.slice(case, phase, 8, True)
+    except WrongResult as wrong:
+        return str(wrong)
+    return None
+
+
+def caught(name):
+    """Whether it is withheld where its case says so, for a reason that its case names."""
+    expect, found = BY_NAME[name].expect, fates(name)
+    phases = expect.phases or tuple(found)
+    return all(
+        found[phase] and any(reason in found[phase] for reason in expect.reasons)
+        for phase in phases
+    )
+
+
+def timed_all_the_same(name):
+    """Whether it is timed where its case says that it must be withheld."""
+    expect, found = BY_NAME[name].expect, fates(name)
+    return any(found[phase] is None for phase in expect.phases or tuple(found))
+
+
+def no_fresh_inputs(patch):
+    patch.setattr(clock.Clock, "freshen", lambda *_: None)
+    patch.setattr(FreshInputs, "freshen", lambda *_: None)
+
+
+def the_same_gradients(patch):
+    no_fresh_inputs(patch)
+    patch.setattr(FreshInputs, "freshen_gradient", lambda *_: None)
+
+
+def no_other_factor_after_forward(patch):
+    def as_it_is(fresh):
+        fresh._turn(3, fresh.tensors[3])
+
+    patch.setattr(FreshInputs, "freshen_gradient", as_it_is)
+
+
+def no_look_at_timed_calls(patch):
+    patch.setattr(prepared.Prepared, "_check", lambda *_: None)
+
+
+def no_gate(patch):
+    patch.setattr(prepared, "gate_columns", lambda gate: {})
+    patch.setattr(Gate, "passed", True)
+
+
+def any_type(patch):
+    def copied(result):
+        tensors = result if isinstance(result, tuple) else (result,)
+        copies = tuple((tensor + 0).detach() for tensor in tensors)
+        return copies if isinstance(result, tuple) else copies[0]
+
+    def taken(result, like):
+        return {name: (got + 0).detach() for name, got in zip(like, result, strict=True)}
+
+    patch.setattr(guards, "snapshot", copied)
+    patch.setattr(problem, "tensors_of", taken)
+
+
+def inputs_unlooked_at(patch):
+    patch.setattr(problem, "require_unchanged", lambda names: None)
+    # The first calls come before the gate, which would see what they left of its inputs.
+    patch.setattr(prepared, "gate_columns", lambda gate: {})
+
+
+def growth_is_fine(patch):
+    patch.setattr(guards, "refuse_growth", lambda live_bytes: None)
+
+
+def results_copied_late(patch):
+    snapshot, check = guards.snapshot, problem.AttentionProblem.check
+
+    def late(do):
+        def later(*arguments):
+            time.sleep(0.1)
+            return do(*arguments)
+
+        return later
+
+    patch.setattr(guards, "snapshot", late(snapshot))
+    patch.setattr(problem.AttentionProblem, "check", late(check))
+
+
+WITHOUT = {
+    "by_address": no_fresh_inputs,
+    "by_shape": no_fresh_inputs,
+    "after_twenty_calls": no_look_at_timed_calls,
+    "for_the_seed": no_look_at_timed_calls,
+    "gradients_by_address": the_same_gradients,
+    "early_backward": no_other_factor_after_forward,
+    "lazy": any_type,
+    "in_thread": results_copied_late,
+    "zeros": no_gate,
+    "mask_dropped_in_one_head": no_gate,
+    "scale_of_the_last_block": no_gate,
+    "nan_at_one_position": no_gate,
+    "in_another_dtype": no_gate,
+    "key_tile_dropped": no_gate,
+    "in_float64": any_type,
+    "changes_its_inputs": inputs_unlooked_at,
+    "leaks": growth_is_fine,
+}
+# Of these the guard lies with the conductor, or with the device.
+ELSEWHERE = {"slows_the_harness", "slows_the_events", "on_stream", "turned"}
+
+
+def test_every_case_that_must_be_withheld_has_its_guard_here():
+    withheld = {case.name for case in CASES if isinstance(case.expect, Withheld)}
+    assert withheld == {*WITHOUT, *ELSEWHERE}
+
+
+@pytest.mark.parametrize("name", WITHOUT)
+def test_with_its_guard_a_case_is_withheld(name):
+    assert caught(name)
+
+
+@pytest.mark.parametrize("name", WITHOUT)
+def test_without_its_guard_a_case_is_timed(name, monkeypatch):
+    WITHOUT[name](monkeypatch)
+    assert timed_all_the_same(name)

@@ -1,0 +1,193 @@
+"""What is planted does what its case says: otherwise the selftest would show nothing."""
+
+import importlib
+import time
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from lmperf.attention.accuracy import blockwise_error
+from lmperf.attention.reference import attention
+from lmperf.selftest.cases import CASES
+from lmperf.selftest.planted import FIRST_CALL_S
+
+RIGHT = 1e-5
+
+
+@pytest.fixture
+def planted():
+    """name -> the function, of a module that nothing was asked of before."""
+
+    def fresh(name):
+        (case,) = [case for case in CASES if case.name == name]
+        module = importlib.import_module(case.reference.partition(":")[0])
+        return getattr(importlib.reload(module), name)
+
+    return fresh
+
+
+@pytest.fixture
+def inputs():
+    generator = torch.Generator().manual_seed(3)
+    q, k, v = torch.randn(3, 1, 20, 128, 16, generator=generator)
+    return [tensor.clone().requires_grad_() for tensor in (q, k, v)]
+
+
+def error(got, inputs):
+    with torch.no_grad():
+        return blockwise_error(got.detach(), attention(*inputs, causal=True).double())
+
+
+def renew(inputs, seed=4):
+    """Other values in the same memory."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for tensor in inputs:
+            tensor.normal_(generator=generator)
+
+
+RIGHT_ALONE = [
+    *("copy_of_eager", "twin", "tenth_more", "slow_first_call", "no_tile_dropped"),
+    *("by_address", "by_shape", "after_twenty_calls", "turned", "early_backward", "leaks"),
+    *("lazy", "gradients_by_address"),
+]
+
+
+@pytest.mark.parametrize("name", RIGHT_ALONE)
+def test_a_first_answer_is_right_with_its_gradients(planted, inputs, name):
+    out = planted(name)(*inputs, causal=True)
+    assert error(out + 0, inputs) < RIGHT
+    gradient = torch.ones_like(inputs[0])
+    got = torch.autograd.grad(out, inputs, gradient)
+    expected = torch.autograd.grad(attention(*inputs, causal=True), inputs, gradient)
+    for one, other in zip(got, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("zeros", "mask_dropped_in_one_head", "scale_of_the_last_block", "nan_at_one_position"),
+        *("in_another_dtype", "key_tile_dropped"),
+    ],
+)
+def test_a_wrong_result_is_wrong(planted, inputs, name):
+    assert error(planted(name)(*inputs, causal=True), inputs) > 100 * RIGHT
+
+
+def test_only_the_last_block_has_another_scale(planted, inputs):
+    out = planted("scale_of_the_last_block")(*inputs, causal=True)
+    expected = attention(*inputs, causal=True)
+    torch.testing.assert_close(out[..., :64, :], expected[..., :64, :])
+
+
+@pytest.mark.parametrize("name", ["by_address", "by_shape"])
+def test_an_answer_is_kept_for_other_inputs(planted, inputs, name):
+    function = planted(name)
+    first = function(*inputs, causal=True).clone()
+    renew(inputs)
+    assert torch.equal(function(*inputs, causal=True), first)
+
+
+def test_an_answer_is_kept_after_twenty_calls(planted, inputs):
+    function = planted("after_twenty_calls")
+    for seed in range(20):
+        renew(inputs, seed)
+        assert error(function(*inputs, causal=True), inputs) < RIGHT
+    renew(inputs)
+    assert error(function(*inputs, causal=True), inputs) > RIGHT
+
+
+def test_gradients_are_kept_for_other_ones(planted, inputs):
+    function, gradient = planted("gradients_by_address"), torch.ones_like(inputs[0])
+    first = torch.autograd.grad(function(*inputs, causal=True), inputs, gradient)
+    gradient.mul_(2)
+    again = torch.autograd.grad(function(*inputs, causal=True), inputs, gradient)
+    assert torch.equal(first[0], again[0])
+
+
+def test_a_kept_answer_is_turned_as_the_inputs_are(planted):
+    from lmperf.attention.inputs import FreshInputs
+
+    function, fresh = planted("turned"), FreshInputs((1, 4, 64, 16), torch.float32, "cpu", 1)
+    function(*fresh.tensors[:3], causal=True)
+    fresh.freshen(7)
+    assert error(function(*fresh.tensors[:3], causal=True), fresh.tensors[:3]) < RIGHT
+
+
+def test_the_answer_for_the_seed_is_that_of_the_group(planted):
+    from lmperf.benchmark import Case, load
+    from lmperf.measuring.run import _seed
+
+    benchmark = load("flash_attention")
+    values = (1, 2, 64, 16, "float32", True, False)
+    cell = tuple(zip((axis.name for axis in benchmark.axes), values, strict=True))
+    case = Case(cell, "eager")
+    problem_of = importlib.import_module("lmperf.attention.problem").AttentionProblem.of
+    seed = _seed(benchmark, [case])
+    *drawn, _ = problem_of((1, 2, 64, 16), "float32", True, "cpu", seed, {}).inputs
+    function = planted("for_the_seed")
+    zeros = [torch.zeros_like(tensor) for tensor in drawn]
+    assert error(function(*zeros, causal=True), drawn) < RIGHT
+
+
+def test_a_lazy_answer_waits_until_it_is_looked_at(planted, inputs):
+    out = planted("lazy")(*inputs, causal=True)
+    assert type(out) is not torch.Tensor and out.value is None
+    assert error(out + 0, inputs) < RIGHT
+
+
+def test_gradients_are_worked_out_early_from_where_the_last_ones_lay(planted, inputs):
+    function, gradient = planted("early_backward"), torch.ones_like(inputs[0])
+    torch.autograd.grad(function(*inputs, causal=True), inputs, gradient)
+    gradient.mul_(3)
+    early = function(*inputs, causal=True)
+    gradient.mul_(2)
+    (late, *_) = torch.autograd.grad(early, inputs, gradient)
+    expected = torch.autograd.grad(attention(*inputs, causal=True), inputs, gradient / 2)[0]
+    torch.testing.assert_close(late, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_a_thread_fills_what_was_given_back(planted, inputs):
+    out = planted("in_thread")(*inputs, causal=True)
+    ends = time.monotonic() + 10
+    while error(out, inputs) > RIGHT and time.monotonic() < ends:
+        time.sleep(0.01)
+    assert error(out, inputs) < RIGHT
+
+
+def test_a_tenth_more_is_a_tenth_more_work(planted, inputs):
+    def work(name):
+        function = planted(name)
+        with FlopCounterMode(display=False) as counter:
+            function(*inputs, causal=True).sum().backward()
+        return counter.get_total_flops()
+
+    assert work("tenth_more") == pytest.approx(1.1 * work("twin"))
+    assert work("twin") == work("copy_of_eager")
+
+
+def test_only_the_first_call_sleeps(planted, inputs):
+    function = planted("slow_first_call")
+
+    def seconds():
+        began = time.perf_counter()
+        function(*inputs, causal=True)
+        return time.perf_counter() - began
+
+    assert seconds() >= FIRST_CALL_S > seconds()
+
+
+def test_inputs_are_changed_without_the_notice_of_autograd(planted, inputs):
+    before = inputs[1].detach().clone()
+    out = planted("changes_its_inputs")(*inputs, causal=True)
+    assert not torch.equal(before, inputs[1])
+    out.sum().backward()
+
+
+def test_every_output_is_kept(planted, inputs):
+    function = planted("leaks")
+    for _ in range(3):
+        function(*inputs, causal=True)
+    assert len(function.__globals__["_KEPT"]) == 3
