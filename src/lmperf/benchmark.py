@@ -26,8 +26,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-DTYPES = ("float32", "tf32", "float16", "bfloat16", "autocast_bfloat16")
-
 Value = int | str | bool
 
 

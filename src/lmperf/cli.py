@@ -8,13 +8,16 @@
     lmperf verify [MACHINE]   fail, naming the causes, unless the evidence of the machine at hand,
                               or of MACHINE, or of --all, is whole, fresh and right
     lmperf diff OLD NEW       what changed from one result to another, row by row, worst first
+    lmperf compare [REV [REV]]
+                              time two versions of the code in turn: the working tree against
+                              HEAD, or against REV, or one revision against another
     lmperf selftest           send planted implementations through the pipeline: is each noticed?
     lmperf prune MACHINE      drop stale rows of cells that the grid no longer has
     lmperf machine            the slug of this machine
     lmperf schema             the configuration's JSON schema
 
-Exit codes: 0 done; 1 `verify` found causes, `diff` a regression, or `selftest` a case that did not
-hold; 2 bad input, said in one line.
+Exit codes: 0 done; 1 `verify` found causes, `diff` or `compare` a regression, or `selftest` a case
+that did not hold; 2 bad input, said in one line.
 """
 
 from __future__ import annotations
@@ -78,13 +81,21 @@ def _parser() -> argparse.ArgumentParser:
     diff = commands.add_parser("diff", help="what changed from one result to another")
     for name in ("old", "new"):
         diff.add_argument(name, help="directory of a machine's evidence, MACHINE, or MACHINE@REV")
-    diff.add_argument("--only", type=_pairs, default=[], metavar="AXIS=VALUE,...")
-    diff.add_argument("--benchmark", action="append", default=[], metavar="STEM")
-    diff.add_argument(
-        "--at-least", type=_percentage, default=2.0, metavar="PERCENT", help="default: 2; least: 1"
-    )
-    diff.add_argument("--format", choices=("text", "markdown", "json"), default="text")
+    _add_choice(diff)
     diff.set_defaults(command=_diff)
+    compare = commands.add_parser("compare", help="time two versions of the code in turn")
+    compare.add_argument(
+        "revisions", nargs="*", metavar="REV", help="of Git, or a directory with src/lmperf"
+    )
+    _add_choice(compare)
+    compare.add_argument("--implementations", type=_names, default=[], metavar="NAME,...")
+    compare.add_argument("--phases", type=_names, default=[], metavar="NAME,...")
+    compare.add_argument(
+        "--no-twin",
+        action="store_true",
+        help="do not time the old version against itself: 2/3 of the time and of the memory",
+    )
+    compare.set_defaults(command=_compare)
     commands.add_parser("selftest", help="is what is planted noticed?").set_defaults(
         command=_selftest
     )
@@ -96,6 +107,23 @@ def _parser() -> argparse.ArgumentParser:
         command=_schema
     )
     return parser
+
+
+def _add_choice(parser: argparse.ArgumentParser) -> None:
+    """Which rows are compared, from which difference on, and how it is written."""
+    parser.add_argument(
+        "--only",
+        type=_pairs,
+        action="extend",
+        default=[],
+        metavar="AXIS=VALUE,...",
+        help="one of several values by | or by the same axis again",
+    )
+    parser.add_argument("--benchmark", action="append", default=[], metavar="STEM")
+    parser.add_argument(
+        "--at-least", type=_percentage, default=2.0, metavar="PERCENT", help="default: 2; least: 1"
+    )
+    parser.add_argument("--format", choices=("text", "markdown", "json"), default="text")
 
 
 def _mapping(text: str) -> dict:
@@ -112,7 +140,11 @@ def _pairs(text: str) -> list[tuple[str, str]]:
     pairs = [part.partition("=") for part in text.split(",")]
     if not all(name and equals and value for name, equals, value in pairs):
         raise argparse.ArgumentTypeError(f"must be AXIS=VALUE,..., is {text}")
-    return [(name.strip(), value.strip()) for name, _, value in pairs]
+    return [(name.strip(), one.strip()) for name, _, value in pairs for one in value.split("|")]
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
 
 
 def _percentage(text: str) -> float:
@@ -209,6 +241,24 @@ def _diff(options: argparse.Namespace) -> int:
 
     old, new = read_result(options.old), read_result(options.new)
     found = compare(old, new, options.at_least / 100, options.only, options.benchmark)
+    sys.stdout.write(FORMS[options.format](found))
+    return 1 if found.regressions else 0
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from lmperf.comparing.cells import Wanted
+    from lmperf.comparing.run import compare_versions
+    from lmperf.reporting.diff.forms import FORMS
+
+    if len(options.revisions) > 2:
+        raise UserError("compare takes two revisions at most")
+    wanted = Wanted(options.benchmark, options.only, options.implementations, options.phases)
+    found = compare_versions(
+        _project(options), options.revisions, wanted, options.at_least / 100, not options.no_twin
+    )
+    if found is None:
+        print("lmperf: the code of no benchmark differs; name one by --benchmark", file=sys.stderr)
+        return 0
     sys.stdout.write(FORMS[options.format](found))
     return 1 if found.regressions else 0
 

@@ -12,14 +12,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Dtype:
-    """Numerics of an axis value: words, bytes of an element, the matmul that bounds it.
+    """Numerics of an axis value.
 
-    autocast: whether tensors are stored in float32 and cast for the operations that allow it.
+    Attributes:
+        words: in tables and sentences.
+        bytes: of one stored element.
+        ceiling: the numerics of its matmuls, whose rate bounds it.
+        exacter: numerics at least as exact, in which its results may be computed as well.
+        autocast: tensors are stored in float32 and cast for the operations that allow it.
     """
 
     words: str
     bytes: int
     ceiling: str
+    exacter: tuple[str, ...] = ()
     autocast: bool = False
 
 
@@ -58,15 +64,25 @@ class Implementation:
 
 DTYPES = {
     "float32": Dtype("float32", 4, "float32"),
-    "tf32": Dtype("TF32", 4, "tf32"),
-    "float16": Dtype("float16", 2, "float16"),
-    "bfloat16": Dtype("bf16", 2, "bfloat16"),
-    "autocast_float16": Dtype("float16 autocast", 2, "float16", True),
-    "autocast_bfloat16": Dtype("bf16 autocast", 2, "bfloat16", True),
+    "tf32": Dtype("TF32", 4, "tf32", ("float32",)),
+    "float16": Dtype("float16", 2, "float16", ("float32", "tf32")),
+    "bfloat16": Dtype("bf16", 2, "bfloat16", ("float32", "tf32", "float16")),
+    "autocast_float16": Dtype("float16 autocast", 2, "float16", autocast=True),
+    "autocast_bfloat16": Dtype("bf16 autocast", 2, "bfloat16", autocast=True),
 }
 # The numerics of a single kernel; and those of one without matmuls, which TF32 is a mode of.
 PLAIN_DTYPES = tuple(name for name, dtype in DTYPES.items() if not dtype.autocast)
 STORED_DTYPES = tuple(name for name in PLAIN_DTYPES if name != "tf32")
+MATMULS = tuple(name for name, dtype in DTYPES.items() if dtype.ceiling == name)
+# What a ceiling is of; a copy with what it reads to what it writes.
+OPERATIONS = {
+    "copy": "copy 1:1",
+    "widen": "copy 1:2",
+    "narrow": "copy 2:1",
+    "launch": "empty launch",
+    "matmul": "matmul",
+}
+LOADS = {"burst": "single calls", "sustained": "back to back"}
 PHASES = {
     "forward": "forward",
     "backward": "backward",
@@ -124,6 +140,8 @@ ORDERS: dict[str, tuple[str, ...]] = {
     "phase": tuple(PHASES),
     "status": tuple(STATUSES),
     "marks": tuple(MARKS),
+    "operation": tuple(OPERATIONS),
+    "load": tuple(LOADS),
 }
 AXES = {
     "context_length": "context",
@@ -137,6 +155,11 @@ AXES = {
 def dtype_words(dtype: str) -> str:
     """The numerics of a dtype axis value, in words."""
     return DTYPES[dtype].words if dtype in DTYPES else dtype
+
+
+def matmul_of(dtype: str) -> str:
+    """The numerics of the matmuls of a dtype axis value: those of autocast are its own."""
+    return DTYPES[dtype].ceiling if dtype in DTYPES else dtype
 
 
 def phase_words(phase: str) -> str:
@@ -169,7 +192,9 @@ def value_words(name: str, value, axes: Collection[str] = ()):
     if name == "implementation":
         return implementation_words(value, axes)
     forms = {"dtype": dtype_words, "phase": phase_words}
-    return forms[name](value) if name in forms else value
+    if name in forms:
+        return forms[name](value)
+    return {"operation": OPERATIONS, "load": LOADS}.get(name, {}).get(value, value)
 
 
 def axis_words(axis: str) -> str:

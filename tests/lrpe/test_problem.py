@@ -140,14 +140,20 @@ def test_predicted_peaks_of_the_kernel(cached):
         assert measured == pytest.approx(predicted[phase], rel=0.01)
 
 
-def test_the_copy_moves_as_many_bytes():
-    made = problem()
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_copy_reads_and_writes_as_many_bytes_as_each_direction(dtype):
+    made = problem(dtype=dtype)
     work = made.copy(PHASES)
     expected = made.workload(lrpe_cosine, PHASES)
-    for name in PHASES:
-        assert work.phases[name].bytes == expected.phases[name].bytes
-    target = work.phases["forward"].run(None)
-    assert torch.equal(target, made.gradient.flatten()[: target.numel()])
+    source, target = made.x.nbytes, made.gradient.nbytes
+    for name, written in (("forward", target), ("backward", source)):
+        assert work.phases[name].bytes == expected.phases[name].bytes == source + target
+        assert work.phases[name].run(None).nbytes == written
+    for seed in (1, 2):
+        work.freshen(seed)
+        narrow, wide = (work.phases[name].run(None).clone() for name in ("backward", "forward"))
+        assert torch.equal(narrow, wide.bfloat16())
+        assert narrow.float().std() > 0.9
 
 
 def call(work, name, seed):

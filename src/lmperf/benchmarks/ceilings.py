@@ -1,62 +1,167 @@
-"""What this machine can do: copy bandwidth, and the rate of a large matmul in each dtype.
+"""What this machine can do at most: matmuls, copies and an empty launch, by PyTorch alone.
 
-Every other section is held against these ceilings, which are measured in the same run.
+Every other section is held against these ceilings, which are measured in the same report. A matmul
+is timed in two ways: `burst`, single calls after a rest, so that no cap on power slows them; and
+`sustained`, a call after the other without a rest, as a model runs. A copy is timed for each
+proportion of bytes read to bytes written, since memory is not equally fast at both.
 """
 
 from __future__ import annotations
 
-import contextlib
+import time
+from collections.abc import Callable, Sequence
 from functools import partial
 
-from lmperf.benchmark import DTYPES, Axis, Case, Phase, Timed, Unsupported, Workload
+from lmperf.benchmark import Axis, Case, Phase, Timed, Unsupported, Workload, numbers
+from lmperf.names import LOADS, MATMULS, OPERATIONS
 
-_COPY_BYTES = {"cpu": 256 * 2**20, "gpu": 4 * 2**30}
-_MATMUL_SIZE = {"cpu": 2048, "gpu": 8192}
+# One timed call of a sustained matmul. Its first call, that for memory and the warm-up come before
+# any that counts: by then a GPU has been busy for more than a second.
+_SUSTAINED_S = {"cuda": 0.5, "cpu": 0.2}
+# A rest of twice the call keeps the mean power of a GPU at half its limit or less.
+_REST_CALLS, _LONGEST_REST_S = 2.0, 0.02
+_ON_CPU = ("float32", "bfloat16")
+# What a copy reads and writes: its source and its target.
+_COPIES = {
+    "copy": ("float32", "float32"),
+    "widen": ("bfloat16", "float32"),
+    "narrow": ("float32", "bfloat16"),
+}
+
+
+def _part(operation: str, dtypes: Sequence[str], shapes: Sequence[str], load: str) -> dict:
+    return {
+        "operation": [operation],
+        "dtype": list(dtypes),
+        "shape": list(shapes),
+        "load": [load],
+        "implementation": ["torch"],
+    }
+
+
+def _copies(elements: int) -> list[dict]:
+    return [
+        _part(name, [source], [str(elements)], "burst") for name, (source, _) in _COPIES.items()
+    ]
 
 
 class Ceilings(Timed):
     title = "Ceilings"
     section = "method"
     axes = (
-        Axis("operation", str, ("copy", "matmul")),
-        Axis("dtype", str, DTYPES[:4]),
+        Axis("operation", str, tuple(OPERATIONS)),
+        Axis("dtype", str, MATMULS),
+        # Of a matmul, rows x columns x the length of its sums; of a copy, its elements.
+        Axis("shape", str, pattern=r"^[1-9][0-9]*(x[1-9][0-9]*x[1-9][0-9]*)?$"),
+        Axis("load", str, tuple(LOADS)),
     )
+    columns = numbers("calls")
     grids = {
+        # 256 MiB and, on a GPU, 4 GiB of float32 read and written: many times any cache.
         "cpu": [
-            {"operation": ["copy"], "dtype": ["float32"], "implementation": ["torch"]},
-            {
-                "operation": ["matmul"],
-                "dtype": ["float32", "bfloat16"],
-                "implementation": ["torch"],
-            },
+            *_copies(2**25),
+            _part("matmul", _ON_CPU, ["1024x1024x1024", "1536x1536x1536"], "burst"),
+            _part("matmul", _ON_CPU, ["1536x1536x1536"], "sustained"),
         ],
         "gpu": [
-            {"operation": ["copy"], "dtype": ["float32"], "implementation": ["torch"]},
-            {"operation": ["matmul"], "dtype": list(DTYPES[:4]), "implementation": ["torch"]},
+            _part("launch", ["float32"], ["1"], "burst"),
+            *_copies(2**29),
+            _part(
+                "matmul",
+                MATMULS,
+                [
+                    *("4096x4096x4096", "8192x8192x8192", "16384x16384x16384"),
+                    *("8192x8192x16384", "16384x16384x4096"),
+                ],
+                "burst",
+            ),
+            _part("matmul", MATMULS, ["16384x16384x16384"], "sustained"),
         ],
     }
+
+    def not_applicable(self, axes, implementation: str) -> str | None:
+        if axes["operation"] != "matmul":
+            return "only a matmul is sustained" if axes["load"] != "burst" else None
+        return None if "x" in axes["shape"] else "a matmul has three lengths"
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
         import torch
 
-        from lmperf.precision import precision, storage_dtype
+        from lmperf.precision import storage_dtype
 
-        operation, dtype = case.axes["operation"], case.axes["dtype"]
-        if dtype == "tf32" and device != "cuda":
-            raise Unsupported("TF32 is a mode of NVIDIA's matrix units")
-        preset = "gpu" if device == "cuda" else "cpu"
-        generator = torch.Generator(device).manual_seed(seed)
-        normal = partial(
-            torch.randn, generator=generator, device=device, dtype=storage_dtype(dtype)
-        )
-        if operation == "copy":
-            source = normal(_COPY_BYTES[preset] // storage_dtype(dtype).itemsize)
-            target = torch.empty_like(source)
-            phase = Phase(lambda _: target.copy_(source), bytes=2 * source.nbytes)
-        else:
-            n = _MATMUL_SIZE[preset]
-            a, b = normal(n, n), normal(n, n)
-            out = torch.empty(n, n, device=device, dtype=a.dtype)
-            phase = Phase(lambda _: torch.mm(a, b, out=out), flops=2 * n**3, bytes=3 * a.nbytes)
-        context = partial(precision, dtype) if operation == "matmul" else contextlib.nullcontext
-        return Workload({"forward": phase}, context=context)
+        axes = case.axes
+        draw = partial(_normal, device, torch.Generator(device).manual_seed(seed))
+        if axes["operation"] == "matmul":
+            return _matmul(axes["dtype"], axes["shape"], axes["load"], device, draw)
+        if axes["operation"] == "launch":
+            one = draw("float32", 1)
+            return Workload({"forward": Phase(lambda _: one.fill_(1.0))})
+        elements, (read, written) = int(axes["shape"]), _COPIES[axes["operation"]]
+        source = draw(read, elements)
+        target = torch.empty_like(source, dtype=storage_dtype(written))
+        moved = source.nbytes + target.nbytes
+        return Workload({"forward": Phase(lambda _: target.copy_(source), bytes=moved)})
+
+
+def _normal(device: str, generator, dtype: str, *sizes: int):
+    """A normal tensor: a GPU multiplies zeros, and other values that repeat, faster."""
+    import torch
+
+    from lmperf.precision import storage_dtype
+
+    return torch.randn(sizes, generator=generator, device=device, dtype=storage_dtype(dtype))
+
+
+def _matmul(dtype: str, shape: str, load: str, device: str, draw: Callable) -> Workload:
+    import torch
+
+    from lmperf.precision import precision
+
+    if dtype == "tf32" and device != "cuda":
+        raise Unsupported("TF32 is a mode of NVIDIA's matrix units")
+    m, n, k = map(int, shape.split("x"))
+    a, b = draw(dtype, m, k), draw(dtype, k, n)
+    out = torch.empty(m, n, device=device, dtype=a.dtype)
+    multiply = partial(torch.mm, a, b, out=out)
+    with precision(dtype):
+        seconds = _seconds(multiply, device)
+    calls, before = 1, _rest(seconds) if device == "cuda" else _nothing
+    if load == "sustained":
+        calls, before = max(1, round(_SUSTAINED_S.get(device, 0.2) / seconds)), _nothing
+
+    def run(_: None):
+        for _ in range(calls):
+            multiply()
+        return out
+
+    phase = Phase(run, before, flops=2 * m * n * k * calls)
+    return Workload({"forward": phase}, context=partial(precision, dtype), columns={"calls": calls})
+
+
+def _seconds(call: Callable[[], object], device: str) -> float:
+    """The time of a second call: the first one loads and chooses a kernel."""
+    import torch
+
+    synchronize = getattr(torch, device).synchronize
+    call()
+    synchronize()
+    start = time.perf_counter()
+    call()
+    synchronize()
+    return time.perf_counter() - start
+
+
+def _nothing() -> None:
+    pass
+
+
+def _rest(seconds: float) -> Callable[[], None]:
+    """What lets a GPU be idle before a call that takes so many seconds."""
+
+    def rest() -> None:
+        import torch
+
+        torch.cuda.synchronize()
+        time.sleep(min(_REST_CALLS * seconds, _LONGEST_REST_S))
+
+    return rest

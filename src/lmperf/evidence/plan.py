@@ -27,8 +27,9 @@ from lmperf.own import check_names
 
 
 def row_name(benchmark: Benchmark, row: Mapping[str, object]) -> str:
-    """How a message names a row: its axes, its implementation and its phase."""
-    axes = ", ".join(f"{axis.name}={row[axis.name]}" for axis in benchmark.axes)
+    """How a message names a row: its axes that are not empty, its implementation and its phase."""
+    values = {axis.name: row[axis.name] for axis in benchmark.axes}
+    axes = ", ".join(f"{name}={value}" for name, value in values.items() if value != "")
     return f"{axes}: {row['implementation']}, {row['phase']}"
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from lmperf.benchmark import load, stems
 from lmperf.errors import UserError
-from lmperf.evidence import cost
+from lmperf.evidence import cost, plausible
 from lmperf.evidence.cost import Cost
 from lmperf.evidence.plan import Project, evidence_of, row_key, row_name
 from lmperf.evidence.store import DamagedEvidence, Row
@@ -49,6 +49,7 @@ class Review:
     damaged: dict[str, str] = field(default_factory=dict)
     lacking: dict[str, list[dict]] = field(default_factory=dict)
     red: dict[str, list[str]] = field(default_factory=dict)
+    impossible: dict[str, list[str]] = field(default_factory=dict)
     cost: list[Row] = field(default_factory=list)
 
     @property
@@ -62,6 +63,7 @@ class Review:
             yield Cause(self.machine, stem, "damaged", (reason,))
         for kind, named in (
             ("red gate", self.red),
+            (plausible.KIND, self.impossible),
             ("missing", self.missing),
             ("stale", self.stale),
         ):
@@ -83,6 +85,7 @@ def review(project: Project, machine: str) -> Review:
     reviewed = Review(machine, json.loads(path.read_text()))
     for stem in stems():
         _review_benchmark(project, reviewed, stem)
+    _review_times(project, reviewed)
     try:
         reviewed.cost = Cost(directory).read()
     except DamagedEvidence as damage:
@@ -115,6 +118,16 @@ def _review_benchmark(project: Project, reviewed: Review, stem: str) -> None:
     lacking = _lacking(project, reviewed, stem, rows)
     if lacking:
         reviewed.lacking[stem] = lacking
+
+
+def _review_times(project: Project, reviewed: Review) -> None:
+    """Note the rows whose times are below their floors, by what this machine can do at most."""
+    ceilings = reviewed.rows.get("ceilings", [])
+    limits = plausible.limits_of(ceilings, reviewed.facts.get("environments", {}))
+    for stem, rows in reviewed.rows.items():
+        benchmark = load(stem, project.config.implementations.get(stem))
+        found = [row_name(benchmark, row) for row in rows if plausible.impossible(limits, row)]
+        _note(reviewed.impossible, stem, found)
 
 
 def prune(project: Project, machine: str) -> int:

@@ -60,10 +60,12 @@ class Evidence:
     def read(self) -> list[Row]:
         """All rows; none where nothing was measured yet.
 
+        An axis that the benchmark has got since the rows were written is empty.
+
         Raises:
             DamagedEvidence: the file is not the one whose digest was recorded.
         """
-        return read_rows(self.path)
+        return [{**dict.fromkeys(self.identity, ""), **row} for row in read_rows(self.path)]
 
     def replace(self, rows: Iterable[dict[str, Any]]) -> None:
         """Put new rows in place of those of the same case and phase, and keep all others."""

@@ -118,11 +118,27 @@ class LrpeProblem:
         )
 
     def copy(self, phases: Sequence[str]) -> Workload:
-        """PyTorch's copy of as many bytes as either direction moves: the yardstick."""
-        source = self.gradient.flatten()[: 3 * self.x.numel() // 2]
-        target = torch.empty_like(source)
-        phase = Phase(lambda _: target.copy_(source), bytes=2 * source.nbytes)
-        return Workload(dict.fromkeys(phases, phase), resident=[self.gradient, target])
+        """PyTorch's copy of the bytes that each direction moves: the yardstick.
+
+        Forward, x is read and twice as much is written: a copy of bfloat16 to float32. Backward it
+        is the other way round. What the bytes stand for does not matter, so that this is the copy
+        for every dtype.
+        """
+        narrow = torch.empty(self.x.nbytes // 2, dtype=torch.bfloat16, device=self.device)
+        wide = torch.empty_like(narrow, dtype=torch.float32)
+        moved = narrow.nbytes + wide.nbytes
+
+        def freshen(seed: int) -> None:
+            wide.normal_(generator=torch.Generator(self.device).manual_seed(seed))
+            narrow.copy_(wide)
+
+        freshen(self.seed)
+        copies = {
+            "forward": Phase(lambda _: wide.copy_(narrow), bytes=moved),
+            "backward": Phase(lambda _: narrow.copy_(wide), bytes=moved),
+        }
+        chosen = {name: copies[name] for name in phases}
+        return Workload(chosen, freshen=freshen, resident=[narrow, wide])
 
     def _phase(self, function: LrpeFunction, name: str) -> Phase:
         sizes = self.batch, self.heads, self.tokens, self.d

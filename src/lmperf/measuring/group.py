@@ -55,6 +55,7 @@ class Group:
         self._rows: dict[tuple[Place, str], list[Row]] = {}
         self._ready: dict[tuple[Place, str], Row] = {}
         self._lost = 0
+        self._left_out = {*type(benchmark).phases} - {*benchmark.phases}
 
     def observed(self) -> dict[tuple[Place, str], list[Row]]:
         """The rows of observations that need no clock."""
@@ -81,7 +82,8 @@ class Group:
 
     def _in_order(self) -> dict[tuple[Place, str], list[Row]]:
         keys = [(place, phase) for phase in self._benchmark.phases for place in self._places]
-        return {key: self._rows[key] for key in keys}
+        # A version of the code may lack a phase.
+        return {key: self._rows[key] for key in keys if key in self._rows}
 
     def _until_through(self, host: str, request: str) -> None:
         """Have a host go through its cases, each phase of which then has rows or is ready."""
@@ -93,6 +95,7 @@ class Group:
                 for (place, phase), rows in self._rows.items()
                 if place.host == host
             }
+            failures |= {(case, phase): [] for case in cases for phase in self._left_out}
             own = self._benchmark.own_implementations
             arguments = (self._benchmark.stem, own, cases, failures, self._seed)
             try:

@@ -162,7 +162,7 @@ class Prepared:
             return
         error, bound = gate.errors[gate.worst], gate.bounds[gate.worst]
         raise WrongResult(
-            f"a timed call gave another {gate.worst_in_words} than the reference has for its inputs:"
+            f"a timed call gave another {gate.worst_in_words} than the reference for its inputs:"
             f" error {error:.2g}, bound {bound:.2g}"
         )
 

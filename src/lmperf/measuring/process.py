@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import reduction
 from typing import Any
 
@@ -63,12 +63,16 @@ class WorkerProcess:
     Args:
         device: cuda, mps or cpu.
         lock: descriptor of the open file that holds the device's lock.
-        path: where its code is looked for before all else; None for this process's own code, for
-            which workers are forked from one server that has imported torch and not touched the
-            device, so that a new one costs milliseconds.
+        path: its `sys.path`, where it has code of its own; None for this process's code, for which
+            workers are forked from one server that has imported torch and not touched the device,
+            so that a new one costs milliseconds.
+
+    Attributes:
+        code: the directory that its lmperf was imported from.
+        facts: what it says of the device.
     """
 
-    def __init__(self, device: str, lock: int, path: str | None = None):
+    def __init__(self, device: str, lock: int, path: Sequence[str] | None = None):
         context = multiprocessing.get_context("forkserver" if path is None else "spawn")
         if path is None:
             context.set_forkserver_preload(_PRELOADED)
@@ -76,11 +80,12 @@ class WorkerProcess:
         self._process = context.Process(
             target=worker.main, args=(theirs, device, _Inherited(lock)), daemon=False
         )
-        with _first_in_path(path):
+        with _search_path(path):
             self._process.start()
         theirs.close()
         self._stopped = False
         self.facts: dict[str, Any] = self._reply(_START_LIMIT_S, lambda *_: None, None)
+        self.code: str = self.facts.pop("code")
 
     @property
     def pid(self) -> int:
@@ -165,11 +170,11 @@ def _ending(exitcode: int | None) -> str:
 
 
 @contextlib.contextmanager
-def _first_in_path(path: str | None) -> Iterator[None]:
+def _search_path(path: Sequence[str] | None) -> Iterator[None]:
     """A process that is spawned gets this process's `sys.path`."""
     before = list(sys.path)
     if path is not None:
-        sys.path.insert(0, path)
+        sys.path[:] = path
     try:
         yield
     finally:

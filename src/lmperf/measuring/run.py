@@ -39,7 +39,7 @@ def measure(
 
     with Supervisor(device, step) as supervisor:
         for group in groups:
-            rows = supervisor.measure(benchmark, group, _seed(benchmark, group))
+            rows = supervisor.measure(benchmark, group, seed_of(benchmark, group))
             watch.enter("saving")
             save(rows, supervisor.facts)
             found = Counter(str(row["status"]) for row in rows)
@@ -49,7 +49,7 @@ def measure(
     return statuses
 
 
-def _seed(benchmark: Benchmark, group: list[Case]) -> int:
+def seed_of(benchmark: Benchmark, group: list[Case]) -> int:
     """The seed of a group's inputs: another for each cell, the same in every run."""
     text = f"{benchmark.stem} {group[0].cell}"
     return int(hashlib.sha256(text.encode()).hexdigest()[:7], 16)

@@ -42,14 +42,16 @@ class Supervisor:
     Args:
         device: cuda, mps or cpu.
         observer: told what a worker does: (words, case or None, phase or None).
-        paths: host -> where its worker's code is looked for first; the project's own where absent.
+        paths: host -> `sys.path` of its worker, the first of which its lmperf must come from; a
+            host that is not named has this process's code. Those that are named last until `stop`,
+            and the first of them measures the reference cell.
     """
 
     def __init__(
         self,
         device: str,
         observer: Watcher = lambda *_: None,
-        paths: Mapping[str, str] | None = None,
+        paths: Mapping[str, Sequence[str]] | None = None,
     ):
         self._device = device
         self._observer = observer
@@ -109,8 +111,9 @@ class Supervisor:
     def reference(self) -> float | None:
         """How much longer the reference cell takes than at first, the matmul or the copy: 1 is as
         long; None where it cannot be measured."""
+        host = next(iter(self._paths), PROJECT)
         try:
-            now = self.ask(PROJECT, "reference", limit_s=_REFERENCE_LIMIT_S, told=lambda *_: None)
+            now = self.ask(host, "reference", limit_s=_REFERENCE_LIMIT_S, told=lambda *_: None)
         except Lost:
             return None
         self._first_reference = self._first_reference or now
@@ -156,11 +159,15 @@ class Supervisor:
 
     def _started(self, host: str) -> WorkerProcess:
         self._take_lock()
+        path = self._paths.get(host)
         try:
-            process = WorkerProcess(self._device, self._lock.fileno(), self._paths.get(host))
+            process = WorkerProcess(self._device, self._lock.fileno(), path)
         except Lost as lost:
             reason = lost.row["reason"]
             raise WorkerLost(f"no worker could be started on {self._device}: {reason}") from None
+        if path and not Path(process.code).is_relative_to(Path(path[0]).resolve()):
+            process.end()
+            raise WorkerLost(f"a worker has lmperf from {process.code}, not from {path[0]}")
         self.facts = process.facts
         return process
 

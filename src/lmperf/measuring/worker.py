@@ -11,7 +11,12 @@ import os
 import signal
 import sys
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
+
+# Of what a worker is asked and answers: where it is another one, a conductor and a worker of two
+# versions of the code do not understand each other.
+PROTOCOL = 1
 
 
 def main(connection: Connection, device: str, lock: Any) -> None:
@@ -24,7 +29,8 @@ def main(connection: Connection, device: str, lock: Any) -> None:
     # Before any implementation is imported: the clock binds what it tells the time with.
     from lmperf.measuring.serving import Serving
 
-    connection.send(("done", _device_facts(device)))
+    code = str(Path(__file__).resolve().parents[1])
+    connection.send(("done", {**_device_facts(device), "code": code}))
     serving = Serving(connection, device)
     while True:
         try:

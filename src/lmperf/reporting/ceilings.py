@@ -1,30 +1,62 @@
-"""What the machine at hand can do at most, as it was measured there."""
+"""What the machine at hand can do at most: as it was measured there, and by its data sheet.
+
+A kernel, one call, is held against the matmul in single calls (``BURST``); a step, which keeps the
+device busy for long, against the matmul back to back (``SUSTAINED``).
+"""
 
 from __future__ import annotations
 
 import pandas as pd
 
-from lmperf.reporting import gates
-from lmperf.reporting.evidence import MachineEvidence
+from lmperf.devices import DataSheet, sheet_of
+from lmperf.names import matmul_of
+from lmperf.reporting import gates, machine
+from lmperf.reporting.evidence import MachineEvidence, having
 
-SAME_NUMERICS = {"autocast_bfloat16": "bfloat16", "autocast_float16": "float16"}
+STEM = "ceilings"
+BURST, SUSTAINED = "burst", "sustained"
+MATMUL, COPY, LAUNCH = "matmul", "copy", "launch"
 
 
-def ceilings(evidence: MachineEvidence) -> dict[tuple[str, str], float]:
-    """(operation, dtype) -> best rate: TFLOP/s for ``matmul``, GB/s for ``copy``."""
-    frame = evidence.frame("ceilings")
+def rows(evidence: MachineEvidence) -> pd.DataFrame | None:
+    """The ceilings with ``load`` and with ``rate``: TFLOP/s of a matmul, GB/s of a copy.
+
+    Evidence of before there were loads has none there: its matmul stands for both.
+    """
+    frame = evidence.frame(STEM)
+    if frame is None:
+        return None
+    load = frame["load"] if "load" in frame else pd.Series(None, frame.index, object)
+    rate = frame["tflops"].where(frame["operation"] == MATMUL, frame["bandwidth_gbps"])
+    return frame.assign(load=load, rate=rate)
+
+
+def ceilings(evidence: MachineEvidence, load: str = BURST) -> dict[tuple[str, str], float]:
+    """(operation, dtype) -> best rate over shapes: TFLOP/s for a matmul, GB/s for a copy."""
+    frame = rows(evidence)
     if frame is None:
         return {}
     frame = frame[gates.shown(frame)]
-    matmul = frame["operation"] == "matmul"
-    rate = frame["tflops"].where(matmul, frame["bandwidth_gbps"])
-    best = rate.groupby([frame["operation"], frame["dtype"]]).max().dropna()
+    if frame["load"].notna().any():
+        frame = having(frame, load=load)
+    best = frame.groupby(["operation", "dtype"])["rate"].max().dropna()
     return {key: float(value) for key, value in best.items()}
 
 
-def matmul_ceiling(evidence: MachineEvidence, dtype: str) -> float | None:
+def matmul_ceiling(evidence: MachineEvidence, dtype: str, load: str = BURST) -> float | None:
     """TFLOP/s of a matmul in the numerics of ``dtype``; None where it was not measured."""
-    return ceilings(evidence).get(("matmul", SAME_NUMERICS.get(dtype, dtype)))
+    return ceilings(evidence, load).get((MATMUL, matmul_of(dtype)))
+
+
+def data_sheet(evidence: MachineEvidence) -> DataSheet | None:
+    """The data sheet of the device; None where it is a processor or its sheet is not known."""
+    return sheet_of(machine.newest(evidence).get("device"))
+
+
+def sheet_ceiling(evidence: MachineEvidence, dtype: str) -> float | None:
+    """TFLOP/s that the data sheet promises in the numerics of ``dtype``, or None."""
+    sheet = data_sheet(evidence)
+    return sheet.tflops.get(matmul_of(dtype)) if sheet else None
 
 
 def achieved_tflops(frame: pd.DataFrame) -> pd.Series:
@@ -32,9 +64,16 @@ def achieved_tflops(frame: pd.DataFrame) -> pd.Series:
     return frame["flops"] / frame["median_ms"] / 1e9
 
 
-def matmul_share(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.Series:
-    """Achieved TFLOP/s of each row as a fraction of the matmul ceiling of its numerics (MFU)."""
-    rates = {
-        dtype: matmul_ceiling(evidence, dtype) or float("nan") for dtype in frame["dtype"].unique()
-    }
-    return achieved_tflops(frame) / frame["dtype"].map(rates).astype(float)
+def matmul_share(evidence: MachineEvidence, frame: pd.DataFrame, load: str = BURST) -> pd.Series:
+    """Achieved TFLOP/s of each row as a fraction of the matmul ceiling of its numerics."""
+    return _share(frame, {d: matmul_ceiling(evidence, d, load) for d in frame["dtype"].unique()})
+
+
+def sheet_share(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.Series:
+    """Achieved TFLOP/s of each row as a fraction of what the data sheet promises."""
+    return _share(frame, {d: sheet_ceiling(evidence, d) for d in frame["dtype"].unique()})
+
+
+def _share(frame: pd.DataFrame, rates: dict[str, float | None]) -> pd.Series:
+    known = {dtype: rate or float("nan") for dtype, rate in rates.items()}
+    return achieved_tflops(frame) / frame["dtype"].map(known).astype(float)

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from lmperf.benchmark import COMMON_COLUMNS, load, stems
+from lmperf.evidence import plausible
 from lmperf.names import in_order
 
 TRUTHS = {"true": True, "1": True, "false": False, "0": False}
@@ -50,7 +51,20 @@ class MachineEvidence:
         frame = self.frames.get(stem)
         if frame is None or stem in self.damaged or frame.empty:
             return None
-        return self.once(("frame", stem), lambda: in_reading_order(completed(frame, stem)))
+        return self.once(("frame", stem), lambda: self._read(completed(frame, stem)))
+
+    def _read(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """In reading order, with ``floor_ms``: what a row takes at least on this machine."""
+        frame = in_reading_order(frame)
+        limits = self.once(("limits",), self._limits)
+        rows = frame.to_dict("records") if limits else []
+        floors = [plausible.floor_ms(limits, row) for row in rows]
+        return frame.assign(floor_ms=floors if limits else 0.0)
+
+    def _limits(self) -> dict[str, plausible.Limits]:
+        rows = self.frames.get("ceilings") if "ceilings" not in self.damaged else None
+        known = [] if rows is None else rows.to_dict("records")
+        return plausible.limits_of(known, self.facts.get("environments") or {})
 
     def present(self) -> dict[str, pd.DataFrame]:
         """Every stem that has rows to show, with them, in the order of the evidence."""

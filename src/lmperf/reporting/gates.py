@@ -1,4 +1,4 @@
-"""The gate of a row: a timing is shown only where its result was found right."""
+"""The gate of a row: a timing is shown only where its result was found right, and can be true."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from lmperf.evidence.plausible import KIND
 from lmperf.reporting.evidence import row_names
-from lmperf.reporting.numbers import error
+from lmperf.reporting.numbers import error, significant
 
 FAILED = ("failed_check", "nan")
 
@@ -21,12 +22,20 @@ class GateSummary:
 
 
 def red(frame: pd.DataFrame) -> pd.Series:
-    """Rows whose gate failed: by status, by an error above its bound, or a bound never checked."""
-    failed = frame["status"].isin(FAILED)
+    """Rows whose gate failed: by status, by an error above its bound, or a bound never checked;
+    and rows that are faster than possible."""
+    failed = frame["status"].isin(FAILED) | impossible(frame)
     if {"max_error", "error_bound"} <= set(frame.columns):
         bounded = frame["error_bound"].notna() & (frame["status"] == "ok")
         failed |= bounded & ~(frame["max_error"] <= frame["error_bound"])
     return failed
+
+
+def impossible(frame: pd.DataFrame) -> pd.Series:
+    """Rows whose time is below what the machine needs at least (see ``evidence.plausible``)."""
+    if not {"floor_ms", "median_ms"} <= set(frame.columns):
+        return pd.Series(False, frame.index)
+    return (frame["status"] == "ok") & (frame["median_ms"] < frame["floor_ms"])
 
 
 def shown(frame: pd.DataFrame) -> pd.Series:
@@ -35,19 +44,22 @@ def shown(frame: pd.DataFrame) -> pd.Series:
 
 
 def gated(frame: pd.DataFrame) -> pd.Series:
-    """Rows that were checked against a reference."""
-    if "error_bound" not in frame.columns:
-        return frame["status"].isin(FAILED)
-    return frame["error_bound"].notna() | frame["status"].isin(FAILED)
+    """Rows that were checked against a reference, or found to be faster than possible."""
+    checked = frame["status"].isin(FAILED) | impossible(frame)
+    return checked | frame["error_bound"].notna() if "error_bound" in frame.columns else checked
 
 
 def summary(frame: pd.DataFrame) -> GateSummary:
     """Counts and names of the gates of one benchmark."""
     failed = frame[red(frame)]
-    errors = failed.get("max_error", pd.Series(dtype=float)).reindex(failed.index)
-    bounds = failed.get("error_bound", pd.Series(dtype=float)).reindex(failed.index)
-    names = [
-        f"{name} (error {error(e)}, bound {error(b)})"
-        for name, e, b in zip(row_names(failed), errors, bounds, strict=True)
-    ]
+    reasons = [_reason(row) for row in failed.to_dict("records")]
+    names = [f"{n} ({why})" for n, why in zip(row_names(failed), reasons, strict=True)]
     return GateSummary(int(gated(frame).sum()), names)
+
+
+def _reason(row: dict) -> str:
+    found, bound = row.get("max_error"), row.get("error_bound")
+    if row["status"] == "ok" and row.get("median_ms", 0.0) < row.get("floor_ms", 0.0):
+        time, floor = significant(row["median_ms"]), significant(row["floor_ms"])
+        return f"{KIND}: {time} ms, where it takes at least {floor} ms"
+    return f"error {error(found)}, bound {error(bound)}"

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from lmperf.devices import sheet_of
+from lmperf.evidence import plausible
 from lmperf.measuring.state import DRIFT, LOADED
 from lmperf.names import STATUSES, dtype_words, in_order, mark_words, phase_words
 from lmperf.reporting import gates, marks
@@ -252,4 +254,13 @@ def method(evidence: MachineEvidence) -> dict:
         "drift": DRIFT[newest(evidence).get("kind") or "cpu"],
         "gated": gated(evidence),
         "rows": rows(evidence),
+        "margins": _margins(evidence),
     }
+
+
+def _margins(evidence: MachineEvidence) -> dict[str, float | None]:
+    """How far below its floor a time must be to be withheld; no sheet where none is known."""
+    facts = newest(evidence)
+    measured = plausible.GPU_MARGIN if facts.get("kind") == "cuda" else plausible.CPU_MARGIN
+    known = facts.get("kind") == "cuda" and sheet_of(facts.get("device"))
+    return {"measured": measured, "sheet": plausible.SHEET_MARGIN if known else None}

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import pandas as pd
 
 from lmperf.benchmark import Timed, load, stems
-from lmperf.names import dtype_words, phase_words
+from lmperf.names import phase_words, value_words
 from lmperf.reporting import machine
-from lmperf.reporting.ceilings import ceilings
+from lmperf.reporting.ceilings import BURST, MATMUL, STEM, SUSTAINED, ceilings
 from lmperf.reporting.coverage import State
 from lmperf.reporting.evidence import MachineEvidence, groups, having
 from lmperf.reporting.numbers import EMPTY, significant
@@ -83,20 +83,29 @@ def indexed(states: Sequence[State], machines: Sequence[MachineEvidence]) -> lis
 
 
 def ceilings_by_machine(machines: Sequence[MachineEvidence]) -> Lines | None:
-    """One line an operation and dtype, one column a machine; None for fewer than two."""
-    found = {e.machine: pd.Series(rates) for e in machines if (rates := ceilings(e))}
+    """One line an operation, dtype and load, one column a machine; None for fewer than two."""
+    found = {e.machine: pd.Series(rates) for e in machines if (rates := _best(e))}
     if len(found) < 2:
         return None
-    rates = pd.DataFrame(found).map(significant).rename_axis(["operation", "dtype"]).reset_index()
-    rates = pd.concat([rows for *_, rows in groups(rates, "operation", "dtype")])
-    rates.insert(1, "numerics", rates.pop("dtype").map(dtype_words))
-    rates.insert(2, "unit", rates["operation"].map({"matmul": "TFLOP/s"}).fillna("GB/s"))
-    return Lines("Ceilings by machine", rates)
+    keys = ["operation", "dtype", "load"]
+    rates = pd.DataFrame(found).map(significant).rename_axis(keys).reset_index()
+    rates = pd.concat([rows for *_, rows in groups(rates, *keys)])
+    rates.insert(3, "unit", rates["operation"].map({MATMUL: "TFLOP/s"}).fillna("GB/s"))
+    words = {name: [value_words(name, value) for value in rates[name]] for name in keys}
+    return Lines("Ceilings by machine", rates.assign(**words).rename(columns={"dtype": "numerics"}))
+
+
+def _best(evidence: MachineEvidence) -> dict[tuple[str, str, str], float]:
+    """(operation, dtype, load) -> the best rate; evidence of before there were loads has bursts."""
+    burst, sustained = (ceilings(evidence, load) for load in (BURST, SUSTAINED))
+    has_loads = evidence.frame(STEM) is not None and "load" in evidence.frame(STEM)
+    loads = {BURST: burst, **({SUSTAINED: sustained} if has_loads else {})}
+    return {(*key, load): rate for load, found in loads.items() for key, rate in found.items()}
 
 
 def _timed(machines: Sequence[MachineEvidence]) -> dict[str, pd.DataFrame]:
     """The rows of each benchmark whose times of a cell a reader may compare."""
-    timed = [stem for stem in stems() if stem != "ceilings" and isinstance(load(stem), Timed)]
+    timed = [stem for stem in stems() if stem != STEM and isinstance(load(stem), Timed)]
     return {stem: _rows(machines, stem) for stem in timed}
 
 

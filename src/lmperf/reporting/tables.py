@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from tabulate import tabulate
 
+from lmperf.evidence.plausible import KIND
 from lmperf.names import STATUSES, axis_words, implementation_words, value_words
 from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence
@@ -22,6 +23,7 @@ REASON_LENGTH = 160
 REASONS = 12
 MEDIAN_APART = 0.05
 STATUS_WORDS = {**STATUSES, "failed_check": "gate failed, withheld"}
+IMPOSSIBLE = f"{KIND}, withheld"
 STEPS = "Mean ± standard deviation (repetitions), the median where it is more than 5 % off."
 KERNELS = "Median (its interval; repetitions)."
 
@@ -159,6 +161,7 @@ def status_words(frame: pd.DataFrame) -> pd.Series:
     """The status of each row in words; a red gate is said whatever the status column says."""
     words = frame["status"].map(STATUS_WORDS).fillna(frame["status"]).astype(object)
     words[gates.red(frame) & (frame["status"] != "nan")] = STATUS_WORDS["failed_check"]
+    words[gates.impossible(frame)] = IMPOSSIBLE
     oom = frame["status"] == "oom"
     if oom.any():
         sizes = zip(frame.loc[oom, "requested_bytes"], frame.loc[oom, "free_bytes"], strict=True)

@@ -46,8 +46,8 @@ CASES = {
     },
     "lrpe_cached": {
         "costs": synthetic.gpu_evidence,
-        "pays": scaled(0.5, implementation="triton_cached"),
-        "either": scaled(0.5, implementation="triton_cached", shape="32768"),
+        "pays": scaled(2.0, **TRITON),
+        "either": scaled(2.0, **TRITON, shape="32768"),
     },
 }
 

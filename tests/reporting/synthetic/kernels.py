@@ -32,7 +32,10 @@ def attention(build: Builder, machine: dict, d_heads, lengths, dtypes, batch=8) 
                 rows.append({**row, **build.oom(scores, machine["memory"] / 10)})
                 continue
             traffic = scores * (5 if name == "eager" else 2.5) * PHASE_COST[phase]
-            ms = machine["launch"] * 5 + traffic / machine["bandwidth"] / 1e6
+            # No row is faster than possible; float32 products may be made of three halves.
+            rates = machine["rates"]
+            work = flops / max(rates[dtype], max(rates.values()) / 3) / 1e9
+            ms = machine["launch"] * 5 + max(traffic / machine["bandwidth"] / 1e6, work)
             rows.append(
                 {
                     **row,

@@ -8,29 +8,51 @@ import pandas as pd
 
 from synthetic.builder import GIB, PHASE_COST, SIZES, Builder
 
+FLOPS = 1.1e12
+# Rates of copies by the bytes that they read to those that they write, to that of a plain copy.
+COPIES = {"copy": ("float32", 1.0), "widen": ("bfloat16", 0.97), "narrow": ("float32", 1.02)}
+# The rate of a shape, to that of the best one; and of a hundred calls back to back.
+SHAPES = {"4096x4096x4096": 0.93, "8192x8192x8192": 1.0}
+SUSTAINED = 0.9
+
 
 def ceilings(build: Builder, machine: dict) -> pd.DataFrame:
-    rows = []
-    for dtype, rate in machine["rates"].items():
-        cell = {"operation": "matmul", "dtype": dtype, "implementation": "torch"}
-        rows.append(
-            {
-                **cell,
-                "phase": "forward",
-                **build.timed(1.1e3 / rate, build.next_pass()),
-                "tflops": rate,
-            }
-        )
-    cell = {"operation": "copy", "dtype": "float32", "implementation": "torch"}
-    rows.append(
-        {
-            **cell,
-            "phase": "forward",
-            **build.timed(0.5, build.next_pass()),
-            "bandwidth_gbps": machine["bandwidth"],
-        }
-    )
+    rows = [
+        _ceiling(build, "matmul", dtype, shape, "burst", tflops=rate * share)
+        for dtype, rate in machine["rates"].items()
+        for shape, share in SHAPES.items()
+    ]
+    rows += [
+        _ceiling(build, "matmul", dtype, "8192x8192x8192", "sustained", tflops=rate * SUSTAINED)
+        for dtype, rate in machine["rates"].items()
+    ]
+    rows += [
+        _ceiling(build, name, dtype, "536870912", "burst", gbps=machine["bandwidth"] * share)
+        for name, (dtype, share) in COPIES.items()
+    ]
+    if machine["device"]:
+        rows.append(_ceiling(build, "launch", "float32", "1", "burst"))
     return pd.DataFrame(rows)
+
+
+def _ceiling(build: Builder, operation, dtype, shape, load, tflops=None, gbps=None) -> dict:
+    calls = 100 if load == "sustained" else 1
+    ms = calls * FLOPS / tflops / 1e9 if tflops else 0.5 if gbps else 0.0025
+    return {
+        "operation": operation,
+        "dtype": dtype,
+        "shape": shape,
+        "load": load,
+        "implementation": "torch",
+        "phase": "forward",
+        **Builder(rounds=build.rounds).timed(ms, build.next_pass(), noise=1e-4),
+        "calls": calls if tflops else None,
+        "flops": calls * FLOPS if tflops else None,
+        "bytes": 0.5 * gbps * 1e6 if gbps else None,
+        "tflops": tflops,
+        "bandwidth_gbps": gbps,
+        "clock_mhz": 1980.0 if load == "burst" else 1710.0,
+    }
 
 
 def end_to_end(build: Builder, machine: dict, sizes, contexts, dtypes, batch=4) -> pd.DataFrame:

@@ -7,14 +7,26 @@ import pandas as pd
 from lmperf.benchmark import stems
 from lmperf.names import dtype_words, in_order
 from lmperf.reporting import machine, marks
-from lmperf.reporting.ceilings import ceilings
+from lmperf.reporting.ceilings import (
+    COPY,
+    MATMUL,
+    SUSTAINED,
+    ceilings,
+    data_sheet,
+    matmul_ceiling,
+    rows,
+)
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.findings import PAGE, Finding, NotMeasured, always
 from lmperf.reporting.numbers import percent, significant
 from lmperf.reporting.sections import Section
-from lmperf.reporting.side_by_side import each
-from lmperf.reporting.tables import KERNELS, Lines, Table, kernel_times, value_cells
+from lmperf.reporting.side_by_side import Beside, each, side_by_side
+from lmperf.reporting.tables import Lines, Table, kernel_times, value_cells
 
+CEILINGS = (
+    "Single calls: median (its interval; repetitions). Sustained: back to back. A copy is named by"
+    " the bytes that it reads to those that it writes."
+)
 INSIDE = {
     "timing_s": "warm-up and repetitions",
     "first_calls_s": "first calls, compilation",
@@ -30,19 +42,39 @@ OUTSIDE = {
 
 
 def ceilings_table(evidence: MachineEvidence) -> Lines | None:
-    """One line per operation and dtype: time, rate, bandwidth."""
-    frame = evidence.frame("ceilings")
+    """One line per operation, dtype and shape: time and rate of single calls, and sustained."""
+    frame = rows(evidence)
     if frame is None:
         return None
-    table = frame[["operation"]].assign(
-        numerics=frame["dtype"].map(dtype_words),
-        time=kernel_times(frame),
-        rate=value_cells(frame, frame["tflops"]),
-        bandwidth=value_cells(frame, frame["bandwidth_gbps"]),
-    )
-    headers = {"time": "time (ms)", "rate": "TFLOP/s", "bandwidth": "read + write (GB/s)"}
+    burst, sustained = (frame[(frame["load"] == SUSTAINED) == kept] for kept in (False, True))
+    columns = [
+        Beside("time (ms)", kernel_times(burst)),
+        Beside("TFLOP/s", value_cells(burst, burst["tflops"])),
+        Beside("read + write (GB/s)", value_cells(burst, burst["rate"].where(~_matmuls(burst)))),
+        Beside("clock (MHz)", value_cells(burst, burst["clock_mhz"], "{:.0f}".format)),
+        Beside("sustained TFLOP/s", value_cells(sustained, sustained["tflops"])),
+        Beside("its clock (MHz)", value_cells(sustained, sustained["clock_mhz"], "{:.0f}".format)),
+    ]
+    cell = [name for name in ("operation", "dtype", "shape") if name in frame]
     caption = "Ceilings: what this machine reaches with nothing else to do"
-    return Lines(caption, table.rename(columns=headers), KERNELS)
+    return side_by_side(caption, frame, cell, columns, CEILINGS)
+
+
+def _matmuls(frame: pd.DataFrame) -> pd.Series:
+    return frame["operation"] == MATMUL
+
+
+def sheet_table(evidence: MachineEvidence) -> Lines | None:
+    """What the data sheet promises of each numerics and of memory; None without a sheet."""
+    sheet = data_sheet(evidence)
+    if sheet is None:
+        return None
+    rates = {f"{dtype_words(d)} (TFLOP/s)": f"{rate:g}" for d, rate in sheet.tflops.items()}
+    bandwidth = f"{sheet.bandwidth_gbps:,.0f}"
+    line = {**rates, "memory (GB/s)": bandwidth, "clock (MHz)": f"{sheet.clock_mhz:g}"}
+    frame = pd.DataFrame([{**line, "source": sheet.source}])
+    note = "Dense rates, at the boost clock of the matrix units; float32 without them."
+    return Lines("The data sheet of this device", frame, note)
 
 
 def cost_table(evidence: MachineEvidence) -> Lines | None:
@@ -55,11 +87,11 @@ def cost_table(evidence: MachineEvidence) -> Lines | None:
     counts = jobs.groupby("stem").size()
     lines = [_cost_line(str(stem), int(counts[stem]), row) for stem, row in sums.iterrows()]
     lines.append(_cost_line("all", len(jobs), sums.sum()))
-    rows, known = machine.rows(evidence), int(_rows_by_job(evidence).sum())
+    total, known = machine.rows(evidence), int(_rows_by_job(evidence).sum())
     note = (
         ""
-        if known == rows
-        else f"Of {known:,} of {rows:,} rows; what the others cost was not recorded."
+        if known == total
+        else f"Of {known:,} of {total:,} rows; what the others cost was not recorded."
     )
     return Lines("Seconds of measuring, by benchmark", pd.DataFrame(lines), note)
 
@@ -117,15 +149,17 @@ def _strongest(values: dict) -> str:
 
 def _balance(evidence: MachineEvidence) -> dict:
     found = ceilings(evidence)
-    rates = {dtype: rate for (operation, dtype), rate in found.items() if operation == "matmul"}
-    copies = [rate for (operation, _), rate in found.items() if operation == "copy"]
+    rates = {dtype: rate for (operation, dtype), rate in found.items() if operation == MATMUL}
+    copies = [rate for (operation, _), rate in found.items() if operation == COPY]
     if not copies or not rates:
         raise NotMeasured
     bandwidth = max(copies)
     order = in_order("dtype", rates)
+    lasting = {dtype: matmul_ceiling(evidence, dtype, SUSTAINED) for dtype in order}
     return {
         "bandwidth": bandwidth,
         "rates": [(dtype_words(d), rates[d], 1e3 * rates[d] / bandwidth) for d in order],
+        "sustained": [(dtype_words(d), r) for d, r in lasting.items() if r and r != rates[d]],
     }
 
 
@@ -161,7 +195,10 @@ SECTION = Section(
             answers={
                 "is": "A copy moves {{ bandwidth | rounded }} GB/s; a large matrix product runs at"
                 " {% for words, rate, flops in rates %}{{ rate | sig }} TFLOP/s in {{ words }}"
-                "{{ ', ' if not loop.last }}{% endfor %}. Work with fewer than"
+                "{{ ', ' if not loop.last }}{% endfor %}"
+                "{% if sustained %} in single calls, and back to back at"
+                " {% for words, rate in sustained %}{{ rate | sig }} in {{ words }}"
+                "{{ ', ' if not loop.last }}{% endfor %}{% endif %}. Work with fewer than"
                 " {% for words, rate, flops in rates %}{{ flops | sig }} ({{ words }})"
                 "{{ ', ' if not loop.last }}{% endfor %} FLOPs a byte is bound by memory.",
             },
@@ -169,7 +206,7 @@ SECTION = Section(
     ),
     tables=(
         Table("", "The machine", lambda e: each(machine.facts_table(e))),
-        Table("", "Ceilings", lambda e: each(ceilings_table(e))),
+        Table("", "Ceilings", lambda e: each(ceilings_table(e), sheet_table(e))),
         Table("", "Noise floors", lambda e: each(machine.floors_table(e))),
         Table(
             "", "Rows and commits", lambda e: [machine.counts_table(e), machine.commits_table(e)]

@@ -7,7 +7,7 @@ import itertools
 import pandas as pd
 
 from lmperf.names import dtype_words, implementation_words, in_order
-from lmperf.reporting.ceilings import matmul_ceiling
+from lmperf.reporting.ceilings import SUSTAINED, matmul_ceiling
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import (
     PAGE,
@@ -137,7 +137,7 @@ def _shares(evidence: MachineEvidence) -> dict:
     rows = rows_of(evidence, STEM, phase=ways.STEP, implementation=EAGER)
     rows = ways.with_rates(evidence, rows).dropna(subset=["share"])
     wide = rows.pivot_table(index=CELL, columns="dtype", values="share")
-    dtypes = sorted(wide.columns, key=lambda dtype: matmul_ceiling(evidence, dtype))
+    dtypes = sorted(wide.columns, key=lambda dtype: matmul_ceiling(evidence, dtype, SUSTAINED))
     wide = measured(wide[dtypes].dropna())
     if len(dtypes) < 2:
         raise NotMeasured

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import pandas as pd
 
-from lmperf.names import dtype_words, in_order, phase_words
-from lmperf.reporting.ceilings import SAME_NUMERICS, matmul_ceiling
+from lmperf.names import dtype_words, in_order, matmul_of, phase_words
+from lmperf.reporting.ceilings import SUSTAINED, matmul_ceiling, sheet_ceiling
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import NotMeasured
 from lmperf.reporting.numbers import rounded, significant
@@ -42,7 +42,7 @@ def head(evidence: MachineEvidence) -> Lines | None:
         *([] if one else [Beside("best", best["way"])]),
         Beside("best over eager float32", pd.Series(speedups, ratios.index, dtype=object)),
         Beside("tokens/s", value_cells(best, best["rate"], rounded)),
-        Beside("MFU (%)", value_cells(best, 100 * best["share"])),
+        *_mfu(best),
         Beside("peak (GiB)", value_cells(best, best["peak_mib"] / MIB_PER_GIB)),
     ]
     which = f" Best: {best['way'].iloc[0]}." if one else ""
@@ -66,15 +66,31 @@ def _steps(evidence: MachineEvidence, dtype: str) -> Lines | None:
     ]
     columns += [
         Beside("tokens/s", value_cells(step, step["rate"], rounded)),
-        Beside("MFU (%)", value_cells(step, 100 * step["share"])),
+        *_mfu(step),
         Beside("peak memory (MiB)", value_cells(step, step["peak_mib"])),
         Beside(FIRST_CALLS, value_cells(step, step["compile_s"])),
     ]
-    rate, numerics = matmul_ceiling(evidence, dtype), SAME_NUMERICS.get(dtype, dtype)
-    ceiling = f"{significant(rate)} TFLOP/s, the matmul ceiling in {dtype_words(numerics)}"
-    of = f"; MFU of {ceiling}" if rate else ""
-    note = f"{STEPS} Rate, MFU and peak memory: of the train step{of}."
+    note = f"{STEPS} Rate, MFU and peak memory: of the train step{_denominators(evidence, dtype)}."
     return side_by_side(dtype_words(dtype), frame, [*CELL, "implementation"], columns, note)
+
+
+def _mfu(steps: pd.DataFrame) -> list[Beside]:
+    return [
+        Beside("MFU (%)", value_cells(steps, 100 * steps["share"])),
+        Beside("of the data sheet (%)", value_cells(steps, 100 * steps["sheet"])),
+    ]
+
+
+def _denominators(evidence: MachineEvidence, dtype: str) -> str:
+    """What MFU is of, in TFLOP/s: the sustained matmul, and the data sheet, where known."""
+    measured = matmul_ceiling(evidence, dtype, SUSTAINED)
+    promised = sheet_ceiling(evidence, dtype)
+    words = dtype_words(matmul_of(dtype))
+    of = [
+        *([f"MFU of {significant(measured)} TFLOP/s, the matmul ceiling"] if measured else []),
+        *([f"{significant(promised)} TFLOP/s by the data sheet"] if promised else []),
+    ]
+    return f"; {', '.join(of)}, in {words}" if of else ""
 
 
 def _compiled(base: Way, other: Way) -> bool:

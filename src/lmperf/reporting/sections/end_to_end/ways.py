@@ -8,7 +8,7 @@ import pandas as pd
 
 from lmperf.names import dtype_words, implementation_words, in_order
 from lmperf.reporting import gates
-from lmperf.reporting.ceilings import matmul_share
+from lmperf.reporting.ceilings import SUSTAINED, matmul_share, sheet_share
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import frame_of
 from lmperf.reporting.speedup import Series, compared
@@ -77,9 +77,13 @@ def usual_steps(evidence: MachineEvidence) -> pd.DataFrame:
 
 
 def with_rates(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows with ``rate``, tokens/s, and ``share``, of the matmul ceiling of their numerics."""
-    rate = frame["tokens"] / frame["median_ms"] * 1e3
-    return frame.assign(rate=rate, share=matmul_share(evidence, frame))
+    """The rows with ``rate``, tokens/s, and what they use of the arithmetic in their numerics:
+    ``share``, of the sustained matmul, and ``sheet``, of what the data sheet promises."""
+    return frame.assign(
+        rate=frame["tokens"] / frame["median_ms"] * 1e3,
+        share=matmul_share(evidence, frame, SUSTAINED),
+        sheet=sheet_share(evidence, frame),
+    )
 
 
 def fastest(evidence: MachineEvidence) -> pd.DataFrame:

@@ -1,0 +1,151 @@
+"""Versions of the code, each in a tree of its own: the working tree, a Git revision, a directory.
+
+A revision is checked out as a Git worktree in a temporary folder, which is removed at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from lmperf.errors import UserError
+from lmperf.evidence.keys import METHOD_VERSION
+from lmperf.measuring.worker import PROTOCOL
+
+# Asked of each version's own code, in a process that imports no torch. Its standard input has the
+# search path and the modules that are asked for.
+_QUESTION = """
+import json, sys
+sys.path[:], modules = json.load(sys.stdin)
+import lmperf
+from lmperf.evidence import keys
+from lmperf.measuring import worker
+code = {module: keys.code_fingerprint(module) for module in modules}
+method = keys.METHOD_VERSION, getattr(worker, "PROTOCOL", None)
+print(json.dumps({"file": lmperf.__file__, "method": method, "code": code}))
+"""
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version of the code.
+
+    Attributes:
+        name: what a person calls it.
+        tree: its checkout: the code lies in ``src``, implementations of the user's own beside it.
+        commit: of Git, where it is known.
+    """
+
+    name: str
+    tree: Path
+    commit: str | None = None
+
+    @cached_property
+    def search_path(self) -> list[str]:
+        """The `sys.path` of its workers: its own tree, and nothing of the working tree."""
+        here = {Path.cwd(), Path.cwd() / "src"}
+        others = [entry for entry in sys.path if Path(entry).resolve() not in here]
+        return [str(self.tree / "src"), str(self.tree), *others]
+
+    def fingerprints(self, modules: Sequence[str]) -> dict[str, str]:
+        """Digests of the code of some modules and of what they import, as this version has them.
+
+        Raises:
+            UserError: it has no lmperf, or one whose times are taken in another way than here.
+        """
+        found = self._asked(modules)
+        if not Path(found["file"]).is_relative_to(self.tree.resolve()):
+            raise UserError(f"{self.name}: there is no src/lmperf")
+        if found["method"] != [METHOD_VERSION, PROTOCOL]:
+            theirs, ours = _method(*found["method"]), _method(METHOD_VERSION, PROTOCOL)
+            raise UserError(
+                f"{self.name} measures by {theirs}, this lmperf by {ours}: they cannot be timed in"
+                " turn; `lmperf diff` compares results"
+            )
+        return found["code"]
+
+    def _asked(self, modules: Sequence[str]) -> Mapping[str, Any]:
+        done = subprocess.run(
+            [sys.executable, "-c", _QUESTION],
+            input=json.dumps([self.search_path, list(modules)]),
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            why = (done.stderr.strip().splitlines() or ["no answer"])[-1]
+            raise UserError(
+                f"{self.name}: its code does not say by which method it measures: {why}"
+            )
+        return json.loads(done.stdout)
+
+
+def _method(version: int, protocol: int | None) -> str:
+    return f"method {version} (workers {protocol or 'of an earlier kind'})"
+
+
+def working_tree() -> Version:
+    """The checkout at hand, as it is; its name says whether it differs from its commit."""
+    try:
+        commit = _git("rev-parse", "--short", "HEAD")
+        changed = _git("status", "--porcelain", "--", ".")
+    except UserError:  # two directories can be compared without Git
+        return Version("working tree", Path.cwd())
+    words = f"{commit} with uncommitted changes" if changed else commit
+    return Version(f"working tree ({words})", Path.cwd(), commit)
+
+
+@contextlib.contextmanager
+def version(name: str) -> Iterator[Version]:
+    """A version by its name, a Git revision or a directory, for as long as the context lasts.
+
+    Raises:
+        UserError: there is no such revision.
+    """
+    if (Path(name) / "src" / "lmperf").is_dir():
+        yield Version(name, Path(name).resolve())
+        return
+    commit = (
+        "" if name.startswith("-") else _git("rev-parse", "--verify", "-q", f"{name}^{{commit}}")
+    )
+    if not commit:
+        raise UserError(f"{name}: neither a Git revision nor a directory with src/lmperf")
+    short = _git("rev-parse", "--short", commit)
+    inside = _git("rev-parse", "--show-prefix")
+    with _checked_out(commit) as tree:
+        yield Version(name if name == short else f"{name} ({short})", tree / inside, short)
+
+
+@contextlib.contextmanager
+def _checked_out(commit: str) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="lmperf-compare-") as folder:
+        tree = Path(folder).resolve() / f"lmperf-{commit[:12]}"
+        try:
+            # Hooks of the user's are for the user's own checkouts.
+            _git("-c", "core.hooksPath=", "worktree", "add", "--detach", "-q", str(tree), commit)
+            yield tree
+        finally:
+            with contextlib.suppress(UserError):
+                _git("worktree", "remove", "--force", "--force", str(tree))
+
+
+def _git(*arguments: str) -> str:
+    """What Git says.
+
+    Raises:
+        UserError: with Git's reason, where it gives one.
+    """
+    try:
+        done = subprocess.run(["git", *arguments], capture_output=True, text=True)
+    except OSError as error:
+        raise UserError(f"git does not run: {error}") from None
+    if done.returncode and done.stderr:
+        raise UserError(f"git {arguments[0]}: {done.stderr.strip().splitlines()[0]}")
+    return done.stdout.strip()

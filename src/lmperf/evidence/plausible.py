@@ -1,0 +1,167 @@
+"""What is faster than this machine can be: a time below its floor is a fault of the measurement.
+
+The floor of a row is the longest of what its work takes at least: its FLOPs at the best rate of a
+matmul in its numerics, its bytes at the best rate of a copy, and an empty launch. The rates are
+those of the ceilings that were measured in the same environment, and those of the data sheet;
+where neither is known, nothing is said.
+
+How far a time may be below its floor:
+
+- 3 % on a GPU: the same matmul differs by 1 % between runs at the same clock, and other kernels
+  than those of PyTorch's matmul and copy can use the device a little better.
+- 15 % on a CPU, whose clock is not the same in each row: it depends on how many cores are busy and
+  how warm they are. Its caches are not flushed, so that bytes are no floor there.
+- 5 % over the data sheet, at the highest clock that the device has.
+- Two steps of an event's time, 0.5 us each, below an empty launch: both are rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from lmperf.devices import DataSheet, sheet_of
+from lmperf.names import DTYPES, matmul_of
+
+KIND = "faster than possible"
+GPU_MARGIN = 0.03
+CPU_MARGIN = 0.15
+SHEET_MARGIN = 0.05
+# More than the L2 of any present device: so many bytes of what a kernel writes may not have left it
+# when the kernel ends.
+CACHE_BYTES = 128 * 2**20
+EVENT_STEP_MS = 0.0005
+# A product of float32 accuracy takes three of TF32 or of 16-bit halves (hi hi + hi lo + lo hi).
+PRODUCTS = 3
+COPIES = frozenset(("copy", "widen", "narrow"))
+Row = Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one environment can do at most, margins included.
+
+    Attributes:
+        tflops: numerics of a matmul -> TFLOP/s.
+        bandwidth_gbps: bytes read and written; None where they are no floor.
+        launch_ms: the least time of a row.
+    """
+
+    tflops: Mapping[str, float] = field(default_factory=dict)
+    bandwidth_gbps: float | None = None
+    launch_ms: float = 0.0
+
+    def floor_ms(self, row: Row) -> float:
+        """The least time of a row in ms; 0 where nothing bounds it."""
+        flops, moved = number(row.get("flops")), number(row.get("bytes"))
+        rate = self.rate(str(row.get("dtype")))
+        floors = [self.launch_ms]
+        if flops and rate:
+            floors.append(flops / rate / 1e9)
+        if moved and self.bandwidth_gbps:
+            floors.append((moved - CACHE_BYTES) / self.bandwidth_gbps / 1e6)
+        return max(floors)
+
+    def rate(self, dtype: str) -> float | None:
+        """TFLOP/s in the numerics of a dtype, also by way of others that are as exact."""
+        numerics = matmul_of(dtype)
+        if numerics not in self.tflops:
+            return None
+        exacter = [self._in(name) for name in DTYPES[numerics].exacter if name in self.tflops]
+        return max(self._in(numerics), *exacter, 0.0)
+
+    def _in(self, numerics: str) -> float:
+        halves = max(self.tflops.values()) / PRODUCTS if numerics == "float32" else 0.0
+        return max(self.tflops[numerics], halves)
+
+
+def limits_of(
+    ceilings: Iterable[Row], environments: Mapping[str, Mapping[str, object]]
+) -> dict[str, Limits]:
+    """Environment -> its limits, from the rows of the ceilings and the facts of each environment.
+
+    Rows of before there were bursts are no ceilings: they were taken under a cap on power.
+    """
+    rows: dict[str, list[Row]] = {name: [] for name in environments}
+    for row in ceilings:
+        if row.get("load") == "burst" and row.get("status") == "ok" and number(row["median_ms"]):
+            rows.setdefault(str(row["environment"]), []).append(row)
+    return {name: _limits(own, environments.get(name, {})) for name, own in rows.items()}
+
+
+def impossible(limits: Mapping[str, Limits], row: Row) -> bool:
+    """Whether a row that is otherwise right has a time below its floor."""
+    time = number(row.get("median_ms"))
+    return row.get("status") == "ok" and time is not None and time < floor_ms(limits, row)
+
+
+def floor_ms(limits: Mapping[str, Limits], row: Row) -> float:
+    """The least time of a row in ms, by the limits of its environment."""
+    found = limits.get(str(row.get("environment")))
+    return found.floor_ms(row) if found else 0.0
+
+
+def number(value: object) -> float | None:
+    """A number of a row, which is text in a CSV; None where there is none."""
+    if value is None or value == "" or value != value:
+        return None
+    return float(str(value))
+
+
+def _limits(rows: Iterable[Row], facts: Mapping[str, object]) -> Limits:
+    is_gpu = facts.get("kind") == "cuda"
+    rates, copies, launches = _measured(rows, 1 + (GPU_MARGIN if is_gpu else CPU_MARGIN))
+    if not is_gpu:
+        return Limits(rates)
+    sheet = sheet_of(str(facts.get("device")))
+    bandwidths = list(copies.values()) if set(copies) >= COPIES else []
+    bandwidth = max(bandwidths, default=None)
+    if sheet:
+        rates = _least(rates, _promised(sheet, number(facts.get("clock_sm_mhz"))))
+        promised = sheet.bandwidth_gbps * (1 + SHEET_MARGIN)
+        bandwidth = min(bandwidth or promised, promised)
+    launch_ms = min(launches, default=0.0) - 2 * EVENT_STEP_MS
+    return Limits(rates, bandwidth, max(launch_ms, 0.0))
+
+
+def _measured(
+    rows: Iterable[Row], margin: float
+) -> tuple[dict[str, float], dict[str, float], list[float]]:
+    """TFLOP/s by numerics, GB/s by kind of copy, with the margin; and the empty launches in ms.
+
+    A best that was not taken on a quiet machine bounds nothing: it could have been better.
+    """
+    best: dict[tuple[str, str], Row] = {}
+    for row in rows:
+        operation = str(row["operation"])
+        key = (operation, str(row["dtype"]) if operation == "matmul" else "")
+        if key not in best or _per_ms(row) > _per_ms(best[key]):
+            best[key] = row
+    clean = {key: row for key, row in best.items() if not _text(row.get("marks"))}
+    rates = {name: _per_ms(row) / 1e9 for (what, name), row in clean.items() if what == "matmul"}
+    copies = {what: _per_ms(row) / 1e6 for (what, _), row in clean.items() if what in COPIES}
+    launches = [number(row["median_ms"]) for (what, _), row in clean.items() if what == "launch"]
+    return (
+        {name: rate * margin for name, rate in rates.items()},
+        {name: rate * margin for name, rate in copies.items()},
+        launches,
+    )
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _per_ms(row: Row) -> float:
+    """FLOPs, bytes where those are copied, or launches in a millisecond."""
+    work = {"matmul": "flops", "launch": None}.get(str(row["operation"]), "bytes")
+    return (number(row[work]) or 0.0 if work else 1.0) / number(row["median_ms"])
+
+
+def _promised(sheet: DataSheet, clock_mhz: float | None) -> dict[str, float]:
+    faster = max(1.0, (clock_mhz or 0.0) / sheet.clock_mhz) * (1 + SHEET_MARGIN)
+    return {name: rate * faster for name, rate in sheet.tflops.items()}
+
+
+def _least(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    return {name: min(v[name] for v in (one, other) if name in v) for name in {**one, **other}}

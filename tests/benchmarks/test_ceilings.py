@@ -1,0 +1,79 @@
+"""Ceilings: what each phase computes, and how much of it."""
+
+import time
+
+import pytest
+import torch
+
+from lmperf.benchmark import Case, Unsupported, load
+from lmperf.benchmarks import ceilings
+from lmperf.names import MATMULS
+
+CEILINGS = load("ceilings")
+
+
+def prepared(operation, dtype="float32", shape="64x32x48", load="burst"):
+    cell = {"operation": operation, "dtype": dtype, "shape": shape, "load": load}
+    return CEILINGS.prepare(Case(tuple(cell.items()), "torch"), "cpu", 1, {})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_matmul_counts_its_work_and_multiplies_normal_numbers(dtype):
+    work = prepared("matmul", dtype)
+    phase = work.phases["forward"]
+    assert phase.flops == 2 * 64 * 32 * 48 and work.columns == {"calls": 1}
+    out = phase.run(phase.before())
+    assert out.shape == (64, 32) and out.dtype == getattr(torch, dtype)
+    assert out.float().std() == pytest.approx(48**0.5, rel=0.2)
+
+
+def test_a_sustained_matmul_is_called_for_a_while_and_counts_every_call(monkeypatch):
+    monkeypatch.setattr(ceilings, "_SUSTAINED_S", {"cpu": 0.05})
+    work = prepared("matmul", shape="256x256x256", load="sustained")
+    calls, phase = work.columns["calls"], work.phases["forward"]
+    assert calls > 1 and phase.flops == calls * 2 * 256**3
+    start = time.perf_counter()
+    phase.run(phase.before())
+    assert time.perf_counter() - start > 0.01
+
+
+@pytest.mark.parametrize(
+    ("operation", "dtype", "read", "written"),
+    [("copy", "float32", 4, 4), ("widen", "bfloat16", 2, 4), ("narrow", "float32", 4, 2)],
+)
+def test_a_copy_moves_bytes_in_its_proportion(operation, dtype, read, written):
+    phase = prepared(operation, dtype, "1000").phases["forward"]
+    assert phase.bytes == 1000 * (read + written)
+    assert phase.run(None).nbytes == 1000 * written
+
+
+def test_tf32_is_unsupported_without_its_units():
+    with pytest.raises(Unsupported):
+        prepared("matmul", "tf32")
+
+
+@pytest.mark.parametrize("preset", ["cpu", "gpu"])
+def test_the_grid_has_every_copy_and_each_numerics_in_both_loads(preset):
+    cells = [case.axes for case in CEILINGS.cases(preset)]
+    copies = {cell["operation"] for cell in cells} - {"matmul", "launch"}
+    assert copies == set(ceilings._COPIES)
+    burst, sustained = (
+        {c["dtype"] for c in cells if c["operation"] == "matmul" and c["load"] == load}
+        for load in ("burst", "sustained")
+    )
+    assert burst == sustained == ({"float32", "bfloat16"} if preset == "cpu" else set(MATMULS))
+
+
+def test_only_a_matmul_is_sustained_and_has_three_lengths():
+    overrides = {"load": ["burst", "sustained"], "shape": ["64", "64x64x64"]}
+    cells = {
+        (c.axes["operation"], c.axes["shape"], c.axes["load"])
+        for c in CEILINGS.cases("gpu", overrides)
+    }
+    assert ("matmul", "64x64x64", "sustained") in cells and ("copy", "64", "burst") in cells
+    assert not {("matmul", "64", "burst"), ("copy", "64", "sustained")} & cells
+
+
+def test_the_empty_launch_is_one_kernel_on_one_element():
+    phase = prepared("launch", shape="1").phases["forward"]
+    assert phase.run(None).tolist() == [1.0] and phase.flops is None and phase.bytes is None

@@ -1,0 +1,146 @@
+"""Floors: what is faster than possible is found, and nothing else is."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lmperf.benchmark import load
+from lmperf.config import load_config
+from lmperf.evidence.plan import Project, evidence_of
+from lmperf.evidence.plausible import KIND, floor_ms, impossible, limits_of
+from lmperf.evidence.review import review
+
+ROOT = Path(__file__).parents[2]
+GPU = {"kind": "cuda", "device": "NVIDIA H200", "clock_sm_mhz": 1830}
+UNKNOWN = {"kind": "cuda", "device": "another device"}
+CPU = {"kind": "cpu", "device": "a processor"}
+RATES = {"float32": 50.0, "tf32": 350.0, "float16": 780.0, "bfloat16": 790.0}
+OK = {"environment": "e", "status": "ok"}
+
+
+def matmul(dtype, rate, **more):
+    work = {"median_ms": 1e12 / rate / 1e9, "flops": 1e12}
+    return {**OK, "operation": "matmul", "dtype": dtype, "load": "burst", **work, **more}
+
+
+def copy(operation, gbps, **more):
+    work = {"median_ms": 4e9 / gbps / 1e6, "bytes": 4e9}
+    return {**OK, "operation": operation, "dtype": "float32", "load": "burst", **work, **more}
+
+
+MATMULS = [matmul(dtype, rate) for dtype, rate in RATES.items()]
+COPIES = [copy("copy", 4250), copy("widen", 4100), copy("narrow", 4300)]
+LAUNCH = {**OK, "operation": "launch", "dtype": "float32", "load": "burst", "median_ms": 0.003}
+CEILINGS = [*MATMULS, *COPIES, LAUNCH]
+
+
+def rated(dtype, tflops):
+    """A row of 10 TFLOP that reaches such a rate."""
+    return {**OK, "dtype": dtype, "median_ms": 10 / tflops * 1e3, "flops": 10e12}
+
+
+def rate_of(limits, dtype):
+    return 10e12 / floor_ms(limits, rated(dtype, 1.0)) / 1e9
+
+
+@pytest.mark.parametrize(
+    ("dtype", "best"),
+    [("bfloat16", 790.0), ("autocast_bfloat16", 790.0), ("tf32", 350.0), ("float32", 790.0 / 3)],
+)
+def test_a_rate_is_bounded_by_the_matmul_of_its_numerics(dtype, best):
+    """Float32 also by the three products of halves that give as many bits."""
+    limits = limits_of(CEILINGS, {"e": UNKNOWN})
+    assert not impossible(limits, rated(dtype, 1.02 * best))
+    assert impossible(limits, rated(dtype, 1.04 * best))
+
+
+def test_what_was_not_measured_right_is_left_to_its_status():
+    limits = limits_of(CEILINGS, {"e": UNKNOWN})
+    assert not impossible(limits, {**rated("bfloat16", 1e4), "status": "failed_check"})
+    assert not impossible(limits, {**OK, "median_ms": "", "flops": ""})
+
+
+def test_bytes_are_bounded_by_the_best_copy_less_what_a_cache_may_hold():
+    limits = limits_of(CEILINGS, {"e": UNKNOWN})
+    large = {**OK, "bytes": "1e10"}
+    assert impossible(limits, {**large, "median_ms": str(1e10 / 4600 / 1e6)})
+    assert not impossible(limits, {**large, "median_ms": str(1e10 / 4400 / 1e6)})
+    in_cache = {**OK, "bytes": 1e8, "median_ms": 1e8 / 10_000 / 1e6}
+    assert not impossible(limits, in_cache)
+
+
+def test_copies_of_one_proportion_alone_bound_no_bytes():
+    """A kernel that reads more than it writes can be faster than a copy."""
+    row = {**OK, "bytes": 1e10, "median_ms": 1e10 / 4600 / 1e6}
+    assert not impossible(limits_of([COPIES[0]], {"e": UNKNOWN}), row)
+
+
+def test_nothing_is_shorter_than_an_empty_launch():
+    limits = limits_of(CEILINGS, {"e": UNKNOWN})
+    assert impossible(limits, {**OK, "median_ms": 0.0015})
+    assert not impossible(limits, {**OK, "median_ms": 0.0025})
+
+
+def test_without_ceilings_the_data_sheet_bounds_at_the_clock_of_the_device():
+    sheet_only = limits_of([], {"e": GPU})
+    assert rate_of(sheet_only, "bfloat16") == pytest.approx(1.05 * 989.5)
+    assert rate_of(sheet_only, "float32") == pytest.approx(1.05 * 989.5 / 3)
+    assert impossible(sheet_only, {**OK, "bytes": 1e10, "median_ms": 1.9})
+    faster = limits_of([], {"e": {**GPU, "clock_sm_mhz": 1980}})
+    assert rate_of(faster, "bfloat16") == pytest.approx(1.05 * 989.5 * 1980 / 1830)
+
+
+def test_ceilings_that_are_themselves_impossible_do_not_raise_the_bound():
+    rows = [matmul("bfloat16", 7.9e5)]
+    limits = limits_of(rows, {"e": GPU})
+    assert rate_of(limits, "bfloat16") == pytest.approx(1.05 * 989.5)
+    assert impossible(limits, rows[0])
+
+
+def test_where_nothing_is_known_nothing_is_said():
+    assert not impossible(limits_of([], {"e": UNKNOWN}), rated("bfloat16", 1e9))
+    assert not impossible({}, rated("bfloat16", 1e9))
+    other = {**rated("bfloat16", 1e9), "environment": "another"}
+    assert not impossible(limits_of(CEILINGS, {"e": GPU}), other)
+
+
+def test_a_ceiling_of_before_there_were_bursts_is_none():
+    old = [{name: value for name, value in row.items() if name != "load"} for row in CEILINGS]
+    assert rate_of(limits_of(old, {"e": GPU}), "bfloat16") == pytest.approx(1.05 * 989.5)
+
+
+@pytest.mark.parametrize("marks", ["loaded", "capped"])
+def test_a_ceiling_taken_on_a_busy_machine_bounds_nothing(marks):
+    limits = limits_of([matmul("float32", 0.1, marks=marks)], {"e": CPU})
+    assert not impossible(limits, rated("float32", 0.2))
+    quiet = limits_of([matmul("float32", 0.1, marks=""), matmul("float32", 0.05, marks=marks)], {})
+    assert impossible(quiet, rated("float32", 0.2))
+
+
+def test_a_processor_has_a_wider_margin_and_no_floor_of_bytes():
+    limits = limits_of([matmul("float32", 0.1), matmul("bfloat16", 0.02), *COPIES], {"e": CPU})
+    assert not impossible(limits, rated("float32", 0.114))
+    assert impossible(limits, rated("float32", 0.116))
+    # Where there are no units for bf16, float32 is computed with.
+    assert not impossible(limits, rated("bfloat16", 0.1))
+    assert not impossible(limits, {**OK, "bytes": 1e10, "median_ms": 1e-3})
+
+
+def test_verify_names_a_row_that_is_faster_than_possible(tmp_path):
+    directory = tmp_path / "report" / "made-up"
+    directory.mkdir(parents=True)
+    facts = {"preset": "gpu", "environments": {"e": GPU}}
+    (directory / "machine.json").write_text(json.dumps(facts))
+    axes = {"batch": 1, "seq_len": 64, "d_head": 16, "causal": True, "dtype": "bfloat16"}
+    row = {**axes, "implementation": "eager", "key": "", "phase": "forward"}
+    rows = [{**row, **rated("bfloat16", 5000.0)}, {**row, **rated("bfloat16", 500.0), "batch": 2}]
+    evidence_of(load("attention"), directory).replace(rows)
+    ceilings = evidence_of(load("ceilings"), directory)
+    shape = {"shape": "1x1x1", "implementation": "torch", "phase": "forward", "key": ""}
+    ceilings.replace([{**shape, **matmul("bfloat16", 790.0)}])
+
+    reviewed = review(Project(load_config(ROOT / "config/config.yaml"), tmp_path), "made-up")
+    causes = [cause for cause in reviewed.causes() if cause.kind == KIND]
+    assert [cause.stem for cause in causes] == ["attention"]
+    assert "batch=1" in causes[0].names[0] and len(causes[0].names) == 1

@@ -1,0 +1,90 @@
+"""Ceilings in the report: which load holds for what, and what is withheld as too fast."""
+
+from dataclasses import replace
+
+import pytest
+
+from lmperf.evidence.plausible import KIND
+from lmperf.reporting import gates
+from lmperf.reporting.ceilings import SUSTAINED, ceilings, matmul_ceiling, matmul_share, sheet_share
+from lmperf.reporting.evidence import having
+from lmperf.reporting.findings import statements
+from lmperf.reporting.sections.method import SECTION, ceilings_table, sheet_table
+from lmperf.reporting.tables import IMPOSSIBLE, kernel_times
+
+
+def older(evidence):
+    """The evidence as it was before ceilings had shapes and loads."""
+    frame = evidence.frames["ceilings"]
+    frame = having(frame, operation=["matmul", "copy"], load="burst")
+    frame = frame.drop_duplicates(["operation", "dtype"], keep="last")
+    frame = frame.drop(columns=["shape", "load", "calls"])
+    return replace(evidence, frames={**evidence.frames, "ceilings": frame})
+
+
+def too_fast(evidence, stem, factor):
+    """The evidence with the first right row of a benchmark so many times as fast."""
+    frame = evidence.frames[stem].copy()
+    row = having(frame, status="ok", dtype="bfloat16").index[0]
+    frame.loc[row, "median_ms"] /= factor
+    return replace(evidence, frames={**evidence.frames, stem: frame}), row
+
+
+def test_the_ceiling_is_the_best_shape_and_a_load_has_its_own(gpu):
+    assert matmul_ceiling(gpu, "autocast_bfloat16") == 800
+    assert matmul_ceiling(gpu, "autocast_bfloat16", SUSTAINED) == 720
+    assert ceilings(gpu)["copy", "float32"] == 4280
+
+
+def test_evidence_of_before_there_were_loads_counts_as_both(gpu):
+    old = older(gpu)
+    assert matmul_ceiling(old, "bfloat16") == matmul_ceiling(old, "bfloat16", SUSTAINED) == 800
+    table = ceilings_table(old).frame
+    assert "shape" not in table and "sustained TFLOP/s" not in table
+    assert not any(gates.impossible(frame).any() for frame in old.present().values())
+
+
+def test_a_share_is_of_the_burst_the_sustained_matmul_or_the_data_sheet(gpu, cpu):
+    frame = gpu.frame("end_to_end").assign(dtype="bfloat16", flops=80e9, median_ms=1.0)
+    assert matmul_share(gpu, frame).iloc[0] == pytest.approx(0.1)
+    assert matmul_share(gpu, frame, SUSTAINED).iloc[0] == pytest.approx(80 / 720)
+    assert sheet_share(gpu, frame).iloc[0] == pytest.approx(80 / 989.5)
+    assert sheet_share(cpu, cpu.frame("end_to_end")).isna().all()
+
+
+def test_the_table_has_a_line_a_shape_with_both_loads_and_their_clocks(gpu, cpu):
+    table = ceilings_table(gpu).frame
+    line = having(table, operation="matmul", dtype="bf16", shape="8192x8192x8192").iloc[0]
+    assert (line["TFLOP/s"], line["clock (MHz)"]) == ("800", "1980")
+    assert (line["sustained TFLOP/s"], line["its clock (MHz)"]) == ("720", "1710")
+    copies = table[table["operation"].str.startswith("copy")]
+    assert list(copies["read + write (GB/s)"]) == ["4,280", "4,152", "4,366"]
+    assert having(table, operation="empty launch")["time (ms)"].iloc[0].startswith("0.00250")
+    assert "989.5" in sheet_table(gpu).markdown() and "H200" in sheet_table(gpu).markdown()
+    assert sheet_table(cpu) is None
+
+
+def test_the_balance_is_of_single_calls_beside_what_is_sustained(gpu):
+    said = next(str(s) for s in statements(SECTION.findings, gpu) if s.name == "balance")
+    assert "800 TFLOP/s in bf16 in single calls, and back to back at 46.8 in float32" in said
+    old = next(str(s) for s in statements(SECTION.findings, older(gpu)) if s.name == "balance")
+    assert "back to back" not in old
+
+
+def test_a_row_that_is_faster_than_possible_is_withheld_by_name(gpu):
+    assert not any(gates.impossible(frame).any() for frame in gpu.present().values())
+    evidence, row = too_fast(gpu, "flash_attention", 1e3)
+    frame = evidence.frame("flash_attention")
+    assert gates.red(frame)[row] and not gates.shown(frame)[row]
+    assert kernel_times(frame)[row] == IMPOSSIBLE
+    (name,) = gates.summary(frame).red
+    assert KIND in name and " ms, where it takes at least " in name
+    assert gates.gated(frame)[row]
+
+
+def test_what_is_a_little_faster_than_another_shape_is_shown(gpu):
+    frame = gpu.frames["flash_attention"].copy()
+    row = having(frame, status="ok", dtype="bfloat16", implementation="triton").index[-1]
+    frame.loc[row, "median_ms"] = frame.loc[row, "flops"] / 1.02 / 800 / 1e9
+    evidence = replace(gpu, frames={**gpu.frames, "flash_attention": frame})
+    assert gates.shown(evidence.frame("flash_attention"))[row]

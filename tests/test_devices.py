@@ -1,0 +1,29 @@
+"""Data sheets: found by the exact name of a device, dense, each with its source."""
+
+import pytest
+
+from lmperf.devices import SHEETS, sheet_of
+from lmperf.names import MATMULS
+
+
+def test_a_device_is_known_by_its_whole_name():
+    assert sheet_of("NVIDIA H200").tflops["bfloat16"] == 989.5
+    assert sheet_of("NVIDIA L40S") != sheet_of("NVIDIA L4")
+    assert sheet_of("NVIDIA H100 PCIe").bandwidth_gbps < sheet_of("NVIDIA H100 NVL").bandwidth_gbps
+    for other in ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA GeForce RTX 4090 D", "", None):
+        assert sheet_of(other) is None
+
+
+@pytest.mark.parametrize("name", SHEETS)
+def test_a_sheet_is_dense_and_names_its_source(name):
+    sheet = SHEETS[name]
+    assert sheet.source.startswith("NVIDIA")
+    assert set(sheet.tflops) <= set(MATMULS) and "float32" in sheet.tflops
+    half, tf32 = sheet.tflops["float16"], sheet.tflops.get("tf32")
+    assert sheet.tflops.get("bfloat16", half) == half
+    # With sparsity, TF32 would be as fast as dense float16.
+    assert tf32 is None or half / tf32 == pytest.approx(2, rel=0.05)
+
+
+def test_no_tf32_and_no_bfloat16_before_ampere():
+    assert set(sheet_of("Tesla V100-SXM2-16GB").tflops) == {"float32", "float16"}
