@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import threading
@@ -34,7 +35,7 @@ _SPINNING: list[threading.Thread] = []
 
 
 def leaves_spinning_threads(q, k, v, causal=False):
-    """Leaves a thread for each processor behind, which multiplies matrices and never ends."""
+    """Leaves a thread for each processor behind, which works without end, and without the GIL."""
     if not _SPINNING:
         for _ in range(os.cpu_count() or 1):
             _SPINNING.append(threading.Thread(target=_spin, daemon=True))
@@ -43,9 +44,9 @@ def leaves_spinning_threads(q, k, v, causal=False):
 
 
 def _spin() -> None:
-    block = torch.ones(256, 256, device="cpu")
+    block = bytes(2**24)
     while True:
-        block @ block
+        hashlib.sha256(block)
 
 
 _REAL_NS, _REAL = time.perf_counter_ns, time.perf_counter
