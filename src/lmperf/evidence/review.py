@@ -125,7 +125,7 @@ def _review_times(project: Project, reviewed: Review) -> None:
     ceilings = reviewed.rows.get("ceilings", [])
     limits = plausible.limits_of(ceilings, reviewed.facts.get("environments", {}))
     for stem, rows in reviewed.rows.items():
-        benchmark = load(stem, project.config.implementations.get(stem))
+        benchmark = load(stem, project.config.own(stem))
         found = [row_name(benchmark, row) for row in rows if plausible.impossible(limits, row)]
         _note(reviewed.impossible, stem, found)
 
