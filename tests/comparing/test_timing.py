@@ -14,7 +14,7 @@ class Supervised:
     def __init__(self, row_of):
         self._row_of, self.stopped = row_of, 0
 
-    def rows(self, benchmark, places, seed):
+    def rows(self, benchmark, places, seed, again=True):
         return {
             (place, phase): [self._row_of(place.host, len(places))]
             for phase in benchmark.phases
