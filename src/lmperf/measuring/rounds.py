@@ -155,13 +155,15 @@ def in_turn(
     pace: Pace,
     chance: random.Random | None = None,
     clock: Callable[[], float] = time.monotonic,
+    again: bool = True,
 ) -> dict[Seat, Timings]:
     """Time seats in turn until all is decided; the timings of those that were not lost.
 
-    chance: draws the rounds whose results are checked. clock: seconds.
+    chance: draws the rounds whose results are checked. clock: seconds. again: whether the first
+    seat of each numerics runs twice a round; there may be another of the same code.
     """
     chance = chance or random.SystemRandom()
-    turn = _Turn(seats, pace, chance)
+    turn = _Turn(seats, pace, again)
     ends = clock() + pace.cap_s
     for number in itertools.count(1):
         turn.round(checked=number == 1 or chance.random() < _CHECKED_ROUNDS)
@@ -180,7 +182,7 @@ def in_turn(
 class _Turn:
     """The seats that are left, and what they have taken so far."""
 
-    def __init__(self, seats: Sequence[Seat], pace: Pace, chance: random.Random) -> None:
+    def __init__(self, seats: Sequence[Seat], pace: Pace, again: bool) -> None:
         self._repetitions: dict[Seat, int] = {}
         self._retakes: dict[Seat, int] = {}
         self._number = 0
@@ -190,7 +192,7 @@ class _Turn:
             if warmed is not None:
                 self._repetitions[seat] = _repetitions(*warmed, pace)
                 self.timings[seat] = Timings()
-        self._twice = _first_of_each_numerics(self.timings)
+        self._twice = _first_of_each_numerics(self.timings) if again else set()
 
     def round(self, checked: bool) -> None:
         """One slice of every seat, beginning with another one each time."""
