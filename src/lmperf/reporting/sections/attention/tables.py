@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pandas as pd
 
 from lmperf.names import DTYPES, dtype_words, in_order, phase_words
-from lmperf.reporting import gates
+from lmperf.reporting import gates, host_time
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import MIB, Spread, ranged, significant
 from lmperf.reporting.published import figures_of
@@ -170,6 +170,12 @@ def _over(evidence: MachineEvidence, ours: Series, base: Series) -> Beside:
     return Beside(f"{ours.words} over {base.words}", speedup_cells(evidence, STEM, ours, base))
 
 
+def host_tables(evidence: MachineEvidence) -> list[Lines]:
+    """By length, in the cell of the write-up: device, host and loop."""
+    cell = ["seq_len", "d_head", "batch", "causal"]
+    return host_time.tables(usual(evidence), "Plain attention", cell)
+
+
 def limit_table(evidence: MachineEvidence) -> list[Lines]:
     """A3: the closed form, tensor by tensor, beside what the allocator said."""
     frame = evidence.frame(LIMIT)
@@ -241,6 +247,7 @@ def _is_beside(frame: pd.DataFrame) -> pd.Series:
 TABLES = (
     Table("A1", "Plain PyTorch attention", _by_dtype(_plain), Owed(_is_eager)),
     Table("A2", "The same compiled, and in other numerics", beside_tables, Owed(_is_beside)),
+    Table("", host_time.TITLE, host_tables),
     Table("A3", "The smallest attention that runs out of memory", limit_table, Owed(stem=LIMIT)),
     Table("A4", "Memory of attention, step by step", _by_dtype(_memory), Owed(_is_eager)),
 )

@@ -9,7 +9,7 @@ from functools import partial
 import pandas as pd
 
 from lmperf.names import dtype_words, implementation_words, in_order, phase_words
-from lmperf.reporting import gates, marks
+from lmperf.reporting import gates, host_time, marks
 from lmperf.reporting.ceilings import achieved_tflops, matmul_ceiling, matmul_share
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import EMPTY, Spread, absent, percent, ranged, ratio, significant
@@ -140,6 +140,15 @@ def filled_tables(evidence: MachineEvidence) -> list[Lines]:
     return each(*_by_phase(evidence, frame[kinds.filled(frame)], GRID_CELL, rates=True))
 
 
+def host_tables(evidence: MachineEvidence) -> list[Lines]:
+    """Of one head, also as a CUDA graph, by length: device, host and loop of each peer."""
+    frame = evidence.frame(kinds.STEM)
+    if frame is None:
+        return []
+    rows = kinds.short_work(kinds.with_mask(frame))
+    return host_time.tables(rows, "One head", ["seq_len", "cuda_graph", *kinds.CELL[1:-1]])
+
+
 def _by_phase(
     evidence: MachineEvidence, frame: pd.DataFrame, cell: Sequence[str], rates: bool = False
 ) -> Iterator[Lines | None]:
@@ -200,6 +209,7 @@ TABLES = (
     Table("F1", "One head against plain PyTorch", plain_tables, Owed(_one_head)),
     Table("F2", "Against the backends of PyTorch", peer_tables, Owed(_beside_peers)),
     Table("F3", "On a grid that fills the device", filled_tables, Owed(kinds.filled)),
+    Table("", host_time.TITLE, host_tables),
     Table("F4", "Errors against float64", error_tables),
     Table("", "Kernel tests", check_tables, Owed(stem=kinds.CHECK)),
 )

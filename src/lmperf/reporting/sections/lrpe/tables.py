@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pandas as pd
 
 from lmperf.names import dtype_words, implementation_words, in_order, phase_words
-from lmperf.reporting import gates, marks
+from lmperf.reporting import gates, host_time, marks
 from lmperf.reporting.evidence import MachineEvidence, groups, having
 from lmperf.reporting.numbers import EMPTY, Count, error, percent, signed_percent, significant
 from lmperf.reporting.sections.lrpe import shapes
@@ -148,6 +148,15 @@ def _memory(_: MachineEvidence, frame: pd.DataFrame, words: str) -> Lines | None
     return side_by_side(f"Peak memory, {words}", frame, shapes.CELL, columns)
 
 
+def host_tables(evidence: MachineEvidence) -> list[Lines]:
+    """By shape, with the fewest extra tokens: device, host and loop."""
+    frame = shapes.rows_of(evidence)
+    if frame is not None:
+        frame = having(frame, dtype=shapes.numerics(frame))
+        frame = having(frame, extra_tokens=frame["extra_tokens"].min())
+    return host_time.tables(frame, "md_lrpe_cosine", shapes.CELL)
+
+
 def gate_tables(evidence: MachineEvidence) -> list[Lines]:
     """The gates of what is timed, and the kernel tests: the largest errors over all cells."""
     return each(
@@ -186,5 +195,6 @@ TABLES = (
         _parts(_memory),
         Owed(where=lambda frame: frame["implementation"] != "copy"),
     ),
+    Table("", host_time.TITLE, host_tables),
     Table("", "Gates and kernel tests", gate_tables),
 )
