@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from lmperf.reporting.evidence import row_names
-from lmperf.reporting.numbers import error
+from lmperf.reporting.numbers import absent, error
 
 FAILED = ("failed_check", "nan")
 
@@ -44,10 +44,16 @@ def gated(frame: pd.DataFrame) -> pd.Series:
 def summary(frame: pd.DataFrame) -> GateSummary:
     """Counts and names of the gates of one benchmark."""
     failed = frame[red(frame)]
-    errors = failed.get("max_error", pd.Series(dtype=float)).reindex(failed.index)
-    bounds = failed.get("error_bound", pd.Series(dtype=float)).reindex(failed.index)
-    names = [
-        f"{name} (error {error(e)}, bound {error(b)})"
-        for name, e, b in zip(row_names(failed), errors, bounds, strict=True)
-    ]
+    reasons = [_reason(row) for row in failed.to_dict("records")]
+    names = [f"{n} ({why})" for n, why in zip(row_names(failed), reasons, strict=True)]
     return GateSummary(int(gated(frame).sum()), names)
+
+
+def _reason(row: dict) -> str:
+    """The error over its bound, with PyTorch's own where that is known; else what was wrong."""
+    found, bound, own = (row.get(name) for name in ("max_error", "error_bound", "pytorch_error"))
+    over = not (absent(found) or absent(bound)) and found > bound
+    if not over and isinstance(row.get("reason"), str):
+        return row["reason"]
+    pytorch = "" if absent(own) else f", PyTorch's own {error(own)}"
+    return f"error {error(found)}, bound {error(bound)}{pytorch}"

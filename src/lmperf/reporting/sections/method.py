@@ -13,7 +13,7 @@ from lmperf.reporting.findings import PAGE, Finding, NotMeasured, always
 from lmperf.reporting.numbers import percent, significant
 from lmperf.reporting.sections import Section
 from lmperf.reporting.side_by_side import each
-from lmperf.reporting.tables import KERNELS, Lines, Table, kernel_times, value_cells
+from lmperf.reporting.tables import Lines, Table, kernel_note, kernel_times, value_cells
 
 INSIDE = {
     "timing_s": "warm-up and repetitions",
@@ -42,7 +42,7 @@ def ceilings_table(evidence: MachineEvidence) -> Lines | None:
     )
     headers = {"time": "time (ms)", "rate": "TFLOP/s", "bandwidth": "read + write (GB/s)"}
     caption = "Ceilings: what this machine reaches with nothing else to do"
-    return Lines(caption, table.rename(columns=headers), KERNELS)
+    return Lines(caption, table.rename(columns=headers), kernel_note(frame))
 
 
 def cost_table(evidence: MachineEvidence) -> Lines | None:

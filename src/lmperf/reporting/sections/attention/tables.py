@@ -14,10 +14,10 @@ from lmperf.reporting.published import figures_of
 from lmperf.reporting.side_by_side import Beside, each, side_by_side
 from lmperf.reporting.speedup import Series, speedup_cells
 from lmperf.reporting.tables import (
-    KERNELS,
     Lines,
     Owed,
     Table,
+    kernel_note,
     kernel_times,
     medians,
     status_words,
@@ -133,7 +133,7 @@ def _plain(frame: pd.DataFrame, dtype: str) -> Lines | None:
         Beside("status", status),
     ]
     caption = f"Plain PyTorch attention, {dtype_words(dtype)}"
-    return side_by_side(caption, frame, CELL, columns, KERNELS)
+    return side_by_side(caption, frame, CELL, columns, kernel_note(frame))
 
 
 def beside_tables(evidence: MachineEvidence) -> list[Lines]:
@@ -153,7 +153,7 @@ def _implementations(evidence: MachineEvidence, phase: str, dtype: str) -> Lines
     columns = [Beside(f"{s.words} (ms)", kernel_times(s.rows(frame))) for s in (EAGER, *others)]
     columns += [_over(evidence, series, EAGER) for series in others]
     caption = f"{phase_words(phase).capitalize()}, {dtype_words(dtype)}"
-    return side_by_side(caption, frame, CELL, columns, KERNELS) if others else None
+    return side_by_side(caption, frame, CELL, columns, kernel_note(frame)) if others else None
 
 
 def _numerics(evidence: MachineEvidence, phase: str) -> Lines | None:

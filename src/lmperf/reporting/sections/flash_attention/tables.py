@@ -18,10 +18,10 @@ from lmperf.reporting.sections.flash_attention.errors import check_tables, error
 from lmperf.reporting.side_by_side import Beside, each, side_by_side
 from lmperf.reporting.speedup import Series, speedup_cells
 from lmperf.reporting.tables import (
-    KERNELS,
     Lines,
     Owed,
     Table,
+    kernel_note,
     kernel_times,
     medians,
     status_words,
@@ -114,7 +114,7 @@ def _table(
             speed = speedup_cells(evidence, kinds.STEM, ours, base, brackets=not brief)
             speed = speed[speed.index.isin(rows.index)]
             columns.append(Beside(f"{before}over {base.words}", speed))
-    note = _of_ceiling(evidence, frame) if rates else TIMES if brief else KERNELS
+    note = _of_ceiling(evidence, frame) if rates else TIMES if brief else kernel_note(frame)
     return side_by_side(f"{what}, {kinds.numerics(frame)}", frame, cell, columns, note)
 
 

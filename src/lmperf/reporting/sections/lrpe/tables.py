@@ -14,10 +14,10 @@ from lmperf.reporting.sections.lrpe import shapes
 from lmperf.reporting.side_by_side import Beside, each, side_by_side
 from lmperf.reporting.speedup import Series, speedup_cells
 from lmperf.reporting.tables import (
-    KERNELS,
     Lines,
     Owed,
     Table,
+    kernel_note,
     kernel_times,
     status_words,
     value_cells,
@@ -118,7 +118,9 @@ def _speed(evidence: MachineEvidence, frame: pd.DataFrame, words: str) -> Lines 
         columns += _over(
             evidence, frame, leads[0], leads[1:], implementation_words(leads[0]) + " over"
         )
-    return side_by_side(words.capitalize(), frame, shapes.CELL, columns, f"{KERNELS} {RATIOS}")
+    return side_by_side(
+        words.capitalize(), frame, shapes.CELL, columns, f"{kernel_note(frame)} {RATIOS}"
+    )
 
 
 def _shares(evidence: MachineEvidence, name: str) -> pd.Series:
