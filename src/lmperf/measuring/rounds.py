@@ -26,12 +26,16 @@ from lmperf.statistics import decided
 # With six rounds the smallest and the largest enclose the median of all with 97 % certainty.
 LEAST_ROUNDS = 6
 # When it is looked at whether all is decided: seldom, since each look is a chance to err.
+<<<<<<< HEAD
 _LOOKS = (LEAST_ROUNDS, 9, 14, 20)
+=======
+LOOKS = (LEAST_ROUNDS, 9, 14, 20, 28)
+>>>>>>> w9h
 _MOST_REPETITIONS = 20
 # A longer call is not run once more against itself: it would cost more than it tells.
 _LONGEST_AGAIN_MS = 250.0
 # How often a round, beside the last one, has a call whose result is checked.
-_CHECKED_ROUNDS = 0.25
+CHECKED_ROUNDS = 0.25
 # A capped or loaded device gets this long to come to rest before a slice is taken again.
 _REST_S = 0.05
 # Where taking again has not helped so often, it is the call itself that brings the device there.
@@ -166,11 +170,11 @@ def in_turn(
     turn = _Turn(seats, pace, again)
     ends = clock() + pace.cap_s
     for number in itertools.count(1):
-        turn.round(checked=number == 1 or chance.random() < _CHECKED_ROUNDS)
+        turn.round(checked=number == 1 or chance.random() < CHECKED_ROUNDS)
         if number < LEAST_ROUNDS:
             continue
-        over = clock() >= ends or number >= _LOOKS[-1]
-        if (over or number in _LOOKS) and (turn.is_decided() or over):
+        over = clock() >= ends or number >= LOOKS[-1]
+        if (over or number in LOOKS) and (turn.is_decided() or over):
             break
     if not turn.is_decided():
         turn.mark("time_cap")
