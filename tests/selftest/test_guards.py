@@ -5,12 +5,13 @@ import importlib
 import time
 
 import pytest
+import torch
 
 from lmperf.attention import problem
 from lmperf.attention.inputs import FreshInputs
 from lmperf.benchmark import Case, Gate, WrongResult, load
 from lmperf.measuring import clock, guards, prepared
-from lmperf.measuring.run import _seed
+from lmperf.measuring.run import seed_of
 from lmperf.selftest.cases import CASES
 from lmperf.selftest.expectations import STEM, Withheld
 
@@ -18,16 +19,19 @@ CELL = {"batch": 1, "heads": 2, "seq_len": 128, "d_head": 16, "dtype": "float32"
 CELL |= {"causal": True, "cuda_graph": False}
 # Long enough for a result to be copied before a thread has filled it.
 LONGER = {"in_thread": {"heads": 8, "seq_len": 512}}
-SLICES = 6
+SLICES = 4
 BY_NAME = {case.name: case for case in CASES}
 
 
 @pytest.fixture(autouse=True, scope="module")
-def quick_collection():
-    """Memory is collected several times a case: torch's own objects need not be gone through."""
+def quick():
+    """No garbage of torch's own to go through, and no threads that wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     gc.freeze()
     yield
     gc.unfreeze()
+    torch.set_num_threads(threads)
 
 
 def fates(name):
@@ -42,7 +46,7 @@ def fates(name):
         if kind in ("row", "ready"):
             found[phase] = what.get("reason")
 
-    worker = prepared.Prepared(benchmark, [planted], {}, "cpu", _seed(benchmark, [planted]), say)
+    worker = prepared.Prepared(benchmark, [planted], {}, "cpu", seed_of(benchmark, [planted]), say)
     worker.prepare()
     for phase in [phase for phase, reason in found.items() if reason is None]:
         found[phase] = timed(worker, planted, phase)
@@ -124,6 +128,7 @@ def growth_is_fine(patch):
 
 
 def results_copied_late(patch):
+    growth_is_fine(patch)  # what a thread works with is alive after the call
     snapshot, check = guards.snapshot, problem.AttentionProblem.check
 
     def late(do):

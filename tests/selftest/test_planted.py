@@ -118,14 +118,14 @@ def test_a_kept_answer_is_turned_as_the_inputs_are(planted):
 
 def test_the_answer_for_the_seed_is_that_of_the_group(planted):
     from lmperf.benchmark import Case, load
-    from lmperf.measuring.run import _seed
+    from lmperf.measuring.run import seed_of
 
     benchmark = load("flash_attention")
     values = (1, 2, 64, 16, "float32", True, False)
     cell = tuple(zip((axis.name for axis in benchmark.axes), values, strict=True))
     case = Case(cell, "eager")
     problem_of = importlib.import_module("lmperf.attention.problem").AttentionProblem.of
-    seed = _seed(benchmark, [case])
+    seed = seed_of(benchmark, [case])
     *drawn, _ = problem_of((1, 2, 64, 16), "float32", True, "cpu", seed, {}).inputs
     function = planted("for_the_seed")
     zeros = [torch.zeros_like(tensor) for tensor in drawn]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from lmperf.names import phase_words
+from lmperf.names import MARKS, phase_words
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import interval, listed, significant
@@ -20,6 +20,8 @@ STEM = "flash_attention"
 # Slower than this beside a neighbour is no drift of the machine between two sessions: one thread
 # of two, or as many spinning threads as there are processors, cost half of the pace or more.
 DRIFT = 1.3
+# Marks of a row that was not taken on a machine of its own: what rests on its times may be off.
+DISTURBED = ("loaded", "drift")
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ class Reads:
         rows, verdicts = found.rows(), found.verdicts(self.base)
         held = _all_ok(rows) and len(verdicts) == len(rows)
         held = held and bool(verdicts["verdict"].isin(self.verdicts).all())
-        said = _said(rows, verdicts)
+        said = _said(rows, verdicts) + _disturbed(rows)
         if self.first_call_s is not None:
             seconds = rows["compile_s"].max()
             held = held and bool(seconds >= self.first_call_s)
@@ -159,11 +161,18 @@ class PeerKept:
         ratios = [now[phase] / ms for phase, ms in found.quiet.items()]
         worst = max(ratios, default=float("nan"))
         words = f"its peer ok, {significant(worst)} times what it takes without it"
+        words += _disturbed(peer)
         return Outcome(words, len(ratios) == len(peer) and worst <= DRIFT)
 
 
 def _all_ok(rows: pd.DataFrame) -> bool:
     return len(rows) > 0 and bool((gates.shown(rows) & rows["median_ms"].notna()).all())
+
+
+def _disturbed(rows: pd.DataFrame) -> str:
+    marks = {mark for marks in rows["marks"].dropna() for mark in str(marks).split(";")}
+    words = [MARKS[mark].words for mark in DISTURBED if mark in marks]
+    return f" ({', '.join(words)})" if words else ""
 
 
 def _names_any(reasons: pd.Series, words: Iterable[str]) -> pd.Series:

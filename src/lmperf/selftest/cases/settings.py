@@ -46,7 +46,7 @@ CASES = (
     Case(
         "settings",
         "slows_the_harness",
-        "divides what the clock's own function says by 1000",
+        "divides what every clock says that the harness has bound by 1000",
         Withheld(("clock",)),
         "Each slice is timed a second time by the conductor, in another process.",
     ),

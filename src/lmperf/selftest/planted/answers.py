@@ -136,13 +136,13 @@ def _turned_as(q: Tensor, v: Tensor, first_q: Tensor, first_v: Tensor, out: Tens
 def _inputs_of_the_seed(q: Tensor, causal: bool) -> tuple[Tensor, ...]:
     from lmperf.attention.problem import AttentionProblem
     from lmperf.benchmark import Case, load
-    from lmperf.measuring.run import _seed
+    from lmperf.measuring.run import seed_of
 
     dtype = str(q.dtype).removeprefix("torch.")
     values = (*q.shape, dtype, causal, False)
     benchmark = load("flash_attention")
     cell = tuple(zip((axis.name for axis in benchmark.axes), values, strict=True))
-    seed = _seed(benchmark, [Case(cell, "eager")])
+    seed = seed_of(benchmark, [Case(cell, "eager")])
     problem = AttentionProblem(tuple(q.shape), dtype, causal, q.device.type, seed)
     return tuple(tensor.detach() for tensor in problem.inputs[:3])
 

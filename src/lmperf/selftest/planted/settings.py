@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import sys
 import threading
 import time
 
@@ -33,7 +35,7 @@ _SPINNING: list[threading.Thread] = []
 
 
 def leaves_spinning_threads(q, k, v, causal=False):
-    """Leaves a thread for each processor behind, which multiplies matrices and never ends."""
+    """Leaves a thread for each processor behind, which works without end, and without the GIL."""
     if not _SPINNING:
         for _ in range(os.cpu_count() or 1):
             _SPINNING.append(threading.Thread(target=_spin, daemon=True))
@@ -42,27 +44,36 @@ def leaves_spinning_threads(q, k, v, causal=False):
 
 
 def _spin() -> None:
-    block = torch.ones(256, 256, device="cpu")
+    block = bytes(2**24)
     while True:
-        block @ block
+        hashlib.sha256(block)
 
 
 _REAL_NS, _REAL = time.perf_counter_ns, time.perf_counter
 _ELAPSED = torch.cuda.Event.elapsed_time
 
 
+def _slow_ns() -> int:
+    return _REAL_NS() // 1000
+
+
+def _slow() -> float:
+    return _REAL() / 1000
+
+
 def slows_the_clock(q, k, v, causal=False):
     """From now on a second is a millisecond, by the clocks of Python's `time`."""
-    time.perf_counter_ns = lambda: _REAL_NS() // 1000
-    time.perf_counter = lambda: _REAL() / 1000
+    time.perf_counter_ns, time.perf_counter = _slow_ns, _slow
     return attention(q, k, v, causal)
 
 
 def slows_the_harness(q, k, v, causal=False):
-    """The same by the clock that the harness has bound, where it has bound it."""
-    from lmperf.measuring import clock
-
-    clock._now = lambda: _REAL_NS() // 1000
+    """The same by every clock that a module of the harness has bound."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("lmperf.measuring."):
+            for bound, value in list(vars(module).items()):
+                if value in (_REAL_NS, _REAL):
+                    setattr(module, bound, _slow_ns if value is _REAL_NS else _slow)
     return attention(q, k, v, causal)
 
 

@@ -1,0 +1,110 @@
+"""What must become of a case, held against rows that say so and rows that do not."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lmperf.reporting.evidence import MachineEvidence
+from lmperf.selftest.expectations import (
+    STEM,
+    Ended,
+    Found,
+    NotFaster,
+    PeerKept,
+    Reads,
+    Withheld,
+)
+
+PHASES = ("forward", "backward", "forward_backward")
+QUIET = dict.fromkeys(PHASES, 1.0)
+
+
+def rows(name, ms=1.0, status="ok", reason=None, marks="", **columns):
+    """A row for each phase; the rounds spread by one in a thousand."""
+    ok = status == "ok"
+    rounds = ms * np.array([1.0, 1.001, 0.999, 1.0005, 1.0, 0.9995])
+    row = {
+        **{"seq_len": 512, "dtype": "float32", "implementation": name, "status": status},
+        **{"reason": reason, "marks": marks, "together": "t", "median_ms": ms if ok else None},
+        **{"rounds_ms": ";".join(map(repr, rounds.tolist())) if ok else None},
+        "again_ms": None,
+        **columns,
+    }
+    return [{**row, "phase": phase} for phase in PHASES]
+
+
+def found(*lines, quiet=QUIET):
+    frame = pd.DataFrame([row for line in lines for row in line])
+    columns = ["seq_len", "dtype", "implementation", "phase"]
+    frame = frame[[*columns, *(name for name in frame.columns if name not in columns)]]
+    return Found(MachineEvidence("here", frames={STEM: frame}), "planted", "eager", quiet)
+
+
+def red(reason, status="failed_check", name="planted"):
+    return rows(name, status=status, reason=reason)
+
+
+EAGER = rows("eager")
+WITHHELD = Withheld(("a timed call", "inputs"))
+
+
+@pytest.mark.parametrize(
+    ("line", "held"),
+    [
+        (red("a timed call gave another out"), True),
+        (red("the result is not finite", "nan"), False),
+        (red("a timed call gave another out", "crash"), False),
+        (rows("planted"), False),
+    ],
+)
+def test_withheld_is_red_for_a_reason_that_is_named(line, held):
+    outcome = WITHHELD(found(EAGER, line))
+    assert outcome.held is held
+    assert str(line[0]["reason"] or "ok") in outcome.words
+
+
+def test_withheld_asks_for_the_phases_that_it_names_alone():
+    lines = [red("inputs changed")[0], *rows("planted")[1:]]
+    assert Withheld(("inputs",), ("forward",))(found(EAGER, lines)).held
+    assert not WITHHELD(found(EAGER, lines)).held
+
+
+@pytest.mark.parametrize("ratio", [1.1, 1.0, 0.9])
+def test_a_verdict_is_read_as_a_report_reads_it(ratio):
+    seen = found(EAGER, rows("planted", ratio))
+    wanted = {1.1: "slower", 1.0: "same", 0.9: "faster"}[ratio]
+    for verdict in ("slower", "same", "faster"):
+        assert Reads((verdict,), "eager")(seen).held is (verdict == wanted)
+
+
+def test_a_first_call_must_be_shown():
+    expect = Reads(("same",), "eager", first_call_s=0.5)
+    assert expect(found(EAGER, rows("planted", compile_s=0.6))).held
+    assert not expect(found(EAGER, rows("planted", compile_s=0.1))).held
+    assert not expect(found(EAGER, rows("planted"))).held
+
+
+def test_a_process_that_ends_leaves_its_peer_in_peace():
+    line = red("the process ended with exit code 3", "crash")
+    expect = Ended("crash", "exit code 3")
+    assert expect(found(EAGER, line)).held
+    assert not expect(found(red("lost", "crash", name="eager"), line)).held
+    assert not expect(found(EAGER, red("no answer within 8 s", "timeout"))).held
+
+
+@pytest.mark.parametrize("expect", [PeerKept(), NotFaster()])
+def test_a_peer_must_be_ok_and_as_fast_as_alone(expect):
+    line = rows("planted", 3.0)
+    assert expect(found(EAGER, line)).held
+    assert not expect(found(rows("eager", 2.0), line)).held
+    assert not expect(found(red("raised", "crash", name="eager"), line)).held
+    assert not expect(found(EAGER, line, quiet={})).held
+
+
+def test_that_others_used_the_machine_is_said():
+    assert "other load" in PeerKept()(found(rows("eager", 2.0, marks="loaded"), EAGER)).words
+
+
+def test_not_faster_catches_a_clock_that_is_believed():
+    assert not NotFaster()(found(EAGER, rows("planted", 0.001))).held
+    assert NotFaster()(found(EAGER, red("its clock says"))).held

@@ -1,0 +1,87 @@
+"""The record of a selftest, and its page: what did not hold is named, and a report keeps both."""
+
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from lmperf import cli
+from lmperf.benchmark import load
+from lmperf.config import load_config
+from lmperf.evidence.plan import Project
+from lmperf.reporting import selftest as page_of
+from lmperf.reporting.render import render_machine
+from lmperf.selftest import run as running
+from lmperf.selftest.cases import CASES, SESSIONS
+from lmperf.selftest.expectations import STEM, Outcome
+from lmperf.selftest.run import Result, SessionProject
+from lmperf.selftest.write import write
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("templates", "config"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    return Project(load_config(Path("config/config.yaml"), {"machine": "here", "preset": "cpu"}))
+
+
+def results(broken=()):
+    row = {"status": "ok", "reason": "a | b", "marks": "loaded", "median_ms": 1.5}
+    rows = pd.DataFrame([row], index=pd.Index(["forward"], name="phase"))
+    for case in CASES:
+        reason = case.left_out("cpu")
+        outcome = None if reason else Outcome(f"it reads {case.name}", case.name not in broken)
+        yield Result(case, outcome, reason, rows)
+
+
+def test_every_case_has_a_line_with_why(project):
+    text = write(project, list(results())).read_text()
+    for case in CASES:
+        (line,) = [line for line in text.splitlines() if line.startswith(f"| {case.name} |")]
+        assert case.why in line
+        assert ("not run" if case.needs else "| yes |") in line
+    assert "Not held" not in text and "on_stream" in text.partition("|")[0]
+
+
+def test_what_did_not_hold_is_named_first(project):
+    text = write(project, list(results(["zeros", "leaks"]))).read_text()
+    assert "**Not held: zeros and leaks.**" in text
+
+
+def test_the_record_has_what_the_rows_said(project):
+    write(project, list(results()))
+    record = pd.read_csv(project.directory / page_of.RECORD).set_index("case")
+    assert record.loc["zeros", "forward_median_ms"] == 1.5
+    assert record.loc["zeros", "forward_marks"] == "loaded"
+
+
+def test_a_report_renders_the_page_again_from_the_record(project):
+    shutil.copytree(ROOT / "report/nvidia-h200", project.directory)
+    path = write(project, list(results()))
+    text = path.read_text()
+    path.unlink()
+    render_machine(project, "here")
+    assert path.read_text() == text
+
+
+@pytest.mark.parametrize(("broken", "code"), [((), 0), (("zeros",), 1)])
+def test_the_command_fails_by_name_where_a_case_did_not_hold(
+    project, monkeypatch, capsys, broken, code
+):
+    monkeypatch.setattr(running, "run", lambda project: results(broken))
+    assert cli.main(["--set", '{"machine": "here", "preset": "cpu"}', "selftest"]) == code
+    said = capsys.readouterr()
+    assert ("zeros" in said.err) is bool(code)
+    assert "2 not run" in said.out
+
+
+def test_a_session_has_its_own_limit_and_leaves_that_of_others(project, tmp_path):
+    (ends,) = [session for session in SESSIONS if session.name == "ends"]
+    own = SessionProject(project.config, tmp_path)
+    own.limit_s = ends.limit_s
+    assert own.plan(STEM).benchmark.limit_s == ends.limit_s
+    assert project.plan(STEM).benchmark.limit_s == type(load(STEM)).limit_s > ends.limit_s
