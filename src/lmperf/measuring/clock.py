@@ -26,21 +26,13 @@ from lmperf.measuring.clock_settings import (
     LOOP_CALLS,
     LOOP_MS,
     OUTLIVES_MS,
+    OUTLIVES_SHARE,
     OUTLIVES_SLICES,
     SHORTEST_LEAD_MS,
 )
 
 # At least the clock rate of a present device, so that a wait is at least as long as it is meant to.
 _CYCLES_PER_MS = 2_000_000
-<<<<<<< HEAD
-_SHORTEST_LEAD_MS, _LONGEST_LEAD_MS = 0.1, 16.0
-# Work that is still running this long after the last event of a slice, and for this share of its
-# times, was not timed; once or twice may be the host, which was not woken at once.
-_OUTLIVES_MS, _OUTLIVES_SHARE, _OUTLIVES_SLICES = 0.1, 0.1, 3
-# Calls that tell how long one takes to be queued, or takes in a loop; and what they may keep alive.
-_HOST_CALLS, _LOOP_CALLS, _LOOP_MS, _LOOP_BYTES = 7, 20, 40.0, 2 * 2**30
-=======
->>>>>>> w9h
 
 
 @dataclass
@@ -189,16 +181,10 @@ class EventClock(Clock):
         outlived_ms = (now() - began) / 1e6
         found.times = [start.elapsed_time(end) for start, end in self._pairs]
         self._pairs = []
-<<<<<<< HEAD
-        outlives = outlived_ms > max(_OUTLIVES_MS, _OUTLIVES_SHARE * sum(found.times))
+        outlives = outlived_ms > max(OUTLIVES_MS, OUTLIVES_SHARE * sum(found.times))
         in_a_row = self._outlived.get(id(phase), 0) + 1 if outlives else 0
         self._outlived[id(phase)] = in_a_row
-        if in_a_row >= _OUTLIVES_SLICES:
-=======
-        before = self._outlived.get(id(phase), 0)
-        self._outlived[id(phase)] = before + 1 if outlived_ms > OUTLIVES_MS else 0
-        if before + 1 >= OUTLIVES_SLICES and outlived_ms > OUTLIVES_MS:
->>>>>>> w9h
+        if in_a_row >= OUTLIVES_SLICES:
             raise guards.WrongResult(
                 f"work outlives the call: the device was busy for {outlived_ms:.2g} ms after the"
                 " end of what was timed; all of it must be on the current stream"

@@ -26,11 +26,7 @@ from lmperf.statistics import decided
 # With six rounds the smallest and the largest enclose the median of all with 97 % certainty.
 LEAST_ROUNDS = 6
 # When it is looked at whether all is decided: seldom, since each look is a chance to err.
-<<<<<<< HEAD
-_LOOKS = (LEAST_ROUNDS, 9, 14, 20)
-=======
-LOOKS = (LEAST_ROUNDS, 9, 14, 20, 28)
->>>>>>> w9h
+LOOKS = (LEAST_ROUNDS, 9, 14, 20)
 _MOST_REPETITIONS = 20
 # A longer call is not run once more against itself: it would cost more than it tells.
 _LONGEST_AGAIN_MS = 250.0

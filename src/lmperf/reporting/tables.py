@@ -23,16 +23,11 @@ REASON_LENGTH = 160
 REASONS = 12
 MEDIAN_APART = 0.05
 STATUS_WORDS = {**STATUSES, "failed_check": "gate failed, withheld"}
-<<<<<<< HEAD
 IMPOSSIBLE = f"{KIND}, withheld"
-STEPS = "Mean ± standard deviation (repetitions), the median where it is more than 5 % off."
-KERNELS = "Median (its interval; repetitions)."
-=======
 STEPS = (
     "Mean ± standard deviation (n calls), the median where it is more than"
     f" {percent(MEDIAN_APART, 0)} off."
 )
->>>>>>> w9h
 
 
 def escaped(value) -> str:

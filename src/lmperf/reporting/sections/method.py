@@ -20,13 +20,8 @@ from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.findings import PAGE, Finding, NotMeasured, always
 from lmperf.reporting.numbers import percent, significant
 from lmperf.reporting.sections import Section
-<<<<<<< HEAD
 from lmperf.reporting.side_by_side import Beside, each, side_by_side
 from lmperf.reporting.tables import Lines, Table, kernel_times, value_cells
-=======
-from lmperf.reporting.side_by_side import each
-from lmperf.reporting.tables import Lines, Table, kernel_note, kernel_times, value_cells
->>>>>>> w9h
 
 CEILINGS = (
     "Single calls: median (its interval; repetitions). Sustained: back to back. A copy is named by"
@@ -62,7 +57,6 @@ def ceilings_table(evidence: MachineEvidence) -> Lines | None:
     ]
     cell = [name for name in ("operation", "dtype", "shape") if name in frame]
     caption = "Ceilings: what this machine reaches with nothing else to do"
-<<<<<<< HEAD
     return side_by_side(caption, frame, cell, columns, CEILINGS)
 
 
@@ -81,9 +75,6 @@ def sheet_table(evidence: MachineEvidence) -> Lines | None:
     frame = pd.DataFrame([{**line, "source": sheet.source}])
     note = "Dense rates, at the boost clock of the matrix units; float32 without them."
     return Lines("The data sheet of this device", frame, note)
-=======
-    return Lines(caption, table.rename(columns=headers), kernel_note(frame))
->>>>>>> w9h
 
 
 def cost_table(evidence: MachineEvidence) -> Lines | None:

@@ -71,8 +71,8 @@ def _steps(evidence: MachineEvidence, dtype: str) -> Lines | None:
         Beside("queued (% of the step)", value_cells(step, 100 * ways.queued(step))),
         Beside(FIRST_CALLS, value_cells(step, step["compile_s"])),
     ]
-<<<<<<< HEAD
     note = f"{STEPS} Rate, MFU and peak memory: of the train step{_denominators(evidence, dtype)}."
+    note += _queued(step)
     return side_by_side(dtype_words(dtype), frame, [*CELL, "implementation"], columns, note)
 
 
@@ -93,12 +93,6 @@ def _denominators(evidence: MachineEvidence, dtype: str) -> str:
         *([f"{significant(promised)} TFLOP/s by the data sheet"] if promised else []),
     ]
     return f"; {', '.join(of)}, in {words}" if of else ""
-=======
-    rate, numerics = matmul_ceiling(evidence, dtype), SAME_NUMERICS.get(dtype, dtype)
-    ceiling = f"{significant(rate)} TFLOP/s, the matmul ceiling in {dtype_words(numerics)}"
-    of = f"; MFU of {ceiling}" if rate else ""
-    note = f"{STEPS} Rate, MFU and peak memory: of the train step{of}.{_queued(step)}"
-    return side_by_side(dtype_words(dtype), frame, [*CELL, "implementation"], columns, note)
 
 
 def _queued(step: pd.DataFrame) -> str:
@@ -109,7 +103,6 @@ def _queued(step: pd.DataFrame) -> str:
         f" Queued: when the host had queued the last work of the step; from {late} on it is the"
         " host that bounds the step, unless a full queue of the device held the host back."
     )
->>>>>>> w9h
 
 
 def _compiled(base: Way, other: Way) -> bool:
