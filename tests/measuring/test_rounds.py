@@ -76,6 +76,8 @@ def test_the_first_of_each_numerics_is_timed_against_itself():
     seats = [steady(1.0), steady(2.0), steady(0.5, numerics="bfloat16")]
     found = in_turn(seats, PACE, never(), Ticking())
     assert [bool(found[seat].again) for seat in seats] == [True, False, True]
+    alone = in_turn([steady(1.0)], PACE, never(), Ticking(), again=False)
+    assert [timings.again for timings in alone.values()] == [[]]
 
 
 def test_a_slice_is_filled_with_short_calls_and_holds_one_long_call():

@@ -223,6 +223,11 @@ def test_only_power_and_heat_are_a_cap(throttle, capped):
     assert State(throttle=throttle).capped is capped
 
 
+@pytest.mark.parametrize(("clock", "capped"), [(1965.0, False), (1900.0, True), (None, True)])
+def test_a_device_at_its_clock_is_not_held_back(clock, capped):
+    assert State(clock_mhz=clock, throttle=0x4, highest_mhz=1980.0).capped is capped
+
+
 def test_states_of_slices_make_one_of_a_row():
     found = combine(
         [
@@ -279,7 +284,7 @@ def nvml(pids, **answers):
 
         return answer
 
-    names = ("PowerUsage", "ClockInfo", "Temperature", "CurrentClocksEventReasons")
+    names = ("PowerUsage", "ClockInfo", "MaxClockInfo", "Temperature", "CurrentClocksEventReasons")
     return SimpleNamespace(
         NVMLError=NVMLError,
         NVML_CLOCK_SM=1,

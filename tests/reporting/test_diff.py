@@ -118,9 +118,10 @@ def test_differences_below_the_least_or_the_noise_floor_do_not_count(result):
 )
 def test_a_row_that_no_longer_works_is_the_worst_of_regressions(result, broken):
     old, new = run(1, cells=5), run(2, cells=5)
-    new[3].update(broken)
+    new[3].update(broken, reason="for this reason")
     found = compare(result("old", old), result("new", new))
     assert found.rows.iloc[0]["verdict"] == "broken" and found.regressions == 1
+    assert "for this reason" in as_text(found).splitlines()[-len(new)]
     assert compare(result("old", new), result("new", old)).counts["mended"] == 1
 
 

@@ -8,6 +8,7 @@ from lmperf.reporting.tables import (
     FOLD,
     Lines,
     Table,
+    kernel_note,
     kernel_times,
     pipe_table,
     reasons,
@@ -128,6 +129,14 @@ def test_a_kernel_has_its_median_with_interval_and_repetitions():
     rounds = ";".join(map(str, [1.0, 1.1, 1.2, 1.3, 1.4, 1.5]))
     row = {"status": "ok", "median_ms": 1.25, "rounds_ms": rounds, "repetitions": 60}
     assert kernel_times(rows(row)).tolist() == ["1.25 (1.00-1.50; 60)"]
+
+
+def test_the_note_says_in_how_many_rounds_the_times_were_taken():
+    ok = [{"status": "ok", "rounds_ms": ";".join(["1.0"] * n)} for n in (6, 20, 9, 14)]
+    failed = {"status": "crash", "rounds_ms": None}
+    assert kernel_note(rows(*ok, failed)) == "Median (its interval; n calls in 6 to 20 rounds)."
+    assert kernel_note(rows(ok[0])) == "Median (its interval; n calls in 6 rounds)."
+    assert kernel_note(rows(failed)) == "Median (its interval; n calls)."
 
 
 def test_axes_with_one_value_go_to_the_caption():

@@ -10,27 +10,15 @@ import math
 import torch
 from torch import Tensor
 
+from lmperf.attention.rounding import (
+    BLOCK,
+    ROUNDOFFS_ALLOWED,
+    ROUNDOFFS_OF_ROUNDED_SCORES,
+    UNIT_ROUNDOFF,
+)
 from lmperf.benchmark import STRICT
 
-BLOCK = 64
 CHUNK_ELEMENTS = 1 << 24
-
-UNIT_ROUNDOFF = {
-    "float32": 2.0**-24,
-    "tf32": 2.0**-11,
-    "float16": 2.0**-11,
-    "bfloat16": 2.0**-8,
-    "autocast_bfloat16": 2.0**-8,
-}
-
-ROUNDOFFS_ALLOWED = {
-    "float32": 256,
-    "tf32": 24,
-    "float16": 24,
-    "bfloat16": 6,
-    "autocast_bfloat16": 6,
-}
-ROUNDOFFS_OF_ROUNDED_SCORES = 24
 NUMERICS = (STRICT, "rounded_scores")
 
 

@@ -73,7 +73,7 @@ def _rows_of(
     own = case.implementation in benchmark.own_implementations
     places = {side: Place(f"{side} {case.implementation}" if own else side, case) for side in sides}
     seed = seed_of(benchmark, [case])
-    taken = supervisor.rows(benchmark, list(places.values()), seed)
+    taken = supervisor.rows(benchmark, list(places.values()), seed, again=TWIN not in sides)
     if any(row["status"] == "oom" for rows in taken.values() for row in rows):
         taken = _one_by_one(supervisor, benchmark, [places[OLD], places[NEW]], seed)
     rows = {

@@ -81,9 +81,7 @@ class Version:
         )
         if done.returncode:
             why = (done.stderr.strip().splitlines() or ["no answer"])[-1]
-            raise UserError(
-                f"{self.name}: its code does not say by which method it measures: {why}"
-            )
+            raise UserError(f"{self.name}: its code does not say how it measures: {why}")
         return json.loads(done.stdout)
 
 
@@ -112,9 +110,8 @@ def version(name: str) -> Iterator[Version]:
     if (Path(name) / "src" / "lmperf").is_dir():
         yield Version(name, Path(name).resolve())
         return
-    commit = (
-        "" if name.startswith("-") else _git("rev-parse", "--verify", "-q", f"{name}^{{commit}}")
-    )
+    wanted = f"{name}^{{commit}}"
+    commit = "" if name.startswith("-") else _git("rev-parse", "--verify", "-q", wanted)
     if not commit:
         raise UserError(f"{name}: neither a Git revision nor a directory with src/lmperf")
     short = _git("rev-parse", "--short", commit)
@@ -128,8 +125,8 @@ def _checked_out(commit: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="lmperf-compare-") as folder:
         tree = Path(folder).resolve() / f"lmperf-{commit[:12]}"
         try:
-            # Hooks of the user's are for the user's own checkouts.
-            _git("-c", "core.hooksPath=", "worktree", "add", "--detach", "-q", str(tree), commit)
+            quiet = "-c", "core.hooksPath=/dev/null"  # hooks are for the user's own checkouts
+            _git(*quiet, "worktree", "add", "--detach", "-q", str(tree), commit)
             yield tree
         finally:
             with contextlib.suppress(UserError):
@@ -147,5 +144,5 @@ def _git(*arguments: str) -> str:
     except OSError as error:
         raise UserError(f"git does not run: {error}") from None
     if done.returncode and done.stderr:
-        raise UserError(f"git {arguments[0]}: {done.stderr.strip().splitlines()[0]}")
+        raise UserError(f"Git: {done.stderr.strip().splitlines()[0]}")
     return done.stdout.strip()

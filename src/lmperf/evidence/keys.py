@@ -29,8 +29,8 @@ _METHOD_MODULES = (
     *(
         f"lmperf.measuring.{name}"
         for name in (
-            *("clock", "faults", "footprint", "group", "guards", "memory", "prepared"),
-            *("reference", "rounds", "serving", "state"),
+            *("clock", "clock_settings", "faults", "footprint", "group", "guards", "memory"),
+            *("prepared", "reference", "rounds", "serving", "state"),
         )
     ),
 )

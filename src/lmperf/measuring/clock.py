@@ -18,17 +18,21 @@ import torch
 
 from lmperf.benchmark import Phase, Workload
 from lmperf.measuring import guards
+from lmperf.measuring.clock_settings import (
+    FLUSH_BYTES,
+    HOST_CALLS,
+    LONGEST_LEAD_MS,
+    LOOP_BYTES,
+    LOOP_CALLS,
+    LOOP_MS,
+    OUTLIVES_MS,
+    OUTLIVES_SHARE,
+    OUTLIVES_SLICES,
+    SHORTEST_LEAD_MS,
+)
 
-# Several times the L2 of any present device (60 MB on an H200), so that inputs come from memory.
-_FLUSH_BYTES = 256 * 2**20
 # At least the clock rate of a present device, so that a wait is at least as long as it is meant to.
 _CYCLES_PER_MS = 2_000_000
-_SHORTEST_LEAD_MS, _LONGEST_LEAD_MS = 0.1, 16.0
-# Work that is still running this long after the last event of a slice was not timed; once may be
-# the host, which was not woken at once.
-_OUTLIVES_MS, _OUTLIVES_SLICES = 0.1, 3
-# Calls that tell how long one takes to be queued, or takes in a loop; and what they may keep alive.
-_HOST_CALLS, _LOOP_CALLS, _LOOP_MS, _LOOP_BYTES = 7, 20, 40.0, 2 * 2**30
 
 
 @dataclass
@@ -104,8 +108,8 @@ class Clock:
         if self._device != "cuda":
             return None, None
         phase = workload.phases[name]
-        hosts = [self._queueing_ms(workload, phase) for _ in range(_HOST_CALLS)]
-        most = min(_LOOP_CALLS, _LOOP_MS / max(call_ms, 1e-3), _LOOP_BYTES / max(saved_bytes, 1))
+        hosts = [self._queueing_ms(workload, phase) for _ in range(HOST_CALLS)]
+        most = min(LOOP_CALLS, LOOP_MS / max(call_ms, 1e-3), LOOP_BYTES / max(saved_bytes, 1))
         return statistics.median(hosts), self._loop_ms(workload, phase, max(1, int(most)))
 
     def _queueing_ms(self, workload: Workload, phase: Phase) -> float:
@@ -140,14 +144,14 @@ class EventClock(Clock):
 
     def __init__(self) -> None:
         super().__init__("cuda")
-        self._flush = torch.empty(_FLUSH_BYTES, dtype=torch.uint8, device="cuda")
+        self._flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
         self._leads: dict[int, float] = {}
         self._outlived: dict[int, int] = {}
         self._pairs: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
 
     def _call(self, phase: Phase, found: Slice, chosen: bool) -> None:
         while True:
-            lead_ms = self._leads.get(id(phase), _SHORTEST_LEAD_MS)
+            lead_ms = self._leads.get(id(phase), SHORTEST_LEAD_MS)
             state = phase.before()
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             self._flush.zero_()
@@ -159,10 +163,10 @@ class EventClock(Clock):
             end.record()
             if not start.query():
                 break
-            if lead_ms >= _LONGEST_LEAD_MS:
+            if lead_ms >= LONGEST_LEAD_MS:
                 found.host_bound = True
                 break
-            self._leads[id(phase)] = min(_LONGEST_LEAD_MS, 2 * max(lead_ms, host_ms))
+            self._leads[id(phase)] = min(LONGEST_LEAD_MS, 2 * max(lead_ms, host_ms))
         if chosen:
             found.snapshot = guards.snapshot(result)
         found.host.append(host_ms)
@@ -177,9 +181,10 @@ class EventClock(Clock):
         outlived_ms = (now() - began) / 1e6
         found.times = [start.elapsed_time(end) for start, end in self._pairs]
         self._pairs = []
-        before = self._outlived.get(id(phase), 0)
-        self._outlived[id(phase)] = before + 1 if outlived_ms > _OUTLIVES_MS else 0
-        if before + 1 >= _OUTLIVES_SLICES and outlived_ms > _OUTLIVES_MS:
+        outlives = outlived_ms > max(OUTLIVES_MS, OUTLIVES_SHARE * sum(found.times))
+        in_a_row = self._outlived.get(id(phase), 0) + 1 if outlives else 0
+        self._outlived[id(phase)] = in_a_row
+        if in_a_row >= OUTLIVES_SLICES:
             raise guards.WrongResult(
                 f"work outlives the call: the device was busy for {outlived_ms:.2g} ms after the"
                 " end of what was timed; all of it must be on the current stream"

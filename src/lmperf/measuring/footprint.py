@@ -12,8 +12,8 @@ from lmperf.benchmark import Phase, Workload
 from lmperf.measuring.memory import LiveTensors
 
 _MIB = 2**20
-# Calls after which it is looked at what stays alive: the first may fill caches.
-_CALLS = 3
+# Calls after the first, which may fill caches, to see whether more stays alive with each.
+_FURTHER_CALLS = 2
 
 
 def resident_bytes(resident: list[Any]) -> int:
@@ -69,11 +69,11 @@ def _by_live_tensors(workload: Workload, phase: Phase) -> dict[str, Any]:
 
 
 def _after_calls(phase: Phase, live_bytes: Callable[[], int]) -> list[int]:
-    found: list[int] = []
-    for _ in range(_CALLS):
+    found = [live_bytes()]
+    for _ in range(_FURTHER_CALLS):
         phase.run(phase.before())
         found.append(live_bytes())
-        if len(found) > 1 and found[-1] > found[-2]:
+        if found[-1] > found[-2]:
             gc.collect()  # what only waits to be collected is not kept
             found[-1] = live_bytes()
     return found

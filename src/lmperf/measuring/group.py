@@ -44,13 +44,19 @@ class Group:
         benchmark: what the cases are of.
         places: the cases, in the order of their rows.
         seed: of the inputs.
+        again: whether the first place of each numerics is timed against itself too.
     """
 
     def __init__(
-        self, supervisor: Supervisor, benchmark: Benchmark, places: Sequence[Place], seed: int
+        self,
+        supervisor: Supervisor,
+        benchmark: Benchmark,
+        places: Sequence[Place],
+        seed: int,
+        again: bool = True,
     ):
         self._supervisor, self._benchmark = supervisor, benchmark
-        self._places, self._seed = list(places), seed
+        self._places, self._seed, self._again = list(places), seed, again
         self._hosts = list(dict.fromkeys(place.host for place in places))
         self._rows: dict[tuple[Place, str], list[Row]] = {}
         self._ready: dict[tuple[Place, str], Row] = {}
@@ -146,9 +152,9 @@ class Group:
                 return
             seats = [_Seat(self, place, phase) for place in ready]
             try:
-                timings = in_turn(seats, pace)
+                timings = in_turn(seats, pace, again=self._again)
                 if _loaded(timings) and self._supervisor.may_repeat:
-                    timings = in_turn(list(timings), pace)
+                    timings = in_turn(list(timings), pace, again=self._again)
                     self._supervisor.repeated(in_vain=_loaded(timings))
                 self._write(phase, timings)
             except _HostLost as host:

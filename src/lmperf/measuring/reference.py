@@ -37,7 +37,7 @@ class _Cell:
 
 _CELLS = {
     "cpu": _Cell(1024, torch.float32, 128 * 2**20, 7, 0.0),
-    "cuda": _Cell(4096, torch.bfloat16, 512 * 2**20, 15, 20.0),
+    "cuda": _Cell(4096, torch.bfloat16, 512 * 2**20, 15, 60.0),
     "mps": _Cell(2048, torch.float32, 256 * 2**20, 5, 20.0),
 }
 

@@ -26,12 +26,12 @@ from lmperf.statistics import decided
 # With six rounds the smallest and the largest enclose the median of all with 97 % certainty.
 LEAST_ROUNDS = 6
 # When it is looked at whether all is decided: seldom, since each look is a chance to err.
-_LOOKS = (LEAST_ROUNDS, 9, 14, 20)
+LOOKS = (LEAST_ROUNDS, 9, 14, 20)
 _MOST_REPETITIONS = 20
 # A longer call is not run once more against itself: it would cost more than it tells.
 _LONGEST_AGAIN_MS = 250.0
 # How often a round, beside the last one, has a call whose result is checked.
-_CHECKED_ROUNDS = 0.25
+CHECKED_ROUNDS = 0.25
 # A capped or loaded device gets this long to come to rest before a slice is taken again.
 _REST_S = 0.05
 # Where taking again has not helped so often, it is the call itself that brings the device there.
@@ -155,20 +155,22 @@ def in_turn(
     pace: Pace,
     chance: random.Random | None = None,
     clock: Callable[[], float] = time.monotonic,
+    again: bool = True,
 ) -> dict[Seat, Timings]:
     """Time seats in turn until all is decided; the timings of those that were not lost.
 
-    chance: draws the rounds whose results are checked. clock: seconds.
+    chance: draws the rounds whose results are checked. clock: seconds. again: whether the first
+    seat of each numerics runs twice a round; there may be another of the same code.
     """
     chance = chance or random.SystemRandom()
-    turn = _Turn(seats, pace, chance)
+    turn = _Turn(seats, pace, again)
     ends = clock() + pace.cap_s
     for number in itertools.count(1):
-        turn.round(checked=number == 1 or chance.random() < _CHECKED_ROUNDS)
+        turn.round(checked=number == 1 or chance.random() < CHECKED_ROUNDS)
         if number < LEAST_ROUNDS:
             continue
-        over = clock() >= ends or number >= _LOOKS[-1]
-        if (over or number in _LOOKS) and (turn.is_decided() or over):
+        over = clock() >= ends or number >= LOOKS[-1]
+        if (over or number in LOOKS) and (turn.is_decided() or over):
             break
     if not turn.is_decided():
         turn.mark("time_cap")
@@ -180,7 +182,7 @@ def in_turn(
 class _Turn:
     """The seats that are left, and what they have taken so far."""
 
-    def __init__(self, seats: Sequence[Seat], pace: Pace, chance: random.Random) -> None:
+    def __init__(self, seats: Sequence[Seat], pace: Pace, again: bool) -> None:
         self._repetitions: dict[Seat, int] = {}
         self._retakes: dict[Seat, int] = {}
         self._number = 0
@@ -190,7 +192,7 @@ class _Turn:
             if warmed is not None:
                 self._repetitions[seat] = _repetitions(*warmed, pace)
                 self.timings[seat] = Timings()
-        self._twice = _first_of_each_numerics(self.timings)
+        self._twice = _first_of_each_numerics(self.timings) if again else set()
 
     def round(self, checked: bool) -> None:
         """One slice of every seat, beginning with another one each time."""

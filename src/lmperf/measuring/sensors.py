@@ -26,7 +26,12 @@ class Sample:
 
 
 class Processor:
-    """The cores of a CPU, or of the host of a device that tells nothing."""
+    """The cores of a CPU, or of the host of a device that tells nothing.
+
+    `highest_mhz` is the highest clock that a device has, None where it does not say.
+    """
+
+    highest_mhz: float | None = None
 
     def __init__(self, read_clock: Callable[[], float | None] = lambda: None):
         self._read_clock = read_clock
@@ -45,6 +50,7 @@ class Device(Processor):
         super().__init__()
         self._nvml, self._handle = nvml, handle
         self._alone: int | None = None
+        self.highest_mhz = self._ask(nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM)
 
     def sample(self) -> Sample:
         nvml, handle = self._nvml, self._handle

@@ -27,6 +27,8 @@ from lmperf.measuring.sensors import Processor, Sample, sensor
 
 # Power cap, slow-down, software and hardware thermal, power brake; not: idle, clocks that are set.
 CAPPED = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
+# A device names its power cap as a reason for one step of its clock, too, which is under 1 %.
+CAPPED_CLOCK = 0.97
 # Shares of the usable cores. On a CPU the cores are what is timed: on two of them 600 slices of
 # 30 ms read at most 0.03 with nothing else to do, and 0.5 beside a busy process. The host of a
 # device needs cores only to queue work.
@@ -34,7 +36,7 @@ LOADED = {"cpu": 0.05, "cuda": 0.5, "mps": 0.5}
 # How far from its first times the reference cell may be (see `reference`). Of 265 calls on two
 # cores of a virtual machine, with nothing else in it, 9 % were more than 0.25 off their median; 0.1
 # would mark every other row, since what its host does is not seen. A device is nobody else's.
-DRIFT = {"cpu": 0.25, "cuda": 0.05, "mps": 0.25}
+DRIFT = {"cpu": 0.25, "cuda": 0.10, "mps": 0.25}
 _WINDOW_S = 0.3
 _APART_S = 0.05
 # What was read longer ago tells of other work than the slice's.
@@ -47,7 +49,8 @@ class State:
 
     `clock_mhz` is the SM clock, or the mean of the cores; `throttle` the OR of NVML's reasons;
     `other_load` the share of the usable cores that others used (0 to 1), loaded above `limit`;
-    `other_processes` the foreign compute processes on the device; `seconds` how long it took.
+    `other_processes` the foreign compute processes on the device; `seconds` how long it took;
+    `highest_mhz` the highest clock that the device has.
     """
 
     clock_mhz: float | None = None
@@ -58,11 +61,16 @@ class State:
     other_processes: int | None = None
     seconds: float = 0.0
     limit: float = LOADED["cpu"]
+    highest_mhz: float | None = None
 
     @property
     def capped(self) -> bool:
-        """Whether the device was held back by power or heat."""
-        return bool((self.throttle or 0) & CAPPED)
+        """Whether power or heat held the device back, below CAPPED_CLOCK of its highest clock."""
+        if not (self.throttle or 0) & CAPPED:
+            return False
+        if self.clock_mhz is None or self.highest_mhz is None:
+            return True
+        return self.clock_mhz < CAPPED_CLOCK * self.highest_mhz
 
     @property
     def loaded(self) -> bool:
@@ -86,6 +94,7 @@ def combine(states: Iterable[State]) -> State:
         other_processes=max(known("other_processes"), default=None),
         seconds=sum(state.seconds for state in states),
         limit=states[0].limit,
+        highest_mhz=states[0].highest_mhz,
     )
 
 
@@ -154,6 +163,7 @@ class Watch:
             other_processes=self._other_processes(),
             seconds=ended - self._began,
             limit=self._limit,
+            highest_mhz=self._sensor.highest_mhz,
         )
 
     def _read(self) -> None:

@@ -82,10 +82,10 @@ class Supervisor:
         ]
 
     def rows(
-        self, benchmark: Benchmark, places: Sequence[Place], seed: int
+        self, benchmark: Benchmark, places: Sequence[Place], seed: int, again: bool = True
     ) -> dict[tuple[Place, str], list[Row]]:
-        """The rows of each place and phase, with the seed of their inputs."""
-        group = Group(self, benchmark, places, seed)
+        """The rows of each place and phase, with the seed of their inputs; `again` as for Group."""
+        group = Group(self, benchmark, places, seed, again)
         found = group.timed() if isinstance(benchmark, Timed) else group.observed()
         self._forget_own()
         return {key: [{**row, "seed": seed} for row in rows] for key, rows in found.items()}

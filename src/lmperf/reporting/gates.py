@@ -8,7 +8,7 @@ import pandas as pd
 
 from lmperf.evidence.plausible import KIND
 from lmperf.reporting.evidence import row_names
-from lmperf.reporting.numbers import error, significant
+from lmperf.reporting.numbers import absent, error, significant
 
 FAILED = ("failed_check", "nan")
 
@@ -58,8 +58,13 @@ def summary(frame: pd.DataFrame) -> GateSummary:
 
 
 def _reason(row: dict) -> str:
-    found, bound = row.get("max_error"), row.get("error_bound")
+    """The error over its bound, with PyTorch's own where that is known; else what was wrong."""
     if row["status"] == "ok" and row.get("median_ms", 0.0) < row.get("floor_ms", 0.0):
         time, floor = significant(row["median_ms"]), significant(row["floor_ms"])
         return f"{KIND}: {time} ms, where it takes at least {floor} ms"
-    return f"error {error(found)}, bound {error(bound)}"
+    found, bound, own = (row.get(name) for name in ("max_error", "error_bound", "pytorch_error"))
+    over = not (absent(found) or absent(bound)) and found > bound
+    if not over and isinstance(row.get("reason"), str):
+        return row["reason"]
+    pytorch = "" if absent(own) else f", PyTorch's own {error(own)}"
+    return f"error {error(found)}, bound {error(bound)}{pytorch}"

@@ -13,7 +13,12 @@ from lmperf.names import STATUSES, dtype_words, in_order, mark_words, phase_word
 from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.numbers import EMPTY, absent, percent
-from lmperf.reporting.speedup import interval_sentence, noise_floors, rounds_words
+from lmperf.reporting.speedup import (
+    interval_sentence,
+    noise_floors,
+    round_numbers,
+    rounds_words,
+)
 from lmperf.reporting.tables import MEDIAN_APART, Lines
 from lmperf.statistics import CONFIDENCE, FALSE_DISCOVERY, FLOOR_QUANTILE, LEAST_FLOOR
 
@@ -201,8 +206,7 @@ def rounds(evidence: MachineEvidence) -> list[int]:
     """The numbers of rounds that occur in the evidence, ascending."""
     found: set[int] = set()
     for frame in evidence.present().values():
-        text = frame["rounds_ms"].dropna().astype(str)
-        found |= {int(n) for n in (text.str.count(";") + 1).unique()}
+        found |= set(round_numbers(frame))
     return sorted(found)
 
 

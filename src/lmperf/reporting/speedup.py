@@ -204,6 +204,12 @@ def _same_width(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return a[:, :width], b[:, :width]
 
 
+def round_numbers(frame: pd.DataFrame) -> list[int]:
+    """The numbers of rounds in which the rows of a frame were taken, ascending."""
+    text = frame["rounds_ms"].dropna().astype(str)
+    return sorted(int(n) for n in (text.str.count(";") + 1).unique())
+
+
 def rounds_words(counts: Sequence[int]) -> str:
     """Numbers of rounds in words: ``6``, ``6 and 12``, or the least and the most of many."""
     return listed(counts) if len(counts) < 4 else f"{min(counts)} to {max(counts)}"

@@ -14,8 +14,8 @@ from lmperf.evidence.plausible import KIND
 from lmperf.names import STATUSES, axis_words, implementation_words, value_words
 from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence
-from lmperf.reporting.numbers import EMPTY, absent, counted, gib, significant, spread
-from lmperf.reporting.speedup import median_intervals
+from lmperf.reporting.numbers import EMPTY, absent, counted, gib, percent, significant, spread
+from lmperf.reporting.speedup import median_intervals, round_numbers, rounds_words
 
 # A longer table is folded: a page shows what matters first.
 FOLD = 15
@@ -24,8 +24,10 @@ REASONS = 12
 MEDIAN_APART = 0.05
 STATUS_WORDS = {**STATUSES, "failed_check": "gate failed, withheld"}
 IMPOSSIBLE = f"{KIND}, withheld"
-STEPS = "Mean ± standard deviation (repetitions), the median where it is more than 5 % off."
-KERNELS = "Median (its interval; repetitions)."
+STEPS = (
+    "Mean ± standard deviation (n calls), the median where it is more than"
+    f" {percent(MEDIAN_APART, 0)} off."
+)
 
 
 def escaped(value) -> str:
@@ -194,7 +196,7 @@ def step_times(frame: pd.DataFrame) -> pd.Series:
 def kernel_times(frame: pd.DataFrame) -> pd.Series:
     """``median (low-high; n)`` in ms where it may be shown, the status in words elsewhere.
 
-    The interval is that of the median, from the medians of the rounds. See ``KERNELS``.
+    The interval is that of the median, from the medians of the rounds. See ``kernel_note``.
     """
     words = status_words(frame)
     ok = frame[gates.shown(frame) & frame["median_ms"].notna()]
@@ -204,6 +206,13 @@ def kernel_times(frame: pd.DataFrame) -> pd.Series:
         f"{significant(m)} ({significant(a)}-{significant(b)}; {n:.0f})" for m, a, b, n in numbers
     ]
     return _signed(words, ok)
+
+
+def kernel_note(frame: pd.DataFrame) -> str:
+    """How to read ``kernel_times``: what its brackets hold, and in how many rounds it was taken."""
+    rounds = round_numbers(frame[gates.shown(frame)])
+    taken = f" in {rounds_words(rounds)} rounds" if rounds else ""
+    return f"Median (its interval; n calls{taken})."
 
 
 def medians(frame: pd.DataFrame) -> pd.Series:

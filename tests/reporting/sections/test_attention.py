@@ -269,3 +269,11 @@ def test_the_title_of_the_figure_is_computed_and_the_end_is_marked(gpu, cpu):
     assert len(drawn.axes) == 3
     drawn = themed(lambda pen: SECTION.figure(cpu, pen), LIGHT)
     assert "fit" not in drawn.get_suptitle()
+
+
+def test_host_and_loop_stand_beside_the_device_where_they_are_known(gpu, cpu):
+    forward, _ = parts("Device, host and loop", gpu)
+    assert set(forward.frame["length"]) > {256, 1024}
+    assert {"PyTorch, host (ms)", "compiled, loop (ms)"} <= set(forward.frame)
+    assert forward.frame["PyTorch, device (ms)"].iloc[-1].startswith("OOM")
+    assert parts("Device, host and loop", cpu) == []

@@ -145,6 +145,10 @@ CASES = {
         ),
         "none": lambda: scaled(gpu_evidence(), 2, implementation=WHOLE),
     },
+    "step_host": {
+        "some": gpu_evidence,
+        "none": lambda: edited(gpu_evidence(), {"host_ms": 1e-3}, phase="train_step"),
+    },
     "first_step": {
         "reserves": gpu_evidence,
         "longer": cpu_evidence,
@@ -230,6 +234,25 @@ def test_the_first_step_is_said_over_the_second(cpu):
     first = edited(cpu, {"step_ms": 300.0}, warmup.STEM, step=1)
     second = edited(first, {"step_ms": 100.0}, warmup.STEM, step=2)
     assert "takes 3.00 times the second" in said("first_step", second)
+
+
+def test_steps_that_wait_for_the_host_are_counted_by_way():
+    evidence = edited(made_up(), {"host_ms": 1.7}, phase="train_step")
+    evidence = with_frame(evidence, having(evidence.frames[ways.STEM], size="small"))
+    # Of 2 ms in bf16 that is 85 %, of 1 ms compiled more; the rest takes longer.
+    sentence = said("step_host", without(evidence, implementation=WHOLE))
+    assert "bounds 4 of 24 train steps" in sentence
+    assert sentence.endswith("after 90 % of the step: bf16 autocast, compiled by block 4 of 4.")
+    lines = SECTION.tables[0].make(evidence)
+    bf16 = next(part for part in lines if part.caption.startswith("bf16"))
+    line = cells(bf16, context=512, implementation="eager")
+    assert line["queued (% of the step)"] == "85.0" and "from 90 % on" in bf16.note
+
+
+def test_a_processor_has_no_queue_to_speak_of(cpu):
+    assert not any("queued" in h for part in SECTION.tables[0].make(cpu) for h in part.frame)
+    assert "Queued" not in SECTION.tables[0].make(cpu)[0].note
+    assert "step_host" not in {s.name for s in statements(SECTION.findings, cpu)}
 
 
 def test_what_is_not_measured_is_silent():

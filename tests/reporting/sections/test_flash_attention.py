@@ -54,6 +54,11 @@ def constant(ms):
     return change
 
 
+def hosts(ms):
+    """A change that makes the host take so many milliseconds a call."""
+    return lambda rows: rows.assign(host_ms=ms)
+
+
 def failed(rows):
     return rows.assign(status="failed_check", max_error=9.0)
 
@@ -81,6 +86,10 @@ CASES = {
     },
     "flash_dip": {"is": lambda: dip(gpu_evidence())},
     "flash_tf32": {"is": gpu_evidence},
+    "flash_host": {
+        "host": gpu_evidence,
+        "device": lambda: edited(gpu_evidence(), hosts(1e-4), **SINGLE),
+    },
     "flash_checks": {
         "passed": gpu_evidence,
         "failed": lambda: failed_test(gpu_evidence()),
@@ -136,6 +145,45 @@ def test_float32_of_the_kernel_is_starred_and_the_star_explained(gpu, cpu):
     assert "float32*" in composed.parts["F1"][0].caption
     assert "float32*: Triton" in composed.head.note
     assert "*" not in tables.head(cpu).note
+
+
+def lengthened(evidence, name, phase):
+    """The evidence in which one head takes its length in microseconds on the device."""
+    where = {"implementation": name, "phase": phase, "status": "ok", **SINGLE}
+    change = lambda rows: rows.assign(median_ms=rows["seq_len"] / 1e3)  # noqa: E731
+    return edited(evidence, change, STEM, **where)
+
+
+def test_the_length_below_which_a_user_waits_for_the_host_is_said_of_each(gpu):
+    for name, forward, backward in (("triton", 0.3, 0.6), ("sdpa_cudnn", 0.1, 70.0)):
+        for phase, ms in (("forward", forward), ("backward", backward)):
+            gpu = lengthened(gpu, name, phase)
+            gpu = edited(gpu, hosts(ms), implementation=name, phase=phase, **SINGLE)
+    assert said("flash_host", gpu) == (
+        "One head (bf16, d_head 64): the host takes longer than the device with Triton below 512"
+        " forward (0.300 ms), below 1,024 backward (0.600 ms), with SDPA cuDNN nowhere (0.100 ms),"
+        " at every length (70.0 ms)."
+    )
+
+
+def test_host_and_loop_stand_beside_the_device(gpu):
+    gpu = edited(gpu, lambda rows: rows.assign(host_ms=0.25, eager_ms=0.5), phase="backward")
+    backward = _parts(gpu, "Device, host and loop")[1]
+    assert "backward" in backward.caption and "bf16" in backward.caption
+    line = _line(backward.frame, length=128, **{"CUDA graph": False})
+    row = having(gpu.frame(STEM), seq_len=128, d_head=64, dtype="bfloat16", phase="backward")
+    row = having(row, implementation="sdpa_flash", **SINGLE).iloc[0]
+    names = [f"SDPA flash, {time} (ms)" for time in ("device", "host", "loop")]
+    assert list(line[names]) == [significant(row["median_ms"]), "0.250", "0.500"]
+    assert set(backward.frame["length"]) == {2**power for power in range(7, 17)}
+
+
+def test_without_host_times_nothing_is_said_of_them(gpu, cpu):
+    old = edited(gpu, hosts(np.nan), phase=["forward", "backward", "forward_backward"])
+    for evidence in (old, cpu):
+        composed = compose(STEM, evidence, drawn=False)
+        assert not composed.parts["Device, host and loop"]
+        assert "flash_host" not in {s.name for s in composed.statements}
 
 
 def test_the_worst_of_failed_kernel_tests_is_named(gpu):

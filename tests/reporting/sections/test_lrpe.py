@@ -11,7 +11,7 @@ from lmperf.reporting.sections.lrpe import SECTION
 from lmperf.reporting.sections.lrpe.figure import figure
 
 FINDINGS = {finding.name: finding for finding in SECTION.findings}
-L1, L2, GATES = SECTION.tables
+L1, L2, HOST, GATES = SECTION.tables
 TRITON = {"implementation": "triton"}
 
 
@@ -209,3 +209,11 @@ def test_without_the_copy_or_the_kernel_the_others_remain(gpu, implementation):
     gpu.frames["lrpe"] = frame[frame["implementation"] != implementation]
     assert len(SECTION.head(gpu).frame) and len(L1.make(gpu)) == 2
     assert figure(gpu, Pen(LIGHT)) is not None
+
+
+def test_host_and_loop_stand_beside_the_device_where_they_are_known():
+    forward, backward = HOST.make(synthetic.gpu_evidence())
+    assert "forward" in forward.caption and "extra tokens 0" in backward.caption
+    # Of the copy too, which is queued by the same host.
+    assert {"copy, host (ms)", "Triton, loop (ms)"} <= set(forward.frame)
+    assert HOST.make(synthetic.cpu_evidence()) == []

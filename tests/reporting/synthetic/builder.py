@@ -58,6 +58,13 @@ class Builder:
             "compile_s": None,
         }
 
+    def host(self, machine: dict, ms: float, launches: float) -> dict:
+        """Host time and a call in a loop, of a machine with a device."""
+        if machine["device"] is None:
+            return {}
+        host = machine["launch"] * launches
+        return {"host_ms": host, "eager_ms": max(host, ms)}
+
     def failed(self, status: str, reason: str, requested=None, free=None) -> dict:
         return {
             "status": status,

@@ -40,6 +40,7 @@ def attention(build: Builder, machine: dict, d_heads, lengths, dtypes, batch=8) 
                 {
                     **row,
                     **build.timed(ms, together, again=name == "eager"),
+                    **build.host(machine, ms, 6),
                     "saved_mib": resident + 2 * scores / 2**20,
                     "peak_mib": resident + 3 * scores / 2**20,
                     "resident_mib": resident,
@@ -99,6 +100,7 @@ def flash_attention(
                 {
                     **row,
                     **build.timed(ms, together, again=name == "eager"),
+                    **build.host(machine, ms, 4 * costs[phase]),
                     "flops": flops,
                     "tflops": flops / ms / 1e9,
                     "peak_mib": 24 * batch * heads * n * d / 2**20,
@@ -185,6 +187,7 @@ def lrpe(build, machine, shapes, extra_tokens, dtype, implementations, batch=12)
                 "implementation": name,
                 "phase": phase,
                 **build.timed(ms, together, again=name == "copy", noise=0.001),
+                **build.host(machine, ms, 2),
                 "bytes": 3 * x,
             }
             if name != "copy":

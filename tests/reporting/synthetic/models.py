@@ -85,6 +85,7 @@ def _model_row(build, machine, size, context, batch, dtype, name, phase, togethe
     return {
         **row,
         **timing,
+        **({"host_ms": host} if machine["device"] else {}),
         "parameters": parameters,
         "tokens": tokens,
         "flops": flops,

@@ -45,8 +45,8 @@ REGRESSIONS = (BROKEN, SLOWER)
 FACTS = ("device", "driver", "torch", "cuda", "triton", "python", "power_limit_w", "cores")
 _NAMED = ("benchmark", "implementation", "phase")
 _TAKEN = (
-    *("state", "median_ms", "rounds_ms", "rounds_mhz", "clock_mhz", "marks", "key", "floor"),
-    "measured_at",
+    *("state", "reason", "median_ms", "rounds_ms", "rounds_mhz", "clock_mhz", "marks", "key"),
+    *("floor", "measured_at"),
 )
 
 
@@ -57,8 +57,8 @@ class Comparison:
     Attributes:
         rows: worst first: benchmark, axes (a dict), implementation, phase, name, verdict; ratio,
             low, high, p (adjusted), floor and rounds; cycles, cycles_low, cycles_high; of each side
-            state, median_ms, marks and key, with ``_old`` and ``_new`` behind. NaN where there is
-            none.
+            state, reason, median_ms, marks and key, with ``_old`` and ``_new`` behind. NaN where
+            there is none.
         only: how many rows the old result alone has, and the new alone.
         neither: how many rows are ok in neither.
         untimed: how many rows are ok in both and have no time.

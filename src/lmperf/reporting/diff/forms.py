@@ -8,7 +8,7 @@ import math
 import pandas as pd
 from tabulate import tabulate
 
-from lmperf.reporting.diff.comparison import Comparison
+from lmperf.reporting.diff.comparison import BROKEN, Comparison
 from lmperf.reporting.numbers import EMPTY, absent, counted, interval, listed, percent, significant
 from lmperf.reporting.tables import pipe_table
 from lmperf.statistics import FALSE_DISCOVERY, FLOOR_QUANTILE, SAME
@@ -55,7 +55,8 @@ def summary(comparison: Comparison) -> list[str]:
 
 
 def table(rows: pd.DataFrame) -> pd.DataFrame:
-    """Cells of the rows of a comparison: verdict, ratio with interval, times, cycles, marks."""
+    """Cells of the rows of a comparison: verdict, ratio with interval, times, cycles, marks, and
+    why a row does not work any more."""
     cells = pd.DataFrame(
         {
             "verdict": rows["verdict"],
@@ -68,8 +69,11 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
     )
     if rows["cycles"].notna().any():
         cells["in cycles"] = _intervals(rows, "cycles", "cycles_low", "cycles_high")
-    marks = rows[["marks_old", "marks_new"]].apply(lambda row: _marks(*row), axis=1)
-    return cells.assign(marks=marks) if (marks != "").any() else cells
+    further = {
+        "marks": rows[["marks_old", "marks_new"]].apply(lambda row: _marks(*row), axis=1),
+        "why": rows["reason_new"].where(rows["verdict"] == BROKEN).fillna(""),
+    }
+    return cells.assign(**{name: of for name, of in further.items() if (of != "").any()})
 
 
 def as_text(comparison: Comparison) -> str:
@@ -125,7 +129,7 @@ def _row(row: dict) -> dict:
     names = ("benchmark", "axes", "implementation", "phase", "verdict")
     numbers = ("ratio", "low", "high", "p", "floor", "rounds")
     cycles = ("cycles", "cycles_low", "cycles_high")
-    of_side = ("state_{}", "median_ms_{}", "marks_{}")
+    of_side = ("state_{}", "reason_{}", "median_ms_{}", "marks_{}")
     sides = [name.format(side) for side in ("old", "new") for name in of_side]
     return {name: _plain(row[name]) for name in (*names, *numbers, *cycles, *sides)}
 

@@ -6,7 +6,14 @@ from lmperf.benchmark import Timed, load
 from lmperf.names import implementation_words, in_order, phase_words
 from lmperf.reporting.evidence import MachineEvidence, axes, having
 from lmperf.reporting.side_by_side import Beside, side_by_side
-from lmperf.reporting.tables import KERNELS, STEPS, Lines, kernel_times, status_words, step_times
+from lmperf.reporting.tables import (
+    STEPS,
+    Lines,
+    kernel_note,
+    kernel_times,
+    status_words,
+    step_times,
+)
 
 
 def measurements(evidence: MachineEvidence, stem: str, most: int | None = None) -> Lines | None:
@@ -19,7 +26,7 @@ def measurements(evidence: MachineEvidence, stem: str, most: int | None = None) 
         return None
     timed = frame["median_ms"].notna().any()
     steps = isinstance(load(stem), Timed) and load(stem).clock == "step"
-    times, note = (step_times, STEPS) if steps else (kernel_times, KERNELS)
+    times, note = (step_times, STEPS) if steps else (kernel_times, kernel_note(frame))
     cells = times if timed else status_words
     columns = [
         Beside(phase_words(phase) + (" (ms)" if timed else ""), cells(having(frame, phase=phase)))

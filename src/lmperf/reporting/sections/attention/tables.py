@@ -7,17 +7,17 @@ from collections.abc import Callable
 import pandas as pd
 
 from lmperf.names import DTYPES, dtype_words, in_order, phase_words
-from lmperf.reporting import gates
+from lmperf.reporting import gates, host_time
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import MIB, Spread, ranged, significant
 from lmperf.reporting.published import figures_of
 from lmperf.reporting.side_by_side import Beside, each, side_by_side
 from lmperf.reporting.speedup import Series, speedup_cells
 from lmperf.reporting.tables import (
-    KERNELS,
     Lines,
     Owed,
     Table,
+    kernel_note,
     kernel_times,
     medians,
     status_words,
@@ -133,7 +133,7 @@ def _plain(frame: pd.DataFrame, dtype: str) -> Lines | None:
         Beside("status", status),
     ]
     caption = f"Plain PyTorch attention, {dtype_words(dtype)}"
-    return side_by_side(caption, frame, CELL, columns, KERNELS)
+    return side_by_side(caption, frame, CELL, columns, kernel_note(frame))
 
 
 def beside_tables(evidence: MachineEvidence) -> list[Lines]:
@@ -153,7 +153,7 @@ def _implementations(evidence: MachineEvidence, phase: str, dtype: str) -> Lines
     columns = [Beside(f"{s.words} (ms)", kernel_times(s.rows(frame))) for s in (EAGER, *others)]
     columns += [_over(evidence, series, EAGER) for series in others]
     caption = f"{phase_words(phase).capitalize()}, {dtype_words(dtype)}"
-    return side_by_side(caption, frame, CELL, columns, KERNELS) if others else None
+    return side_by_side(caption, frame, CELL, columns, kernel_note(frame)) if others else None
 
 
 def _numerics(evidence: MachineEvidence, phase: str) -> Lines | None:
@@ -168,6 +168,12 @@ def _numerics(evidence: MachineEvidence, phase: str) -> Lines | None:
 
 def _over(evidence: MachineEvidence, ours: Series, base: Series) -> Beside:
     return Beside(f"{ours.words} over {base.words}", speedup_cells(evidence, STEM, ours, base))
+
+
+def host_tables(evidence: MachineEvidence) -> list[Lines]:
+    """By length, in the cell of the write-up: device, host and loop."""
+    cell = ["seq_len", "d_head", "batch", "causal"]
+    return host_time.tables(usual(evidence), "Plain attention", cell)
 
 
 def limit_table(evidence: MachineEvidence) -> list[Lines]:
@@ -241,6 +247,7 @@ def _is_beside(frame: pd.DataFrame) -> pd.Series:
 TABLES = (
     Table("A1", "Plain PyTorch attention", _by_dtype(_plain), Owed(_is_eager)),
     Table("A2", "The same compiled, and in other numerics", beside_tables, Owed(_is_beside)),
+    Table("", host_time.TITLE, host_tables),
     Table("A3", "The smallest attention that runs out of memory", limit_table, Owed(stem=LIMIT)),
     Table("A4", "Memory of attention, step by step", _by_dtype(_memory), Owed(_is_eager)),
 )

@@ -19,7 +19,7 @@ from lmperf.reporting.findings import (
     rows_of,
     verdicts,
 )
-from lmperf.reporting.numbers import Spread, listed, ranged, ratio
+from lmperf.reporting.numbers import Count, Spread, listed, ranged, ratio
 from lmperf.reporting.sections.end_to_end import ways
 from lmperf.reporting.sections.end_to_end.ways import BF16, BLOCKS, CELL, EAGER, STEM, WHOLE, Way
 
@@ -159,6 +159,21 @@ def _whole(evidence: MachineEvidence) -> dict:
     return {"cost": Spread.of(cost), "seconds": both["compile_s"].max(), **values}
 
 
+def _host(evidence: MachineEvidence) -> dict:
+    """The train steps whose last work was queued when the step was nearly over, by way."""
+    rows = rows_of(evidence, STEM, phase=ways.STEP)
+    share = ways.queued(rows).dropna()
+    rows = measured(rows.loc[share.index])
+    late = rows[share >= ways.HOST_BOUND]
+    counts = [(w.words, Count(len(w.rows(late)), len(w.rows(rows)))) for w in ways.of(rows)]
+    return {
+        "bound": Count(len(late), len(rows)),
+        "late": ways.HOST_BOUND,
+        "which": [f"{words} {count}" for words, count in counts if count.k],
+        "most": share.max(),
+    }
+
+
 _OVER = "{% if over %}: {{ over }} over eager float32{% endif %}"
 _LAST = (
     "; {{ size }}: {{ rate | rounded }} tokens/s"
@@ -252,6 +267,19 @@ FINDINGS = (
             "; its first calls take {{ cost | range }} times as long, at most"
             " {{ seconds | sig }} s",
         ),
+        place=PAGE,
+    ),
+    Finding(
+        name="step_host",
+        question="Which train steps wait for the host, and not for the device?",
+        values=_host,
+        answer=lambda v: "none" if v["bound"].none else "some",
+        answers={
+            "some": "The host bounds {{ bound }} train steps, whose last work is queued no sooner"
+            " than after {{ late | percent(0) }} of the step: {{ which | join(', ') }}.",
+            "none": "The host bounds none of {{ bound.n | count('train step') }}: all of their work"
+            " is queued after {{ most | percent }} of a step at the latest.",
+        },
         place=PAGE,
     ),
 )

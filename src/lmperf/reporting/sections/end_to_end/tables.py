@@ -10,7 +10,7 @@ from lmperf.names import dtype_words, in_order, matmul_of, phase_words
 from lmperf.reporting.ceilings import SUSTAINED, matmul_ceiling, sheet_ceiling
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import NotMeasured
-from lmperf.reporting.numbers import rounded, significant
+from lmperf.reporting.numbers import percent, rounded, significant
 from lmperf.reporting.sections.end_to_end import ways
 from lmperf.reporting.sections.end_to_end.ways import BASE, CELL, EAGER, FLOAT32, STEM, STEP, Way
 from lmperf.reporting.side_by_side import Beside, each, side_by_side
@@ -68,9 +68,11 @@ def _steps(evidence: MachineEvidence, dtype: str) -> Lines | None:
         Beside("tokens/s", value_cells(step, step["rate"], rounded)),
         *_mfu(step),
         Beside("peak memory (MiB)", value_cells(step, step["peak_mib"])),
+        Beside("queued (% of the step)", value_cells(step, 100 * ways.queued(step))),
         Beside(FIRST_CALLS, value_cells(step, step["compile_s"])),
     ]
     note = f"{STEPS} Rate, MFU and peak memory: of the train step{_denominators(evidence, dtype)}."
+    note += _queued(step)
     return side_by_side(dtype_words(dtype), frame, [*CELL, "implementation"], columns, note)
 
 
@@ -91,6 +93,16 @@ def _denominators(evidence: MachineEvidence, dtype: str) -> str:
         *([f"{significant(promised)} TFLOP/s by the data sheet"] if promised else []),
     ]
     return f"; {', '.join(of)}, in {words}" if of else ""
+
+
+def _queued(step: pd.DataFrame) -> str:
+    if ways.queued(step).isna().all():
+        return ""
+    late = percent(ways.HOST_BOUND, 0)
+    return (
+        f" Queued: when the host had queued the last work of the step; from {late} on it is the"
+        " host that bounds the step, unless a full queue of the device held the host back."
+    )
 
 
 def _compiled(base: Way, other: Way) -> bool:

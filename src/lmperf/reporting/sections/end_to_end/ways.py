@@ -19,6 +19,8 @@ CELL = ["size", "context_length", "batch"]
 EAGER, WHOLE, BLOCKS = "eager", "compiled", "compiled_blocks"
 FLOAT32, TF32, BF16 = "float32", "tf32", "autocast_bfloat16"
 CONTEXT = 512
+# A step whose last work is queued this late, as a share of its time, is bound by the host.
+HOST_BOUND = 0.9
 
 
 class Way(NamedTuple):
@@ -84,6 +86,11 @@ def with_rates(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
         share=matmul_share(evidence, frame, SUSTAINED),
         sheet=sheet_share(evidence, frame),
     )
+
+
+def queued(frame: pd.DataFrame) -> pd.Series:
+    """How late in a step its last work was queued, as a share of its time; NaN where not known."""
+    return frame["host_ms"] / frame["median_ms"]
 
 
 def fastest(evidence: MachineEvidence) -> pd.DataFrame:

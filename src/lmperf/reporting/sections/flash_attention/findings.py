@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from lmperf.names import STATUSES, implementation_words, in_order
-from lmperf.reporting import gates
+from lmperf.reporting import gates, host_time
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import (
     SHORT,
@@ -115,6 +115,39 @@ def _tf32(evidence: MachineEvidence) -> dict:
     return {"gain": found["gain"], "which": which, "counted": found[which], "errors": errors}
 
 
+def _waiting(evidence: MachineEvidence) -> dict:
+    """Up to which length the host takes longer than the device: our kernel, and the first peer."""
+    rows = kinds.short_work(frame_of(evidence, kinds.STEM))
+    rows = measured(host_time.known(rows[kinds.single(rows)]))
+    rows = having(rows, causal=rows["causal"].max())
+    names = [kinds.kernel_of(rows), *kinds.rivals(rows)[:1]]
+    return {
+        "numerics": kinds.numerics(rows),
+        "d_head": rows["d_head"].iloc[0],
+        "least": rows["seq_len"].min(),
+        "kernels": {
+            implementation_words(name): [
+                _waits(measured(having(rows, implementation=name, phase=phase)))
+                for phase in kinds.PHASES
+            ]
+            for name in names
+        },
+    }
+
+
+def _waits(rows: pd.DataFrame) -> dict:
+    rows = rows.sort_values("seq_len").drop_duplicates("seq_len")
+    end = host_time.end_of_waiting(rows, "seq_len")
+    words = "at every length" if end is None else f"below {significant(end)}"
+    never = end == rows["seq_len"].iloc[0]
+    return {"where": "nowhere" if never else words, "host": rows["host_ms"].iloc[0]}
+
+
+def _waiting_answer(values: dict) -> str:
+    found = [each["where"] for both in values["kernels"].values() for each in both]
+    return "device" if set(found) == {"nowhere"} else "host"
+
+
 def _checks(evidence: MachineEvidence) -> dict:
     """Kernel tests that pass, red gates of timed rows, and what is furthest over its bound."""
     tests, rows = frame_of(evidence, kinds.CHECK), frame_of(evidence, kinds.STEM)
@@ -202,6 +235,22 @@ FINDINGS = (
             "is": "Filled grid (F3): our TF32 is {{ which }} than our float32* in {{ counted }}"
             " comparisons ({{ gain | range('ratio') }}), and its errors are"
             " {{ errors | range('rounded') }} times as large."
+        },
+    ),
+    Finding(
+        name="flash_host",
+        question="Below which length is it the host that a user waits for?",
+        values=_waiting,
+        answer=_waiting_answer,
+        answers={
+            "host": "One head ({{ numerics }}, d_head {{ d_head }}): the host takes longer than the"
+            " device{% for name, (forward, backward) in kernels.items() %} with {{ name }}"
+            " {{ forward.where }}{{ ' forward' if loop.first }} ({{ forward.host | sig }} ms),"
+            " {{ backward.where }}{{ ' backward' if loop.first }} ({{ backward.host | sig }} ms)"
+            "{{ '.' if loop.last else ',' }}{% endfor %}",
+            "device": "One head ({{ numerics }}, d_head {{ d_head }}), from length"
+            " {{ least | sig }} on: the device takes longer than the host with"
+            " {{ kernels | listed }}.",
         },
     ),
     Finding(

@@ -95,6 +95,13 @@ def usual_width(frame: pd.DataFrame) -> pd.DataFrame:
     return having(frame, d_head=widths[:1])
 
 
+def short_work(frame: pd.DataFrame) -> pd.DataFrame:
+    """Forward and backward of one head, graphs too, at one width and in bf16 where that is."""
+    rows = usual_width(having(frame[~filled(frame)], phase=PHASES))
+    dtypes = in_order("dtype", rows["dtype"])
+    return having(rows, dtype=HALF if HALF in dtypes else dtypes[:1])
+
+
 def with_mask(frame: pd.DataFrame) -> pd.DataFrame:
     """The frame with the mask in words."""
     return frame.assign(mask=frame["causal"].map({True: "causal", False: "full"}))

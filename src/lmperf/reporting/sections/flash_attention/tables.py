@@ -9,7 +9,7 @@ from functools import partial
 import pandas as pd
 
 from lmperf.names import dtype_words, implementation_words, in_order, phase_words
-from lmperf.reporting import gates, marks
+from lmperf.reporting import gates, host_time, marks
 from lmperf.reporting.ceilings import achieved_tflops, matmul_ceiling, matmul_share
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import EMPTY, Spread, absent, percent, ranged, ratio, significant
@@ -18,10 +18,10 @@ from lmperf.reporting.sections.flash_attention.errors import check_tables, error
 from lmperf.reporting.side_by_side import Beside, each, side_by_side
 from lmperf.reporting.speedup import Series, speedup_cells
 from lmperf.reporting.tables import (
-    KERNELS,
     Lines,
     Owed,
     Table,
+    kernel_note,
     kernel_times,
     medians,
     status_words,
@@ -114,7 +114,7 @@ def _table(
             speed = speedup_cells(evidence, kinds.STEM, ours, base, brackets=not brief)
             speed = speed[speed.index.isin(rows.index)]
             columns.append(Beside(f"{before}over {base.words}", speed))
-    note = _of_ceiling(evidence, frame) if rates else TIMES if brief else KERNELS
+    note = _of_ceiling(evidence, frame) if rates else TIMES if brief else kernel_note(frame)
     return side_by_side(f"{what}, {kinds.numerics(frame)}", frame, cell, columns, note)
 
 
@@ -138,6 +138,15 @@ def filled_tables(evidence: MachineEvidence) -> list[Lines]:
     """F3, a table a dtype and phase: rates, shares of the ceiling, and speed-ups."""
     frame = kinds.rows(evidence)
     return each(*_by_phase(evidence, frame[kinds.filled(frame)], GRID_CELL, rates=True))
+
+
+def host_tables(evidence: MachineEvidence) -> list[Lines]:
+    """Of one head, also as a CUDA graph, by length: device, host and loop of each peer."""
+    frame = evidence.frame(kinds.STEM)
+    if frame is None:
+        return []
+    rows = kinds.short_work(kinds.with_mask(frame))
+    return host_time.tables(rows, "One head", ["seq_len", "cuda_graph", *kinds.CELL[1:-1]])
 
 
 def _by_phase(
@@ -200,6 +209,7 @@ TABLES = (
     Table("F1", "One head against plain PyTorch", plain_tables, Owed(_one_head)),
     Table("F2", "Against the backends of PyTorch", peer_tables, Owed(_beside_peers)),
     Table("F3", "On a grid that fills the device", filled_tables, Owed(kinds.filled)),
+    Table("", host_time.TITLE, host_tables),
     Table("F4", "Errors against float64", error_tables),
     Table("", "Kernel tests", check_tables, Owed(stem=kinds.CHECK)),
 )

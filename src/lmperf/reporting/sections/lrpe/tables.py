@@ -7,17 +7,17 @@ from collections.abc import Callable
 import pandas as pd
 
 from lmperf.names import dtype_words, implementation_words, in_order, phase_words
-from lmperf.reporting import gates, marks
+from lmperf.reporting import gates, host_time, marks
 from lmperf.reporting.evidence import MachineEvidence, groups, having
 from lmperf.reporting.numbers import EMPTY, Count, error, percent, signed_percent, significant
 from lmperf.reporting.sections.lrpe import shapes
 from lmperf.reporting.side_by_side import Beside, each, side_by_side
 from lmperf.reporting.speedup import Series, speedup_cells
 from lmperf.reporting.tables import (
-    KERNELS,
     Lines,
     Owed,
     Table,
+    kernel_note,
     kernel_times,
     status_words,
     value_cells,
@@ -118,7 +118,9 @@ def _speed(evidence: MachineEvidence, frame: pd.DataFrame, words: str) -> Lines 
         columns += _over(
             evidence, frame, leads[0], leads[1:], implementation_words(leads[0]) + " over"
         )
-    return side_by_side(words.capitalize(), frame, shapes.CELL, columns, f"{KERNELS} {RATIOS}")
+    return side_by_side(
+        words.capitalize(), frame, shapes.CELL, columns, f"{kernel_note(frame)} {RATIOS}"
+    )
 
 
 def _shares(evidence: MachineEvidence, name: str) -> pd.Series:
@@ -146,6 +148,15 @@ def _memory(_: MachineEvidence, frame: pd.DataFrame, words: str) -> Lines | None
             Beside(f"{label}, difference", value_cells(rows, rows["off"], signed_percent)),
         ]
     return side_by_side(f"Peak memory, {words}", frame, shapes.CELL, columns)
+
+
+def host_tables(evidence: MachineEvidence) -> list[Lines]:
+    """By shape, with the fewest extra tokens: device, host and loop."""
+    frame = shapes.rows_of(evidence)
+    if frame is not None:
+        frame = having(frame, dtype=shapes.numerics(frame))
+        frame = having(frame, extra_tokens=frame["extra_tokens"].min())
+    return host_time.tables(frame, "md_lrpe_cosine", shapes.CELL)
 
 
 def gate_tables(evidence: MachineEvidence) -> list[Lines]:
@@ -186,5 +197,6 @@ TABLES = (
         _parts(_memory),
         Owed(where=lambda frame: frame["implementation"] != "copy"),
     ),
+    Table("", host_time.TITLE, host_tables),
     Table("", "Gates and kernel tests", gate_tables),
 )

@@ -1,0 +1,11 @@
+"""What the clocks are set to, apart from them: a report states it, and is made without torch."""
+
+# Several times the L2 of any present device (60 MB on an H200), so that inputs come from memory.
+FLUSH_BYTES = 256 * 2**20
+# How long the device waits before a call, at first and at most.
+SHORTEST_LEAD_MS, LONGEST_LEAD_MS = 0.1, 16.0
+# Work that is still running this long after the last event of a slice, and for this share of its
+# times, was not timed; once or twice may be the host, which was not woken at once.
+OUTLIVES_MS, OUTLIVES_SHARE, OUTLIVES_SLICES = 0.1, 0.1, 3
+# Calls that tell how long one takes to be queued, or takes in a loop; and what they may keep alive.
+HOST_CALLS, LOOP_CALLS, LOOP_MS, LOOP_BYTES = 7, 20, 40.0, 2 * 2**30

@@ -1,0 +1,73 @@
+"""The time of the host beside that of the device: which of the two a user of a kernel waits for.
+
+A row of a kernel on a GPU has ``median_ms``, which the device takes; ``host_ms``, which the host
+takes to queue the call on an idle device; and ``eager_ms``, a call of a loop as a user runs it.
+Other machines and older evidence have the first alone, and nothing is said of the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from lmperf.measuring.clock_settings import HOST_CALLS, LOOP_CALLS
+from lmperf.names import implementation_words, in_order, phase_words
+from lmperf.reporting import gates
+from lmperf.reporting.evidence import having
+from lmperf.reporting.side_by_side import Beside, each, side_by_side
+from lmperf.reporting.tables import Lines, medians, value_cells
+
+TITLE = "Device, host and loop"
+NOTE = (
+    "Device: median, the caches overwritten before each call. Host: from the call to its return on"
+    f" an idle device, median of {HOST_CALLS}. Loop: time a call of {LOOP_CALLS} at most, back to"
+    " back on inputs that stay. Where the host takes longer than the device, it is the host that a"
+    " user waits for."
+)
+TIMES = {"host": "host_ms", "loop": "eager_ms"}
+
+
+def known(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows that may be shown and whose host time was measured."""
+    return frame[gates.shown(frame) & frame["host_ms"].notna()]
+
+
+def tables(frame: pd.DataFrame | None, what: str, cell: Sequence[str]) -> list[Lines]:
+    """A table for each phase: of each implementation device, host and loop; none without them.
+
+    Args:
+        frame: the rows, None where there is no evidence.
+        what: what they are, as a caption begins.
+        cell: the axes of a line.
+    """
+    if frame is None or known(frame).empty:
+        return []
+    parts = (having(frame, phase=phase) for phase in in_order("phase", frame["phase"]))
+    return each(*(_table(part, what, cell) for part in parts))
+
+
+def _table(frame: pd.DataFrame, what: str, cell: Sequence[str]) -> Lines | None:
+    measured = set(known(frame)["implementation"])
+    columns = []
+    for name in in_order("implementation", measured):
+        rows, words = having(frame, implementation=name), implementation_words(name)
+        columns.append(Beside(f"{words}, device (ms)", medians(rows)))
+        for time, column in TIMES.items():
+            columns.append(Beside(f"{words}, {time} (ms)", value_cells(rows, rows[column])))
+    phase = phase_words(frame["phase"].iloc[0])
+    rows = having(frame, implementation=list(measured))
+    return side_by_side(f"{what}, {phase}", rows, [*cell, "dtype"], columns, NOTE)
+
+
+def end_of_waiting(rows: pd.DataFrame, axis: str) -> float | None:
+    """From which value of an axis on the device takes longer than the host; None where it is none.
+
+    rows: one for each value, of ``known``. The least value where it is so everywhere.
+    """
+    rows = rows.sort_values(axis)
+    waits = (rows["median_ms"] < rows["host_ms"]).to_numpy()
+    if waits[-1]:
+        return None
+    last = waits.nonzero()[0].max(initial=-1)
+    return rows[axis].iloc[last + 1]

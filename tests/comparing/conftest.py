@@ -1,0 +1,55 @@
+"""A small repository of this project's own code."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CONFIG = """
+preset: cpu
+machine: here
+grid:
+  flash_attention:
+    {seq_len: [64], d_head: [16, 32], dtype: [float32], implementation: [eager, tiled]}
+"""
+
+
+class Repository:
+    """A checkout with one commit."""
+
+    def __init__(self, root: Path):
+        self.root = root
+
+    def git(self, *arguments: str) -> str:
+        identity = "-c", "user.name=n", "-c", "user.email=e@x"
+        command = ["git", *identity, *arguments]
+        return subprocess.run(
+            command, cwd=self.root, check=True, capture_output=True, text=True
+        ).stdout
+
+    def edit(self, path: str, before: str, after: str) -> None:
+        """Put one text in the place of another that stands once in a file."""
+        file = self.root / path
+        assert file.read_text().count(before) == 1, before
+        file.write_text(file.read_text().replace(before, after))
+
+    @property
+    def worktrees(self) -> int:
+        """How many there are beside the checkout."""
+        return len(self.git("worktree", "list").splitlines()) - 1
+
+
+@pytest.fixture
+def repository(tmp_path):
+    root = tmp_path / "repository"
+    shutil.copytree(ROOT / "src", root / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    (root / "config").mkdir()
+    (root / "config/config.yaml").write_text(CONFIG)
+    (root / ".gitignore").write_text("__pycache__\n")
+    made = Repository(root)
+    made.git("init", "-q")
+    made.git("add", ".")
+    made.git("commit", "-qm", "one")
+    return made

@@ -1,0 +1,46 @@
+"""Which cells are compared."""
+
+import pytest
+
+from lmperf.benchmark import load
+from lmperf.cli import _parser
+from lmperf.comparing.cells import Chosen, Wanted, select
+from lmperf.errors import UserError
+
+
+def grid(stem):
+    benchmark = load(stem)
+    return Chosen(benchmark, benchmark.cases("cpu"))
+
+
+def only(*texts):
+    options = [part for text in texts for part in ("--only", text)]
+    return _parser().parse_args(["compare", *options]).only
+
+
+def values(chosen, axis):
+    return {case.axes[axis] for case in chosen.cases}
+
+
+def test_values_of_an_axis_are_alternatives_and_axes_go_together():
+    wanted = Wanted(only=only("seq_len=128|512,causal=true", "seq_len=2048", "d_head=16"))
+    (chosen,) = select([grid("flash_attention")], wanted)
+    assert values(chosen, "seq_len") == {128, 512, 2048}
+    assert values(chosen, "d_head") == {16} and values(chosen, "dtype") == {"float32", "bfloat16"}
+
+
+def test_implementations_and_phases_are_those_named():
+    wanted = Wanted(implementations=["eager", "sdpa"], phases=["backward"])
+    (chosen,) = select([grid("flash_attention")], wanted)
+    assert {case.implementation for case in chosen.cases} == {"eager", "sdpa"}
+    assert chosen.benchmark.phases == ("backward",)
+    assert load("flash_attention").phases == ("forward", "backward", "forward_backward")
+
+
+def test_a_benchmark_without_such_cells_is_left_out():
+    found = [grid("flash_attention"), grid("attention")]
+    assert len(select(found, Wanted(only=only("seq_len=512")))) == 2
+    (chosen,) = select(found, Wanted(only=only("heads=1")))
+    assert chosen.benchmark.stem == "flash_attention"
+    with pytest.raises(UserError, match="no cell of the grid"):
+        select(found, Wanted(only=only("heads=1,seq_len=1024")))

@@ -1,0 +1,109 @@
+"""Two versions timed in turn, by the command that a person types."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from lmperf.comparing.run import _ended_in_order
+from lmperf.comparing.versions import version
+
+REFERENCE, TILED = "src/lmperf/attention/reference.py", "src/lmperf/attention/tiled.py"
+RETURN = "    return scores.softmax(dim=-1) @ v\n"
+SCALE = "    scale = q.shape[-1] ** -0.5 if scale is None else scale\n    with torch"
+
+
+def compare(repository, *arguments):
+    environment = {**os.environ, "PYTHONPATH": str(repository.root / "src")}
+    command = [sys.executable, "-m", "lmperf.cli", "compare", *arguments]
+    return subprocess.run(
+        command, cwd=repository.root, env=environment, capture_output=True, text=True
+    )
+
+
+def test_a_slower_and_a_wrong_implementation_of_the_working_tree_are_regressions(repository):
+    repository.edit(REFERENCE, RETURN, f"    for _ in range(200):\n        scores.exp()\n{RETURN}")
+    repository.edit(TILED, SCALE, SCALE.replace("-0.5", "-0.6"))
+    arguments = ("--only", "d_head=16", "--phases", "forward", "--format", "json")
+    done = compare(repository, "--benchmark", "flash_attention", *arguments)
+    assert done.returncode == 1, done.stderr
+    found = json.loads(done.stdout)
+    rows = {row["implementation"]: row for row in found["rows"]}
+    assert {row["phase"] for row in found["rows"]} == {"forward"} and len(rows) == 2
+    assert rows["eager"]["verdict"] == "slower" and rows["eager"]["ratio"] < 0.5
+    assert rows["eager"]["rounds"] >= 7
+    assert rows["tiled"]["verdict"] == "broken" and rows["tiled"]["state_old"] == "ok"
+    assert "float64" in rows["tiled"]["reason_new"]
+    assert found["old"]["name"].startswith("HEAD (")
+    assert found["new"]["name"].endswith("with uncommitted changes)")
+    assert any("two processes of the old version" in note for note in found["notes"])
+    assert "[compare] 2/2" in done.stderr and "forward" in done.stderr
+    assert repository.worktrees == 0
+    assert not (repository.root / "report").exists(), "nothing of it is evidence"
+
+
+def test_without_a_benchmark_those_are_taken_whose_code_differs(repository):
+    done = compare(repository)
+    assert done.returncode == 0 and "no benchmark differs" in done.stderr and not done.stdout
+    repository.edit("src/lmperf/lrpe/reference.py", "import torch\n", "import torch\nX = 1\n")
+    done = compare(repository, "--only", "seq_len=1")
+    assert done.returncode == 2 and "no axis seq_len" in done.stderr, "lrpe alone has another code"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["nowhere"], "nowhere: neither a Git revision nor a directory"),
+        (["--", "--all"], "--all: neither"),
+        (["HEAD", "HEAD", "HEAD"], "two revisions at most"),
+        (["--benchmark", "nothing"], "no benchmark nothing that is timed; there are: attention"),
+        (["--benchmark", "memory"], "no benchmark memory that is timed"),
+        (["--benchmark", "attention", "--only", "seq_len=7"], "no seq_len=7 in the grid"),
+        (["--benchmark", "attention", "--only", "colour=7"], "no axis colour"),
+        (["--benchmark", "attention", "--phases", "train_step"], "no phase train_step"),
+        (["--benchmark", "attention", "--implementations", "x"], "no implementation=x"),
+    ],
+)
+def test_bad_input_is_one_line_and_two(repository, monkeypatch, capsys, arguments, why):
+    from lmperf.cli import main
+
+    monkeypatch.chdir(repository.root)
+    assert main(["compare", *arguments]) == 2
+    out, error = capsys.readouterr()
+    assert not out and why in error and len(error.splitlines()) == 1
+    assert repository.worktrees == 0
+
+
+def test_another_method_is_refused(repository):
+    repository.edit("src/lmperf/measuring/worker.py", "PROTOCOL = 1\n", "PROTOCOL = 0\n")
+    repository.git("commit", "-qam", "an earlier protocol")
+    repository.git("revert", "--no-edit", "HEAD")
+    done = compare(repository, "HEAD^", "--benchmark", "attention")
+    assert done.returncode == 2 and "cannot be timed in turn" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    repository.git("rm", "-rq", "src")
+    repository.git("commit", "-qm", "nothing")
+    repository.git("checkout", "-q", "HEAD^", "--", "src")
+    done = compare(repository, "HEAD", "--benchmark", "attention")
+    assert done.returncode == 2 and "there is no src/lmperf" in done.stderr
+
+
+def test_outside_of_a_repository_directories_can_be_named(repository, tmp_path, monkeypatch):
+    from lmperf.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    options = ["--config", str(repository.root / "config/config.yaml"), "compare"]
+    assert main(options) == 2
+    assert main([*options, str(repository.root), str(repository.root)]) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_no_worktree_is_left_by_a_process_that_is_told_to_end(repository, monkeypatch, number):
+    monkeypatch.chdir(repository.root)
+    with pytest.raises((SystemExit, KeyboardInterrupt)), _ended_in_order(), version("HEAD") as old:
+        assert repository.worktrees == 1 and (old.tree / "src/lmperf").is_dir()
+        os.kill(os.getpid(), number)
+    assert repository.worktrees == 0 and not old.tree.parent.exists()
