@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from lmperf.attention import problem as attention_problem
 from lmperf.attention.library import sdpa
 from lmperf.attention.problem import AttentionProblem
 from lmperf.attention.reference import attention
@@ -50,8 +51,15 @@ def test_a_seed_gives_the_same_inputs_again():
     for made, first in ((one, 7), (other, 8)):
         made.fresh.freshen(first)
         made.fresh.freshen(9)
-    # Only the factors of the output's gradient go on from where they are.
-    assert all(map(torch.equal, one.inputs[:3], other.inputs[:3]))
+    assert all(map(torch.equal, one.inputs, other.inputs))
+
+
+def test_of_many_sequences_another_few_are_checked_each_time(monkeypatch):
+    monkeypatch.setitem(attention_problem.CHECKED_SCORES, "cpu", 2 * 70**2)
+    made = problem(shape=(4, 8, 70, 16))
+    chosen = [tuple(made._chosen()) for _ in range(8)]
+    assert {len(few) for few in chosen} == {2} and len(set(chosen)) > 1
+    assert problem(shape=(1, 1, 700, 16))._chosen() == [0]
 
 
 def test_no_gradient_of_the_output_is_what_it_was_during_the_forward():
@@ -94,7 +102,7 @@ def by_shape():
 
 def by_seed():
     """Holds the answer for the draw of this seed."""
-    q, k, v, _ = problem().fresh.drawn
+    q, k, v, _ = problem().inputs
     answer = sdpa(q, k, v, True)
     return lambda q, k, v, causal: answer.clone()
 

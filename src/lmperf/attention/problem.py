@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -19,6 +20,9 @@ from lmperf.attention.reference import attention_float64, bytes_moved, flops
 from lmperf.benchmark import STRICT, Gate, Phase, Workload
 from lmperf.precision import precision, storage_dtype
 from lmperf.results import require_unchanged, tensors_of
+
+# Scores of the sequences that are checked of a timed call; the gate checks all.
+CHECKED_SCORES = {"cpu": 2**21, "cuda": 2**26}
 
 AttentionFunction = Callable[..., Tensor]
 
@@ -72,8 +76,13 @@ class AttentionProblem:
 
     @cached_property
     def reference(self) -> dict[str, Tensor]:
-        """Output, logsumexp and gradients of the inputs as drawn, in float64."""
-        return attention_float64(*self.fresh.drawn, causal=self.causal)
+        """Output, logsumexp and gradients of the inputs of the gate, in float64."""
+        self._as_in_gate()
+        return attention_float64(*self.inputs, causal=self.causal)
+
+    def _as_in_gate(self) -> None:
+        self.fresh.freshen(self.seed)
+        self.fresh.freshen_gradient()
 
     def workload(
         self,
@@ -131,46 +140,83 @@ class AttentionProblem:
 
     def _gate(self, calls: Mapping[str, Phase], present: Sequence[str], numerics: str) -> Gate:
         """The worst error of each tensor over the results of all phases that are present."""
-        gates = [
-            self.check(name, calls[name].run(calls[name].before()), numerics) for name in present
-        ]
-        errors: dict[str, float] = {}
-        for gate in gates:
-            errors |= {name: max(e, errors.get(name, 0.0)) for name, e in gate.errors.items()}
-        return self._judged(errors, numerics)
+        reference, errors = self.reference, {}
+        for name in present:
+            self.fresh.freshen(self.seed)
+            state = calls[name].before()
+            if name != "backward":  # which has drawn it after its forward
+                self.fresh.freshen_gradient()
+            got = self._results(name, calls[name].run(state))
+            found = attention_errors(got, reference)
+            errors |= {key: max(error, errors.get(key, 0.0)) for key, error in found.items()}
+
+        def pytorch() -> dict[str, float]:
+            self._as_in_gate()
+            return attention_errors(self._by_pytorch(errors, self.inputs), reference)
+
+        return self._judged(errors, numerics, pytorch)
 
     def check(self, phase: str, result: Any, numerics: str = STRICT) -> Gate:
         """What a call of a phase returned, against the reference of the inputs as they are now.
 
+        Of many sequences some are chosen by chance: the reference costs more than the call.
+
         Raises:
             WrongResult: another type, shape, dtype or device, or the call changed its inputs.
         """
+        got = self._results(phase, result)
+        chosen = self._chosen()
+        inputs = [_sequences(tensor.detach(), chosen) for tensor in self.inputs]
+        reference = attention_float64(*inputs, causal=self.causal)
+        errors = attention_errors({k: _sequences(t, chosen) for k, t in got.items()}, reference)
+
+        def pytorch() -> dict[str, float]:
+            *leaves, gradient = inputs
+            leaves = [leaf.clone().requires_grad_() for leaf in leaves]
+            return attention_errors(self._by_pytorch(errors, [*leaves, gradient]), reference)
+
+        return self._judged(errors, numerics, pytorch)
+
+    def _results(self, phase: str, result: Any) -> dict[str, Tensor]:
         forward = phase == "forward"
         names = ("out",) if forward else ("dq", "dk", "dv")
         got = tensors_of((result,) if forward else result, dict.fromkeys(names, self.inputs[0]))
         require_unchanged(self.fresh.changed())
-        return self._judged(self._errors(got), numerics)
+        return got
 
-    def _errors(self, got: Mapping[str, Tensor]) -> dict[str, float]:
-        as_drawn = {name: self.fresh.turned_back(name, value) for name, value in got.items()}
-        return attention_errors(as_drawn, self.reference)
+    def _chosen(self) -> list[int]:
+        """Some of the sequences, by chance: as many as have CHECKED_SCORES, and at least one."""
+        *batch, seq_len, _ = self.shape
+        most = CHECKED_SCORES["cuda" if self.device == "cuda" else "cpu"] // seq_len**2
+        count = math.prod(batch)
+        return random.SystemRandom().sample(range(count), max(1, min(count, most)))
 
-    def _judged(self, errors: Mapping[str, float], numerics: str) -> Gate:
+    def _judged(
+        self,
+        errors: Mapping[str, float],
+        numerics: str,
+        pytorch: Callable[[], Mapping[str, float]],
+    ) -> Gate:
         bounds = {name: error_bound(name, self.dtype, numerics) for name in errors}
-        return Gate(errors, bounds, partial(self._errors_of_pytorch, list(errors)))
+        return Gate(errors, bounds, pytorch)
 
-    def _errors_of_pytorch(self, names: Sequence[str]) -> dict[str, float]:
-        """The errors of PyTorch itself, on the inputs as they are now."""
-        *inputs, gradient = self.inputs
+    def _by_pytorch(self, names: Collection[str], inputs: Sequence[Tensor]) -> dict[str, Tensor]:
+        """What PyTorch itself gives, of the named results."""
+        *leaves, gradient = inputs
         with precision(self.dtype):
-            out = by_pytorch(*inputs, causal=self.causal)
+            out = by_pytorch(*leaves, causal=self.causal)
             got = {"out": out.detach()}
             if set(names) - {"out"}:
-                gradients = torch.autograd.grad(out, inputs, gradient)
+                gradients = torch.autograd.grad(out, leaves, gradient)
                 got |= zip(("dq", "dk", "dv"), gradients, strict=True)
-        return self._errors({name: got[name] for name in names})
+        return {name: got[name] for name in names}
 
     @property
     def _sizes(self) -> tuple[int, int, int, int]:
         *batch, seq_len, d_head = self.shape
         return batch[0], math.prod(batch[1:]), seq_len, d_head
+
+
+def _sequences(tensor: Tensor, chosen: Sequence[int]) -> Tensor:
+    """Some sequences of [..., seq_len, d_head], as [len(chosen), seq_len, d_head]."""
+    return tensor.reshape(-1, *tensor.shape[-2:])[chosen]

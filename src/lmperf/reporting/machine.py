@@ -8,7 +8,6 @@ import pandas as pd
 
 from lmperf.devices import sheet_of
 from lmperf.evidence import plausible
-from lmperf.measuring.state import DRIFT, LOADED
 from lmperf.names import STATUSES, dtype_words, in_order, mark_words, phase_words
 from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence
@@ -19,8 +18,9 @@ from lmperf.reporting.speedup import (
     round_numbers,
     rounds_words,
 )
+from lmperf.reporting.stated import stated
 from lmperf.reporting.tables import MEDIAN_APART, Lines
-from lmperf.statistics import CONFIDENCE, FALSE_DISCOVERY, FLOOR_QUANTILE, LEAST_FLOOR
+from lmperf.statistics import LEAST_FLOOR
 
 COMMIT_LENGTH = 12
 DIRTY = "-dirty"
@@ -243,19 +243,18 @@ def red_gates(evidence: MachineEvidence) -> dict[str, list[str]]:
 
 def method(evidence: MachineEvidence) -> dict:
     """The numbers of the method that a reader is told."""
-    found = rounds(evidence)
+    found, kind = rounds(evidence), newest(evidence).get("kind") or "cpu"
+    frames = evidence.present()
+    columns = [frame["dtype"] for frame in frames.values() if "dtype" in frame]
     return {
+        **stated(kind, {dtype for column in columns for dtype in column.dropna()}),
+        "kind": kind,
+        "measured": list(frames),
         "rounds": rounds_words(found) if found else "",
         "intervals": interval_sentence(found) if found else "",
-        "confidence": CONFIDENCE,
-        "quantile": FLOOR_QUANTILE,
-        "least_floor": LEAST_FLOOR,
-        "false_discovery": FALSE_DISCOVERY,
         "apart": MEDIAN_APART,
         "marks": marks.counted_words(marked(evidence)),
         "watched": watched(evidence),
-        "loaded": LOADED[newest(evidence).get("kind") or "cpu"],
-        "drift": DRIFT[newest(evidence).get("kind") or "cpu"],
         "gated": gated(evidence),
         "rows": rows(evidence),
         "margins": _margins(evidence),

@@ -3,7 +3,25 @@
 import synthetic
 from answers import check_answers
 
+from lmperf.attention import rounding
+from lmperf.evidence import keys
+from lmperf.measuring import clock_settings, rounds, state
+from lmperf.reporting import pages, stated
+from lmperf.reporting.sections import compose
 from lmperf.reporting.sections.method import SECTION
+
+TABLES = "\n## The machine"
+# Two printed pages.
+MOST_WORDS = 1700
+
+
+def page(made, watched=True):
+    """The method page of some evidence, its tables left out."""
+    if watched:
+        for frame in made.frames.values():
+            frame["reference"] = 1.0
+    text = pages.page(made, compose("method", made, drawn=False), synthetic.TEMPLATES)
+    return text[: text.index(TABLES)]
 
 
 def evidence(**changes):
@@ -16,7 +34,7 @@ def evidence(**changes):
     return make
 
 
-def rows(**columns):
+def rows_with(**columns):
     def make():
         made = synthetic.cpu_evidence()
         made.frames["attention"] = made.frames["attention"].assign(**columns)
@@ -32,11 +50,94 @@ def test_every_answer_is_reached():
             "limits": {
                 "stale": evidence(stale=["a row"]),
                 "missing": evidence(missing=["a row"]),
-                "red": rows(status="failed_check", marks="loaded"),
-                "loaded": rows(marks="capped;loaded"),
-                "marks": rows(marks="capped"),
+                "red": rows_with(status="failed_check", marks="loaded"),
+                "loaded": rows_with(marks="capped;loaded"),
+                "marks": rows_with(marks="capped"),
                 "none": synthetic.cpu_evidence,
             },
             "balance": {"is": synthetic.cpu_evidence},
         },
     )
+
+
+def test_the_page_is_two_printed_pages_and_has_a_part_for_every_step(gpu):
+    text = page(gpu)
+    assert len(text.split()) <= MOST_WORDS
+    parts = [line[3:] for line in text.splitlines() if line.startswith("## ")]
+    assert parts == [
+        *("Clock", "Inputs", "Repetition", "Statistics", "State of the machine"),
+        *("MFU and shares of a ceiling", "Gates", "Guards", "Keys"),
+    ]
+
+
+# What the page says of a constant, were it another one.
+STATED = [
+    (clock_settings, "FLUSH_BYTES", 5 * 2**20, "5 MiB are overwritten"),
+    (clock_settings, "SHORTEST_LEAD_MS", 0.7, "0.7 ms at first"),
+    (clock_settings, "LONGEST_LEAD_MS", 77.0, "a wait of 77 ms"),
+    (clock_settings, "HOST_CALLS", 71, "median of 71"),
+    (clock_settings, "LOOP_CALLS", 72, "72 at most"),
+    (clock_settings, "OUTLIVES_MS", 0.73, "busy 0.73 ms"),
+    (clock_settings, "OUTLIVES_SLICES", 74, "74 slices in a row"),
+    (rounds, "LEAST_ROUNDS", 75, "After 75 rounds"),
+    (rounds, "LOOKS", (6, 76, 79), "after 76 and 79"),
+    (rounds, "CHECKED_ROUNDS", 0.77, "in 77 % of the others"),
+    (state, "DRIFT", {"cuda": 0.78}, "by more than 78 %"),
+    (state, "LOADED", {"cuda": 0.79}, "79 % of the cores"),
+    (rounding, "BLOCK", 81, "block of 81"),
+    (rounding, "ROUNDOFFS_OF_ROUNDED_SCORES", 82, "by 82 where"),
+    (stated, "FACTOR", 83.0, "off by 83 times"),
+    (stated, "METHOD_VERSION", 84, "this method (84)"),
+]
+
+
+def test_its_numbers_are_those_of_the_code(gpu, monkeypatch):
+    for module, name, value, _ in STATED:
+        monkeypatch.setattr(module, name, value)
+    text = " ".join(page(gpu).split())
+    assert [words for *_, words in STATED if words not in text] == []
+
+
+def test_its_times_are_those_of_the_pace_on_the_device(gpu, monkeypatch):
+    paces = {kind: rounds.Pace(91, 92, 93) for kind in (("kernel", "cuda"), ("step", "cuda"))}
+    monkeypatch.setattr(rounds, "PACES", paces)
+    text = " ".join(page(gpu).split())
+    assert "(91 ms of kernels, 91 ms of steps)" in text
+    assert (
+        "(92 ms of a kernel, 92 ms of a step)" in text and "or after 93 s (93 s of steps)" in text
+    )
+
+
+def test_bounds_stand_beside_the_numerics_that_were_measured(gpu, cpu):
+    bounds = "off by 256 unit roundoffs in float32 (1.5e-05)"
+    assert f"{bounds}, 24 in TF32 (1.2e-02), 24 in float16 (1.2e-02), 6 in bf16" in page(gpu)
+    assert bounds in page(cpu) and "TF32" not in page(cpu)
+
+
+def test_a_processor_is_not_told_of_devices(cpu):
+    text = page(cpu)
+    for word in ("event", "L2", "power or heat", "queue", "multiprocessor"):
+        assert word not in text, word
+    assert "by the wall clock." in text
+
+
+def test_what_was_not_measured_is_not_explained(cpu):
+    assert "**md_lrpe_cosine.**" in page(cpu)
+    cpu.frames.pop("lrpe")
+    cpu.derived.clear()
+    assert "**md_lrpe_cosine.**" not in page(cpu)
+
+
+def test_evidence_of_an_earlier_method_says_so(gpu):
+    assert "Older evidence" in page(gpu, watched=False)
+    assert f"version {keys.METHOD_VERSION}" in page(gpu, watched=False)
+    gpu.derived.clear()
+    assert "Older evidence" not in page(gpu)
+
+
+def test_the_write_up_keeps_to_seven_points_of_it(cpu):
+    sections = pages.composed(cpu, synthetic.TEMPLATES, drawn=False)
+    text = pages.write_up(cpu, sections, synthetic.TEMPLATES)
+    short = text[text.index("## Method") : text.index("Method](method.md).")]
+    assert sum(line.startswith("- ") for line in short.splitlines()) == 7
+    assert "Clock" not in short

@@ -1,0 +1,63 @@
+"""The constants of the code that the method page states: it names no number of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lmperf.attention import rounding
+from lmperf.evidence.keys import METHOD_VERSION
+from lmperf.measuring import clock_settings, rounds, state
+from lmperf.names import DTYPES, dtype_words, in_order
+from lmperf.reporting.numbers import MIB
+from lmperf.statistics import CONFIDENCE, FALSE_DISCOVERY, FLOOR_QUANTILE, LEAST_FLOOR
+from lmperf.transformer.rounding import FACTOR
+
+
+def stated(device: str, dtypes: Iterable[str] = ()) -> dict:
+    """What holds on a device (cuda, mps or cpu), and the bounds of these values of a dtype axis."""
+    return {
+        "version": METHOD_VERSION,
+        "clock": _clock(),
+        "kernels": rounds.pace_of("kernel", device),
+        "steps": rounds.pace_of("step", device),
+        "least_rounds": rounds.LEAST_ROUNDS,
+        "looks": rounds.LOOKS[1:],
+        "checked": rounds.CHECKED_ROUNDS,
+        "confidence": CONFIDENCE,
+        "quantile": FLOOR_QUANTILE,
+        "least_floor": LEAST_FLOOR,
+        "false_discovery": FALSE_DISCOVERY,
+        "loaded": state.LOADED[device],
+        "drift": state.DRIFT[device],
+        "block": rounding.BLOCK,
+        "bounds": _bounds(dtypes),
+        "rounded_scores": rounding.ROUNDOFFS_OF_ROUNDED_SCORES,
+        "factor": FACTOR,
+    }
+
+
+def _clock() -> dict:
+    return {
+        "flush_mib": clock_settings.FLUSH_BYTES // MIB,
+        "shortest_lead_ms": clock_settings.SHORTEST_LEAD_MS,
+        "longest_lead_ms": clock_settings.LONGEST_LEAD_MS,
+        "outlives_ms": clock_settings.OUTLIVES_MS,
+        "outlives_slices": clock_settings.OUTLIVES_SLICES,
+        "host_calls": clock_settings.HOST_CALLS,
+        "loop_calls": clock_settings.LOOP_CALLS,
+    }
+
+
+def _bounds(dtypes: Iterable[str]) -> list[dict]:
+    """Of each numerics the bound of attention: in unit roundoffs, and as a share."""
+    allowed = rounding.ROUNDOFFS_ALLOWED
+    known = in_order("dtype", set(allowed) & set(dtypes))
+    known = [dtype for dtype in known if not DTYPES[dtype].autocast]
+    return [
+        {
+            "words": dtype_words(dtype),
+            "roundoffs": allowed[dtype],
+            "share": allowed[dtype] * rounding.UNIT_ROUNDOFF[dtype],
+        }
+        for dtype in known
+    ]
