@@ -25,12 +25,15 @@ from lmperf.measuring.clock_settings import (
     LOOP_BYTES,
     LOOP_CALLS,
     LOOP_MS,
+    OTHER_CLOCK,
+    OTHER_CLOCK_MS,
     OUTLIVES_MS,
     OUTLIVES_SHARE,
     OUTLIVES_SLICES,
     SHORTEST_LEAD_MS,
 )
 
+_elapsed_ms = torch.cuda.Event.elapsed_time
 # At least the clock rate of a present device, so that a wait is at least as long as it is meant to.
 _CYCLES_PER_MS = 2_000_000
 
@@ -67,6 +70,7 @@ class Clock:
         a check in it ends with it, at a random number of calls up to `repetitions`.
         """
         phase, found = workload.phases[name], Slice()
+        self._begin()
         calls = repetitions if chosen is None else chosen + 1
         for call in range(calls):
             self._fresh_call(workload, phase, found, call == chosen)
@@ -95,6 +99,9 @@ class Clock:
 
     def _call(self, phase: Phase, found: Slice, chosen: bool) -> None:
         raise NotImplementedError
+
+    def _begin(self) -> None:
+        """What a slice begins with."""
 
     def _finish(self, phase: Phase, found: Slice) -> None:
         """What a slice ends with; it may raise WrongResult."""
@@ -172,14 +179,25 @@ class EventClock(Clock):
         found.host.append(host_ms)
         self._pairs.append((start, end))
 
+    def _begin(self) -> None:
+        self._first = torch.cuda.Event(enable_timing=True)
+        self._first.record()
+        self._began = now()
+
     def _finish(self, phase: Phase, found: Slice) -> None:
-        last = torch.cuda.Event()
+        last = torch.cuda.Event(enable_timing=True)
         last.record()
         last.synchronize()
         began = now()
+        device_ms, host_ms = _elapsed_ms(self._first, last), (began - self._began) / 1e6
+        if not OTHER_CLOCK * host_ms - OTHER_CLOCK_MS <= device_ms <= host_ms + OTHER_CLOCK_MS:
+            raise guards.WrongResult(
+                f"its clock is another: {device_ms:.3g} ms between events of the device, for what"
+                f" took {host_ms:.3g} ms of the host"
+            )
         torch.cuda.synchronize()
         outlived_ms = (now() - began) / 1e6
-        found.times = [start.elapsed_time(end) for start, end in self._pairs]
+        found.times = [_elapsed_ms(start, end) for start, end in self._pairs]
         self._pairs = []
         outlives = outlived_ms > max(OUTLIVES_MS, OUTLIVES_SHARE * sum(found.times))
         in_a_row = self._outlived.get(id(phase), 0) + 1 if outlives else 0

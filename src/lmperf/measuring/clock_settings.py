@@ -9,3 +9,6 @@ SHORTEST_LEAD_MS, LONGEST_LEAD_MS = 0.1, 16.0
 OUTLIVES_MS, OUTLIVES_SHARE, OUTLIVES_SLICES = 0.1, 0.1, 3
 # Calls that tell how long one takes to be queued, or takes in a loop; and what they may keep alive.
 HOST_CALLS, LOOP_CALLS, LOOP_MS, LOOP_BYTES = 7, 20, 40.0, 2 * 2**30
+# The events of the device must tell at least this share of the host's time of a slice, but for some
+# ms in which the host is waked.
+OTHER_CLOCK, OTHER_CLOCK_MS = 0.8, 2.0

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 # So many workers may be lost on one group before it is given up.
 _MOST_LOST = 40
-# A reply may wait for a processor for as long.
-_HAND_OVER_MS = 50.0
 
 
 @dataclass(frozen=True)
@@ -218,8 +216,8 @@ class _Seat:
         state = watch.end()
         if found is None:
             return None
-        elapsed_ms = (time.perf_counter_ns() - began) / 1e6
-        if reason := other_clock(elapsed_ms, found.pop("elapsed_ms"), found["times"]):
+        outside = began, time.perf_counter_ns()
+        if reason := other_clock(outside, found.pop("between"), found["times"]):
             self._refuse({"status": "failed_check", "reason": reason})
             return None
         return Taken(state=state, **found)
@@ -248,15 +246,22 @@ class _Seat:
         self._group._rows[key] = [{**prepared, **row}]
 
 
-def other_clock(elapsed_ms: float, told_ms: float, times: Sequence[float]) -> str | None:
-    """Why a slice is not believed, whose process tells another time than the one outside.
+def other_clock(
+    outside: tuple[int, int], told: tuple[int, int], times: Sequence[float]
+) -> str | None:
+    """Why a slice is not believed: its worker tells another time than the process that asked.
 
-    elapsed_ms: by the clock of the supervisor. told_ms: by the worker's. times: of its calls.
+    All processes of a machine read one clock that never runs backwards. outside: when the slice
+    was asked for and when it was there, in ns. told: when it began and ended, by the worker. times:
+    ms of its calls.
     """
-    if told_ms < 0.5 * elapsed_ms - _HAND_OVER_MS or sum(times) > elapsed_ms:
-        told = f"{max(told_ms, sum(times)):.3g} ms"
-        return f"its clock says {told} for what took {elapsed_ms:.3g} ms by the clock outside"
-    return None
+    if outside[0] <= told[0] <= told[1] <= outside[1] and sum(times) <= (told[1] - told[0]) / 1e6:
+        return None
+    took_ms, told_ms = ((end - begin) / 1e6 for begin, end in (outside, told))
+    return (
+        f"its clock says {told_ms:.3g} ms, of which {sum(times):.3g} ms in calls, for what took"
+        f" {took_ms:.3g} ms by the clock outside"
+    )
 
 
 def achieved(row: Row) -> Row:

@@ -73,10 +73,12 @@ class Prepared:
         with in_context(workload):
             seconds = sum([self._first_call(case, phase, workload) for phase in phases])
             gate = self._gate(case, phases, workload)
-            compiled = {"compile_s": seconds} if workload.compiles else {}
+            own = case.implementation in self._benchmark.own_implementations
+            compiled = {"compile_s": seconds} if workload.compiles or own else {}
             for phase in phases:
                 columns = {**workload.columns, **compiled, **gate}
-                columns |= self._memory(case, phase, workload)
+                if columns.get("status", "ok") == "ok":
+                    columns |= self._memory(case, phase, workload)
                 if columns.get("status", "ok") != "ok":
                     self._say("row", case, phase, columns)
                 else:
@@ -152,7 +154,7 @@ class Prepared:
             "host": found.host,
             "host_bound": found.host_bound,
             "left": found.left,
-            "elapsed_ms": (now() - began) / 1e6,
+            "between": (began, now()),
         }
 
     def _check(self, workload: Workload, phase: str, snapshot: Any) -> None:
