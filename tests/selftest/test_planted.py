@@ -107,13 +107,13 @@ def test_gradients_are_kept_for_other_ones(planted, inputs):
     assert torch.equal(first[0], again[0])
 
 
-def test_a_kept_answer_is_turned_as_the_inputs_are(planted):
-    from lmperf.attention.inputs import FreshInputs
-
-    function, fresh = planted("turned"), FreshInputs((1, 4, 64, 16), torch.float32, "cpu", 1)
-    function(*fresh.tensors[:3], causal=True)
-    fresh.freshen(7)
-    assert error(function(*fresh.tensors[:3], causal=True), fresh.tensors[:3]) < RIGHT
+def test_a_kept_answer_is_turned_as_the_inputs_are(planted, inputs):
+    function, (q, k, v) = planted("turned"), (tensor.detach() for tensor in inputs)
+    function(q, k, v, causal=True)
+    signs = torch.tensor([1.0, -1.0]).repeat(v.shape[-1] // 2)
+    assert error(function(q, k, v * signs, causal=True), (q, k, v * signs)) < RIGHT
+    other = [torch.randn_like(tensor) for tensor in (q, k, v)]
+    assert error(function(*other, causal=True), other) > RIGHT
 
 
 def test_the_answer_for_the_seed_is_that_of_the_group(planted):

@@ -42,6 +42,7 @@ def _clock() -> dict:
         "shortest_lead_ms": clock_settings.SHORTEST_LEAD_MS,
         "longest_lead_ms": clock_settings.LONGEST_LEAD_MS,
         "outlives_ms": clock_settings.OUTLIVES_MS,
+        "outlives_share": clock_settings.OUTLIVES_SHARE,
         "outlives_slices": clock_settings.OUTLIVES_SLICES,
         "host_calls": clock_settings.HOST_CALLS,
         "loop_calls": clock_settings.LOOP_CALLS,
