@@ -69,6 +69,7 @@ class Group:
 
     def timed(self) -> dict[tuple[Place, str], list[Row]]:
         """The rows of timings; what was taken while the machine drifted is taken once more."""
+        self._supervisor.start(self._hosts)
         for host in self._hosts:
             self._until_through(host, "prepare")
         before = self._supervisor.reference()

@@ -84,8 +84,17 @@ class WorkerProcess:
             self._process.start()
         theirs.close()
         self._stopped = False
-        self.facts: dict[str, Any] = self._reply(_START_LIMIT_S, lambda *_: None, None)
-        self.code: str = self.facts.pop("code")
+        self.facts: dict[str, Any] = {}
+        self.code = ""
+
+    def wait_until_ready(self) -> None:
+        """Wait until it has touched the device, and says what it is.
+
+        Raises:
+            Lost: it died, or took too long.
+        """
+        self.facts = self._reply(_START_LIMIT_S, lambda *_: None, None)
+        self.code = self.facts.pop("code")
 
     @property
     def pid(self) -> int:

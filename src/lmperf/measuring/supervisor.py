@@ -153,23 +153,33 @@ class Supervisor:
             if name != host:
                 process.pause()
         if host not in self._workers:
-            self._workers[host] = self._started(host)
+            self.start([host])
         self._workers[host].resume()
         return self._workers[host]
 
-    def _started(self, host: str) -> WorkerProcess:
+    def start(self, hosts: Sequence[str]) -> None:
+        """Start the workers of hosts that have none, side by side.
+
+        Raises:
+            WorkerLost: one did not start, or has other code than it must have.
+        """
         self._take_lock()
-        path = self._paths.get(host)
+        new = [host for host in hosts if host not in self._workers]
+        for host in new:
+            path = self._paths.get(host)
+            self._workers[host] = WorkerProcess(self._device, self._lock.fileno(), path)
+        for host in new:
+            self._wait_for(self._workers[host], self._paths.get(host))
+
+    def _wait_for(self, process: WorkerProcess, path: Sequence[str] | None) -> None:
         try:
-            process = WorkerProcess(self._device, self._lock.fileno(), path)
+            process.wait_until_ready()
         except Lost as lost:
             reason = lost.row["reason"]
             raise WorkerLost(f"no worker could be started on {self._device}: {reason}") from None
         if path and not Path(process.code).is_relative_to(Path(path[0]).resolve()):
-            process.end()
             raise WorkerLost(f"a worker has lmperf from {process.code}, not from {path[0]}")
         self.facts = process.facts
-        return process
 
     def _take_lock(self) -> None:
         if self._held:

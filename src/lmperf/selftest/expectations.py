@@ -110,22 +110,25 @@ class Ended:
 class Reads:
     """Ok, and one of these verdicts over another implementation in every phase.
 
-    first_call_s: what the first call takes at least, and is said to have taken.
+    seen: the verdict that one phase at least must have. first_call_s: what the first call takes at least, and is said to have taken.
     """
 
     verdicts: tuple[str, ...]
     base: str
     first_call_s: float | None = None
+    seen: str | None = None
 
     @property
     def words(self) -> str:
         first = "" if self.first_call_s is None else ", its first call shown"
-        return f"ok, {' or '.join(self.verdicts)} beside {self.base}{first}"
+        seen = "" if self.seen is None else f", {self.seen} in one phase at least"
+        return f"ok, {' or '.join(self.verdicts)} beside {self.base}{seen}{first}"
 
     def __call__(self, found: Found) -> Outcome:
         rows, verdicts = found.rows(), found.verdicts(self.base)
         held = _all_ok(rows) and len(verdicts) == len(rows)
         held = held and bool(verdicts["verdict"].isin(self.verdicts).all())
+        held = held and (self.seen is None or bool((verdicts["verdict"] == self.seen).any()))
         said = _said(rows, verdicts) + _disturbed(rows)
         if self.first_call_s is not None:
             seconds = rows["compile_s"].max()

@@ -49,9 +49,9 @@ CASES = (
     Case(
         "answers",
         "turned",
-        "knows that inputs are one draw, turned, and turns its first answer likewise",
+        "turns its first answer as the inputs seem to be turned",
         Withheld((_TIMED_CALL,), ("forward",)),
-        "Of some timed calls, chosen at random, the inputs are a draw of their own.",
+        "Every call has a draw of its own.",
     ),
     Case(
         "answers",

@@ -25,7 +25,7 @@ CASES = (
         "pace",
         "tenth_more",
         "does the same, and a tenth of its heads twice",
-        Reads((SLOWER,), "twin"),
+        Reads((SLOWER, UNRESOLVED), "twin", seen=SLOWER),
         "Both are timed in turn, and rounds are added until the verdict is decided.",
     ),
     Case(

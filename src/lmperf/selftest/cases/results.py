@@ -48,7 +48,7 @@ CASES = (
         "changes_its_inputs",
         "changes a column of the keys that it is given",
         Withheld(("inputs",)),
-        "A digest of the inputs must be the same after the call as before it.",
+        "After a call that is checked its inputs are drawn once more, and must be the same.",
     ),
     Case(
         "ends",
