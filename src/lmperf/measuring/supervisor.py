@@ -169,7 +169,11 @@ class Supervisor:
             path = self._paths.get(host)
             self._workers[host] = WorkerProcess(self._device, self._lock.fileno(), path)
         for host in new:
-            self._wait_for(self._workers[host], self._paths.get(host))
+            try:
+                self._wait_for(self._workers[host], self._paths.get(host))
+            except WorkerLost:
+                self._end(host)
+                raise
 
     def _wait_for(self, process: WorkerProcess, path: Sequence[str] | None) -> None:
         try:

@@ -110,7 +110,8 @@ class Ended:
 class Reads:
     """Ok, and one of these verdicts over another implementation in every phase.
 
-    seen: the verdict that one phase at least must have. first_call_s: what the first call takes at least, and is said to have taken.
+    seen: the verdict that one phase at least must have. first_call_s: what the first call takes at
+    least, and is said to have taken.
     """
 
     verdicts: tuple[str, ...]
