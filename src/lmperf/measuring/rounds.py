@@ -29,7 +29,7 @@ LEAST_ROUNDS = 6
 LOOKS = (LEAST_ROUNDS, 9, 14, 20)
 _MOST_REPETITIONS = 20
 # A longer call is not run once more against itself: it would cost more than it tells.
-_LONGEST_AGAIN_MS = 250.0
+_LONGEST_AGAIN_MS = 120.0
 # How often a round, beside the last one, has a call whose result is checked.
 CHECKED_ROUNDS = 0.25
 # A capped or loaded device gets this long to come to rest before a slice is taken again.
@@ -50,8 +50,8 @@ class Pace:
 PACES = {
     ("kernel", "cuda"): Pace(25, 8, 1.5),
     ("step", "cuda"): Pace(150, 60, 12),
-    ("kernel", "cpu"): Pace(30, 30, 3),
-    ("step", "cpu"): Pace(100, 30, 6),
+    ("kernel", "cpu"): Pace(20, 20, 1),
+    ("step", "cpu"): Pace(50, 30, 2),
 }
 
 

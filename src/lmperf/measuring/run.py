@@ -38,6 +38,8 @@ def measure(
         reporter.step(name + words)
 
     with Supervisor(device, step) as supervisor:
+        if others := supervisor.others():
+            reporter.note(f"this machine is not at rest: {others}")
         for group in groups:
             rows = supervisor.measure(benchmark, group, seed_of(benchmark, group))
             watch.enter("saving")

@@ -128,6 +128,11 @@ class Supervisor:
         """Those that have a worker now."""
         return list(self._workers)
 
+    def others(self) -> str | None:
+        """What else this machine does before it is measured, in a line; None where it is at rest."""
+        self.start([PROJECT])
+        return self.clock_watch.before().words
+
     @property
     def may_repeat(self) -> bool:
         """Whether timings under other load are worth taking again: it has not always been there."""
