@@ -129,7 +129,7 @@ class Supervisor:
         return list(self._workers)
 
     def others(self) -> str | None:
-        """What else this machine does before it is measured, in a line; None where it is at rest."""
+        """What else this machine does before it is measured, in a line; None where it rests."""
         self.start([PROJECT])
         return self.clock_watch.before().words
 
