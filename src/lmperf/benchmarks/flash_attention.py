@@ -70,16 +70,6 @@ class FlashAttention(Timed):
                 "cuda_graph": [False],
                 "implementation": ["eager", "tiled", "sdpa"],
             },
-            {
-                "batch": [1],
-                "heads": [1],
-                "seq_len": [4096],
-                "d_head": [64],
-                "dtype": ["float32"],
-                "causal": [True],
-                "cuda_graph": [False],
-                "implementation": ["eager", "tiled", "sdpa"],
-            },
         ],
         "gpu": [
             {

@@ -74,11 +74,13 @@ class Group:
             self._until_through(host, "prepare")
         before = self._supervisor.reference()
         self._time_all()
-        if self._drifted(before, after := self._supervisor.reference()):
+        after = self._supervisor.reference()
+        if self._drifted(before, after) and self._supervisor.may_repeat:
             self._time_all()
             before, after = after, self._supervisor.reference()
-            if self._drifted(before, after):
-                self._mark_all("drift")
+            self._supervisor.repeated(in_vain=self._drifted(before, after))
+        if self._drifted(before, after):
+            self._mark_all("drift")
         self._set_all("reference", after)
         for host in set(self._hosts) & set(self._supervisor.hosts):
             with contextlib.suppress(Lost):

@@ -7,7 +7,6 @@ may move, `DRIFT`, stands with what the supervisor, which has no torch, judges: 
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ Times = tuple[float, float]
 
 @dataclass(frozen=True)
 class _Cell:
-    """Sizes of the reference cell on a device, and the calls of which the median is taken.
+    """Sizes of the reference cell on a device, and the calls of which the least is taken.
 
     The matmul is of two square matrices; the copy reads and writes `copy_bytes` in all, more than
     any present cache. A device that was idle needs `warm_up_ms` to come back to its clock.
@@ -43,7 +42,8 @@ _CELLS = {
 
 
 def measure(device: str) -> Times:
-    """Milliseconds of the matmul and of the copy on a device (cuda, mps or cpu), each a median."""
+    """Milliseconds of the matmul and of the copy on a device (cuda, mps or cpu), each the least of a few calls,
+    since what disturbs a call makes it longer."""
     cell = _CELLS[device]
     matmul, copy = _calls(device)
     clock = _event_ms if device == "cuda" else _wall_ms
@@ -53,8 +53,7 @@ def measure(device: str) -> Times:
         matmul()
         synchronize()
     return tuple(
-        statistics.median(clock(call, synchronize) for _ in range(cell.calls))
-        for call in (matmul, copy)
+        min(clock(call, synchronize) for _ in range(cell.calls)) for call in (matmul, copy)
     )
 
 

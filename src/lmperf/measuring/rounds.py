@@ -31,7 +31,7 @@ _MOST_REPETITIONS = 20
 # A longer call is not run once more against itself: it would cost more than it tells.
 _LONGEST_AGAIN_MS = 120.0
 # How often a round, beside the last one, has a call whose result is checked.
-CHECKED_ROUNDS = 0.25
+CHECKED_ROUNDS = 0.2
 # A capped or loaded device gets this long to come to rest before a slice is taken again.
 _REST_S = 0.05
 # Where taking again has not helped so often, it is the call itself that brings the device there.
@@ -50,8 +50,8 @@ class Pace:
 PACES = {
     ("kernel", "cuda"): Pace(25, 8, 1.5),
     ("step", "cuda"): Pace(150, 60, 12),
-    ("kernel", "cpu"): Pace(20, 20, 1),
-    ("step", "cpu"): Pace(50, 30, 2),
+    ("kernel", "cpu"): Pace(20, 15, 0.5),
+    ("step", "cpu"): Pace(50, 30, 1),
 }
 
 
@@ -166,7 +166,7 @@ def in_turn(
     turn = _Turn(seats, pace, again)
     ends = clock() + pace.cap_s
     for number in itertools.count(1):
-        turn.round(checked=number == 1 or chance.random() < CHECKED_ROUNDS)
+        turn.round(checked=chance.random() < CHECKED_ROUNDS)
         if number < LEAST_ROUNDS:
             continue
         over = clock() >= ends or number >= LOOKS[-1]

@@ -21,8 +21,8 @@ from lmperf.measuring.state import Watch, drift, watch
 
 Watcher = Callable[[str, Case | None, str | None], None]
 _REFERENCE_LIMIT_S = 120.0
-# A machine that is loaded whenever it is looked at will be so the next time, too.
-_MOST_IN_VAIN = 3
+# A machine that is unquiet whenever it is looked at will be so the next time, too.
+_MOST_IN_VAIN = 2
 # The worker of the project's own implementations.
 PROJECT = ""
 
@@ -135,11 +135,11 @@ class Supervisor:
 
     @property
     def may_repeat(self) -> bool:
-        """Whether timings under other load are worth taking again: it has not always been there."""
+        """Whether timings of an unquiet machine are worth taking again: it was quiet before."""
         return self._in_vain < _MOST_IN_VAIN
 
     def repeated(self, in_vain: bool) -> None:
-        """Timings were taken again; whether there was other load once more."""
+        """Timings were taken again; whether the machine was unquiet once more."""
         self._in_vain = self._in_vain + 1 if in_vain else 0
 
     @property
