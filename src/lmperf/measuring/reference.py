@@ -42,8 +42,10 @@ _CELLS = {
 
 
 def measure(device: str) -> Times:
-    """Milliseconds of the matmul and of the copy on a device (cuda, mps or cpu), each the least of a few calls,
-    since what disturbs a call makes it longer."""
+    """Milliseconds of the matmul and of the copy on a device (cuda, mps or cpu).
+
+    Each is the least of a few calls, since what disturbs a call makes it longer.
+    """
     cell = _CELLS[device]
     matmul, copy = _calls(device)
     clock = _event_ms if device == "cuda" else _wall_ms
