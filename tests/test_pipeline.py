@@ -267,10 +267,16 @@ def test_evidence_of_another_machine_is_rendered_without_torch(tmp_path, checkou
     for folder in ("config", "templates"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     (tmp_path / "config/config.yaml").write_text(ONE)
-    code = (
-        "import sys; sys.modules['torch'] = sys.modules['triton'] = None;"
-        "from lmperf.cli import main; sys.exit(main(['report', 'elsewhere']))"
-    )
+    code = """
+import sys
+from importlib.machinery import PathFinder
+find_spec = PathFinder.find_spec
+PathFinder.find_spec = lambda name, *where: (
+    None if name in ("torch", "triton") else find_spec(name, *where)
+)
+from lmperf.cli import main
+sys.exit(main(["report", "elsewhere"]))
+"""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)

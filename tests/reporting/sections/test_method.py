@@ -81,7 +81,7 @@ STATED = [
     (clock_settings, "OUTLIVES_SLICES", 74, "74 slices in a row"),
     (rounds, "LEAST_ROUNDS", 75, "After 75 rounds"),
     (rounds, "LOOKS", (6, 76, 79), "after 76 and 79"),
-    (rounds, "CHECKED_ROUNDS", 0.77, "in 77 % of the others"),
+    (rounds, "CHECKED_ROUNDS", 0.77, "In 77 % of the rounds"),
     (state, "DRIFT", {"cuda": 0.78}, "by more than 78 %"),
     (state, "LOADED", {"cuda": 0.79}, "79 % of the cores"),
     (rounding, "BLOCK", 81, "block of 81"),
