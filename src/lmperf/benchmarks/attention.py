@@ -34,8 +34,16 @@ class Attention(Timed):
                 "d_head": [16, 64],
                 "dtype": ["float32", "bfloat16"],
                 "causal": [False],
-                "implementation": ["eager", "compiled"],
-            }
+                "implementation": ["eager"],
+            },
+            {
+                "batch": [8],
+                "seq_len": [256, 512, 1024],
+                "d_head": [64],
+                "dtype": ["float32", "bfloat16"],
+                "causal": [False],
+                "implementation": ["compiled"],
+            },
         ],
         "gpu": [
             {

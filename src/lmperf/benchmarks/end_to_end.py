@@ -47,15 +47,8 @@ class EndToEnd(Timed):
                 "size": ["tiny"],
                 "context_length": [128],
                 "batch": [4],
-                "dtype": ["float32", "autocast_bfloat16"],
-                "implementation": ["compiled"],
-            },
-            {
-                "size": ["small"],
-                "context_length": [128],
-                "batch": [1],
                 "dtype": ["float32"],
-                "implementation": ["eager"],
+                "implementation": ["compiled"],
             },
         ],
         "gpu": [

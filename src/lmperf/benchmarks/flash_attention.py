@@ -64,7 +64,7 @@ class FlashAttention(Timed):
                 "batch": [1],
                 "heads": [1],
                 "seq_len": [128, 512, 2048],
-                "d_head": [16, 64],
+                "d_head": [64],
                 "dtype": ["float32", "bfloat16"],
                 "causal": [True],
                 "cuda_graph": [False],

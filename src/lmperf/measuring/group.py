@@ -68,7 +68,7 @@ class Group:
         return self._in_order()
 
     def timed(self) -> dict[tuple[Place, str], list[Row]]:
-        """The rows of timings; what was taken while the machine drifted is taken once more."""
+        """The rows of timings; those of a machine that drifted are taken once more when it is back."""
         self._supervisor.start(self._hosts)
         for host in self._hosts:
             self._until_through(host, "prepare")
@@ -76,8 +76,10 @@ class Group:
         self._time_all()
         after = self._supervisor.reference()
         if self._drifted(before, after) and self._supervisor.may_repeat:
-            self._time_all()
-            before, after = after, self._supervisor.reference()
+            before = self._supervisor.reference()
+            if not self._drifted(before):  # else what is taken again would be marked again
+                self._time_all()
+                after = self._supervisor.reference()
             self._supervisor.repeated(in_vain=self._drifted(before, after))
         if self._drifted(before, after):
             self._mark_all("drift")
@@ -173,8 +175,8 @@ class Group:
                 row = {"status": "ok", **columns, "together": together, **prepared, **host}
                 self._rows[seat.place, phase] = [row | achieved(row)]
 
-    def _drifted(self, before: float | None, after: float | None) -> bool:
-        known = [ratio for ratio in (before, after) if ratio is not None]
+    def _drifted(self, *ratios: float | None) -> bool:
+        known = [ratio for ratio in ratios if ratio is not None]
         return any(abs(ratio - 1) > DRIFT[self._supervisor.device] for ratio in known)
 
     def _timed_rows(self) -> list[Row]:

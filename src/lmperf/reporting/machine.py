@@ -235,9 +235,13 @@ def uncommitted(evidence: MachineEvidence) -> list[str]:
     return [s for s, frame in frames if frame["commit"].fillna("").str.endswith(DIRTY).any()]
 
 
-def red_gates(evidence: MachineEvidence) -> dict[str, list[str]]:
-    """By benchmark: the name of every row with a failed gate, its error and its bound."""
-    found = {stem: gates.summary(frame).red for stem, frame in evidence.present().items()}
+def red_gates(
+    evidence: MachineEvidence, benchmarks: Sequence[str] | None = None
+) -> dict[str, list[str]]:
+    """By benchmark, of these or of all: every row with a failed gate, its error and its bound."""
+    frames = evidence.present().items()
+    wanted = {stem: f for stem, f in frames if benchmarks is None or stem in benchmarks}
+    found = {stem: gates.summary(frame).red for stem, frame in wanted.items()}
     return {stem: names for stem, names in found.items() if names}
 
 

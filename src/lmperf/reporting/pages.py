@@ -219,7 +219,8 @@ def _health(evidence: MachineEvidence, benchmarks: Sequence[str] | None = None) 
 
     benchmarks: of which; None means all.
     """
-    red, marked = machine.red_gates(evidence), machine.marked(evidence, benchmarks)
+    red = machine.red_gates(evidence, benchmarks)
+    marked = machine.marked(evidence, benchmarks)
 
     def number(named: Mapping[str, Sequence[str]]) -> int:
         return sum(len(n) for stem, n in named.items() if benchmarks is None or stem in benchmarks)
@@ -238,7 +239,7 @@ def _health(evidence: MachineEvidence, benchmarks: Sequence[str] | None = None) 
 
 def _notices(evidence: MachineEvidence, benchmarks: Sequence[str]) -> dict:
     """What is stale, missing, red or marked of these benchmarks, and why one is withheld."""
-    red = machine.red_gates(evidence)
+    red = machine.red_gates(evidence, benchmarks)
     return {
         "damaged": {s: evidence.damaged[s] for s in benchmarks if s in evidence.damaged},
         "stale": [name for stem in benchmarks for name in evidence.stale.get(stem, ())],
