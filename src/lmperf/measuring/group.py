@@ -68,7 +68,7 @@ class Group:
         return self._in_order()
 
     def timed(self) -> dict[tuple[Place, str], list[Row]]:
-        """The rows of timings; those of a machine that drifted are taken once more when it is back."""
+        """The rows of timings; once more, if the machine drifted meanwhile and is itself again."""
         self._supervisor.start(self._hosts)
         for host in self._hosts:
             self._until_through(host, "prepare")
