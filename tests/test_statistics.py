@@ -122,6 +122,10 @@ def test_one_round_says_nothing():
         (1.02, 1.03, 1.04, 0.05, True, SAME),
         (0.93, 0.95, 0.97, 0.005, True, SLOWER),
         (0.992, 1.005, 1.008, 0.005, True, SAME),
+        (0.93, 0.95, 0.97, 0.09, True, SAME),
+        (0.70, 0.80, 0.90, 0.50, True, UNRESOLVED),  # a floor so wide makes nothing the same
+        (0.02, 0.03, 0.04, 9.00, True, SLOWER),  # as far from one as 33 is
+        (0.02, 0.20, 0.40, 9.00, True, UNRESOLVED),
         (0.99, 1.02, 1.05, np.nan, True, UNRESOLVED),
     ],
 )

@@ -37,6 +37,8 @@ CONFIDENCE = 0.95
 FALSE_DISCOVERY = 0.05
 FLOOR_QUANTILE = 0.95
 LEAST_FLOOR = 0.01
+# Where a case differs from itself by more, nothing can be said to be the same as another.
+MOST_FLOOR = 0.10
 FASTER, SLOWER, SAME, UNRESOLVED = "faster", "slower", "same", "unresolved"
 _RESAMPLES = 999
 
@@ -119,7 +121,7 @@ def noise_floor(again: np.ndarray) -> float:
 
     again: ratio of the two slices, one for each cell; NaN where there is none.
     """
-    deviations = np.abs(again[~np.isnan(again)] - 1)
+    deviations = _from_one(again[~np.isnan(again)])
     if not len(deviations):
         return float("nan")
     return float(np.quantile(deviations, FLOOR_QUANTILE, method="higher"))
@@ -137,15 +139,16 @@ def adjusted(ps: Rounds) -> np.ndarray:
 def verdict(ratio: Ratio, floor: float | np.ndarray, significant: bool | np.ndarray = True):
     """FASTER, SLOWER, SAME or UNRESOLVED; an array of them for a ratio of arrays.
 
-    floor: the noise floor; NaN where there is none. LEAST_FLOOR is the least.
+    floor: the noise floor; NaN where there is none. LEAST_FLOOR is the least, and MOST_FLOOR the
+    most that the same may differ.
     significant: whether the adjusted p value is at most FALSE_DISCOVERY.
     """
     floor = np.fmax(floor, LEAST_FLOOR)
     several = np.asarray(ratio.rounds) > 1
-    widest = np.maximum(np.abs(np.subtract(ratio.low, 1)), np.abs(np.subtract(ratio.high, 1)))
+    widest = np.maximum(_from_one(ratio.low), _from_one(ratio.high))
     apart = np.greater(ratio.low, 1) | np.less(ratio.high, 1)
-    apart = apart & (np.abs(np.subtract(ratio.ratio, 1)) > floor) & significant & several
-    same = (widest <= floor) & several
+    apart = apart & (_from_one(ratio.ratio) > floor) & significant & several
+    same = (widest <= np.minimum(floor, MOST_FLOOR)) & several
     beyond = np.where(np.greater(ratio.ratio, 1), FASTER, SLOWER)
     found = np.where(same, SAME, np.where(apart, beyond, UNRESOLVED))
     return found.astype(object) if found.ndim else str(found)
@@ -167,10 +170,16 @@ def decided(base: Sequence[float], candidate: Sequence[float], floor: float = LE
         return False
     low, high = ratios[first], ratios[last]
     floor = floor if floor > LEAST_FLOOR else LEAST_FLOOR  # NaN is not
-    if high - low < 2 * LEAST_FLOOR or (1 - low <= floor and high - 1 <= floor):
+    if high - low < 2 * LEAST_FLOOR or (1 / low - 1 <= floor and high - 1 <= floor):
         return True
     middle = (ratios[(rounds - 1) // 2] + ratios[rounds // 2]) / 2
-    return (low > 1 or high < 1) and abs(middle - 1) > floor
+    return (low > 1 or high < 1) and max(middle, 1 / middle) - 1 > floor
+
+
+def _from_one(ratio: float | np.ndarray) -> np.ndarray:
+    """How far ratios are from one; one and its inverse are as far."""
+    with np.errstate(divide="ignore"):
+        return np.maximum(ratio, np.divide(1, ratio)) - 1
 
 
 def _counts(matrix: np.ndarray) -> np.ndarray:

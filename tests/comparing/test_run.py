@@ -25,7 +25,7 @@ def compare(repository, *arguments):
 
 
 def test_a_slower_and_a_wrong_implementation_of_the_working_tree_are_regressions(repository):
-    repository.edit(REFERENCE, RETURN, f"    for _ in range(200):\n        scores.exp()\n{RETURN}")
+    repository.edit(REFERENCE, RETURN, f"    for _ in range(2000):\n        scores.exp()\n{RETURN}")
     repository.edit(TILED, SCALE, SCALE.replace("-0.5", "-0.6"))
     arguments = ("--only", "d_head=16", "--phases", "forward", "--format", "json")
     done = compare(repository, "--benchmark", "flash_attention", *arguments)

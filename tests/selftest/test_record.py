@@ -10,8 +10,8 @@ from lmperf import cli
 from lmperf.benchmark import load
 from lmperf.config import load_config
 from lmperf.evidence.plan import Project
-from lmperf.reporting import selftest as page_of
 from lmperf.reporting.render import render_machine
+from lmperf.reporting.written import SELFTEST
 from lmperf.selftest import run as running
 from lmperf.selftest.cases import CASES, SESSIONS
 from lmperf.selftest.expectations import STEM, Outcome
@@ -54,7 +54,7 @@ def test_what_did_not_hold_is_named_first(project):
 
 def test_the_record_has_what_the_rows_said(project):
     write(project, list(results()))
-    record = pd.read_csv(project.directory / page_of.RECORD).set_index("case")
+    record = pd.read_csv(project.directory / SELFTEST).set_index("case")
     assert record.loc["zeros", "forward_median_ms"] == 1.5
     assert record.loc["zeros", "forward_marks"] == "loaded"
 

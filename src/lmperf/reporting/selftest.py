@@ -9,8 +9,9 @@ import pandas as pd
 from lmperf.reporting.environment import environment
 from lmperf.reporting.pages import tidy
 from lmperf.reporting.tables import pipe_table
+from lmperf.reporting.written import SELFTEST
 
-RECORD, PAGE = "selftest.csv", "selftest.md"
+PAGE = "selftest.md"
 # The answers of the column `held`.
 HELD, NOT_HELD, NOT_RUN = "yes", "no", "not run"
 HEADERS = {
@@ -28,7 +29,7 @@ def page(directory: Path, templates: Path) -> str:
 
     directory: `report/<machine>`.
     """
-    rows = pd.read_csv(directory / RECORD, dtype=str, keep_default_na=False)
+    rows = pd.read_csv(directory / SELFTEST, dtype=str, keep_default_na=False)
     template = environment(templates).get_template("selftest.md.j2")
     text = template.render(
         machine=rows.iloc[0],
@@ -42,4 +43,4 @@ def page(directory: Path, templates: Path) -> str:
 
 def files(directory: Path, templates: Path) -> dict[str, str]:
     """File name -> text of the page; empty where the selftest was not run on this machine."""
-    return {PAGE: page(directory, templates)} if (directory / RECORD).exists() else {}
+    return {PAGE: page(directory, templates)} if (directory / SELFTEST).exists() else {}

@@ -14,10 +14,11 @@ from pathlib import Path
 from lmperf.evidence.keys import digest
 from lmperf.evidence.plan import Project
 from lmperf.evidence.store import file_digest, write_atomically
-from lmperf.reporting import selftest
 from lmperf.reporting.key import rendering_key
 
 NOTES = Path(".lmperf/written")
+# What a selftest leaves in the directory of a machine; a page is rendered from it.
+SELFTEST = "selftest.csv"
 
 
 def target(project: Project, machine: str | None) -> Path:
@@ -64,5 +65,5 @@ def _state(project: Project, machine: str | None) -> str:
 def _evidence(project: Project) -> Iterator[Path]:
     for machine in project.machines_with_evidence():
         yield project.report_directory / machine / "machine.json"
-        yield project.report_directory / machine / selftest.RECORD
+        yield project.report_directory / machine / SELFTEST
         yield from sorted((project.report_directory / machine / "evidence").glob("*.csv"))

@@ -15,7 +15,8 @@ from lmperf.evidence.plan import Project
 from lmperf.evidence.store import text_of, write_atomically
 from lmperf.reporting import written
 from lmperf.reporting.render import TEMPLATES
-from lmperf.reporting.selftest import HELD, NOT_HELD, NOT_RUN, PAGE, RECORD, page
+from lmperf.reporting.selftest import HELD, NOT_HELD, NOT_RUN, PAGE, page
+from lmperf.reporting.written import SELFTEST
 from lmperf.selftest.expectations import STEM
 from lmperf.selftest.run import Result
 
@@ -31,7 +32,7 @@ def write(project: Project, results: Sequence[Result]) -> Path:
     slug, directory = project.machine.slug, project.directory
     current = [machine for machine in (slug, None) if written.is_current(project, machine)]
     content = _frame(project, results).to_csv(index=False, lineterminator="\n")
-    write_atomically(directory / RECORD, content.encode())
+    write_atomically(directory / SELFTEST, content.encode())
     write_atomically(directory / PAGE, page(directory, project.root / TEMPLATES).encode())
     for machine in current:
         written.record(project, machine)

@@ -86,6 +86,7 @@ STATED = [
     (state, "LOADED", {"cuda": 0.79}, "79 % of the cores"),
     (rounding, "BLOCK", 81, "block of 81"),
     (rounding, "ROUNDOFFS_OF_ROUNDED_SCORES", 82, "by 82 where"),
+    (stated, "MOST_FLOOR", 0.87, "and 87 % at most"),
     (stated, "FACTOR", 83.0, "off by 83 times"),
     (stated, "METHOD_VERSION", 84, "this method (84)"),
 ]
