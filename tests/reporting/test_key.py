@@ -25,13 +25,22 @@ for module in list(sys.modules.values()):
 """
 
 
+# Enough that every module of a rendering is imported, its figures too.
+FEW = ("attention", "lrpe", "memory_timeline", "mixed_precision")
+
+
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
     """The sources and templates, to be changed, and evidence of a machine."""
     root = tmp_path_factory.mktemp("checkout")
-    for folder in ("src/lmperf", "templates", "config", "report/nvidia-h200"):
-        ignored = shutil.ignore_patterns("__pycache__", "traces")
-        shutil.copytree(ROOT / folder, root / folder, ignore=ignored)
+    for folder in ("src/lmperf", "templates", "config"):
+        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    machine = root / "report/nvidia-h200"
+    (machine / "evidence").mkdir(parents=True)
+    shutil.copy(ROOT / "report/nvidia-h200/machine.json", machine)
+    for stem in FEW:
+        for path in (ROOT / "report/nvidia-h200/evidence").glob(f"{stem}.*"):
+            shutil.copy(path, machine / "evidence")
     return root
 
 
