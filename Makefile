@@ -21,7 +21,7 @@ report: $(READY) ## measure what is missing or stale here, and write report/repo
 	@$(BIN)/lmperf summary
 
 test: $(READY) ## run the whole test suite
-	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 lint: $(READY) ## check style, what may import what, the workflow and the exported schema
 	$(BIN)/ruff check src tests tools

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 CONFIDENCE = 0.95
 FALSE_DISCOVERY = 0.05
@@ -63,7 +63,7 @@ class Ratio:
 @cache
 def order_statistics(rounds: int) -> tuple[int, int, float]:
     """Zero-based ranks (low, high) of the interval of the median of n values, and its coverage."""
-    tails = stats.binom.cdf(np.arange(rounds), rounds, 0.5)
+    tails = special.bdtr(np.arange(rounds), rounds, 0.5)
     rank = max(1, int(np.searchsorted(tails, (1 - CONFIDENCE) / 2, side="right")))
     return rank - 1, rounds - rank, float(max(0.0, 1 - 2 * tails[rank - 1]))
 
@@ -132,7 +132,7 @@ def adjusted(ps: Rounds) -> np.ndarray:
     found = np.array(ps, dtype=float)
     some = ~np.isnan(found)
     if some.any():
-        found[some] = stats.false_discovery_control(found[some])
+        found[some] = _scipy_stats().false_discovery_control(found[some])
     return found
 
 
@@ -176,6 +176,13 @@ def decided(base: Sequence[float], candidate: Sequence[float], floor: float = LE
     return (low > 1 or high < 1) and max(middle, 1 / middle) - 1 > floor
 
 
+def _scipy_stats():
+    """It takes three quarters of a second to import, which nothing that only measures needs."""
+    from scipy import stats
+
+    return stats
+
+
 def _from_one(ratio: float | np.ndarray) -> np.ndarray:
     """How far ratios are from one; one and its inverse are as far."""
     with np.errstate(divide="ignore"):
@@ -203,13 +210,13 @@ def _p_paired(logs: np.ndarray) -> np.ndarray:
     mean, deviation, counts = _moments(logs)
     with np.errstate(divide="ignore", invalid="ignore"):
         t = mean * np.sqrt(counts) / deviation
-    return _certain(2 * stats.t.sf(np.abs(t), counts - 1), mean, deviation)
+    return _certain(2 * special.stdtr(counts - 1, -np.abs(t)), mean, deviation)
 
 
 def _p_unpaired(base: np.ndarray, candidate: np.ndarray) -> np.ndarray:
     one, two = _moments(base), _moments(candidate)
     with np.errstate(divide="ignore", invalid="ignore"):
-        p = stats.ttest_ind_from_stats(*one, *two, equal_var=False).pvalue
+        p = _scipy_stats().ttest_ind_from_stats(*one, *two, equal_var=False).pvalue
     return _certain(p, one[0] - two[0], one[1] + two[1])
 
 
@@ -226,15 +233,19 @@ def _bootstrapped(base: np.ndarray, candidate: np.ndarray, seed: int):
         rows = (counts == some).all(axis=1)
         # Sorting puts the NaN last, wherever they stood.
         sides = [np.sort(s[rows])[:, :n] for s, n in zip((base, candidate), some, strict=True)]
-        found = stats.bootstrap(
-            sides,
-            lambda a, b, axis: np.median(a, axis=axis) / np.median(b, axis=axis),
-            axis=1,
-            n_resamples=_RESAMPLES,
-            batch=64,
-            confidence_level=CONFIDENCE,
-            method="percentile",
-            random_state=np.random.default_rng(seed),
-        ).confidence_interval
+        found = (
+            _scipy_stats()
+            .bootstrap(
+                sides,
+                lambda a, b, axis: np.median(a, axis=axis) / np.median(b, axis=axis),
+                axis=1,
+                n_resamples=_RESAMPLES,
+                batch=64,
+                confidence_level=CONFIDENCE,
+                method="percentile",
+                random_state=np.random.default_rng(seed),
+            )
+            .confidence_interval
+        )
         low[rows], high[rows] = found.low, found.high
     return low, high

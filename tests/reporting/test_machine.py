@@ -20,7 +20,7 @@ def test_a_numerics_without_pairs_stands_in_the_table_of_floors_with_what_holds_
         )
     )
     assert found.frame[["numerics", "noise floor", "cells"]].values.tolist() == [
-        ["float32", "1.96 %", 1],
+        ["float32", "2.00 %", 1],
         ["bf16", "–", 0],
     ]
     assert "1 % holds" in found.note

@@ -16,7 +16,7 @@ from typing import Any
 
 from lmperf.measuring import worker
 
-_PRELOADED = ["torch", "torch._dynamo", "lmperf.measuring.serving"]
+_PRELOADED = ["torch", "lmperf.measuring.serving"]
 _START_LIMIT_S = 180.0
 # How long a reply is waited for before the machine is looked at again, in seconds.
 _GLANCE_S = 0.004
