@@ -3,6 +3,11 @@
 import os
 
 import pytest
+
+# Several processes of tests share the cores: threads that wait for a core by spinning take it.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import torch
 
 if not torch.cuda.is_available():
