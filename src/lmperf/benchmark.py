@@ -215,6 +215,7 @@ class Benchmark:
         stated: constants of its code that its section names in words.
         check: stem of the kernel test that runs before this benchmark, if any.
         limit_s: time-out of one step (preparing, checking, one round) of a case, in seconds.
+        patient: whether its rows are few, so that a processor may take longer over each.
     """
 
     title: str
@@ -233,6 +234,7 @@ class Benchmark:
     check: str | None = None
     is_check = False
     limit_s: float = 120.0
+    patient: bool = False
 
     def __init__(self, stem: str, implementations: Mapping[str, str | Own] | None = None):
         self.stem = stem

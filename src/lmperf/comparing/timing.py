@@ -62,6 +62,7 @@ def time_in_turn(
 
 def _each(chosen: Sequence[Chosen]) -> Iterator[tuple[Benchmark, Case]]:
     for one in chosen:
+        one.benchmark.patient = True
         for case in one.cases:
             yield one.benchmark, case
 

@@ -148,7 +148,7 @@ class Group:
 
     def _time(self, phase: str) -> None:
         """Time a phase of all places in turn; anew where a worker is lost on the way."""
-        pace = pace_of(self._benchmark.clock, self._supervisor.device)
+        pace = pace_of(self._benchmark.clock, self._supervisor.device, self._benchmark.patient)
         while True:
             ready = [place for place in self._places if (place, phase) in self._ready]
             if not ready:

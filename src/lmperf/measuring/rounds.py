@@ -53,10 +53,14 @@ PACES = {
     ("kernel", "cpu"): Pace(20, 15, 0.5),
     ("step", "cpu"): Pace(50, 30, 1),
 }
+# A report on a processor is to be there within minutes; who asks for few rows may wait for them.
+_PATIENT = {("kernel", "cpu"): Pace(50, 60, 10), ("step", "cpu"): Pace(100, 120, 20)}
 
 
-def pace_of(kind: str, device: str) -> Pace:
-    return PACES[kind, "cuda" if device == "cuda" else "cpu"]
+def pace_of(kind: str, device: str, patient: bool = False) -> Pace:
+    """The pace of a clock (kernel or step) on a device; patient: of few rows."""
+    known = PACES | _PATIENT if patient else PACES
+    return known[kind, "cuda" if device == "cuda" else "cpu"]
 
 
 @dataclass

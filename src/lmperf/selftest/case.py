@@ -27,6 +27,7 @@ class Session:
         cpu, cuda: axes of its cell that differ from the default.
         peer: the project's own implementation.
         limit_s: time-out of a step.
+        patient: whether its verdicts matter, so that a processor may take longer over them.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Session:
     cuda: Mapping
     peer: str = "eager"
     limit_s: float = 60.0
+    patient: bool = False
 
     def grid(self, kind: str) -> dict[str, list]:
         """The cell on a kind of device, as a grid of the configuration."""

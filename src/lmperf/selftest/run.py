@@ -38,13 +38,14 @@ class Result:
 
 
 class SessionProject(Project):
-    """A project whose steps have the time-out of a session."""
+    """A project whose benchmarks have the time-out and the patience of a session."""
 
     limit_s: float
+    patient: bool = False
 
     def plan(self, stem: str) -> Plan:
         plan = super().plan(stem)
-        plan.benchmark.limit_s = self.limit_s
+        plan.benchmark.limit_s, plan.benchmark.patient = self.limit_s, self.patient
         return plan
 
 
@@ -80,7 +81,7 @@ def measured(
     path = root / "config.yaml"
     path.write_text(yaml.safe_dump(_configuration(project, session, cases)))
     own = SessionProject(load_config(path), root)
-    own.limit_s = session.limit_s
+    own.limit_s, own.patient = session.limit_s, session.patient
     record(own, STEM)
     return machine_evidence(own, review(own, own.machine.slug))
 

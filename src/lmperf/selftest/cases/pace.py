@@ -5,7 +5,9 @@ from lmperf.selftest.expectations import Reads
 from lmperf.selftest.planted import FIRST_CALL_S
 from lmperf.statistics import SAME, SLOWER, UNRESOLVED
 
-SESSION = Session("pace", {"heads": 20, "seq_len": 256}, {"heads": 20, "seq_len": 2048})
+SESSION = Session(
+    "pace", {"heads": 20, "seq_len": 256}, {"heads": 20, "seq_len": 2048}, patient=True
+)
 CASES = (
     Case(
         "pace",
