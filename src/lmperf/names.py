@@ -124,13 +124,13 @@ STATUSES = {
     "unsupported": "unsupported",
     "failed_check": "gate failed",
 }
-# A verdict that the cap in time left open says so itself, and needs no sign.
+# A verdict that was left open says so itself, and needs no sign.
 MARKS = {
     "host_bound": Mark("host-bound", "host-bound: the device waited for its work", "ʰ"),
     "capped": Mark("capped", "capped: power or heat held the device back", "ᶜ"),
     "loaded": Mark("beside other load", "others used the machine", "ˡ"),
     "drift": Mark("drifted", "drifted: the reference cell had moved", "ᵈ"),
-    "time_cap": Mark("out of time", "the cap in time came before the verdict"),
+    "time_cap": Mark("undecided", "a pair of its group was left open"),
 }
 # Axis or column -> its names in order.
 ORDERS: dict[str, tuple[str, ...]] = {

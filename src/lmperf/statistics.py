@@ -19,9 +19,9 @@ is 0.031 at least, so that no cell of a table could be named unless five in eigh
 two tests must agree on a difference: this one, adjusted, and the interval, which assumes nothing.
 
 *Looking before it is over*. Rounds are added until a verdict is decided (`decided`); an interval
-for a number of rounds that was not fixed covers less than it says. Looks are few (at 6, 12, 24,
-... rounds), each asks that the ratio lie beyond the noise floor too, and the adjusted p guards the
-table; what remains is not corrected.
+for a number of rounds that was not fixed covers less than it says. Looks are few (at 6, 9, 14
+and 20 rounds), each asks that the ratio lie beyond the noise floor too, and the adjusted p guards
+the table; what remains is not corrected.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CONFIDENCE = 0.95
 FALSE_DISCOVERY = 0.05
 FLOOR_QUANTILE = 0.95
 LEAST_FLOOR = 0.01
-# Where a case differs from itself by more, nothing can be said to be the same as another.
+# However much a case differs from itself, nothing that may differ by more is called the same.
 MOST_FLOOR = 0.10
 FASTER, SLOWER, SAME, UNRESOLVED = "faster", "slower", "same", "unresolved"
 _RESAMPLES = 999

@@ -125,7 +125,7 @@ def test_marked_rows_are_counted_at_the_top_in_their_section_and_on_its_page():
     assert f"> **Marked.** {words}" in files["attention.md"]
     limits = next(text for text in sections if text.startswith("Limits"))
     assert f"- Attention: {words}" in limits
-    assert "Such a slice is taken again once." in files["method.md"]
+    assert "This evidence is older" not in files["method.md"]
 
 
 def test_counts_stand_in_the_table_of_rows():

@@ -134,9 +134,12 @@ def test_a_kernel_has_its_median_with_interval_and_repetitions():
 def test_the_note_says_in_how_many_rounds_the_times_were_taken():
     ok = [{"status": "ok", "rounds_ms": ";".join(["1.0"] * n)} for n in (6, 20, 9, 14)]
     failed = {"status": "crash", "rounds_ms": None}
-    assert kernel_note(rows(*ok, failed)) == "Median (its interval; n calls in 6 to 20 rounds)."
-    assert kernel_note(rows(ok[0])) == "Median (its interval; n calls in 6 rounds)."
-    assert kernel_note(rows(failed)) == "Median (its interval; n calls)."
+    assert (
+        kernel_note(rows(*ok, failed))
+        == "Median (interval over rounds; n calls in 6 to 20 rounds)."
+    )
+    assert kernel_note(rows(ok[0])) == "Median (interval over rounds; n calls in 6 rounds)."
+    assert kernel_note(rows(failed)) == "Median (interval over rounds; n calls)."
 
 
 def test_axes_with_one_value_go_to_the_caption():

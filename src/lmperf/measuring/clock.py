@@ -73,7 +73,8 @@ class Clock:
         self._begin()
         calls = repetitions if chosen is None else chosen + 1
         for call in range(calls):
-            self._fresh_call(workload, phase, found, call == chosen)
+            with guards.settings_kept(found.left):
+                self._call(workload, phase, found, call == chosen)
         self._finish(phase, found)
         return found
 
@@ -92,12 +93,8 @@ class Clock:
         if workload.freshen is not None:
             workload.freshen(self._random.getrandbits(31))
 
-    def _fresh_call(self, workload: Workload, phase: Phase, found: Slice, chosen: bool) -> None:
-        with guards.settings_kept(found.left):
-            self.freshen(workload)
-            self._call(phase, found, chosen)
-
-    def _call(self, phase: Phase, found: Slice, chosen: bool) -> None:
+    def _call(self, workload: Workload, phase: Phase, found: Slice, chosen: bool) -> None:
+        """Time a call on fresh inputs, and once more on others where it is not sound."""
         raise NotImplementedError
 
     def _begin(self) -> None:
@@ -156,8 +153,9 @@ class EventClock(Clock):
         self._outlived: dict[int, int] = {}
         self._pairs: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
 
-    def _call(self, phase: Phase, found: Slice, chosen: bool) -> None:
+    def _call(self, workload: Workload, phase: Phase, found: Slice, chosen: bool) -> None:
         while True:
+            self.freshen(workload)
             lead_ms = self._leads.get(id(phase), SHORTEST_LEAD_MS)
             state = phase.before()
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -212,7 +210,8 @@ class EventClock(Clock):
 class WallClock(Clock):
     """Wall time between two synchronisations of the device, or none to synchronise on a CPU."""
 
-    def _call(self, phase: Phase, found: Slice, chosen: bool) -> None:
+    def _call(self, workload: Workload, phase: Phase, found: Slice, chosen: bool) -> None:
+        self.freshen(workload)
         state = phase.before()
         self._synchronize()
         start = now()

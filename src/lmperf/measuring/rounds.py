@@ -27,9 +27,9 @@ from lmperf.statistics import decided
 LEAST_ROUNDS = 6
 # When it is looked at whether all is decided: seldom, since each look is a chance to err.
 LOOKS = (LEAST_ROUNDS, 9, 14, 20)
-_MOST_REPETITIONS = 20
+MOST_REPETITIONS = 20
 # A longer call is not run once more against itself: it would cost more than it tells.
-_LONGEST_AGAIN_MS = 120.0
+LONGEST_AGAIN_MS = 120.0
 # How often a round, beside the last one, has a call whose result is checked.
 CHECKED_ROUNDS = 0.2
 # A capped or loaded device gets this long to come to rest before a slice is taken again.
@@ -207,7 +207,7 @@ class _Turn:
             if taken is not None:
                 self.timings[seat].add(taken)
         for seat in self._twice & self.timings.keys():
-            if self.timings[seat].rounds[0] <= _LONGEST_AGAIN_MS:
+            if self.timings[seat].rounds[0] <= LONGEST_AGAIN_MS:
                 taken = self._taken(seat, False)
                 if taken is not None:
                     self.timings[seat].add_again(taken)
@@ -248,4 +248,4 @@ def _first_of_each_numerics(seats) -> set[Seat]:
 def _repetitions(call_ms: float, around_ms: float, pace: Pace) -> int:
     """Calls of a slice: as many as fill it, with what is done around a call counted at a third."""
     weight = max(call_ms, around_ms / 3, 1e-6)
-    return max(1, min(_MOST_REPETITIONS, int(pace.slice_ms / weight)))
+    return max(1, min(MOST_REPETITIONS, int(pace.slice_ms / weight)))

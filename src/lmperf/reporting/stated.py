@@ -30,9 +30,13 @@ def stated(device: str, dtypes: Iterable[str] = ()) -> dict:
         "false_discovery": FALSE_DISCOVERY,
         "loaded": state.LOADED[device],
         "drift": state.DRIFT[device],
+        "capped": state.CAPPED_CLOCK,
+        "most_calls": rounds.MOST_REPETITIONS,
+        "longest_again_ms": rounds.LONGEST_AGAIN_MS,
         "block": rounding.BLOCK,
         "bounds": _bounds(dtypes),
         "rounded_scores": rounding.ROUNDOFFS_OF_ROUNDED_SCORES,
+        "rounded_share": rounding.ROUNDOFFS_OF_ROUNDED_SCORES * rounding.UNIT_ROUNDOFF["bfloat16"],
         "factor": FACTOR,
     }
 
@@ -46,6 +50,8 @@ def _clock() -> dict:
         "outlives_share": clock_settings.OUTLIVES_SHARE,
         "outlives_slices": clock_settings.OUTLIVES_SLICES,
         "host_calls": clock_settings.HOST_CALLS,
+        "other_share": 1 - clock_settings.OTHER_CLOCK,
+        "other_ms": clock_settings.OTHER_CLOCK_MS,
         "loop_calls": clock_settings.LOOP_CALLS,
     }
 

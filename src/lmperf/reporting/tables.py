@@ -196,7 +196,7 @@ def step_times(frame: pd.DataFrame) -> pd.Series:
 def kernel_times(frame: pd.DataFrame) -> pd.Series:
     """``median (low-high; n)`` in ms where it may be shown, the status in words elsewhere.
 
-    The interval is that of the median, from the medians of the rounds. See ``kernel_note``.
+    The interval is that of the median of the rounds' medians. See ``kernel_note``.
     """
     words = status_words(frame)
     ok = frame[gates.shown(frame) & frame["median_ms"].notna()]
@@ -212,7 +212,7 @@ def kernel_note(frame: pd.DataFrame) -> str:
     """How to read ``kernel_times``: what its brackets hold, and in how many rounds it was taken."""
     rounds = round_numbers(frame[gates.shown(frame)])
     taken = f" in {rounds_words(rounds)} rounds" if rounds else ""
-    return f"Median (its interval; n calls{taken})."
+    return f"Median (interval over rounds; n calls{taken})."
 
 
 def medians(frame: pd.DataFrame) -> pd.Series:

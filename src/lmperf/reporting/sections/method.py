@@ -24,8 +24,8 @@ from lmperf.reporting.side_by_side import Beside, each, side_by_side
 from lmperf.reporting.tables import Lines, Table, kernel_times, value_cells
 
 CEILINGS = (
-    "Single calls: median (its interval; repetitions). Sustained: back to back. A copy is named by"
-    " the bytes that it reads to those that it writes."
+    "Single calls: median (interval over rounds; repetitions). Sustained: back to back. A copy is"
+    " named by the bytes that it reads to those that it writes."
 )
 INSIDE = {
     "timing_s": "warm-up and repetitions",
