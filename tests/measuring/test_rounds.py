@@ -142,3 +142,10 @@ def test_what_a_row_is_marked_with():
     timings = Timings()
     timings.add(Taken([1.0], State(other_load=0.5), host_bound=True, left={"threads"}))
     assert timings.columns()["marks"] == "host_bound;settings;loaded"
+
+
+@pytest.mark.parametrize("clock", ["kernel", "step"])
+def test_few_rows_may_take_longer_on_a_processor_alone(clock):
+    usual, patient = (rounds.pace_of(clock, "cpu", patient) for patient in (False, True))
+    assert patient.cap_s >= 10 * usual.cap_s and patient.slice_ms > usual.slice_ms
+    assert rounds.pace_of(clock, "cuda", True) == rounds.pace_of(clock, "cuda")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lmperf.benchmark import load
+from lmperf.measuring.group import Group
 from lmperf.measuring.supervisor import PROJECT, Supervisor, lock_path
 
 GRID = {"batch": [2], "seq_len": [32], "d_head": [16], "dtype": ["float32"], "causal": [False]}
@@ -88,6 +89,29 @@ def test_a_hang_is_ended_with_its_process_group(supervisor):
     assert rows["hangs", "forward"]["status"] == "timeout"
     assert "4 s" in rows["hangs", "forward"]["reason"]
     assert rows["eager", "forward"]["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("reference", "taken", "marked"),
+    [
+        ([1.0, 1.1], 1, False),
+        ([1.0, 2.0, 1.1, 1.0], 2, False),  # it is itself again, and stays so
+        ([1.0, 2.0, 1.1, 0.5], 2, True),  # not for long
+        ([1.0, 2.0, 1.9], 1, True),  # what would be taken again would be marked again
+        ([2.0, 1.0, 1.0, 1.0], 2, False),
+    ],
+)
+def test_what_a_drifting_machine_gave_is_taken_again_once_it_is_itself(
+    supervisor, monkeypatch, reference, taken, marked
+):
+    told, times = iter(reference), []
+    monkeypatch.setattr(supervisor, "reference", lambda: next(told))
+    monkeypatch.setattr(supervisor, "_in_vain", 0)
+    time_all = Group._time_all
+    monkeypatch.setattr(Group, "_time_all", lambda self: (times.append(0), time_all(self)))
+    rows = rows_of(supervisor)
+    assert len(times) == taken and not list(told)
+    assert all(("drift" in row["marks"].split(";")) is marked for row in rows.values())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc says what a process has loaded")

@@ -20,6 +20,7 @@ STEM = "flash_attention"
 # Slower than this beside a neighbour is no drift of the machine between two sessions: one thread
 # of two, or as many spinning threads as there are processors, cost half of the pace.
 DRIFT = 1.5
+_KEPT = f"its peer ok, at most {DRIFT:g} times what it takes without it"
 # Marks of a row that was not taken on a machine of its own: what rests on its times may be off.
 DISTURBED = ("loaded", "drift")
 
@@ -140,9 +141,9 @@ class Reads:
 
 @dataclass(frozen=True)
 class NotFaster:
-    """Not shown, or shown and no faster than its peer; and the peer is measured as without it."""
+    """Not shown, or shown and no faster than its peer; and the peer is kept as by `PeerKept`."""
 
-    words = "withheld, or no faster than its peer; its peer ok, as fast as without it"
+    words = f"withheld, or no faster than its peer; {_KEPT}"
 
     def __call__(self, found: Found) -> Outcome:
         rows, verdicts = found.rows(), found.verdicts(found.peer)
@@ -153,9 +154,9 @@ class NotFaster:
 
 @dataclass(frozen=True)
 class PeerKept:
-    """Whatever becomes of it, its peer is ok and as fast as without it."""
+    """Whatever becomes of it, its peer is ok, and at most DRIFT times as slow as without it."""
 
-    words = "its peer ok, as fast as without it"
+    words = _KEPT
 
     def __call__(self, found: Found) -> Outcome:
         peer = found.rows(found.peer)
