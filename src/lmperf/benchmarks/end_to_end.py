@@ -48,7 +48,7 @@ class EndToEnd(Timed):
                 "context_length": [128],
                 "batch": [4],
                 "dtype": ["float32"],
-                "implementation": ["compiled_blocks"],
+                "implementation": ["compiled"],
             },
         ],
         "gpu": [
