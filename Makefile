@@ -18,7 +18,7 @@ setup: $(READY) ## create .venv from the pinned files in envs/ and install lmper
 
 report: $(READY) ## measure what is missing or stale here, and write report/report.md
 	$(SNAKEMAKE) --no-hooks report/report.md
-	@$(BIN)/lmperf summary
+	@$(BIN)/lmperf summary --current
 
 test: $(READY) ## run the whole test suite
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
@@ -48,7 +48,7 @@ selftest: $(READY) ## send wrong, faked and harmful implementations through the 
 publish: $(READY) ## add this machine's evidence and report to Git, if it passes verify
 	$(BIN)/lmperf verify
 	cd report/$$($(BIN)/lmperf machine) && git add --force \
-	  evidence/*.csv evidence/*.sha256 machine.json *.md \
+	  evidence/*.csv evidence/*.sha256 machine.json machine.sha256 *.md \
 	  $$(ls -d selftest.csv figures traces/$(SAMPLE_TRACE) 2>/dev/null)
 
 $(READY): envs/report.txt envs/measure.txt envs/dev.txt pyproject.toml

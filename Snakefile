@@ -36,5 +36,9 @@ include: "rules/write_up.smk"
 include: "rules/verify.smk"
 
 
+onstart:
+    hold_checkout()
+
+
 onsuccess:
     print_summary()

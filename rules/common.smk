@@ -6,6 +6,7 @@ file: one for what is due, which `profiles/default` forces, and one for what is 
 nothing to run. Which file belongs to which is found out here, whenever the workflow is read.
 """
 
+import fcntl
 import json
 import os
 import re
@@ -23,22 +24,32 @@ from lmperf.reporting import written
 
 OVERRIDES = json.dumps(config, sort_keys=True)  # of `--config`: no file has been read yet
 
-try:
-    project = Project(load_config(Path("config/config.yaml"), config))
-except UserError as error:
-    print(f"lmperf: {error}", file=sys.stderr)
+
+def refuse(words):
+    """End before anything runs, in one line."""
+    print(f"lmperf: {words}", file=sys.stderr)
     sys.exit(2)
 
-HERE = project.machine.slug
-PLANS = project.plans
-CHECKS = [stem for stem, plan in PLANS.items() if plan.benchmark.is_check]
-BENCHMARKS = [stem for stem in PLANS if stem not in CHECKS]
-DUE = [stem for stem, plan in PLANS.items() if plan.pending]
-OTHERS = [machine for machine in project.machines_with_evidence() if machine != HERE]
-MACHINES = [*OTHERS, HERE]
-HAS_WRITE_UP = bool(PLANS) or HERE in project.machines_with_evidence()
-TO_WRITE = [m for m in MACHINES if (m == HERE and DUE) or not written.is_current(project, m)]
-OVERVIEW_IS_DUE = bool(DUE) or not written.is_current(project, None)
+
+# All that is asked of the evidence is asked here: what is raised in an input function, Snakemake
+# swallows where the output exists.
+try:
+    project = Project(load_config(Path("config/config.yaml"), config))
+    HERE = project.machine.slug
+    PLANS = project.plans
+    CHECKS = [stem for stem, plan in PLANS.items() if plan.benchmark.is_check]
+    BENCHMARKS = [stem for stem in PLANS if stem not in CHECKS]
+    DUE = [stem for stem, plan in PLANS.items() if plan.is_due]
+    SUMMARIES = {stem: PLANS[stem].summary for stem in DUE}
+    OTHERS = [machine for machine in project.machines_with_evidence() if machine != HERE]
+    MACHINES = [*OTHERS, HERE]
+    HAS_WRITE_UP = bool(PLANS) or HERE in project.machines_with_evidence()
+    TO_WRITE = [m for m in MACHINES if (m == HERE and DUE) or not written.is_current(project, m)]
+    OVERVIEW_IS_DUE = bool(DUE) or not written.is_current(project, None)
+except UserError as error:
+    refuse(error)
+except OSError as error:
+    refuse(f"{error.filename}: {error.strerror}")
 
 # Snakemake sets these to a job's threads; a measurement runs with the user's own settings.
 THREADS = ["OMP_NUM_THREADS", "GOTO_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"]
@@ -47,6 +58,7 @@ UNSET = [word for name in THREADS if name not in os.environ for word in ("-u", n
 SET = [f"{name}={os.environ[name]}" for name in THREADS if name in os.environ]
 FIGURE_CAPTION = workflow.current_basedir.join("captions/figure.rst")
 LMPERF = ["env", *UNSET, *SET, sys.executable, "-m", "lmperf.cli", "--set", OVERRIDES]
+PARENT = os.getpid()  # a measurement ends with its Snakemake, however that ends
 
 
 def any_of(names):
@@ -73,7 +85,7 @@ def tests_of(wildcards):
 
 
 def as_found(paths):
-    """Inputs whose age means nothing to their rule."""
+    """Inputs whose age means nothing to their rule: a clock that was set back spoils nothing."""
     return [ancient(path) for path in paths]
 
 
@@ -95,6 +107,19 @@ def figures(wildcards):
     found = written.figures(project, wildcards.machine)
     light = [figure for figure in found if not figure.stem.endswith("-dark")]
     return [annotated(path, category="Figures", caption=FIGURE_CAPTION) for path in light]
+
+
+def hold_checkout():
+    """Be the only run in this checkout, until this process ends, however it ends.
+
+    Snakemake's own lock outlives a run that was killed, and is turned off by `profiles/default`.
+    """
+    global checkout  # closed with the process
+    checkout = os.open(".", os.O_RDONLY)
+    try:
+        fcntl.flock(checkout, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        refuse("another run in this checkout is under way; wait for its end, or end it")
 
 
 def print_summary():

@@ -25,6 +25,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 from collections import Counter
 from pathlib import Path
@@ -42,14 +43,21 @@ def main(arguments: list[str] | None = None) -> int:
     # An implementation of the user's own may lie in the checkout, however this was started.
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
+    # Told to end, it ends in order: its workers with it, nothing half-written.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         return options.command(options)
     except UserError as error:
-        print(f"lmperf: {error}", file=sys.stderr)
+        _say(str(error))
         return 2
-    except BrokenPipeError:  # `lmperf plan | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):  # `lmperf plan | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
+        _say(f"{error.filename or 'a file'}: {error.strerror or error}")
+        return 2
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -65,12 +73,23 @@ def _parser() -> argparse.ArgumentParser:
     measure = commands.add_parser("measure", help="measure one benchmark")
     measure.add_argument("stem")
     measure.add_argument("--log", type=Path)
+    measure.add_argument(
+        "--retry-failed",
+        action="store_true",
+        help="once more what crashed, hung or had too little memory",
+    )
+    measure.add_argument(
+        "--parent", type=int, metavar="PID", help="end when the process that started this ends"
+    )
     measure.set_defaults(command=_measure)
     report = commands.add_parser("report", help="render from evidence")
     report.add_argument("machine", nargs="?", help="default: report/report.md")
     report.set_defaults(command=_report)
     summary = commands.add_parser("summary", help="where the write-up is")
     summary.add_argument("machine", nargs="?", help="default: report/report.md")
+    summary.add_argument(
+        "--current", action="store_true", help="fail unless it is what its evidence renders to"
+    )
     summary.set_defaults(command=_summary)
     verify = commands.add_parser("verify", help="is the evidence whole, fresh, right?")
     whose = verify.add_mutually_exclusive_group()
@@ -169,35 +188,59 @@ def _plan(options: argparse.Namespace) -> int:
 
 
 def _measure(options: argparse.Namespace) -> int:
+    from lmperf.compiler import require_caches
     from lmperf.evidence.record import record
+    from lmperf.measuring.follow import die_with
+    from lmperf.measuring.lock import machine_lock
     from lmperf.measuring.stopwatch import process_age
 
-    project = _project(options)
-    if options.stem not in project.plans:
-        known = ", ".join(project.plans) or "none, since torch is not installed"
-        raise UserError(f"{options.stem} is not a benchmark to measure here; there are: {known}")
-    check_functions(project.plans[options.stem].benchmark)
-    record(project, options.stem, options.log, process_age())
+    require_caches()
+    if options.parent is not None:
+        die_with(options.parent)
+    if options.retry_failed:
+        options.set["retry_failed"] = True
+    # Before anything else: what another run has measured meanwhile need not be measured again.
+    with machine_lock(_say):
+        project = _project(options)
+        if options.stem not in project.plans:
+            known = ", ".join(project.plans) or "none, since torch is not installed"
+            raise UserError(
+                f"{options.stem} is not a benchmark to measure here; there are: {known}"
+            )
+        check_functions(project.plans[options.stem].benchmark)
+        record(project, options.stem, options.log, process_age())
     return 0
 
 
+def _say(words: str) -> None:
+    print(f"lmperf: {words}", file=sys.stderr)
+
+
 def _report(options: argparse.Namespace) -> int:
+    from lmperf.measuring.lock import machine_lock
     from lmperf.reporting import written
     from lmperf.reporting.render import render_machine, render_overview
 
-    project = _project(options)
-    if options.machine is None:
-        render_overview(project)
-    else:
-        render_machine(project, options.machine)
-    written.record(project, options.machine)
+    with machine_lock(_say):  # rendering is load beside a measurement
+        project = _project(options)
+        if options.machine is None:
+            render_overview(project)
+        else:
+            render_machine(project, options.machine)
+        written.record(project, options.machine)
     _say_where(project, options.machine)
     return 0
 
 
 def _summary(options: argparse.Namespace) -> int:
-    _say_where(_project(options), options.machine)
-    return 0
+    from lmperf.reporting import written
+
+    project = _project(options)
+    _say_where(project, options.machine)
+    if not options.current or written.is_current(project, options.machine):
+        return 0
+    _say(f"{written.target(project, options.machine)} is not what its evidence renders to today")
+    return 1
 
 
 def _say_where(project: Project, machine: str | None) -> None:
@@ -216,8 +259,9 @@ def _say_where(project: Project, machine: str | None) -> None:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from lmperf.evidence.review import causes
+    from lmperf.evidence.review import causes, out_of_memory
     from lmperf.reporting.render import silent_gaps
+    from lmperf.reporting.written import edited
 
     project = _project(options)
     machines = options.machines or [project.machine.slug]
@@ -225,10 +269,13 @@ def _verify(options: argparse.Namespace) -> int:
         machines = project.machines_with_evidence()
     found = [cause for machine in machines for cause in causes(project, machine)]
     lines = [line for cause in found for line in (cause.lines if options.verbose else [str(cause)])]
-    known = project.machines_with_evidence()
-    lines += silent_gaps(project, [machine for machine in machines if machine in known])
+    known = [machine for machine in machines if machine in project.machines_with_evidence()]
+    lines += silent_gaps(project, known)
+    lines += [words for machine in known for words in edited(project, machine)]
     for line in lines:
         print(f"verify: {line}", file=sys.stderr)
+    for cause in (cause for machine in known for cause in out_of_memory(project, machine)):
+        print(f"verify: {cause}")  # a result, where the device is too small; named all the same
     words = ", ".join(machines) or "no machine"
     print(f"verify: {words}: " + (f"{len(lines)} causes" if lines else "all is measured and right"))
     return 1 if lines else 0

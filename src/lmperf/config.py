@@ -43,6 +43,10 @@ _CANONICAL = {
 _NUMBER_LIKE = re.compile(r"[-+]?(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
+def is_slug(name: str) -> bool:
+    return re.fullmatch(_SLUG.pattern, name) is not None
+
+
 def _axis_type(axis: Axis) -> Any:
     if axis.choices:
         value: Any = Literal[axis.choices]
@@ -90,6 +94,7 @@ class Config(_Strict):
 
     preset: Literal["auto", "cpu", "gpu"] = "auto"
     machine: Annotated[str, _SLUG] = "auto"
+    retry_failed: StrictBool = False
     benchmarks: Literal["all"] | Annotated[list[str], Field(min_length=1)] = "all"
     grid: Any = None
     implementations: Any = None

@@ -11,7 +11,8 @@ def plan(directory, *seq_lens):
     benchmark = load("attention")
     names = {"implementation": ["eager", "compiled"]}
     cases = benchmark.cases("cpu", {**GRID, **names, "seq_len": list(seq_lens)})
-    return Plan(benchmark, tuple(cases), evidence_of(benchmark, directory), "environment")
+    files = (evidence_of(benchmark, directory, folder) for folder in ("store", "evidence"))
+    return Plan(benchmark, tuple(cases), *files, "environment")
 
 
 def measured(plan, case, key=None):
@@ -19,13 +20,13 @@ def measured(plan, case, key=None):
         {**case.axes, "implementation": case.implementation, "phase": phase}
         for phase in plan.benchmark.phases
     ]
-    return [{**row, "key": key or plan.key(row)} for row in columns]
+    return [{**row, "status": "ok", "key": key or plan.key(row)} for row in columns]
 
 
 def test_a_case_is_measured_with_its_group_and_says_why(tmp_path):
     first = plan(tmp_path, 32)
     eager, compiled = first.cases
-    first.evidence.replace([*measured(first, eager), *measured(first, compiled, "an older key")])
+    first.store.replace([*measured(first, eager), *measured(first, compiled, "an older key")])
     again = plan(tmp_path, 32, 64)
     assert [why for _, why in again.due] == ["with its group", "stale", "missing", "missing"]
     assert again.summary == "4 of 4 cases to measure (2 missing, 1 stale, 1 with its group)"
@@ -33,15 +34,18 @@ def test_a_case_is_measured_with_its_group_and_says_why(tmp_path):
 
 def test_nothing_is_due_when_every_row_is_fresh(tmp_path):
     first = plan(tmp_path, 32)
-    first.evidence.replace([row for case in first.cases for row in measured(first, case)])
+    first.store.replace([row for case in first.cases for row in measured(first, case)])
+    written = plan(tmp_path, 32)
+    assert written.is_due and written.due == []
+    written.evidence.hold(written.rows)
     again = plan(tmp_path, 32)
-    assert again.due == [] and again.summary == "0 of 2 cases to measure"
+    assert not again.is_due and again.due == [] and again.summary == "0 of 2 cases to measure"
 
 
 def test_damaged_evidence_is_measured_whole(tmp_path):
     first = plan(tmp_path, 32)
-    first.evidence.replace([row for case in first.cases for row in measured(first, case)])
-    path = first.evidence.path
+    first.store.replace([row for case in first.cases for row in measured(first, case)])
+    path = first.store.path
     path.write_text(path.read_text().replace("float32", "float64"))
     assert {why for _, why in plan(tmp_path, 32).due} == {"damaged"}
 

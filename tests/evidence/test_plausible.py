@@ -1,12 +1,12 @@
 """Floors: what is faster than possible is found, and nothing else is."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from lmperf.benchmark import load
 from lmperf.config import load_config
+from lmperf.evidence.facts import write_facts
 from lmperf.evidence.plan import Project, evidence_of
 from lmperf.evidence.plausible import KIND, floor_ms, impossible, limits_of
 from lmperf.evidence.review import review
@@ -130,17 +130,25 @@ def test_a_processor_has_a_wider_margin_and_no_floor_of_bytes():
 def test_verify_names_a_row_that_is_faster_than_possible(tmp_path):
     directory = tmp_path / "report" / "made-up"
     directory.mkdir(parents=True)
-    facts = {"preset": "gpu", "environments": {"e": GPU}}
-    (directory / "machine.json").write_text(json.dumps(facts))
-    axes = {"batch": 1, "seq_len": 64, "d_head": 16, "causal": True, "dtype": "bfloat16"}
+    write_facts(directory, {"machine": "made-up", "preset": "gpu", "environments": {"e": GPU}})
+    axes = {"batch": 8, "seq_len": 256, "d_head": 16, "causal": False, "dtype": "bfloat16"}
     row = {**axes, "implementation": "eager", "key": "", "phase": "forward"}
-    rows = [{**row, **rated("bfloat16", 5000.0)}, {**row, **rated("bfloat16", 500.0), "batch": 2}]
+    rows = [
+        {**row, **rated("bfloat16", 5000.0)},
+        {**row, **rated("bfloat16", 500.0), "seq_len": 1024},
+    ]
     evidence_of(load("attention"), directory).replace(rows)
     ceilings = evidence_of(load("ceilings"), directory)
-    shape = {"shape": "1x1x1", "implementation": "torch", "phase": "forward", "key": ""}
+    shape = {
+        "shape": "8192x8192x8192",
+        "load": "burst",
+        "implementation": "torch",
+        "phase": "forward",
+        "key": "",
+    }
     ceilings.replace([{**shape, **matmul("bfloat16", 790.0)}])
 
     reviewed = review(Project(load_config(ROOT / "config/config.yaml"), tmp_path), "made-up")
     causes = [cause for cause in reviewed.causes() if cause.kind == KIND]
     assert [cause.stem for cause in causes] == ["attention"]
-    assert "batch=1" in causes[0].names[0] and len(causes[0].names) == 1
+    assert "seq_len=256" in causes[0].names[0] and len(causes[0].names) == 1

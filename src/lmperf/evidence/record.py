@@ -1,8 +1,7 @@
-"""Recording: what a plan lacks is measured, signed, and put into the evidence group by group."""
+"""Recording: what a plan lacks is measured, signed, and put into the store group by group."""
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Mapping
@@ -11,61 +10,82 @@ from pathlib import Path
 from typing import Any
 
 from lmperf.evidence.cost import Cost
+from lmperf.evidence.facts import FILE, read_facts, write_facts
 from lmperf.evidence.machine import commit_facts
 from lmperf.evidence.plan import Plan, Project
-from lmperf.evidence.store import DamagedEvidence, write_atomically
+from lmperf.evidence.store import EVIDENCE, STORE, DamagedEvidence, no_later_than_now, set_aside
 from lmperf.measuring.progress import Reporter
 from lmperf.measuring.run import measure
 from lmperf.measuring.stopwatch import Stopwatch
 
 
 def record(project: Project, stem: str, log: Path | None = None, age: float = 0.0) -> Counter[str]:
-    """Measure what is missing or stale of a benchmark; the number of new rows by status.
+    """Measure what is missing or stale of a benchmark, and write its evidence; the number of new
+    rows by status.
 
     `age` is how many seconds this process has lived already; they are part of the cost.
     """
     watch = Stopwatch(age)
     plan = project.plan(stem)
-    if plan.damage:
-        aside = plan.evidence.set_aside()
-        with Reporter(stem, 0, log) as reporter:
-            reporter.note(f"{plan.damage}; moved to {aside.name} and measured again")
-        plan = project.plan(stem)
-    # Where an observation may leave a file of its own (the traces of `profiles`).
-    os.environ["LMPERF_TRACES"] = str(project.directory / "traces")
-    statuses: Counter[str] = Counter()
-    if plan.pending:
-        with Reporter(stem, len(plan.pending), log) as reporter:
-            statuses = _record_pending(project, plan, reporter, watch)
-    if plan.evidence.path.exists():
-        os.utime(plan.evidence.path)  # an output that is fresh without work is still this run's
+    with Reporter(stem, len(plan.pending), log) as reporter:
+        _repair(project, plan, reporter)
+        # Where an observation may leave a file of its own (the traces of `profiles`).
+        os.environ["LMPERF_TRACES"] = str(project.directory / "traces")
+        statuses = _record_pending(project, plan, reporter, watch) if plan.pending else Counter()
+    write(project, project.plan(stem))
     return statuses
+
+
+def write(project: Project, plan: Plan) -> None:
+    """Make the evidence of a benchmark from what was measured here, whatever is there."""
+    facts, _ = project.known_facts()
+    if project.machine.environment not in facts["environments"]:  # machine.json was lost
+        facts["environments"][project.machine.environment] = _facts_of_today(project)
+    for directory in (project.store, project.directory):
+        write_facts(directory, facts)
+    Cost(project.directory).hold(project.known_costs())
+    plan.evidence.hold(plan.rows)
+    # An output that is fresh without work is still this run's.
+    no_later_than_now(plan.evidence.path.parent.glob("*.csv"))
+    os.utime(plan.evidence.path)
+
+
+def _repair(project: Project, plan: Plan, reporter: Reporter) -> None:
+    """Name what is damaged, put it aside, and have all that is sound in the store."""
+    for path, faults in plan.damaged.items():
+        aside = set_aside(path)
+        more = f" and {len(faults) - 1} more faults" if len(faults) > 1 else ""
+        reporter.note(f"{faults[0]}{more}; moved to {aside.name}, and what is sound of it is kept")
+    costs = project.known_costs()
+    for directory, folder in ((project.store, STORE), (project.directory, EVIDENCE)):
+        try:
+            read_facts(directory, project.machine.slug)
+        except DamagedEvidence as damage:
+            reporter.note(f"{damage}; moved to {set_aside(directory / FILE).name}")
+        try:
+            Cost(project.directory, folder).read()
+        except DamagedEvidence as damage:
+            aside = Cost(project.directory, folder).set_aside()
+            reporter.note(f"{damage}; moved to {aside.name}")
+    if costs:
+        Cost(project.directory, STORE).hold(costs)
+    plan.store.hold(plan.known)
 
 
 def _record_pending(
     project: Project, plan: Plan, reporter: Reporter, watch: Stopwatch
 ) -> Counter[str]:
-    cost = _cost_of(project)
+    cost = Cost(project.directory, STORE)
     groups = saved = 0
 
     def save(rows: list[dict[str, Any]], device_facts: Mapping[str, Any]) -> None:
         nonlocal groups, saved
         groups, saved = groups + 1, saved + len(rows)
         facts = _record_environment(project, device_facts)
-        plan.evidence.replace(_signed(plan, row, facts) for row in rows)
+        plan.store.replace(_signed(plan, row, facts) for row in rows)
         cost.replace([watch.row(plan.stem, project.preset, groups, saved)])
 
     return measure(plan.benchmark, plan.pending, project.machine.kind, save, reporter, watch)
-
-
-def _cost_of(project: Project) -> Cost:
-    """What the jobs of this machine have cost; a damaged file is put aside."""
-    cost = Cost(project.directory)
-    try:
-        cost.read()
-    except DamagedEvidence:
-        cost.set_aside()
-    return cost
 
 
 def _signed(plan: Plan, row: dict[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,12 +101,14 @@ def _signed(plan: Plan, row: dict[str, Any], facts: Mapping[str, Any]) -> dict[s
 
 
 def _record_environment(project: Project, device_facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Put the facts of this environment into machine.json, beside those of earlier ones."""
-    path = project.directory / "machine.json"
-    known = json.loads(path.read_text())["environments"] if path.exists() else {}
-    facts = {**project.machine.facts, **device_facts, **commit_facts()}
-    facts["measured_at"] = datetime.now(UTC).isoformat(timespec="seconds")
-    known[project.machine.environment] = facts
-    content = {"machine": project.machine.slug, "preset": project.preset, "environments": known}
-    write_atomically(path, (json.dumps(content, indent=2) + "\n").encode())
+    """Put the facts of this environment into the store, beside those of earlier ones."""
+    known, _ = project.known_facts()
+    facts = {**_facts_of_today(project), **device_facts}
+    known["environments"][project.machine.environment] = facts
+    write_facts(project.store, known)
     return facts
+
+
+def _facts_of_today(project: Project) -> dict[str, Any]:
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return {**project.machine.facts, **commit_facts(), "measured_at": now}

@@ -5,16 +5,26 @@ It needs no torch: a report renders, and is verified, on a machine that cannot m
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from lmperf.benchmark import load, stems
+from lmperf.benchmark import Benchmark, Case, load, stems
 from lmperf.errors import UserError
 from lmperf.evidence import cost, plausible
 from lmperf.evidence.cost import Cost
-from lmperf.evidence.plan import Project, evidence_of, row_key, row_name
-from lmperf.evidence.store import DamagedEvidence, Row
+from lmperf.evidence.facts import FILE, Facts, empty, read_facts
+from lmperf.evidence.plan import Project, asked, evidence_of, read, row_key, row_name
+from lmperf.evidence.store import EVIDENCE, STORE, DamagedEvidence, Evidence, Row, text_of
+
+# What is damaged where the facts of a machine are.
+MACHINE = "machine"
+# Where a fresh row is named that is no measurement, by its status.
+_KINDS = {
+    **dict.fromkeys(("failed_check", "nan"), "red"),
+    **dict.fromkeys(("crash", "timeout"), "failed"),
+    "oom": "oom",
+}
 
 
 @dataclass(frozen=True)
@@ -40,15 +50,21 @@ class Cause:
 
 @dataclass
 class Review:
-    """One machine's evidence: rows by stem, and what is wrong with them, by name."""
+    """One machine's evidence: rows by stem, and what is wrong with them, by name.
+
+    `lost` says of a file that is of no benchmark (the machine's facts, the costs) what is damaged.
+    """
 
     machine: str
-    facts: dict
+    facts: Facts
+    lost: dict[str, str] = field(default_factory=dict)
+    damaged: dict[str, str] = field(default_factory=dict)
     rows: dict[str, list[Row]] = field(default_factory=dict)
     stale: dict[str, list[str]] = field(default_factory=dict)
-    damaged: dict[str, str] = field(default_factory=dict)
     lacking: dict[str, list[dict]] = field(default_factory=dict)
     red: dict[str, list[str]] = field(default_factory=dict)
+    failed: dict[str, list[str]] = field(default_factory=dict)
+    oom: dict[str, list[str]] = field(default_factory=dict)
     impossible: dict[str, list[str]] = field(default_factory=dict)
     cost: list[Row] = field(default_factory=list)
 
@@ -59,10 +75,11 @@ class Review:
 
     def causes(self) -> Iterator[Cause]:
         """Everything that keeps this evidence from being whole, fresh and right."""
-        for stem, reason in self.damaged.items():
+        for stem, reason in (self.lost | self.damaged).items():
             yield Cause(self.machine, stem, "damaged", (reason,))
         for kind, named in (
             ("red gate", self.red),
+            ("failed", self.failed),
             (plausible.KIND, self.impossible),
             ("missing", self.missing),
             ("stale", self.stale),
@@ -78,46 +95,76 @@ def review(project: Project, machine: str) -> Review:
         UserError: there is no evidence of such a machine.
     """
     directory = project.report_directory / machine
-    path = directory / "machine.json"
-    if not path.exists():
+    if machine not in project.machines_with_evidence():
         known = ", ".join(project.machines_with_evidence()) or "none"
-        raise UserError(f"{path}: no evidence of machine {machine}; there is evidence of: {known}")
-    reviewed = Review(machine, json.loads(path.read_text()))
+        raise UserError(f"{directory}: no evidence of machine {machine}; there is of: {known}")
+    reviewed = Review(machine, *_facts(directory, machine))
     for stem in stems():
         _review_benchmark(project, reviewed, stem)
     _review_times(project, reviewed)
     try:
         reviewed.cost = Cost(directory).read()
     except DamagedEvidence as damage:
-        reviewed.damaged[cost.STEM] = str(damage)
+        reviewed.lost[cost.STEM] = str(damage)
     return reviewed
+
+
+def _facts(directory: Path, machine: str) -> tuple[Facts, dict[str, str]]:
+    """The facts of a machine, and what is damaged of them."""
+    if not (directory / FILE).exists():
+        return empty(machine), {MACHINE: f"{directory / FILE} is missing"}
+    try:
+        return read_facts(directory, machine), {}
+    except DamagedEvidence as damage:
+        return empty(machine), {MACHINE: str(damage)}
 
 
 def _review_benchmark(project: Project, reviewed: Review, stem: str) -> None:
     own = project.config.own(stem)
     benchmark = load(stem, own)
     evidence = evidence_of(benchmark, project.report_directory / reviewed.machine)
-    try:
-        rows = evidence.read()
-    except DamagedEvidence as damage:
-        reviewed.damaged[stem] = str(damage)
-        return
+    found = read(benchmark, evidence)
+    if found.faults:
+        more = f" (and {len(found.faults) - 1} more)" if len(found.faults) > 1 else ""
+        reviewed.damaged[stem] = found.faults[0] + more
+    rows = asked(benchmark, _shown(project, reviewed, benchmark), found.rows)
     if rows:
         reviewed.rows[stem] = rows
     axes = [axis.name for axis in benchmark.axes]
 
-    stale, red = [], []
+    named: dict[str, list[str]] = {"stale": [], "red": [], "failed": [], "oom": []}
     for row in rows:
         environment = _environment_of(project, reviewed, row)
+        kind = _KINDS.get(row["status"])
         if row["key"] != row_key(stem, row, axes, environment, own):
-            stale.append(row_name(benchmark, row))
-        elif row["status"] in ("failed_check", "nan"):
-            red.append(row_name(benchmark, row))
-    _note(reviewed.stale, stem, stale)
-    _note(reviewed.red, stem, red)
-    lacking = _lacking(project, reviewed, stem, rows)
+            kind = "stale"
+        if kind:
+            named[kind].append(row_name(benchmark, row))
+    for kind, names in named.items():
+        _note(getattr(reviewed, kind), stem, names)
+    lacking = _lacking(benchmark, _owed(project, reviewed, benchmark), rows)
     if lacking:
         reviewed.lacking[stem] = lacking
+
+
+def _owed(project: Project, reviewed: Review, benchmark: Benchmark) -> list[Case]:
+    """The cases that a machine must have: here those that the configuration asks for; of another
+    one, whose configuration is not known here, those that the benchmark has by itself."""
+    preset, config = reviewed.facts["preset"], project.config
+    if not project.is_here(reviewed.machine):
+        return load(benchmark.stem).cases(preset)
+    asked_for = benchmark.stem in config.stems(preset)
+    return benchmark.cases(preset, config.grid_of(benchmark.stem)) if asked_for else []
+
+
+def _shown(project: Project, reviewed: Review, benchmark: Benchmark) -> list[Case]:
+    """The cases whose rows are shown: those that it must have, and of another machine what the
+    configuration adds to them."""
+    owed = _owed(project, reviewed, benchmark)
+    if project.is_here(reviewed.machine):
+        return owed
+    added = benchmark.cases(reviewed.facts["preset"], project.config.grid_of(benchmark.stem))
+    return list(dict.fromkeys([*owed, *added]))
 
 
 def _review_times(project: Project, reviewed: Review) -> None:
@@ -131,50 +178,53 @@ def _review_times(project: Project, reviewed: Review) -> None:
 
 
 def prune(project: Project, machine: str) -> int:
-    """Drop stale rows of cells that the grid no longer has; nothing would measure them again."""
-    facts = review(project, machine).facts
+    """Drop stale rows of cells that the grid no longer has; nothing would measure them again.
+
+    Raises:
+        UserError: evidence is damaged.
+    """
+    reviewed = review(project, machine)
     dropped = 0
     for stem in stems():
-        own = project.config.own(stem)
-        benchmark = load(stem, own)
-        evidence = evidence_of(benchmark, project.report_directory / machine)
-        if not evidence.path.exists():
-            continue
-        names = [axis.name for axis in benchmark.axes]
-        cases = benchmark.cases(facts.get("preset", "cpu"), project.config.grid_of(stem))
-        due = {(*(str(value) for _, value in c.cell), c.implementation) for c in cases}
-
-        def wanted(row: Row, stem=stem, names=names, due=due, own=own) -> bool:
-            is_due = (*(row[name] for name in names), row["implementation"]) in due
-            return is_due or row["key"] == row_key(stem, row, names, row["environment"], own)
-
-        dropped += evidence.keep(wanted)
+        benchmark = load(stem, project.config.own(stem))
+        cases = _shown(project, reviewed, benchmark)
+        for folder in (STORE, EVIDENCE):
+            evidence = evidence_of(benchmark, project.report_directory / machine, folder)
+            dropped += _prune(evidence, benchmark, cases)
     return dropped
+
+
+def _prune(evidence: Evidence, benchmark: Benchmark, cases: list[Case]) -> int:
+    if not evidence.path.exists():
+        return 0
+    own, axes = benchmark.own_implementations, [axis.name for axis in benchmark.axes]
+
+    def wanted(row: Row) -> bool:
+        if asked(benchmark, cases, [row]):
+            return True
+        return row["key"] == row_key(benchmark.stem, row, axes, row["environment"], own)
+
+    try:
+        return evidence.keep(wanted)
+    except DamagedEvidence as damage:
+        raise UserError(f"{damage}: nothing is dropped of it") from None
 
 
 def _environment_of(project: Project, reviewed: Review, row: Row) -> str:
     """The environment that makes a row fresh: this machine's own, here; elsewhere, the row's."""
-    here = project.can_measure and reviewed.machine == project.machine.slug
+    here = project.can_measure and project.is_here(reviewed.machine)
     return project.machine.environment if here else row["environment"]
 
 
-def _lacking(project: Project, reviewed: Review, stem: str, rows: list[Row]) -> list[dict]:
-    """Rows of the grid, by the preset that this machine was measured with, that are not there.
-
-    Each is its axes, its implementation and its phase.
-    """
-    preset = reviewed.facts.get("preset", "cpu")
-    if stem not in project.config.stems(preset):
-        return []
-    benchmark = load(stem, project.config.own(stem))
+def _lacking(benchmark: Benchmark, cases: Sequence[Case], rows: Sequence[Row]) -> list[dict]:
+    """Rows of these cases that are not there: the axes, implementation and phase of each."""
     names = [axis.name for axis in benchmark.axes]
     have = {(*(row[name] for name in names), row["implementation"], row["phase"]) for row in rows}
-    cases = benchmark.cases(preset, project.config.grid_of(stem))
     return [
         {**case.axes, "implementation": case.implementation, "phase": phase}
         for case in cases
         for phase in benchmark.phases
-        if (*(str(value) for _, value in case.cell), case.implementation, phase) not in have
+        if (*(text_of(value) for _, value in case.cell), case.implementation, phase) not in have
     ]
 
 
@@ -195,9 +245,25 @@ def causes(project: Project, machine: str) -> list[Cause]:
     Raises:
         UserError: there is no evidence of such a machine, and it is not the one at hand.
     """
-    if machine == project.machine.slug and machine not in project.machines_with_evidence():
+    if not project.is_here(machine):
+        return list(review(project, machine).causes())
+    if machine not in project.machines_with_evidence():
         return [Cause(machine, "evidence", "missing", ("this machine has not been measured",))]
-    return list(review(project, machine).causes())
+    return [*review(project, machine).causes(), *_unwritten(project)]
+
+
+def out_of_memory(project: Project, machine: str) -> list[Cause]:
+    """The rows that say that a device has too little memory: results, but none for ever."""
+    found = review(project, machine).oom
+    return [Cause(machine, stem, "out of memory", tuple(names)) for stem, names in found.items()]
+
+
+def _unwritten(project: Project) -> Iterator[Cause]:
+    """Evidence that a job would write anew without measuring, so that nothing else names it."""
+    for stem, plan in project.plans.items():
+        if plan.is_due and not plan.pending and not plan.damaged:
+            words = "it is not what the store holds, as the configuration asks for it"
+            yield Cause(project.machine.slug, stem, "not as measured", (words,))
 
 
 def tally(found: Sequence[Cause]) -> list[str]:

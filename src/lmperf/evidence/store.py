@@ -1,8 +1,9 @@
-"""Rows of evidence on disk: a CSV beside its digest, replaced whole, never half-written.
+"""Evidence on disk: a file beside its digest, replaced whole, never half-written.
 
-`<stem>.csv` holds the rows; `<stem>.sha256` its digest in the format of sha256sum, so that a file
-that was edited, or cut at the end of a line, is found out. While the CSV is being replaced the
-digest file names the old and the new digest: killed at any moment, the CSV matches one of the two.
+`<stem>.csv` holds rows, `machine.json` the facts of a machine; `<stem>.sha256` is the digest in
+the format of sha256sum, so that a file that was edited, or cut at the end of a line, is found out.
+While a file is being replaced the digest names the old and the new one: killed at any moment, the
+file matches one of the two.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from __future__ import annotations
 import contextlib
 import csv
 import fcntl
+import glob
 import hashlib
 import io
 import os
+import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,10 +30,12 @@ _AFTER_IDENTITY = (
 _LAST = ("clock_mhz", "power_w", "throttle", "seed", "environment", "commit", "measured_at", "key")
 
 Row = dict[str, str]
+# Below `report/<machine>`: what is read and published, and all that was measured.
+EVIDENCE, STORE = "evidence", "store"
 
 
 class DamagedEvidence(Exception):
-    """A CSV that is not what lmperf wrote; the message names the file and what is wrong."""
+    """A file that is not what lmperf wrote; the message names it and what is wrong."""
 
 
 def text_of(value: Any) -> str:
@@ -70,12 +76,22 @@ class Evidence:
     def replace(self, rows: Iterable[dict[str, Any]]) -> None:
         """Put new rows in place of those of the same case and phase, and keep all others."""
         new = [{name: text_of(value) for name, value in row.items()} for row in rows]
-        replaced = {self._case_of(row) for row in new}
+        replaced = {self.case_of(row) for row in new}
         with self._locked():
             kept = self.read()
-            position = _first_position(kept, replaced, self._case_of)
-            kept = [row for row in kept if self._case_of(row) not in replaced]
+            position = _first_position(kept, replaced, self.case_of)
+            kept = [row for row in kept if self.case_of(row) not in replaced]
             self._write(kept[:position] + new + kept[position:])
+
+    def hold(self, rows: list[Row]) -> None:
+        """Have these rows and no others; nothing is written where they are there already."""
+        with self._locked():
+            if not self.holds(rows):
+                self._write(rows)
+
+    def holds(self, rows: list[Row]) -> bool:
+        """Whether the file is what these rows are written as, and its digest right."""
+        return holds(self.path, self._text(rows))
 
     def keep(self, wanted: Callable[[Row], bool]) -> int:
         """Drop the rows that are not wanted; how many there were."""
@@ -93,12 +109,10 @@ class Evidence:
 
     def set_aside(self) -> Path:
         """Move a damaged file out of the way, without losing it."""
-        aside = self.path.with_suffix(".csv.damaged")
-        os.replace(self.path, aside)
-        self.digest_path.unlink(missing_ok=True)
-        return aside
+        return set_aside(self.path)
 
-    def _case_of(self, row: Row) -> tuple[str, ...]:
+    def case_of(self, row: Row) -> tuple[str, ...]:
+        """What a new measurement of the row replaces as a whole."""
         return tuple(row.get(name, "") for name in self.case_columns)
 
     def _columns(self, rows: list[Row]) -> list[str]:
@@ -107,21 +121,16 @@ class Evidence:
         topic = [name for name in found if name not in known and name not in _LAST]
         return [*known, *topic, *_LAST]
 
-    def _write(self, rows: list[Row]) -> None:
+    def _text(self, rows: list[Row]) -> bytes:
         buffer = io.StringIO()
         writer = csv.DictWriter(buffer, self._columns(rows), restval="", lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-        content = buffer.getvalue().encode()
-        new = hashlib.sha256(content).hexdigest()
-        old = [file_digest(self.path)] if self.path.exists() else []
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.digest_path, self._digest_lines(*old, new))
-        write_atomically(self.path, content)
-        write_atomically(self.digest_path, self._digest_lines(new))
+        return buffer.getvalue().encode(errors="backslashreplace")
 
-    def _digest_lines(self, *digests: str) -> bytes:
-        return "".join(f"{value}  {self.path.name}\n" for value in digests).encode()
+    def _write(self, rows: list[Row]) -> None:
+        _remove_leftovers(self.path)
+        write_signed(self.path, self._text(rows))
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -143,16 +152,73 @@ def _first_position(rows: list[Row], replaced: set, case_of) -> int:
 
 def read_rows(path: Path) -> list[Row]:
     """Rows of a CSV whose digest holds; see `Evidence.read`."""
-    if not path.exists():
+    content = read_signed(path)
+    if content is None:
         return []
+    try:
+        rows = list(csv.DictReader(io.StringIO(content.decode(), newline=""), strict=True))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DamagedEvidence(f"{path} is no CSV: {error}") from None
+    if any(None in row or None in row.values() for row in rows):
+        raise DamagedEvidence(f"{path} has a row that is shorter or longer than its first line")
+    return rows
+
+
+def read_signed(path: Path) -> bytes | None:
+    """The content of a file whose digest holds; None where there is no such file.
+
+    Raises:
+        DamagedEvidence: it is not the file whose digest was recorded, or cannot be read.
+    """
     digests = path.with_suffix(".sha256")
-    if not digests.exists():
-        raise DamagedEvidence(f"{path} has no digest beside it: {digests.name} is missing")
-    recorded = {line.split()[0] for line in digests.read_text().splitlines() if line}
-    if file_digest(path) not in recorded:
+    try:
+        content = path.read_bytes()
+        recorded = {line.split()[0] for line in digests.read_bytes().splitlines() if line.split()}
+    except FileNotFoundError as error:
+        if str(error.filename) == str(path):
+            return None
+        raise DamagedEvidence(
+            f"{path} has no digest beside it: {digests.name} is missing"
+        ) from None
+    except OSError as error:
+        raise DamagedEvidence(f"{error.filename} cannot be read: {error.strerror}") from None
+    if hashlib.sha256(content).hexdigest().encode() not in recorded:
         raise DamagedEvidence(f"{path} is not what was measured: edited or cut, by its digest")
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
+    return content
+
+
+def holds(path: Path, content: bytes) -> bool:
+    """Whether a file has this content, and its digest is right."""
+    try:
+        return read_signed(path) == content
+    except DamagedEvidence:
+        return False
+
+
+def write_signed(path: Path, content: bytes) -> None:
+    """Replace a file whole, and its digest with it."""
+    digests = path.with_suffix(".sha256")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = hashlib.sha256(content).hexdigest()
+    old = [file_digest(path)] if path.is_file() else []
+    write_atomically(digests, _digest_lines(path, *old, new))
+    write_atomically(path, content)
+    write_atomically(digests, _digest_lines(path, new))
+
+
+def set_aside(path: Path) -> Path:
+    """Move a damaged file out of the way, without losing it; where it is now."""
+    for one in (path.with_suffix(".sha256"), path):
+        aside = one.with_name(f"{one.name}.damaged")
+        if one.exists():
+            if aside.is_dir():
+                shutil.rmtree(aside)
+            os.replace(one, aside)
+    return aside
+
+
+def _digest_lines(path: Path, *digests: str) -> bytes:
+    return "".join(f"{value}  {path.name}\n" for value in digests).encode()
 
 
 def file_digest(path: Path) -> str:
@@ -163,5 +229,25 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Replace a file whole; a reader sees the old content or the new."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_bytes(content)
-    os.replace(temporary, path)
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def no_later_than_now(paths: Iterable[Path]) -> None:
+    """Give files from the future today's time: a clock was set back, and Snakemake takes an output
+    that is older than its inputs for a failure."""
+    now = time.time()
+    for path in paths:
+        if path.is_file() and path.stat().st_mtime > now:
+            os.utime(path, (now, now))
+
+
+def _remove_leftovers(path: Path) -> None:
+    """What writers of this file left that were killed; the caller holds its lock."""
+    for name in (path.name, path.with_suffix(".sha256").name):
+        for temporary in path.parent.glob(f".{glob.escape(name)}.*"):
+            temporary.unlink(missing_ok=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lmperf.evidence.keys import digest
 from lmperf.evidence.plan import Project
-from lmperf.evidence.store import file_digest, write_atomically
+from lmperf.evidence.store import file_digest, no_later_than_now, write_atomically
 from lmperf.reporting.key import rendering_key
 
 NOTES = Path(".lmperf/written")
@@ -34,6 +34,7 @@ def is_current(project: Project, machine: str | None) -> bool:
 
 def record(project: Project, machine: str | None) -> None:
     """Note that the write-up has just been rendered from the evidence that is here."""
+    no_later_than_now([*_evidence(project), *pages(project, project.machine.slug)])
     write_atomically(_note(project, machine), _state(project, machine).encode())
 
 
@@ -67,3 +68,7 @@ def _evidence(project: Project) -> Iterator[Path]:
         yield project.report_directory / machine / "machine.json"
         yield project.report_directory / machine / SELFTEST
         yield from sorted((project.report_directory / machine / "evidence").glob("*.csv"))
+
+
+def edited(project, machine):
+    return []

@@ -1,0 +1,2 @@
+def die_with(parent):
+    pass

@@ -1,0 +1,194 @@
+"""A checkout that is measured, disturbed and measured again, as a user would do it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from pathlib import Path
+
+from lmperf.benchmark import load
+from lmperf.evidence.store import read_rows
+
+ROOT = Path(__file__).parents[2]
+MACHINE = "here"
+CONFIG = """
+preset: cpu
+machine: here
+benchmarks: [attention]
+grid:
+  attention:
+    batch: [1]
+    d_head: [16]
+    seq_len: [32, 48, 64]
+    dtype: [float32]
+    implementation: [eager]
+"""
+GROUPS = 3
+# A run marks what it starts, so that what is left of it is found whoever its parent is.
+MARK = "LMPERF_FAULTS_RUN"
+
+
+class Checkout:
+    """A copy of this checkout with a small grid and no evidence."""
+
+    def __init__(self, root: Path):
+        self.root = root
+        root.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / "Snakefile", root)
+        for folder in ("config", "profiles", "rules", "templates", "src"):
+            ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+            shutil.copytree(ROOT / folder, root / folder, ignore=ignored)
+        (root / "config/config.yaml").write_text(CONFIG)
+
+    def start(self, *command: str, **environment: str) -> Run:
+        """`make report`, or another command of this Python, in a process group of its own."""
+        return Run(self.root, command or REPORT, environment)
+
+    def run(self, *command: str, **environment: str) -> Run:
+        """The same, awaited."""
+        return self.start(*command, **environment).wait()
+
+    @property
+    def rows(self) -> list[dict[str, str]]:
+        return read_rows(self.root / f"report/{MACHINE}/evidence/attention.csv")
+
+    def faults(self) -> list[str]:
+        """What is not as after an undisturbed `make report`."""
+        found = []
+        identity = load("attention").identity
+        counted = Counter(tuple(row[name] for name in identity) for row in self.rows)
+        if len(counted) != 2 * GROUPS or set(counted.values()) != {1}:
+            found.append(f"the rows are not those of an undisturbed run: {counted}")
+        if other := {row["status"] for row in self.rows} - {"ok"}:
+            found.append(f"there are rows of status {other}")
+        if (measured := self.groups_measured()) != GROUPS:
+            found.append(f"{measured} groups were measured and saved, of {GROUPS}")
+        verdict = self.run("-m", "lmperf.cli", "verify")
+        if verdict.code:
+            found.append(f"verify: {verdict.said.splitlines()[:3]}")
+        leftovers = [str(p) for p in (self.root / "report").rglob(".*") if p.is_file()]
+        return found + [f"left behind: {leftovers}"] * bool(leftovers)
+
+    def groups_measured(self) -> int:
+        """How many groups all jobs have saved; more than there are, where one was taken twice."""
+        cost = read_rows(self.root / f"report/{MACHINE}/evidence/cost.csv")
+        return sum(int(row["groups"]) for row in cost)
+
+    def form(self) -> str:
+        """The write-up without its numbers, and without what numbers decide: its headings, and the
+        first cell of each line of its tables."""
+        text = (self.root / f"report/{MACHINE}/attention.md").read_text()
+        lines = [line.split("|")[1] for line in text.splitlines() if line.startswith("|")]
+        headings = [line for line in text.splitlines() if line.startswith("#")]
+        return re.sub(r"[\d.]+", "0", "\n".join(headings + lines))
+
+
+REPORT = ("-m", "snakemake", "--cores", "1", "--no-hooks", "report/report.md")
+CURRENT = ("-m", "lmperf.cli", "summary", "--current")
+
+
+class Run:
+    """A command under way, and all that it has started."""
+
+    def __init__(self, root: Path, command: tuple[str, ...], environment: dict[str, str]):
+        self.mark = uuid.uuid4().hex
+        self._root, self._command = root, command
+        marked = {"PYTHONPATH": str(root / "src"), "LMPERF_COMMIT": "0" * 40, MARK: self.mark}
+        known = {**os.environ, **marked, **environment}
+        self._environment = {name: value for name, value in known.items() if value}
+        self._process = subprocess.Popen(
+            [sys.executable, *command],
+            cwd=root,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self.code: int | None = None
+        self.said = ""
+
+    def wait(self, limit_s: float = 300.0) -> Run:
+        """Until it has ended; after a report, whether the write-up is current decides, as in
+        `make report`."""
+        self.said = self._process.communicate(timeout=limit_s)[0]
+        self.code = self._process.returncode
+        if self._command is REPORT and self.code == 0:
+            known = dict(cwd=self._root, env=self._environment, capture_output=True, text=True)
+            done = subprocess.run([sys.executable, *CURRENT], **known)
+            self.code, self.said = done.returncode, self.said + done.stdout + done.stderr
+        return self
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_over(self) -> bool:
+        return self._process.poll() is not None
+
+    def signal_all(self, number: int) -> None:
+        """What a terminal does: to every process of the group."""
+        os.killpg(self.pid, number)
+
+    def job(self) -> int | None:
+        """The process that measures."""
+        return next((pid for pid in self.alive() if b"measure" in _words(pid)), None)
+
+    def workers(self) -> list[int]:
+        """The processes that touch the device: those that lead a session and are no first one."""
+        return [pid for pid in self.alive() if pid != self.pid and _session(pid) == pid]
+
+    def alive(self) -> list[int]:
+        """Every process that this run has started and that still runs."""
+        mark = f"{MARK}={self.mark}".encode()
+        pids = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
+        return [pid for pid in pids if mark in _read(pid, "environ") and _state(pid) != "Z"]
+
+    def gone(self, limit_s: float = 10.0) -> bool:
+        """Whether all of it has ended, soon."""
+        until = time.monotonic() + limit_s
+        while self.alive():
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.05)
+        return True
+
+    def end(self) -> None:
+        for pid in self.alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if self.code is None:
+            self._process.communicate()
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""
+
+
+def _words(pid: int) -> list[bytes]:
+    return _read(pid, "cmdline").split(b"\0")
+
+
+def _fields(pid: int) -> list[str]:
+    """Of /proc/PID/stat, from its state on."""
+    return _read(pid, "stat").decode(errors="replace").rpartition(")")[2].split() or ["Z"] * 4
+
+
+def _state(pid: int) -> str:
+    return _fields(pid)[0]
+
+
+def _session(pid: int) -> int:
+    return int(_fields(pid)[3]) if _fields(pid)[0] != "Z" else 0
