@@ -33,13 +33,14 @@ Value = int | str | bool
 class Axis:
     """One dimension of a benchmark's grid.
 
-    Integers from `least` on, a flag, one of `choices`, or any string that matches `pattern`.
+    Integers from `least` to `most`, a flag, one of `choices`, or any string that matches `pattern`.
     """
 
     name: str
     kind: type
     choices: tuple[str, ...] = ()
     least: int = 1
+    most: int = 2**31 - 1
     pattern: str | None = None
 
 

@@ -23,13 +23,12 @@ that did not hold; 2 bad input, said in one line.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections import Counter
 from pathlib import Path
 
-from lmperf.config import json_schema, load_config
+from lmperf.config import json_schema, load_config, overrides_of, slug
 from lmperf.errors import UserError
 from lmperf.evidence.plan import Project
 from lmperf.own import check_functions
@@ -38,11 +37,11 @@ CONFIG = Path("config/config.yaml")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
     # An implementation of the user's own may lie in the checkout, however this was started.
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
+        options = _parser().parse_args(arguments)
         return options.command(options)
     except UserError as error:
         print(f"lmperf: {error}", file=sys.stderr)
@@ -58,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--config", type=Path, default=CONFIG, help=f"default: {CONFIG}")
     parser.add_argument(
-        "--set", type=_mapping, default={}, metavar="JSON", help="keys that replace the file's"
+        "--set", type=overrides_of, default={}, metavar="JSON", help="keys that replace the file's"
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     commands.add_parser("plan", help="what a run would measure").set_defaults(command=_plan)
@@ -67,14 +66,16 @@ def _parser() -> argparse.ArgumentParser:
     measure.add_argument("--log", type=Path)
     measure.set_defaults(command=_measure)
     report = commands.add_parser("report", help="render from evidence")
-    report.add_argument("machine", nargs="?", help="default: report/report.md")
+    report.add_argument("machine", nargs="?", type=slug, help="default: report/report.md")
     report.set_defaults(command=_report)
     summary = commands.add_parser("summary", help="where the write-up is")
-    summary.add_argument("machine", nargs="?", help="default: report/report.md")
+    summary.add_argument("machine", nargs="?", type=slug, help="default: report/report.md")
     summary.set_defaults(command=_summary)
     verify = commands.add_parser("verify", help="is the evidence whole, fresh, right?")
     whose = verify.add_mutually_exclusive_group()
-    whose.add_argument("machines", nargs="*", default=[], metavar="MACHINE", help="default: here")
+    whose.add_argument(
+        "machines", nargs="*", type=slug, default=[], metavar="MACHINE", help="default: here"
+    )
     whose.add_argument("--all", action="store_true", help="every machine that has evidence")
     verify.add_argument("--verbose", action="store_true", help="a line for each row")
     verify.set_defaults(command=_verify)
@@ -100,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
         command=_selftest
     )
     prune = commands.add_parser("prune", help="drop stale rows that no grid asks for")
-    prune.add_argument("machine")
+    prune.add_argument("machine", type=slug)
     prune.set_defaults(command=_prune)
     commands.add_parser("machine", help="the slug of this machine").set_defaults(command=_machine)
     commands.add_parser("schema", help="JSON schema of the configuration").set_defaults(
@@ -124,16 +125,6 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
         "--at-least", type=_percentage, default=2.0, metavar="PERCENT", help="default: 2; least: 1"
     )
     parser.add_argument("--format", choices=("text", "markdown", "json"), default="text")
-
-
-def _mapping(text: str) -> dict:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"no JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError(f"must be an object of keys and values, is {text}")
-    return value
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
