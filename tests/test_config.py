@@ -10,9 +10,8 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lmperf.benchmark import Own
+from lmperf.benchmark import Own, stems
 from lmperf.benchmark import load as load_benchmark
-from lmperf.benchmark import stems
 from lmperf.config import Config, json_schema, load_config, overrides_of, slug
 from lmperf.errors import UserError
 
@@ -213,7 +212,7 @@ def test_a_mark_of_byte_order_is_no_part_of_the_first_key(tmp_path):
 
 
 def test_a_directory_is_no_file(tmp_path):
-    with pytest.raises(UserError, match="cannot be read .Is a directory.; it must be a YAML file"):
+    with pytest.raises(UserError, match=r"cannot be read \(Is a directory\); it must be a YAML"):
         load_config(tmp_path)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import reprlib
+import sysconfig
 import traceback
 from pathlib import Path
 
+_NOT_HERE = ("<", sysconfig.get_path("stdlib"))
 _BOUNDED = reprlib.Repr()
 _BOUNDED.maxstring = _BOUNDED.maxother = 60
 
@@ -22,7 +24,7 @@ class UserError(Exception):
 
 
 def shown(value: object) -> str:
-    """A value as a message quotes it: as YAML writes it where that differs; 80 characters at most."""
+    """A value as a message quotes it: as YAML writes it; at most 80 characters."""
     text = _BOUNDED.repr(value)
     text = {"None": "null", "True": "true", "False": "false"}.get(text, text)
     return text if len(text) <= 80 else f"{text[:77]}..."
@@ -48,13 +50,10 @@ def _words_of(error: BaseException) -> str:
 def _place_of(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return f" ({_near(error.filename)}:{error.lineno})"
-    frames = [
-        f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<")
-    ]
-    own = [frame for frame in frames if "-packages" not in frame.filename]
-    return (
-        f" ({_near((own or frames)[-1].filename)}:{(own or frames)[-1].lineno})" if frames else ""
-    )
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(_NOT_HERE)]
+    own = [frame for frame in own if "-packages" not in frame.filename]
+    return f" ({_near(own[-1].filename)}:{own[-1].lineno})" if own else ""
 
 
 def _near(filename: str) -> str:
