@@ -2,14 +2,12 @@
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from lmperf import cli
 from lmperf.benchmark import Own, load
 from lmperf.errors import UserError
 from lmperf.evidence.plan import row_key
@@ -212,26 +210,3 @@ def test_rounded_scores_are_declared_too():
     found = gates("attention", own, axes)
     assert found["silent"].bounds["out"] < found["same"].bounds["out"]
     assert found["same"].bounds == found["eager"].bounds
-
-
-def test_the_checkout_is_on_the_path_however_lmperf_is_started(package, monkeypatch):
-    monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", str(package))])
-    cli.main(["schema"])
-    assert sys.path[0] == str(package)
-
-
-@pytest.mark.parametrize("command", ["report", "summary", "verify", "prune"])
-@pytest.mark.parametrize("name", ["../../x", "here/../there", "report.md", "", "a\nb", "x" * 300])
-def test_a_machine_is_a_name_and_no_path_in_every_command(package, capfd, command, name):
-    assert cli.main([command, name]) == 2
-    out, error = capfd.readouterr()
-    assert not out and error.startswith("lmperf: MACHINE is ") and error.count("\n") == 1
-    assert not (package / "report").exists()
-
-
-def test_keys_that_are_no_mapping_are_refused_in_words(tmp_path):
-    command = [sys.executable, "-m", "lmperf.cli", "--set", "[1]", "plan"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "must be an object of keys and values" in done.stderr
-    assert done.stderr.count("\n") == 1

@@ -23,6 +23,7 @@ that did not hold; 2 bad input, said in one line.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections import Counter
@@ -36,11 +37,15 @@ from lmperf.own import check_functions
 CONFIG = Path("config/config.yaml")
 
 
+# Of the machine and not of the code: said in a line, as bad input is.
+_REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
+
+
 def main(arguments: list[str] | None = None) -> int:
-    # An implementation of the user's own may lie in the checkout, however this was started.
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
     try:
+        # An implementation of the user's own may lie in the checkout, however this was started.
+        if (here := _current_directory()) not in sys.path:
+            sys.path.insert(0, here)
         options = _parser().parse_args(arguments)
         return options.command(options)
     except UserError as error:
@@ -49,6 +54,19 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:  # `lmperf plan | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        if error.errno not in _REFUSED:
+            raise
+        place = error.filename or "the system"
+        print(f"lmperf: {UserError(f'{place}: {error.strerror}')}", file=sys.stderr)
+        return 2
+
+
+def _current_directory() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise UserError("the current directory is gone; change into the checkout") from None
 
 
 def _parser() -> argparse.ArgumentParser:

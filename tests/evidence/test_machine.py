@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from lmperf.config import slug
 from lmperf.evidence import machine
 from lmperf.evidence.machine import commit_facts
 
@@ -84,3 +85,10 @@ def test_where_git_does_not_say_nothing_is_clean(checkout, monkeypatch):
 def test_a_named_commit_is_taken_as_it_is(checkout, monkeypatch):
     monkeypatch.setenv("LMPERF_COMMIT", "a" * 40)
     assert commit_facts() == {"commit": "a" * 40, "dirty": None}
+
+
+@pytest.mark.parametrize("device", ["", "画像", "Xeon(R) " * 30, "../../etc", "a" * 60 + " " * 9])
+def test_whatever_a_device_is_called_its_slug_is_a_name(monkeypatch, device):
+    monkeypatch.setattr(machine, "_cpu_model", lambda: device)
+    found = machine.detect.__wrapped__("cpu").slug
+    assert found == slug(found)
