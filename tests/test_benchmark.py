@@ -1,13 +1,18 @@
 """The declaration that everything reads: cells, groups, and what a module must hold."""
 
 import doctest
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from lmperf import benchmark
+from lmperf import benchmark, benchmarks
 from lmperf.benchmark import Gate, load, stems
+from lmperf.errors import UserError
+
+CONFIG = Path(__file__).parents[1] / "config/config.yaml"
 
 
 def test_the_example_of_the_docstring_holds():
@@ -33,6 +38,42 @@ def test_no_torch_is_needed_to_know_the_cells():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert int(done.stdout) > 700, done.stderr
+
+
+BROKEN = {
+    "def f(:": r"cannot be imported: SyntaxError: .*broken\.py:1\)",
+    "\n1 / 0": r"cannot be imported: ZeroDivisionError: division by zero \(.*broken\.py:2\)",
+    "import sys\nsys.exit()": r"cannot be imported: SystemExit \(.*broken\.py:2\)",
+    "": r"broken\.py: must declare one Benchmark, not 0",
+    "from lmperf.benchmark import Timed\nclass A(Timed): pass\nclass B(Timed): pass\n": "not 2",
+    "from lmperf.benchmark import Timed\nclass A(Timed):\n    title = 'A'": (
+        r"broken\.py: A lacks axes, grids"
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "words"), BROKEN.items())
+def test_a_module_that_is_broken_is_named_in_one_line(tmp_path, monkeypatch, text, words):
+    (tmp_path / "broken.py").write_text(text)
+    monkeypatch.setattr(benchmarks, "__path__", [*benchmarks.__path__, str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "lmperf.benchmarks.broken", raising=False)
+    with pytest.raises(UserError, match=words) as fault:
+        load("broken")
+    assert str(fault.value).isprintable()
+
+
+def test_a_module_that_is_broken_ends_every_command_with_code_2(tmp_path):
+    shutil.copytree(Path(benchmark.__file__).parent, tmp_path / "lmperf")
+    (tmp_path / "lmperf/benchmarks/broken.py").write_text("def f(:")
+    for command in ("plan", "machine", "schema", "verify"):
+        done = subprocess.run(
+            [sys.executable, "-m", "lmperf.cli", "--config", CONFIG, command],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+        assert "benchmark broken cannot be imported: SyntaxError" in done.stderr
 
 
 def test_what_is_compared_is_in_one_group():

@@ -1,16 +1,38 @@
 """What the configuration accepts, and the one line it says of what it does not."""
 
 import json
+import os
+import unicodedata
 from pathlib import Path
 
 import pytest
+import yaml
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
-from lmperf.benchmark import Own
+from lmperf.benchmark import Own, stems
 from lmperf.benchmark import load as load_benchmark
-from lmperf.config import json_schema, load_config
+from lmperf.config import Config, json_schema, load_config, overrides_of, slug
 from lmperf.errors import UserError
 
 ROOT = Path(__file__).parents[1]
+A_LOT = [*range(1, 102)]
+OWN = "implementations: {{lrpe: {{{}: 'a.b:c'}}}}"
+SHELL = (
+    "{{7*7}}",
+    "$(touch x)",
+    "`touch x`",
+    "a|b",
+    "<script>",
+    "../x",
+    "a/../b",
+    "a\nb",
+    "\u202eb",
+)
+NO_MACHINES = (
+    *("report.md", "store", "a..b", ".a", "a.", "a/b", "-a", "A", "", "x" * 65, "x" * 10_000),
+    *("größe", *SHELL),
+)
 
 
 def load(tmp_path, text, **overrides):
@@ -65,7 +87,7 @@ def test_an_own_implementation_is_a_function_or_a_mapping_that_declares_its_nume
         ("presets: cpu", "presets is not a known key; known keys: preset, machine"),
         ("preset: fast", "preset is 'fast'; it must be 'auto', 'cpu' or 'gpu'"),
         ("preset: cpu\npreset: gpu", ":2: preset: the key stands twice"),
-        ("machine: Big Box", "machine is 'Big Box'; it must match pattern"),
+        ("machine: Big Box", "machine is 'Big Box'; it must be a name of a-z, 0-9"),
         ("machine: no", ":1: machine: YAML reads no as False; write true or false, or quotes"),
         ("grid: {attention: {seq_len: [010]}}", "attention.seq_len: YAML reads 010 as 8"),
         ("grid: {attention: {seq_len: [1e4]}}", "seq_len: YAML reads 1e4 as a string"),
@@ -73,7 +95,10 @@ def test_an_own_implementation_is_a_function_or_a_mapping_that_declares_its_nume
         ("grid: {attention: {seq_len: [12:30]}}", "seq_len: YAML reads 12:30 as 750"),
         ("machine: 2026-11-21", "machine: YAML reads 2026-11-21 as a date; quote it"),
         ("grid: {attention: {seq_len: []}}", "grid.attention.seq_len is an empty list"),
-        ("grid: {attention: {seq_len: [-1]}}", "seq_len.0 is -1; it must be greater than 0"),
+        (
+            "grid: {attention: {seq_len: [-1]}}",
+            "seq_len.0 is -1; it must be greater than or equal to 1",
+        ),
         ("grid: {attention: {seq_len: [1.5]}}", "seq_len.0 is 1.5; it must be a valid integer"),
         ("grid: {attention: {seq_len: 128}}", "seq_len is 128; it must be a valid list"),
         ("grid: {attention: {dtype: [fp8]}}", "dtype.0 is 'fp8'; it must be 'float32'"),
@@ -82,9 +107,23 @@ def test_an_own_implementation_is_a_function_or_a_mapping_that_declares_its_nume
         ("grid: {attn: {seq_len: [1]}}", "grid.attn is not a known key; benchmarks: attention"),
         ("benchmarks: [attn]", "benchmarks.0 is 'attn'; it must be"),
         ("benchmarks: []", "benchmarks is an empty list"),
-        ("implementations: {attention: {mine: my_pkg.f}}", "mine is 'my_pkg.f'; it must match"),
+        ("benchmarks: attention", "'attention'; it must be all, or a list of benchmarks: [attent"),
+        ("benchmarks: [lrpe, lrpe]", "benchmarks names 'lrpe' twice; it must name each value once"),
+        ("grid: {lrpe: {batch: [8, 1, 8]}}", "grid.lrpe.batch names 8 twice; it must name each"),
+        ("grid: {lrpe: {batch: [99999999999999]}}", "it must be less than or equal to 2147483647"),
+        (f"grid: {{lrpe: {{batch: [{'9' * 9999}]}}}}", "99999... is too long for a number"),
+        (f"grid: {{lrpe: {{batch: {A_LOT}, heads: {A_LOT}}}}}", "grid.lrpe has 10,201 cells; it"),
+        ("grid: 5", "grid is 5; it must be a mapping of keys to values"),
+        ("grid:", "grid is null; it must be a mapping of keys to values"),
+        (
+            "implementations: {attention: {mine: my_pkg.f}}",
+            "mine is 'my_pkg.f'; it must be a function as pack",
+        ),
         ("implementations: {attention: {mine: 3}}", "mine is 3; it must be a valid string"),
-        ("implementations: {attention: {mine: {use: f}}}", "mine.use is 'f'; it must match"),
+        (
+            "implementations: {attention: {mine: {use: f}}}",
+            "mine.use is 'f'; it must be a function as",
+        ),
         ("implementations: {attention: {mine: {}}}", "mine lacks the key use, which must be there"),
         (
             "implementations: {attention: {mine: {use: 'a:b', numerics: rounded_angles}}}",
@@ -106,6 +145,27 @@ def test_an_own_implementation_is_a_function_or_a_mapping_that_declares_its_nume
         ("implementations: [mine]", "is ['mine']; it must be a mapping of keys to values"),
         ("- preset", "must be a mapping of keys to values, is a list"),
         ("preset: [cpu", "not valid YAML"),
+        ("preset: cpu\n---\npreset: gpu", ":2: not valid YAML: expected a single document"),
+        ("preset: !!python/name:os.system", ":1: the tag tag:yaml.org,2002:python/name:os.system"),
+        ("preset: !mine cpu", ":1: the tag !mine is not read here; write a plain value"),
+        ("machine: !!int x", ":1: the tag tag:yaml.org,2002:int is not read here"),
+        ("grid: &a {lrpe: *a}", ":1: a is an anchor or an alias, which is not read here"),
+        ("\nmachine: *gone", ":2: gone is an anchor or an alias"),
+        ("[1, 2]: x", ":1: top level: a key is a list; it must be a name"),
+        ("grid: {{a: b}: x}", ":1: grid: a key is a mapping; it must be a name"),
+        ("1: x", ":1: top level: a key is 1; it must be a name"),
+        ("<<: {preset: cpu}", "YAML reads << as a merge; quote it"),
+        ("machine: =", "YAML reads = as a value; quote it"),
+        ("machine: 0x_", "YAML reads 0x_ as a number; write a decimal number"),
+        ("grid: " + "[" * 3000 + "]" * 3000, ":1: values are nested deeper than 20"),
+        ("grid: " + "{a: " * 3000 + "}" * 3000, ":1: values are nested deeper than 20"),
+        ("# one\nmachine: 'a\0b'", ":2: not valid YAML: unacceptable character #x0000"),
+        ("# " + "x" * 100_000, "is too long; it must have at most 100,000 bytes"),
+        ("x" * 10_000 + ": 1", ":1: a key of 1,000 characters or more; a name has at most 64"),
+        (OWN.format("x" * 65), "it must have at most 64 characters"),
+        (OWN.format("x" * 10_000), ":1: a key of 1,000 characters or more"),
+        (OWN.format("Mine"), "Mine is 'Mine'; it must be a word of a-z, 0-9 and _ that begins"),
+        ('"a\\nb": 1', "'a\\nb' is not a known key"),
     ],
 )
 def test_a_fault_is_one_line_that_names_it(tmp_path, text, words):
@@ -117,6 +177,76 @@ def test_a_fault_is_one_line_that_names_it(tmp_path, text, words):
     assert "\n" not in message
 
 
+@pytest.mark.parametrize("name", NO_MACHINES)
+def test_a_name_that_could_be_a_path_or_a_file_of_the_report_is_no_machine(tmp_path, name):
+    text = json.dumps({"machine": name})
+    for read in (lambda: load(tmp_path, text), lambda: load(tmp_path, "{}", machine=name)):
+        with pytest.raises(UserError, match=r"machine is .*; it must be a name of a-z"):
+            read()
+    with pytest.raises(UserError, match=r"MACHINE is .*at most 64 characters, not store"):
+        slug(name)
+
+
+@pytest.mark.parametrize("name", ["nvidia-h200", "cpu-x_y", "2", "box.example.org", "x" * 64])
+def test_a_name_of_ones_own_is_a_machine(tmp_path, name):
+    assert load(tmp_path, "{}", machine=name).machine == slug(name) == name
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("machine: é".encode("latin-1"), ":1: is not UTF-8; save the file in UTF-8"),
+        ("preset: cpu".encode("utf-16"), ":1: is not UTF-8"),
+        (b"# a\n# b\n\xff", ":3: is not UTF-8"),
+    ],
+)
+def test_bytes_that_are_no_text_are_named_by_their_line(tmp_path, content, words):
+    (tmp_path / "config.yaml").write_bytes(content)
+    with pytest.raises(UserError, match=words):
+        load_config(tmp_path / "config.yaml")
+
+
+def test_a_mark_of_byte_order_is_no_part_of_the_first_key(tmp_path):
+    (tmp_path / "config.yaml").write_bytes(b"\xef\xbb\xbfpreset: cpu\n")
+    assert load_config(tmp_path / "config.yaml").preset == "cpu"
+
+
+def test_a_directory_is_no_file(tmp_path):
+    with pytest.raises(UserError, match=r"cannot be read \(Is a directory\); it must be a YAML"):
+        load_config(tmp_path)
+
+
+def test_numbers_and_flags_may_come_as_text_for_snakemake_hands_over_no_other(tmp_path):
+    config = load(
+        tmp_path, "{}", grid={"attention": {"seq_len": ["64", "128"], "causal": ["true"]}}
+    )
+    assert config.grid_of("attention") == {"seq_len": [64, 128], "causal": [True]}
+    for text in ("064", "6_4", "1e3", " 64", "٦"):
+        with pytest.raises(UserError, match="must be a valid integer"):
+            load(tmp_path, "{}", grid={"attention": {"seq_len": [text]}})
+
+
+def test_a_fault_of_the_command_line_is_not_laid_at_the_files_door(tmp_path):
+    with pytest.raises(UserError, match=r"^command line: grid is 5; it must be a mapping"):
+        load(tmp_path, "preset: cpu", grid=5)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x", "--set: no JSON: Expecting value"),
+        ("[1]", r"--set: must be an object of keys and values, is \[1\]"),
+        ('{"preset": "cpu", "preset": "gpu"}', "the key 'preset' stands twice"),
+        ('{"machine": NaN}', "NaN is no value of JSON"),
+        ("[" * 100_000, "it is nested too deeply"),
+        ('{"machine": ' + "9" * 5000 + "}", "no JSON: Exceeds the limit"),
+    ],
+)
+def test_what_the_command_line_sets_is_an_object_of_json(text, words):
+    with pytest.raises(UserError, match=words):
+        overrides_of(text)
+
+
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(UserError, match=r"nowhere\.yaml: cannot be read"):
         load_config(tmp_path / "nowhere.yaml")
@@ -125,3 +255,80 @@ def test_a_missing_file_is_named(tmp_path):
 def test_the_schema_names_every_axis_for_editors():
     attention = json.loads(json_schema())["$defs"]["Grid_attention"]["properties"]
     assert {"batch", "seq_len", "d_head", "dtype", "causal", "implementation"} == set(attention)
+
+
+names = st.one_of(
+    st.sampled_from([*SHELL, *NO_MACHINES, "auto", *Config.model_fields, *stems(), "seq_len"]),
+    st.text(max_size=80),
+)
+leaves = st.none() | st.booleans() | st.integers() | st.floats() | names | st.dates()
+values = st.recursive(
+    leaves,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(names | leaves, inner, max_size=4),
+    max_leaves=12,
+)
+near = st.fixed_dictionaries(
+    {},
+    optional={
+        **dict.fromkeys(Config.model_fields, values),
+        "grid": st.dictionaries(names, st.dictionaries(names, values, max_size=2), max_size=2),
+        "implementations": st.dictionaries(
+            names, st.dictionaries(names, values, max_size=2), max_size=2
+        ),
+    },
+)
+LONG = int(os.environ.get("LMPERF_FAULTS", "0"))
+many = settings(max_examples=LONG or 60, deadline=None, derandomize=not LONG, database=None)
+
+
+def is_a_configuration_or_one_line(read):
+    try:
+        assert isinstance(read(), Config)
+    except UserError as error:
+        line = str(error)
+        assert line.isprintable() and 0 < len(line) < 400, line
+        assert not any(unicodedata.category(c) == "Cf" for c in line)
+
+
+@pytest.fixture(scope="module")
+def a_file(tmp_path_factory):
+    return Path(os.path.relpath(tmp_path_factory.mktemp("any") / "config.yaml"))
+
+
+@many
+@given(st.binary(max_size=200) | st.text(max_size=200).map(lambda t: t.encode("utf-8", "replace")))
+@example(b"? |\n" + b" " * 9000)
+def test_any_bytes_are_a_configuration_or_one_line(a_file, content):
+    a_file.write_bytes(content)
+    is_a_configuration_or_one_line(lambda: load_config(a_file))
+
+
+@many
+@given(near | st.dictionaries(names, values, max_size=3), st.booleans())
+def test_any_keys_and_values_are_a_configuration_or_one_line(a_file, content, flow):
+    a_file.write_text(yaml.safe_dump(content, default_flow_style=flow, allow_unicode=True), "utf-8")
+    is_a_configuration_or_one_line(lambda: load_config(a_file))
+
+
+@many
+@given(near)
+def test_any_overrides_are_a_configuration_or_one_line(a_file, content):
+    a_file.write_text("{}")
+    is_a_configuration_or_one_line(lambda: load_config(a_file, content))
+    is_a_configuration_or_one_line(
+        lambda: load_config(a_file, overrides_of(json.dumps(content, default=str, skipkeys=True)))
+    )
+
+
+@many
+@given(names | st.text(alphabet="a.-_/\\m d0", max_size=70))
+@example("a" * 10_000)
+def test_a_machine_is_a_directory_of_the_report_and_nothing_else(name):
+    try:
+        found = slug(name)
+    except UserError as error:
+        assert len(str(error)) < 400 and str(error).isprintable()
+    else:
+        path = Path("report") / found
+        assert path.parent == Path("report") and found not in ("", ".", "..", "report.md")
+        assert os.fsencode(found) == found.encode("ascii")

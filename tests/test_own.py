@@ -1,17 +1,54 @@
 """The user's own implementations: found before anything is measured, or named in one line."""
 
-import subprocess
+import os
+import signal
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
-from lmperf import cli
 from lmperf.benchmark import Own, load
 from lmperf.errors import UserError
 from lmperf.evidence.plan import row_key
 from lmperf.own import check_functions, check_names
 
 STEM = "flash_attention"
+LOUD = """
+import os, sys, threading, time
+print("words" * 100_000)
+os.write(1, b"[1]\\n")
+os.write(2, b"[1]\\n")
+threading.Thread(target=time.sleep, args=[999]).start()
+def attention(q, k, v, causal):
+    return v
+"""
+AT_IMPORT = {
+    "def f(:": r"it cannot be imported: SyntaxError: .* \(bad_own\.py:1\)",
+    "x = 1\nraise RuntimeError('no\\n\x1b[31m device')": (
+        r"cannot be imported: RuntimeError: no \\x1b\[31m device \(bad_own\.py:2\)"
+    ),
+    "import json\njson.loads('')": r"JSONDecodeError: .* \(bad_own\.py:2\)",
+    "raise SystemExit": r"cannot be imported: SystemExit \(bad_own\.py:1\)",
+    "import sys\nsys.exit(3)": r"cannot be imported: SystemExit: 3 \(bad_own\.py:2\)",
+    "import os\nos._exit(0)": r"importing it ends Python \(exit code 0\)",
+    "import os\nos.kill(os.getpid(), 11)": r"importing it ends Python \(SIGSEGV\)",
+    "raise KeyboardInterrupt": "cannot be imported: KeyboardInterrupt",
+    "class E(Exception):\n    __str__ = 1\nraise E": "cannot be imported: E",
+    "raise RuntimeError('x' * 100_000)": "cannot be imported: RuntimeError: x{100}",
+    "def __getattr__(name):\n    raise OSError(name)": "cannot be read: OSError: attention",
+    "attention = 3": "that is no function",
+}
+FORKS = """
+import os, time
+if os.fork() == 0:
+    {leave}
+    open("pid.new", "w").write(str(os.getpid()))
+    os.rename("pid.new", "pid")
+    time.sleep(999)
+while not os.path.exists("pid"):
+    time.sleep(0.01)
+"""
 
 
 @pytest.fixture
@@ -24,6 +61,8 @@ def package(tmp_path, monkeypatch):
         "def attention(q, k, v, causal):\n    return v\n\nWIDTH = 64\n"
     )
     (folder / "broken.py").write_text("import a_module_that_is_not_there\n")
+    (folder / "loud.py").write_text(LOUD)
+    (tmp_path / "a_namespace").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path
@@ -62,6 +101,73 @@ def test_one_that_is_there_passes(package):
     own = load(STEM, {"mine": "own_attention.plain:attention"})
     check_names(own)
     check_functions(own)
+
+
+@pytest.mark.parametrize(("text", "words"), AT_IMPORT.items())
+def test_whatever_an_import_does_is_one_line_and_done_elsewhere(package, capfd, text, words):
+    (package / "bad_own.py").write_text(text)
+    own = load(STEM, {"fine": "own_attention.plain:attention", "mine": "bad_own:attention"})
+    check_names(own)
+    with pytest.raises(UserError, match=words) as fault:
+        check_functions(own)
+    message = str(fault.value)
+    assert message.startswith("config: implementations.flash_attention.mine is 'bad_own:attention'")
+    assert len(message) < 400 and message.isprintable()
+    assert capfd.readouterr() == ("", "")
+    assert "bad_own" not in sys.modules
+
+
+@pytest.mark.parametrize("leave", ["", "os.setsid()"])
+def test_what_an_import_starts_keeps_nobody_waiting(package, leave):
+    (package / "forks_own.py").write_text(FORKS.format(leave=leave))
+    with pytest.raises(UserError, match="the module forks_own has no attention"):
+        check_functions(load(STEM, {"mine": "forks_own:attention"}))
+    pid = int((package / "pid").read_text())
+    if leave:  # a daemon of the user's own
+        os.kill(pid, signal.SIGKILL)
+    assert ends(pid)
+
+
+def test_an_import_has_a_limit(package, monkeypatch):
+    monkeypatch.setattr("lmperf.own._LIMIT_S", 1.5)
+    (package / "waits_own.py").write_text("import time\ntime.sleep(999)\n")
+    with pytest.raises(UserError, match=r"importing it takes longer than 1\.5 s"):
+        check_functions(load(STEM, {"mine": "waits_own:attention"}))
+
+
+def ends(pid):
+    """Whether a process that was killed is gone; the system may take its time."""
+    for _ in range(3000):
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_what_prints_and_starts_threads_when_imported_passes(package, capfd):
+    own = {f"mine_{n}": "own_attention.loud:attention" for n in range(20)}
+    check_functions(load(STEM, own))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_folder_without_code_has_no_function(package):
+    own = load(STEM, {"mine": "a_namespace:attention"})
+    check_names(own)
+    with pytest.raises(UserError, match="the module a_namespace has no attention"):
+        check_functions(own)
+
+
+def test_a_name_is_checked_without_importing_the_packages_around_it(package):
+    (package / "own_attention/__init__.py").write_text("raise RuntimeError('imported')\n")
+    sys.modules.pop("own_attention", None)
+    check_names(load(STEM, {"mine": "own_attention.plain:attention"}))
+    with pytest.raises(UserError, match=r"there is no module own_attention\.absent"):
+        check_names(load(STEM, {"mine": "own_attention.absent:attention"}))
+    assert "own_attention" not in sys.modules
 
 
 def test_another_function_or_other_numerics_make_rows_stale(package):
@@ -104,17 +210,3 @@ def test_rounded_scores_are_declared_too():
     found = gates("attention", own, axes)
     assert found["silent"].bounds["out"] < found["same"].bounds["out"]
     assert found["same"].bounds == found["eager"].bounds
-
-
-def test_the_checkout_is_on_the_path_however_lmperf_is_started(package, monkeypatch):
-    monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", str(package))])
-    cli.main(["schema"])
-    assert sys.path[0] == str(package)
-
-
-def test_keys_that_are_no_mapping_are_refused_in_words(tmp_path):
-    command = [sys.executable, "-m", "lmperf.cli", "--set", "[1]", "plan"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "must be an object of keys and values" in done.stderr
-    assert "Traceback" not in done.stderr

@@ -26,6 +26,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from lmperf.errors import UserError, described
+
 Value = int | str | bool
 
 
@@ -33,13 +35,14 @@ Value = int | str | bool
 class Axis:
     """One dimension of a benchmark's grid.
 
-    Integers from `least` on, a flag, one of `choices`, or any string that matches `pattern`.
+    Integers from `least` to `most`, a flag, one of `choices`, or any string that matches `pattern`.
     """
 
     name: str
     kind: type
     choices: tuple[str, ...] = ()
     least: int = 1
+    most: int = 2**31 - 1
     pattern: str | None = None
 
 
@@ -322,15 +325,29 @@ def stems() -> tuple[str, ...]:
 
 
 def load(stem: str, implementations: Mapping[str, str | Own] | None = None) -> Benchmark:
-    """The benchmark that the module `lmperf.benchmarks.<stem>` declares."""
-    module = importlib.import_module(f"lmperf.benchmarks.{stem}")
-    declared = [
+    """The benchmark that the module `lmperf.benchmarks.<stem>` declares.
+
+    Raises:
+        UserError: the module is broken, or declares none.
+    """
+    return _declared(stem)(stem, implementations)
+
+
+@cache
+def _declared(stem: str) -> type[Benchmark]:
+    try:
+        module = importlib.import_module(f"lmperf.benchmarks.{stem}")
+    except (Exception, SystemExit) as error:
+        raise UserError(f"benchmark {stem} cannot be imported: {described(error)}") from error
+    found = [
         value
         for value in vars(module).values()
         if isinstance(value, type)
         and issubclass(value, Benchmark)
         and value.__module__ == module.__name__
     ]
-    if len(declared) != 1:
-        raise TypeError(f"{module.__name__} must declare one Benchmark, not {len(declared)}")
-    return declared[0](stem, implementations)
+    if len(found) != 1:
+        raise UserError(f"{module.__file__}: must declare one Benchmark, not {len(found)}")
+    if lacking := [name for name in ("title", "axes", "grids") if not hasattr(found[0], name)]:
+        raise UserError(f"{module.__file__}: {found[0].__name__} lacks {', '.join(lacking)}")
+    return found[0]

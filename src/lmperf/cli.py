@@ -23,14 +23,14 @@ that did not hold; 2 bad input, said in one line.
 from __future__ import annotations
 
 import argparse
-import json
+import errno
 import os
 import signal
 import sys
 from collections import Counter
 from pathlib import Path
 
-from lmperf.config import json_schema, load_config
+from lmperf.config import json_schema, load_config, overrides_of, slug
 from lmperf.errors import UserError
 from lmperf.evidence.plan import Project
 from lmperf.own import check_functions
@@ -38,26 +38,39 @@ from lmperf.own import check_functions
 CONFIG = Path("config/config.yaml")
 
 
+# Of the machine and not of the code: said in a line, as bad input is.
+_REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
+
+
 def main(arguments: list[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
-    # An implementation of the user's own may lie in the checkout, however this was started.
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
     # Told to end, it ends in order: its workers with it, nothing half-written.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
+        # An implementation of the user's own may lie in the checkout, however this was started.
+        if (here := _current_directory()) not in sys.path:
+            sys.path.insert(0, here)
+        options = _parser().parse_args(arguments)
         return options.command(options)
     except UserError as error:
         _say(str(error))
         return 2
+    except BrokenPipeError:  # `lmperf plan | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except OSError as error:
-        if isinstance(error, BrokenPipeError):  # `lmperf plan | head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 1
-        _say(f"{error.filename or 'a file'}: {error.strerror or error}")
+        if error.errno not in _REFUSED:
+            raise
+        _say(str(UserError(f"{error.filename or 'the system'}: {error.strerror}")))
         return 2
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
+
+
+def _current_directory() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise UserError("the current directory is gone; change into the checkout") from None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -66,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--config", type=Path, default=CONFIG, help=f"default: {CONFIG}")
     parser.add_argument(
-        "--set", type=_mapping, default={}, metavar="JSON", help="keys that replace the file's"
+        "--set", type=overrides_of, default={}, metavar="JSON", help="keys that replace the file's"
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     commands.add_parser("plan", help="what a run would measure").set_defaults(command=_plan)
@@ -83,17 +96,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     measure.set_defaults(command=_measure)
     report = commands.add_parser("report", help="render from evidence")
-    report.add_argument("machine", nargs="?", help="default: report/report.md")
+    report.add_argument("machine", nargs="?", type=slug, help="default: report/report.md")
     report.set_defaults(command=_report)
     summary = commands.add_parser("summary", help="where the write-up is")
-    summary.add_argument("machine", nargs="?", help="default: report/report.md")
+    summary.add_argument("machine", nargs="?", type=slug, help="default: report/report.md")
     summary.add_argument(
         "--current", action="store_true", help="fail unless it is what its evidence renders to"
     )
     summary.set_defaults(command=_summary)
     verify = commands.add_parser("verify", help="is the evidence whole, fresh, right?")
     whose = verify.add_mutually_exclusive_group()
-    whose.add_argument("machines", nargs="*", default=[], metavar="MACHINE", help="default: here")
+    whose.add_argument(
+        "machines", nargs="*", type=slug, default=[], metavar="MACHINE", help="default: here"
+    )
     whose.add_argument("--all", action="store_true", help="every machine that has evidence")
     verify.add_argument("--verbose", action="store_true", help="a line for each row")
     verify.set_defaults(command=_verify)
@@ -119,7 +134,7 @@ def _parser() -> argparse.ArgumentParser:
         command=_selftest
     )
     prune = commands.add_parser("prune", help="drop stale rows that no grid asks for")
-    prune.add_argument("machine")
+    prune.add_argument("machine", type=slug)
     prune.set_defaults(command=_prune)
     commands.add_parser("machine", help="the slug of this machine").set_defaults(command=_machine)
     commands.add_parser("schema", help="JSON schema of the configuration").set_defaults(
@@ -143,16 +158,6 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
         "--at-least", type=_percentage, default=2.0, metavar="PERCENT", help="default: 2; least: 1"
     )
     parser.add_argument("--format", choices=("text", "markdown", "json"), default="text")
-
-
-def _mapping(text: str) -> dict:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"no JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError(f"must be an object of keys and values, is {text}")
-    return value
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:

@@ -1,23 +1,25 @@
 """The configuration: `config/config.yaml`, read strictly, validated before anything runs.
 
-YAML turns `no` into False, `010` into 8, leaves `1e-4` a string and lets the second of two equal
-keys win. Each of these is an error here, said in one line that names file, key, what is there and
-what should be.
+Whatever it holds, there is a Config, or one line that names file, key, what is there and what
+should be.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
+from math import prod
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import (
+    AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -25,26 +27,63 @@ from pydantic import (
     StringConstraints,
     Tag,
     ValidationError,
+    WithJsonSchema,
     create_model,
+    model_validator,
 )
 
+from lmperf import strict_yaml
 from lmperf.benchmark import STRICT, Axis, Own, load, stems
-from lmperf.errors import UserError
+from lmperf.errors import UserError, shown
 
-_SLUG = StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]*$")
-_REFERENCE = StringConstraints(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
-_NAME = StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")
-_CANONICAL = {
-    "tag:yaml.org,2002:int": (re.compile(r"-?(0|[1-9][0-9]*)"), "a decimal number"),
-    "tag:yaml.org,2002:float": (re.compile(r"-?[0-9]+\.[0-9]+"), "a decimal fraction"),
-    "tag:yaml.org,2002:bool": (re.compile(r"true|false"), "true or false, or quotes around a word"),
-    "tag:yaml.org,2002:null": (re.compile(r"null|"), "null, or quotes around a word"),
+_LONGEST_NAME, _MOST_CELLS = 64, 10_000
+_MACHINE = r"^[a-z0-9][a-z0-9_-]*(\.[a-z0-9_-]+)*$"
+_NAME = r"^[a-z][a-z0-9_]*$"
+_REFERENCE = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
+_WORDS = {
+    _NAME: "a word of a-z, 0-9 and _ that begins with a letter",
+    _REFERENCE: "a function as package.module:function",
 }
-_NUMBER_LIKE = re.compile(r"[-+]?(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?")
+_Name = Annotated[str, StringConstraints(pattern=_NAME, max_length=_LONGEST_NAME)]
+_Reference = Annotated[str, StringConstraints(pattern=_REFERENCE, max_length=255)]
 
 
-def is_slug(name: str) -> bool:
-    return re.fullmatch(_SLUG.pattern, name) is not None
+def _machine(text: str) -> str:
+    # What is beside the machines in report/: the overview, and what was measured.
+    taken = text.endswith(".md") or text == "store"
+    if taken or len(text) > _LONGEST_NAME or not re.fullmatch(_MACHINE[1:-1], text):
+        raise ValueError(
+            f"is {shown(text)}; it must be a name of a-z, 0-9, - and _, with single dots between"
+            f" them, of at most {_LONGEST_NAME} characters, not store and not ending in .md"
+        )
+    return text
+
+
+def slug(text: str) -> str:
+    """A machine's name as a person gives it: the name of a directory in report/, and no path.
+
+    Raises:
+        UserError: that can be none.
+    """
+    try:
+        return _machine(text)
+    except ValueError as error:
+        raise UserError(f"MACHINE {error}") from None
+
+
+_Machine = Annotated[
+    str,
+    AfterValidator(_machine),
+    WithJsonSchema({"type": "string", "pattern": _MACHINE, "maxLength": _LONGEST_NAME}),
+]
+
+
+def is_slug(text: str) -> bool:
+    """Whether a directory of that name in report/ could be a machine's."""
+    try:
+        return bool(_machine(text))
+    except ValueError:
+        return False
 
 
 def _axis_type(axis: Axis) -> Any:
@@ -52,15 +91,38 @@ def _axis_type(axis: Axis) -> Any:
         value: Any = Literal[axis.choices]
     else:
         value = {
-            int: Annotated[int, Field(strict=True, gt=axis.least - 1)],
-            bool: StrictBool,
-            str: Annotated[str, StringConstraints(pattern=axis.pattern)],
+            int: Annotated[
+                int, Field(strict=True, ge=axis.least, le=axis.most), BeforeValidator(_from_text)
+            ],
+            bool: Annotated[StrictBool, BeforeValidator(_from_text)],
+            str: Annotated[str, StringConstraints(pattern=axis.pattern, max_length=_LONGEST_NAME)],
         }[axis.kind]
-    return Annotated[list[value], Field(min_length=1)] | None
+    return Annotated[list[value], Field(min_length=1), AfterValidator(_distinct)] | None
+
+
+def _from_text(value: Any) -> Any:
+    """A number or a flag where it stands in quotes: as Snakemake hands over what is nested."""
+    canonical = isinstance(value, str) and re.fullmatch(r"-?[1-9][0-9]{,18}|0|true|false", value)
+    return json.loads(value) if canonical else value
+
+
+def _distinct(values: list) -> list:
+    if twice := [value for value, count in Counter(values).items() if count > 1]:
+        raise ValueError(f"names {shown(twice[0])} twice; it must name each value once")
+    return values
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Grid(_Strict):
+    @model_validator(mode="after")
+    def _is_no_life_work(self) -> _Grid:
+        cells = prod(len(values) for values in self.model_dump(exclude_none=True).values())
+        if cells > _MOST_CELLS:
+            raise ValueError(f"has {cells:,} cells; it must have at most {_MOST_CELLS:,}")
+        return self
 
 
 def _grid_model(stem: str) -> type[BaseModel]:
@@ -70,7 +132,7 @@ def _grid_model(stem: str) -> type[BaseModel]:
     }
     known = Axis("implementation", str, tuple(sorted(names)))
     fields = {axis.name: (_axis_type(axis), None) for axis in (*benchmark.axes, known)}
-    return create_model(f"Grid_{stem}", __base__=_Strict, **fields)
+    return create_model(f"Grid_{stem}", __base__=_Grid, **fields)
 
 
 def _own_type(stem: str) -> Any:
@@ -78,22 +140,22 @@ def _own_type(stem: str) -> Any:
     mapping = create_model(
         f"Own_{stem}",
         __base__=_Strict,
-        use=(Annotated[str, _REFERENCE], ...),
+        use=(_Reference, ...),
         numerics=(numerics, STRICT),
     )
     # Told apart before they are read, so that a fault is one of one form.
     either = Annotated[
-        Annotated[str, _REFERENCE, Tag("(use)")] | Annotated[mapping, Tag("(mapping)")],
+        Annotated[_Reference, Tag("(use)")] | Annotated[mapping, Tag("(mapping)")],
         Discriminator(lambda v: "(mapping)" if isinstance(v, dict | BaseModel) else "(use)"),
     ]
-    return dict[Annotated[str, _NAME], either] | None
+    return dict[_Name, either] | None
 
 
 class Config(_Strict):
     """What to run; `config_model()` adds the axes of the benchmarks that exist."""
 
     preset: Literal["auto", "cpu", "gpu"] = "auto"
-    machine: Annotated[str, _SLUG] = "auto"
+    machine: _Machine = "auto"
     retry_failed: StrictBool = False
     benchmarks: Literal["all"] | Annotated[list[str], Field(min_length=1)] = "all"
     grid: Any = None
@@ -130,7 +192,8 @@ def config_model() -> type[Config]:
     own = create_model(
         "Implementations", __base__=_Strict, **{stem: (_own_type(stem), None) for stem in known}
     )
-    chosen = Literal["all"] | Annotated[list[Literal[known]], Field(min_length=1)]
+    listed = Annotated[list[Literal[known]], Field(min_length=1), AfterValidator(_distinct)]
+    chosen = Literal["all"] | listed
     return create_model(
         "Configuration",
         __base__=Config,
@@ -150,91 +213,61 @@ def load_config(path: Path, overrides: Mapping[str, Any] | None = None) -> Confi
 
     Args:
         path: the YAML file.
-        overrides: top-level keys that replace those of the file (`--config` of Snakemake).
+        overrides: top-level keys that replace those of the file (`--config` of Snakemake, which
+            hands over every value below the top as text).
 
     Raises:
         UserError: the first fault found, in one line.
     """
+    overrides = overrides or {}
+    content = strict_yaml.read(path)
     try:
-        text = path.read_text()
-    except OSError as error:
-        raise UserError(
-            f"{path}: cannot be read ({error.strerror}); it must be a YAML file"
-        ) from None
-    content = _strict_yaml(text, path)
-    try:
-        return config_model().model_validate({**content, **(overrides or {})})
+        return config_model().model_validate({**content, **overrides})
     except ValidationError as error:
-        raise UserError(f"{path}: {_first_fault(error)}") from None
+        fault = _furthest(error)
+        source = "command line" if fault["loc"][0] in overrides else path
+        raise UserError(f"{source}: {_in_words(fault)}") from None
 
 
-def _strict_yaml(text: str, path: Path) -> dict:
+def overrides_of(text: str) -> dict[str, Any]:
+    """The keys that `--set JSON` gives.
+
+    Raises:
+        UserError: that is no JSON object, or a key stands twice.
+    """
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise UserError(f"{path}{line}: not valid YAML: {problem}") from None
-    if node is None:
-        raise UserError(f"{path}: is empty; write {{}} for what is there by default")
-    if not isinstance(node, yaml.MappingNode):
-        raise UserError(f"{path}: must be a mapping of keys to values, is {_shown(node)}")
-    _refuse_coercion(node, (), path)
-    return yaml.safe_load(text)
+        value = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        words = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise UserError(f"--set: no JSON: {words[:200]}") from None
+    if not isinstance(value, dict):
+        raise UserError(f"--set: must be an object of keys and values, is {shown(value)}")
+    return value
 
 
-def _refuse_coercion(node: yaml.Node, keys: tuple[str, ...], path: Path) -> None:
-    if isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
-        for key, value in node.value:
-            name = str(key.value)
-            if name in seen:
-                raise UserError(
-                    f"{_place(path, key, (*keys, name))}: the key stands twice; it must stand once"
-                )
-            seen.add(name)
-            _refuse_coercion(key, keys, path)
-            _refuse_coercion(value, (*keys, name), path)
-    elif isinstance(node, yaml.SequenceNode):
-        for item in node.value:
-            _refuse_coercion(item, keys, path)
-    elif node.style is None:
-        _refuse_coerced_scalar(node, keys, path)
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if twice := [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]:
+        raise ValueError(f"the key {shown(twice[0])} stands twice; it must stand once")
+    return dict(pairs)
 
 
-def _refuse_coerced_scalar(node: yaml.ScalarNode, keys: tuple[str, ...], path: Path) -> None:
-    pattern, wanted = _CANONICAL.get(node.tag, (None, ""))
-    if pattern and not pattern.fullmatch(node.value):
-        value = yaml.safe_load(node.value)
-        raise UserError(
-            f"{_place(path, node, keys)}: YAML reads {node.value} as {value!r}; write {wanted}"
-        )
-    if node.tag == "tag:yaml.org,2002:timestamp":
-        raise UserError(f"{_place(path, node, keys)}: YAML reads {node.value} as a date; quote it")
-    if node.tag == "tag:yaml.org,2002:str" and _NUMBER_LIKE.fullmatch(node.value):
-        raise UserError(
-            f"{_place(path, node, keys)}: YAML reads {node.value} as a string; "
-            "write a decimal number"
-        )
+def _no_constant(word: str) -> None:
+    raise ValueError(f"{word} is no value of JSON")
 
 
-def _place(path: Path, node: yaml.Node, keys: tuple[str, ...]) -> str:
-    return f"{path}:{node.start_mark.line + 1}: {'.'.join(keys) or 'top level'}"
+def _furthest(error: ValidationError) -> Mapping[str, Any]:
+    # A union reports the fault of each branch: the one that got furthest says most. That a list is
+    # not the word of the other branch says nothing.
+    def rank(fault: Mapping[str, Any]) -> tuple:
+        return fault["type"] != "too_short", -len(fault["loc"]), fault["type"] == "literal_error"
+
+    return min(error.errors(), key=rank)
 
 
-def _shown(node: yaml.Node) -> str:
-    return {"sequence": "a list"}.get(node.id, "a single value")
-
-
-def _first_fault(error: ValidationError) -> str:
-    # A union reports the fault of each branch: the one that got furthest says most.
-    # An empty list is a list: that it is not the word of the other branch says nothing.
-    faults = sorted(error.errors(), key=lambda one: (one["type"] != "too_short", -len(one["loc"])))
-    fault = faults[0]
+def _in_words(fault: Mapping[str, Any]) -> str:
     parts = [str(part) for part in fault["loc"] if not re.search(r"[\[(]|^literal", str(part))]
-    place = ".".join(parts)
-    value = fault["input"]
+    parts = [part if part.isprintable() and len(part) <= 40 else shown(part) for part in parts]
+    place, value = ".".join(parts), shown(fault["input"])
     match fault["type"]:
         case "extra_forbidden":
             return f"{place} is not a known key; {_known_keys(parts[:-1])}"
@@ -243,11 +276,17 @@ def _first_fault(error: ValidationError) -> str:
         case "missing":
             return f"{'.'.join(parts[:-1])} lacks the key {parts[-1]}, which must be there"
         case "model_type" | "dict_type":
-            return f"{place} is {value!r}; it must be a mapping of keys to values"
+            return f"{place} is {value}; it must be a mapping of keys to values"
+        case "value_error":
+            return f"{place} {fault['ctx']['error']}"
+        case "list_type" if place == "benchmarks":
+            return f"{place} is {value}; it must be all, or a list of benchmarks: [{stems()[0]}]"
         case "literal_error":
-            return f"{place} is {value!r}; it must be {fault['ctx']['expected']}"
+            return f"{place} is {value}; it must be {fault['ctx']['expected']}"
+        case "string_pattern_mismatch" if fault["ctx"]["pattern"] in _WORDS:
+            return f"{place} is {value}; it must be {_WORDS[fault['ctx']['pattern']]}"
         case _:
-            return f"{place} is {value!r}; {_wanted(fault)}"
+            return f"{place} is {value}; {_wanted(fault)}"
 
 
 def _wanted(fault: Mapping[str, Any]) -> str:

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from itertools import chain, repeat
 from pathlib import Path
 
 from lmperf.benchmark import Benchmark
-from lmperf.errors import UserError
+from lmperf.errors import UserError, described
+from lmperf.sources import find
+
+_LIMIT_S = 30.0
+_CHILD = """
+import json, sys
+sys.path[:], uses, limit_s = map(json.loads, sys.argv[1:])
+from lmperf.own import answer
+answer(uses, limit_s)
+"""
 
 
 def check_names(benchmark: Benchmark) -> None:
-    """Whether each has a name of its own, and a module that could be imported.
+    """Whether each has a name of its own, and a module that could be imported; imports none.
 
     Raises:
         UserError: the name is taken by the project, or there is no such module.
@@ -21,7 +38,7 @@ def check_names(benchmark: Benchmark) -> None:
         key = f"config: implementations.{benchmark.stem}.{name}"
         if name in taken:
             raise UserError(f"{key}: {name} is one of the project's own; give yours another name")
-        if not _exists(own.module):
+        if find(own.module) is None:
             raise UserError(
                 f"{key} is {own.use!r}: there is no module {own.module}; install it, or put it"
                 f" below {Path.cwd()}"
@@ -29,26 +46,71 @@ def check_names(benchmark: Benchmark) -> None:
 
 
 def check_functions(benchmark: Benchmark) -> None:
-    """Whether each can be imported and is there to be called; imports them.
+    """Whether each can be imported and is there to be called.
+
+    They are imported in one process of their own: whatever an import does (print, raise, end
+    Python, wait for ever), it does not do it to this one.
 
     Raises:
         UserError: naming the implementation and what stands in the way.
     """
-    for name, own in benchmark.own_implementations.items():
-        key = f"config: implementations.{benchmark.stem}.{name} is {own.use!r}"
-        try:
-            found = benchmark.callable_of(name)
-        except AttributeError:
-            function = own.use.partition(":")[-1]
-            raise UserError(f"{key}: the module {own.module} has no {function}") from None
-        except ImportError as error:
-            raise UserError(f"{key}: it cannot be imported: {error}") from None
-        if not callable(found):
-            raise UserError(f"{key}: that is no function")
+    declared = benchmark.own_implementations
+    said, end = _ask([own.use for own in declared.values()]) if declared else ([], "")
+    for (name, own), problem in zip(declared.items(), chain(said, repeat(end)), strict=False):
+        if problem:
+            key = f"config: implementations.{benchmark.stem}.{name} is {own.use!r}"
+            raise UserError(f"{key}: {problem}")
 
 
-def _exists(module: str) -> bool:
+def _ask(uses: list[str]) -> tuple[list[str], str]:
+    """What stands in the way of each, in order, as far as was said; and what ended the saying."""
+    question = [json.dumps(value) for value in (list(map(str, sys.path)), uses, _LIMIT_S)]
+    child = subprocess.Popen(
+        [sys.executable, "-P", "-c", _CHILD, *question],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     try:
-        return importlib.util.find_spec(module) is not None
-    except ImportError:
-        return False
+        status = child.wait(_LIMIT_S)
+        how = f"exit code {status}" if status >= 0 else signal.Signals(-status).name
+        end = f"importing it ends Python ({how})"
+    except subprocess.TimeoutExpired:
+        end = f"importing it takes longer than {_LIMIT_S:g} s"
+    finally:
+        with suppress(ProcessLookupError):  # with what it has started
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+    with child.stdout as answers:
+        # Not to its end: a process that has left the group may hold it open for ever.
+        os.set_blocking(answers.fileno(), False)
+        lines = (answers.read() or b"").splitlines()
+    return [json.loads(line) for line in lines], end
+
+
+def answer(uses: list[str], limit_s: float) -> None:
+    """Write what stands in the way of each to standard output; ends the process.
+
+    What the modules print goes nowhere.
+    """
+    signal.alarm(2 * math.ceil(limit_s))  # should nobody be left to wait for it
+    with os.fdopen(os.dup(1), "w") as answers:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        for use in uses:
+            print(json.dumps(_problem(use)), file=answers, flush=True)
+        os._exit(0)  # whatever threads it has started
+
+
+def _problem(use: str) -> str:
+    module, _, name = use.partition(":")
+    try:
+        found = importlib.import_module(module)
+    except BaseException as error:
+        return f"it cannot be imported: {described(error)}"
+    try:
+        return "" if callable(getattr(found, name)) else "that is no function"
+    except AttributeError:
+        return f"the module {module} has no {name}"
+    except BaseException as error:
+        return f"it cannot be read: {described(error)}"

@@ -2,11 +2,20 @@
 
 import sys
 import textwrap
+from importlib.machinery import EXTENSION_SUFFIXES
 
 import pytest
 
+from lmperf import sources
+from lmperf.errors import UserError
 from lmperf.evidence import keys
-from lmperf.evidence.keys import METHOD_VERSION, closure, code_fingerprint, method_digest
+from lmperf.evidence.keys import (
+    METHOD_VERSION,
+    closure,
+    code_fingerprint,
+    method_digest,
+    not_followed,
+)
 
 # The digest of the measuring core that METHOD_VERSION stands for. After a change there: when it can
 # change no number, put the new digest here; when it can, raise METHOD_VERSION as well.
@@ -37,7 +46,7 @@ def package(tmp_path, monkeypatch):
 
 
 def digest_of(module):
-    for cached in (keys._digest_of, keys._imports_of, keys._source_of):
+    for cached in (keys._digest_of, keys._imports_of, sources._find):
         cached.cache_clear()
     code_fingerprint.cache_clear()
     return code_fingerprint(module)
@@ -82,6 +91,127 @@ def test_other_modules_change_nothing(package):
 def test_a_module_named_in_a_string_is_followed(package):
     digest_of("a_package.other")
     assert "a_package.tiles" in closure("a_package.other")
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A kernel of the user's own, which imports other code of theirs by every form of import."""
+    files = {
+        "here/own_kernel.py": OWN_KERNEL,
+        "here/own_sibling.py": "import own_sibling_of_it\n",
+        "here/own_sibling_of_it.py": "width = 1\n",
+        "here/own_space/part.py": "width = 1\n",
+        "here/own_named.py": "width = 1\n",
+        "here/own_called.py": "width = 1\n",
+        "here/own_unused.py": "width = 1\n",
+        "lib/site-packages/installed/__init__.py": "import own_unused\n",
+        "lib/site-packages/built.cpython-311-x86_64-linux-gnu.so": "",
+        "checkout/src/editable/__init__.py": "raise RuntimeError('imported')\n",
+        "checkout/src/editable/deep/__init__.py": "",
+        "checkout/src/editable/deep/end.py": "width = 1\n",
+        f"checkout/src/editable/native{EXTENSION_SUFFIXES[0]}": "",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    for folder in ("lib/site-packages", "checkout/src", "here"):
+        monkeypatch.syspath_prepend(tmp_path / folder)
+    return tmp_path
+
+
+OWN_KERNEL = """
+import statistics
+import torch
+import own_sibling as s
+import editable.deep.end
+from editable import native
+from own_space.part import width
+from installed import anything
+from lmperf.attention.reference import attention
+import importlib, nowhere.at_all
+def kernel(q, name):
+    importlib.import_module("own_called")
+    importlib.import_module("own_" + name)
+    return "own_named:width"
+"""
+
+
+def test_other_code_of_the_users_own_is_followed_wherever_it_lies(own):
+    found = closure("own_kernel")
+    assert list(found) == [
+        *("editable", "editable.deep", "editable.deep.end", "own_called", "own_kernel"),
+        *("own_named", "own_sibling", "own_sibling_of_it", "own_space.part"),
+    ]
+    assert all(path.is_relative_to(own) for path in found.values())
+    assert not {*found, "installed", "torch"} & (sys.modules.keys() - {"torch"})
+
+
+def test_what_cannot_be_followed_is_named(own):
+    assert not_followed("own_kernel") == [
+        *("editable.native", "import_module(...) in own_kernel", "nowhere.at_all"),
+    ]
+    assert not_followed("own_named") == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("here/own_sibling_of_it.py", "here/own_space/part.py", "here/own_named.py"),
+        *("here/own_called.py", "checkout/src/editable/deep/end.py"),
+    ],
+)
+def test_a_change_of_what_a_users_module_imports_makes_its_rows_stale(own, name):
+    before = digest_of("own_kernel")
+    (own / name).write_text("# why\nwidth = 1\n")
+    assert digest_of("own_kernel") == before
+    (own / name).write_text("width = 2\n")
+    assert digest_of("own_kernel") != before
+
+
+@pytest.mark.parametrize("name", ["here/own_unused.py", "lib/site-packages/installed/__init__.py"])
+def test_a_change_of_what_it_does_not_import_or_of_an_installed_package_does_not(own, name):
+    before = digest_of("own_kernel")
+    (own / name).write_text("width = 2\n")
+    assert digest_of("own_kernel") == before
+
+
+def test_an_installed_module_of_the_users_own_counts_with_its_package(own):
+    before = digest_of("installed")
+    (own / "lib/site-packages/installed/__init__.py").write_text("width = 2\n")
+    assert digest_of("installed") != before
+
+
+def test_what_a_benchmark_declares_in_words_is_code_elsewhere(own):
+    (own / "here/own_named.py").write_text("class Sizes:\n    columns = 4\n")
+    before = digest_of("own_kernel")
+    (own / "here/own_named.py").write_text("class Sizes:\n    columns = 8\n")
+    assert digest_of("own_kernel") != before
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"x = 1\ndef f(:\n", r"own_sibling\.py:2: not valid Python: invalid syntax"),
+        (b"x = '\0'", r"own_sibling\.py(:1)?: not valid Python: source code .* null bytes"),
+        (b"x = '\xff'", r"own_sibling\.py:1: not valid Python: .*utf-8"),
+        (b"(" * 5000, r"own_sibling\.py:1: not valid Python: too many nested parentheses"),
+        (b"x = " + b"-" * 50_000 + b"1", r"own_sibling\.py.*: .*nested too deeply"),
+        (b"x = 1" + b" + 1" * 30_000, r"own_sibling\.py: .*nested too deeply"),
+        (b"x = 1" + b" + 1" * 600, r"own_sibling\.py: .*nested too deeply"),
+    ],
+)
+def test_a_file_that_is_no_python_is_named_in_one_line(own, content, words):
+    (own / "here/own_sibling.py").write_bytes(content)
+    with pytest.raises(UserError, match=words) as fault:
+        digest_of("own_kernel")
+    assert str(fault.value).isprintable()
+
+
+def test_a_file_in_another_encoding_is_read_in_it(own):
+    (own / "here/own_sibling.py").write_bytes(b"# coding: latin-1\nx = '\xe9'\n")
+    before = digest_of("own_kernel")
+    (own / "here/own_sibling.py").write_text("x = 'é'\n", encoding="utf-8")
+    assert digest_of("own_kernel") == before
 
 
 def test_words_and_which_cells_there_are_change_nothing():

@@ -1,7 +1,8 @@
 """Keys of rows, and the digests of code that they hold.
 
 A digest of code is equal for a comment, a docstring or a reformatting, else not. A benchmark's
-fingerprint covers its module and everything that it imports, transitively, inside its own package.
+fingerprint covers its module and everything that it imports, transitively, inside its own package;
+that of a user's implementation also what it imports of other code of theirs (`closure`).
 The measuring core is left out: it counts by `METHOD_VERSION`, which a test holds against
 `method_digest`, so that a change there is declared either harmless or a new version.
 
@@ -12,14 +13,16 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import importlib.util
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
 from lmperf.benchmark import Own
+from lmperf.errors import UserError
 from lmperf.evidence.store import text_of
+from lmperf.sources import find, tree_of
 
 METHOD_VERSION = 3
 
@@ -34,6 +37,8 @@ _METHOD_MODULES = (
         )
     ),
 )
+# Of what a key holds already: the benchmark's fingerprint, and versions in the environment.
+_COVERED = {"lmperf", "torch", "triton"}
 # Which cells there are, and how they are shown, changes no number of a cell.
 _DECLARATIONS = {"title", "grids", "columns", "section", "order", "stated", "not_applicable"}
 
@@ -48,14 +53,17 @@ def source_digest(source: str) -> str:
     return digest(_canonical(without_words(ast.parse(source))))
 
 
-def without_words(tree: ast.Module) -> ast.Module:
-    """The tree, changed in place: no docstrings, and nothing that changes no number of a cell."""
+def without_words(tree: ast.Module, declares: bool = True) -> ast.Module:
+    """The tree, changed in place: no docstrings, and nothing that changes no number of a cell.
+
+    declares: whether its classes can be benchmarks, whose titles and grids are none of its code.
+    """
     for node in ast.walk(tree):
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         if ast.get_docstring(node, clean=False) is not None:
             node.body = node.body[1:]
-        if isinstance(node, ast.ClassDef):
+        if declares and isinstance(node, ast.ClassDef):
             node.body = [statement for statement in node.body if not _is_declaration(statement)]
         # What of the core is named here: its code counts by the version of the method.
         node.body = [statement for statement in node.body if not _imports_core(statement)]
@@ -85,36 +93,32 @@ def _canonical(node) -> str:
     return repr(node)
 
 
-@cache
-def _source_of(module: str) -> Path | None:
-    """The file of a module, found without importing its parents (which might import torch)."""
-    top, *inner = module.split(".")
-    try:
-        spec = importlib.util.find_spec(top)
-    except (ImportError, ValueError):
-        return None
-    if spec is None or spec.origin is None:
-        return None
-    if not inner:
-        return Path(spec.origin) if spec.origin.endswith(".py") else None
-    base = Path(spec.origin).parent.joinpath(*inner)
-    candidates = (base / "__init__.py", base.with_name(base.name + ".py"))
-    return next((path for path in candidates if path.is_file()), None)
-
-
-def _imported(tree: ast.Module, module: str, is_package: bool, package: str) -> set[str]:
-    """Modules of `package` that a syntax tree imports, at any depth, by any form of import."""
-    found: set[str] = set()
+def _named(tree: ast.Module, module: str, is_package: bool) -> tuple[set[str], set[str]]:
+    """Modules that a tree imports, at any depth and by any form; and names that may be one."""
+    modules: set[str] = set()
+    perhaps: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             base = absolute_name(node, module, is_package)
-            found |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
+            modules.add(base)
+            perhaps |= {f"{base}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__"):
+            modules.add(_text_of(node) or f"{_called(node)}(...) in {module}")
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and ":" in node.value:
-            found.add(node.value.partition(":")[0])  # "package.module:function" names an import
-    inside = {name for name in found if name == package or name.startswith(package + ".")}
-    return {name for name in inside if _source_of(name) is not None}
+            perhaps.add(node.value.partition(":")[0])  # "package.module:function" names an import
+    return modules, perhaps
+
+
+def _called(call: ast.Call) -> str:
+    return getattr(call.func, "attr", getattr(call.func, "id", ""))
+
+
+def _text_of(call: ast.Call) -> str | None:
+    first = call.args[0] if call.args else None
+    text = first.value if isinstance(first, ast.Constant) else None
+    return text if isinstance(text, str) else None
 
 
 def absolute_name(node: ast.ImportFrom, module: str, is_package: bool) -> str:
@@ -127,18 +131,51 @@ def absolute_name(node: ast.ImportFrom, module: str, is_package: bool) -> str:
 
 
 def closure(module: str) -> dict[str, Path]:
-    """The module and all that it imports inside its own top-level package, the core left out."""
+    """The module and all that it imports, transitively, by name; nothing is imported for it.
+
+    Inside its own top-level package all is followed, but for the core. Of a module of the user's
+    own, so is every other import whose Python source lies neither in the standard library nor among
+    the installed packages, nor in what a key covers otherwise. That leaves out what has no source
+    or no name here (`not_followed`), and files that are read and not imported.
+    """
     package = module.partition(".")[0]
     found: dict[str, Path] = {}
     waiting = [module]
     while waiting:
         name = waiting.pop()
-        path = _source_of(name)
-        if path is None or name in found or is_core(name):
+        place = find(name)
+        if place is None or place.source is None or name in found or is_core(name):
             continue
-        found[name] = path
-        waiting += _imports_of(name, path, package)
+        found[name] = place.source
+        modules, perhaps = _imports_of(name, place.source)
+        imported = {one for one in modules | perhaps if _followed(one, package)}
+        # Importing a.b.c runs a/__init__ and a.b/__init__ too.
+        waiting += imported | {one.rpartition(".")[0] for one in imported | {name}}
     return dict(sorted(found.items()))
+
+
+def _followed(name: str, package: str) -> bool:
+    top = name.partition(".")[0]
+    if top != package and (package == "lmperf" or top in _COVERED):
+        return False
+    place = find(name)
+    has_source = place is not None and place.source is not None
+    return has_source and (top == package or not place.is_environment)
+
+
+def not_followed(module: str) -> list[str]:
+    """What the module and its closure import, outside the environment, that no key can cover.
+
+    That is a name that leads nowhere here, C extensions, and `import_module` of a computed name.
+    """
+    names: set[str] = set()
+    for name, path in closure(module).items():
+        modules, perhaps = _imports_of(name, path)
+        places = {one: find(one) for one in modules | perhaps}
+        names |= {one for one in modules if places[one] is None}
+        closed = {one for one, place in places.items() if place and place.is_closed}
+        names |= {one for one in closed if not places[one].is_environment}
+    return sorted(name for name in names if name.partition(".")[0] not in sys.stdlib_module_names)
 
 
 def is_core(name: str) -> bool:
@@ -147,23 +184,27 @@ def is_core(name: str) -> bool:
 
 
 @cache
-def _imports_of(name: str, path: Path, package: str) -> list[str]:
-    tree = ast.parse(path.read_text())
-    imported = _imported(tree, name, path.name == "__init__.py", package)
-    # Importing a.b.c runs a/__init__ and a.b/__init__ too.
-    parents = {name.rpartition(".")[0] for name in imported | {name}} - {""}
-    return sorted(imported | parents)
+def _imports_of(name: str, path: Path) -> tuple[set[str], set[str]]:
+    return _named(tree_of(path), name, path.name == "__init__.py")
 
 
 @cache
-def _digest_of(path: Path) -> str:
-    return source_digest(path.read_text())
+def _digest_of(name: str, path: Path) -> str:
+    try:
+        return digest(_canonical(without_words(tree_of(path), name.startswith("lmperf."))))
+    except RecursionError:
+        raise UserError(f"{path}: its expressions are nested too deeply to be read") from None
 
 
 @cache
 def code_fingerprint(module: str) -> str:
-    """Digest of everything in the module's package that can change what it computes."""
-    return digest("\n".join(f"{name} {_digest_of(path)}" for name, path in closure(module).items()))
+    """Digest of the code of the module's closure: what can change what it computes.
+
+    Raises:
+        UserError: a file of it is not Python.
+    """
+    files = closure(module).items()
+    return digest("\n".join(f"{name} {_digest_of(name, path)}" for name, path in files))
 
 
 def row_key(
@@ -205,4 +246,5 @@ def row_key_of(
 
 def method_digest() -> str:
     """Digest of the modules that decide how a number is taken."""
-    return digest("\n".join(f"{name} {_digest_of(_source_of(name))}" for name in _METHOD_MODULES))
+    files = [(name, find(name).source) for name in _METHOD_MODULES]
+    return digest("\n".join(f"{name} {_digest_of(name, path)}" for name, path in files))

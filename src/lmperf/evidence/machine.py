@@ -31,6 +31,7 @@ _ENVIRONMENT_VARIABLES = (
     "PYTORCH_CUDA_ALLOC_CONF",
     "PYTORCH_ALLOC_CONF",
 )
+_PACKAGE = Path(__file__).resolve().parents[1]
 _IDENTIFYING = ("kind", "device", "driver_branch", "torch", "cuda", "triton", "threads", "settings")
 
 
@@ -144,8 +145,7 @@ def cores() -> int:
 
 
 def _git(*arguments: str) -> str | None:
-    root = Path(__file__).resolve().parents[3]
-    command = ["git", "-C", str(root), *arguments]
+    command = ["git", "--no-optional-locks", "-C", str(_PACKAGE), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True)
     except OSError:
@@ -154,16 +154,21 @@ def _git(*arguments: str) -> str | None:
 
 
 def commit_facts() -> dict[str, Any]:
-    """The commit that measures, and whether tracked files differ from it.
+    """The commit that measures, and whether what is here differs from it.
 
-    Where the files are not those of a Git checkout (an exported tree, a container), LMPERF_COMMIT
-    names the commit; whether the files differ from it is then not known.
+    It does where a tracked file was changed, or a Python file of lmperf is not tracked, ignored or
+    not. Code of the user's own is covered by the keys of its rows. Where the files are not those of
+    a Git checkout (an exported tree, a container), LMPERF_COMMIT names the commit; whether the
+    files differ from it is then not known. Where Git does not say, neither is the commit.
     """
-    named = os.environ.get("LMPERF_COMMIT")
-    commit = named or _git("rev-parse", "HEAD")
-    if named or commit is None:
-        return {"commit": commit, "dirty": None}
-    return {"commit": commit, "dirty": bool(_git("status", "--porcelain", "--untracked-files=no"))}
+    if named := os.environ.get("LMPERF_COMMIT"):
+        return {"commit": named, "dirty": None}
+    commit = _git("rev-parse", "HEAD")
+    changed = _git("status", "--porcelain", "--untracked-files=no")
+    untracked = _git("ls-files", "--others", "--", "*.py")
+    if commit is None or changed is None or untracked is None:
+        return {"commit": None, "dirty": None}
+    return {"commit": commit, "dirty": bool(changed or untracked)}
 
 
 def _memory_gib() -> float | None:
@@ -206,7 +211,10 @@ def detect(preset: str = "auto", name: str = "auto") -> Machine:
     facts["settings"] = {
         key: os.environ[key] for key in _ENVIRONMENT_VARIABLES if key in os.environ
     }
-    slug = {"cpu": "cpu-", "mps": "mps-", "cuda": ""}[kind] + slugify(facts["device"])
+    slug = {"cpu": "cpu-", "mps": "mps-", "cuda": ""}[kind] + (
+        slugify(facts["device"]) or "unknown"
+    )
+    slug = slug[:64].rstrip("-")  # as long as a name in the configuration may be
     return Machine(slug if name == "auto" else name, kind, facts)
 
 

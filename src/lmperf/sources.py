@@ -1,0 +1,104 @@
+"""Where the source of a module lies, found without importing it or the packages around it."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+import sysconfig
+from dataclasses import dataclass
+from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+from lmperf.errors import UserError
+
+_INSTALLED = {"site-packages", "dist-packages"}
+_STANDARD_LIBRARY = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a module lies.
+
+    Attributes:
+        file: what is run when it is imported; None for a namespace, and for what is in Python.
+        folders: where the modules in it lie; none for what is no package.
+    """
+
+    file: Path | None
+    folders: tuple[Path, ...] = ()
+
+    @property
+    def source(self) -> Path | None:
+        """Its Python source, if it has any."""
+        return self.file if self.file and self.file.suffix == ".py" else None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can be read of it: a C extension, an archive, what is in Python."""
+        return self.source is None and not self.folders
+
+    @property
+    def is_environment(self) -> bool:
+        """Whether it comes with Python or was installed, and not as a link to a checkout."""
+        if self.file is None:
+            return not self.folders
+        path = self.file.resolve()
+        within = any(path.is_relative_to(folder) for folder in _STANDARD_LIBRARY)
+        return within or not _INSTALLED.isdisjoint(path.parts)
+
+
+def find(module: str) -> Place | None:
+    """The place of `package.module` by `sys.path`; None where there is none."""
+    return _find(module, tuple(sys.path))
+
+
+@cache
+def _find(module: str, search_path: tuple[str, ...]) -> Place | None:
+    names = module.split(".")
+    if not all(name.isidentifier() for name in names):
+        return None
+    place = _top(names[0])
+    for name in names[1:]:
+        if place is None or place.is_closed:
+            return place
+        place = _inside(place.folders, name)
+    return place
+
+
+def _top(name: str) -> Place | None:
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return None
+    if spec is None:
+        return None
+    file = Path(spec.origin) if spec.has_location and spec.origin else None
+    return Place(file, tuple(map(Path, spec.submodule_search_locations or ())))
+
+
+def _inside(folders: tuple[Path, ...], name: str) -> Place | None:
+    for folder in folders:
+        files = (folder / f"{name}{suffix}" for suffix in (*EXTENSION_SUFFIXES, ".py"))
+        for file in (folder / name / "__init__.py", *files):
+            if file.is_file():
+                return Place(file, (file.parent,) if file.name == "__init__.py" else ())
+    portions = tuple(folder / name for folder in folders if (folder / name).is_dir())
+    return Place(None, portions) if portions else None
+
+
+def tree_of(path: Path) -> ast.Module:
+    """The syntax tree of a file.
+
+    Raises:
+        UserError: it cannot be read, or is not Python.
+    """
+    try:
+        return ast.parse(path.read_bytes())
+    except SyntaxError as error:
+        raise UserError(f"{path}:{error.lineno or 1}: not valid Python: {error.msg}") from None
+    except (RecursionError, MemoryError):
+        raise UserError(f"{path}: its expressions are nested too deeply to be read") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: not valid Python: {error}") from None

@@ -1,0 +1,94 @@
+"""What a row says of the commit that measured it."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from lmperf.config import slug
+from lmperf.evidence import machine
+from lmperf.evidence.machine import commit_facts
+
+UNKNOWN = {"commit": None, "dirty": None}
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """A repository with a package of one file, all of it committed."""
+    monkeypatch.delenv("LMPERF_COMMIT", raising=False)
+    for key in [key for key in os.environ if key.startswith("GIT_")]:
+        monkeypatch.delenv(key)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    package = tmp_path / "src/lmperf"
+    package.mkdir(parents=True)
+    (package / "clock.py").write_text("x = 1\n")
+    (tmp_path / ".gitignore").write_text("ignored.py\n__pycache__/\nreport/\n")
+    monkeypatch.setattr(machine, "_PACKAGE", package)
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "First")
+    return tmp_path
+
+
+def git(root, *arguments):
+    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_a_clean_checkout_is_its_commit(checkout):
+    commit = git(checkout, "rev-parse", "HEAD")
+    assert commit_facts() == {"commit": commit, "dirty": False}
+
+
+@pytest.mark.parametrize("name", ["new.py", "ignored.py", "benchmarks/new.py", "clock.py"])
+def test_code_that_is_not_in_the_commit_is_said(checkout, name):
+    path = checkout / "src/lmperf" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("x = 2\n")
+    assert commit_facts()["dirty"] is True
+
+
+@pytest.mark.parametrize(
+    "name", ["report/here/report.md", "notes.txt", "own.py", "src/lmperf/__pycache__/clock.pyc"]
+)
+def test_what_changes_no_number_is_not(checkout, name):
+    path = checkout / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("x = 2\n")
+    assert commit_facts()["dirty"] is False
+
+
+def test_a_package_inside_a_repository_of_something_else_is_not_its_commit(checkout, monkeypatch):
+    inside = checkout / ".venv/lib/site-packages/lmperf"
+    shutil.copytree(checkout / "src/lmperf", inside)
+    (checkout / ".gitignore").write_text(".venv/\n")
+    git(checkout, "add", ".")
+    git(checkout, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "Second")
+    monkeypatch.setattr(machine, "_PACKAGE", inside)
+    assert commit_facts()["dirty"] is True
+
+
+def test_where_git_does_not_say_nothing_is_clean(checkout, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", str(checkout))  # there is no git
+        assert commit_facts() == UNKNOWN
+    with monkeypatch.context() as patch:
+        patch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # dubious ownership
+        assert commit_facts() == UNKNOWN
+    (checkout / ".git/index").write_bytes(b"damaged")
+    assert commit_facts() == UNKNOWN
+    shutil.rmtree(checkout / ".git")
+    assert commit_facts() == UNKNOWN
+
+
+def test_a_named_commit_is_taken_as_it_is(checkout, monkeypatch):
+    monkeypatch.setenv("LMPERF_COMMIT", "a" * 40)
+    assert commit_facts() == {"commit": "a" * 40, "dirty": None}
+
+
+@pytest.mark.parametrize("device", ["", "画像", "Xeon(R) " * 30, "../../etc", "a" * 60 + " " * 9])
+def test_whatever_a_device_is_called_its_slug_is_a_name(monkeypatch, device):
+    monkeypatch.setattr(machine, "_cpu_model", lambda: device)
+    found = machine.detect.__wrapped__("cpu").slug
+    assert found == slug(found)
