@@ -48,15 +48,19 @@ class Axis:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a benchmark's CSV beside its axes: its name, and int, float, str or bool."""
+    """A column of a benchmark's CSV beside its axes: its name, and int, float, str or bool.
+
+    What is measured (times, bytes, counts, errors) is never below zero, unless it is `signed`.
+    """
 
     name: str
     kind: type = float
+    signed: bool = False
 
 
-def numbers(*names: str) -> tuple[Column, ...]:
-    """Columns that hold numbers."""
-    return tuple(Column(name) for name in names)
+def numbers(*names: str, signed: bool = False) -> tuple[Column, ...]:
+    """Columns that hold numbers; below zero only where they are signed."""
+    return tuple(Column(name, signed=signed) for name in names)
 
 
 def texts(*names: str) -> tuple[Column, ...]:
@@ -71,7 +75,8 @@ COMMON_COLUMNS = (
     *numbers("requested_bytes", "free_bytes", "median_ms", "mean_ms", "std_ms", "p20_ms", "p80_ms"),
     *numbers("host_ms", "eager_ms", "repetitions", "compile_s", "flops", "bytes", "tflops"),
     *numbers("bandwidth_gbps", "max_error", "error_bound", "pytorch_error"),
-    *numbers("resident_mib", "saved_mib", "peak_mib", "clock_mhz", "power_w", "temperature_c"),
+    *numbers("resident_mib", "saved_mib", "peak_mib", "clock_mhz", "power_w"),
+    *numbers("temperature_c", signed=True),
     *numbers("other_load", "reference", "seed"),
     *texts("throttle", "environment", "commit", "measured_at", "key"),
 )
@@ -250,9 +255,14 @@ class Benchmark:
         return (*(axis.name for axis in self.axes), "implementation", "phase", *self.index)
 
     @property
+    def declared_columns(self) -> tuple[Column, ...]:
+        """The columns that a row of this benchmark can have beside its axes."""
+        return (*COMMON_COLUMNS, *self.columns)
+
+    @property
     def kinds(self) -> dict[str, type]:
         """The kind of every column that a row of this benchmark can have."""
-        columns = {column.name: column.kind for column in (*COMMON_COLUMNS, *self.columns)}
+        columns = {column.name: column.kind for column in self.declared_columns}
         return {**{axis.name: axis.kind for axis in self.axes}, **columns}
 
     def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> str | None:

@@ -27,7 +27,8 @@ class MemoryTimeline(Observed):
         Axis("dtype", str, MODEL_STORED_DTYPES),
     )
     phases = ("forward", "train_step")
-    index = ("table", "position")
+    # Two phases begin at one position where the first of them allocates nothing.
+    index = ("table", "position", "name")
     grids = {
         "cpu": [
             {

@@ -43,7 +43,10 @@ _COMPILED_BLOCK = _GRID[-1] | {"subject": ["transformer_block"]}
 class MixedPrecision(Observed):
     title = "Mixed precision"
     order = 20
-    columns = (*texts("tensor", "kind", "observed_dtype"), *numbers("value", "exact"))
+    columns = (
+        *texts("tensor", "kind", "observed_dtype"),
+        *numbers("value", "exact", signed=True),
+    )
     stated = {"additions": _ADDITIONS, "addend": _ADDEND}
     axes = (
         Axis("experiment", str, ("accumulation", "dtypes")),

@@ -16,8 +16,10 @@ STEPS = 15
 class Warmup(Observed):
     title = "Warm-up"
     section = "end_to_end"
-    columns = numbers(
-        "step", "step_ms", "forward_ms", "backward_ms", "optimizer_ms", "reserved_mib"
+    columns = (
+        *numbers("step", "step_ms", "forward_ms", "backward_ms", "optimizer_ms"),
+        # What the allocator took from the device in that step; it may give some back.
+        *numbers("reserved_mib", signed=True),
     )
     axes = (
         Axis("size", str, SIZES),

@@ -1,0 +1,384 @@
+"""The schema of evidence: what no measurement wrote is found, and what one wrote is sound.
+
+LMPERF_FAULTS=N tries N made-up files instead of a few.
+"""
+
+import csv
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lmperf.benchmark import Case, Timed, load, stems
+from lmperf.evidence.schema import faults, sound
+from lmperf.evidence.store import text_of
+from lmperf.measuring.group import achieved
+from lmperf.measuring.rounds import Taken, Timings
+from lmperf.measuring.state import State
+
+ROOT = Path(__file__).parents[2]
+ATTENTION, PROFILES, CHECK = map(load, ("attention", "profiles", "flash_attention_check"))
+PROVENANCE = {
+    "seed": 7,
+    "environment": "e" * 16,
+    "commit": "0123abc",
+    "measured_at": "2026-01-02T03:04:05+00:00",
+    "key": "0" * 16,
+}
+GATE = {"max_error": 1e-3, "error_bound": 2e-3, "error_out": 1e-3}
+CELL = {"batch": 8, "seq_len": 256, "d_head": 16, "dtype": "float32", "causal": False}
+
+
+def timed(*rounds, work=2**30):
+    """The columns that the core writes for times in ms, by round."""
+    timings = Timings()
+    for times in rounds:
+        timings.add(Taken(list(times), State(clock_mhz=1980.0, throttle=4)))
+    row = {**timings.columns(), "flops": work, "bytes": work, "together": "aa"}
+    return {"status": "ok", **row, **achieved(row)}
+
+
+def row_of(*parts, **changes):
+    """A row of text, of attention unless its parts say otherwise."""
+    row = {**CELL, "implementation": "eager", "phase": "forward"}
+    for part in (PROVENANCE, *parts, changes):
+        row |= part
+    return {name: text_of(value) for name, value in row.items()}
+
+
+def ok(**changes):
+    return row_of(timed([1.0, 2.0], [1.5, 1.6], [3.0]), GATE, **changes)
+
+
+def failed(status="crash", **changes):
+    return row_of({"status": status, "reason": "it ended"}, **changes)
+
+
+def kernel(**changes):
+    cell = {"size": "small", "context_length": 512, "batch": 4, "dtype": "float32"}
+    row = {"status": "ok", "table": "kernel", "name": "gemm", "total_ms": 1.5, "instances": 3}
+    return {**row_of(cell, row, **changes)}
+
+
+def check(**changes):
+    cell = {"batch": 1, "heads": 2, "layout": "strided", "phase": "forward_backward"}
+    return row_of(cell, {"status": "ok", **GATE}, implementation="triton", **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"status": "fine"}, "status is 'fine'; it must be one of ok, oom,"),
+        ({"status": ""}, "status is ''"),
+        ({"phase": "train_step"}, "phase is 'train_step'; it must be one of forward, backward"),
+        ({"implementation": ""}, "implementation is ''"),
+        ({"implementation": "<b>x"}, "implementation is '<b>x'; it must be a name of small"),
+        ({"seq_len": "long"}, "seq_len is 'long'; it must be a whole number from 1"),
+        ({"seq_len": "0256"}, "seq_len is '0256'"),
+        ({"seq_len": "0"}, "seq_len is '0'"),
+        ({"seq_len": "9" * 5000}, "seq_len is"),
+        ({"dtype": "float8"}, "dtype is 'float8'; it must be one of float32"),
+        ({"causal": "yes"}, "causal is 'yes'; it must be one of True, False"),
+        ({"power_w": "much"}, "power_w is 'much'; it must be a finite number"),
+        ({"peak_mib": "1_000"}, "peak_mib is '1_000'"),
+        ({"peak_mib": "inf"}, "peak_mib is 'inf'; it must be a finite number"),
+        ({"peak_mib": "1e999"}, "peak_mib is '1e999'"),
+        ({"peak_mib": "nan"}, "peak_mib is 'nan'"),
+        ({"peak_mib": "-1"}, "peak_mib is '-1'; it must be a finite number, not below zero"),
+        ({"compile_s": "-0.5"}, "compile_s is '-0.5'"),
+        ({"median_ms": "0.0"}, "median_ms is '0.0'; it must be a finite number above zero"),
+        ({"median_ms": "-1.5"}, "median_ms is '-1.5'"),
+        ({"p20_ms": "1.7"}, "median_ms is 1.6, outside p20_ms 1.7"),
+        ({"p80_ms": "1.2"}, "median_ms is 1.6, outside p20_ms"),
+        ({"mean_ms": "5.0"}, "mean_ms is 5.0, farther from median_ms 1.6 than std_ms"),
+        ({"repetitions": "5.5"}, "repetitions is '5.5'; it must be a whole number from 1"),
+        ({"repetitions": "0"}, "repetitions is '0'"),
+        ({"repetitions": "2"}, "repetitions is 2, for 3 rounds"),
+        ({"rounds_ms": "1.5;x"}, "rounds_ms is '1.5;x'; it must be times above zero"),
+        ({"rounds_ms": "1.5;1e999"}, "rounds_ms is '1.5;1e999'"),
+        ({"rounds_ms": "1.5;;1.7"}, "rounds_ms is '1.5;;1.7'"),
+        ({"rounds_ms": "1.7;1.8;1.9"}, "median_ms is 1.6, outside its rounds, 1.7 to 1.9"),
+        ({"again_ms": "1.5;-1"}, "again_ms is '1.5;-1'"),
+        ({"again_ms": "1;1;1;1"}, "again_ms has 4 rounds, rounds_ms 3"),
+        ({"rounds_mhz": "1980;fast"}, "rounds_mhz is '1980;fast'"),
+        ({"throttle": "four"}, "throttle is 'four'"),
+        ({"median_ms": ""}, "status is ok, without a median_ms"),
+        ({"rounds_ms": ""}, "status is ok, without a rounds_ms"),
+        ({"max_error": "0.1"}, "status is ok, with a max_error of 0.1 over the error_bound"),
+        ({"max_error": "nan"}, "status is ok, with a max_error of nan over"),
+        ({"error_out": "inf"}, "error_out is inf, with the status ok"),
+        ({"error_bound": ""}, "max_error is 0.001, error_bound is empty"),
+        ({"max_error": ""}, "max_error is empty, error_bound is 0.002"),
+        ({"tflops": "1.0"}, "tflops is 1, but flops over median_ms is 0.67"),
+        ({"flops": ""}, "but flops over median_ms is 0"),
+        ({"bandwidth_gbps": ""}, "bandwidth_gbps is 0, but bytes over median_ms is 671"),
+        ({"key": "0" * 15}, "key is '000000000000000'; it must be 16 hexadecimal digits"),
+        ({"key": "G" * 16}, "key is 'GGGG"),
+        ({"environment": "e1"}, "environment is 'e1'"),
+        ({"measured_at": "yesterday"}, "measured_at is 'yesterday'; it must be an ISO time"),
+        ({"measured_at": "2201-01-02T03:04:05+00:00"}, "measured_at is '2201"),
+        ({"measured_at": "2026-02-31T03:04:05+00:00"}, "measured_at is '2026-02-31"),
+        ({"measured_at": "2026-01-02T03:04:05"}, "in UTC"),
+        ({"marks": "x" * 10_001}, "marks has 10001 characters"),
+        ({"commit": "a\0b"}, r"commit is 'a\x00b'; it must be free of control characters"),
+        ({"reason": "\x1b[31mred"}, r"reason is '\x1b[31mred'"),
+    ],
+)
+def test_what_no_measurement_wrote_is_named(changes, words):
+    rows, (line, *_) = sound(ATTENTION, [ok() | changes])
+    assert not rows
+    assert words in line
+    assert line.startswith("attention: row 1 (")
+    assert line.isprintable()
+
+
+@pytest.mark.parametrize("name", ["implementation", "phase", "status", "environment", "key"])
+def test_a_column_that_names_a_row_cannot_be_missing(name):
+    row = ok()
+    del row[name]
+    assert (0, f"{name} is missing") in list(faults(ATTENTION, [row]))
+
+
+def test_an_axis_of_after_the_row_and_a_column_that_nobody_reads_are_no_faults():
+    row = ok(of_a_later_version="\x1b" * 20_000)
+    del row["causal"]
+    assert not list(faults(ATTENTION, [row, ok(causal="", seq_len=512, together="bb")]))
+
+
+def test_a_users_own_implementation_is_no_fault():
+    assert not list(faults(ATTENTION, [ok(implementation="my_own2")]))
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (failed("failed_check", reason=""), "status is failed_check, without a reason"),
+        (failed("nan", reason="", max_error="nan", error_bound=1e-3), "without a reason"),
+        (failed("nan", max_error=1e-5, error_bound=1e-3), "nan, with a max_error of 1e-05"),
+        (failed("crash", median_ms=1.5), "status is crash, with a median_ms"),
+        (failed("oom", rounds_ms="1.5"), "status is oom, with a rounds_ms"),
+        (failed("failed_check", tflops=3.0), "status is failed_check, with a tflops"),
+        (failed("oom", requested_bytes=-1), "requested_bytes is '-1'"),
+        (failed("crash", error_out="nan"), "error_out is nan, with the status crash"),
+    ],
+)
+def test_a_failure_has_a_reason_and_no_times(row, words):
+    (fault,) = faults(ATTENTION, [row])
+    assert words in fault[1]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        failed("oom", reason="", requested_bytes=2**40, free_bytes=2**30),
+        failed("timeout"),
+        failed("unsupported"),
+        failed("nan", max_error="inf", error_bound=1e-3, error_out="nan", pytorch_error="nan"),
+        # A call that was timed differed; the gate before had passed.
+        failed("failed_check", **GATE, peak_mib=5, flops=2**30),
+    ],
+)
+def test_a_failure_as_the_core_writes_it_is_sound(row):
+    assert not list(faults(ATTENTION, [row]))
+
+
+def test_a_red_check_explains_itself_by_its_error():
+    red = check(status="failed_check", max_error=1.0)
+    assert not list(faults(CHECK, [red]))
+    lies = check(status="failed_check")
+    assert list(faults(CHECK, [lies])) == [(0, "status is failed_check, without a reason")]
+
+
+@pytest.mark.parametrize("other", [ok(), ok(together="bb"), failed(), ok(key="1" * 16)])
+def test_of_two_rows_of_one_name_none_is_sound(other):
+    rows = [ok(), ok(seq_len=512, together="cc"), other]
+    good, lines = sound(ATTENTION, rows)
+    assert good == rows[1:2]
+    assert sum("is there 2 times" in line for line in lines) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"key": "1" * 16}, "key is not that of the case's other rows"),
+        ({"environment": "1" * 16}, "environment is not that of"),
+        ({"together": "bb"}, "together is not that of"),
+        ({"status": "crash"}, "stands beside other rows of a case of crash"),
+        ({"name": "gemm"}, "is there 2 times, as 'ok'"),
+    ],
+)
+def test_of_rows_of_a_case_that_were_not_written_at_once_none_is_sound(changes, words):
+    rows = [kernel(), kernel(name="softmax") | changes, kernel(dtype="autocast_bfloat16")]
+    assert sound(PROFILES, rows[::2])[0] == rows[::2]
+    good, (first, second) = sound(PROFILES, rows)
+    assert good == rows[2:]
+    assert words in first and words in second
+
+
+@pytest.mark.parametrize(
+    "changes", [{"seq_len": 512}, {"phase": "backward"}, {"rounds_ms": "1.6;1.6"}]
+)
+def test_rows_that_cannot_have_been_timed_in_turn_are_named(changes):
+    peer = ok(dtype="bfloat16")
+    assert not list(faults(ATTENTION, [ok(), peer]))
+    good, lines = sound(ATTENTION, [ok(), peer, ok(implementation="compiled", **changes)])
+    assert not good
+    assert "together is 'aa', of several cells, phases or numbers of rounds" in lines[0]
+
+
+def test_a_row_of_more_or_fewer_cells_than_the_header_is_named():
+    row = ok()
+    row["key"] = row.pop("key")  # the last column of a file
+    header, cells = ",".join(row), ",".join(row.values())
+    longer, shorter = cells + ",more", cells.rpartition(",")[0]
+    rows = list(csv.DictReader([header, longer, shorter]))
+    found = list(faults(ATTENTION, rows))
+    assert (0, "has more cells than there are columns") in found
+    assert (1, "key is missing") in found
+
+
+def test_a_number_may_be_negative_where_it_is_declared_signed():
+    row = row_of({"experiment": "accumulation", "subject": "float32 + float32"}, status="ok")
+    row |= {"tensor": "sum", "value": "-1.5", "exact": "10.0"}
+    assert not list(faults(load("mixed_precision"), [row]))
+
+
+def test_an_axis_of_text_is_held_to_its_pattern():
+    cell = {"operation": "matmul", "load": "burst", "implementation": "torch"}
+    rows = [row_of(timed([1.0]), cell, shape=shape, together=shape) for shape in ("8x8x8", "8x")]
+    assert list(faults(load("ceilings"), rows)) == [
+        (1, "shape is '8x'; it must be like ^[1-9][0-9]*(x[1-9][0-9]*x[1-9][0-9]*)?$")
+    ]
+
+
+def test_all_committed_evidence_is_sound():
+    for path in sorted(ROOT.glob("report/*/evidence/*.csv")):
+        if path.stem in stems():
+            with open(path, newline="") as file:
+                assert sound(load(path.stem), list(csv.DictReader(file)))[1] == []
+
+
+MS = st.floats(1e-3, 1e4)
+FAILURES = {
+    "oom": {"requested_bytes": 2**40},
+    "timeout": {"reason": "no answer for 120 s"},
+    "crash": {"reason": "RuntimeError: it said\n no"},
+    "unsupported": {"reason": "needs a GPU"},
+    "failed_check": {"reason": "out differs", "max_error": 1.0, "error_bound": 0.5},
+    "nan": {"reason": "not finite", "max_error": float("nan"), "error_bound": 0.5},
+}
+
+
+@st.composite
+def timed_rows(draw, benchmark):
+    """Rows of a group as the core writes them, with any times."""
+    cases = draw(st.sampled_from(benchmark.groups(benchmark.cases("cpu"))))
+    rows = []
+    for phase in benchmark.phases:
+        rounds = draw(st.integers(1, 5))
+        slices = st.lists(st.lists(MS, min_size=1, max_size=4), min_size=rounds, max_size=rounds)
+        for case in cases:
+            status = draw(st.sampled_from(["ok", "ok", *FAILURES]))
+            together = f"{case.cell[0]}{phase}"
+            columns = (
+                {**timed(*draw(slices)), **GATE, "together": together}
+                if status == "ok"
+                else {"status": status, **FAILURES[status]}
+            )
+            rows.append(named(case, phase, columns))
+    return rows
+
+
+@st.composite
+def observed_rows(draw, benchmark):
+    cases = benchmark.cases("cpu")[:2]
+    rows = []
+    for case in cases:
+        status = draw(st.sampled_from(["ok", "ok", "crash", "oom"]))
+        count = draw(st.integers(1, 3)) if benchmark.index and status == "ok" else 1
+        for number in range(count):
+            columns = {"status": status, **FAILURES.get(status, {})}
+            if status == "ok":
+                columns |= {c.name: number + draw(MS) for c in benchmark.columns if c.kind is float}
+                columns |= {name: number for name in benchmark.index}
+            rows.append(named(case, benchmark.phases[0], columns))
+    return rows
+
+
+def named(case: Case, phase: str, columns: dict) -> dict[str, str]:
+    row = {**case.axes, "implementation": case.implementation, "phase": phase}
+    key = f"{abs(hash((case, phase))) % 16**16:016x}"
+    row = {**row, **columns, **PROVENANCE, "key": key}
+    return {name: text_of(value) for name, value in row.items()}
+
+
+NO_NUMBER = ["", "-1", "nan", "inf", "1e400", "x", " 1", "1_0", "0x1", "1" * 10_001, "\0"]
+# Column -> texts that are wrong in every row, and those that are wrong where the status is ok.
+ANYWHERE = {
+    "status": ["", "OK", "fine", "ok "],
+    "phase": ["", "sideways"],
+    "implementation": ["", "Eager", "a b", "x" * 10_001],
+    "key": ["", "0" * 17, "x" * 16],
+    "environment": ["", "e1"],
+    "measured_at": ["", "now", "9999-01-01T00:00:00+00:00", "2026-13-01T00:00:00+00:00"],
+    "seed": NO_NUMBER[1:],
+    "requested_bytes": NO_NUMBER[1:],
+    "marks": ["\0", "\x1b[0m", "m" * 10_001],
+}
+IF_TIMED = {
+    "median_ms": [*NO_NUMBER, "0", "1e9", "1e-9"],
+    "mean_ms": [*NO_NUMBER, "1e9"],
+    "std_ms": NO_NUMBER,
+    "p20_ms": [*NO_NUMBER, "1e9"],
+    "p80_ms": [*NO_NUMBER, "0"],
+    "repetitions": [*NO_NUMBER, "0", "1.5"],
+    "rounds_ms": ["", "1;", "x", "-1", "0", "1e9"],
+    "tflops": [*NO_NUMBER, "0", "1e9"],
+    "bandwidth_gbps": [*NO_NUMBER, "0", "1e9"],
+    "max_error": [*NO_NUMBER, "1"],
+    "error_bound": [*NO_NUMBER, "1e-9"],
+    "together": [""],
+    "status": list(FAILURES),
+}
+TIMES = {name: "1.5" for name in ("median_ms", "rounds_ms", "p20_ms", "host_ms", "tflops")}
+
+
+@settings(
+    max_examples=int(os.environ.get("LMPERF_FAULTS", 40)),
+    deadline=None,
+    derandomize="LMPERF_FAULTS" not in os.environ,
+    suppress_health_check=list(HealthCheck),
+)
+@given(st.data())
+def test_a_row_with_a_fault_is_never_sound(data):
+    benchmark = load(data.draw(st.sampled_from(stems())))
+    strategy = timed_rows if isinstance(benchmark, Timed) else observed_rows
+    rows = data.draw(strategy(benchmark))
+    assert sound(benchmark, rows) == (rows, [])
+
+    index = data.draw(st.integers(0, len(rows) - 1))
+    row = rows[index]
+    kind = data.draw(st.sampled_from(["cell", "gone", "twice"]))
+    if kind == "cell":
+        wrong = dict(ANYWHERE)
+        for axis in benchmark.axes:
+            wrong[axis.name] = ["\0", "a" * 10_001] + ([] if axis.kind is str else ["-1", "1.0"])
+        if "median_ms" in row:
+            wrong |= IF_TIMED
+        elif row["status"] != "ok":
+            wrong |= {name: [text] for name, text in TIMES.items()}
+        name = data.draw(st.sampled_from(sorted(wrong)))
+        rows[index] = row | {name: data.draw(st.sampled_from(wrong[name]))}
+    elif kind == "gone":
+        gone = data.draw(st.sampled_from(["implementation", "phase", "status", "key"]))
+        rows[index] = {name: text for name, text in row.items() if name != gone}
+    else:
+        changes = data.draw(st.sampled_from([{}, {"together": "zz"}, {"key": "f" * 16}]))
+        rows.insert(data.draw(st.integers(0, len(rows))), row | changes)
+        index = rows.index(row)
+
+    good, lines = sound(benchmark, rows)
+    assert rows[index] not in good
+    assert lines and all(line.isprintable() for line in lines)
