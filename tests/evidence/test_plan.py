@@ -20,13 +20,15 @@ def measured(plan, case, key=None):
         {**case.axes, "implementation": case.implementation, "phase": phase}
         for phase in plan.benchmark.phases
     ]
-    return [{**row, "status": "ok", "key": key or plan.key(row)} for row in columns]
+    where = {"environment": "e" * 16, "measured_at": "2026-01-02T03:04:05+00:00"}
+    about = {"status": "unsupported", "reason": "not here", "seed": 1, "commit": "0123abc", **where}
+    return [{**row, **about, "key": key or plan.key(row)} for row in columns]
 
 
 def test_a_case_is_measured_with_its_group_and_says_why(tmp_path):
     first = plan(tmp_path, 32)
     eager, compiled = first.cases
-    first.store.replace([*measured(first, eager), *measured(first, compiled, "an older key")])
+    first.store.replace([*measured(first, eager), *measured(first, compiled, "0" * 16)])
     again = plan(tmp_path, 32, 64)
     assert [why for _, why in again.due] == ["with its group", "stale", "missing", "missing"]
     assert again.summary == "4 of 4 cases to measure (2 missing, 1 stale, 1 with its group)"

@@ -127,26 +127,27 @@ def test_a_processor_has_a_wider_margin_and_no_floor_of_bytes():
     assert not impossible(limits, {**OK, "bytes": 1e10, "median_ms": 1e-3})
 
 
+def written(row, together):
+    """A row of one round, with all that a measurement writes beside its time."""
+    ms = row["median_ms"]
+    same = dict.fromkeys(("mean_ms", "p20_ms", "p80_ms"), ms) | {"std_ms": 0.0, "repetitions": 1}
+    where = {"environment": "e" * 16, "measured_at": "2026-01-02T03:04:05+00:00", "key": "0" * 16}
+    rates = {"tflops": row["flops"] / ms / 1e9, "rounds_ms": repr(ms), "together": together}
+    return {**row, **same, **rates, **where, "phase": "forward", "seed": 1, "commit": "0123abc"}
+
+
 def test_verify_names_a_row_that_is_faster_than_possible(tmp_path):
     directory = tmp_path / "report" / "made-up"
-    directory.mkdir(parents=True)
-    write_facts(directory, {"machine": "made-up", "preset": "gpu", "environments": {"e": GPU}})
+    environments = {"e" * 16: GPU}
+    write_facts(directory, {"machine": "made-up", "preset": "gpu", "environments": environments})
     axes = {"batch": 8, "seq_len": 256, "d_head": 16, "causal": False, "dtype": "bfloat16"}
-    row = {**axes, "implementation": "eager", "key": "", "phase": "forward"}
-    rows = [
-        {**row, **rated("bfloat16", 5000.0)},
-        {**row, **rated("bfloat16", 500.0), "seq_len": 1024},
-    ]
+    fast = {**axes, **rated("bfloat16", 5000.0), "implementation": "eager"}
+    possible = {**fast, **rated("bfloat16", 500.0), "seq_len": 1024}
+    rows = [written(fast, "a1"), written(possible, "a2")]
     evidence_of(load("attention"), directory).replace(rows)
-    ceilings = evidence_of(load("ceilings"), directory)
-    shape = {
-        "shape": "8192x8192x8192",
-        "load": "burst",
-        "implementation": "torch",
-        "phase": "forward",
-        "key": "",
-    }
-    ceilings.replace([{**shape, **matmul("bfloat16", 790.0)}])
+    shape = {"shape": "8192x8192x8192", "implementation": "torch"}
+    ceiling = written({**shape, **matmul("bfloat16", 790.0)}, "a3")
+    evidence_of(load("ceilings"), directory).replace([ceiling])
 
     reviewed = review(Project(load_config(ROOT / "config/config.yaml"), tmp_path), "made-up")
     causes = [cause for cause in reviewed.causes() if cause.kind == KIND]
