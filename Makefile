@@ -5,11 +5,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 SNAKEMAKE := $(BIN)/snakemake --cores 1
 READY := $(VENV)/.ready
+# Tools of who maintains this, in an environment of their own.
+TOOLS := .tools
+TOOLS_READY := $(TOOLS)/.ready
+COMPILE := $(TOOLS)/bin/uv pip compile --quiet --upgrade
+PIP_INSTALL := -m pip install --quiet
+NEW_ENOUGH = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+  || { echo "make: $(PYTHON) is too old: lmperf needs Python 3.11 or newer; name one by PYTHON=..." >&2; exit 2; }
 # The trace that the section on profiles links; the others are too large to publish.
 SAMPLE_TRACE := small-512-4-autocast_bfloat16-eager-forward.json.gz
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report test lint format publish verify plan selftest clean
+.PHONY: help setup report test lint format publish verify plan selftest lock audit sbom clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,13 +58,33 @@ publish: $(READY) ## add this machine's evidence and report to Git, if it passes
 	  evidence/*.csv evidence/*.sha256 machine.json machine.sha256 *.md \
 	  $$(ls -d selftest.csv figures traces/$(SAMPLE_TRACE) 2>/dev/null)
 
+lock: $(TOOLS_READY) ## pin the newest versions that pyproject.toml allows, each with its hashes
+	$(COMPILE) pyproject.toml --output-file envs/report.txt >/dev/null
+	$(COMPILE) pyproject.toml --extra measure --extra dev --constraints envs/report.txt \
+	  --constraints envs/measure.txt --output-file envs/dev.txt >/dev/null
+	$(COMPILE) envs/release.in --output-file envs/release.txt >/dev/null
+
+audit: $(READY) $(TOOLS_READY) ## look up known vulnerabilities of what is installed in .venv
+	$(TOOLS)/bin/python tools/audit.py $(BIN)/python
+
+sbom: $(READY) $(TOOLS_READY) ## write dist/lmperf.cdx.json: what is installed in .venv, as CycloneDX
+	@mkdir -p dist
+	$(TOOLS)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+	  --output-format JSON --output-file dist/lmperf.cdx.json $(BIN)/python
+
 $(READY): envs/report.txt envs/measure.txt envs/dev.txt pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-	  || { echo "make: $(PYTHON) is too old: lmperf needs Python 3.11 or newer; name one by PYTHON=..." >&2; exit 2; }
+	@$(NEW_ENOUGH)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --requirement envs/dev.txt
-	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	$(BIN)/python $(PIP_INSTALL) --require-hashes --requirement envs/dev.txt
+	$(BIN)/python $(PIP_INSTALL) --requirement envs/measure.txt
+	$(BIN)/python $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-clean: ## remove the environment and what runs leave behind, but no evidence
-	rm -rf $(VENV) .snakemake .lmperf logs
+$(TOOLS_READY): envs/release.txt
+	@$(NEW_ENOUGH)
+	$(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/python $(PIP_INSTALL) --require-hashes --requirement envs/release.txt
+	@touch $@
+
+clean: ## remove the environments and what runs leave behind, but no evidence
+	rm -rf $(VENV) $(TOOLS) dist .snakemake .lmperf logs
