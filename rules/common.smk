@@ -85,7 +85,7 @@ def tests_of(wildcards):
 
 
 def as_found(paths):
-    """Inputs whose age means nothing to their rule: a clock that was set back spoils nothing."""
+    """Inputs whose age means nothing to their rule."""
     return [ancient(path) for path in paths]
 
 

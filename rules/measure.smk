@@ -27,7 +27,7 @@ rule check:
 
 use rule check as measure with:
     input:
-        lambda wildcards: as_found(tests_of(wildcards)),
+        tests_of,
     wildcard_constraints:
         stem=due(BENCHMARKS),
 

@@ -8,7 +8,7 @@ figures of a write-up are no outputs, since Snakemake removes outputs: they are 
 rule write_up:
     """A machine's write-up, from its evidence alone: report.md, a page for each section, figures."""
     input:
-        lambda wildcards: as_found(evidence(wildcards.machine)),
+        lambda wildcards: evidence(wildcards.machine),
     output:
         update("report/{machine}/report.md"),
     log:
@@ -38,8 +38,8 @@ rule written:
 rule overview:
     """The write-up of the machine at hand, beside every other machine that has evidence here."""
     input:
-        ancient(f"report/{HERE}/report.md") if HAS_WRITE_UP else [],
-        as_found(path for machine in OTHERS for path in evidence(machine)),
+        f"report/{HERE}/report.md" if HAS_WRITE_UP else [],
+        [path for machine in OTHERS for path in evidence(machine)],
     output:
         update("report/{overview}.md"),
     log:
