@@ -61,7 +61,7 @@ def _text(path: Path) -> str:
     if len(content) > _MOST_BYTES:
         raise UserError(f"{path}: is too long; it must have at most {_MOST_BYTES:,} bytes")
     try:
-        return content.decode("utf-8-sig")
+        return content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise UserError(f"{path}:{line}: is not UTF-8; save the file in UTF-8") from None

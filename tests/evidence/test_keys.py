@@ -100,7 +100,7 @@ def own(tmp_path, monkeypatch):
         "here/own_kernel.py": OWN_KERNEL,
         "here/own_sibling.py": "import own_sibling_of_it\n",
         "here/own_sibling_of_it.py": "width = 1\n",
-        "here/own_space/part.py": "width = 1\n",
+        "here/own_space/inner/part.py": "width = 1\n",
         "here/own_named.py": "width = 1\n",
         "here/own_called.py": "width = 1\n",
         "here/own_unused.py": "width = 1\n",
@@ -109,6 +109,7 @@ def own(tmp_path, monkeypatch):
         "checkout/src/editable/__init__.py": "raise RuntimeError('imported')\n",
         "checkout/src/editable/deep/__init__.py": "",
         "checkout/src/editable/deep/end.py": "width = 1\n",
+        "checkout/src/triton/__init__.py": "a build of one's own, whose version a key has\n",
         f"checkout/src/editable/native{EXTENSION_SUFFIXES[0]}": "",
     }
     for name, text in files.items():
@@ -121,11 +122,11 @@ def own(tmp_path, monkeypatch):
 
 OWN_KERNEL = """
 import statistics
-import torch
+import torch, triton
 import own_sibling as s
 import editable.deep.end
 from editable import native
-from own_space.part import width
+from own_space.inner.part import width
 from installed import anything
 from lmperf.attention.reference import attention
 import importlib, nowhere.at_all
@@ -140,7 +141,7 @@ def test_other_code_of_the_users_own_is_followed_wherever_it_lies(own):
     found = closure("own_kernel")
     assert list(found) == [
         *("editable", "editable.deep", "editable.deep.end", "own_called", "own_kernel"),
-        *("own_named", "own_sibling", "own_sibling_of_it", "own_space.part"),
+        *("own_named", "own_sibling", "own_sibling_of_it", "own_space.inner.part"),
     ]
     assert all(path.is_relative_to(own) for path in found.values())
     assert not {*found, "installed", "torch"} & (sys.modules.keys() - {"torch"})
@@ -156,7 +157,7 @@ def test_what_cannot_be_followed_is_named(own):
 @pytest.mark.parametrize(
     "name",
     [
-        *("here/own_sibling_of_it.py", "here/own_space/part.py", "here/own_named.py"),
+        *("here/own_sibling_of_it.py", "here/own_space/inner/part.py", "here/own_named.py"),
         *("here/own_called.py", "checkout/src/editable/deep/end.py"),
     ],
 )

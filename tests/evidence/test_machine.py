@@ -82,13 +82,25 @@ def test_where_git_does_not_say_nothing_is_clean(checkout, monkeypatch):
     assert commit_facts() == UNKNOWN
 
 
+@pytest.mark.parametrize("silent", ["rev-parse", "status", "ls-files"])
+def test_where_git_does_not_say_all_it_says_nothing(checkout, monkeypatch, silent):
+    said = machine._git
+    monkeypatch.setattr(
+        machine, "_git", lambda *words: None if words[0] == silent else said(*words)
+    )
+    assert commit_facts() == UNKNOWN
+
+
 def test_a_named_commit_is_taken_as_it_is(checkout, monkeypatch):
     monkeypatch.setenv("LMPERF_COMMIT", "a" * 40)
     assert commit_facts() == {"commit": "a" * 40, "dirty": None}
 
 
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
 @pytest.mark.parametrize("device", ["", "画像", "Xeon(R) " * 30, "../../etc", "a" * 60 + " " * 9])
-def test_whatever_a_device_is_called_its_slug_is_a_name(monkeypatch, device):
+def test_whatever_a_device_is_called_its_slug_is_a_name(monkeypatch, kind, device):
+    monkeypatch.setattr(machine, "accelerator", lambda: kind)
     monkeypatch.setattr(machine, "_cpu_model", lambda: device)
-    found = machine.detect.__wrapped__("cpu").slug
+    monkeypatch.setattr(machine, "_nvidia_facts", lambda: {"device": device})
+    found = machine.detect.__wrapped__().slug
     assert found == slug(found)
