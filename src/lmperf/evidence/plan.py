@@ -124,7 +124,8 @@ class Plan:
     @property
     def is_due(self) -> bool:
         """Whether a job has anything to do."""
-        return bool(self.pending) or not self.is_written or not self.files_hold
+        whole = self.files_hold and not self.damaged
+        return bool(self.pending) or not whole or not self.is_written
 
     @cached_property
     def _missing(self) -> set[Case]:
@@ -288,6 +289,7 @@ class Project:
             self.machine.environment in read_facts(directory, self.machine.slug)["environments"]
             and self._has_costs(folder, costs)
             for directory, folder in ((self.directory, EVIDENCE), (self.store, STORE))
+            if folder == EVIDENCE or directory.exists()  # what came with a clone has no store
         )
 
     def _has_costs(self, folder: str, costs: list[Row]) -> bool:

@@ -42,7 +42,8 @@ def text_of(value: Any) -> str:
     """A cell of the CSV: floats in full precision, nothing for None."""
     if value is None:
         return ""
-    return repr(value) if isinstance(value, float) else str(value)
+    # A float of NumPy is a float, whose own repr names its type.
+    return float.__repr__(value) if isinstance(value, float) else str(value)
 
 
 class Evidence:

@@ -1,0 +1,237 @@
+"""Evidence that was cut, edited, deleted or mixed up: repaired where it can be, or measured again."""
+
+import json
+import random
+
+import pytest
+
+from lmperf.config import load_config
+from lmperf.errors import UserError
+from lmperf.evidence.cost import Cost
+from lmperf.evidence.facts import FILE, write_facts
+from lmperf.evidence.plan import Project
+from lmperf.evidence.record import record
+from lmperf.evidence.review import causes, out_of_memory, prune, review
+from lmperf.evidence.store import STORE, file_digest, read_rows
+from lmperf.measuring.stopwatch import Stopwatch
+
+STEMS = ("attention", "cost")
+CONFIG = """
+preset: cpu
+machine: here
+benchmarks: [attention]
+grid:
+  attention:
+    {batch: [1], d_head: [16], seq_len: %s, dtype: [float32], implementation: [eager]}
+"""
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A checkout whose two cells have been measured, as far as the pipeline can tell."""
+    found = project_of(tmp_path)
+    measured(found)
+    record(found, "attention")
+    return project_of(tmp_path)
+
+
+def project_of(root, seq_lens="[32, 64]", more=""):
+    path = root / "config.yaml"
+    path.write_text(CONFIG % seq_lens + more)
+    return Project(load_config(path), root)
+
+
+def measured(project, **columns):
+    """Put rows of every case into the store, as a job would."""
+    plan = project.plan("attention")
+    write_facts(project.store, {**project.known_facts()[0], "environments": environments(project)})
+    plan.store.replace(
+        row(project, {**case.axes, "implementation": case.implementation, "phase": phase}, columns)
+        for case in plan.cases
+        for phase in plan.benchmark.phases
+    )
+    Cost(project.directory, STORE).replace([Stopwatch().row("attention", "cpu", 2, 4)])
+
+
+def environments(project):
+    return {project.machine.environment: {**project.machine.facts, "measured_at": "2026-01-02"}}
+
+
+def row(project, named, columns):
+    about = {"status": "unsupported", "reason": "not here", "seed": 1, "commit": "0123abc"}
+    about |= {"measured_at": "2026-01-02T03:04:05+00:00"}
+    about |= {
+        "environment": project.machine.environment,
+        "key": project.plan("attention").key(named),
+    }
+    return {**named, **about, **columns}
+
+
+def again(project):
+    """The same checkout, as the next command finds it."""
+    return project_of(project.root)
+
+
+def signed_anew(path):
+    """Give a file the digest that it has now."""
+    path.with_suffix(".sha256").write_text(f"{file_digest(path)}  {path.name}\n")
+
+
+def test_evidence_is_made_from_the_store(project):
+    plan = project.plan("attention")
+    assert plan.evidence.read() == plan.store.read() and len(plan.rows) == 4
+    assert not plan.is_due and causes(project, "here") == []
+
+
+@pytest.mark.parametrize("name", ["attention.csv", "attention.sha256", "cost.csv", "cost.sha256"])
+@pytest.mark.parametrize("folder", ["evidence", "store"])
+def test_cut_at_any_byte_nothing_is_lost_and_all_is_repaired(project, folder, name):
+    path = project.directory / folder / name
+    whole = path.read_bytes()
+    before = project.plan("attention").rows
+    # What follows a digest in its file says nothing.
+    said = 64 if name.endswith(".sha256") else len(whole)
+    for length in random.Random(name).sample(range(said), 12):
+        path.write_bytes(whole[:length])
+        plan = again(project).plan("attention")
+        assert plan.pending == [] and plan.rows == before, length
+        assert plan.is_due, length
+        record(again(project), "attention")
+        assert path.read_bytes() == whole and not again(project).plan("attention").is_due
+
+
+def test_every_flipped_bit_is_found_out(project):
+    path = project.directory / "evidence/attention.csv"
+    whole = path.read_bytes()
+    for at in range(0, len(whole), 7):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
+        assert review(project, "here").damaged, at
+        assert not review(project, "here").rows, at
+
+
+@pytest.mark.parametrize("what", ["missing", "empty", "folder", "crlf", "no digest", "high bit"])
+def test_any_file_that_is_not_as_it_was_is_repaired_from_the_other(project, what):
+    names = [f"{folder}/{stem}.csv" for folder in ("evidence", "store") for stem in STEMS]
+    if what == "missing":
+        names.remove("store/attention.csv")  # as in a clone
+    for name in (*names, FILE, f"store/{FILE}"):
+        path = project.directory / name
+        whole = path.read_bytes()
+        spoil(path, what)
+        found = again(project)
+        assert found.plan("attention").is_due and found.plan("attention").pending == [], name
+        record(found, "attention")
+        assert path.read_bytes() == whole, name
+        assert causes(again(project), "here") == [], name
+
+
+def spoil(path, what):
+    match what:
+        case "missing":
+            path.unlink()
+        case "empty":
+            path.write_bytes(b"")
+        case "folder":
+            path.unlink()
+            path.mkdir()
+        case "crlf":
+            path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+        case "no digest":
+            path.with_suffix(".sha256").unlink()
+        case "high bit":
+            path.with_suffix(".sha256").write_bytes(b"\xff\xfe\n\n")
+
+
+def test_what_is_damaged_in_both_places_is_measured_again(project):
+    for folder in ("evidence", "store"):
+        (project.directory / folder / "attention.csv").write_text("what,ever\n1,2\n")
+    plan = again(project).plan("attention")
+    assert {why for _, why in plan.due} == {"damaged"} and len(plan.due) == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda lines: [*lines, lines[-1]],
+        lambda lines: [*lines, lines[-1].replace("unsupported", "timeout")],
+        lambda lines: [line.replace("unsupported", "fine") for line in lines],
+        lambda lines: [f"-{line}" for line in lines],
+    ],
+    ids=["twice", "contradicted", "another status", "another cell"],
+)
+def test_a_digest_that_was_made_anew_hides_nothing(project, change):
+    path = project.directory / "evidence/attention.csv"
+    head, *lines = path.read_text().splitlines(keepends=True)
+    path.write_text(head + "".join(change(lines)))
+    signed_anew(path)
+    assert causes(again(project), "here")
+    record(again(project), "attention")
+    assert causes(again(project), "here") == [] and len(read_rows(path)) == 4
+
+
+def test_evidence_that_came_with_a_clone_is_gone_on_from(project):
+    (project.store / "attention.csv").unlink()
+    (project.store / "attention.sha256").unlink()
+    wider = project_of(project.root, "[32, 64, 128]").plan("attention")
+    assert [why for _, why in wider.due] == ["missing"]
+    record(again(project), "attention")
+    assert len(read_rows(project.store / "attention.csv")) == 4
+
+
+def test_of_two_measurements_of_a_case_the_later_one_counts(project):
+    plan = project.plan("attention")
+    later = {"measured_at": "2026-02-02T03:04:05+00:00", "reason": "later"}
+    plan.evidence.hold([{**row, **later} for row in plan.rows])
+    assert {row["reason"] for row in again(project).plan("attention").rows} == {"later"}
+
+
+def test_what_the_configuration_no_longer_asks_for_is_kept_and_not_shown(project):
+    narrow = project_of(project.root, "[32]")
+    assert {row["seq_len"] for row in review(narrow, "here").rows["attention"]} == {"32"}
+    record(narrow, "attention")
+    assert len(read_rows(narrow.directory / "evidence/attention.csv")) == 2
+    assert causes(project_of(narrow.root, "[32]"), "here") == []
+    assert len(read_rows(narrow.store / "attention.csv")) == 4
+    assert again(project).plan("attention").pending == []
+    nothing = project_of(project.root, more="retry_failed: false\n")
+    assert prune(nothing, "here") == 0
+
+
+def test_facts_of_another_machine_are_not_believed(project):
+    path = project.directory / FILE
+    facts = json.loads(path.read_text())
+    path.write_text(json.dumps({**facts, "machine": "nvidia-h200"}))
+    signed_anew(path)
+    assert review(again(project), "here").facts["environments"] == {}
+    assert any("of the machine nvidia-h200" in str(cause) for cause in causes(project, "here"))
+
+
+def test_facts_that_are_lost_everywhere_are_those_of_today(project):
+    for folder in (project.directory, project.store):
+        (folder / FILE).write_text("{")
+    record(again(project), "attention")
+    facts = again(project).known_facts()[0]["environments"][project.machine.environment]
+    assert facts["device"] == project.machine.facts["device"]
+    assert causes(again(project), "here") == []
+
+
+def test_the_name_of_a_machine_with_other_hardware_is_refused(project):
+    facts = project.known_facts()[0]
+    other = {**project.machine.facts, "kind": "cuda", "device": "NVIDIA H200"}
+    for folder in (project.directory, project.store):
+        write_facts(folder, {**facts, "environments": {"e" * 16: other}})
+    with pytest.raises(UserError, match=r"machine is 'here'.*NVIDIA H200.*leave machine out"):
+        again(project)
+
+
+@pytest.mark.parametrize("status", ["crash", "timeout", "oom"])
+def test_a_failure_is_named_and_tried_again_when_that_is_asked_for(tmp_path, status):
+    found = project_of(tmp_path)
+    measured(found, status=status)
+    record(found, "attention")
+    found = project_of(tmp_path)
+    assert found.plan("attention").pending == []
+    named = out_of_memory(found, "here") if status == "oom" else causes(found, "here")
+    assert "4 rows" in str(named[0])
+    retried = project_of(tmp_path, more="retry_failed: true\n").plan("attention")
+    assert [why for _, why in retried.due] == ["failed", "failed"]
