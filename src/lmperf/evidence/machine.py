@@ -211,10 +211,8 @@ def detect(preset: str = "auto", name: str = "auto") -> Machine:
     facts["settings"] = {
         key: os.environ[key] for key in _ENVIRONMENT_VARIABLES if key in os.environ
     }
-    slug = {"cpu": "cpu-", "mps": "mps-", "cuda": ""}[kind] + (
-        slugify(facts["device"]) or "unknown"
-    )
-    slug = slug[:64].rstrip("-")  # as long as a name in the configuration may be
+    slug = {"cpu": "cpu-", "mps": "mps-", "cuda": ""}[kind] + slugify(facts["device"])
+    slug = slug[:64].strip("-") or "unnamed"  # a name that the configuration may give too
     return Machine(slug if name == "auto" else name, kind, facts)
 
 
