@@ -52,6 +52,9 @@ verify: $(READY) ## fail, naming the causes, unless this machine's evidence is r
 selftest: $(READY) ## send wrong, faked and harmful implementations through the pipeline: is each noticed?
 	$(BIN)/lmperf selftest
 
+torture: $(READY) ## disturb the pipeline in every way, 20 times each, for some hours: does it hold?
+	$(BIN)/python tests/faults/torture.py
+
 publish: $(READY) ## add this machine's evidence and report to Git, if it passes verify
 	$(BIN)/lmperf verify
 	cd report/$$($(BIN)/lmperf machine) && git add --force \
