@@ -22,8 +22,6 @@ from lmperf.errors import UserError
 from lmperf.evidence.plan import Project
 from lmperf.reporting import written
 
-OVERRIDES = json.dumps(config, sort_keys=True)  # of `--config`: no file has been read yet
-
 
 def refuse(words):
     """End before anything runs, in one line."""
@@ -34,6 +32,7 @@ def refuse(words):
 # All that is asked of the evidence is asked here: what is raised in an input function, Snakemake
 # swallows where the output exists.
 try:
+    OVERRIDES = json.dumps(config, sort_keys=True)  # of `--config`: no file has been read yet
     project = Project(load_config(Path("config/config.yaml"), config))
     HERE = project.machine.slug
     PLANS = project.plans
@@ -50,6 +49,8 @@ except UserError as error:
     refuse(error)
 except OSError as error:
     refuse(f"{error.filename}: {error.strerror}")
+except TypeError as error:
+    refuse(f"--configfile: {error}; a configuration has words, numbers, lists and mappings")
 
 # Snakemake sets these to a job's threads; a measurement runs with the user's own settings.
 THREADS = ["OMP_NUM_THREADS", "GOTO_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"]

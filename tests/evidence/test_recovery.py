@@ -1,4 +1,4 @@
-"""Evidence that was cut, edited, deleted or mixed up: repaired where it can be, or measured again."""
+"""Evidence that was cut, edited, deleted or mixed up: repaired where it can be, else taken anew."""
 
 import json
 import random
