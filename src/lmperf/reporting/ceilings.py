@@ -71,7 +71,8 @@ def matmul_share(evidence: MachineEvidence, frame: pd.DataFrame, load: str = BUR
 
 def sheet_share(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.Series:
     """Achieved TFLOP/s of each row as a fraction of what the data sheet promises."""
-    return _share(frame, {d: sheet_ceiling(evidence, d) for d in frame["dtype"].unique()})
+    share = _share(frame, {d: sheet_ceiling(evidence, d) for d in frame["dtype"].unique()})
+    return share.where(machine.recorded(evidence, frame))
 
 
 def _share(frame: pd.DataFrame, rates: dict[str, float | None]) -> pd.Series:

@@ -10,6 +10,7 @@ from jinja2.sandbox import SandboxedEnvironment
 
 from lmperf import names
 from lmperf.reporting import numbers
+from lmperf.reporting.foreign import code
 from lmperf.reporting.tables import escaped
 
 FORMS = {
@@ -46,6 +47,7 @@ def environment(templates: Path | None = None) -> SandboxedEnvironment:
         "phase": names.phase_words,
         "implementation": names.implementation_words,
         "escaped": escaped,
+        "code": code,
     }
     return made
 

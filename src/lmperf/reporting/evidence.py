@@ -13,6 +13,8 @@ import pandas as pd
 from lmperf.benchmark import COMMON_COLUMNS, load, stems
 from lmperf.evidence import plausible
 from lmperf.names import in_order
+from lmperf.reporting import foreign
+from lmperf.reporting.facts import facts_of
 
 TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 
@@ -21,7 +23,8 @@ TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 class MachineEvidence:
     """What one machine measured.
 
-    ``facts`` is machine.json; ``frames`` maps a stem to its rows (see ``read_frame``); ``stale``
+    ``machine`` is the name of its directory, as it is; ``facts`` is machine.json (see
+    ``facts_of``); ``frames`` maps a stem to its rows (see ``read_frame``); ``stale``
     maps a stem to the one-line names of rows whose code or environment has since changed;
     ``damaged`` maps a stem to the reason why its evidence is withheld; ``missing`` maps a stem to
     the names of configured cells without a row, ``lacking`` to the same as rows without a status;
@@ -39,6 +42,24 @@ class MachineEvidence:
     left_out: dict[str, str] = field(default_factory=dict)
     cost: pd.DataFrame | None = None
     derived: dict = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self):
+        """Evidence may come from elsewhere: here, once, its text is taken in as such."""
+        self.facts = facts_of(self.facts)
+        self.frames = {stem: foreign.taken_frame(frame) for stem, frame in self.frames.items()}
+        self.lacking = {stem: foreign.taken_frame(rows) for stem, rows in self.lacking.items()}
+        for named in ("stale", "damaged", "missing", "left_out"):
+            setattr(self, named, foreign.taken_deep(getattr(self, named)))
+
+    @property
+    def name(self) -> str:
+        """The machine as it is named to a reader."""
+        return foreign.taken(self.machine)
+
+    @property
+    def link(self) -> str:
+        """Its directory as a part of a link."""
+        return foreign.link(self.machine)
 
     def once(self, key: tuple, make: Callable):
         """``make()`` of the first call with this key; frames must not change afterwards."""

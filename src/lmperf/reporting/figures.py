@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from lmperf.names import IMPLEMENTATIONS, Look
+from lmperf.reporting.foreign import in_figure
 
 WIDTH, HEIGHT = 7.3, 3.4  # inches; at 96 dpi 700 px
 TITLE_CHARACTERS = 76
@@ -157,7 +158,7 @@ def draw(build: Callable[[Pen], Figure | None]) -> dict[str, str]:
                 return {}
             buffer = io.StringIO()
             figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-        lines = buffer.getvalue().splitlines()
+        lines = in_figure(buffer.getvalue()).splitlines()
         made[theme.name] = "\n".join(line.rstrip() for line in lines) + "\n"
     return made
 

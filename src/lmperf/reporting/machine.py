@@ -11,7 +11,8 @@ from lmperf.evidence import plausible
 from lmperf.names import STATUSES, dtype_words, in_order, mark_words, phase_words
 from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence
-from lmperf.reporting.numbers import EMPTY, absent, percent
+from lmperf.reporting.foreign import code
+from lmperf.reporting.numbers import EMPTY, absent, counted, percent
 from lmperf.reporting.speedup import (
     interval_sentence,
     noise_floors,
@@ -62,12 +63,22 @@ LINE = {
 
 
 def environments(evidence: MachineEvidence) -> dict[str, dict]:
-    """The environments in which rows of the evidence were measured, oldest first."""
-    known = evidence.facts.get("environments") or {}
+    """The recorded environments in which rows of the evidence were measured, oldest first."""
+    known = evidence.facts["environments"]
     frames = evidence.present().values()
     used = {name for frame in frames for name in frame["environment"].dropna().unique()}
-    kept = {name: facts for name, facts in known.items() if name in used} or known
+    kept = {name: facts for name, facts in known.items() if name in used or not used}
     return dict(sorted(kept.items(), key=lambda item: (str(item[1].get("measured_at")), item[0])))
+
+
+def recorded(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.Series:
+    """Which rows were measured in an environment whose facts machine.json has."""
+    return frame["environment"].isin(list(evidence.facts["environments"]))
+
+
+def unrecorded_rows(evidence: MachineEvidence) -> int:
+    """How many rows were measured nobody knows where."""
+    return sum(int((~recorded(evidence, f)).sum()) for f in evidence.present().values())
 
 
 def newest(evidence: MachineEvidence) -> dict:
@@ -108,15 +119,13 @@ def _fact(facts: dict, key: str) -> str:
 def device_words(evidence: MachineEvidence) -> str:
     """The device that measured, as its newest environment names it; else the slug."""
     facts = newest(evidence)
-    return facts.get("device") or facts.get("cpu_model") or evidence.machine
+    return facts.get("device") or facts.get("cpu_model") or evidence.name
 
 
 def facts_line(evidence: MachineEvidence) -> list[str]:
     """Device, memory, power limit, software, date and commit in words: those that are known."""
-    facts = newest(evidence)
-    commit = (
-        f"newest commit `{facts.get('commit', '')[:COMMIT_LENGTH]}`" if facts.get("commit") else ""
-    )
+    facts, unrecorded = newest(evidence), unrecorded_rows(evidence)
+    commit = facts.get("commit") and f"newest commit {code(facts['commit'][:COMMIT_LENGTH])}"
     words = [
         device_words(evidence),
         *(
@@ -124,7 +133,8 @@ def facts_line(evidence: MachineEvidence) -> list[str]:
             for key, form in LINE.items()
             if not absent(facts.get(key)) and not (key == "cores" and facts.get("kind") == "cuda")
         ),
-        commit + (" with uncommitted changes" if commit and facts.get("dirty") else ""),
+        f"{commit} with uncommitted changes" if commit and facts.get("dirty") else commit,
+        unrecorded and f"{counted(unrecorded, 'row')} of an environment that is not recorded",
     ]
     return [word for word in words if word]
 

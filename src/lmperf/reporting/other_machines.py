@@ -36,7 +36,7 @@ def machines_lines(machines: Sequence[MachineEvidence]) -> Lines | None:
 def _line(evidence: MachineEvidence) -> dict:
     facts = machine.newest(evidence)
     return {
-        "machine": f"[{evidence.machine}]({evidence.machine}/report.md)",
+        "machine": f"[{evidence.name}]({evidence.link}/report.md)",
         "device": machine.device_words(evidence),
         "torch": facts.get("torch") or EMPTY,
         "Triton": facts.get("triton") or EMPTY,
@@ -84,7 +84,7 @@ def indexed(states: Sequence[State], machines: Sequence[MachineEvidence]) -> lis
 
 def ceilings_by_machine(machines: Sequence[MachineEvidence]) -> Lines | None:
     """One line an operation, dtype and load, one column a machine; None for fewer than two."""
-    found = {e.machine: pd.Series(rates) for e in machines if (rates := _best(e))}
+    found = {e.name: pd.Series(rates) for e in machines if (rates := _best(e))}
     if len(found) < 2:
         return None
     keys = ["operation", "dtype", "load"]
@@ -120,7 +120,7 @@ def _rows(machines: Sequence[MachineEvidence], stem: str) -> pd.DataFrame:
     """
     columns = [*_cell(stem), "phase"]
     parts = [
-        frame[columns].assign(machine=evidence.machine, words=medians(frame))
+        frame[columns].assign(machine=evidence.name, words=medians(frame))
         for evidence in machines
         if (frame := evidence.frame(stem)) is not None and set(columns) <= set(frame.columns)
     ]

@@ -13,6 +13,7 @@ from lmperf.reporting import coverage, machine, marks, other_machines
 from lmperf.reporting.environment import environment
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.findings import SECTION, SHORT
+from lmperf.reporting.foreign import in_markdown
 from lmperf.reporting.other_machines import machines_lines, machines_tables, side_by_side_steps
 from lmperf.reporting.sections import Composed, compose, stems
 from lmperf.reporting.tables import Lines
@@ -55,7 +56,7 @@ def overview_files(
     """
     own = next((evidence for evidence in evidences if evidence.machine == here), None)
     if own is not None:
-        text = write_up(own, sections, templates, f"{here}/", evidences)
+        text = write_up(own, sections, templates, f"{own.link}/", evidences)
     else:
         template = environment(templates).get_template("unmeasured.md.j2")
         lines = _markdown(machines_lines(evidences))
@@ -172,9 +173,9 @@ def replace_files(directory: Path, files: Mapping[str, str], globs: Sequence[str
 
 
 def tidy(text: str) -> str:
-    """At most one empty line in a row, and one newline at the end."""
+    """At most one empty line in a row, one newline at the end; what is foreign is escaped."""
     text = "\n".join(line.rstrip() for line in text.splitlines())
-    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+    return in_markdown(re.sub(r"\n{3,}", "\n\n", text).strip() + "\n")
 
 
 def question(stem: str, templates: Path) -> str:
@@ -205,7 +206,6 @@ def _figure(section: Composed, root: str) -> dict | None:
 
 def _about(evidence: MachineEvidence, root: str) -> dict:
     return {
-        "machine": evidence.machine,
         "device": machine.device_words(evidence),
         "facts": machine.newest(evidence),
         "machine_line": machine.facts_line(evidence),

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from lmperf.errors import UserError
 from lmperf.reporting.environment import environment
+from lmperf.reporting.foreign import taken_frame
 from lmperf.reporting.pages import tidy
 from lmperf.reporting.tables import pipe_table
 from lmperf.reporting.written import SELFTEST
@@ -23,13 +25,15 @@ HEADERS = {
     "held": "held",
 }
 
+COLUMNS = (*HEADERS, "device", "torch", "commit", "measured_at")
+
 
 def page(directory: Path, templates: Path) -> str:
     """The text of the page of a machine that has a record.
 
     directory: `report/<machine>`.
     """
-    rows = pd.read_csv(directory / SELFTEST, dtype=str, keep_default_na=False)
+    rows = _rows(directory / SELFTEST)
     template = environment(templates).get_template("selftest.md.j2")
     text = template.render(
         machine=rows.iloc[0],
@@ -39,6 +43,21 @@ def page(directory: Path, templates: Path) -> str:
         table=pipe_table(rows[list(HEADERS)].rename(columns=HEADERS), right=[]),
     )
     return tidy(text)
+
+
+def _rows(path: Path) -> pd.DataFrame:
+    """The record; raises UserError where it is none."""
+    try:
+        rows = pd.read_csv(path, dtype=str, keep_default_na=False)
+    except (ValueError, OSError) as error:
+        raise UserError(
+            f"{path}: no record of a selftest ({error}); make selftest writes one"
+        ) from None
+    lacking = [name for name in COLUMNS if name not in rows]
+    if lacking or rows.empty:
+        what = f"lacks {', '.join(lacking)}" if lacking else "has no row"
+        raise UserError(f"{path}: {what}; make selftest writes it anew")
+    return taken_frame(rows)
 
 
 def files(directory: Path, templates: Path) -> dict[str, str]:

@@ -14,6 +14,7 @@ from lmperf.evidence.plausible import KIND
 from lmperf.names import STATUSES, axis_words, implementation_words, value_words
 from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence
+from lmperf.reporting.foreign import LONGEST, in_html
 from lmperf.reporting.numbers import EMPTY, absent, counted, gib, percent, significant, spread
 from lmperf.reporting.speedup import median_intervals, round_numbers, rounds_words
 
@@ -31,8 +32,9 @@ STEPS = (
 
 
 def escaped(value) -> str:
-    """Text that is safe inside a cell of a Markdown table."""
+    """Text that is safe inside a cell of a Markdown table; what is too long for one is cut."""
     text = " ".join(str(value).split())
+    text = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
 
 
@@ -63,7 +65,7 @@ class Lines:
         if fold is None or not self.folds or len(self.frame) <= fold:
             return f"**{self.caption}.**\n\n{body}{note}"
         title = f"{self.caption} ({counted(len(self.frame), 'line')})"
-        opening = f"<details>\n<summary>{escaped(title)}</summary>\n"
+        opening = f"<details>\n<summary>{in_html(escaped(title))}</summary>\n"
         return f"{opening}\n{body}{note}\n\n</details>"
 
     def legend(self) -> str:

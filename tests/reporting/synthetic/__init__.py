@@ -7,10 +7,16 @@ from pathlib import Path
 
 import pandas as pd
 
-from lmperf.reporting.evidence import MachineEvidence
+from lmperf.reporting.evidence import MachineEvidence, axes, having
 from synthetic import kernels, limit, models, profiles, timeline, warmup
 from synthetic.builder import CPU, GPU, Builder
 
+FEW = {
+    "size": ["tiny", "small", "large"],
+    "context_length": [128, 256, 512],
+    "seq_len": [128, 256, 1024, 4096, 16384, 65536],
+    "d_head": [16, 64],
+}
 TEMPLATES = Path(__file__).parents[3] / "templates"
 
 
@@ -134,6 +140,18 @@ def cpu_evidence(seed: int = 2) -> MachineEvidence:
     }
     frames = {stem: provenance(frame, "e1") for stem, frame in frames.items()}
     return MachineEvidence("cpu-example", facts("cpu-example", "cpu", None), frames)
+
+
+def few(evidence: MachineEvidence) -> MachineEvidence:
+    """The same evidence with as few values of an axis as every kind of table needs."""
+    return replace(evidence, frames={stem: _few(f) for stem, f in evidence.frames.items()})
+
+
+def _few(frame: pd.DataFrame) -> pd.DataFrame:
+    for name in filter(axes(frame).__contains__, FEW):
+        fewer = having(frame, **{name: FEW[name]})
+        frame = frame if fewer.empty else fewer
+    return frame
 
 
 def grown(evidence: MachineEvidence, rows: int) -> MachineEvidence:

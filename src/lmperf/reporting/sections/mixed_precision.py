@@ -10,6 +10,7 @@ from lmperf.benchmark import load
 from lmperf.names import dtype_words, implementation_words, in_order
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import PAGE, SHORT, Finding, NotMeasured, always, measured, rows_of
+from lmperf.reporting.foreign import code
 from lmperf.reporting.numbers import EMPTY, fixed, listed, plural, signed_percent
 from lmperf.reporting.sections import Section
 from lmperf.reporting.side_by_side import each
@@ -112,7 +113,7 @@ def _kept(evidence: MachineEvidence) -> dict:
     outputs = kept.index.get_level_values("kind").isin(OUTPUTS)
 
     def named(chosen: pd.Series) -> list[str]:
-        return [f"`{tensor}`" for _, tensor in kept.index[outputs & chosen]]
+        return [code(tensor) for _, tensor in kept.index[outputs & chosen]]
 
     return {
         "kept": [plural(kind) for kind in KINDS if whole[kind]],

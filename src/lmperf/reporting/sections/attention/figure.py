@@ -31,16 +31,22 @@ GROWN = {
 def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
     """Panels: forward, backward (median ms), peak of the backward (MiB); one cell, one dtype."""
     frame = usual(evidence)
-    if frame is None or not gates.shown(frame).any():
+    if frame is None:
         return None
     quantities = [(phase, "median_ms") for phase in in_order("phase", frame["phase"])]
-    if having(frame, phase="backward")["peak_mib"].notna().any():
-        quantities.append(("backward", "peak_mib"))
+    quantities = [each for each in (*quantities, ("backward", "peak_mib")) if _has(frame, *each)]
+    if not quantities:
+        return None
     drawn, axes = panels(_title(frame), len(quantities))
     for axis, (phase, column) in zip(axes, quantities, strict=True):
         _panel(axis, pen, frame, phase, column)
     legend_below(drawn, axes)
     return drawn
+
+
+def _has(frame: pd.DataFrame, phase: str, column: str) -> bool:
+    """Whether a panel has anything to draw: an axis without values has no logarithm."""
+    return bool(having(frame[gates.shown(frame)], phase=phase)[column].notna().any())
 
 
 def _title(frame: pd.DataFrame) -> str:

@@ -53,13 +53,14 @@ def error_tables(evidence: MachineEvidence) -> list[Lines]:
 def _against_pytorch(both: pd.DataFrame) -> Lines:
     cell = kinds.CELL if both["cuda_graph"].any() else kinds.CELL[:-1]
     kernel, numerics = kinds.kernel_words(both), kinds.numerics(both)
-    both = both.dropna(axis="columns", how="all")
-    if "reference_theirs" not in both:
-        return _lines(both, cell, f"{kernel}, {numerics}")
+    if both["reference_theirs"].isna().all():
+        theirs = [name for name in both if name.endswith("_theirs")]
+        return _lines(both.drop(columns=theirs), cell, f"{kernel}, {numerics}")
     both = both.assign(**{"compared with": both["reference_theirs"].map(REFERENCES)})
     plain = both[both["reference_theirs"] == kinds.PLAIN]
-    pairs = [(plain[n], plain[f"{n}_theirs"]) for n in TENSORS if f"{n}_theirs" in plain]
-    ratios = pd.concat([ours / theirs.where(theirs > 0) for ours, theirs in pairs]).dropna()
+    names = [n for n in tensors(both) if f"{n}_theirs" in both]
+    ratios = [plain[n] / plain[f"{n}_theirs"].where(plain[f"{n}_theirs"] > 0) for n in names]
+    ratios = pd.concat(ratios).dropna() if ratios else ()
     note = _times_as_large(ratios) if len(ratios) else ""
     return _lines(both, [*cell, "compared with"], f"{kernel} / PyTorch, {numerics}", note)
 

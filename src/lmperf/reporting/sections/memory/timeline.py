@@ -140,7 +140,7 @@ def _measured_components(evidence: MachineEvidence) -> Lines | None:
     columns = []
     for name in CATEGORIES:
         sums = having(rows, name=name).groupby(CELL)[["predicted_mib", "size_mib"]]
-        both = sums.transform("sum").map(lambda mib: significant(mib, 4))
+        both = sums.transform("sum").map(lambda mib: significant(mib, 4)).astype(str)
         columns.append(Beside(f"{name} (MiB)", both["predicted_mib"] + " / " + both["size_mib"]))
     note = "Predicted / measured."
     return side_by_side("Memory at the peak by component", rows, CELL, columns, note)

@@ -8,6 +8,7 @@ from lmperf.names import dtype_words, in_order
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import frame_of
+from lmperf.reporting.foreign import plain
 from lmperf.reporting.machine import newest
 from lmperf.reporting.numbers import Spread, percent, ranged
 from lmperf.reporting.sections.profiles.kernel_classes import CLASSES, MATMUL, class_of
@@ -32,7 +33,7 @@ def kernels(evidence: MachineEvidence) -> pd.DataFrame:
     def make() -> pd.DataFrame:
         rows = of_table(evidence, "kernel")
         whole = rows.groupby(CASE)["total_ms"].transform("sum")
-        classes = {name: class_of(name) for name in rows["name"].unique()}
+        classes = {name: class_of(plain(name)) for name in rows["name"].unique()}
         return rows.assign(share=rows["total_ms"] / whole, kernel_class=rows["name"].map(classes))
 
     return evidence.once((STEM, "kernels"), make)

@@ -8,6 +8,7 @@ import pandas as pd
 
 from lmperf.names import implementation_words, phase_words
 from lmperf.reporting.evidence import MachineEvidence, having
+from lmperf.reporting.foreign import plain, taken
 from lmperf.reporting.numbers import counted, percent, significant
 from lmperf.reporting.sections.profiles.kernel_classes import CLASSES
 from lmperf.reporting.sections.profiles.kernel_names import shortened
@@ -74,7 +75,9 @@ def _percents(shares: pd.Series) -> pd.Series:
 def kernel_tables(evidence: MachineEvidence) -> list[Lines]:
     """P1, a table a cell: the longest kernels of each phase, and what the others are together."""
     rows, kind = kernels(evidence), kind_of(evidence)
-    names = shortened(rows["name"])
+    full = {name: plain(name) for name in rows["name"].unique()}
+    short = shortened(full.values())
+    names = {name: taken(short[text]) for name, text in full.items()}
     return [_cell_table(own, names, kind) for _, own in rows.groupby(CELL, sort=False)]
 
 
