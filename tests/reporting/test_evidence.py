@@ -1,5 +1,7 @@
 """Reading evidence: typed columns, reading order, nothing lost to a truncated or foreign cell."""
 
+import csv
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,9 +10,9 @@ from lmperf.benchmark import COMMON_COLUMNS
 from lmperf.reporting.evidence import (
     MachineEvidence,
     axes,
+    frame_of,
     groups,
     in_reading_order,
-    read_frame,
     row_names,
 )
 
@@ -18,19 +20,15 @@ KINDS = {c.name: c.kind for c in COMMON_COLUMNS} | {"causal": bool, "seq_len": i
 HEADER = "seq_len,dtype,causal,implementation,phase,status,median_ms,rounds_ms,commit,key\n"
 
 
-def written(tmp_path, *lines, header=HEADER):
-    path = tmp_path / "topic.csv"
-    path.write_text(header + "".join(f"{line}\n" for line in lines))
-    return path
+def read(*lines, header=HEADER):
+    return frame_of(list(csv.DictReader([header, *lines])), KINDS, "topic")
 
 
-def test_columns_are_typed_by_their_meaning(tmp_path):
-    path = written(
-        tmp_path,
+def test_columns_are_typed_by_their_meaning():
+    frame = read(
         "128,float32,True,eager,forward,ok,1.5,1.5,0012345,77",
         "256,float32,False,eager,forward,oom,,,0012345,78",
     )
-    frame = read_frame(path, KINDS)
     assert frame["causal"].tolist() == [True, False] and frame["causal"].dtype == bool
     assert frame["seq_len"].tolist() == [128, 256]
     assert frame["median_ms"].iloc[0] == 1.5 and np.isnan(frame["median_ms"].iloc[1])
@@ -39,19 +37,19 @@ def test_columns_are_typed_by_their_meaning(tmp_path):
 
 
 @pytest.mark.parametrize("line", ["128,float32,maybe,eager,forward,ok,1.5,,c,k"])
-def test_a_flag_that_is_neither_is_named(tmp_path, line):
-    with pytest.raises(ValueError, match=r"topic\.csv.*causal"):
-        read_frame(written(tmp_path, line), KINDS)
+def test_a_flag_that_is_neither_is_named(line):
+    with pytest.raises(ValueError, match=r"topic.*causal"):
+        read(line)
 
 
-def test_a_number_that_is_none_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"topic\.csv.*median_ms"):
-        read_frame(written(tmp_path, "128,float32,True,eager,forward,ok,fast,,c,k"), KINDS)
+def test_a_number_that_is_none_is_named():
+    with pytest.raises(ValueError, match=r"topic.*median_ms"):
+        read("128,float32,True,eager,forward,ok,fast,,c,k")
 
 
-def test_an_axis_unknown_to_the_report_keeps_its_words(tmp_path):
+def test_an_axis_unknown_to_the_report_keeps_its_words():
     header = "shape,implementation,phase,status\n"
-    frame = read_frame(written(tmp_path, "16x16,eager,forward,ok", header=header), KINDS)
+    frame = read("16x16,eager,forward,ok", header=header)
     assert frame["shape"].tolist() == ["16x16"]
     assert axes(frame) == ["shape"]
 

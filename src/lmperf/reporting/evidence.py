@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -24,12 +23,13 @@ class MachineEvidence:
     """What one machine measured.
 
     ``machine`` is the name of its directory, as it is; ``facts`` is machine.json (see
-    ``facts_of``); ``frames`` maps a stem to its rows (see ``read_frame``); ``stale``
-    maps a stem to the one-line names of rows whose code or environment has since changed;
-    ``damaged`` maps a stem to the reason why its evidence is withheld; ``missing`` maps a stem to
-    the names of configured cells without a row, ``lacking`` to the same as rows without a status;
-    ``left_out`` maps a stem to why the configuration does not ask for it, or not for all of it;
-    ``cost`` has a row for each job that measured, None where none was recorded.
+    ``facts_of``); ``frames`` maps a stem to its rows (see ``frame_of``); ``stale`` maps a stem to
+    the one-line names of rows whose code or environment has since changed; ``damaged`` maps a stem
+    to the reason why its evidence is withheld, ``lost`` does so for the files beside it;
+    ``missing`` maps a stem to the names of configured cells without a row, ``lacking`` to the same
+    as rows without a status; ``left_out`` maps a stem to why the configuration does not ask for it,
+    or not for all of it; ``cost`` has a row for each job that measured, None where none was
+    recorded.
     """
 
     machine: str
@@ -37,6 +37,7 @@ class MachineEvidence:
     frames: dict[str, pd.DataFrame] = field(default_factory=dict)
     stale: dict[str, list[str]] = field(default_factory=dict)
     damaged: dict[str, str] = field(default_factory=dict)
+    lost: dict[str, str] = field(default_factory=dict)
     missing: dict[str, list[str]] = field(default_factory=dict)
     lacking: dict[str, pd.DataFrame] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
@@ -48,7 +49,7 @@ class MachineEvidence:
         self.facts = facts_of(self.facts)
         self.frames = {stem: foreign.taken_frame(frame) for stem, frame in self.frames.items()}
         self.lacking = {stem: foreign.taken_frame(rows) for stem, rows in self.lacking.items()}
-        for named in ("stale", "damaged", "missing", "left_out"):
+        for named in ("stale", "damaged", "lost", "missing", "left_out"):
             setattr(self, named, foreign.taken_deep(getattr(self, named)))
 
     @property
@@ -93,35 +94,37 @@ class MachineEvidence:
         return {stem: frame for stem, frame in found.items() if frame is not None}
 
 
-def read_frame(path: Path, kinds: Mapping[str, type]) -> pd.DataFrame:
-    """Read an evidence CSV by the declared kinds of its columns; empty is NaN.
+def frame_of(rows: Sequence[Mapping[str, str]], kinds: Mapping[str, type], of: str) -> pd.DataFrame:
+    """Rows of text by the declared kinds of their columns; empty is NaN.
 
     A column that is not declared is text, or numbers where it holds nothing else.
 
-    Raises ValueError, naming file and column, where a number or a truth value is neither.
+    Raises ValueError, naming what the rows are of and the column, where a number or a truth value
+    is neither.
     """
-    raw = pd.read_csv(path, dtype=str, keep_default_na=False, na_values=[""])
-    columns = {name: _typed(path, raw[name], kinds.get(name)) for name in raw.columns}
+    raw = pd.DataFrame(rows, dtype=object)
+    raw = raw.mask(raw == "")
+    columns = {name: _typed(of, raw[name], kinds.get(name)) for name in raw.columns}
     return pd.DataFrame(columns, columns=raw.columns)
 
 
-def _typed(path: Path, column: pd.Series, kind: type | None) -> pd.Series:
+def _typed(of: str, column: pd.Series, kind: type | None) -> pd.Series:
     if kind is str:
         return column.astype(object)
     if kind is bool:
-        return _truths(path, column)
+        return _truths(of, column)
     numbers = pd.to_numeric(column, errors="coerce")
     if not (numbers.isna() & column.notna() & (column.str.lower() != "nan")).any():
         return numbers
     if kind is not None:
-        raise ValueError(f"{path}: column {column.name!r} holds something that is no number")
+        raise ValueError(f"{of}: column {column.name!r} holds something that is no number")
     return column
 
 
-def _truths(path: Path, column: pd.Series) -> pd.Series:
+def _truths(of: str, column: pd.Series) -> pd.Series:
     values = column.str.lower().map(TRUTHS)
     if (values.isna() & column.notna()).any():
-        raise ValueError(f"{path}: column {column.name!r} holds neither True nor False")
+        raise ValueError(f"{of}: column {column.name!r} holds neither True nor False")
     return values.astype(bool) if values.notna().all() else values.astype(object)
 
 

@@ -231,7 +231,10 @@ def _health(evidence: MachineEvidence, benchmarks: Sequence[str] | None = None) 
         "red": number(red),
         "stale": number(evidence.stale),
         "missing": number(evidence.missing),
-        "damaged": [s for s in evidence.damaged if benchmarks is None or s in benchmarks],
+        "damaged": [
+            *(s for s in evidence.damaged if benchmarks is None or s in benchmarks),
+            *(evidence.lost if benchmarks is None else ()),
+        ],
         "marks": marks.counted_words(marked),
         "loaded": marked.get("loaded", 0),
     }

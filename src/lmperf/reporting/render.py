@@ -8,43 +8,34 @@ from pathlib import Path
 import pandas as pd
 
 from lmperf.benchmark import load, stems
+from lmperf.evidence import cost
 from lmperf.evidence.plan import Project
 from lmperf.evidence.review import Review, review
 from lmperf.reporting import coverage, pages, selftest
-from lmperf.reporting.evidence import MachineEvidence, read_frame
+from lmperf.reporting.evidence import MachineEvidence, frame_of
 
 TEMPLATES = Path("templates")
 
 
 def machine_evidence(project: Project, reviewed: Review) -> MachineEvidence:
-    """A machine's evidence as the renderer takes it: without rows that no grid can have."""
-    directory = project.report_directory / reviewed.machine / "evidence"
+    """A machine's evidence as the renderer takes it."""
     return MachineEvidence(
         machine=reviewed.machine,
         facts=reviewed.facts,
-        frames={stem: _frame(directory, stem) for stem in reviewed.rows},
+        frames={s: frame_of(rows, load(s).kinds, s) for s, rows in reviewed.rows.items()},
         stale=reviewed.stale,
         damaged=reviewed.damaged,
+        lost=reviewed.lost,
         missing=reviewed.missing,
         lacking={stem: pd.DataFrame(rows) for stem, rows in reviewed.lacking.items()},
-        cost=read_frame(directory / "cost.csv", {}) if reviewed.cost else None,
-        left_out=_left_out(project, reviewed.facts.get("preset", "cpu")),
+        cost=frame_of(reviewed.cost, {}, cost.STEM) if reviewed.cost else None,
+        left_out=_left_out(project, reviewed) if project.is_here(reviewed.machine) else {},
     )
 
 
-def _frame(directory: Path, stem: str) -> pd.DataFrame:
-    benchmark = load(stem)
-    frame = read_frame(directory / f"{stem}.csv", benchmark.kinds)
-    names = [axis.name for axis in benchmark.axes]
-    if not set(names) <= set(frame.columns):
-        return frame  # older than an axis: today's benchmark does not say which cells apply
-    cases = frame[[*names, "implementation"]].to_dict("records")
-    applies = [benchmark.not_applicable(case, case["implementation"]) is None for case in cases]
-    return frame[applies]
-
-
-def _left_out(project: Project, preset: str) -> dict[str, str]:
+def _left_out(project: Project, reviewed: Review) -> dict[str, str]:
     """Benchmarks that the configuration does not ask for whole, with the reason."""
+    preset = reviewed.facts["preset"]
     asked, config = project.config.stems(preset), project.config
     narrowed = [stem for stem in stems() if config.grid_of(stem)]
     out = [stem for stem in stems() if stem not in asked and load(stem).grids.get(preset)]

@@ -7,6 +7,7 @@ those too that tell its rows apart.
 
 from __future__ import annotations
 
+import csv
 import io
 import random
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from lmperf.benchmark import load
-from lmperf.reporting.evidence import MachineEvidence, having, read_frame
+from lmperf.reporting.evidence import MachineEvidence, frame_of, having
 
 REASONS = {
     "oom": None,
@@ -61,7 +62,9 @@ def faulty(evidence: MachineEvidence, faults: Sequence[Fault]) -> MachineEvidenc
 
 def as_read(frame: pd.DataFrame, stem: str) -> pd.DataFrame:
     """The frame by way of a CSV, which is where the types of its columns come from."""
-    return read_frame(io.StringIO(frame.to_csv(index=False)), load(stem).kinds)
+    return frame_of(
+        list(csv.DictReader(io.StringIO(frame.to_csv(index=False)))), load(stem).kinds, stem
+    )
 
 
 def _with(frame: pd.DataFrame, fault: Fault) -> pd.DataFrame:

@@ -23,7 +23,7 @@ from lmperf.errors import UserError
 from lmperf.evidence import cost
 from lmperf.evidence.store import DamagedEvidence, read_rows
 from lmperf.reporting import gates
-from lmperf.reporting.evidence import axes, completed, read_frame
+from lmperf.reporting.evidence import axes, completed, frame_of
 
 REPORT = "report"
 
@@ -84,7 +84,7 @@ def _frame(path: Path) -> pd.DataFrame:
     names = list(rows[0]) if rows else ["implementation"]
     kinds = {name: str for name in names[: names.index("implementation")]}
     kinds |= {column.name: column.kind for column in COMMON_COLUMNS}
-    frame = completed(read_frame(path, kinds), path.stem)
+    frame = completed(frame_of(rows, kinds, str(path)), path.stem)
     frame[axes(frame)] = frame[axes(frame)].fillna("")
     return frame.assign(state=frame["status"].mask(gates.red(frame), "failed_check"))
 
