@@ -14,6 +14,14 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def lock(tmp_path_factory):
+    """No test waits for a measurement of this machine, nor for another process of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LMPERF_LOCK", str(tmp_path_factory.mktemp("lock") / "lmperf.lock"))
+        yield
+
+
 def pytest_configure(config):
     config.addinivalue_line("markers", "gpu: needs a CUDA device; skipped where there is none")
 

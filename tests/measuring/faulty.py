@@ -1,12 +1,20 @@
 """Attention implementations that go wrong, each in its own way."""
 
+import ctypes
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import torch
 
 from lmperf.attention.reference import attention
+
+
+def is_right(q, k, v, causal=False):
+    """The one that does not go wrong."""
+    return attention(q, k, v, causal)
 
 
 def ends(q, k, v, causal=False):
@@ -17,7 +25,64 @@ def segfaults(q, k, v, causal=False):
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
+def reads_what_is_not_its_own(q, k, v, causal=False):
+    return ctypes.string_at(8)
+
+
 def hangs(q, k, v, causal=False):
+    time.sleep(600)
+
+
+def hangs_with_a_grandchild(q, k, v, causal=False):
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    print("started", child.pid)
+    time.sleep(600)
+
+
+def forks_a_daemon(q, k, v, causal=False):
+    _fork_a_daemon(os.fork)
+    return attention(q, k, v, causal)
+
+
+def ends_and_leaves_a_daemon(q, k, v, causal=False):
+    """A fork that Python does not know of: the daemon keeps every open file."""
+    _fork_a_daemon(ctypes.PyDLL(None).fork)
+    os._exit(3)
+
+
+def _fork_a_daemon(fork):
+    child = fork()
+    if child == 0:
+        os.setsid()
+        if (daemon := fork()) == 0:
+            time.sleep(600)
+        print("started", daemon)
+        sys.stdout.flush()
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def writes_a_megabyte(q, k, v, causal=False):
+    print("line\n" * 2**18)
+    return attention(q, k, v, causal)
+
+
+def writes_binary(q, k, v, causal=False):
+    os.write(1, bytes(range(256)) * 2**12)
+    return attention(q, k, v, causal)
+
+
+def says_why_and_ends(q, k, v, causal=False):
+    print("no kernel image for this device", file=sys.stderr)
+    os._exit(7)
+
+
+def raises_what_cannot_be_encoded(q, k, v, causal=False):
+    raise RuntimeError("für \ud800 \0 \x1b[31m \u202e")
+
+
+def closes_its_files(q, k, v, causal=False):
+    os.closerange(3, 256)
     time.sleep(600)
 
 

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -9,16 +10,11 @@ import pytest
 
 from lmperf.benchmark import load
 from lmperf.measuring.group import Group
-from lmperf.measuring.supervisor import PROJECT, Supervisor, lock_path
+from lmperf.measuring.lock import MACHINE
+from lmperf.measuring.process import WorkerProcess
+from lmperf.measuring.supervisor import PROJECT, Supervisor
 
 GRID = {"batch": [2], "seq_len": [32], "d_head": [16], "dtype": ["float32"], "causal": [False]}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def faulty_package():
-    sys.path.insert(0, str(Path(__file__).parent))
-    yield
-    sys.path.remove(str(Path(__file__).parent))
 
 
 @pytest.fixture(scope="module")
@@ -131,20 +127,21 @@ def parent_of(pid):
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("PPid"))
 
 
-def test_one_measurement_at_a_time_on_a_device(supervisor):
+def test_one_measurement_at_a_time_on_a_machine(supervisor):
     supervisor.stop()
-    held = open(lock_path("cpu"), "a")  # noqa: SIM115 - closed when the worker says that it waits
+    held = open(MACHINE.path, "a")  # noqa: SIM115 - closed when the supervisor says that it waits
     fcntl.flock(held, fcntl.LOCK_EX)
     said = []
 
-    def watch(words, case, phase):
+    def note(words):
         said.append(words)
         held.close()
 
-    with Supervisor("cpu", watch) as waiting:
+    with Supervisor("cpu", note=note) as waiting:
         waiting._turn(PROJECT)
         assert waiting.facts
-    assert said == ["waiting for another measurement on cpu"]
+    (words,) = said
+    assert words.startswith("waiting for another measurement on this machine")
 
 
 def test_stopping_ends_what_the_worker_started(supervisor):
@@ -153,3 +150,21 @@ def test_stopping_ends_what_the_worker_started(supervisor):
     supervisor.stop()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_an_interrupt_leaves_no_worker_and_no_lock(supervisor, monkeypatch):
+    supervisor.start([PROJECT, "other"])
+    pids, end = [supervisor.pid_of(host) for host in supervisor.hosts], WorkerProcess.end
+
+    def interrupted(process):
+        signal.raise_signal(signal.SIGINT)
+        end(process)
+
+    monkeypatch.setattr(WorkerProcess, "end", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        supervisor.stop()
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    with open(MACHINE.path) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

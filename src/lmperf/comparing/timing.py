@@ -16,7 +16,8 @@ from lmperf.benchmark import Benchmark, Case
 from lmperf.comparing.cells import Chosen
 from lmperf.comparing.versions import Version
 from lmperf.errors import UserError
-from lmperf.measuring.group import LostTooOften, Place, Row
+from lmperf.measuring.group import Place, Row
+from lmperf.measuring.losses import LostTooOften
 from lmperf.measuring.progress import Reporter
 from lmperf.measuring.run import seed_of
 from lmperf.measuring.supervisor import Supervisor, WorkerLost
@@ -49,7 +50,7 @@ def time_in_turn(
 
     found: Rows = {side: {} for side in sides}
     try:
-        with Supervisor(device, step, paths) as supervisor:
+        with Supervisor(device, step, paths, reporter.note) as supervisor:
             for benchmark, case in _each(chosen):
                 rows = _rows_of(supervisor, benchmark, case, list(sides))
                 for side, those in rows.items():

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lmperf.benchmark import Case, Gate, Unsupported, WrongResult
+from lmperf.measuring.printable import one_line
 
 
 class Poisoned(Exception):
@@ -28,17 +29,19 @@ def failure_row(error: BaseException) -> dict[str, Any]:
         requested, free = memory.requested_bytes, memory.free_bytes
         return {"status": "oom", "requested_bytes": requested, "free_bytes": free}
     if isinstance(error, Unsupported):
-        return {"status": "unsupported", "reason": _one_line(error)}
+        return {"status": "unsupported", "reason": _said(error)}
     if isinstance(error, WrongResult):
-        return {"status": "failed_check", "reason": _one_line(error)}
+        return {"status": "failed_check", "reason": _said(error)}
     where = traceback.extract_tb(error.__traceback__)[-1]
     place = f"{Path(where.filename).name}:{where.lineno}"
-    return {"status": "crash", "reason": f"{type(error).__name__}: {_one_line(error)} ({place})"}
+    return {"status": "crash", "reason": f"{type(error).__name__}: {_said(error)} ({place})"}
 
 
-def _one_line(error: BaseException, limit: int = 240) -> str:
-    text = " ".join(str(error).split())
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+def _said(error: BaseException) -> str:
+    try:
+        return one_line(str(error))
+    except Exception as fault:
+        return f"its text cannot be had, because of a {type(fault).__name__}"
 
 
 def guarded(case: Case, phase: str | None, step: Callable[[], Any]) -> Any:

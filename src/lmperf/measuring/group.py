@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lmperf.benchmark import Benchmark, Case
+from lmperf.measuring.losses import Losses
 from lmperf.measuring.process import Lost, Wrong
 from lmperf.measuring.rounds import Taken, Timings, in_turn, pace_of
 from lmperf.measuring.state import DRIFT
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from lmperf.measuring.supervisor import Supervisor
 
 Row = dict[str, Any]
-# So many workers may be lost on one group before it is given up.
-_MOST_LOST = 40
+# After so many time-outs an implementation is not tried any more.
+_MOST_HUNG = 2
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,11 @@ class Place:
     case: Case
 
 
-class LostTooOften(Exception):
-    """No row can be had: the message says of what, and how many workers it took."""
-
-
 class Group:
     """Places whose cases are measured together.
+
+    When a worker dies for the first time the case that was in turn goes on in a worker of its own,
+    and the others are prepared again where they were: see `lmperf.measuring.losses`.
 
     Args:
         supervisor: has the workers.
@@ -55,22 +55,24 @@ class Group:
     ):
         self._supervisor, self._benchmark = supervisor, benchmark
         self._places, self._seed, self._again = list(places), seed, again
-        self._hosts = list(dict.fromkeys(place.host for place in places))
+        self._hosts = {place: place.host for place in places}
+        # Of the workers that hold what is ready: host -> process id.
+        self._holding: dict[str, int | None] = {}
+        self._losses = Losses()
         self._rows: dict[tuple[Place, str], list[Row]] = {}
         self._ready: dict[tuple[Place, str], Row] = {}
-        self._lost = 0
         self._left_out = {*type(benchmark).phases} - {*benchmark.phases}
 
     def observed(self) -> dict[tuple[Place, str], list[Row]]:
         """The rows of observations that need no clock."""
-        for host in self._hosts:
+        for host in self._all_hosts():
             self._until_through(host, "observe")
         return self._in_order()
 
     def timed(self) -> dict[tuple[Place, str], list[Row]]:
         """The rows of timings; once more, if the machine drifted meanwhile and is itself again."""
-        self._supervisor.start(self._hosts)
-        for host in self._hosts:
+        self._supervisor.start(self._all_hosts())
+        for host in self._all_hosts():
             self._until_through(host, "prepare")
         before = self._supervisor.reference()
         self._time_all()
@@ -84,7 +86,7 @@ class Group:
         if self._drifted(before, after):
             self._mark_all("drift")
         self._set_all("reference", after)
-        for host in set(self._hosts) & set(self._supervisor.hosts):
+        for host in set(self._all_hosts()) & set(self._supervisor.hosts):
             with contextlib.suppress(Lost):
                 self._ask(host, "clear")
         return self._in_order()
@@ -94,32 +96,72 @@ class Group:
         # A version of the code may lack a phase.
         return {key: self._rows[key] for key in keys if key in self._rows}
 
+    def _all_hosts(self) -> list[str]:
+        return list(dict.fromkeys(self._hosts.values()))
+
+    def host_of(self, place: Place) -> str:
+        """The host that has a place now: another one than its own after a worker died."""
+        return self._hosts[place]
+
+    def _place(self, host: str, case: Case) -> Place:
+        return next(at for at, its in self._hosts.items() if (its, at.case) == (host, case))
+
     def _until_through(self, host: str, request: str) -> None:
         """Have a host go through its cases, each phase of which then has rows or is ready."""
         while True:
             self._drop(host)
-            cases = [place.case for place in self._places if place.host == host]
-            failures = {
-                (place.case, phase): rows
-                for (place, phase), rows in self._rows.items()
-                if place.host == host
-            }
-            failures |= {(case, phase): [] for case in cases for phase in self._left_out}
-            own = self._benchmark.own_implementations
-            arguments = (self._benchmark.stem, own, cases, failures, self._seed)
+            self._give_up_hung()
+            pending = self._pending(host)
+            if not pending:
+                return
             try:
-                self._ask(host, request, *arguments)
+                self._ask(host, request, *self._arguments(host))
+                self._holding[host] = self._supervisor.pid_of(host)
                 return
             except Lost as lost:
-                self._note(host, lost, Place(host, cases[0]))
+                self._rows.pop(self._key(host, lost), None)  # observations are only whole
+                moved = self._note(host, lost, pending[0])
+                if moved not in (None, host):
+                    self._until_through(moved, request)
+
+    def _pending(self, host: str) -> list[Place]:
+        """The places of a host that lack a row."""
+        return [
+            place
+            for place, at in self._hosts.items()
+            if at == host
+            and any((place, name) not in self._rows for name in self._benchmark.phases)
+        ]
+
+    def _arguments(self, host: str) -> tuple:
+        """What a host's worker is asked to go through, without what has rows or is left out."""
+        places = [place for place, at in self._hosts.items() if at == host]
+        failures = {
+            (place.case, phase): rows
+            for (place, phase), rows in self._rows.items()
+            if place in places
+        }
+        failures |= {(place.case, phase): [] for place in places for phase in self._left_out}
+        own = self._benchmark.own_implementations
+        return self._benchmark.stem, own, [place.case for place in places], failures, self._seed
 
     def _drop(self, host: str) -> None:
-        """A host that begins anew has nothing ready; observations are only whole."""
-        self._ready = {key: row for key, row in self._ready.items() if key[0].host != host}
+        """A host that begins anew has nothing ready."""
+        self._ready = {key: row for key, row in self._ready.items() if self._hosts[key[0]] != host}
+
+    def _give_up_hung(self) -> None:
+        """What has hung twice has its rows at once."""
+        limit_s, hung = self._benchmark.limit_s, self._supervisor.hung
+        reason = f"not tried: no answer within {limit_s:g} s twice before in this run"
+        for place in self._places:
+            if hung[place.host, place.case.implementation] >= _MOST_HUNG:
+                for phase in self._benchmark.phases:
+                    self._rows.setdefault((place, phase), [{"status": "timeout", "reason": reason}])
+                    self._ready.pop((place, phase), None)
 
     def _ask(self, host: str, *request: Any, glance=None) -> Any:
         def told(kind: str, case: Case, phase: str | None, what: Any) -> None:
-            key = (Place(host, case), phase)
+            key = (self._place(host, case), phase)
             if kind == "step":
                 self._supervisor.said(what, case, phase)
             elif kind == "row":
@@ -130,17 +172,27 @@ class Group:
         limit_s = self._benchmark.limit_s
         return self._supervisor.ask(host, *request, limit_s=limit_s, told=told, glance=glance)
 
-    def _note(self, host: str, lost: Lost, at: Place, phase: str | None = None) -> None:
-        """The rows that a fault takes: one phase of a case, or all of them."""
-        self._lost += 1
-        if self._lost > _MOST_LOST:
-            raise LostTooOften(f"{at.case.name}: {_MOST_LOST} workers were lost on this group")
-        place = at if lost.case is None else Place(host, lost.case)
-        phase = lost.phase if lost.case is not None else phase
+    def _key(self, host: str, lost: Lost) -> tuple[Place, str | None] | None:
+        """Where a worker was, if it said so."""
+        return None if lost.case is None else (self._place(host, lost.case), lost.phase)
+
+    def _note(self, host: str, lost: Lost, at: Place, phase: str | None = None) -> str | None:
+        """The host that a place moves to, or the rows that a fault takes.
+
+        `at` and `phase` are for a worker that did not say where it was.
+        """
+        place, phase = self._key(host, lost) or (at, phase)
+        row = self._losses.row(place, phase, lost, place.case.name)
+        if row is None:
+            self._hosts[place] = self._supervisor.apart(place)
+            return self._hosts[place]
+        if row["status"] == "timeout":
+            self._supervisor.hung[place.host, place.case.implementation] += 1
         for name in self._benchmark.phases if phase is None else [phase]:
             if phase is not None or (place, name) not in self._rows:
-                self._rows[place, name] = [lost.row]
+                self._rows[place, name] = [row]
             self._ready.pop((place, name), None)
+        return None
 
     def _time_all(self) -> None:
         for phase in self._benchmark.phases:
@@ -150,6 +202,8 @@ class Group:
         """Time a phase of all places in turn; anew where a worker is lost on the way."""
         pace = pace_of(self._benchmark.clock, self._supervisor.device, self._benchmark.patient)
         while True:
+            self._renew()
+            self._give_up_hung()
             ready = [place for place in self._places if (place, phase) in self._ready]
             if not ready:
                 return
@@ -160,20 +214,29 @@ class Group:
                     timings = in_turn(list(timings), pace, again=self._again)
                     self._supervisor.repeated(in_vain=_loaded(timings))
                 self._write(phase, timings)
-            except _HostLost as host:
-                self._until_through(host.name, "prepare")
+            except _HostLost as lost:
+                for host in lost.hosts:
+                    self._until_through(host, "prepare")
             else:
                 return
 
+    def _renew(self) -> None:
+        """Prepare again what a worker held that was lost between: it is another one now."""
+        for host in {self._hosts[place] for place, _ in self._ready}:
+            if self._supervisor.pid_of(host) != self._holding[host]:
+                self._until_through(host, "prepare")
+
     def _write(self, phase: str, timings: dict[_Seat, Timings]) -> None:
-        together = uuid.uuid4().hex[:12]
+        """All rows of a round or, where a worker is lost on the way, none: they were in turn."""
+        together, found = uuid.uuid4().hex[:12], {}
         for seat, timing in timings.items():
             columns = timing.columns()
             host = seat.host_and_loop(columns["median_ms"])
             if host is not None:
                 prepared = self._ready[seat.place, phase]
                 row = {"status": "ok", **columns, "together": together, **prepared, **host}
-                self._rows[seat.place, phase] = [row | achieved(row)]
+                found[seat.place, phase] = [row | achieved(row)]
+        self._rows |= found
 
     def _drifted(self, *ratios: float | None) -> bool:
         known = [ratio for ratio in ratios if ratio is not None]
@@ -196,11 +259,11 @@ def _loaded(timings: dict[_Seat, Timings]) -> bool:
 
 
 class _HostLost(Exception):
-    """A worker that holds further cases of the round was lost."""
+    """A worker was lost: what it held is to be prepared again, on these hosts."""
 
-    def __init__(self, name: str):
-        super().__init__(name)
-        self.name = name
+    def __init__(self, *hosts: str):
+        super().__init__(*hosts)
+        self.hosts = hosts
 
 
 class _Seat:
@@ -232,18 +295,17 @@ class _Seat:
         return self._asked("host_and_loop", call_ms)
 
     def _asked(self, request: str, *arguments: Any, glance=None) -> Any:
-        case, phase = self.place.case, self._phase
-        self._group._supervisor.said("timing", case, phase)
+        group, case, phase = self._group, self.place.case, self._phase
+        host = group.host_of(self.place)
+        group._supervisor.said("timing", case, phase)
         try:
-            return self._group._ask(
-                self.place.host, request, case, phase, *arguments, glance=glance
-            )
+            return group._ask(host, request, case, phase, *arguments, glance=glance)
         except Wrong as wrong:
             self._refuse(wrong.row)
             return None
         except Lost as lost:
-            self._group._note(self.place.host, lost, self.place, phase)
-            raise _HostLost(self.place.host) from None
+            moved = group._note(host, lost, self.place, phase)
+            raise _HostLost(*dict.fromkeys((host, moved or host))) from None
 
     def _refuse(self, row: Row) -> None:
         key = (self.place, self._phase)

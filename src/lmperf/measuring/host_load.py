@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-PROC = Path("/proc")
+from lmperf.measuring.descendants import PROC, descendants
 
 
 @dataclass(frozen=True)
@@ -62,19 +62,7 @@ class HostLoad:
 
     def ours(self) -> set[int]:
         """Ids of our processes: this one, the workers, and what any of them started."""
-        known = {os.getpid(), *self._workers()}
-        found: set[int] = set()
-        while known:
-            pid = known.pop()
-            found.add(pid)
-            known |= self._children(pid) - found
-        return found
-
-    def _children(self, pid: int) -> set[int]:
-        children: set[int] = set()
-        for task in _listed(self._proc / str(pid) / "task"):
-            children |= set(map(int, _text(task / "children").split()))
-        return children
+        return descendants(os.getpid(), *self._workers(), proc=self._proc)
 
     def _idle(self) -> float | None:
         ticks, seen = 0, False
@@ -128,10 +116,3 @@ def _text(path: Path) -> str:
         return path.read_text()
     except OSError:  # a process that ended meanwhile
         return ""
-
-
-def _listed(path: Path) -> Iterable[Path]:
-    try:
-        return list(path.iterdir())
-    except OSError:
-        return []

@@ -1,6 +1,147 @@
+"""The lock of a machine: one measurement at a time, whoever takes it, of whichever device.
+
+    with machine_lock(print) as lock:
+        ...
+
+A process may take it as often as it likes; a worker that inherits the open file keeps it taken for
+as long as it lives. The file is for all users of the machine, so that it is in none's TMPDIR, and
+is opened for reading, which is all that a lock needs.
+"""
+
+from __future__ import annotations
+
 import contextlib
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from lmperf.errors import UserError
+from lmperf.measuring.printable import one_line
+
+_PATH = "/tmp/lmperf.lock"
+_WAITING = "waiting for another measurement on this machine"
+
+
+class MachineLock:
+    """The lock, as this process holds it: `$LMPERF_LOCK`, or a fixed path.
+
+    Raises:
+        UserError: from `take`, where the path is no file that can be opened.
+    """
+
+    def __init__(self) -> None:
+        self._taken = 0
+        self._descriptor = -1
+
+    @property
+    def path(self) -> Path:
+        return Path(os.environ.get("LMPERF_LOCK") or _PATH)
+
+    def take(self, waiting: Callable[[str], None]) -> None:
+        """Take the lock; where another process has it, say so once, and wait."""
+        if not self._taken:
+            self._descriptor = _locked(self.path, waiting)
+        self._taken += 1
+
+    def release(self) -> None:
+        """Undo one `take`. After the last one the lock is free, once no worker has it either."""
+        self._taken -= 1
+        if not self._taken:
+            os.close(self._descriptor)  # and not unlocked, which would take it from the workers
+
+    def fileno(self) -> int:
+        """The open file, for a worker to inherit."""
+        return self._descriptor
+
+
+MACHINE = MachineLock()
 
 
 @contextlib.contextmanager
-def machine_lock(say):
-    yield
+def machine_lock(waiting: Callable[[str], None]) -> Iterator[MachineLock]:
+    """Hold the machine's lock for a block; `waiting` is told who has it, if need be."""
+    MACHINE.take(waiting)
+    try:
+        yield MACHINE
+    finally:
+        MACHINE.release()
+
+
+def _locked(path: Path, waiting: Callable[[str], None]) -> int:
+    told = False
+    while True:
+        descriptor = _opened(path)
+        try:
+            if not _locks_at_once(descriptor, path):
+                if not told:
+                    waiting(_WAITING + _holder(descriptor))
+                    told = True
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if _is_at(path, descriptor):  # else somebody took it away, and others lock a new one
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _locks_at_once(descriptor: int, path: Path) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise _unusable(path, f"cannot be locked ({error.strerror})") from None
+    return True
+
+
+def _opened(path: Path) -> int:
+    """The file, made if need be. A folder is not enough, and nothing is followed or waited for."""
+    try:
+        while True:
+            with contextlib.suppress(FileNotFoundError):
+                descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+                break
+            with contextlib.suppress(FileExistsError):  # another process was faster
+                descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL, 0o666)
+                os.fchmod(descriptor, 0o666)  # whatever the umask
+                break
+    except OSError as error:
+        link = error.errno == errno.ELOOP
+        raise _unusable(path, "is a symbolic link" if link else error.strerror) from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _unusable(path, "is no file")
+    return descriptor
+
+
+def _unusable(path: Path, why: str) -> UserError:
+    return UserError(
+        f"the lock of this machine, {path}: {why}; set LMPERF_LOCK to a file that every user of it"
+        " can open"
+    )
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        there = os.stat(path, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(there, os.fstat(descriptor))
+
+
+def _holder(descriptor: int) -> str:
+    """Who took the lock, in words, where the system tells and it still lives."""
+    here = os.fstat(descriptor)
+    file = f"{os.major(here.st_dev):02x}:{os.minor(here.st_dev):02x}:{here.st_ino}"
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/locks").read_text().splitlines():
+            fields = line.split()
+            if "->" not in fields and fields[1] == "FLOCK" and fields[5] == file:
+                command = Path(f"/proc/{fields[4]}/cmdline").read_bytes().replace(b"\0", b" ")
+                words = one_line(command.decode(errors="backslashreplace"), limit=120)
+                return f": process {fields[4]}, {words}"
+    return ""

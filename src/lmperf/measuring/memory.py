@@ -148,7 +148,10 @@ def out_of_memory(error: BaseException) -> OutOfMemory | None:
     Knows torch.OutOfMemoryError, the CPU allocator's and the CUDA runtime's RuntimeError, and
     MemoryError. Sizes in messages are binary and rounded to two decimals of their unit.
     """
-    message = str(error)
+    try:
+        message = str(error)
+    except Exception:  # its own fault: an exception of somebody else's
+        return None
     if isinstance(error, torch.OutOfMemoryError):
         return OutOfMemory(_size(_REQUESTED, message), _size(_FREE, message))
     if isinstance(error, MemoryError):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lmperf.benchmark import Benchmark, Case
+from lmperf.errors import UserError
+from lmperf.measuring.losses import LostTooOften
 from lmperf.measuring.progress import Reporter
 from lmperf.measuring.stopwatch import Stopwatch
-from lmperf.measuring.supervisor import Supervisor
+from lmperf.measuring.supervisor import Supervisor, WorkerLost
 
 Save = Callable[[list[dict[str, Any]], Mapping[str, Any]], None]
 
@@ -27,6 +30,9 @@ def measure(
     """Measure groups of a benchmark on a device (cuda, mps or cpu); the number of rows by status.
 
     `save` takes the rows of a group and what the worker knows of the device, before the next group.
+
+    Raises:
+        UserError: no worker starts, or too many are lost.
     """
     if benchmark.is_check and device != "cuda":
         os.environ["TRITON_INTERPRET"] = "1"  # before the first worker imports Triton
@@ -37,7 +43,7 @@ def measure(
         name = f"{case.name}{', ' + phase if phase else ''}: " if case else ""
         reporter.step(name + words)
 
-    with Supervisor(device, step) as supervisor:
+    with _said(), Supervisor(device, step, note=reporter.note) as supervisor:
         if others := supervisor.others():
             reporter.note(f"this machine is not at rest: {others}")
         for group in groups:
@@ -49,6 +55,14 @@ def measure(
             counts = ", ".join(f"{number} {status}" for status, number in sorted(found.items()))
             reporter.finished(f"{_group_name(benchmark, group)}: {counts}")
     return statuses
+
+
+@contextlib.contextmanager
+def _said() -> Iterator[None]:
+    try:
+        yield
+    except (WorkerLost, LostTooOften) as lost:
+        raise UserError(str(lost)) from None
 
 
 def seed_of(benchmark: Benchmark, group: list[Case]) -> int:

@@ -8,14 +8,15 @@ not in turn is stopped.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import tempfile
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from lmperf.benchmark import Benchmark, Case, Timed
 from lmperf.measuring.group import Group, Place, Row
+from lmperf.measuring.interrupts import held_back
+from lmperf.measuring.lock import MACHINE
 from lmperf.measuring.process import Lost, Told, WorkerProcess
 from lmperf.measuring.state import Watch, drift, watch
 
@@ -25,15 +26,12 @@ _REFERENCE_LIMIT_S = 120.0
 _MOST_IN_VAIN = 2
 # The worker of the project's own implementations.
 PROJECT = ""
+# So many lines of what implementations write are handed on.
+_MOST_LINES = 100
 
 
 class WorkerLost(Exception):
     """No worker could be started; the message says how it ended."""
-
-
-def lock_path(device: str) -> Path:
-    """The kernel lock that serialises measurement on a device, for every user of this machine."""
-    return Path(tempfile.gettempdir()) / f"lmperf-{device}.lock"
 
 
 class Supervisor:
@@ -45,6 +43,11 @@ class Supervisor:
         paths: host -> `sys.path` of its worker, the first of which its lmperf must come from; a
             host that is not named has this process's code. Those that are named last until `stop`,
             and the first of them measures the reference cell.
+        note: told what a person should know, in a line each: who else measures, and what
+            implementations write.
+
+    Attributes:
+        hung: the time-outs of an implementation, by its host and its name.
     """
 
     def __init__(
@@ -52,15 +55,18 @@ class Supervisor:
         device: str,
         observer: Watcher = lambda *_: None,
         paths: Mapping[str, Sequence[str]] | None = None,
+        note: Callable[[str], None] = lambda _: None,
     ):
         self._device = device
-        self._observer = observer
+        self._observer, self._note = observer, note
         self._paths = dict(paths or {})
+        self._apart: dict[str, str] = {}
         self._workers: dict[str, WorkerProcess] = {}
-        self._lock = open(lock_path(device), "a")  # noqa: SIM115 - held until `stop`
         self._held = False
+        self._lines = 0
         self._in_vain = 0
         self._first_reference: tuple[float, float] | None = None
+        self.hung: Counter[tuple[str, str]] = Counter()
         self.watch: Watch | None = None
         self.facts: dict[str, Any] = {}
 
@@ -69,7 +75,6 @@ class Supervisor:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-        self._lock.close()
 
     def measure(self, benchmark: Benchmark, cases: Sequence[Case], seed: int) -> list[dict]:
         """The rows of a group, one or more for every case and phase, whatever befalls a worker."""
@@ -104,6 +109,17 @@ class Supervisor:
             self._end(host)
             raise
 
+    def apart(self, place: Place) -> str:
+        """A host for a case alone, until its group is through; it has the code of its place's."""
+        host = f"{place.host} {place.case.name}, alone".strip()
+        self._apart[host] = place.host
+        return host
+
+    def pid_of(self, host: str) -> int | None:
+        """The process id of a host's worker, None where it has none."""
+        process = self._workers.get(host)
+        return process.pid if process else None
+
     def said(self, words: str, case: Case | None, phase: str | None) -> None:
         """Hand on what happens."""
         self._observer(words, case, phase)
@@ -111,13 +127,21 @@ class Supervisor:
     def reference(self) -> float | None:
         """How much longer the reference cell takes than at first, the matmul or the copy: 1 is as
         long; None where it cannot be measured."""
-        host = next(iter(self._paths), PROJECT)
-        try:
-            now = self.ask(host, "reference", limit_s=_REFERENCE_LIMIT_S, told=lambda *_: None)
-        except Lost:
+        now = self._reference_times()
+        if now is None:
             return None
         self._first_reference = self._first_reference or now
         return drift(now, self._first_reference)
+
+    def _reference_times(self) -> tuple[float, float] | None:
+        host = next(iter(self._paths), PROJECT)
+        for _ in range(2):  # a worker that dies may have been ended from outside
+            try:
+                return self.ask(host, "reference", limit_s=_REFERENCE_LIMIT_S, told=lambda *_: None)
+            except Lost as lost:
+                if not lost.died:
+                    break
+        return None
 
     @property
     def device(self) -> str:
@@ -171,52 +195,72 @@ class Supervisor:
         self._take_lock()
         new = [host for host in hosts if host not in self._workers]
         for host in new:
-            path = self._paths.get(host)
-            self._workers[host] = WorkerProcess(self._device, self._lock.fileno(), path)
+            with contextlib.suppress(Lost):  # it is tried again
+                self._begin(host)
         for host in new:
-            try:
-                self._wait_for(self._workers[host], self._paths.get(host))
-            except WorkerLost:
-                self._end(host)
-                raise
+            self._wait_for(host)
 
-    def _wait_for(self, process: WorkerProcess, path: Sequence[str] | None) -> None:
-        try:
-            process.wait_until_ready()
-        except Lost as lost:
-            reason = lost.row["reason"]
-            raise WorkerLost(f"no worker could be started on {self._device}: {reason}") from None
-        if path and not Path(process.code).is_relative_to(Path(path[0]).resolve()):
-            raise WorkerLost(f"a worker has lmperf from {process.code}, not from {path[0]}")
-        self.facts = process.facts
+    def _begin(self, host: str) -> None:
+        def heard(line: str) -> None:
+            self._hand_on(f"{self._apart.get(host, host) or 'the worker'} writes: {line}")
+
+        lock, path = MACHINE.fileno(), self._path_of(host)
+        self._workers[host] = WorkerProcess(self._device, lock, path, heard)
+
+    def _path_of(self, host: str) -> Sequence[str] | None:
+        return self._paths.get(self._apart.get(host, host))
+
+    def _wait_for(self, host: str) -> None:
+        """Wait until a worker is ready; one that dies may have been ended from outside."""
+        for last in (False, True):
+            try:
+                if host not in self._workers:
+                    self._begin(host)
+                self._workers[host].wait_until_ready()
+                break
+            except Lost as lost:
+                self._end(host)
+                if last or not lost.died:
+                    words = f"no worker could be started on {self._device}: {lost.row['reason']}"
+                    raise WorkerLost(words) from None
+        code, path = self._workers[host].code, self._path_of(host)
+        if path and not Path(code).is_relative_to(Path(path[0]).resolve()):
+            self._end(host)
+            raise WorkerLost(f"a worker has lmperf from {code}, not from {path[0]}")
+        self.facts = self._workers[host].facts
 
     def _take_lock(self) -> None:
-        if self._held:
-            return
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._observer(f"waiting for another measurement on {self._device}", None, None)
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
-        self._held = True
+        if not self._held:
+            MACHINE.take(self._note)
+            self._held = True
+
+    def _hand_on(self, line: str) -> None:
+        self._lines += 1
+        if self._lines <= _MOST_LINES:
+            self._note(line)
+        elif self._lines == _MOST_LINES + 1:
+            self._note("what implementations write from here on is not shown")
 
     def _forget_own(self) -> None:
         """What a user's implementation did to its process ends with its group."""
         for host in [host for host in self._workers if host != PROJECT and host not in self._paths]:
             self._end(host)
+        self._apart.clear()
 
     def _end(self, host: str) -> None:
-        process = self._workers.pop(host, None)
-        if process is not None:
-            process.end()
+        with held_back():
+            process = self._workers.pop(host, None)
+            if process is not None:
+                process.end()
 
     def stop(self) -> None:
-        """End all workers and every process that they started, and let the device go."""
-        for host in list(self._workers):
-            self._end(host)
-        with contextlib.suppress(ValueError):
-            fcntl.flock(self._lock, fcntl.LOCK_UN)
-        self._held = False
+        """End all workers and every process that they started, and let the machine go."""
+        with held_back():
+            for host in list(self._workers):
+                self._end(host)
+            if self._held:
+                MACHINE.release()
+            self._held = False
 
 
 def _host(benchmark: Benchmark, case: Case) -> str:

@@ -7,6 +7,7 @@ hangs. Requests and replies are tuples whose first word says what they are; ever
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -14,18 +15,24 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from lmperf.measuring import follow
+
 # Of what a worker is asked and answers: where it is another one, a conductor and a worker of two
 # versions of the code do not understand each other.
 PROTOCOL = 1
 
 
-def main(connection: Connection, device: str, lock: Any) -> None:
+def main(connection: Connection, device: str, lock: Any, output: Any = None) -> None:
     """Serve requests until the supervisor closes the connection; runs in the worker's process.
 
-    lock: an open file that holds the device's lock for as long as any process has it.
+    lock: descriptor of an open file that holds the machine's lock for as long as any process has
+    it. output: one of what shall be stdout and stderr.
     """
     os.setsid()
-    _die_with_parent()
+    _end_with_supervisor()
+    if output is not None:
+        _write_to(output)
+    _keep_from_children(connection.fileno(), lock)
     # Before any implementation is imported: the clock binds what it tells the time with.
     from lmperf.measuring.serving import Serving
 
@@ -40,12 +47,38 @@ def main(connection: Connection, device: str, lock: Any) -> None:
         serving.answer(name, arguments)
 
 
-def _die_with_parent() -> None:
-    if sys.platform != "linux":
-        return
-    import ctypes
+def _end_with_supervisor() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the server ignores it
+    follow.die_with(os.getppid())
+    follow.adopt_orphans()
+    supervisor = multiprocessing.parent_process()
+    if supervisor is not None and not supervisor.is_alive():
+        os._exit(1)
 
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+def _write_to(output: int) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+    if sys.stdout is not None:  # a line that was printed before a crash shall not be lost
+        sys.stdout.reconfigure(line_buffering=True)
+
+
+def _keep_from_children(*descriptors: int) -> None:
+    """A process that is forked or started here must keep neither the lock nor the connection."""
+
+    def replace() -> None:  # not closed: a closed number would be another file's soon
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for descriptor in descriptors:
+            os.dup2(nothing, descriptor, inheritable=False)
+        os.close(nothing)
+
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)
+    os.register_at_fork(after_in_child=replace)
 
 
 def _device_facts(device: str) -> dict[str, Any]:

@@ -1,0 +1,105 @@
+"""Workers and their owner, ended by `kill -9` at random moments.
+
+    LMPERF_FAULTS=50 python -m pytest tests/faults/test_workers.py
+
+tries each fault so often; without the variable a few times, for the suite. A try that fails names
+the moment.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from multiprocessing import forkserver
+from pathlib import Path
+
+import pytest
+
+from lmperf.measuring.descendants import children, descendants, send
+from lmperf.measuring.supervisor import Supervisor
+
+TRIES = range(int(os.environ.get("LMPERF_FAULTS", "3")))
+OF_WORKERS = Path(__file__).parents[1] / "measuring"
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs prctl and /proc of Linux")
+
+
+@pytest.fixture(scope="module")
+def supervisor():
+    sys.path.insert(0, str(OF_WORKERS))
+    with Supervisor("cpu") as supervisor:
+        yield supervisor
+    sys.path.remove(str(OF_WORKERS))
+
+
+@pytest.fixture(scope="module")
+def measure(supervisor):
+    """Measures a group over two workers; gives its rows and the seconds that it took."""
+    from owner import small_group
+
+    def measure():
+        began = time.monotonic()
+        rows = supervisor.measure(*small_group("is_right", d_heads=[16, 32]), seed=1)
+        return rows, time.monotonic() - began
+
+    return measure
+
+
+@pytest.fixture(scope="module")
+def seconds(measure):
+    """How long a group takes that nobody disturbs."""
+    measure()
+    return measure()[1]
+
+
+@pytest.mark.parametrize("number", TRIES)
+def test_a_killed_worker_costs_no_row(supervisor, measure, seconds, number):
+    moment, killed = random.uniform(0, seconds), []
+    killer = threading.Thread(target=kill_one, args=(supervisor, moment, killed))
+    killer.start()
+    rows, _ = measure()
+    killer.join()
+    told = f"{killed} after {moment:.3f} of {seconds:.3f} s: {rows}"
+    assert [row["status"] for row in rows] == ["ok"] * 8, told
+    workers = {process.pid for process in supervisor._workers.values()}
+    assert children(forkserver._forkserver._forkserver_pid) <= workers, told
+
+
+def kill_one(supervisor, moment, killed):
+    until = time.monotonic() + moment
+    time.sleep(moment)
+    while not killed and time.monotonic() < until + 60:
+        for process in random.sample(workers := list(supervisor._workers.values()), len(workers)):
+            send([process.pid], signal.SIGKILL)
+            killed.append(process.pid)
+            return
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("number", TRIES)
+def test_a_killed_owner_leaves_no_process(number, tmp_path):
+    path = os.pathsep.join([str(OF_WORKERS), *sys.path])
+    environment = {**os.environ, "PYTHONPATH": path, "LMPERF_LOCK": str(tmp_path / "lock")}
+    command = [sys.executable, OF_WORKERS / "owner.py", "is_right"]
+    owner = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    steps = random.randrange(1, 40)  # the first are of its start, the last of its timings
+    for _ in range(steps):
+        line = owner.stdout.readline()
+    time.sleep(random.uniform(0, 0.1))
+    family = descendants(owner.pid) - {owner.pid}
+    owner.kill()
+    owner.communicate()
+    until = time.monotonic() + 20
+    while (left := list(filter(is_running, family))) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not left, f"killed at step {steps}: {line}"
+
+
+def is_running(pid):
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"

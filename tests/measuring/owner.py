@@ -1,0 +1,42 @@
+"""A small group of attention with implementations of `faulty`.
+
+As a script a process that owns workers, to be ended by a test: it measures the group, writes each
+step to stdout before it is taken, and ends with 130 when it is interrupted.
+"""
+
+import sys
+
+from lmperf.benchmark import load
+from lmperf.measuring.supervisor import Supervisor
+
+GRID = {"batch": [2], "seq_len": [32], "d_head": [16], "dtype": ["float32"], "causal": [False]}
+
+
+def small_group(*names, limit_s=60.0, d_heads=(16,)):
+    """The benchmark and a group of it: eager, and implementations of `faulty` by their names."""
+    benchmark = load("attention", {name: f"faulty:{name}" for name in names})
+    benchmark.limit_s = limit_s
+    grid = {**GRID, "d_head": list(d_heads), "implementation": ["eager"]}
+    return benchmark, benchmark.cases("cpu", grid)
+
+
+def rows_of(supervisor, *names, **of_group):
+    """The rows of the group by implementation and phase."""
+    rows = supervisor.measure(*small_group(*names, **of_group), seed=1)
+    return {(row["implementation"], row["phase"]): row for row in rows}
+
+
+def main(name):
+    def say(words, case, phase):
+        print(words, case.implementation, flush=True)
+
+    print("starting", flush=True)
+    with Supervisor("cpu", say) as supervisor:
+        rows_of(supervisor, name, limit_s=600.0)
+
+
+if __name__ == "__main__":
+    try:
+        main(*sys.argv[1:])
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,134 @@
+"""What becomes of workers when the process that owns them is ended, one way or another."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lmperf.measuring import follow
+from lmperf.measuring.descendants import children, descendants, send
+
+HERE = Path(__file__).parent
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs prctl and /proc of Linux")
+
+
+@pytest.fixture
+def owner():
+    """A process that measures what hangs, in a session of its own, as that of a terminal is."""
+    process = subprocess.Popen(
+        [sys.executable, HERE / "owner.py", "hangs"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])},
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    process.family = set()
+    yield process
+    process.kill()
+    send(process.family, signal.SIGKILL)
+    process.communicate()
+
+
+def family_once_it_says(owner, words):
+    for line in owner.stdout:
+        if line.startswith(words):
+            owner.family = descendants(owner.pid) - {owner.pid}
+            return owner.family
+    raise AssertionError(f"never said: {words}")
+
+
+def is_running(pid):
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def left_of(pids, limit_s=20.0):
+    """Those that still run after some seconds, none as soon as all have ended."""
+    until = time.monotonic() + limit_s
+    while (left := [pid for pid in pids if is_running(pid)]) and time.monotonic() < until:
+        time.sleep(0.05)
+    return left
+
+
+def test_workers_end_with_an_owner_that_is_killed(owner):
+    family = family_once_it_says(owner, "first call hangs")
+    assert len(family) >= 4, "tracker, server and two workers"
+    owner.kill()
+    assert left_of(family) == []
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -15)])
+def test_an_interrupt_ends_owner_and_workers_without_a_trace(owner, number, code):
+    family = family_once_it_says(owner, "first call hangs")
+    for _ in range(2):  # the second one while the workers are ended
+        os.killpg(owner.pid, number)
+    assert owner.wait(20) == code
+    assert left_of(family) == []
+    assert owner.stderr.read() == ""
+
+
+def test_an_interrupt_while_the_server_starts_leaves_no_trace(owner):
+    family_once_it_says(owner, "starting")
+    while not any(b"forkserver" in command_of(pid) for pid in children(owner.pid)):
+        time.sleep(0.001)
+    os.killpg(owner.pid, signal.SIGINT)
+    assert owner.wait(20) == 130
+    assert owner.stderr.read() == ""
+
+
+def command_of(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+WAITS = "import time; print(flush=True); time.sleep(600)"
+
+
+@pytest.mark.parametrize(("of", "ends"), [("os.getppid()", True), ("os.getpid()", False)])
+def test_a_process_dies_with_its_parent_and_nobody_else(of, ends):
+    code = f"import os; from lmperf.measuring.follow import die_with; die_with({of}); {WAITS}"
+    parent = (
+        "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', sys.argv[1]],"
+        " stdout=subprocess.PIPE, stderr=subprocess.DEVNULL); child.stdout.readline();"
+        " print(child.pid)"
+    )
+    got = subprocess.run([sys.executable, "-c", parent, code], capture_output=True, text=True)
+    pid = int(got.stdout)
+    try:
+        assert left_of([pid], limit_s=20.0 if ends else 0.2) == ([] if ends else [pid])
+    finally:
+        if is_running(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_an_import_changes_nothing_and_loads_no_torch(monkeypatch):
+    code = (
+        "import sys, signal; before = signal.getsignal(signal.SIGINT)\n"
+        "import lmperf.measuring.follow, lmperf.measuring.lock\n"
+        "assert 'torch' not in sys.modules and signal.getsignal(signal.SIGINT) is before"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert follow._OWNER not in os.environ
+
+
+def test_a_server_whose_owner_is_gone_ends():
+    code = "import lmperf.measuring.follow; print('goes on')"
+    environment = {**os.environ, follow._OWNER: "1"}
+    got = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True)
+    assert (got.returncode, got.stdout) == (1, b"")
+
+
+def test_a_worker_that_nobody_ended_is_not_waited_for_at_exit():
+    code = "supervisor = Supervisor('cpu'); supervisor.start(['']); supervisor._turn('other')"
+    code = f"from lmperf.measuring.supervisor import Supervisor; {code}"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

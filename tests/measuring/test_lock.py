@@ -1,0 +1,195 @@
+"""One measurement at a time on a machine, whoever takes it."""
+
+import fcntl
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+
+import pytest
+
+from lmperf.errors import UserError
+from lmperf.measuring.lock import MACHINE, MachineLock, machine_lock
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    monkeypatch.setenv("LMPERF_LOCK", str(tmp_path / "lock"))
+    return tmp_path / "lock"
+
+
+def never(words):
+    raise AssertionError(words)
+
+
+def is_free(path):
+    with open(path) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def test_the_path_is_one_for_the_machine(monkeypatch, tmp_path):
+    monkeypatch.delenv("LMPERF_LOCK")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert str(MACHINE.path) == "/tmp/lmperf.lock"
+
+
+def test_every_user_may_open_it_whatever_the_umask(path):
+    before = os.umask(0o077)
+    try:
+        with machine_lock(never):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o666
+    finally:
+        os.umask(before)
+
+
+def test_a_process_takes_it_as_often_as_it_likes(path):
+    with machine_lock(never):
+        with machine_lock(never) as lock:
+            assert not is_free(path)
+        assert not is_free(path) and not os.get_inheritable(lock.fileno())
+    assert is_free(path)
+
+
+def test_it_is_taken_for_as_long_as_a_worker_has_the_open_file(path):
+    with machine_lock(never) as lock:
+        inherited = os.dup(lock.fileno())
+    assert not is_free(path)
+    os.close(inherited)
+    assert is_free(path)
+
+
+def test_a_file_of_another_user_that_nobody_may_write_will_do(path):
+    path.touch()
+    if os.geteuid() == 0:
+        os.chown(path, 12345, 12345)
+    path.chmod(0o444)
+    with machine_lock(never):
+        assert not is_free(path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_takes_it_after_us(monkeypatch):
+    with tempfile.TemporaryDirectory() as folder:  # that of pytest is closed to others
+        os.chmod(folder, 0o1777)
+        monkeypatch.setenv("LMPERF_LOCK", f"{folder}/lock")
+        with machine_lock(never):
+            pass
+        child = os.fork()
+        if child == 0:
+            os.setuid(12345)
+            try:
+                MachineLock().take(never)
+            except UserError:
+                os._exit(1)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_who_waits_says_once_for_whom(path):
+    code = (
+        "import sys; from lmperf.measuring.lock import machine_lock\n"
+        "with machine_lock(print): print('has it', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", code, "other-run"]
+    other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert other.stdout.readline() == b"has it\n"
+    said = []
+
+    def waiting(words):
+        said.append(words)
+        other.stdin.close()
+
+    with machine_lock(waiting):
+        assert other.wait() == 0
+    other.stdout.close()
+    (words,) = said
+    assert words.startswith("waiting for another measurement on this machine")
+    if os.path.exists("/proc/locks"):
+        assert f"process {other.pid}, " in words and words.endswith("...")
+        assert "\n" not in words
+
+
+def test_a_file_that_was_taken_away_meanwhile_is_not_what_others_lock(path):
+    path.touch()
+    held = open(path)  # noqa: SIM115 - closed once it is waited for
+    fcntl.flock(held, fcntl.LOCK_EX)
+
+    def waiting(words):
+        path.unlink()
+        path.touch()
+        held.close()
+
+    with machine_lock(waiting):
+        assert not is_free(path)
+
+
+def test_an_interrupt_while_waiting_takes_nothing(path):
+    def waiting(words):
+        raise KeyboardInterrupt
+
+    with open(path, "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        lock = MachineLock()
+        with pytest.raises(KeyboardInterrupt):
+            lock.take(waiting)
+    lock.take(never)
+    lock.release()
+
+
+def fifo(path):
+    os.mkfifo(path)
+
+
+def link(path):
+    path.symlink_to(path.with_name("elsewhere"))
+
+
+def folder(path):
+    path.mkdir()
+
+
+@pytest.mark.parametrize("put", [folder, link, fifo])
+def test_what_is_no_file_is_one_line(path, put):
+    put(path)
+    refused(path)
+    assert not path.with_name("elsewhere").exists()
+
+
+def test_a_folder_that_is_not_there_is_one_line(path, monkeypatch):
+    monkeypatch.setenv("LMPERF_LOCK", str(path / "deeper"))
+    refused(path / "deeper")
+
+
+@pytest.mark.parametrize("error", [PermissionError(13, "No"), OSError(30, "Read-only")])
+def test_a_place_that_nothing_can_be_made_in_is_one_line(path, monkeypatch, error):
+    real = os.open
+
+    def refusing(file, flags, *rest, **more):
+        if flags & os.O_CREAT:
+            raise error
+        return real(file, flags, *rest, **more)
+
+    monkeypatch.setattr(os, "open", refusing)
+    refused(path)
+
+
+def refused(path):
+    got = []
+
+    def attempt():
+        try:
+            MachineLock().take(never)
+        except UserError as error:
+            got.append(str(error))
+
+    thread = threading.Thread(target=attempt, daemon=True)  # it must not wait, either
+    thread.start()
+    thread.join(20)
+    (words,) = got
+    assert str(path) in words and "LMPERF_LOCK" in words and "\n" not in words
