@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from lmperf.benchmark import load, stems
+from lmperf.benchmark import Benchmark, load, stems
 from lmperf.evidence.plan import Project
 from lmperf.evidence.review import Review, review
-from lmperf.reporting import coverage, pages, selftest
+from lmperf.reporting import coverage, pages, selftest, written
 from lmperf.reporting.evidence import MachineEvidence, read_frame
+from lmperf.reporting.facts import facts_of
+from lmperf.reporting.files import replace_files
 
 TEMPLATES = Path("templates")
 
@@ -19,16 +22,22 @@ TEMPLATES = Path("templates")
 def machine_evidence(project: Project, reviewed: Review) -> MachineEvidence:
     """A machine's evidence as the renderer takes it: without rows that no grid can have."""
     directory = project.report_directory / reviewed.machine / "evidence"
+    frames, damaged = {}, dict(reviewed.damaged)
+    for stem in reviewed.rows:
+        try:
+            frames[stem] = _frame(directory, stem)
+        except (ValueError, KeyError) as fault:
+            damaged[stem] = f"{directory / stem}.csv: {fault}"
     return MachineEvidence(
         machine=reviewed.machine,
         facts=reviewed.facts,
-        frames={stem: _frame(directory, stem) for stem in reviewed.rows},
+        frames=frames,
         stale=reviewed.stale,
-        damaged=reviewed.damaged,
+        damaged=damaged,
         missing=reviewed.missing,
         lacking={stem: pd.DataFrame(rows) for stem, rows in reviewed.lacking.items()},
         cost=read_frame(directory / "cost.csv", {}) if reviewed.cost else None,
-        left_out=_left_out(project, reviewed.facts.get("preset", "cpu")),
+        left_out=_left_out(project, facts_of(reviewed.facts).get("preset", "cpu")),
     )
 
 
@@ -39,8 +48,15 @@ def _frame(directory: Path, stem: str) -> pd.DataFrame:
     if not set(names) <= set(frame.columns):
         return frame  # older than an axis: today's benchmark does not say which cells apply
     cases = frame[[*names, "implementation"]].to_dict("records")
-    applies = [benchmark.not_applicable(case, case["implementation"]) is None for case in cases]
-    return frame[applies]
+    return frame.loc[[_applies(benchmark, case) for case in cases]]
+
+
+def _applies(benchmark: Benchmark, case: Mapping[str, Any]) -> bool:
+    """Whether a case can be of some grid; one with a value that no axis has cannot."""
+    try:
+        return benchmark.not_applicable(case, case["implementation"]) is None
+    except (KeyError, TypeError, ValueError):
+        return False
 
 
 def _left_out(project: Project, preset: str) -> dict[str, str]:
@@ -56,18 +72,46 @@ def _left_out(project: Project, preset: str) -> dict[str, str]:
 
 def render_machine(project: Project, machine: str) -> Path:
     """Write `report/<machine>/report.md`, its pages and figures; the path of the write-up."""
-    evidence = machine_evidence(project, review(project, machine))
-    templates = project.root / TEMPLATES
-    sections = pages.composed(evidence, templates)
-    files = pages.machine_files(evidence, sections, templates)
     directory = project.report_directory / machine
-    files |= selftest.files(directory, templates)
-    pages.replace_files(directory, files, (f"{pages.FIGURES}/*.svg", "*.md"))
+    files = _files_of_machine(project, machine)
+    replace_files(directory, files, (f"{pages.FIGURES}/*.svg", "*.md"))
     return directory / pages.WRITE_UP
 
 
 def render_overview(project: Project) -> Path:
     """Write `report/report.md`, the write-up of the machine at hand; its path."""
+    replace_files(project.report_directory, _files_of_overview(project), ("*.md",))
+    return project.report_directory / pages.WRITE_UP
+
+
+def edited(project: Project, machine: str | None) -> list[str]:
+    """The Markdown files of a write-up that are not what its evidence renders to, by name.
+
+    Those that lack, and those that do not belong there, are named as well. Figures count only as
+    far as the note that a rendering leaves knows them (``written.is_current``).
+
+    machine: whose write-up; None is the overview.
+    """
+    if written.is_current(project, machine):
+        return []
+    files = _files_of_machine(project, machine) if machine else _files_of_overview(project)
+    texts = {name: text.encode() for name, text in files.items() if name.endswith(".md")}
+    there = {path.name: path for path in written.pages(project, machine)}
+    known = {name: path.read_bytes() for name, path in there.items() if path.is_file()}
+    return sorted(n for n in {*texts, *there} if known.get(n) is None or known[n] != texts.get(n))
+
+
+def _files_of_machine(project: Project, machine: str) -> dict[str, str]:
+    """File name -> text of all that is rendered of a machine."""
+    evidence = machine_evidence(project, review(project, machine))
+    templates = project.root / TEMPLATES
+    sections = pages.composed(evidence, templates)
+    files = pages.machine_files(evidence, sections, templates)
+    return files | selftest.files(project.report_directory / machine, templates)
+
+
+def _files_of_overview(project: Project) -> dict[str, str]:
+    """File name -> text of all that is rendered over the machines."""
     here = project.machine.slug
     evidences = [
         machine_evidence(project, review(project, machine))
@@ -80,9 +124,7 @@ def render_overview(project: Project) -> Path:
     reason = None
     if not project.can_measure:
         reason = "torch is not installed, so that nothing can be measured"
-    files = pages.overview_files(evidences, here, sections, templates, reason)
-    pages.replace_files(project.report_directory, files, ("*.md",))
-    return project.report_directory / pages.WRITE_UP
+    return pages.overview_files(evidences, here, sections, templates, reason)
 
 
 def silent_gaps(project: Project, machines: Sequence[str]) -> list[str]:
