@@ -238,14 +238,22 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _summary(options: argparse.Namespace) -> int:
-    from lmperf.reporting import written
-
     project = _project(options)
     _say_where(project, options.machine)
-    if not options.current or written.is_current(project, options.machine):
-        return 0
-    _say(f"{written.target(project, options.machine)} is not what its evidence renders to today")
-    return 1
+    faults = _not_rendered(project, options.machine) if options.current else []
+    for words in faults:
+        _say(words)
+    return 1 if faults else 0
+
+
+def _not_rendered(project: Project, machine: str | None) -> list[str]:
+    """The files of a write-up that are not what its evidence renders to, with what that means."""
+    from lmperf.reporting.render import edited
+    from lmperf.reporting.written import target
+
+    folder = target(project, machine).parent
+    words = "is not what its evidence renders to: edited, or of before"
+    return [f"{folder / name}: {words}" for name in edited(project, machine)]
 
 
 def _say_where(project: Project, machine: str | None) -> None:
@@ -266,7 +274,6 @@ def _say_where(project: Project, machine: str | None) -> None:
 def _verify(options: argparse.Namespace) -> int:
     from lmperf.evidence.review import causes, out_of_memory
     from lmperf.reporting.render import silent_gaps
-    from lmperf.reporting.written import edited
 
     project = _project(options)
     machines = options.machines or [project.machine.slug]
@@ -276,7 +283,7 @@ def _verify(options: argparse.Namespace) -> int:
     lines = [line for cause in found for line in (cause.lines if options.verbose else [str(cause)])]
     known = [machine for machine in machines if machine in project.machines_with_evidence()]
     lines += silent_gaps(project, known)
-    lines += [words for machine in known for words in edited(project, machine)]
+    lines += [words for machine in known for words in _not_rendered(project, machine)]
     for line in lines:
         print(f"verify: {line}", file=sys.stderr)
     for cause in (cause for machine in known for cause in out_of_memory(project, machine)):

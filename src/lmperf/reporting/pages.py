@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
@@ -153,23 +152,6 @@ def page(evidence: MachineEvidence, section: Composed, templates: Path) -> str:
 def figure_name(stem: str, theme: str) -> str:
     """Where the figure of a section lies, below the folder of its machine."""
     return f"{FIGURES}/{stem}-{theme}.svg"
-
-
-def replace_files(directory: Path, files: Mapping[str, str], globs: Sequence[str]) -> None:
-    """Write every file whole, one after another, then remove what the globs find beside them."""
-    for name, text in files.items():
-        path = directory / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            temporary.write_text(text, encoding="utf-8", newline="\n")
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    found = [path for glob in globs for path in directory.glob(glob)]
-    for path in found:
-        if str(path.relative_to(directory)) not in files:
-            path.unlink()
 
 
 def tidy(text: str) -> str:

@@ -11,8 +11,9 @@ from lmperf.benchmark import load, stems
 from lmperf.evidence import cost
 from lmperf.evidence.plan import Project
 from lmperf.evidence.review import Review, review
-from lmperf.reporting import coverage, pages, selftest
+from lmperf.reporting import coverage, pages, selftest, written
 from lmperf.reporting.evidence import MachineEvidence, frame_of
+from lmperf.reporting.files import replace_files
 
 TEMPLATES = Path("templates")
 
@@ -47,18 +48,46 @@ def _left_out(project: Project, reviewed: Review) -> dict[str, str]:
 
 def render_machine(project: Project, machine: str) -> Path:
     """Write `report/<machine>/report.md`, its pages and figures; the path of the write-up."""
-    evidence = machine_evidence(project, review(project, machine))
-    templates = project.root / TEMPLATES
-    sections = pages.composed(evidence, templates)
-    files = pages.machine_files(evidence, sections, templates)
     directory = project.report_directory / machine
-    files |= selftest.files(directory, templates)
-    pages.replace_files(directory, files, (f"{pages.FIGURES}/*.svg", "*.md"))
+    files = _files_of_machine(project, machine)
+    replace_files(directory, files, (f"{pages.FIGURES}/*.svg", "*.md"))
     return directory / pages.WRITE_UP
 
 
 def render_overview(project: Project) -> Path:
     """Write `report/report.md`, the write-up of the machine at hand; its path."""
+    replace_files(project.report_directory, _files_of_overview(project), ("*.md",))
+    return project.report_directory / pages.WRITE_UP
+
+
+def edited(project: Project, machine: str | None) -> list[str]:
+    """The Markdown files of a write-up that are not what its evidence renders to, by name.
+
+    Those that lack, and those that do not belong there, are named as well. Figures count only as
+    far as the note that a rendering leaves knows them (``written.is_current``).
+
+    machine: whose write-up; None is the overview.
+    """
+    if written.is_current(project, machine):
+        return []
+    files = _files_of_machine(project, machine) if machine else _files_of_overview(project)
+    texts = {name: text.encode() for name, text in files.items() if name.endswith(".md")}
+    there = {path.name: path for path in written.pages(project, machine)}
+    known = {name: path.read_bytes() for name, path in there.items() if path.is_file()}
+    return sorted(n for n in {*texts, *there} if known.get(n) is None or known[n] != texts.get(n))
+
+
+def _files_of_machine(project: Project, machine: str) -> dict[str, str]:
+    """File name -> text of all that is rendered of a machine."""
+    evidence = machine_evidence(project, review(project, machine))
+    templates = project.root / TEMPLATES
+    sections = pages.composed(evidence, templates)
+    files = pages.machine_files(evidence, sections, templates)
+    return files | selftest.files(project.report_directory / machine, templates)
+
+
+def _files_of_overview(project: Project) -> dict[str, str]:
+    """File name -> text of all that is rendered over the machines."""
     here = project.machine.slug
     evidences = [
         machine_evidence(project, review(project, machine))
@@ -71,9 +100,7 @@ def render_overview(project: Project) -> Path:
     reason = None
     if not project.can_measure:
         reason = "torch is not installed, so that nothing can be measured"
-    files = pages.overview_files(evidences, here, sections, templates, reason)
-    pages.replace_files(project.report_directory, files, ("*.md",))
-    return project.report_directory / pages.WRITE_UP
+    return pages.overview_files(evidences, here, sections, templates, reason)
 
 
 def silent_gaps(project: Project, machines: Sequence[str]) -> list[str]:

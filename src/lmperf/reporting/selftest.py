@@ -49,10 +49,8 @@ def _rows(path: Path) -> pd.DataFrame:
     """The record; raises UserError where it is none."""
     try:
         rows = pd.read_csv(path, dtype=str, keep_default_na=False)
-    except (ValueError, OSError) as error:
-        raise UserError(
-            f"{path}: no record of a selftest ({error}); make selftest writes one"
-        ) from None
+    except (ValueError, OSError):
+        raise UserError(f"{path}: cannot be read; make selftest writes it anew") from None
     lacking = [name for name in COLUMNS if name not in rows]
     if lacking or rows.empty:
         what = f"lacks {', '.join(lacking)}" if lacking else "has no row"

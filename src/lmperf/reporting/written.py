@@ -7,6 +7,7 @@ with `.lmperf/`, and then the write-up is rendered once more than it had to be.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,20 +29,25 @@ def target(project: Project, machine: str | None) -> Path:
 
 def is_current(project: Project, machine: str | None) -> bool:
     """Whether rendering would write what is there already."""
-    note = _note(project, machine)
-    return note.exists() and note.read_text() == _state(project, machine)
+    try:
+        return _note(project, machine).read_text() == _state(project, machine)
+    except (OSError, UnicodeError):
+        return False
 
 
 def record(project: Project, machine: str | None) -> None:
-    """Note that the write-up has just been rendered from the evidence that is here."""
+    """Note that the write-up has just been rendered from the evidence that is here.
+
+    Where no note can be written, the write-up is rendered once more than it had to be.
+    """
     no_later_than_now([*_evidence(project), *pages(project, project.machine.slug)])
-    write_atomically(_note(project, machine), _state(project, machine).encode())
+    with contextlib.suppress(OSError):
+        write_atomically(_note(project, machine), _state(project, machine).encode())
 
 
 def pages(project: Project, machine: str | None) -> list[Path]:
     """The Markdown files of a write-up, the one to open first among them."""
-    path = target(project, machine)
-    return sorted(path.parent.glob("*.md")) if machine else [path]
+    return sorted(target(project, machine).parent.glob("*.md"))
 
 
 def figures(project: Project, machine: str) -> list[Path]:
@@ -68,7 +74,3 @@ def _evidence(project: Project) -> Iterator[Path]:
         yield project.report_directory / machine / "machine.json"
         yield project.report_directory / machine / SELFTEST
         yield from sorted((project.report_directory / machine / "evidence").glob("*.csv"))
-
-
-def edited(project, machine):
-    return []

@@ -6,7 +6,7 @@ import pandas as pd
 
 from lmperf.benchmark import stems
 from lmperf.names import dtype_words, in_order
-from lmperf.reporting import machine, marks
+from lmperf.reporting import gates, machine, marks
 from lmperf.reporting.ceilings import (
     COPY,
     MATMUL,
@@ -21,7 +21,7 @@ from lmperf.reporting.findings import PAGE, Finding, NotMeasured, always
 from lmperf.reporting.numbers import percent, significant
 from lmperf.reporting.sections import Section
 from lmperf.reporting.side_by_side import Beside, each, side_by_side
-from lmperf.reporting.tables import Lines, Table, kernel_times, value_cells
+from lmperf.reporting.tables import Lines, Table, kernel_times, status_words, value_cells
 
 CEILINGS = (
     "Single calls: median (interval over rounds; repetitions). Sustained: back to back. A copy is"
@@ -47,12 +47,13 @@ def ceilings_table(evidence: MachineEvidence) -> Lines | None:
     if frame is None:
         return None
     burst, sustained = (frame[(frame["load"] == SUSTAINED) == kept] for kept in (False, True))
+    lasting = value_cells(sustained, sustained["tflops"])
     columns = [
         Beside("time (ms)", kernel_times(burst)),
         Beside("TFLOP/s", value_cells(burst, burst["tflops"])),
         Beside("read + write (GB/s)", value_cells(burst, burst["rate"].where(~_matmuls(burst)))),
         Beside("clock (MHz)", value_cells(burst, burst["clock_mhz"], "{:.0f}".format)),
-        Beside("sustained TFLOP/s", value_cells(sustained, sustained["tflops"])),
+        Beside("sustained TFLOP/s", lasting.where(gates.shown(sustained), status_words(sustained))),
         Beside("its clock (MHz)", value_cells(sustained, sustained["clock_mhz"], "{:.0f}".format)),
     ]
     cell = [name for name in ("operation", "dtype", "shape") if name in frame]
@@ -113,16 +114,20 @@ def jobs_of(evidence: MachineEvidence) -> pd.DataFrame:
 def _rows_by_job(evidence: MachineEvidence) -> pd.Series:
     """How many rows of the evidence were measured while each job ran."""
     jobs = evidence.cost
-    begin = pd.to_datetime(jobs["started_at"], format="ISO8601").dt.floor("s")
-    end = pd.to_datetime(jobs["finished_at"], format="ISO8601").dt.ceil("s")
+    begin, end = _at(jobs["started_at"]).dt.floor("s"), _at(jobs["finished_at"]).dt.ceil("s")
     counts = pd.Series(0, jobs.index)
     for stem, own in jobs.groupby("stem"):
         frame = evidence.frame(str(stem))
         if frame is not None:
-            at = pd.to_datetime(frame["measured_at"], format="ISO8601")
+            at = _at(frame["measured_at"])
             for job in own.index:
                 counts[job] = int(((at >= begin[job]) & (at <= end[job])).sum())
     return counts
+
+
+def _at(times: pd.Series) -> pd.Series:
+    """Points in time; of none what is no such point."""
+    return pd.to_datetime(times, format="ISO8601", errors="coerce", utc=True)
 
 
 def _limits(evidence: MachineEvidence) -> dict:

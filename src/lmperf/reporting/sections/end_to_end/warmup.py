@@ -10,7 +10,7 @@ from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import Finding, NotMeasured, measured, rows_of
 from lmperf.reporting.numbers import Spread, listed, significant, spread
 from lmperf.reporting.side_by_side import Beside, each, side_by_side
-from lmperf.reporting.tables import Lines, Owed, Table
+from lmperf.reporting.tables import Lines, Owed, Table, status_words
 
 STEM = "warmup"
 CELL = ["size", "context_length", "batch", "dtype"]
@@ -23,9 +23,13 @@ WHOLE, RESERVED = "step_ms", "reserved_mib"
 def tables(evidence: MachineEvidence) -> list[Lines]:
     """E2: mean and spread by number of warm-up steps; every step; the first step by part."""
     frame = evidence.frame(STEM)
-    if frame is None or not gates.shown(frame).any():
+    if frame is None:
         return []
-    frame = frame[gates.shown(frame)]
+    failed, frame = frame[~gates.shown(frame)], frame[gates.shown(frame)]
+    status = [Beside("status", status_words(failed))]
+    status = each(side_by_side("Processes without a series", failed, CELL, status))
+    if not frame["step"].eq(1).any():
+        return status
     made = {
         f"The {TIMED} train steps after {listed(WARM_UPS)} warm-up steps, mean ± std": _warm_ups,
         "Every step of a new process (ms)": _steps,
@@ -33,7 +37,8 @@ def tables(evidence: MachineEvidence) -> list[Lines]:
     }
     first, series = having(frame, step=1), _series(frame)
     columns = {c: [Beside(*column) for column in of(series).items()] for c, of in made.items()}
-    return each(*(side_by_side(caption, first, CELL, cs) for caption, cs in columns.items()))
+    made = (side_by_side(caption, first, CELL, cs) for caption, cs in columns.items())
+    return each(*made, *status)
 
 
 def _series(frame: pd.DataFrame) -> pd.DataFrame:

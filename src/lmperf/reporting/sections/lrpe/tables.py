@@ -163,15 +163,20 @@ def gate_tables(evidence: MachineEvidence) -> list[Lines]:
     """The gates of what is timed, and the kernel tests: the largest errors over all cells."""
     return each(
         _gates(evidence.frame(shapes.STEM), "Gates of the timed rows"),
-        _gates(evidence.frame(f"{shapes.STEM}_check"), "Kernel tests"),
+        _gates(evidence.frame(f"{shapes.STEM}_check"), "Kernel tests", every=True),
     )
 
 
-def _gates(frame: pd.DataFrame | None, caption: str) -> Lines | None:
-    """One line an implementation and dtype; the share is the largest in its own row's bound."""
-    if frame is None or not gates.gated(frame).any():
+def _gates(frame: pd.DataFrame | None, caption: str, every: bool = False) -> Lines | None:
+    """One line an implementation and dtype; the share is the largest in its own row's bound.
+
+    every: whether rows that never came to their gate count, too: those that another table has not.
+    """
+    if frame is None:
         return None
-    frame = frame[gates.gated(frame)]
+    frame = frame[gates.gated(frame) | (every & (frame["status"] != "ok"))]
+    if frame.empty:
+        return None
     lines = [
         {
             "implementation": implementation_words(name),
@@ -179,6 +184,7 @@ def _gates(frame: pd.DataFrame | None, caption: str) -> Lines | None:
             **{words: error(rows[f"error_{key}"].max()) for key, words in CHECKED.items()},
             "largest share of its bound": percent((rows["max_error"] / rows["error_bound"]).max()),
             "passed": _passed(rows),
+            **_others(rows, frame),
         }
         for name, dtype, rows in groups(frame, "implementation", "dtype")
     ]
@@ -186,7 +192,15 @@ def _gates(frame: pd.DataFrame | None, caption: str) -> Lines | None:
 
 
 def _passed(frame: pd.DataFrame) -> str:
-    return str(Count(int((~gates.red(frame)).sum()), len(frame)))
+    return str(Count(int(gates.shown(frame).sum()), len(frame)))
+
+
+def _others(rows: pd.DataFrame, among: pd.DataFrame) -> dict[str, str]:
+    """What became of the rows that did not pass; no such column where all have."""
+    if gates.shown(among).all():
+        return {}
+    counts = status_words(rows[~gates.shown(rows)]).value_counts(sort=False)
+    return {"not passed": "; ".join(f"{words}: {n}" for words, n in counts.items()) or EMPTY}
 
 
 TABLES = (

@@ -19,6 +19,7 @@ PREDICTED = (
     *("parameters", "weight_copies", "gradients", "optimizer", "activations", "temporary"),
     *("inputs", "workspace"),
 )
+ALIVE = "What is alive at the peak"
 FLOAT32_BYTES, BYTES_OF_003 = 4, 8
 
 
@@ -55,12 +56,14 @@ def _where(top: pd.Series, phases: pd.DataFrame) -> str:
 def picture_table(evidence: MachineEvidence) -> list[Lines]:
     """Y2: the highest point of each curve, where it lies and what is alive; what could not run."""
     curve, phases = observed(evidence, "curve"), observed(evidence, "phase")
-    if curve.empty:
+    frame = evidence.frame(STEM)
+    if frame is None:
         return []
+    failed = frame[~gates.shown(frame)]
+    if curve.empty:
+        return each(side_by_side(ALIVE, failed, CELL, [Beside("status", status_words(failed))]))
     total = levels(curve).sum(axis=1)
     tops = curve.loc[total.groupby([curve[name] for name in CELL], sort=False).idxmax()]
-    frame = evidence.frame(STEM)
-    failed = frame[~gates.shown(frame)]
     where = pd.Series([_where(top, phases) for _, top in tops.iterrows()], tops.index, object)
     columns = [
         Beside("peak in", pd.concat([where, status_words(failed)])),
@@ -70,7 +73,7 @@ def picture_table(evidence: MachineEvidence) -> list[Lines]:
     ]
     note = "A peak that an allocator measured holds more than tensors: workspaces of libraries."
     calls = pd.concat([tops, failed])
-    return each(side_by_side("What is alive at the peak", calls, CELL, columns, note))
+    return each(side_by_side(ALIVE, calls, CELL, columns, note))
 
 
 def _precise(mib: pd.Series) -> pd.Series:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pandas as pd
 
 from lmperf.names import implementation_words, phase_words
+from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.foreign import plain, taken
 from lmperf.reporting.numbers import counted, percent, significant
@@ -132,7 +133,8 @@ def trace_table(evidence: MachineEvidence) -> list[Lines]:
     """P4: the trace of each case; the one that is published is a link."""
     rows = evidence.frame(STEM).drop_duplicates(CASE)
     link = f"[{PUBLISHED_TRACE}](traces/{PUBLISHED_TRACE})"
-    traces = rows["trace"].dropna().replace(PUBLISHED_TRACE, link)
+    traces = rows["trace"].where(gates.shown(rows), status_words(rows))
+    traces = traces.dropna().replace(PUBLISHED_TRACE, link)
     return each(side_by_side("Traces", rows.loc[traces.index], CASE, [Beside("trace", traces)]))
 
 

@@ -1,0 +1,78 @@
+"""Rendered files on disk: all of them are replaced, or none."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from lmperf.errors import UserError
+
+
+def replace_files(directory: Path, files: Mapping[str, str], globs: Sequence[str]) -> None:
+    """Put files in place of those that were there, then remove what else the globs find.
+
+    All are written beside their places before the first is put there: a disk that fills up leaves
+    the old ones as they were.
+
+    Args:
+        directory: where they lie.
+        files: name below the directory -> text.
+        globs: what belongs to these files; what they find that is no file stays.
+
+    Raises:
+        UserError: one of them cannot be written. None is.
+    """
+    contents = {directory / name: text.encode() for name, text in files.items()}
+    temporaries: dict[Path, Path] = {}
+    try:
+        for path, content in contents.items():
+            _require_place(path, directory)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporaries[path] = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+            temporaries[path].write_bytes(content)
+        _put(temporaries)
+        for path in {path for glob in globs for path in directory.glob(glob)} - set(contents):
+            if path.is_file() or path.is_symlink():
+                path.unlink()
+    except OSError as error:
+        raise UserError(_words(error, Path(error.filename2 or path))) from None
+    finally:
+        for temporary in temporaries.values():
+            temporary.unlink(missing_ok=True)
+
+
+def _require_place(path: Path, directory: Path) -> None:
+    """Raises UserError where something else than a file, or than a folder of files, lies."""
+    for place in (path, *(up for up in path.parents if directory in up.parents)):
+        if place.is_symlink():
+            raise UserError(f"{place} is a symbolic link; remove it, lmperf report writes there")
+    if path.is_dir():
+        raise UserError(f"{path} is a directory; remove it, lmperf report writes a file there")
+
+
+def _put(temporaries: Mapping[Path, Path]) -> None:
+    """Replace every file by its temporary; where one cannot be, those before it come back."""
+    replaced: dict[Path, bytes | None] = {}
+    try:
+        for path, temporary in temporaries.items():
+            old = path.read_bytes() if path.exists() else None
+            os.replace(temporary, path)
+            replaced[path] = old
+    except OSError:
+        for path, old in replaced.items():
+            _restore(path, temporaries[path], old)
+        raise
+
+
+def _restore(path: Path, temporary: Path, old: bytes | None) -> None:
+    if old is None:
+        path.unlink()
+    else:
+        temporary.write_bytes(old)
+        os.replace(temporary, path)
+
+
+def _words(error: OSError, path: Path) -> str:
+    why = (error.strerror or str(error)).lower()
+    return f"{path}: cannot be written: {why}; mend that, and run lmperf report again"
