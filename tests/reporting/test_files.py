@@ -71,7 +71,7 @@ def test_a_file_that_cannot_be_put_in_its_place_brings_back_those_before_it(
 
 def test_a_report_that_is_read_only_is_named(directory, monkeypatch):
     failing(monkeypatch, Path, "write_bytes", 0, errno.EROFS)
-    with pytest.raises(UserError, match="report.md: cannot be written: read-only file system"):
+    with pytest.raises(UserError, match=r"report\.md: cannot be written: read-only file system"):
         replace_files(directory, NEW, GLOBS)
     assert tree(directory) == OLD
 

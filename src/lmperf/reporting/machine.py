@@ -251,8 +251,12 @@ def red_gates(
     """By benchmark, of these or of all: every row with a failed gate, its error and its bound."""
     frames = evidence.present().items()
     wanted = {stem: f for stem, f in frames if benchmarks is None or stem in benchmarks}
-    found = {stem: gates.summary(frame).red for stem, frame in wanted.items()}
+    found = {stem: _red(evidence, stem, frame) for stem, frame in wanted.items()}
     return {stem: names for stem, names in found.items() if names}
+
+
+def _red(evidence: MachineEvidence, stem: str, frame: pd.DataFrame) -> list[str]:
+    return evidence.once(("red", stem), lambda: gates.summary(frame).red)
 
 
 def method(evidence: MachineEvidence) -> dict:
