@@ -73,7 +73,8 @@ def unnamed(evidence, files):
     found = []
     for stem, frame in evidence.present().items():
         page = files[f"{load(stem).section or stem}.md"]
-        lines = [line for line in page.splitlines() if line.startswith("|")]
+        # What supports none of the cells of a table is no column of it, and stands with its reason.
+        lines = [n for n in page.splitlines() if n.startswith(("|", "- unsupported, "))]
         words = set(status_words(frame[~gates.shown(frame)])) - SAID_OTHERWISE.get(stem, set())
         found += [(stem, w) for w in words if not any(w in line for line in lines)]
     return found
