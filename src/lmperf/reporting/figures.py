@@ -8,6 +8,7 @@ against the background of its form; text stays text.
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -156,11 +157,19 @@ def draw(build: Callable[[Pen], Figure | None]) -> dict[str, str]:
             figure = build(Pen(theme))
             if figure is None:
                 return {}
-            buffer = io.StringIO()
-            figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-        lines = in_figure(buffer.getvalue()).splitlines()
+            svg = _svg(figure)
+        lines = in_figure(svg).splitlines()
         made[theme.name] = "\n".join(line.rstrip() for line in lines) + "\n"
     return made
+
+
+def _svg(figure: Figure) -> str:
+    """The figure as SVG, whatever its font lacks and however long its words are."""
+    buffer = io.StringIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph|constrained_layout", UserWarning)
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    return buffer.getvalue()
 
 
 def panels(title: str, count: int = 1, height: float = HEIGHT, **shared) -> tuple[Figure, list]:

@@ -76,6 +76,13 @@ def recorded(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.Series:
     return frame["environment"].isin(list(evidence.facts["environments"]))
 
 
+def unrecorded(evidence: MachineEvidence) -> list[str]:
+    """The environments that rows name and machine.json does not have."""
+    frames = evidence.present().values()
+    used = {str(name) for frame in frames for name in frame["environment"].dropna().unique()}
+    return sorted(used - set(evidence.facts["environments"]))
+
+
 def unrecorded_rows(evidence: MachineEvidence) -> int:
     """How many rows were measured nobody knows where."""
     return sum(int((~recorded(evidence, f)).sum()) for f in evidence.present().values())
@@ -88,7 +95,8 @@ def newest(evidence: MachineEvidence) -> dict:
 
 def facts_table(evidence: MachineEvidence) -> Lines | None:
     """One line a fact, one column an environment; None without facts."""
-    found = environments(evidence)
+    gone = unrecorded(evidence)
+    found = environments(evidence) | {name: {} for name in gone}
     if not found:
         return None
     rest = sorted({key for facts in found.values() for key in facts} - {*FACTS, "dirty"})
@@ -99,7 +107,8 @@ def facts_table(evidence: MachineEvidence) -> Lines | None:
         if any(not absent(facts.get(key)) for facts in found.values())
     ]
     frame = pd.DataFrame(lines, columns=["fact", *(f"environment {name}" for name in found)])
-    return Lines("The machine and its software", frame, right=[])
+    note = f"Not recorded: environment {', '.join(gone)}." if gone else ""
+    return Lines("The machine and its software", frame, note, right=[])
 
 
 def _fact(facts: dict, key: str) -> str:
@@ -251,8 +260,12 @@ def red_gates(
     """By benchmark, of these or of all: every row with a failed gate, its error and its bound."""
     frames = evidence.present().items()
     wanted = {stem: f for stem, f in frames if benchmarks is None or stem in benchmarks}
-    found = {stem: gates.summary(frame).red for stem, frame in wanted.items()}
+    found = {stem: _red(evidence, stem, frame) for stem, frame in wanted.items()}
     return {stem: names for stem, names in found.items() if names}
+
+
+def _red(evidence: MachineEvidence, stem: str, frame: pd.DataFrame) -> list[str]:
+    return evidence.once(("red", stem), lambda: gates.summary(frame).red)
 
 
 def method(evidence: MachineEvidence) -> dict:

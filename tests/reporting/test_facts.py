@@ -1,0 +1,90 @@
+"""Facts of a machine that lack, are of another type, or are of another environment."""
+
+import math
+
+import markdown
+import pytest
+import synthetic
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lmperf.reporting import ceilings, machine, other_machines, pages, sections
+from lmperf.reporting.evidence import MachineEvidence
+from lmperf.reporting.facts import FLAGS, NUMBERS, TEXTS, facts_of
+
+FRAMES = {"ceilings": synthetic.cpu_evidence().frames["ceilings"]}
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**400), 10**400)
+    | st.floats()
+    | st.text(st.characters(), max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+names = st.sampled_from([*TEXTS, *NUMBERS, *FLAGS, "settings", "cudnn"]) | st.text(max_size=5)
+environments = st.dictionaries(
+    st.sampled_from(["e1", "e2", "|"]), st.dictionaries(names, values) | values, max_size=3
+)
+contents = values | st.fixed_dictionaries(
+    {}, optional={"machine": values, "preset": values, "environments": environments | values}
+)
+
+
+def evidence_with(content, **columns):
+    frames = {stem: frame.assign(**columns) for stem, frame in FRAMES.items()}
+    return MachineEvidence("m", content, frames)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(contents)
+def test_whatever_machine_json_holds_is_rendered(content):
+    evidence = evidence_with(content)
+    text = pages.write_up(evidence, [], synthetic.TEMPLATES)
+    text += pages.tidy(other_machines.machines_lines([evidence]).markdown())
+    table = machine.facts_table(evidence)
+    text += pages.tidy(table.markdown()) if table else ""
+    ceilings.sheet_share(evidence, evidence.frame("ceilings"))
+    assert not markdown.foreign_tags(text) and not markdown.ragged(text)
+
+
+@pytest.mark.parametrize("key", [*TEXTS, *NUMBERS, *FLAGS])
+@pytest.mark.parametrize("value", [[], {}, "text", 1, True, math.nan, 10**400])
+def test_a_fact_of_another_type_is_none(key, value):
+    wanted = str if key in TEXTS else bool if key in FLAGS else int
+    (found,) = facts_of({"environments": {"e": {key: value}}})["environments"].values()
+    assert found == ({key: value} if type(value) is wanted and value != 10**400 else {})
+
+
+def test_a_preset_that_is_none_is_not_there():
+    assert "preset" not in facts_of({"preset": ["gpu"]})
+    assert facts_of({"preset": "gpu"})["preset"] == "gpu"
+
+
+def test_rows_of_an_environment_that_is_not_recorded_have_none_of_the_facts_of_another():
+    known = synthetic.facts("m", "cuda", "NVIDIA H200")
+    evidence = evidence_with(known, environment="gone")
+    text = pages.write_up(evidence, [], synthetic.TEMPLATES)
+    rows = f"{len(FRAMES['ceilings'])} rows of an environment that is not recorded"
+    assert rows in text and "H200" not in text
+    assert ceilings.data_sheet(evidence) is None
+    assert "not recorded" not in pages.write_up(evidence_with(known), [], synthetic.TEMPLATES)
+
+
+def test_where_one_environment_of_two_is_recorded_its_sheet_is_for_its_rows_alone():
+    evidence = synthetic.gpu_evidence()
+    frame = evidence.frames["end_to_end"]
+    frame.loc[frame.index[::2], "environment"] = "gone"
+    frame = evidence.frame("end_to_end")
+    share = ceilings.sheet_share(evidence, frame)
+    assert share[frame["environment"] == "gone"].isna().all()
+    assert share[frame["environment"] == "e1"].notna().any()
+    assert f"{(frame['environment'] == 'gone').sum()} rows" in machine.facts_line(evidence)[-1]
+
+
+def test_the_page_of_the_method_names_an_environment_that_is_not_recorded():
+    evidence = evidence_with({}, environment="gone")
+    section = sections.compose("method", evidence)
+    assert "environment gone" in pages.page(evidence, section, synthetic.TEMPLATES)

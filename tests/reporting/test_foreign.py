@@ -1,0 +1,167 @@
+"""Foreign text is shown as it is and does nothing, whatever it holds."""
+
+import re
+import unicodedata
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from urllib.parse import unquote
+
+import markdown
+import pandas as pd
+import pytest
+import synthetic
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from lmperf.reporting import figures, foreign, pages
+from lmperf.reporting.evidence import MachineEvidence
+from lmperf.reporting.tables import Lines, pipe_table
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "a | b || c",
+    "`x` ``",
+    "{{7*7}} {% raw %}",
+    "$(touch x) $x^2$ \\frac",
+    "](javascript:alert(1))",
+    "[x](javascript:alert(1)) ![y](z) [d]: e",
+    "[x]: javascript:alert(1)",
+    "two\nlines\r\n| of | a table |\n\n# heading",
+    "\x00\x1b[31mred\x1b[0m\x7f\x85",
+    "\u202eevil\u2066\u200b\ufeff",
+    "\ud800\udfff",
+    "**bold** _so_ ~~gone~~ &lt;b&gt; &#60; &amp;",
+    "\ue03c\ue060 private",
+    "</details></summary>",
+    "\\",
+    "x" * 10_000,
+    "_hidden",
+    "- item",
+    "#",
+    "===",
+)
+texts = st.one_of(
+    st.sampled_from(HOSTILE),
+    st.text(st.characters()),
+    st.text(st.sampled_from("\\`*_{}[]()<>#+-.!|$~&;:ax1 \n\t")),
+)
+
+
+def as_seen(text):
+    """What a reader shall see of a foreign text."""
+    return foreign.plain(foreign.taken(text))
+
+
+@given(texts)
+@example("&amp;\\*_x_ a__b")
+def test_text_is_read_back_as_it_was(text):
+    seen = foreign.taken(text)
+    (shown,) = markdown.shown(f"x {foreign.in_markdown(seen)} y")
+    assert " ".join(shown.split()) == " ".join(f"x {as_seen(text)} y".split())
+
+
+@given(texts)
+def test_text_at_the_start_of_a_line_begins_nothing(text):
+    written = foreign.in_markdown(foreign.taken(text))
+    if as_seen(text).strip():
+        types = [token.type for token in markdown.PARSER.parse(written)]
+        assert types == ["paragraph_open", "inline", "paragraph_close"] or written[0].isdigit()
+
+
+@given(texts)
+def test_a_code_span_holds_all_of_it(text):
+    (block,) = markdown.blocks(f"x {foreign.code(text)} y")
+    assert [token.type for token in block] == ["text", "code_inline", "text"] or not as_seen(text)
+
+
+@given(texts)
+def test_nothing_that_cannot_be_seen_is_left_and_no_text_is_long(text):
+    seen = as_seen(text)
+    bad = [c for c in seen if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")]
+    assert not bad and len(seen) <= foreign.LONGEST
+    assert foreign.taken(foreign.taken(text)) == foreign.taken(text)
+
+
+@given(st.lists(texts, min_size=1, max_size=4), st.integers(1, 3))
+def test_a_row_of_a_table_keeps_its_cells(cells, lines):
+    frame = pd.DataFrame([cells] * lines, columns=[f"{i} {text}" for i, text in enumerate(cells)])
+    text = pages.tidy(pipe_table(foreign.taken_frame(frame)))
+    assert not markdown.ragged(text) and not markdown.foreign_tags(text)
+    opened = [token for token in markdown.tokens(text) if token.type == "td_open"]
+    assert len(opened) == len(cells) * lines
+    assert not markdown.targets(text)
+
+
+@given(texts)
+def test_a_folded_table_has_its_title_inside_its_tag(text):
+    made = Lines(foreign.taken(text), pd.DataFrame({"a": range(20)})).markdown()
+    assert markdown.OWN_TAGS.sub("", pages.tidy(made)).count("<") == 0
+
+
+@given(st.text(st.characters(codec="utf-8"), min_size=1))
+def test_a_folder_is_one_part_of_a_link(name):
+    link = foreign.link(name)
+    assert re.fullmatch(r"[\w.~%-]+", link, re.ASCII) and unquote(link) == name
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_figure_is_drawn_with_any_name(text):
+    def build(pen):
+        drawn, (axis,) = figures.panels(foreign.taken(text))
+        axis.plot([1, 2], [1, 2], label=foreign.taken(text))
+        axis.set_xticks([1], [foreign.taken(text)])
+        figures.legend_below(drawn, [axis])
+        return drawn
+
+    svg = figures.draw(build)["light"]
+    root = ElementTree.fromstring(svg)
+    words = " ".join(part for node in root.iter() for part in (node.text or "").split())
+    assert all(part in words for part in as_seen(text).split() if len(part) < 40)
+    assert not [node for node in root.iter() if node.tag.endswith(("script", "img", "}b"))]
+
+
+def hostile(evidence, text):
+    """The evidence with this text for every name, reason and fact that others may have written."""
+    named = ("reason", "trace", "tensor", "frame", "made_in", "outcome", "instrument", "commit")
+    frames = {}
+    for stem, frame in evidence.frames.items():
+        columns = {name: text for name in named if name in frame}
+        other = frame["implementation"].mask(frame["implementation"] == "compiled", text)
+        if stem == "profiles":
+            columns["name"] = frame["name"] + text
+        frames[stem] = frame.assign(implementation=other, **columns)
+        frames[stem].loc[frames[stem].index[::7], "status"] = "crash"
+    facts = {**evidence.facts["environments"]["e1"], text: text, "settings": {text: [text, text]}}
+    facts |= dict.fromkeys(("device", "cpu_model", "torch", "triton", "driver", "os"), text)
+    named = {"attention": [text] * 3, "lrpe": [text]}
+    return MachineEvidence(
+        machine=text,
+        facts={"environments": {"e1": facts}, text: text},
+        frames=frames,
+        stale=named,
+        missing=named,
+        damaged={"memory": text},
+        cost=evidence.cost,
+    )
+
+
+def test_a_whole_write_up_of_foreign_evidence_does_nothing():
+    text = "".join(HOSTILE[:13])
+    evidence = hostile(synthetic.cpu_evidence(), text)
+    sections = pages.composed(evidence, synthetic.TEMPLATES)
+    files = pages.machine_files(evidence, sections, synthetic.TEMPLATES)
+    both = [evidence, replace(evidence, machine="{x}"), synthetic.cpu_evidence()]
+    over = pages.overview_files(both, text, sections, synthetic.TEMPLATES, text)
+    for name, written in [*files.items(), *over.items()]:
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\ue000-\uf8ff]", written), (
+            name
+        )
+        if name.endswith(".svg"):
+            ElementTree.fromstring(written)
+            continue
+        assert not markdown.foreign_tags(written), name
+        assert not markdown.ragged(written), name
+        for target in markdown.targets(written):
+            assert re.match(r"[\w.%~-]+(/[\w.-]+)*(#.*)?$", target), (name, target)
+        written.encode()

@@ -1,0 +1,106 @@
+"""From files to files: a write-up that was edited by hand, evidence that cannot be read."""
+
+import json
+from pathlib import Path
+
+import pytest
+import synthetic
+
+from lmperf.config import load_config
+from lmperf.evidence.plan import Project
+from lmperf.evidence.review import Review
+from lmperf.reporting import render, written
+from lmperf.reporting.render import edited
+
+ROOT = Path(__file__).parents[2]
+TEXTS = {"report.md": "rendered\n", "page.md": "page\n", "figures/a.svg": "<svg/>\n"}
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A checkout with a machine `m`, whose write-up, and the overview, render to TEXTS."""
+    made = Project(load_config(ROOT / "config/config.yaml"), tmp_path)
+    (tmp_path / "report/m").mkdir(parents=True)
+    (tmp_path / "report/m/machine.json").write_text(json.dumps(synthetic.facts("m", "cpu", None)))
+    monkeypatch.setattr(render, "_files_of_machine", lambda project, machine: TEXTS)
+    monkeypatch.setattr(render, "_files_of_overview", lambda project: TEXTS)
+    return made
+
+
+def rendered(project, machine):
+    if machine:
+        render.render_machine(project, machine)
+    else:
+        render.render_overview(project)
+    return written.target(project, machine).parent
+
+
+@pytest.mark.parametrize("machine", ["m", None])
+@pytest.mark.parametrize("noted", [True, False])
+def test_what_was_rendered_is_not_edited(project, machine, noted):
+    rendered(project, machine)
+    if noted:
+        written.record(project, machine)
+    assert edited(project, machine) == []
+
+
+@pytest.mark.parametrize("machine", ["m", None])
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_file_that_was_edited_is_named(project, machine, noted):
+    directory = rendered(project, machine)
+    if noted:
+        written.record(project, machine)
+    (directory / "page.md").write_text("better figures\n")
+    assert edited(project, machine) == ["page.md"]
+
+
+def test_a_file_that_lacks_or_was_added_is_named(project):
+    directory = rendered(project, "m")
+    (directory / "page.md").unlink()
+    (directory / "mine.md").write_text("mine\n")
+    assert edited(project, "m") == ["mine.md", "page.md"]
+
+
+def test_a_directory_in_the_place_of_a_file_is_named(project):
+    directory = rendered(project, "m")
+    (directory / "page.md").unlink()
+    (directory / "page.md").mkdir()
+    assert edited(project, "m") == ["page.md"]
+
+
+@pytest.mark.parametrize("machine", ["m", None])
+def test_a_write_up_that_is_not_there_is_named(project, machine):
+    assert edited(project, machine) == ["page.md", "report.md"]
+
+
+def test_nothing_is_rendered_while_the_note_holds(project, monkeypatch):
+    rendered(project, "m")
+    written.record(project, "m")
+    monkeypatch.setattr(render, "_files_of_machine", lambda *_: pytest.fail("was rendered"))
+    assert edited(project, "m") == []
+
+
+def test_a_note_that_cannot_be_written_or_read_is_none(project):
+    rendered(project, "m")
+    (project.root / ".lmperf").write_text("in the way")
+    written.record(project, "m")
+    assert not written.is_current(project, "m") and edited(project, "m") == []
+
+
+def test_evidence_whose_cells_cannot_be_read_is_withheld_by_name(project):
+    path = project.directory.parent / "m/evidence/attention.csv"
+    path.parent.mkdir()
+    path.write_text("batch,implementation,phase,status\neight,eager,forward,ok\n")
+    reviewed = Review("m", {"preset": ["gpu"]}, rows={"attention": [{}]})
+    evidence = render.machine_evidence(project, reviewed)
+    assert "'batch' holds something that is no number" in evidence.damaged["attention"]
+    assert evidence.present() == {}
+
+
+def test_a_row_with_a_value_that_no_axis_has_is_in_no_grid(project):
+    path = project.directory.parent / "m/evidence/mixed_precision.csv"
+    path.parent.mkdir()
+    head = "experiment,subject,dtype,implementation,phase,status\n"
+    path.write_text(f"{head}accumulation,nothing + known,float32,eager,forward,ok\n")
+    reviewed = Review("m", {}, rows={"mixed_precision": [{}]})
+    assert render.machine_evidence(project, reviewed).present() == {}
