@@ -51,8 +51,9 @@ def taken(text: str, longest: int = LONGEST) -> str:
 
     Text that was taken in before stays as it is.
     """
+    text = " ".join(text.split())
     if not (text.isascii() and text.isprintable()):
-        text = "".join(map(_visible, " ".join(text.split())))
+        text = "".join(map(_visible, text))
     if len(text) > longest:
         text = text[: longest - 1] + "…"
     return _SPECIAL.sub(lambda found: found[0].translate(_TO_PRIVATE), text)
