@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 
+import markdown
 import numpy as np
 import pytest
 
@@ -256,3 +257,16 @@ def test_a_machine_is_read_as_it_was_committed(result, tmp_path, monkeypatch, ca
     monkeypatch.chdir(tmp_path)
     code, out, _ = diff(capsys, "h200@HEAD", "h200")
     assert code == 1 and "h200@HEAD -> h200: 300 rows compared" in out
+
+
+def test_foreign_text_is_shown_in_each_form_and_does_nothing(result):
+    reason = "<script>|`x` \x1b[31m](javascript:x)"
+    old, new = run(1, cells=20), run(2, cells=20)
+    new[0] |= {"status": "crash", "reason": reason, "median_ms": None, "rounds_ms": None}
+    found = compare(result("old", old), result("new", new))
+    seen = "<script>|`x` ␛[31m](javascript:x)"
+    assert seen in as_text(found)
+    assert [row["reason_new"] for row in json.loads(as_json(found))["rows"]].count(seen) == 1
+    text = as_markdown(found)
+    assert not markdown.foreign_tags(text) and not markdown.targets(text)
+    assert "\x1b" not in text and any(seen in block for block in markdown.shown(text))

@@ -5,6 +5,7 @@ so many more.
 """
 
 import os
+import re
 
 import pytest
 import synthetic
@@ -68,6 +69,12 @@ def rendered(evidence):
     return files, [gap for gap in coverage.gaps(coverage.states(evidence, made)) if UNSEEN in gap]
 
 
+def not_numbers(files):
+    """Lines that say of what is not there that it is `nan`, or `None`."""
+    lines = [line for text in files.values() for line in text.splitlines() if "<" not in line]
+    return [line for line in lines if re.search(r"\b(nan|None|NaT|inf)\b", line)]
+
+
 def unnamed(evidence, files):
     """Benchmarks and failures whose words are in no line of a table of their page."""
     found = []
@@ -92,7 +99,7 @@ def unnamed(evidence, files):
 def test_failures_are_rendered_and_named(machine, faults):
     evidence = faulty(MACHINES[machine], faults)
     files, unseen = rendered(evidence)
-    assert not unnamed(evidence, files) and not unseen
+    assert not unnamed(evidence, files) and not unseen and not not_numbers(files)
 
 
 @pytest.mark.parametrize("scope", [ALL, LACKING])

@@ -50,7 +50,7 @@ class MachineEvidence:
         self.frames = {stem: foreign.taken_frame(frame) for stem, frame in self.frames.items()}
         self.lacking = {stem: foreign.taken_frame(rows) for stem, rows in self.lacking.items()}
         for named in ("stale", "damaged", "lost", "missing", "left_out"):
-            setattr(self, named, foreign.taken_deep(getattr(self, named)))
+            setattr(self, named, foreign.deep(foreign.taken, getattr(self, named)))
 
     @property
     def name(self) -> str:

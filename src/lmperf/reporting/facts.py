@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from lmperf.reporting.foreign import taken_deep
+from lmperf.reporting.foreign import deep, taken
 
 PRESETS = ("cpu", "gpu")
 TEXTS = (
@@ -25,7 +25,7 @@ def facts_of(content: Any) -> dict:
 
     Facts that this project knows have their type, or are left out; others are what JSON can hold.
     """
-    content = taken_deep(content) if isinstance(content, dict) else {}
+    content = deep(taken, content) if isinstance(content, dict) else {}
     found = content.get("environments")
     found = found.items() if isinstance(found, dict) else ()
     content["environments"] = {name: _of(facts) for name, facts in found if isinstance(facts, dict)}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 from xml.sax.saxutils import escape
@@ -98,13 +98,13 @@ def taken_frame(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.rename(columns=names) if names else frame
 
 
-def taken_deep(value: Any) -> Any:
-    """What JSON holds, with the text in it taken in, keys too."""
+def deep(form: Callable[[str], str], value: Any) -> Any:
+    """What JSON can hold, with the text in it in another form, keys too."""
     if isinstance(value, str):
-        return taken(value)
+        return form(value)
     if isinstance(value, Mapping):
-        return {taken_deep(key): taken_deep(one) for key, one in value.items()}
-    return [taken_deep(one) for one in value] if isinstance(value, list) else value
+        return {deep(form, key): deep(form, one) for key, one in value.items()}
+    return [deep(form, one) for one in value] if isinstance(value, list) else value
 
 
 def _is_number(column: pd.Series) -> bool:

@@ -395,9 +395,9 @@ def test_e2_leaves_out_the_steps_of_warm_up(gpu):
     assert [h for h in first.index if "reserved in step" in h][1:] == ["reserved in step 2 (MiB)"]
 
 
-def test_e2_without_rows_that_may_be_shown_names_the_failures(gpu):
-    (failures,) = warmup.tables(edited(gpu, {"status": "crash"}, warmup.STEM, batch=4))
-    assert set(failures.frame["status"]) == {"crash"}
+def test_e2_without_rows_that_may_be_shown_names_what_became_of_each(gpu):
+    (table,) = warmup.tables(edited(gpu, {"status": "crash"}, warmup.STEM, batch=4))
+    assert set(table.frame["status"]) == {"crash"}
 
 
 def drawn(evidence):

@@ -9,6 +9,7 @@ import pandas as pd
 from tabulate import tabulate
 
 from lmperf.reporting.diff.comparison import BROKEN, Comparison
+from lmperf.reporting.foreign import deep, in_markdown, plain
 from lmperf.reporting.numbers import EMPTY, absent, counted, interval, listed, percent, significant
 from lmperf.reporting.tables import pipe_table
 from lmperf.statistics import FALSE_DISCOVERY, FLOOR_QUANTILE, SAME
@@ -81,7 +82,7 @@ def as_text(comparison: Comparison) -> str:
     lines = [headline(comparison), *(f"  {line}" for line in summary(comparison)), ""]
     cells = table(comparison.rows)
     body = tabulate(cells, headers="keys", showindex=False, tablefmt="plain", disable_numparse=True)
-    return "\n".join([*lines, body]) + "\n"
+    return plain("\n".join([*lines, body]) + "\n")
 
 
 def as_markdown(comparison: Comparison) -> str:
@@ -97,7 +98,7 @@ def as_markdown(comparison: Comparison) -> str:
         more = f"\n\nand {counted(left, 'further row')}" if left > 0 else ""
         body = pipe_table(table(rest.iloc[:DETAILS])) + more
         parts.append(f"<details>\n<summary>{title}</summary>\n\n{body}\n\n</details>")
-    return "\n\n".join(parts) + "\n"
+    return in_markdown("\n\n".join(parts) + "\n")
 
 
 def as_json(comparison: Comparison) -> str:
@@ -119,7 +120,7 @@ def as_json(comparison: Comparison) -> str:
         "notes": comparison.notes,
         "rows": [_row(row) for row in comparison.rows.to_dict("records")],
     }
-    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+    return json.dumps(deep(plain, document), indent=2, allow_nan=False) + "\n"
 
 
 FORMS = {"text": as_text, "markdown": as_markdown, "json": as_json}

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -24,6 +25,8 @@ from lmperf.evidence import cost
 from lmperf.evidence.store import DamagedEvidence, read_rows
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import axes, completed, frame_of
+from lmperf.reporting.facts import facts_of
+from lmperf.reporting.foreign import taken, taken_frame
 
 REPORT = "report"
 
@@ -64,15 +67,17 @@ def read_result(name: str, root: Path = Path()) -> Result:
         paths = [path for path in paths if path.stem != cost.STEM]
         if not paths:
             raise UserError(f"{name}: no evidence there, that is no {directory / 'evidence'}/*.csv")
-        facts = _facts(directory / "machine.json")
+        facts = facts_of(_facts(directory / "machine.json"))
         try:
             frames = {path.stem: _frame(path) for path in paths}
         except (DamagedEvidence, ValueError) as damage:
             raise UserError(f"{name}: {damage}") from None
-        return Result(name, facts.get("machine") or directory.name, facts, frames)
+        machine = facts.get("machine")
+        machine = machine if machine and isinstance(machine, str) else taken(directory.name)
+        return Result(taken(name), machine, facts, frames)
 
 
-def _facts(path: Path) -> dict:
+def _facts(path: Path) -> Any:
     try:
         return json.loads(path.read_text()) if path.exists() else {}
     except ValueError as error:
@@ -84,7 +89,7 @@ def _frame(path: Path) -> pd.DataFrame:
     names = list(rows[0]) if rows else ["implementation"]
     kinds = {name: str for name in names[: names.index("implementation")]}
     kinds |= {column.name: column.kind for column in COMMON_COLUMNS}
-    frame = completed(frame_of(rows, kinds, str(path)), path.stem)
+    frame = completed(taken_frame(frame_of(rows, kinds, str(path))), path.stem)
     frame[axes(frame)] = frame[axes(frame)].fillna("")
     return frame.assign(state=frame["status"].mask(gates.red(frame), "failed_check"))
 

@@ -44,8 +44,9 @@ def sums_tables(evidence: MachineEvidence) -> list[Lines]:
         "error": [signed_percent(e, 3) for e in frame["value"] / frame["exact"] - 1],
         "status": status_words(frame),
     }
-    caption = "{additions:,} additions of {addend}".format(**load(STEM).stated)
-    return [Lines(f"{caption}, {frame['exact'].max():g} when exact", pd.DataFrame(columns))]
+    additions, addend = (load(STEM).stated[name] for name in ("additions", "addend"))
+    caption = f"{additions:,} additions of {addend}, {additions * addend:g} when exact"
+    return [Lines(caption, pd.DataFrame(columns))]
 
 
 def _rows(evidence: MachineEvidence, experiment: str) -> pd.DataFrame:
@@ -63,12 +64,7 @@ def dtypes_tables(evidence: MachineEvidence) -> list[Lines]:
 def _dtypes_table(frame: pd.DataFrame, subject: str) -> Lines | None:
     """One column for the implementations that agree in every tensor."""
     words = frame["observed_dtype"].where(frame["status"] == "ok", status_words(frame))
-    frame = frame.assign(words=words).dropna(subset=["tensor"])
-    if frame.empty:
-        return None
-    keys = {"index": ["kind", "tensor"], "columns": ["dtype", "implementation"]}
-    wide = frame.pivot_table(**keys, values="words", aggfunc="last", sort=False)
-    wide = wide.fillna(EMPTY).map(dtype_words)
+    wide = _by_run(frame.assign(words=words)).fillna(EMPTY).map(dtype_words)
     columns = {}
     for dtype in in_order("dtype", wide.columns.get_level_values("dtype")):
         alike: dict[tuple, list[str]] = {}
@@ -78,6 +74,23 @@ def _dtypes_table(frame: pd.DataFrame, subject: str) -> Lines | None:
             columns[f"{dtype_words(dtype)} autocast ({listed(names)})"] = cells
     table = pd.DataFrame(columns, index=wide.index).reset_index()
     return Lines(f"Dtypes under autocast, {subject.replace('_', ' ')}", table)
+
+
+def _by_run(frame: pd.DataFrame) -> pd.DataFrame:
+    """Tensors down, runs across: dtypes; of a run that failed, which has no tensors, the status.
+
+    What is not supported is no run, and stands with its reason.
+    """
+    runs = ["dtype", "implementation"]
+    seen, failed = frame.dropna(subset=["tensor"]), frame[frame["tensor"].isna()]
+    if seen.empty:
+        seen = failed.assign(kind=EMPTY, tensor=EMPTY)
+    keys = {"index": ["kind", "tensor"], "columns": runs}
+    wide = seen.pivot_table(**keys, values="words", aggfunc="last", sort=False)
+    failed = failed[failed["status"] != "unsupported"]
+    for *run, words in failed[[*runs, "words"]].itertuples(index=False):
+        wide[tuple(run)] = words
+    return wide
 
 
 def _sums(evidence: MachineEvidence, form: str) -> dict:

@@ -9,7 +9,7 @@ import pandas as pd
 from lmperf.names import DTYPES, dtype_words, in_order, phase_words
 from lmperf.reporting import gates, host_time
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.numbers import MIB, Spread, ranged, significant
+from lmperf.reporting.numbers import EMPTY, MIB, Spread, absent, ranged, significant
 from lmperf.reporting.published import figures_of
 from lmperf.reporting.side_by_side import Beside, each, side_by_side
 from lmperf.reporting.speedup import Series, speedup_cells
@@ -189,12 +189,16 @@ def limit_table(evidence: MachineEvidence) -> list[Lines]:
         "free then (MiB)": "free_mib",
     }
     columns = [
-        Beside("first length that cannot fit", frame["seq_len"].map("{:.0f}".format)),
+        Beside("first length that cannot fit", frame["seq_len"].map(_whole)),
         *(Beside(name, frame[c].map(lambda v: significant(v, 4))) for name, c in sizes.items()),
         Beside("outcome", frame["outcome"].fillna(status_words(frame))),
     ]
     caption = "The first power of two that runs out of memory, forward, no mask"
     return each(side_by_side(caption, frame, ["dtype", "batch", "d_head"], columns))
+
+
+def _whole(number: float) -> str:
+    return EMPTY if absent(number) else f"{number:.0f}"
 
 
 def _memory(frame: pd.DataFrame, dtype: str) -> Lines | None:

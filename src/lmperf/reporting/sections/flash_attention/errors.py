@@ -92,7 +92,8 @@ def check_tables(evidence: MachineEvidence) -> list[Lines]:
     if frame is None:
         return []
     red = gates.red(frame)
-    gate = red.map(GATES).where(red | (frame["status"] == "ok"), status_words(frame))
+    judged = frame["status"].isin(["ok", "failed_check"])
+    gate = red.map(GATES).where(judged, status_words(frame))
     rows = kinds.with_mask(frame).assign(gate=gate, numerics=frame["dtype"].map(dtype_words))
     cell = [*kinds.CELL[:3], "layout", "batch", "heads", "numerics"]
     return [_lines(rows, cell, "Errors against float64 at odd lengths and widths")]
