@@ -8,7 +8,6 @@ import synthetic
 
 from lmperf.config import load_config
 from lmperf.evidence.plan import Project
-from lmperf.evidence.review import Review
 from lmperf.reporting import render, written
 from lmperf.reporting.render import edited
 
@@ -85,22 +84,3 @@ def test_a_note_that_cannot_be_written_or_read_is_none(project):
     (project.root / ".lmperf").write_text("in the way")
     written.record(project, "m")
     assert not written.is_current(project, "m") and edited(project, "m") == []
-
-
-def test_evidence_whose_cells_cannot_be_read_is_withheld_by_name(project):
-    path = project.directory.parent / "m/evidence/attention.csv"
-    path.parent.mkdir()
-    path.write_text("batch,implementation,phase,status\neight,eager,forward,ok\n")
-    reviewed = Review("m", {"preset": ["gpu"]}, rows={"attention": [{}]})
-    evidence = render.machine_evidence(project, reviewed)
-    assert "'batch' holds something that is no number" in evidence.damaged["attention"]
-    assert evidence.present() == {}
-
-
-def test_a_row_with_a_value_that_no_axis_has_is_in_no_grid(project):
-    path = project.directory.parent / "m/evidence/mixed_precision.csv"
-    path.parent.mkdir()
-    head = "experiment,subject,dtype,implementation,phase,status\n"
-    path.write_text(f"{head}accumulation,nothing + known,float32,eager,forward,ok\n")
-    reviewed = Review("m", {}, rows={"mixed_precision": [{}]})
-    assert render.machine_evidence(project, reviewed).present() == {}

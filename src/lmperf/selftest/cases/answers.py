@@ -58,7 +58,7 @@ CASES = (
         "lazy",
         "gives back a tensor of a subclass that works when it is looked at",
         Withheld(("plain tensor", "must be a torch.Tensor"), ("forward",)),
-        "What a call returns must be of the type `Tensor` itself.",
+        "What a call returns must be of the type Tensor itself.",
     ),
     Case(
         "elsewhere",

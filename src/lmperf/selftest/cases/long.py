@@ -17,7 +17,7 @@ CASES = (
         "no_tile_dropped",
         "works out one tile of 64 queries apart",
         Reads((SAME, UNRESOLVED, SLOWER), "sdpa"),
-        "It is right: what `key_tile_dropped` is held against.",
+        "It is right: what key_tile_dropped is held against.",
     ),
     Case(
         "results",

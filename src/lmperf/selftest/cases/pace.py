@@ -21,7 +21,7 @@ CASES = (
         "twin",
         "works on copies of its inputs",
         Reads((SAME, UNRESOLVED, SLOWER), "eager"),
-        "It is right: what `tenth_more` is held against.",
+        "It is right: what tenth_more is held against.",
     ),
     Case(
         "pace",

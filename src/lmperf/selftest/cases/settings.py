@@ -11,7 +11,7 @@ CASES = (
     Case(
         "settings",
         "leaves_gradients_off",
-        "leaves `torch.set_grad_enabled(False)` behind",
+        "leaves torch.set_grad_enabled(False) behind",
         PeerKept(),
         _ALONE,
     ),
@@ -39,7 +39,7 @@ CASES = (
     Case(
         "settings",
         "slows_the_clock",
-        "divides what `time.perf_counter` and `perf_counter_ns` say by 1000",
+        "divides what time.perf_counter and perf_counter_ns say by 1000",
         NotFaster(),
         "The clock's functions are bound before any implementation is imported.",
     ),
