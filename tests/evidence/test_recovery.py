@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections import Counter
 
 import pytest
 
@@ -235,3 +236,37 @@ def test_a_failure_is_named_and_tried_again_when_that_is_asked_for(tmp_path, sta
     assert "4 rows" in str(named[0])
     retried = project_of(tmp_path, more="retry_failed: true\n").plan("attention")
     assert [why for _, why in retried.due] == ["failed", "failed"]
+
+
+def test_what_cannot_have_been_measured_becomes_a_row_that_says_so(tmp_path, monkeypatch):
+    project = project_of(tmp_path)
+
+    def measure(benchmark, groups, device, save, reporter, watch):
+        for (case,) in groups:
+            named = {**case.axes, "implementation": case.implementation}
+            about = {"status": "unsupported", "reason": "not here", "seed": 1}
+            late = {"compile_s": -2.5} if case.axes["seq_len"] == 64 else {}
+            save([{**named, "phase": phase, **about, **late} for phase in benchmark.phases], {})
+        return Counter()
+
+    monkeypatch.setattr("lmperf.evidence.record.measure", measure)
+    record(project, "attention")
+    found = again(project).plan("attention")
+    assert not found.is_due and not found.damaged
+    reasons = {(row["seq_len"], row["status"]): row["reason"] for row in found.rows}
+    assert reasons["32", "unsupported"] == "not here"
+    said = "its process said what cannot have been measured: compile_s is '-2.5'"
+    assert reasons["64", "failed_check"].startswith(said) and len(reasons) == 2
+
+
+def test_imports_that_cannot_be_followed_are_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "import importlib\nfrom lmperf.attention.reference import attention\n\n"
+        "def load(name):\n    return importlib.import_module(name)\n"
+    )
+    own = "implementations: {attention: {mine: 'mine:attention'}}\n"
+    monkeypatch.setattr("lmperf.evidence.record.measure", lambda *_: Counter())
+    record(project_of(tmp_path, more=own), "attention")
+    said = capsys.readouterr().err
+    assert "mine imports import_module(...) in mine, whose source cannot be followed" in said

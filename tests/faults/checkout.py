@@ -101,7 +101,8 @@ class Run:
     def __init__(self, root: Path, command: tuple[str, ...], environment: dict[str, str]):
         self.mark = uuid.uuid4().hex
         self._root, self._command = root, command
-        marked = {"PYTHONPATH": str(root / "src"), "LMPERF_COMMIT": "0" * 40, MARK: self.mark}
+        path = os.pathsep.join([str(root / "src"), os.environ.get("PYTHONPATH", "")])
+        marked = {"PYTHONPATH": path, "LMPERF_COMMIT": "0" * 40, MARK: self.mark}
         known = {**os.environ, **marked, **environment}
         self._environment = {name: value for name, value in known.items() if value}
         self._process = subprocess.Popen(

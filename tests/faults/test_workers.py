@@ -17,6 +17,8 @@ from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
+from owner import small_group
+from processes import is_running
 
 from lmperf.measuring.descendants import children, descendants, send
 from lmperf.measuring.supervisor import Supervisor
@@ -26,22 +28,21 @@ OF_WORKERS = Path(__file__).parents[1] / "measuring"
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs prctl and /proc of Linux")
 
 
-@pytest.fixture(scope="module")
-def supervisor():
-    sys.path.insert(0, str(OF_WORKERS))
-    with Supervisor("cpu") as supervisor:
+@pytest.fixture(scope="module", params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def supervisor(request):
+    with Supervisor(request.param) as supervisor:
         yield supervisor
-    sys.path.remove(str(OF_WORKERS))
 
 
 @pytest.fixture(scope="module")
 def measure(supervisor):
     """Measures a group over two workers; gives its rows and the seconds that it took."""
-    from owner import small_group
 
     def measure():
         began = time.monotonic()
-        rows = supervisor.measure(*small_group("is_right", d_heads=[16, 32]), seed=1)
+        preset = "gpu" if supervisor.device == "cuda" else "cpu"
+        group = small_group("is_right", d_heads=[16, 32], preset=preset)
+        rows = supervisor.measure(*group, seed=1)
         return rows, time.monotonic() - began
 
     return measure
@@ -95,11 +96,3 @@ def test_a_killed_owner_leaves_no_process(number, tmp_path):
     while (left := list(filter(is_running, family))) and time.monotonic() < until:
         time.sleep(0.02)
     assert not left, f"killed at step {steps}: {line}"
-
-
-def is_running(pid):
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"

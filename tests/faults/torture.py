@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import os
 import random
 import signal
@@ -32,8 +33,16 @@ from tabulate import tabulate
 
 Fault = Callable[[Checkout, random.Random], list[str]]
 FAULTS: dict[str, tuple[str, Fault]] = {}
-# A plain run of the small grid takes about so long on two cores; moments are drawn from it.
-_RUN_S = 25.0
+
+
+@functools.cache
+def run_s() -> float:
+    """How long a run of the small grid takes that nobody disturbs: moments are drawn from it."""
+    with tempfile.TemporaryDirectory(prefix="lmperf-faults-") as folder:
+        checkout = Checkout(Path(folder) / "checkout")
+        began = time.monotonic()
+        checkout.run()
+        return time.monotonic() - began
 
 
 def fault(name: str, words: str) -> Callable[[Fault], Fault]:
@@ -82,18 +91,18 @@ def disturb(checkout: Checkout, moment: float, strike: Callable[[Run], None]) ->
 
 @fault("kill-snakemake", "`kill -9` of snakemake")
 def kill_snakemake(checkout, draw):
-    return disturb(checkout, draw.uniform(0, _RUN_S), lambda run: _kill(run.pid))
+    return disturb(checkout, draw.uniform(0, run_s()), lambda run: _kill(run.pid))
 
 
 @fault("kill-job", "`kill -9` of the measuring job")
 def kill_job(checkout, draw):
-    return disturb(checkout, draw.uniform(3, _RUN_S), lambda run: _kill(run.job()))
+    return disturb(checkout, draw.uniform(0.1, 1) * run_s(), lambda run: _kill(run.job()))
 
 
 @fault("kill-worker", "`kill -9` of the worker")
 def kill_worker(checkout, draw):
     run = checkout.start()
-    until = time.monotonic() + draw.uniform(6, _RUN_S)
+    until = time.monotonic() + draw.uniform(0.2, 1) * run_s()
     while not run.is_over and (time.monotonic() < until or not run.workers()):
         time.sleep(0.02)
     for pid in draw.sample(workers := run.workers(), min(1, len(workers))):
@@ -104,7 +113,7 @@ def kill_worker(checkout, draw):
 
 def _told(number: int) -> Fault:
     def tell(checkout, draw):
-        return disturb(checkout, draw.uniform(0, _RUN_S), lambda run: run.signal_all(number))
+        return disturb(checkout, draw.uniform(0, run_s()), lambda run: run.signal_all(number))
 
     return tell
 
@@ -115,7 +124,7 @@ fault("terminate", "SIGTERM to every process of the run")(_told(signal.SIGTERM))
 
 @fault("terminate-snakemake", "SIGTERM to snakemake alone")
 def terminate_snakemake(checkout, draw):
-    moment = draw.uniform(0, _RUN_S)
+    moment = draw.uniform(0, run_s())
     return disturb(checkout, moment, lambda run: _kill(run.pid, signal.SIGTERM))
 
 

@@ -8,6 +8,8 @@ import sys
 import time
 
 import torch
+import triton
+import triton.language as tl
 
 from lmperf.attention.reference import attention
 
@@ -88,6 +90,34 @@ def closes_its_files(q, k, v, causal=False):
 
 def asks_for_a_pebibyte(q, k, v, causal=False):
     return torch.empty(2**50, dtype=torch.uint8)
+
+
+def asks_for_more_than_is_free(q, k, v, causal=False):
+    free, _ = torch.cuda.mem_get_info()
+    kept = torch.empty(int(0.9 * free), dtype=torch.uint8, device=q.device)
+    return torch.empty_like(kept)
+
+
+def fills_the_memory(q, k, v, causal=False):
+    """Until nothing is left, in pieces of 64 MiB: its peers find a full device if it stays."""
+    _KEPT.append([])
+    while True:
+        _KEPT[-1].append(torch.empty(2**26, dtype=torch.uint8, device=q.device))
+
+
+_KEPT: list = []
+
+
+def writes_where_nothing_is(q, k, v, causal=False):
+    """An illegal access of a GPU, after which its context is of no use any more."""
+    out = attention(q, k, v, causal)
+    _write_at[(1,)](out.detach(), 2**50)
+    return out
+
+
+@triton.jit
+def _write_at(pointer, distance):
+    tl.store(pointer + distance, 1.0)
 
 
 def is_not_finite(q, k, v, causal=False):

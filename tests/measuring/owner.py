@@ -12,12 +12,12 @@ from lmperf.measuring.supervisor import Supervisor
 GRID = {"batch": [2], "seq_len": [32], "d_head": [16], "dtype": ["float32"], "causal": [False]}
 
 
-def small_group(*names, limit_s=60.0, d_heads=(16,)):
+def small_group(*names, limit_s=60.0, d_heads=(16,), preset="cpu"):
     """The benchmark and a group of it: eager, and implementations of `faulty` by their names."""
     benchmark = load("attention", {name: f"faulty:{name}" for name in names})
     benchmark.limit_s = limit_s
     grid = {**GRID, "d_head": list(d_heads), "implementation": ["eager"]}
-    return benchmark, benchmark.cases("cpu", grid)
+    return benchmark, benchmark.cases(preset, grid)
 
 
 def rows_of(supervisor, *names, **of_group):

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from processes import is_running
 
 from lmperf.measuring import follow
 from lmperf.measuring.descendants import children, descendants, send
@@ -40,14 +41,6 @@ def family_once_it_says(owner, words):
             owner.family = descendants(owner.pid) - {owner.pid}
             return owner.family
     raise AssertionError(f"never said: {words}")
-
-
-def is_running(pid):
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 def left_of(pids, limit_s=20.0):

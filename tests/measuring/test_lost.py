@@ -6,7 +6,10 @@ import sys
 import time
 from pathlib import Path
 
+import owner
 import pytest
+from owner import small_group
+from processes import is_running, state_of
 
 from lmperf.measuring import group, losses
 from lmperf.measuring.lock import MACHINE
@@ -60,16 +63,12 @@ def supervisor(shared, monkeypatch):
 
 
 @pytest.fixture
-def rows_of(modules_here, supervisor):
-    from owner import rows_of
-
-    return lambda *names, **of_group: rows_of(supervisor, *names, **of_group)
+def rows_of(supervisor):
+    return lambda *names, **of_group: owner.rows_of(supervisor, *names, **of_group)
 
 
 @pytest.mark.parametrize("words", ["preparing", "first call", "timing"])
-def test_a_worker_that_is_killed_from_outside_costs_no_row(supervisor, modules_here, words):
-    from owner import small_group
-
+def test_a_worker_that_is_killed_from_outside_costs_no_row(supervisor, words):
     benchmark, (first, second) = small_group(d_heads=[16, 32])
     supervisor.kill_at = lambda *step: step == (words, second)
     rows = supervisor.measure(benchmark, [first, second], seed=1)
@@ -165,14 +164,6 @@ def test_two_time_outs_of_an_implementation_are_all_that_is_waited_for(superviso
     assert rows_of("hangs")["hangs", "forward"]["reason"].startswith("not tried")
 
 
-def is_running(pid):
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
-
-
 def pids_in(lines):
     return [int(line.split()[-1]) for line in lines if "writes: started" in line]
 
@@ -198,10 +189,6 @@ def test_a_daemon_is_stopped_while_others_are_in_turn(supervisor, rows_of, monke
     monkeypatch.setattr(WorkerProcess, "pause", paused)
     rows_of("forks_a_daemon")
     assert "T" in states and "S" not in states[-1:]
-
-
-def state_of(pid):
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 @linux
@@ -240,9 +227,7 @@ def test_a_group_on_which_too_many_are_lost_is_given_up(supervisor, rows_of, mon
     supervisor.stop()
 
 
-def test_what_was_timed_in_turn_is_timed_again_as_a_whole(supervisor, modules_here, monkeypatch):
-    from owner import small_group
-
+def test_what_was_timed_in_turn_is_timed_again_as_a_whole(supervisor, monkeypatch):
     seats, asked = [], group._Seat.host_and_loop
 
     def lose_the_second(seat, call_ms):

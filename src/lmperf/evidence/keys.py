@@ -47,12 +47,6 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-@cache
-def source_digest(source: str) -> str:
-    """Digest of a module's syntax tree, without docstrings and declarations of cells and words."""
-    return digest(_canonical(without_words(ast.parse(source))))
-
-
 def without_words(tree: ast.Module, declares: bool = True) -> ast.Module:
     """The tree, changed in place: no docstrings, and nothing that changes no number of a cell.
 

@@ -255,7 +255,7 @@ class Project:
         """The machines of `report/`; a folder that could not be one's is none."""
         found = {path.parent.name for path in self.report_directory.glob(f"*/{FILE}")}
         found |= {
-            path.parent.parent.name for path in self.report_directory.glob("*/evidence/*.csv")
+            path.parent.parent.name for path in self.report_directory.glob(f"*/{EVIDENCE}/*.csv")
         }
         return sorted(name for name in found if is_slug(name))
 

@@ -11,9 +11,18 @@ from typing import Any
 
 from lmperf.evidence.cost import Cost
 from lmperf.evidence.facts import FILE, read_facts, write_facts
+from lmperf.evidence.keys import not_followed
 from lmperf.evidence.machine import commit_facts
 from lmperf.evidence.plan import Plan, Project
-from lmperf.evidence.store import EVIDENCE, STORE, DamagedEvidence, no_later_than_now, set_aside
+from lmperf.evidence.schema import faults
+from lmperf.evidence.store import (
+    EVIDENCE,
+    STORE,
+    DamagedEvidence,
+    no_later_than_now,
+    set_aside,
+    text_of,
+)
 from lmperf.measuring.progress import Reporter
 from lmperf.measuring.run import measure
 from lmperf.measuring.stopwatch import Stopwatch
@@ -29,6 +38,7 @@ def record(project: Project, stem: str, log: Path | None = None, age: float = 0.
     plan = project.plan(stem)
     with Reporter(stem, len(plan.pending), log) as reporter:
         _repair(project, plan, reporter)
+        _name_what_is_not_followed(plan, reporter)
         # Where an observation may leave a file of its own (the traces of `profiles`).
         os.environ["LMPERF_TRACES"] = str(project.directory / "traces")
         statuses = _record_pending(project, plan, reporter, watch) if plan.pending else Counter()
@@ -52,10 +62,10 @@ def write(project: Project, plan: Plan) -> None:
 
 def _repair(project: Project, plan: Plan, reporter: Reporter) -> None:
     """Name what is damaged, put it aside, and have all that is sound in the store."""
-    for path, faults in plan.damaged.items():
+    for path, lines in plan.damaged.items():
         aside = set_aside(path)
-        more = f" and {len(faults) - 1} more faults" if len(faults) > 1 else ""
-        reporter.note(f"{faults[0]}{more}; moved to {aside.name}, and what is sound of it is kept")
+        more = f" and {len(lines) - 1} more faults" if len(lines) > 1 else ""
+        reporter.note(f"{lines[0]}{more}; moved to {aside.name}, and what is sound of it is kept")
     costs = project.known_costs()
     for directory, folder in ((project.store, STORE), (project.directory, EVIDENCE)):
         try:
@@ -72,6 +82,15 @@ def _repair(project: Project, plan: Plan, reporter: Reporter) -> None:
     plan.store.hold(plan.known)
 
 
+def _name_what_is_not_followed(plan: Plan, reporter: Reporter) -> None:
+    for module in sorted({own.module for own in plan.benchmark.own_implementations.values()}):
+        if names := not_followed(module):
+            reporter.note(
+                f"{module} imports {', '.join(names)}, whose source cannot be followed: a change"
+                " there makes no row stale"
+            )
+
+
 def _record_pending(
     project: Project, plan: Plan, reporter: Reporter, watch: Stopwatch
 ) -> Counter[str]:
@@ -82,7 +101,7 @@ def _record_pending(
         nonlocal groups, saved
         groups, saved = groups + 1, saved + len(rows)
         facts = _record_environment(project, device_facts)
-        plan.store.replace(_signed(plan, row, facts) for row in rows)
+        plan.store.replace(_believed(plan, [_signed(plan, row, facts) for row in rows]))
         cost.replace([watch.row(plan.stem, project.preset, groups, saved)])
 
     return measure(plan.benchmark, plan.pending, project.machine.kind, save, reporter, watch)
@@ -98,6 +117,27 @@ def _signed(plan: Plan, row: dict[str, Any], facts: Mapping[str, Any]) -> dict[s
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "key": plan.key(row),
     }
+
+
+def _believed(plan: Plan, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows; of a case with a row that no measurement gives, one that says so.
+
+    What an implementation does in its process it can do to what that process says.
+    """
+    texts = [{name: text_of(value) for name, value in row.items()} for row in rows]
+    case_of, found = plan.store.case_of, faults(plan.benchmark, texts)
+    wrong = {case_of(texts[index]): words for index, words in found}
+    named = (*plan.store.case_columns, "seed", "environment", "commit", "measured_at", "key")
+    believed: dict[Any, dict[str, Any]] = {}
+    for index, (row, text) in enumerate(zip(rows, texts, strict=True)):
+        case = case_of(text)
+        if case in wrong:
+            reason = f"its process said what cannot have been measured: {wrong[case]}"
+            row = {name: row.get(name) for name in named}
+            believed[case] = {**row, "status": "failed_check", "reason": reason}
+        else:
+            believed[index] = row
+    return list(believed.values())
 
 
 def _record_environment(project: Project, device_facts: Mapping[str, Any]) -> dict[str, Any]:

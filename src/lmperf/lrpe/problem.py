@@ -14,6 +14,7 @@ from torch import Tensor
 
 from lmperf.attention.accuracy import blockwise_error
 from lmperf.benchmark import STRICT, Gate, Phase, Workload
+from lmperf.copies import fastest_copy
 from lmperf.lrpe.accuracy import difference_error, error_bounds, norm_error
 from lmperf.lrpe.inputs import FreshInputs
 from lmperf.lrpe.reference import (
@@ -131,11 +132,8 @@ class LrpeProblem:
             narrow.copy_(wide)
 
         freshen(self.seed)
-        copies = {
-            "forward": Phase(lambda _: wide.copy_(narrow), bytes=moved),
-            "backward": Phase(lambda _: narrow.copy_(wide), bytes=moved),
-        }
-        chosen = {name: copies[name] for name in phases}
+        copies = {"forward": fastest_copy(wide, narrow), "backward": fastest_copy(narrow, wide)}
+        chosen = {name: Phase(lambda _, copy=copies[name]: copy(), bytes=moved) for name in phases}
         return Workload(chosen, freshen=freshen, resident=[narrow, wide])
 
     def _phase(self, function: LrpeFunction, name: str) -> Phase:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import lmperf
 from lmperf.config import Config
-from lmperf.evidence.keys import digest, source_digest
+from lmperf.evidence.keys import digest
 from lmperf.evidence.store import file_digest
 
 PACKAGE = Path(lmperf.__file__).parent
@@ -17,15 +17,14 @@ def rendering_key(config: Config, root: Path = Path(), package: Path = PACKAGE) 
     """Digest of the code, the templates, the published figures and the configuration.
 
     All code of the package counts, since what is stale is part of a report, and any module can make
-    a row stale; a comment does not.
+    a row stale. To render once more for a comment takes less than to parse every module each time.
 
     Args:
         root: of the checkout, with its templates.
         package: the folder of the package.
     """
-    modules = sorted(package.rglob("*.py"))
-    parts = [[str(p.relative_to(package)), source_digest(p.read_text())] for p in modules]
-    for folder, files in ((root / "templates", "*.j2"), (package, "*.csv")):
+    parts = []
+    for folder, files in ((package, "*.py"), (root / "templates", "*.j2"), (package, "*.csv")):
         paths = sorted(folder.rglob(files))
         parts += [[str(path.relative_to(folder)), file_digest(path)] for path in paths]
     return digest(json.dumps([parts, config.model_dump_json()]))

@@ -53,7 +53,7 @@ CASES = (
     Case(
         "settings",
         "slows_the_events",
-        "divides the time between two events of the device by 1000",
+        "divides the time between two events of the device, as the harness has bound it, by 1000",
         Withheld(("clock",)),
         "What the device's clock says is held against the host's.",
         needs="cuda",
