@@ -5,9 +5,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from lmperf.benchmark import Phase
+from lmperf.benchmark import Phase, WrongResult
 from lmperf.measuring import clock
-from lmperf.measuring.clock_settings import LONGEST_LEAD_MS, SHORTEST_LEAD_MS
+from lmperf.measuring.clock_settings import (
+    IDLE_TRIES,
+    LONGEST_LEAD_MS,
+    OUTLIVES_SLICES,
+    SHORTEST_LEAD_MS,
+)
 
 
 @pytest.fixture
@@ -46,3 +51,35 @@ def test_past_the_longest_wait_it_is_host_bound(timed):
     found, used, left, lead_ms = timed(*[True] * 30)
     assert found.host_bound and len(found.host) == 1 and lead_ms == LONGEST_LEAD_MS
     assert len(used) == 30 - len(left) < 12
+
+
+@pytest.fixture
+def finished(monkeypatch):
+    """Ends so many slices as make work outlive its call; each wait for the device takes as told."""
+    told = []
+    monkeypatch.setattr(clock, "now", lambda: finished.ns)
+    monkeypatch.setattr(clock, "_elapsed_ms", lambda first, last: 0.0)
+    event = SimpleNamespace(record=lambda: None, synchronize=lambda: None)
+    monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: event)
+    monkeypatch.setattr(torch, "empty", lambda *size, **kind: torch.zeros(1))
+
+    def synchronize():
+        finished.ns += int(told.pop(0) * 1e6)
+
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+
+    def finished(*waits_ms):
+        finished.ns, told[:] = 0, waits_ms * OUTLIVES_SLICES
+        made, phase = clock.EventClock(), Phase(run=lambda state: None)
+        for _ in range(OUTLIVES_SLICES):
+            made._begin()
+            made._finish(phase, clock.Slice())
+
+    return finished
+
+
+def test_work_that_outlives_its_call_is_told_from_a_host_that_waits_for_its_core(finished):
+    with pytest.raises(WrongResult, match="the device was busy for 0.5 ms after the end"):
+        finished(0.5, *[0.01] * IDLE_TRIES)
+    finished(0.5, *[0.3] * IDLE_TRIES)
+    finished(0.05)

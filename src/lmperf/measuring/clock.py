@@ -21,6 +21,7 @@ from lmperf.measuring import guards
 from lmperf.measuring.clock_settings import (
     FLUSH_BYTES,
     HOST_CALLS,
+    IDLE_TRIES,
     LONGEST_LEAD_MS,
     LOOP_BYTES,
     LOOP_CALLS,
@@ -30,6 +31,7 @@ from lmperf.measuring.clock_settings import (
     OUTLIVES_MS,
     OUTLIVES_SHARE,
     OUTLIVES_SLICES,
+    OUTLIVES_TIMES,
     SHORTEST_LEAD_MS,
 )
 
@@ -198,6 +200,7 @@ class EventClock(Clock):
         found.times = [_elapsed_ms(start, end) for start, end in self._pairs]
         self._pairs = []
         outlives = outlived_ms > max(OUTLIVES_MS, OUTLIVES_SHARE * sum(found.times))
+        outlives = outlives and outlived_ms > OUTLIVES_TIMES * self._idle_ms()
         in_a_row = self._outlived.get(id(phase), 0) + 1 if outlives else 0
         self._outlived[id(phase)] = in_a_row
         if in_a_row >= OUTLIVES_SLICES:
@@ -205,6 +208,15 @@ class EventClock(Clock):
                 f"work outlives the call: the device was busy for {outlived_ms:.2g} ms after the"
                 " end of what was timed; all of it must be on the current stream"
             )
+
+    def _idle_ms(self) -> float:
+        """The longest of some waits for the device when it has nothing to do."""
+        waits = []
+        for _ in range(IDLE_TRIES):
+            began = now()
+            torch.cuda.synchronize()
+            waits.append((now() - began) / 1e6)
+        return max(waits)
 
 
 class WallClock(Clock):
