@@ -79,7 +79,7 @@ def finished(monkeypatch):
 
 
 def test_work_that_outlives_its_call_is_told_from_a_host_that_waits_for_its_core(finished):
-    with pytest.raises(WrongResult, match="the device was busy for 0.5 ms after the end"):
+    with pytest.raises(WrongResult, match=r"the device was busy for 0\.5 ms after the end"):
         finished(0.5, *[0.01] * IDLE_TRIES)
     finished(0.5, *[0.3] * IDLE_TRIES)
     finished(0.05)
