@@ -120,24 +120,31 @@ def _signed(plan: Plan, row: dict[str, Any], facts: Mapping[str, Any]) -> dict[s
 
 
 def _believed(plan: Plan, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows; of a case with a row that no measurement gives, one that says so.
+    """The rows; of a case with a row that no measurement gives, one that is withheld.
 
-    What an implementation does in its process it can do to what that process says.
+    What an implementation does in its process it can do to what that process says. A case that is
+    withheld already keeps its reason, and loses the numbers.
     """
-    texts = [{name: text_of(value) for name, value in row.items()} for row in rows]
-    case_of, found = plan.store.case_of, faults(plan.benchmark, texts)
-    wrong = {case_of(texts[index]): words for index, words in found}
+    case_of, texts = plan.store.case_of, [_texts(row) for row in rows]
+    wrong = {case_of(texts[index]): words for index, words in faults(plan.benchmark, texts)}
     named = (*plan.store.case_columns, "seed", "environment", "commit", "measured_at", "key")
     believed: dict[Any, dict[str, Any]] = {}
     for index, (row, text) in enumerate(zip(rows, texts, strict=True)):
         case = case_of(text)
-        if case in wrong:
-            reason = f"its process said what cannot have been measured: {wrong[case]}"
-            row = {name: row.get(name) for name in named}
-            believed[case] = {**row, "status": "failed_check", "reason": reason}
-        else:
+        if case not in wrong:
             believed[index] = row
+            continue
+        bare = {name: row.get(name) for name in named}
+        withheld = {**bare, "status": row["status"], "reason": row.get("reason")}
+        if row["status"] == "ok" or any(faults(plan.benchmark, [_texts(withheld)])):
+            reason = f"its process said what cannot have been measured: {wrong[case]}"
+            withheld = {**bare, "status": "failed_check", "reason": reason}
+        believed[case] = withheld
     return list(believed.values())
+
+
+def _texts(row: Mapping[str, Any]) -> dict[str, str]:
+    return {name: text_of(value) for name, value in row.items()}
 
 
 def _record_environment(project: Project, device_facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -286,8 +286,7 @@ class _Seat:
             return None
         outside = began, time.perf_counter_ns()
         if reason := other_clock(outside, found.pop("between"), found["times"]):
-            # What was prepared holds times of the same clock.
-            self._refuse({"status": "failed_check", "reason": reason}, prepared=False)
+            self._refuse({"status": "failed_check", "reason": reason})
             return None
         return Taken(state=state, **found)
 
@@ -308,11 +307,10 @@ class _Seat:
             moved = group._note(host, lost, self.place, phase)
             raise _HostLost(*dict.fromkeys((host, moved or host))) from None
 
-    def _refuse(self, row: Row, prepared: bool = True) -> None:
-        """Have this row; prepared: with what is known of the place from its preparation."""
+    def _refuse(self, row: Row) -> None:
         key = (self.place, self._phase)
-        known = self._group._ready.pop(key)
-        self._group._rows[key] = [{**known, **row} if prepared else row]
+        prepared = self._group._ready.pop(key)
+        self._group._rows[key] = [{**prepared, **row}]
 
 
 def other_clock(
