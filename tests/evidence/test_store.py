@@ -2,11 +2,12 @@
 
 import hashlib
 import os
+import time
 
 import pytest
 
 from lmperf.evidence import store
-from lmperf.evidence.store import DamagedEvidence, Evidence, read_rows
+from lmperf.evidence.store import DamagedEvidence, Evidence, no_later_than_now, read_rows
 
 IDENTITY = ("seq_len", "implementation", "phase")
 
@@ -102,3 +103,13 @@ def test_a_damaged_file_is_set_aside_and_not_lost(evidence):
 def test_fields_with_commas_and_line_ends_survive(evidence):
     evidence.replace([row(128, reason='it said "no",\nthen ended')])
     assert evidence.read()[0]["reason"] == 'it said "no",\nthen ended'
+
+
+def test_files_from_the_future_are_of_now_and_others_keep_their_time(tmp_path):
+    now = time.time()
+    for name, then in {"late": now + 86400, "early": now - 86400}.items():
+        (tmp_path / name).write_text(name)
+        os.utime(tmp_path / name, (then, then))
+    no_later_than_now([tmp_path / "late", tmp_path / "early", tmp_path / "not there"])
+    assert now <= (tmp_path / "late").stat().st_mtime <= time.time()
+    assert (tmp_path / "early").stat().st_mtime == pytest.approx(now - 86400)

@@ -91,7 +91,7 @@ class Checkout:
         return re.sub(r"[\d.]+", "0", "\n".join(headings + lines))
 
 
-REPORT = ("-m", "snakemake", "--cores", "1", "--no-hooks", "report/report.md")
+REPORT = ("-m", "snakemake", "--cores", "1", "report/report.md")
 CURRENT = ("-m", "lmperf.cli", "summary", "--current")
 
 

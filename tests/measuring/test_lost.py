@@ -54,6 +54,7 @@ def shared():
 def supervisor(shared, monkeypatch):
     monkeypatch.setattr(group, "pace_of", lambda *_: Pace(1, 1, 0.05))
     monkeypatch.setattr(group, "_loaded", lambda timings: False)
+    monkeypatch.setattr("lmperf.measuring.supervisor._twins", lambda places: {})
     shared.steps.clear()
     shared.lines.clear()
     shared.started.clear()

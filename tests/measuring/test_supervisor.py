@@ -48,6 +48,26 @@ def test_times_are_of_rounds_in_turn_and_the_first_is_timed_against_itself(super
     assert row["saved_mib"] > row["resident_mib"] > 0
 
 
+def test_noise_is_of_two_processes_where_several_have_a_part(supervisor, monkeypatch):
+    started, begin = [], Supervisor._begin
+
+    def told(self, host):
+        started.append(host)
+        begin(self, host)
+
+    monkeypatch.setattr(Supervisor, "_begin", told)
+    rows = rows_of(supervisor, "is_right")
+    assert {*started} >= {"is_right", "once more"} and supervisor.hosts == [PROJECT]
+    for phase in ("forward", "backward"):
+        first, own = rows["eager", phase], rows["is_right", phase]
+        assert own["again_ms"] == "" != first["again_ms"] != first["rounds_ms"]
+        assert first["again_ms"].count(";") == first["rounds_ms"].count(";")
+    started.clear()
+    rows = rows_of(supervisor, "asks_for_a_pebibyte")
+    assert started[-1] == "asks_for_a_pebibyte", "measured again without a second process"
+    assert rows["eager", "backward"]["again_ms"]
+
+
 @pytest.mark.parametrize(
     ("name", "status", "words"),
     [

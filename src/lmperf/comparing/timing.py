@@ -16,7 +16,7 @@ from lmperf.benchmark import Benchmark, Case
 from lmperf.comparing.cells import Chosen
 from lmperf.comparing.versions import Version
 from lmperf.errors import UserError
-from lmperf.measuring.group import Place, Row
+from lmperf.measuring.group import Place, Row, take_noise
 from lmperf.measuring.losses import LostTooOften
 from lmperf.measuring.progress import Reporter
 from lmperf.measuring.run import seed_of
@@ -87,8 +87,7 @@ def _rows_of(
         for side, place in places.items()
     }
     for phase, twin in rows.get(TWIN, {}).items():
-        if "rounds_ms" in twin and "rounds_ms" in rows[OLD].get(phase, {}):
-            rows[OLD][phase]["again_ms"] = twin["rounds_ms"]
+        take_noise(rows[OLD].get(phase, {}), twin)
     return rows
 
 

@@ -271,7 +271,7 @@ class _Seat:
 
     def __init__(self, group: Group, place: Place, phase: str):
         self._group, self.place, self._phase = group, place, phase
-        self.numerics = dict(place.case.cell).get("dtype")
+        self.numerics = numerics_of(place.case)
 
     def warm_up(self, least_ms: float) -> tuple[float, float] | None:
         return self._asked("warm_up", least_ms)
@@ -311,6 +311,17 @@ class _Seat:
         key = (self.place, self._phase)
         prepared = self._group._ready.pop(key)
         self._group._rows[key] = [{**prepared, **row}]
+
+
+def numerics_of(case: Case) -> str | None:
+    """What a case computes in, by its axis dtype."""
+    return dict(case.cell).get("dtype")
+
+
+def take_noise(row: Row, twin: Row) -> None:
+    """Have what a second process of the same code took as `again_ms`, if both were timed."""
+    if "rounds_ms" in row and "rounds_ms" in twin:
+        row["again_ms"] = twin["rounds_ms"]
 
 
 def other_clock(

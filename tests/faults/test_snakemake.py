@@ -1,0 +1,42 @@
+"""Two runs in one checkout, and a run that is killed: the short form of `make torture`."""
+
+import fcntl
+import os
+import signal
+import sys
+import time
+
+import pytest
+from checkout import Checkout
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs prctl and /proc of Linux")
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    return Checkout(tmp_path_factory.mktemp("faults") / "checkout")
+
+
+def test_a_second_run_in_a_checkout_is_refused(checkout):
+    held = os.open(checkout.root, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)  # as a run does that is under way
+        second = checkout.run()
+    finally:
+        os.close(held)
+    assert second.code == 2 and "Traceback" not in second.said
+    assert "another run in this checkout is under way" in second.said
+    assert not (checkout.root / "report").exists()
+
+
+def test_after_a_kill_nothing_goes_on_and_the_next_run_completes_by_itself(checkout):
+    run = checkout.start()
+    until = time.monotonic() + 120
+    while not run.workers() and not run.is_over and time.monotonic() < until:
+        time.sleep(0.05)
+    os.kill(run.pid, signal.SIGKILL)
+    run.wait()
+    assert run.gone(), "job and workers end with their Snakemake"
+    again = checkout.run()
+    assert again.code == 0, again.said
+    assert checkout.faults() == []
