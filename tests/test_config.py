@@ -134,6 +134,10 @@ def test_an_own_implementation_is_a_function_or_a_mapping_that_declares_its_nume
             "numerics is 'loose'; it must be 'strict' or 'rounded_angles'",
         ),
         (
+            "implementations: {ceilings: {mine: 'a:b'}}",
+            "implementations.ceilings is not a known key; benchmarks that take one: attention, end",
+        ),
+        (
             "implementations: {memory: {mine: {use: 'a:b', numerics: loose}}}",
             "numerics is 'loose'; it must be 'strict'",
         ),
@@ -141,7 +145,7 @@ def test_an_own_implementation_is_a_function_or_a_mapping_that_declares_its_nume
             "implementations: {attention: {mine: {use: 'a:b', dtype: float32}}}",
             "mine.dtype is not a known key; keys: use, numerics",
         ),
-        ("implementations: {attn: {}}", "implementations.attn is not a known key; benchmarks: att"),
+        ("implementations: {attn: {}}", "implementations.attn is not a known key; benchmarks that"),
         ("implementations: [mine]", "is ['mine']; it must be a mapping of keys to values"),
         ("- preset", "must be a mapping of keys to values, is a list"),
         ("preset: [cpu", "not valid YAML"),

@@ -182,6 +182,13 @@ class Workload:
     columns: dict[str, Any] = field(default_factory=dict)
 
 
+# What a user's own implementation must be.
+TAKES = {
+    "attention": "a function of (q, k, v, causal=...), or an autograd.Function class",
+    "lrpe": "a function of (x, theta, shape, extra_tokens)",
+    "model": "a model class, or a function that takes a model and gives back what is called",
+}
+
 # Numerics of an implementation that rounds no more than it must, and of one that declares nothing.
 STRICT = "strict"
 
@@ -215,6 +222,7 @@ class Benchmark:
         implementations: name -> `package.module:function`, for those that are functions.
         numerics: name -> what it rounds beyond what it must, in a word that the gate has a bound
             for; the others are strict. A user's own declares one of the same words, or none.
+        takes: what a user's own implementation of it must be, of `TAKES`; None: it takes none.
         compiles: those whose first calls compile or autotune.
         together: axes whose values are timed in turn with the implementations, not apart.
         phases: what is timed or observed of each case.
@@ -231,6 +239,7 @@ class Benchmark:
     grids: Mapping[str, list[dict[str, list]]]
     implementations: Mapping[str, str] = {}
     numerics: Mapping[str, str] = {}
+    takes: str | None = None
     compiles: tuple[str, ...] = ()
     together: tuple[str, ...] = ()
     phases: tuple[str, ...] = ("forward",)

@@ -190,7 +190,9 @@ def config_model() -> type[Config]:
         "Grids", __base__=_Strict, **{stem: (_grid_model(stem) | None, None) for stem in known}
     )
     own = create_model(
-        "Implementations", __base__=_Strict, **{stem: (_own_type(stem), None) for stem in known}
+        "Implementations",
+        __base__=_Strict,
+        **{stem: (_own_type(stem), None) for stem in known if load(stem).takes},
     )
     listed = Annotated[list[Literal[known]], Field(min_length=1), AfterValidator(_distinct)]
     chosen = Literal["all"] | listed
@@ -298,8 +300,10 @@ def _wanted(fault: Mapping[str, Any]) -> str:
 def _known_keys(parents: list[str]) -> str:
     if not parents:
         return "known keys: " + ", ".join(Config.model_fields)
-    if parents == ["grid"] or parents == ["implementations"]:
+    if parents == ["grid"]:
         return "benchmarks: " + ", ".join(stems())
+    if parents == ["implementations"]:
+        return "benchmarks that take one: " + ", ".join(s for s in stems() if load(s).takes)
     if parents[0] == "grid" and len(parents) == 2:
         axes = [axis.name for axis in load(parents[1]).axes]
         return "axes: " + ", ".join([*axes, "implementation"])

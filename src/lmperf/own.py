@@ -13,16 +13,16 @@ from contextlib import suppress
 from itertools import chain, repeat
 from pathlib import Path
 
-from lmperf.benchmark import Benchmark
+from lmperf.benchmark import TAKES, Benchmark
 from lmperf.errors import UserError, described
 from lmperf.sources import find
 
 _LIMIT_S = 30.0
 _CHILD = """
 import json, sys
-sys.path[:], uses, limit_s = map(json.loads, sys.argv[1:])
+sys.path[:], uses, takes, limit_s = map(json.loads, sys.argv[1:])
 from lmperf.own import answer
-answer(uses, limit_s)
+answer(uses, takes, limit_s)
 """
 
 
@@ -55,16 +55,17 @@ def check_functions(benchmark: Benchmark) -> None:
         UserError: naming the implementation and what stands in the way.
     """
     declared = benchmark.own_implementations
-    said, end = _ask([own.use for own in declared.values()]) if declared else ([], "")
+    uses = [own.use for own in declared.values()]
+    said, end = _ask(uses, benchmark.takes) if declared else ([], "")
     for (name, own), problem in zip(declared.items(), chain(said, repeat(end)), strict=False):
         if problem:
             key = f"config: implementations.{benchmark.stem}.{name} is {own.use!r}"
             raise UserError(f"{key}: {problem}")
 
 
-def _ask(uses: list[str]) -> tuple[list[str], str]:
+def _ask(uses: list[str], takes: str) -> tuple[list[str], str]:
     """What stands in the way of each, in order, as far as was said; and what ended the saying."""
-    question = [json.dumps(value) for value in (list(map(str, sys.path)), uses, _LIMIT_S)]
+    question = [json.dumps(value) for value in (list(map(str, sys.path)), uses, takes, _LIMIT_S)]
     child = subprocess.Popen(
         [sys.executable, "-P", "-c", _CHILD, *question],
         stdin=subprocess.DEVNULL,
@@ -89,7 +90,7 @@ def _ask(uses: list[str]) -> tuple[list[str], str]:
     return [json.loads(line) for line in lines], end
 
 
-def answer(uses: list[str], limit_s: float) -> None:
+def answer(uses: list[str], takes: str, limit_s: float) -> None:
     """Write what stands in the way of each to standard output; ends the process.
 
     What the modules print goes nowhere.
@@ -98,19 +99,30 @@ def answer(uses: list[str], limit_s: float) -> None:
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         for use in uses:
-            print(json.dumps(_problem(use)), file=answers, flush=True)
+            print(json.dumps(_problem(use, takes)), file=answers, flush=True)
         os._exit(0)  # whatever threads it has started
 
 
-def _problem(use: str) -> str:
+def _problem(use: str, takes: str) -> str:
     module, _, name = use.partition(":")
     try:
         found = importlib.import_module(module)
     except BaseException as error:
         return f"it cannot be imported: {described(error)}"
     try:
-        return "" if callable(getattr(found, name)) else "that is no function"
+        given = getattr(found, name)
     except AttributeError:
         return f"the module {module} has no {name}"
     except BaseException as error:
         return f"it cannot be read: {described(error)}"
+    if isinstance(given, type):
+        return "" if _is_taken(given, takes) else f"that is a class; it must be {TAKES[takes]}"
+    return "" if callable(given) else f"that is no function; it must be {TAKES[takes]}"
+
+
+def _is_taken(given: type, takes: str) -> bool:
+    """Whether a class is of the kind that a benchmark takes."""
+    import torch
+
+    kinds = {"attention": torch.autograd.Function, "model": torch.nn.Module}
+    return takes in kinds and issubclass(given, kinds[takes])

@@ -18,6 +18,7 @@ class Attention(Timed):
         Axis("causal", bool),
     )
     together = ("dtype",)
+    takes = "attention"
     phases = ("forward", "backward")
     implementations = {
         "eager": "lmperf.attention.reference:attention",
@@ -58,6 +59,7 @@ class Attention(Timed):
     }
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
+        from lmperf.attention.own import fitted
         from lmperf.attention.problem import AttentionProblem
         from lmperf.compiler import require_compiler
 
@@ -66,6 +68,9 @@ class Attention(Timed):
             require_compiler(device)
         shape = (axes["batch"], axes["seq_len"], axes["d_head"])
         problem = AttentionProblem.of(shape, axes["dtype"], axes["causal"], device, seed, shared)
+        function = self.callable_of(name)
+        if name in self.own_implementations:
+            function = fitted(function)
         return problem.workload(
-            self.callable_of(name), self.phases, name in self.compiles, self.numerics_of(name)
+            function, self.phases, name in self.compiles, self.numerics_of(name)
         )

@@ -21,6 +21,7 @@ class EndToEnd(Timed):
         Axis("dtype", str, MODEL_DTYPES),
     )
     together = ("dtype",)
+    takes = "model"
     phases = ("forward", "backward", "forward_backward", "train_step")
     clock = "step"
     limit_s = 600.0

@@ -43,6 +43,7 @@ class FlashAttention(Timed):
         Axis("cuda_graph", bool),
     )
     together = ("dtype",)
+    takes = "attention"
     phases = ("forward", "backward", "forward_backward")
     check = "flash_attention_check"
     implementations = {
@@ -110,6 +111,7 @@ class FlashAttention(Timed):
         return None
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
+        from lmperf.attention.own import fitted
         from lmperf.attention.problem import AttentionProblem
 
         axes, name = case.axes, case.implementation
@@ -119,8 +121,11 @@ class FlashAttention(Timed):
             raise Unsupported("CUDA graphs need a CUDA device")
         shape = (axes["batch"], axes["heads"], axes["seq_len"], axes["d_head"])
         problem = AttentionProblem.of(shape, axes["dtype"], axes["causal"], device, seed, shared)
+        function = self.callable_of(name)
+        if name in self.own_implementations:
+            function = fitted(function)
         return problem.workload(
-            self.callable_of(name),
+            function,
             self.phases,
             name in self.compiles,
             self.numerics_of(name),

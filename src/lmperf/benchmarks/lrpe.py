@@ -35,6 +35,7 @@ class Lrpe(Timed):
         Axis("extra_tokens", int, least=0),
         Axis("dtype", str, STORED_DTYPES),
     )
+    takes = "lrpe"
     phases = ("forward", "backward")
     check = "lrpe_check"
     implementations = {

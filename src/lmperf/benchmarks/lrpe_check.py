@@ -27,6 +27,7 @@ class LrpeCheck(Observed):
         Axis("extra_tokens", int, least=0),
         Axis("dtype", str, STORED_DTYPES),
     )
+    takes = "lrpe"
     phases = ("forward_backward",)
     is_check = True
     implementations = {

@@ -26,6 +26,7 @@ class Memory(Observed):
         Axis("batch", int),
         Axis("dtype", str, MODEL_STORED_DTYPES),
     )
+    takes = "model"
     phases = ("forward", "train_step")
     limit_s = 180.0
     grids = {

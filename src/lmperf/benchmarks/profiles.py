@@ -38,6 +38,7 @@ class Profiles(Observed):
         Axis("batch", int),
         Axis("dtype", str, MODEL_STORED_DTYPES),
     )
+    takes = "model"
     phases = ("forward", "backward", "forward_backward", "train_step")
     index = ("table", "name")
     implementations = {

@@ -27,6 +27,7 @@ class Warmup(Observed):
         Axis("batch", int),
         Axis("dtype", str, MODEL_STORED_DTYPES),
     )
+    takes = "model"
     phases = ("train_step",)
     index = ("step",)
     limit_s = 300.0

@@ -41,6 +41,7 @@ _METHOD_MODULES = (
 _COVERED = {"lmperf", "torch", "triton"}
 # Which cells there are, and how they are shown, changes no number of a cell.
 _DECLARATIONS = {"title", "grids", "columns", "section", "order", "stated", "not_applicable"}
+_DECLARATIONS |= {"takes"}
 
 
 def digest(text: str) -> str:
