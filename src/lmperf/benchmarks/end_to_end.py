@@ -103,7 +103,7 @@ class EndToEnd(Timed):
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
         from lmperf.compiler import require_compiler
         from lmperf.precision import precision
-        from lmperf.transformer.implementations import twin_of
+        from lmperf.transformer.own import called
         from lmperf.transformer.problem import ModelProblem
 
         name = case.implementation
@@ -112,11 +112,11 @@ class EndToEnd(Timed):
             raise Unsupported("the Triton kernel needs a CUDA device")
         if name in self.compiles:
             require_compiler(device)
-        if "problem" not in shared:
-            shared["problem"] = ModelProblem(size, context, batch, device, seed)
+        given = self.callable_of(name)
+        if "problem" not in shared:  # a user's model has a worker, and so a problem, to itself
+            shared["problem"] = ModelProblem(size, context, batch, device, seed, given)
         problem: ModelProblem = shared["problem"]
-        # An implementation may change the modules that it is given; those of the checks stay.
-        model = self.callable_of(name)(twin_of(problem.model))
+        model = called(given, problem.model)
         return Workload(
             problem.phases(model, dtype),
             gate=partial(problem.gate, model, dtype),

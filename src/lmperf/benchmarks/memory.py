@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lmperf.benchmark import Axis, Case, Observed, numbers, texts
+from lmperf.benchmark import Axis, Case, Observed, Unsupported, numbers, texts
 from lmperf.names import MODEL_STORED_DTYPES, SIZES
 
 _MIB = 2**20
@@ -65,17 +65,25 @@ class Memory(Observed):
 
         axes = case.axes
         size, context, batch, dtype = (axes[axis.name] for axis in self.axes)
-        predicted = predicted_memory(SIZES[size], context, batch, dtype, phase, device)
-        problem = ModelProblem(size, context, batch, device, seed)
+        given = self._model_of(case.implementation)
+        problem = ModelProblem(size, context, batch, device, seed, given)
         run = {"forward": problem.inference, "train_step": problem.train_step}[phase]
         run(dtype)  # a step after the first: optimizer state and cuBLAS workspace are there
         peak = peak_memory(lambda: run(dtype), device, problem.resident)
+        row = {"peak_mib": peak.peak_bytes / _MIB, "instrument": peak.instrument}
+        if given is not None:  # what it keeps for its backward pass has no closed form here
+            return [row]
+        predicted = predicted_memory(SIZES[size], context, batch, dtype, phase, device)
         named = {f"{name}_mib": size / _MIB for name, size in predicted.items() if name != "peak"}
-        return [
-            {
-                "peak_mib": peak.peak_bytes / _MIB,
-                "predicted_mib": predicted["peak"] / _MIB,
-                "instrument": peak.instrument,
-                **named,
-            }
-        ]
+        return [{**row, "predicted_mib": predicted["peak"] / _MIB, **named}]
+
+    def _model_of(self, implementation: str) -> type | None:
+        """A user's model class; None for the project's model."""
+        from lmperf.transformer.own import is_model
+
+        if implementation not in self.own_implementations:
+            return None
+        given = self.callable_of(implementation)
+        if not is_model(given):
+            raise Unsupported("memory takes a model class, and not a way to run the project's")
+        return given

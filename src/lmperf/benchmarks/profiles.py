@@ -78,13 +78,15 @@ class Profiles(Observed):
         from lmperf.instruments.profiling import durations, events_of, range_times, ranged_attention
         from lmperf.precision import precision
         from lmperf.transformer.implementations import with_attention
+        from lmperf.transformer.own import called
         from lmperf.transformer.problem import ModelProblem
         from lmperf.transformer.sizes import SIZES
 
         axes = case.axes
         size, context, batch, dtype = (axes[axis.name] for axis in self.axes)
-        problem = ModelProblem(size, context, batch, device, seed)
-        model = self.callable_of(case.implementation)(problem.model)
+        given = self.callable_of(case.implementation)
+        problem = ModelProblem(size, context, batch, device, seed, given)
+        model = called(given, problem.model)
         if case.implementation == "eager":
             model = with_attention(problem.model, ranged_attention)
         timed = problem.phases(model, dtype)[phase]

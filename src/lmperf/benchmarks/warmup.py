@@ -57,5 +57,7 @@ class Warmup(Observed):
 
         axes = case.axes
         size, context, batch, dtype = (axes[axis.name] for axis in self.axes)
-        steps = measured(size, context, batch, dtype, device, STEPS)
+        own = self.own_implementations.get(case.implementation)
+        use = None if own is None else own.use
+        steps = measured(size, context, batch, dtype, device, STEPS, use)
         return [{"step": number, **step} for number, step in enumerate(steps, start=1)]

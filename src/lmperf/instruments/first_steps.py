@@ -8,6 +8,7 @@ parts, each between two synchronisations, and the bytes by which the allocator's
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import json
 import subprocess
@@ -20,10 +21,19 @@ _LONGEST_S = 300
 
 
 def measured(
-    size: str, context: int, batch: int, dtype: str, device: str, steps: int
+    size: str,
+    context: int,
+    batch: int,
+    dtype: str,
+    device: str,
+    steps: int,
+    use: str | None = None,
 ) -> list[dict[str, float]]:
-    """`main` in a new process; raises RuntimeError with its last line when it fails."""
-    arguments = [size, str(context), str(batch), dtype, device, str(steps)]
+    """`main` in a new process; raises RuntimeError with its last line when it fails.
+
+    use: `package.module:name` of a user's model class, or of a way to run the project's model.
+    """
+    arguments = [size, str(context), str(batch), dtype, device, str(steps), *([use] if use else [])]
     done = subprocess.run(
         [sys.executable, "-m", "lmperf.instruments.first_steps", *arguments],
         capture_output=True,
@@ -37,18 +47,28 @@ def measured(
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def main(size: str, context: str, batch: str, dtype: str, device: str, steps: str) -> None:
+def main(
+    size: str, context: str, batch: str, dtype: str, device: str, steps: str, use: str | None = None
+) -> None:
     import torch
 
     from lmperf.measuring.clock import synchronizer
     from lmperf.precision import precision
+    from lmperf.transformer.implementations import eager
     from lmperf.transformer.model import TransformerLM, cross_entropy
+    from lmperf.transformer.own import built, is_model
     from lmperf.transformer.sizes import SIZES, VOCAB_SIZE
     from lmperf.transformer.training import adamw, autocast
 
+    module, _, name = (use or "").partition(":")
+    given = getattr(importlib.import_module(module), name) if use else eager
     torch.manual_seed(0)
     with torch.device(device):
-        model = TransformerLM.of_size(SIZES[size], VOCAB_SIZE, int(context))
+        if is_model(given):
+            model = run = built(given, SIZES[size], int(context)).to(device)
+        else:
+            model = TransformerLM.of_size(SIZES[size], VOCAB_SIZE, int(context))
+            run = given(model)
         tokens, targets = torch.randint(VOCAB_SIZE, (2, int(batch), int(context)))
     optimizer = adamw(model)
     synchronize = synchronizer(device)
@@ -60,7 +80,7 @@ def main(size: str, context: str, batch: str, dtype: str, device: str, steps: st
             marks = [time.perf_counter()]
             optimizer.zero_grad(set_to_none=True)
             with autocast(dtype, device):
-                loss = cross_entropy(model(tokens), targets)
+                loss = cross_entropy(run(tokens), targets)
             synchronize()
             marks.append(time.perf_counter())
             loss.backward()

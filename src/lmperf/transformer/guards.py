@@ -38,6 +38,10 @@ def _described(shape: tuple[int, ...], device: str, dtype: torch.dtype) -> str:
 
 @torch.no_grad()
 def digest(model: nn.Module) -> Tensor:
-    """For each parameter and buffer, of 4 bytes an element, the sum of its bits as integers."""
+    """For each parameter and buffer the sum of its bits, read as integers."""
     tensors = (*model.parameters(), *model.buffers())
-    return torch.stack([tensor.view(torch.int32).sum() for tensor in tensors])
+    return torch.stack([_integers(tensor).sum() for tensor in tensors])
+
+
+def _integers(tensor: Tensor) -> Tensor:
+    return tensor.flatten().view(torch.int32 if tensor.itemsize % 4 == 0 else torch.uint8)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from lmperf.transformer.model import Attention, TransformerLM
+
+Model = TypeVar("Model", bound=nn.Module)
 
 
 def eager(model: TransformerLM) -> Callable[[Tensor], Tensor]:
@@ -52,7 +55,7 @@ def compiled_blocks(model: TransformerLM) -> Callable[[Tensor], Tensor]:
     return forward
 
 
-def twin_of(model: TransformerLM) -> TransformerLM:
+def twin_of(model: Model) -> Model:
     """The same parameters and buffers in other modules: what changes these leaves the model."""
     shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     return copy.deepcopy(model, memo=shared)

@@ -14,9 +14,10 @@ from torch import Tensor
 from lmperf.benchmark import Gate, Phase, WrongResult
 from lmperf.precision import precision
 from lmperf.transformer import accuracy
-from lmperf.transformer.flops import flops
+from lmperf.transformer.flops import FLOPS_PER_FORWARD, flops
 from lmperf.transformer.guards import digest, require_plain
 from lmperf.transformer.model import TransformerLM, cross_entropy
+from lmperf.transformer.own import built, forward_flops, is_model
 from lmperf.transformer.reference import eager, float64_reference
 from lmperf.transformer.sizes import SIZES, VOCAB_SIZE
 from lmperf.transformer.training import adamw, autocast, train_step
@@ -40,14 +41,20 @@ class ModelProblem:
         batch: sequences.
         device: where weights and tokens are.
         seed: of weights, tokens and targets.
+        given: a model class of the user's own, whose model stands in the place of TransformerLM.
     """
 
-    def __init__(self, size: str, context: int, batch: int, device: str, seed: int):
+    def __init__(
+        self, size: str, context: int, batch: int, device: str, seed: int, given: Any = None
+    ):
         self._size, self._context, self._batch = SIZES[size], context, batch
         self._gate_seed = self._seed = seed
         torch.manual_seed(seed)
         with torch.device(device):
-            self.model = TransformerLM.of_size(self._size, VOCAB_SIZE, context)
+            if is_model(given):
+                self.model = built(given, self._size, context).to(device)
+            else:
+                self.model = TransformerLM.of_size(self._size, VOCAB_SIZE, context)
             self.tokens = torch.empty(batch, context, dtype=torch.int64)
         self.targets = torch.empty_like(self.tokens)
         self.freshen(seed)
@@ -102,7 +109,7 @@ class ModelProblem:
             return loss.detach()
 
         def phase(name: str, run: Callable[[Any], Any], before: Callable[[], Any]) -> Phase:
-            return Phase(run, before, flops(self._size, self._context, self._batch, name))
+            return Phase(run, before, self._forward_flops * FLOPS_PER_FORWARD[name])
 
         return {
             "forward": phase("forward", forward, self._clear),
@@ -112,6 +119,12 @@ class ModelProblem:
                 "train_step", lambda _: self.train_step(dtype, model), lambda: None
             ),
         }
+
+    @cached_property
+    def _forward_flops(self) -> int:
+        if isinstance(self.model, TransformerLM):
+            return flops(self._size, self._context, self._batch, "forward")
+        return forward_flops(self.model, self.tokens)
 
     def _clear(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
@@ -214,7 +227,8 @@ class ModelProblem:
         return self._pytorch[dtype]
 
     def _bounds(self, dtype: str) -> dict[str, float]:
-        return accuracy.bounds(self._own_errors(dtype), dtype, self.model, self._reference)
+        layers = self._size.num_layers
+        return accuracy.bounds(self._own_errors(dtype), dtype, self.model, layers, self._reference)
 
     def _gradient(self, name: str) -> Tensor:
         parameter = self.model.get_parameter(name)

@@ -1,0 +1,89 @@
+"""A user's model class: built from the widths of a size, and held to its own float64 copy."""
+
+import pytest
+import torch
+from torch import nn
+
+from examples.student_model import LanguageModel
+from lmperf.benchmark import Unsupported, load
+from lmperf.transformer import sizes
+from lmperf.transformer.flops import flops
+from lmperf.transformer.own import built, called, forward_flops, is_model
+from lmperf.transformer.problem import ModelProblem
+from lmperf.transformer.sizes import VOCAB_SIZE, ModelSize
+
+SIZE = ModelSize(64, 128, 2, 4)
+PHASES = ("forward", "backward", "forward_backward", "train_step")
+
+
+@pytest.fixture
+def problem_of(monkeypatch):
+    monkeypatch.setitem(sizes.SIZES, "for tests", SIZE)
+    return lambda given: ModelProblem("for tests", 32, 2, "cpu", 0, given)
+
+
+class Rounded(LanguageModel):
+    """Right but for its logits, which have passed through bfloat16 and no autocast asked for it."""
+
+    def forward(self, tokens):
+        logits = super().forward(tokens)
+        return logits.bfloat16().to(logits.dtype) if logits.dtype == torch.float32 else logits
+
+
+@pytest.mark.parametrize("dtype", ["float32", "autocast_bfloat16"])
+def test_a_right_one_passes_and_its_timed_calls_are_checked(problem_of, dtype):
+    problem = problem_of(LanguageModel)
+    model = called(LanguageModel, problem.model)
+    assert model is not problem.model and isinstance(problem.model, LanguageModel)
+    gate = problem.gate(model, dtype, PHASES)
+    assert gate.passed and set(gate.errors) == {"logits", "loss", "gradient", "gain"}
+    phases = problem.phases(model, dtype)
+    for name in PHASES:
+        problem.freshen(7)
+        assert problem.check(dtype, name, phases[name].run(phases[name].before())).passed, name
+
+
+def test_one_that_rounds_where_nothing_asks_for_it_is_red(problem_of):
+    problem = problem_of(Rounded)
+    gate = problem.gate(called(Rounded, problem.model), "float32", PHASES)
+    assert not gate.passed and gate.errors["logits"] > 100 * gate.bounds["logits"]
+
+
+def test_its_work_is_counted_from_it(problem_of):
+    problem = problem_of(LanguageModel)
+    expected = flops(SIZE, 32, 2, "forward")
+    assert forward_flops(problem.model, problem.tokens) == expected
+    phases = problem.phases(problem.model, "float32")
+    assert [phases[name].flops for name in PHASES] == [expected * n for n in (1, 2, 3, 3)]
+    assert problem.parameters == 2 * VOCAB_SIZE * 64 + 2 * SIZE.linear_parameters + 5 * 64
+
+
+def test_only_what_a_constructor_takes_is_handed_to_it():
+    class Few(nn.Module):
+        def __init__(self, vocab_size, d_model, dropout=0.0):
+            super().__init__()
+            self.got = vocab_size, d_model, dropout
+
+    class Any(nn.Module):
+        def __init__(self, **widths):
+            super().__init__()
+            self.got = widths
+
+    class Needs(nn.Module):
+        def __init__(self, vocab_size, config, *, cache):
+            super().__init__()
+
+    assert built(Few, SIZE, 32).got == (VOCAB_SIZE, 64, 0.0)
+    assert built(Any, SIZE, 32).got["rope_theta"] == sizes.ROPE_THETA
+    with pytest.raises(
+        Unsupported, match=r"of Needs needs config, cache; what a size has is vocab"
+    ):
+        built(Needs, SIZE, 32)
+
+
+def test_a_function_is_a_way_to_run_the_projects_model():
+    assert not is_model(lambda model: model) and not is_model(3) and is_model(LanguageModel)
+    own = load("memory", {"mine": "lmperf.transformer.implementations:sdpa"})
+    case = next(case for case in own.cases("cpu") if case.implementation == "mine")
+    with pytest.raises(Unsupported, match="memory takes a model class"):
+        own.observe(case, "forward", "cpu", 0)
