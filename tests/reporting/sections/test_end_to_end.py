@@ -430,3 +430,17 @@ def test_the_title_of_the_figure_is_what_the_data_say(gpu):
     assert drawn(without(gpu, implementation=[BLOCKS, WHOLE], dtype=["tf32", BF16])) is not None
     alone = with_frame(gpu, having(gpu.frames[ways.STEM], implementation=EAGER, dtype="float32"))
     assert drawn(alone) is None
+
+
+def test_a_users_model_has_lines_of_its_own_among_first_steps_and_none_of_the_finding(gpu):
+    frame = gpu.frames[warmup.STEM]
+    both = [frame, frame.assign(implementation="mine", step_ms=3 * frame["step_ms"])]
+    after = with_frame(gpu, pd.concat(both), warmup.STEM)
+    assert "implementation" not in warmup.tables(gpu)[0].frame
+    for old, new in zip(warmup.tables(gpu), warmup.tables(after), strict=True):
+        lines = new.frame
+        assert set(lines["implementation"]) == {"eager", "mine"}
+        theirs = lines[lines["implementation"] == "eager"].drop(columns="implementation")
+        assert theirs.to_numpy().tolist() == old.frame.to_numpy().tolist()
+    before, said = (statements([warmup.FINDING], e)[0].sentence for e in (gpu, after))
+    assert said == before

@@ -1,5 +1,7 @@
 """The section on memory: what its findings answer, its cells, and its picture."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,6 +11,7 @@ from answers import check_answers
 from lmperf.reporting import coverage, figures
 from lmperf.reporting.evidence import having
 from lmperf.reporting.findings import SHORT, state
+from lmperf.reporting.numbers import EMPTY
 from lmperf.reporting.sections import compose
 from lmperf.reporting.sections.memory import figure, timeline
 from lmperf.reporting.sections.memory.findings import FINDINGS
@@ -261,3 +264,28 @@ def test_a_cpu_says_nothing_of_what_only_a_gpu_has(cpu):
     text = " ".join(s.sentence for s in section.statements)
     assert "cuBLAS" not in text and "nan" not in text and "–" not in text
     assert section.head is not None and set(section.figures) == {"light", "dark"}
+
+
+def test_a_users_model_stands_beside_the_projects_and_changes_nothing_of_it(gpu):
+    before = compose("memory", gpu, drawn=False)
+    frame = gpu.frames["memory"]
+    mine = frame[frame["size"] == "large"].assign(implementation="mine", predicted_mib=np.nan)
+    both = [frame, mine.assign(peak_mib=mine["peak_mib"] * 1.1)]
+    frames = {**gpu.frames, "memory": pd.concat(both, ignore_index=True)}
+    gpu = replace(gpu, frames=frames)
+    after = compose("memory", gpu, drawn=False)
+    assert after.head.markdown() == before.head.markdown()
+    assert [s.sentence for s in after.statements] == [s.sentence for s in before.statements]
+    for lines, old in zip(after.parts["Y1"], before.parts["Y1"], strict=True):
+        table = lines.frame
+        columns = [name for name in table if "mine" in name]
+        assert columns == [
+            "measured, mine, float32 (MiB)",
+            "mine, float32, against eager",
+            "measured, mine, bf16 autocast (MiB)",
+            "mine, bf16 autocast, against eager",
+        ]
+        assert table.drop(columns=columns).equals(old.frame)
+        large = table["size"] == "large"
+        assert set(table.loc[large, columns[1]]) == {"+10.0 %"}
+        assert set(table.loc[~large, columns[1]]) == {EMPTY}

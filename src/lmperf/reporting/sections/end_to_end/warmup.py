@@ -25,9 +25,11 @@ def tables(evidence: MachineEvidence) -> list[Lines]:
     frame = evidence.frame(STEM)
     if frame is None:
         return []
+    several = frame["implementation"].nunique() > 1
+    cell = [*CELL, "implementation"] if several else CELL
     failed, frame = frame[~gates.shown(frame)], frame[gates.shown(frame)]
     status = [Beside("status", status_words(failed))]
-    status = each(side_by_side("Processes without a series", failed, CELL, status))
+    status = each(side_by_side("Processes without a series", failed, cell, status))
     if not frame["step"].eq(1).any():
         return status
     made = {
@@ -37,17 +39,18 @@ def tables(evidence: MachineEvidence) -> list[Lines]:
     }
     first, series = having(frame, step=1), _series(frame)
     columns = {c: [Beside(*column) for column in of(series).items()] for c, of in made.items()}
-    made = (side_by_side(caption, first, CELL, cs) for caption, cs in columns.items())
+    made = (side_by_side(caption, first, cell, cs) for caption, cs in columns.items())
     return each(*made, *status)
 
 
 def _series(frame: pd.DataFrame) -> pd.DataFrame:
     """A line a process, by the row of its first step; columns: what of a step, its number."""
     what = [WHOLE, *(f"{part}_ms" for part in PARTS), RESERVED]
-    rows = frame.drop_duplicates([*CELL, "step"], keep="last")
-    wide = rows.pivot(index=CELL, columns="step", values=what)
+    process = [*CELL, "implementation"]
+    rows = frame.drop_duplicates([*process, "step"], keep="last")
+    wide = rows.pivot(index=process, columns="step", values=what)
     first = having(frame, step=1)
-    return wide.reindex(pd.MultiIndex.from_frame(first[CELL])).set_axis(first.index)
+    return wide.reindex(pd.MultiIndex.from_frame(first[process])).set_axis(first.index)
 
 
 def _warm_ups(series: pd.DataFrame) -> dict[str, pd.Series]:
@@ -83,7 +86,7 @@ def _first(series: pd.DataFrame) -> dict[str, pd.Series]:
 
 
 def _cold(evidence: MachineEvidence) -> dict:
-    frame = rows_of(evidence, STEM)
+    frame = rows_of(evidence, STEM, implementation="eager")
     steps = _series(frame)[WHOLE]
     if not {1, 2} <= set(steps):
         raise NotMeasured

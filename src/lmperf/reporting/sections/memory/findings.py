@@ -11,6 +11,7 @@ from lmperf.reporting.numbers import MIB, Count, Spread, percent, ranged
 from lmperf.reporting.sections.memory.peaks import (
     CONTEXT,
     HALF,
+    MODEL,
     SINGLE,
     STEM,
     at_usual_context,
@@ -26,7 +27,7 @@ ALIKE_WORDS = percent(ALIKE, 0)
 
 def _made_of(evidence: MachineEvidence) -> dict:
     """What leads at the peak of a train step, at the context of the table beside it."""
-    steps = at_usual_context(rows_of(evidence, STEM, phase="train_step"))
+    steps = at_usual_context(rows_of(evidence, STEM, implementation=MODEL, phase="train_step"))
     nearest = (steps["context_length"] - CONTEXT).abs().idxmin()
     steps = having(steps, context_length=steps.loc[nearest, "context_length"])
     single = measured(having(steps, dtype=SINGLE))
@@ -45,7 +46,7 @@ def _made_of(evidence: MachineEvidence) -> dict:
 
 def _by_context(evidence: MachineEvidence) -> dict:
     """Share of the model's state at the peak, at the ends of the contexts that sizes share."""
-    rows = rows_of(evidence, STEM, phase="train_step", dtype=SINGLE)
+    rows = rows_of(evidence, STEM, implementation=MODEL, phase="train_step", dtype=SINGLE)
     share = component_shares(rows)[STATE].sum(axis=1)
     wide = rows.assign(share=share).pivot_table(
         index=["size", "batch"], columns="context_length", values="share"
@@ -66,7 +67,7 @@ def _by_context(evidence: MachineEvidence) -> dict:
 
 def _autocast(evidence: MachineEvidence) -> dict:
     """What autocast does to the peak, with gradients and without."""
-    rows = rows_of(evidence, STEM)
+    rows = rows_of(evidence, STEM, implementation=MODEL)
     change = over_float32(rows).dropna()
     phases = rows.loc[change.index, "phase"]
     steps = measured(change[phases == "train_step"])
@@ -83,7 +84,9 @@ def _autocast(evidence: MachineEvidence) -> dict:
 
 def _prediction(evidence: MachineEvidence) -> dict:
     """How far measured peaks lie from predicted ones, and what those outside have in common."""
-    rows = rows_of(evidence, STEM).dropna(subset=["peak_mib", "predicted_mib"])
+    rows = rows_of(evidence, STEM, implementation=MODEL).dropna(
+        subset=["peak_mib", "predicted_mib"]
+    )
     if len(rows) < 2:
         raise NotMeasured
     excess = rows["peak_mib"] - rows["predicted_mib"]

@@ -7,13 +7,15 @@ import pandas as pd
 from lmperf.names import dtype_words, in_order, phase_words
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.numbers import percent, signed_percent, significant
+from lmperf.reporting.numbers import EMPTY, percent, signed_percent, significant
 from lmperf.reporting.side_by_side import Beside, each, side_by_side
 from lmperf.reporting.tables import Lines, Table, status_words, value_cells
 
 STEM = "memory"
 CELL = ["size", "context_length", "batch"]
 CONTEXT = 512
+# The project's model, whose peak has a prediction; others are a user's own.
+MODEL = "eager"
 SINGLE, HALF = "float32", "autocast_bfloat16"
 COMPONENTS = ("parameters", "gradients", "optimizer", "activations")
 MIB_IN_GIB = 1024
@@ -24,9 +26,9 @@ HARDLY_ANY = 0.02
 def head(evidence: MachineEvidence) -> Lines | None:
     """One line a size, near the usual context: peaks in GiB, and what the largest is made of."""
     frame = evidence.frame(STEM)
-    if frame is None:
+    if frame is None or MODEL not in set(frame["implementation"]):
         return None
-    frame = at_usual_context(frame)
+    frame = at_usual_context(having(frame, implementation=MODEL))
     columns = []
     for phase in in_order("phase", frame["phase"]):
         for dtype in in_order("dtype", frame["dtype"]):
@@ -97,8 +99,8 @@ def peak_tables(evidence: MachineEvidence) -> list[Lines]:
 
 
 def _of_phase(frame: pd.DataFrame, phase: str) -> Lines | None:
-    frame = having(frame, phase=phase)
-    columns = []
+    every = having(frame, phase=phase)
+    frame, columns = having(every, implementation=MODEL), []
     for dtype in in_order("dtype", frame["dtype"]):
         rows, words = having(frame, dtype=dtype), dtype_words(dtype)
         difference = rows["peak_mib"] / rows["predicted_mib"] - 1
@@ -110,9 +112,24 @@ def _of_phase(frame: pd.DataFrame, phase: str) -> Lines | None:
     change = over_float32(frame[gates.shown(frame)])
     half = value_cells(frame.loc[change.index], change, signed_percent)
     columns.append(Beside(f"{dtype_words(HALF)} against {dtype_words(SINGLE)}", half))
-    instruments = ", ".join(sorted(frame["instrument"].dropna().unique()))
+    for name in in_order("implementation", every["implementation"]):
+        for dtype in in_order("dtype", every["dtype"]) if name != MODEL else ():
+            rows = having(every, implementation=name, dtype=dtype)
+            columns += _own(rows, having(frame, dtype=dtype), f"{name}, {dtype_words(dtype)}")
+    instruments = ", ".join(sorted(every["instrument"].dropna().unique()))
     note = f"Measured by: {instruments}." if instruments else ""
-    return side_by_side(f"Peak of one {call_words(phase)}", frame, CELL, columns, note)
+    return side_by_side(f"Peak of one {call_words(phase)}", every, CELL, columns, note)
+
+
+def _own(rows: pd.DataFrame, model: pd.DataFrame, words: str) -> list[Beside]:
+    """The peak of a user's model, and how far it is off that of the project's model."""
+    known = model[gates.shown(model)].set_index(CELL)["peak_mib"]
+    known = known.reindex(pd.MultiIndex.from_frame(rows[CELL])).to_numpy()
+    change = value_cells(rows, rows["peak_mib"] / known - 1, signed_percent)
+    return [
+        Beside(f"measured, {words} (MiB)", peaks(rows)),
+        Beside(f"{words}, against {MODEL}", change.where(gates.shown(rows), EMPTY)),
+    ]
 
 
 TABLES = (Table("Y1", "Peak memory, measured and predicted", peak_tables),)
