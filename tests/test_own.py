@@ -213,3 +213,37 @@ def test_rounded_scores_are_declared_too():
     found = gates("attention", own, axes)
     assert found["silent"].bounds["out"] < found["same"].bounds["out"]
     assert found["same"].bounds == found["eager"].bounds
+
+
+CLASSES = """
+import torch
+
+class Kernel(torch.autograd.Function):
+    pass
+
+class Model(torch.nn.Module):
+    pass
+
+class Other:
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("stem", "name", "words"),
+    [
+        ("flash_attention", "Kernel", None),
+        ("flash_attention", "Model", "that is a class; it must be a function of .q, k, v, causal"),
+        ("end_to_end", "Model", None),
+        ("end_to_end", "Other", "that is a class; it must be a model class, or a function that"),
+        ("lrpe", "Kernel", "that is a class; it must be a function of .x, theta, shape"),
+    ],
+)
+def test_a_class_is_taken_where_it_is_of_the_kind(package, stem, name, words):
+    (package / "own_attention/classes.py").write_text(CLASSES)
+    own = load(stem, {"mine": f"own_attention.classes:{name}"})
+    if words is None:
+        check_functions(own)
+        return
+    with pytest.raises(UserError, match=words):
+        check_functions(own)

@@ -229,7 +229,7 @@ def test_a_group_on_which_too_many_are_lost_is_given_up(supervisor, rows_of, mon
 
 
 def test_what_was_timed_in_turn_is_timed_again_as_a_whole(supervisor, monkeypatch):
-    seats, asked = [], group._Seat.host_and_loop
+    seats, asked = [], group.GroupSeat.host_and_loop
 
     def lose_the_second(seat, call_ms):
         seats.append(seat.place.case)
@@ -237,7 +237,7 @@ def test_what_was_timed_in_turn_is_timed_again_as_a_whole(supervisor, monkeypatc
             os.kill(supervisor.pid_of(PROJECT), signal.SIGKILL)
         return asked(seat, call_ms)
 
-    monkeypatch.setattr(group._Seat, "host_and_loop", lose_the_second)
+    monkeypatch.setattr(group.GroupSeat, "host_and_loop", lose_the_second)
     benchmark, cases = small_group(d_heads=[16, 32])
     benchmark.phases = ("forward",)
     rows = supervisor.measure(benchmark, cases, seed=1)

@@ -5,8 +5,8 @@ import torch
 from wrong_models import FAULTS, scaled
 
 from lmperf.benchmark import WrongResult
-from lmperf.transformer.implementations import sdpa, twin_of
-from lmperf.transformer.model import plain_attention
+from lmperf.transformer.implementations import sdpa
+from lmperf.transformer.model import plain_attention, twin_of
 
 DTYPES = ("float32", "autocast_bfloat16")
 # The gain that bf16 alone gives a block of gradients is 0.3 %, a third of what is allowed.

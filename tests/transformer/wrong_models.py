@@ -6,8 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lmperf.transformer.implementations import twin_of
-from lmperf.transformer.model import Attention, TransformerLM, plain_attention
+from lmperf.transformer.model import Attention, TransformerLM, plain_attention, twin_of
 
 
 def with_fault_in_attention(model: TransformerLM, attention: Attention) -> TransformerLM:

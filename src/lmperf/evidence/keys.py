@@ -33,7 +33,7 @@ _METHOD_MODULES = (
         f"lmperf.measuring.{name}"
         for name in (
             *("clock", "clock_settings", "faults", "footprint", "group", "guards", "memory"),
-            *("prepared", "reference", "rounds", "serving", "state"),
+            *("prepared", "reference", "rounds", "seat", "serving", "state"),
         )
     ),
 )

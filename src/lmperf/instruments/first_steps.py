@@ -54,21 +54,20 @@ def main(
 
     from lmperf.measuring.clock import synchronizer
     from lmperf.precision import precision
-    from lmperf.transformer.implementations import eager
     from lmperf.transformer.model import TransformerLM, cross_entropy
     from lmperf.transformer.own import built, is_model
     from lmperf.transformer.sizes import SIZES, VOCAB_SIZE
     from lmperf.transformer.training import adamw, autocast
 
     module, _, name = (use or "").partition(":")
-    given = getattr(importlib.import_module(module), name) if use else eager
+    given = getattr(importlib.import_module(module), name) if use else None
     torch.manual_seed(0)
     with torch.device(device):
         if is_model(given):
             model = run = built(given, SIZES[size], int(context)).to(device)
         else:
             model = TransformerLM.of_size(SIZES[size], VOCAB_SIZE, int(context))
-            run = given(model)
+            run = given(model) if given else model
         tokens, targets = torch.randint(VOCAB_SIZE, (2, int(batch), int(context)))
     optimizer = adamw(model)
     synchronize = synchronizer(device)

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from lmperf.benchmark import Benchmark, Case, Timed
-from lmperf.measuring.group import Group, Place, Row, numerics_of, take_noise
+from lmperf.measuring.group import Group, Place, Row, take_noise
 from lmperf.measuring.interrupts import held_back
 from lmperf.measuring.lock import MACHINE
 from lmperf.measuring.process import Lost, Told, WorkerProcess
+from lmperf.measuring.seat import numerics_of
 from lmperf.measuring.state import Watch, drift, watch
 
 Watcher = Callable[[str, Case | None, str | None], None]

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
-from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from lmperf.transformer.model import Attention, TransformerLM
-
-Model = TypeVar("Model", bound=nn.Module)
+from lmperf.transformer.model import Attention, TransformerLM, twin_of
 
 
 def eager(model: TransformerLM) -> Callable[[Tensor], Tensor]:
@@ -53,12 +49,6 @@ def compiled_blocks(model: TransformerLM) -> Callable[[Tensor], Tensor]:
         return model.head(model.norm(x))
 
     return forward
-
-
-def twin_of(model: Model) -> Model:
-    """The same parameters and buffers in other modules: what changes these leaves the model."""
-    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
-    return copy.deepcopy(model, memo=shared)
 
 
 def with_attention(model: TransformerLM, attention: Attention) -> TransformerLM:

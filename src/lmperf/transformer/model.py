@@ -9,8 +9,10 @@ Sources: Vaswani et al. 2017 (attention), Zhang and Sennrich 2019 (RMSNorm), Su 
 Shazeer 2020 (SwiGLU), Radford et al. 2019 (initialisation scaled by depth).
 """
 
+import copy
 import math
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +21,7 @@ from torch import Tensor, nn
 from lmperf.transformer.sizes import ROPE_THETA, ModelSize, check_heads
 
 Attention = Callable[..., Tensor]
+Model = TypeVar("Model", bound=nn.Module)
 
 
 def plain_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = True) -> Tensor:
@@ -204,6 +207,12 @@ class TransformerLM(nn.Module):
         for block in self.blocks:
             x = block(x)
         return self.head(self.norm(x))
+
+
+def twin_of(model: Model) -> Model:
+    """The same parameters and buffers in other modules: what changes these leaves the model."""
+    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    return copy.deepcopy(model, memo=shared)
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from lmperf.benchmark import Unsupported
-from lmperf.transformer.implementations import twin_of
+from lmperf.transformer.model import twin_of
 from lmperf.transformer.sizes import ROPE_THETA, VOCAB_SIZE, ModelSize
 
 
