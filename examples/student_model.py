@@ -1,7 +1,9 @@
 """A language model as a course asks for it: every layer written out, with the widths by name.
 
-implementations:
-  end_to_end: { mine: "examples.student_model:LanguageModel" }
+    implementations:
+      end_to_end: { mine: "examples.student_model:LanguageModel" }
+
+Its constructor takes the widths by the names that courses give them.
 """
 
 import math

@@ -10,12 +10,13 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from lmperf import benchmark
+from lmperf.reporting import own
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.figures import Pen, draw
 from lmperf.reporting.findings import Finding, Statement, statements
@@ -102,11 +103,11 @@ def benchmarks_of(stem: str) -> list[str]:
 
 def compose(stem: str, evidence: MachineEvidence, drawn: bool = True) -> Composed:
     """Everything of a section on this evidence, with its figure unless it is not to be drawn."""
-    section = declared(stem)
-    own = benchmarks_of(stem)
-    frames = [evidence.frame(name) for name in (*own, *section.also)]
+    benchmarks = benchmarks_of(stem)
+    section = _with_own(declared(stem), evidence, benchmarks)
+    frames = [evidence.frame(name) for name in (*benchmarks, *section.also)]
     measured = any(frame is not None for frame in frames)
-    shown = [frame for frame in frames[: len(own)] if frame is not None]
+    shown = [frame for frame in frames[: len(benchmarks)] if frame is not None]
     return Composed(
         stem=stem,
         section=section,
@@ -116,8 +117,20 @@ def compose(stem: str, evidence: MachineEvidence, drawn: bool = True) -> Compose
         head=section.head(evidence) if section.head and measured else None,
         parts={t.name: _made(t, evidence, stem) if measured else [] for t in section.tables},
         figures=_drawn(section, evidence) if drawn and measured else {},
-        benchmarks=own,
+        benchmarks=benchmarks,
         reasons="\n".join(text for frame in shown if (text := reasons(frame))),
+    )
+
+
+def _with_own(section: Section, evidence: MachineEvidence, stems: Sequence[str]) -> Section:
+    """The section with what there is of a user's own implementations, before all else."""
+    known = [(stem, name) for stem in stems for name in own.names(evidence, stem)]
+    if not known:
+        return section
+    return replace(
+        section,
+        findings=(*(own.finding(*one) for one in known), *section.findings),
+        tables=(*section.tables, *(own.table(stem) for stem in dict.fromkeys(s for s, _ in known))),
     )
 
 

@@ -1,0 +1,161 @@
+"""A user's own implementations in whatever section: beside each of the others, and what follows.
+
+An implementation is a user's own where neither its benchmark nor `lmperf.names` knows its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from lmperf.benchmark import Timed, load
+from lmperf.names import IMPLEMENTATIONS, dtype_words, implementation_words, in_order, phase_words
+from lmperf.reporting import gates
+from lmperf.reporting.evidence import MachineEvidence, axes, having
+from lmperf.reporting.findings import SHORT, Finding, NotMeasured
+from lmperf.reporting.numbers import Count, counted, ratio
+from lmperf.reporting.side_by_side import Beside, each, side_by_side
+from lmperf.reporting.speedup import Series, compared, speedup_cells
+from lmperf.reporting.tables import (
+    STEPS,
+    Lines,
+    Table,
+    kernel_note,
+    kernel_times,
+    status_words,
+    step_times,
+)
+from lmperf.statistics import FASTER, SLOWER
+
+SPEEDUPS = (
+    "Speed-ups: median of the ratios of rounds, in the same numerics; above one, {} is faster."
+)
+
+
+def names(evidence: MachineEvidence, stem: str) -> list[str]:
+    """The user's own implementations that a benchmark has rows of."""
+    frame = evidence.frame(stem)
+    if frame is None:
+        return []
+    benchmark = load(stem)
+    grids = (grid for grids in benchmark.grids.values() for grid in grids)
+    known = {*benchmark.implementations, *IMPLEMENTATIONS}
+    known |= {name for grid in grids for name in grid["implementation"]}
+    return sorted(set(frame["implementation"]) - known)
+
+
+def table(stem: str) -> Table:
+    """Of each, its times and its speed-up over each of the others, a part a phase and dtype."""
+    return Table("", "Your own beside each", lambda evidence: _tables(evidence, stem))
+
+
+def _tables(evidence: MachineEvidence, stem: str) -> list[Lines]:
+    own = names(evidence, stem)
+    if not own or not isinstance(load(stem), Timed):
+        return []
+    return each(
+        *(_of(evidence, stem, name, part) for name in own for part in _parts(evidence, stem))
+    )
+
+
+def _parts(evidence: MachineEvidence, stem: str) -> list[pd.DataFrame]:
+    """The rows of a benchmark by phase, and by dtype where it has that axis."""
+    frame = evidence.frame(stem)
+    parts = [having(frame, phase=phase) for phase in in_order("phase", frame["phase"])]
+    if "dtype" not in axes(frame):
+        return parts
+    return [
+        having(part, dtype=dtype) for part in parts for dtype in in_order("dtype", part["dtype"])
+    ]
+
+
+def _of(evidence: MachineEvidence, stem: str, name: str, rows: pd.DataFrame) -> Lines | None:
+    mine = Series.of(implementation=name)
+    own = mine.rows(rows)
+    if own.empty:
+        return None
+    steps = load(stem).clock == "step"
+    times, note = (step_times, STEPS) if steps else (kernel_times, kernel_note(rows))
+    cells = times(own) if own["median_ms"].notna().any() else status_words(own)
+    columns = [Beside(f"{name} (ms)", cells)]
+    for peer in _peers(evidence, stem, name):
+        speed = speedup_cells(evidence, stem, mine, Series.of(implementation=peer))
+        speed = speed[speed.index.isin(rows.index)]
+        columns.append(Beside(f"over {implementation_words(peer, axes(rows))}", speed))
+    words = [phase_words(rows["phase"].iloc[0])]
+    words += [dtype_words(rows["dtype"].iloc[0])] if "dtype" in axes(rows) else []
+    cell = [axis for axis in axes(rows) if axis != "dtype"]
+    note = f"{note} {SPEEDUPS.format(name)}"
+    return side_by_side(f"{name}, {', '.join(words)}", own, cell, columns, note)
+
+
+def _peers(evidence: MachineEvidence, stem: str, name: str) -> list[str]:
+    return [
+        one
+        for one in in_order("implementation", evidence.frame(stem)["implementation"])
+        if one != name
+    ]
+
+
+def finding(stem: str, name: str) -> Finding:
+    """How fast one of them is beside each of the others, or why it has no time."""
+    over = "{{ name }}, {{ phases }}, geometric mean over {{ over | listed }}"
+    return Finding(
+        name=f"own_{stem}_{name}",
+        question="How fast is a user's own implementation beside each of the others?",
+        values=lambda evidence: _values(evidence, stem, name),
+        answer=_answer,
+        answers={
+            "compared": f"{over}.",
+            "in_part": f"{over}; no time in {{{{ without }}}} rows: {{{{ why | listed }}}}.",
+            "withheld": "{{ name }} has no time to show: {{ why | listed }}.",
+            "alone": "{{ name }} was timed, and nothing beside it.",
+        },
+        place=SHORT,
+    )
+
+
+def _values(evidence: MachineEvidence, stem: str, name: str) -> dict:
+    frame = evidence.frame(stem)
+    if frame is None or not isinstance(load(stem), Timed):
+        raise NotMeasured
+    own = having(frame, implementation=name)
+    if own.empty:
+        raise NotMeasured
+    shown = gates.shown(own)
+    phases = in_order("phase", own["phase"])
+    over = {
+        implementation_words(peer, axes(frame)): _over(evidence, stem, name, peer, phases)
+        for peer in _peers(evidence, stem, name)
+    }
+    return {
+        "name": name,
+        "phases": "/".join(map(phase_words, phases)),
+        "over": [f"{peer} {words}" for peer, words in over.items() if words],
+        "any": bool(shown.any()),
+        "without": Count(int((~shown).sum()), len(own)),
+        "why": list(dict.fromkeys(status_words(own[~shown]))),
+    }
+
+
+def _over(evidence: MachineEvidence, stem: str, name: str, peer: str, phases: Sequence[str]) -> str:
+    """``0.71x/0.65x (faster in 1, slower in 9 of 12 cells)``: the mean speed-up over a peer in
+    each phase; empty where nothing was compared."""
+    series, base = (Series.of(implementation=one) for one in (name, peer))
+    found = compared(evidence, stem, series, base)
+    if found.empty:
+        return ""
+    ratios = [having(found, phase=phase)["ratio"] for phase in phases]
+    means = "/".join(ratio(float(np.exp(np.log(values).mean()))) for values in ratios)
+    faster, slower = ((found["verdict"] == verdict).sum() for verdict in (FASTER, SLOWER))
+    return f"{means} (faster in {faster}, slower in {slower} of {counted(len(found), 'cell')})"
+
+
+def _answer(values: dict) -> str:
+    if not values["any"]:
+        return "withheld"
+    if not values["over"]:
+        return "alone"
+    return "in_part" if values["without"].k else "compared"

@@ -1,0 +1,69 @@
+"""A user's own implementation, in any section: beside each of the others, and said first."""
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+import synthetic
+
+from lmperf.reporting import own, pages
+from lmperf.reporting.sections import compose
+
+STEM = "flash_attention"
+TRITON = "Triton"
+
+
+def with_own(evidence, factor, stem=STEM, like="triton", **columns):
+    """The evidence with `mine`, which takes so many times what another implementation takes."""
+    frame = evidence.frames[stem]
+    mine = frame[frame["implementation"] == like].assign(implementation="mine", again_ms=None)
+    times = ["median_ms", "mean_ms", "p20_ms", "p80_ms", "std_ms"]
+    mine[times] = mine[times] * factor
+    mine["rounds_ms"] = mine["rounds_ms"].map(
+        lambda text: ";".join(str(float(ms) * factor) for ms in str(text).split(";"))
+    )
+    both = pd.concat([frame, mine.assign(**columns)], ignore_index=True)
+    return replace(evidence, frames={**evidence.frames, stem: both})
+
+
+def said(evidence, stem=STEM):
+    return [s.sentence for s in compose(stem, evidence, drawn=False).statements if "mine" in s.name]
+
+
+@pytest.mark.parametrize("make", [synthetic.gpu_evidence, synthetic.cpu_evidence])
+def test_nothing_is_there_without_one(make):
+    evidence = make()
+    assert not [own.names(evidence, stem) for stem in evidence.frames if own.names(evidence, stem)]
+
+
+def test_it_is_held_against_each_of_the_others_in_a_table_and_in_the_first_sentence(gpu):
+    evidence = with_own(gpu, 2.0)
+    made = compose(STEM, evidence, drawn=False)
+    tables = made.parts["Your own beside each"]
+    phases, dtypes = (gpu.frames[STEM][name].nunique() for name in ("phase", "dtype"))
+    assert len(tables) == phases * dtypes
+    cells = pd.concat([table.frame for table in tables])[f"over {TRITON}"].dropna()
+    assert set(cells[cells.str.endswith(")")]) == {"0.50x (0.50-0.50)"}
+    first = made.statements[0]
+    assert first.name == "own_flash_attention_mine" and first.place == "short"
+    assert first.sentence.startswith("mine, forward/backward/forward + backward, geometric mean ov")
+    assert f"{TRITON} 0.50x/0.50x/0.50x (faster in 0, slower in" in first.sentence
+
+
+def test_what_has_no_time_is_said_with_why(gpu):
+    broken = with_own(gpu, 1.0, status="crash", reason="exit code 3", median_ms=float("nan"))
+    assert said(broken) == ["mine has no time to show: crash."]
+    half = gpu.frames[STEM].query("implementation == 'triton'")["phase"] == "forward"
+    status = half.map({True: "failed_check", False: "ok"}).to_numpy()
+    in_part = with_own(gpu, 1.0, status=status, reason="differs")
+    assert f"no time in {half.sum()} of {len(half)} rows: gate failed" in said(in_part)[0]
+
+
+def test_every_section_of_times_has_it_and_the_write_up_says_it_once(cpu):
+    evidence = with_own(with_own(cpu, 1.5, like="tiled"), 1.5, "end_to_end", like="eager")
+    sections = pages.composed(evidence, synthetic.TEMPLATES, drawn=False)
+    files = pages.machine_files(evidence, sections, synthetic.TEMPLATES)
+    for stem in (STEM, "end_to_end"):
+        assert "## Your own beside each" in files[f"{stem}.md"]
+    assert files["report.md"].count("- mine, forward") == 2
+    assert "mine" not in files["attention.md"]

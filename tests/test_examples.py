@@ -1,0 +1,50 @@
+"""The implementations of `examples/`, each named in a configuration as its docstring says."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lmperf.benchmark import Case, load
+from lmperf.config import config_model
+from lmperf.own import check_functions, check_names
+
+EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
+CELLS = {
+    "attention": {"batch": 2, "seq_len": 192, "d_head": 16, "dtype": "float32", "causal": True},
+    "flash_attention": {
+        **{"batch": 1, "heads": 2, "seq_len": 128, "d_head": 16, "dtype": "bfloat16"},
+        **{"causal": True, "cuda_graph": False},
+    },
+    "lrpe": {
+        **{"batch": 1, "heads": 2, "shape": "3x5x4", "d_head": 16, "extra_tokens": 3},
+        "dtype": "float32",
+    },
+    "end_to_end": {"size": "tiny", "context_length": 32, "batch": 1, "dtype": "float32"},
+}
+
+
+def configured(path):
+    """stem -> implementation, as the docstring of an example has them."""
+    lines = path.read_text().split('"""')[1].splitlines()
+    block = "\n".join(line for line in lines if line.startswith("    "))
+    config = config_model().model_validate(yaml.safe_load(block))
+    return {stem: config.own(stem) for stem in CELLS if config.own(stem)}
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_found_prepared_and_right(path):
+    for stem, own in configured(path).items():
+        benchmark = load(stem, own)
+        check_names(benchmark)
+        check_functions(benchmark)
+        workload = benchmark.prepare(Case(tuple(CELLS[stem].items()), "mine"), "cpu", 1, {})
+        for phase in workload.phases.values():
+            phase.run(phase.before())
+        gate = workload.gate(list(benchmark.phases))
+        assert gate.passed, (gate.errors, gate.bounds)
+
+
+def test_every_benchmark_that_takes_one_of_the_kind_is_shown():
+    named = {stem for path in EXAMPLES for stem in configured(path)}
+    assert named == set(CELLS) and len(EXAMPLES) == 3
