@@ -13,6 +13,7 @@ from lmperf.measuring.clock_settings import (
     OUTLIVES_SLICES,
     SHORTEST_LEAD_MS,
 )
+from lmperf.measuring.rounds import LEAST_ROUNDS
 
 
 @pytest.fixture
@@ -83,3 +84,7 @@ def test_work_that_outlives_its_call_is_told_from_a_host_that_waits_for_its_core
         finished(0.5, *[0.01] * IDLE_TRIES)
     finished(0.5, *[0.3] * IDLE_TRIES)
     finished(0.05)
+
+
+def test_the_fewest_rounds_are_enough_to_find_it_out():
+    assert OUTLIVES_SLICES <= LEAST_ROUNDS
