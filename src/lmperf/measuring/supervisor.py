@@ -27,6 +27,8 @@ _REFERENCE_LIMIT_S = 120.0
 _MOST_IN_VAIN = 2
 # The worker of the project's own implementations.
 PROJECT = ""
+# A second one of theirs, for the noise of two processes; what follows the name of another host.
+TWIN = "once more"
 # So many lines of what implementations write are handed on.
 _MOST_LINES = 100
 
@@ -100,7 +102,8 @@ class Supervisor:
                         (row,), (other,) = found[place, phase], found.pop((twin, phase))
                         take_noise(row, other)
                 return found
-        # Without twins, whose inputs the others may have had no room beside.
+            for twin in twins.values():  # which the others may have had no room beside
+                self._end(twin.host)
         return self.rows(benchmark, places, seed)
 
     def rows(
@@ -260,7 +263,8 @@ class Supervisor:
 
     def _forget_own(self) -> None:
         """What a user's implementation did to its process ends with its group."""
-        for host in [host for host in self._workers if host != PROJECT and host not in self._paths]:
+        kept = {PROJECT, TWIN, *self._paths}
+        for host in [host for host in self._workers if host not in kept]:
             self._end(host)
         self._apart.clear()
 
@@ -290,7 +294,7 @@ def _twins(places: Sequence[Place]) -> dict[Place, Place]:
     first: dict[str | None, Place] = {}
     for place in places:
         first.setdefault(numerics_of(place.case), place)
-    return {one: Place(f"{one.host} once more".strip(), one.case) for one in first.values()}
+    return {one: Place(f"{one.host} {TWIN}".strip(), one.case) for one in first.values()}
 
 
 def _host(benchmark: Benchmark, case: Case) -> str:
