@@ -31,15 +31,15 @@ test: $(READY) ## run the whole test suite
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 lint: $(READY) ## check style, what may import what, the workflow and the exported schema
-	$(BIN)/ruff check src tests tools
-	$(BIN)/ruff format --check src tests tools
+	$(BIN)/ruff check src tests tools examples
+	$(BIN)/ruff format --check src tests tools examples
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/snakefmt --check Snakefile rules
 	$(BIN)/lmperf schema | diff config/schema.json -
 
 format: $(READY) ## rewrite the sources in the project's style
-	$(BIN)/ruff check --fix src tests tools
-	$(BIN)/ruff format src tests tools
+	$(BIN)/ruff check --fix src tests tools examples
+	$(BIN)/ruff format src tests tools examples
 	$(BIN)/snakefmt Snakefile rules
 	$(BIN)/lmperf schema > config/schema.json
 
