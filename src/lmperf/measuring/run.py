@@ -11,6 +11,7 @@ from typing import Any
 
 from lmperf.benchmark import Benchmark, Case
 from lmperf.errors import UserError
+from lmperf.measuring.first_check import first_checks
 from lmperf.measuring.losses import LostTooOften
 from lmperf.measuring.progress import Reporter
 from lmperf.measuring.stopwatch import Stopwatch
@@ -46,6 +47,8 @@ def measure(
     with _said(), Supervisor(device, step, note=reporter.note) as supervisor:
         if others := supervisor.others():
             reporter.note(f"this machine is not at rest: {others}")
+        for line in first_checks(benchmark, supervisor) if groups else ():
+            reporter.note(line)
         for group in groups:
             rows = supervisor.measure(benchmark, group, seed_of(benchmark, group))
             watch.enter("saving")
