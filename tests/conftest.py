@@ -1,6 +1,7 @@
 """Triton's interpreter where there is no GPU, and the marker `gpu` for what needs one."""
 
 import os
+import signal
 
 import pytest
 
@@ -12,6 +13,10 @@ import torch
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

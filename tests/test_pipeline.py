@@ -147,10 +147,10 @@ def test_a_page_that_was_edited_is_written_again(checkout):
     page = checkout / "report/here/report.md"
     words = page.read_text()
     page.write_text(words + "A line of a reader's own.\n")
-    assert lmperf(checkout, "summary", "--current").returncode == 1
+    assert lmperf(checkout, "summary", "here", "--current").returncode == 1
     run(checkout)
     assert page.read_text() == words
-    assert lmperf(checkout, "summary", "--current").returncode == 0
+    assert lmperf(checkout, "summary", "here", "--current").returncode == 0
 
 
 def test_the_last_lines_name_the_file_and_what_is_wrong(checkout):

@@ -151,7 +151,7 @@ def test_the_index_counts_the_marked_cells_of_a_table_that_shows_times():
 def test_the_write_up_of_a_marked_machine_keeps_to_its_words():
     from test_pages import MOST_WORDS, words_before_the_first_table
 
-    evidence = synthetic.gpu_evidence()
+    evidence = synthetic.cpu_evidence()
     for stem in ("end_to_end", "attention", "flash_attention", "lrpe"):
         marked(evidence, stem, "host_bound;capped;loaded")
     _, files = files_of(evidence)
