@@ -24,7 +24,7 @@ help: ## show this list
 setup: $(READY) ## create .venv from the pinned files in envs/ and install lmperf
 
 report: $(READY) ## measure what is missing or stale here, and write report/report.md
-	$(SNAKEMAKE) --no-hooks report/report.md
+	LMPERF_NO_SUMMARY=1 $(SNAKEMAKE) report/report.md
 	@$(BIN)/lmperf summary --current
 
 test: $(READY) ## run the whole test suite

@@ -3,11 +3,12 @@
 import fcntl
 import os
 import signal
+import subprocess
 import sys
 import time
 
 import pytest
-from checkout import Checkout
+from checkout import REPORT, ROOT, Checkout
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs prctl and /proc of Linux")
 
@@ -15,6 +16,13 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs prctl and
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
     return Checkout(tmp_path_factory.mktemp("faults") / "checkout")
+
+
+def test_make_report_is_the_command_that_is_tried_here():
+    """Without its hooks it would not hold the lock of the checkout."""
+    said = subprocess.run(["make", "-n", "report"], cwd=ROOT, capture_output=True, text=True)
+    (line,) = (line for line in said.stdout.splitlines() if line.endswith(REPORT[-1]))
+    assert line.partition("snakemake ")[2].split() == list(REPORT[2:])
 
 
 def test_a_second_run_in_a_checkout_is_refused(checkout):

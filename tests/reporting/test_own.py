@@ -7,6 +7,7 @@ import pytest
 import synthetic
 
 from lmperf.reporting import own, pages
+from lmperf.reporting.numbers import error
 from lmperf.reporting.sections import compose
 
 STEM = "flash_attention"
@@ -44,10 +45,16 @@ def test_it_is_held_against_each_of_the_others_in_a_table_and_in_the_first_sente
     assert len(tables) == phases * dtypes
     cells = pd.concat([table.frame for table in tables])[f"over {TRITON}"].dropna()
     assert set(cells[cells.str.endswith(")")]) == {"0.50x (0.50-0.50)"}
+    errors = pd.concat([table.frame for table in tables])["largest error / bound"]
+    worst = gpu.frames[STEM].query("implementation == 'triton' and status == 'ok'").iloc[0]
+    assert f"{error(worst['max_error'])} / {error(worst['error_bound'])}" in set(errors)
     first = made.statements[0]
     assert first.name == "own_flash_attention_mine" and first.place == "short"
     assert first.sentence.startswith("mine, forward/backward/forward + backward, geometric mean ov")
-    assert f"{TRITON} 0.50x/0.50x/0.50x (faster in 0, slower in" in first.sentence
+    beside = sum(cells.str.startswith("0.50x"))
+    assert f"{TRITON} 0.50x/0.50x/0.50x (faster in 0, slower in {beside} of {beside} rows)" in (
+        first.sentence
+    )
 
 
 def test_what_has_no_time_is_said_with_why(gpu):

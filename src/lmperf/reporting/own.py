@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 
 from lmperf.benchmark import Timed, load
@@ -15,9 +14,9 @@ from lmperf.names import IMPLEMENTATIONS, dtype_words, implementation_words, in_
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, axes, having
 from lmperf.reporting.findings import SHORT, Finding, NotMeasured
-from lmperf.reporting.numbers import Count, counted, ratio
+from lmperf.reporting.numbers import Count, counted, error, ratio
 from lmperf.reporting.side_by_side import Beside, each, side_by_side
-from lmperf.reporting.speedup import Series, compared, speedup_cells
+from lmperf.reporting.speedup import Series, compared, geometric_mean, speedup_cells
 from lmperf.reporting.tables import (
     STEPS,
     Lines,
@@ -84,11 +83,19 @@ def _of(evidence: MachineEvidence, stem: str, name: str, rows: pd.DataFrame) -> 
         speed = speedup_cells(evidence, stem, mine, Series.of(implementation=peer))
         speed = speed[speed.index.isin(rows.index)]
         columns.append(Beside(f"over {implementation_words(peer, axes(rows))}", speed))
+    if own["error_bound"].notna().any():
+        columns.append(Beside("largest error / bound", _errors(own)))
     words = [phase_words(rows["phase"].iloc[0])]
     words += [dtype_words(rows["dtype"].iloc[0])] if "dtype" in axes(rows) else []
     cell = [axis for axis in axes(rows) if axis != "dtype"]
     note = f"{note} {SPEEDUPS.format(name)}"
     return side_by_side(f"{name}, {', '.join(words)}", own, cell, columns, note)
+
+
+def _errors(own: pd.DataFrame) -> pd.Series:
+    """The error that comes closest to its bound, over all tensors, and that bound."""
+    known = own[own["error_bound"].notna()]
+    return known["max_error"].map(error) + " / " + known["error_bound"].map(error)
 
 
 def _peers(evidence: MachineEvidence, stem: str, name: str) -> list[str]:
@@ -141,16 +148,16 @@ def _values(evidence: MachineEvidence, stem: str, name: str) -> dict:
 
 
 def _over(evidence: MachineEvidence, stem: str, name: str, peer: str, phases: Sequence[str]) -> str:
-    """``0.71x/0.65x (faster in 1, slower in 9 of 12 cells)``: the mean speed-up over a peer in
+    """``0.71x/0.65x (faster in 1, slower in 9 of 12 rows)``: the mean speed-up over a peer in
     each phase; empty where nothing was compared."""
     series, base = (Series.of(implementation=one) for one in (name, peer))
     found = compared(evidence, stem, series, base)
     if found.empty:
         return ""
     ratios = [having(found, phase=phase)["ratio"] for phase in phases]
-    means = "/".join(ratio(float(np.exp(np.log(values).mean()))) for values in ratios)
+    means = "/".join(ratio(geometric_mean(values)) for values in ratios)
     faster, slower = ((found["verdict"] == verdict).sum() for verdict in (FASTER, SLOWER))
-    return f"{means} (faster in {faster}, slower in {slower} of {counted(len(found), 'cell')})"
+    return f"{means} (faster in {faster}, slower in {slower} of {counted(len(found), 'row')})"
 
 
 def _answer(values: dict) -> str:

@@ -120,6 +120,11 @@ def speedup_cells(
     return words
 
 
+def geometric_mean(ratios: pd.Series) -> float:
+    """The mean that does not depend on which of the two is the base."""
+    return float(np.exp(np.log(ratios).mean()))
+
+
 def speedup_text(row, brackets: bool = True) -> str:
     """``1.42x (1.38-1.45)``; ``same`` or ``unresolved`` behind it where that is the verdict."""
     text = interval(row.ratio, row.low, row.high) if brackets else ratio(row.ratio)

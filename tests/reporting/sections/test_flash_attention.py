@@ -17,6 +17,7 @@ from lmperf.reporting.sections import compose
 from lmperf.reporting.sections.flash_attention import SECTION, kinds, tables
 from lmperf.reporting.sections.flash_attention.errors import error_tables
 from lmperf.reporting.sections.flash_attention.findings import FINDINGS
+from lmperf.reporting.speedup import geometric_mean
 
 STEM, CHECK = kinds.STEM, kinds.CHECK
 SINGLE = {"heads": 1, "cuda_graph": False}
@@ -134,8 +135,8 @@ def test_a_dip_is_said_with_what_both_take_there(gpu):
     rows = having(rows[kinds.single(rows)], phase="forward", dtype=kinds.HALF)
     before, there = (having(rows, seq_len=n) for n in (128, 256))
     sentence = said("flash_dip", dip(gpu))
-    assert f"{ratio(kinds.geometric_mean(before['ratio']))} at length 128" in sentence
-    took, takes = (kinds.geometric_mean(own["median_ms"]) for own in (before, there))
+    assert f"{ratio(geometric_mean(before['ratio']))} at length 128" in sentence
+    took, takes = (geometric_mean(own["median_ms"]) for own in (before, there))
     assert sentence.endswith(f"as long as at 128, Triton {significant(3 * takes / took)}.")
 
 
@@ -247,7 +248,7 @@ def test_means_are_those_of_the_cells(gpu):
     line = _line(half.frame, work="filled grid", phase="backward")
     rows = kinds.over(gpu, "sdpa_cudnn", gpu.frame(STEM))
     rows = having(rows[kinds.filled(rows)], phase="backward")
-    assert line["over SDPA cuDNN"].startswith(ratio(kinds.geometric_mean(rows["ratio"])))
+    assert line["over SDPA cuDNN"].startswith(ratio(geometric_mean(rows["ratio"])))
     assert line["cells"] == len(rows) == 8
 
 

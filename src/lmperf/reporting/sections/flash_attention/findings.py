@@ -19,7 +19,7 @@ from lmperf.reporting.findings import (
 from lmperf.reporting.numbers import Count, Spread, absent, significant
 from lmperf.reporting.sections.flash_attention import kinds
 from lmperf.reporting.sections.flash_attention.errors import tensors, worst_errors
-from lmperf.reporting.speedup import Series, compared
+from lmperf.reporting.speedup import Series, compared, geometric_mean
 from lmperf.statistics import FASTER
 
 # A smaller fall of the speed-up is not worth a word.
@@ -31,7 +31,7 @@ def _peers(evidence: MachineEvidence) -> dict:
     work, rows = kinds.main(frame_of(evidence, kinds.STEM))
     means = {
         implementation_words(peer): [
-            kinds.geometric_mean(having(kinds.over(evidence, peer, rows), phase=phase)["ratio"])
+            geometric_mean(having(kinds.over(evidence, peer, rows), phase=phase)["ratio"])
             for phase in kinds.PHASES
         ]
         for peer in kinds.rivals(rows)
@@ -85,7 +85,7 @@ def _dip(evidence: MachineEvidence) -> dict:
     rows = having(rows, dtype=dtype)
     cells = rows["seq_len"].map(rows["seq_len"].value_counts())
     columns = ["ratio", "base_ms", "median_ms"]
-    means = rows[cells == cells.max()].groupby("seq_len")[columns].agg(kinds.geometric_mean)
+    means = rows[cells == cells.max()].groupby("seq_len")[columns].agg(geometric_mean)
     ratios = means["ratio"]
     kept = ratios / ratios.cummax()
     if kept.min() > 1 - LEAST_DIP:

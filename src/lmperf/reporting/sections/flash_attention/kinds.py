@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 
 from lmperf.names import dtype_words, implementation_words, in_order
@@ -82,11 +81,6 @@ def over(evidence: MachineEvidence, base: str, among: pd.DataFrame) -> pd.DataFr
     ours = Series.of(implementation=kernel_of(evidence.frame(STEM)))
     found = compared(evidence, STEM, ours, Series.of(implementation=base))
     return found[found.index.isin(among.index)]
-
-
-def geometric_mean(ratios: pd.Series) -> float:
-    """The mean that does not depend on which of the two is the base."""
-    return float(np.exp(np.log(ratios).mean()))
 
 
 def usual_width(frame: pd.DataFrame) -> pd.DataFrame:

@@ -16,7 +16,7 @@ from lmperf.reporting.numbers import EMPTY, Spread, absent, percent, ranged, rat
 from lmperf.reporting.sections.flash_attention import kinds
 from lmperf.reporting.sections.flash_attention.errors import check_tables, error_tables
 from lmperf.reporting.side_by_side import Beside, each, side_by_side
-from lmperf.reporting.speedup import Series, speedup_cells
+from lmperf.reporting.speedup import Series, geometric_mean, speedup_cells
 from lmperf.reporting.tables import (
     Lines,
     Owed,
@@ -194,7 +194,7 @@ def _works(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 def _mean(ratios: pd.Series) -> str:
     low, high = (ratio(value).removesuffix("x") for value in (ratios.min(), ratios.max()))
-    return f"{ratio(kinds.geometric_mean(ratios))} ({low}-{high})"
+    return f"{ratio(geometric_mean(ratios))} ({low}-{high})"
 
 
 def _one_head(frame: pd.DataFrame) -> pd.Series:
