@@ -32,7 +32,8 @@ def refuse(words):
 # All that is asked of the evidence is asked here: what is raised in an input function, Snakemake
 # swallows where the output exists.
 try:
-    OVERRIDES = json.dumps(config, sort_keys=True)  # of `--config`: no file has been read yet
+    # Of `--config`: no file has been read yet.
+    OVERRIDES = [f"{key}={json.dumps(value, sort_keys=True)}" for key, value in config.items()]
     project = Project(load_config(Path("config/config.yaml"), config))
     HERE = project.machine.slug
     PLANS = project.plans
@@ -58,7 +59,8 @@ THREADS += ["VECLIB_MAXIMUM_THREADS", "NUMEXPR_NUM_THREADS"]
 UNSET = [word for name in THREADS if name not in os.environ for word in ("-u", name)]
 SET = [f"{name}={os.environ[name]}" for name in THREADS if name in os.environ]
 FIGURE_CAPTION = workflow.current_basedir.join("captions/figure.rst")
-LMPERF = ["env", *UNSET, *SET, sys.executable, "-m", "lmperf.cli", "--set", OVERRIDES]
+CONFIG = [word for one in sorted(OVERRIDES) for word in ("--config", one)]
+LMPERF = ["env", *UNSET, *SET, sys.executable, "-m", "lmperf.cli", *CONFIG]
 PARENT = os.getpid()  # a measurement ends with its Snakemake, however that ends
 
 

@@ -65,9 +65,9 @@ def test_a_module_that_is_broken_is_named_in_one_line(tmp_path, monkeypatch, tex
 def test_a_module_that_is_broken_ends_every_command_with_code_2(tmp_path):
     shutil.copytree(Path(benchmark.__file__).parent, tmp_path / "lmperf")
     (tmp_path / "lmperf/benchmarks/broken.py").write_text("def f(:")
-    for command in ("plan", "machine", "schema", "verify"):
+    for command in ("list", "machine", "schema", "verify"):
         done = subprocess.run(
-            [sys.executable, "-m", "lmperf.cli", "--config", CONFIG, command],
+            [sys.executable, "-m", "lmperf.cli", "--configfile", CONFIG, command],
             cwd=tmp_path,
             capture_output=True,
             text=True,

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from lmperf import cli
+from lmperf.commands import options
 
 
 def test_the_checkout_is_on_the_path_however_lmperf_is_started(tmp_path, monkeypatch):
@@ -29,12 +30,59 @@ def test_a_machine_is_a_name_and_no_path_in_every_command(
     assert not (tmp_path / "report").exists()
 
 
-def test_keys_that_are_no_mapping_are_refused_in_words(tmp_path):
-    command = [sys.executable, "-m", "lmperf.cli", "--set", "[1]", "plan"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "must be an object of keys and values" in done.stderr
-    assert done.stderr.count("\n") == 1
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--config", "[1]", "list"], "--config: must be KEY=VALUE"),
+        (["frob"], "No such command 'frob'"),
+        (["run"], "Missing argument 'STEM'. See: lmperf run --help"),
+        (["list", "--frob"], "No such option"),
+        (["-C", "nowhere", "list"], "-C nowhere: No such file or directory"),
+        (["try", "a:b", "--as", "nothing"], "--as nothing: must be one of attention"),
+        (["run", "attention", "--only", "seq_len"], "must be AXIS=VALUE"),
+        (["verify", "here", "--all"], "--all is every machine"),
+        (["diff", "a", "b", "--at-least", "200"], "200"),
+    ],
+)
+def test_what_cannot_be_is_one_line(tmp_path, monkeypatch, capfd, arguments, words):
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/config.yaml").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(arguments) == 2
+    out, error = capfd.readouterr()
+    assert not out and error.startswith("lmperf: ") and error.count("\n") == 1
+    assert words in error
+
+
+def test_every_command_has_help_with_an_example(capfd):
+    for name in cli.lmperf.commands:
+        assert cli.main([name, "--help"]) == 0
+        assert f"  lmperf {name}" in capfd.readouterr().out or name == "machine"
+
+
+def test_a_folder_is_changed_to_before_all_else(tmp_path, monkeypatch, capfd):
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/config.yaml").write_text("machine: there\npreset: cpu\n")
+    monkeypatch.chdir("/")
+    assert cli.main(["-C", str(tmp_path), "machine"]) == 0
+    assert capfd.readouterr().out == "there\n"
+    assert sys.path[0] == str(tmp_path)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_keys_of_the_configuration_stand_before_the_command_or_behind(
+    tmp_path, monkeypatch, capfd, before
+):
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/config.yaml").write_text(
+        "machine: here\npreset: cpu\ngrid: {attention: {d_head: [16], dtype: [float32]}}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    keys = ["--config", "grid.attention.seq_len=[64,128]"]
+    assert cli.main([*keys, "list", "attention"] if before else ["list", "attention", *keys]) == 0
+    listed = capfd.readouterr().out
+    assert "seq_len=64, d_head=16, dtype=float32" in listed and "seq_len=128" in listed
+    assert "seq_len=256" not in listed and "d_head=64" not in listed
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])
@@ -42,8 +90,8 @@ def test_what_the_system_refuses_is_one_line(monkeypatch, capfd, number):
     def refused(*arguments):
         raise OSError(number, os.strerror(number), "report/here")
 
-    monkeypatch.setattr(cli, "load_config", refused)
-    assert cli.main(["plan"]) == 2
+    monkeypatch.setattr(options, "load_config", refused)
+    assert cli.main(["list"]) == 2
     assert capfd.readouterr().err == f"lmperf: report/here: {os.strerror(number)}\n"
 
 
@@ -51,9 +99,9 @@ def test_another_error_of_the_system_is_a_fault_of_the_code(monkeypatch):
     def wrong(*arguments):
         raise OSError(errno.EBADF, "Bad file descriptor")
 
-    monkeypatch.setattr(cli, "load_config", wrong)
+    monkeypatch.setattr(options, "load_config", wrong)
     with pytest.raises(OSError, match="Bad file descriptor"):
-        cli.main(["plan"])
+        cli.main(["list"])
 
 
 def test_a_directory_that_is_gone_is_named(tmp_path):
@@ -61,7 +109,7 @@ def test_a_directory_that_is_gone_is_named(tmp_path):
     here = tmp_path / "gone"
     here.mkdir()
     done = subprocess.run(
-        [sys.executable, "-P", "-c", command, "plan"], cwd=here, capture_output=True, text=True
+        [sys.executable, "-P", "-c", command, "list"], cwd=here, capture_output=True, text=True
     )
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert "the current directory is gone" in done.stderr

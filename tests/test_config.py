@@ -236,19 +236,46 @@ def test_a_fault_of_the_command_line_is_not_laid_at_the_files_door(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("given", "words"),
     [
-        ("x", "--set: no JSON: Expecting value"),
-        ("[1]", r"--set: must be an object of keys and values, is \[1\]"),
-        ('{"preset": "cpu", "preset": "gpu"}', "the key 'preset' stands twice"),
-        ('{"machine": NaN}', "NaN is no value of JSON"),
-        ("[" * 100_000, "it is nested too deeply"),
-        ('{"machine": ' + "9" * 5000 + "}", "no JSON: Exceeds the limit"),
+        (["x"], "--config: must be KEY=VALUE, is 'x'"),
+        (["=x"], "--config: must be KEY=VALUE"),
+        (["preset=cpu", "preset=gpu"], "the key 'preset' stands twice"),
+        (["machine=[a"], "--config machine:1: not valid YAML"),
+        (["machine=!!python/name:os.system x"], "the tag .* is not read here"),
+        (["machine=" + "[" * 1000], "nested deeper than"),
+        (["machine=" + "9" * 5000], "is too long for a number"),
+        (["machine=" + "x" * 200_000], "is too long; it must have at most"),
+        (["retry_failed=yes"], "YAML reads yes as True; write true or false"),
     ],
 )
-def test_what_the_command_line_sets_is_an_object_of_json(text, words):
+def test_what_the_command_line_sets_is_read_as_strictly_as_the_file(given, words):
     with pytest.raises(UserError, match=words):
-        overrides_of(text)
+        overrides_of(given)
+
+
+def test_a_key_with_dots_replaces_one_value_below_the_top(tmp_path):
+    text = "grid: {attention: {seq_len: [64], d_head: [16]}, lrpe: {heads: [2]}}"
+    overrides = overrides_of(["grid.attention.seq_len=[128, 256]", "grid.lrpe={}", "preset=cpu"])
+    config = load(tmp_path, text, **overrides)
+    assert config.grid_of("attention") == {"seq_len": [128, 256], "d_head": [16]}
+    assert config.grid_of("lrpe") == {} and config.preset == "cpu"
+    own = overrides_of(["implementations.attention.mine=a.b:c"])
+    assert load(tmp_path, "{}", **own).own("attention") == {"mine": Own("a.b:c")}
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "source"),
+    [
+        ("{}", "grid.attention.seq_len=[0]", "command line"),
+        ("{}", "implementations.attention.mine.use=x", "command line"),
+        ("grid: {attention: {d_head: [0]}}", "grid.attention.seq_len=[64]", r"config\.yaml"),
+        ("grid: 3", "grid.attention.seq_lens=[64]", "command line"),
+    ],
+)
+def test_a_fault_is_the_command_lines_where_that_has_set_it(tmp_path, text, key, source):
+    with pytest.raises(UserError, match=f"{source}: (grid|implementations)"):
+        load(tmp_path, text, **overrides_of([key]))
 
 
 def test_a_missing_file_is_named(tmp_path):
@@ -314,13 +341,20 @@ def test_any_keys_and_values_are_a_configuration_or_one_line(a_file, content, fl
     is_a_configuration_or_one_line(lambda: load_config(a_file))
 
 
+def as_json(value):
+    return json.dumps(value, default=str, skipkeys=True)
+
+
 @many
 @given(near)
 def test_any_overrides_are_a_configuration_or_one_line(a_file, content):
     a_file.write_text("{}")
     is_a_configuration_or_one_line(lambda: load_config(a_file, content))
     is_a_configuration_or_one_line(
-        lambda: load_config(a_file, overrides_of(json.dumps(content, default=str, skipkeys=True)))
+        lambda: load_config(
+            a_file,
+            overrides_of(f"{key}={as_json(one)}" for key, one in content.items()),
+        )
     )
 
 

@@ -167,7 +167,7 @@ def test_the_last_lines_name_the_file_and_what_is_wrong(checkout):
 def test_a_plan_lists_every_case_that_would_run_with_why(checkout):
     run(checkout)
     (checkout / "config/config.yaml").write_text(TWO)
-    said = lmperf(checkout, "plan").stdout.splitlines()
+    said = lmperf(checkout, "list", "--due").stdout.splitlines()
     assert said[1] == "mixed_precision: 1 of 2 cases to measure (1 missing)"
     assert len(said) == 3 and said[2].endswith("eager: missing")
 

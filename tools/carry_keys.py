@@ -76,7 +76,8 @@ def carry(
     axes = [axis.name for axis in benchmark.axes]
 
     def key(row: Row, fingerprint: str) -> str:
-        return row_key_of(fingerprint, benchmark.stem, row, axes, row["environment"], {})
+        code = (fingerprint, METHOD_VERSION)
+        return row_key_of(code, benchmark.stem, row, axes, row["environment"])
 
     old, new = fingerprints
     carried = 0

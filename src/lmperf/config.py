@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from functools import cache
 from math import prod
@@ -215,46 +215,46 @@ def load_config(path: Path, overrides: Mapping[str, Any] | None = None) -> Confi
 
     Args:
         path: the YAML file.
-        overrides: top-level keys that replace those of the file (`--config` of Snakemake, which
-            hands over every value below the top as text).
+        overrides: keys that replace those of the file, with dots where they are below the top, as
+            in `grid.attention` (`--config` of Snakemake hands over what is below the top as text).
 
     Raises:
         UserError: the first fault found, in one line.
     """
-    overrides = overrides or {}
     content = strict_yaml.read(path)
+    places = [str(key).split(".") for key in overrides or {}]
+    for (*parents, last), value in zip(places, (overrides or {}).values(), strict=True):
+        mapping = content
+        for parent in parents:
+            if not isinstance(mapping.get(parent), dict):
+                mapping[parent] = {}
+            mapping = mapping[parent]
+        mapping[last] = value
     try:
-        return config_model().model_validate({**content, **overrides})
+        return config_model().model_validate(content)
     except ValidationError as error:
         fault = _furthest(error)
-        source = "command line" if fault["loc"][0] in overrides else path
+        loc = _keys_of(fault)
+        of_command = any(place == loc[: len(place)] for place in places)
+        source = "command line" if of_command else path
         raise UserError(f"{source}: {_in_words(fault)}") from None
 
 
-def overrides_of(text: str) -> dict[str, Any]:
-    """The keys that `--set JSON` gives.
+def overrides_of(given: Iterable[str]) -> dict[str, Any]:
+    """The keys that `--config KEY=VALUE` gives, each value read as in the file.
 
     Raises:
-        UserError: that is no JSON object, or a key stands twice.
+        UserError: there is no value, it is not valid, or a key stands twice.
     """
-    try:
-        value = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        words = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise UserError(f"--set: no JSON: {words[:200]}") from None
-    if not isinstance(value, dict):
-        raise UserError(f"--set: must be an object of keys and values, is {shown(value)}")
-    return value
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if twice := [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]:
-        raise ValueError(f"the key {shown(twice[0])} stands twice; it must stand once")
-    return dict(pairs)
-
-
-def _no_constant(word: str) -> None:
-    raise ValueError(f"{word} is no value of JSON")
+    found: dict[str, Any] = {}
+    for one in given:
+        key, equals, text = one.partition("=")
+        if not equals or not key:
+            raise UserError(f"--config: must be KEY=VALUE, is {shown(one)}")
+        if key in found:
+            raise UserError(f"--config: the key {shown(key)} stands twice; it must stand once")
+        found[key] = strict_yaml.value(text, Path(f"--config {key[:80]}"))
+    return found
 
 
 def _furthest(error: ValidationError) -> Mapping[str, Any]:
@@ -266,9 +266,15 @@ def _furthest(error: ValidationError) -> Mapping[str, Any]:
     return min(error.errors(), key=rank)
 
 
+def _keys_of(fault: Mapping[str, Any]) -> list[str]:
+    """Where a fault is, without the names of the branches of a union."""
+    return [str(part) for part in fault["loc"] if not re.search(r"[\[(]|^literal", str(part))]
+
+
 def _in_words(fault: Mapping[str, Any]) -> str:
-    parts = [str(part) for part in fault["loc"] if not re.search(r"[\[(]|^literal", str(part))]
-    parts = [part if part.isprintable() and len(part) <= 40 else shown(part) for part in parts]
+    parts = [
+        part if part.isprintable() and len(part) <= 40 else shown(part) for part in _keys_of(fault)
+    ]
     place, value = ".".join(parts), shown(fault["input"])
     match fault["type"]:
         case "extra_forbidden":

@@ -1,4 +1,4 @@
-"""The user's own implementations: named in the configuration, found before anything is measured."""
+"""The user's own implementations: named in the configuration, tried before anything is measured."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
-from itertools import chain, repeat
 from pathlib import Path
 
 from lmperf.benchmark import TAKES, Benchmark
 from lmperf.errors import UserError, described
+from lmperf.measuring.printable import one_line
 from lmperf.sources import find
 
 _LIMIT_S = 30.0
@@ -50,22 +50,23 @@ def check_names(benchmark: Benchmark) -> None:
             )
 
 
-def check_functions(benchmark: Benchmark) -> None:
-    """Whether each can be imported and is there to be called.
+def broken_ones(benchmark: Benchmark) -> dict[str, str]:
+    """Those that cannot be imported, are not there or cannot be called, and why, by name.
 
     They are imported in one process of their own: whatever an import does (print, raise, end
-    Python, wait for ever), it does not do it to this one.
-
-    Raises:
-        UserError: naming the implementation and what stands in the way.
+    Python, wait for ever), it does not do it to this one. What ends that process is asked again
+    without those before it.
     """
-    declared = benchmark.own_implementations
-    uses = [own.use for own in declared.values()]
-    said, end = _ask(uses, benchmark.takes) if declared else ([], "")
-    for (name, own), problem in zip(declared.items(), chain(said, repeat(end)), strict=False):
-        if problem:
-            key = f"config: implementations.{benchmark.stem}.{name} is {own.use!r}"
-            raise UserError(f"{key}: {problem}")
+    broken: dict[str, str] = {}
+    waiting = list(benchmark.own_implementations.items())
+    while waiting:
+        said, end = _ask([own.use for _, own in waiting], benchmark.takes)
+        said = said if len(said) == len(waiting) else [*said, end]
+        for (name, own), problem in zip(waiting, said, strict=False):
+            if problem:
+                broken[name] = one_line(f"{own.use}: {problem}")
+        waiting = waiting[len(said) :]
+    return broken
 
 
 def _ask(uses: list[str], takes: str) -> tuple[list[str], str]:

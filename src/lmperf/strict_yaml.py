@@ -35,19 +35,37 @@ def read(path: Path) -> dict[str, Any]:
     Raises:
         UserError: the first fault found, in one line.
     """
-    text = _text(path)
-    try:
-        _refuse_what_is_no_plain_value(text, path)
-        loader = yaml.SafeLoader(text)
-        node = loader.get_single_node()
-    except yaml.YAMLError as error:
-        raise UserError(_not_valid(error, text, path)) from None
+    loader, node = _parsed(_text(path), path)
     if node is None:
         raise UserError(f"{path}: is empty; write {{}} for what is there by default")
     if not isinstance(node, yaml.MappingNode):
         raise UserError(f"{path}: must be a mapping of keys to values, is {_kind(node)}")
     _refuse_coercion(node, (), path)
     return loader.construct_document(node)
+
+
+def value(text: str, source: Path) -> Any:
+    """The value that a text holds, read as strictly; None where it is empty.
+
+    Raises:
+        UserError: the first fault found, in one line that begins with the source.
+    """
+    if len(text.encode(errors="replace")) > _MOST_BYTES:
+        raise UserError(f"{source}: is too long; it must have at most {_MOST_BYTES:,} bytes")
+    loader, node = _parsed(text, source)
+    if node is None:
+        return None
+    _refuse_coercion(node, (), source)
+    return loader.construct_document(node)
+
+
+def _parsed(text: str, source: Path) -> tuple[yaml.SafeLoader, yaml.Node | None]:
+    try:
+        _refuse_what_is_no_plain_value(text, source)
+        loader = yaml.SafeLoader(text)
+        return loader, loader.get_single_node()
+    except yaml.YAMLError as error:
+        raise UserError(_not_valid(error, text, source)) from None
 
 
 def _text(path: Path) -> str:

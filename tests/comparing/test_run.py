@@ -95,7 +95,7 @@ def test_outside_of_a_repository_directories_can_be_named(repository, tmp_path, 
     from lmperf.cli import main
 
     monkeypatch.chdir(tmp_path)
-    options = ["--config", str(repository.root / "config/config.yaml"), "compare"]
+    options = ["--configfile", str(repository.root / "config/config.yaml"), "compare"]
     assert main(options) == 2
     assert main([*options, str(repository.root), str(repository.root)]) == 0
 

@@ -191,22 +191,22 @@ def test_what_a_benchmark_declares_in_words_is_code_elsewhere(own):
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    "content",
     [
-        (b"x = 1\ndef f(:\n", r"own_sibling\.py:2: not valid Python: invalid syntax"),
-        (b"x = '\0'", r"own_sibling\.py(:1)?: not valid Python: source code .* null bytes"),
-        (b"x = '\xff'", r"own_sibling\.py:1: not valid Python: .*utf-8"),
-        (b"(" * 5000, r"own_sibling\.py:1: not valid Python: too many nested parentheses"),
-        (b"x = " + b"-" * 50_000 + b"1", r"own_sibling\.py.*: .*nested too deeply"),
-        (b"x = 1" + b" + 1" * 30_000, r"own_sibling\.py: .*nested too deeply"),
-        (b"x = 1" + b" + 1" * 600, r"own_sibling\.py: .*nested too deeply"),
+        b"x = 1\ndef f(:\n",
+        b"x = '\0'",
+        b"x = '\xff'",
+        b"(" * 5000,
+        b"x = " + b"-" * 50_000 + b"1",
+        b"x = 1" + b" + 1" * 30_000,
+        b"x = 1" + b" + 1" * 600,
     ],
 )
-def test_a_file_that_is_no_python_is_named_in_one_line(own, content, words):
+def test_a_users_file_that_is_no_python_counts_by_its_text(own, content):
     (own / "here/own_sibling.py").write_bytes(content)
-    with pytest.raises(UserError, match=words) as fault:
-        digest_of("own_kernel")
-    assert str(fault.value).isprintable()
+    before = digest_of("own_kernel")
+    (own / "here/own_sibling.py").write_bytes(content + b" ")
+    assert digest_of("own_kernel") != before
 
 
 def test_a_file_in_another_encoding_is_read_in_it(own):

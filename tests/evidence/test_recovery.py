@@ -32,8 +32,13 @@ def project(tmp_path):
     """A checkout whose two cells have been measured, as far as the pipeline can tell."""
     found = project_of(tmp_path)
     measured(found)
-    record(found, "attention")
+    job(found)
     return project_of(tmp_path)
+
+
+def job(project):
+    """Measure what is pending, as a job of the DAG does."""
+    return record(project, project.plan("attention"))
 
 
 def project_of(root, seq_lens="[32, 64]", more=""):
@@ -97,7 +102,7 @@ def test_cut_at_any_byte_nothing_is_lost_and_all_is_repaired(project, folder, na
         plan = again(project).plan("attention")
         assert plan.pending == [] and plan.rows == before, length
         assert plan.is_due, length
-        record(again(project), "attention")
+        job(again(project))
         assert path.read_bytes() == whole and not again(project).plan("attention").is_due
 
 
@@ -121,7 +126,7 @@ def test_any_file_that_is_not_as_it_was_is_repaired_from_the_other(project, what
         spoil(path, what)
         found = again(project)
         assert found.plan("attention").is_due and found.plan("attention").pending == [], name
-        record(found, "attention")
+        job(found)
         assert path.read_bytes() == whole, name
         assert causes(again(project), "here") == [], name
 
@@ -166,7 +171,7 @@ def test_a_digest_that_was_made_anew_hides_nothing(project, change):
     path.write_text(head + "".join(change(lines)))
     signed_anew(path)
     assert causes(again(project), "here")
-    record(again(project), "attention")
+    job(again(project))
     assert causes(again(project), "here") == [] and len(read_rows(path)) == 4
 
 
@@ -175,7 +180,7 @@ def test_evidence_that_came_with_a_clone_is_gone_on_from(project):
     (project.store / "attention.sha256").unlink()
     wider = project_of(project.root, "[32, 64, 128]").plan("attention")
     assert [why for _, why in wider.due] == ["missing"]
-    record(again(project), "attention")
+    job(again(project))
     assert len(read_rows(project.store / "attention.csv")) == 4
 
 
@@ -189,7 +194,7 @@ def test_of_two_measurements_of_a_case_the_later_one_counts(project):
 def test_what_the_configuration_no_longer_asks_for_is_kept_and_not_shown(project):
     narrow = project_of(project.root, "[32]")
     assert {row["seq_len"] for row in review(narrow, "here").rows["attention"]} == {"32"}
-    record(narrow, "attention")
+    job(narrow)
     assert len(read_rows(narrow.directory / "evidence/attention.csv")) == 2
     assert causes(project_of(narrow.root, "[32]"), "here") == []
     assert len(read_rows(narrow.store / "attention.csv")) == 4
@@ -210,7 +215,7 @@ def test_facts_of_another_machine_are_not_believed(project):
 def test_facts_that_are_lost_everywhere_are_those_of_today(project):
     for folder in (project.directory, project.store):
         (folder / FILE).write_text("{")
-    record(again(project), "attention")
+    job(again(project))
     facts = again(project).known_facts()[0]["environments"][project.machine.environment]
     assert facts["device"] == project.machine.facts["device"]
     assert causes(again(project), "here") == []
@@ -229,7 +234,7 @@ def test_the_name_of_a_machine_with_other_hardware_is_refused(project):
 def test_a_failure_is_named_and_tried_again_when_that_is_asked_for(tmp_path, status):
     found = project_of(tmp_path)
     measured(found, status=status)
-    record(found, "attention")
+    job(found)
     found = project_of(tmp_path)
     assert found.plan("attention").pending == []
     named = out_of_memory(found, "here") if status == "oom" else causes(found, "here")
@@ -252,7 +257,7 @@ def test_what_cannot_have_been_measured_becomes_a_row_that_says_so(tmp_path, mon
         return Counter()
 
     monkeypatch.setattr("lmperf.evidence.record.measure", measure)
-    record(project, "attention")
+    job(project)
     found = again(project).plan("attention")
     assert not found.is_due and not found.damaged
     assert {(row["status"], row["compile_s"]) for row in found.rows} == {("failed_check", "")}
@@ -270,6 +275,6 @@ def test_imports_that_cannot_be_followed_are_named(tmp_path, monkeypatch, capsys
     )
     own = "implementations: {attention: {mine: 'mine:attention'}}\n"
     monkeypatch.setattr("lmperf.evidence.record.measure", lambda *_: Counter())
-    record(project_of(tmp_path, more=own), "attention")
+    job(project_of(tmp_path, more=own))
     said = capsys.readouterr().err
     assert "mine imports import_module(...) in mine, whose source cannot be followed" in said

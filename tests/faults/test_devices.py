@@ -30,9 +30,14 @@ def supervisor():
 )
 def test_a_fault_takes_its_own_rows_alone(supervisor, name, status, words):
     rows = rows_of(supervisor, name, preset="gpu", limit_s=15.0)
-    assert rows[name, "forward"]["status"] == status, rows
+    assert rows[name, "forward"]["status"] == status, said(rows)
     assert words is None or words in rows[name, "forward"]["reason"]
     beside = {rows["eager", phase]["status"] for phase in ("forward", "backward")}
-    assert beside == {"ok"}, rows
+    assert beside == {"ok"}, said(rows)
     after = rows_of(supervisor, "is_right", preset="gpu")
-    assert {row["status"] for row in after.values()} == {"ok"}, after
+    assert {row["status"] for row in after.values()} == {"ok"}, said(after)
+
+
+def said(rows):
+    """What became of each row, and why."""
+    return {name: (row["status"], row.get("reason")) for name, row in rows.items()}

@@ -76,7 +76,7 @@ def test_the_command_fails_by_name_where_a_case_did_not_hold(
     project, monkeypatch, capsys, broken, code
 ):
     monkeypatch.setattr(running, "run", lambda project: results(broken))
-    assert cli.main(["--set", '{"machine": "here", "preset": "cpu"}', "selftest"]) == code
+    assert cli.main(["--config", "machine=here", "--config", "preset=cpu", "selftest"]) == code
     said = capsys.readouterr()
     assert ("zeros" in said.err) is bool(code)
     assert "2 not run" in said.out

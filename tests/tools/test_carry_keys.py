@@ -5,7 +5,7 @@ from carry_keys import carry, differing, read_renames
 from meaning import Tree, meaning_of
 
 from lmperf.benchmark import Axis, Benchmark
-from lmperf.evidence.keys import row_key_of
+from lmperf.evidence.keys import METHOD_VERSION, row_key_of
 from lmperf.evidence.store import Evidence
 
 OLD = {
@@ -131,7 +131,7 @@ class Softmax(Benchmark):
 
 def row(seq_len, fingerprint):
     columns = {"seq_len": seq_len, "implementation": "eager", "phase": "forward"}
-    key = row_key_of(fingerprint, "softmax", columns, ["seq_len"], "here", {})
+    key = row_key_of((fingerprint, METHOD_VERSION), "softmax", columns, ["seq_len"], "here")
     return {**columns, "median_ms": 0.1 + 0.2, "environment": "here", "key": key}
 
 

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from lmperf.comparing.cells import Chosen, Wanted, select, timed_benchmarks
+from lmperf.evidence.wanted import Chosen, Wanted, select, timed_benchmarks
 from lmperf.comparing.timing import NEW, OLD, TWIN, time_in_turn
 from lmperf.comparing.versions import Version, version, working_tree
 from lmperf.errors import UserError

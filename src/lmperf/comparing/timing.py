@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from lmperf.benchmark import Benchmark, Case
-from lmperf.comparing.cells import Chosen
+from lmperf.evidence.wanted import Chosen
 from lmperf.comparing.versions import Version
 from lmperf.errors import UserError
 from lmperf.measuring.group import Place, Row, take_noise

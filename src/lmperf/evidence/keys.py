@@ -15,7 +15,7 @@ import ast
 import hashlib
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -180,15 +180,26 @@ def is_core(name: str) -> bool:
 
 @cache
 def _imports_of(name: str, path: Path) -> tuple[set[str], set[str]]:
-    return _named(tree_of(path), name, path.name == "__init__.py")
+    return _named(_tree(name, path), name, path.name == "__init__.py")
+
+
+def _tree(name: str, path: Path) -> ast.Module:
+    """The syntax tree of a module; where a user's own is no Python, one that holds its text: what
+    is wrong with it is said where it is imported, in a row of its own."""
+    try:
+        return tree_of(path)
+    except UserError:
+        if name.startswith("lmperf."):
+            raise
+        return ast.Module([ast.Expr(ast.Constant(path.read_bytes()))], [])
 
 
 @cache
 def _digest_of(name: str, path: Path) -> str:
     try:
-        return digest(_canonical(without_words(tree_of(path), name.startswith("lmperf."))))
+        return digest(_canonical(without_words(_tree(name, path), name.startswith("lmperf."))))
     except RecursionError:
-        raise UserError(f"{path}: its expressions are nested too deeply to be read") from None
+        return digest(path.read_bytes().hex())  # too deeply nested for more than its text
 
 
 @cache
@@ -196,10 +207,14 @@ def code_fingerprint(module: str) -> str:
     """Digest of the code of the module's closure: what can change what it computes.
 
     Raises:
-        UserError: a file of it is not Python.
+        UserError: a file of lmperf's is not Python.
     """
-    files = closure(module).items()
-    return digest("\n".join(f"{name} {_digest_of(name, path)}" for name, path in files))
+    return digest("\n".join(f"{name} {of_code}" for name, of_code in digests(module).items()))
+
+
+def digests(module: str) -> dict[str, str]:
+    """The digest of each module of the closure's code, by name."""
+    return {name: _digest_of(name, path) for name, path in closure(module).items()}
 
 
 def row_key(
@@ -213,30 +228,32 @@ def row_key(
 
     `own` holds the user's implementations of this benchmark by name.
     """
-    code = code_fingerprint(f"lmperf.benchmarks.{stem}")
-    return row_key_of(code, stem, columns, axes, environment, own)
+    code = code_of(stem, str(columns["implementation"]), own)
+    return row_key_of(code, stem, columns, axes, environment)
+
+
+def code_of(stem: str, implementation: str, own: Mapping[str, Own]) -> list[str | int]:
+    """What a key holds of today's code: the benchmark's fingerprint and the version of the method;
+    of a user's own implementation its fingerprint and declaration as well."""
+    code: list[str | int] = [code_fingerprint(f"lmperf.benchmarks.{stem}"), METHOD_VERSION]
+    if implementation in own:
+        declared = own[implementation]
+        code += [code_fingerprint(declared.module), declared.use, declared.numerics]
+    return code
 
 
 def row_key_of(
-    fingerprint: str,
+    code: Sequence[str | int],
     stem: str,
     columns: Mapping[str, object],
     axes: Iterable[str],
     environment: str,
-    own: Mapping[str, Own],
 ) -> str:
-    """The key of a row that was measured by a benchmark's code of this fingerprint."""
-    implementation = str(columns["implementation"])
-    code = [fingerprint, METHOD_VERSION]
-    if implementation in own:
-        declared = own[implementation]
-        code += [code_fingerprint(declared.module), declared.use, declared.numerics]
+    """The key of a row that was measured by some code (see `code_of`) in some environment."""
     named = {axis: text_of(columns[axis]) for axis in axes}
-    return digest(
-        json.dumps(
-            [stem, named, implementation, columns["phase"], code, environment], sort_keys=True
-        )
-    )
+    implementation, phase = str(columns["implementation"]), columns["phase"]
+    held = [stem, named, implementation, phase, list(code), environment]
+    return digest(json.dumps(held, sort_keys=True))
 
 
 def method_digest() -> str:

@@ -14,6 +14,7 @@ import platform
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -47,6 +48,15 @@ class Machine:
     def environment(self) -> str:
         """The part of a row's key that another device, driver branch, torch or triton changes."""
         return digest(repr([(name, self.facts.get(name)) for name in _IDENTIFYING]))
+
+
+def environment_changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What of two environments makes them two, as in ``torch 2.11.0, now 2.13.0``."""
+    return [
+        f"{name} {then.get(name)}, now {now.get(name)}"
+        for name in _IDENTIFYING
+        if then.get(name) != now.get(name)
+    ]
 
 
 def slugify(text: str) -> str:

@@ -64,6 +64,7 @@ class Plan:
         store: every row that was measured here.
         evidence: the rows that the configuration asks for, as they are read and published.
         again: the statuses of failures that are tried once more though their rows are fresh.
+        forced: cases that are measured once more whatever their rows.
         files_hold: whether the machine's facts and costs are whole.
     """
 
@@ -73,6 +74,7 @@ class Plan:
     evidence: Evidence
     environment: str
     again: frozenset[str] = frozenset()
+    forced: frozenset[Case] = frozenset()
     files_hold: bool = True
 
     @property
@@ -130,7 +132,8 @@ class Plan:
     @cached_property
     def _missing(self) -> set[Case]:
         keys = {row["key"] for row in self.rows if row["status"] not in self.again}
-        return {case for case in self.cases if not self._expected(case) <= keys}
+        stale = {case for case in self.cases if not self._expected(case) <= keys}
+        return stale | self.forced
 
     def _expected(self, case: Case) -> set[str]:
         columns = {**case.axes, "implementation": case.implementation}
@@ -146,17 +149,29 @@ class Plan:
         """Why a case of a pending group runs; one with fresh rows is timed beside the others."""
         if case not in self._missing:
             return "with its group"
+        if case in self.forced:
+            return "forced"
         statuses = self._statuses.get(_names_of(case))
         if statuses is None:
             return "damaged" if self.damaged else "missing"
         return "failed" if statuses & self.again else "stale"
 
+    def stale_row(self, case: Case) -> Row | None:
+        """A row of the case that another code or environment has measured, if there is one."""
+        expected = self._expected(case)
+        rows = self._rows_of.get(_names_of(case), ())
+        return next((row for row in rows if row["key"] not in expected), None)
+
     @cached_property
     def _statuses(self) -> dict[tuple[str, ...], set[str]]:
+        return {case: {row["status"] for row in rows} for case, rows in self._rows_of.items()}
+
+    @cached_property
+    def _rows_of(self) -> dict[tuple[str, ...], list[Row]]:
         names = [*(axis.name for axis in self.benchmark.axes), "implementation"]
-        found: dict[tuple[str, ...], set[str]] = {}
+        found: dict[tuple[str, ...], list[Row]] = {}
         for row in self.rows:
-            found.setdefault(tuple(row[name] for name in names), set()).add(row["status"])
+            found.setdefault(tuple(row[name] for name in names), []).append(row)
         return found
 
     @property
@@ -248,7 +263,7 @@ class Project:
             evidence_of(benchmark, self.directory),
             self.machine.environment,
             FAILURES if self.config.retry_failed else frozenset(),
-            self._files_hold,
+            files_hold=self._files_hold,
         )
 
     def machines_with_evidence(self) -> list[str]:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from lmperf.evidence import changes
 from lmperf.evidence.cost import Cost
 from lmperf.evidence.facts import FILE, read_facts, write_facts
 from lmperf.evidence.keys import not_followed
@@ -26,23 +27,23 @@ from lmperf.evidence.store import (
 from lmperf.measuring.progress import Reporter
 from lmperf.measuring.run import measure
 from lmperf.measuring.stopwatch import Stopwatch
+from lmperf.own import broken_ones
 
 
-def record(project: Project, stem: str, log: Path | None = None, age: float = 0.0) -> Counter[str]:
-    """Measure what is missing or stale of a benchmark, and write its evidence; the number of new
+def record(project: Project, plan: Plan, log: Path | None = None, age: float = 0.0) -> Counter[str]:
+    """Measure what is pending of a plan, and write the evidence of its benchmark; the number of new
     rows by status.
 
     `age` is how many seconds this process has lived already; they are part of the cost.
     """
     watch = Stopwatch(age)
-    plan = project.plan(stem)
-    with Reporter(stem, len(plan.pending), log) as reporter:
+    with Reporter(plan.stem, len(plan.pending), log) as reporter:
         _repair(project, plan, reporter)
         _name_what_is_not_followed(plan, reporter)
         # Where an observation may leave a file of its own (the traces of `profiles`).
         os.environ["LMPERF_TRACES"] = str(project.directory / "traces")
         statuses = _record_pending(project, plan, reporter, watch) if plan.pending else Counter()
-    write(project, project.plan(stem))
+    write(project, project.plan(plan.stem))
     return statuses
 
 
@@ -95,6 +96,10 @@ def _record_pending(
     project: Project, plan: Plan, reporter: Reporter, watch: Stopwatch
 ) -> Counter[str]:
     cost = Cost(project.directory, STORE)
+    broken = broken_ones(plan.benchmark)
+    for name, words in broken.items():
+        reporter.note(f"{name} is not measured: {words}")
+    changes.keep(project, plan)
     groups = saved = 0
 
     def save(rows: list[dict[str, Any]], device_facts: Mapping[str, Any]) -> None:
@@ -104,7 +109,8 @@ def _record_pending(
         plan.store.replace(_believed(plan, [_signed(plan, row, facts) for row in rows]))
         cost.replace([watch.row(plan.stem, project.preset, groups, saved)])
 
-    return measure(plan.benchmark, plan.pending, project.machine.kind, save, reporter, watch)
+    device = project.machine.kind
+    return measure(plan.benchmark, plan.pending, device, save, reporter, watch, broken)
 
 
 def _signed(plan: Plan, row: dict[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from math import prod
 
 from lmperf.benchmark import Benchmark, Case, Timed
@@ -14,16 +14,18 @@ _SEED = 0
 _LIMIT_S = 60.0
 
 
-def first_checks(benchmark: Benchmark, supervisor: Supervisor) -> Iterator[str]:
+def first_checks(
+    benchmark: Benchmark, supervisor: Supervisor, broken: Container[str] = ()
+) -> Iterator[str]:
     """A line for each of a user's own implementations: what became of it in a small cell.
 
-    Nothing is recorded: in the cells that are measured each has its rows, whatever is said here.
+    `broken` are those of which it is known already that they cannot be called. Nothing is recorded: in the cells that are measured each has its rows, whatever is said here.
     """
     limit_s = benchmark.limit_s
     benchmark.limit_s = min(limit_s, _LIMIT_S)
     try:
         for name in benchmark.own_implementations if isinstance(benchmark, Timed) else ():
-            if case := small_case(benchmark, name):
+            if name not in broken and (case := small_case(benchmark, name)):
                 found = _tried(benchmark, case, supervisor)
                 yield f"{name}, at first in a small cell ({_cell(case)}): {found}"
     finally:

@@ -27,10 +27,13 @@ def measure(
     save: Save,
     reporter: Reporter,
     watch: Stopwatch,
+    broken: Mapping[str, str],
 ) -> Counter[str]:
     """Measure groups of a benchmark on a device (cuda, mps or cpu); the number of rows by status.
 
     `save` takes the rows of a group and what the worker knows of the device, before the next group.
+    `broken` says of a user's own implementations what is wrong with those that cannot be called:
+    each of their rows says it, and none is tried.
 
     Raises:
         UserError: no worker starts, or too many are lost.
@@ -47,10 +50,14 @@ def measure(
     with _said(), Supervisor(device, step, note=reporter.note) as supervisor:
         if others := supervisor.others():
             reporter.note(f"this machine is not at rest: {others}")
-        for line in first_checks(benchmark, supervisor) if groups else ():
+        # Of one group alone it would say no sooner what its rows say.
+        for line in first_checks(benchmark, supervisor, broken) if len(groups) > 1 else ():
             reporter.note(line)
         for group in groups:
-            rows = supervisor.measure(benchmark, group, seed_of(benchmark, group))
+            seed = seed_of(benchmark, group)
+            whole = [case for case in group if case.implementation not in broken]
+            rows = supervisor.measure(benchmark, whole, seed) if whole else []
+            rows += _rows_of_broken(benchmark, group, broken, seed)
             watch.enter("saving")
             save(rows, supervisor.facts)
             found = Counter(str(row["status"]) for row in rows)
@@ -58,6 +65,21 @@ def measure(
             counts = ", ".join(f"{number} {status}" for status, number in sorted(found.items()))
             reporter.finished(f"{_group_name(benchmark, group)}: {counts}")
     return statuses
+
+
+def _rows_of_broken(
+    benchmark: Benchmark, group: Sequence[Case], broken: Mapping[str, str], seed: int
+) -> list[dict[str, Any]]:
+    return [
+        {
+            **case.axes,
+            **{"implementation": case.implementation, "phase": phase, "status": "crash"},
+            **{"reason": broken[case.implementation], "seed": seed},
+        }
+        for case in group
+        if case.implementation in broken
+        for phase in benchmark.phases
+    ]
 
 
 @contextlib.contextmanager

@@ -84,7 +84,7 @@ def _of(evidence: MachineEvidence, stem: str, name: str, rows: pd.DataFrame) -> 
         speed = speed[speed.index.isin(rows.index)]
         columns.append(Beside(f"over {implementation_words(peer, axes(rows))}", speed))
     if own["error_bound"].notna().any():
-        columns.append(Beside("largest error / bound", _errors(own)))
+        columns.append(Beside("largest error / bound", errors(own)))
     words = [phase_words(rows["phase"].iloc[0])]
     words += [dtype_words(rows["dtype"].iloc[0])] if "dtype" in axes(rows) else []
     cell = [axis for axis in axes(rows) if axis != "dtype"]
@@ -92,9 +92,9 @@ def _of(evidence: MachineEvidence, stem: str, name: str, rows: pd.DataFrame) -> 
     return side_by_side(f"{name}, {', '.join(words)}", own, cell, columns, note)
 
 
-def _errors(own: pd.DataFrame) -> pd.Series:
+def errors(rows: pd.DataFrame) -> pd.Series:
     """The error that comes closest to its bound, over all tensors, and that bound."""
-    known = own[own["error_bound"].notna()]
+    known = rows[rows["error_bound"].notna()]
     return known["max_error"].map(error) + " / " + known["error_bound"].map(error)
 
 

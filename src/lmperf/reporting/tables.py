@@ -123,16 +123,24 @@ class Table:
         return re.sub(r"[^\w\- ]", "", self.heading.lower()).replace(" ", "-")
 
 
-def pipe_table(frame: pd.DataFrame, right: Sequence[str] | None = None) -> str:
-    """The frame as a pipe table by tabulate, its cells safe and unpadded."""
-    cells = [[escaped(_plain(value)) for value in frame[name]] for name in frame.columns]
+def cells_of(
+    frame: pd.DataFrame, right: Sequence[str] | None = None
+) -> tuple[list[str], list[tuple[str, ...]], list[str]]:
+    """The headers of a frame, its lines of cells as text, and whether a column is flush right."""
+    columns = [[_plain(value) for value in frame[name]] for name in frame.columns]
     aligns = [
         "right" if (name in right if right is not None else _numeric(column)) else "left"
-        for name, column in zip(frame.columns, cells, strict=True)
+        for name, column in zip(frame.columns, columns, strict=True)
     ]
+    return [*map(str, frame.columns)], list(zip(*columns, strict=True)), aligns
+
+
+def pipe_table(frame: pd.DataFrame, right: Sequence[str] | None = None) -> str:
+    """The frame as a pipe table by tabulate, its cells safe and unpadded."""
+    headers, rows, aligns = cells_of(frame, right)
     text = tabulate(
-        list(zip(*cells, strict=True)),
-        headers=[escaped(name) for name in frame.columns],
+        [[escaped(cell) for cell in row] for row in rows],
+        headers=[escaped(name) for name in headers],
         tablefmt="pipe",
         colalign=aligns if len(frame) else None,
         disable_numparse=True,

@@ -82,7 +82,7 @@ def measured(
     path.write_text(yaml.safe_dump(_configuration(project, session, cases)))
     own = SessionProject(load_config(path), root)
     own.limit_s, own.patient = session.limit_s, session.patient
-    record(own, STEM)
+    record(own, own.plan(STEM))
     return machine_evidence(own, review(own, own.machine.slug))
 
 

@@ -95,9 +95,14 @@ def title_of(stem: str) -> str:
     return declared(stem).title or stem
 
 
+def section_of(stem: str) -> str:
+    """The section that shows a benchmark; a section is its own."""
+    return (benchmark.load(stem).section or stem) if stem in benchmark.stems() else stem
+
+
 def benchmarks_of(stem: str) -> list[str]:
     """The benchmarks that a section shows: its own and those that name it."""
-    known = [s for s in benchmark.stems() if (benchmark.load(s).section or s) == stem]
+    known = [name for name in benchmark.stems() if section_of(name) == stem]
     return sorted(known, key=lambda name: (name != stem, name))
 
 

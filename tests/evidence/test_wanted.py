@@ -3,8 +3,8 @@
 import pytest
 
 from lmperf.benchmark import load
-from lmperf.cli import _parser
-from lmperf.comparing.cells import Chosen, Wanted, select
+from lmperf.commands.compare import compare
+from lmperf.evidence.wanted import Chosen, Wanted, select
 from lmperf.errors import UserError
 
 
@@ -15,7 +15,7 @@ def grid(stem):
 
 def only(*texts):
     options = [part for text in texts for part in ("--only", text)]
-    return _parser().parse_args(["compare", *options]).only
+    return compare.make_context("compare", options).params["only"]
 
 
 def values(chosen, axis):

@@ -1,4 +1,4 @@
-"""Which benchmarks, cases and phases are compared: what is asked for, out of the grid."""
+"""Which benchmarks, cases and phases a command is about: what is asked for, out of the grid."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A benchmark with the cases and, set on it, the phases that are compared."""
+    """A benchmark with the cases and, set on it, the phases that are meant."""
 
     benchmark: Timed
     cases: list[Case]

@@ -1,0 +1,1 @@
+"""The commands of `lmperf`, a module each; `lmperf.cli` puts them together."""

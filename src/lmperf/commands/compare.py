@@ -1,0 +1,57 @@
+"""`lmperf compare`: two versions of the code, timed in turn."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from lmperf.commands.diff import comparison_options
+from lmperf.commands.measure import say
+from lmperf.commands.options import implementations_option, of_project, phases_option
+from lmperf.errors import UserError
+from lmperf.evidence.plan import Project
+
+
+@click.command(short_help="Time two versions of the code in turn.")
+@click.argument("revisions", nargs=-1, metavar="[REV [REV]]")
+@implementations_option
+@phases_option
+@click.option(
+    "--no-twin",
+    is_flag=True,
+    help="Do not time the old version against itself: 2/3 of the time and of the memory.",
+)
+@comparison_options
+@of_project
+def compare(
+    project: Project,
+    revisions: tuple[str, ...],
+    implementations,
+    phases,
+    no_twin: bool,
+    only,
+    benchmarks,
+    at_least: float,
+    format: str,
+) -> int:
+    """Time two versions of the code in turn, and keep nothing: the working tree against HEAD, or
+    against REV, or one REV against another. A REV is one of Git, or a directory with src/lmperf.
+
+    \b
+    Example:
+      lmperf compare main --benchmark lrpe --only "seq_len=1024|4096"
+    """
+    from lmperf.comparing.run import compare_versions
+    from lmperf.evidence.wanted import Wanted
+    from lmperf.reporting.diff.forms import FORMS
+
+    if len(revisions) > 2:
+        raise UserError("compare takes two revisions at most")
+    wanted = Wanted(benchmarks, only, implementations, phases)
+    found = compare_versions(project, revisions, wanted, at_least / 100, not no_twin)
+    if found is None:
+        say("the code of no benchmark differs; name one by --benchmark")
+        return 0
+    sys.stdout.write(FORMS[format](found))
+    return 1 if found.regressions else 0

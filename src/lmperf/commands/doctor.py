@@ -1,0 +1,116 @@
+"""`lmperf doctor`: what each section needs here, and how to get it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+from lmperf.benchmark import load, stems
+from lmperf.commands.options import of_project
+from lmperf.errors import UserError
+from lmperf.evidence.machine import torch_version, version_of
+from lmperf.evidence.plan import Project
+from lmperf.own import broken_ones
+
+HERE, ABSENT, WRONG = "ok", "absent", "wrong"
+
+
+@dataclass(frozen=True)
+class Found:
+    """One thing that is needed: its state, and in words what there is or how to get it."""
+
+    state: str
+    words: str
+
+
+@click.command(short_help="What each section needs here, and how to get it.")
+@of_project
+def doctor(project: Project) -> int:
+    """Say what of the software is here, which sections can be measured, and what to do for the
+    others. Exit code 1 where something is wrong that has been asked for.
+
+    \b
+    Example:
+      lmperf doctor
+    """
+    found = [*_software(project), *_folders(project), *_sections(project), *_own(project)]
+    for one in found:
+        print(f"{one.state:<7} {one.words}")
+    return 1 if any(one.state == WRONG for one in found) else 0
+
+
+def _software(project: Project) -> Iterator[Found]:
+    version, kind = torch_version(), project.machine.kind
+    if version is None:
+        yield Found(WRONG, "torch: nothing is measured without it; pip install -e '.[measure]'")
+        return
+    device = project.machine.facts["device"]
+    yield Found(HERE, f"torch {version}, which measures on {kind}: {device}")
+    if kind != "cuda":
+        yield Found(
+            ABSENT, "CUDA device: the gpu grid needs one, with its driver and a CUDA build of torch"
+        )
+    if triton := version_of("triton"):
+        yield Found(HERE, f"Triton {triton}" + (", interpreted here" if kind != "cuda" else ""))
+    else:
+        yield Found(ABSENT, "Triton: the kernels and their tests need it; pip install triton")
+    compilers = [os.environ.get("CXX"), "g++", "clang++", "c++"]
+    compiler = next((path for name in compilers if name and (path := shutil.which(name))), None)
+    if compiler:
+        yield Found(HERE, f"C++ compiler {compiler}")
+    elif kind == "cpu":
+        yield Found(ABSENT, "C++ compiler: what is compiled needs one on a CPU; install g++")
+    if shutil.which("git"):
+        yield Found(HERE, "git")
+    else:
+        yield Found(ABSENT, "git: rows have no commit, unless LMPERF_COMMIT names it; install git")
+    if find_spec("snakemake") is None:
+        yield Found(WRONG, "Snakemake: a report is made by it; pip install snakemake")
+
+
+def _folders(project: Project) -> Iterator[Found]:
+    """The folders that a run writes to, and cannot."""
+    for folder in (project.report_directory, Path(".snakemake"), Path(tempfile.gettempdir())):
+        nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        if not os.access(nearest, os.W_OK):
+            yield Found(WRONG, f"{nearest}: cannot be written, and a run must")
+
+
+def _sections(project: Project) -> Iterator[Found]:
+    asked = project.config.stems(project.preset)
+    for stem in stems():
+        benchmark = load(stem)
+        if stem in asked and project.can_measure:
+            cases = project.plan(stem).cases
+            yield Found(HERE, f"{stem}: {len(cases)} case{'s' * (len(cases) != 1)}")
+        elif stem in asked:
+            yield Found(ABSENT, f"{stem}: needs torch")
+        elif benchmark.grids.get(project.preset):
+            yield Found(ABSENT, f"{stem}: the configuration leaves it out; add it to benchmarks")
+        else:
+            presets = " or ".join(benchmark.grids)
+            yield Found(ABSENT, f"{stem}: has cells for the preset {presets} alone")
+
+
+def _own(project: Project) -> Iterator[Found]:
+    """The user's own implementations, each tried once where it is named more than once."""
+    for stem in stems():
+        benchmark = load(stem, project.config.own(stem))
+        if not benchmark.own_implementations or not project.can_measure:
+            continue
+        try:
+            project.plan(stem)
+        except UserError as error:
+            yield Found(WRONG, str(error))
+            continue
+        broken = broken_ones(benchmark)
+        for name, own in benchmark.own_implementations.items():
+            words = broken.get(name) or own.use
+            yield Found(WRONG if name in broken else HERE, f"{stem}, {name}: {words}")

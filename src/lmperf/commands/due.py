@@ -1,0 +1,60 @@
+"""`lmperf list`: benchmarks and their cells, what is due of them, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import click
+
+from lmperf.benchmark import Case, stems
+from lmperf.commands.options import of_project, stem_argument
+from lmperf.errors import UserError
+from lmperf.evidence.changes import Changes
+from lmperf.evidence.plan import Plan, Project
+
+
+@click.command("list", short_help="Benchmarks and cells, what is stale, and why.")
+@stem_argument(required=False)
+@click.option("--due", is_flag=True, help="Every case that a run would measure, and no other.")
+@of_project
+def list_(project: Project, stem: str | None, due: bool):
+    """List the benchmarks, what a run would measure of each, and why; of STEM every case.
+
+    A case is stale where its code (and which module of it), the method or the environment has
+    changed since it was measured.
+
+    \b
+    Example:
+      lmperf list attention --due
+    """
+    plans = _plans(project, stem)
+    print(f"machine {project.machine.slug}, preset {project.preset}")
+    for plan in plans:
+        print(f"{plan.stem}: {plan.summary}")
+        changes = Changes(project, plan)
+        if stem or due:
+            _print_cases(plan, changes, due)
+            continue
+        reasons = Counter(_reason(plan, changes, case, why) for case, why in plan.due)
+        for reason, number in reasons.most_common():
+            if reason not in ("missing", "with its group"):
+                print(f"  {number} {reason}")
+
+
+def _plans(project: Project, stem: str | None) -> list[Plan]:
+    if stem is None:
+        return [*project.plans.values()]
+    if stem not in stems():
+        raise UserError(f"there is no benchmark {stem}; there are: {', '.join(stems())}")
+    return [project.plan(stem)]
+
+
+def _print_cases(plan: Plan, changes: Changes, due: bool) -> None:
+    reasons = {case: _reason(plan, changes, case, why) for case, why in plan.due}
+    for case in reasons if due else plan.cases:
+        print(f"  {case.name}: {reasons.get(case, 'fresh')}")
+
+
+def _reason(plan: Plan, changes: Changes, case: Case, why: str) -> str:
+    row = plan.stale_row(case) if why == "stale" else None
+    return f"{why}, {changes.of(row)}" if row else why

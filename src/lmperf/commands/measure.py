@@ -1,0 +1,78 @@
+"""`lmperf measure`: what a job of the DAG does."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from lmperf.commands.options import Settings, config_option, stem_argument
+from lmperf.errors import UserError
+from lmperf.evidence.plan import Plan, Project
+
+
+@click.command(short_help="Measure what is missing or stale of a benchmark.")
+@stem_argument()
+@click.option("--force", is_flag=True, help="All of it, whatever was measured before.")
+@click.option(
+    "--retry-failed", is_flag=True, help="And what crashed, hung or had too little memory."
+)
+@click.option("--log", type=click.Path(path_type=Path), help="A file that gets a line a group.")
+@click.option("--parent", type=int, metavar="PID", help="End when that process ends.")
+@config_option()
+@click.pass_obj
+def measure(
+    settings: Settings,
+    stem: str,
+    force: bool,
+    retry_failed: bool,
+    log: Path | None,
+    parent: int | None,
+    overrides,
+):
+    """Measure what is missing or stale of a benchmark, and write its evidence.
+
+    \b
+    Example:
+      lmperf measure attention --retry-failed
+    """
+    from lmperf.compiler import require_caches
+    from lmperf.evidence.record import record
+    from lmperf.measuring.follow import die_with
+    from lmperf.measuring.lock import machine_lock
+    from lmperf.measuring.stopwatch import process_age
+
+    require_caches()
+    if parent is not None:
+        die_with(parent)
+    more = ["retry_failed=true"] if retry_failed else []
+    # Before anything else: what another run has measured meanwhile need not be measured again.
+    with machine_lock(say):
+        project = settings.project([*overrides, *more])
+        plan = plan_of(project, stem)
+        record(
+            project,
+            replace(plan, forced=frozenset(plan.cases if force else ())),
+            log,
+            process_age(),
+        )
+    print(plan.evidence.path)
+
+
+def plan_of(project: Project, stem: str) -> Plan:
+    """The plan of a benchmark that the configuration asks for here.
+
+    Raises:
+        UserError: it does not.
+    """
+    if stem not in project.plans:
+        known = ", ".join(project.plans) or "none, since torch is not installed"
+        raise UserError(f"{stem} is not a benchmark to measure here; there are: {known}")
+    return project.plans[stem]
+
+
+def say(words: str) -> None:
+    """A line to a person, beside what the command prints."""
+    print(f"lmperf: {words}", file=sys.stderr)

@@ -1,0 +1,207 @@
+"""`lmperf run` and `lmperf try`: cells measured now, and their verdicts."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from lmperf.benchmark import TAKES, load, stems
+from lmperf.commands.measure import say
+from lmperf.commands.options import (
+    Settings,
+    config_option,
+    implementations_option,
+    of_project,
+    only_option,
+    phases_option,
+    stem_argument,
+)
+from lmperf.errors import UserError
+from lmperf.evidence.plan import Plan, Project
+from lmperf.evidence.wanted import Chosen, Wanted, select
+from lmperf.own import broken_ones
+
+if TYPE_CHECKING:  # pandas is slow to import
+    from lmperf.reporting.evidence import MachineEvidence
+
+MINE = "mine"
+# Where a function of a kind is tried.
+_TRIED_IN = {"attention": "flash_attention", "lrpe": "lrpe", "model": "end_to_end"}
+
+over_option = click.option("--over", metavar="NAME", help="The implementation to compare with.")
+
+
+@click.command(short_help="Measure some cells now, and print them with verdicts.")
+@stem_argument()
+@only_option
+@implementations_option
+@phases_option
+@over_option
+@click.option("--keep", is_flag=True, help="Keep the rows, those of whole cells, as evidence.")
+@of_project
+def run(
+    project: Project, stem: str, only, implementations, phases, over: str | None, keep: bool
+) -> int:
+    """Measure cells of a benchmark now, and print them with verdicts. Nothing is written, unless
+    they are to be kept; then each cell is measured whole, since what is compared is timed in turn.
+
+    \b
+    Example:
+      lmperf run attention --only seq_len=256,d_head=64 --implementations eager,compiled
+    """
+    if keep and phases:
+        raise click.UsageError("--keep takes whole cells; leave --phases out")
+    return _measured_now(project, stem, Wanted((), only, implementations, phases), over, keep)
+
+
+@click.command("try", short_help="Check and time one function or class of your own, in seconds.")
+@click.argument("use", metavar="MODULE:NAME")
+@click.option(
+    "--as",
+    "kind",
+    required=True,
+    metavar="KIND",
+    help=f"What it is: {', '.join(TAKES)}; or the benchmark that takes it.",
+)
+@click.option("--numerics", help="What it rounds beyond what it must, as in a configuration.")
+@only_option
+@implementations_option
+@phases_option
+@over_option
+@config_option()
+@click.pass_obj
+def try_(
+    settings: Settings,
+    use: str,
+    kind: str,
+    numerics: str | None,
+    only,
+    implementations,
+    phases,
+    over: str | None,
+    overrides: Sequence[str],
+) -> int:
+    """Hold a function or class of your own against the reference, and time it beside others, in
+    the smallest cell of the grid unless others are named. Nothing is written.
+
+    \b
+    Example:
+      lmperf try examples.student_attention:FlashAttention --as attention
+    """
+    stem = _taking(kind)
+    declared = [f"implementations.{stem}.{MINE}.use={use}"]
+    declared += [f"implementations.{stem}.{MINE}.numerics={numerics}"] if numerics else []
+    project = settings.project([*overrides, *declared])
+    plan = _plan(project, stem)
+    if broken := broken_ones(plan.benchmark):
+        raise UserError(broken[MINE])
+    only = only or _smallest(plan)
+    names = implementations or _quick_ones(plan)
+    wanted = Wanted((), only, dict.fromkeys([*names, MINE]), phases)
+    return _measured_now(project, stem, wanted, over)
+
+
+def _taking(kind: str) -> str:
+    """The benchmark that takes a kind of function, or that is named itself."""
+    known = [stem for stem in stems() if load(stem).takes]
+    stem = _TRIED_IN.get(kind, kind)
+    if stem not in known:
+        raise UserError(f"--as {kind}: must be one of {', '.join([*TAKES, *known])}")
+    return stem
+
+
+def _plan(project: Project, stem: str) -> Plan:
+    if stem not in stems():
+        raise UserError(f"there is no benchmark {stem}; there are: {', '.join(stems())}")
+    if not project.can_measure:
+        raise UserError("nothing can be measured here, since torch is not installed")
+    plan = project.plan(stem)
+    if not plan.cases:
+        raise UserError(f"{stem} has no cells for the preset {project.preset}")
+    return plan
+
+
+def _smallest(plan: Plan) -> list[tuple[str, str]]:
+    """The cell with the least product of its whole numbers, of those that mine has."""
+    cases = [case for case in plan.cases if case.implementation == MINE]
+    numbers = [[v for v in case.axes.values() if type(v) is int] for case in cases]
+    case, _ = min(zip(cases, map(prod, numbers), strict=True), key=lambda pair: pair[1])
+    return [(axis, str(value)) for axis, value in case.cell]
+
+
+def _quick_ones(plan: Plan) -> list[str]:
+    """The implementations whose first calls compile nothing."""
+    names = dict.fromkeys(case.implementation for case in plan.cases)
+    return [name for name in names if name not in plan.benchmark.compiles]
+
+
+def _measured_now(
+    project: Project, stem: str, wanted: Wanted, over: str | None, keep: bool = False
+) -> int:
+    """Measure and print; 1 where something of it is not right."""
+    from lmperf.measuring.lock import machine_lock
+
+    plan = _plan(project, stem)
+    (chosen,) = select([Chosen(plan.benchmark, [*plan.cases])], wanted)
+    names = list(dict.fromkeys(case.implementation for case in chosen.cases))
+    if over is not None and over not in names:
+        raise UserError(f"--over: {over} is not measured here; there are: {', '.join(names)}")
+    with machine_lock(say):
+        if keep:
+            evidence = _kept(project, plan, chosen)
+        else:
+            with tempfile.TemporaryDirectory(prefix="lmperf-run-") as folder:
+                evidence = _measured(Project(project.config, Path(folder)), chosen)
+    if keep:
+        print(plan.evidence.path)
+    return _print(evidence, stem, over)
+
+
+def _kept(project: Project, plan: Plan, chosen: Chosen) -> MachineEvidence:
+    """The rows of the chosen cases, after their groups were measured into the evidence."""
+    from lmperf.evidence.record import record
+
+    groups = plan.benchmark.groups(plan.cases)
+    cases = [case for group in groups if {*group} & {*chosen.cases} for case in group]
+    record(project, replace(plan, cases=tuple(cases), forced=frozenset(cases)))
+    return _rows(project, chosen)
+
+
+def _measured(project: Project, chosen: Chosen) -> MachineEvidence:
+    """The rows of the chosen cases and phases, measured in a project of their own."""
+    from lmperf.evidence.record import record
+
+    plan = project.plan(chosen.benchmark.stem)
+    cases = tuple(chosen.cases)
+    record(project, replace(plan, benchmark=chosen.benchmark, cases=cases))
+    return _rows(project, chosen)
+
+
+def _rows(project: Project, chosen: Chosen) -> MachineEvidence:
+    from lmperf.evidence.plan import asked
+    from lmperf.evidence.review import review
+    from lmperf.reporting.render import machine_evidence
+
+    reviewed, stem = review(project, project.machine.slug), chosen.benchmark.stem
+    reviewed.rows = {stem: asked(chosen.benchmark, chosen.cases, reviewed.rows.get(stem, []))}
+    return machine_evidence(project, reviewed)
+
+
+def _print(evidence: MachineEvidence, stem: str, over: str | None) -> int:
+    from lmperf.reporting import gates
+    from lmperf.reporting.formats import FORMATS, sentence
+    from lmperf.reporting.tables import reasons
+    from lmperf.reporting.verdicts import verdict_tables
+
+    frame = evidence.frame(stem)
+    tables = [FORMATS["text"](table) for table in verdict_tables(evidence, stem, over)]
+    why = reasons(frame)
+    print("\n\n".join([*tables, *([sentence(why)] if why else [])]))
+    wrong = gates.red(frame) | frame["status"].isin(["crash", "timeout", "nan", "failed_check"])
+    return 1 if wrong.any() else 0

@@ -1,0 +1,20 @@
+"""`lmperf schema`: what a configuration may hold, for editors."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from lmperf.config import json_schema
+
+
+@click.command(short_help="The JSON schema of the configuration.")
+def schema():
+    """Print the JSON schema of the configuration, for editors.
+
+    \b
+    Example:
+      lmperf schema > config/schema.json
+    """
+    sys.stdout.write(json_schema())

@@ -1,0 +1,37 @@
+"""`lmperf selftest`: whether this pipeline notices what is planted in it."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+
+import click
+
+from lmperf.commands.options import of_project
+from lmperf.errors import UserError
+from lmperf.evidence.plan import Project
+
+
+@click.command(short_help="Send planted implementations through the pipeline: is each noticed?")
+@of_project
+def selftest(project: Project) -> int:
+    """Send wrong, faked and harmful implementations through the pipeline: is each noticed?
+
+    \b
+    Example:
+      lmperf selftest
+    """
+    from lmperf.reporting.selftest import HELD, NOT_HELD, NOT_RUN
+    from lmperf.selftest.run import run
+    from lmperf.selftest.write import answer, write
+
+    if not project.can_measure:
+        raise UserError("nothing can be measured here, since torch is not installed")
+    results = [*run(project)]
+    answers = Counter(answer(result) for result in results)
+    for result in results:
+        if answer(result) == NOT_HELD:
+            print(f"selftest: {result.case.name}: {result.outcome.words}", file=sys.stderr)
+    counts = f"{answers[HELD]} held, {answers[NOT_HELD]} did not, {answers[NOT_RUN]} not run"
+    print(f"{write(project, results)}: {counts}")
+    return 1 if answers[NOT_HELD] else 0

@@ -1,0 +1,72 @@
+"""`lmperf show`: the findings and tables of evidence, on a terminal or for a paper."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from lmperf.commands.measure import say
+from lmperf.commands.options import MACHINE, of_project, stem_argument
+from lmperf.errors import UserError
+from lmperf.evidence.plan import Project
+
+if TYPE_CHECKING:  # pandas and matplotlib are slow to import
+    from lmperf.reporting.sections import Composed
+    from lmperf.reporting.tables import Lines
+
+FORMATS = ("text", "markdown", "csv", "html", "latex")
+
+
+@click.command(short_help="The findings and tables of what was measured.")
+@stem_argument(required=False)
+@click.option("--table", "wanted", metavar="NAME", help="That table alone: F2, or its title.")
+@click.option("--machine", type=MACHINE, help="Of another machine that has evidence here.")
+@click.option("--format", type=click.Choice(FORMATS), default="text", show_default=True)
+@of_project
+def show(project: Project, stem: str | None, wanted: str | None, machine: str | None, format: str):
+    """Print what the evidence says: of every section its findings and first table, of STEM all.
+
+    \b
+    Example:
+      lmperf show flash_attention --table F2 --format latex > table.tex
+    """
+    from lmperf.evidence.review import review, tally
+    from lmperf.reporting.formats import FORMATS as forms
+    from lmperf.reporting.formats import sentence
+    from lmperf.reporting.render import TEMPLATES, machine_evidence
+    from lmperf.reporting.sections import compose, section_of, stems
+
+    known = stems(project.root / TEMPLATES)
+    if stem is not None and section_of(stem) not in known:
+        raise UserError(f"there is no section {stem}; there are: {', '.join(known)}")
+    whose = machine or project.machine.slug
+    reviewed = review(project, whose)
+    evidence = machine_evidence(project, reviewed)
+    chosen = [section_of(stem)] if stem else known
+    sections = [compose(one, evidence, drawn=False) for one in chosen]
+    sections = [section for section in sections if section.measured]
+    if not sections:
+        raise UserError(f"{whose} has no evidence of {stem}; measure it by: lmperf measure {stem}")
+    shown = {name for section in sections for name in section.benchmarks}
+    for line in tally([cause for cause in reviewed.causes() if cause.stem in shown]):
+        say(line)
+    if wanted is not None:
+        parts = _parts(sections, wanted)
+        print("\n\n".join(map(forms[format], parts)))
+        return
+    for section in sections:
+        tables = [part for parts in section.parts.values() for part in parts]
+        tables = tables if stem else [section.head] if section.head else []
+        findings = [f"- {sentence(statement.sentence)}" for statement in section.statements]
+        words = ["\n".join([section.title, *findings])] if format == "text" else []
+        print("\n\n".join([*words, *map(forms[format], tables)]), end="\n\n")
+
+
+def _parts(sections: Sequence[Composed], wanted: str) -> Sequence[Lines]:
+    """The parts of the table of that name."""
+    known = {name: parts for one in sections for name, parts in one.parts.items() if parts}
+    if wanted not in known:
+        raise UserError(f"--table: there is no {wanted} here; there are: {', '.join(known)}")
+    return known[wanted]

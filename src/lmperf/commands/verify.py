@@ -1,0 +1,46 @@
+"""`lmperf verify`: whether evidence is whole, fresh and right, for a person or a continuous check."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from lmperf.commands.options import MACHINE, of_project
+from lmperf.commands.report import not_rendered
+from lmperf.evidence.plan import Project
+
+
+@click.command(short_help="Fail, naming the causes, unless evidence is whole, fresh and right.")
+@click.argument("machines", nargs=-1, type=MACHINE, metavar="[MACHINE]...")
+@click.option("--all", "every", is_flag=True, help="Every machine that has evidence.")
+@click.option("--verbose", is_flag=True, help="A line for each row.")
+@of_project
+def verify(project: Project, machines: tuple[str, ...], every: bool, verbose: bool) -> int:
+    """Fail, naming the causes, unless the evidence of MACHINE is whole, fresh and right; without
+    MACHINE that of the machine at hand.
+
+    \b
+    Example:
+      lmperf verify nvidia-h200 --verbose
+    """
+    from lmperf.evidence.review import causes, out_of_memory
+    from lmperf.reporting.render import silent_gaps
+
+    if every and machines:
+        raise click.UsageError("--all is every machine; name none beside it")
+    wanted = [*machines] or [project.machine.slug]
+    if every:
+        wanted = project.machines_with_evidence()
+    found = [cause for machine in wanted for cause in causes(project, machine)]
+    lines = [line for cause in found for line in (cause.lines if verbose else [str(cause)])]
+    known = [machine for machine in wanted if machine in project.machines_with_evidence()]
+    lines += silent_gaps(project, known)
+    lines += [words for machine in known for words in not_rendered(project, machine)]
+    for line in lines:
+        print(f"verify: {line}", file=sys.stderr)
+    for cause in (cause for machine in known for cause in out_of_memory(project, machine)):
+        print(f"verify: {cause}")  # a result, where the device is too small; named all the same
+    words = ", ".join(wanted) or "no machine"
+    print(f"verify: {words}: " + (f"{len(lines)} causes" if lines else "all is measured and right"))
+    return 1 if lines else 0

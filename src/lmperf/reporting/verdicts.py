@@ -1,0 +1,79 @@
+"""What was just measured, for a terminal: every row with its verdict over one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from lmperf.benchmark import Timed, load
+from lmperf.names import implementation_words, in_order, phase_words
+from lmperf.reporting import own
+from lmperf.reporting.evidence import MachineEvidence, axes, having
+from lmperf.reporting.sections.generic import measurements
+from lmperf.reporting.side_by_side import Beside, each, side_by_side
+from lmperf.reporting.speedup import Series, compared, speedup_cells
+from lmperf.reporting.tables import (
+    STEPS,
+    Lines,
+    kernel_note,
+    kernel_times,
+    step_times,
+    value_cells,
+)
+
+
+def verdict_tables(evidence: MachineEvidence, stem: str, over: str | None) -> list[Lines]:
+    """A table a phase: times, rates, and the speed-up over an implementation with its verdict.
+
+    over: the implementation; where it is None the first in reading order that is no user's own.
+    """
+    frame = evidence.frame(stem)
+    if frame is None:
+        return []
+    if not isinstance(load(stem), Timed):
+        return each(measurements(evidence, stem))
+    base = over or _first_peer(evidence, stem, frame)
+    return each(
+        *(
+            _of_phase(evidence, stem, having(frame, phase=phase), base)
+            for phase in in_order("phase", frame["phase"])
+        )
+    )
+
+
+def _first_peer(evidence: MachineEvidence, stem: str, frame: pd.DataFrame) -> str:
+    known, mine = in_order("implementation", frame["implementation"]), own.names(evidence, stem)
+    return next((name for name in known if name not in mine), known[0])
+
+
+def _of_phase(evidence: MachineEvidence, stem: str, rows: pd.DataFrame, base: str) -> Lines | None:
+    steps = load(stem).clock == "step"
+    times, note = (step_times, STEPS) if steps else (kernel_times, kernel_note(rows))
+    peers = [name for name in rows["implementation"].unique() if name != base]
+    words = implementation_words(base, axes(rows))
+    columns = [
+        Beside("time (ms)", times(rows)),
+        Beside("host (ms)", value_cells(rows, rows["host_ms"])),
+        Beside("TFLOP/s", value_cells(rows, rows["tflops"])),
+        Beside("GB/s", value_cells(rows, rows["bandwidth_gbps"])),
+        Beside(f"over {words}", _joined([_speed(evidence, stem, name, base) for name in peers])),
+        Beside("verdict", _joined([_verdicts(evidence, stem, name, base) for name in peers])),
+        Beside("largest error / bound", own.errors(rows)),
+    ]
+    cell = [*axes(rows), "implementation"]
+    return side_by_side(phase_words(rows["phase"].iloc[0]), rows, cell, columns, note)
+
+
+def _joined(parts: Sequence[pd.Series]) -> pd.Series:
+    return pd.concat(parts) if parts else pd.Series(dtype=object)
+
+
+def _speed(evidence: MachineEvidence, stem: str, name: str, base: str) -> pd.Series:
+    pair = (Series.of(implementation=one) for one in (name, base))
+    return speedup_cells(evidence, stem, *pair)
+
+
+def _verdicts(evidence: MachineEvidence, stem: str, name: str, base: str) -> pd.Series:
+    pair = (Series.of(implementation=one) for one in (name, base))
+    return compared(evidence, stem, *pair)["verdict"]
