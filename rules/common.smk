@@ -2,7 +2,7 @@
 
 Snakemake knows of files and their times. It does not know of an edited kernel, another torch, a CSV
 that was cut, or a run that was killed; the evidence does. So each step has two rules for the same
-file: one for what is due, which `profiles/default` forces, and one for what is fresh, which has
+file: one for what is due, which runs whatever is there, and one for what is fresh, which has
 nothing to run. Which file belongs to which is found out here, whenever the workflow is read.
 """
 
@@ -13,6 +13,8 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+
+from snakemake.cli import get_argument_parser
 
 sys.dont_write_bytecode = True  # a dry run leaves nothing behind
 sys.path.insert(0, str(Path(workflow.basedir) / "src"))
@@ -29,6 +31,42 @@ def refuse(words):
     sys.exit(2)
 
 
+def forced_names():
+    """The rules and files that `-R` names; None where `-F` forces all.
+
+    Snakemake hands this over only after the workflow was read.
+    """
+    options, _ = get_argument_parser().parse_known_args()
+    return None if options.forceall else {*(options.forcerun or [])}
+
+
+def is_forced(*names):
+    """Whether one of these, a rule or a file, is to be made again whatever is there."""
+    return ON_DEMAND is None or not ON_DEMAND.isdisjoint(names)
+
+
+def rule_of(stem):
+    """The rule that measures a benchmark."""
+    return "check" if stem in CHECKS else "measure"
+
+
+def csv_of(stem):
+    """The evidence of a benchmark on the machine at hand."""
+    return f"report/{HERE}/evidence/{stem}.csv"
+
+
+def summary_of(stem):
+    """What a job would measure, and why, in a line."""
+    return "all of it, again" if stem in FORCED else PLANS[stem].summary
+
+
+def is_to_write(machine):
+    """Whether a write-up, of a machine or (None) the overview, is to be rendered."""
+    path = str(written.target(project, machine))
+    forced = is_forced("write_up" if machine else "overview", path)
+    return forced or not written.is_current(project, machine)
+
+
 # All that is asked of the evidence is asked here: what is raised in an input function, Snakemake
 # swallows where the output exists.
 try:
@@ -37,15 +75,17 @@ try:
     project = Project(load_config(Path("config/config.yaml"), config))
     HERE = project.machine.slug
     PLANS = project.plans
+    ON_DEMAND = forced_names()
     CHECKS = [stem for stem, plan in PLANS.items() if plan.benchmark.is_check]
     BENCHMARKS = [stem for stem in PLANS if stem not in CHECKS]
-    DUE = [stem for stem, plan in PLANS.items() if plan.is_due]
-    SUMMARIES = {stem: PLANS[stem].summary for stem in DUE}
+    FORCED = [stem for stem in PLANS if is_forced(stem, rule_of(stem), csv_of(stem))]
+    DUE = [stem for stem, plan in PLANS.items() if plan.is_due or stem in FORCED]
+    SUMMARIES = {stem: summary_of(stem) for stem in DUE}
     OTHERS = [machine for machine in project.machines_with_evidence() if machine != HERE]
     MACHINES = [*OTHERS, HERE]
     HAS_WRITE_UP = bool(PLANS) or HERE in project.machines_with_evidence()
-    TO_WRITE = [m for m in MACHINES if (m == HERE and DUE) or not written.is_current(project, m)]
-    OVERVIEW_IS_DUE = bool(DUE) or not written.is_current(project, None)
+    TO_WRITE = [m for m in MACHINES if (m == HERE and DUE) or is_to_write(m)]
+    OVERVIEW_IS_DUE = bool(DUE) or is_to_write(None)
 except UserError as error:
     refuse(error)
 except OSError as error:
@@ -64,6 +104,13 @@ LMPERF = ["env", *UNSET, *SET, sys.executable, "-m", "lmperf.cli", *CONFIG]
 PARENT = os.getpid()  # a measurement ends with its Snakemake, however that ends
 
 
+def as_due(wildcards):
+    """No file: has the rules of what is due run whatever is there, and whatever else `-R` names."""
+    always = ("check", "measure", "write_up", "overview")
+    workflow.dag.forcerules.update(rule for rule in workflow.rules if rule.name in always)
+    return []
+
+
 def any_of(names):
     """A wildcard's constraint: one of these names; what matches nothing when there are none."""
     return "|".join(map(re.escape, names)) or "(?!)"
@@ -77,14 +124,14 @@ def due(stems):
 def evidence(machine):
     """What a machine's write-up rests on: all that is owed here, or what has come from there."""
     if machine == HERE and PLANS:
-        return expand(f"report/{HERE}/evidence/{{stem}}.csv", stem=PLANS)
+        return [csv_of(stem) for stem in PLANS]
     return sorted(map(str, Path(f"report/{machine}/evidence").glob("*.csv")))
 
 
 def tests_of(wildcards):
     """The kernel tests that go before a benchmark."""
     check = PLANS[wildcards.stem].benchmark.check
-    return [f"report/{HERE}/evidence/{check}.csv"] if check else []
+    return [csv_of(check)] if check else []
 
 
 def as_found(paths):

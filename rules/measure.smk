@@ -7,8 +7,10 @@ Snakemake can delete or restore an output without a loss.
 
 rule check:
     """Kernel tests against the float64 reference: what the timings of a kernel rest on."""
+    input:
+        as_due,
     output:
-        update(f"report/{HERE}/evidence/{{stem}}.csv"),
+        update(csv_of("{stem}")),
     log:
         "logs/{stem}.log",
     wildcard_constraints:
@@ -18,15 +20,18 @@ rule check:
     params:
         lmperf=LMPERF,
         parent=PARENT,
+        force=lambda wildcards: ["--force"] if wildcards.stem in FORCED else [],
         summary=lambda wildcards: SUMMARIES[wildcards.stem],
     message:
         "{wildcards.stem}: {params.summary}"
     shell:
-        "exec {params.lmperf:q} measure {wildcards.stem:q} --log {log:q} --parent {params.parent}"
+        "exec {params.lmperf:q} measure {wildcards.stem:q} {params.force:q} --log {log:q}"
+        " --parent {params.parent}"
 
 
 use rule check as measure with:
     input:
+        as_due,
         tests_of,
     wildcard_constraints:
         stem=due(BENCHMARKS),
@@ -37,6 +42,16 @@ rule measured:
     input:
         lambda wildcards: as_found(tests_of(wildcards)),
     output:
-        update(f"report/{HERE}/evidence/{{stem}}.csv"),
+        update(csv_of("{stem}")),
     wildcard_constraints:
         stem=any_of(stem for stem in PLANS if stem not in DUE),
+
+
+for stem in PLANS:
+
+    rule:
+        name:
+            stem
+        input:
+            csv_of(stem),
+        localrule: True

@@ -8,6 +8,7 @@ figures of a write-up are no outputs, since Snakemake removes outputs: they are 
 rule write_up:
     """A machine's write-up, from its evidence alone: report.md, a page for each section, figures."""
     input:
+        as_due,
         lambda wildcards: evidence(wildcards.machine),
     output:
         update("report/{machine}/report.md"),
@@ -29,15 +30,21 @@ rule written:
         figures,
     output:
         report(
-            update("report/{machine}/report.md"), category="Write-up", labels={"name": "{machine}"}
+            update("report/{machine}/report.md"),
+            category="Write-up",
+            labels={"name": "{machine}"},
+            caption="captions/write_up.rst",
         ),
     wildcard_constraints:
         machine=any_of(machine for machine in MACHINES if machine not in TO_WRITE),
+    params:
+        findings=lambda wildcards: written.findings(project, wildcards.machine),
 
 
 rule overview:
     """The write-up of the machine at hand, beside every other machine that has evidence here."""
     input:
+        as_due,
         f"report/{HERE}/report.md" if HAS_WRITE_UP else [],
         [path for machine in OTHERS for path in evidence(machine)],
     output:

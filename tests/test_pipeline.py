@@ -107,6 +107,22 @@ def test_a_dry_run_lists_what_is_due_and_writes_nothing(tmp_path, checkout):
     assert "mixed_precision: 1 of 1 cases to measure (1 missing)" in listed
 
 
+def test_what_is_asked_for_on_the_command_line_is_done_and_what_is_due_as_well(checkout):
+    run(checkout)
+    forced = run(checkout, "--dry-run", "-R", "mixed_precision")
+    assert rules_in(forced) == ["measure", "mixed_precision", "write_up", "overview", "all"]
+    assert "mixed_precision: all of it, again" in forced
+    assert rules_in(run(checkout, "--dry-run", "-R", "overview")) == ["overview", "all"]
+    assert rules_in(run(checkout, "--dry-run", "-R", "overview", config=TWO))[0] == "measure"
+    assert rules_in(run(checkout, "--dry-run", "-F"))[:2] == ["measure", "write_up"]
+    grid = TWO.partition("grid: ")[2]
+    listed = run(checkout, "--dry-run", "mixed_precision", "--config", f"grid={grid}")
+    assert "1 of 2 cases to measure (1 missing)" in listed
+    before = rows(checkout)
+    assert measured(run(checkout, "mixed_precision", "-R", "measure")) == [1]
+    assert rows(checkout) != before
+
+
 def test_the_tests_of_a_kernel_come_before_its_timings(tmp_path, checkout):
     copy_of(checkout, tmp_path)
     config = "preset: cpu\nmachine: here\nbenchmarks: [flash_attention]\n"
@@ -179,6 +195,8 @@ def test_snakemakes_own_report_has_the_figures_and_pages(checkout, tmp_path):
     for name in ("memory-light", "memory-dark"):
         (machine / f"figures/{name}.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
     (machine / "memory.md").write_text("# Memory")
+    short = "\n## In short\n\n- A step takes 3.1 ms. [Memory](memory.md)\n\n## Memory\n"
+    (machine / "report.md").write_text((machine / "report.md").read_text() + short)
     config = load_config(checkout / "config/config.yaml")
     written.record(Project(config, checkout), "here")
     archive = tmp_path / "report.zip"
@@ -195,6 +213,7 @@ def test_snakemakes_own_report_has_the_figures_and_pages(checkout, tmp_path):
     assert not [name for name in names if "dark" in name]
     for category in ("Figures", "Pages", "Write-up"):
         assert f'"{category}"' in html
+    assert "A step takes 3.1 ms." in html
 
 
 def test_snakemakes_linter_misses_nothing_but_an_environment_of_its_own(checkout):

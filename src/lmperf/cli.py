@@ -1,7 +1,8 @@
 """The command line: `lmperf COMMAND`, from which the commands of `lmperf.commands` are called.
 
-Exit codes: 0 done; 1 `verify` found causes, `diff` or `compare` a regression, `selftest` a case that
-did not hold, `run` or `try` something that is not right; 2 bad input, said in one line.
+Exit codes: 0 done; 1 `verify` found causes, `diff` or `compare` a regression, `selftest` a case
+that did not hold, `run` or `try` something that is not right, `doctor` something that a run needs
+and does not have; 2 bad input, said in one line.
 """
 
 from __future__ import annotations

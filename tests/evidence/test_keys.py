@@ -8,7 +8,6 @@ from importlib.machinery import EXTENSION_SUFFIXES
 import pytest
 
 from lmperf import sources
-from lmperf.errors import UserError
 from lmperf.evidence import keys
 from lmperf.evidence.keys import (
     METHOD_VERSION,

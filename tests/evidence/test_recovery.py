@@ -246,7 +246,7 @@ def test_a_failure_is_named_and_tried_again_when_that_is_asked_for(tmp_path, sta
 def test_what_cannot_have_been_measured_becomes_a_row_that_says_so(tmp_path, monkeypatch):
     project = project_of(tmp_path)
 
-    def measure(benchmark, groups, device, save, reporter, watch):
+    def measure(benchmark, groups, device, save, *_):
         for (case,) in groups:
             named = {**case.axes, "implementation": case.implementation}
             about = {"status": "failed_check", "reason": "another clock", "seed": 1}

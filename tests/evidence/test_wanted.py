@@ -4,8 +4,8 @@ import pytest
 
 from lmperf.benchmark import load
 from lmperf.commands.compare import compare
-from lmperf.evidence.wanted import Chosen, Wanted, select
 from lmperf.errors import UserError
+from lmperf.evidence.wanted import Chosen, Wanted, select
 
 
 def grid(stem):

@@ -18,7 +18,9 @@ class {name}(Timed):
     title = "{title}"
     order = 45  # its place in the write-up: after Attention (40)
     axes = (Axis("seq_len", int),)
-    grids = dict.fromkeys(("cpu", "gpu"), [{{"seq_len": [1024, 4096], "implementation": ["eager"]}}])
+    grids = dict.fromkeys(
+        ("cpu", "gpu"), [{{"seq_len": [1024, 4096], "implementation": ["eager"]}}]
+    )
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
         import torch  # not at the top: the DAG reads this module where there is no torch
@@ -48,8 +50,8 @@ def new(name: str):
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]{,63}", name) or name in stems():
         raise UserError(
-            f"{name!r} can be no new benchmark; it must be a word of a-z, 0-9 and _ that begins with"
-            f" a letter, and none of these: {', '.join(stems())}"
+            f"{name!r} can be no new benchmark; it must be a word of a-z, 0-9 and _ that begins"
+            f" with a letter, and none of these: {', '.join(stems())}"
         )
     words = name.replace("_", " ")
     named = {"name": words.title().replace(" ", ""), "title": words.capitalize(), "words": words}

@@ -1,4 +1,4 @@
-"""`lmperf verify`: whether evidence is whole, fresh and right, for a person or a continuous check."""
+"""`lmperf verify`: whether evidence is whole, fresh and right."""
 
 from __future__ import annotations
 

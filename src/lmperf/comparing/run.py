@@ -11,12 +11,12 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from lmperf.evidence.wanted import Chosen, Wanted, select, timed_benchmarks
 from lmperf.comparing.timing import NEW, OLD, TWIN, time_in_turn
 from lmperf.comparing.versions import Version, version, working_tree
 from lmperf.errors import UserError
 from lmperf.evidence.plan import Project, evidence_of
 from lmperf.evidence.store import write_atomically
+from lmperf.evidence.wanted import Chosen, Wanted, select, timed_benchmarks
 from lmperf.measuring.group import Row
 from lmperf.measuring.progress import Reporter
 from lmperf.reporting.diff.comparison import Comparison, compare

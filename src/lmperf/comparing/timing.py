@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from lmperf.benchmark import Benchmark, Case
-from lmperf.evidence.wanted import Chosen
 from lmperf.comparing.versions import Version
 from lmperf.errors import UserError
+from lmperf.evidence.wanted import Chosen
 from lmperf.measuring.group import Place, Row, take_noise
 from lmperf.measuring.losses import LostTooOften
 from lmperf.measuring.progress import Reporter

@@ -19,7 +19,8 @@ def first_checks(
 ) -> Iterator[str]:
     """A line for each of a user's own implementations: what became of it in a small cell.
 
-    `broken` are those of which it is known already that they cannot be called. Nothing is recorded: in the cells that are measured each has its rows, whatever is said here.
+    `broken` are those of which it is known already that they cannot be called. Nothing is recorded:
+    in the cells that are measured each has its rows, whatever is said here.
     """
     limit_s = benchmark.limit_s
     benchmark.limit_s = min(limit_s, _LIMIT_S)

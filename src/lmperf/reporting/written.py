@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from lmperf.reporting.key import rendering_key
 NOTES = Path(".lmperf/written")
 # What a selftest leaves in the directory of a machine; a page is rendered from it.
 SELFTEST = "selftest.csv"
+# Above the findings of the first screen.
+SHORT = "In short"
 
 
 def target(project: Project, machine: str | None) -> Path:
@@ -48,6 +51,14 @@ def record(project: Project, machine: str | None) -> None:
 def pages(project: Project, machine: str | None) -> list[Path]:
     """The Markdown files of a write-up, the one to open first among them."""
     return sorted(target(project, machine).parent.glob("*.md"))
+
+
+def findings(project: Project, machine: str) -> list[str]:
+    """The sentences of a machine's write-up that stand on its first screen, without their links."""
+    path = target(project, machine)
+    text = path.read_text() if path.exists() else ""
+    short = text.partition(f"## {SHORT}\n")[2].partition("\n## ")[0]
+    return re.findall(r"^- (.*?)(?: \[[^\]]*\]\([^)]*\))?$", short, re.MULTILINE)
 
 
 def figures(project: Project, machine: str) -> list[Path]:

@@ -1,0 +1,49 @@
+"""A folder in which commands are called, with a configuration of one small cell."""
+
+import pytest
+
+from lmperf import cli
+
+CONFIG = """
+preset: cpu
+machine: here
+benchmarks: [flash_attention]
+grid:
+  flash_attention:
+    {batch: [1], heads: [1], seq_len: [32], d_head: [16], dtype: [float32], causal: [true],
+     implementation: [eager, sdpa]}
+"""
+OWN = """
+import torch
+
+def attention(q, k, v, causal=False):
+    scores = q @ k.mT * q.shape[-1] ** -0.5
+    if causal:
+        ones = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device)
+        scores = scores.masked_fill(~ones.tril(), float("-inf"))
+    return scores.softmax(dim=-1) @ v
+
+def doubled(q, k, v, causal=False):
+    return 2 * attention(q, k, v, causal)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/config.yaml").write_text(CONFIG)
+    (tmp_path / "own_of_commands.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def lmperf(folder, capfd):
+    """Calls a command: its exit code, what it printed, and what it said to a person."""
+
+    def call(*arguments):
+        capfd.readouterr()
+        return cli.main(list(arguments)), *capfd.readouterr()
+
+    return call
