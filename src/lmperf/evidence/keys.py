@@ -231,6 +231,7 @@ def row_key_of(
     if implementation in own:
         declared = own[implementation]
         code += [code_fingerprint(declared.module), declared.use, declared.numerics]
+        code += [declared.version] if declared.version else []
     named = {axis: text_of(columns[axis]) for axis in axes}
     return digest(
         json.dumps(
