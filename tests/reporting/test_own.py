@@ -40,7 +40,7 @@ def test_nothing_is_there_without_one(make):
 def test_it_is_held_against_each_of_the_others_in_a_table_and_in_the_first_sentence(gpu):
     evidence = with_own(gpu, 2.0)
     made = compose(STEM, evidence, drawn=False)
-    tables = made.parts["Your own beside each"]
+    tables = made.parts["Yours and peers beside each"]
     phases, dtypes = (gpu.frames[STEM][name].nunique() for name in ("phase", "dtype"))
     assert len(tables) == phases * dtypes
     cells = pd.concat([table.frame for table in tables])[f"over {TRITON}"].dropna()
@@ -71,6 +71,6 @@ def test_every_section_of_times_has_it_and_the_write_up_says_it_once(cpu):
     sections = pages.composed(evidence, synthetic.TEMPLATES, drawn=False)
     files = pages.machine_files(evidence, sections, synthetic.TEMPLATES)
     for stem in (STEM, "end_to_end"):
-        assert "## Your own beside each" in files[f"{stem}.md"]
+        assert "## Yours and peers beside each" in files[f"{stem}.md"]
     assert files["report.md"].count("- mine, forward") == 2
     assert "mine" not in files["attention.md"]

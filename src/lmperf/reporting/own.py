@@ -1,6 +1,7 @@
 """A user's own implementations in whatever section: beside each of the others, and what follows.
 
-An implementation is a user's own where neither its benchmark nor `lmperf.names` knows its name.
+An implementation is a user's own where neither its benchmark nor `lmperf.names` knows its name: the
+peers (`lmperf.peers`) are shown as a user's own are.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def names(evidence: MachineEvidence, stem: str) -> list[str]:
 
 def table(stem: str) -> Table:
     """Of each, its times and its speed-up over each of the others, a part a phase and dtype."""
-    return Table("", "Your own beside each", lambda evidence: _tables(evidence, stem))
+    return Table("", "Yours and peers beside each", lambda evidence: _tables(evidence, stem))
 
 
 def _tables(evidence: MachineEvidence, stem: str) -> list[Lines]:
@@ -111,7 +112,7 @@ def finding(stem: str, name: str) -> Finding:
     over = "{{ name }}, {{ phases }}, geometric mean over {{ over | listed }}"
     return Finding(
         name=f"own_{stem}_{name}",
-        question="How fast is a user's own implementation beside each of the others?",
+        question="How fast is one that is not the project's beside each of the others?",
         values=lambda evidence: _values(evidence, stem, name),
         answer=_answer,
         answers={
