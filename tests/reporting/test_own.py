@@ -66,6 +66,16 @@ def test_what_has_no_time_is_said_with_why(gpu):
     assert f"no time in {half.sum()} of {len(half)} rows: gate failed" in said(in_part)[0]
 
 
+def test_a_model_that_is_another_one_is_no_way_of_running_the_projects(cpu):
+    stem = "end_to_end"
+    parameters = cpu.frames[stem].query("implementation == 'eager'")["parameters"]
+    for share, fastest in (1.0, True), (0.9, False):
+        other = (share * parameters).to_numpy()
+        made = compose(stem, with_own(cpu, 0.5, stem, "eager", parameters=other), drawn=False)
+        first = next(s.sentence for s in made.statements if s.name == "fastest_step")
+        assert ("mine" in first) == ("mine" in " ".join(made.head.frame.columns)) == fastest
+
+
 def test_every_section_of_times_has_it_and_the_write_up_says_it_once(cpu):
     evidence = with_own(with_own(cpu, 1.5, like="tiled"), 1.5, "end_to_end", like="eager")
     sections = pages.composed(evidence, synthetic.TEMPLATES, drawn=False)
