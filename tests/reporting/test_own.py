@@ -73,6 +73,8 @@ def test_a_model_that_is_another_one_is_no_way_of_running_the_projects(cpu):
         other = (share * parameters).to_numpy()
         made = compose(stem, with_own(cpu, 0.5, stem, "eager", parameters=other), drawn=False)
         first = next(s.sentence for s in made.statements if s.name == "fastest_step")
+        own = next(s.sentence for s in made.statements if s.name == "own_end_to_end_mine")
+        assert own.startswith("mine, " if fastest else "mine (another model), ")
         assert ("mine" in first) == ("mine" in " ".join(made.head.frame.columns)) == fastest
 
 

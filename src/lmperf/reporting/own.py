@@ -46,6 +46,16 @@ def names(evidence: MachineEvidence, stem: str) -> list[str]:
     return sorted(set(frame["implementation"]) - known)
 
 
+def another_model(frame: pd.DataFrame) -> pd.Series:
+    """Which rows are of a model with more or fewer parameters than the eager one of its size: it is
+    another one, and no other way of running that."""
+    if "parameters" not in frame:
+        return pd.Series(False, frame.index)
+    eager = having(frame, implementation="eager").groupby("size")["parameters"].max()
+    known = frame["size"].map(eager)
+    return known.notna() & frame["parameters"].notna() & (frame["parameters"] != known)
+
+
 def table(stem: str) -> Table:
     """Of each, its times and its speed-up over each of the others, a part a phase and dtype."""
     return Table("", "Yours and peers beside each", lambda evidence: _tables(evidence, stem))
@@ -139,7 +149,7 @@ def _values(evidence: MachineEvidence, stem: str, name: str) -> dict:
         for peer in _peers(evidence, stem, name)
     }
     return {
-        "name": name,
+        "name": name + " (another model)" * bool(another_model(frame)[own.index].any()),
         "phases": "/".join(map(phase_words, phases)),
         "over": [f"{peer} {words}" for peer, words in over.items() if words],
         "any": bool(shown.any()),

@@ -11,6 +11,7 @@ from lmperf.reporting import gates
 from lmperf.reporting.ceilings import SUSTAINED, matmul_share, sheet_share
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import frame_of
+from lmperf.reporting.own import another_model
 from lmperf.reporting.speedup import Series, compared
 from lmperf.statistics import FASTER
 
@@ -48,17 +49,9 @@ class Way(NamedTuple):
 BASE = Way(EAGER, FLOAT32)
 
 
-def same_model(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows without those of a model with more or fewer parameters than the eager one of its
-    size: it is another model, and no other way of running this one."""
-    eager = having(frame, implementation=EAGER).groupby("size")["parameters"].max()
-    known = frame["size"].map(eager)
-    return frame[known.isna() | frame["parameters"].isna() | (frame["parameters"] == known)]
-
-
 def of(frame: pd.DataFrame) -> list[Way]:
     """The ways that a frame has rows of, by numerics and then by implementation."""
-    frame = same_model(frame)
+    frame = frame[~another_model(frame)]
     names, dtypes = (in_order(n, frame[n]) for n in ("implementation", "dtype"))
     every = [Way(name, dtype) for dtype in dtypes for name in names]
     return [way for way in every if len(way.rows(frame))]
@@ -79,7 +72,8 @@ def usual_steps(evidence: MachineEvidence) -> pd.DataFrame:
     The context is, of those that most sizes were measured at, the one nearest to ``CONTEXT``.
     Raises NotMeasured where there is no evidence at all.
     """
-    frame = same_model(having(frame_of(evidence, STEM), phase=STEP))
+    frame = having(frame_of(evidence, STEM), phase=STEP)
+    frame = frame[~another_model(frame)]
     sizes = frame.groupby("context_length")["size"].nunique()
     contexts = sorted(sizes[sizes == sizes.max()].index, key=lambda n: (abs(n - CONTEXT), n))
     frame = having(frame, context_length=contexts[:1])
