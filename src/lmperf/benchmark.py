@@ -195,10 +195,20 @@ STRICT = "strict"
 
 @dataclass(frozen=True)
 class Own:
-    """A user's implementation: `package.module:function`, and the rounding that it declares."""
+    """A user's implementation, or another project's: `package.module:function`.
+
+    Attributes:
+        numerics: the rounding that it declares.
+        version: of the package that it calls, where that is installed apart from its module.
+        presets: those whose cells it takes part in; all where empty.
+        only: axis -> the values that it takes.
+    """
 
     use: str
     numerics: str = STRICT
+    version: str = ""
+    presets: tuple[str, ...] = ()
+    only: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
 
     @property
     def module(self) -> str:
@@ -208,6 +218,11 @@ class Own:
     def of(cls, value: str | Own) -> Own:
         """One that is given by its function alone is strict."""
         return value if isinstance(value, Own) else cls(value)
+
+    def joins(self, preset: str, axes: Mapping[str, Value]) -> bool:
+        """Whether it has a part in a cell of a preset's grid."""
+        here = not self.presets or preset in self.presets
+        return here and all(axes[axis] in values for axis, values in self.only.items())
 
 
 class Benchmark:
@@ -283,11 +298,12 @@ class Benchmark:
         found: dict[Case, None] = {}
         for grid in self.grids.get(preset, ()):
             grid = {**grid, **(overrides or {})}
-            names = [*grid["implementation"], *self.own_implementations]
             for values in itertools.product(*(grid[axis.name] for axis in self.axes)):
                 cell = tuple(zip((axis.name for axis in self.axes), values, strict=True))
-                for name in names:
-                    if self.not_applicable(dict(cell), name) is None:
+                axes, own = dict(cell), self.own_implementations.items()
+                joining = (name for name, one in own if one.joins(preset, axes))
+                for name in (*grid["implementation"], *joining):
+                    if self.not_applicable(axes, name) is None:
                         found[Case(cell, name)] = None
         return list(found)
 

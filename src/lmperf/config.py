@@ -10,7 +10,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from functools import cache
 from math import prod
 from pathlib import Path
@@ -35,6 +34,7 @@ from pydantic import (
 from lmperf import strict_yaml
 from lmperf.benchmark import STRICT, Axis, Own, load, stems
 from lmperf.errors import UserError, shown
+from lmperf.peers.table import PEERS, installed, peers_of
 
 _LONGEST_NAME, _MOST_CELLS = 64, 10_000
 _MACHINE = r"^[a-z0-9][a-z0-9_-]*(\.[a-z0-9_-]+)*$"
@@ -151,6 +151,13 @@ def _own_type(stem: str) -> Any:
     return dict[_Name, either] | None
 
 
+_PeerNames = Annotated[list[Literal[tuple(PEERS)]], AfterValidator(_distinct)]
+_Peers = Annotated[
+    Annotated[_PeerNames, Tag("(list)")] | Annotated[StrictBool, Tag("(flag)")],
+    Discriminator(lambda v: "(list)" if isinstance(v, list) else "(flag)"),
+]
+
+
 class Config(_Strict):
     """What to run; `config_model()` adds the axes of the benchmarks that exist."""
 
@@ -160,6 +167,7 @@ class Config(_Strict):
     benchmarks: Literal["all"] | Annotated[list[str], Field(min_length=1)] = "all"
     grid: Any = None
     implementations: Any = None
+    peers: _Peers = True
 
     def stems(self, preset: str) -> list[str]:
         """The benchmarks to run, kernel tests included, which this preset has cells for."""
@@ -173,10 +181,23 @@ class Config(_Strict):
         grid = getattr(self.grid, stem, None)
         return {} if grid is None else grid.model_dump(exclude_none=True)
 
-    def own(self, stem: str) -> dict[str, Own]:
-        """The user's implementations of a benchmark, by name."""
+    def peer_versions(self) -> dict[str, str]:
+        """The peers that take part here, each with the version of its package."""
+        if self.peers is False:
+            return {}
+        wanted = PEERS if self.peers is True else self.peers
+        return {name: version for name, version in installed().items() if name in wanted}
+
+    def own(self, stem: str, peers: Mapping[str, str] | None = None) -> dict[str, Own]:
+        """The implementations of a benchmark that are not the project's, by name.
+
+        They are the user's and, where the user has none of that name, the peers'.
+
+        peers: those of another machine, each with the version there.
+        """
+        versions = self.peer_versions() if peers is None else peers
         declared = getattr(self.implementations, stem, None) or {}
-        return {
+        return peers_of(stem, versions) | {
             name: Own(one) if isinstance(one, str) else Own(**one.model_dump())
             for name, one in declared.items()
         }
@@ -289,6 +310,8 @@ def _in_words(fault: Mapping[str, Any]) -> str:
             return f"{place} {fault['ctx']['error']}"
         case "list_type" if place == "benchmarks":
             return f"{place} is {value}; it must be all, or a list of benchmarks: [{stems()[0]}]"
+        case "bool_type" if place == "peers":
+            return f"{place} is {value}; it must be true, false, or a list: [{', '.join(PEERS)}]"
         case "literal_error":
             return f"{place} is {value}; it must be {fault['ctx']['expected']}"
         case "string_pattern_mismatch" if fault["ctx"]["pattern"] in _WORDS:
@@ -314,5 +337,5 @@ def _known_keys(parents: list[str]) -> str:
         axes = [axis.name for axis in load(parents[1]).axes]
         return "axes: " + ", ".join([*axes, "implementation"])
     if parents[0] == "implementations" and len(parents) == 3:
-        return "keys: " + ", ".join(field.name for field in fields(Own))
+        return "keys: use, numerics"
     return "leave it out"

@@ -21,7 +21,10 @@ TABLE = Lines("Times of a & b", FRAME, "Median.")
         ("text", ["Times of a & b", "a_b|c <i> 5 %", "1.20 (1.1-1.3)", "Median."]),
         ("markdown", ["**Times of a & b.**", "a_b\\|c &lt;i> 5 %"]),
         ("html", ["<caption>Times of a &amp; b</caption>", "<td>a_b&#124;c &#60;i&gt; 5 %"]),
-        ("latex", ["% Times of a & b\n", r"a\_b|c \ensuremath{<}i\ensuremath{>} 5 \%", r"\bottomrule"]),
+        (
+            "latex",
+            ["% Times of a & b\n", r"a\_b|c \ensuremath{<}i\ensuremath{>} 5 \%", r"\bottomrule"],
+        ),
     ],
 )
 def test_what_is_foreign_is_shown_as_it_is_in_every_form(form, words):

@@ -28,7 +28,7 @@ REQUESTS = {
     "_clear": "self",
     "_reference": "self",
 }
-ARGUMENTS = {Case: "cell implementation", Own: "use numerics"}
+ARGUMENTS = {Case: "cell implementation", Own: "use numerics version presets only"}
 
 
 def test_a_change_of_what_workers_are_asked_is_declared():

@@ -40,7 +40,7 @@ def test_nothing_is_there_without_one(make):
 def test_it_is_held_against_each_of_the_others_in_a_table_and_in_the_first_sentence(gpu):
     evidence = with_own(gpu, 2.0)
     made = compose(STEM, evidence, drawn=False)
-    tables = made.parts["Your own beside each"]
+    tables = made.parts["Yours and peers beside each"]
     phases, dtypes = (gpu.frames[STEM][name].nunique() for name in ("phase", "dtype"))
     assert len(tables) == phases * dtypes
     cells = pd.concat([table.frame for table in tables])[f"over {TRITON}"].dropna()
@@ -66,11 +66,23 @@ def test_what_has_no_time_is_said_with_why(gpu):
     assert f"no time in {half.sum()} of {len(half)} rows: gate failed" in said(in_part)[0]
 
 
+def test_a_model_that_is_another_one_is_no_way_of_running_the_projects(cpu):
+    stem = "end_to_end"
+    parameters = cpu.frames[stem].query("implementation == 'eager'")["parameters"]
+    for share, fastest in (1.0, True), (0.9, False):
+        other = (share * parameters).to_numpy()
+        made = compose(stem, with_own(cpu, 0.5, stem, "eager", parameters=other), drawn=False)
+        first = next(s.sentence for s in made.statements if s.name == "fastest_step")
+        own = next(s.sentence for s in made.statements if s.name == "own_end_to_end_mine")
+        assert own.startswith("mine, " if fastest else "mine (another model), ")
+        assert ("mine" in first) == ("mine" in " ".join(made.head.frame.columns)) == fastest
+
+
 def test_every_section_of_times_has_it_and_the_write_up_says_it_once(cpu):
     evidence = with_own(with_own(cpu, 1.5, like="tiled"), 1.5, "end_to_end", like="eager")
     sections = pages.composed(evidence, synthetic.TEMPLATES, drawn=False)
     files = pages.machine_files(evidence, sections, synthetic.TEMPLATES)
     for stem in (STEM, "end_to_end"):
-        assert "## Your own beside each" in files[f"{stem}.md"]
+        assert "## Yours and peers beside each" in files[f"{stem}.md"]
     assert files["report.md"].count("- mine, forward") == 2
     assert "mine" not in files["attention.md"]

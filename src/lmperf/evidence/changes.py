@@ -47,6 +47,11 @@ def _modules(stem: str, code: Sequence[str | int]) -> list[tuple[str, str]]:
     return found + ([(str(own[0]), str(own[1]).partition(":")[0])] if own else [])
 
 
+def _last(code: Code) -> str | int:
+    """The version of another project's package, of a code that holds one."""
+    return code[5] if len(code) > 5 else "none"
+
+
 def _read(store: Path) -> dict[str, Any]:
     try:
         content = read_signed(store / FILE)
@@ -103,6 +108,8 @@ class Changes:
         words = [f"code: {', '.join(modules)}"] if modules else []
         if then[1] != now[1]:
             words.append(f"method: version {then[1]}, now {now[1]}")
-        if then[3:] != now[3:]:
+        if then[3:5] != now[3:5]:
             words.append("configuration: what it uses or declares")
+        if then[5:] != now[5:]:
+            words.append(f"version: {_last(then)}, now {_last(now)}")
         return words

@@ -62,5 +62,10 @@ def _has_form(facts: Any) -> bool:
         and isinstance(facts.get("machine"), str)
         and facts.get("preset") in ("cpu", "gpu")
         and isinstance(facts.get("environments"), dict)
-        and all(isinstance(environment, dict) for environment in facts["environments"].values())
+        and all(map(_is_environment, facts["environments"].values()))
     )
+
+
+def _is_environment(facts: Any) -> bool:
+    peers = facts.get("peers", {}) if isinstance(facts, dict) else None
+    return isinstance(peers, dict) and all(isinstance(version, str) for version in peers.values())

@@ -239,6 +239,7 @@ def code_of(stem: str, implementation: str, own: Mapping[str, Own]) -> list[str 
     if implementation in own:
         declared = own[implementation]
         code += [code_fingerprint(declared.module), declared.use, declared.numerics]
+        code += [declared.version] if declared.version else []
     return code
 
 

@@ -164,4 +164,6 @@ def _record_environment(project: Project, device_facts: Mapping[str, Any]) -> di
 
 def _facts_of_today(project: Project) -> dict[str, Any]:
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    return {**project.machine.facts, **commit_facts(), "measured_at": now}
+    peers = project.config.peer_versions()
+    known = {"peers": peers} if peers else {}
+    return {**project.machine.facts, **known, **commit_facts(), "measured_at": now}

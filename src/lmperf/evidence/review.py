@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lmperf.benchmark import Benchmark, Case, load, stems
+from lmperf.benchmark import Benchmark, Case, Own, load, stems
 from lmperf.errors import UserError
 from lmperf.evidence import cost, plausible
 from lmperf.evidence.cost import Cost
@@ -119,8 +119,17 @@ def _facts(directory: Path, machine: str) -> tuple[Facts, dict[str, str]]:
         return empty(machine), {MACHINE: str(damage)}
 
 
+def _own(project: Project, reviewed: Review, stem: str) -> dict[str, Own]:
+    """The implementations that are not the project's; of another machine, with its peers."""
+    if project.is_here(reviewed.machine):
+        return project.config.own(stem)
+    environments = reviewed.facts["environments"].values()
+    peers = {name: one for facts in environments for name, one in facts.get("peers", {}).items()}
+    return project.config.own(stem, peers)
+
+
 def _review_benchmark(project: Project, reviewed: Review, stem: str) -> None:
-    own = project.config.own(stem)
+    own = _own(project, reviewed, stem)
     benchmark = load(stem, own)
     evidence = evidence_of(benchmark, project.report_directory / reviewed.machine)
     found = read(benchmark, evidence)
@@ -172,7 +181,7 @@ def _review_times(project: Project, reviewed: Review) -> None:
     ceilings = reviewed.rows.get("ceilings", [])
     limits = plausible.limits_of(ceilings, reviewed.facts.get("environments", {}))
     for stem, rows in reviewed.rows.items():
-        benchmark = load(stem, project.config.own(stem))
+        benchmark = load(stem, _own(project, reviewed, stem))
         found = [row_name(benchmark, row) for row in rows if plausible.impossible(limits, row)]
         _note(reviewed.impossible, stem, found)
 
@@ -186,7 +195,7 @@ def prune(project: Project, machine: str) -> int:
     reviewed = review(project, machine)
     dropped = 0
     for stem in stems():
-        benchmark = load(stem, project.config.own(stem))
+        benchmark = load(stem, _own(project, reviewed, stem))
         cases = _shown(project, reviewed, benchmark)
         for folder in (STORE, EVIDENCE):
             evidence = evidence_of(benchmark, project.report_directory / machine, folder)

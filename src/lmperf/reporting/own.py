@@ -1,6 +1,7 @@
 """A user's own implementations in whatever section: beside each of the others, and what follows.
 
-An implementation is a user's own where neither its benchmark nor `lmperf.names` knows its name.
+An implementation is a user's own where neither its benchmark nor `lmperf.names` knows its name: the
+peers (`lmperf.peers`) are shown as a user's own are.
 """
 
 from __future__ import annotations
@@ -45,9 +46,19 @@ def names(evidence: MachineEvidence, stem: str) -> list[str]:
     return sorted(set(frame["implementation"]) - known)
 
 
+def another_model(frame: pd.DataFrame) -> pd.Series:
+    """Which rows are of a model with more or fewer parameters than the eager one of its size: it is
+    another one, and no other way of running that."""
+    if "parameters" not in frame:
+        return pd.Series(False, frame.index)
+    eager = having(frame, implementation="eager").groupby("size")["parameters"].max()
+    known = frame["size"].map(eager)
+    return known.notna() & frame["parameters"].notna() & (frame["parameters"] != known)
+
+
 def table(stem: str) -> Table:
     """Of each, its times and its speed-up over each of the others, a part a phase and dtype."""
-    return Table("", "Your own beside each", lambda evidence: _tables(evidence, stem))
+    return Table("", "Yours and peers beside each", lambda evidence: _tables(evidence, stem))
 
 
 def _tables(evidence: MachineEvidence, stem: str) -> list[Lines]:
@@ -111,7 +122,7 @@ def finding(stem: str, name: str) -> Finding:
     over = "{{ name }}, {{ phases }}, geometric mean over {{ over | listed }}"
     return Finding(
         name=f"own_{stem}_{name}",
-        question="How fast is a user's own implementation beside each of the others?",
+        question="How fast is one that is not the project's beside each of the others?",
         values=lambda evidence: _values(evidence, stem, name),
         answer=_answer,
         answers={
@@ -138,7 +149,7 @@ def _values(evidence: MachineEvidence, stem: str, name: str) -> dict:
         for peer in _peers(evidence, stem, name)
     }
     return {
-        "name": name,
+        "name": name + " (another model)" * bool(another_model(frame)[own.index].any()),
         "phases": "/".join(map(phase_words, phases)),
         "over": [f"{peer} {words}" for peer, words in over.items() if words],
         "any": bool(shown.any()),

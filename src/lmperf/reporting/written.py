@@ -72,6 +72,7 @@ def _note(project: Project, machine: str | None) -> Path:
 
 def _state(project: Project, machine: str | None) -> str:
     here = [project.machine.slug, project.machine.environment, project.can_measure]
+    here.append(project.config.peer_versions())
     files = [*_evidence(project), *pages(project, machine)]
     files += figures(project, machine) if machine else []
     known = [

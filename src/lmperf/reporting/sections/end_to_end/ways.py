@@ -11,6 +11,7 @@ from lmperf.reporting import gates
 from lmperf.reporting.ceilings import SUSTAINED, matmul_share, sheet_share
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import frame_of
+from lmperf.reporting.own import another_model
 from lmperf.reporting.speedup import Series, compared
 from lmperf.statistics import FASTER
 
@@ -50,6 +51,7 @@ BASE = Way(EAGER, FLOAT32)
 
 def of(frame: pd.DataFrame) -> list[Way]:
     """The ways that a frame has rows of, by numerics and then by implementation."""
+    frame = frame[~another_model(frame)]
     names, dtypes = (in_order(n, frame[n]) for n in ("implementation", "dtype"))
     every = [Way(name, dtype) for dtype in dtypes for name in names]
     return [way for way in every if len(way.rows(frame))]
@@ -71,6 +73,7 @@ def usual_steps(evidence: MachineEvidence) -> pd.DataFrame:
     Raises NotMeasured where there is no evidence at all.
     """
     frame = having(frame_of(evidence, STEM), phase=STEP)
+    frame = frame[~another_model(frame)]
     sizes = frame.groupby("context_length")["size"].nunique()
     contexts = sorted(sizes[sizes == sizes.max()].index, key=lambda n: (abs(n - CONTEXT), n))
     frame = having(frame, context_length=contexts[:1])

@@ -1,0 +1,16 @@
+"""FlashAttention-2 by its authors (Dao 2023, arXiv:2307.08691): the package `flash-attn`."""
+
+from torch import Tensor
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
+    """softmax(q k^T / sqrt(d_head)) v.
+
+    q, k, v: [batch, heads, seq_len, d_head] in float16 or bfloat16 on a CUDA device, d_head at most
+    256; returns the shape and dtype of q. The kernels take [batch, seq_len, heads, d_head] by its
+    strides, so that nothing is copied.
+    """
+    from flash_attn import flash_attn_func
+
+    q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))
+    return flash_attn_func(q, k, v, causal=causal).transpose(1, 2)

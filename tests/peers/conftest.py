@@ -1,0 +1,76 @@
+"""Stand-ins of other projects' packages: the names and signatures that are called, in PyTorch."""
+
+import importlib.metadata
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCES = {
+    "flash-attn": """
+import torch.nn.functional as F
+
+def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False,
+                    window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
+                    deterministic=False, return_attn_probs=False):
+    q, k, v = (one.transpose(1, 2) for one in (q, k, v))
+    return F.scaled_dot_product_attention(q, k, v, is_causal=causal).transpose(1, 2)
+""",
+    "transformers": """
+from types import SimpleNamespace
+import torch
+from torch import nn
+
+class GPT2Config(SimpleNamespace):
+    pass
+
+class GPT2LMHeadModel(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        assert config.attn_implementation == "sdpa" and not config.tie_word_embeddings
+        self.embedding = nn.Embedding(config.vocab_size, config.n_embd)
+        self.positions = nn.Embedding(config.n_positions, config.n_embd)
+        self.wide = nn.Linear(config.n_embd, config.n_inner)
+        self.head = nn.Linear(config.n_inner, config.vocab_size, bias=False)
+
+    def forward(self, input_ids):
+        x = self.embedding(input_ids) + self.positions.weight[: input_ids.shape[1]]
+        return SimpleNamespace(logits=self.head(nn.functional.gelu(self.wide(x))))
+""",
+}
+
+
+class Packages:
+    """A folder on Python's path, whose packages are the only ones of peers."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def install(self, package, version, source=None):
+        module = package.replace("-", "_")
+        for old in self.folder.glob(f"{module}-*.dist-info"):
+            old.rename(old.with_suffix(".gone"))
+        metadata = self.folder / f"{module}-{version}.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text(f"Name: {package}\nVersion: {version}\n")
+        (self.folder / f"{module}.py").write_text(source or SOURCES.get(package, ""))
+
+    def version(self, package):
+        found = importlib.metadata.distribution(package)
+        if Path(found.locate_file("")) != self.folder:
+            raise importlib.metadata.PackageNotFoundError(package)
+        return found.version
+
+
+@pytest.fixture
+def packages(tmp_path, monkeypatch):
+    """Where stand-ins are installed; none is yet, whatever is installed on this machine."""
+    found = Packages(tmp_path / "site")
+    found.folder.mkdir()
+    monkeypatch.syspath_prepend(str(found.folder))
+    monkeypatch.setattr("lmperf.peers.table.metadata.version", found.version)
+    for package in SOURCES:
+        monkeypatch.delitem(sys.modules, package.replace("-", "_"), raising=False)
+    yield found
+    for package in SOURCES:
+        sys.modules.pop(package.replace("-", "_"), None)

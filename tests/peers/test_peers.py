@@ -1,0 +1,108 @@
+"""What each peer is called with, and that its gate is the one of a user's own."""
+
+import sys
+from types import ModuleType
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from lmperf.benchmark import Case, load
+from lmperf.config import config_model
+from lmperf.measuring import group
+from lmperf.measuring.first_check import first_checks
+from lmperf.measuring.rounds import Pace
+from lmperf.measuring.supervisor import Supervisor
+from lmperf.peers.liger import with_kernels
+from lmperf.transformer.model import TransformerLM, twin_of
+
+
+def benchmark(stem):
+    return load(stem, config_model()().own(stem))
+
+
+def passes(found, axes, name):
+    workload = found.prepare(Case(tuple(axes.items()), name), "cpu", 1, {})
+    return workload.gate(list(found.phases)).passed
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_flash_attn_is_given_heads_behind_positions(packages, causal):
+    packages.install("flash-attn", "2.8.3")
+    axes = {"batch": 2, "heads": 3, "seq_len": 64, "d_head": 16, "dtype": "bfloat16"}
+    axes |= {"causal": causal, "cuda_graph": False}
+    assert passes(benchmark("flash_attention"), axes, "flash_attn")
+
+
+def test_gpt2_is_built_by_the_widths_of_a_size_and_held_against_its_own_copy(packages):
+    packages.install("transformers", "5.0")
+    axes = {"size": "tiny", "context_length": 16, "batch": 1, "dtype": "float32"}
+    assert passes(benchmark("end_to_end"), axes, "gpt2_hf")
+    (row,) = benchmark("memory").observe(Case(tuple(axes.items()), "gpt2_hf"), "forward", "cpu", 1)
+    assert row["peak_mib"] > 0
+
+
+def test_a_package_that_is_broken_is_a_row_with_its_reason(packages, monkeypatch):
+    monkeypatch.setattr(group, "pace_of", lambda *_: Pace(1, 1, 0.05))
+    packages.install("transformers", "5.0", "raise ImportError('undefined symbol')")
+    with Supervisor("cpu") as supervisor:
+        (line,) = first_checks(benchmark("end_to_end"), supervisor)
+    assert "crash: ImportError: undefined symbol" in line
+
+
+class Norm(torch.autograd.Function):
+    """x / rms(x) * weight; as Liger's it writes dx into dy."""
+
+    @staticmethod
+    def forward(ctx, x, weight, eps, offset=0.0, casting_mode="llama", in_place=True):
+        ctx.save_for_backward(x, weight)
+        ctx.eps = eps
+        return F.rms_norm(x, x.shape[-1:], weight, eps)
+
+    @staticmethod
+    def backward(ctx, dy):
+        with torch.enable_grad():
+            x, weight = (one.detach().requires_grad_() for one in ctx.saved_tensors)
+            y = F.rms_norm(x, x.shape[-1:], weight, ctx.eps)
+        dx, dweight = torch.autograd.grad(y, (x, weight), dy)
+        return dy.copy_(dx), dweight, None
+
+
+class SiLUMul(torch.autograd.Function):
+    """silu(gate) * up of [tokens, 2 * d_ff]; as of Liger's, the gradient has two dimensions."""
+
+    @staticmethod
+    def forward(ctx, gate_up, in_place=False):
+        ctx.save_for_backward(gate_up)
+        gate, up = gate_up.chunk(2, -1)
+        return F.silu(gate) * up
+
+    @staticmethod
+    def backward(ctx, dy):
+        with torch.enable_grad():
+            gate_up = ctx.saved_tensors[0].detach().requires_grad_()
+            gate, up = gate_up.chunk(2, -1)
+            y = F.silu(gate) * up
+        (gradient,) = torch.autograd.grad(y, gate_up, dy)
+        return gradient.view(-1, gradient.shape[-1]), None
+
+
+def test_liger_computes_what_the_model_does_and_leaves_it_as_it_is(monkeypatch):
+    package, ops = ModuleType("liger_kernel"), ModuleType("liger_kernel.ops")
+    ops.LigerRMSNormFunction, ops.LigerFusedGateUpSiLUMulFunction = Norm, SiLUMul
+    monkeypatch.setitem(sys.modules, "liger_kernel", package)
+    monkeypatch.setitem(sys.modules, "liger_kernel.ops", ops)
+    torch.manual_seed(0)
+    model = TransformerLM(100, 16, 32, 2, 2, 64).double()
+    modules, tokens = list(model.modules()), torch.randint(100, (2, 16))
+    changed = with_kernels(twin_of(model))
+    assert [type(one).__name__ for one in changed.modules()].count("_Norm") == 5
+    results = []
+    for called in (model, changed):
+        model.zero_grad()
+        logits = called(tokens)
+        logits.square().sum().backward()
+        results.append([logits, *(parameter.grad for parameter in model.parameters())])
+    for expected, got in zip(*results, strict=True):
+        torch.testing.assert_close(got, expected)
+    assert list(model.modules()) == modules

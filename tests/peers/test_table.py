@@ -1,0 +1,127 @@
+"""Peers take part where their packages are installed, as if a user had named them."""
+
+import pytest
+
+from lmperf.benchmark import Own, load, stems
+from lmperf.config import config_model, load_config
+from lmperf.errors import UserError
+from lmperf.evidence import keys
+from lmperf.evidence.facts import write_facts
+from lmperf.evidence.keys import row_key
+from lmperf.evidence.plan import Project, evidence_of
+from lmperf.evidence.review import review
+from lmperf.own import broken_ones, check_names
+from lmperf.peers.table import PEERS
+
+
+def configured(**keys):
+    return config_model().model_validate(keys)
+
+
+def names(benchmark, preset):
+    return {case.implementation for case in benchmark.cases(preset)}
+
+
+def test_absent_they_are_silent(packages):
+    config = configured()
+    assert config.peer_versions() == {} and not any(map(config.own, stems()))
+
+
+def test_installed_they_have_cells_where_they_fit(packages):
+    for package in ("flash-attn", "transformers", "liger-kernel"):
+        packages.install(package, "1.0")
+    config = configured()
+    found = {stem: config.own(stem) for stem in stems() if config.own(stem)}
+    assert {stem: set(own) for stem, own in found.items()} == {
+        "flash_attention": {"flash_attn"},
+        "end_to_end": {"gpt2_hf", "liger"},
+        "memory": {"gpt2_hf"},
+    }
+    attention, models = (load(stem, found[stem]) for stem in ("flash_attention", "end_to_end"))
+    assert "flash_attn" not in names(attention, "cpu")
+    assert names(models, "cpu") & set(PEERS) == {"gpt2_hf"}
+    cells = [c.axes for c in attention.cases("gpu") if c.implementation == "flash_attn"]
+    assert {axes["dtype"] for axes in cells} == {"bfloat16"} and len(cells) > 50
+    sizes = {c.axes["size"] for c in models.cases("gpu") if c.implementation in PEERS}
+    assert sizes == {"small", "medium"}
+    packages.install("liger-kernel", "2.0")
+    assert config.own("end_to_end")["liger"].version == "2.0"
+
+
+def test_their_names_and_modules_are_what_a_users_own_must_be(packages):
+    for peer in PEERS.values():
+        packages.install(peer.package, "1.0")
+    for stem in stems():
+        check_names(load(stem, configured().own(stem)))
+    broken_ones(load("end_to_end", configured().own("end_to_end")))
+
+
+def test_the_configuration_leaves_them_out_or_puts_a_users_own_in_their_place(packages):
+    packages.install("transformers", "5.0")
+    packages.install("liger-kernel", "0.8.5")
+    assert set(configured(peers=["liger"]).own("end_to_end")) == {"liger"}
+    assert configured(peers=False).own("end_to_end") == {}
+    mine = configured(implementations={"end_to_end": {"gpt2_hf": "a.b:C"}}).own("end_to_end")
+    assert set(mine) == {"gpt2_hf", "liger"} and mine["gpt2_hf"] == Own("a.b:C")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[gpt3]", "peers.0 is 'gpt3'; it must be 'flash_attn', 'gpt2_hf' or 'liger'"),
+        ("[liger, liger]", "peers names 'liger' twice"),
+        (
+            "liger",
+            "peers is 'liger'; it must be true, false, or a list: [flash_attn, gpt2_hf, liger]",
+        ),
+        ("1", "peers is 1; it must be true, false, or a list"),
+        ("{liger: true}", "peers is {'liger': True}; it must be true, false, or a list"),
+    ],
+)
+def test_what_is_no_peer_is_refused_in_one_line(tmp_path, text, words):
+    (tmp_path / "config.yaml").write_text(f"peers: {text}\n")
+    with pytest.raises(UserError) as error:
+        load_config(tmp_path / "config.yaml")
+    assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_another_version_makes_the_rows_of_a_peer_stale_and_no_others(packages):
+    stem, found = "flash_attention", []
+    for version in ("2.7.4", "2.8.3"):
+        packages.install("flash-attn", version)
+        own = {**configured().own(stem), "mine": Own("lmperf.peers.flash_attn:attention")}
+        columns = [{"implementation": name, "phase": "forward"} for name in ("eager", *own)]
+        found.append([row_key(stem, one, [], "environment", own) for one in columns])
+    same = [before == after for before, after in zip(*found, strict=True)]
+    assert same == [True, False, True]
+
+
+def test_a_key_without_a_peer_is_what_it_has_always_been(monkeypatch):
+    own = {"mine": Own("a.b:c")}
+    monkeypatch.setattr(keys, "code_fingerprint", lambda module: f"code of {module}")
+    monkeypatch.setattr(keys, "METHOD_VERSION", 4)
+    rows = [{"implementation": name, "phase": "forward"} for name in ("eager", "mine")]
+    found = [keys.row_key("attention", row, [], "here", own) for row in rows]
+    assert found == ["27a55975afdb1b13", "5df4c6bbfd594929"]
+
+
+def test_rows_of_a_peer_are_shown_and_fresh_on_a_machine_without_it(packages, tmp_path):
+    stem, there = "memory", {"gpt2_hf": "5.0"}
+    config = configured()
+    benchmark = load(stem, config.own(stem, there))
+    case = next(c for c in benchmark.cases("gpu") if c.implementation == "gpt2_hf")
+    said = {"status": "oom", "environment": "e" * 16, "measured_at": "2026-01-02T03:04:05+00:00"}
+    case_row = {**case.axes, "implementation": "gpt2_hf", **said}
+    rows = [{**case_row, "phase": phase} for phase in benchmark.phases]
+    axes, own = [axis.name for axis in benchmark.axes], benchmark.own_implementations
+    directory = tmp_path / "report" / "elsewhere"
+    evidence_of(benchmark, directory).replace(
+        {**row, "key": row_key(stem, row, axes, "e" * 16, own)} for row in rows
+    )
+    for version, stale in ({"gpt2_hf": "5.0"}, []), ({"gpt2_hf": "6.0"}, ["memory"]):
+        environments = {"e" * 16: {"kind": "cuda", "device": "another", "peers": version}}
+        facts = {"machine": "elsewhere", "preset": "gpu", "environments": environments}
+        write_facts(directory, facts)
+        found = review(Project(config, tmp_path), "elsewhere")
+        assert {row["implementation"] for row in found.rows[stem]} == {"gpt2_hf"}
+        assert list(found.stale) == stale
