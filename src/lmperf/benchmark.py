@@ -164,7 +164,7 @@ def _excess(error: float, bound: float) -> float:
 class Workload:
     """A prepared case: its phases, its gate, and the tensors that stay alive between the phases.
 
-    `gate(phases)` checks what the named phases compute. `freshen(seed)` puts other inputs in the
+    A phase that it lacks is one that the case does not have. `gate(phases)` checks what the named phases compute. `freshen(seed)` puts other inputs in the
     place of the last ones, in the same memory: it is called before every call. `check(phase,
     result)` holds what a timed call returned against the reference of the inputs as they are then;
     it may raise WrongResult. `resident` are tensors whose bytes count as this case's own (inputs,
@@ -186,7 +186,10 @@ class Workload:
 TAKES = {
     "attention": "a function of (q, k, v, causal=...), or an autograd.Function class",
     "lrpe": "a function of (x, theta, shape, extra_tokens)",
-    "model": "a model class, or a function that takes a model and gives back what is called",
+    "model": (
+        "a model class, a function that takes a model and gives back what is called, or a train step"
+        " (model, optimizer, tokens, targets)"
+    ),
 }
 
 # Numerics of an implementation that rounds no more than it must, and of one that declares nothing.

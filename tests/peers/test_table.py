@@ -53,7 +53,7 @@ def test_their_names_and_modules_are_what_a_users_own_must_be(packages):
         packages.install(peer.package, "1.0")
     for stem in stems():
         check_names(load(stem, configured().own(stem)))
-    broken_ones(load("end_to_end", configured().own("end_to_end")))
+    assert not broken_ones(load("end_to_end", configured().own("end_to_end")))
 
 
 def test_the_configuration_leaves_them_out_or_puts_a_users_own_in_their_place(packages):

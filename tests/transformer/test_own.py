@@ -5,10 +5,11 @@ import torch
 from torch import nn
 
 from examples.student_model import LanguageModel
-from lmperf.benchmark import Unsupported, load
+from examples.student_step import cross_entropy, train_step
+from lmperf.benchmark import Unsupported, WrongResult, load
 from lmperf.transformer import sizes
 from lmperf.transformer.flops import flops
-from lmperf.transformer.own import built, called, forward_flops, is_model
+from lmperf.transformer.own import built, called, forward_flops, is_model, is_step
 from lmperf.transformer.problem import ModelProblem
 from lmperf.transformer.sizes import VOCAB_SIZE, ModelSize
 
@@ -87,3 +88,87 @@ def test_a_function_is_a_way_to_run_the_projects_model():
     case = next(case for case in own.cases("cpu") if case.implementation == "mine")
     with pytest.raises(Unsupported, match="memory takes a model class"):
         own.observe(case, "forward", "cpu", 0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "autocast_bfloat16"])
+def test_a_train_step_passes_and_its_timed_calls_are_checked(problem_of, dtype):
+    problem = problem_of(None)
+    model = called(lambda model: model, problem.model)
+    gate = problem.gate_step(train_step, model, dtype, ["train_step"])
+    assert gate.passed and set(gate.errors) == {"loss", "gradient", "gain"}
+    (step,) = problem.step_phases(train_step, model, dtype).values()
+    problem.freshen(7)
+    assert problem.check(dtype, "train_step", step.run(step.before())).passed
+
+
+def keeps_gradients(model, optimizer, tokens, targets):
+    loss = cross_entropy(model(tokens), targets)
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+def halves_the_loss(model, optimizer, tokens, targets):
+    optimizer.zero_grad()
+    loss = cross_entropy(model(tokens), targets) / 2
+    loss.backward()
+    optimizer.step()
+    return 2 * loss
+
+
+def makes_no_step(model, optimizer, tokens, targets):
+    optimizer.zero_grad()
+    loss = cross_entropy(model(tokens), targets)
+    loss.backward()
+    return loss
+
+
+def clears_afterwards(model, optimizer, tokens, targets):
+    loss = train_step(model, optimizer, tokens, targets)
+    optimizer.zero_grad()
+    return loss
+
+
+def returns_a_number(model, optimizer, tokens, targets):
+    return train_step(model, optimizer, tokens, targets).item()
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        (makes_no_step, "the optimizer did not step"),
+        (clears_afterwards, "has no gradient"),
+        (returns_a_number, "the loss: a float"),
+    ],
+)
+def test_a_train_step_that_leaves_out_a_part_is_refused(problem_of, step, words):
+    problem = problem_of(None)
+    with pytest.raises(WrongResult, match=words):
+        problem.gate_step(step, problem.model, "float32", ["train_step"])
+
+
+def test_a_train_step_of_another_loss_is_red(problem_of):
+    problem = problem_of(None)
+    gate = problem.gate_step(halves_the_loss, problem.model, "float32", ["train_step"])
+    assert not gate.passed and gate.worst in ("gradient", "gain")
+
+
+def test_a_train_step_that_adds_to_the_gradients_is_found_out_while_it_is_timed(problem_of):
+    problem = problem_of(None)
+    assert problem.gate_step(keeps_gradients, problem.model, "float32", ["train_step"]).passed
+    (step,) = problem.step_phases(keeps_gradients, problem.model, "float32").values()
+    step.run(step.before())
+    assert not problem.check("float32", "train_step", step.run(step.before())).passed
+
+
+def test_a_train_step_is_told_by_what_it_takes():
+    assert is_step(train_step) and is_step(lambda model, optimizer, tokens, targets, scale=1: None)
+    assert not is_step(LanguageModel) and not is_step(lambda model: model)
+    with pytest.raises(Unsupported, match="a train step is timed end to end"):
+        called(train_step, None)
+
+
+def test_a_train_step_has_no_other_phases(problem_of):
+    benchmark = load("end_to_end", {"mine": "examples.student_step:train_step"})
+    case = next(case for case in benchmark.cases("cpu") if case.implementation == "mine")
+    assert set(benchmark.prepare(case, "cpu", 1, {}).phases) == {"train_step"}

@@ -103,7 +103,8 @@ class EndToEnd(Timed):
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
         from lmperf.compiler import require_compiler
         from lmperf.precision import precision
-        from lmperf.transformer.own import called
+        from lmperf.transformer.model import twin_of
+        from lmperf.transformer.own import called, is_step
         from lmperf.transformer.problem import ModelProblem
 
         name = case.implementation
@@ -116,10 +117,16 @@ class EndToEnd(Timed):
         if "problem" not in shared:  # a user's model has a worker, and so a problem, to itself
             shared["problem"] = ModelProblem(size, context, batch, device, seed, given)
         problem: ModelProblem = shared["problem"]
-        model = called(given, problem.model)
+        if is_step(given):
+            model = twin_of(problem.model)
+            phases = problem.step_phases(given, model, dtype)
+            gate = partial(problem.gate_step, given, model, dtype)
+        else:
+            model = called(given, problem.model)
+            phases, gate = problem.phases(model, dtype), partial(problem.gate, model, dtype)
         return Workload(
-            problem.phases(model, dtype),
-            gate=partial(problem.gate, model, dtype),
+            phases,
+            gate=gate,
             freshen=problem.freshen,
             check=partial(problem.check, dtype),
             resident=problem.resident,

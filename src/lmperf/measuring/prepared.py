@@ -70,6 +70,10 @@ class Prepared:
             None,
             lambda: self._benchmark.prepare(case, self._device, self._seed, shared),
         )
+        for phase in set(phases) - set(workload.phases):
+            reason = Unsupported(f"{case.implementation} has no such phase of its own")
+            self._say("row", case, phase, failure_row(reason))
+        phases = [phase for phase in phases if phase in workload.phases]
         with in_context(workload):
             seconds = sum([self._first_call(case, phase, workload) for phase in phases])
             gate = self._gate(case, phases, workload)

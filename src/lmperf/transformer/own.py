@@ -1,4 +1,5 @@
-"""A user's own model: a class with the constructor of the common course model."""
+"""What a user has of their own: a model class with the constructor of the common course model, a
+train step, or a way to run the project's model."""
 
 from __future__ import annotations
 
@@ -18,6 +19,15 @@ from lmperf.transformer.sizes import ROPE_THETA, VOCAB_SIZE, ModelSize
 def is_model(given: Any) -> bool:
     """Whether it is a model class of the user's own, and not a way to run the project's model."""
     return isinstance(given, type) and issubclass(given, nn.Module)
+
+
+def is_step(given: Any) -> bool:
+    """Whether it is a train step: a function of (model, optimizer, tokens, targets)."""
+    if isinstance(given, type):
+        return False
+    kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    needed = [p for p in inspect.signature(given).parameters.values() if p.default is p.empty]
+    return len([p for p in needed if p.kind in kinds]) == 4
 
 
 def built(given: type[nn.Module], size: ModelSize, context_length: int) -> nn.Module:
@@ -63,5 +73,10 @@ def called(given: Any, model: nn.Module) -> Callable[[Tensor], Tensor]:
     """What is called with tokens: a user's model as it is, else what a way to run gives.
 
     Parameters and buffers are those of `model`; its modules stay as they are.
+
+    Raises:
+        Unsupported: it is a train step, which is called otherwise.
     """
+    if is_step(given):
+        raise Unsupported("a train step is timed end to end, and nowhere else")
     return twin_of(model) if is_model(given) else given(twin_of(model))

@@ -23,6 +23,8 @@ from lmperf.transformer.sizes import SIZES, VOCAB_SIZE
 from lmperf.transformer.training import adamw, autocast, train_step
 
 Model = Callable[[Tensor], Tensor]
+# (model, optimizer, tokens, targets) -> loss; clears the gradients first, and leaves its own.
+Step = Callable[[Model, torch.optim.Optimizer, Tensor, Tensor], Tensor]
 
 # Gradients of a timed call that are looked at; the gate looks at all of them.
 _GRADIENTS_CHECKED = 2
@@ -120,6 +122,17 @@ class ModelProblem:
             ),
         }
 
+    def step_phases(self, step: Step, model: Model, dtype: str) -> dict[str, Phase]:
+        """What is timed of a user's own train step, which returns the loss: a step, and no more."""
+        work = self._forward_flops * FLOPS_PER_FORWARD["train_step"]
+        return {"train_step": Phase(lambda _: self._stepped(step, model, dtype), flops=work)}
+
+    def _stepped(self, step: Step, model: Model, dtype: str) -> Any:
+        with autocast(dtype, self.tokens.device):
+            loss = step(model, self.optimizer, self.tokens, self.targets)
+        self._steps += 1
+        return loss.detach() if isinstance(loss, Tensor) else loss
+
     @cached_property
     def _forward_flops(self) -> int:
         if isinstance(self.model, TransformerLM):
@@ -160,6 +173,22 @@ class ModelProblem:
                     loss.backward()
                     got |= {name: self._gradient(name) for name in self._names}
             del loss
+            gate = accuracy.gate_of(got, self._reference, allowed, own)
+            self._clear()
+        return gate
+
+    def gate_step(self, step: Step, model: Model, dtype: str, phases: Sequence[str]) -> Gate:
+        """The loss of a user's own train step, and the gradients that it leaves, against float64.
+
+        As `gate`; it also raises WrongResult where the optimizer has not made a step.
+        """
+        with self._gate_tokens():
+            self._clear()
+            own, allowed = self._own_errors(dtype), self._bounds(dtype)
+            with precision(dtype):
+                got = {"loss": self._plain_loss(self._stepped(step, model, dtype))}
+            got |= {name: self._gradient(name) for name in self._names}
+            self._require_steps(self._names)
             gate = accuracy.gate_of(got, self._reference, allowed, own)
             self._clear()
         return gate
