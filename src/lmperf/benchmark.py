@@ -164,12 +164,13 @@ def _excess(error: float, bound: float) -> float:
 class Workload:
     """A prepared case: its phases, its gate, and the tensors that stay alive between the phases.
 
-    A phase that it lacks is one that the case does not have. `gate(phases)` checks what the named phases compute. `freshen(seed)` puts other inputs in the
-    place of the last ones, in the same memory: it is called before every call. `check(phase,
-    result)` holds what a timed call returned against the reference of the inputs as they are then;
-    it may raise WrongResult. `resident` are tensors whose bytes count as this case's own (inputs,
-    parameters). `compiles` says that the first calls compile or autotune. `context` is entered
-    around every call, in the clock and out of it (precision flags, say).
+    A phase that it lacks is one that the case does not have. `gate(phases)` checks what the named
+    phases compute. `freshen(seed)` puts other inputs in the place of the last ones, in the same
+    memory: it is called before every call. `check(phase, result)` holds what a timed call returned
+    against the reference of the inputs as they are then; it may raise WrongResult. `resident` are
+    tensors whose bytes count as this case's own (inputs, parameters). `compiles` says that the first
+    calls compile or autotune. `context` is entered around every call, in the clock and out of it
+    (precision flags, say).
     """
 
     phases: dict[str, Phase]
@@ -187,8 +188,8 @@ TAKES = {
     "attention": "a function of (q, k, v, causal=...), or an autograd.Function class",
     "lrpe": "a function of (x, theta, shape, extra_tokens)",
     "model": (
-        "a model class, a function that takes a model and gives back what is called, or a train step"
-        " (model, optimizer, tokens, targets)"
+        "a model class, a function that takes a model and gives back what is called, or a train"
+        " step (model, optimizer, tokens, targets)"
     ),
 }
 
