@@ -168,9 +168,9 @@ class Workload:
     phases compute. `freshen(seed)` puts other inputs in the place of the last ones, in the same
     memory: it is called before every call. `check(phase, result)` holds what a timed call returned
     against the reference of the inputs as they are then; it may raise WrongResult. `resident` are
-    tensors whose bytes count as this case's own (inputs, parameters). `compiles` says that the first
-    calls compile or autotune. `context` is entered around every call, in the clock and out of it
-    (precision flags, say).
+    tensors whose bytes count as this case's own (inputs, parameters). `compiles` says that the
+    first calls compile or autotune. `context` is entered around every call, in the clock and out of
+    it (precision flags, say).
     """
 
     phases: dict[str, Phase]

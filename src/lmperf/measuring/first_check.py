@@ -10,8 +10,8 @@ from lmperf.measuring.group import Place
 from lmperf.measuring.supervisor import Supervisor
 
 _SEED = 0
-# Compiling takes some seconds, of a model up to a minute; what hangs is not waited for as long as in
-# the run, and not tried there again.
+# Compiling takes some seconds, of a model up to a minute; what hangs is not waited for as long as
+# in the run, and not tried there again.
 _LIMIT_S = 120.0
 
 
