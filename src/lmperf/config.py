@@ -188,6 +188,11 @@ class Config(_Strict):
         wanted = PEERS if self.peers is True else self.peers
         return {name: version for name, version in installed().items() if name in wanted}
 
+    def uses(self) -> dict[str, str]:
+        """What the user's implementations are, `package.module:function`, by benchmark and name."""
+        own = {stem: self.own(stem, peers={}) for stem in stems()}
+        return {f"{stem}.{name}": one.use for stem in own for name, one in own[stem].items()}
+
     def own(self, stem: str, peers: Mapping[str, str] | None = None) -> dict[str, Own]:
         """The implementations of a benchmark that are not the project's, by name.
 

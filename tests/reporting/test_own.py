@@ -57,6 +57,29 @@ def test_it_is_held_against_each_of_the_others_in_a_table_and_in_the_first_sente
     )
 
 
+def test_it_is_named_with_the_module_that_it_is_from(gpu):
+    environments = {
+        name: {**facts, "implementations": {f"{STEM}.mine": "course.attention:apply"}}
+        for name, facts in gpu.facts["environments"].items()
+    }
+    evidence = replace(with_own(gpu, 2.0), facts={**gpu.facts, "environments": environments})
+    assert said(evidence)[0].startswith("mine (`course.attention`), forward/")
+
+
+def test_its_errors_stand_where_those_of_the_projects_kernel_do(gpu):
+    tables = compose(STEM, with_own(gpu, 2.0), drawn=False).parts["F4"]
+    dtypes = gpu.frames[STEM].query("implementation == 'triton'")["dtype"].nunique()
+    assert len(tables) == 2 * dtypes
+    ours, mine = tables[0], tables[dtypes]
+    assert mine.caption.startswith("mine / PyTorch, float32") and "*" not in mine.caption
+    assert ours.frame.equals(mine.frame)
+
+
+def test_the_first_table_of_attention_has_it_beside_compiled(cpu):
+    frame = compose("attention", with_own(cpu, 2.0, "attention", "eager"), drawn=False).head.frame
+    assert set(frame["forward, mine over eager"]) == {"0.50x (0.50-0.50)"}
+
+
 def test_what_has_no_time_is_said_with_why(gpu):
     broken = with_own(gpu, 1.0, status="crash", reason="exit code 3", median_ms=float("nan"))
     assert said(broken) == ["mine has no time to show: crash."]

@@ -67,5 +67,11 @@ def _has_form(facts: Any) -> bool:
 
 
 def _is_environment(facts: Any) -> bool:
-    peers = facts.get("peers", {}) if isinstance(facts, dict) else None
-    return isinstance(peers, dict) and all(isinstance(version, str) for version in peers.values())
+    if not isinstance(facts, dict):
+        return False
+    texts = [facts.get(name, {}) for name in ("peers", "implementations")]
+    return all(isinstance(of, dict) and all(map(_is_text, of.values())) for of in texts)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)

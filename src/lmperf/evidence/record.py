@@ -164,6 +164,7 @@ def _record_environment(project: Project, device_facts: Mapping[str, Any]) -> di
 
 def _facts_of_today(project: Project) -> dict[str, Any]:
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    peers = project.config.peer_versions()
-    known = {"peers": peers} if peers else {}
+    config = project.config
+    known = {"peers": config.peer_versions(), "implementations": config.uses()}
+    known = {name: value for name, value in known.items() if value}
     return {**project.machine.facts, **known, **commit_facts(), "measured_at": now}

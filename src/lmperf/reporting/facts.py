@@ -17,6 +17,7 @@ NUMBERS = (
     *("power_limit_w", "cores", "threads", "memory_gib"),
 )
 FLAGS = ("dirty", "tf32_matmul", "tf32_cudnn")
+MAPPINGS = ("peers", "implementations")
 MOST = 1e15
 
 
@@ -47,6 +48,8 @@ def _may_be(key: str, value: Any) -> bool:
         return _is_number(value)
     if key in FLAGS:
         return isinstance(value, bool)
+    if key in MAPPINGS:
+        return isinstance(value, dict) and all(isinstance(one, str) for one in value.values())
     return not isinstance(value, int | float) or isinstance(value, bool) or _is_number(value)
 
 

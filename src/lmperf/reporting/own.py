@@ -15,6 +15,7 @@ from lmperf.names import IMPLEMENTATIONS, dtype_words, implementation_words, in_
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, axes, having
 from lmperf.reporting.findings import SHORT, Finding, NotMeasured
+from lmperf.reporting.foreign import code
 from lmperf.reporting.numbers import Count, counted, error, ratio
 from lmperf.reporting.side_by_side import Beside, each, side_by_side
 from lmperf.reporting.speedup import Series, compared, geometric_mean, speedup_cells
@@ -149,13 +150,22 @@ def _values(evidence: MachineEvidence, stem: str, name: str) -> dict:
         for peer in _peers(evidence, stem, name)
     }
     return {
-        "name": name + " (another model)" * bool(another_model(frame)[own.index].any()),
+        "name": _named(evidence, stem, own),
         "phases": "/".join(map(phase_words, phases)),
         "over": [f"{peer} {words}" for peer, words in over.items() if words],
         "any": bool(shown.any()),
         "without": Count(int((~shown).sum()), len(own)),
         "why": list(dict.fromkeys(status_words(own[~shown]))),
     }
+
+
+def _named(evidence: MachineEvidence, stem: str, own: pd.DataFrame) -> str:
+    """An implementation with the module that it is from, as far as that was recorded."""
+    name, found = own["implementation"].iloc[0], evidence.facts["environments"].values()
+    uses = [facts.get("implementations", {}).get(f"{stem}.{name}") for facts in found]
+    words = [code(use.partition(":")[0]) for use in uses[-1:] if use]
+    words += ["another model"] * bool(another_model(evidence.frame(stem))[own.index].any())
+    return f"{name} ({', '.join(words)})" if words else name
 
 
 def _over(evidence: MachineEvidence, stem: str, name: str, peer: str, phases: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pandas as pd
 
 from lmperf.names import DTYPES, dtype_words, in_order, phase_words
-from lmperf.reporting import gates, host_time
+from lmperf.reporting import gates, host_time, own
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import EMPTY, MIB, Spread, absent, ranged, significant
 from lmperf.reporting.published import figures_of
@@ -80,16 +80,17 @@ def head(evidence: MachineEvidence) -> Lines | None:
     lengths = sorted(frame["seq_len"].unique())[-MOST:]
     frame = frame[frame["seq_len"].isin(lengths)]
     dtype = frame["dtype"].iloc[0]
-    eager, compiled = (Series.of(implementation=n, dtype=dtype) for n in ("eager", "compiled"))
-    speed = speedup_cells(evidence, STEM, compiled, eager)
+    eager = Series.of(implementation="eager", dtype=dtype)
+    names = ["compiled", *own.names(evidence, STEM)]
+    others = {name: Series.of(implementation=name, dtype=dtype) for name in names}
+    speeds = {n: speedup_cells(evidence, STEM, one, eager) for n, one in others.items()}
     columns = []
     for phase in in_order("phase", frame["phase"]):
         rows, words = having(frame, phase=phase), phase_words(phase)
-        over = speed[speed.index.intersection(rows.index)]
-        columns += [
-            Beside(f"{words} (ms)", medians(eager.rows(rows))),
-            Beside(f"{words}, compiled over eager", over),
-        ]
+        columns.append(Beside(f"{words} (ms)", medians(eager.rows(rows))))
+        for name, speed in speeds.items():
+            over = speed[speed.index.intersection(rows.index)]
+            columns.append(Beside(f"{words}, {name} over eager", over))
     backward = having(eager.rows(frame), phase="backward")
     columns += [
         Beside(KEPT, value_cells(backward, held(backward))),

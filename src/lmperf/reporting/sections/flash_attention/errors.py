@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from lmperf.names import axis_words, dtype_words, implementation_words
-from lmperf.reporting import gates
+from lmperf.reporting import gates, own
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import Count, Spread, error, ranged, significant
 from lmperf.reporting.sections.flash_attention import kinds
@@ -39,12 +39,16 @@ def tensors(frame: pd.DataFrame) -> list[str]:
 
 
 def error_tables(evidence: MachineEvidence) -> list[Lines]:
-    """F4, a table a dtype: ours / PyTorch by tensor, the bound of the worst, the gate."""
+    """F4, a table a kernel and dtype: it / PyTorch by tensor, the bound of the worst, the gate."""
     frame = evidence.frame(kinds.STEM)
+    names = (kinds.kernel_of(frame), *own.names(evidence, kinds.STEM))
+    return [table for name in names for table in _of_kernel(frame, name)]
+
+
+def _of_kernel(frame: pd.DataFrame, name: str) -> list[Lines]:
     theirs = pd.concat(worst_errors(frame, n).assign(reference=n) for n in REFERENCES)
     theirs = theirs[~theirs.index.duplicated()].add_suffix("_theirs")
-    ours = worst_errors(frame, kinds.kernel_of(frame))
-    both = ours.join(theirs).reset_index().assign(implementation=kinds.kernel_of(frame))
+    both = worst_errors(frame, name).join(theirs).reset_index().assign(implementation=name)
     both = both.assign(gate=both["red"].map(GATES), grid=both["heads"] > 1)
     both = both.sort_values(["grid", "cuda_graph", *kinds.CELL[:3]], kind="stable")
     return [_against_pytorch(part) for part in kinds.parts(both, "dtype")]
@@ -52,7 +56,9 @@ def error_tables(evidence: MachineEvidence) -> list[Lines]:
 
 def _against_pytorch(both: pd.DataFrame) -> Lines:
     cell = kinds.CELL if both["cuda_graph"].any() else kinds.CELL[:-1]
-    kernel, numerics = kinds.kernel_words(both), kinds.numerics(both)
+    kernel, numerics = both["implementation"].iloc[0], dtype_words(both["dtype"].iloc[0])
+    if kernel in kinds.OURS:
+        kernel, numerics = kinds.kernel_words(both), kinds.numerics(both)
     if both["reference_theirs"].isna().all():
         theirs = [name for name in both if name.endswith("_theirs")]
         return _lines(both.drop(columns=theirs), cell, f"{kernel}, {numerics}")
