@@ -16,7 +16,7 @@ NEW_ENOUGH = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 SAMPLE_TRACE := small-512-4-autocast_bfloat16-eager-forward.json.gz
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report test lint format publish verify plan selftest torture lock audit sbom clean
+.PHONY: help setup report test lint format publish verify selftest torture lock audit sbom clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,9 +42,6 @@ format: $(READY) ## rewrite the sources in the project's style
 	$(BIN)/ruff format src tests tools examples
 	$(BIN)/snakefmt Snakefile rules
 	$(BIN)/lmperf schema > config/schema.json
-
-plan: $(READY) ## list the cases that a report would measure, and why
-	$(BIN)/lmperf plan
 
 verify: $(READY) ## fail, naming the causes, unless this machine's evidence is right
 	@$(BIN)/lmperf verify

@@ -91,7 +91,7 @@ def _of(evidence: MachineEvidence, stem: str, name: str, rows: pd.DataFrame) -> 
     times, note = (step_times, STEPS) if steps else (kernel_times, kernel_note(rows))
     cells = times(own) if own["median_ms"].notna().any() else status_words(own)
     columns = [Beside(f"{name} (ms)", cells)]
-    for peer in _peers(evidence, stem, name):
+    for peer in _timed_peers(evidence, stem, name, rows):
         speed = speedup_cells(evidence, stem, mine, Series.of(implementation=peer))
         speed = speed[speed.index.isin(rows.index)]
         columns.append(Beside(f"over {implementation_words(peer, axes(rows))}", speed))
@@ -108,6 +108,14 @@ def errors(rows: pd.DataFrame) -> pd.Series:
     """The error that comes closest to its bound, over all tensors, and that bound."""
     known = rows[rows["error_bound"].notna()]
     return known["max_error"].map(error) + " / " + known["error_bound"].map(error)
+
+
+def _timed_peers(
+    evidence: MachineEvidence, stem: str, name: str, rows: pd.DataFrame
+) -> list[str]:
+    """Those with a time among the rows; none where the implementation itself has none."""
+    timed = set(rows.loc[gates.shown(rows), "implementation"])
+    return [peer for peer in _peers(evidence, stem, name) if {peer, name} <= timed]
 
 
 def _peers(evidence: MachineEvidence, stem: str, name: str) -> list[str]:
@@ -144,10 +152,13 @@ def _values(evidence: MachineEvidence, stem: str, name: str) -> dict:
     if own.empty:
         raise NotMeasured
     shown = gates.shown(own)
-    phases = in_order("phase", own["phase"])
+    phases = in_order("phase", own.loc[shown, "phase"])
+    every, others = _peers(evidence, stem, name), names(evidence, stem)
+    # What is the user's own as well stands in the table.
+    peers = [peer for peer in every if peer not in others] or every
     over = {
         implementation_words(peer, axes(frame)): _over(evidence, stem, name, peer, phases)
-        for peer in _peers(evidence, stem, name)
+        for peer in peers
     }
     return {
         "name": _named(evidence, stem, own),
