@@ -234,7 +234,7 @@ class Other:
         ("flash_attention", "Kernel", None),
         ("flash_attention", "Model", "that is a class; it must be a function of .q, k, v, causal"),
         ("end_to_end", "Model", None),
-        ("end_to_end", "Other", "that is a class; it must be a model class, or a function that"),
+        ("end_to_end", "Other", "that is a class; it must be a model class, a function that takes"),
         ("lrpe", "Kernel", "that is a class; it must be a function of .x, theta, shape"),
     ],
 )

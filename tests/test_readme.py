@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from lmperf.cli import main
+from lmperf.measuring import group
+from lmperf.measuring.rounds import Pace
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -48,18 +54,14 @@ def files_of(section: str) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
     """A checkout with the two files of the README."""
-    root = tmp_path_factory.mktemp("readme") / "checkout"
-    copy_of_the_checkout(root, "tests", "report", "tools")
-    command(root, "lmperf new softmax")
-    return root
-
-
-def copy_of_the_checkout(root, *more):
+    root = tmp_path_factory.mktemp("checkout")
     ignored = shutil.ignore_patterns("__pycache__", "traces", "*.egg-info")
-    for name in ("src", "templates", "config", "profiles", "rules", *more):
+    for name in ("src", "templates", "config", "profiles", "rules", "tests", "report", "tools"):
         shutil.copytree(ROOT / name, root / name, ignore=ignored)
     for name in ("Snakefile", "README.md", "pyproject.toml", "Makefile"):
         shutil.copy(ROOT / name, root)
+    with contextlib.chdir(root):
+        assert main(["new", "softmax"]) == 0
     return root
 
 
@@ -69,23 +71,19 @@ def commands_of(*sections):
     return [line for text in texts for line in re.findall(r"^    (lmperf .*)$", text, re.MULTILINE)]
 
 
-def command(root, line):
-    """What a line prints to a terminal, in a shell whose `lmperf` is that of the checkout."""
-    tools = root.parent / "bin"
-    tools.mkdir(exist_ok=True)
-    (tools / "lmperf").write_text(f'#!/bin/sh\nexec {sys.executable} -m lmperf.cli "$@"\n')
-    (tools / "lmperf").chmod(0o755)
-    path = f"{tools}:{os.environ['PATH']}"
-    environment = {**os.environ, "PYTHONPATH": str(root / "src"), "LMPERF_COMMIT": "0" * 40}
-    done = subprocess.run(
-        ["bash", "-c", line],
-        cwd=root,
-        env=environment | {"PATH": path},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
-    return done.stdout
+def command(line, capfd):
+    """What a line of the README prints, or writes to the file behind its `>`."""
+    words = shlex.split(line, comments=True)
+    target = None
+    if ">" in words:
+        words, (target,) = words[: words.index(">")], words[words.index(">") + 1 :]
+    capfd.readouterr()
+    code = main(words[1:])
+    out, error = capfd.readouterr()
+    assert code == 0, f"{line}\n{out}{error}"
+    if target:
+        Path(target).write_text(out)
+    return out
 
 
 def run(root, *command):
@@ -109,24 +107,29 @@ def test_the_files_are_those_that_a_command_writes(checkout):
         assert (checkout / path).read_text() == content
 
 
-def test_the_commands_of_every_day_do_what_they_say(tmp_path):
-    root = copy_of_the_checkout(tmp_path / "checkout", "examples")
-    (root / "config/config.yaml").write_text(EVERY_DAY)
-    said = {line: command(root, line) for line in commands_of("Every day", "Add an implementation")}
+def test_the_commands_of_every_day_do_what_they_say(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(group, "pace_of", lambda *_: Pace(3, 3, 0.05))
+    for name in ("templates", "examples", "config"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    (tmp_path / "config/config.yaml").write_text(EVERY_DAY)
+    monkeypatch.chdir(tmp_path)
+    lines = commands_of("Every day", "Add an implementation")
+    said = {line: command(line, capfd) for line in lines}
     assert len(said) == 10
-    assert (root / "table.tex").read_text().startswith("% Plain PyTorch attention")
+    assert Path("table.tex").read_text().startswith("% Plain PyTorch attention")
     for line, words in {
         "lmperf doctor": "flash_attention: 3 cases",
         "lmperf list flash_attention": "sdpa: missing",
+        "lmperf list attention --config": "seq_len=256",
         "lmperf run flash_attention": "verdict",
-        "lmperf measure attention ": "report/here/evidence/attention.csv",
+        "lmperf measure attention": "report/here/evidence/attention.csv",
         "lmperf show attention ": "Plain PyTorch attention",
         "lmperf try examples.student_attention": "mine",
         "lmperf try examples.student_lrpe": "mine",
     }.items():
-        (printed,) = [text for given, text in said.items() if given.startswith(line)][:1]
+        (printed, *_) = (text for given, text in said.items() if given.startswith(line))
         assert words in printed, line
-    assert not (root / "report/here/evidence/flash_attention.csv").exists()
+    assert not Path("report/here/evidence/flash_attention.csv").exists()
 
 
 def test_the_benchmark_is_measured_and_rendered_in_its_place(checkout):

@@ -3,6 +3,8 @@
 import pytest
 
 from lmperf import cli
+from lmperf.measuring import group
+from lmperf.measuring.rounds import Pace
 
 CONFIG = """
 preset: cpu
@@ -35,6 +37,7 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "own_of_commands.py").write_text(OWN)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(group, "pace_of", lambda *_: Pace(3, 3, 0.05))
     return tmp_path
 
 
