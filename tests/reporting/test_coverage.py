@@ -17,7 +17,7 @@ SHOWN = [Lines("times", pd.DataFrame({"n": [1]}))]
 def state(evidence, parts=SHOWN, **owed):
     table = Table("E1", "a step", lambda _: parts, Owed(**owed))
     section = Section(tables=(table,))
-    composed = Composed("end_to_end", section, "", True, [], None, {"E1": parts}, {}, [])
+    composed = Composed("end_to_end", section, evidence, ["end_to_end"], drawn=False)
     return coverage.states(evidence, [composed])[0]
 
 

@@ -66,7 +66,8 @@ def show(project: Project, stem: str | None, wanted: str | None, machine: str | 
 
 def _parts(sections: Sequence[Composed], wanted: str) -> Sequence[Lines]:
     """The parts of the table of that name."""
-    known = {name: parts for one in sections for name, parts in one.parts.items() if parts}
-    if wanted not in known:
-        raise UserError(f"--table: there is no {wanted} here; there are: {', '.join(known)}")
-    return known[wanted]
+    known = {name: one.parts for one in sections for name in one.parts}
+    if parts := known[wanted][wanted] if wanted in known else []:
+        return parts
+    there = [name for name, parts in known.items() if parts[name]]
+    raise UserError(f"--table: there is no {wanted} here; there are: {', '.join(there)}")

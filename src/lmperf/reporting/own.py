@@ -110,9 +110,7 @@ def errors(rows: pd.DataFrame) -> pd.Series:
     return known["max_error"].map(error) + " / " + known["error_bound"].map(error)
 
 
-def _timed_peers(
-    evidence: MachineEvidence, stem: str, name: str, rows: pd.DataFrame
-) -> list[str]:
+def _timed_peers(evidence: MachineEvidence, stem: str, name: str, rows: pd.DataFrame) -> list[str]:
     """Those with a time among the rows; none where the implementation itself has none."""
     timed = set(rows.loc[gates.shown(rows), "implementation"])
     return [peer for peer in _peers(evidence, stem, name) if {peer, name} <= timed]

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -53,22 +54,80 @@ class Section:
 
 @dataclass(frozen=True)
 class Composed:
-    """A section as it stands on the evidence of a machine; ``parts`` are by name of the table."""
+    """A section as it stands on the evidence of a machine: what is asked for is made, once.
+
+    Attributes:
+        benchmarks: stems of those that it shows.
+        drawn: whether it has its figure.
+    """
 
     stem: str
     section: Section
-    title: str
-    measured: bool
-    statements: Sequence[Statement]
-    head: Lines | None
-    parts: dict[str, Sequence[Lines]]
-    figures: dict[str, str]
+    evidence: MachineEvidence
     benchmarks: Sequence[str]
-    reasons: str = field(default="")
+    drawn: bool
 
     @property
     def page(self) -> str:
         return f"{self.stem}.md"
+
+    @property
+    def title(self) -> str:
+        return title_of(self.stem)
+
+    @cached_property
+    def measured(self) -> bool:
+        """Whether there are rows of any benchmark that it shows or rests on."""
+        stems = (*self.benchmarks, *self.section.also)
+        return any(self.evidence.frame(stem) is not None for stem in stems)
+
+    @cached_property
+    def statements(self) -> list[Statement]:
+        return statements(self.section.findings, self.evidence)
+
+    @cached_property
+    def head(self) -> Lines | None:
+        return self.section.head(self.evidence) if self.section.head and self.measured else None
+
+    @cached_property
+    def parts(self) -> Mapping[str, Sequence[Lines]]:
+        """The parts of each table, by its name."""
+        return _Parts(self)
+
+    @cached_property
+    def figures(self) -> dict[str, str]:
+        """Theme -> SVG; empty where there is nothing to draw."""
+        make = self.section.figure
+        if make is None or not (self.drawn and self.measured):
+            return {}
+        return draw(lambda pen: make(self.evidence, pen))
+
+    @property
+    def reasons(self) -> str:
+        """Why rows of its benchmarks are not ok."""
+        frames = [self.evidence.frame(stem) for stem in self.benchmarks]
+        return "\n".join(text for f in frames if f is not None and (text := reasons(f)))
+
+
+class _Parts(Mapping[str, Sequence[Lines]]):
+    """The parts of the tables of a section, each made when it is first looked at."""
+
+    def __init__(self, composed: Composed):
+        self._composed = composed
+        self._tables = {table.name: table for table in composed.section.tables}
+        self._made: dict[str, Sequence[Lines]] = {}
+
+    def __getitem__(self, name: str) -> Sequence[Lines]:
+        table, of = self._tables[name], self._composed
+        if name not in self._made:
+            self._made[name] = _made(table, of.evidence, of.stem) if of.measured else []
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tables)
+
+    def __len__(self) -> int:
+        return len(self._tables)
 
 
 def stems(templates: Path) -> list[str]:
@@ -110,21 +169,7 @@ def compose(stem: str, evidence: MachineEvidence, drawn: bool = True) -> Compose
     """Everything of a section on this evidence, with its figure unless it is not to be drawn."""
     benchmarks = benchmarks_of(stem)
     section = _with_own(declared(stem), evidence, benchmarks)
-    frames = [evidence.frame(name) for name in (*benchmarks, *section.also)]
-    measured = any(frame is not None for frame in frames)
-    shown = [frame for frame in frames[: len(benchmarks)] if frame is not None]
-    return Composed(
-        stem=stem,
-        section=section,
-        title=title_of(stem),
-        measured=measured,
-        statements=statements(section.findings, evidence),
-        head=section.head(evidence) if section.head and measured else None,
-        parts={t.name: _made(t, evidence, stem) if measured else [] for t in section.tables},
-        figures=_drawn(section, evidence) if drawn and measured else {},
-        benchmarks=benchmarks,
-        reasons="\n".join(text for frame in shown if (text := reasons(frame))),
-    )
+    return Composed(stem, section, evidence, benchmarks, drawn)
 
 
 def _with_own(section: Section, evidence: MachineEvidence, stems: Sequence[str]) -> Section:
@@ -149,9 +194,3 @@ def _made(table: Table, evidence: MachineEvidence, stem: str) -> list[Lines]:
     if table.id and stem in benchmark.stems() and evidence.frame(stem) is None:
         return []
     return [part for part in table.make(evidence) if part is not None]
-
-
-def _drawn(section: Section, evidence: MachineEvidence) -> dict[str, str]:
-    if section.figure is None:
-        return {}
-    return draw(lambda pen: section.figure(evidence, pen))
