@@ -241,6 +241,8 @@ def test_a_fault_of_the_command_line_is_not_laid_at_the_files_door(tmp_path):
         (["x"], "--config: must be KEY=VALUE, is 'x'"),
         (["=x"], "--config: must be KEY=VALUE"),
         (["preset=cpu", "preset=gpu"], "the key 'preset' stands twice"),
+        (["grid={}", "grid.attention.seq_len=[1]"], "'grid' and 'grid.attention.seq_len' set the"),
+        (["grid.lrpe.heads=[1]", "grid.lrpe={}"], "'grid.lrpe.heads' and 'grid.lrpe' set the same"),
         (["machine=[a"], "--config machine:1: not valid YAML"),
         (["machine=!!python/name:os.system x"], "the tag .* is not read here"),
         (["machine=" + "[" * 1000], "nested deeper than"),

@@ -135,6 +135,16 @@ def test_an_import_has_a_limit(package, monkeypatch):
     assert "importing it takes longer than 1.5 s" in broken["mine"]
 
 
+def test_what_takes_all_the_time_is_named_and_not_the_one_behind_it(package, monkeypatch):
+    monkeypatch.setattr("lmperf.own._LIMIT_S", 2.0)
+    text = "import time\ntime.sleep({})\ndef attention(q, k, v, causal):\n    return v\n"
+    for name, seconds in ("first", 1.3), ("second", 1.3), ("last", 99):
+        (package / f"{name}_own.py").write_text(text.format(seconds))
+    own = {name: f"{name}_own:attention" for name in ("first", "second", "last")}
+    broken = broken_ones(load(STEM, own))
+    assert list(broken) == ["last"] and "takes longer than 2 s" in broken["last"]
+
+
 def ends(pid):
     """Whether a process that was killed is gone; the system may take its time."""
     for _ in range(3000):

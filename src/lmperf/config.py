@@ -279,6 +279,11 @@ def overrides_of(given: Iterable[str]) -> dict[str, Any]:
             raise UserError(f"--config: must be KEY=VALUE, is {shown(one)}")
         if key in found:
             raise UserError(f"--config: the key {shown(key)} stands twice; it must stand once")
+        for other in found:
+            if f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}."):
+                raise UserError(
+                    f"--config: {shown(other)} and {shown(key)} set the same; leave one out"
+                )
         found[key] = strict_yaml.value(text, Path(f"--config {key[:80]}"))
     return found
 

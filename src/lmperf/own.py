@@ -61,7 +61,8 @@ def broken_ones(benchmark: Benchmark) -> dict[str, str]:
     waiting = list(benchmark.own_implementations.items())
     while waiting:
         said, end = _ask([own.use for _, own in waiting], benchmark.takes)
-        said = said if len(said) == len(waiting) else [*said, end]
+        # One that ends its process is asked first in the next, where nothing else can be the cause.
+        said = said or [end]
         for (name, own), problem in zip(waiting, said, strict=False):
             if problem:
                 broken[name] = one_line(f"{own.use}: {problem}")

@@ -31,3 +31,11 @@ def test_a_function_of_ones_own_that_cannot_be_called_is_wrong(folder, lmperf):
     assert code == 1
     assert "ok      flash_attention, mine: own_of_commands:attention" in out
     assert "wrong   flash_attention, other: own_of_commands:absent: the module" in out
+
+
+def test_a_configuration_that_cannot_be_planned_is_a_line_among_the_others(lmperf):
+    code, out, _ = lmperf("doctor", "--config", "implementations.flash_attention.mine=own_gone:x")
+    assert code == 1
+    lines = [line for line in out.splitlines() if line.startswith("wrong")]
+    assert len(lines) == 1 and "there is no module own_gone" in lines[0]
+    assert "flash_attention_check: " in out

@@ -1,6 +1,11 @@
 """The two files of a benchmark, to begin with."""
 
+import shutil
+from pathlib import Path
+
 import pytest
+
+ROOT = Path(__file__).parents[2]
 
 FOLDERS = ("src/lmperf/benchmarks", "templates/sections")
 
@@ -10,7 +15,9 @@ def test_outside_a_checkout_nothing_is_written(folder, lmperf):
     assert code == 2 and "src/lmperf/benchmarks: is not here; change into a checkout" in said
 
 
-@pytest.mark.parametrize("name", ["Gelu", "a-b", "../x", "attention", "", "x" * 65])
+@pytest.mark.parametrize(
+    "name", ["Gelu", "a-b", "../x", "attention", "", "x" * 65, "none", "workload"]
+)
 def test_a_name_that_can_be_none_is_refused(folder, lmperf, name):
     for path in FOLDERS:
         (folder / path).mkdir(parents=True)
@@ -28,3 +35,11 @@ def test_the_files_are_named_and_none_is_overwritten(folder, lmperf):
     assert "how fast is layer norm?" in template.read_text()
     code, _, said = lmperf("new", "layer_norm")
     assert code == 2 and "is there already" in said
+
+
+def test_a_rule_of_the_workflow_is_no_name_of_a_benchmark(folder, lmperf):
+    shutil.copytree(ROOT / "rules", folder / "rules")
+    shutil.copy(ROOT / "Snakefile", folder)
+    for name in ("verify", "check", "measure", "overview_written", "all"):
+        code, _, said = lmperf("new", name)
+        assert code == 2 and "can be no new benchmark" in said, name

@@ -2,8 +2,11 @@
 
 import pytest
 
+from lmperf.benchmark import Own
+from lmperf.commands import run
 from lmperf.commands.run import _smallest
 from lmperf.config import load_config
+from lmperf.errors import UserError
 from lmperf.evidence.plan import Project
 
 PHASES = ["forward", "backward", "forward + backward"]
@@ -70,3 +73,37 @@ def test_a_function_is_tried_in_the_smallest_cell(folder):
     own["grid.flash_attention.seq_len"] = [64, 32]
     config = load_config(folder / "config/config.yaml", own)
     assert ("seq_len", "32") in _smallest(Project(config, folder).plan("flash_attention"))
+
+
+def test_what_the_configuration_leaves_out_can_be_measured_now(lmperf):
+    narrow = ("--only", "subject=float32 + float32,experiment=accumulation")
+    code, out, said = lmperf("run", "mixed_precision", *narrow)
+    assert code == 0, said
+    assert "10.0001" in out or "ok" in out
+
+
+def test_one_that_takes_no_part_in_a_benchmark_is_not_right(folder, lmperf):
+    step = "def step(model, optimizer, tokens, targets):\n    return None\n"
+    (folder / "own_step_of_commands.py").write_text(step)
+    grid = "grid.profiles={size: [tiny], context_length: [16], batch: [1]}"
+    code, out, said = lmperf(
+        "try", "own_step_of_commands:step", "--as", "profiles", "--config", grid
+    )
+    assert code == 1, out + said
+    assert "a train step is timed end to end, and nowhere else" in out
+
+
+def test_a_function_is_tried_by_itself_whatever_else_is_configured(folder, lmperf, monkeypatch):
+    config = folder / "config/config.yaml"
+    own = "mine: {use: 'own_of_commands:doubled', numerics: rounded_scores}, other: 'own_no:x'"
+    (folder / "own_no.py").write_text("raise RuntimeError('broken')\n")
+    config.write_text(f"{config.read_text()}implementations: {{flash_attention: {{{own}}}}}\n")
+    found = []
+
+    def measured_now(project, stem, wanted, over):
+        found.append((project.config.own(stem)["mine"], [*wanted.implementations]))
+        raise UserError("no further")
+
+    monkeypatch.setattr(run, "_measured_now", measured_now)
+    assert lmperf("try", "own_of_commands:attention", "--as", "attention")[2].endswith("further\n")
+    assert found == [(Own("own_of_commands:attention"), ["eager", "sdpa", "mine"])]

@@ -3,10 +3,13 @@
 import csv
 import io
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
+from lmperf.commands.show import _parts
+from lmperf.errors import UserError
 from lmperf.reporting.foreign import taken
 from lmperf.reporting.formats import FORMATS, sentence
 from lmperf.reporting.tables import Lines
@@ -61,3 +64,10 @@ def test_what_was_not_measured_is_said(folder, lmperf):
     (folder / "templates").symlink_to(templates)
     assert "no evidence of machine here" in lmperf("show", "attention")[2]
     assert "there is no section nothing" in lmperf("show", "nothing")[2]
+
+
+def test_a_table_that_several_sections_have_is_shown_of_each():
+    shown, none = (SimpleNamespace(parts={"Host": parts, "F1": []}) for parts in ([TABLE], []))
+    assert _parts([shown, none, shown], "Host") == [TABLE, TABLE]
+    with pytest.raises(UserError, match="there is no F1 here; there are: Host"):
+        _parts([none, shown], "F1")

@@ -118,8 +118,9 @@ def test_rows_of_a_peer_are_shown_and_fresh_on_a_machine_without_it(packages, tm
     evidence_of(benchmark, directory).replace(
         {**row, "key": row_key(stem, row, axes, "e" * 16, own)} for row in rows
     )
+    other = {"f" * 16: {"kind": "cuda", "device": "another", "peers": {"gpt2_hf": "4.0"}}}
     for version, stale in ({"gpt2_hf": "5.0"}, []), ({"gpt2_hf": "6.0"}, ["memory"]):
-        environments = {"e" * 16: {"kind": "cuda", "device": "another", "peers": version}}
+        environments = {"e" * 16: {"kind": "cuda", "device": "another", "peers": version}, **other}
         facts = {"machine": "elsewhere", "preset": "gpu", "environments": environments}
         write_facts(directory, facts)
         found = review(Project(config, tmp_path), "elsewhere")

@@ -7,6 +7,7 @@ from torch import nn
 from examples.student_model import LanguageModel
 from examples.student_step import cross_entropy, train_step
 from lmperf.benchmark import Unsupported, WrongResult, load
+from lmperf.measuring.prepared import Prepared
 from lmperf.transformer import sizes
 from lmperf.transformer.flops import flops
 from lmperf.transformer.own import built, called, forward_flops, is_model, is_step
@@ -164,6 +165,7 @@ def test_a_train_step_that_adds_to_the_gradients_is_found_out_while_it_is_timed(
 def test_a_train_step_is_told_by_what_it_takes():
     assert is_step(train_step) and is_step(lambda model, optimizer, tokens, targets, scale=1: None)
     assert not is_step(LanguageModel) and not is_step(lambda model: model)
+    assert not is_step(torch.relu) and not is_step(3)
     with pytest.raises(Unsupported, match="a train step is timed end to end"):
         called(train_step, None)
 
@@ -172,3 +174,15 @@ def test_a_train_step_has_no_other_phases(problem_of):
     benchmark = load("end_to_end", {"mine": "examples.student_step:train_step"})
     case = next(case for case in benchmark.cases("cpu") if case.implementation == "mine")
     assert set(benchmark.prepare(case, "cpu", 1, {}).phases) == {"train_step"}
+
+
+def test_each_phase_of_a_wrong_train_step_has_one_row(monkeypatch):
+    benchmark = load("end_to_end", {"mine": f"{__name__}:makes_no_step"})
+    monkeypatch.setattr(benchmark, "callable_of", lambda name: makes_no_step)
+    case = next(case for case in benchmark.cases("cpu") if case.implementation == "mine")
+    said = []
+    prepared = Prepared(
+        benchmark, [case], {}, "cpu", 1, lambda kind, case, phase, what: said.append((kind, phase))
+    )
+    prepared.prepare()
+    assert sorted(phase for kind, phase in said if kind == "row") == sorted(PHASES)

@@ -88,8 +88,7 @@ def _sections(project: Project) -> Iterator[Found]:
     for stem in stems():
         benchmark = load(stem)
         if stem in asked and project.can_measure:
-            cases = project.plan(stem).cases
-            yield Found(HERE, f"{stem}: {len(cases)} case{'s' * (len(cases) != 1)}")
+            yield _planned(project, stem)
         elif stem in asked:
             yield Found(ABSENT, f"{stem}: needs torch")
         elif benchmark.grids.get(project.preset):
@@ -99,16 +98,21 @@ def _sections(project: Project) -> Iterator[Found]:
             yield Found(ABSENT, f"{stem}: has cells for the preset {presets} alone")
 
 
+def _planned(project: Project, stem: str) -> Found:
+    try:
+        cases = len(project.plan(stem).cases)
+    except UserError as error:
+        return Found(WRONG, str(error))
+    return Found(HERE, f"{stem}: {cases} case{'s' * (cases != 1)}")
+
+
 def _own(project: Project) -> Iterator[Found]:
-    """The user's own implementations, each tried once where it is named more than once."""
+    """The user's own implementations that a plan takes: whether each can be called."""
     for stem in stems():
         benchmark = load(stem, project.config.own(stem))
         if not benchmark.own_implementations or not project.can_measure:
             continue
-        try:
-            project.plan(stem)
-        except UserError as error:
-            yield Found(WRONG, str(error))
+        if _planned(project, stem).state == WRONG:
             continue
         broken = broken_ones(benchmark)
         for name, own in benchmark.own_implementations.items():

@@ -10,7 +10,7 @@ import click
 
 from lmperf.commands.options import Settings, config_option, stem_argument
 from lmperf.errors import UserError
-from lmperf.evidence.plan import Plan, Project
+from lmperf.evidence.plan import FAILURES, Plan, Project
 
 
 @click.command(short_help="Measure what is missing or stale of a benchmark.")
@@ -47,11 +47,12 @@ def measure(
     require_caches()
     if parent is not None:
         die_with(parent)
-    more = ["retry_failed=true"] if retry_failed else []
     # Before anything else: what another run has measured meanwhile need not be measured again.
     with machine_lock(say):
-        project = settings.project([*overrides, *more])
+        project = settings.project(overrides)
         plan = plan_of(project, stem)
+        if retry_failed:
+            plan = replace(plan, again=FAILURES)
         record(
             project,
             replace(plan, forced=frozenset(plan.cases if force else ())),

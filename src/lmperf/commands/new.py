@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 from pathlib import Path
 
@@ -48,13 +49,9 @@ def new(name: str):
     Example:
       lmperf new softmax
     """
-    if not re.fullmatch(r"[a-z][a-z0-9_]{,63}", name) or name in stems():
-        raise UserError(
-            f"{name!r} can be no new benchmark; it must be a word of a-z, 0-9 and _ that begins"
-            f" with a letter, and none of these: {', '.join(stems())}"
-        )
     words = name.replace("_", " ")
     named = {"name": words.title().replace(" ", ""), "title": words.capitalize(), "words": words}
+    _refuse_a_name_that_is_taken(name, named["name"])
     files = {
         Path(f"src/lmperf/benchmarks/{name}.py"): _BENCHMARK,
         Path(f"templates/sections/{name}.md.j2"): _TEMPLATE,
@@ -67,3 +64,23 @@ def new(name: str):
     for path, text in files.items():
         path.write_text(text.format(**named))
         print(path)
+
+
+def _refuse_a_name_that_is_taken(name: str, class_name: str) -> None:
+    """By another benchmark or, since a benchmark is a target of the workflow, by one of its rules;
+    in Python, or by what its module imports."""
+    workflow = [Path("Snakefile"), *Path("rules").glob("*.smk")]
+    texts = [path.read_text() for path in workflow if path.is_file()]
+    rules = {rule for text in texts for rule in re.findall(r"^(?:rule|.* as) (\w+)\b", text, re.M)}
+    taken = [*stems(), *sorted(rules)]
+    imported = re.search(rf"\b{class_name}\b", _BENCHMARK.partition("class ")[0])
+    if (
+        not re.fullmatch(r"[a-z][a-z0-9_]{,63}", name)
+        or name in taken
+        or keyword.iskeyword(class_name)
+        or imported
+    ):
+        raise UserError(
+            f"{name!r} can be no new benchmark; it must be a word of a-z, 0-9 and _ that begins"
+            f" with a letter, means nothing in Python, and is none of these: {', '.join(taken)}"
+        )

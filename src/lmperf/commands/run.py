@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -57,7 +58,8 @@ def run(
     """
     if keep and phases:
         raise click.UsageError("--keep takes whole cells; leave --phases out")
-    return _measured_now(project, stem, Wanted((), only, implementations, phases), over, keep)
+    wanted = Wanted((), only, implementations, phases)
+    return 1 if _wrong(_measured_now(project, stem, wanted, over, keep), stem) else 0
 
 
 @click.command("try", short_help="Check and time one function or class of your own, in seconds.")
@@ -95,16 +97,16 @@ def try_(
       lmperf try examples.student_attention:FlashAttention --as attention
     """
     stem = _taking(kind)
-    declared = [f"implementations.{stem}.{MINE}.use={use}"]
-    declared += [f"implementations.{stem}.{MINE}.numerics={numerics}"] if numerics else []
-    project = settings.project([*overrides, *declared])
+    declared = json.dumps({"use": use, **({"numerics": numerics} if numerics else {})})
+    project = settings.project([*overrides, f"implementations.{stem}.{MINE}={declared}"])
     plan = _plan(project, stem)
-    if broken := broken_ones(plan.benchmark):
-        raise UserError(broken[MINE])
+    if broken := broken_ones(plan.benchmark).get(MINE):
+        raise UserError(broken)
     only = only or _smallest(plan)
     names = implementations or _quick_ones(plan)
     wanted = Wanted((), only, dict.fromkeys([*names, MINE]), phases)
-    return _measured_now(project, stem, wanted, over)
+    evidence = _measured_now(project, stem, wanted, over)
+    return 0 if MINE in _right(evidence, stem) and not _wrong(evidence, stem) else 1
 
 
 def _taking(kind: str) -> str:
@@ -136,15 +138,16 @@ def _smallest(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _quick_ones(plan: Plan) -> list[str]:
-    """The implementations whose first calls compile nothing."""
+    """The project's implementations whose first calls compile nothing."""
     names = dict.fromkeys(case.implementation for case in plan.cases)
-    return [name for name in names if name not in plan.benchmark.compiles]
+    slow = {*plan.benchmark.compiles, *plan.benchmark.own_implementations}
+    return [name for name in names if name not in slow]
 
 
 def _measured_now(
     project: Project, stem: str, wanted: Wanted, over: str | None, keep: bool = False
-) -> int:
-    """Measure and print; 1 where something of it is not right."""
+) -> MachineEvidence:
+    """Measure and print."""
     from lmperf.measuring.lock import machine_lock
 
     plan = _plan(project, stem)
@@ -160,7 +163,8 @@ def _measured_now(
                 evidence = _measured(Project(project.config, Path(folder)), chosen)
     if keep:
         print(plan.evidence.path)
-    return _print(evidence, stem, over)
+    _print(evidence, stem, over)
+    return evidence
 
 
 def _kept(project: Project, plan: Plan, chosen: Chosen) -> MachineEvidence:
@@ -189,19 +193,34 @@ def _rows(project: Project, chosen: Chosen) -> MachineEvidence:
     from lmperf.reporting.render import machine_evidence
 
     reviewed, stem = review(project, project.machine.slug), chosen.benchmark.stem
-    reviewed.rows = {stem: asked(chosen.benchmark, chosen.cases, reviewed.rows.get(stem, []))}
+    # Asked for here, whatever the configuration says.
+    rows = asked(chosen.benchmark, chosen.cases, project.plan(stem).known)
+    reviewed.rows = {stem: [row for row in rows if row["phase"] in chosen.benchmark.phases]}
     return machine_evidence(project, reviewed)
 
 
-def _print(evidence: MachineEvidence, stem: str, over: str | None) -> int:
-    from lmperf.reporting import gates
+def _print(evidence: MachineEvidence, stem: str, over: str | None) -> None:
     from lmperf.reporting.formats import FORMATS, sentence
     from lmperf.reporting.tables import reasons
     from lmperf.reporting.verdicts import verdict_tables
 
-    frame = evidence.frame(stem)
     tables = [FORMATS["text"](table) for table in verdict_tables(evidence, stem, over)]
-    why = reasons(frame)
+    why = reasons(evidence.frame(stem))
     print("\n\n".join([*tables, *([sentence(why)] if why else [])]))
-    wrong = gates.red(frame) | frame["status"].isin(["crash", "timeout", "nan", "failed_check"])
-    return 1 if wrong.any() else 0
+
+
+def _right(evidence: MachineEvidence, stem: str) -> set[str]:
+    """The implementations that have a row to show."""
+    from lmperf.reporting import gates
+
+    frame = evidence.frame(stem)
+    return set(frame.loc[gates.shown(frame), "implementation"])
+
+
+def _wrong(evidence: MachineEvidence, stem: str) -> bool:
+    """Whether a row is red or failed; want of memory, and what cannot run here, is neither."""
+    from lmperf.reporting import gates
+
+    frame = evidence.frame(stem)
+    failed = frame["status"].isin(["crash", "timeout", "nan", "failed_check"])
+    return bool((gates.red(frame) | failed).any())

@@ -66,8 +66,7 @@ def show(project: Project, stem: str | None, wanted: str | None, machine: str | 
 
 def _parts(sections: Sequence[Composed], wanted: str) -> Sequence[Lines]:
     """The parts of the table of that name."""
-    known = {name: one.parts for one in sections for name in one.parts}
-    if parts := known[wanted][wanted] if wanted in known else []:
+    if parts := [part for section in sections for part in section.parts.get(wanted, ())]:
         return parts
-    there = [name for name, parts in known.items() if parts[name]]
+    there = dict.fromkeys(name for one in sections for name, parts in one.parts.items() if parts)
     raise UserError(f"--table: there is no {wanted} here; there are: {', '.join(there)}")

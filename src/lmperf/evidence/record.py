@@ -98,7 +98,10 @@ def _record_pending(
     cost = Cost(project.directory, STORE)
     broken = broken_ones(plan.benchmark)
     for name, words in broken.items():
-        reporter.note(f"{name} is not measured: {words}")
+        reporter.note(
+            f"{name} is not measured: {words} (mended outside of its source, it is tried again by"
+            " --retry-failed)"
+        )
     changes.keep(project, plan)
     groups = saved = 0
 

@@ -119,12 +119,18 @@ def _facts(directory: Path, machine: str) -> tuple[Facts, dict[str, str]]:
         return empty(machine), {MACHINE: str(damage)}
 
 
-def _own(project: Project, reviewed: Review, stem: str) -> dict[str, Own]:
-    """The implementations that are not the project's; of another machine, with its peers."""
+def _own(
+    project: Project, reviewed: Review, stem: str, environment: str | None = None
+) -> dict[str, Own]:
+    """The implementations that are not the project's; of another machine, with its peers.
+
+    environment: whose versions of the peers are meant; any where it is None.
+    """
     if project.is_here(reviewed.machine):
         return project.config.own(stem)
-    environments = reviewed.facts["environments"].values()
-    peers = {name: one for facts in environments for name, one in facts.get("peers", {}).items()}
+    known = reviewed.facts["environments"]
+    found = known.values() if environment is None else [known.get(environment, {})]
+    peers = {name: one for facts in found for name, one in facts.get("peers", {}).items()}
     return project.config.own(stem, peers)
 
 
@@ -145,7 +151,8 @@ def _review_benchmark(project: Project, reviewed: Review, stem: str) -> None:
     for row in rows:
         environment = _environment_of(project, reviewed, row)
         kind = _KINDS.get(row["status"])
-        if row["key"] != row_key(stem, row, axes, environment, own):
+        versions = _own(project, reviewed, stem, row["environment"])
+        if row["key"] != row_key(stem, row, axes, environment, versions):
             kind = "stale"
         if kind:
             named[kind].append(row_name(benchmark, row))
@@ -199,19 +206,23 @@ def prune(project: Project, machine: str) -> int:
         cases = _shown(project, reviewed, benchmark)
         for folder in (STORE, EVIDENCE):
             evidence = evidence_of(benchmark, project.report_directory / machine, folder)
-            dropped += _prune(evidence, benchmark, cases)
+            dropped += _prune(project, reviewed, evidence, benchmark, cases)
     return dropped
 
 
-def _prune(evidence: Evidence, benchmark: Benchmark, cases: list[Case]) -> int:
+def _prune(
+    project: Project, reviewed: Review, evidence: Evidence, benchmark: Benchmark, cases: list[Case]
+) -> int:
     if not evidence.path.exists():
         return 0
-    own, axes = benchmark.own_implementations, [axis.name for axis in benchmark.axes]
+    stem, axes = benchmark.stem, [axis.name for axis in benchmark.axes]
 
     def wanted(row: Row) -> bool:
         if asked(benchmark, cases, [row]):
             return True
-        return row["key"] == row_key(benchmark.stem, row, axes, row["environment"], own)
+        environment = row["environment"]
+        own = _own(project, reviewed, stem, environment)
+        return row["key"] == row_key(stem, row, axes, environment, own)
 
     try:
         return evidence.keep(wanted)

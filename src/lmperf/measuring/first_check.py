@@ -10,8 +10,8 @@ from lmperf.measuring.group import Place
 from lmperf.measuring.supervisor import Supervisor
 
 _SEED = 0
-# Compiling takes some seconds, of a model up to a minute; what hangs is not waited for as long as
-# in the run, and not tried there again.
+# Compiling takes some seconds, of a model up to a minute; what hangs is not waited for as long as a
+# large model may take.
 _LIMIT_S = 120.0
 
 
@@ -21,16 +21,19 @@ def first_checks(
     """A line for each of a user's own implementations: what became of it in a small cell.
 
     `broken` are those of which it is known already that they cannot be called. Nothing is recorded:
-    in the cells that are measured each has its rows, whatever is said here.
+    in the cells that are measured each has its rows, whatever is said here. What does not answer
+    within the benchmark's own limit counts as a time-out of the run.
     """
     limit_s = benchmark.limit_s
-    benchmark.limit_s = min(limit_s / 2, _LIMIT_S)
+    benchmark.limit_s = min(limit_s, _LIMIT_S)
     try:
         for name in benchmark.own_implementations if isinstance(benchmark, Timed) else ():
             if name not in broken and (case := small_case(benchmark, name)):
                 found = _tried(benchmark, case, supervisor)
                 yield f"{name}, at first in a small cell ({_cell(case)}): {found}"
     finally:
+        if benchmark.limit_s < limit_s:  # in the run it may take longer
+            supervisor.hung.clear()
         benchmark.limit_s = limit_s
 
 

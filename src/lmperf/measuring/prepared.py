@@ -64,16 +64,19 @@ class Prepared:
                 self._say("row", case, phase, failure_row(reason))
 
     def _prepare(self, case: Case, phases: list[str], shared: dict[str, Any]) -> None:
+        """Phases that the case turns out not to have get their row here, and leave `phases`."""
         self._say("step", case, None, "preparing")
         workload = guarded(
             case,
             None,
             lambda: self._benchmark.prepare(case, self._device, self._seed, shared),
         )
-        for phase in set(phases) - set(workload.phases):
+        for phase in [phase for phase in phases if phase not in workload.phases]:
             reason = Unsupported(f"{case.implementation} has no such phase of its own")
             self._say("row", case, phase, failure_row(reason))
-        phases = [phase for phase in phases if phase in workload.phases]
+            phases.remove(phase)
+        if not phases:
+            return
         with in_context(workload):
             seconds = sum([self._first_call(case, phase, workload) for phase in phases])
             gate = self._gate(case, phases, workload)

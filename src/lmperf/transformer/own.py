@@ -23,10 +23,14 @@ def is_model(given: Any) -> bool:
 
 def is_step(given: Any) -> bool:
     """Whether it is a train step: a function of (model, optimizer, tokens, targets)."""
+    try:
+        parameters = inspect.signature(given).parameters.values()
+    except (TypeError, ValueError):  # some functions in C say nothing
+        return False
     if isinstance(given, type):
         return False
     kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
-    needed = [p for p in inspect.signature(given).parameters.values() if p.default is p.empty]
+    needed = [p for p in parameters if p.default is p.empty]
     return len([p for p in needed if p.kind in kinds]) == 4
 
 
