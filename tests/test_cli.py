@@ -38,7 +38,7 @@ def test_a_machine_is_a_name_and_no_path_in_every_command(
         (["run"], "Missing argument 'STEM'. See: lmperf run --help"),
         (["list", "--frob"], "No such option"),
         (["-C", "nowhere", "list"], "-C nowhere: No such file or directory"),
-        (["try", "a:b", "--as", "nothing"], "--as nothing: must be one of attention"),
+        (["try", "a:b", "--as", "nothing"], "'nothing' is not one of 'attention'"),
         (["run", "attention", "--only", "seq_len"], "must be AXIS=VALUE"),
         (["verify", "here", "--all"], "--all is every machine"),
         (["diff", "a", "b", "--at-least", "200"], "200"),

@@ -100,7 +100,7 @@ def test_an_own_implementation_is_a_function_or_a_mapping_that_declares_its_nume
             "seq_len.0 is -1; it must be greater than or equal to 1",
         ),
         ("grid: {attention: {seq_len: [1.5]}}", "seq_len.0 is 1.5; it must be a valid integer"),
-        ("grid: {attention: {seq_len: 128}}", "seq_len is 128; it must be a valid list"),
+        ("grid: {attention: {seq_len: 128}}", "seq_len is 128; it must be a list: [128]"),
         ("grid: {attention: {dtype: [fp8]}}", "dtype.0 is 'fp8'; it must be 'float32'"),
         ("grid: {attention: {causal: [1]}}", "causal.0 is 1; it must be a valid boolean"),
         ("grid: {attention: {length: [1]}}", "length is not a known key; axes: batch, seq_len"),

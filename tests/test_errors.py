@@ -1,7 +1,10 @@
 """A message is one line of letters, however long and odd what it quotes."""
 
+import importlib
+
 import pytest
 
+from lmperf.config import slug
 from lmperf.errors import UserError, described, shown
 
 
@@ -30,3 +33,17 @@ def test_an_exception_is_told_with_its_line():
         assert described(error).startswith("KeyError: 'several\\n lines' (")
         assert "test_errors.py:" in described(error)
     assert described(ValueError("x" * 9_000)) == "ValueError: " + "x" * 188
+
+
+def test_the_place_is_that_of_the_users_code_and_not_of_what_it_calls(tmp_path, monkeypatch):
+    (tmp_path / "own_that_calls.py").write_text(
+        "from lmperf.config import slug\n\ndef fails():\n    return slug('/')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError) as fault:
+        importlib.import_module("own_that_calls").fails()
+    assert described(fault.value).endswith("own_that_calls.py:4)")
+    with pytest.raises(UserError) as fault:
+        slug("/")
+    assert "test_errors.py:" in described(fault.value)

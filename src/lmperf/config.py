@@ -261,7 +261,8 @@ def load_config(path: Path, overrides: Mapping[str, Any] | None = None) -> Confi
     except ValidationError as error:
         fault = _furthest(error)
         loc = _keys_of(fault)
-        of_command = any(place == loc[: len(place)] for place in places)
+        # A fault above what it has set is one of its keys, too.
+        of_command = any(place[: len(loc)] == loc[: len(place)] for place in places)
         source = "command line" if of_command else path
         raise UserError(f"{source}: {_in_words(fault)}") from None
 
@@ -322,6 +323,8 @@ def _in_words(fault: Mapping[str, Any]) -> str:
             return f"{place} is {value}; it must be all, or a list of benchmarks: [{stems()[0]}]"
         case "bool_type" if place == "peers":
             return f"{place} is {value}; it must be true, false, or a list: [{', '.join(PEERS)}]"
+        case "list_type":
+            return f"{place} is {value}; it must be a list: [{value}]"
         case "literal_error":
             return f"{place} is {value}; it must be {fault['ctx']['expected']}"
         case "string_pattern_mismatch" if fault["ctx"]["pattern"] in _WORDS:

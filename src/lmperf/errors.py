@@ -8,6 +8,7 @@ import traceback
 from pathlib import Path
 
 _NOT_HERE = ("<", sysconfig.get_path("stdlib"))
+_LMPERF = Path(__file__).parent
 _BOUNDED = reprlib.Repr()
 _BOUNDED.maxstring = _BOUNDED.maxother = 60
 
@@ -50,10 +51,18 @@ def _words_of(error: BaseException) -> str:
 def _place_of(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return f" ({_near(error.filename)}:{error.lineno})"
+    frame = innermost(error)
+    return f" ({_near(frame.filename)}:{frame.lineno})" if frame else ""
+
+
+def innermost(error: BaseException) -> traceback.FrameSummary | None:
+    """Where an exception comes from: the innermost frame of a user's own code, else of lmperf's;
+    None where all of it is Python's or a package's."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith(_NOT_HERE)]
-    own = [frame for frame in own if "-packages" not in frame.filename]
-    return f" ({_near(own[-1].filename)}:{own[-1].lineno})" if own else ""
+    here = [frame for frame in frames if not frame.filename.startswith(_NOT_HERE)]
+    here = [frame for frame in here if "-packages" not in frame.filename]
+    own = [frame for frame in here if not Path(frame.filename).is_relative_to(_LMPERF)]
+    return (own or here or [None])[-1]
 
 
 def _near(filename: str) -> str:

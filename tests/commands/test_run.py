@@ -55,7 +55,8 @@ def test_a_function_of_ones_own_is_tried_and_a_wrong_one_ends_with_1(folder, lmp
         (["try", "own_of_commands:absent", "--as", "attention"], "has no absent"),
         (["try", "own_absent:attention", "--as", "attention"], "there is no module own_absent"),
         (["try", "no function", "--as", "attention"], "it must be a function as package.module"),
-        (["try", "a:b", "--as", "ceilings"], "--as ceilings: must be one of attention, lrpe"),
+        (["try", "a:b", "--as", "ceilings"], "'ceilings' is not one of 'attention', 'lrpe'"),
+        (["try", "a:b", "--as", "lrpe", "--in", "memory"], "--in memory: must be one that takes"),
         (["run", "nothing"], "there is no benchmark nothing; there are: attention"),
         (["run", "flash_attention", "--only", "seq_len=31"], "no seq_len=31 in the grid"),
         (["run", "flash_attention", "--over", "flex"], "--over: flex is not measured here"),
@@ -87,7 +88,8 @@ def test_one_that_takes_no_part_in_a_benchmark_is_not_right(folder, lmperf):
     (folder / "own_step_of_commands.py").write_text(step)
     grid = "grid.profiles={size: [tiny], context_length: [16], batch: [1]}"
     code, out, said = lmperf(
-        "try", "own_step_of_commands:step", "--as", "profiles", "--config", grid
+        *("try", "own_step_of_commands:step", "--as", "model", "--in", "profiles"),
+        *("--config", grid),
     )
     assert code == 1, out + said
     assert "a train step is timed end to end, and nowhere else" in out

@@ -23,6 +23,8 @@ def checkout(tmp_path, monkeypatch):
     package = tmp_path / "src/lmperf"
     package.mkdir(parents=True)
     (package / "clock.py").write_text("x = 1\n")
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/config.yaml").write_text("{}\n")
     (tmp_path / ".gitignore").write_text("ignored.py\n__pycache__/\nreport/\n")
     monkeypatch.setattr(machine, "_PACKAGE", package)
     git(tmp_path, "init", "-q")
@@ -50,7 +52,11 @@ def test_code_that_is_not_in_the_commit_is_said(checkout, name):
 
 
 @pytest.mark.parametrize(
-    "name", ["report/here/report.md", "notes.txt", "own.py", "src/lmperf/__pycache__/clock.pyc"]
+    "name",
+    [
+        *("report/here/report.md", "notes.txt", "own.py", "src/lmperf/__pycache__/clock.pyc"),
+        "config/config.yaml",
+    ],
 )
 def test_what_changes_no_number_is_not(checkout, name):
     path = checkout / name

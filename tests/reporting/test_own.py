@@ -40,7 +40,7 @@ def test_nothing_is_there_without_one(make):
 def test_it_is_held_against_each_of_the_others_in_a_table_and_in_the_first_sentence(gpu):
     evidence = with_own(gpu, 2.0)
     made = compose(STEM, evidence, drawn=False)
-    tables = made.parts["Yours and peers beside each"]
+    tables = made.parts["Your own and peers, beside each of the others"]
     phases, dtypes = (gpu.frames[STEM][name].nunique() for name in ("phase", "dtype"))
     assert len(tables) == phases * dtypes
     cells = pd.concat([table.frame for table in tables])[f"over {TRITON}"].dropna()
@@ -63,7 +63,7 @@ def test_it_is_named_with_the_module_that_it_is_from(gpu):
         for name, facts in gpu.facts["environments"].items()
     }
     evidence = replace(with_own(gpu, 2.0), facts={**gpu.facts, "environments": environments})
-    assert said(evidence)[0].startswith("mine (`course.attention`), forward/")
+    assert said(evidence)[0].startswith("mine (`course.attention:apply`), forward/")
 
 
 def test_its_errors_stand_where_those_of_the_projects_kernel_do(gpu):
@@ -80,9 +80,34 @@ def test_the_first_table_of_attention_has_it_beside_compiled(cpu):
     assert set(frame["forward, mine over eager"]) == {"0.50x (0.50-0.50)"}
 
 
+def test_it_is_no_attention_inside_the_projects_model(gpu):
+    tables = compose(
+        "end_to_end", with_own(gpu, 1.0, "end_to_end", "compiled_blocks"), drawn=False
+    ).parts
+    assert not any("mine" in " ".join(table.frame.columns) for table in tables["E6"])
+    assert any("mine" in table.caption for table in tables[own.table("end_to_end").name])
+
+
+def test_what_was_not_decided_is_said_so_and_one_row_has_no_mean(gpu):
+    frame = gpu.frames[STEM]
+    cell = frame.query("implementation == 'triton' and phase == 'forward'").iloc[:1]
+    one = frame[
+        (
+            frame[["seq_len", "d_head", "dtype", "heads", "batch"]]
+            .eq(cell[["seq_len", "d_head", "dtype", "heads", "batch"]].iloc[0])
+            .all(axis=1)
+        )
+        & (frame["causal"] == cell["causal"].iloc[0])
+        & (frame["cuda_graph"] == cell["cuda_graph"].iloc[0])
+    ]
+    evidence = with_own(replace(gpu, frames={**gpu.frames, STEM: one}), 1.0)
+    assert "geometric mean" not in said(evidence)[0]
+    assert f"{TRITON} 1.00x/1.00x/1.00x (not resolved in 3 rows)" in said(evidence)[0]
+
+
 def test_what_has_no_time_is_said_with_why(gpu):
     broken = with_own(gpu, 1.0, status="crash", reason="exit code 3", median_ms=float("nan"))
-    assert said(broken) == ["mine has no time to show: crash."]
+    assert said(broken) == ["mine has no time to show: crash (exit code 3)."]
     half = gpu.frames[STEM].query("implementation == 'triton'")["phase"] == "forward"
     status = half.map({True: "failed_check", False: "ok"}).to_numpy()
     in_part = with_own(gpu, 1.0, status=status, reason="differs")
@@ -106,6 +131,6 @@ def test_every_section_of_times_has_it_and_the_write_up_says_it_once(cpu):
     sections = pages.composed(evidence, synthetic.TEMPLATES, drawn=False)
     files = pages.machine_files(evidence, sections, synthetic.TEMPLATES)
     for stem in (STEM, "end_to_end"):
-        assert "## Yours and peers beside each" in files[f"{stem}.md"]
+        assert "## Your own and peers, beside each of the others" in files[f"{stem}.md"]
     assert files["report.md"].count("- mine, forward") == 2
     assert "mine" not in files["attention.md"]

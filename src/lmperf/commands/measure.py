@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from lmperf.benchmark import stems
 from lmperf.commands.options import Settings, config_option, stem_argument
 from lmperf.errors import UserError
 from lmperf.evidence.plan import FAILURES, Plan, Project
@@ -70,6 +71,11 @@ def plan_of(project: Project, stem: str) -> Plan:
     """
     if stem not in project.plans:
         known = ", ".join(project.plans) or "none, since torch is not installed"
+        if stem in stems() and project.plans:
+            raise UserError(
+                f"{stem} is not measured here: the configuration's benchmarks, or the preset"
+                f" {project.preset}, leave it out; there are: {known}"
+            )
         raise UserError(f"{stem} is not a benchmark to measure here; there are: {known}")
     return project.plans[stem]
 

@@ -11,6 +11,7 @@ import click
 
 from lmperf.benchmark import stems
 from lmperf.config import load_config, overrides_of, slug
+from lmperf.errors import UserError
 from lmperf.evidence.plan import Project
 
 CONFIG = Path("config/config.yaml")
@@ -25,6 +26,10 @@ class Settings:
 
     def project(self, more: Sequence[str]) -> Project:
         """The project that the configuration and further `KEY=VALUE` describe."""
+        if self.configfile == CONFIG and not CONFIG.exists():
+            raise UserError(
+                f"{CONFIG} is not here; change into a checkout of lmperf, or use -C DIR"
+            )
         return Project(load_config(self.configfile, overrides_of([*self.overrides, *more])))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lmperf.benchmark import TAKES, load, stems
+from lmperf.benchmark import load, stems
 from lmperf.commands.measure import say
 from lmperf.commands.options import (
     Settings,
@@ -31,9 +31,16 @@ from lmperf.own import broken_ones
 if TYPE_CHECKING:  # pandas is slow to import
     from lmperf.reporting.evidence import MachineEvidence
 
-MINE = "mine"
+MINE, STEP = "mine", "train_step"
 # Where a function of a kind is tried.
-_TRIED_IN = {"attention": "flash_attention", "lrpe": "lrpe", "model": "end_to_end"}
+_TRIED_IN = {
+    "attention": "flash_attention",
+    "lrpe": "lrpe",
+    "model": "end_to_end",
+    "train_step": "end_to_end",
+}
+
+_BENCHMARKS = tuple(dict.fromkeys(_TRIED_IN.values()))
 
 over_option = click.option("--over", metavar="NAME", help="The implementation to compare with.")
 
@@ -68,8 +75,11 @@ def run(
     "--as",
     "kind",
     required=True,
-    metavar="KIND",
-    help=f"What it is: {', '.join(TAKES)}; or the benchmark that takes it.",
+    type=click.Choice([*_TRIED_IN]),
+    help="What it is.",
+)
+@click.option(
+    "--in", "stem", metavar="STEM", help=f"The benchmark; else one of {', '.join(_BENCHMARKS)}."
 )
 @click.option("--numerics", help="What it rounds beyond what it must, as in a configuration.")
 @only_option
@@ -82,6 +92,7 @@ def try_(
     settings: Settings,
     use: str,
     kind: str,
+    stem: str | None,
     numerics: str | None,
     only,
     implementations,
@@ -96,7 +107,9 @@ def try_(
     Example:
       lmperf try examples.student_attention:FlashAttention --as attention
     """
-    stem = _taking(kind)
+    stem = _taking(kind, stem)
+    if kind == STEP and not phases:
+        phases = [STEP]
     declared = json.dumps({"use": use, **({"numerics": numerics} if numerics else {})})
     project = settings.project([*overrides, f"implementations.{stem}.{MINE}={declared}"])
     plan = _plan(project, stem)
@@ -109,13 +122,13 @@ def try_(
     return 0 if MINE in _right(evidence, stem) and not _wrong(evidence, stem) else 1
 
 
-def _taking(kind: str) -> str:
-    """The benchmark that takes a kind of function, or that is named itself."""
-    known = [stem for stem in stems() if load(stem).takes]
-    stem = _TRIED_IN.get(kind, kind)
-    if stem not in known:
-        raise UserError(f"--as {kind}: must be one of {', '.join([*TAKES, *known])}")
-    return stem
+def _taking(kind: str, stem: str | None) -> str:
+    """The benchmark in which a kind of function is tried: the one that is named, if it takes it."""
+    takes = load(_TRIED_IN[kind]).takes
+    known = [name for name in stems() if load(name).takes == takes]
+    if stem is not None and stem not in known:
+        raise UserError(f"--in {stem}: must be one that takes this: {', '.join(known)}")
+    return stem or _TRIED_IN[kind]
 
 
 def _plan(project: Project, stem: str) -> Plan:

@@ -32,6 +32,8 @@ _ENVIRONMENT_VARIABLES = (
     "PYTORCH_CUDA_ALLOC_CONF",
     "PYTORCH_ALLOC_CONF",
 )
+# Of a checkout: what a run was asked for is in its rows.
+_CODE = (":(top)", ":(top,exclude)config")
 _PACKAGE = Path(__file__).resolve().parents[1]
 _IDENTIFYING = ("kind", "device", "driver_branch", "torch", "cuda", "triton", "threads", "settings")
 
@@ -166,15 +168,16 @@ def _git(*arguments: str) -> str | None:
 def commit_facts() -> dict[str, Any]:
     """The commit that measures, and whether what is here differs from it.
 
-    It does where a tracked file was changed, or a Python file of lmperf is not tracked, ignored or
-    not. Code of the user's own is covered by the keys of its rows. Where the files are not those of
-    a Git checkout (an exported tree, a container), LMPERF_COMMIT names the commit; whether the
-    files differ from it is then not known. Where Git does not say, neither is the commit.
+    It does where a tracked file was changed, beside the configuration, or a Python file of lmperf
+    is not tracked, ignored or not. Code of the user's own is covered by the keys of its rows. Where
+    the files are not those of a Git checkout (an exported tree, a container), LMPERF_COMMIT names
+    the commit; whether the files differ from it is then not known. Where Git does not say, neither
+    is the commit.
     """
     if named := os.environ.get("LMPERF_COMMIT"):
         return {"commit": named, "dirty": None}
     commit = _git("rev-parse", "HEAD")
-    changed = _git("status", "--porcelain", "--untracked-files=no")
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", *_CODE)
     untracked = _git("ls-files", "--others", "--", "*.py")
     if commit is None or changed is None or untracked is None:
         return {"commit": None, "dirty": None}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lmperf.benchmark import Case, Gate, Unsupported, WrongResult
+from lmperf.errors import innermost
 from lmperf.measuring.printable import one_line
 
 
@@ -32,7 +33,7 @@ def failure_row(error: BaseException) -> dict[str, Any]:
         return {"status": "unsupported", "reason": _said(error)}
     if isinstance(error, WrongResult):
         return {"status": "failed_check", "reason": _said(error)}
-    where = traceback.extract_tb(error.__traceback__)[-1]
+    where = innermost(error) or traceback.extract_tb(error.__traceback__)[-1]
     place = f"{Path(where.filename).name}:{where.lineno}"
     return {"status": "crash", "reason": f"{type(error).__name__}: {_said(error)} ({place})"}
 

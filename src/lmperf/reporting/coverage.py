@@ -30,6 +30,9 @@ class State:
     gap: bool
 
 
+NOT_ASKED = "its cells are not configured"
+
+
 def states(evidence: MachineEvidence, sections: Sequence[Composed]) -> list[State]:
     """The state of every numbered table, in the order of the report."""
     return [
@@ -97,7 +100,8 @@ def _words(
         stale = ", stale" if evidence.stale.get(stem) else ""
         return ("measured" if measured == due else "in part") + stale, False
     if due:
-        return "not measured yet", False
+        asked = len(_chosen(evidence.lacking.get(stem), owed))
+        return "not measured yet" if asked else evidence.left_out.get(stem, NOT_ASKED), False
     preset = evidence.facts.get("preset", "cpu")
     outside = None if preset == "gpu" else f"not in the {preset} preset"
     reason = owed.unless or evidence.left_out.get(stem) or outside

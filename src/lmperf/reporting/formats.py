@@ -24,7 +24,8 @@ def _markdown(table: Lines) -> str:
 
 def _csv(table: Lines) -> str:
     headers, rows, _ = cells_of(table.frame, table.right)
-    return plain(pd.DataFrame(rows, columns=headers).to_csv(index=False)).rstrip("\n")
+    named = [(table.caption, *row) for row in rows]  # what all its lines share stands there
+    return plain(pd.DataFrame(named, columns=["table", *headers]).to_csv(index=False)).rstrip("\n")
 
 
 def _html(table: Lines) -> str:

@@ -289,8 +289,10 @@ def method(evidence: MachineEvidence) -> dict:
 
 
 def _margins(evidence: MachineEvidence) -> dict[str, float | None]:
-    """How far below its floor a time must be to be withheld; no sheet where none is known."""
+    """How far below its floor a time must be to be withheld; none by ceilings that were not
+    measured, nor by a data sheet that is not known."""
     facts = newest(evidence)
-    measured = plausible.GPU_MARGIN if facts.get("kind") == "cuda" else plausible.CPU_MARGIN
+    margin = plausible.GPU_MARGIN if facts.get("kind") == "cuda" else plausible.CPU_MARGIN
+    measured = None if evidence.frame("ceilings") is None else margin
     known = facts.get("kind") == "cuda" and sheet_of(facts.get("device"))
     return {"measured": measured, "sheet": plausible.SHEET_MARGIN if known else None}

@@ -25,6 +25,7 @@ from lmperf.reporting.tables import (
     Table,
     kernel_note,
     kernel_times,
+    shortened,
     status_words,
     step_times,
 )
@@ -59,7 +60,8 @@ def another_model(frame: pd.DataFrame) -> pd.Series:
 
 def table(stem: str) -> Table:
     """Of each, its times and its speed-up over each of the others, a part a phase and dtype."""
-    return Table("", "Yours and peers beside each", lambda evidence: _tables(evidence, stem))
+    title = "Your own and peers, beside each of the others"
+    return Table("", title, lambda evidence: _tables(evidence, stem))
 
 
 def _tables(evidence: MachineEvidence, stem: str) -> list[Lines]:
@@ -85,7 +87,7 @@ def _parts(evidence: MachineEvidence, stem: str) -> list[pd.DataFrame]:
 def _of(evidence: MachineEvidence, stem: str, name: str, rows: pd.DataFrame) -> Lines | None:
     mine = Series.of(implementation=name)
     own = mine.rows(rows)
-    if own.empty:
+    if (own["status"] == "unsupported").all():  # or there is none
         return None
     steps = load(stem).clock == "step"
     times, note = (step_times, STEPS) if steps else (kernel_times, kernel_note(rows))
@@ -107,7 +109,9 @@ def _of(evidence: MachineEvidence, stem: str, name: str, rows: pd.DataFrame) -> 
 def errors(rows: pd.DataFrame) -> pd.Series:
     """The error that comes closest to its bound, over all tensors, and that bound."""
     known = rows[rows["error_bound"].notna()]
-    return known["max_error"].map(error) + " / " + known["error_bound"].map(error)
+    pairs = zip(known["max_error"], known["error_bound"], strict=True)
+    words = [f"{error(found)} / {error(bound)}" for found, bound in pairs]
+    return pd.Series(words, known.index, dtype=object)
 
 
 def _timed_peers(evidence: MachineEvidence, stem: str, name: str, rows: pd.DataFrame) -> list[str]:
@@ -126,7 +130,7 @@ def _peers(evidence: MachineEvidence, stem: str, name: str) -> list[str]:
 
 def finding(stem: str, name: str) -> Finding:
     """How fast one of them is beside each of the others, or why it has no time."""
-    over = "{{ name }}, {{ phases }}, geometric mean over {{ over | listed }}"
+    over = "{{ name }}, {{ phases }}{{ ', geometric mean' if several }} over {{ over | listed }}"
     return Finding(
         name=f"own_{stem}_{name}",
         question="How fast is one that is not the project's beside each of the others?",
@@ -162,24 +166,35 @@ def _values(evidence: MachineEvidence, stem: str, name: str) -> dict:
         "name": _named(evidence, stem, own),
         "phases": "/".join(map(phase_words, phases)),
         "over": [f"{peer} {words}" for peer, words in over.items() if words],
+        "several": bool(own.loc[shown, "phase"].duplicated().any()),
         "any": bool(shown.any()),
         "without": Count(int((~shown).sum()), len(own)),
-        "why": list(dict.fromkeys(status_words(own[~shown]))),
+        "why": _why(own[~shown]),
     }
 
 
+def _why(rows: pd.DataFrame) -> list[str]:
+    """The statuses of rows, each with the first reason that it has."""
+    words = status_words(rows)
+    found: dict[str, str] = {}
+    for status, reason in zip(words, rows["reason"], strict=True):
+        if status not in found:
+            found[status] = f" ({shortened(reason, 90)})" if isinstance(reason, str) else ""
+    return [status + reason for status, reason in found.items()]
+
+
 def _named(evidence: MachineEvidence, stem: str, own: pd.DataFrame) -> str:
-    """An implementation with the module that it is from, as far as that was recorded."""
+    """An implementation with the module and name that it has there, as far as that is recorded."""
     name, found = own["implementation"].iloc[0], evidence.facts["environments"].values()
     uses = [facts.get("implementations", {}).get(f"{stem}.{name}") for facts in found]
-    words = [code(use.partition(":")[0]) for use in uses[-1:] if use]
+    words = [code(use) for use in uses[-1:] if use]
     words += ["another model"] * bool(another_model(evidence.frame(stem))[own.index].any())
     return f"{name} ({', '.join(words)})" if words else name
 
 
 def _over(evidence: MachineEvidence, stem: str, name: str, peer: str, phases: Sequence[str]) -> str:
     """``0.71x/0.65x (faster in 1, slower in 9 of 12 rows)``: the mean speed-up over a peer in
-    each phase; empty where nothing was compared."""
+    each phase, ``unresolved`` where no row is either; empty where nothing was compared."""
     series, base = (Series.of(implementation=one) for one in (name, peer))
     found = compared(evidence, stem, series, base)
     if found.empty:
@@ -187,7 +202,10 @@ def _over(evidence: MachineEvidence, stem: str, name: str, peer: str, phases: Se
     ratios = [having(found, phase=phase)["ratio"] for phase in phases]
     means = "/".join(ratio(geometric_mean(values)) for values in ratios)
     faster, slower = ((found["verdict"] == verdict).sum() for verdict in (FASTER, SLOWER))
-    return f"{means} (faster in {faster}, slower in {slower} of {counted(len(found), 'row')})"
+    rows = counted(len(found), "row")
+    if not faster + slower:
+        return f"{means} (not resolved in {rows})"
+    return f"{means} (faster in {faster}, slower in {slower} of {rows})"
 
 
 def _answer(values: dict) -> str:

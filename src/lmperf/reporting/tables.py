@@ -286,8 +286,13 @@ def _reason_line(
 ) -> str:
     name = implementation_words(implementation, frame.columns)
     what = f"{STATUS_WORDS.get(status, status)}, {name}"
-    return f"- {what} ({counted(count, 'row')}): {escaped(_shortened(reason))}"
+    return f"- {what} ({counted(count, 'row')}): {escaped(shortened(reason))}"
 
 
-def _shortened(reason: str) -> str:
-    return reason if len(reason) <= REASON_LENGTH else reason[: REASON_LENGTH - 1] + "…"
+def shortened(reason: str, most: int = REASON_LENGTH) -> str:
+    """A reason of at most so many characters; the place in the code that it ends with is kept."""
+    if len(reason) <= most:
+        return reason
+    place = re.search(r" \([^()\s]{1,60}:\d+\)", reason)
+    end = "…" + (place[0] if place else "")
+    return reason[: most - len(end)] + end

@@ -21,6 +21,7 @@ from lmperf.reporting.tables import (
     step_times,
     value_cells,
 )
+from lmperf.statistics import SAME, UNRESOLVED
 
 
 def verdict_tables(evidence: MachineEvidence, stem: str, over: str | None) -> list[Lines]:
@@ -71,7 +72,8 @@ def _joined(parts: Sequence[pd.Series]) -> pd.Series:
 
 def _speed(evidence: MachineEvidence, stem: str, name: str, base: str) -> pd.Series:
     pair = (Series.of(implementation=one) for one in (name, base))
-    return speedup_cells(evidence, stem, *pair)
+    cells, verdicts = speedup_cells(evidence, stem, *pair), f" ({SAME}|{UNRESOLVED})"
+    return cells.str.replace(verdicts, "", regex=True)  # they have a column of their own
 
 
 def _verdicts(evidence: MachineEvidence, stem: str, name: str, base: str) -> pd.Series:

@@ -129,6 +129,15 @@ def test_what_was_not_measured_is_not_explained(cpu):
     assert "**md_lrpe_cosine.**" not in page(cpu)
 
 
+def test_ceilings_are_spoken_of_where_they_were_measured(cpu):
+    assert "Both were measured for this report" in page(cpu)
+    assert "by the ceilings measured here" in page(cpu)
+    cpu.frames.pop("ceilings")
+    cpu.derived.clear()
+    assert "Neither was measured here" in page(cpu)
+    assert "by the ceilings measured here" not in page(cpu)
+
+
 def test_evidence_of_an_earlier_method_says_so(gpu):
     assert "Older evidence" in page(gpu, watched=False)
     assert f"version {keys.METHOD_VERSION}" in page(gpu, watched=False)

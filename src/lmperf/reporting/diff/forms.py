@@ -8,6 +8,7 @@ import math
 import pandas as pd
 from tabulate import tabulate
 
+from lmperf.names import mark_words
 from lmperf.reporting.diff.comparison import BROKEN, Comparison
 from lmperf.reporting.foreign import deep, in_markdown, plain
 from lmperf.reporting.numbers import EMPTY, absent, counted, interval, listed, percent, significant
@@ -160,4 +161,4 @@ def _intervals(rows: pd.DataFrame, *names: str) -> list[str]:
 def _marks(old, new) -> str:
     """Marks of either side: what is not clean about the row."""
     found = [mark for marks in (old, new) if not absent(marks) for mark in marks.split(";")]
-    return ", ".join(dict.fromkeys(found))
+    return ", ".join(dict.fromkeys(map(mark_words, found)))

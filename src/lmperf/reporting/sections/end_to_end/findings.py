@@ -194,7 +194,7 @@ FINDINGS = (
         answers={
             "one": "Fastest step ({{ contexts }}): {{ which | join }}" + _OVER + _LAST,
             "by_size": "Fastest step ({{ contexts }}): {{ by_size | join('; ') }}" + _OVER + ".",
-            "base": "No step ({{ contexts }}) is faster than in eager float32" + _LAST,
+            "base": "No step ({{ contexts }}) is faster than the one in eager float32" + _LAST,
         },
         place=SHORT,
     ),
