@@ -1,5 +1,6 @@
 """The clock of a device, on events that a test has in its hand."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ from lmperf.measuring import clock
 from lmperf.measuring.clock_settings import (
     IDLE_TRIES,
     LONGEST_LEAD_MS,
+    OTHER_CLOCK_SLICES,
     OUTLIVES_SLICES,
     SHORTEST_LEAD_MS,
 )
@@ -84,6 +86,49 @@ def test_work_that_outlives_its_call_is_told_from_a_host_that_waits_for_its_core
         finished(0.5, *[0.01] * IDLE_TRIES)
     finished(0.5, *[0.3] * IDLE_TRIES)
     finished(0.05)
+
+
+class WakedLate(clock.Clock):
+    """A clock of one call a slice, the first slices of which disagree with the host."""
+
+    def __init__(self, late):
+        super().__init__("cpu")
+        self.late, self.slices = late, 0
+
+    def _call(self, workload, phase, found, chosen):
+        found.times.append(float(self.slices))
+
+    def _finish(self, phase, found):
+        self.slices += 1
+        if self.slices <= self.late:
+            raise clock.ClocksDisagree("its clock is another")
+
+
+def test_a_slice_in_which_the_host_was_waked_late_is_taken_again():
+    workload = SimpleNamespace(phases={"forward": None})
+    made = WakedLate(OTHER_CLOCK_SLICES - 1)
+    assert made.slice(workload, "forward", 1, None).times == [float(OTHER_CLOCK_SLICES - 1)]
+    made = WakedLate(late=10**9)
+    with pytest.raises(WrongResult, match="its clock is another"):
+        made.slice(workload, "forward", 1, None)
+    assert made.slices == OTHER_CLOCK_SLICES
+
+
+@pytest.mark.parametrize(("host_ms", "agrees"), [(10.0, True), (12.4, True), (12.6, False)])
+def test_events_agree_with_the_host_but_for_the_time_in_which_it_is_waked(
+    monkeypatch, host_ms, agrees
+):
+    times = iter([0, int(host_ms * 1e6), *[int(host_ms * 1e6)] * 99])
+    monkeypatch.setattr(clock, "now", lambda: next(times))
+    monkeypatch.setattr(clock, "_elapsed_ms", lambda first, last: 8.0)
+    event = SimpleNamespace(record=lambda: None, synchronize=lambda: None)
+    monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: event)
+    monkeypatch.setattr(torch, "empty", lambda *size, **kind: torch.zeros(1))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    made = clock.EventClock()
+    made._begin()
+    with nullcontext() if agrees else pytest.raises(clock.ClocksDisagree):
+        made._finish(Phase(run=lambda state: None), clock.Slice())
 
 
 def test_the_fewest_rounds_are_enough_to_find_it_out():

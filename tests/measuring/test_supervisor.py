@@ -64,7 +64,9 @@ def test_noise_is_of_two_processes_where_several_have_a_part(supervisor, monkeyp
 
     monkeypatch.setattr(Supervisor, "_begin", told)
     rows = rows_of(supervisor, "is_right")
-    assert started == ["is_right", TWIN] and supervisor.hosts == [PROJECT, TWIN]
+    # That of the project's has been started before, unless this test is the first.
+    assert [host for host in started if host != PROJECT] == ["is_right", TWIN]
+    assert supervisor.hosts == [PROJECT, TWIN]
     for phase in ("forward", "backward"):
         first, own = rows["eager", phase], rows["is_right", phase]
         assert own["again_ms"] == "" != first["again_ms"] != first["rounds_ms"]
