@@ -31,7 +31,7 @@ from lmperf.commands import (
     show,
     verify,
 )
-from lmperf.commands.options import CONFIG, Settings, config_option
+from lmperf.commands.options import CONFIG, Settings, config_option, say
 from lmperf.errors import UserError
 
 # Of the machine and not of the code: said in a line, as bad input is.
@@ -88,10 +88,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         more = f" See: {context.command_path} --help" if context else ""
-        _say(" ".join(error.format_message().split()) + more)
+        say(" ".join(error.format_message().split()) + more)
         return 2
     except UserError as error:
-        _say(str(error))
+        say(str(error))
         return 2
     except BrokenPipeError:  # `lmperf list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -99,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.errno not in _REFUSED:
             raise
-        _say(str(UserError(f"{error.filename or 'the system'}: {error.strerror}")))
+        say(str(UserError(f"{error.filename or 'the system'}: {error.strerror}")))
         return 2
     except (KeyboardInterrupt, click.Abort):
         return 128 + signal.SIGINT
@@ -117,10 +117,6 @@ def _change_to(directory: Path) -> None:
         os.chdir(directory)
     except OSError as error:
         raise UserError(f"-C {directory}: {error.strerror}; it must be a folder") from None
-
-
-def _say(words: str) -> None:
-    print(f"lmperf: {words}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,7 @@ import sys
 import click
 
 from lmperf.commands.diff import comparison_options
-from lmperf.commands.measure import say
-from lmperf.commands.options import implementations_option, of_project, phases_option
+from lmperf.commands.options import implementations_option, of_project, phases_option, say
 from lmperf.errors import UserError
 from lmperf.evidence.plan import Project
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from lmperf.benchmark import stems
-from lmperf.commands.options import Settings, config_option, stem_argument
+from lmperf.commands.options import Settings, config_option, say, stem_argument
 from lmperf.errors import UserError
 from lmperf.evidence.plan import FAILURES, Plan, Project
 
@@ -69,17 +67,11 @@ def plan_of(project: Project, stem: str) -> Plan:
     Raises:
         UserError: it does not.
     """
+    if not project.can_measure:
+        raise UserError("nothing can be measured here, since torch is not installed")
     if stem not in project.plans:
-        known = ", ".join(project.plans) or "none, since torch is not installed"
-        if stem in stems() and project.plans:
-            raise UserError(
-                f"{stem} is not measured here: the configuration's benchmarks, or the preset"
-                f" {project.preset}, leave it out; there are: {known}"
-            )
-        raise UserError(f"{stem} is not a benchmark to measure here; there are: {known}")
+        raise UserError(
+            f"{stem} is not measured here: the configuration's benchmarks, or the preset"
+            f" {project.preset}, leave it out; there are: {', '.join(project.plans)}"
+        )
     return project.plans[stem]
-
-
-def say(words: str) -> None:
-    """A line to a person, beside what the command prints."""
-    print(f"lmperf: {words}", file=sys.stderr)

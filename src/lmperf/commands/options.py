@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,13 +81,24 @@ def _stem(context, param, incomplete: str) -> list[str]:
     return [stem for stem in stems() if stem.startswith(incomplete)]
 
 
-MACHINE = _Read("MACHINE", slug)
+def _known(stem: str) -> str:
+    if stem not in stems():
+        raise UserError(f"there is no benchmark {stem}; there are: {', '.join(stems())}")
+    return stem
+
+
+def say(words: str) -> None:
+    """A line to a person, beside what a command prints."""
+    print(f"lmperf: {words}", file=sys.stderr)
+
+
+MACHINE, BENCHMARK = _Read("MACHINE", slug), _Read("STEM", _known)
 PERCENT = click.FloatRange(0, 100, max_open=True)
 
 
-def stem_argument(**how) -> Callable:
+def stem_argument(type: click.ParamType | None = BENCHMARK, **how) -> Callable:
     """A benchmark, which a shell can complete."""
-    return click.argument("stem", metavar="STEM", shell_complete=_stem, **how)
+    return click.argument("stem", metavar="STEM", type=type, shell_complete=_stem, **how)
 
 
 def only_option(command: Callable) -> Callable:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from lmperf.commands.measure import say
-from lmperf.commands.options import MACHINE, of_project
+from lmperf.commands.options import MACHINE, of_project, say
 from lmperf.evidence.plan import Project
 
 

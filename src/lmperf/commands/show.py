@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lmperf.commands.measure import say
-from lmperf.commands.options import MACHINE, of_project, stem_argument
+from lmperf.commands.options import MACHINE, of_project, say, stem_argument
 from lmperf.errors import UserError
 from lmperf.evidence.plan import Project
 
@@ -20,7 +19,7 @@ FORMATS = ("text", "markdown", "csv", "html", "latex")
 
 
 @click.command(short_help="The findings and tables of what was measured.")
-@stem_argument(required=False)
+@stem_argument(type=None, required=False)  # or another section
 @click.option("--table", "wanted", metavar="NAME", help="That table alone: F2, or its title.")
 @click.option("--machine", type=MACHINE, help="Of another machine that has evidence here.")
 @click.option("--format", type=click.Choice(FORMATS), default="text", show_default=True)

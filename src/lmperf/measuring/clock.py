@@ -216,7 +216,6 @@ class EventClock(Clock):
         torch.cuda.synchronize()
         outlived_ms = (now() - began) / 1e6
         found.times = [_elapsed_ms(start, end) for start, end in self._pairs]
-        self._pairs = []
         outlives = outlived_ms > max(OUTLIVES_MS, OUTLIVES_SHARE * sum(found.times))
         outlives = outlives and outlived_ms > OUTLIVES_TIMES * self._idle_ms()
         in_a_row = self._outlived.get(id(phase), 0) + 1 if outlives else 0
