@@ -23,7 +23,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lmperf.attention.check import TORCH_DTYPE, matmul_precision
 from lmperf.attention.reference import flops
-from lmperf.attention.triton import backward as backward_pass
 from lmperf.attention.triton import flash_attention
 from lmperf.attention.triton import forward as forward_pass
 from lmperf.attention.triton.configurations import (
@@ -32,6 +31,8 @@ from lmperf.attention.triton.configurations import (
     Configuration,
     in_chunks,
 )
+from lmperf.attention.triton.launch import Form
+from lmperf.attention.triton.operands import Delta
 from lmperf.attention.triton.tiles import padded
 from lmperf.attention.triton.variants import check_variant, inputs, launcher
 
@@ -120,7 +121,7 @@ def _timed_group(dtype: str, d: int, faults: dict[tuple, str]) -> list[dict]:
         x = inputs(b, h, n, d, dtype)
         with matmul_precision("tf32" if dtype == "tf32" else "ieee"):
             out, lse = forward_pass.forward(*x[:3], causal, d**-0.5)
-            delta = backward_pass.delta_of(out, x[3])
+            delta = Delta(Form.of(out), Form.of(x[3]))(out, x[3])
             for (kernel, c), row in rows.items():
                 if not row["fault"]:
                     split = in_chunks(c, kernel, causal, n, n, b * h, processors)

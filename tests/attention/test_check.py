@@ -5,7 +5,13 @@ import torch
 
 from lmperf.attention import check
 from lmperf.attention.accuracy import error_bound
-from lmperf.attention.triton import configurations, forward, interface
+from lmperf.attention.triton import (
+    configurations,
+    forward,
+    interface,
+    key_gradients,
+    query_gradients,
+)
 from lmperf.attention.triton.configurations import Configuration
 from lmperf.benchmark import load
 
@@ -129,7 +135,7 @@ def test_work_is_split_until_the_programs_fill_the_device(hopper, kernel, causal
 def test_every_configuration_offered(offer, n, monkeypatch):
     precision, d, by_kernel = offer
     chosen = lambda kernel, *rest: by_kernel[kernel]  # noqa: E731
-    for module in (interface.forward_pass, interface.backward_pass):
+    for module in (interface.forward_pass, key_gradients, query_gradients):
         monkeypatch.setattr(module, "choose", chosen)
     for dtype in {"half": ("bfloat16", "float16")}.get(precision, (precision,)):
         for causal in (False, True):

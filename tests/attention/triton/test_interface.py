@@ -99,7 +99,7 @@ def test_layout_follows_the_inputs_and_expanded_inputs_work():
 def test_tiles_too_far_apart_for_32_bits_are_copied():
     x = normal(1, 1, 20, 16)
     far = x.as_strided(x.shape, (0, 0, 16, 1))
-    from lmperf.attention.triton.tiles import LARGEST_STRIDE, addressable
+    from lmperf.attention.triton.launch import LARGEST_STRIDE, addressable
 
     assert addressable(far) is far
     wide = torch.empty_strided((1, 1, 2, 16), (0, 0, LARGEST_STRIDE, 1), device="meta")

@@ -8,8 +8,11 @@ from lmperf.attention.check import uninitialised_memory_is_nan
 from lmperf.attention.reference import attention_float64
 from lmperf.attention.triton import backward as backward_pass
 from lmperf.attention.triton import forward as forward_pass
-from lmperf.attention.triton import halves
+from lmperf.attention.triton import halves, operands
 from lmperf.attention.triton.configurations import Configuration
+from lmperf.attention.triton.key_gradients import KeyGradients
+from lmperf.attention.triton.launch import Form
+from lmperf.attention.triton.query_gradients import QueryGradients
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -22,10 +25,12 @@ def results(x, causal, chunk, blocks=(64, 32)):
     owns_keys = Configuration(*blocks[::-1], 4, 1, chunk)
     with uninitialised_memory_is_nan():
         out, lse = forward_pass.forward(q, k, v, causal, scale, owns_queries)
-        delta = backward_pass.delta_of(out, grad_out)
-        operands = backward_pass.Operands.of(*x, lse, delta, causal, scale)
-        dk, dv = backward_pass.key_gradients(operands, k, v, owns_keys)
-        dq = backward_pass.query_gradients(operands, q, owns_queries)
+        forms = [Form.of(t) for t in x]
+        reads = operands.Inputs(*forms, causal, scale)
+        delta = operands.Delta(Form.of(out), forms[3])(out, grad_out)
+        read = reads.operands(*x, lse, delta)
+        dk, dv = KeyGradients(reads, forms[1], forms[2], owns_keys)(read, k, v)
+        dq = QueryGradients(reads, forms[0], owns_queries)(read, q)
     return {"out": out, "lse": lse, "dq": dq, "dk": dk, "dv": dv}
 
 
@@ -50,7 +55,7 @@ def test_chunks_give_the_whole(n, chunk, causal, blocks):
 
 @pytest.fixture
 def in_halves(monkeypatch):
-    for module in (forward_pass, backward_pass):
+    for module in (forward_pass, operands):
         monkeypatch.setattr(module, "products_of", lambda dtype: 3)
 
 
@@ -64,8 +69,9 @@ def test_three_products_of_halves_are_as_exact_as_float32(in_halves, causal, chu
 def test_halves_keep_22_bits_of_what_is_not_tiny():
     x = inputs(100, 40)[0]
     x[0, 0, 0, 0] = 1e4
-    sizes = x.new_zeros(2)
-    high, low = halves.split(x, sizes).double().chunk(2)
+    shorter = torch.randn(2, 2, 30, 40, device=DEVICE)
+    sizes, found = halves.Halves(Form.of(shorter), Form.of(x))(shorter, x)
+    (high, low), sizes = found[1].double().chunk(2), sizes[1]
     assert sizes[0] == x.abs().max()
     torch.testing.assert_close(sizes[1], x.norm(dim=-1).max())
     unit = 2.0 ** (torch.floor(torch.log2(sizes[0].double())) - 14)
@@ -90,7 +96,8 @@ def test_descriptors_read_what_pointers_read(monkeypatch):
         x = inputs(n, d, dtype)
         found = []
         for is_described in (False, True):
-            for module in (forward_pass, backward_pass):
+            forward_pass.plan.cache_clear()
+            for module in (forward_pass, operands):
                 monkeypatch.setattr(module, "describable", lambda *t, said=is_described: said)
             found.append(results(x, True, 64))
         for tensor, value in found[0].items():

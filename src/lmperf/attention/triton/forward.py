@@ -1,21 +1,28 @@
 """Forward pass: one kernel, a program for each tile of queries, or for each part of its keys."""
 
+from functools import lru_cache
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from lmperf.attention.triton.configurations import Configuration, choose, products_of
-from lmperf.attention.triton.halves import SHIFT, power_of_two, split
-from lmperf.attention.triton.splits import combine, new_parts, splits_of
+from lmperf.attention.triton.halves import SHIFT, Halves, power_of_two
+from lmperf.attention.triton.launch import (
+    MOST_PLANS,
+    Form,
+    Launch,
+    addressable,
+    current,
+    describable,
+)
+from lmperf.attention.triton.splits import Combine, new_parts, splits_of
 from lmperf.attention.triton.tiles import (
     LENGTHS,
     LN_2,
     LOG2_E,
     add_product,
-    addressable,
-    describable,
-    described,
     dot_precision,
     load,
     operand,
@@ -199,32 +206,63 @@ def forward(
     where q is dense, in q's layout, and lse [b, h, n] in float32.
     """
     q, k, v = addressable(q), addressable(k), addressable(v)
-    batch, heads, n, d = q.shape
-    m = k.shape[2]
-    out, lse = torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
-    products = products_of(q.dtype)
-    c = configuration or choose("forward", causal, q.dtype, n, m, d, batch * heads, q.device)
-    splits = splits_of(m, c.chunk)
-    parts, parts_lse = out, lse
-    if splits > 1:
-        parts, parts_lse = new_parts(splits, q), new_parts(splits, lse)
-    grid = (triton.cdiv(n, c.block_m) * batch * heads, splits)
-    with torch.cuda.device_of(q):
-        sizes = None
-        if products == 3:
-            sizes = q.new_zeros((3, 2))
-            q, k, v = (split(x, size) for x, size in zip((q, k, v), sizes, strict=True))
-        is_described = describable(q, k, v)
-        forward_kernel[grid](
-            described(q, c.block_m, is_described), described(k, c.block_n, is_described),
-            described(v, c.block_n, is_described), sizes, parts, parts_lse,
-            q.stride(), k.stride(), v.stride(), out.stride(),
-            batch, heads, n, m, c.chunk, scale * LOG2_E.value,
-            D=d, BLOCK_M=c.block_m, BLOCK_N=c.block_n, BLOCK_D=padded(d), CAUSAL=causal,
-            TAIL=m % c.block_n != 0, SPLIT=splits > 1, DESCRIBED=is_described, PRODUCTS=products,
-            PRECISION=dot_precision(out.dtype), P_SHIFT=SHIFT if products == 3 else 0,
-            num_warps=c.num_warps, num_stages=c.num_stages,
+    forms = Form.of(q), Form.of(k), Form.of(v)
+    return plan(*forms, causal, scale, dot_precision(q.dtype), configuration)(q, k, v)
+
+
+@lru_cache(MOST_PLANS)
+def plan(*signature) -> "Forward":
+    """The launches for forms of q, k and v, causal, scale, precision and configuration."""
+    return Forward(*signature)
+
+
+class Forward:
+    """What one signature launches: the halves of q, k and v, the kernel, and what combines."""
+
+    def __init__(
+        self,
+        q: Form,
+        k: Form,
+        v: Form,
+        causal: bool,
+        scale: float,
+        precision: str,
+        configuration: Configuration | None,
+    ):
+        batch, heads, n, d = q.shape
+        m = k.shape[2]
+        c = configuration or choose("forward", causal, q.dtype, n, m, d, batch * heads, q.device)
+        self._device, self._splits = q.device, splits_of(m, c.chunk)
+        products = products_of(q.dtype)
+        self._halves = Halves(q, k, v) if products == 3 else None
+        self._combine = Combine(q, self._splits, c.chunk, causal) if self._splits > 1 else None
+        read = self._halves.forms if self._halves else (q, k, v)
+        is_described = describable(*read)
+        self._launch = Launch(
+            forward_kernel,
+            (triton.cdiv(n, c.block_m) * batch * heads, self._splits),
+            {
+                "D": d, "BLOCK_M": c.block_m, "BLOCK_N": c.block_n, "BLOCK_D": padded(d),
+                "CAUSAL": causal, "TAIL": m % c.block_n != 0, "SPLIT": self._splits > 1,
+                "DESCRIBED": is_described, "PRODUCTS": products, "PRECISION": precision,
+                "P_SHIFT": SHIFT if products == 3 else 0,
+            },
+            {"num_warps": c.num_warps, "num_stages": c.num_stages},
+            (c.block_m, c.block_n, c.block_n) if is_described else (),
         )  # fmt: skip
-        if splits > 1:
-            combine(parts, parts_lse, out, lse, c.chunk, causal)
-    return out, lse
+        self._strides = tuple(form.strides for form in read)
+        self._scalars = (batch, heads, n, m, c.chunk, scale * LOG2_E.value)
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        out, lse = torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+        parts, parts_lse = out, lse
+        if self._combine:
+            parts, parts_lse = new_parts(self._splits, q), new_parts(self._splits, lse)
+        with current(self._device):
+            sizes, read = self._halves(q, k, v) if self._halves else (None, (q, k, v))
+            self._launch(
+                *read, sizes, parts, parts_lse, *self._strides, out.stride(), *self._scalars
+            )
+            if self._combine:
+                self._combine(parts, parts_lse, out, lse)
+        return out, lse

@@ -19,6 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from lmperf.attention.triton.launch import Form, Launch
 from lmperf.attention.triton.tiles import padded, sequence_at
 
 ROWS = 64
@@ -29,54 +30,73 @@ _LARGEST = tl.constexpr(3.0e38)
 _SMALLEST = tl.constexpr(1.0e-30)
 
 
-@triton.jit(do_not_specialize=("heads", "n"))
+@triton.jit(do_not_specialize=("batches", "heads", "lengths"))
 def measure_kernel(
-    x, sizes, strides, heads, n, D: tl.constexpr, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr
-):
-    """sizes[0]: the largest |x|; sizes[1]: the largest norm of a row, without squares of |x|."""
-    tile, _, _ = _rows(x, strides, heads, n, D, BLOCK, BLOCK_D)
-    largest = tl.max(tl.abs(tile), 1)
-    relative = tile / tl.maximum(largest, _SMALLEST)[:, None]
-    norms = largest * tl.sqrt(tl.sum(relative * relative, 1))
-    tl.atomic_max(sizes, tl.max(largest, 0))
-    tl.atomic_max(sizes + 1, tl.max(norms, 0))
-
-
-@triton.jit(do_not_specialize=("batches", "heads", "n"))
-def split_kernel(
-    x,
+    tensors,
     sizes,
-    halves,
     strides,
     batches,
     heads,
-    n,
+    lengths,
     D: tl.constexpr,
     BLOCK: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):
-    """Writes halves [2, b, h, n, D] of x [b, h, n, D]."""
-    tile, sequence, rows = _rows(x, strides, heads, n, D, BLOCK, BLOCK_D)
-    columns = tl.arange(0, BLOCK_D)
-    tile = tile / power_of_two(sizes)
-    high = tile.to(tl.float16)
-    low = (tile - high.to(tl.float32)).to(tl.float16)
-    inside = (rows < n)[:, None] & (columns < D)[None, :]
-    row = tl.cast(sequence, tl.int64) * n + rows
-    second = tl.cast(batches, tl.int64) * heads * n
-    tl.store(halves + row[:, None] * D + columns[None, :], high, inside)
-    tl.store(halves + (row + second)[:, None] * D + columns[None, :], low, inside)
+    """Two sizes of each tensor [b, h, n, D]; program_id(1) says of which.
+
+    sizes[i, 0]: the largest |x|; sizes[i, 1]: the largest norm of a row, without squares of |x|.
+    """
+    for i in tl.static_range(len(tensors)):
+        tiles = tl.cdiv(lengths[i], BLOCK)
+        sequence = tl.program_id(0) // tiles
+        if (tl.program_id(1) == i) & (sequence < batches * heads):
+            rows = tl.program_id(0) % tiles * BLOCK + tl.arange(0, BLOCK)
+            tile = _rows(tensors[i], strides[i], sequence, rows, heads, lengths[i], D, BLOCK_D)
+            largest = tl.max(tl.abs(tile), 1)
+            relative = tile / tl.maximum(largest, _SMALLEST)[:, None]
+            norms = largest * tl.sqrt(tl.sum(relative * relative, 1))
+            tl.atomic_max(sizes + 2 * i, tl.max(largest, 0))
+            tl.atomic_max(sizes + 2 * i + 1, tl.max(norms, 0))
+
+
+@triton.jit(do_not_specialize=("batches", "heads", "lengths"))
+def split_kernel(
+    tensors,
+    halves,
+    sizes,
+    strides,
+    batches,
+    heads,
+    lengths,
+    D: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+):
+    """Writes halves [2, b, h, n, D] of each tensor [b, h, n, D]; program_id(1) says of which."""
+    for i in tl.static_range(len(tensors)):
+        n = lengths[i]
+        tiles = tl.cdiv(n, BLOCK)
+        sequence = tl.program_id(0) // tiles
+        if (tl.program_id(1) == i) & (sequence < batches * heads):
+            rows = tl.program_id(0) % tiles * BLOCK + tl.arange(0, BLOCK)
+            tile = _rows(tensors[i], strides[i], sequence, rows, heads, n, D, BLOCK_D)
+            tile = tile / power_of_two(sizes + 2 * i)
+            high = tile.to(tl.float16)
+            low = (tile - high.to(tl.float32)).to(tl.float16)
+            columns = tl.arange(0, BLOCK_D)
+            inside = (rows < n)[:, None] & (columns < D)[None, :]
+            row = tl.cast(sequence, tl.int64) * n + rows
+            second = tl.cast(batches, tl.int64) * heads * n
+            tl.store(halves[i] + row[:, None] * D + columns[None, :], high, inside)
+            tl.store(halves[i] + (row + second)[:, None] * D + columns[None, :], low, inside)
 
 
 @triton.jit
-def _rows(x, strides, heads, n, D: tl.constexpr, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr):
-    tiles = tl.cdiv(n, BLOCK)
-    sequence = tl.program_id(0) // tiles
-    rows = tl.program_id(0) % tiles * BLOCK + tl.arange(0, BLOCK)
+def _rows(x, strides, sequence, rows, heads, n, D: tl.constexpr, BLOCK_D: tl.constexpr):
     columns = tl.arange(0, BLOCK_D)
     first = sequence_at(x, strides, sequence // heads, sequence % heads)
     at = first + tl.cast(rows, tl.int64)[:, None] * strides[2] + columns[None, :] * strides[3]
-    return tl.load(at, (rows < n)[:, None] & (columns < D)[None, :], 0.0), sequence, rows
+    return tl.load(at, (rows < n)[:, None] & (columns < D)[None, :], 0.0)
 
 
 @triton.jit
@@ -93,15 +113,39 @@ def score_gradient_scale(v_sizes, grad_sizes):
     return tl.exp2(2.0 - tl.ceil(tl.log2(tl.minimum(tl.maximum(bound, _SMALLEST), _LARGEST))))
 
 
-def split(x: Tensor, sizes: Tensor) -> Tensor:
-    """The halves [2 b, h, n, d] float16 of x [b, h, n, d] float32.
+class Halves:
+    """Launches what divides tensors [b, h, n, d] float32, whose n may differ, into halves.
 
-    sizes: [2] float32, zeros; becomes the largest |x| and the largest norm of a row.
+    Attributes:
+        forms: of the halves, [2 b, h, n, d] float16.
     """
-    batch, heads, n, d = x.shape
-    halves = x.new_empty((2 * batch, heads, n, d), dtype=torch.float16)
-    grid = (triton.cdiv(n, ROWS) * batch * heads,)
-    width = {"D": d, "BLOCK": ROWS, "BLOCK_D": padded(d)}
-    measure_kernel[grid](x, sizes, x.stride(), heads, n, **width)
-    split_kernel[grid](x, sizes, halves, x.stride(), batch, heads, n, **width)
-    return halves
+
+    def __init__(self, *tensors: Form):
+        batch, heads, _, d = tensors[0].shape
+        lengths = tuple(x.shape[2] for x in tensors)
+        grid = (triton.cdiv(max(lengths), ROWS) * batch * heads, len(tensors))
+        width, options = {"D": d, "BLOCK": ROWS, "BLOCK_D": padded(d)}, {"num_warps": 4}
+        self._measure = Launch(measure_kernel, grid, width, options)
+        self._split = Launch(split_kernel, grid, width, options)
+        self._arguments = (tuple(x.strides for x in tensors), batch, heads, lengths)
+        self.forms = tuple(
+            Form(
+                (2 * batch, heads, n, d),
+                (heads * n * d, n * d, d, 1),
+                torch.float16,
+                tensors[0].device,
+                True,
+            )
+            for n in lengths
+        )
+
+    def __call__(self, *tensors: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Their sizes [tensors, 2] float32 (the largest |x|, the largest norm of a row), halves."""
+        sizes = tensors[0].new_zeros((len(tensors), 2))
+        halves = tuple(
+            x.new_empty(form.shape, dtype=form.dtype)
+            for x, form in zip(tensors, self.forms, strict=True)
+        )
+        self._measure(tensors, sizes, *self._arguments)
+        self._split(tensors, halves, sizes, *self._arguments)
+        return sizes, halves

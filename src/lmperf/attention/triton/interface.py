@@ -8,7 +8,8 @@ from torch.autograd.function import once_differentiable
 
 from lmperf.attention.triton import backward as backward_pass
 from lmperf.attention.triton import forward as forward_pass
-from lmperf.attention.triton.tiles import INTERPRETED, addressable
+from lmperf.attention.triton.launch import addressable
+from lmperf.attention.triton.tiles import INTERPRETED
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 LARGEST_D = 256
@@ -51,11 +52,11 @@ class FlashAttention(torch.autograd.Function):
     def forward(ctx, q, k, v, is_causal=False, scale=None, return_lse=False):
         check_arguments(q, k, v, is_causal, scale)
         scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
-        out, lse = _forward(*_with_heads(q.ndim, q, k, v), is_causal, scale)
+        out, lse = _forward(*_with_heads(q.ndim, q, k, v), bool(is_causal), scale)
         if q.ndim == 3:
             out, lse = out.squeeze(1), lse.squeeze(1)
         ctx.save_for_backward(q, k, v, out, lse)
-        ctx.is_causal, ctx.scale = is_causal, scale
+        ctx.is_causal, ctx.scale = bool(is_causal), scale
         ctx.set_materialize_grads(False)
         return (out, lse) if return_lse else out
 
@@ -100,17 +101,21 @@ def check_arguments(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float 
 
 
 def _check_shapes(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> None:
-    shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
+    n, d, m = q.shape[-2], q.shape[-1], k.shape[-2]
+    wrong = None
     if k.shape != v.shape:
-        raise ValueError(f"k and v must have one shape, got {shapes}")
-    if k.ndim != q.ndim or q.shape[:-2] != k.shape[:-2] or q.shape[-1] != k.shape[-1]:
-        raise ValueError(f"q and k may differ in length only, got {shapes}")
-    if not 1 <= q.shape[-1] <= LARGEST_D:
-        raise ValueError(f"d must be from 1 to {LARGEST_D}, got {q.shape[-1]}")
-    if q.numel() == 0 or k.numel() == 0:
-        raise ValueError(f"q, k and v must not be empty, got {shapes}")
-    if causal and q.shape[-2] != k.shape[-2]:
-        raise ValueError(f"causal attention needs as many keys as queries, got {shapes}")
+        wrong = "k and v must have one shape"
+    elif k.ndim != q.ndim or q.shape[:-2] != k.shape[:-2] or d != k.shape[-1]:
+        wrong = "q and k may differ in length only"
+    elif not 1 <= d <= LARGEST_D:
+        raise ValueError(f"d must be from 1 to {LARGEST_D}, got {d}")
+    elif q.numel() == 0 or k.numel() == 0:
+        wrong = "q, k and v must not be empty"
+    elif causal and n != m:
+        wrong = "causal attention needs as many keys as queries"
+    if wrong:
+        shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
+        raise ValueError(f"{wrong}, got {shapes}")
 
 
 def _check_capability(q: Tensor) -> None:
@@ -123,44 +128,43 @@ def _check_capability(q: Tensor) -> None:
         raise TypeError("Triton's interpreter computes bfloat16 wrongly: use float32 or float16")
 
 
-@torch.library.custom_op("lmperf::flash_attention_forward", mutates_args=())
-def _forward_op(
-    q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float
-) -> tuple[Tensor, Tensor]:
+# Operators for torch.compile, which takes each as a whole. They are registered for their devices
+# and nothing else: what `custom_op` adds, autograd among it, costs the host more than the launch.
+_LIBRARY = torch.library.Library("lmperf", "FRAGMENT")
+_LIBRARY.define(
+    "flash_attention_forward(Tensor q, Tensor k, Tensor v, bool causal, float scale)"
+    " -> (Tensor, Tensor)",
+    tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides),
+)
+_LIBRARY.define(
+    "flash_attention_backward(Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse,"
+    " Tensor grad_out, Tensor? grad_lse, bool causal, float scale) -> (Tensor, Tensor, Tensor)",
+    tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides),
+)
+
+
+def _forward(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
+    if torch.compiler.is_compiling():
+        return torch.ops.lmperf.flash_attention_forward(q, k, v, causal, scale)
     return forward_pass.forward(q, k, v, causal, scale)
 
 
-@_forward_op.register_fake
+def _backward(*arguments) -> tuple[Tensor, Tensor, Tensor]:
+    if torch.compiler.is_compiling():
+        return torch.ops.lmperf.flash_attention_backward(*arguments)
+    return backward_pass.backward(*arguments)
+
+
+for _device in ("CUDA", "CPU"):
+    _LIBRARY.impl("flash_attention_forward", forward_pass.forward, _device)
+    _LIBRARY.impl("flash_attention_backward", backward_pass.backward, _device)
+
+
+@torch.library.register_fake("lmperf::flash_attention_forward", lib=_LIBRARY)
 def _(q, k, v, causal, scale):
     return torch.empty_like(addressable(q)), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
-@torch.library.custom_op("lmperf::flash_attention_backward", mutates_args=())
-def _backward_op(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    grad_out: Tensor,
-    grad_lse: Tensor | None,
-    causal: bool,
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return backward_pass.backward(q, k, v, out, lse, grad_out, grad_lse, causal, scale)
-
-
-@_backward_op.register_fake
+@torch.library.register_fake("lmperf::flash_attention_backward", lib=_LIBRARY)
 def _(q, k, v, out, lse, grad_out, grad_lse, causal, scale):
     return tuple(torch.empty_like(addressable(t)) for t in (q, k, v))
-
-
-def _forward(*arguments) -> tuple[Tensor, Tensor]:
-    """The launch itself, or an operator that torch.compile takes as a whole (it costs 20 us)."""
-    run = _forward_op if torch.compiler.is_compiling() else forward_pass.forward
-    return run(*arguments)
-
-
-def _backward(*arguments) -> tuple[Tensor, Tensor, Tensor]:
-    run = _backward_op if torch.compiler.is_compiling() else backward_pass.backward
-    return run(*arguments)

@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from lmperf.attention.triton.launch import Form, Launch
 from lmperf.attention.triton.tiles import LN_2, padded, sequence_at, store_tile
 
 ROWS = 16
@@ -81,15 +82,22 @@ def combine_kernel(
     tl.store(lse + rows, (maximum + tl.log2(total)) * LN_2, rows < n)
 
 
-def combine(
-    parts: Tensor, parts_lse: Tensor, out: Tensor, lse: Tensor, chunk: int, causal: bool
-) -> None:
-    """Writes out [b, h, n, d] and lse [b, h, n] from the parts of each chunk of keys."""
-    batch, heads, n, d = out.shape
-    combine_kernel[(triton.cdiv(n, ROWS) * batch * heads,)](
-        parts, parts_lse, out, lse, out.stride(), heads, n, len(parts), chunk,
-        CAUSAL=causal, D=d, BLOCK=ROWS, BLOCK_D=padded(d), num_warps=4,
-    )  # fmt: skip
+class Combine:
+    """Launches `combine_kernel` for out like q [b, h, n, d] of so many chunks of keys."""
+
+    def __init__(self, q: Form, splits: int, chunk: int, causal: bool):
+        batch, heads, n, d = q.shape
+        self._launch = Launch(
+            combine_kernel,
+            (triton.cdiv(n, ROWS) * batch * heads,),
+            {"CAUSAL": causal, "D": d, "BLOCK": ROWS, "BLOCK_D": padded(d)},
+            {"num_warps": 4},
+        )
+        self._scalars = (heads, n, splits, chunk)
+
+    def __call__(self, parts: Tensor, parts_lse: Tensor, out: Tensor, lse: Tensor) -> None:
+        """Writes out [b, h, n, d] and lse [b, h, n] from the parts of each chunk of keys."""
+        self._launch(parts, parts_lse, out, lse, out.stride(), *self._scalars)
 
 
 @triton.jit(do_not_specialize=("heads", "n", "splits", "chunk"))
@@ -127,10 +135,19 @@ def sum_kernel(
     store_tile(out, acc, start, strides_out[2], strides_out[3], n, D, BLOCK, BLOCK_D)
 
 
-def add_up(parts: Tensor, out: Tensor, chunk: int, chunks: int) -> None:
-    """Writes the sum over chunks to out [b, h, n, d]; chunks: ALL, UP_TO or FROM."""
-    batch, heads, n, d = out.shape
-    sum_kernel[(triton.cdiv(n, ROWS) * batch * heads,)](
-        parts, out, out.stride(), heads, n, len(parts), chunk,
-        CHUNKS=chunks, D=d, BLOCK=ROWS, BLOCK_D=padded(d), num_warps=4,
-    )  # fmt: skip
+class Sum:
+    """Launches `sum_kernel` for a result like x [b, h, n, d]; chunks: ALL, UP_TO or FROM."""
+
+    def __init__(self, x: Form, splits: int, chunk: int, chunks: int):
+        batch, heads, n, d = x.shape
+        self._launch = Launch(
+            sum_kernel,
+            (triton.cdiv(n, ROWS) * batch * heads,),
+            {"CHUNKS": chunks, "D": d, "BLOCK": ROWS, "BLOCK_D": padded(d)},
+            {"num_warps": 4},
+        )
+        self._scalars = (heads, n, splits, chunk)
+
+    def __call__(self, parts: Tensor, out: Tensor) -> None:
+        """Writes the sum over chunks to out [b, h, n, d]."""
+        self._launch(parts, out, out.stride(), *self._scalars)

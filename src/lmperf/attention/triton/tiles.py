@@ -1,4 +1,4 @@
-"""Tiles [rows, d]: how they are loaded, multiplied and stored, and what the launches share.
+"""Tiles [rows, d]: how they are loaded, multiplied and stored.
 
 A tile of an operand is a tuple. For float16, bfloat16 and TF32 it has one member. A float32 operand
 comes as two float16 halves (`halves.py`), x = hi + lo, and a product is three,
@@ -11,18 +11,11 @@ the small ones first. PRODUCTS says which: 1 or 3.
 import torch
 import triton
 import triton.language as tl
-from torch import Tensor
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 INTERPRETED = triton.knobs.runtime.interpret
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)
-
-LARGEST_STRIDE = 2**22
-
-# Below this many scores the host needs longer to make descriptors than they save.
-DESCRIBED_SCORES = 2**22
 
 # One compiled kernel serves every length and every number of heads.
 LENGTHS = ("batches", "heads", "n_queries", "n_keys", "chunk")
@@ -161,36 +154,6 @@ def operand(x, like, PRODUCTS: tl.constexpr):
 def padded(d: int) -> int:
     """The width of the tiles for heads of d: a power of two that tl.dot accepts."""
     return max(16, triton.next_power_of_2(d))
-
-
-def addressable(x: Tensor) -> Tensor:
-    """x, or a contiguous copy where offsets inside one tile would not fit into 32 bits."""
-    return x.contiguous() if max(x.stride()[-2:]) >= LARGEST_STRIDE else x
-
-
-def describable(*tensors: Tensor) -> bool:
-    """Whether the copy engine can read tiles of all of these [b, h, n, d], and it pays."""
-    first = tensors[0]
-    if INTERPRETED or first.itemsize != 2 or torch.cuda.get_device_capability()[0] < 9:
-        return False
-    scores = first.shape[0] * first.shape[1] * first.shape[2] * tensors[1].shape[2]
-    return scores >= DESCRIBED_SCORES and all(map(_is_aligned, tensors))
-
-
-def _is_aligned(x: Tensor) -> bool:
-    *outer, inner = x.stride()
-    return (
-        inner == 1
-        and x.data_ptr() % 16 == 0
-        and all(stride > 0 and stride * x.itemsize % 16 == 0 for stride in outer)
-    )
-
-
-def described(x: Tensor, rows: int, is_described: bool) -> Tensor | TensorDescriptor:
-    """What a kernel takes: x [b, h, n, d] itself, or a descriptor of its tiles of `rows` rows."""
-    if not is_described:
-        return x
-    return TensorDescriptor(x, list(x.shape), list(x.stride()), [1, 1, rows, padded(x.shape[-1])])
 
 
 def dot_precision(dtype: torch.dtype) -> str:

@@ -9,9 +9,12 @@ import triton
 from lmperf.attention.accuracy import attention_errors, error_bound
 from lmperf.attention.check import TORCH_DTYPE, matmul_precision
 from lmperf.attention.reference import attention_float64
-from lmperf.attention.triton import backward as backward_pass
 from lmperf.attention.triton import forward as forward_pass
 from lmperf.attention.triton.configurations import Configuration
+from lmperf.attention.triton.key_gradients import KeyGradients
+from lmperf.attention.triton.launch import Form
+from lmperf.attention.triton.operands import Inputs
+from lmperf.attention.triton.query_gradients import QueryGradients
 
 FLUSHED_BYTES = 256 * 2**20
 # The device waits some 0.3 ms, so that the host has queued a call when it starts.
@@ -38,10 +41,14 @@ def launcher(
     scale = q.shape[-1] ** -0.5
     if kernel == "forward":
         return lambda: forward_pass.forward(q, k, v, causal, scale, configuration)
-    operands = backward_pass.Operands.of(*x, lse, delta, causal, scale)
+    forms = [Form.of(t) for t in x]
+    reads = Inputs(*forms, causal, scale)
+    operands = reads.operands(*x, lse, delta)
     if kernel == "key_gradients":
-        return lambda: backward_pass.key_gradients(operands, k, v, configuration)
-    return lambda: backward_pass.query_gradients(operands, q, configuration)
+        keys = KeyGradients(reads, forms[1], forms[2], configuration)
+        return lambda: keys(operands, k, v)
+    queries = QueryGradients(reads, forms[0], configuration)
+    return lambda: queries(operands, q)
 
 
 def check_variant(kernel: str, dtype: str, d: int, causal: bool, c: Configuration) -> str | None:

@@ -1,0 +1,218 @@
+"""dK and dV: a program owns a tile of keys and walks over queries.
+
+The kernel holds its scores transposed ([keys, queries]): P^T and dS^T are then the left operands of
+the products that make dV and dK, straight from registers.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from lmperf.attention.triton.configurations import Configuration, choose
+from lmperf.attention.triton.halves import power_of_two
+from lmperf.attention.triton.launch import Form
+from lmperf.attention.triton.operands import GradientLaunch, Inputs, Operands, units
+from lmperf.attention.triton.splits import ALL, FROM, Sum, new_parts, splits_of
+from lmperf.attention.triton.tiles import (
+    LENGTHS,
+    LOG2_E,
+    add_product,
+    load,
+    operand,
+    product,
+    sequence_at,
+    store_tile,
+    transposed,
+)
+
+
+@triton.jit
+def _accumulate_key_gradients(
+    dk,
+    dv,
+    k_tile,
+    v_tile,
+    q,
+    grad_out,
+    lse,
+    delta,
+    strides_q,
+    strides_grad,
+    batch,
+    head,
+    batches,
+    first_column,
+    low,
+    high,
+    n_queries,
+    scale_log2,
+    dp_unit,
+    ds_unit,
+    D: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    DIAGONAL: tl.constexpr,
+    TAIL: tl.constexpr,
+    DESCRIBED: tl.constexpr,
+    PRODUCTS: tl.constexpr,
+    PRECISION: tl.constexpr,
+    P_SHIFT: tl.constexpr,
+):
+    """Adds what the queries low ... high contribute to dK / scale and dV of one tile of keys."""
+    for start in tl.range(low, high, BLOCK_M):
+        rows = start + tl.arange(0, BLOCK_M)
+        q_tile = load(
+            q, strides_q, batch, head, start, n_queries, batches,
+            D, BLOCK_M, BLOCK_D, TAIL, DESCRIBED, PRODUCTS,
+        )  # fmt: skip
+        # A logsumexp of infinity makes P vanish in rows beyond the last query.
+        if TAIL:
+            row_lse = tl.load(lse + rows, rows < n_queries, float("inf"))
+            row_delta = tl.load(delta + rows, rows < n_queries, 0.0)
+        else:
+            row_lse = tl.load(lse + rows)
+            row_delta = tl.load(delta + rows)
+        scores = product(k_tile, transposed(q_tile, PRODUCTS), PRODUCTS, PRECISION)
+        p = tl.exp2(scores * scale_log2 - (row_lse * LOG2_E - P_SHIFT)[None, :])
+        if DIAGONAL:
+            columns = first_column + tl.arange(0, BLOCK_N)
+            p = tl.where(columns[:, None] <= rows[None, :], p, 0.0)
+        do = load(
+            grad_out, strides_grad, batch, head, start, n_queries, batches,
+            D, BLOCK_M, BLOCK_D, TAIL, DESCRIBED, PRODUCTS,
+        )  # fmt: skip
+        dp = product(v_tile, transposed(do, PRODUCTS), PRODUCTS, PRECISION)
+        dv = add_product(dv, operand(p, do, PRODUCTS), do, PRODUCTS, PRECISION)
+        ds = p * (dp * dp_unit - row_delta[None, :]) * ds_unit
+        dk = add_product(dk, operand(ds, q_tile, PRODUCTS), q_tile, PRODUCTS, PRECISION)
+    return dk, dv
+
+
+@triton.jit(do_not_specialize=LENGTHS)
+def key_gradients_kernel(
+    q,
+    k,
+    v,
+    grad_out,
+    sizes,
+    lse,
+    delta,
+    dk,
+    dv,
+    strides_q,
+    strides_k,
+    strides_v,
+    strides_grad,
+    strides_dk,
+    strides_dv,
+    batches,
+    heads,
+    n_queries,
+    n_keys,
+    chunk,
+    scale,
+    scale_log2,
+    D: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    TAIL: tl.constexpr,
+    SPLIT: tl.constexpr,
+    DESCRIBED: tl.constexpr,
+    PRODUCTS: tl.constexpr,
+    PRECISION: tl.constexpr,
+    P_SHIFT: tl.constexpr,
+):
+    """dK and dV of one tile of keys, over all queries that see it; TAIL: n_queries % BLOCK_M.
+
+    Rows beyond the last key hold garbage that stays in those rows and is not stored. With SPLIT,
+    a program takes the queries of one chunk, and dk and dv are parts [splits, b, h, m, d].
+    """
+    tiles = tl.cdiv(n_keys, BLOCK_N)
+    sequence = tl.program_id(0) // tiles
+    batch, head = sequence // heads, sequence % heads
+    first_column = tl.program_id(0) % tiles * BLOCK_N
+    low = 0
+    high = n_queries
+    if SPLIT:
+        low = tl.program_id(1) * chunk
+        high = tl.minimum(n_queries, low + chunk)
+        if CAUSAL and high <= first_column:
+            return
+    lse += tl.cast(sequence, tl.int64) * n_queries
+    delta += tl.cast(sequence, tl.int64) * n_queries
+    scale_log2, dp_unit, ds_unit = units(sizes, scale_log2, PRODUCTS)
+
+    k_tile = load(
+        k, strides_k, batch, head, first_column, n_keys, batches,
+        D, BLOCK_N, BLOCK_D, True, DESCRIBED, PRODUCTS,
+    )  # fmt: skip
+    v_tile = load(
+        v, strides_v, batch, head, first_column, n_keys, batches,
+        D, BLOCK_N, BLOCK_D, True, DESCRIBED, PRODUCTS,
+    )  # fmt: skip
+    dk_tile = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
+    dv_tile = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
+    if CAUSAL:
+        diagonal = tl.maximum(low, first_column // BLOCK_M * BLOCK_M)
+        low = tl.maximum(low, tl.cdiv(first_column + BLOCK_N, BLOCK_M) * BLOCK_M)
+        dk_tile, dv_tile = _accumulate_key_gradients(
+            dk_tile, dv_tile, k_tile, v_tile, q, grad_out, lse, delta, strides_q, strides_grad,
+            batch, head, batches, first_column, diagonal, tl.minimum(low, high), n_queries,
+            scale_log2, dp_unit, ds_unit, D, BLOCK_M, BLOCK_N, BLOCK_D, True, TAIL,
+            DESCRIBED, PRODUCTS, PRECISION, P_SHIFT,
+        )  # fmt: skip
+    dk_tile, dv_tile = _accumulate_key_gradients(
+        dk_tile, dv_tile, k_tile, v_tile, q, grad_out, lse, delta, strides_q, strides_grad,
+        batch, head, batches, first_column, low, high, n_queries,
+        scale_log2, dp_unit, ds_unit, D, BLOCK_M, BLOCK_N, BLOCK_D, False, TAIL,
+        DESCRIBED, PRODUCTS, PRECISION, P_SHIFT,
+    )  # fmt: skip
+    if PRODUCTS == 3:
+        dk_tile *= power_of_two(sizes) / ds_unit * tl.exp2(-1.0 * P_SHIFT)
+        dv_tile *= power_of_two(sizes + 6) * tl.exp2(-1.0 * P_SHIFT)
+    dk_tile *= scale
+    if SPLIT:
+        part = tl.program_id(1) * (tl.num_programs(0) // tiles) + sequence
+        dk += tl.cast(part, tl.int64) * n_keys * D
+        dv += tl.cast(part, tl.int64) * n_keys * D
+        store_tile(dk, dk_tile, first_column, D, 1, n_keys, D, BLOCK_N, BLOCK_D)
+        store_tile(dv, dv_tile, first_column, D, 1, n_keys, D, BLOCK_N, BLOCK_D)
+    else:
+        dk = sequence_at(dk, strides_dk, batch, head)
+        dv = sequence_at(dv, strides_dv, batch, head)
+        store_tile(
+            dk, dk_tile, first_column, strides_dk[2], strides_dk[3], n_keys, D, BLOCK_N, BLOCK_D
+        )
+        store_tile(
+            dv, dv_tile, first_column, strides_dv[2], strides_dv[3], n_keys, D, BLOCK_N, BLOCK_D
+        )
+
+
+class KeyGradients:
+    """Launches `key_gradients_kernel`, and what adds its parts up, for one form of k and v."""
+
+    def __init__(self, x: Inputs, k: Form, v: Form, configuration: Configuration | None = None):
+        batch, heads, m, d = k.shape
+        n = x.shape[2]
+        c = configuration or choose(
+            "key_gradients", x.causal, x.dtype, m, n, d, batch * heads, x.device
+        )
+        self._splits = splits = splits_of(n, c.chunk)
+        self._launch = GradientLaunch(
+            key_gradients_kernel, x, triton.cdiv(m, c.block_n), splits, c, n % c.block_m != 0
+        )
+        chunks = FROM if x.causal else ALL
+        self._sums = [Sum(form, splits, c.chunk, chunks) for form in (k, v)] if splits > 1 else []
+
+    def __call__(self, x: Operands, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """dK, dV [b, h, m, d] in the dtypes and layouts of k and v."""
+        results = torch.empty_like(k), torch.empty_like(v)
+        parts = tuple(new_parts(self._splits, r) for r in results) if self._sums else results
+        self._launch(x, parts, [r.stride() for r in results])
+        for add_up, part, result in zip(self._sums, parts, results, strict=False):
+            add_up(part, result)
+        return results

@@ -1,0 +1,149 @@
+"""What both gradient kernels read (q, k, v, dO, logsumexp, delta), and how they are launched."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from lmperf.attention.triton.configurations import Configuration, products_of
+from lmperf.attention.triton.halves import (
+    SHIFT,
+    Halves,
+    power_of_two,
+    score_gradient_scale,
+)
+from lmperf.attention.triton.launch import Form, Launch, describable
+from lmperf.attention.triton.tiles import LOG2_E, dot_precision, load_tile, padded
+
+DELTA_ROWS = 32
+
+
+@triton.jit(do_not_specialize=("heads", "n"))
+def delta_kernel(
+    out,
+    grad_out,
+    delta,
+    strides_out,
+    strides_grad,
+    heads,
+    n,
+    D: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+):
+    """delta = rowsum(dO * O), read: out, grad_out; written: delta [b, h, n] float32."""
+    tiles = tl.cdiv(n, BLOCK)
+    sequence = tl.program_id(0) // tiles
+    batch, head = sequence // heads, sequence % heads
+    start = tl.program_id(0) % tiles * BLOCK
+    o = load_tile(out, strides_out, batch, head, start, n, D, BLOCK, BLOCK_D, True, False)
+    do = load_tile(grad_out, strides_grad, batch, head, start, n, D, BLOCK, BLOCK_D, True, False)
+    rows = start + tl.arange(0, BLOCK)
+    delta += tl.cast(sequence, tl.int64) * n
+    tl.store(delta + rows, tl.sum(o.to(tl.float32) * do.to(tl.float32), 1), rows < n)
+
+
+@triton.jit
+def units(sizes, scale_log2, PRODUCTS: tl.constexpr):
+    """What scores, dP and dS are to be multiplied by: 1, or powers of two for halves."""
+    if PRODUCTS == 3:
+        scores = scale_log2 * power_of_two(sizes) * power_of_two(sizes + 2)
+        dp = power_of_two(sizes + 4) * power_of_two(sizes + 6)
+        return scores, dp, score_gradient_scale(sizes + 4, sizes + 6)
+    else:
+        return scale_log2, 1.0, 1.0
+
+
+class Operands(NamedTuple):
+    """q, grad_out [b, h, n, d] and k, v [b, h, m, d] as they are or in halves, [2 b, ...].
+
+    sizes: what `Halves` measured of the four, or None; lse, delta: [b, h, n] float32.
+    """
+
+    tensors: Sequence[Tensor]
+    sizes: Tensor | None
+    lse: Tensor
+    delta: Tensor
+
+
+class Delta:
+    """Launches `delta_kernel` for two [b, h, n, d] of any strides."""
+
+    def __init__(self, out: Form, grad_out: Form):
+        batch, heads, n, d = out.shape
+        self._shape = (batch, heads, n)
+        self._launch = Launch(
+            delta_kernel,
+            (triton.cdiv(n, DELTA_ROWS) * batch * heads,),
+            {"D": d, "BLOCK": DELTA_ROWS, "BLOCK_D": padded(d)},
+            {"num_warps": 4},
+        )
+        self._arguments = (out.strides, grad_out.strides, heads, n)
+
+    def __call__(self, out: Tensor, grad_out: Tensor) -> Tensor:
+        """rowsum(dO * O) [b, h, n] float32."""
+        delta = out.new_empty(self._shape, dtype=torch.float32)
+        self._launch(out, grad_out, delta, *self._arguments)
+        return delta
+
+
+class Inputs:
+    """The forms of q, k, v and dO as the gradient kernels read them, and what makes them so."""
+
+    def __init__(self, q: Form, k: Form, v: Form, grad_out: Form, causal: bool, scale: float):
+        self.shape, self.keys = q.shape, k.shape[2]
+        self.dtype, self.device = q.dtype, q.device
+        self.causal, self.scale = causal, scale
+        self.products, self.precision = products_of(q.dtype), dot_precision(q.dtype)
+        forms = (q, k, v, grad_out)
+        self._halves = Halves(*forms) if self.products == 3 else None
+        self.forms = self._halves.forms if self._halves else forms
+
+    def operands(
+        self, q: Tensor, k: Tensor, v: Tensor, grad_out: Tensor, lse: Tensor, delta: Tensor
+    ) -> Operands:
+        tensors, sizes = (q, k, v, grad_out), None
+        if self._halves:
+            sizes, tensors = self._halves(*tensors)
+        return Operands(tensors, sizes, lse, delta)
+
+
+class GradientLaunch:
+    """A kernel that owns `tiles` tiles a sequence; tail: of what a program walks over."""
+
+    def __init__(
+        self,
+        kernel: Callable,
+        x: Inputs,
+        tiles: int,
+        splits: int,
+        c: Configuration,
+        tail: bool,
+    ):
+        batch, heads, n, d = x.shape
+        is_described = describable(*x.forms)
+        self._launch = Launch(
+            kernel,
+            (tiles * batch * heads, splits),
+            {
+                "D": d, "BLOCK_M": c.block_m, "BLOCK_N": c.block_n, "BLOCK_D": padded(d),
+                "CAUSAL": x.causal, "TAIL": tail, "SPLIT": splits > 1, "DESCRIBED": is_described,
+                "PRODUCTS": x.products, "PRECISION": x.precision,
+                "P_SHIFT": SHIFT if x.products == 3 else 0,
+            },
+            {"num_warps": c.num_warps, "num_stages": c.num_stages},
+            (c.block_m, c.block_n, c.block_n, c.block_m) if is_described else (),
+        )  # fmt: skip
+        self._strides = tuple(form.strides for form in x.forms)
+        self._scalars = (batch, heads, n, x.keys, c.chunk, x.scale, x.scale * LOG2_E.value)
+
+    def __call__(
+        self, x: Operands, results: Sequence[Tensor], strides: Sequence[tuple[int, ...]]
+    ) -> None:
+        """Writes the results, or their parts; `strides` are those of the results."""
+        self._launch(
+            *x.tensors, x.sizes, x.lse, x.delta, *results, *self._strides, *strides, *self._scalars
+        )
