@@ -12,7 +12,23 @@ from collections.abc import Mapping
 from lmperf.benchmark import Axis, Case, Timed, Unsupported, Value, Workload, numbers
 from lmperf.names import DTYPES, PLAIN_DTYPES
 
+_SHAPE = ("batch", "heads", "seq_len", "d_head")
 _KERNELS = ("triton", "sdpa_cudnn", "sdpa_flash", "sdpa_efficient")
+
+# The cell of the public leaderboard of a course; the head widths of larger models.
+LEADERBOARD = (1, 16, 16384, 64)
+OTHER_SHAPES = (LEADERBOARD, (4, 25, 4096, 80), (4, 21, 4096, 96), (1, 16, 8192, 256))
+
+
+def _other(shape: tuple[int, int, int, int]) -> dict[str, list]:
+    """A shape of OTHER_SHAPES, (batch, heads, seq_len, d_head), beside what trains models."""
+    return {
+        **{axis: [n] for axis, n in zip(_SHAPE, shape, strict=True)},
+        "dtype": ["bfloat16"],
+        "causal": [True],
+        "cuda_graph": [False],
+        "implementation": ["triton", "sdpa_cudnn", "sdpa_flash"],
+    }
 
 
 def _filled(seq_len: int, d_head: int, dtypes: list[str], names: list[str]) -> dict[str, list]:
@@ -102,6 +118,7 @@ class FlashAttention(Timed):
                     (["float32", "tf32"], ["triton", "sdpa_efficient"]),
                 )
             ),
+            *map(_other, OTHER_SHAPES),
         ],
     }
 
@@ -119,7 +136,7 @@ class FlashAttention(Timed):
             raise Unsupported("takes float16 and bfloat16 only")
         if axes["cuda_graph"] and device != "cuda":
             raise Unsupported("CUDA graphs need a CUDA device")
-        shape = (axes["batch"], axes["heads"], axes["seq_len"], axes["d_head"])
+        shape = tuple(axes[name] for name in _SHAPE)
         problem = AttentionProblem.of(shape, axes["dtype"], axes["causal"], device, seed, shared)
         function = self.callable_of(name)
         if name in self.own_implementations:

@@ -13,6 +13,7 @@ from lmperf.attention.triton.configurations import Configuration
 from lmperf.attention.triton.key_gradients import KeyGradients
 from lmperf.attention.triton.launch import Form
 from lmperf.attention.triton.query_gradients import QueryGradients
+from lmperf.attention.triton.tiles import dot_precision
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -26,7 +27,7 @@ def results(x, causal, chunk, blocks=(64, 32)):
     with uninitialised_memory_is_nan():
         out, lse = forward_pass.forward(q, k, v, causal, scale, owns_queries)
         forms = [Form.of(t) for t in x]
-        reads = operands.Inputs(*forms, causal, scale)
+        reads = operands.Inputs(*forms, causal, scale, dot_precision(q.dtype))
         delta = operands.Delta(Form.of(out), forms[3])(out, grad_out)
         read = reads.operands(*x, lse, delta)
         dk, dv = KeyGradients(reads, forms[1], forms[2], owns_keys)(read, k, v)

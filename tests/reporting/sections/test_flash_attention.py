@@ -87,6 +87,7 @@ CASES = {
     },
     "flash_dip": {"is": lambda: dip(gpu_evidence())},
     "flash_tf32": {"is": gpu_evidence},
+    "flash_leaderboard": {"is": gpu_evidence},
     "flash_host": {
         "host": gpu_evidence,
         "device": lambda: edited(gpu_evidence(), hosts(1e-4), **SINGLE),
@@ -311,6 +312,18 @@ def test_sdpa_efficient_has_no_tf32(gpu):
     assert [name for name in part.frame.columns if "(TFLOP/s)" in name] == ["Triton (TFLOP/s)"]
     errors_of_tf32 = next(p for p in _parts(gpu, "F4") if "TF32" in p.caption)
     assert not errors_of_tf32.frame["dQ"].str.contains("/").any()
+
+
+def test_a_leaderboards_cell_stands_for_itself_beside_the_published_time(gpu):
+    frame = gpu.frame(STEM)
+    cell = {"seq_len": 16384, "heads": 16, "d_head": 64, "phase": "forward_backward"}
+    rows = having(frame, implementation="triton", **cell)
+    sentence = said("flash_leaderboard", gpu)
+    assert f"Triton {significant(rows['median_ms'].item())} ms, SDPA cuDNN " in sentence
+    assert sentence.endswith("(course leaderboard 2025, H100): 5.36 ms.")
+    widths = {part.frame["d_head"].iloc[i] for part in _parts(gpu, "F5") for i in range(4)}
+    assert widths == {"64", "80", "96", "256"}
+    assert not (kinds.filled(frame) & frame["d_head"].isin([80, 96, 256])).any()
 
 
 def test_the_index_counts_the_cells_of_each_table(gpu):

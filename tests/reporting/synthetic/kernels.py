@@ -7,6 +7,7 @@ import math
 
 import pandas as pd
 
+from lmperf.benchmarks.flash_attention import OTHER_SHAPES
 from synthetic.builder import PHASE_COST, Builder
 
 
@@ -111,7 +112,7 @@ def flash_attention(
 
 
 def flash_attention_gpu(build, machine) -> pd.DataFrame:
-    """One head, the same as a CUDA graph, and the grid that fills."""
+    """One head, the same as a CUDA graph, the grid that fills, and the other shapes."""
     backends = ("triton", "sdpa_cudnn", "sdpa_flash", "sdpa_efficient")
     single = [2**i for i in range(7, 17)], (16, 64, 128), ("bfloat16", "float32")
     frames = [
@@ -126,6 +127,9 @@ def flash_attention_gpu(build, machine) -> pd.DataFrame:
             flash_attention(build, machine, *cell, half, (*backends, "flex"), **grid),
             flash_attention(build, machine, *cell, single, ("triton", "sdpa_efficient"), **grid),
         ]
+    for batch, heads, n, d in OTHER_SHAPES:
+        own = ("triton", "sdpa_cudnn", "sdpa_flash")
+        frames.append(flash_attention(build, machine, [n], [d], half, own, batch, heads))
     frame = pd.concat(frames, ignore_index=True)
     return frame.assign(cuda_graph=frame["cuda_graph"].astype(bool))
 

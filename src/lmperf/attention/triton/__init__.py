@@ -33,9 +33,14 @@ Errors: the probabilities and dS are rounded to the storage dtype before each ma
 else is float32; `lmperf.attention.accuracy.error_bound` derives what follows from that. A float32
 matmul is three of float16 halves (`halves.py`, 2^-22), or one where torch allows TF32.
 
-    interface.py        what a caller uses: checks, autograd, torch.compile, autocast
-    forward.py          one kernel and its launch
-    backward.py         three kernels and their launches
+    interface.py        what a caller uses: autograd, autocast, torch.compile
+    arguments.py        what the kernels take
+    launch.py           a signature's launches, worked out once
+    forward.py          one kernel, and what one signature launches
+    backward.py         what one signature launches: delta and both gradient kernels
+    operands.py         what both gradient kernels read; delta
+    key_gradients.py    dK and dV
+    query_gradients.py  dQ
     tiles.py            a tile: loaded, multiplied, stored
     halves.py           float32 operands as two of float16
     splits.py           parts of the work, and their sum

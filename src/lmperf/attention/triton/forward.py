@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from lmperf.attention.triton.arguments import check_arguments, scale_of
 from lmperf.attention.triton.configurations import Configuration, choose, products_of
 from lmperf.attention.triton.halves import SHIFT, Halves, power_of_two
 from lmperf.attention.triton.launch import (
@@ -14,8 +15,9 @@ from lmperf.attention.triton.launch import (
     Form,
     Launch,
     addressable,
-    current,
     describable,
+    form,
+    on_device,
 )
 from lmperf.attention.triton.splits import Combine, new_parts, splits_of
 from lmperf.attention.triton.tiles import (
@@ -197,23 +199,35 @@ def forward(
     k: Tensor,
     v: Tensor,
     causal: bool,
-    scale: float,
+    scale: float | None,
     configuration: Configuration | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Launches the forward kernel, and those that divide its inputs or combine its parts.
 
-    q: [b, h, n, d]; k, v: [b, h, m, d], any strides. Returns out [b, h, n, d] in q's dtype and,
-    where q is dense, in q's layout, and lse [b, h, n] in float32.
+    q: [b, h, n, d]; k, v: [b, h, m, d], any strides; scale: 1 / sqrt(d) where None. Returns
+    out [b, h, n, d] in q's dtype and, where q is dense, in q's layout, and lse [b, h, n] in
+    float32.
     """
-    q, k, v = addressable(q), addressable(k), addressable(v)
-    forms = Form.of(q), Form.of(k), Form.of(v)
-    return plan(*forms, causal, scale, dot_precision(q.dtype), configuration)(q, k, v)
+    precision = dot_precision(q.dtype)
+    planned = plan(form(q), form(k), form(v), causal, scale, precision, configuration)
+    if planned is None:
+        return forward(*map(addressable, (q, k, v)), causal, scale, configuration)
+    return on_device(q.device, planned, q, k, v)
 
 
 @lru_cache(MOST_PLANS)
-def plan(*signature) -> "Forward":
-    """The launches for forms of q, k and v, causal, scale, precision and configuration."""
-    return Forward(*signature)
+def plan(
+    q: tuple, k: tuple, v: tuple, causal: bool, scale: float | None, *signature
+) -> "Forward | None":
+    """The launches for these forms; None where a tensor must be copied first.
+
+    Raises TypeError or ValueError for what the kernels cannot do.
+    """
+    forms = [Form(*members) for members in (q, k, v)]
+    check_arguments(*forms, causal, scale)
+    if not all(each.addressable for each in forms):
+        return None
+    return Forward(*forms, causal, scale_of(scale, forms[0].shape[-1]), *signature)
 
 
 class Forward:
@@ -232,7 +246,7 @@ class Forward:
         batch, heads, n, d = q.shape
         m = k.shape[2]
         c = configuration or choose("forward", causal, q.dtype, n, m, d, batch * heads, q.device)
-        self._device, self._splits = q.device, splits_of(m, c.chunk)
+        self._rows, self._splits = (batch, heads, n), splits_of(m, c.chunk)
         products = products_of(q.dtype)
         self._halves = Halves(q, k, v) if products == 3 else None
         self._combine = Combine(q, self._splits, c.chunk, causal) if self._splits > 1 else None
@@ -254,15 +268,13 @@ class Forward:
         self._scalars = (batch, heads, n, m, c.chunk, scale * LOG2_E.value)
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        out, lse = torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+        out = torch.empty_like(q)
+        lse = torch.empty(self._rows, dtype=torch.float32, device=q.device)
         parts, parts_lse = out, lse
         if self._combine:
             parts, parts_lse = new_parts(self._splits, q), new_parts(self._splits, lse)
-        with current(self._device):
-            sizes, read = self._halves(q, k, v) if self._halves else (None, (q, k, v))
-            self._launch(
-                *read, sizes, parts, parts_lse, *self._strides, out.stride(), *self._scalars
-            )
-            if self._combine:
-                self._combine(parts, parts_lse, out, lse)
+        sizes, read = self._halves(q, k, v) if self._halves else (None, (q, k, v))
+        self._launch(*read, sizes, parts, parts_lse, *self._strides, out.stride(), *self._scalars)
+        if self._combine:
+            self._combine(parts, parts_lse, out, lse)
         return out, lse

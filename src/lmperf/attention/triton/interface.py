@@ -1,6 +1,4 @@
-"""What a caller uses: checked arguments, autograd, autocast, torch.compile."""
-
-import math
+"""What a caller uses: autograd, autocast, torch.compile."""
 
 import torch
 from torch import Tensor
@@ -8,11 +6,8 @@ from torch.autograd.function import once_differentiable
 
 from lmperf.attention.triton import backward as backward_pass
 from lmperf.attention.triton import forward as forward_pass
+from lmperf.attention.triton.arguments import check_arguments
 from lmperf.attention.triton.launch import addressable
-from lmperf.attention.triton.tiles import INTERPRETED
-
-DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-LARGEST_D = 256
 
 
 def flash_attention(
@@ -50,27 +45,37 @@ class FlashAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, q, k, v, is_causal=False, scale=None, return_lse=False):
-        check_arguments(q, k, v, is_causal, scale)
-        scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
-        out, lse = _forward(*_with_heads(q.ndim, q, k, v), bool(is_causal), scale)
+        is_causal, scale = bool(is_causal), scale if scale is None else float(scale)
+        # Where launches are planned, by signature, the arguments are checked as well.
+        if q.ndim != 4 or torch.compiler.is_compiling():
+            check_arguments(q, k, v, is_causal, scale)
+        out, lse = _forward(*_with_heads(q.ndim, q, k, v), is_causal, scale)
         if q.ndim == 3:
             out, lse = out.squeeze(1), lse.squeeze(1)
         ctx.save_for_backward(q, k, v, out, lse)
-        ctx.is_causal, ctx.scale = bool(is_causal), scale
+        ctx.is_causal, ctx.scale = is_causal, scale
         ctx.set_materialize_grads(False)
         return (out, lse) if return_lse else out
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad_out, grad_lse=None):
-        q, k, v, out, lse = ctx.saved_tensors
-        if grad_out is None:
-            grad_out = torch.zeros_like(out)
-        tensors = _with_heads(q.ndim, q, k, v, out, lse, grad_out, grad_lse)
-        dq, dk, dv = _backward(*tensors, ctx.is_causal, ctx.scale)
-        if q.ndim == 3:
-            dq, dk, dv = dq.squeeze(1), dk.squeeze(1), dv.squeeze(1)
-        return dq, dk, dv, None, None, None
+        # The guard against a second derivative takes the host longer than a launch.
+        guarded = torch.is_grad_enabled() or torch.compiler.is_compiling()
+        return (_guarded_gradients if guarded else _gradients)(ctx, grad_out, grad_lse)
+
+
+def _gradients(ctx, grad_out: Tensor | None, grad_lse: Tensor | None):
+    q, k, v, out, lse = ctx.saved_tensors
+    if grad_out is None:
+        grad_out = torch.zeros_like(out)
+    tensors = _with_heads(q.ndim, q, k, v, out, lse, grad_out, grad_lse)
+    dq, dk, dv = _backward(*tensors, ctx.is_causal, ctx.scale)
+    if q.ndim == 3:
+        dq, dk, dv = dq.squeeze(1), dk.squeeze(1), dv.squeeze(1)
+    return dq, dk, dv, None, None, None
+
+
+_guarded_gradients = once_differentiable(_gradients)
 
 
 def _with_heads(ndim: int, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -80,65 +85,17 @@ def _with_heads(ndim: int, *tensors: Tensor | None) -> tuple[Tensor | None, ...]
     return tuple(None if t is None else t.unsqueeze(1) for t in tensors)
 
 
-def check_arguments(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None) -> None:
-    """Raises TypeError or ValueError, in one line, for what the kernels cannot do."""
-    if q.ndim not in (3, 4):
-        raise ValueError(
-            f"q must be [batch, heads, n, d] or [batch, n, d], got {q.ndim} dimensions"
-        )
-    if not q.dtype == k.dtype == v.dtype:
-        raise TypeError(f"q, k and v must have one dtype, got {q.dtype}, {k.dtype}, {v.dtype}")
-    if q.dtype not in DTYPES:
-        raise TypeError(f"dtype must be float32, float16 or bfloat16, got {q.dtype}")
-    if not q.device == k.device == v.device:
-        raise ValueError(
-            f"q, k and v must be on one device, got {q.device}, {k.device}, {v.device}"
-        )
-    _check_shapes(q, k, v, causal)
-    if scale is not None and not (scale > 0 and math.isfinite(scale)):
-        raise ValueError(f"scale must be positive and finite, got {scale}")
-    _check_capability(q)
-
-
-def _check_shapes(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> None:
-    n, d, m = q.shape[-2], q.shape[-1], k.shape[-2]
-    wrong = None
-    if k.shape != v.shape:
-        wrong = "k and v must have one shape"
-    elif k.ndim != q.ndim or q.shape[:-2] != k.shape[:-2] or d != k.shape[-1]:
-        wrong = "q and k may differ in length only"
-    elif not 1 <= d <= LARGEST_D:
-        raise ValueError(f"d must be from 1 to {LARGEST_D}, got {d}")
-    elif q.numel() == 0 or k.numel() == 0:
-        wrong = "q, k and v must not be empty"
-    elif causal and n != m:
-        wrong = "causal attention needs as many keys as queries"
-    if wrong:
-        shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
-        raise ValueError(f"{wrong}, got {shapes}")
-
-
-def _check_capability(q: Tensor) -> None:
-    if not q.is_cuda and not INTERPRETED:
-        raise ValueError(
-            f"the kernel needs a CUDA device, got {q.device}; on a CPU it runs under "
-            "Triton's interpreter (TRITON_INTERPRET=1 before triton is imported)"
-        )
-    if INTERPRETED and q.dtype == torch.bfloat16:
-        raise TypeError("Triton's interpreter computes bfloat16 wrongly: use float32 or float16")
-
-
 # Operators for torch.compile, which takes each as a whole. They are registered for their devices
 # and nothing else: what `custom_op` adds, autograd among it, costs the host more than the launch.
 _LIBRARY = torch.library.Library("lmperf", "FRAGMENT")
 _LIBRARY.define(
-    "flash_attention_forward(Tensor q, Tensor k, Tensor v, bool causal, float scale)"
+    "flash_attention_forward(Tensor q, Tensor k, Tensor v, bool causal, float? scale)"
     " -> (Tensor, Tensor)",
     tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides),
 )
 _LIBRARY.define(
     "flash_attention_backward(Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse,"
-    " Tensor grad_out, Tensor? grad_lse, bool causal, float scale) -> (Tensor, Tensor, Tensor)",
+    " Tensor grad_out, Tensor? grad_lse, bool causal, float? scale) -> (Tensor, Tensor, Tensor)",
     tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides),
 )
 

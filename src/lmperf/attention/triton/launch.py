@@ -6,7 +6,6 @@ dtypes, alignment) goes that way, and later ones launch the compiled kernel that
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -25,6 +24,11 @@ LARGEST_STRIDE = 2**22
 DESCRIBED_SCORES = 2**22
 
 
+def form(x: Tensor) -> tuple:
+    """The members of x's `Form`, at a third of the time: what signatures are made of."""
+    return x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % ALIGNMENT == 0
+
+
 class Form(NamedTuple):
     """All of a tensor that decides how it is read: everything but its values."""
 
@@ -36,7 +40,12 @@ class Form(NamedTuple):
 
     @classmethod
     def of(cls, x: Tensor) -> "Form":
-        return cls(x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % ALIGNMENT == 0)
+        return cls(*form(x))
+
+    @property
+    def addressable(self) -> bool:
+        """Whether offsets inside one tile fit into 32 bits."""
+        return _fits(self.strides)
 
 
 class Launch:
@@ -92,20 +101,25 @@ class Launch:
 def _described_as(attributes: dict[str, Any], x: Tensor) -> TensorDescriptor:
     """A descriptor of x with the attributes of another, which has been checked."""
     descriptor = object.__new__(TensorDescriptor)
-    descriptor.__dict__.update(attributes, base=x)
+    descriptor.__dict__ = {**attributes, "base": x}
     return descriptor
-
-
-def current(device: torch.device) -> AbstractContextManager:
-    """Makes the device of a launch the current one; nothing where it is, or is no GPU."""
-    if device.type != "cuda" or device.index == torch.cuda.current_device():
-        return nullcontext()
-    return torch.cuda.device(device)
 
 
 def addressable(x: Tensor) -> Tensor:
     """x, or a contiguous copy where offsets inside one tile would not fit into 32 bits."""
-    return x.contiguous() if max(x.stride()[-2:]) >= LARGEST_STRIDE else x
+    return x if _fits(x.stride()) else x.contiguous()
+
+
+def _fits(strides: tuple[int, ...]) -> bool:
+    return max(strides[-2:]) < LARGEST_STRIDE
+
+
+def on_device(device: torch.device, run: Callable, *arguments: Any) -> Any:
+    """What `run` returns, with the device current that it launches on."""
+    if device.type != "cuda" or device.index == torch.cuda.current_device():
+        return run(*arguments)
+    with torch.cuda.device(device):
+        return run(*arguments)
 
 
 def describable(*forms: Form) -> bool:

@@ -16,7 +16,7 @@ from lmperf.attention.triton.halves import (
     score_gradient_scale,
 )
 from lmperf.attention.triton.launch import Form, Launch, describable
-from lmperf.attention.triton.tiles import LOG2_E, dot_precision, load_tile, padded
+from lmperf.attention.triton.tiles import LOG2_E, load_tile, padded
 
 DELTA_ROWS = 32
 
@@ -74,7 +74,7 @@ class Delta:
 
     def __init__(self, out: Form, grad_out: Form):
         batch, heads, n, d = out.shape
-        self._shape = (batch, heads, n)
+        self._rows = (batch, heads, n)
         self._launch = Launch(
             delta_kernel,
             (triton.cdiv(n, DELTA_ROWS) * batch * heads,),
@@ -85,7 +85,7 @@ class Delta:
 
     def __call__(self, out: Tensor, grad_out: Tensor) -> Tensor:
         """rowsum(dO * O) [b, h, n] float32."""
-        delta = out.new_empty(self._shape, dtype=torch.float32)
+        delta = torch.empty(self._rows, dtype=torch.float32, device=out.device)
         self._launch(out, grad_out, delta, *self._arguments)
         return delta
 
@@ -93,11 +93,20 @@ class Delta:
 class Inputs:
     """The forms of q, k, v and dO as the gradient kernels read them, and what makes them so."""
 
-    def __init__(self, q: Form, k: Form, v: Form, grad_out: Form, causal: bool, scale: float):
+    def __init__(
+        self,
+        q: Form,
+        k: Form,
+        v: Form,
+        grad_out: Form,
+        causal: bool,
+        scale: float,
+        precision: str,
+    ):
         self.shape, self.keys = q.shape, k.shape[2]
         self.dtype, self.device = q.dtype, q.device
         self.causal, self.scale = causal, scale
-        self.products, self.precision = products_of(q.dtype), dot_precision(q.dtype)
+        self.products, self.precision = products_of(q.dtype), precision
         forms = (q, k, v, grad_out)
         self._halves = Halves(*forms) if self.products == 3 else None
         self.forms = self._halves.forms if self._halves else forms

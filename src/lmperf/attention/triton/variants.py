@@ -15,6 +15,7 @@ from lmperf.attention.triton.key_gradients import KeyGradients
 from lmperf.attention.triton.launch import Form
 from lmperf.attention.triton.operands import Inputs
 from lmperf.attention.triton.query_gradients import QueryGradients
+from lmperf.attention.triton.tiles import dot_precision
 
 FLUSHED_BYTES = 256 * 2**20
 # The device waits some 0.3 ms, so that the host has queued a call when it starts.
@@ -42,7 +43,7 @@ def launcher(
     if kernel == "forward":
         return lambda: forward_pass.forward(q, k, v, causal, scale, configuration)
     forms = [Form.of(t) for t in x]
-    reads = Inputs(*forms, causal, scale)
+    reads = Inputs(*forms, causal, scale, dot_precision(q.dtype))
     operands = reads.operands(*x, lse, delta)
     if kernel == "key_gradients":
         keys = KeyGradients(reads, forms[1], forms[2], configuration)

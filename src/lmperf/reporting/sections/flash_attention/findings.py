@@ -17,11 +17,13 @@ from lmperf.reporting.findings import (
     verdicts,
 )
 from lmperf.reporting.numbers import Count, Spread, absent, significant
+from lmperf.reporting.published import figures_of
 from lmperf.reporting.sections.flash_attention import kinds
 from lmperf.reporting.sections.flash_attention.errors import tensors, worst_errors
 from lmperf.reporting.speedup import Series, compared, geometric_mean
 from lmperf.statistics import FASTER
 
+PUBLISHED = "course leaderboard 2025"
 # A smaller fall of the speed-up is not worth a word.
 LEAST_DIP = 0.1
 
@@ -113,6 +115,25 @@ def _tf32(evidence: MachineEvidence) -> dict:
     worst = worst_errors(frame, kinds.TRITON)[tensors(frame)].max(axis=1)
     errors = Spread.of((worst["tf32"] / worst["float32"]).dropna())
     return {"gain": found["gain"], "which": which, "counted": found[which], "errors": errors}
+
+
+def _leaderboard(evidence: MachineEvidence) -> dict:
+    """Forward and backward together in the leaderboard's cell, beside its best published time."""
+    frame = frame_of(evidence, kinds.STEM)
+    rows = having(kinds.leaderboard(frame), phase="forward_backward")
+    ours = measured(having(rows, implementation=kinds.kernel_of(frame))).iloc[0]
+    peers = measured(having(rows, implementation=kinds.rivals(rows)))
+    published = having(figures_of(kinds.STEM), source=PUBLISHED).iloc[0]
+    return {
+        "kernel": kinds.kernel_words(rows),
+        "numerics": kinds.numerics(rows),
+        **{axis: int(ours[axis]) for axis in ("heads", "seq_len", "d_head")},
+        "ms": ours["median_ms"],
+        "peers": peers.set_index(peers["implementation"].map(implementation_words))[
+            "median_ms"
+        ].to_dict(),
+        "published": published[["source", "device", "value", "unit"]].to_dict(),
+    }
 
 
 def _waiting(evidence: MachineEvidence) -> dict:
@@ -235,6 +256,19 @@ FINDINGS = (
             "is": "Filled grid (F3): our TF32 is {{ which }} than our float32* in {{ counted }}"
             " comparisons ({{ gain | range('ratio') }}), and its errors are"
             " {{ errors | range('rounded') }} times as large."
+        },
+    ),
+    Finding(
+        name="flash_leaderboard",
+        question="How fast is the cell of a public leaderboard?",
+        values=_leaderboard,
+        answer=always,
+        answers={
+            "is": "Forward and backward of {{ heads }} heads, length {{ seq_len | sig }}, d_head"
+            " {{ d_head }}, causal ({{ numerics }}, F5): {{ kernel }} {{ ms | sig }} ms"
+            "{% for name, ms in peers.items() %}, {{ name }} {{ ms | sig }}{% endfor %}; the best"
+            " published ({{ published.source }}, {{ published.device }}): {{ published.value }}"
+            " {{ published.unit }}."
         },
     ),
     Finding(

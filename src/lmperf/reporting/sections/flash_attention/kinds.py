@@ -1,4 +1,4 @@
-"""Kinds of cells (one head, replayed as a CUDA graph, a filled grid), numerics and peers."""
+"""Kinds of cells (one head, as a CUDA graph, a filled grid, others), numerics and peers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from lmperf.benchmarks.flash_attention import LEADERBOARD, OTHER_SHAPES
 from lmperf.names import dtype_words, implementation_words, in_order
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.speedup import Series, compared
@@ -29,7 +30,19 @@ def graphed(frame: pd.DataFrame) -> pd.Series:
 
 def filled(frame: pd.DataFrame) -> pd.Series:
     """Cells with as many heads and batches as fill a device."""
-    return (frame["heads"] > 1) & ~graphed(frame)
+    return (frame["heads"] > 1) & ~graphed(frame) & ~other(frame)
+
+
+def other(frame: pd.DataFrame) -> pd.Series:
+    """Cells of OTHER_SHAPES, which stand for themselves and in no mean."""
+    shapes = frame[["batch", "heads", "seq_len", "d_head"]].apply(tuple, axis=1)
+    return shapes.isin(OTHER_SHAPES) & ~graphed(frame)
+
+
+def leaderboard(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the cell of the public leaderboard."""
+    axes = ("batch", "heads", "seq_len", "d_head")
+    return having(frame, **dict(zip(axes, LEADERBOARD, strict=True)), causal=True)
 
 
 def single(frame: pd.DataFrame) -> pd.Series:
@@ -91,7 +104,7 @@ def usual_width(frame: pd.DataFrame) -> pd.DataFrame:
 
 def short_work(frame: pd.DataFrame) -> pd.DataFrame:
     """Forward and backward of one head, graphs too, at one width and in bf16 where that is."""
-    rows = usual_width(having(frame[~filled(frame)], phase=PHASES))
+    rows = usual_width(having(frame[single(frame) | graphed(frame)], phase=PHASES))
     dtypes = in_order("dtype", rows["dtype"])
     return having(rows, dtype=HALF if HALF in dtypes else dtypes[:1])
 

@@ -1,4 +1,4 @@
-"""The table of the write-up; F1: one head; F2: backends; F3: a filled device."""
+"""The table of the write-up; F1: one head; F2: backends; F3: a filled device; F5: other shapes."""
 
 from __future__ import annotations
 
@@ -140,6 +140,12 @@ def filled_tables(evidence: MachineEvidence) -> list[Lines]:
     return each(*_by_phase(evidence, frame[kinds.filled(frame)], GRID_CELL, rates=True))
 
 
+def other_tables(evidence: MachineEvidence) -> list[Lines]:
+    """F5, a table a phase: other widths of a head, and the cell of a public leaderboard."""
+    frame = kinds.rows(evidence)
+    return each(*_by_phase(evidence, frame[kinds.other(frame)], GRID_CELL))
+
+
 def host_tables(evidence: MachineEvidence) -> list[Lines]:
     """Of one head, also as a CUDA graph, by length: device, host and loop of each peer."""
     frame = evidence.frame(kinds.STEM)
@@ -206,7 +212,7 @@ def _of_ours(frame: pd.DataFrame) -> pd.Series:
 
 
 def _beside_peers(frame: pd.DataFrame) -> pd.Series:
-    return ~kinds.filled(frame) & (frame["implementation"] != kinds.PLAIN)
+    return ~kinds.filled(frame) & ~kinds.other(frame) & (frame["implementation"] != kinds.PLAIN)
 
 
 TABLES = (
@@ -215,5 +221,6 @@ TABLES = (
     Table("F3", "On a grid that fills the device", filled_tables, Owed(kinds.filled)),
     Table("", host_time.TITLE, host_tables),
     Table("F4", "Errors against float64", error_tables, Owed(_of_ours)),
+    Table("F5", "Other widths, and a public leaderboard's cell", other_tables, Owed(kinds.other)),
     Table("", "Kernel tests", check_tables, Owed(stem=kinds.CHECK)),
 )
