@@ -20,7 +20,7 @@ HEAD_LINES = 12
 # The tables of the specification, E5 apart, which several machines make.
 NUMBERED = {
     *("E1", "E2", "E3", "E4", "P1", "P2", "P3", "P4", "M1", "M2", "Y1", "Y2", "Y3", "Y4", "Y5"),
-    *("A1", "A2", "A3", "A4", "F1", "F2", "F3", "F4", "L1", "L2"),
+    *("A1", "A2", "A3", "A4", "F1", "F2", "F3", "F4", "F5", "L1", "L2"),
 }
 
 
