@@ -75,6 +75,7 @@ class FlashAttention(Timed):
     numerics = dict.fromkeys(("eager", "tiled"), "rounded_scores")
     compiles = ("flex", "triton")
     half_only = ("sdpa_cudnn", "sdpa_flash")
+    stated = {"leaderboard": LEADERBOARD, "other_shapes": OTHER_SHAPES}
     grids = {
         "cpu": [
             {

@@ -49,7 +49,7 @@ def test_second_call_gives_the_compiled_kernel_all_arguments_in_order(compiled):
 
 def test_descriptors_follow_the_tensors_of_each_call(compiled):
     kernel = Kernel()
-    run = launch.Launch(kernel, (1,), {"D": 40, "BLOCK": 64}, {}, rows=(32,))
+    run = launch.Launch(kernel, (1,), {"D": 40, "BLOCK": 64}, {}, launch.tiles_of(32))
     tensors = [torch.randn(1, 2, 70, 40) for _ in range(2)]
     for x in tensors:
         run(x, 70)

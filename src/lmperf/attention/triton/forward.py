@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from lmperf.attention.triton import hopper
 from lmperf.attention.triton.arguments import check_arguments, scale_of
 from lmperf.attention.triton.configurations import Configuration, choose, products_of
 from lmperf.attention.triton.halves import SHIFT, Halves, power_of_two
@@ -18,6 +19,7 @@ from lmperf.attention.triton.launch import (
     describable,
     form,
     on_device,
+    tiles_of,
 )
 from lmperf.attention.triton.splits import Combine, new_parts, splits_of
 from lmperf.attention.triton.tiles import (
@@ -217,17 +219,26 @@ def forward(
 
 @lru_cache(MOST_PLANS)
 def plan(
-    q: tuple, k: tuple, v: tuple, causal: bool, scale: float | None, *signature
-) -> "Forward | None":
+    q: tuple,
+    k: tuple,
+    v: tuple,
+    causal: bool,
+    scale: float | None,
+    precision: str,
+    configuration: Configuration | None,
+) -> "Forward | hopper.Forward | None":
     """The launches for these forms; None where a tensor must be copied first.
 
     Raises TypeError or ValueError for what the kernels cannot do.
     """
     forms = [Form(*members) for members in (q, k, v)]
     check_arguments(*forms, causal, scale)
+    scale = scale_of(scale, forms[0].shape[-1])
     if not all(each.addressable for each in forms):
         return None
-    return Forward(*forms, causal, scale_of(scale, forms[0].shape[-1]), *signature)
+    if configuration is None and hopper.takes(*forms, causal):
+        return hopper.Forward(*forms[:2], causal, scale)
+    return Forward(*forms, causal, scale, precision, configuration)
 
 
 class Forward:
@@ -262,7 +273,7 @@ class Forward:
                 "P_SHIFT": SHIFT if products == 3 else 0,
             },
             {"num_warps": c.num_warps, "num_stages": c.num_stages},
-            (c.block_m, c.block_n, c.block_n) if is_described else (),
+            tiles_of(c.block_m, c.block_n, c.block_n) if is_described else (),
         )  # fmt: skip
         self._strides = tuple(form.strides for form in read)
         self._scalars = (batch, heads, n, m, c.chunk, scale * LOG2_E.value)

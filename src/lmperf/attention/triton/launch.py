@@ -60,8 +60,8 @@ class Launch:
         grid: programs along up to three axes.
         constants: the `constexpr` parameters.
         options: num_warps and num_stages.
-        rows: for each of the first arguments, [b, h, n, d], how many rows a tile of its descriptor
-            has; nothing where pointers are read.
+        descriptors: for each of the first arguments what makes a descriptor of it; none where
+            pointers are read.
     """
 
     def __init__(
@@ -70,9 +70,9 @@ class Launch:
         grid: tuple[int, ...],
         constants: dict[str, Any],
         options: dict[str, int],
-        rows: tuple[int, ...] = (),
+        descriptors: tuple[Callable[[Tensor], Any], ...] = (),
     ):
-        self._kernel, self._rows = kernel, rows
+        self._kernel, self._describe = kernel, descriptors
         self._grid = (*grid, 1, 1)[:3]
         self._named = constants | options
         names = kernel.arg_names[len(kernel.arg_names) - len(constants) :]
@@ -84,25 +84,22 @@ class Launch:
         if self._run is None:
             self._first(arguments)
             return
-        if self._rows:
+        if self._describe:
             described = [
                 y for read, x in zip(self._reads, arguments, strict=False) for y in read(x)
             ]
-            arguments = (*described, *arguments[len(self._rows) :])
+            arguments = (*described, *arguments[len(self._describe) :])
         self._run(*arguments, *self._constants)
 
     def _first(self, arguments: tuple) -> None:
-        descriptors = [
-            TensorDescriptor(x, list(x.shape), list(x.stride()), [1, 1, r, padded(x.shape[-1])])
-            for x, r in zip(arguments, self._rows, strict=False)
-        ]
-        rest = arguments[len(self._rows) :]
+        descriptors = [make(x) for make, x in zip(self._describe, arguments, strict=False)]
+        rest = arguments[len(self._describe) :]
         compiled = self._kernel[self._grid](*descriptors, *rest, **self._named)
         if INTERPRETED:
             return
-        alike = [vars(descriptor) | {"base": None} for descriptor in descriptors]
+        alike = [_like(descriptor) for descriptor in descriptors]
         direct = triton.__version__.startswith("3.6.") and Direct.of(compiled, self._grid, alike)
-        self._reads = direct.reads if direct else [_like(attributes) for attributes in alike]
+        self._reads = direct.reads if direct else alike
         self._run = direct or compiled[self._grid]
 
 
@@ -122,7 +119,7 @@ class Direct:
         )
 
     @classmethod
-    def of(cls, compiled: Any, grid: tuple, descriptors: list[dict]) -> "Direct | None":
+    def of(cls, compiled: Any, grid: tuple, descriptors: list[Callable]) -> "Direct | None":
         """None for a kernel that needs more than its arguments."""
         launcher = compiled.run
         if launcher.global_scratch_size or launcher.profile_scratch_size:
@@ -142,12 +139,12 @@ class Direct:
 class Encoded:
     """Descriptors of tensors of one form, as the driver encodes them; the last ones by address."""
 
-    def __init__(self, attributes: dict[str, Any], layout: dict[str, Any]):
+    def __init__(self, describe: Callable[[Tensor], list], layout: dict[str, Any]):
         # Where other versions keep it does not matter: this is for one alone.
         from triton.backends.nvidia.driver import make_tensordesc_arg
 
         self._encode, self._layout = make_tensordesc_arg, layout
-        self._like, self._known = _like(attributes), {}
+        self._describe, self._known = describe, {}
 
     def __call__(self, x: Tensor) -> list:
         address = x.data_ptr()
@@ -155,21 +152,35 @@ class Encoded:
         if found is None:
             if len(self._known) == MOST_ADDRESSES:
                 self._known.clear()
-            (descriptor,) = self._like(x)
+            (descriptor,) = self._describe(x)
             # Kept without the tensor, which it does not need any more.
             found = self._known[address] = self._encode(descriptor, self._layout)
         return found
 
 
-def _like(attributes: dict[str, Any]) -> Callable[[Tensor], list[TensorDescriptor]]:
-    """What makes a descriptor with the attributes of another, which has been checked."""
+def _like(checked: Any) -> Callable[[Tensor], list]:
+    """What describes other tensors of one form as one that has been checked."""
+    kind, attributes = type(checked), vars(checked) | {"base": None}
 
-    def described(x: Tensor) -> list[TensorDescriptor]:
-        descriptor = object.__new__(TensorDescriptor)
+    def described(x: Tensor) -> list:
+        descriptor = object.__new__(kind)
         descriptor.__dict__ = {**attributes, "base": x}
         return [descriptor]
 
     return described
+
+
+def tiles_of(*rows: int) -> tuple[Callable[[Tensor], TensorDescriptor], ...]:
+    """What makes descriptors of tiles of so many rows of tensors [b, h, n, d], one for each."""
+
+    def of(tile: int) -> Callable[[Tensor], TensorDescriptor]:
+        def described(x: Tensor) -> TensorDescriptor:
+            box = [1, 1, tile, padded(x.shape[-1])]
+            return TensorDescriptor(x, list(x.shape), list(x.stride()), box)
+
+        return described
+
+    return tuple(map(of, rows))
 
 
 def addressable(x: Tensor) -> Tensor:

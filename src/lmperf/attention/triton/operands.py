@@ -15,7 +15,7 @@ from lmperf.attention.triton.halves import (
     power_of_two,
     score_gradient_scale,
 )
-from lmperf.attention.triton.launch import Form, Launch, describable
+from lmperf.attention.triton.launch import Form, Launch, describable, tiles_of
 from lmperf.attention.triton.tiles import LOG2_E, load_tile, padded
 
 DELTA_ROWS = 32
@@ -144,7 +144,7 @@ class GradientLaunch:
                 "P_SHIFT": SHIFT if x.products == 3 else 0,
             },
             {"num_warps": c.num_warps, "num_stages": c.num_stages},
-            (c.block_m, c.block_n, c.block_n, c.block_m) if is_described else (),
+            tiles_of(c.block_m, c.block_n, c.block_n, c.block_m) if is_described else (),
         )  # fmt: skip
         self._strides = tuple(form.strides for form in x.forms)
         self._scalars = (batch, heads, n, x.keys, c.chunk, x.scale, x.scale * LOG2_E.value)

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from lmperf.benchmarks.flash_attention import LEADERBOARD, OTHER_SHAPES
+from lmperf.benchmark import load
 from lmperf.names import dtype_words, implementation_words, in_order
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.speedup import Series, compared
 
 STEM, CHECK = "flash_attention", "flash_attention_check"
+SHAPE = ("batch", "heads", "seq_len", "d_head")
 CELL = ["seq_len", "d_head", "mask", "batch", "heads", "cuda_graph"]
 PLAIN, TRITON = "eager", "triton"
 OURS = (TRITON, "tiled")
@@ -34,15 +35,15 @@ def filled(frame: pd.DataFrame) -> pd.Series:
 
 
 def other(frame: pd.DataFrame) -> pd.Series:
-    """Cells of OTHER_SHAPES, which stand for themselves and in no mean."""
-    shapes = frame[["batch", "heads", "seq_len", "d_head"]].apply(tuple, axis=1)
-    return shapes.isin(OTHER_SHAPES) & ~graphed(frame)
+    """Cells of shapes which stand for themselves and in no mean."""
+    shapes = frame[list(SHAPE)].apply(tuple, axis=1)
+    return shapes.isin(load(STEM).stated["other_shapes"]) & ~graphed(frame)
 
 
 def leaderboard(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows of the cell of the public leaderboard."""
-    axes = ("batch", "heads", "seq_len", "d_head")
-    return having(frame, **dict(zip(axes, LEADERBOARD, strict=True)), causal=True)
+    shape = dict(zip(SHAPE, load(STEM).stated["leaderboard"], strict=True))
+    return having(frame[other(frame)], **shape)
 
 
 def single(frame: pd.DataFrame) -> pd.Series:
