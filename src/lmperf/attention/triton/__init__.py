@@ -17,17 +17,21 @@ Backward (algorithm 2) recomputes each tile of P = exp(S - L) and uses
 
 in three kernels: delta; dK and dV, where a program owns a tile of keys and walks over queries; dQ,
 where it owns a tile of queries and walks over keys. Each result is summed in one order: no atomics,
-the same bits every time, for 7 matmuls where one fused kernel needs 5. (A fused one with atomic
-additions to dQ was tried on an H200, and took longer: 1.98 ms for 1.89 at d 64, 2.08 for 1.68 at
-d 128, n = 4096, causal.)
+the same bits every time, for 7 matmuls where one fused kernel needs 5.
+
+On Hopper, float16 and bfloat16 have kernels of their own, in Gluon, Triton's language for layouts,
+barriers and roles of warps. Forward (`hopper_forward.py`), wherever there are enough tiles: warps
+that load, and warp groups whose softmax runs under each other's matmuls. Backward
+(`hopper_backward.py`), long and many sequences: one kernel, which adds to dQ in the order that
+programs come by, unless torch.use_deterministic_algorithms asks for the same bits.
 
 Where tiles are too few to fill the device, what they walk over is split among programs
 (`splits.py`). On Hopper, tiles are read by descriptors, that is by the copy engine, which leaves
 the registers to the accumulators.
 
-FLOPs: 4 n^2 d forward, 10 n^2 d backward (14 n^2 d executed), half of it when causal. Bytes: each
-of q, k, v, out once, plus K and V once more for every tile of queries, mostly from L2. In bfloat16
-that is n / 2 FLOPs a byte of the tensors: bound by the matrix units from n = 1024 on.
+FLOPs: 4 n^2 d forward, 10 n^2 d backward (the pair executes 14), half of it when causal. Bytes:
+each of q, k, v, out once, plus K and V once more for every tile of queries, mostly from L2. In
+bfloat16 that is n / 2 FLOPs a byte of the tensors: bound by the matrix units from n = 1024 on.
 
 Errors: the probabilities and dS are rounded to the storage dtype before each matmul, everything
 else is float32; `lmperf.attention.accuracy.error_bound` derives what follows from that. A float32
@@ -38,6 +42,8 @@ matmul is three of float16 halves (`halves.py`, 2^-22), or one where torch allow
     launch.py           a signature's launches, worked out once
     forward.py          one kernel, and what one signature launches
     backward.py         what one signature launches: delta and both gradient kernels
+    hopper_forward.py   the same on Hopper; hopper_forward_kernel.py its kernel
+    hopper_backward.py  the same on Hopper; hopper_backward_kernel.py its kernel
     operands.py         what both gradient kernels read; delta
     key_gradients.py    dK and dV
     query_gradients.py  dQ

@@ -1,12 +1,27 @@
-"""Backward pass: delta, then dK and dV by tiles of keys, then dQ by tiles of queries."""
+"""Backward pass: delta, then dK and dV by tiles of keys, then dQ by tiles of queries.
+
+The order of every sum is fixed, so the same inputs give the same bits. Where that is not asked
+for, one kernel that makes all three (`hopper_backward.py`) takes its place where it is faster.
+"""
 
 from functools import lru_cache
 
+import torch
 from torch import Tensor
 
 from lmperf.attention.triton.arguments import scale_of
+from lmperf.attention.triton.configurations import choose_fused
+from lmperf.attention.triton.hopper_backward import Fused
 from lmperf.attention.triton.key_gradients import KeyGradients
-from lmperf.attention.triton.launch import MOST_PLANS, Form, addressable, form, on_device
+from lmperf.attention.triton.launch import (
+    HAS_GLUON,
+    MOST_PLANS,
+    Form,
+    addressable,
+    describable,
+    form,
+    on_device,
+)
 from lmperf.attention.triton.operands import Delta, Inputs
 from lmperf.attention.triton.query_gradients import QueryGradients
 from lmperf.attention.triton.tiles import dot_precision
@@ -29,7 +44,8 @@ def backward(
     logsumexp adds P * dL to dS, so it is taken off delta.
     """
     forms = form(q), form(k), form(v), form(out), form(grad_out)
-    planned = plan(forms, causal, scale, dot_precision(q.dtype))
+    asked = (dot_precision(q.dtype), _same_bits_are_asked_for(), grad_lse is not None)
+    planned = plan(forms, causal, scale, *asked)
     if planned is None:
         q, k, v, out, grad_out = map(addressable, (q, k, v, out, grad_out))
         return backward(q, k, v, out, lse, grad_out, grad_lse, causal, scale)
@@ -37,15 +53,31 @@ def backward(
 
 
 @lru_cache(MOST_PLANS)
-def plan(members: tuple, causal: bool, scale: float | None, precision: str) -> "Backward | None":
-    """The launches for the forms of q, k, v, out and dO, and for what torch allows now.
-
-    None where a tensor must be copied first.
-    """
-    forms = [Form(*each) for each in members]
+def plan(
+    members: tuple,
+    causal: bool,
+    scale: float | None,
+    precision: str,
+    same_bits: bool,
+    has_grad_lse: bool,
+) -> "Backward | Fused | None":
+    """The launches for the forms of q, k, v, out and dO; None where one must be copied first."""
+    q, k, v, out, grad_out = forms = [Form(*each) for each in members]
     if not all(f.addressable for f in forms):
         return None
-    return Backward(*forms, causal, scale_of(scale, forms[0].shape[-1]), precision)
+    batch, heads, n, d = q.shape
+    scale = scale_of(scale, d)
+    if HAS_GLUON and not same_bits and describable(q, k, v, grad_out):
+        c = choose_fused(n, k.shape[2], d, batch * heads, q.device)
+        if c is not None:
+            return Fused(q, k, out, grad_out, has_grad_lse, causal, scale, c)
+    return Backward(*forms, causal, scale, precision)
+
+
+def _same_bits_are_asked_for() -> bool:
+    if not torch.are_deterministic_algorithms_enabled():
+        return False
+    return not torch.is_deterministic_algorithms_warn_only_enabled()
 
 
 class Backward:

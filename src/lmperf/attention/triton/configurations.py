@@ -39,6 +39,16 @@ class Configuration:
         return self.block_n if kernel == "key_gradients" else self.block_m
 
 
+@dataclass(frozen=True)
+class FusedConfiguration:
+    """Tiles of the kernel that makes all gradients, and the shortest walk for which it pays."""
+
+    block_m: int
+    block_n: int
+    num_stages: int
+    shortest: int
+
+
 def _c(block_m: int, block_n: int, num_warps: int, num_stages: int) -> Configuration:
     return Configuration(block_m, block_n, num_warps, num_stages)
 
@@ -91,6 +101,15 @@ HOPPER = {
     ("key_gradients", "float32", 256): (_c(16, 64, 8, 2), _c(32, 64, 8, 1), _c(16, 64, 8, 2)),
     ("query_gradients", "float32", 256): (_c(64, 16, 8, 2), _c(64, 16, 8, 2), _c(64, 16, 8, 2)),
 }
+
+# By padded head width, for float16 and bfloat16; shorter walks were slower or not measured.
+FUSED = {
+    64: FusedConfiguration(64, 128, 3, 2048),
+    128: FusedConfiguration(64, 128, 3, 1024),
+    256: FusedConfiguration(64, 64, 2, 2048),
+}
+# Programs a multiprocessor, one at a time, that the fused kernel needs to keep all of them busy.
+FUSED_ROUNDS = 2
 
 # By precision and padded head width up to 64, 128, 256: fits 96 KiB of shared memory.
 PORTABLE = {
@@ -178,6 +197,22 @@ def _chosen(
     warps = triton.cdiv(owned, large.owned(kernel)) * sequences * large.num_warps
     found = large if warps >= FEW_WARPS * processors else small
     return in_chunks(found, kernel, causal, owned, walked, sequences, processors)
+
+
+def choose_fused(
+    n: int, m: int, d: int, sequences: int, device: torch.device
+) -> FusedConfiguration | None:
+    """Tiles of the fused backward pass of `sequences` heads, or None where two kernels are better.
+
+    It does not divide the walk of a program, so it needs enough of them. The copy engine writes
+    its results, whose rows are d elements apart where those of k and v are padded.
+    """
+    hopper, processors = _device_facts(device.index)
+    c = FUSED.get(padded(d)) if hopper else None
+    if c is None or n < c.shortest or d % 8 != 0:
+        return None
+    programs = triton.cdiv(m, c.block_n) * sequences
+    return c if programs >= FUSED_ROUNDS * processors else None
 
 
 def in_chunks(

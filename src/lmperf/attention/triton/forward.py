@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lmperf.attention.triton import hopper
+from lmperf.attention.triton import hopper_forward
 from lmperf.attention.triton.arguments import check_arguments, scale_of
 from lmperf.attention.triton.configurations import Configuration, choose, products_of
 from lmperf.attention.triton.halves import SHIFT, Halves, power_of_two
@@ -152,7 +152,7 @@ def forward_kernel(
             return
         high = tl.minimum(high, low + chunk)
     if PRODUCTS == 3:
-        scale_log2 *= power_of_two(sizes) * power_of_two(sizes + 2)
+        scale_log2 *= power_of_two(sizes) * power_of_two(sizes + 1)
 
     q_tile = load(
         q, strides_q, batch, head, first_row, n_queries, batches,
@@ -178,7 +178,7 @@ def forward_kernel(
 
     acc = acc / total[:, None]
     if PRODUCTS == 3:
-        acc *= power_of_two(sizes + 4)
+        acc *= power_of_two(sizes + 2)
     logsumexp = maximum + tl.log2(total) - P_SHIFT
     if SPLIT:
         part = tl.program_id(1) * (tl.num_programs(0) // tiles) + sequence
@@ -226,7 +226,7 @@ def plan(
     scale: float | None,
     precision: str,
     configuration: Configuration | None,
-) -> "Forward | hopper.Forward | None":
+) -> "Forward | hopper_forward.Forward | None":
     """The launches for these forms; None where a tensor must be copied first.
 
     Raises TypeError or ValueError for what the kernels cannot do.
@@ -236,8 +236,8 @@ def plan(
     scale = scale_of(scale, forms[0].shape[-1])
     if not all(each.addressable for each in forms):
         return None
-    if configuration is None and hopper.takes(*forms, causal):
-        return hopper.Forward(*forms[:2], causal, scale)
+    if configuration is None and hopper_forward.takes(*forms, causal):
+        return hopper_forward.Forward(*forms[:2], causal, scale)
     return Forward(*forms, causal, scale, precision, configuration)
 
 

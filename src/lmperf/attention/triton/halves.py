@@ -8,8 +8,8 @@ So 22 bits are kept of every element within 2^-17 of the largest, and 39 bits of
 absolute terms (Ootomo and Yokota 2022, arXiv:2203.03341, who scale lo instead). Three products on
 the matrix units of an H200 are then 330 TFLOP/s at most, where IEEE float32 has 67.
 
-The gradient of the scores has no known size beforehand. It is bounded by
-|dS_ij| <= P_ij 2 max_i |dO_i| max_j |V_j|, and scaled so that the bound fits.
+The gradient of the scores has no known size beforehand, and where P is tiny a whole row of it is:
+one scale for all of it would leave such rows a few bits. So in each tile each row has its own.
 
 Bytes: each tensor is read twice and written once more, 12 bytes an element.
 """
@@ -20,7 +20,7 @@ import triton.language as tl
 from torch import Tensor
 
 from lmperf.attention.triton.launch import Form, Launch
-from lmperf.attention.triton.tiles import padded, sequence_at
+from lmperf.attention.triton.tiles import add_product, operand, padded, product, sequence_at
 
 ROWS = 64
 # Probabilities times 2^12 keep their low bits above the smallest float16, with room to 2^15.
@@ -42,21 +42,14 @@ def measure_kernel(
     BLOCK: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):
-    """Two sizes of each tensor [b, h, n, D]; program_id(1) says of which.
-
-    sizes[i, 0]: the largest |x|; sizes[i, 1]: the largest norm of a row, without squares of |x|.
-    """
+    """sizes[i]: the largest |x| of each tensor [b, h, n, D]; program_id(1) says of which."""
     for i in tl.static_range(len(tensors)):
         tiles = tl.cdiv(lengths[i], BLOCK)
         sequence = tl.program_id(0) // tiles
         if (tl.program_id(1) == i) & (sequence < batches * heads):
             rows = tl.program_id(0) % tiles * BLOCK + tl.arange(0, BLOCK)
             tile = _rows(tensors[i], strides[i], sequence, rows, heads, lengths[i], D, BLOCK_D)
-            largest = tl.max(tl.abs(tile), 1)
-            relative = tile / tl.maximum(largest, _SMALLEST)[:, None]
-            norms = largest * tl.sqrt(tl.sum(relative * relative, 1))
-            tl.atomic_max(sizes + 2 * i, tl.max(largest, 0))
-            tl.atomic_max(sizes + 2 * i + 1, tl.max(norms, 0))
+            tl.atomic_max(sizes + i, tl.max(tl.max(tl.abs(tile), 1), 0))
 
 
 @triton.jit(do_not_specialize=("batches", "heads", "lengths"))
@@ -80,7 +73,7 @@ def split_kernel(
         if (tl.program_id(1) == i) & (sequence < batches * heads):
             rows = tl.program_id(0) % tiles * BLOCK + tl.arange(0, BLOCK)
             tile = _rows(tensors[i], strides[i], sequence, rows, heads, n, D, BLOCK_D)
-            tile = tile / power_of_two(sizes + 2 * i)
+            tile = tile / power_of_two(sizes + i)
             high = tile.to(tl.float16)
             low = (tile - high.to(tl.float32)).to(tl.float16)
             columns = tl.arange(0, BLOCK_D)
@@ -102,15 +95,37 @@ def _rows(x, strides, sequence, rows, heads, n, D: tl.constexpr, BLOCK_D: tl.con
 @triton.jit
 def power_of_two(sizes):
     """What the halves of a tensor were divided by: its largest element is 2^14 to 2^15 times it."""
-    largest = tl.minimum(tl.maximum(tl.load(sizes), _SMALLEST), _LARGEST)
-    return tl.exp2(tl.floor(tl.log2(largest)) - 14.0)
+    return tl.exp2(_exponent(tl.load(sizes)))
 
 
 @triton.jit
-def score_gradient_scale(v_sizes, grad_sizes):
-    """A power of two that brings 2^12 P (dP - delta) below 2^15."""
-    bound = 2.0 * tl.load(v_sizes + 1) * tl.load(grad_sizes + 1)
-    return tl.exp2(2.0 - tl.ceil(tl.log2(tl.minimum(tl.maximum(bound, _SMALLEST), _LARGEST))))
+def _exponent(largest):
+    largest = tl.minimum(tl.maximum(largest, _SMALLEST), _LARGEST)
+    return tl.floor(tl.log2(largest)) - 14.0
+
+
+@triton.jit
+def score_units(sizes, scale_log2, PRODUCTS: tl.constexpr):
+    """What the products q k and dO v are multiplied by: with halves by their powers of two, too."""
+    if PRODUCTS == 3:
+        scores = scale_log2 * power_of_two(sizes) * power_of_two(sizes + 1)
+        return scores, power_of_two(sizes + 2) * power_of_two(sizes + 3)
+    else:
+        return scale_log2, 1.0
+
+
+@triton.jit
+def add_rows(acc, x, b, PRODUCTS: tl.constexpr, PRECISION: tl.constexpr):
+    """acc + x b of a float32 x [m, k] of unknown size and an operand b [k, n].
+
+    Halves of x are divided by a power of two for each row, as those of a tensor are for all of it.
+    """
+    if PRODUCTS == 3:
+        exponent = _exponent(tl.max(tl.abs(x), 1))
+        a = operand(x * tl.exp2(-exponent)[:, None], b, PRODUCTS)
+        return acc + product(a, b, PRODUCTS, PRECISION) * tl.exp2(exponent)[:, None]
+    else:
+        return add_product(acc, operand(x, b, PRODUCTS), b, PRODUCTS, PRECISION)
 
 
 class Halves:
@@ -140,8 +155,8 @@ class Halves:
         )
 
     def __call__(self, *tensors: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Their sizes [tensors, 2] float32 (the largest |x|, the largest norm of a row), halves."""
-        sizes = tensors[0].new_zeros((len(tensors), 2))
+        """The largest |x| of each, [tensors] float32, and their halves."""
+        sizes = tensors[0].new_zeros(len(tensors))
         halves = tuple(
             x.new_empty(form.shape, dtype=form.dtype)
             for x, form in zip(tensors, self.forms, strict=True)

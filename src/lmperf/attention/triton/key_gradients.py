@@ -10,9 +10,9 @@ import triton.language as tl
 from torch import Tensor
 
 from lmperf.attention.triton.configurations import Configuration, choose
-from lmperf.attention.triton.halves import power_of_two
+from lmperf.attention.triton.halves import add_rows, power_of_two, score_units
 from lmperf.attention.triton.launch import Form
-from lmperf.attention.triton.operands import GradientLaunch, Inputs, Operands, units
+from lmperf.attention.triton.operands import GradientLaunch, Inputs, Operands
 from lmperf.attention.triton.splits import ALL, FROM, Sum, new_parts, splits_of
 from lmperf.attention.triton.tiles import (
     LENGTHS,
@@ -48,7 +48,6 @@ def _accumulate_key_gradients(
     n_queries,
     scale_log2,
     dp_unit,
-    ds_unit,
     D: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -85,8 +84,8 @@ def _accumulate_key_gradients(
         )  # fmt: skip
         dp = product(v_tile, transposed(do, PRODUCTS), PRODUCTS, PRECISION)
         dv = add_product(dv, operand(p, do, PRODUCTS), do, PRODUCTS, PRECISION)
-        ds = p * (dp * dp_unit - row_delta[None, :]) * ds_unit
-        dk = add_product(dk, operand(ds, q_tile, PRODUCTS), q_tile, PRODUCTS, PRECISION)
+        ds = p * (dp * dp_unit - row_delta[None, :])
+        dk = add_rows(dk, ds, q_tile, PRODUCTS, PRECISION)
     return dk, dv
 
 
@@ -144,7 +143,7 @@ def key_gradients_kernel(
             return
     lse += tl.cast(sequence, tl.int64) * n_queries
     delta += tl.cast(sequence, tl.int64) * n_queries
-    scale_log2, dp_unit, ds_unit = units(sizes, scale_log2, PRODUCTS)
+    scale_log2, dp_unit = score_units(sizes, scale_log2, PRODUCTS)
 
     k_tile = load(
         k, strides_k, batch, head, first_column, n_keys, batches,
@@ -162,18 +161,18 @@ def key_gradients_kernel(
         dk_tile, dv_tile = _accumulate_key_gradients(
             dk_tile, dv_tile, k_tile, v_tile, q, grad_out, lse, delta, strides_q, strides_grad,
             batch, head, batches, first_column, diagonal, tl.minimum(low, high), n_queries,
-            scale_log2, dp_unit, ds_unit, D, BLOCK_M, BLOCK_N, BLOCK_D, True, TAIL,
+            scale_log2, dp_unit, D, BLOCK_M, BLOCK_N, BLOCK_D, True, TAIL,
             DESCRIBED, PRODUCTS, PRECISION, P_SHIFT,
         )  # fmt: skip
     dk_tile, dv_tile = _accumulate_key_gradients(
         dk_tile, dv_tile, k_tile, v_tile, q, grad_out, lse, delta, strides_q, strides_grad,
         batch, head, batches, first_column, low, high, n_queries,
-        scale_log2, dp_unit, ds_unit, D, BLOCK_M, BLOCK_N, BLOCK_D, False, TAIL,
+        scale_log2, dp_unit, D, BLOCK_M, BLOCK_N, BLOCK_D, False, TAIL,
         DESCRIBED, PRODUCTS, PRECISION, P_SHIFT,
     )  # fmt: skip
     if PRODUCTS == 3:
-        dk_tile *= power_of_two(sizes) / ds_unit * tl.exp2(-1.0 * P_SHIFT)
-        dv_tile *= power_of_two(sizes + 6) * tl.exp2(-1.0 * P_SHIFT)
+        dk_tile *= power_of_two(sizes) * tl.exp2(-1.0 * P_SHIFT)
+        dv_tile *= power_of_two(sizes + 3) * tl.exp2(-1.0 * P_SHIFT)
     dk_tile *= scale
     if SPLIT:
         part = tl.program_id(1) * (tl.num_programs(0) // tiles) + sequence

@@ -16,6 +16,10 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from lmperf.attention.triton.tiles import INTERPRETED, padded
 
+# The version whose launcher and whose Gluon, which is experimental, these kernels were run with.
+IS_KNOWN = triton.__version__.startswith("3.6.")
+HAS_GLUON = IS_KNOWN and not INTERPRETED
+
 # How many signatures each kernel remembers.
 MOST_PLANS = 4096
 # How many addresses of a tensor each descriptor remembers.
@@ -98,7 +102,7 @@ class Launch:
         if INTERPRETED:
             return
         alike = [_like(descriptor) for descriptor in descriptors]
-        direct = triton.__version__.startswith("3.6.") and Direct.of(compiled, self._grid, alike)
+        direct = IS_KNOWN and Direct.of(compiled, self._grid, alike)
         self._reads = direct.reads if direct else alike
         self._run = direct or compiled[self._grid]
 

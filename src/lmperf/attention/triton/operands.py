@@ -9,12 +9,7 @@ import triton.language as tl
 from torch import Tensor
 
 from lmperf.attention.triton.configurations import Configuration, products_of
-from lmperf.attention.triton.halves import (
-    SHIFT,
-    Halves,
-    power_of_two,
-    score_gradient_scale,
-)
+from lmperf.attention.triton.halves import SHIFT, Halves
 from lmperf.attention.triton.launch import Form, Launch, describable, tiles_of
 from lmperf.attention.triton.tiles import LOG2_E, load_tile, padded
 
@@ -44,17 +39,6 @@ def delta_kernel(
     rows = start + tl.arange(0, BLOCK)
     delta += tl.cast(sequence, tl.int64) * n
     tl.store(delta + rows, tl.sum(o.to(tl.float32) * do.to(tl.float32), 1), rows < n)
-
-
-@triton.jit
-def units(sizes, scale_log2, PRODUCTS: tl.constexpr):
-    """What scores, dP and dS are to be multiplied by: 1, or powers of two for halves."""
-    if PRODUCTS == 3:
-        scores = scale_log2 * power_of_two(sizes) * power_of_two(sizes + 2)
-        dp = power_of_two(sizes + 4) * power_of_two(sizes + 6)
-        return scores, dp, score_gradient_scale(sizes + 4, sizes + 6)
-    else:
-        return scale_log2, 1.0, 1.0
 
 
 class Operands(NamedTuple):

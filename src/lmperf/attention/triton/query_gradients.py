@@ -6,16 +6,14 @@ import triton.language as tl
 from torch import Tensor
 
 from lmperf.attention.triton.configurations import Configuration, choose
-from lmperf.attention.triton.halves import power_of_two
+from lmperf.attention.triton.halves import add_rows, power_of_two, score_units
 from lmperf.attention.triton.launch import Form
-from lmperf.attention.triton.operands import GradientLaunch, Inputs, Operands, units
+from lmperf.attention.triton.operands import GradientLaunch, Inputs, Operands
 from lmperf.attention.triton.splits import ALL, UP_TO, Sum, new_parts, splits_of
 from lmperf.attention.triton.tiles import (
     LENGTHS,
     LOG2_E,
-    add_product,
     load,
-    operand,
     product,
     sequence_at,
     store_tile,
@@ -43,7 +41,6 @@ def _accumulate_query_gradients(
     n_keys,
     scale_log2,
     dp_unit,
-    ds_unit,
     D: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -76,8 +73,8 @@ def _accumulate_query_gradients(
                 seen = seen & (columns[None, :] <= rows[:, None])
             p = tl.where(seen, p, 0.0)
         dp = product(do, transposed(v_tile, PRODUCTS), PRODUCTS, PRECISION)
-        ds = p * (dp * dp_unit - row_delta[:, None]) * ds_unit
-        dq = add_product(dq, operand(ds, k_tile, PRODUCTS), k_tile, PRODUCTS, PRECISION)
+        ds = p * (dp * dp_unit - row_delta[:, None])
+        dq = add_rows(dq, ds, k_tile, PRODUCTS, PRECISION)
     return dq
 
 
@@ -139,7 +136,7 @@ def query_gradients_kernel(
     row = tl.cast(sequence, tl.int64) * n_queries + rows
     row_lse = tl.load(lse + row, rows < n_queries, float("inf")) * LOG2_E - P_SHIFT
     row_delta = tl.load(delta + row, rows < n_queries, 0.0)
-    scale_log2, dp_unit, ds_unit = units(sizes, scale_log2, PRODUCTS)
+    scale_log2, dp_unit = score_units(sizes, scale_log2, PRODUCTS)
 
     q_tile = load(
         q, strides_q, batch, head, first_row, n_queries, batches,
@@ -155,17 +152,17 @@ def query_gradients_kernel(
         whole = tl.minimum(whole, first_row // BLOCK_N * BLOCK_N)
     dq_tile = _accumulate_query_gradients(
         dq_tile, q_tile, do, row_lse, row_delta, k, v, strides_k, strides_v, batch, head, batches,
-        first_row, low, whole, n_keys, scale_log2, dp_unit, ds_unit, D, BLOCK_M, BLOCK_N, BLOCK_D,
+        first_row, low, whole, n_keys, scale_log2, dp_unit, D, BLOCK_M, BLOCK_N, BLOCK_D,
         CAUSAL, False, DESCRIBED, PRODUCTS, PRECISION,
     )  # fmt: skip
     if CAUSAL or TAIL:
         dq_tile = _accumulate_query_gradients(
             dq_tile, q_tile, do, row_lse, row_delta, k, v, strides_k, strides_v, batch, head,
-            batches, first_row, tl.maximum(low, whole), high, n_keys, scale_log2, dp_unit, ds_unit,
+            batches, first_row, tl.maximum(low, whole), high, n_keys, scale_log2, dp_unit,
             D, BLOCK_M, BLOCK_N, BLOCK_D, CAUSAL, True, DESCRIBED, PRODUCTS, PRECISION,
         )  # fmt: skip
     if PRODUCTS == 3:
-        dq_tile *= power_of_two(sizes + 2) / ds_unit * tl.exp2(-1.0 * P_SHIFT)
+        dq_tile *= power_of_two(sizes + 1) * tl.exp2(-1.0 * P_SHIFT)
     dq_tile *= scale
     if SPLIT:
         part = tl.program_id(1) * (tl.num_programs(0) // tiles) + sequence

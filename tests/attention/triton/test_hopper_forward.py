@@ -5,21 +5,21 @@ import torch
 
 from lmperf.attention.accuracy import attention_errors, error_bound
 from lmperf.attention.reference import attention_float64
-from lmperf.attention.triton import forward, hopper
-from lmperf.attention.triton.launch import Form, form
+from lmperf.attention.triton import forward, hopper_forward
+from lmperf.attention.triton.launch import HAS_GLUON, Form, form
 
 CONFIGURATIONS = {
-    "narrow": (hopper.NARROW, (16, 64)),
-    "narrow and short": (hopper.NARROW_SHORT, (24, 64)),
-    "middle": (hopper.MIDDLE, (72, 80, 96, 112, 128)),
-    "wide": (hopper.WIDE, (136, 256)),
+    "narrow": (hopper_forward.NARROW, (16, 64)),
+    "narrow and short": (hopper_forward.NARROW_SHORT, (24, 64)),
+    "middle": (hopper_forward.MIDDLE, (72, 80, 96, 112, 128)),
+    "wide": (hopper_forward.WIDE, (136, 256)),
 }
 SHAPES = [(2, 3, 1024, 1024), (2, 3, 333, 333), (2, 3, 1025, 1025), (3, 5, 130, 200), (1, 1, 1, 40)]
 
 
 @pytest.fixture(scope="module")
 def on_hopper():
-    if not hopper.HAS_GLUON or torch.cuda.get_device_capability()[0] != 9:
+    if not HAS_GLUON or torch.cuda.get_device_capability()[0] != 9:
         pytest.skip("needs a Hopper GPU and the Gluon of Triton 3.6")
 
 
@@ -41,7 +41,9 @@ def test_each_configuration_is_right(configuration, d, causal, on_hopper):
             dtype = getattr(torch, name)
             q = strided(batch, heads, n, d, dtype)
             k, v = strided(batch, 2 * heads, m, d, dtype).chunk(2, 1)
-            launches = hopper.Forward(Form.of(q), Form.of(k), causal, d**-0.5, configuration)
+            launches = hopper_forward.Forward(
+                Form.of(q), Form.of(k), causal, d**-0.5, configuration
+            )
             out, lse = launches(q, k, v)
             assert out.stride() == q.stride()
             reference = attention_float64(q, k, v, torch.zeros_like(q), causal)
@@ -54,7 +56,7 @@ def test_each_configuration_is_right(configuration, d, causal, on_hopper):
 def test_tiles_in_pairs_and_the_same_bits_every_time(on_hopper):
     for heads, n in ((260, 390), (240, 700)):
         q, k, v = (strided(1, heads, n, 128, torch.bfloat16) for _ in range(3))
-        launches = hopper.Forward(Form.of(q), Form.of(k), True, 128**-0.5)
+        launches = hopper_forward.Forward(Form.of(q), Form.of(k), True, 128**-0.5)
         out, lse = launches(q, k, v)
         reference = attention_float64(q, k, v, torch.zeros_like(q), True)
         errors = attention_errors({"out": out, "lse": lse}, reference)
@@ -71,7 +73,7 @@ def test_taken_where_tiles_fill_the_device_and_the_copy_engine_can_read(on_hoppe
         return type(forward.plan(*signature))
 
     many, few = torch.randn(4, 16, 1024, 64, device="cuda"), torch.randn(1, 1, 4096, 64).cuda()
-    assert planned(many) is hopper.Forward
+    assert planned(many) is hopper_forward.Forward
     assert planned(few) is forward.Forward
     assert planned(many, torch.float32) is forward.Forward
     assert planned(many, width=60) is forward.Forward

@@ -1,4 +1,4 @@
-"""Forward pass on a Hopper GPU: when `hopper_kernel.py` is taken, how, and its launch."""
+"""Forward pass on a Hopper GPU: when `hopper_forward_kernel.py` is taken, how, and its launch."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -7,11 +7,8 @@ import torch
 import triton
 from torch import Tensor
 
-from lmperf.attention.triton.launch import Form, Launch, describable
-from lmperf.attention.triton.tiles import INTERPRETED, LOG2_E
-
-# Gluon is experimental: another version of Triton may have another one.
-HAS_GLUON = triton.__version__.startswith("3.6.") and not INTERPRETED
+from lmperf.attention.triton.launch import HAS_GLUON, Form, Launch, describable
+from lmperf.attention.triton.tiles import LOG2_E
 
 # Queries of a consumer, as in the kernel.
 ROWS = 64
@@ -98,7 +95,7 @@ class Forward:
     ):
         from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-        from lmperf.attention.triton.hopper_kernel import LAYOUT, forward_kernel
+        from lmperf.attention.triton.hopper_forward_kernel import LAYOUT, forward_kernel
 
         batch, heads, n, d = q.shape
         m = k.shape[2]

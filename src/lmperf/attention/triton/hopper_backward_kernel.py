@@ -1,0 +1,293 @@
+"""dQ, dK and dV in one kernel on Hopper, in Gluon: five products a tile instead of seven.
+
+Gluon says which products are in flight while others are awaited: dQ of the last step and S, S and
+dP, dV and dK.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_init,
+    warpgroup_mma_wait,
+)
+
+# What the matrix units read: rows of 128 bytes, swizzled.
+LAYOUT = gl.NVMMASharedLayout(128, 16, 4)
+ROWS_LAYOUT = gl.NVMMASharedLayout(0, 32, 1)
+# Tiles of dS, and of P, in shared memory: one is written while the other is read.
+BUFFERS = gl.constexpr(2)
+
+
+@gluon.jit
+def _add_fragments(first, x):
+    """Adds x, an accumulator of the matrix units, to device memory from registers.
+
+    A thread has 2 x 2 elements of each 16 x 8 fragment: columns c, c + 1 of rows r, r + 8. Kept
+    side by side in memory they are one instruction, and a warp writes 512 bytes in a row.
+    """
+    rows: gl.constexpr = x.shape[0]
+    r = gl.arange(0, rows, gl.SliceLayout(1, x.type.layout))
+    c = gl.arange(0, x.shape[1], gl.SliceLayout(0, x.type.layout))
+    row_part = r // 16 * 128 + r % 8 * 16
+    column_part = c // 8 * (8 * rows) + c % 8 // 2 * 4
+    pointers = first + (row_part[:, None] + column_part[None, :])
+    gl.inline_asm_elementwise(
+        "mov.b32 $0, 0; red.relaxed.gpu.global.add.v4.f32 [$1], {$5, $6, $7, $8};",
+        "=r,l,l,l,l,f,f,f,f",
+        [pointers.to(gl.int64), x],
+        dtype=gl.int8,
+        is_pure=False,
+        pack=4,
+    )
+
+
+@gluon.jit
+def _dq_product(ds, k, zeros, TRANSPOSED: gl.constexpr):
+    """dQ of a tile from dS^T [keys, queries] and K [keys, d], or with TRANSPOSED dQ^T."""
+    if TRANSPOSED:
+        return warpgroup_mma(k.permute([1, 0]), ds, zeros, use_acc=False, is_async=True)
+    else:
+        return warpgroup_mma(ds.permute([1, 0]), k, zeros, use_acc=False, is_async=True)
+
+
+@gluon.jit
+def _expect(bars, stage, BLOCK_M: gl.constexpr, BLOCK_D: gl.constexpr, valid):
+    mbarrier.expect(bars[0].index(stage), BLOCK_M * BLOCK_D * 2, valid)
+    mbarrier.expect(bars[1].index(stage), BLOCK_M * BLOCK_D * 2, valid)
+    mbarrier.expect(bars[2].index(stage), 2 * BLOCK_M * 4, valid)
+
+
+@gluon.jit
+def _copy(
+    sources,
+    targets,
+    bars,
+    stage,
+    batch,
+    head,
+    sequence_tile,
+    tile,
+    BLOCK_M: gl.constexpr,
+    valid,
+):
+    """Starts the copies of Q, dO and the rows of one tile of queries.
+
+    Every source has a barrier of its own, and all are armed before any copy starts: the compiler
+    would put a barrier of all threads between two uses of one.
+    """
+    row = tile * BLOCK_M
+    for j in gl.static_range(2):
+        tma.async_copy_global_to_shared(
+            sources[j], [batch, head, row, 0], bars[j].index(stage), targets[j].index(stage), valid
+        )
+    row = (sequence_tile + tile) * (2 * BLOCK_M)
+    tma.async_copy_global_to_shared(
+        sources[2], [row], bars[2].index(stage), targets[2].index(stage), valid
+    )
+
+
+@gluon.jit(do_not_specialize=("heads", "n_queries", "n_keys"))
+def fused_kernel(
+    q,
+    k,
+    v,
+    grad_out,
+    rows,
+    dk,
+    dv,
+    dq,
+    heads,
+    n_queries,
+    n_keys,
+    scale,
+    scale_log2,
+    BLOCK_M: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    BLOCK_D: gl.constexpr,
+    CAUSAL: gl.constexpr,
+    STAGES: gl.constexpr,
+    num_warps: gl.constexpr,
+):
+    """dK and dV of one tile of keys, and what it adds to dQ / scale of every query that sees it.
+
+    Descriptors: q, grad_out of [1, 1, BLOCK_M, BLOCK_D]; k, v, dk, dv of [1, 1, BLOCK_N, BLOCK_D];
+    rows of [2 * BLOCK_M]. dq: pointer to [b h tiles, BLOCK_M * BLOCK_D] float32.
+    """
+    dtype: gl.constexpr = q.dtype
+    # Each of the two warp groups has 64 keys. Or WIDE: both have the same 64 keys and half of the
+    # columns each, and P^T and dS^T go to the products of dV and dK by shared memory.
+    key_warps: gl.constexpr = BLOCK_N // 16
+    column_warps: gl.constexpr = num_warps // key_warps
+    query_warps: gl.constexpr = BLOCK_M // 16
+    WIDE: gl.constexpr = column_warps > 1
+    # dQ^T has the shape of dP^T then, and can share its registers.
+    TRANSPOSED: gl.constexpr = BLOCK_D == BLOCK_N
+    s_layout: gl.constexpr = gl.NVMMADistributedLayout(
+        [3, 0], [key_warps, column_warps], [16, BLOCK_M // column_warps, 16]
+    )
+    d_layout: gl.constexpr = gl.NVMMADistributedLayout(
+        [3, 0], [key_warps, column_warps], [16, BLOCK_D // column_warps, 16]
+    )
+    q_layout: gl.constexpr = (
+        s_layout
+        if TRANSPOSED
+        else gl.NVMMADistributedLayout(
+            [3, 0],
+            [query_warps, num_warps // query_warps],
+            [16, BLOCK_D * query_warps // num_warps, 16],
+        )
+    )
+    operand_layout: gl.constexpr = gl.DotOperandLayout(0, d_layout, 2)
+    of_queries: gl.constexpr = gl.SliceLayout(0, s_layout)
+    half_layout: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
+    DQ_ROWS: gl.constexpr = BLOCK_D if TRANSPOSED else BLOCK_M
+    DQ_COLUMNS: gl.constexpr = BLOCK_M if TRANSPOSED else BLOCK_D
+
+    key_tiles = gl.cdiv(n_keys, BLOCK_N)
+    tiles = gl.cdiv(n_queries, BLOCK_M)
+    sequence = gl.program_id(0) // key_tiles
+    batch, head = sequence // heads, sequence % heads
+    first_column = gl.program_id(0) % key_tiles * BLOCK_N
+    sequence_tile = sequence * tiles
+    # The walk starts at the diagonal, without a mask too: programs that run at once then add to
+    # different rows. A tile of keys beyond the last query takes one step, in which P is 0.
+    first = first_column // BLOCK_M
+    if CAUSAL:
+        first = gl.minimum(first, tiles - 1)
+        steps = tiles - first
+    else:
+        first = first % tiles
+        steps = tiles
+
+    k_block = gl.allocate_shared_memory(dtype, [1, 1, BLOCK_N, BLOCK_D], k.layout)
+    v_block = gl.allocate_shared_memory(dtype, [1, 1, BLOCK_N, BLOCK_D], v.layout)
+    q_shared = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_M, BLOCK_D], q.layout)
+    do_shared = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_M, BLOCK_D], grad_out.layout)
+    rows_shared = gl.allocate_shared_memory(gl.float32, [STAGES, 2 * BLOCK_M], rows.layout)
+    ds_shared = gl.allocate_shared_memory(dtype, [BUFFERS, BLOCK_N, BLOCK_M], half_layout)
+    if WIDE:
+        p_shared = gl.allocate_shared_memory(dtype, [BUFFERS, BLOCK_N, BLOCK_M], half_layout)
+    q_bars = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    do_bars = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    rows_bars = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    k_bar = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    v_bar = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    sources = (q, grad_out, rows)
+    targets = (q_shared, do_shared, rows_shared)
+    bars = (q_bars, do_bars, rows_bars)
+
+    for j in gl.static_range(STAGES):
+        mbarrier.init(q_bars.index(j), count=1)
+        mbarrier.init(do_bars.index(j), count=1)
+        mbarrier.init(rows_bars.index(j), count=1)
+    mbarrier.init(k_bar, count=1)
+    mbarrier.init(v_bar, count=1)
+    gl.thread_barrier()
+    mbarrier.expect(k_bar, BLOCK_N * BLOCK_D * 2)
+    mbarrier.expect(v_bar, BLOCK_N * BLOCK_D * 2)
+    for j in gl.static_range(STAGES - 1):
+        _expect(bars, j, BLOCK_M, BLOCK_D, j < steps)
+    gl.thread_barrier()
+    tma.async_copy_global_to_shared(k, [batch, head, first_column, 0], k_bar, k_block)
+    tma.async_copy_global_to_shared(v, [batch, head, first_column, 0], v_bar, v_block)
+    for j in gl.static_range(STAGES - 1):
+        ahead = first + j
+        ahead = gl.where(ahead >= tiles, ahead - tiles, ahead)
+        _copy(sources, targets, bars, j, batch, head, sequence_tile, ahead, BLOCK_M, j < steps)
+
+    k_tile = k_block.reshape([BLOCK_N, BLOCK_D])
+    v_tile = v_block.reshape([BLOCK_N, BLOCK_D])
+    columns = first_column + gl.arange(0, BLOCK_N, gl.SliceLayout(1, s_layout))
+    offsets = gl.arange(0, BLOCK_M, of_queries)
+    s_zeros = gl.zeros([BLOCK_N, BLOCK_M], gl.float32, s_layout)
+    dq_zeros = gl.zeros([DQ_ROWS, DQ_COLUMNS], gl.float32, q_layout)
+    dk_tile = warpgroup_mma_init(gl.zeros([BLOCK_N, BLOCK_D], gl.float32, d_layout))
+    dv_tile = warpgroup_mma_init(gl.zeros([BLOCK_N, BLOCK_D], gl.float32, d_layout))
+    # The first step adds nothing to dQ.
+    ds_shared.index(1).store(gl.zeros([BLOCK_N, BLOCK_M], dtype, s_layout))
+    fence_async_shared()
+    mbarrier.wait(k_bar, 0)
+    mbarrier.wait(v_bar, 0)
+    gl.thread_barrier()
+    stage = 0
+    phase = 0
+    # Sums, so that the compiler takes them for two variables of the loop.
+    tile = first + 0
+    last_tile = first + 0
+    # At least one step, which there always is: a path around the loop would define accumulators
+    # that are in flight, and the assembler would then wait for every product.
+    for i in range(gl.maximum(steps, 1)):
+        q_tile = q_shared.index(stage).reshape([BLOCK_M, BLOCK_D])
+        do_tile = do_shared.index(stage).reshape([BLOCK_M, BLOCK_D])
+        row_values = rows_shared.index(stage)
+        dq_tile = _dq_product(ds_shared.index((i + 1) % BUFFERS), k_tile, dq_zeros, TRANSPOSED)
+        mbarrier.wait(q_bars.index(stage), phase)
+        s = warpgroup_mma(k_tile, q_tile.permute([1, 0]), s_zeros, use_acc=False, is_async=True)
+        dq_tile = warpgroup_mma_wait(1, [dq_tile])
+        at = (sequence_tile + last_tile).to(gl.int64) * (BLOCK_M * BLOCK_D)
+        _add_fragments(dq + at, dq_tile)
+        mbarrier.wait(do_bars.index(stage), phase)
+        dp = warpgroup_mma(
+            v_tile,
+            do_tile.permute([1, 0]),
+            dq_tile if TRANSPOSED else s_zeros,
+            use_acc=False,
+            is_async=True,
+        )
+        mbarrier.wait(rows_bars.index(stage), phase)
+        s = warpgroup_mma_wait(1, [s])
+        lse = row_values.slice(0, BLOCK_M).load(of_queries)
+        p = gl.exp2(s * scale_log2 - lse[None, :])
+        masked = first_column + BLOCK_N > n_keys
+        if CAUSAL:
+            masked = masked | (tile * BLOCK_M < first_column + BLOCK_N)
+        if masked:
+            seen = (columns < n_keys)[:, None]
+            if CAUSAL:
+                seen = seen & (columns[:, None] <= (tile * BLOCK_M + offsets)[None, :])
+            p = gl.where(seen, p, 0.0)
+        if WIDE:
+            p_shared.index(i % BUFFERS).store(p.to(dtype))
+        dp = warpgroup_mma_wait(0, [dp])
+        delta = row_values.slice(BLOCK_M, BLOCK_M).load(of_queries)
+        ds = (p * (dp - delta[None, :])).to(dtype)
+        if not WIDE:
+            p_operand = gl.convert_layout(p.to(dtype), operand_layout, assert_trivial=True)
+            dv_tile = warpgroup_mma(p_operand, do_tile, dv_tile, is_async=True)
+        ds_shared.index(i % BUFFERS).store(ds)
+        if not WIDE:
+            ds_operand = gl.convert_layout(ds, operand_layout, assert_trivial=True)
+            dk_tile = warpgroup_mma(ds_operand, q_tile, dk_tile, is_async=True)
+        fence_async_shared()
+        # The stage of the last step is free: the wait for dP was one for its products, too.
+        ahead = i + STAGES - 1
+        free = gl.where(stage == 0, STAGES - 1, stage - 1)
+        _expect(bars, free, BLOCK_M, BLOCK_D, ahead < steps)
+        gl.thread_barrier()
+        valid = ahead < steps
+        ahead = first + ahead
+        ahead = gl.where(ahead >= tiles, ahead - tiles, ahead)
+        _copy(sources, targets, bars, free, batch, head, sequence_tile, ahead, BLOCK_M, valid)
+        if WIDE:
+            dv_tile = warpgroup_mma(p_shared.index(i % BUFFERS), do_tile, dv_tile, is_async=True)
+            dk_tile = warpgroup_mma(ds_shared.index(i % BUFFERS), q_tile, dk_tile, is_async=True)
+        last_tile = tile
+        tile = gl.where(tile + 1 == tiles, 0, tile + 1)
+        phase = gl.where(stage == STAGES - 1, phase ^ 1, phase)
+        stage = gl.where(stage == STAGES - 1, 0, stage + 1)
+    dq_tile = _dq_product(ds_shared.index((steps + 1) % BUFFERS), k_tile, dq_zeros, TRANSPOSED)
+    dk_tile, dv_tile, dq_tile = warpgroup_mma_wait(0, [dk_tile, dv_tile, dq_tile])
+    at = (sequence_tile + last_tile).to(gl.int64) * (BLOCK_M * BLOCK_D)
+    _add_fragments(dq + at, dq_tile)
+    gl.thread_barrier()
+    k_tile.store((dk_tile * scale).to(dtype))
+    v_tile.store(dv_tile.to(dtype))
+    fence_async_shared()
+    gl.thread_barrier()
+    tma.async_copy_shared_to_global(dk, [batch, head, first_column, 0], k_block)
+    tma.async_copy_shared_to_global(dv, [batch, head, first_column, 0], v_block)
+    tma.store_wait(0)

@@ -1,0 +1,133 @@
+"""The backward pass in one kernel; what is in Gluon runs on a Hopper GPU only."""
+
+import pytest
+import torch
+
+from lmperf.attention.accuracy import attention_errors, error_bound
+from lmperf.attention.check import uninitialised_memory_is_nan
+from lmperf.attention.reference import attention_float64
+from lmperf.attention.triton import backward as backward_pass
+from lmperf.attention.triton import configurations
+from lmperf.attention.triton import hopper_backward as fused
+from lmperf.attention.triton.configurations import FUSED, choose_fused
+from lmperf.attention.triton.forward import forward
+from lmperf.attention.triton.launch import HAS_GLUON, Form
+from lmperf.attention.triton.tiles import LOG2_E, padded
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+LENGTH, SEQUENCES = 100, 2
+
+
+@pytest.fixture
+def hopper():
+    if not HAS_GLUON or torch.cuda.get_device_capability()[0] != 9:
+        pytest.skip("needs a Hopper GPU and the Gluon of Triton 3.6")
+
+
+def places(rows, columns):
+    """Where `fused_kernel` adds each element of a [rows, columns] accumulator."""
+    r, c = torch.arange(rows)[:, None], torch.arange(columns)[None, :]
+    fragment = c // 8 * (8 * rows) + r // 16 * 128
+    return fragment + r % 8 * 16 + c % 8 // 2 * 4 + r // 8 % 2 * 2 + c % 2
+
+
+@pytest.mark.parametrize("transposed, d", [(True, 96), (False, 64), (False, 200)])
+def test_the_accumulator_is_put_in_order(transposed, d):
+    block, width = 64, padded(d)
+    tiles = torch.randn(SEQUENCES, 2, block, width, device=DEVICE)
+    tiled = tiles.mT if transposed else tiles
+    accumulated = torch.empty(SEQUENCES, 2, block * width, device=DEVICE)
+    where = places(*tiled.shape[2:]).flatten().to(DEVICE)
+    assert where.unique().numel() == block * width
+    accumulated[:, :, where] = tiled.reshape(SEQUENCES, 2, -1)
+    dq = torch.empty(1, SEQUENCES, LENGTH, d, device=DEVICE)
+    fused.finish_kernel[(2 * SEQUENCES,)](
+        accumulated, dq, dq.stride(), SEQUENCES, LENGTH, 2.0,
+        D=d, BLOCK=block, BLOCK_D=width, TRANSPOSED=transposed,
+    )  # fmt: skip
+    expected = 2 * tiles.reshape(SEQUENCES, 2 * block, width)[:, :LENGTH, :d]
+    torch.testing.assert_close(dq[0], expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("has_grad_lse", [False, True])
+def test_rows_beyond_the_last_query_vanish(has_grad_lse):
+    d, block = 40, 64
+    out, grad_out = (torch.randn(1, SEQUENCES, LENGTH, d, device=DEVICE) for _ in range(2))
+    lse, grad_lse = (torch.randn(1, SEQUENCES, LENGTH, device=DEVICE) for _ in range(2))
+    rows = torch.empty(SEQUENCES, 2, 2, block, device=DEVICE)
+    dq = torch.ones(SEQUENCES, 2, block * padded(d), device=DEVICE)
+    fused.prepare_kernel[(2 * SEQUENCES,)](
+        out, grad_out, lse, grad_lse if has_grad_lse else None, rows, dq,
+        out.stride(), grad_out.stride(), SEQUENCES, LENGTH,
+        D=d, BLOCK=block, BLOCK_D=padded(d), HAS_GRAD_LSE=has_grad_lse,
+    )  # fmt: skip
+    row_lse, delta = rows.transpose(1, 2).reshape(SEQUENCES, 2, 2 * block).unbind(1)
+    torch.testing.assert_close(row_lse[:, :LENGTH], lse[0] * LOG2_E.value)
+    expected = (out * grad_out).sum(-1)[0] - (grad_lse[0] if has_grad_lse else 0)
+    torch.testing.assert_close(delta[:, :LENGTH], expected, rtol=1e-5, atol=1e-5)
+    assert bool(row_lse[:, LENGTH:].isposinf().all()) and not delta[:, LENGTH:].any()
+    assert not dq.any()
+
+
+def test_it_is_chosen_where_it_was_faster(monkeypatch):
+    device = torch.device("cuda", 0)
+    monkeypatch.setattr(configurations, "_device_facts", lambda index: (True, 132))
+    assert choose_fused(4096, 4096, 64, 64, device) == FUSED[64]
+    assert choose_fused(4096, 4096, 80, 64, device) == FUSED[128]
+    assert choose_fused(1024, 1024, 64, 512, device) is None  # short
+    assert choose_fused(8192, 8192, 128, 1, device) is None  # one head
+    assert choose_fused(4096, 4096, 65, 64, device) is None  # rows that are not aligned
+    assert choose_fused(4096, 4096, 32, 64, device) is None
+    monkeypatch.setattr(configurations, "_device_facts", lambda index: (False, 132))
+    assert choose_fused(4096, 4096, 64, 64, device) is None
+
+
+def gradients(x, causal):
+    q, k, v, grad_out = x
+    scale = q.shape[-1] ** -0.5
+    out, lse = forward(q, k, v, causal, scale)
+    forms = [Form.of(each) for each in (q, k, out, grad_out)]
+    launches = fused.Fused(*forms, False, causal, scale, FUSED[padded(q.shape[-1])])
+    with uninitialised_memory_is_nan():
+        found = launches(q, k, v, out, lse, grad_out, None)
+    return dict(zip(("dq", "dk", "dv"), found, strict=True))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("n, m", [(1024, 1024), (333, 333), (1025, 1025), (1, 1), (70, 300)])
+@pytest.mark.parametrize("d", [64, 80, 128, 256])
+def test_gradients_on_a_gpu(hopper, d, n, m, causal, dtype):
+    torch.manual_seed(0)
+    shapes = ((2, n, 3, d), (2, m, 3, d), (2, m, 3, d), (2, n, 3, d))
+    x = [torch.randn(shape, device="cuda", dtype=dtype).transpose(1, 2) for shape in shapes]
+    got = gradients(x, causal)
+    assert [t.stride() for t in got.values()] == [t.stride() for t in x[:3]]
+    errors = attention_errors(got, attention_float64(*x, causal))
+    for tensor, error in errors.items():
+        assert error <= error_bound(tensor, str(dtype).removeprefix("torch.")), tensor
+
+
+@pytest.mark.gpu
+def test_the_gradient_of_the_logsumexp_and_the_pair_on_a_gpu(hopper, monkeypatch):
+    torch.manual_seed(0)
+    x = [torch.randn(2, 8, 2048, 64, device="cuda", dtype=torch.bfloat16) for _ in range(4)]
+    q, k, v, grad_out = x
+    grad_lse = torch.randn(2, 8, 2048, device="cuda")
+    out, lse = forward(q, k, v, True, 0.125)
+    arguments = (q, k, v, out, lse, grad_out, grad_lse, True, 0.125)
+    taken = []
+    monkeypatch.setattr(backward_pass, "Fused", lambda *a: taken.append(a) or fused.Fused(*a))
+    monkeypatch.setattr(configurations, "FUSED_ROUNDS", 1)
+    one = backward_pass.backward(*arguments)
+    assert taken
+    torch.use_deterministic_algorithms(True)
+    try:
+        pair, again = (backward_pass.backward(*arguments) for _ in range(2))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert len(taken) == 1
+    for a, b, c in zip(one, pair, again, strict=True):
+        assert torch.equal(b, c)
+        torch.testing.assert_close(a, b, rtol=0.05, atol=0.02)
