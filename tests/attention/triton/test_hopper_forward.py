@@ -66,7 +66,7 @@ def test_tiles_in_pairs_and_the_same_bits_every_time(on_hopper):
 
 
 @pytest.mark.gpu
-def test_taken_where_tiles_fill_the_device_and_the_copy_engine_can_read(on_hopper):
+def test_taken_where_it_is_faster_and_the_copy_engine_can_read(on_hopper):
     def planned(x, dtype=torch.bfloat16, width=None):
         x = x.to(dtype)[..., :width]
         signature = (form(x), form(x), form(x), True, None, "ieee", None)

@@ -109,7 +109,7 @@ FUSED = {
     256: FusedConfiguration(64, 64, 2, 2048),
 }
 # Programs a multiprocessor, one at a time, that the fused kernel needs to keep all of them busy.
-FUSED_ROUNDS = 2
+FUSED_ROUNDS = 1.5
 
 # By precision and padded head width up to 64, 128, 256: fits 96 KiB of shared memory.
 PORTABLE = {

@@ -236,7 +236,7 @@ def plan(
     scale = scale_of(scale, forms[0].shape[-1])
     if not all(each.addressable for each in forms):
         return None
-    if configuration is None and hopper_forward.takes(*forms, causal):
+    if configuration is None and hopper_forward.takes(*forms):
         return hopper_forward.Forward(*forms[:2], causal, scale)
     return Forward(*forms, causal, scale, precision, configuration)
 
