@@ -67,8 +67,8 @@ def test_each_round_begins_with_another_and_the_first_runs_once_more():
     first, second = steady(1.0, log=log), steady(2.0, log=log)
     found = in_turn([first, second], PACE, never(), Ticking())
     assert log[:6] == [first, second, first, second, first, first]
-    assert found[first].rounds == [1.0] * (LEAST_ROUNDS + 1)
-    assert found[first].again == [1.0] * (LEAST_ROUNDS + 1)
+    assert found[first].rounds == [1.0] * (LEAST_ROUNDS)
+    assert found[first].again == [1.0] * (LEAST_ROUNDS)
     assert found[second].again == []
 
 
@@ -90,14 +90,14 @@ def test_a_slice_is_filled_with_short_calls_and_holds_one_long_call():
 def test_rounds_are_added_until_a_comparison_is_decided():
     sure = in_turn([steady(1.0), steady(1.5)], PACE, never(), Ticking())
     unsure = in_turn([shaky(1), shaky(2)], PACE, never(), Ticking())
-    assert {len(t.rounds) for t in sure.values()} == {LEAST_ROUNDS + 1}
+    assert {len(t.rounds) for t in sure.values()} == {LEAST_ROUNDS}
     assert all(len(t.rounds) > 2 * LEAST_ROUNDS for t in unsure.values())
 
 
 def test_the_cap_in_time_ends_the_rounds_and_is_named():
     found = in_turn([shaky(1), shaky(2)], PACE, never(), Ticking(step=2.0))
     for timings in found.values():
-        assert len(timings.rounds) == LEAST_ROUNDS + 1
+        assert len(timings.rounds) == LEAST_ROUNDS
         assert timings.columns()["marks"] == "time_cap"
 
 
@@ -112,7 +112,7 @@ def test_a_seat_that_is_lost_is_left_out_and_the_others_go_on():
     lost, other = steady(1.0, lost_at=4), steady(2.0)
     found = in_turn([lost, other], PACE, never(), Ticking())
     assert list(found) == [other]
-    assert len(found[other].rounds) == LEAST_ROUNDS + 1
+    assert len(found[other].rounds) == LEAST_ROUNDS
 
 
 def test_a_slice_under_a_cap_is_taken_again(monkeypatch):
@@ -122,7 +122,7 @@ def test_a_slice_under_a_cap_is_taken_again(monkeypatch):
     always = steady(1.0, states=itertools.repeat(CAP))
     assert in_turn([always], PACE, never(), Ticking())[always].columns()["marks"] == "capped"
     # A call that brings the device to its cap does so every time: it is not doubled for ever.
-    slices = 2 * (LEAST_ROUNDS + 1)
+    slices = 2 * (LEAST_ROUNDS)
     assert slices < len(always.calls) < 1.5 * slices
 
 

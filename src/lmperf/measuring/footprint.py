@@ -15,7 +15,7 @@ from lmperf.measuring.memory import LiveTensors
 _MIB = 2**20
 # Calls after the first, which may fill caches, to see whether more stays alive with each.
 _FURTHER_CALLS = 2
-# Longer calls are not made for that alone: a leak of a whole step shows as out of memory.
+# Longer calls are not repeated for that alone: a leak of a whole step shows as out of memory.
 _LONGEST_MS = 100.0
 
 
@@ -50,11 +50,14 @@ def _by_allocator(workload: Workload, phase: Phase) -> dict[str, Any]:
     torch.cuda.synchronize()
     saved = torch.cuda.memory_allocated() - others
     torch.cuda.reset_peak_memory_stats()
+    began = perf_counter()
     phase.run(state)
     torch.cuda.synchronize()
+    took_ms = (perf_counter() - began) * 1e3
     peak = torch.cuda.max_memory_allocated() - others
     del state
-    return _columns(resident, saved, peak, _after_calls(phase, torch.cuda.memory_allocated))
+    after = _after_calls(phase, torch.cuda.memory_allocated, took_ms)
+    return _columns(resident, saved, peak, after)
 
 
 def _by_live_tensors(workload: Workload, phase: Phase) -> dict[str, Any]:
@@ -64,20 +67,19 @@ def _by_live_tensors(workload: Workload, phase: Phase) -> dict[str, Any]:
     with live:
         state = phase.before()
         saved = live.peak_bytes = live.live_bytes
+        began = perf_counter()
         phase.run(state)
+        took_ms = (perf_counter() - began) * 1e3
         peak = live.peak_bytes
         del state
-        after = _after_calls(phase, lambda: live.live_bytes)
+        after = _after_calls(phase, lambda: live.live_bytes, took_ms)
     return _columns(resident, saved, peak, after)
 
 
-def _after_calls(phase: Phase, live_bytes: Callable[[], int]) -> list[int]:
+def _after_calls(phase: Phase, live_bytes: Callable[[], int], took_ms: float) -> list[int]:
     found = [live_bytes()]
-    for _ in range(_FURTHER_CALLS):
-        began = perf_counter()
+    for _ in range(_FURTHER_CALLS if took_ms <= _LONGEST_MS else 0):
         phase.run(phase.before())
-        if (perf_counter() - began) * 1e3 > _LONGEST_MS:
-            break
         found.append(live_bytes())
         if found[-1] > found[-2]:
             gc.collect()  # what only waits to be collected is not kept

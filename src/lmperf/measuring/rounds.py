@@ -30,7 +30,7 @@ LOOKS = (LEAST_ROUNDS, 9, 14, 20)
 MOST_REPETITIONS = 20
 # A longer call is not run once more against itself: it would cost more than it tells.
 LONGEST_AGAIN_MS = 120.0
-# How often a round, beside the last one, has a call whose result is checked.
+# How often a round, beside those after which it is looked, has a call whose result is checked.
 CHECKED_ROUNDS = 0.2
 # A capped or loaded device gets this long to come to rest before a slice is taken again.
 _REST_S = 0.05
@@ -49,7 +49,7 @@ class Pace:
 
 PACES = {
     ("kernel", "cuda"): Pace(25, 8, 1.5),
-    ("step", "cuda"): Pace(150, 60, 12),
+    ("step", "cuda"): Pace(100, 40, 5),
     ("kernel", "cpu"): Pace(20, 15, 0.5),
     ("step", "cpu"): Pace(50, 30, 1),
 }
@@ -170,16 +170,17 @@ def in_turn(
     turn = _Turn(seats, pace, again)
     ends = clock() + pace.cap_s
     for number in itertools.count(1):
-        turn.round(checked=chance.random() < CHECKED_ROUNDS)
-        if number < LEAST_ROUNDS:
-            continue
-        over = clock() >= ends or number >= LOOKS[-1]
-        if (over or number in LOOKS) and (turn.is_decided() or over):
+        look = number in LOOKS
+        # A round after which it may be over has a call that is checked: what changed on the way is
+        # seen here.
+        turn.round(checked=look or chance.random() < CHECKED_ROUNDS)
+        over = number >= LOOKS[-1] or (number >= LEAST_ROUNDS and clock() >= ends)
+        if (look or over) and (turn.is_decided() or over):
             break
     if not turn.is_decided():
         turn.mark("time_cap")
-    # Of the last round, too, a call is checked: what changed on the way is seen here.
-    turn.round(checked=True)
+    if not look:
+        turn.round(checked=True)
     return turn.timings
 
 
