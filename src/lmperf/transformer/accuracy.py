@@ -11,7 +11,7 @@ an eager model with a wrong operator is red as well, and with it all that agree 
 
 The worst row of a gradient finds what is wrong in one place. What is a little wrong everywhere, a
 scale that is 1 % off say, hides in bf16 below rounding errors of 5 to 10 % a row. But rounding has
-no direction, so that along the reference its errors cancel: `gains` see one part in a hundred.
+no direction, so that along the reference its errors cancel: the gains see one part in a hundred.
 """
 
 from __future__ import annotations
@@ -32,16 +32,24 @@ _LOGITS_ALLOWED, _GRADIENTS_ALLOWED = 4.0, 12.0
 _LOSS_FLOOR = 2 * UNIT_ROUNDOFF["float32"]
 
 
-def errors(got: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> dict[str, float]:
-    """`blockwise_error` of "logits", "loss" and gradients (by name of the parameter).
+def compared(
+    got: Mapping[str, Tensor], reference: Mapping[str, Tensor]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Of "logits", "loss" and gradients (by name of the parameter) the errors, and the gains.
+
+    The error is `blockwise_error`. The gain, of gradients alone, is by how much they are too long
+    along the reference, in the worst block B of rows: |<got_B, ref_B> / <ref_B, ref_B> - 1|.
 
     got: on the device, of any dtype. reference: the same tensors and more, anywhere; each is moved
     to the device of its counterpart for as long as it is needed.
     """
-    return {
-        name: blockwise_error(_rows(value), _rows(reference[name].to(value.device)))
-        for name, value in got.items()
-    }
+    errors, gains = {}, {}
+    for name, value in got.items():
+        rows, exact = _rows(value), _rows(reference[name].to(value.device))
+        errors[name] = blockwise_error(rows, exact)
+        if name not in ("logits", "loss"):
+            gains[name] = _gain(rows, exact)
+    return errors, gains
 
 
 def _rows(tensor: Tensor) -> Tensor:
@@ -52,20 +60,6 @@ def _rows(tensor: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def gains(got: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> dict[str, float]:
-    """By how much gradients are too long along the reference: the worst block of rows of each.
-
-    max over blocks B of |<got_B, ref_B> / <ref_B, ref_B> - 1|
-
-    Everything but logits and loss; see `errors` for what got and reference are.
-    """
-    return {
-        name: _gain(_rows(value), _rows(reference[name].to(value.device)))
-        for name, value in got.items()
-        if name not in ("logits", "loss")
-    }
-
-
 def _gain(got: Tensor, reference: Tensor) -> float:
     chunk = max(BLOCK, CHUNK_ELEMENTS // got.shape[-1] // BLOCK * BLOCK)
     worst = 0.0
@@ -87,9 +81,9 @@ def own_errors(got: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> di
     A loss is one number, whose error may be nil by chance: it counts as no less than its scatter,
     see `_loss_scatter`. "gain" is the worst of all gradients: some have a few blocks only.
     """
-    own = errors(got, reference)
+    own, along = compared(got, reference)
     own["loss"] = max(own["loss"], _loss_scatter(own["logits"], reference))
-    return {**own, "gain": max(gains(got, reference).values())}
+    return {**own, "gain": max(along.values())}
 
 
 def bounds(
@@ -167,14 +161,13 @@ def gate_of(
 ) -> Gate:
     """A gate of logits, loss, and of all gradients the worst error and the worst gain.
 
-    got, reference: as for `errors`. allowed, own: of every tensor, by the names of `own_errors`.
+    got, reference: as for `compared`. allowed, own: of every tensor, by the names of `own_errors`.
     """
-    found = errors(got, reference)
+    found, along = compared(got, reference)
     named = {name: name for name in ("logits", "loss") if name in found}
     shown = {name: found.pop(name) for name in named}
     where = {}
     if found:
-        along = gains(got, reference)
         where = {"gradient": Gate(found, allowed).worst, "gain": max(along, key=along.__getitem__)}
         named |= {"gradient": where["gradient"], "gain": "gain"}
         shown |= {"gradient": found[where["gradient"]], "gain": along[where["gain"]]}
