@@ -94,22 +94,45 @@ PINK, MUSTARD, VIOLET = "pink", "mustard", "violet"
 IMPLEMENTATIONS = {
     "torch": Implementation("PyTorch", Look(BLUE, "o")),
     "eager": Implementation("PyTorch", Look(BLUE, "o")),
+    "float32": Implementation("float32", Look(BLUE, "p")),
+    "tf32": Implementation("TF32", Look(VIOLET, "p", (0, (2, 1)))),
+    "autocast": Implementation("bf16 autocast", Look(ORANGE, "p", (0, (1, 1.2)), "xx")),
     "compiled": Implementation("compiled", Look(MUSTARD, "v", (0, (4, 1.5)), "//")),
     "compiled_blocks": Implementation("compiled by block", Look(GREEN, "h", (0, (3, 1)), "++")),
     "triton": Implementation("Triton", Look(ORANGE, "s", "-", "xx")),
+    "triton_compiled": Implementation("Triton, compiled", Look(VIOLET, "d", (0, (3, 1)), "||")),
     "triton_compiled_blocks": Implementation(
         "Triton, compiled by block", Look(PINK, "D", (0, (4, 1.5)), "\\\\")
     ),
     "triton_cached": Implementation("Triton, cached angles", Look(VIOLET, "P", (0, (1, 1.2)))),
     "tiled": Implementation("tiled PyTorch", Look(ORANGE, "s", "-", "xx")),
     "sdpa": Implementation("SDPA", Look(GREEN, "^", (0, (2, 1)), "//")),
+    "sdpa_compiled": Implementation("SDPA, compiled", Look(GREEN, "^", (0, (1, 1.2)), "--")),
+    "sdpa_compiled_blocks": Implementation(
+        "SDPA, compiled by block", Look(MUSTARD, "^", (0, (6, 2)), "||")
+    ),
     "sdpa_cudnn": Implementation("SDPA cuDNN", Look(GREEN, "^", (0, (4, 1.5)), "//")),
     "sdpa_flash": Implementation("SDPA flash", Look(PINK, "D", (0, (1, 1.2)), "\\\\")),
     "sdpa_efficient": Implementation(
         "SDPA efficient", Look(MUSTARD, "v", (0, (4, 1.5, 1, 1.5)), "--")
     ),
     "flex": Implementation("FlexAttention", Look(VIOLET, "P", (0, (6, 2)), "||")),
+    "flash_attention": Implementation("flash attention", Look(GREEN, "*", (0, (2, 1)), "//")),
+    "fused_loss": Implementation("loss in chunks", Look(MUSTARD, "*", (0, (4, 1.5)), "--")),
+    "bf16_weights": Implementation("bf16 weights", Look(PINK, "*", (0, (1, 1.2)), "\\\\")),
+    "graph": Implementation("CUDA graph", Look(VIOLET, "*", "-", "||")),
     "copy": Implementation("copy", Look("grey", "x", (0, (1, 1.2)))),
+}
+# The rungs of the ladder, the lowest first, and the numerics of their matmuls.
+RUNGS = {
+    "float32": "float32",
+    "tf32": "tf32",
+    "autocast": "autocast_bfloat16",
+    "compiled_blocks": "autocast_bfloat16",
+    "flash_attention": "autocast_bfloat16",
+    "fused_loss": "autocast_bfloat16",
+    "bf16_weights": "bfloat16",
+    "graph": "bfloat16",
 }
 # The numerics of a model, whose weights are float32; and those that differ in what is stored.
 MODEL_DTYPES = ("float32", "tf32", "autocast_bfloat16")

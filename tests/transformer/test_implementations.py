@@ -1,8 +1,10 @@
 import pytest
 import torch
 
+from lmperf.attention.triton import flash_attention
 from lmperf.transformer import implementations
-from lmperf.transformer.model import TransformerLM, plain_attention
+from lmperf.transformer.model import TransformerLM, cross_entropy, plain_attention
+from lmperf.transformer.training import loss_of
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -27,10 +29,40 @@ def test_another_attention_computes_the_same_with_the_same_parameters(model, nam
     torch.testing.assert_close(*grads, rtol=1e-3, atol=1e-3)
 
 
+ATTENTIONS = {"": plain_attention, "sdpa_": implementations._sdpa, "triton_": flash_attention}
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize("way", ["compiled", "compiled_blocks"])
+def test_a_compiled_way_has_its_attention_and_a_loss_of_its_logits(
+    model, attention, way, monkeypatch
+):
+    compiled = []
+    monkeypatch.setattr(torch, "compile", lambda f, **_: compiled.append(f) or f)
+    run = getattr(implementations, attention + way)(model)
+    tokens, targets = torch.randint(50, (2, 2, 32), device=DEVICE)
+    torch.testing.assert_close(run(tokens), model(tokens), rtol=1e-4, atol=1e-5)
+    expected = cross_entropy(run(tokens), targets)
+    torch.testing.assert_close(loss_of(run, tokens, targets), expected)
+    assert cross_entropy in compiled, "the loss is compiled, too"
+    modules = [
+        one.blocks if way == "compiled" else [one] for one in compiled[:-1] if is_module(one)
+    ]
+    blocks = [block for found in modules for block in found]
+    assert {block.attention.attention for block in blocks} == {ATTENTIONS[attention]}
+
+
+def is_module(one):
+    return isinstance(one, torch.nn.Module)
+
+
 @pytest.mark.gpu
-def test_the_kernel_runs_inside_compiled_blocks(model):
-    tokens = torch.randint(50, (2, 32), device=DEVICE)
+@pytest.mark.parametrize("way", ["triton_compiled", "triton_compiled_blocks"])
+def test_the_kernel_runs_inside_what_is_compiled(model, way):
+    tokens, targets = torch.randint(50, (2, 2, 32), device=DEVICE)
+    run = getattr(implementations, way)(model)
     with torch.autocast("cuda", torch.bfloat16):
-        expected = model(tokens)
-        got = implementations.triton_compiled_blocks(model)(tokens)
+        expected, got = model(tokens), run(tokens)
+        loss = run.loss(tokens, targets)
     torch.testing.assert_close(got, expected, rtol=5e-2, atol=5e-2)
+    torch.testing.assert_close(loss, cross_entropy(expected, targets), rtol=1e-2, atol=0)

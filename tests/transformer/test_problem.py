@@ -6,7 +6,8 @@ from wrong_models import FAULTS, scaled
 
 from lmperf.benchmark import WrongResult
 from lmperf.transformer.implementations import sdpa
-from lmperf.transformer.model import plain_attention, twin_of
+from lmperf.transformer.model import cross_entropy, plain_attention, twin_of
+from lmperf.transformer.training import WithLoss
 
 DTYPES = ("float32", "autocast_bfloat16")
 # The gain that bf16 alone gives a block of gradients is 0.3 %, a third of what is allowed.
@@ -35,6 +36,30 @@ def test_wrong_models_are_red(problem, fault, dtype):
     assert gate.passed == ((fault, dtype) in INVISIBLE)
 
 
+def losing(factor):
+    """A loss of a model's own, that much off."""
+    return lambda model: WithLoss(
+        model, lambda tokens, targets: factor * cross_entropy(model(tokens), targets)
+    )
+
+
+def test_a_loss_of_its_own_is_gated_and_so_are_the_logits_beside_it(problem):
+    right = losing(1.0)(twin_of(problem.model))
+    gate = problem.gate(right, "float32", PHASES)
+    assert gate.passed and set(gate.errors) == {"logits", "loss", "gradient", "gain"}
+    assert not problem.gate(losing(1.001)(problem.model), "float32", PHASES).passed
+    other = WithLoss(FAULTS["scale 1 % off"](problem.model), right.loss)
+    gate = problem.gate(other, "float32", PHASES)
+    assert not gate.passed and gate.worst == "logits"
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_loss_of_its_own_is_what_is_timed(problem, phase):
+    for factor, right in ((1.0, True), (1.001, False)):
+        result = called(problem, losing(factor)(problem.model), "float32", phase)
+        assert problem.check("float32", phase, result).passed == right
+
+
 def test_a_red_gate_names_the_parameter_and_the_error_of_pytorch(problem):
     gate = problem.gate(FAULTS["one gradient zeroed"](problem.model), "float32", PHASES)
     assert "blocks.1.feed_forward.down.weight" in gate.worst_in_words
@@ -57,7 +82,7 @@ def test_a_forward_alone_has_no_gradients(problem):
 
 def test_eager_itself_is_held_to_what_rounding_explains(problem):
     """A fault of PyTorch's own side: its error is what the others are held to, up to a limit."""
-    problem._reference, problem._own_errors("float32")
+    problem._limits("float32")
     block = problem.model.blocks[-1].attention
     kept = problem._pytorch.pop("float32")
     try:

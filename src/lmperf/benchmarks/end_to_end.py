@@ -7,6 +7,25 @@ from functools import partial
 from lmperf.benchmark import Axis, Case, Timed, Unsupported, Workload, numbers
 from lmperf.names import MODEL_DTYPES, SIZES
 
+# An attention times a way to run it; the plain attention has no name of its own.
+_WAYS = (
+    *("eager", "compiled", "compiled_blocks"),
+    *("sdpa", "sdpa_compiled", "sdpa_compiled_blocks"),
+    *("triton", "triton_compiled", "triton_compiled_blocks"),
+)
+_SIZES = list(SIZES[1:])
+_BF16 = "autocast_bfloat16"
+
+
+def _cells(sizes: list, contexts: list, dtypes: list, implementations: list) -> dict[str, list]:
+    return {
+        "size": sizes,
+        "context_length": contexts,
+        "batch": [4],
+        "dtype": dtypes,
+        "implementation": implementations,
+    }
+
 
 class EndToEnd(Timed):
     title = "End to end"
@@ -25,16 +44,9 @@ class EndToEnd(Timed):
     phases = ("forward", "backward", "forward_backward", "train_step")
     clock = "step"
     limit_s = 600.0
-    implementations = {
-        "eager": "lmperf.transformer.implementations:eager",
-        "compiled": "lmperf.transformer.implementations:compiled",
-        "compiled_blocks": "lmperf.transformer.implementations:compiled_blocks",
-        "sdpa": "lmperf.transformer.implementations:sdpa",
-        "triton": "lmperf.transformer.implementations:triton",
-        "triton_compiled_blocks": "lmperf.transformer.implementations:triton_compiled_blocks",
-    }
-    compiles = ("compiled", "compiled_blocks", "triton", "triton_compiled_blocks")
-    needs_cuda = ("triton", "triton_compiled_blocks")
+    implementations = {name: f"lmperf.transformer.implementations:{name}" for name in _WAYS}
+    compiles = tuple(name for name in _WAYS if "compiled" in name or name == "triton")
+    needs_cuda = tuple(name for name in _WAYS if name.startswith("triton"))
     grids = {
         "cpu": [
             {
@@ -53,50 +65,24 @@ class EndToEnd(Timed):
             },
         ],
         "gpu": [
-            {
-                "size": list(SIZES[1:]),
-                "context_length": [128, 256, 512, 1024],
-                "batch": [4],
-                "dtype": ["float32", "autocast_bfloat16"],
-                "implementation": ["eager", "compiled_blocks"],
-            },
+            _cells(_SIZES, [128, 256, 512, 1024], [_BF16], ["eager", "compiled_blocks"]),
+            # A step of the large sizes in float32 takes seconds: fewer of them tell as much.
+            _cells(["small", "medium", "large"], [128, 256, 512, 1024], ["float32"], ["eager"]),
+            _cells(["xl", "2.7B"], [256, 1024], ["float32"], ["eager"]),
+            _cells(_SIZES, [256], ["float32"], ["compiled_blocks"]),
             # Other attentions inside the model, where attention weighs most.
-            {
-                "size": list(SIZES[1:]),
-                "context_length": [1024],
-                "batch": [4],
-                "dtype": ["autocast_bfloat16"],
-                "implementation": ["sdpa", "triton"],
-            },
-            {
-                "size": list(SIZES[1:]),
-                "context_length": [256],
-                "batch": [4],
-                "dtype": ["tf32"],
-                "implementation": ["eager"],
-            },
+            _cells(
+                _SIZES,
+                [1024],
+                [_BF16],
+                ["sdpa", "sdpa_compiled_blocks", "triton", "triton_compiled_blocks"],
+            ),
+            _cells(_SIZES, [256], ["tf32"], ["eager"]),
             # Compiling a whole model costs a minute or more where there are many layers.
-            {
-                "size": ["small"],
-                "context_length": [256],
-                "batch": [4],
-                "dtype": ["float32", "tf32", "autocast_bfloat16"],
-                "implementation": ["compiled"],
-            },
-            {
-                "size": ["medium"],
-                "context_length": [256],
-                "batch": [4],
-                "dtype": ["float32", "autocast_bfloat16"],
-                "implementation": ["compiled"],
-            },
-            {
-                "size": ["xl", "2.7B"],
-                "context_length": [256],
-                "batch": [4],
-                "dtype": ["autocast_bfloat16"],
-                "implementation": ["compiled"],
-            },
+            _cells(_SIZES, [256], [_BF16], ["compiled"]),
+            _cells(["small", "medium"], [256], ["float32"], ["compiled"]),
+            _cells(["small"], [256], ["tf32"], ["compiled"]),
+            _cells(["small"], [256], [_BF16], ["sdpa_compiled", "triton_compiled"]),
         ],
     }
 

@@ -54,10 +54,10 @@ def main(
 
     from lmperf.measuring.clock import synchronizer
     from lmperf.precision import precision
-    from lmperf.transformer.model import TransformerLM, cross_entropy
+    from lmperf.transformer.model import TransformerLM
     from lmperf.transformer.own import built, is_model
     from lmperf.transformer.sizes import SIZES, VOCAB_SIZE
-    from lmperf.transformer.training import adamw, autocast
+    from lmperf.transformer.training import adamw, autocast, loss_of
 
     module, _, name = (use or "").partition(":")
     given = getattr(importlib.import_module(module), name) if use else None
@@ -79,7 +79,7 @@ def main(
             marks = [time.perf_counter()]
             optimizer.zero_grad(set_to_none=True)
             with autocast(dtype, device):
-                loss = cross_entropy(run(tokens), targets)
+                loss = loss_of(run, tokens, targets)
             synchronize()
             marks.append(time.perf_counter())
             loss.backward()

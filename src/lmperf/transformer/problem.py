@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from lmperf.transformer.model import TransformerLM, cross_entropy
 from lmperf.transformer.own import built, forward_flops, is_model
 from lmperf.transformer.reference import eager, float64_reference
 from lmperf.transformer.sizes import SIZES, VOCAB_SIZE
-from lmperf.transformer.training import adamw, autocast, train_step
+from lmperf.transformer.training import WithLoss, adamw, autocast, loss_of, train_step
 
 Model = Callable[[Tensor], Tensor]
 # (model, optimizer, tokens, targets) -> loss; clears the gradients first, and leaves its own.
@@ -44,10 +44,19 @@ class ModelProblem:
         device: where weights and tokens are.
         seed: of weights, tokens and targets.
         given: a model class of the user's own, whose model stands in the place of TransformerLM.
+        prepare: takes the new model, which it may change in place, and a learning rate, and
+            returns the optimizer.
     """
 
     def __init__(
-        self, size: str, context: int, batch: int, device: str, seed: int, given: Any = None
+        self,
+        size: str,
+        context: int,
+        batch: int,
+        device: str,
+        seed: int,
+        given: Any = None,
+        prepare: Callable[[Any, float], torch.optim.Optimizer] = adamw,
     ):
         self._size, self._context, self._batch = SIZES[size], context, batch
         self._gate_seed = self._seed = seed
@@ -60,9 +69,9 @@ class ModelProblem:
             self.tokens = torch.empty(batch, context, dtype=torch.int64)
         self.targets = torch.empty_like(self.tokens)
         self.freshen(seed)
-        self.optimizer = adamw(self.model, learning_rate=0.0)
+        self.optimizer = prepare(self.model, 0.0)
         self._steps = 0
-        self._pytorch: dict[str, dict[str, float]] = {}
+        self._pytorch: dict[str, tuple[dict[str, float], dict[str, float]]] = {}
         self._weights = digest(self.model)
 
     @property
@@ -99,7 +108,8 @@ class ModelProblem:
         """
 
         def forward(_: object = None) -> Tensor:
-            return self._outputs(model, dtype)[1]
+            with autocast(dtype, self.tokens.device):
+                return loss_of(model, self.tokens, self.targets)
 
         def cleared_forward() -> Tensor:
             self._clear()
@@ -124,14 +134,22 @@ class ModelProblem:
 
     def step_phases(self, step: Step, model: Model, dtype: str) -> dict[str, Phase]:
         """What is timed of a user's own train step, which returns the loss: a step, and no more."""
-        work = self._forward_flops * FLOPS_PER_FORWARD["train_step"]
-        return {"train_step": Phase(lambda _: self._stepped(step, model, dtype), flops=work)}
+        return {"train_step": self.step_phase(partial(self._own_step, step, model, dtype))}
 
-    def _stepped(self, step: Step, model: Model, dtype: str) -> Any:
+    def step_phase(self, run: Callable[[], Any]) -> Phase:
+        """What is timed of a step that takes nothing and returns the loss."""
+        work = self._forward_flops * FLOPS_PER_FORWARD["train_step"]
+        return Phase(lambda _: self._counted(run), flops=work)
+
+    def _own_step(self, step: Step, model: Model, dtype: str) -> Any:
         with autocast(dtype, self.tokens.device):
             loss = step(model, self.optimizer, self.tokens, self.targets)
-        self._steps += 1
         return loss.detach() if isinstance(loss, Tensor) else loss
+
+    def _counted(self, run: Callable[[], Any]) -> Any:
+        loss = run()
+        self._steps += 1
+        return loss
 
     @cached_property
     def _forward_flops(self) -> int:
@@ -143,9 +161,15 @@ class ModelProblem:
         self.optimizer.zero_grad(set_to_none=True)
 
     def _outputs(self, model: Model, dtype: str) -> tuple[Tensor, Tensor]:
+        """Logits and loss; where the model has a loss of its own, each by a call of its own."""
         with autocast(dtype, self.tokens.device):
             logits = model(self.tokens)
-            return logits, cross_entropy(logits, self.targets)
+            require_plain(
+                "the logits", logits, (*self.tokens.shape, VOCAB_SIZE), self.tokens.device
+            )
+            if isinstance(model, WithLoss):
+                return logits.detach(), model.loss(self.tokens, self.targets)
+            return logits.detach(), cross_entropy(logits, self.targets)
 
     def gate(self, model: Model, dtype: str, phases: Sequence[str]) -> Gate:
         """Logits, loss and the gradient of every parameter against float64 with the same weights.
@@ -155,19 +179,13 @@ class ModelProblem:
         another type, shape, dtype or device than they must have.
         """
 
-        def plain(tokens: Tensor) -> Tensor:
-            logits = model(tokens)
-            require_plain("the logits", logits, (*tokens.shape, VOCAB_SIZE), tokens.device)
-            return logits
-
         with self._gate_tokens():
             # PyTorch's side comes first: what it needs is free again before the model runs.
             self._clear()
-            own, allowed = self._own_errors(dtype), self._bounds(dtype)
+            own, allowed = self._limits(dtype)
             with precision(dtype):
-                logits, loss = self._outputs(plain, dtype)
-                got = {"logits": logits.detach()}
-                got["loss"] = self._plain_loss(loss)
+                logits, loss = self._outputs(model, dtype)
+                got = {"logits": logits, "loss": self._plain_loss(loss)}
                 del logits
                 if set(phases) - {"forward"}:
                     loss.backward()
@@ -178,15 +196,20 @@ class ModelProblem:
         return gate
 
     def gate_step(self, step: Step, model: Model, dtype: str, phases: Sequence[str]) -> Gate:
-        """The loss of a user's own train step, and the gradients that it leaves, against float64.
+        """`gate_run` of a user's own train step."""
+        return self.gate_run(partial(self._own_step, step, model, dtype), dtype)
 
-        As `gate`; it also raises WrongResult where the optimizer has not made a step.
+    def gate_run(self, run: Callable[[], Any], dtype: str) -> Gate:
+        """The loss of a step, and the gradients that it leaves, against float64.
+
+        run: makes the step and returns the loss. As `gate`; it also raises WrongResult where the
+        optimizer has not made a step.
         """
         with self._gate_tokens():
             self._clear()
-            own, allowed = self._own_errors(dtype), self._bounds(dtype)
+            own, allowed = self._limits(dtype)
             with precision(dtype):
-                got = {"loss": self._plain_loss(self._stepped(step, model, dtype))}
+                got = {"loss": self._plain_loss(self._counted(run))}
             got |= {name: self._gradient(name) for name in self._names}
             self._require_steps(self._names)
             gate = accuracy.gate_of(got, self._reference, allowed, own)
@@ -223,7 +246,7 @@ class ModelProblem:
         if phase != "forward":
             for parameter in self.model.parameters():
                 parameter.grad = torch.empty_like(parameter)
-        own, allowed = self._own_errors(dtype), self._bounds(dtype)
+        own, allowed = self._limits(dtype)
         return accuracy.gate_of(
             got, expected, {name: allowed[name] + own[name] for name in own}, own
         )
@@ -246,18 +269,22 @@ class ModelProblem:
         with self._gate_tokens():
             return float64_reference(self.model, self.tokens, self.targets)
 
-    def _own_errors(self, dtype: str) -> dict[str, float]:
-        """PyTorch's own error of every tensor in these numerics, worked out once."""
+    def _limits(self, dtype: str) -> tuple[dict[str, float], dict[str, float]]:
+        """PyTorch's own error of every tensor in these numerics, and what an error of it may be;
+        worked out once, so that a check needs no reference."""
         if dtype not in self._pytorch:
             reference = self._reference
             with self._gate_tokens():
                 got = eager(self.model, self.tokens, self.targets, dtype, self._names)
-            self._pytorch[dtype] = accuracy.own_errors(got, reference)
+            own = accuracy.own_errors(got, reference)
+            layers = self._size.num_layers
+            allowed = accuracy.bounds(own, dtype, self.model, layers, reference)
+            self._pytorch[dtype] = own, allowed
         return self._pytorch[dtype]
 
-    def _bounds(self, dtype: str) -> dict[str, float]:
-        layers = self._size.num_layers
-        return accuracy.bounds(self._own_errors(dtype), dtype, self.model, layers, self._reference)
+    def forget_reference(self) -> None:
+        """Give the memory of the float64 reference back; it is computed anew where it is needed."""
+        self.__dict__.pop("_reference", None)
 
     def _gradient(self, name: str) -> Tensor:
         parameter = self.model.get_parameter(name)

@@ -1,6 +1,8 @@
 """One training step, in the order of allocations that `lmperf.transformer.memory` counts."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -8,6 +10,29 @@ from torch import Tensor, nn
 from lmperf.transformer.model import cross_entropy
 
 PLAIN_DTYPES = ("float32", "tf32", "float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class WithLoss:
+    """A way to run a model that has a loss of its own: compiled, say, or without logits in memory.
+
+    Attributes:
+        logits: tokens [batch, seq_len] -> logits, as any other way to run.
+        loss: (tokens, targets) -> mean negative log-likelihood, a float32 scalar with a gradient.
+    """
+
+    logits: Callable[[Tensor], Tensor]
+    loss: Callable[[Tensor, Tensor], Tensor]
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        return self.logits(tokens)
+
+
+def loss_of(model: Callable[[Tensor], Tensor], tokens: Tensor, targets: Tensor) -> Tensor:
+    """The loss that a model is trained by: its own where it is a `WithLoss`, else of its logits."""
+    if isinstance(model, WithLoss):
+        return model.loss(tokens, targets)
+    return cross_entropy(model(tokens), targets)
 
 
 def autocast(dtype: str, device: torch.device | str) -> AbstractContextManager:
@@ -24,12 +49,15 @@ def autocast(dtype: str, device: torch.device | str) -> AbstractContextManager:
 
 
 def adamw(model: nn.Module, learning_rate: float = 1e-4) -> torch.optim.AdamW:
-    """AdamW (Loshchilov and Hutter 2019), fused: it allocates nothing but its state."""
-    return torch.optim.AdamW(model.parameters(), lr=learning_rate, fused=True)
+    """AdamW (Loshchilov and Hutter 2019), fused: it allocates nothing but its state, in the dtype
+    of the parameters, and on a CUDA device a graph can be captured of it."""
+    parameters = list(model.parameters())
+    capturable = all(parameter.is_cuda for parameter in parameters)
+    return torch.optim.AdamW(parameters, lr=learning_rate, fused=True, capturable=capturable)
 
 
 def train_step(
-    model: nn.Module,
+    model: Callable[[Tensor], Tensor],
     optimizer: torch.optim.Optimizer,
     tokens: Tensor,
     targets: Tensor,
@@ -42,7 +70,7 @@ def train_step(
     """
     optimizer.zero_grad(set_to_none=True)
     with autocast(dtype, tokens.device):
-        loss = cross_entropy(model(tokens), targets)
+        loss = loss_of(model, tokens, targets)
     loss.backward()
     optimizer.step()
     return loss.detach()
