@@ -84,7 +84,7 @@ def test_it_is_no_attention_inside_the_projects_model(gpu):
     tables = compose(
         "end_to_end", with_own(gpu, 1.0, "end_to_end", "compiled_blocks"), drawn=False
     ).parts
-    assert not any("mine" in " ".join(table.frame.columns) for table in tables["E6"])
+    assert not any("mine" in " ".join(table.frame.columns) for table in tables["E7"])
     assert any("mine" in table.caption for table in tables[own.table("end_to_end").name])
 
 

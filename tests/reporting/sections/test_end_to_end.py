@@ -11,9 +11,9 @@ from lmperf.reporting import coverage
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.figures import LIGHT, themed
 from lmperf.reporting.findings import statements
-from lmperf.reporting.numbers import ratio, rounded, spread
+from lmperf.reporting.numbers import ratio, rounded, significant, spread
 from lmperf.reporting.sections import compose
-from lmperf.reporting.sections.end_to_end import SECTION, warmup, ways
+from lmperf.reporting.sections.end_to_end import SECTION, ladder, warmup, ways
 from lmperf.reporting.sections.end_to_end.figure import figure
 from lmperf.reporting.sections.end_to_end.tables import head
 
@@ -74,6 +74,17 @@ def level(evidence: MachineEvidence, one: dict, other: dict, **where) -> Machine
     assert len(mine) == len(theirs) > 0
     frame.loc[mine.index, "rounds_ms"] = theirs["rounds_ms"].to_numpy()
     return with_frame(evidence, frame)
+
+
+def rung_slowed(evidence: MachineEvidence, factor: float, **where) -> MachineEvidence:
+    """The evidence with the rounds of some rungs multiplied."""
+    frame = evidence.frames[ladder.STEM].copy()
+    rows = having(frame, **where).index
+    frame.loc[rows, "rounds_ms"] = [
+        ";".join(repr(float(ms) * factor) for ms in text.split(";"))
+        for text in frame.loc[rows, "rounds_ms"]
+    ]
+    return with_frame(evidence, frame, ladder.STEM)
 
 
 def without(evidence: MachineEvidence, **where) -> MachineEvidence:
@@ -149,6 +160,33 @@ CASES = {
         "some": gpu_evidence,
         "none": lambda: edited(gpu_evidence(), {"host_ms": 1e-3}, phase="train_step"),
     },
+    "ladder": {
+        "all": gpu_evidence,
+        "some": lambda: rung_slowed(gpu_evidence(), 20, implementation="graph", size="small"),
+        "none": lambda: rung_slowed(gpu_evidence(), 20, implementation="graph"),
+    },
+    "ladder_most": {
+        "one": gpu_evidence,
+        "by_size": lambda: rung_slowed(gpu_evidence(), 0.1, implementation="graph", size="small"),
+        "none": lambda: with_frame(
+            gpu_evidence(),
+            having(gpu_evidence().frames[ladder.STEM], implementation=["float32", "tf32"]).pipe(
+                lambda rows: rows.assign(rounds_ms="1.0;1.0;1.0;1.0;1.0;1.0;1.0")
+            ),
+            ladder.STEM,
+        ),
+    },
+    "ladder_loss": {
+        "near": gpu_evidence,
+        "apart": lambda: edited(
+            gpu_evidence(),
+            {"loss": 9.0},
+            ladder.LOSS,
+            size="small",
+            step=100,
+            implementation="graph",
+        ),
+    },
     "first_step": {
         "reserves": gpu_evidence,
         "longer": cpu_evidence,
@@ -186,7 +224,7 @@ def made_up() -> MachineEvidence:
 @pytest.mark.parametrize(
     ("name", "numbers"),
     [
-        ("fastest_step", ": 12.0x over eager float32; 2.7B: 2,050,000 tokens/s"),
+        ("fastest_step", ": 12.0x over eager float32; 2.7B: 4,100,000 tokens/s"),
         ("compiling", "float32 2.00x"),
         ("compiling", "; first calls with execution 3.00 s"),
         ("mixed_precision", ": 6.00x."),
@@ -304,7 +342,8 @@ def test_e1_has_each_number_in_its_cell(gpu):
 
 def test_a_red_gate_is_withheld_and_memory_that_ran_out_is_said(gpu):
     values = {"max_error": 1.0, "error_bound": 1e-3}
-    red = edited(gpu, values, **CELL, dtype="float32", implementation=EAGER)
+    both = {**CELL, "context_length": [512, 1024]}
+    red = edited(gpu, values, **both, dtype="float32", implementation=EAGER)
     full = {"status": "oom", "requested_bytes": 2 * 2**30, "free_bytes": 2**30}
     red = edited(red, full, **CELL, dtype="float32", implementation=BLOCKS)
     by_name = {table.id: table.make(red) for table in SECTION.tables}
@@ -320,12 +359,14 @@ def test_a_red_gate_is_withheld_and_memory_that_ran_out_is_said(gpu):
     assert line["eager float32 (ms)"] == "gate failed, withheld"
 
 
-def test_e3_owes_every_cell_of_eager_float32(gpu):
+def test_e3_owes_every_cell_that_is_compiled_in_any_way(gpu):
     one = without(gpu, implementation=WHOLE, size=["medium", "large", "xl", "2.7B"])
     one = without(one, implementation=WHOLE, context_length=[128, 512, 1024])
+    frame = one.frames[ways.STEM]
+    one.lacking[ways.STEM] = having(frame, implementation=BLOCKS, size="xl").assign(size="huge")
     states = coverage.states(one, [compose("end_to_end", one, drawn=False)])
     found = {state.table.id: (state.measured, state.owed, state.words) for state in states}
-    assert found["E3"] == (1, 20, "in part")
+    assert found["E3"] == (63, 75, "in part")
     assert found["E4"] == (20, 20, "measured")
     assert found["E2"] == (8, 8, "measured")
     assert not coverage.gaps(states)
@@ -349,17 +390,52 @@ def test_first_calls_are_named_for_what_they_hold_and_no_step_pays_them_back(gpu
     assert not any("paid back" in header for header in headers)
 
 
-def test_e6_has_the_other_attention_over_plain():
-    table = {t.id: t for t in SECTION.tables}["E6"].make(with_attention(0.5))[0]
+def test_e7_has_the_other_attention_over_plain():
+    table = {t.id: t for t in SECTION.tables}["E7"].make(with_attention(0.5))[0]
     assert table.caption.startswith("Train step, over eager bf16 autocast")
     speedup = cells(table, size="xl")["bf16 autocast, SDPA over eager bf16 autocast"]
     assert speedup.startswith("2.00x (2.00-2.00)")
 
 
+def test_e6_has_a_line_a_rung_over_the_one_before_it(gpu):
+    parts = {t.id: t for t in SECTION.tables}["E6"].make(gpu)
+    assert [part.caption.split(", ", 1)[1] for part in parts] == [
+        *("size small, context 1024, batch 4", "size small, context 1024, batch 64"),
+        *("size large, context 1024, batch 4", "size large, context 1024, batch 16"),
+        *("size 2.7B, context 1024, batch 4", "size 2.7B, context 1024, batch 8"),
+    ]
+    lines = parts[0].frame
+    assert list(lines["implementation"])[:2] == ["float32", "TF32"] and len(lines) == 8
+    graph = cells(parts[0], implementation="CUDA graph")
+    assert graph["over the rung above"].startswith("1.49x (")
+    assert graph["loss"] == "6.520" and "Loss: of step 100" in parts[0].note
+    row = having(gpu.frame(ladder.STEM), size="small", batch=4, implementation="graph").iloc[0]
+    assert graph["MFU (%)"] == f"{row['flops'] / row['median_ms'] / 1e9 / 720 * 100:.1f}"
+    assert graph["peak memory (GiB)"] == significant((row["peak_mib"] + 1024) / 1024)
+    assert cells(parts[1], implementation="flash attention")["over the rung above"] == "–"
+
+
+def test_a_rung_that_ran_out_of_memory_has_a_line_and_the_one_after_it_no_speedup(gpu):
+    full = {"status": "oom", "requested_bytes": 2 * 2**30, "free_bytes": 2**30, "rounds_ms": None}
+    failed = edited(gpu, full, ladder.STEM, size="small", batch=4, implementation="autocast")
+    part = {t.id: t for t in SECTION.tables}["E6"].make(failed)[0]
+    line = cells(part, implementation="bf16 autocast")
+    assert line["step (ms)"].startswith("OOM") and line["peak memory (GiB)"] == "–"
+    assert cells(part, implementation="compiled by block")["over the rung above"] == "–"
+
+
+def test_the_whole_ladder_is_said_where_all_of_it_was_timed(gpu):
+    sentence = said("ladder", gpu)
+    assert "float32 to CUDA graph (context 1024, batch 4): small 9.91x, large 10.0x" in sentence
+    assert "MFU at the top" in sentence and "of the data sheet." in sentence
+    assert said("ladder_loss", gpu).endswith("is within 0.31 % of float32's.")
+    assert "bf16 weights" in said("ladder", cpu_evidence())
+
+
 def test_head_is_of_one_context_and_has_the_speedup_of_the_best(gpu):
     table = head(without(gpu, dtype="tf32", context_length=[128, 512, 1024]))
     assert list(table.frame["size"]) == ["small", "medium", "large", "xl", "2.7B"]
-    assert "context 512" in table.caption and not any("TF32" in h for h in table.frame.columns)
+    assert "context 1024" in table.caption and not any("TF32" in h for h in table.frame.columns)
     best = ways.fastest(gpu).set_index("size").loc["xl"]
     line = cells(head(gpu), size="xl")
     assert line["best over eager float32"].startswith(f"{ratio(best['ratio'])} (")

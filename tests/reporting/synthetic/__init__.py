@@ -17,6 +17,7 @@ FEW = {
     "seq_len": [128, 256, 1024, 4096, 16384, 65536],
     "d_head": [16, 64],
 }
+CPU_RUNGS = ("float32", "autocast", "compiled_blocks", "fused_loss", "bf16_weights")
 TEMPLATES = Path(__file__).parents[3] / "templates"
 
 
@@ -70,6 +71,8 @@ def gpu_evidence(seed: int = 1) -> MachineEvidence:
     frames = {
         "ceilings": models.ceilings(build, GPU),
         "end_to_end": models.end_to_end(build, GPU, sizes, contexts, dtypes),
+        "ladder": models.ladder(build, GPU, {"small": (4, 64), "large": (4, 16), "2.7B": (4, 8)}),
+        "ladder_loss": models.ladder_loss(("small", "large", "2.7B")),
         "mixed_precision": models.mixed_precision(),
         "memory": models.memory(build, GPU, sizes, contexts),
         "memory_timeline": timeline.memory_timeline(
@@ -112,6 +115,8 @@ def cpu_evidence(seed: int = 2) -> MachineEvidence:
         "end_to_end": models.end_to_end(
             build, CPU, ("tiny", "small"), (128,), ("float32", "autocast_bfloat16"), batch=4
         ),
+        "ladder": models.ladder(build, CPU, {"tiny": (4,)}, 128, CPU_RUNGS),
+        "ladder_loss": models.ladder_loss(("tiny",), ("float32", "autocast", "bf16_weights")),
         "mixed_precision": models.mixed_precision(norm="float16"),
         "memory": models.memory(
             build, CPU, ("tiny", "small"), (128, 256), instrument="live tensors"

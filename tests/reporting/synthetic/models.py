@@ -95,6 +95,55 @@ def _model_row(build, machine, size, context, batch, dtype, name, phase, togethe
     }
 
 
+# A rung -> the time of its step, to that of a matmul at the rate of float32, and its loss.
+RUNGS = {
+    "float32": (1.0, 6.500),
+    "tf32": (0.4, 6.501),
+    "autocast": (0.35, 6.502),
+    "compiled_blocks": (0.2, 6.502),
+    "flash_attention": (0.18, 6.503),
+    "fused_loss": (0.175, 6.503),
+    "bf16_weights": (0.15, 6.520),
+    "graph": (0.1, 6.520),
+}
+
+
+def ladder(build: Builder, machine: dict, batches: dict, context=1024, rungs=tuple(RUNGS)):
+    """batches: size -> batches, of all but the first of which the first four rungs are left out."""
+    rows = []
+    for size, several in batches.items():
+        for number, batch in enumerate(several):
+            parameters, together = SIZES[size][0], build.next_pass()
+            flops = 6 * parameters * batch * context
+            for rung in rungs[4 * bool(number) :]:
+                ms = RUNGS[rung][0] * flops / machine["rates"]["float32"] / 1e9 / 0.8
+                rows.append(
+                    {
+                        **{"size": size, "context_length": context, "batch": batch},
+                        **{"implementation": rung, "phase": "train_step"},
+                        **build.timed(ms, together, again=rung == rungs[0]),
+                        **{"parameters": parameters, "tokens": batch * context, "flops": flops},
+                        "peak_mib": parameters * (8 if "bf16" in rung else 16) / 2**20,
+                        "pool_mib": 1024.0 if rung == "graph" else None,
+                        **{"max_error": 1e-3, "error_bound": 1e-2},
+                    }
+                )
+    return pd.DataFrame(rows)
+
+
+def ladder_loss(sizes, rungs=tuple(RUNGS)) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            **{"size": size, "context_length": 128, "batch": 2, "implementation": rung},
+            **{"phase": "train_step", "status": "ok", "reason": None},
+            **{"step": step, "loss": RUNGS[rung][1] + 2 - step / 50},
+        }
+        for size in sizes
+        for rung in rungs
+        for step in (1, 10, 100)
+    )
+
+
 SUMS = {
     "float32 + float32": 10.00013,
     "float16 + float16": 9.953125,

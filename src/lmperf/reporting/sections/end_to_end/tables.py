@@ -1,12 +1,12 @@
-"""The head; E1: the phases by numerics; E3: compiled; E4: other numerics; E6: other attention."""
+"""The head; E1: the phases by numerics; E3: compiled; E4: other numerics; E7: other attention."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import pandas as pd
 
-from lmperf.benchmark import load
 from lmperf.names import dtype_words, in_order, matmul_of, phase_words
 from lmperf.reporting.ceilings import SUSTAINED, matmul_ceiling, sheet_ceiling
 from lmperf.reporting.evidence import MachineEvidence, having
@@ -21,7 +21,12 @@ from lmperf.reporting.tables import STEPS, Lines, Owed, Table, medians, step_tim
 NOTE = "Times: median; the speed-up: median of the ratios of the rounds, with its interval."
 FIRST_CALLS = "first calls, compilation and execution (s)"
 COMPILED = (ways.WHOLE, ways.BLOCKS)
-ATTENTIONS = tuple(n for n in load(STEM).implementations if n not in (EAGER, *COMPILED))
+# Way to run -> the same with another attention.
+ATTENTIONS = {
+    EAGER: ("sdpa", "triton"),
+    ways.WHOLE: ("sdpa_compiled", "triton_compiled"),
+    ways.BLOCKS: ("sdpa_compiled_blocks", "triton_compiled_blocks"),
+}
 MIB_PER_GIB = 1024
 
 
@@ -120,9 +125,9 @@ def _numerics(base: Way, other: Way) -> bool:
 
 
 def _further(base: Way, other: Way) -> bool:
-    """E6: eager beside the project's other ways that are not the same model compiled."""
-    attention = base.implementation == EAGER and other.implementation in ATTENTIONS
-    return attention and other.dtype == base.dtype
+    """E7: plain attention beside others, run in the same way and numerics."""
+    others = ATTENTIONS.get(base.implementation, ())
+    return other.implementation in others and other.dtype == base.dtype
 
 
 def _tables(pairs: Callable[[Way, Way], bool]):
@@ -190,7 +195,7 @@ COMPARED = (
         "E3",
         "Eager against compiled",
         _tables(_compiled),
-        Owed(_of(Way(ways.WHOLE, FLOAT32), Way(ways.WHOLE, ways.TF32)), cell=CELL, of=_of(BASE)),
+        Owed(lambda frame: frame["implementation"].isin(COMPILED)),
     ),
     Table(
         "E4",
@@ -198,10 +203,10 @@ COMPARED = (
         _tables(_numerics),
         Owed(_of(Way(EAGER, ways.BF16)), cell=CELL, of=_of(BASE)),
     ),
-    Table(
-        "E6",
-        "Other attention inside the model",
-        _tables(_further),
-        Owed(lambda frame: frame["implementation"].isin(ATTENTIONS)),
-    ),
+)
+FURTHER = Table(
+    "E7",
+    "Other attention inside the model",
+    _tables(_further),
+    Owed(lambda frame: frame["implementation"].isin([*itertools.chain(*ATTENTIONS.values())])),
 )

@@ -19,7 +19,7 @@ STEM, STEP = "end_to_end", "train_step"
 CELL = ["size", "context_length", "batch"]
 EAGER, WHOLE, BLOCKS = "eager", "compiled", "compiled_blocks"
 FLOAT32, TF32, BF16 = "float32", "tf32", "autocast_bfloat16"
-CONTEXT = 512
+CONTEXT = 1024
 # A step whose last work is queued this late, as a share of its time, is bound by the host.
 HOST_BOUND = 0.9
 

@@ -1,0 +1,60 @@
+"""The loss of each rung of the ladder after so many training steps on the same tokens.
+
+The tokens are made up, and there is something to learn: each has a few successors, of which the
+first are the likeliest, and what is a successor of many is frequent.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from lmperf.benchmark import Axis, Case, Observed, Unsupported, WrongResult, numbers
+from lmperf.names import RUNGS, SIZES
+
+STEPS = 100
+SHOWN = (1, 10, STEPS)
+LEARNING_RATE = 3e-4
+
+
+def _cells(sizes: list, rungs: list) -> dict[str, list]:
+    return {"size": sizes, "context_length": [128], "batch": [2], "implementation": rungs}
+
+
+class LadderLoss(Observed):
+    title = "The ladder's loss"
+    section = "end_to_end"
+    columns = numbers("step", "loss")
+    stated = {"steps": STEPS, "learning_rate": LEARNING_RATE}
+    axes = (
+        Axis("size", str, SIZES),
+        Axis("context_length", int),
+        Axis("batch", int),
+    )
+    phases = ("train_step",)
+    index = ("step",)
+    limit_s = 300.0
+    compiles = tuple(RUNGS)[3:]
+    needs_cuda = ("flash_attention", "graph")
+    grids = {
+        "cpu": [_cells(["tiny"], ["float32", "autocast", "bf16_weights"])],
+        # A step of so few tokens takes 2.7B 0.13 s in float32: two minutes for all.
+        "gpu": [_cells(["small", "large", "2.7B"], list(RUNGS))],
+    }
+
+    def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
+        from lmperf.compiler import require_compiler
+        from lmperf.transformer.training_loss import losses
+
+        if case.implementation in self.needs_cuda and device != "cuda":
+            raise Unsupported("needs a CUDA device")
+        if case.implementation in self.compiles:
+            require_compiler(device)
+        size, context, batch = (case.axes[axis.name] for axis in self.axes)
+        found = losses(
+            case.implementation, size, context, batch, device, seed, STEPS, LEARNING_RATE
+        )
+        bad = next((step for step, loss in enumerate(found, 1) if not math.isfinite(loss)), None)
+        if bad is not None:
+            raise WrongResult(f"the loss of step {bad} is not finite")
+        return [{"step": step, "loss": found[step - 1]} for step in SHOWN]

@@ -1,0 +1,229 @@
+"""E6: the ladder, a technique more with every rung, and the loss after the same steps."""
+
+from __future__ import annotations
+
+import itertools
+
+import pandas as pd
+
+from lmperf.benchmark import load
+from lmperf.names import RUNGS, implementation_words
+from lmperf.reporting import gates
+from lmperf.reporting.evidence import MachineEvidence, groups, having
+from lmperf.reporting.findings import (
+    PAGE,
+    SHORT,
+    Finding,
+    NotMeasured,
+    frame_of,
+    measured,
+    rows_of,
+    verdicts,
+)
+from lmperf.reporting.numbers import Spread, ratio, rounded, signed_percent, significant
+from lmperf.reporting.sections.end_to_end import ways
+from lmperf.reporting.side_by_side import Beside, each, side_by_side
+from lmperf.reporting.speedup import Series, compared, speedup_cells
+from lmperf.reporting.tables import STEPS, Lines, Owed, Table, step_times, value_cells
+from lmperf.statistics import FASTER
+
+STEM, LOSS = "ladder", "ladder_loss"
+BASE = next(iter(RUNGS))
+MIB_PER_GIB = 1024
+# A loss that is no further off, as a share of float32's, is called as good.
+NEAR = 0.01
+
+
+def tables(evidence: MachineEvidence) -> list[Lines]:
+    """E6, a table a size and batch: a line a rung."""
+    frame = evidence.frame(STEM)
+    if frame is None:
+        return []
+    losses = _losses(evidence)
+    frame = _with_rates(evidence, frame)
+    return each(*(_cell(evidence, rows, losses) for *_, rows in groups(frame, *ways.CELL)))
+
+
+def _with_rates(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
+    return ways.with_rates(evidence, frame.assign(dtype=frame["implementation"].map(RUNGS)))
+
+
+def _cell(evidence: MachineEvidence, rows: pd.DataFrame, losses: pd.DataFrame) -> Lines | None:
+    # What a graph replays in is not counted as alive, and lies beside what is.
+    peak = (rows["peak_mib"] + rows["pool_mib"].fillna(0)) / MIB_PER_GIB
+    columns = [
+        Beside("step (ms)", step_times(rows)),
+        Beside("over the rung above", _over_previous(evidence, rows)),
+        Beside("tokens/s", value_cells(rows, rows["rate"], rounded)),
+        Beside("MFU (%)", value_cells(rows, 100 * rows["share"])),
+        Beside("of the data sheet (%)", value_cells(rows, 100 * rows["sheet"])),
+        Beside("peak memory (GiB)", value_cells(rows, peak)),
+    ]
+    note = f"{STEPS} Each line has what the one above it has, and a technique more."
+    size = rows["size"].iloc[0]
+    if size in losses.index.get_level_values("size"):
+        own = rows["implementation"].map(losses.loc[size]["loss"]).dropna()
+        words = own.map(lambda loss: significant(loss, 4))
+        columns.append(Beside("loss", words))
+        note += f" {_loss_words(evidence)}"
+    caption = "The ladder" + "".join(
+        f", {name} {rows[axis].iloc[0]}"
+        for axis, name in zip(ways.CELL, ("size", "context", "batch"), strict=True)
+    )
+    return side_by_side(caption, rows, ["implementation"], columns, note)
+
+
+def _over_previous(evidence: MachineEvidence, rows: pd.DataFrame) -> pd.Series:
+    """The speed-up of each rung over the one before it among these rows, in words."""
+    cells = [
+        speedup_cells(evidence, STEM, Series.of(implementation=b), Series.of(implementation=a))
+        for a, b in itertools.pairwise(_rungs(rows))
+    ]
+    found = pd.concat([pd.Series(dtype=object), *cells])
+    return found[found.index.isin(rows.index)]
+
+
+def _rungs(rows: pd.DataFrame) -> list[str]:
+    return [rung for rung in RUNGS if rung in set(rows["implementation"])]
+
+
+def _losses(evidence: MachineEvidence) -> pd.DataFrame:
+    """The ``loss`` after the last step that was recorded, by size and rung; empty without any."""
+    frame = evidence.frame(LOSS)
+    if frame is None:
+        return pd.DataFrame({"loss": []}, pd.MultiIndex.from_tuples([], names=["size", "rung"]))
+    frame = frame[gates.shown(frame)]
+    last = having(frame, step=frame["step"].max())
+    return last.set_index(["size", "implementation"])[["loss"]]
+
+
+def _loss_words(evidence: MachineEvidence) -> str:
+    frame = frame_of(evidence, LOSS)
+    context, batch = (frame[axis].iloc[0] for axis in ("context_length", "batch"))
+    rate, steps = load(LOSS).stated["learning_rate"], frame["step"].max()
+    return (
+        f"Loss: of step {steps:g} on the same tokens, {batch:g} sequences of {context:g} a step, at"
+        f" a learning rate of {rate:g}."
+    )
+
+
+def _top(evidence: MachineEvidence) -> pd.DataFrame:
+    """The rows of the highest rung that was timed in turn with the lowest, with the speed-up."""
+    rows = rows_of(evidence, STEM, phase=ways.STEP)
+    base = Series.of(implementation=BASE)
+    found = [compared(evidence, STEM, Series.of(implementation=r), base) for r in _rungs(rows)[1:]]
+    return measured(next((rows for rows in reversed(found) if len(rows)), pd.DataFrame()))
+
+
+def _where(rows: pd.DataFrame) -> str:
+    batches = rows["batch"].nunique() > 1
+    context = f"context {rows['context_length'].iloc[0]:g}"
+    return context if batches else f"{context}, batch {rows['batch'].iloc[0]:g}"
+
+
+def _whole(evidence: MachineEvidence) -> dict:
+    rows = _with_rates(evidence, _top(evidence))
+    shares = rows["sheet"] if rows["sheet"].notna().any() else rows["share"]
+    sizes = zip(rows["size"], rows["ratio"], strict=True)
+    return {
+        "base": implementation_words(BASE),
+        "top": implementation_words(rows["implementation"].iloc[0]),
+        "where": _where(rows),
+        "gains": [f"{size} {ratio(gain)}" for size, gain in sizes],
+        "share": Spread.of(shares.dropna()) if shares.notna().any() else None,
+        "of": "of the data sheet" if rows["sheet"].notna().any() else "of the matmul ceiling",
+        **verdicts(rows),
+    }
+
+
+def _most(evidence: MachineEvidence) -> dict:
+    """At each cell of the whole ladder the rung that is fastest over the one before it."""
+    cells = _top(evidence)[ways.CELL]
+    frame = rows_of(evidence, STEM, phase=ways.STEP)
+    pairs = itertools.pairwise(_rungs(frame))
+    steps = [
+        compared(evidence, STEM, Series.of(implementation=b), Series.of(implementation=a))
+        for a, b in pairs
+    ]
+    found = measured(pd.concat(steps).merge(cells, on=ways.CELL))
+    found = found[found["verdict"] == FASTER]
+    if found.empty:
+        return {"which": [], "by_size": [], "where": _where(cells)}
+    best = found.loc[found.groupby("size", sort=False)["ratio"].idxmax()]
+    words = [implementation_words(name) for name in best["implementation"]]
+    return {
+        "where": _where(cells),
+        "which": list(dict.fromkeys(words)),
+        "by_size": [
+            f"{name} at {size} ({ratio(gain)})"
+            for name, size, gain in zip(words, best["size"], best["ratio"], strict=True)
+        ],
+        "gain": Spread.of(best["ratio"]),
+    }
+
+
+def _most_answer(values: dict) -> str:
+    if not values["which"]:
+        return "none"
+    return "one" if len(values["which"]) == 1 else "by_size"
+
+
+def _cost_in_loss(evidence: MachineEvidence) -> dict:
+    losses = _losses(evidence)["loss"].unstack()
+    rungs = [rung for rung in RUNGS if rung in losses]
+    if BASE not in rungs or len(rungs) < 2:
+        raise NotMeasured
+    top = rungs[-1]
+    both = measured(losses[[BASE, top]].dropna())
+    off = both[top] / both[BASE] - 1
+    return {
+        "top": implementation_words(top),
+        "steps": evidence.frame(LOSS)["step"].max(),
+        "most": off.abs().max(),
+        "by_size": [f"{size} {signed_percent(share)}" for size, share in off.items()],
+    }
+
+
+_WHOLE = "The ladder, {{ base }} to {{ top }} ({{ where }}): {{ gains | join(', ') }}"
+_SHARE = "{% if share %}; MFU at the top {{ share | range('percent') }} {{ of }}{% endif %}."
+_LOSS = "After {{ steps }} steps on the same tokens the loss with {{ top }} is "
+FINDINGS = (
+    Finding(
+        name="ladder",
+        question="What do all techniques together give, and how much of the device is used then?",
+        values=_whole,
+        answer=lambda v: "all" if v["faster"].all else "none" if v["faster"].none else "some",
+        answers={
+            "all": _WHOLE + _SHARE,
+            "some": _WHOLE + ", faster in {{ faster }} cells" + _SHARE,
+            "none": _WHOLE + ", no step faster" + _SHARE,
+        },
+        place=SHORT,
+    ),
+    Finding(
+        name="ladder_most",
+        question="Which rung of the ladder gives most over the one before it?",
+        values=_most,
+        answer=_most_answer,
+        answers={
+            "one": "Of the ladder's rungs ({{ where }}) {{ which | join }} gives most at every"
+            " size: {{ gain | range('ratio') }} over the one before it.",
+            "by_size": "The rung of the ladder that gives most over the one before it"
+            " ({{ where }}): {{ by_size | join(', ') }}.",
+            "none": "No rung of the ladder ({{ where }}) is faster than the one before it.",
+        },
+        place=PAGE,
+    ),
+    Finding(
+        name="ladder_loss",
+        question="What does the top of the ladder cost in loss?",
+        values=_cost_in_loss,
+        answer=lambda v: "near" if v["most"] <= NEAR else "apart",
+        answers={
+            "near": _LOSS + "within {{ most | percent(2) }} of float32's.",
+            "apart": _LOSS + "off float32's: {{ by_size | join(', ') }}.",
+        },
+        place=PAGE,
+    ),
+)
+TABLE = Table("E6", "The ladder", tables, Owed(stem=STEM, cell=[*ways.CELL, "implementation"]))

@@ -1,0 +1,83 @@
+"""Head and loss in one, a chunk of tokens at a time: no logits [T, V] in memory.
+
+The logits of a chunk give its loss and, at once, the gradients with respect to its hidden states
+and the head's weight, so that nothing of them outlives the chunk; the backward pass only scales.
+Logits are as they are without it: of the dtype of the matmul, the loss in float32.
+
+Sources: Liger Kernel (Hsu et al. 2024, arXiv 2410.10989), "fused linear cross entropy"; Cut Your
+Losses (Wijmans et al. 2024, arXiv 2411.09009) goes further, and has the logits of a tile alone.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+from torch import Tensor
+
+# Logits of a chunk: enough tokens for a matmul to fill the device.
+CHUNK = 2048
+
+
+def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    """Mean negative log-likelihood of targets under the logits hidden @ weight.T, in float32.
+
+    hidden: [batch, seq_len, d], weight: [vocab_size, d], targets: [batch, seq_len] int64. The
+    matmuls are in the dtype of autocast where that is on, else in that of the weight.
+    """
+    device = hidden.device.type
+    low = torch.is_autocast_enabled(device)
+    dtype = torch.get_autocast_dtype(device) if low else weight.dtype
+    with torch.autocast(device, enabled=False):
+        return _LinearCrossEntropy.apply(hidden.flatten(0, -2), weight, targets.flatten(), dtype)
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    """`apply(hidden [T, d], weight [V, d], targets [T], dtype of the matmuls)`."""
+
+    @staticmethod
+    def forward(ctx, hidden, weight, targets, dtype):
+        operand, factor = hidden.to(dtype), weight.to(dtype)
+        grad_hidden = torch.empty_like(operand)
+        # Over chunks the sum is in float32, however the matmuls round.
+        grad_weight = torch.zeros_like(weight, dtype=torch.promote_types(dtype, torch.float32))
+        loss = grad_weight.new_zeros(())
+        for first in range(0, len(operand), CHUNK):
+            part = slice(first, first + CHUNK)
+            logits = operand[part] @ factor.T
+            losses, grad_logits = _loss_and_gradient()(logits, targets[part], 1 / len(operand))
+            loss += losses
+            torch.mm(grad_logits, factor, out=grad_hidden[part])
+            grad_weight += grad_logits.T @ operand[part]
+        ctx.save_for_backward(grad_hidden, grad_weight)
+        ctx.dtypes = hidden.dtype, weight.dtype
+        return loss
+
+    @staticmethod
+    def backward(ctx, grad_loss):
+        grad_hidden, grad_weight = ctx.saved_tensors
+        of_hidden, of_weight = ctx.dtypes
+        return (
+            (grad_hidden * grad_loss).to(of_hidden),
+            (grad_weight * grad_loss).to(of_weight),
+            None,
+            None,
+        )
+
+
+@cache
+def _loss_and_gradient():
+    return torch.compile(_softmax_loss, dynamic=False, fullgraph=True)
+
+
+def _softmax_loss(logits: Tensor, targets: Tensor, share: float) -> tuple[Tensor, Tensor]:
+    """The sum of the losses of a chunk, each times `share`, and its gradient for the logits.
+
+    logits: [tokens, V], targets: [tokens]; the gradient has the dtype of the logits.
+    """
+    exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    log_sums = exact.logsumexp(-1, keepdim=True)
+    losses = log_sums - exact.gather(-1, targets[:, None])
+    is_target = torch.arange(logits.shape[-1], device=logits.device) == targets[:, None]
+    gradient = ((exact - log_sums).exp() - is_target.to(exact.dtype)) * share
+    return losses.sum() * share, gradient.to(logits.dtype)

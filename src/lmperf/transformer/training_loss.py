@@ -1,0 +1,75 @@
+"""Training on tokens that are made up and can be learnt: the loss of every step."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from lmperf.precision import precision
+from lmperf.transformer import ladder
+from lmperf.transformer.graphed import Graphed
+from lmperf.transformer.model import TransformerLM
+from lmperf.transformer.sizes import SIZES, VOCAB_SIZE
+
+# Of each token, with probabilities 1/2, 1/4, 1/8, 1/8.
+_SUCCESSORS = 4
+_ZIPF = 1.2
+# Steps before a graph is captured: they are trained steps like any other.
+_UNCAPTURED = 3
+
+
+def losses(
+    rung: str,
+    size: str,
+    context: int,
+    batch: int,
+    device: str,
+    seed: int,
+    steps: int,
+    learning_rate: float,
+) -> list[float]:
+    """The loss of each training step of a rung, taken before the update.
+
+    seed: of weights and tokens; both are the same for every rung.
+    """
+    how = ladder.rung(rung)
+    torch.manual_seed(seed)
+    with torch.device(device):
+        model = TransformerLM.of_size(SIZES[size], VOCAB_SIZE, context)
+    optimizer = how.prepare(model, learning_rate)
+    stream = token_stream(steps * batch, context + 1, seed).view(steps, batch, -1).to(device)
+    tokens, targets = (torch.empty_like(stream[0, :, 1:]).contiguous() for _ in range(2))
+    make = partial(how.step, model, optimizer, tokens, targets)
+    step = make(warm_ups=0) if how.graphed else make()
+    first = step.uncaptured if isinstance(step, Graphed) else step
+    found = []
+    with precision(how.dtype):
+        for number, part in enumerate(stream):
+            tokens.copy_(part[:, :-1])
+            targets.copy_(part[:, 1:])
+            found.append((first if number < _UNCAPTURED else step)().clone())
+    return torch.stack(found).tolist()
+
+
+def token_stream(sequences: int, length: int, seed: int) -> Tensor:
+    """Tokens [sequences, length] int64 of a chain in which each token has a few successors.
+
+    What is a successor, and what begins a sequence, is drawn by Zipf's law: token r with a
+    probability in proportion to (r + 1)^-1.2. On the host, so that every device has the same.
+    """
+    chance = torch.Generator().manual_seed(seed)
+    ranks = torch.arange(1, VOCAB_SIZE + 1, dtype=torch.float64) ** -_ZIPF
+
+    def drawn(weights: Tensor, count: int) -> Tensor:
+        return torch.multinomial(weights, count, replacement=True, generator=chance)
+
+    successors = drawn(ranks, VOCAB_SIZE * _SUCCESSORS).view(VOCAB_SIZE, _SUCCESSORS)
+    likely = torch.tensor([1 / 2, 1 / 4, 1 / 8, 1 / 8])
+    chosen = drawn(likely, sequences * length).view(sequences, length)
+    tokens = torch.empty_like(chosen)
+    tokens[:, 0] = drawn(ranks, sequences)
+    for at in range(1, length):
+        tokens[:, at] = successors[tokens[:, at - 1], chosen[:, at]]
+    return tokens
