@@ -66,6 +66,8 @@ def _cell(evidence: MachineEvidence, rows: pd.DataFrame, losses: pd.DataFrame) -
         words = own.map(lambda loss: significant(loss, 4))
         columns.append(Beside("loss", words))
         note += f" {_loss_words(evidence)}"
+        if len(words) < len(rows) and not evidence.missing.get(LOSS):
+            note += " A dash: not configured."
     caption = "The ladder" + "".join(
         f", {name} {rows[axis].iloc[0]}"
         for axis, name in zip(ways.CELL, ("size", "context", "batch"), strict=True)
