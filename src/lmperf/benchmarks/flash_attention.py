@@ -104,7 +104,7 @@ class FlashAttention(Timed):
                 "batch": [1],
                 "heads": [1],
                 "seq_len": [128, 256, 512, 1024],
-                "d_head": [16, 32, 64, 128],
+                "d_head": [64, 128],
                 "dtype": ["bfloat16"],
                 "causal": [True],
                 "cuda_graph": [True],

@@ -48,8 +48,8 @@ class Pace:
 
 
 PACES = {
-    ("kernel", "cuda"): Pace(25, 8, 1.5),
-    ("step", "cuda"): Pace(100, 40, 5),
+    ("kernel", "cuda"): Pace(20, 6, 0.9),
+    ("step", "cuda"): Pace(80, 40, 3),
     ("kernel", "cpu"): Pace(20, 15, 0.5),
     ("step", "cpu"): Pace(50, 30, 1),
 }

@@ -92,6 +92,7 @@ CASES = {
         "host": gpu_evidence,
         "device": lambda: edited(gpu_evidence(), hosts(1e-4), **SINGLE),
     },
+    "flash_launch": {"is": gpu_evidence},
     "flash_checks": {
         "passed": gpu_evidence,
         "failed": lambda: failed_test(gpu_evidence()),
@@ -168,6 +169,16 @@ def test_the_length_below_which_a_user_waits_for_the_host_is_said_of_each(gpu):
     )
 
 
+def test_host_and_device_of_the_filled_grid_stand_in_one_sentence(gpu):
+    frame = gpu.frame(STEM)
+    grid = having(frame[kinds.filled(frame)], dtype="bfloat16", implementation="triton")
+    host, device = (
+        [significant(having(grid, phase=p)[column].median()) for p in kinds.PHASES]
+        for column in ("host_ms", "median_ms")
+    )
+    assert f" Triton {'/'.join(host)} and {'/'.join(device)}, SDPA" in said("flash_launch", gpu)
+
+
 def test_host_and_loop_stand_beside_the_device(gpu):
     gpu = edited(gpu, lambda rows: rows.assign(host_ms=0.25, eager_ms=0.5), phase="backward")
     backward = _parts(gpu, "Device, host and loop")[1]
@@ -185,7 +196,7 @@ def test_without_host_times_nothing_is_said_of_them(gpu, cpu):
     for evidence in (old, cpu):
         composed = compose(STEM, evidence, drawn=False)
         assert not composed.parts["Device, host and loop"]
-        assert "flash_host" not in {s.name for s in composed.statements}
+        assert not {"flash_host", "flash_launch"} & {s.name for s in composed.statements}
 
 
 def test_the_worst_of_failed_kernel_tests_is_named(gpu):

@@ -8,6 +8,7 @@ from lmperf.names import STATUSES, implementation_words, in_order
 from lmperf.reporting import gates, host_time
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import (
+    PAGE,
     SHORT,
     Finding,
     NotMeasured,
@@ -156,6 +157,23 @@ def _waiting(evidence: MachineEvidence) -> dict:
     }
 
 
+def _launch(evidence: MachineEvidence) -> dict:
+    """Of each kernel the host's and the device's median over the cells of the filled grid."""
+    frame = frame_of(evidence, kinds.STEM)
+    rows = host_time.known(having(frame[kinds.filled(frame)], dtype=kinds.HALF))
+    names = [kinds.kernel_of(frame), *kinds.rivals(measured(rows))]
+    columns = ["host_ms", "median_ms"]
+    found = rows.groupby(["implementation", "phase"])[columns].median()
+    return {
+        "numerics": kinds.numerics(measured(rows)),
+        "kernels": {
+            implementation_words(name): [found.loc[name, phase] for phase in kinds.PHASES]
+            for name in names
+            if all((name, phase) in found.index for phase in kinds.PHASES)
+        },
+    }
+
+
 def _waits(rows: pd.DataFrame) -> dict:
     rows = rows.sort_values("seq_len").drop_duplicates("seq_len")
     end = host_time.end_of_waiting(rows, "seq_len")
@@ -246,6 +264,7 @@ FINDINGS = (
             " at {{ low | sig }} plain PyTorch takes {{ theirs | sig }} times as long as at"
             " {{ high | sig }}, {{ kernel }} {{ ours | sig }}."
         },
+        place=PAGE,
     ),
     Finding(
         name="flash_tf32",
@@ -257,6 +276,7 @@ FINDINGS = (
             " comparisons ({{ gain | range('ratio') }}), and its errors are"
             " {{ errors | range('rounded') }} times as large."
         },
+        place=PAGE,
     ),
     Finding(
         name="flash_leaderboard",
@@ -285,6 +305,19 @@ FINDINGS = (
             "device": "One head ({{ numerics }}, d_head {{ d_head }}), from length"
             " {{ least | sig }} on: the device takes longer than the host with"
             " {{ kernels | listed }}.",
+        },
+    ),
+    Finding(
+        name="flash_launch",
+        question="How long does the host take to launch what the device then takes long for?",
+        values=_launch,
+        answer=always,
+        answers={
+            "is": "Host and device of a call on the filled grid (ms, {{ numerics }}, medians,"
+            " forward/backward):{% for name, (forward, backward) in kernels.items() %} {{ name }}"
+            " {{ forward.host_ms | sig }}/{{ backward.host_ms | sig }} and"
+            " {{ forward.median_ms | sig }}/{{ backward.median_ms | sig }}"
+            "{{ '.' if loop.last else ',' }}{% endfor %}"
         },
     ),
     Finding(
