@@ -20,7 +20,8 @@ where it owns a tile of queries and walks over keys. Each result is summed in on
 the same bits every time, for 7 matmuls where one fused kernel needs 5.
 
 On Hopper, float16 and bfloat16 have kernels of their own, in Gluon, Triton's language for layouts,
-barriers and roles of warps. Forward (`hopper_forward.py`), wherever there are enough tiles: warps
+barriers and roles of warps, which is experimental: they are taken with Triton 3.6, which they were
+run with. Forward (`hopper_forward.py`), wherever there are enough tiles: warps
 that load, and warp groups whose softmax runs under each other's matmuls. Backward
 (`hopper_backward.py`), long and many sequences: one kernel, which adds to dQ in the order that
 programs come by, unless torch.use_deterministic_algorithms asks for the same bits.

@@ -138,7 +138,11 @@ def _tables(pairs: Callable[[Way, Way], bool]):
         if frame is None:
             return []
         phases = sorted(in_order("phase", frame["phase"]), key=lambda phase: phase != STEP)
-        parts = [(having(frame, phase=phase), base) for phase in phases for base in ways.of(frame)]
+        by_phase = [having(frame, phase=phase) for phase in phases]
+        bases = [
+            way for way in ways.of(frame) if any(pairs(way, other) for other in ways.of(frame))
+        ]
+        parts = itertools.product(by_phase, bases)
         return each(*(_against(evidence, rows, base, pairs) for rows, base in parts))
 
     return make

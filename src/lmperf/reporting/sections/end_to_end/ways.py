@@ -53,8 +53,8 @@ def of(frame: pd.DataFrame) -> list[Way]:
     """The ways that a frame has rows of, by numerics and then by implementation."""
     frame = frame[~another_model(frame)]
     names, dtypes = (in_order(n, frame[n]) for n in ("implementation", "dtype"))
-    every = [Way(name, dtype) for dtype in dtypes for name in names]
-    return [way for way in every if len(way.rows(frame))]
+    found = set(zip(frame["implementation"], frame["dtype"], strict=True))
+    return [Way(name, dtype) for dtype in dtypes for name in names if (name, dtype) in found]
 
 
 def steps_over(evidence: MachineEvidence, way: Way, base: Way = BASE) -> pd.DataFrame:
