@@ -119,7 +119,9 @@ IMPLEMENTATIONS = {
     "flex": Implementation("FlexAttention", Look(VIOLET, "P", (0, (6, 2)), "||")),
     "flash_attention": Implementation("flash attention", Look(GREEN, "*", (0, (2, 1)), "//")),
     "fused_loss": Implementation("loss in chunks", Look(MUSTARD, "*", (0, (4, 1.5)), "--")),
-    "bf16_weights": Implementation("bf16 weights", Look(PINK, "*", (0, (1, 1.2)), "\\\\")),
+    "bf16_weights": Implementation(
+        "bf16 weights, compiled AdamW", Look(PINK, "*", (0, (1, 1.2)), "\\\\")
+    ),
     "graph": Implementation("CUDA graph", Look(VIOLET, "*", "-", "||")),
     "copy": Implementation("copy", Look("grey", "x", (0, (1, 1.2)))),
 }

@@ -3,10 +3,13 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def no_plans():
-    """Forgets what launches were worked out while a test had replaced a part of the kernels."""
+    """Forgets the launches that were worked out with what a test has replaced, and without."""
     pytest.importorskip("triton")
     from lmperf.attention.triton import backward, forward
 
+    plans = forward.plan, backward.plan
+    for plan in plans:
+        plan.cache_clear()
     yield
-    forward.plan.cache_clear()
-    backward.plan.cache_clear()
+    for plan in plans:
+        plan.cache_clear()

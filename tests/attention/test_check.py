@@ -100,7 +100,7 @@ def choose(n, causal, sequences=1, d=64, kernel="forward"):
 @pytest.fixture
 def hopper(monkeypatch):
     monkeypatch.setattr(configurations, "INTERPRETED", False)
-    monkeypatch.setattr(configurations, "_device_facts", lambda index: (True, 132))
+    monkeypatch.setattr(configurations, "device_facts", lambda index: (True, 132))
 
 
 def test_small_tiles_are_taken_when_large_ones_would_leave_processors_idle(hopper, monkeypatch):

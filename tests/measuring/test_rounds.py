@@ -67,8 +67,8 @@ def test_each_round_begins_with_another_and_the_first_runs_once_more():
     first, second = steady(1.0, log=log), steady(2.0, log=log)
     found = in_turn([first, second], PACE, never(), Ticking())
     assert log[:6] == [first, second, first, second, first, first]
-    assert found[first].rounds == [1.0] * (LEAST_ROUNDS)
-    assert found[first].again == [1.0] * (LEAST_ROUNDS)
+    assert found[first].rounds == [1.0] * LEAST_ROUNDS
+    assert found[first].again == [1.0] * LEAST_ROUNDS
     assert found[second].again == []
 
 
@@ -122,7 +122,7 @@ def test_a_slice_under_a_cap_is_taken_again(monkeypatch):
     always = steady(1.0, states=itertools.repeat(CAP))
     assert in_turn([always], PACE, never(), Ticking())[always].columns()["marks"] == "capped"
     # A call that brings the device to its cap does so every time: it is not doubled for ever.
-    slices = 2 * (LEAST_ROUNDS)
+    slices = 2 * LEAST_ROUNDS
     assert slices < len(always.calls) < 1.5 * slices
 
 

@@ -94,6 +94,27 @@ def test_a_step_without_its_optimizer_is_refused():
         problem.gate_run(step, "float32")
 
 
+@pytest.mark.parametrize("name", ["float32", "bf16_weights"])
+@pytest.mark.parametrize("moment", ["exp_avg", "exp_avg_sq"])
+def test_a_moment_that_is_not_updated_is_refused(name, moment):
+    problem = problem_of(name)
+    step = step_of(name, problem)
+    problem.step_phase(step).run(None)
+    assert problem.gate_run(step, RUNGS[name]).passed
+    real = problem.optimizer.step
+
+    def forgetful():
+        states = [problem.optimizer.state[p] for p in problem.model.parameters()]
+        old = [state[moment].clone() for state in states]
+        real()
+        for state, kept in zip(states, old, strict=True):
+            state[moment].copy_(kept)
+
+    problem.optimizer.step = forgetful
+    with pytest.raises(WrongResult, match=f"did not update {moment} of"):
+        problem.gate_run(step, RUNGS[name])
+
+
 @pytest.mark.parametrize("chunk", [7, 64, 1000])
 def test_loss_in_chunks_is_the_loss_with_its_gradients(monkeypatch, chunk):
     monkeypatch.setattr(fused_loss, "CHUNK", chunk)
@@ -122,9 +143,10 @@ def test_loss_in_chunks_sums_gradients_in_float32(monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_compiled_optimizer_is_adamw(dtype):
+def test_the_compiled_optimizer_is_adamw(dtype, device="cpu"):
     torch.manual_seed(0)
-    ours = [torch.randn(shape, dtype=dtype).requires_grad_() for shape in ((7, 5), (3,))]
+    shapes = ((7, 5), (3,))
+    ours = [torch.randn(s, dtype=dtype, device=device).requires_grad_() for s in shapes]
     theirs = [parameter.detach().clone().requires_grad_() for parameter in ours]
     optimizers = CompiledAdamW(ours, lr=1e-2), torch.optim.AdamW(theirs, lr=1e-2, fused=True)
     for _ in range(5):
@@ -135,6 +157,11 @@ def test_the_compiled_optimizer_is_adamw(dtype):
             optimizer.step()
     close = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 0.01, "atol": 0}
     torch.testing.assert_close(ours, theirs, **close)
+    mine, other = (
+        [o.state[p][m] for p in o.param_groups[0]["params"] for m in ("exp_avg", "exp_avg_sq")]
+        for o in optimizers
+    )
+    torch.testing.assert_close(mine, other, rtol=4 * close["rtol"], atol=close["rtol"])
     assert {int(state["step"]) for state in optimizers[0].state.values()} == {5}
 
 
@@ -159,6 +186,12 @@ def test_rungs_train_alike_on_the_same_tokens():
 def test_a_processor_has_the_rungs_that_it_can_run(monkeypatch):
     names = {case.implementation for case in load("ladder").cases("cpu")}
     assert names <= set(CPU_RUNGS) and {"float32", "bf16_weights"} <= names
+
+
+@pytest.mark.gpu
+def test_the_optimizer_as_it_is_compiled_is_adamw(monkeypatch):
+    monkeypatch.undo()
+    test_the_compiled_optimizer_is_adamw(torch.bfloat16, "cuda")
 
 
 @pytest.mark.gpu

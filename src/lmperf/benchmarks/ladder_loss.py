@@ -17,8 +17,13 @@ SHOWN = (1, 10, STEPS)
 LEARNING_RATE = 3e-4
 
 
-def _cells(sizes: list, rungs: list) -> dict[str, list]:
-    return {"size": sizes, "context_length": [128], "batch": [2], "implementation": rungs}
+def _cells(sizes: list, context: int, batch: int, rungs: list) -> dict[str, list]:
+    return {
+        "size": sizes,
+        "context_length": [context],
+        "batch": [batch],
+        "implementation": rungs,
+    }
 
 
 class LadderLoss(Observed):
@@ -37,13 +42,16 @@ class LadderLoss(Observed):
     compiles = tuple(RUNGS)[3:]
     needs_cuda = ("flash_attention", "graph")
     grids = {
-        "cpu": [_cells(["tiny"], ["float32", "autocast", "bf16_weights"])],
-        # A step of so few tokens takes 2.7B 0.13 s in float32, and compiling some 5 s: two minutes
-        # for all, without the rungs whose loss is that of a neighbour where a step is long.
+        "cpu": [_cells(["tiny"], 128, 2, ["float32", "autocast", "bf16_weights"])],
+        # The small size trains as it is timed. A step of few tokens takes 2.7B 0.13 s in float32,
+        # and compiling some 5 s: two minutes for all, without the rungs whose loss is that of a
+        # neighbour where a step is long.
         "gpu": [
-            _cells(["small"], list(RUNGS)),
+            _cells(["small"], 1024, 4, list(RUNGS)),
             _cells(
                 ["large", "2.7B"],
+                128,
+                2,
                 ["float32", "autocast", "flash_attention", "fused_loss", "bf16_weights", "graph"],
             ),
         ],

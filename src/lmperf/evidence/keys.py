@@ -24,7 +24,7 @@ from lmperf.errors import UserError
 from lmperf.evidence.store import text_of
 from lmperf.sources import find, tree_of
 
-METHOD_VERSION = 4
+METHOD_VERSION = 5
 
 _CORE = ("lmperf.benchmark", "lmperf.names", "lmperf.measuring", "lmperf.statistics")
 _METHOD_MODULES = (

@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 class CompiledAdamW(torch.optim.AdamW):
-    """As `torch.optim.AdamW` with its defaults, for parameters that all have a gradient.
+    """As `torch.optim.AdamW` with its defaults, for parameters that all have a contiguous gradient.
 
     The arithmetic is in float32; what is stored has the dtype of the parameter, moments too.
     """
@@ -30,7 +30,8 @@ class CompiledAdamW(torch.optim.AdamW):
         states = [self._state_of(parameter) for parameter in parameters]
         torch._foreach_add_([state["step"] for state in states], 1)
         made, rate, betas = states[0]["step"], group["lr"], group["betas"]
-        # As tensors: what is compiled holds for every step and every learning rate.
+        # As tensors: what is compiled holds for every step and every learning rate. What a graph
+        # captures holds the rate that it had then.
         shrink = torch.full_like(made, 1 - rate * group["weight_decay"])
         length, root = rate / (1 - betas[0] ** made), (1 - betas[1] ** made).sqrt()
         for parameter, state in zip(parameters, states, strict=True):

@@ -14,6 +14,7 @@ from functools import cache
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 # Logits of a chunk: enough tokens for a matmul to fill the device.
 CHUNK = 2048
@@ -22,7 +23,8 @@ CHUNK = 2048
 def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
     """Mean negative log-likelihood of targets under the logits hidden @ weight.T, in float32.
 
-    hidden: [batch, seq_len, d], weight: [vocab_size, d], targets: [batch, seq_len] int64. The
+    hidden: [batch, seq_len, d], weight: [vocab_size, d], targets: [batch, seq_len] int64, none of
+    them to be ignored; differentiable once. The
     matmuls are in the dtype of autocast where that is on, else in that of the weight.
     """
     device = hidden.device.type
@@ -54,6 +56,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return loss
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, grad_loss):
         grad_hidden, grad_weight = ctx.saved_tensors
         of_hidden, of_weight = ctx.dtypes

@@ -55,11 +55,7 @@ class Rung:
         """Give the model the weights of the rung, in place; returns what trains it."""
         if self.weights == "float32":
             return adamw(model, learning_rate)
-        rounded(model)
-        parameters = list(model.parameters())
-        if parameters[0].is_cuda:
-            return CompiledAdamW(parameters, learning_rate)
-        return adamw(model, learning_rate)
+        return CompiledAdamW(rounded(model).parameters(), learning_rate)
 
     def step(
         self, model: TransformerLM, optimizer: Any, tokens: Tensor, targets: Tensor, **graph: int

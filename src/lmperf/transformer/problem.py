@@ -28,6 +28,10 @@ Step = Callable[[Model, torch.optim.Optimizer, Tensor, Tensor], Tensor]
 
 # Gradients of a timed call that are looked at; the gate looks at all of them.
 _GRADIENTS_CHECKED = 2
+# What AdamW keeps of gradients and of their squares, and how far off, as a share, rounding to
+# bfloat16 leaves them at most.
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+_MOMENT_OFF = 0.01
 
 
 class ModelProblem:
@@ -203,15 +207,17 @@ class ModelProblem:
         """The loss of a step, and the gradients that it leaves, against float64.
 
         run: makes the step and returns the loss. As `gate`; it also raises WrongResult where the
-        optimizer has not made a step.
+        optimizer has not made a step, or not updated its moments.
         """
         with self._gate_tokens():
             self._clear()
             own, allowed = self._limits(dtype)
+            before = self._moments()
             with precision(dtype):
                 got = {"loss": self._plain_loss(self._counted(run))}
             got |= {name: self._gradient(name) for name in self._names}
             self._require_steps(self._names)
+            self._require_moments(before)
             gate = accuracy.gate_of(got, self._reference, allowed, own)
             self._clear()
         return gate
@@ -309,6 +315,31 @@ class ModelProblem:
             made = self.optimizer.state[self.model.get_parameter(name)].get("step")
             if made is None or int(made) != self._steps:
                 raise WrongResult(f"the optimizer did not step once a call for {name}")
+
+    def _moments(self) -> dict[str, dict[str, Tensor]]:
+        """Copies of the moments of a few parameters, by name; none before a first step."""
+        names = random.Random(self._seed).sample(self._names, _GRADIENTS_CHECKED)
+        states = {name: self.optimizer.state.get(self.model.get_parameter(name)) for name in names}
+        return {
+            name: {moment: state[moment].float().clone() for moment in _MOMENTS}
+            for name, state in states.items()
+            if state
+        }
+
+    def _require_moments(self, before: dict[str, dict[str, Tensor]]) -> None:
+        """That the optimizer has brought each moment nearer to the gradient's power, by its beta.
+
+        With the learning rate zero the weights do not show what it did.
+        """
+        betas = self.optimizer.param_groups[0]["betas"]
+        for name, old in before.items():
+            parameter = self.model.get_parameter(name)
+            for power, (moment, beta) in enumerate(zip(_MOMENTS, betas, strict=True), 1):
+                change = (1 - beta) * (parameter.grad.float() ** power - old[moment])
+                found = self.optimizer.state[parameter][moment].float()
+                off = (found - old[moment] - change).norm()
+                if not off <= _MOMENT_OFF * (old[moment] + change).norm():
+                    raise WrongResult(f"the optimizer did not update {moment} of {name}")
 
 
 def _draw(seed: int, *out: Tensor) -> None:

@@ -10,7 +10,7 @@ from lmperf.attention.triton.configurations import Configuration
 @pytest.fixture
 def unknown_device(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(configurations, "_device_facts", lambda index: (False, 40))
+    monkeypatch.setattr(configurations, "device_facts", lambda index: (False, 40))
     configurations._chosen.cache_clear()
     yield tmp_path
     configurations._chosen.cache_clear()

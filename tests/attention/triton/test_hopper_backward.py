@@ -7,7 +7,7 @@ from lmperf.attention.accuracy import attention_errors, error_bound
 from lmperf.attention.check import uninitialised_memory_is_nan
 from lmperf.attention.reference import attention_float64
 from lmperf.attention.triton import backward as backward_pass
-from lmperf.attention.triton import configurations
+from lmperf.attention.triton import configurations, flash_attention
 from lmperf.attention.triton import hopper_backward as fused
 from lmperf.attention.triton.configurations import FUSED, choose_fused
 from lmperf.attention.triton.forward import forward
@@ -71,14 +71,14 @@ def test_rows_beyond_the_last_query_vanish(has_grad_lse):
 
 def test_it_is_chosen_where_it_was_faster(monkeypatch):
     device = torch.device("cuda", 0)
-    monkeypatch.setattr(configurations, "_device_facts", lambda index: (True, 132))
+    monkeypatch.setattr(configurations, "device_facts", lambda index: (True, 132))
     assert choose_fused(4096, 4096, 64, 64, device) == FUSED[64]
     assert choose_fused(4096, 4096, 80, 64, device) == FUSED[128]
     assert choose_fused(1024, 1024, 64, 512, device) is None  # short
     assert choose_fused(8192, 8192, 128, 1, device) is None  # one head
     assert choose_fused(4096, 4096, 65, 64, device) is None  # rows that are not aligned
     assert choose_fused(4096, 4096, 32, 64, device) is None
-    monkeypatch.setattr(configurations, "_device_facts", lambda index: (False, 132))
+    monkeypatch.setattr(configurations, "device_facts", lambda index: (False, 132))
     assert choose_fused(4096, 4096, 64, 64, device) is None
 
 
@@ -136,4 +136,19 @@ def test_the_gradient_of_the_logsumexp_and_the_pair_on_a_gpu(hopper, monkeypatch
     assert len(taken) == 1
     for a, b, c in zip(one, pair, again, strict=True):
         assert torch.equal(b, c)
+        torch.testing.assert_close(a, b, rtol=0.05, atol=0.02)
+
+
+@pytest.mark.gpu
+def test_the_gradient_of_a_sum_takes_the_kernel_as_well(hopper, monkeypatch):
+    x = [torch.randn(1, 16, 4096, 64, device="cuda").bfloat16().requires_grad_() for _ in range(3)]
+    taken = []
+    monkeypatch.setattr(backward_pass, "Fused", lambda *a: taken.append(a) or fused.Fused(*a))
+    found = []
+    for dense in (False, True):
+        out = flash_attention(*x, causal=True)
+        ones = torch.ones((), device="cuda", dtype=out.dtype).expand_as(out)
+        found.append(torch.autograd.grad(out, x, ones.contiguous() if dense else ones))
+    assert taken
+    for a, b in zip(*found, strict=True):
         torch.testing.assert_close(a, b, rtol=0.05, atol=0.02)

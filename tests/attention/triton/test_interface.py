@@ -135,6 +135,9 @@ def test_one_graph_under_torch_compile(shape):
 def test_operators_pass_torchs_own_checks():
     q, k, v = (normal(1, 2, 20, 16) for _ in range(3))
     torch.library.opcheck(torch.ops.lmperf.flash_attention_forward, (q, k, v, True, 0.25))
+    out, lse = torch.ops.lmperf.flash_attention_forward(q, k, v, True, 0.25)
+    saved = (q, k, v, out, lse, torch.randn_like(out), None, True, 0.25)
+    torch.library.opcheck(torch.ops.lmperf.flash_attention_backward, saved)
 
 
 def test_second_derivative_is_refused():
@@ -154,6 +157,7 @@ X = (1, 2, 8, 16)
         (ValueError, "k and v must have one shape", X, X, (1, 2, 9, 16), {}),
         (ValueError, "differ in length only", X, (1, 3, 8, 16), (1, 3, 8, 16), {}),
         (ValueError, "differ in length only", X, (1, 8, 16), (1, 8, 16), {}),
+        (ValueError, "differ in length only", X, (16,), (16,), {}),
         (ValueError, "d must be from 1 to 256", (1, 2, 257), (1, 2, 257), (1, 2, 257), {}),
         (ValueError, "must not be empty", (0, 2, 8, 16), (0, 2, 8, 16), (0, 2, 8, 16), {}),
         (ValueError, "as many keys", X, (1, 2, 9, 16), (1, 2, 9, 16), {"causal": True}),

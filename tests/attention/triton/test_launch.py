@@ -1,5 +1,7 @@
 """Launching: the first call of a signature goes through Triton, later ones do not."""
 
+import weakref
+
 import pytest
 import torch
 
@@ -36,6 +38,7 @@ class Compiled:
 @pytest.fixture
 def compiled(monkeypatch):
     monkeypatch.setattr(launch, "INTERPRETED", False)
+    monkeypatch.setattr(launch, "IS_KNOWN", False)
 
 
 def test_second_call_gives_the_compiled_kernel_all_arguments_in_order(compiled):
@@ -58,6 +61,50 @@ def test_descriptors_follow_the_tensors_of_each_call(compiled):
     assert second.base is tensors[1]
     assert second.block_shape == [1, 1, 32, 64]
     assert vars(first) | {"base": None} == vars(second) | {"base": None}
+
+
+class Launcher:
+    """Stands in for what a compiled kernel of Triton 3.6 is run by."""
+
+    global_scratch_size = profile_scratch_size = 0
+    launch_cooperative_grid, launch_pdl = False, True
+
+    def __init__(self, calls):
+        def launcher(*arguments):
+            calls.append(arguments)
+
+        self.launch = lambda *arguments: launcher(*arguments)
+
+
+def test_the_c_function_gets_grid_stream_kernel_and_encoded_descriptors(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", {3: 77}.get, raising=False)
+    calls, compiled = [], Compiled(None)
+    compiled.run, compiled.function, compiled.packed_metadata = Launcher(calls), "f", "packed"
+    compiled.metadata = type("Metadata", (), {"tensordesc_meta": [{"swizzle": 0}]})
+    monkeypatch.setattr(launch, "Encoded", lambda describe, layout: (describe, layout))
+    direct = launch.Direct.of(compiled, (5, 2, 1), ["describe"])
+    assert direct.reads == [("describe", {"swizzle": 0})]
+    direct("map", 64, 1)
+    kernel = ("f", False, True, None, None, "packed", None, None, None)
+    assert calls == [(5, 2, 1, 77, *kernel, "map", 64, 1)]
+    compiled.run.global_scratch_size = 8
+    assert launch.Direct.of(compiled, (5, 2, 1), []) is None
+
+
+def test_descriptors_are_encoded_once_an_address_and_hold_no_tensor(monkeypatch):
+    encoded = launch.Encoded(lambda x: [x.data_ptr()], {})
+    made = []
+    encoded._encode = lambda descriptor, layout: made.append(descriptor) or [descriptor]
+    x, y = torch.zeros(4), torch.zeros(4)
+    address, held = x.data_ptr(), weakref.ref(x)
+    assert encoded(x) == encoded(x) == [address] and encoded(y) == [y.data_ptr()]
+    assert made == [address, y.data_ptr()]
+    del x
+    assert held() is None
+    monkeypatch.setattr(launch, "MOST_ADDRESSES", 2)
+    encoded(torch.zeros(8)[4:])
+    assert len(encoded._known) == 1
 
 
 def test_a_signature_is_worked_out_once():

@@ -24,7 +24,8 @@ barriers and roles of warps, which is experimental: they are taken with Triton 3
 run with. Forward (`hopper_forward.py`), wherever there are enough tiles: warps
 that load, and warp groups whose softmax runs under each other's matmuls. Backward
 (`hopper_backward.py`), long and many sequences: one kernel, which adds to dQ in the order that
-programs come by, unless torch.use_deterministic_algorithms asks for the same bits.
+programs come by, unless torch.use_deterministic_algorithms asks for the same bits, and not for
+warnings alone.
 
 Where tiles are too few to fill the device, what they walk over is split among programs
 (`splits.py`). On Hopper, tiles are read by descriptors, that is by the copy engine, which leaves

@@ -41,7 +41,7 @@ def check_arguments(q: Shaped, k: Shaped, v: Shaped, causal: bool, scale: float 
 
 
 def _check_shapes(q: Shaped, k: Shaped, v: Shaped, causal: bool) -> None:
-    n, d, m = q.shape[-2], q.shape[-1], k.shape[-2]
+    n, d = q.shape[-2:]
     wrong = None
     if k.shape != v.shape:
         wrong = "k and v must have one shape"
@@ -51,7 +51,7 @@ def _check_shapes(q: Shaped, k: Shaped, v: Shaped, causal: bool) -> None:
         raise ValueError(f"d must be from 1 to {LARGEST_D}, got {d}")
     elif 0 in (*q.shape, *k.shape):
         wrong = "q, k and v must not be empty"
-    elif causal and n != m:
+    elif causal and n != k.shape[-2]:
         wrong = "causal attention needs as many keys as queries"
     if wrong:
         shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"

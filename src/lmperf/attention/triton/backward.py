@@ -47,7 +47,8 @@ def backward(
     asked = (dot_precision(q.dtype), _same_bits_are_asked_for(), grad_lse is not None)
     planned = plan(forms, causal, scale, *asked)
     if planned is None:
-        q, k, v, out, grad_out = map(addressable, (q, k, v, out, grad_out))
+        q, k, v, out = map(addressable, (q, k, v, out))
+        grad_out = grad_out.contiguous()
         return backward(q, k, v, out, lse, grad_out, grad_lse, causal, scale)
     return on_device(q.device, planned, q, k, v, out, lse, grad_out, grad_lse)
 
@@ -66,6 +67,10 @@ def plan(
     if not all(f.addressable for f in forms):
         return None
     batch, heads, n, d = q.shape
+    # That of a sum, say, has one element for all: its copy costs less than to go without the
+    # copy engine.
+    if d % 8 == 0 and describable(q, k, v) and not describable(q, k, v, grad_out):
+        return None
     scale = scale_of(scale, d)
     if HAS_GLUON and not same_bits and describable(q, k, v, grad_out):
         c = choose_fused(n, k.shape[2], d, batch * heads, q.device)

@@ -145,7 +145,7 @@ def portable(precision: str, d: int) -> Configuration:
 
 
 @lru_cache
-def _device_facts(index: int) -> tuple[bool, int]:
+def device_facts(index: int) -> tuple[bool, int]:
     """Whether the device has the Hopper table, and its number of multiprocessors."""
     properties = torch.cuda.get_device_properties(index)
     hopper = torch.version.hip is None and properties.major == 9
@@ -185,7 +185,7 @@ def _chosen(
     sequences: int,
     index: int,
 ) -> Configuration:
-    hopper, processors = _device_facts(index)
+    hopper, processors = device_facts(index)
     if not hopper:
         from lmperf.attention.triton.autotune import tuned
 
@@ -207,7 +207,7 @@ def choose_fused(
     It does not divide the walk of a program, so it needs enough of them. The copy engine writes
     its results, whose rows are d elements apart where those of k and v are padded.
     """
-    hopper, processors = _device_facts(device.index)
+    hopper, processors = device_facts(device.index)
     c = FUSED.get(padded(d)) if hopper else None
     if c is None or n < c.shortest or d % 8 != 0:
         return None

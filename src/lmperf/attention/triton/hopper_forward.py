@@ -1,12 +1,12 @@
 """Forward pass on a Hopper GPU: when `hopper_forward_kernel.py` is taken, how, and its launch."""
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 import triton
 from torch import Tensor
 
+from lmperf.attention.triton.configurations import device_facts
 from lmperf.attention.triton.launch import HAS_GLUON, Form, Launch, describable
 from lmperf.attention.triton.tiles import LOG2_E
 
@@ -23,9 +23,9 @@ PRODUCER_REGISTERS = 24
 class Configuration:
     """A tile has 64 queries for each of `consumers`, 2 or 3, which go over block_n keys at a time.
 
-    block_n: at least 64. stages: buffers for tiles of keys, and as many for values. overlap: as
-    above. own_out: whether outputs have buffers of their own, so that the next queries can come
-    before they are stored, or take those of the queries.
+    block_n: at least 64. stages: buffers for tiles of keys, and as many for values. overlap: as in
+    `hopper_forward_kernel.py`. own_out: whether outputs have buffers of their own, so that the next
+    queries can come before they are stored, or take those of the queries.
     """
 
     block_n: int
@@ -60,11 +60,6 @@ def tail_of(d: int) -> int:
     return 16 if 64 < d <= 80 else 32 if 80 < d <= 96 else 0
 
 
-@lru_cache
-def _processors(index: int) -> int:
-    return torch.cuda.get_device_properties(index).multi_processor_count
-
-
 def takes(q: Form, k: Form, v: Form) -> bool:
     """Whether the kernel can read these, and is faster: it needs long sequences, and enough.
 
@@ -76,7 +71,8 @@ def takes(q: Form, k: Form, v: Form) -> bool:
         return False
     if not HAS_GLUON or d % 8 or not describable(q, k, v):
         return False
-    return torch.cuda.get_device_capability(q.device)[0] == 9
+    hopper, _ = device_facts(q.device.index)
+    return hopper
 
 
 class Forward:
@@ -102,7 +98,7 @@ class Forward:
         m = k.shape[2]
         c = configuration or choose(n, d, causal)
         width = 64 if d <= 64 else 128 if d <= 128 else 256
-        processors, tiles = _processors(q.device.index), triton.cdiv(n, c.consumers * ROWS)
+        tiles, (_, processors) = triton.cdiv(n, c.consumers * ROWS), device_facts(q.device.index)
         # Pairs where there are enough of them: all alike, they keep the device busy to the end.
         paired = causal and tiles * batch * heads >= 4 * processors
         items = (triton.cdiv(tiles, 2) if paired else tiles) * batch * heads

@@ -100,7 +100,9 @@ _LIBRARY.define(
 )
 
 
-def _forward(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
+def _forward(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None
+) -> tuple[Tensor, Tensor]:
     if torch.compiler.is_compiling():
         return torch.ops.lmperf.flash_attention_forward(q, k, v, causal, scale)
     return forward_pass.forward(q, k, v, causal, scale)

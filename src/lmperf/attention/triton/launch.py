@@ -17,13 +17,13 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from lmperf.attention.triton.tiles import INTERPRETED, padded
 
 # The version whose launcher and whose Gluon, which is experimental, these kernels were run with.
-IS_KNOWN = triton.__version__.startswith("3.6.")
+IS_KNOWN = triton.__version__.startswith("3.6.") and torch.version.hip is None
 HAS_GLUON = IS_KNOWN and not INTERPRETED
 
 # How many signatures each kernel remembers.
 MOST_PLANS = 4096
 # How many addresses of a tensor each descriptor remembers.
-MOST_ADDRESSES = 256
+MOST_ADDRESSES = 32
 # What Triton compiles a kernel of its own for, and what the copy engine needs.
 ALIGNMENT = 16
 LARGEST_STRIDE = 2**22
@@ -207,7 +207,7 @@ def on_device(device: torch.device, run: Callable, *arguments: Any) -> Any:
 def describable(*forms: Form) -> bool:
     """Whether the copy engine can read tiles of all of these [b, h, n, d], and it pays."""
     first = forms[0]
-    if INTERPRETED or first.dtype.itemsize != 2:
+    if INTERPRETED or torch.version.hip is not None or first.dtype.itemsize != 2:
         return False
     if torch.cuda.get_device_capability(first.device)[0] < 9:
         return False

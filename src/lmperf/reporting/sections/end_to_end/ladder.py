@@ -59,13 +59,13 @@ def _cell(evidence: MachineEvidence, rows: pd.DataFrame, losses: pd.DataFrame) -
         Beside("of the data sheet (%)", value_cells(rows, 100 * rows["sheet"])),
         Beside("peak memory (GiB)", value_cells(rows, peak)),
     ]
-    note = f"{STEPS} Each line has what the one above it has, and a technique more."
+    note = f"{STEPS} Each line adds a technique to the one above it; autocast replaces TF32."
     size = rows["size"].iloc[0]
     if size in losses.index.get_level_values("size"):
         own = rows["implementation"].map(losses.loc[size]["loss"]).dropna()
         words = own.map(lambda loss: significant(loss, 4))
         columns.append(Beside("loss", words))
-        note += f" {_loss_words(evidence)}"
+        note += f" {_loss_words(evidence, size)}"
         if len(words) < len(rows) and not evidence.missing.get(LOSS):
             note += " A dash: not configured."
     caption = "The ladder" + "".join(
@@ -99,8 +99,8 @@ def _losses(evidence: MachineEvidence) -> pd.DataFrame:
     return last.set_index(["size", "implementation"])[["loss"]]
 
 
-def _loss_words(evidence: MachineEvidence) -> str:
-    frame = frame_of(evidence, LOSS)
+def _loss_words(evidence: MachineEvidence, size: str) -> str:
+    frame = having(frame_of(evidence, LOSS), size=size)
     context, batch = (frame[axis].iloc[0] for axis in ("context_length", "batch"))
     rate, steps = load(LOSS).stated["learning_rate"], frame["step"].max()
     return (
