@@ -104,6 +104,9 @@ def test_tiles_too_far_apart_for_32_bits_are_copied():
     assert addressable(far) is far
     wide = torch.empty_strided((1, 1, 2, 16), (0, 0, LARGEST_STRIDE, 1), device="meta")
     assert addressable(wide).stride(2) == 16
+    one = x[:, :, :1].as_strided((1, 1, 1, 16), (16, 16, LARGEST_STRIDE, 1)).requires_grad_()
+    (gradient,) = torch.autograd.grad(flash_attention(one, one, one).sum(), one)
+    torch.testing.assert_close(gradient, torch.ones_like(gradient))
 
 
 def test_autocast_casts_as_torch_does():

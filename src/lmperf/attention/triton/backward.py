@@ -18,6 +18,7 @@ from lmperf.attention.triton.launch import (
     MOST_PLANS,
     Form,
     addressable,
+    copied,
     describable,
     form,
     on_device,
@@ -48,8 +49,7 @@ def backward(
     planned = plan(forms, causal, scale, *asked)
     if planned is None:
         q, k, v, out = map(addressable, (q, k, v, out))
-        grad_out = grad_out.contiguous()
-        return backward(q, k, v, out, lse, grad_out, grad_lse, causal, scale)
+        return backward(q, k, v, out, lse, copied(grad_out), grad_lse, causal, scale)
     return on_device(q.device, planned, q, k, v, out, lse, grad_out, grad_lse)
 
 

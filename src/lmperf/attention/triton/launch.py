@@ -189,7 +189,12 @@ def tiles_of(*rows: int) -> tuple[Callable[[Tensor], TensorDescriptor], ...]:
 
 def addressable(x: Tensor) -> Tensor:
     """x, or a contiguous copy where offsets inside one tile would not fit into 32 bits."""
-    return x if _fits(x.stride()) else x.contiguous()
+    return x if _fits(x.stride()) else copied(x)
+
+
+def copied(x: Tensor) -> Tensor:
+    """A contiguous copy, also of what is contiguous with odd strides or off its alignment."""
+    return x.clone(memory_format=torch.contiguous_format)
 
 
 def _fits(strides: tuple[int, ...]) -> bool:
