@@ -94,7 +94,7 @@ def test_a_declaration_of_ones_own_is_named(measured):
 
 def test_another_method_is_named(measured, monkeypatch):
     monkeypatch.setattr("lmperf.evidence.keys.METHOD_VERSION", 99)
-    assert set(reasons(project_of(measured)).values()) == {"method: version 4, now 99"}
+    assert set(reasons(project_of(measured)).values()) == {"method: version 5, now 99"}
 
 
 @pytest.mark.parametrize("content", [None, "{", "[]"])

@@ -161,10 +161,11 @@ def _ranks(column: pd.Series) -> np.ndarray:
 
 def having(frame: pd.DataFrame, **columns) -> pd.DataFrame:
     """Rows whose columns have these values; a list, tuple or set means any of them."""
-    wanted = pd.Series(True, frame.index)
+    wanted = np.ones(len(frame), dtype=bool)
     for name, value in columns.items():
         several = isinstance(value, list | tuple | set)
-        wanted &= frame[name].isin(list(value)) if several else frame[name] == value
+        has = frame[name].isin(list(value)) if several else frame[name] == value
+        wanted &= has.to_numpy(dtype=bool)
     return frame[wanted]
 
 

@@ -20,7 +20,7 @@ import pandas as pd
 
 from lmperf.names import dtype_words, implementation_words
 from lmperf.reporting import gates, marks
-from lmperf.reporting.evidence import MachineEvidence, axes
+from lmperf.reporting.evidence import MachineEvidence, axes, having
 from lmperf.reporting.numbers import EMPTY, Spread, interval, listed, percent, ranged, ratio
 from lmperf.statistics import (
     FALSE_DISCOVERY,
@@ -64,10 +64,7 @@ class Series:
 
     def rows(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The rows of a frame that are of this series."""
-        wanted = pd.Series(True, frame.index)
-        for column, value in self.where:
-            wanted &= frame[column] == value
-        return frame[wanted]
+        return having(frame, **dict(self.where))
 
 
 def speedups(evidence: MachineEvidence, stem: str, series: Series, base: Series) -> pd.DataFrame:
