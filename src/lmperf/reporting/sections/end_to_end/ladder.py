@@ -67,7 +67,7 @@ def _cell(evidence: MachineEvidence, rows: pd.DataFrame, losses: pd.DataFrame) -
         columns.append(Beside("loss", words))
         note += f" {_loss_words(evidence, size)}"
         if len(words) < len(rows) and not evidence.missing.get(LOSS):
-            note += " A dash: not configured."
+            note += " Without a loss: not configured."
     caption = "The ladder" + "".join(
         f", {name} {rows[axis].iloc[0]}"
         for axis, name in zip(ways.CELL, ("size", "context", "batch"), strict=True)
