@@ -69,7 +69,7 @@ class EndToEnd(Timed):
             _cells(_SIZES, [256, 1024], [_BF16], ["compiled_blocks"]),
             # A step of the large sizes in float32 takes seconds: fewer of them tell as much.
             _cells(["small", "medium", "large"], [128, 256, 512, 1024], ["float32"], ["eager"]),
-            _cells(["xl", "2.7B"], [256, 1024], ["float32"], ["eager"]),
+            _cells(["xl", "2.7B"], [256, 512], ["float32"], ["eager"]),
             _cells(_SIZES, [256], ["float32"], ["compiled_blocks"]),
             # Other attentions inside the model, where attention weighs most.
             _cells(

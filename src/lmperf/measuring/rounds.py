@@ -49,7 +49,7 @@ class Pace:
 
 PACES = {
     ("kernel", "cuda"): Pace(20, 6, 0.9),
-    ("step", "cuda"): Pace(80, 40, 3),
+    ("step", "cuda"): Pace(40, 40, 3),
     ("kernel", "cpu"): Pace(20, 15, 0.5),
     ("step", "cpu"): Pace(50, 30, 1),
 }

@@ -8,8 +8,9 @@ from importlib import metadata
 
 from lmperf.benchmark import Own
 
-# Larger models cost minutes a cell, and say the same of a peer.
-_SIZES = ("tiny", "small", "medium")
+# Larger models cost minutes a cell, and say the same of a peer; so do contexts between the shortest
+# and the longest.
+_MODELS = {"size": ("tiny", "small", "medium"), "context_length": (128, 1024)}
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,12 @@ PEERS = {
     "gpt2_hf": Peer(
         "transformers",
         ("end_to_end", "memory"),
-        Own("lmperf.peers.gpt2_hf:GPT2", only={"size": _SIZES}),
+        Own("lmperf.peers.gpt2_hf:GPT2", only=_MODELS),
     ),
     "liger": Peer(
         "liger-kernel",
         ("end_to_end",),
-        Own("lmperf.peers.liger:with_kernels", presets=("gpu",), only={"size": _SIZES}),
+        Own("lmperf.peers.liger:with_kernels", presets=("gpu",), only=_MODELS),
     ),
 }
 

@@ -218,6 +218,6 @@ def test_float32_is_as_accurate_as_pytorchs(n, d, causal):
 @pytest.mark.gpu
 def test_offsets_beyond_32_bits():
     x = normal(33, 32, 32768, 64, dtype=torch.bfloat16)
-    last = x[-1:, -1:].clone().requires_grad_()
-    whole = flash_attention(x, x, x, True)[-1:, -1:]
+    last = x[-1:].clone()  # with heads enough that the same kernel takes it
+    whole = flash_attention(x, x, x, True)[-1:]
     assert torch.equal(whole, flash_attention(last, last, last, True))
