@@ -7,14 +7,13 @@ import itertools
 import pandas as pd
 
 from lmperf.benchmark import load
-from lmperf.names import RUNGS, implementation_words
+from lmperf.names import RUNGS, implementation_words, in_order
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, groups, having
 from lmperf.reporting.findings import (
     PAGE,
     SHORT,
     Finding,
-    NotMeasured,
     frame_of,
     measured,
     rows_of,
@@ -30,7 +29,7 @@ from lmperf.statistics import FASTER
 STEM, LOSS = "ladder", "ladder_loss"
 BASE = next(iter(RUNGS))
 MIB_PER_GIB = 1024
-# A loss that is no further off, as a share of float32's, is called as good.
+# A loss that is no further off, as a share of the nearest with float32 weights, is as good.
 NEAR = 0.01
 
 
@@ -171,16 +170,24 @@ def _most_answer(values: dict) -> str:
 
 
 def _cost_in_loss(evidence: MachineEvidence) -> dict:
+    """How far bf16 weights bring the loss outside of what rungs with float32 weights end at.
+
+    Those compute the same but for rounding: what lies between them is what rounding alone does to
+    the loss after so many steps.
+    """
     losses = _losses(evidence)["loss"].unstack()
-    rungs = [rung for rung in RUNGS if rung in losses]
-    if BASE not in rungs or len(rungs) < 2:
-        raise NotMeasured
-    top = rungs[-1]
-    both = measured(losses[[BASE, top]].dropna())
-    off = both[top] / both[BASE] - 1
+    rounded_weights = [RUNGS[rung] == "bfloat16" for rung in losses]
+    wide, narrow = losses.loc[:, [not r for r in rounded_weights]], losses.loc[:, rounded_weights]
+    wide, narrow = (side.dropna(how="all") for side in (wide, narrow))
+    several = wide.index[wide.count(axis="columns") > 1]
+    sizes = in_order("size", measured(narrow[narrow.index.isin(several)]).index)
+    low, high = wide.loc[sizes].min(axis="columns"), wide.loc[sizes].max(axis="columns")
+    ends = narrow.loc[sizes].agg(["min", "max"], axis="columns")
+    above, below = ends["max"] / high - 1, ends["min"] / low - 1
+    off = above.where(above > 0, below.where(below < 0, 0.0))
     return {
-        "top": implementation_words(top),
         "steps": evidence.frame(LOSS)["step"].max(),
+        "apart": (high / low - 1).max(),
         "most": off.abs().max(),
         "by_size": [f"{size} {signed_percent(share)}" for size, share in off.items()],
     }
@@ -188,7 +195,10 @@ def _cost_in_loss(evidence: MachineEvidence) -> dict:
 
 _WHOLE = "The ladder, {{ base }} to {{ top }} ({{ where }}): {{ gains | join(', ') }}"
 _SHARE = "{% if share %}; MFU at the top {{ share | range('percent') }} {{ of }}{% endif %}."
-_LOSS = "After {{ steps }} steps on the same tokens the loss with {{ top }} is "
+_LOSS = (
+    "After {{ steps }} steps on the same tokens the losses of rungs with float32 weights are up to"
+    " {{ apart | percent(2) }} apart, by rounding alone; with bf16 weights the loss is "
+)
 FINDINGS = (
     Finding(
         name="ladder",
@@ -218,12 +228,12 @@ FINDINGS = (
     ),
     Finding(
         name="ladder_loss",
-        question="What does the top of the ladder cost in loss?",
+        question="What do bf16 weights cost in loss?",
         values=_cost_in_loss,
         answer=lambda v: "near" if v["most"] <= NEAR else "apart",
         answers={
-            "near": _LOSS + "within {{ most | percent(2) }} of float32's.",
-            "apart": _LOSS + "off float32's: {{ by_size | join(', ') }}.",
+            "near": _LOSS + "within {{ most | percent(2) }} of them.",
+            "apart": _LOSS + "outside of that: {{ by_size | join(', ') }}.",
         },
         place=PAGE,
     ),
