@@ -207,7 +207,6 @@ FINDINGS = (
             "{{ what }} over eager: {{ gains | join(', ') }}",
             "; first calls with execution {{ seconds | range('sig') }} s",
         ),
-        place=SHORT,
     ),
     Finding(
         name="mixed_precision",

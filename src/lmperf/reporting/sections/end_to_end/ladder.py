@@ -194,7 +194,7 @@ def _cost_in_loss(evidence: MachineEvidence) -> dict:
 
 
 _WHOLE = "The ladder, {{ base }} to {{ top }} ({{ where }}): {{ gains | join(', ') }}"
-_SHARE = "{% if share %}; MFU at the top {{ share | range('percent') }} {{ of }}{% endif %}."
+_SHARE = "{% if share %}; MFU {{ share | range('percent') }} {{ of }}{% endif %}."
 _LOSS = (
     "After {{ steps }} steps on the same tokens the losses of rungs with float32 weights are up to"
     " {{ apart | percent(2) }} apart, by rounding alone; with bf16 weights the loss is "
