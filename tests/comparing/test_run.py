@@ -10,6 +10,7 @@ import pytest
 
 from lmperf.comparing.run import _ended_in_order
 from lmperf.comparing.versions import version
+from lmperf.measuring.rounds import LEAST_ROUNDS
 
 REFERENCE, TILED = "src/lmperf/attention/reference.py", "src/lmperf/attention/tiled.py"
 RETURN = "    return scores.softmax(dim=-1) @ v\n"
@@ -34,7 +35,7 @@ def test_a_slower_and_a_wrong_implementation_of_the_working_tree_are_regressions
     rows = {row["implementation"]: row for row in found["rows"]}
     assert {row["phase"] for row in found["rows"]} == {"forward"} and len(rows) == 2
     assert rows["eager"]["verdict"] == "slower" and rows["eager"]["ratio"] < 0.5
-    assert rows["eager"]["rounds"] >= 7
+    assert rows["eager"]["rounds"] >= LEAST_ROUNDS
     assert rows["tiled"]["verdict"] == "broken" and rows["tiled"]["state_old"] == "ok"
     assert "float64" in rows["tiled"]["reason_new"]
     assert found["old"]["name"].startswith("HEAD (")
