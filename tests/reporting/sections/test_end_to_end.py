@@ -409,8 +409,11 @@ def test_e6_has_a_line_a_rung_over_the_one_before_it(gpu):
     graph = cells(parts[0], implementation="CUDA graph")
     assert graph["over the rung above"].startswith("1.49x (")
     assert graph["loss"] == "6.520" and "Loss: of step 100" in parts[0].note
+    for rung, line in ("graph", graph), ("float32", cells(parts[0], implementation="float32")):
+        row = having(gpu.frame(ladder.STEM), size="small", batch=4, implementation=rung).iloc[0]
+        mfu = row["flops"] / row["median_ms"] / 1e9 / 720
+        assert line["MFU (%)"] == significant(100 * mfu), "of bf16's ceiling, in every line"
     row = having(gpu.frame(ladder.STEM), size="small", batch=4, implementation="graph").iloc[0]
-    assert graph["MFU (%)"] == f"{row['flops'] / row['median_ms'] / 1e9 / 720 * 100:.1f}"
     assert graph["peak memory (GiB)"] == significant((row["peak_mib"] + 1024) / 1024)
     assert cells(parts[1], implementation="flash attention")["over the rung above"] == "–"
 

@@ -9,6 +9,7 @@ import pandas as pd
 from lmperf.benchmark import load
 from lmperf.names import RUNGS, implementation_words, in_order
 from lmperf.reporting import gates
+from lmperf.reporting.ceilings import SUSTAINED, matmul_ceiling, sheet_ceiling
 from lmperf.reporting.evidence import MachineEvidence, groups, having
 from lmperf.reporting.findings import (
     PAGE,
@@ -44,7 +45,20 @@ def tables(evidence: MachineEvidence) -> list[Lines]:
 
 
 def _with_rates(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
-    return ways.with_rates(evidence, frame.assign(dtype=frame["implementation"].map(RUNGS)))
+    return ways.with_rates(evidence, frame.assign(dtype=_fastest_numerics(evidence)))
+
+
+def _fastest_numerics(evidence: MachineEvidence) -> str:
+    """Of the ladder's numerics those in which the device promises most, or was measured to do most.
+
+    Every rung is held against them: a share of slower numerics would fall where a rung is faster.
+    """
+
+    def most(dtype: str) -> float:
+        promised = sheet_ceiling(evidence, dtype)
+        return promised or matmul_ceiling(evidence, dtype, SUSTAINED) or 0.0
+
+    return max(dict.fromkeys(RUNGS.values()), key=most)
 
 
 def _cell(evidence: MachineEvidence, rows: pd.DataFrame, losses: pd.DataFrame) -> Lines | None:
@@ -58,7 +72,8 @@ def _cell(evidence: MachineEvidence, rows: pd.DataFrame, losses: pd.DataFrame) -
         Beside("of the data sheet (%)", value_cells(rows, 100 * rows["sheet"])),
         Beside("peak memory (GiB)", value_cells(rows, peak)),
     ]
-    note = f"{STEPS} Each line adds a technique to the one above it; autocast replaces TF32."
+    note = f"{STEPS} Each line adds a technique to the one above it; autocast replaces TF32"
+    note += f"{ways.denominators(evidence, _fastest_numerics(evidence))}."
     size = rows["size"].iloc[0]
     if size in losses.index.get_level_values("size"):
         own = rows["implementation"].map(losses.loc[size]["loss"]).dropna()

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pandas as pd
 
-from lmperf.names import dtype_words, in_order, matmul_of, phase_words
-from lmperf.reporting.ceilings import SUSTAINED, matmul_ceiling, sheet_ceiling
+from lmperf.names import dtype_words, in_order, phase_words
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import NotMeasured
 from lmperf.reporting.numbers import percent, rounded, significant
@@ -78,7 +77,9 @@ def _steps(evidence: MachineEvidence, dtype: str) -> Lines | None:
         Beside("queued (% of the step)", value_cells(step, 100 * ways.queued(step))),
         Beside(FIRST_CALLS, value_cells(step, step["compile_s"])),
     ]
-    note = f"{STEPS} Rate, MFU and peak memory: of the train step{_denominators(evidence, dtype)}."
+    note = (
+        f"{STEPS} Rate, MFU and peak memory: of the train step{ways.denominators(evidence, dtype)}."
+    )
     note += _queued(step)
     return side_by_side(dtype_words(dtype), frame, [*CELL, "implementation"], columns, note)
 
@@ -88,18 +89,6 @@ def _mfu(steps: pd.DataFrame) -> list[Beside]:
         Beside("MFU (%)", value_cells(steps, 100 * steps["share"])),
         Beside("of the data sheet (%)", value_cells(steps, 100 * steps["sheet"])),
     ]
-
-
-def _denominators(evidence: MachineEvidence, dtype: str) -> str:
-    """What MFU is of, in TFLOP/s: the sustained matmul, and the data sheet, where known."""
-    measured = matmul_ceiling(evidence, dtype, SUSTAINED)
-    promised = sheet_ceiling(evidence, dtype)
-    words = dtype_words(matmul_of(dtype))
-    of = [
-        *([f"MFU of {significant(measured)} TFLOP/s, the matmul ceiling"] if measured else []),
-        *([f"{significant(promised)} TFLOP/s by the data sheet"] if promised else []),
-    ]
-    return f"; {', '.join(of)}, in {words}" if of else ""
 
 
 def _queued(step: pd.DataFrame) -> str:

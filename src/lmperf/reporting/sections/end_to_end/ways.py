@@ -6,11 +6,18 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from lmperf.names import dtype_words, implementation_words, in_order
+from lmperf.names import dtype_words, implementation_words, in_order, matmul_of
 from lmperf.reporting import gates
-from lmperf.reporting.ceilings import SUSTAINED, matmul_share, sheet_share
+from lmperf.reporting.ceilings import (
+    SUSTAINED,
+    matmul_ceiling,
+    matmul_share,
+    sheet_ceiling,
+    sheet_share,
+)
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import frame_of
+from lmperf.reporting.numbers import significant
 from lmperf.reporting.own import another_model
 from lmperf.reporting.speedup import Series, compared
 from lmperf.statistics import FASTER
@@ -89,6 +96,18 @@ def with_rates(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
         share=matmul_share(evidence, frame, SUSTAINED),
         sheet=sheet_share(evidence, frame),
     )
+
+
+def denominators(evidence: MachineEvidence, dtype: str) -> str:
+    """What MFU is of, in TFLOP/s: the sustained matmul, and the data sheet, where known."""
+    measured = matmul_ceiling(evidence, dtype, SUSTAINED)
+    promised = sheet_ceiling(evidence, dtype)
+    words = dtype_words(matmul_of(dtype))
+    of = [
+        *([f"MFU of {significant(measured)} TFLOP/s, the matmul ceiling"] if measured else []),
+        *([f"{significant(promised)} TFLOP/s by the data sheet"] if promised else []),
+    ]
+    return f"; {', '.join(of)}, in {words}" if of else ""
 
 
 def queued(frame: pd.DataFrame) -> pd.Series:
