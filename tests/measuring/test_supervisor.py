@@ -1,11 +1,9 @@
 """What becomes of a group when a worker meets a fault."""
 
 import fcntl
-import math
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -44,18 +42,6 @@ def test_every_phase_of_every_implementation_has_one_row(supervisor):
     rows = rows_of(supervisor)
     assert set(rows) == {("eager", "forward"), ("eager", "backward")}
     assert {row["status"] for row in rows.values()} == {"ok"}
-
-
-def test_a_machine_is_looked_at_ever_more_seldom_while_a_worker_works(supervisor):
-    looks = []
-    asked = {"limit_s": 60, "told": lambda *_: None}
-    supervisor.ask(PROJECT, "reference", **asked)  # so that what is looked at is no start
-    began = time.perf_counter()
-    supervisor.ask(
-        PROJECT, "reference", **asked, glance=lambda: looks.append(time.perf_counter() - began)
-    )
-    took = time.perf_counter() - began
-    assert 1 <= len(looks) <= math.log2(took / 0.004 + 1)
 
 
 def test_times_are_of_rounds_in_turn_and_the_first_is_timed_against_itself(supervisor):

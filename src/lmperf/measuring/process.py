@@ -26,8 +26,7 @@ _START_LIMIT_S = 180.0
 _CHECK_S = 1.0
 # How long a worker that has closed its connection may take to end, in seconds.
 _END_LIMIT_S = 1.0
-# How long a reply is waited for before the machine is looked at, in seconds; twice as long before
-# each further look, since to ask a device what it does can hold up who gives it work.
+# How long a reply is waited for before the machine is looked at again, in seconds.
 _GLANCE_S = 0.004
 
 Told = Callable[..., None]
@@ -174,11 +173,9 @@ class WorkerProcess:
 
     def _receive(self, limit_s: float, at: tuple, glance: Callable[[], None] | None) -> tuple:
         until = time.monotonic() + limit_s
-        wait_s = _GLANCE_S if glance else _CHECK_S
-        while not self._heard_within(wait_s, until):
+        while not self._heard_within(_GLANCE_S if glance else _CHECK_S, until):
             if glance:
                 glance()
-                wait_s = min(2 * wait_s, _CHECK_S)
             if not self._process.is_alive() and not self._connection.poll():
                 raise self._ended(at)
             if time.monotonic() >= until:
