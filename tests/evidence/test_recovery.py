@@ -1,8 +1,10 @@
 """Evidence that was cut, edited, deleted or mixed up: repaired where it can be, else taken anew."""
 
 import json
+import os
 import random
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -265,6 +267,20 @@ def test_what_cannot_have_been_measured_becomes_a_row_that_says_so(tmp_path, mon
     assert reasons["32"] == "another clock", "it keeps the reason that it has"
     said = "its process said what cannot have been measured: compile_s is '-2.5'"
     assert reasons["64"].startswith(said)
+
+
+def test_what_is_measured_is_compiled_anew(tmp_path, monkeypatch):
+    cache, folders = "TORCHINDUCTOR_CACHE_DIR", []
+    monkeypatch.setenv(cache, str(tmp_path))
+
+    def measure(*_):
+        folders.append(Path(os.environ[cache]))
+        return Counter()
+
+    monkeypatch.setattr("lmperf.evidence.record.measure", measure)
+    for _ in range(2):
+        job(project_of(tmp_path))
+    assert len({*folders}) == 2 and {folder.parent for folder in folders} == {tmp_path}
 
 
 def test_imports_that_cannot_be_followed_are_named(tmp_path, monkeypatch, capsys):

@@ -39,7 +39,6 @@ def measure(
     """
     from lmperf.compiler import require_caches
     from lmperf.evidence.record import record
-    from lmperf.measuring.cold_cache import compiling_anew
     from lmperf.measuring.follow import die_with
     from lmperf.measuring.lock import machine_lock
     from lmperf.measuring.stopwatch import process_age
@@ -48,7 +47,7 @@ def measure(
     if parent is not None:
         die_with(parent)
     # Before anything else: what another run has measured meanwhile need not be measured again.
-    with machine_lock(say), compiling_anew():
+    with machine_lock(say):
         project = settings.project(overrides)
         plan = plan_of(project, stem)
         if retry_failed:

@@ -24,6 +24,7 @@ from lmperf.evidence.store import (
     set_aside,
     text_of,
 )
+from lmperf.measuring.cold_cache import compiling_anew
 from lmperf.measuring.progress import Reporter
 from lmperf.measuring.run import measure
 from lmperf.measuring.stopwatch import Stopwatch
@@ -113,7 +114,8 @@ def _record_pending(
         cost.replace([watch.row(plan.stem, project.preset, groups, saved)])
 
     device = project.machine.kind
-    return measure(plan.benchmark, plan.pending, device, save, reporter, watch, broken)
+    with compiling_anew():
+        return measure(plan.benchmark, plan.pending, device, save, reporter, watch, broken)
 
 
 def _signed(plan: Plan, row: dict[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:

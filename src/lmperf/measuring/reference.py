@@ -18,8 +18,8 @@ from lmperf.measuring.clock import synchronizer
 
 Times = tuple[float, float]
 
-# A millisecond at the clock of present devices: with a tenth of it the host was late on a machine
-# whose cores are slow, and what drifted was the host.
+# A millisecond at the clock of present devices, in which a host with slow cores queues the call,
+# too: what is timed is the device alone.
 _LEAD_CYCLES = 2_000_000
 
 

@@ -66,6 +66,15 @@ def test_tiles_in_pairs_and_the_same_bits_every_time(on_hopper):
 
 
 @pytest.mark.gpu
+def test_offsets_beyond_32_bits(on_hopper):
+    x = torch.randn(33, 32, 32768, 64, device="cuda", dtype=torch.bfloat16)
+    whole, lse = forward.forward(x, x, x, True, None)
+    last = x[-1:].clone()  # with heads enough for the same kernel
+    found = forward.forward(last, last, last, True, None)
+    assert torch.equal(whole[-1:], found[0]) and torch.equal(lse[-1:], found[1])
+
+
+@pytest.mark.gpu
 def test_taken_where_it_is_faster_and_the_copy_engine_can_read(on_hopper):
     def planned(x, dtype=torch.bfloat16, width=None):
         x = x.to(dtype)[..., :width]
