@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(items):
         return
     skip = pytest.mark.skip(reason="no CUDA device on this machine")
     for item in items:
-        if "gpu" in item.keywords:
+        if item.get_closest_marker("gpu"):  # not by keyword: an id of a parameter is one, too
             item.add_marker(skip)
 
 

@@ -66,6 +66,11 @@ def test_a_published_write_up_is_short_enough(path):
     assert all(page.stat().st_size <= PAGE_BYTES for page in path.parent.glob("*.md"))
 
 
+def test_every_item_of_a_list_has_a_line_of_its_own(rendered):
+    for name, text in rendered[2].items():
+        assert not re.search(r"\S- \*\*", text), name
+
+
 def test_every_section_has_findings_a_short_table_and_a_link(rendered):
     _, sections, files = rendered
     for section in sections:

@@ -72,8 +72,9 @@ def _cell(evidence: MachineEvidence, rows: pd.DataFrame, losses: pd.DataFrame) -
         Beside("of the data sheet (%)", value_cells(rows, 100 * rows["sheet"])),
         Beside("peak memory (GiB)", value_cells(rows, peak)),
     ]
-    note = f"{STEPS} Each line adds a technique to the one above it; autocast replaces TF32"
-    note += f"{ways.denominators(evidence, _fastest_numerics(evidence))}."
+    replaces = "; autocast replaces TF32" if "tf32" in set(rows["implementation"]) else ""
+    of = ways.denominators(evidence, _fastest_numerics(evidence))
+    note = f"{STEPS} Each line adds a technique to the one above it{replaces}{of}."
     size = rows["size"].iloc[0]
     if size in losses.index.get_level_values("size"):
         own = rows["implementation"].map(losses.loc[size]["loss"]).dropna()
