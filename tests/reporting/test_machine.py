@@ -12,18 +12,18 @@ def evidence(*rows):
     return MachineEvidence("m", frames={"topic": frame})
 
 
-def test_a_numerics_without_pairs_stands_in_the_table_of_floors_with_what_holds_instead():
+def test_the_table_of_floors_has_what_holds_where_there_are_no_pairs_too():
     found = machine.floors_table(
         evidence(
-            {"rounds_ms": "1.0;1.0", "again_ms": "1.02;1.02"},
+            {"rounds_ms": ";".join(["1.0"] * 6), "again_ms": ";".join(["1.02"] * 6)},
             {"rounds_ms": "1.0;1.0", "dtype": "bfloat16"},
         )
     )
-    assert found.frame[["numerics", "noise floor", "cells"]].values.tolist() == [
-        ["float32", "2.00 %", 1],
-        ["bf16", "–", 0],
+    assert found.frame.drop(columns=["benchmark", "phase"]).values.tolist() == [
+        ["float32", 1, "2.00 %", 1, "2.00 %"],
+        ["bf16", 0, "–", "–", "1.00 %"],
     ]
-    assert "1 % holds" in found.note
+    assert found.note.endswith("over itself 1 leave out one; by chance 0.031 would.")
     assert machine.floors_table(evidence({"rounds_ms": "1.0;1.0"})) is None
 
 

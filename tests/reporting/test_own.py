@@ -57,6 +57,19 @@ def test_it_is_held_against_each_of_the_others_in_a_table_and_in_the_first_sente
     )
 
 
+def test_a_peer_is_said_after_what_the_section_finds_and_of_train_steps(cpu):
+    stem = "end_to_end"
+    evidence = with_own(cpu, 0.5, stem, "eager")
+    peer = evidence.frames[stem].replace({"implementation": {"mine": "liger"}})
+    evidence = replace(evidence, frames={**evidence.frames, stem: peer})
+    *others, last = compose(stem, evidence, drawn=False).statements
+    assert last.name == "own_end_to_end_liger" and last.place == "section"
+    assert last.sentence.startswith("liger, train step")
+    rows = peer.query("implementation == 'liger' and phase == 'train_step' and status == 'ok'")
+    assert f"in {len(rows)}, slower in 0 of {len(rows)} rows)" in last.sentence
+    assert others[0].place == "short"
+
+
 def test_it_is_named_with_the_module_that_it_is_from(gpu):
     environments = {
         name: {**facts, "implementations": {f"{STEM}.mine": "course.attention:apply"}}
@@ -132,5 +145,6 @@ def test_every_section_of_times_has_it_and_the_write_up_says_it_once(cpu):
     files = pages.machine_files(evidence, sections, synthetic.TEMPLATES)
     for stem in (STEM, "end_to_end"):
         assert "## Your own and peers, beside each of the others" in files[f"{stem}.md"]
-    assert files["report.md"].count("- mine, forward") == 2
+    written = files["report.md"]
+    assert written.count("- mine, forward") == written.count("- mine, train step") == 1
     assert "mine" not in files["attention.md"]

@@ -1,5 +1,6 @@
 """Speed-ups: only between rows timed in turn, as intervals, held against the noise."""
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -139,6 +140,27 @@ def test_the_floor_is_of_a_phase_and_numerics_and_of_their_pairs_alone():
     assert 0.094 <= floors.loc[("forward", "float32"), "floor"] <= 0.096
     assert floors.loc[("forward", "bfloat16"), "floor"] != floors.loc[("forward", "tf32"), "floor"]
     assert floors.loc[("x", "bfloat16"), "floor"] != floors.loc[("x", "bfloat16"), "floor"], "NaN"
+
+
+def test_what_scatters_does_not_raise_the_floor_of_what_does_not():
+    scatter = [1.0, 1.6, 0.8, 1.3, 1.4, 1.0]
+    noisy = row("eager", [1.0] * 6, again=scatter, seq_len=0, together="p0")
+    quiet = [
+        row(name, [ms] * 6, again=again, seq_len=1)
+        for name, ms, again in (("eager", 1.09, [1.09] * 6), ("compiled", 1.0, None))
+    ]
+    floors = noise_floors(pd.DataFrame([noisy, *quiet])).loc[("forward", "float32")]
+    assert floors["apart"] > 0.1 and floors["floor"] == 0 and floors["beyond"] == 0
+    assert of(noisy, *quiet)[0]["verdict"].tolist() == [FASTER]
+
+
+def test_as_many_intervals_over_itself_leave_out_one_as_would_by_chance():
+    draw = np.random.default_rng(0).normal(1, 0.05, (500, 2, 6))
+    rows = [row("eager", one, again=two, together=str(i)) for i, (one, two) in enumerate(draw)]
+    floors = noise_floors(pd.DataFrame(rows)).iloc[0]
+    assert floors["chance"] == pytest.approx(500 / 32)
+    assert abs(floors["beyond"] - floors["chance"]) < 3 * floors["chance"] ** 0.5
+    assert floors["floor"] == 0 and floors["apart"] > 0.03
 
 
 def test_pairs_of_one_numerics_do_not_judge_another():

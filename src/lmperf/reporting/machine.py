@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 
 from lmperf.devices import sheet_of
@@ -12,7 +13,7 @@ from lmperf.names import STATUSES, dtype_words, in_order, mark_words, phase_word
 from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.foreign import code
-from lmperf.reporting.numbers import EMPTY, absent, counted, percent
+from lmperf.reporting.numbers import EMPTY, absent, counted, percent, rounded
 from lmperf.reporting.speedup import (
     interval_sentence,
     noise_floors,
@@ -21,7 +22,7 @@ from lmperf.reporting.speedup import (
 )
 from lmperf.reporting.stated import stated
 from lmperf.reporting.tables import MEDIAN_APART, Lines
-from lmperf.statistics import LEAST_FLOOR
+from lmperf.statistics import FLOOR_QUANTILE, LEAST_FLOOR
 
 COMMIT_LENGTH = 12
 DIRTY = "-dirty"
@@ -53,7 +54,7 @@ FACTS = {
 # What the first line of the write-up says, in order, where it is known.
 LINE = {
     "device_memory_gib": "{:.0f} GiB",
-    "power_limit_w": "power limit {:.0f} W",
+    "power_limit_w": "{:.0f} W",
     "cores": "{} cores",
     "driver": "driver {}",
     "torch": "torch {}",
@@ -182,25 +183,34 @@ def watched(evidence: MachineEvidence) -> bool:
 
 
 def floors_table(evidence: MachineEvidence) -> Lines | None:
-    """The A/A noise floor of each benchmark, phase and numerics; None where nothing was paired."""
-    found = {stem: noise_floors(frame) for stem, frame in evidence.present().items()}
-    found = {stem: floors for stem, floors in found.items() if floors["pairs"].sum()}
+    """How far implementations differ from themselves, by benchmark, phase and numerics, and the
+    noise floor that holds; None where nothing was paired."""
+    every = {stem: noise_floors(frame) for stem, frame in evidence.present().items()}
+    every = {stem: floors for stem, floors in every.items() if floors["pairs"].sum()}
+    if not every:
+        return None
     lines = [
         {
             "benchmark": stem,
             "phase": phase_words(phase),
             "numerics": dtype_words(dtype) or EMPTY,
-            "noise floor": percent(floors.loc[(phase, dtype), "floor"], 2),
-            "cells": int(floors.loc[(phase, dtype), "pairs"]),
+            "cells": int(of.pairs),
+            f"apart in {percent(FLOOR_QUANTILE, 0)} of them": percent(of.apart, 2),
+            "interval leaves out one": int(of.beyond) if of.pairs else EMPTY,
+            "noise floor": percent(np.fmax(of.floor, LEAST_FLOOR), 2),
         }
-        for stem, floors in found.items()
+        for stem, floors in every.items()
         for phase in in_order("phase", floors.index.get_level_values("phase").unique())
         for dtype in in_order("dtype", floors.loc[phase].index)
+        for of in [floors.loc[(phase, dtype)]]
     ]
     caption = "Noise floor: how far an implementation differs from itself"
-    lacking = any(not line["cells"] for line in lines)
-    note = f"Where there are no such pairs, {percent(LEAST_FLOOR, 0)} holds." if lacking else ""
-    return Lines(caption, pd.DataFrame(lines), note) if lines else None
+    pairs, beyond, chance = pd.concat(every)[["pairs", "beyond", "chance"]].sum()
+    note = (
+        f"Of {counted(int(pairs), 'interval')} of an implementation over itself {int(beyond)}"
+        f" leave out one; by chance {rounded(chance, 2)} would."
+    )
+    return Lines(caption, pd.DataFrame(lines), note)
 
 
 def commits_table(evidence: MachineEvidence) -> Lines:

@@ -12,9 +12,10 @@ import pandas as pd
 
 from lmperf.benchmark import Timed, load
 from lmperf.names import IMPLEMENTATIONS, dtype_words, implementation_words, in_order, phase_words
+from lmperf.peers.table import PEERS
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, axes, having
-from lmperf.reporting.findings import SHORT, Finding, NotMeasured
+from lmperf.reporting.findings import SECTION, SHORT, Finding, NotMeasured
 from lmperf.reporting.foreign import code
 from lmperf.reporting.numbers import Count, counted, error, ratio
 from lmperf.reporting.side_by_side import Beside, each, side_by_side
@@ -129,7 +130,8 @@ def _peers(evidence: MachineEvidence, stem: str, name: str) -> list[str]:
 
 
 def finding(stem: str, name: str) -> Finding:
-    """How fast one of them is beside each of the others, or why it has no time."""
+    """How fast one of them is beside each of the others, or why it has no time; of steps of a
+    model, how fast a train step is, which is made of the others."""
     over = "{{ name }}, {{ phases }}{{ ', geometric mean' if several }} over {{ over | listed }}"
     return Finding(
         name=f"own_{stem}_{name}",
@@ -142,7 +144,7 @@ def finding(stem: str, name: str) -> Finding:
             "withheld": "{{ name }} has no time to show: {{ why | listed }}.",
             "alone": "{{ name }} was timed, and nothing beside it.",
         },
-        place=SHORT,
+        place=SECTION if name in PEERS else SHORT,
     )
 
 
@@ -155,6 +157,7 @@ def _values(evidence: MachineEvidence, stem: str, name: str) -> dict:
         raise NotMeasured
     shown = gates.shown(own)
     phases = in_order("phase", own.loc[shown, "phase"])
+    phases = ["train_step"] if "train_step" in phases else phases
     every, others = _peers(evidence, stem, name), names(evidence, stem)
     # What is the user's own as well stands in the table.
     peers = [peer for peer in every if peer not in others] or every
@@ -166,7 +169,7 @@ def _values(evidence: MachineEvidence, stem: str, name: str) -> dict:
         "name": _named(evidence, stem, own),
         "phases": "/".join(map(phase_words, phases)),
         "over": [f"{peer} {words}" for peer, words in over.items() if words],
-        "several": bool(own.loc[shown, "phase"].duplicated().any()),
+        "several": bool(having(own[shown], phase=phases)["phase"].duplicated().any()),
         "any": bool(shown.any()),
         "without": Count(int((~shown).sum()), len(own)),
         "why": _why(own[~shown]),
@@ -196,7 +199,7 @@ def _over(evidence: MachineEvidence, stem: str, name: str, peer: str, phases: Se
     """``0.71x/0.65x (faster in 1, slower in 9 of 12 rows)``: the mean speed-up over a peer in
     each phase, ``unresolved`` where no row is either; empty where nothing was compared."""
     series, base = (Series.of(implementation=one) for one in (name, peer))
-    found = compared(evidence, stem, series, base)
+    found = having(compared(evidence, stem, series, base), phase=phases)
     if found.empty:
         return ""
     ratios = [having(found, phase=phase)["ratio"] for phase in phases]

@@ -6,8 +6,10 @@ is which rows belong to each other, the noise floor of each, and over which cell
 is controlled: those of one comparison, one call of ``speedups``.
 
 The noise floor comes from pairs of one implementation with itself in the same rounds (A/A), apart
-for each phase and numerics: pairs of float32 say nothing of bfloat16. Where there are none the
-floor is NaN, and the least one holds.
+for each phase and numerics: pairs of float32 say nothing of bfloat16. It holds what intervals do
+not cover: a pair counts where the two tests of a verdict find that it differs. What scatters has a
+wide interval, and would raise the floor of cells beside it that do not. Where there are no pairs
+the floor is NaN, and the least one holds.
 """
 
 from __future__ import annotations
@@ -28,7 +30,6 @@ from lmperf.statistics import (
     UNRESOLVED,
     adjusted,
     median_interval,
-    medians,
     noise_floor,
     order_statistics,
     paired,
@@ -38,6 +39,7 @@ from lmperf.statistics import (
 WITHHELD = "withheld"
 NOT_IN_TURN = "not timed in turn"
 COLUMNS = ["ratio", "low", "high", "rounds", "p", "floor", "verdict", "base_ms"]
+FLOOR_COLUMNS = ["pairs", "apart", "beyond", "chance", "floor"]
 
 
 @dataclass(frozen=True)
@@ -145,16 +147,36 @@ def median_intervals(frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 
 
 def noise_floors(frame: pd.DataFrame) -> pd.DataFrame:
-    """By phase and numerics: the noise floor (``floor``) and of how many cells it is (``pairs``).
+    """What pairs of an implementation with itself say, by phase and numerics.
 
-    Numerics that were timed without A/A pairs have a line too, with NaN and no pairs.
+    Numerics that were timed without A/A pairs have a line too, with no pairs.
+
+    Returns:
+        Columns pairs, of how many cells it is; apart, how far most of them (FLOOR_QUANTILE) read
+        from themselves; beyond, how many have an interval that leaves out one, and chance, how many
+        would by chance; and floor, as apart, where a pair is one unless the tests of a verdict find
+        a difference. apart and floor are fractions, NaN without pairs.
     """
     timed = frame[gates.shown(frame) & frame["rounds_ms"].notna()]
-    rounds = parse_rounds(timed["rounds_ms"]), parse_rounds(timed["again_ms"])
-    first, second = _same_width(*rounds)
-    again = pd.Series(medians(first / second), timed.index)
-    grouped = again.groupby([timed["phase"], _numerics(timed)])
-    return grouped.agg(floor=lambda ratios: noise_floor(ratios.to_numpy()), pairs="count")
+    found = paired(*_same_width(*(parse_rounds(timed[f"{n}_ms"]) for n in ("rounds", "again"))))
+    again = pd.DataFrame(
+        {
+            **{"ratio": found.ratio, "p": found.p, "rounds": found.rounds},
+            "beyond": np.greater(found.low, 1) | np.less(found.high, 1),
+            **{"phase": timed["phase"].to_numpy(), "dtype": _numerics(timed).to_numpy()},
+        }
+    )
+    parts = {place: _floor_of(part) for place, part in again.groupby(["phase", "dtype"])}
+    places = pd.MultiIndex.from_tuples(parts, names=["phase", "dtype"]) if parts else None
+    return pd.DataFrame(list(parts.values()), places, columns=FLOOR_COLUMNS)
+
+
+def _floor_of(again: pd.DataFrame) -> tuple[int, float, int, float, float]:
+    pairs = again[again["ratio"].notna()]
+    differs = pairs["beyond"] & (adjusted(pairs["p"]) <= FALSE_DISCOVERY)
+    chance = sum(1 - order_statistics(int(n))[2] for n in pairs["rounds"])
+    apart, floor = noise_floor(pairs["ratio"]), noise_floor(pairs["ratio"].where(differs, 1.0))
+    return len(pairs), apart, int(pairs["beyond"].sum()), chance, floor
 
 
 def _numerics(frame: pd.DataFrame) -> pd.Series:

@@ -84,7 +84,7 @@ def test_what_autocast_keeps_is_named_from_the_data():
 
 def test_what_is_added_is_said_with_the_sums():
     assert said("accumulator", edited()) == (
-        "1,000 additions of 0.01: a float16 accumulator ends at 9.9531, bf16 at 4.0000; exact 10."
+        "1,000 additions of 0.01: a float16 accumulator ends at 9.9531, bf16 at 4.0000."
     )
 
 

@@ -20,7 +20,7 @@ from lmperf import benchmark
 from lmperf.reporting import own
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.figures import Pen, draw
-from lmperf.reporting.findings import Finding, Statement, statements
+from lmperf.reporting.findings import SHORT, Finding, Statement, statements
 from lmperf.reporting.sections.generic import measurements
 from lmperf.reporting.tables import Lines, Table, reasons
 
@@ -173,13 +173,19 @@ def compose(stem: str, evidence: MachineEvidence, drawn: bool = True) -> Compose
 
 
 def _with_own(section: Section, evidence: MachineEvidence, stems: Sequence[str]) -> Section:
-    """The section with what there is of a user's own implementations, before all else."""
+    """The section with what there is of a user's own implementations: those that are nobody else's
+    before all else, peers at the end."""
     known = [(stem, name) for stem in stems for name in own.names(evidence, stem)]
     if not known:
         return section
+    findings = [own.finding(*one) for one in known]
     return replace(
         section,
-        findings=(*(own.finding(*one) for one in known), *section.findings),
+        findings=(
+            *(one for one in findings if one.place == SHORT),
+            *section.findings,
+            *(one for one in findings if one.place != SHORT),
+        ),
         tables=(*section.tables, *(own.table(stem) for stem in dict.fromkeys(s for s, _ in known))),
     )
 

@@ -159,8 +159,7 @@ FINDINGS = (
         answer=always,
         answers={
             "is": "{{ '{:,}'.format(additions) }} additions of {{ addend }}: a float16 accumulator"
-            " ends at {{ float16 | fixed }}, bf16 at {{ bfloat16 | fixed }}; exact"
-            " {{ exact }}."
+            " ends at {{ float16 | fixed }}, bf16 at {{ bfloat16 | fixed }}."
         },
         place=SHORT,
     ),
