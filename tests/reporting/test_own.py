@@ -52,9 +52,7 @@ def test_it_is_held_against_each_of_the_others_in_a_table_and_in_the_first_sente
     assert first.name == "own_flash_attention_mine" and first.place == "short"
     assert first.sentence.startswith("mine, forward/backward/forward + backward, geometric mean ov")
     beside = sum(cells.str.startswith("0.50x"))
-    assert f"{TRITON} 0.50x/0.50x/0.50x (faster in 0, slower in {beside} of {beside} rows)" in (
-        first.sentence
-    )
+    assert f"{TRITON} 0.50x/0.50x/0.50x (slower in {beside} of {beside} rows)" in (first.sentence)
 
 
 def test_a_peer_is_said_after_what_the_section_finds_and_of_train_steps(cpu):
@@ -66,7 +64,7 @@ def test_a_peer_is_said_after_what_the_section_finds_and_of_train_steps(cpu):
     assert last.name == "own_end_to_end_liger" and last.place == "section"
     assert last.sentence.startswith("liger, train step")
     rows = peer.query("implementation == 'liger' and phase == 'train_step' and status == 'ok'")
-    assert f"in {len(rows)}, slower in 0 of {len(rows)} rows)" in last.sentence
+    assert f"(faster in {len(rows)} of {len(rows)} rows)" in last.sentence
     assert others[0].place == "short"
 
 
@@ -130,12 +128,15 @@ def test_what_has_no_time_is_said_with_why(gpu):
 def test_a_model_that_is_another_one_is_no_way_of_running_the_projects(cpu):
     stem = "end_to_end"
     parameters = cpu.frames[stem].query("implementation == 'eager'")["parameters"]
+    flops = cpu.frames[stem].query("implementation == 'eager'")["flops"]
     for share, fastest in (1.0, True), (0.9, False):
-        other = (share * parameters).to_numpy()
-        made = compose(stem, with_own(cpu, 0.5, stem, "eager", parameters=other), drawn=False)
+        other = {"parameters": share * parameters.to_numpy(), "flops": share * flops.to_numpy()}
+        made = compose(stem, with_own(cpu, 0.5, stem, "eager", **other), drawn=False)
         first = next(s.sentence for s in made.statements if s.name == "fastest_step")
         own = next(s.sentence for s in made.statements if s.name == "own_end_to_end_mine")
-        assert own.startswith("mine, " if fastest else "mine (another model), ")
+        assert own.startswith(
+            "mine, " if fastest else "mine (another model of 90 % of the FLOPs), "
+        )
         assert ("mine" in first) == ("mine" in " ".join(made.head.frame.columns)) == fastest
 
 

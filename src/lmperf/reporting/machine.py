@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 
 from lmperf.devices import sheet_of
@@ -186,7 +185,7 @@ def floors_table(evidence: MachineEvidence) -> Lines | None:
     """How far implementations differ from themselves, by benchmark, phase and numerics, and the
     noise floor that holds; None where nothing was paired."""
     every = {stem: noise_floors(frame) for stem, frame in evidence.present().items()}
-    every = {stem: floors for stem, floors in every.items() if floors["pairs"].sum()}
+    every = {stem: of[of["pairs"] > 0] for stem, of in every.items() if of["pairs"].any()}
     if not every:
         return None
     lines = [
@@ -196,19 +195,20 @@ def floors_table(evidence: MachineEvidence) -> Lines | None:
             "numerics": dtype_words(dtype) or EMPTY,
             "cells": int(of.pairs),
             f"apart in {percent(FLOOR_QUANTILE, 0)} of them": percent(of.apart, 2),
-            "interval leaves out one": int(of.beyond) if of.pairs else EMPTY,
-            "noise floor": percent(np.fmax(of.floor, LEAST_FLOOR), 2),
+            "interval leaves out one": int(of.beyond),
+            "noise floor": percent(max(of.floor, LEAST_FLOOR), 2),
         }
         for stem, floors in every.items()
         for phase in in_order("phase", floors.index.get_level_values("phase").unique())
         for dtype in in_order("dtype", floors.loc[phase].index)
         for of in [floors.loc[(phase, dtype)]]
     ]
-    caption = "Noise floor: how far an implementation differs from itself"
+    caption = "Scatter of an implementation over itself, and what of it intervals do not cover"
     pairs, beyond, chance = pd.concat(every)[["pairs", "beyond", "chance"]].sum()
     note = (
         f"Of {counted(int(pairs), 'interval')} of an implementation over itself {int(beyond)}"
-        f" leave out one; by chance {rounded(chance, 2)} would."
+        f" leave out one; by chance {rounded(chance, 2)} would. Other numerics have a noise floor"
+        f" of {percent(LEAST_FLOOR, 0)}."
     )
     return Lines(caption, pd.DataFrame(lines), note)
 

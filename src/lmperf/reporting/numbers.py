@@ -93,8 +93,13 @@ def ratio(value: float) -> str:
 
 
 def interval(value: float, low: float, high: float) -> str:
-    """A ratio with its interval: ``1.42x (1.38-1.45)``."""
-    return f"{ratio(value)} ({_factor(low)}-{_factor(high)})"
+    """A ratio with its interval: ``1.42x (1.38-1.45)``; on which side of one an end lies is seen:
+    ``1.02x (1.0009-1.03)``."""
+    return f"{ratio(value)} ({_end(low)}-{_end(high)})"
+
+
+def _end(value: float) -> str:
+    return f"{value:#.{decimals(value - 1, 1)}f}" if 0 < abs(value - 1) < 0.005 else _factor(value)
 
 
 def spread(mean: float, std: float, digits: int = 3) -> str:

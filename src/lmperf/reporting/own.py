@@ -7,6 +7,7 @@ peers (`lmperf.peers`) are shown as a user's own are.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import pandas as pd
 
@@ -17,7 +18,7 @@ from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, axes, having
 from lmperf.reporting.findings import SECTION, SHORT, Finding, NotMeasured
 from lmperf.reporting.foreign import code
-from lmperf.reporting.numbers import Count, counted, error, ratio
+from lmperf.reporting.numbers import Count, Spread, counted, error, percent, ranged, ratio
 from lmperf.reporting.side_by_side import Beside, each, side_by_side
 from lmperf.reporting.speedup import Series, compared, geometric_mean, speedup_cells
 from lmperf.reporting.tables import (
@@ -191,13 +192,24 @@ def _named(evidence: MachineEvidence, stem: str, own: pd.DataFrame) -> str:
     name, found = own["implementation"].iloc[0], evidence.facts["environments"].values()
     uses = [facts.get("implementations", {}).get(f"{stem}.{name}") for facts in found]
     words = [code(use) for use in uses[-1:] if use]
-    words += ["another model"] * bool(another_model(evidence.frame(stem))[own.index].any())
+    if another_model(evidence.frame(stem))[own.index].any():
+        words.append(f"another model{_work(evidence.frame(stem), own)}")
     return f"{name} ({', '.join(words)})" if words else name
+
+
+def _work(frame: pd.DataFrame, own: pd.DataFrame) -> str:
+    """How many FLOPs another model has, as a share of the eager one's; empty where not known."""
+    eager = having(frame, implementation="eager")[[*axes(frame), "phase", "flops"]]
+    both = own.merge(eager, on=[*axes(frame), "phase"], suffixes=("", "_eager"))
+    shares = (both["flops"] / both["flops_eager"]).dropna()
+    if shares.empty:
+        return ""
+    return f" of {ranged(Spread.of(shares), partial(percent, places=0))} of the FLOPs"
 
 
 def _over(evidence: MachineEvidence, stem: str, name: str, peer: str, phases: Sequence[str]) -> str:
     """``0.71x/0.65x (faster in 1, slower in 9 of 12 rows)``: the mean speed-up over a peer in
-    each phase, ``unresolved`` where no row is either; empty where nothing was compared."""
+    each phase, and what is not none; empty where nothing was compared."""
     series, base = (Series.of(implementation=one) for one in (name, peer))
     found = having(compared(evidence, stem, series, base), phase=phases)
     if found.empty:
@@ -206,9 +218,10 @@ def _over(evidence: MachineEvidence, stem: str, name: str, peer: str, phases: Se
     means = "/".join(ratio(geometric_mean(values)) for values in ratios)
     faster, slower = ((found["verdict"] == verdict).sum() for verdict in (FASTER, SLOWER))
     rows = counted(len(found), "row")
-    if not faster + slower:
+    verdicts = [f"{word} in {n}" for word, n in ((FASTER, faster), (SLOWER, slower)) if n]
+    if not verdicts:
         return f"{means} (not resolved in {rows})"
-    return f"{means} (faster in {faster}, slower in {slower} of {rows})"
+    return f"{means} ({', '.join(verdicts)} of {rows})"
 
 
 def _answer(values: dict) -> str:

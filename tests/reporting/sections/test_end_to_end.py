@@ -1,5 +1,6 @@
 """The section end to end, warm-up included: its answers, its tables, its figure."""
 
+import re
 from dataclasses import replace
 
 import pandas as pd
@@ -228,8 +229,8 @@ def made_up() -> MachineEvidence:
         ("compiling", "float32 2.00x"),
         ("compiling", "; first calls with execution 3.00 s"),
         ("mixed_precision", ": 6.00x."),
-        ("tf32", ": 3.00x; compiling float32: 2.00x to 4.00x."),
-        ("tf32", "in 20 of 20 steps"),
+        ("tf32", ": 3.00x; bf16 autocast over TF32: 2.00x, faster in 20 of 20"),
+        ("tf32", ", where the host bounds 20 of its steps."),
         ("share_of_ceiling", "50.0 % of the matmul ceiling in float32"),
         ("whole_or_block", "take 4.00 times as long, at most 12.0 s"),
     ],
@@ -250,7 +251,7 @@ def test_mixed_precision_is_said_with_its_best_and_its_worst_step():
     evidence = timed(evidence, 1.0, dtype=BF16, size="xl")
     evidence = timed(evidence, 16.0, dtype=BF16, size="small", context_length=128)
     sentence = said("mixed_precision", evidence)
-    assert "in 19 of 20 steps, up to 8.00x (xl); 0.50x (small, context 128)." in sentence
+    assert ": 0.50x (small, context 128) to 8.00x (xl, context 128), faster in 19" in sentence
 
 
 def test_other_attention_is_said_with_its_gain_and_the_memory_that_it_spares():
@@ -280,7 +281,7 @@ def test_steps_that_wait_for_the_host_are_counted_by_way():
     # Of 2 ms in bf16 that is 85 %, of 1 ms compiled more; the rest takes longer.
     sentence = said("step_host", without(evidence, implementation=WHOLE))
     assert "bounds 4 of 24 train steps" in sentence
-    assert sentence.endswith("after 90 % of the step: bf16 autocast, compiled by block 4 of 4.")
+    assert sentence.endswith("after 90 % of the step): compiled by block 4 of 12.")
     lines = SECTION.tables[0].make(evidence)
     bf16 = next(part for part in lines if part.caption.startswith("bf16"))
     line = cells(bf16, context=512, implementation="eager")
@@ -335,7 +336,7 @@ def test_e1_has_each_number_in_its_cell(gpu):
     assert line["first calls, compilation and execution (s)"] == "–"
     work = row["flops"] / row["median_ms"] / 1e9
     assert line["MFU (%)"] == f"{100 * work / 46.8:.1f}"
-    assert line["of the data sheet (%)"] == f"{100 * work / 67:.1f}"
+    assert line["MFU of the data sheet (%)"] == f"{100 * work / 67:.1f}"
     ceilings = "MFU of 46.8 TFLOP/s, the matmul ceiling, 67.0 TFLOP/s by the data sheet, in float32"
     assert ceilings in first.note
 
@@ -371,7 +372,9 @@ def test_e3_owes_every_cell_that_is_compiled_in_any_way(gpu):
     assert found["E2"] == (8, 8, "measured")
     assert not coverage.gaps(states)
     note = {t.id: t for t in SECTION.tables}["E3"].make(one)[0].note
-    assert "A dash: not configured (float32, compiled: 1 of 20 lines; TF32, compiled: 1 of" in note
+    assert (
+        "A dash: not configured (float32, compiled: 19 of 20 lines; TF32, compiled: 19 of" in note
+    )
     one.missing[ways.STEM] = ["a cell"]
     assert "dash" not in {t.id: t for t in SECTION.tables}["E3"].make(one)[0].note
 
@@ -429,11 +432,12 @@ def test_a_rung_that_ran_out_of_memory_has_a_line_and_the_one_after_it_no_speedu
 
 def test_the_whole_ladder_is_said_where_all_of_it_was_timed(gpu):
     sentence = said("ladder", gpu)
-    assert "float32 to CUDA graph (context 1024, batch 4): small 9.91x, large 10.0x" in sentence
-    assert "; MFU " in sentence and sentence.endswith("of the data sheet.")
+    assert "float32 to CUDA graph (context 1024): small 9.91x, large 10.0x" in sentence
+    assert sentence.endswith("; MFU 57.7 to 57.8 %.")
     loss = said("ladder_loss", gpu)
-    assert "up to 0.05 % apart, by rounding alone" in loss
-    assert loss.endswith("with bf16 weights the loss is within 0.26 % of them.")
+    assert loss.endswith("within 0.26 % of them, which are up to 0.05 % apart.")
+    apart = said("ladder_loss", CASES["ladder_loss"]["apart"]())
+    assert re.search(r"range, by \(of a range of\): small \+\d+\.\d % \(0\.\d\d %\)", apart)
     assert "bf16 weights" in said("ladder", cpu_evidence())
 
 
@@ -525,3 +529,30 @@ def test_a_users_model_has_lines_of_its_own_among_first_steps_and_none_of_the_fi
         assert theirs.to_numpy().tolist() == old.frame.to_numpy().tolist()
     before, said = (statements([warmup.FINDING], e)[0].sentence for e in (gpu, after))
     assert said == before
+
+
+def test_what_is_not_told_apart_from_the_fastest_is_named_with_it():
+    evidence = scaled(with_attention(), 0.1, implementation=["sdpa", EAGER], dtype=BF16)
+    alone = said("fastest_step", evidence)
+    assert ": bf16 autocast, SDPA: " in alone and alone.startswith("Fastest step, ladder aside (")
+    frame = evidence.frames[ways.STEM]
+    rows = having(frame, implementation="sdpa").assign(implementation="triton")
+    both = with_frame(evidence, pd.concat([frame, rows], ignore_index=True))
+    assert ": bf16 autocast, Triton or SDPA: " in said("fastest_step", both)
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (("sdpa",), "bf16 autocast, SDPA"),
+        (
+            ("sdpa_compiled_blocks", "triton_compiled_blocks"),
+            "bf16 autocast, SDPA or Triton, compiled by block",
+        ),
+        ((EAGER, "sdpa"), "eager bf16 autocast or bf16 autocast, SDPA"),
+        (("sdpa", BLOCKS), "bf16 autocast, SDPA or compiled by block"),
+        (("sdpa", "triton_compiled"), "bf16 autocast, SDPA or bf16 autocast, Triton, compiled"),
+    ],
+)
+def test_what_ways_share_is_said_once(names, words):
+    assert ways.either([ways.Way(name, BF16) for name in names]) == words

@@ -120,8 +120,8 @@ def test_every_answer_is_reached():
 
 def test_the_first_sentence_says_how_much_autocast_changes():
     evidence = edited("memory", both(peaks(0.875), peaks(1.25, size="xl")))()
-    assert "changes them by -12.5 to +25.0 %." in said("memory_made_of", evidence)
-    assert "changes them by -20.0 %." in said("memory_made_of", edited("memory", SMALLER)())
+    assert "changes peaks by -12.5 to +25.0 %." in said("memory_made_of", evidence)
+    assert "changes peaks by -20.0 %." in said("memory_made_of", edited("memory", SMALLER)())
 
 
 @pytest.mark.parametrize("make", [synthetic.gpu_evidence, synthetic.cpu_evidence])

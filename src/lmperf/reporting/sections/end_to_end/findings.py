@@ -8,7 +8,7 @@ import pandas as pd
 
 from lmperf.names import dtype_words, implementation_words, in_order
 from lmperf.reporting.ceilings import SUSTAINED, matmul_ceiling
-from lmperf.reporting.evidence import MachineEvidence, having
+from lmperf.reporting.evidence import MachineEvidence, axes, having
 from lmperf.reporting.findings import (
     PAGE,
     SHORT,
@@ -20,8 +20,10 @@ from lmperf.reporting.findings import (
     verdicts,
 )
 from lmperf.reporting.numbers import Count, Spread, listed, ranged, ratio
+from lmperf.reporting.own import another_model
 from lmperf.reporting.sections.end_to_end import ways
 from lmperf.reporting.sections.end_to_end.ways import BF16, BLOCKS, CELL, EAGER, STEM, WHOLE, Way
+from lmperf.statistics import FASTER
 
 ATTENTIONS = ("sdpa", "triton")
 # What a share of the ceiling must fall to, of the one before, to be called lower.
@@ -71,18 +73,40 @@ def _fastest(evidence: MachineEvidence) -> dict:
     over = rows["ratio"].dropna()
     which = rows["size"].groupby(rows["way"], sort=False).agg(listed)
     return {
-        "which": list(which.index),
+        "best": list(which.index),
+        "which": ways.either(_not_told_apart(evidence, rows)) if len(which) == 1 else None,
+        "aside": evidence.frame("ladder") is not None,
         "by_size": [f"{words} ({sizes})" for words, sizes in which.items()],
         "contexts": _contexts(rows),
         "over": _reach(over) if len(over) else None,
+        "based": None if over.index.equals(rows.index) else _sizes(rows.loc[over.index]),
         **rows.iloc[-1][["size", "rate", "share"]],
     }
 
 
+def _sizes(rows: pd.DataFrame) -> str:
+    """``small to large``; the one size where there is no more."""
+    sizes = in_order("size", rows["size"])
+    return f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else "".join(sizes)
+
+
+def _not_told_apart(evidence: MachineEvidence, fastest: pd.DataFrame) -> list[Way]:
+    """The one fastest way of all sizes, and those in its numerics that it is faster than at no
+    size."""
+    best = Way(*fastest.iloc[0][["implementation", "dtype"]])
+    found = [best]
+    for other in ways.of(having(evidence.frame(STEM), dtype=best.dtype)):
+        steps = ways.steps_over(evidence, best, other)
+        verdicts = steps.loc[steps.index.intersection(fastest.index), "verdict"]
+        if other != best and len(verdicts) == len(fastest) and not (verdicts == FASTER).any():
+            found.append(other)
+    return found
+
+
 def _fastest_answer(values: dict) -> str:
-    if values["which"] == [ways.BASE.words]:
-        return "base"
-    return "one" if len(values["which"]) == 1 else "by_size"
+    if len(values["best"]) > 1:
+        return "by_size"
+    return "base" if values["best"] == [ways.BASE.words] else "one"
 
 
 def _compiling(evidence: MachineEvidence) -> dict:
@@ -96,11 +120,11 @@ def _compiling(evidence: MachineEvidence) -> dict:
 
 def _mixed_precision(evidence: MachineEvidence) -> dict:
     rows, values = _compared(evidence, {"": (Way(EAGER, BF16), ways.BASE)})
-    most, least = (rows.loc[[i]] for i in (rows["ratio"].idxmax(), rows["ratio"].idxmin()))
+    least, most = (rows.loc[[i]] for i in (rows["ratio"].idxmin(), rows["ratio"].idxmax()))
+    ends = [(_reach(row["ratio"]), row["size"].item(), _contexts(row)) for row in (least, most)]
     return {
         "words": dtype_words(BF16),
-        "most": f"{_reach(most['ratio'])} ({most['size'].item()})",
-        "least": f"{_reach(least['ratio'])} ({least['size'].item()}, {_contexts(least)})",
+        "ends": [f"{gain} ({size}, {context})" for gain, size, context in ends],
         **values,
     }
 
@@ -119,16 +143,14 @@ def _attention(evidence: MachineEvidence) -> dict:
 
 def _tf32(evidence: MachineEvidence) -> dict:
     eager = Way(EAGER, ways.TF32)
-    rows, values = _compared(evidence, {"": (eager, ways.BASE)})
-    both = [Way(name, ways.FLOAT32) for name in (BLOCKS, WHOLE)]
-    compiled = pd.concat([ways.steps_over(evidence, way) for way in both])
-    compiled = having(compiled, context_length=set(rows["context_length"]))["ratio"]
+    _, values = _compared(evidence, {"": (eager, ways.BASE)})
     mixed = ways.steps_over(evidence, Way(EAGER, BF16), eager)
+    waits = mixed[ways.queued(mixed) >= ways.HOST_BOUND] if len(mixed) else mixed
     return {
         "words": dtype_words(eager.dtype),
-        "compiled": _reach(compiled) if len(compiled) else None,
         "mixed": dtype_words(BF16),
-        "of_mixed": verdicts(mixed)["faster"] if len(mixed) else None,
+        "of_mixed": verdicts(mixed) if len(mixed) else None,
+        "waits": len(waits),
         **values,
     }
 
@@ -160,21 +182,31 @@ def _whole(evidence: MachineEvidence) -> dict:
 
 
 def _host(evidence: MachineEvidence) -> dict:
-    """The train steps whose last work was queued when the step was nearly over, by way."""
+    """The project's train steps whose last work was queued when the step was nearly over, by
+    implementation."""
     rows = rows_of(evidence, STEM, phase=ways.STEP)
+    rows = rows[~another_model(rows)]
     share = ways.queued(rows).dropna()
     rows = measured(rows.loc[share.index])
     late = rows[share >= ways.HOST_BOUND]
-    counts = [(w.words, Count(len(w.rows(late)), len(w.rows(rows)))) for w in ways.of(rows)]
+    counts = [
+        (name, Count(*(len(having(part, implementation=name)) for part in (late, rows))))
+        for name in in_order("implementation", rows["implementation"])
+    ]
     return {
         "bound": Count(len(late), len(rows)),
         "late": ways.HOST_BOUND,
-        "which": [f"{words} {count}" for words, count in counts if count.k],
+        "which": [
+            f"{implementation_words(name, axes(rows))} {count}" for name, count in counts if count.k
+        ],
         "most": share.max(),
     }
 
 
-_OVER = "{% if over %}: {{ over }} over eager float32{% endif %}"
+_FASTEST = "Fastest step{{ ', ladder aside' if aside }} ({{ contexts }}): "
+_OVER = (
+    "{% if over %}: {{ over }} over eager float32{% if based %} ({{ based }}){% endif %}{% endif %}"
+)
 _LAST = (
     "; {{ size }}: {{ rate | rounded }} tokens/s"
     "{% if share == share %}, MFU {{ share | percent }}{% endif %}."
@@ -192,8 +224,8 @@ FINDINGS = (
         values=_fastest,
         answer=_fastest_answer,
         answers={
-            "one": "Fastest step ({{ contexts }}): {{ which | join }}" + _OVER + _LAST,
-            "by_size": "Fastest step ({{ contexts }}): {{ by_size | join('; ') }}" + _OVER + ".",
+            "one": _FASTEST + "{{ which }}" + _OVER + _LAST,
+            "by_size": _FASTEST + "{{ by_size | join('; ') }}" + _OVER + ".",
             "base": "No step ({{ contexts }}) is faster than the one in eager float32" + _LAST,
         },
         place=SHORT,
@@ -215,8 +247,8 @@ FINDINGS = (
         answer=_how_many,
         answers=_said(_NUMERICS)
         | {
-            "some": "{{ words }} over float32, both eager: faster in {{ faster }} steps, up to"
-            " {{ most }}; {{ least }}."
+            "some": "{{ words }} over float32, eager: {{ ends | join(' to ') }}, faster in"
+            " {{ faster }} steps."
         },
         place=SHORT,
     ),
@@ -237,10 +269,9 @@ FINDINGS = (
         answer=_how_many,
         answers=_said(
             _NUMERICS,
-            "{% if compiled %}; compiling float32: {{ compiled }}. A published write-up (003)"
-            " calls {{ words }} “compile w/ f32”{% endif %}"
-            "{% if of_mixed %}. {{ mixed }} is faster than {{ words }} in {{ of_mixed }} steps"
-            "{% endif %}",
+            "{% if of_mixed %}; {{ mixed }} over {{ words }}: {{ of_mixed.gain | range('ratio') }},"
+            " faster in {{ of_mixed.faster }}{% if waits %}, where the host bounds {{ waits }} of"
+            " its steps{% endif %}{% endif %}",
         ),
     ),
     Finding(
@@ -274,8 +305,8 @@ FINDINGS = (
         values=_host,
         answer=lambda v: "none" if v["bound"].none else "some",
         answers={
-            "some": "The host bounds {{ bound }} train steps, whose last work is queued no sooner"
-            " than after {{ late | percent(0) }} of the step: {{ which | join(', ') }}.",
+            "some": "The host bounds {{ bound }} train steps (last work queued after"
+            " {{ late | percent(0) }} of the step): {{ which | join(', ') }}.",
             "none": "The host bounds none of {{ bound.n | count('train step') }}: all of their work"
             " is queued after {{ most | percent }} of a step at the latest.",
         },

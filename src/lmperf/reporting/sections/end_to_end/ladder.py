@@ -20,7 +20,7 @@ from lmperf.reporting.findings import (
     rows_of,
     verdicts,
 )
-from lmperf.reporting.numbers import Spread, ratio, rounded, signed_percent, significant
+from lmperf.reporting.numbers import Spread, percent, ratio, rounded, signed_percent, significant
 from lmperf.reporting.sections.end_to_end import ways
 from lmperf.reporting.side_by_side import Beside, each, side_by_side
 from lmperf.reporting.speedup import Series, compared, speedup_cells
@@ -69,14 +69,16 @@ def _cell(evidence: MachineEvidence, rows: pd.DataFrame, losses: pd.DataFrame) -
         Beside("over the rung above", _over_previous(evidence, rows)),
         Beside("tokens/s", value_cells(rows, rows["rate"], rounded)),
         Beside("MFU (%)", value_cells(rows, 100 * rows["share"])),
-        Beside("of the data sheet (%)", value_cells(rows, 100 * rows["sheet"])),
+        Beside("MFU of the data sheet (%)", value_cells(rows, 100 * rows["sheet"])),
         Beside("peak memory (GiB)", value_cells(rows, peak)),
     ]
     replaces = "; autocast replaces TF32" if "tf32" in set(rows["implementation"]) else ""
     of = ways.denominators(evidence, _fastest_numerics(evidence))
     note = f"{STEPS} Each line adds a technique to the one above it{replaces}{of}."
     size = rows["size"].iloc[0]
-    if size in losses.index.get_level_values("size"):
+    # The loss is of runs of its own, of one batch a size, and stands once.
+    smallest = rows["batch"].iloc[0] == having(evidence.frame(STEM), size=size)["batch"].min()
+    if smallest and size in losses.index.get_level_values("size"):
         own = rows["implementation"].map(losses.loc[size]["loss"]).dropna()
         words = own.map(lambda loss: significant(loss, 4))
         columns.append(Beside("loss", words))
@@ -132,23 +134,27 @@ def _top(evidence: MachineEvidence) -> pd.DataFrame:
     return measured(next((rows for rows in reversed(found) if len(rows)), pd.DataFrame()))
 
 
+def _context(rows: pd.DataFrame) -> str:
+    return f"context {rows['context_length'].iloc[0]:g}"
+
+
 def _where(rows: pd.DataFrame) -> str:
     batches = rows["batch"].nunique() > 1
-    context = f"context {rows['context_length'].iloc[0]:g}"
-    return context if batches else f"{context}, batch {rows['batch'].iloc[0]:g}"
+    return _context(rows) if batches else f"{_context(rows)}, batch {rows['batch'].iloc[0]:g}"
 
 
 def _whole(evidence: MachineEvidence) -> dict:
     rows = _with_rates(evidence, _top(evidence))
-    shares = rows["sheet"] if rows["sheet"].notna().any() else rows["share"]
+    measured_here = rows["share"].notna().any()
+    shares = rows["share"] if measured_here else rows["sheet"]
     sizes = zip(rows["size"], rows["ratio"], strict=True)
     return {
         "base": implementation_words(BASE),
         "top": implementation_words(rows["implementation"].iloc[0]),
-        "where": _where(rows),
+        "context": _context(rows),
         "gains": [f"{size} {ratio(gain)}" for size, gain in sizes],
         "share": Spread.of(shares.dropna()) if shares.notna().any() else None,
-        "of": "of the data sheet" if rows["sheet"].notna().any() else "of the matmul ceiling",
+        "of": "" if measured_here else " of the data sheet",
         **verdicts(rows),
     }
 
@@ -200,20 +206,22 @@ def _cost_in_loss(evidence: MachineEvidence) -> dict:
     low, high = wide.loc[sizes].min(axis="columns"), wide.loc[sizes].max(axis="columns")
     ends = narrow.loc[sizes].agg(["min", "max"], axis="columns")
     above, below = ends["max"] / high - 1, ends["min"] / low - 1
-    off = above.where(above > 0, below.where(below < 0, 0.0))
+    off, apart = above.where(above > 0, below.where(below < 0, 0.0)), high / low - 1
     return {
         "steps": evidence.frame(LOSS)["step"].max(),
-        "apart": (high / low - 1).max(),
+        "apart": apart.max(),
         "most": off.abs().max(),
-        "by_size": [f"{size} {signed_percent(share)}" for size, share in off.items()],
+        "by_size": [
+            f"{size} {signed_percent(off[size])} ({percent(apart[size], 2)})" for size in sizes
+        ],
     }
 
 
-_WHOLE = "The ladder, {{ base }} to {{ top }} ({{ where }}): {{ gains | join(', ') }}"
-_SHARE = "{% if share %}; MFU {{ share | range('percent') }} {{ of }}{% endif %}."
+_WHOLE = "The ladder, {{ base }} to {{ top }} ({{ context }}): {{ gains | join(', ') }}"
+_SHARE = "{% if share %}; MFU {{ share | range('percent') }}{{ of }}{% endif %}."
 _LOSS = (
-    "After {{ steps }} steps on the same tokens the losses of rungs with float32 weights are up to"
-    " {{ apart | percent(2) }} apart, by rounding alone; with bf16 weights the loss is "
+    "After {{ steps }} steps on the same tokens, a run a rung, rungs with float32 weights end apart"
+    " by rounding alone; with bf16 weights the loss ends "
 )
 FINDINGS = (
     Finding(
@@ -248,8 +256,10 @@ FINDINGS = (
         values=_cost_in_loss,
         answer=lambda v: "near" if v["most"] <= NEAR else "apart",
         answers={
-            "near": _LOSS + "within {{ most | percent(2) }} of them.",
-            "apart": _LOSS + "outside of that: {{ by_size | join(', ') }}.",
+            "near": _LOSS + "within {{ most | percent(2) }} of them, which are up to"
+            " {{ apart | percent(2) }} apart.",
+            "apart": _LOSS + "outside of their range, by (of a range of):"
+            " {{ by_size | join(', ') }}.",
         },
         place=PAGE,
     ),

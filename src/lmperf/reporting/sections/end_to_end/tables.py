@@ -87,7 +87,7 @@ def _steps(evidence: MachineEvidence, dtype: str) -> Lines | None:
 def _mfu(steps: pd.DataFrame) -> list[Beside]:
     return [
         Beside("MFU (%)", value_cells(steps, 100 * steps["share"])),
-        Beside("of the data sheet (%)", value_cells(steps, 100 * steps["sheet"])),
+        Beside("MFU of the data sheet (%)", value_cells(steps, 100 * steps["sheet"])),
     ]
 
 
@@ -140,27 +140,32 @@ def _tables(pairs: Callable[[Way, Way], bool]):
 def _against(
     evidence: MachineEvidence, frame: pd.DataFrame, base: Way, pairs: Callable[[Way, Way], bool]
 ) -> Lines | None:
-    """The cells of a phase that another way was timed at: the times of all, and the speed-ups."""
+    """The cells of a phase that both the base and another way were timed at: the times of all, and
+    the speed-ups."""
     own, others = base.rows(frame), [way for way in ways.of(frame) if pairs(base, way)]
     if own.empty or not others:
         return None
+    timed = _at(pd.concat([other.rows(frame) for other in others]), own)
+    own = _at(own, timed)
     columns = [
         Beside(f"{base.words} (ms)", step_times(own)),
-        Beside("work (TFLOP)", value_cells(own, own["flops"] / 1e12, rounded)),
         *(column for other in others for column in _columns(evidence, frame, other, base)),
     ]
-    timed = pd.concat([other.rows(frame) for other in others])
-    own = own[pd.MultiIndex.from_frame(own[CELL]).isin(pd.MultiIndex.from_frame(timed[CELL]))]
     caption = f"{phase_words(frame['phase'].iloc[0]).capitalize()}, over {base.words}"
-    note = STEPS + _left_out(evidence, pd.concat([own, timed]), [base, *others])
+    note = STEPS + _left_out(evidence, pd.concat([own, timed]), others)
     return side_by_side(caption, pd.concat([own, timed]), CELL, columns, note)
+
+
+def _at(rows: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
+    """The rows at a cell of the others."""
+    return rows[pd.MultiIndex.from_frame(rows[CELL]).isin(pd.MultiIndex.from_frame(others[CELL]))]
 
 
 def _left_out(evidence: MachineEvidence, rows: pd.DataFrame, beside: Sequence[Way]) -> str:
     """Which ways have dashes, since no more is configured; not while any cell is missing."""
     lines = len(rows[CELL].drop_duplicates())
-    has = {way.words: len(way.rows(rows)) for way in beside}
-    fewer = [f"{words}: {n} of {lines} lines" for words, n in has.items() if n < lines]
+    lack = {way.words: lines - len(way.rows(rows)) for way in beside}
+    fewer = [f"{words}: {n} of {lines} lines" for words, n in lack.items() if n]
     if not fewer or evidence.missing.get(STEM):
         return ""
     return f" A dash: not configured ({'; '.join(fewer)})."

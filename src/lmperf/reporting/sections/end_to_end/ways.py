@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import pandas as pd
@@ -54,6 +55,17 @@ class Way(NamedTuple):
 
 
 BASE = Way(EAGER, FLOAT32)
+
+
+def either(among: Sequence[Way]) -> str:
+    """``bf16 autocast, SDPA or Triton, compiled by block``: what differs, then what is shared."""
+    words = [way.words for way in among]
+    parts = [text.split(", ") for text in words]
+    shared = {tuple(part[:1] + part[2:]) for part in parts}
+    if len(words) == 1 or len(shared) > 1 or min(map(len, parts)) < 2:
+        return " or ".join(words)
+    first, *last = shared.pop()
+    return ", ".join([first, " or ".join(part[1] for part in parts), *last])
 
 
 def of(frame: pd.DataFrame) -> list[Way]:

@@ -140,7 +140,7 @@ FINDINGS = (
         answers={
             "alone": MADE_OF + ".",
             "both": MADE_OF
-            + "; bf16 autocast changes them by {{ change | range('signed_percent') }}.",
+            + "; bf16 autocast changes peaks by {{ change | range('signed_percent') }}.",
         },
         place=SHORT,
     ),
