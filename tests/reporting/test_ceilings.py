@@ -88,3 +88,11 @@ def test_what_is_a_little_faster_than_another_shape_is_shown(gpu):
     frame.loc[row, "median_ms"] = frame.loc[row, "flops"] / 1.02 / 800 / 1e9
     evidence = replace(gpu, frames={**gpu.frames, "flash_attention": frame})
     assert gates.shown(evidence.frame("flash_attention"))[row]
+
+
+def test_a_sustained_rate_at_the_power_limit_is_signed(gpu):
+    frame = gpu.frames["ceilings"].copy()
+    frame.loc[having(frame, load=SUSTAINED).index, "marks"] = "capped"
+    table = ceilings_table(replace(gpu, frames={**gpu.frames, "ceilings": frame})).frame
+    line = having(table, operation="matmul", dtype="bf16", shape="8192x8192x8192").iloc[0]
+    assert line["sustained TFLOP/s"] == "720ᶜ" and "ᶜ" not in line["time (ms)"]

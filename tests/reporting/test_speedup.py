@@ -154,6 +154,22 @@ def test_what_scatters_does_not_raise_the_floor_of_what_does_not():
     assert of(noisy, *quiet)[0]["verdict"].tolist() == [FASTER]
 
 
+@pytest.mark.parametrize(
+    ("ratios", "said"),
+    [
+        ([1.05, 1.019, 1.05, 1.06, 1.05, 1.05], UNRESOLVED),
+        ([1.05, 1.03, 1.05, 1.06, 1.05, 1.05], FASTER),
+    ],
+)
+def test_an_interval_is_held_against_those_of_pairs_end_against_end(ratios, said):
+    """Pairs that an interval of from 1.02 on tells apart: one from 1.019 on may be no more."""
+    pair = row("eager", [1.02, 1.03, 1.08, 1.05, 1.06, 1.03], again=[1.0] * 6, seq_len=0)
+    rows = row("eager", ratios, together="p2"), row("compiled", [1.0] * 6, together="p2")
+    assert of(pair, *rows)[0]["floor"].tolist() == [pytest.approx(0.02)]
+    assert of(*rows)[0]["verdict"].tolist() == [FASTER], "without that pair"
+    assert of(pair, *rows)[0]["verdict"].tolist() == [said]
+
+
 def test_as_many_intervals_over_itself_leave_out_one_as_would_by_chance():
     draw = np.random.default_rng(0).normal(1, 0.05, (500, 2, 6))
     rows = [row("eager", one, again=two, together=str(i)) for i, (one, two) in enumerate(draw)]

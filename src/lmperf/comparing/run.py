@@ -11,8 +11,6 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import pandas as pd
-
 from lmperf.comparing.timing import NEW, OLD, TWIN, time_in_turn
 from lmperf.comparing.versions import Version, version, working_tree
 from lmperf.errors import UserError
@@ -108,13 +106,14 @@ def _result(
 
 def _floor_note(old: Result, twin: bool) -> list[str]:
     """Of how many rows the noise floor is, and how high."""
-    floors = pd.concat([noise_floors(frame) for frame in old.frames.values()])
-    pairs, beyond = floors[["pairs", "beyond"]].sum()
+    floors = [noise_floors(frame) for frame in old.frames.values()]
+    pairs = int(sum(found["pairs"].sum() for found in floors))
     if not pairs:
         return []
+    highest = max(found["apart"].max() for found in floors)
     what = "two processes of the old version" if twin else "two slices of one process"
     return [
-        f"noise floor, by phase and numerics: up to {percent(floors['floor'].max())}; {what} read"
-        f" up to {percent(floors['apart'].max())} apart in {percent(FLOOR_QUANTILE, 0)} of rows,"
-        f" beyond their interval in {int(beyond)} of {counted(int(pairs), 'row')}"
+        f"noise floor, by phase and numerics: {what} differ by up to {percent(highest)} in"
+        f" {percent(FLOOR_QUANTILE, 0)} of rows ({counted(pairs, 'row')});"
+        " of few rows it is weak"
     ]

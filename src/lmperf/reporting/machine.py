@@ -182,8 +182,8 @@ def watched(evidence: MachineEvidence) -> bool:
 
 
 def floors_table(evidence: MachineEvidence) -> Lines | None:
-    """How far implementations differ from themselves, by benchmark, phase and numerics, and the
-    noise floor that holds; None where nothing was paired."""
+    """How far implementations read from themselves, and the noise floor, by benchmark, phase and
+    numerics; None where nothing was paired."""
     every = {stem: noise_floors(frame) for stem, frame in evidence.present().items()}
     every = {stem: of[of["pairs"] > 0] for stem, of in every.items() if of["pairs"].any()}
     if not every:
@@ -196,19 +196,19 @@ def floors_table(evidence: MachineEvidence) -> Lines | None:
             "cells": int(of.pairs),
             f"apart in {percent(FLOOR_QUANTILE, 0)} of them": percent(of.apart, 2),
             "interval leaves out one": int(of.beyond),
-            "noise floor": percent(max(of.floor, LEAST_FLOOR), 2),
+            "noise floor": percent(of.floor, 2),
         }
         for stem, floors in every.items()
         for phase in in_order("phase", floors.index.get_level_values("phase").unique())
         for dtype in in_order("dtype", floors.loc[phase].index)
         for of in [floors.loc[(phase, dtype)]]
     ]
-    caption = "Scatter of an implementation over itself, and what of it intervals do not cover"
+    caption = "Noise floor: by how much intervals of an implementation over itself leave out one"
     pairs, beyond, chance = pd.concat(every)[["pairs", "beyond", "chance"]].sum()
     note = (
-        f"Of {counted(int(pairs), 'interval')} of an implementation over itself {int(beyond)}"
-        f" leave out one; by chance {rounded(chance, 2)} would. Other numerics have a noise floor"
-        f" of {percent(LEAST_FLOOR, 0)}."
+        f"Apart: the ratios. Of {counted(int(pairs), 'interval')} {int(beyond)} leave out one; by"
+        f" chance {rounded(chance, 2)} would. Other numerics have no floor but"
+        f" {percent(LEAST_FLOOR, 0)}."
     )
     return Lines(caption, pd.DataFrame(lines), note)
 

@@ -6,10 +6,11 @@ is which rows belong to each other, the noise floor of each, and over which cell
 is controlled: those of one comparison, one call of ``speedups``.
 
 The noise floor comes from pairs of one implementation with itself in the same rounds (A/A), apart
-for each phase and numerics: pairs of float32 say nothing of bfloat16. It holds what intervals do
-not cover: a pair counts where the two tests of a verdict find that it differs. What scatters has a
-wide interval, and would raise the floor of cells beside it that do not. Where there are no pairs
-the floor is NaN, and the least one holds.
+for each phase and numerics: pairs of float32 say nothing of bfloat16. It is of their intervals: a
+case that scatters has a wide one, and does not raise the floor of cells beside it that do not. So
+an interval is held against those of A/A pairs, end against end. Where there are no pairs the floor
+is NaN, and the least one holds. What two runs or processes differ by no interval of one knows:
+`lmperf.reporting.diff` holds its ratios against how far pairs read apart.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from lmperf.statistics import (
     FALSE_DISCOVERY,
     SAME,
     UNRESOLVED,
+    Ratio,
     adjusted,
     median_interval,
     noise_floor,
@@ -154,15 +156,14 @@ def noise_floors(frame: pd.DataFrame) -> pd.DataFrame:
     Returns:
         Columns pairs, of how many cells it is; apart, how far most of them (FLOOR_QUANTILE) read
         from themselves; beyond, how many have an interval that leaves out one, and chance, how many
-        would by chance; and floor, as apart, where a pair is one unless the tests of a verdict find
-        a difference. apart and floor are fractions, NaN without pairs.
+        would by chance; and floor, by how much most of those intervals leave out one at most.
+        apart and floor are fractions, NaN without pairs.
     """
     timed = frame[gates.shown(frame) & frame["rounds_ms"].notna()]
     found = paired(*_same_width(*(parse_rounds(timed[f"{n}_ms"]) for n in ("rounds", "again"))))
     again = pd.DataFrame(
         {
-            **{"ratio": found.ratio, "p": found.p, "rounds": found.rounds},
-            "beyond": np.greater(found.low, 1) | np.less(found.high, 1),
+            **{"ratio": found.ratio, "rounds": found.rounds, "beyond": _beyond(found)},
             **{"phase": timed["phase"].to_numpy(), "dtype": _numerics(timed).to_numpy()},
         }
     )
@@ -171,12 +172,16 @@ def noise_floors(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(list(parts.values()), places, columns=FLOOR_COLUMNS)
 
 
+def _beyond(found: Ratio) -> np.ndarray:
+    """By how much each interval leaves out one, as a fraction; nought where it holds it."""
+    return np.fmax(np.fmax(found.low, np.divide(1, found.high)) - 1, 0)
+
+
 def _floor_of(again: pd.DataFrame) -> tuple[int, float, int, float, float]:
     pairs = again[again["ratio"].notna()]
-    differs = pairs["beyond"] & (adjusted(pairs["p"]) <= FALSE_DISCOVERY)
     chance = sum(1 - order_statistics(int(n))[2] for n in pairs["rounds"])
-    apart, floor = noise_floor(pairs["ratio"]), noise_floor(pairs["ratio"].where(differs, 1.0))
-    return len(pairs), apart, int(pairs["beyond"].sum()), chance, floor
+    apart, floor = noise_floor(pairs["ratio"]), noise_floor(1 + pairs["beyond"])
+    return len(pairs), apart, int((pairs["beyond"] > 0).sum()), chance, floor
 
 
 def _numerics(frame: pd.DataFrame) -> pd.Series:
@@ -198,10 +203,11 @@ def _speedups(usable: pd.DataFrame, series: Series, base: Series, floors: pd.Ser
     rounds = parse_rounds(theirs["rounds_ms"]), parse_rounds(ours["rounds_ms"])
     found = paired(*rounds)
     p, floor = adjusted(found.p), np.fmax(_floors_of(ours, floors), _floors_of(theirs, floors))
+    differs = (p <= FALSE_DISCOVERY) & (_beyond(found) > np.nan_to_num(floor))
     return pd.DataFrame(
         {
             **{"ratio": found.ratio, "low": found.low, "high": found.high, "rounds": found.rounds},
-            **{"p": p, "floor": floor, "verdict": verdict(found, floor, p <= FALSE_DISCOVERY)},
+            **{"p": p, "floor": floor, "verdict": verdict(found, floor, differs)},
             "base_ms": theirs["median_ms"].to_numpy(),
         },
         index=ours.index,

@@ -84,9 +84,9 @@ class Comparison:
 
     @property
     def same_code(self) -> tuple[int, float]:
-        """How many timed rows have one key on both sides, and the noise floor between their runs.
+        """How many timed rows have one key on both sides, and how far most of them are apart.
 
-        Nothing but the run differs between them: a least difference below this floor is noise.
+        Nothing but the run differs between them: a least difference below this is noise.
         """
         same = self.rows[_alike(self.rows, "key") & self.rows["ratio"].notna()]
         return len(same), noise_floor(same["ratio"].to_numpy(float))
@@ -177,7 +177,7 @@ def _side(result: Result, stems: Sequence[str]) -> pd.DataFrame:
 
 
 def _named(stem: str, frame: pd.DataFrame) -> pd.DataFrame:
-    floors = noise_floors(frame)["floor"]
+    floors = noise_floors(frame)["apart"]  # two runs differ by more than an interval knows
     numerics = frame.get("dtype", pd.Series("", frame.index))
     places = pd.MultiIndex.from_arrays([frame["phase"], numerics])
     floor = floors.reindex(places).to_numpy() if len(floors) else np.nan

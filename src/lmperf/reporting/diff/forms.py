@@ -43,8 +43,9 @@ def summary(comparison: Comparison) -> list[str]:
     lines = [
         f"{comparison.old.name} -> {comparison.new.name}:"
         f" {counted(len(comparison.rows), 'row')} compared: {listed(counts)}",
-        f"old / new, above one is faster; differences from {percent(comparison.at_least)} on; of"
-        f" those named at most {percent(FALSE_DISCOVERY, 0)} are expected to be chance",
+        f"old / new, above one is faster; differences from {percent(comparison.at_least)} on;"
+        f" at most {percent(FALSE_DISCOVERY, 0)} of those named are expected to be chance of the"
+        " rounds",
         *([f"not compared: {listed(left)}"] if left else []),
     ]
     same, floor = comparison.same_code

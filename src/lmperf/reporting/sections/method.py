@@ -47,13 +47,14 @@ def ceilings_table(evidence: MachineEvidence) -> Lines | None:
     if frame is None:
         return None
     burst, sustained = (frame[(frame["load"] == SUSTAINED) == kept] for kept in (False, True))
-    lasting = value_cells(sustained, sustained["tflops"])
+    shown = gates.shown(sustained)
+    lasting = value_cells(sustained, sustained["tflops"]) + marks.signs(sustained)
     columns = [
         Beside("time (ms)", kernel_times(burst)),
         Beside("TFLOP/s", value_cells(burst, burst["tflops"])),
         Beside("read + write (GB/s)", value_cells(burst, burst["rate"].where(~_matmuls(burst)))),
         Beside("clock (MHz)", value_cells(burst, burst["clock_mhz"], "{:.0f}".format)),
-        Beside("sustained TFLOP/s", lasting.where(gates.shown(sustained), status_words(sustained))),
+        Beside("sustained TFLOP/s", lasting.where(shown, status_words(sustained))),
         Beside("its clock (MHz)", value_cells(sustained, sustained["clock_mhz"], "{:.0f}".format)),
     ]
     cell = [name for name in ("operation", "dtype", "shape") if name in frame]
