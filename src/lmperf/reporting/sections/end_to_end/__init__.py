@@ -7,7 +7,7 @@ from lmperf.reporting.sections.end_to_end.findings import FINDINGS
 from lmperf.reporting.sections.end_to_end.tables import COMPARED, FURTHER, PHASES, head
 
 SECTION = Section(
-    findings=(*FINDINGS, *ladder.FINDINGS, warmup.FINDING),
+    findings=(*FINDINGS, *ladder.FINDINGS, *warmup.FINDINGS),
     head=head,
     tables=(PHASES, warmup.TABLE, *COMPARED, ladder.TABLE, FURTHER),
     figure=figure,

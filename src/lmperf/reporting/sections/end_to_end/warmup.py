@@ -7,8 +7,9 @@ import pandas as pd
 from lmperf.names import phase_words
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.findings import Finding, NotMeasured, measured, rows_of
-from lmperf.reporting.numbers import Spread, listed, significant, spread
+from lmperf.reporting.findings import PAGE, Finding, NotMeasured, measured, rows_of
+from lmperf.reporting.numbers import Count, Spread, listed, significant, spread
+from lmperf.reporting.sections.end_to_end import ways
 from lmperf.reporting.side_by_side import Beside, each, side_by_side
 from lmperf.reporting.tables import Lines, Owed, Table, status_words
 
@@ -16,6 +17,8 @@ STEM = "warmup"
 CELL = ["size", "context_length", "batch", "dtype"]
 WARM_UPS = (0, 1, 2, 5)
 TIMED = 10
+# Steps of two processes that are no further apart, as a share, are as long.
+NEAR = 0.10
 PARTS = ("forward", "backward", "optimizer")
 WHOLE, RESERVED = "step_ms", "reserved_mib"
 
@@ -103,17 +106,51 @@ def _cold_answer(values: dict) -> str:
     return "reserves" if values["until"] else "longer"
 
 
+def _again(evidence: MachineEvidence) -> dict:
+    """Warm steps beside the same steps of E1, which another process took in turn with others."""
+    warm = rows_of(evidence, STEM, implementation=ways.EAGER)
+    steps = _series(warm)[WHOLE]
+    alone = steps[[n for n in steps if n > max(WARM_UPS)]].median(axis=1)
+    in_turn = rows_of(evidence, ways.STEM, implementation=ways.EAGER, phase=ways.STEP)
+    in_turn = in_turn.assign(late=ways.queued(in_turn) >= ways.HOST_BOUND)
+    both = warm.loc[alone.index, CELL].assign(alone=alone)
+    both = measured(both.merge(in_turn[[*CELL, "median_ms", "late"]], on=CELL).dropna())
+    ratios = both["alone"] / both["median_ms"]
+    off = both[(ratios > 1 + NEAR) | (ratios < 1 / (1 + NEAR))]
+    return {
+        "ratio": Spread.of(ratios),
+        "near": NEAR,
+        "off": Count(len(off), len(both)),
+        "late": int(off["late"].sum()),
+    }
+
+
 _LONGER = "A process's first train step takes {{ ratio | range }} times the second (E2)"
-FINDING = Finding(
-    name="first_step",
-    question="What does the first step of a process cost, and what is left of it after one?",
-    values=_cold,
-    answer=_cold_answer,
-    answers={
-        "longer": f"{_LONGER}.",
-        "reserves": f"{_LONGER}. Up to step {{{{ until }}}} the allocator still reserves memory; a"
-        " published write-up (003) guesses at caching.",
-        "not_always": f"{_LONGER}: it is not always the longer one.",
-    },
+_AGAIN = "Warm steps of E2 take {{ ratio | range('ratio') }} what the same steps take in E1"
+FINDINGS = (
+    Finding(
+        name="first_step",
+        question="What does the first step of a process cost, and what is left of it after one?",
+        values=_cold,
+        answer=_cold_answer,
+        answers={
+            "longer": f"{_LONGER}.",
+            "reserves": f"{_LONGER}. Up to step {{{{ until }}}} the allocator still reserves"
+            " memory; a published write-up (003) guesses at caching.",
+            "not_always": f"{_LONGER}: it is not always the longer one.",
+        },
+    ),
+    Finding(
+        name="warm_again",
+        question="Does a step that is warm take as long in E2 as in E1?",
+        values=_again,
+        answer=lambda v: "near" if v["off"].none else "apart",
+        answers={
+            "near": f"{_AGAIN}.",
+            "apart": f"{_AGAIN}: {{{{ off }}}} are more than {{{{ near | percent(0) }}}} apart,"
+            " {{ late }} of them bound by the host in E1.",
+        },
+        place=PAGE,
+    ),
 )
 TABLE = Table("E2", "Warm-up: the first steps of a process", tables, Owed(stem=STEM, cell=CELL))
