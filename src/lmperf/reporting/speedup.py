@@ -106,6 +106,13 @@ def speedup_cells(
 
     brackets: whether the interval is shown.
     """
+    of = ("speedup cells", stem, series, base, brackets)
+    return evidence.once(of, lambda: _cells(evidence, stem, series, base, brackets))
+
+
+def _cells(
+    evidence: MachineEvidence, stem: str, series: Series, base: Series, brackets: bool
+) -> pd.Series:
     frame = evidence.frame(stem)
     rows = series.rows(frame)
     words = pd.Series(EMPTY, index=rows.index, dtype=object)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
@@ -65,6 +67,12 @@ def cost(stems) -> pd.DataFrame:
 
 
 def gpu_evidence(seed: int = 1) -> MachineEvidence:
+    """A copy of its own for each caller, who may change it; made once."""
+    return copy.deepcopy(_gpu_evidence(seed))
+
+
+@cache
+def _gpu_evidence(seed: int) -> MachineEvidence:
     build = Builder(seed)
     dtypes = ("float32", "tf32", "autocast_bfloat16")
     sizes, contexts = ("small", "medium", "large", "xl", "2.7B"), (128, 256, 512, 1024)
@@ -109,6 +117,12 @@ def gpu_evidence(seed: int = 1) -> MachineEvidence:
 
 
 def cpu_evidence(seed: int = 2) -> MachineEvidence:
+    """As `gpu_evidence`, of a machine without a GPU."""
+    return copy.deepcopy(_cpu_evidence(seed))
+
+
+@cache
+def _cpu_evidence(seed: int) -> MachineEvidence:
     build = Builder(seed, rounds=5)
     frames = {
         "ceilings": models.ceilings(build, CPU),
