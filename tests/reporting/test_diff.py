@@ -13,6 +13,7 @@ from lmperf.evidence.store import Evidence
 from lmperf.reporting.diff.comparison import compare
 from lmperf.reporting.diff.forms import as_json, as_markdown, as_text
 from lmperf.reporting.diff.results import read_result
+from lmperf.statistics import paired
 
 CELLS, ROUNDS = 300, 6
 # Of a row's rounds; and of a row between two runs, which no interval within a run knows of.
@@ -112,6 +113,19 @@ def test_differences_below_the_least_or_the_noise_floor_do_not_count(result):
     noisy = [{**row, "again_ms": ";".join(["1e-3"] * ROUNDS)} for row in slow]
     found = compare(old, result("noisy", noisy))
     assert found.regressions == 0 and any("noise floor" in note for note in found.notes)
+
+
+def test_what_is_timed_in_turn_must_differ_from_both_processes_of_the_old_version(result):
+    old, new = run(1), result("new", run(2, 1.06))
+    for factor, named in ((1.0, True), (1.06, False)):
+        # In one cell of fifty the twin is as the new version: the old process was the odd one.
+        usual, odd = run(3), run(3, factor)
+        twin = [odd[i] if i % 50 == 0 else usual[i] for i in range(CELLS)]
+        rows = [{**a, "again_ms": b["rounds_ms"]} for a, b in zip(old, twin, strict=True)]
+        found = compare(result(f"old {factor}", rows), new, estimate=paired).rows
+        said = found["verdict"] == "slower"
+        is_odd = np.array([(int(axes["seq_len"]) - 128) % 50 == 0 for axes in found["axes"]])
+        assert said[~is_odd].mean() > 0.9 and (said[is_odd].mean() > 0.9) == named
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ from lmperf.statistics import (
     Ratio,
     adjusted,
     noise_floor,
+    paired,
     unpaired,
     verdict,
 )
@@ -46,7 +47,7 @@ FACTS = ("device", "driver", "torch", "cuda", "triton", "python", "power_limit_w
 _NAMED = ("benchmark", "implementation", "phase")
 _TAKEN = (
     *("state", "reason", "median_ms", "rounds_ms", "rounds_mhz", "clock_mhz", "marks", "key"),
-    *("floor", "measured_at"),
+    *("again_ms", "floor", "measured_at"),
 )
 
 
@@ -109,7 +110,8 @@ def compare(
     Args:
         only: (column, value): rows that have, in each column named, one of the values named.
         benchmarks: stems; all when empty.
-        estimate: ``paired`` where the rounds of both were timed in turn.
+        estimate: ``paired`` where the rounds of both were timed in turn, and those of the old one
+            a second time (``again_ms``): what differs must differ from both.
 
     Raises:
         UserError: they have no row in common, or no such benchmark or column.
@@ -211,12 +213,24 @@ def _judged(timed: pd.DataFrame, at_least: float, estimate, confirm: bool) -> pd
         index=timed.index,
     )
     judged["rounds"] = found.rounds
-    judged["verdict"] = verdict(found, floor, p <= FALSE_DISCOVERY)
+    differs = p <= FALSE_DISCOVERY
+    if estimate is paired:
+        differs &= _differs_again(found, paired(*_padded(parse_rounds(timed["again_ms_old"]), new)))
+    judged["verdict"] = verdict(found, floor, differs)
     judged[["cycles", "cycles_low", "cycles_high"]] = np.nan
     differs = judged["verdict"].isin((FASTER, SLOWER)).to_numpy()
     if confirm and differs.any():
         _confirm(judged, timed[differs], old[differs], new[differs], estimate)
     return judged
+
+
+def _differs_again(found: Ratio, again: Ratio) -> np.ndarray:
+    """Where the old version, timed once more, lies on the same side of the new; true if unknown.
+
+    Two processes of one version differ by more than their rounds tell: one may be the odd one.
+    """
+    same_side = np.where(found.ratio > 1, np.greater(again.low, 1), np.less(again.high, 1))
+    return same_side | np.isnan(again.ratio)
 
 
 def _confirm(judged: pd.DataFrame, timed: pd.DataFrame, old, new, estimate) -> None:
