@@ -50,6 +50,9 @@ def test_bytes_are_binary():
 def test_ratios_are_written_with_an_x_and_their_interval():
     assert numbers.ratio(1.416) == "1.42x" and numbers.ratio(12.34) == "12.3x"
     assert numbers.interval(1.416, 1.38, 1.4501) == "1.42x (1.38-1.45)"
+    assert numbers.interval(1.02, 1.0009, 1.0049) == "1.02x (1.0009-1.005)", "on which side of one"
+    assert numbers.interval(0.9, 0.71, 0.9986) == "0.90x (0.71-0.999)"
+    assert numbers.interval(1.0, 1.0, 1.006) == "1.00x (1.00-1.01)"
 
 
 def test_a_range_of_one_value_is_that_value():

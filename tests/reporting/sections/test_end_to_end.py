@@ -1,96 +1,24 @@
-"""The section end to end, warm-up included: its answers, its tables, its figure."""
-
-import re
-from dataclasses import replace
+"""The section end to end, but for warm-up and ladder: its answers, its tables, its figure."""
 
 import pandas as pd
 import pytest
 from answers import check_answers
+from steps import cells, edited, level, said, scaled, timed, with_frame, without
 from synthetic import cpu_evidence, gpu_evidence
 
 from lmperf.reporting import coverage
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.figures import LIGHT, themed
 from lmperf.reporting.findings import statements
-from lmperf.reporting.numbers import ratio, rounded, significant, spread
+from lmperf.reporting.numbers import ratio, rounded
 from lmperf.reporting.sections import compose
-from lmperf.reporting.sections.end_to_end import SECTION, ladder, warmup, ways
+from lmperf.reporting.sections.end_to_end import SECTION, findings, ways
 from lmperf.reporting.sections.end_to_end.figure import figure
 from lmperf.reporting.sections.end_to_end.tables import head
 
 EAGER, BLOCKS, WHOLE, BF16 = ways.EAGER, ways.BLOCKS, ways.WHOLE, ways.BF16
 COMPILED = (WHOLE, BLOCKS)
 CELL = {"size": "small", "context_length": 512, "batch": 4}
-
-
-def with_frame(evidence: MachineEvidence, frame: pd.DataFrame, stem: str = ways.STEM):
-    return replace(evidence, frames={**evidence.frames, stem: frame.reset_index(drop=True)})
-
-
-def edited(evidence: MachineEvidence, values: dict, stem: str = ways.STEM, **where):
-    """The evidence with columns of some rows set."""
-    frame = evidence.frames[stem].copy()
-    rows = having(frame, **where).index
-    assert len(rows), where
-    for column, value in values.items():
-        frame.loc[rows, column] = value
-    return with_frame(evidence, frame, stem)
-
-
-def scaled(evidence: MachineEvidence, factor: float, **where) -> MachineEvidence:
-    """The evidence with the times of some rows multiplied; their work too, where they get shorter,
-    so that no row is faster than possible."""
-    frame = evidence.frames[ways.STEM].copy()
-    rows = having(frame, status="ok", **where).index
-    assert len(rows), where
-    frame.loc[rows, "flops"] *= min(factor, 1.0)
-    frame.loc[rows, ["median_ms", "mean_ms"]] *= factor
-    for column in ("rounds_ms", "again_ms"):
-        frame.loc[rows, column] = [
-            ";".join(repr(float(ms) * factor) for ms in text.split(";"))
-            if isinstance(text, str)
-            else text
-            for text in frame.loc[rows, column]
-        ]
-    return with_frame(evidence, frame)
-
-
-def timed(evidence: MachineEvidence, ms: float, **where) -> MachineEvidence:
-    """The evidence in which rounds and median of some rows are so long, and their mean twice; their
-    work is not known, so that none is faster than possible."""
-    frame = evidence.frames[ways.STEM].copy()
-    rows = having(frame, status="ok", **where).index
-    rounds = [";".join([str(ms)] * (t.count(";") + 1)) for t in frame.loc[rows, "rounds_ms"]]
-    values = {"rounds_ms": rounds, "again_ms": None, "median_ms": ms, "mean_ms": 2 * ms}
-    values["flops"] = None
-    for column, value in values.items():
-        frame.loc[rows, column] = value
-    return with_frame(evidence, frame)
-
-
-def level(evidence: MachineEvidence, one: dict, other: dict, **where) -> MachineEvidence:
-    """The evidence with the rounds of some rows those of others: neither is the faster."""
-    frame = evidence.frames[ways.STEM].copy()
-    mine, theirs = (having(frame, **each, **where) for each in (one, other))
-    assert len(mine) == len(theirs) > 0
-    frame.loc[mine.index, "rounds_ms"] = theirs["rounds_ms"].to_numpy()
-    return with_frame(evidence, frame)
-
-
-def rung_slowed(evidence: MachineEvidence, factor: float, **where) -> MachineEvidence:
-    """The evidence with the rounds of some rungs multiplied."""
-    frame = evidence.frames[ladder.STEM].copy()
-    rows = having(frame, **where).index
-    frame.loc[rows, "rounds_ms"] = [
-        ";".join(repr(float(ms) * factor) for ms in text.split(";"))
-        for text in frame.loc[rows, "rounds_ms"]
-    ]
-    return with_frame(evidence, frame, ladder.STEM)
-
-
-def without(evidence: MachineEvidence, **where) -> MachineEvidence:
-    frame = evidence.frames[ways.STEM]
-    return with_frame(evidence, frame.drop(having(frame, **where).index))
 
 
 def with_attention(factor: float = 0.5, peak: float = 0.6) -> MachineEvidence:
@@ -101,20 +29,6 @@ def with_attention(factor: float = 0.5, peak: float = 0.6) -> MachineEvidence:
     rows = rows.assign(implementation="sdpa", peak_mib=peak * rows["peak_mib"], again_ms=None)
     evidence = with_frame(evidence, pd.concat([frame, rows], ignore_index=True))
     return scaled(evidence, factor, implementation="sdpa")
-
-
-def cells(table, **where) -> pd.Series:
-    found = having(table.frame, **where)
-    assert len(found) == 1, (where, table.frame)
-    return found.iloc[0]
-
-
-def warm_as(factor: float) -> MachineEvidence:
-    """Evidence whose warm steps take so many times what they take in E1, where one waits."""
-    evidence = timed(gpu_evidence(), 100.0, implementation=EAGER)
-    evidence = edited(evidence, {"host_ms": 10.0}, implementation=EAGER)
-    evidence = edited(evidence, {"host_ms": 95.0}, implementation=EAGER, size="small", dtype=BF16)
-    return edited(evidence, {"step_ms": 100.0 * factor}, warmup.STEM)
 
 
 SDPA = {"implementation": "sdpa", "dtype": BF16}
@@ -169,51 +83,11 @@ CASES = {
         "some": gpu_evidence,
         "none": lambda: edited(gpu_evidence(), {"host_ms": 1e-3}, phase="train_step"),
     },
-    "ladder": {
-        "all": gpu_evidence,
-        "some": lambda: rung_slowed(gpu_evidence(), 20, implementation="graph", size="small"),
-        "none": lambda: rung_slowed(gpu_evidence(), 20, implementation="graph"),
-    },
-    "ladder_most": {
-        "one": gpu_evidence,
-        "by_size": lambda: rung_slowed(gpu_evidence(), 0.1, implementation="graph", size="small"),
-        "none": lambda: with_frame(
-            gpu_evidence(),
-            having(gpu_evidence().frames[ladder.STEM], implementation=["float32", "tf32"]).pipe(
-                lambda rows: rows.assign(rounds_ms="1.0;1.0;1.0;1.0;1.0;1.0;1.0")
-            ),
-            ladder.STEM,
-        ),
-    },
-    "ladder_loss": {
-        "near": gpu_evidence,
-        "apart": lambda: edited(
-            gpu_evidence(),
-            {"loss": 9.0},
-            ladder.LOSS,
-            size="small",
-            step=100,
-            implementation="graph",
-        ),
-    },
-    "first_step": {
-        "reserves": gpu_evidence,
-        "longer": cpu_evidence,
-        "not_always": lambda: edited(cpu_evidence(), {"step_ms": 0.1}, warmup.STEM, step=1),
-    },
-    "warm_again": {
-        "near": lambda: warm_as(1.05),
-        "apart": lambda: warm_as(2.0),
-    },
 }
 
 
 def test_every_answer_is_reached():
-    check_answers(SECTION.findings, CASES)
-
-
-def said(name: str, evidence: MachineEvidence) -> str:
-    return next(str(s) for s in statements(SECTION.findings, evidence) if s.name == name)
+    check_answers(findings.FINDINGS, CASES)
 
 
 def made_up() -> MachineEvidence:
@@ -281,12 +155,6 @@ def test_rates_are_of_the_median():
     assert line["tokens/s"] == "20,500"
 
 
-def test_the_first_step_is_said_over_the_second(cpu):
-    first = edited(cpu, {"step_ms": 300.0}, warmup.STEM, step=1)
-    second = edited(first, {"step_ms": 100.0}, warmup.STEM, step=2)
-    assert "takes 3.00 times the second" in said("first_step", second)
-
-
 def test_steps_that_wait_for_the_host_are_counted_by_way():
     evidence = edited(made_up(), {"host_ms": 1.7}, phase="train_step")
     evidence = with_frame(evidence, having(evidence.frames[ways.STEM], size="small"))
@@ -298,6 +166,24 @@ def test_steps_that_wait_for_the_host_are_counted_by_way():
     bf16 = next(part for part in lines if part.caption.startswith("bf16"))
     line = cells(bf16, context=512, implementation="eager")
     assert line["queued (% of the step)"] == "85.0" and "from 90 % on" in bf16.note
+
+
+def test_steps_of_another_model_are_none_of_the_projects_that_wait(gpu):
+    frame = gpu.frames[ways.STEM]
+    rows = having(frame, implementation=EAGER, dtype=BF16)
+    other = rows.assign(
+        implementation="gpt2", parameters=rows["parameters"] / 2, host_ms=rows["median_ms"]
+    )
+    both = with_frame(gpu, pd.concat([frame, other], ignore_index=True))
+    assert said("step_host", both) == said("step_host", gpu)
+
+
+def test_a_cell_without_the_base_has_no_line_and_the_sizes_of_a_speedup_are_said(gpu):
+    lacking = without(gpu, dtype="float32", implementation=EAGER, size=["xl", "2.7B"])
+    over = {t.id: t for t in SECTION.tables}["E4"].make(lacking)[0]
+    assert set(over.frame["size"]) == {"small", "medium", "large"}
+    assert "over eager float32 (small to large)" in said("fastest_step", lacking)
+    assert "(small to" not in said("fastest_step", gpu)
 
 
 def test_a_processor_has_no_queue_to_speak_of(cpu):
@@ -412,47 +298,6 @@ def test_e7_has_the_other_attention_over_plain():
     assert speedup.startswith("2.00x (2.00-2.00)")
 
 
-def test_e6_has_a_line_a_rung_over_the_one_before_it(gpu):
-    parts = {t.id: t for t in SECTION.tables}["E6"].make(gpu)
-    assert [part.caption.split(", ", 1)[1] for part in parts] == [
-        *("size small, context 1024, batch 4", "size small, context 1024, batch 64"),
-        *("size large, context 1024, batch 4", "size large, context 1024, batch 16"),
-        *("size 2.7B, context 1024, batch 4", "size 2.7B, context 1024, batch 8"),
-    ]
-    lines = parts[0].frame
-    assert list(lines["implementation"])[:2] == ["float32", "TF32"] and len(lines) == 8
-    graph = cells(parts[0], implementation="CUDA graph")
-    assert graph["over the rung above"].startswith("1.49x (")
-    assert graph["loss"] == "6.520" and "Loss: of step 100" in parts[0].note
-    for rung, line in ("graph", graph), ("float32", cells(parts[0], implementation="float32")):
-        row = having(gpu.frame(ladder.STEM), size="small", batch=4, implementation=rung).iloc[0]
-        mfu = row["flops"] / row["median_ms"] / 1e9 / 720
-        assert line["MFU (%)"] == significant(100 * mfu), "of bf16's ceiling, in every line"
-    row = having(gpu.frame(ladder.STEM), size="small", batch=4, implementation="graph").iloc[0]
-    assert graph["peak memory (GiB)"] == significant((row["peak_mib"] + 1024) / 1024)
-    assert cells(parts[1], implementation="flash attention")["over the rung above"] == "–"
-
-
-def test_a_rung_that_ran_out_of_memory_has_a_line_and_the_one_after_it_no_speedup(gpu):
-    full = {"status": "oom", "requested_bytes": 2 * 2**30, "free_bytes": 2**30, "rounds_ms": None}
-    failed = edited(gpu, full, ladder.STEM, size="small", batch=4, implementation="autocast")
-    part = {t.id: t for t in SECTION.tables}["E6"].make(failed)[0]
-    line = cells(part, implementation="bf16 autocast")
-    assert line["step (ms)"].startswith("OOM") and line["peak memory (GiB)"] == "–"
-    assert cells(part, implementation="compiled by block")["over the rung above"] == "–"
-
-
-def test_the_whole_ladder_is_said_where_all_of_it_was_timed(gpu):
-    sentence = said("ladder", gpu)
-    assert "float32 to CUDA graph (context 1024): small 9.91x, large 10.0x" in sentence
-    assert sentence.endswith("; MFU 57.7 to 57.8 %.")
-    loss = said("ladder_loss", gpu)
-    assert loss.endswith("within 0.26 % of them, which are up to 0.05 % apart.")
-    apart = said("ladder_loss", CASES["ladder_loss"]["apart"]())
-    assert re.search(r"range, by \(of a range of\): small \+\d+\.\d % \(0\.\d\d %\)", apart)
-    assert "bf16 weights" in said("ladder", cpu_evidence())
-
-
 def test_head_is_of_one_context_and_has_the_speedup_of_the_best(gpu):
     table = head(without(gpu, dtype="tf32", context_length=[128, 512, 1024]))
     assert list(table.frame["size"]) == ["small", "medium", "large", "xl", "2.7B"]
@@ -477,24 +322,6 @@ def test_head_of_a_machine_that_measured_two_batches_has_a_line_a_size(cpu):
     table = head(with_frame(cpu, frame))
     assert list(table.frame["size"]) == ["tiny", "small"]
     assert head(MachineEvidence("empty")) is None
-
-
-def test_e2_leaves_out_the_steps_of_warm_up(gpu):
-    rows = having(gpu.frame(warmup.STEM), size="small", dtype="float32").set_index("step")
-    parts = warmup.tables(gpu)
-    line = cells(parts[0], size="small", dtype="float32")
-    timed = rows["step_ms"].loc[2:11]
-    assert line["after 1 (ms)"] == spread(timed.mean(), timed.std())
-    assert float(line["std / mean after 0"]) > float(line["std / mean after 1"])
-    assert cells(parts[1], size="small", dtype="float32")["step 1"] == f"{rows['step_ms'][1]:.0f}"
-    first = cells(parts[2], size="small", dtype="float32")
-    assert first["forward (ms)"].startswith(f"{rows['forward_ms'][1]:.0f} / ")
-    assert [h for h in first.index if "reserved in step" in h][1:] == ["reserved in step 2 (MiB)"]
-
-
-def test_e2_without_rows_that_may_be_shown_names_what_became_of_each(gpu):
-    (table,) = warmup.tables(edited(gpu, {"status": "crash"}, warmup.STEM, batch=4))
-    assert set(table.frame["status"]) == {"crash"}
 
 
 def drawn(evidence):
@@ -529,20 +356,6 @@ def test_the_title_of_the_figure_is_what_the_data_say(gpu):
     assert drawn(alone) is None
 
 
-def test_a_users_model_has_lines_of_its_own_among_first_steps_and_none_of_the_finding(gpu):
-    frame = gpu.frames[warmup.STEM]
-    both = [frame, frame.assign(implementation="mine", step_ms=3 * frame["step_ms"])]
-    after = with_frame(gpu, pd.concat(both), warmup.STEM)
-    assert "implementation" not in warmup.tables(gpu)[0].frame
-    for old, new in zip(warmup.tables(gpu), warmup.tables(after), strict=True):
-        lines = new.frame
-        assert set(lines["implementation"]) == {"eager", "mine"}
-        theirs = lines[lines["implementation"] == "eager"].drop(columns="implementation")
-        assert theirs.to_numpy().tolist() == old.frame.to_numpy().tolist()
-    before, said = (statements(warmup.FINDINGS[:1], e)[0].sentence for e in (gpu, after))
-    assert said == before
-
-
 def test_what_is_not_told_apart_from_the_fastest_is_named_with_it():
     evidence = scaled(with_attention(), 0.1, implementation=["sdpa", EAGER], dtype=BF16)
     alone = said("fastest_step", evidence)
@@ -568,12 +381,3 @@ def test_what_is_not_told_apart_from_the_fastest_is_named_with_it():
 )
 def test_what_ways_share_is_said_once(names, words):
     assert ways.either([ways.Way(name, BF16) for name in names]) == words
-
-
-def test_warm_steps_are_held_against_the_same_steps_in_turn():
-    assert said("warm_again", warm_as(1.05)) == (
-        "Warm steps of E2 take 1.05x what the same steps take in E1."
-    )
-    sentence = said("warm_again", warm_as(2.0))
-    assert "take 2.00x what" in sentence
-    assert "8 of 8 are more than 10 % apart, 1 of them bound by the host in E1." in sentence

@@ -1,0 +1,85 @@
+"""Warm-up: the first steps of a process, and warm ones beside the same steps in turn."""
+
+import pandas as pd
+from answers import check_answers
+from steps import cells, edited, said, timed, with_frame
+from synthetic import cpu_evidence, gpu_evidence
+
+from lmperf.reporting.evidence import MachineEvidence, having
+from lmperf.reporting.findings import statements
+from lmperf.reporting.numbers import spread
+from lmperf.reporting.sections.end_to_end import warmup, ways
+
+EAGER, BF16 = ways.EAGER, ways.BF16
+
+
+def warm_as(factor: float) -> MachineEvidence:
+    """Evidence whose warm steps take so many times what they take in E1, where one waits."""
+    evidence = timed(gpu_evidence(), 100.0, implementation=EAGER)
+    evidence = edited(evidence, {"host_ms": 10.0}, implementation=EAGER)
+    evidence = edited(evidence, {"host_ms": 95.0}, implementation=EAGER, size="small", dtype=BF16)
+    return edited(evidence, {"step_ms": 100.0 * factor}, warmup.STEM)
+
+
+CASES = {
+    "first_step": {
+        "reserves": gpu_evidence,
+        "longer": cpu_evidence,
+        "not_always": lambda: edited(cpu_evidence(), {"step_ms": 0.1}, warmup.STEM, step=1),
+    },
+    "warm_again": {
+        "near": lambda: warm_as(1.05),
+        "apart": lambda: warm_as(2.0),
+    },
+}
+
+
+def test_every_answer_is_reached():
+    check_answers(warmup.FINDINGS, CASES)
+
+
+def test_the_first_step_is_said_over_the_second(cpu):
+    first = edited(cpu, {"step_ms": 300.0}, warmup.STEM, step=1)
+    second = edited(first, {"step_ms": 100.0}, warmup.STEM, step=2)
+    assert "takes 3.00 times the second" in said("first_step", second)
+
+
+def test_e2_leaves_out_the_steps_of_warm_up(gpu):
+    rows = having(gpu.frame(warmup.STEM), size="small", dtype="float32").set_index("step")
+    parts = warmup.tables(gpu)
+    line = cells(parts[0], size="small", dtype="float32")
+    timed = rows["step_ms"].loc[2:11]
+    assert line["after 1 (ms)"] == spread(timed.mean(), timed.std())
+    assert float(line["std / mean after 0"]) > float(line["std / mean after 1"])
+    assert cells(parts[1], size="small", dtype="float32")["step 1"] == f"{rows['step_ms'][1]:.0f}"
+    first = cells(parts[2], size="small", dtype="float32")
+    assert first["forward (ms)"].startswith(f"{rows['forward_ms'][1]:.0f} / ")
+    assert [h for h in first.index if "reserved in step" in h][1:] == ["reserved in step 2 (MiB)"]
+
+
+def test_e2_without_rows_that_may_be_shown_names_what_became_of_each(gpu):
+    (table,) = warmup.tables(edited(gpu, {"status": "crash"}, warmup.STEM, batch=4))
+    assert set(table.frame["status"]) == {"crash"}
+
+
+def test_a_users_model_has_lines_of_its_own_among_first_steps_and_none_of_the_finding(gpu):
+    frame = gpu.frames[warmup.STEM]
+    both = [frame, frame.assign(implementation="mine", step_ms=3 * frame["step_ms"])]
+    after = with_frame(gpu, pd.concat(both), warmup.STEM)
+    assert "implementation" not in warmup.tables(gpu)[0].frame
+    for old, new in zip(warmup.tables(gpu), warmup.tables(after), strict=True):
+        lines = new.frame
+        assert set(lines["implementation"]) == {"eager", "mine"}
+        theirs = lines[lines["implementation"] == "eager"].drop(columns="implementation")
+        assert theirs.to_numpy().tolist() == old.frame.to_numpy().tolist()
+    before, said = (statements(warmup.FINDINGS[:1], e)[0].sentence for e in (gpu, after))
+    assert said == before
+
+
+def test_warm_steps_are_held_against_the_same_steps_in_turn():
+    assert said("warm_again", warm_as(1.05)) == (
+        "Warm steps of E2 take 1.05x what the same steps take in E1."
+    )
+    sentence = said("warm_again", warm_as(2.0))
+    assert "take 2.00x what" in sentence
+    assert "8 of 8 are more than 10 % apart, 1 of them bound by the host in E1." in sentence
