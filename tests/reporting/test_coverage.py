@@ -45,6 +45,19 @@ def test_what_lacks_is_owed(gpu):
     assert state(gpu, where=of("compiled"), cell=("size",)).words == "measured", "of another table"
 
 
+def test_a_table_is_stale_by_its_own_rows(gpu):
+    gpu.stale["end_to_end"] = ["a row of a compiled model"]
+    rows = gpu.frames["end_to_end"]
+    gpu.frames["end_to_end"] = rows.assign(stale=rows["implementation"] == "compiled")
+    assert state(gpu, where=of("eager")).words == "measured"
+    assert state(gpu, where=of("compiled")).words == "measured, stale"
+
+
+def test_where_all_rows_are_stale_each_table_is(gpu):
+    gpu.stale["end_to_end"] = ["each row"]
+    assert state(gpu, where=of("eager")).words == "measured, stale"
+
+
 def test_measured_but_not_shown_is_a_gap(gpu):
     found = state(gpu, parts=[])
     assert found.gap and "does not show it" in found.words

@@ -70,8 +70,15 @@ def test_a_verdict_that_the_cap_in_time_left_open_needs_no_sign():
     assert marks.counts([frame({"marks": "time_cap"})]) == {"time_cap": 1}
 
 
+def test_what_is_stale_beside_what_is_fresh_has_a_sign_after_its_marks():
+    rows = frame({"marks": "capped", "stale": True}, {"stale": True}, {"stale": False})
+    assert marks.signs(rows).tolist() == [CAPPED + marks.STALE, marks.STALE, ""]
+    assert marks.legend(marks.signs(rows)).endswith(f"{marks.SIGNS[marks.STALE]} (2 cells).")
+    assert marks.counts([rows]) == {"capped": 1}, "what is stale is counted apart"
+
+
 def test_signs_are_told_apart_and_are_no_letters_of_a_cell():
-    signs = [mark.sign for mark in MARKS.values() if mark.sign]
+    signs = [*(mark.sign for mark in MARKS.values() if mark.sign), marks.STALE]
     assert len(set(signs)) == len(signs) and all(len(sign) == 1 for sign in signs)
     assert not any(sign.isascii() for sign in signs)
 

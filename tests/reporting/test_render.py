@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 import synthetic
 
+from lmperf.benchmark import load
 from lmperf.config import load_config
-from lmperf.evidence.plan import Project
+from lmperf.evidence.plan import Project, row_name
+from lmperf.evidence.review import Review
 from lmperf.reporting import render, written
 from lmperf.reporting.render import edited
 
@@ -84,3 +86,17 @@ def test_a_note_that_cannot_be_written_or_read_is_none(project):
     (project.root / ".lmperf").write_text("in the way")
     written.record(project, "m")
     assert not written.is_current(project, "m") and edited(project, "m") == []
+
+
+@pytest.mark.parametrize(("stale", "told"), [((), None), ((0,), [True, False]), ((0, 1), None)])
+def test_rows_say_which_are_stale_where_only_some_are(project, stale, told):
+    axes = {"batch": "1", "d_head": "64", "dtype": "float32", "causal": "False"}
+    rows = [
+        {**axes, "seq_len": n, "implementation": "eager", "phase": "forward", "status": "ok"}
+        for n in ("128", "256")
+    ]
+    names = [row_name(load("attention"), rows[index]) for index in stale]
+    reviewed = Review("m", synthetic.facts("m", "cpu", None))
+    reviewed.rows["attention"], reviewed.stale["attention"] = rows, names
+    frame = render.machine_evidence(project, reviewed).frames["attention"]
+    assert (frame["stale"].tolist() if "stale" in frame else None) == told

@@ -97,7 +97,8 @@ def _words(
     if len(rows) and not gates.shown(rows).any():
         return "nothing that may be shown", False
     if len(rows):
-        stale = ", stale" if evidence.stale.get(stem) else ""
+        is_stale = rows["stale"].any() if "stale" in rows else evidence.stale.get(stem)
+        stale = ", stale" if is_stale else ""
         return ("measured" if measured == due else "in part") + stale, False
     if due:
         asked = len(_chosen(evidence.lacking.get(stem), owed))

@@ -23,13 +23,13 @@ class MachineEvidence:
     """What one machine measured.
 
     ``machine`` is the name of its directory, as it is; ``facts`` is machine.json (see
-    ``facts_of``); ``frames`` maps a stem to its rows (see ``frame_of``); ``stale`` maps a stem to
-    the one-line names of rows whose code or environment has since changed; ``damaged`` maps a stem
-    to the reason why its evidence is withheld, ``lost`` does so for the files beside it;
-    ``missing`` maps a stem to the names of configured cells without a row, ``lacking`` to the same
-    as rows without a status; ``left_out`` maps a stem to why the configuration does not ask for it,
-    or not for all of it; ``cost`` has a row for each job that measured, None where none was
-    recorded.
+    ``facts_of``); ``frames`` maps a stem to its rows (see ``frame_of``), where only some are stale
+    with a column ``stale``; ``stale`` maps a stem to the one-line names of rows whose code or
+    environment has since changed; ``damaged`` maps a stem to the reason why its evidence is
+    withheld, ``lost`` does so for the files beside it; ``missing`` maps a stem to the names of
+    configured cells without a row, ``lacking`` to the same as rows without a status; ``left_out``
+    maps a stem to why the configuration does not ask for it, or not for all of it; ``cost`` has a
+    row for each job that measured, None where none was recorded.
     """
 
     machine: str

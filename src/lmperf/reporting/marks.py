@@ -2,6 +2,7 @@
 
 A sign stands behind every time, rate or speed-up of a marked row, once in a line; what it means,
 and how many cells have it, stands below the table. A speed-up has the signs of both its rows.
+A benchmark that was measured again in part has a sign at what is stale of it, too.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ from lmperf.measuring.state import CAPPED
 from lmperf.names import MARKS, in_order, mark_words
 from lmperf.reporting.numbers import counted
 
-SIGNS = {mark.sign: mark.meaning for mark in MARKS.values() if mark.sign}
+STALE = "ˢ"
+SIGNS = {
+    **{mark.sign: mark.meaning for mark in MARKS.values() if mark.sign},
+    STALE: "stale: code or environment has changed since",
+}
 
 
 def marks_of(frame: pd.DataFrame) -> pd.Series:
@@ -29,9 +34,11 @@ def marks_of(frame: pd.DataFrame) -> pd.Series:
 
 
 def signs(frame: pd.DataFrame) -> pd.Series:
-    """What stands behind a time of each row; empty for a row that is clean."""
+    """What stands behind a time of each row; empty for a row that is clean and fresh."""
     known = {name: mark.sign for name, mark in MARKS.items()}
     found = ["".join(known.get(name, "") for name in names) for names in marks_of(frame)]
+    stale = frame.get("stale", [False] * len(frame))
+    found = [sign + STALE * bool(old) for sign, old in zip(found, stale, strict=True)]
     return pd.Series(found, frame.index, dtype=object)
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from lmperf.benchmark import load, stems
 from lmperf.evidence import cost
-from lmperf.evidence.plan import Project
+from lmperf.evidence.plan import Project, row_name
 from lmperf.evidence.review import Review, review
 from lmperf.reporting import coverage, pages, selftest, written
 from lmperf.reporting.evidence import MachineEvidence, frame_of
@@ -23,7 +23,7 @@ def machine_evidence(project: Project, reviewed: Review) -> MachineEvidence:
     return MachineEvidence(
         machine=reviewed.machine,
         facts=reviewed.facts,
-        frames={s: frame_of(rows, load(s).kinds, s) for s, rows in reviewed.rows.items()},
+        frames={stem: _frame(reviewed, stem) for stem in reviewed.rows},
         stale=reviewed.stale,
         damaged=reviewed.damaged,
         lost=reviewed.lost,
@@ -32,6 +32,15 @@ def machine_evidence(project: Project, reviewed: Review) -> MachineEvidence:
         cost=frame_of(reviewed.cost, {}, cost.STEM) if reviewed.cost else None,
         left_out=_left_out(project, reviewed) if project.is_here(reviewed.machine) else {},
     )
+
+
+def _frame(reviewed: Review, stem: str) -> pd.DataFrame:
+    """A benchmark's rows; of one that was measured again in part, which rows are ``stale``."""
+    benchmark, rows = load(stem), reviewed.rows[stem]
+    frame = frame_of(rows, benchmark.kinds, stem)
+    stale = set(reviewed.stale.get(stem, ()))
+    is_stale = [row_name(benchmark, row) in stale for row in rows]
+    return frame.assign(stale=is_stale) if any(is_stale) and not all(is_stale) else frame
 
 
 def _left_out(project: Project, reviewed: Review) -> dict[str, str]:
