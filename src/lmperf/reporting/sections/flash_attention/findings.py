@@ -179,7 +179,7 @@ def _waits(rows: pd.DataFrame) -> dict:
     end = host_time.end_of_waiting(rows, "seq_len")
     words = "at every length" if end is None else f"below {significant(end)}"
     never = end == rows["seq_len"].iloc[0]
-    return {"where": "nowhere" if never else words, "host": rows["host_ms"].iloc[0]}
+    return {"where": "nowhere" if never else words, "host": rows["host_ms"].median()}
 
 
 def _waiting_answer(values: dict) -> str:
@@ -297,8 +297,8 @@ FINDINGS = (
         values=_waiting,
         answer=_waiting_answer,
         answers={
-            "host": "One head ({{ numerics }}, d_head {{ d_head }}): the host takes longer than the"
-            " device{% for name, (forward, backward) in kernels.items() %} with {{ name }}"
+            "host": "One head ({{ numerics }}, d_head {{ d_head }}): the host (a median) outlasts"
+            " the device{% for name, (forward, backward) in kernels.items() %} with {{ name }}"
             " {{ forward.where }}{{ ' forward' if loop.first }} ({{ forward.host | sig }} ms),"
             " {{ backward.where }}{{ ' backward' if loop.first }} ({{ backward.host | sig }} ms)"
             "{{ '.' if loop.last else ',' }}{% endfor %}",
