@@ -125,6 +125,20 @@ def test_side_by_side_has_a_line_a_cell_and_dashes_where_there_is_nothing():
     assert side_by_side("Times", frame, ["n"], columns[2:]) is None
 
 
+def test_a_header_of_side_by_side_is_left_as_it_is_and_an_axis_has_its_words():
+    frame = pd.DataFrame({"seq_len": [1, 2], "implementation": "my_own", "phase": "forward"})
+    columns = [Beside("my_own (ms)", pd.Series(["a", "b"]))]
+    table = side_by_side("Times", frame, ["seq_len"], columns)
+    assert list(table.frame.columns) == ["length", "my_own (ms)"]
+
+
+def test_a_line_of_side_by_side_without_an_axis_has_a_dash_and_of_two_cells_the_last():
+    frame = pd.DataFrame({"n": [1, None, None], "implementation": "eager", "phase": "forward"})
+    columns = [Beside("ms", pd.Series(["a", "b", "c"]))]
+    assert side_by_side("T", frame, ["n"], columns).frame["ms"].tolist() == ["c", "a"]
+    assert side_by_side("T", frame, ["n"], columns).frame["n"].tolist() == ["–", 1]
+
+
 def test_a_kernel_has_its_median_with_interval_and_repetitions():
     rounds = ";".join(map(str, [1.0, 1.1, 1.2, 1.3, 1.4, 1.5]))
     row = {"status": "ok", "median_ms": 1.25, "rounds_ms": rounds, "repetitions": 60}

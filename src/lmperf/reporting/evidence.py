@@ -155,8 +155,9 @@ def in_reading_order(frame: pd.DataFrame, first: Sequence[str] = ()) -> pd.DataF
 
 
 def _ranks(column: pd.Series) -> np.ndarray:
-    ordered = in_order(str(column.name), column.unique())
-    return pd.Categorical(column, categories=ordered, ordered=True).codes
+    codes, values = pd.factorize(column)
+    places = {value: place for place, value in enumerate(in_order(str(column.name), values))}
+    return np.array([*map(places.get, values), -1])[codes]  # the code of what is empty is -1
 
 
 def having(frame: pd.DataFrame, **columns) -> pd.DataFrame:

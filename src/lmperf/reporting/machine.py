@@ -64,6 +64,10 @@ LINE = {
 
 def environments(evidence: MachineEvidence) -> dict[str, dict]:
     """The recorded environments in which rows of the evidence were measured, oldest first."""
+    return evidence.once(("environments",), lambda: _environments(evidence))
+
+
+def _environments(evidence: MachineEvidence) -> dict[str, dict]:
     known = evidence.facts["environments"]
     frames = evidence.present().values()
     used = {name for frame in frames for name in frame["environment"].dropna().unique()}
@@ -246,7 +250,8 @@ def rows(evidence: MachineEvidence) -> int:
 
 def gated(evidence: MachineEvidence) -> int:
     """How many rows were checked against a reference."""
-    return sum(int(gates.gated(frame).sum()) for frame in evidence.present().values())
+    frames = evidence.present().values()
+    return evidence.once(("gated",), lambda: sum(int(gates.gated(f).sum()) for f in frames))
 
 
 def worst_gate(frame: pd.DataFrame) -> str | None:
@@ -280,6 +285,10 @@ def _red(evidence: MachineEvidence, stem: str, frame: pd.DataFrame) -> list[str]
 
 def method(evidence: MachineEvidence) -> dict:
     """The numbers of the method that a reader is told."""
+    return evidence.once(("method",), lambda: _method(evidence))
+
+
+def _method(evidence: MachineEvidence) -> dict:
     found, kind = rounds(evidence), newest(evidence).get("kind") or "cpu"
     frames = evidence.present()
     columns = [frame["dtype"] for frame in frames.values() if "dtype" in frame]

@@ -9,7 +9,7 @@ side_by_side("forward, bf16", frame, ["seq_len", "d_head"], [
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -45,20 +45,33 @@ def side_by_side(
         note: how to read the cells.
     """
     frame = in_reading_order(frame, first=list(cell))
-    constant, lines = shared_axes(frame, cell)
-    table = frame[lines].drop_duplicates()
-    for column in columns:
-        cells = column.cells[column.cells.index.isin(frame.index)]
-        if cells.empty or (cells == EMPTY).all():
-            continue
-        own = frame.loc[cells.index, lines].assign(**{column.header: cells})
-        own = own[own[column.header] != EMPTY].drop_duplicates(lines, keep="last")
-        table = table.merge(own, on=lines, how="left")
-    if len(table.columns) == len(lines):
+    constant, names = shared_axes(frame, cell)
+    line_of = dict(zip(frame.index, _lines(frame, names), strict=True))
+    lines = list(dict.fromkeys(line_of.values()))
+    found = [_by_line(column.cells, line_of) for column in columns]
+    if not any(found):
         return None
-    table = table.astype(object).where(table.notna(), EMPTY)
-    words = {name: [value_words(name, value, cell) for value in table[name]] for name in lines}
-    return Lines(caption + constant, table.assign(**words).rename(columns=axis_words), note)
+    values = zip(*lines, strict=True)
+    table = {
+        axis_words(name): [value_words(name, value, cell) for value in column]
+        for name, column in zip(names, values, strict=True)
+    }
+    for column, cells in zip(columns, found, strict=True):
+        if cells:
+            table[column.header] = [cells.get(line, EMPTY) for line in lines]
+    return Lines(caption + constant, pd.DataFrame(table, dtype=object), note)
+
+
+def _lines(frame: pd.DataFrame, names: Sequence[str]) -> list[tuple]:
+    """The line of each row: its values of these columns, a dash where it has none."""
+    columns = (frame[name].astype(object).where(frame[name].notna(), EMPTY) for name in names)
+    return list(zip(*columns, strict=True))
+
+
+def _by_line(cells: pd.Series, line_of: dict[Hashable, tuple]) -> dict[tuple, str]:
+    """What stands in each line, of several cells the last; what is a dash is left out."""
+    known = ((line_of[row], words) for row, words in cells.items() if row in line_of)
+    return {line: words for line, words in known if words != EMPTY}
 
 
 def each(*tables: Lines | None) -> list[Lines]:
