@@ -34,6 +34,8 @@ EVENT_STEP_MS = 0.0005
 # A product of float32 accuracy takes three of TF32 or of 16-bit halves (hi hi + hi lo + lo hi).
 PRODUCTS = 3
 COPIES = frozenset(("copy", "widen", "narrow"))
+# The columns on which the floor of a row depends.
+NEEDED = frozenset(("environment", "dtype", "flops", "bytes"))
 Row = Mapping[str, object]
 
 

@@ -79,14 +79,21 @@ class MachineEvidence:
         """In reading order, with ``floor_ms``: what a row takes at least on this machine."""
         frame = in_reading_order(frame)
         limits = self.once(("limits",), self._limits)
-        rows = frame.to_dict("records") if limits else []
-        floors = [plausible.floor_ms(limits, row) for row in rows]
-        return frame.assign(floor_ms=floors if limits else 0.0)
+        if not limits:
+            return frame.assign(floor_ms=0.0)
+        rows = frame[[name for name in frame if name in plausible.NEEDED]].to_dict("records")
+        return frame.assign(floor_ms=[plausible.floor_ms(limits, row) for row in rows])
 
     def _limits(self) -> dict[str, plausible.Limits]:
         rows = self.frames.get("ceilings") if "ceilings" not in self.damaged else None
         known = [] if rows is None else rows.to_dict("records")
         return plausible.limits_of(known, self.facts.get("environments") or {})
+
+    def environments(self) -> set[str]:
+        """The environments that rows to show name."""
+        shown = [rows for stem, rows in self.frames.items() if stem not in self.damaged]
+        named = [rows["environment"].dropna() for rows in shown if "environment" in rows]
+        return {name for names in named for name in names.unique()}
 
     def present(self) -> dict[str, pd.DataFrame]:
         """Every stem that has rows to show, with them, in the order of the evidence."""

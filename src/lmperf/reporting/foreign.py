@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 from xml.sax.saxutils import escape
@@ -46,6 +47,7 @@ _UNSHOWN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
+@lru_cache(maxsize=2**16)
 def taken(text: str, longest: int = LONGEST) -> str:
     """The text in one line, cut, what cannot be seen made visible, its signs in private characters.
 

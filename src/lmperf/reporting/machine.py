@@ -69,8 +69,7 @@ def environments(evidence: MachineEvidence) -> dict[str, dict]:
 
 def _environments(evidence: MachineEvidence) -> dict[str, dict]:
     known = evidence.facts["environments"]
-    frames = evidence.present().values()
-    used = {name for frame in frames for name in frame["environment"].dropna().unique()}
+    used = evidence.environments()
     kept = {name: facts for name, facts in known.items() if name in used or not used}
     return dict(sorted(kept.items(), key=lambda item: (str(item[1].get("measured_at")), item[0])))
 
@@ -82,9 +81,7 @@ def recorded(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.Series:
 
 def unrecorded(evidence: MachineEvidence) -> list[str]:
     """The environments that rows name and machine.json does not have."""
-    frames = evidence.present().values()
-    used = {str(name) for frame in frames for name in frame["environment"].dropna().unique()}
-    return sorted(used - set(evidence.facts["environments"]))
+    return sorted(set(map(str, evidence.environments())) - set(evidence.facts["environments"]))
 
 
 def unrecorded_rows(evidence: MachineEvidence) -> int:
