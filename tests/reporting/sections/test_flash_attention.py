@@ -367,6 +367,20 @@ def test_the_title_counts_the_highest_bars(gpu):
     assert drawn.get_suptitle().endswith("Triton is the fastest")
 
 
+def test_the_title_names_none_where_two_are_not_told_apart(gpu):
+    half = {"dtype": kinds.HALF, "status": "ok"}
+    two = edited(gpu, slower(500), phase="backward", **half)
+    two = edited(
+        two, constant(50.0), phase="backward", implementation=("triton", "sdpa_cudnn"), **half
+    )
+    drawn = themed(lambda pen: SECTION.figure(two, pen), LIGHT)
+    bars = [len(panel.containers[0]) for panel in drawn.axes]
+    title = drawn.get_suptitle()
+    assert title.endswith(f"Triton fastest in {bars[0]} of {sum(bars)}, {bars[1]} not told apart")
+    drawn = themed(lambda pen: SECTION.figure(edited(gpu, constant(50.0), **half), pen), LIGHT)
+    assert drawn.get_suptitle().endswith("which is the fastest is not told apart")
+
+
 def test_a_rate_of_the_second_panel_above_all_of_the_first_is_drawn(cpu):
     quick = edited(cpu, slower(0.1), phase="backward")
     drawn = themed(lambda pen: SECTION.figure(quick, pen), LIGHT)

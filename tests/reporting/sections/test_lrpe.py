@@ -199,6 +199,12 @@ def test_the_title_of_the_figure_is_what_it_shows(gpu):
     assert "forward" in title and "%" in title
 
 
+def test_a_rate_of_the_second_panel_above_all_of_the_first_is_drawn(gpu):
+    drawn = figure(rescaled(gpu, 3.0, phase="forward"), Pen(LIGHT))
+    highest = max(line.get_ydata().max() for line in drawn.axes[1].lines)
+    assert drawn.axes[1].get_ylim()[1] >= highest
+
+
 def test_one_number_of_positions_makes_no_line(cpu):
     assert figure(cpu, Pen(LIGHT)) is None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -14,6 +16,8 @@ from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.figures import Pen, legend_below, length, panels, powers_of_two
 from lmperf.reporting.numbers import significant
 from lmperf.reporting.sections.flash_attention import kinds
+from lmperf.reporting.speedup import Series, speedups
+from lmperf.statistics import FASTER
 
 CLUSTER = 0.84
 GROUP = ["d_head", "mask"]
@@ -34,7 +38,9 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
     longest = having(rows, seq_len=end)
     where = f"{work.capitalize()}, {kinds.numerics(rows)}, length {length(end)}"
     phases = in_order("phase", rows["phase"])
-    drawn, axes = panels(f"{where}: {_fastest(longest)}", len(phases), height=3.7, sharey=True)
+    drawn, axes = panels(
+        f"{where}: {_fastest(evidence, longest)}", len(phases), height=3.7, sharey=True
+    )
     for axis, phase in zip(axes, phases, strict=True):
         if on_grid:
             _bars(axis, pen, longest, phase)
@@ -84,12 +90,24 @@ def _lines(axis: Axes, pen: Pen, rows: pd.DataFrame, phase: str) -> None:
     axis.set_xlabel("length")
 
 
-def _fastest(rows: pd.DataFrame) -> str:
-    """``SDPA cuDNN fastest in 6 of 8, Triton in 2``."""
+def _fastest(evidence: MachineEvidence, rows: pd.DataFrame) -> str:
+    """``SDPA cuDNN fastest in 5 of 8, Triton in 2, 1 not told apart``."""
     best = rows.loc[rows.groupby(["phase", *GROUP])["rate"].idxmax(), "implementation"]
-    wins = best.map(implementation_words).value_counts()
+    told = best[~best.index.isin(_matched(evidence, rows))].map(implementation_words)
+    wins = told.value_counts()
+    if not len(wins):
+        return "which is the fastest is not told apart"
     first, *rest = sorted(wins.index, key=lambda name: (-wins[name], name))
-    if not rest:
+    if wins[first] == len(best):
         return f"{first} is the fastest"
-    others = "".join(f", {name} in {wins[name]}" for name in rest)
-    return f"{first} fastest in {wins[first]} of {len(best)}{others}"
+    others = [f"{name} in {wins[name]}" for name in rest]
+    others += [f"{len(best) - len(told)} not told apart"] if len(told) < len(best) else []
+    return ", ".join([f"{first} fastest in {wins[first]} of {len(best)}", *others])
+
+
+def _matched(evidence: MachineEvidence, rows: pd.DataFrame) -> pd.Index:
+    """The rows that are not found faster than all that was timed in turn with them."""
+    pairs = itertools.permutations(in_order("implementation", rows["implementation"]), 2)
+    series = [[Series.of(implementation=name) for name in pair] for pair in pairs]
+    found = [speedups(evidence, kinds.STEM, *pair)["verdict"] for pair in series]
+    return pd.Index([row for part in found for row in part.index[part != FASTER]])

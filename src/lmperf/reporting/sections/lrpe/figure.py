@@ -34,9 +34,10 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
             label = implementation_words(name)
             axis.plot(line["positions"], line["gbps"], label=label, **pen.line(name, names))
         powers_of_two(axis, rows["positions"])
-        axis.set_ylim(bottom=0)
         axis.set_title(phase_words(phase))
         axis.set_xlabel("positions")
+    # Only now does the shared axis know what all panels hold.
+    axes[0].set_ylim(bottom=0)
     axes[0].set_ylabel("GB/s")
     legend_below(drawn, axes)
     return drawn
