@@ -194,7 +194,7 @@ def limit_table(evidence: MachineEvidence) -> list[Lines]:
         *(Beside(name, frame[c].map(lambda v: significant(v, 4))) for name, c in sizes.items()),
         Beside("outcome", frame["outcome"].fillna(status_words(frame))),
     ]
-    caption = "The first power of two that runs out of memory, forward, no mask"
+    caption = "The least power of two that cannot fit, forward, no mask"
     return each(side_by_side(caption, frame, ["dtype", "batch", "d_head"], columns))
 
 

@@ -219,10 +219,7 @@ def _cost_in_loss(evidence: MachineEvidence) -> dict:
 
 _WHOLE = "The ladder, {{ base }} to {{ top }} ({{ context }}): {{ gains | join(', ') }}"
 _SHARE = "{% if share %}; MFU {{ share | range('percent') }}{{ of }}{% endif %}."
-_LOSS = (
-    "After {{ steps }} steps on the same tokens, a run a rung, rungs with float32 weights end apart"
-    " by rounding alone; with bf16 weights the loss ends "
-)
+_LOSS = "After {{ steps }} steps on the same tokens, a run a rung, losses with bf16 weights end"
 FINDINGS = (
     Finding(
         name="ladder",
@@ -256,9 +253,9 @@ FINDINGS = (
         values=_cost_in_loss,
         answer=lambda v: "near" if v["most"] <= NEAR else "apart",
         answers={
-            "near": _LOSS + "within {{ most | percent(2) }} of them, which are up to"
-            " {{ apart | percent(2) }} apart.",
-            "apart": _LOSS + "outside of their range, by (of a range of):"
+            "near": _LOSS + " within {{ most | percent(2) }} of those with float32 weights, which"
+            " are up to {{ apart | percent(2) }} apart.",
+            "apart": _LOSS + " outside of the range of those with float32 weights, by (the range):"
             " {{ by_size | join(', ') }}.",
         },
         place=PAGE,

@@ -133,7 +133,7 @@ def _leaderboard(evidence: MachineEvidence) -> dict:
         "peers": peers.set_index(peers["implementation"].map(implementation_words))[
             "median_ms"
         ].to_dict(),
-        "published": published[["source", "device", "value", "unit"]].to_dict(),
+        "published": published[["source", "device", "value", "unit", "note"]].to_dict(),
     }
 
 
@@ -284,11 +284,11 @@ FINDINGS = (
         values=_leaderboard,
         answer=always,
         answers={
-            "is": "Forward and backward of {{ heads }} heads, length {{ seq_len | sig }}, d_head"
+            "is": "Forward and backward, {{ heads }} heads, length {{ seq_len | sig }}, d_head"
             " {{ d_head }}, causal ({{ numerics }}, F5): {{ kernel }} {{ ms | sig }} ms"
-            "{% for name, ms in peers.items() %}, {{ name }} {{ ms | sig }}{% endfor %}; the best"
-            " published ({{ published.source }}, {{ published.device }}): {{ published.value }}"
-            " {{ published.unit }}."
+            "{% for name, ms in peers.items() %}, {{ name }} {{ ms | sig }}{% endfor %}; best"
+            " published {{ published.value }} {{ published.unit }} ({{ published.source }},"
+            " {{ published.device }}, {{ published.note }})."
         },
     ),
     Finding(

@@ -116,7 +116,7 @@ def _cached_answer(values: dict) -> str:
 _OVER = "; {{ over | range('ratio') }} over {{ peer }}."
 _SPEEDS = (
     " (medians, not in turn): forward {{ forward | range('ratio') }} in"
-    " {{ forward.n | count('shape') }}, backward {{ backward | range('ratio') }}."
+    " {{ forward.n | count('shape') }}; backward {{ backward | range('ratio') }}."
 )
 _TAKES = (
     " ({{ large }}): {{ gain | range('ratio') }} the speed, {{ memory | range('percent') }} more"
@@ -143,8 +143,7 @@ FINDINGS = (
         values=_extra,
         answer=lambda v: "faster" if v["forward"].low > 1 + APART else "either",
         answers={
-            "faster": "With {{ extra }} extra tokens the compiled forward is faster than with"
-            " none" + _SPEEDS,
+            "faster": "{{ extra }} extra tokens make every compiled forward faster" + _SPEEDS,
             "either": "Compiled with {{ extra }} extra tokens over none" + _SPEEDS,
         },
     ),
