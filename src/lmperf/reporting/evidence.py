@@ -89,7 +89,7 @@ class MachineEvidence:
         known = [] if rows is None else rows.to_dict("records")
         return plausible.limits_of(known, self.facts.get("environments") or {})
 
-    def environments(self) -> set[str]:
+    def environment_names(self) -> set[str]:
         """The environments that rows to show name."""
         shown = [rows for stem, rows in self.frames.items() if stem not in self.damaged]
         named = [rows["environment"].dropna() for rows in shown if "environment" in rows]

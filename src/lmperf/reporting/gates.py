@@ -45,7 +45,7 @@ def shown(frame: pd.DataFrame) -> pd.Series:
 def gated(frame: pd.DataFrame) -> pd.Series:
     """Rows that were checked against a reference, or found to be faster than possible."""
     checked = _is_failed(frame) | _is_impossible(frame)
-    if "error_bound" in frame.columns:
+    if "error_bound" in frame:
         checked |= frame["error_bound"].notna().to_numpy()
     return pd.Series(checked, frame.index)
 

@@ -69,7 +69,7 @@ def environments(evidence: MachineEvidence) -> dict[str, dict]:
 
 def _environments(evidence: MachineEvidence) -> dict[str, dict]:
     known = evidence.facts["environments"]
-    used = evidence.environments()
+    used = evidence.environment_names()
     kept = {name: facts for name, facts in known.items() if name in used or not used}
     return dict(sorted(kept.items(), key=lambda item: (str(item[1].get("measured_at")), item[0])))
 
@@ -81,7 +81,7 @@ def recorded(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.Series:
 
 def unrecorded(evidence: MachineEvidence) -> list[str]:
     """The environments that rows name and machine.json does not have."""
-    return sorted(set(map(str, evidence.environments())) - set(evidence.facts["environments"]))
+    return sorted(set(map(str, evidence.environment_names())) - set(evidence.facts["environments"]))
 
 
 def unrecorded_rows(evidence: MachineEvidence) -> int:
