@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from lmperf.evidence.plausible import KIND
+from lmperf.evidence.plausible import KIND, floor_ms, limits_of
 from lmperf.reporting import gates
 from lmperf.reporting.ceilings import SUSTAINED, ceilings, matmul_ceiling, matmul_share, sheet_share
 from lmperf.reporting.evidence import having
@@ -69,6 +69,14 @@ def test_the_balance_is_of_single_calls_beside_what_is_sustained(gpu):
     assert "800 TFLOP/s in bf16 in single calls, and back to back at 46.8 in float32" in said
     old = next(str(s) for s in statements(SECTION.findings, older(gpu)) if s.name == "balance")
     assert "back to back" not in old
+
+
+def test_the_floor_in_a_frame_is_that_of_the_whole_row(gpu):
+    limits = limits_of(gpu.frames["ceilings"].to_dict("records"), gpu.facts["environments"])
+    for stem in ("end_to_end", "flash_attention", "lrpe"):
+        frame = gpu.frame(stem)
+        floors = [floor_ms(limits, row) for row in frame.to_dict("records")]
+        assert list(frame["floor_ms"]) == floors and len(set(floors)) > 3
 
 
 def test_a_row_that_is_faster_than_possible_is_withheld_by_name(gpu):
