@@ -88,6 +88,21 @@ def test_work_that_outlives_its_call_is_told_from_a_host_that_waits_for_its_core
     finished(0.05)
 
 
+def test_a_host_that_is_waked_late_after_any_work_is_no_work_that_outlives_its_call(
+    monkeypatch, finished
+):
+    queued = []
+    event = SimpleNamespace(record=lambda: queued.append(1), synchronize=lambda: None)
+    monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: event)
+
+    def synchronize():
+        finished.ns += int((0.5 if queued else 0.01) * 1e6)
+        queued.clear()
+
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    finished()
+
+
 class WakedLate(clock.Clock):
     """A clock of one call a slice, the first slices of which disagree with the host."""
 

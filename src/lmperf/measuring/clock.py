@@ -203,9 +203,7 @@ class EventClock(Clock):
         self._began = now()
 
     def _finish(self, phase: Phase, found: Slice) -> None:
-        last = torch.cuda.Event(enable_timing=True)
-        last.record()
-        last.synchronize()
+        last = self._passed()
         began = now()
         device_ms, host_ms = _elapsed_ms(self._first, last), (began - self._began) / 1e6
         if not OTHER_CLOCK * host_ms - OTHER_CLOCK_MS <= device_ms <= host_ms + OTHER_CLOCK_MS:
@@ -226,10 +224,19 @@ class EventClock(Clock):
                 " end of what was timed; all of it must be on the current stream"
             )
 
+    def _passed(self) -> torch.cuda.Event:
+        """An event behind all that is queued on the current stream, which has passed."""
+        last = torch.cuda.Event(enable_timing=True)
+        last.record()
+        last.synchronize()
+        return last
+
     def _idle_ms(self) -> float:
-        """The longest of some waits for the device when it has nothing to do."""
+        """The longest of some such waits for the device, after nothing but work of the clock."""
         waits = []
         for _ in range(IDLE_TRIES):
+            self._flush.zero_()
+            self._passed()
             began = now()
             torch.cuda.synchronize()
             waits.append((now() - began) / 1e6)

@@ -6,8 +6,8 @@ FLUSH_BYTES = 256 * 2**20
 SHORTEST_LEAD_MS, LONGEST_LEAD_MS = 0.1, 16.0
 # Work that is still running this long after the last event of a slice, and for this share of its
 # times, was not timed; now and then it is the host, which was not woken at once. It must also be
-# so many times as long as to wait for an idle device takes at the worst of some tries: 0.1 ms and
-# more where other processes have the cores.
+# so many times as long as the worst of some waits after work of the clock's own, which has passed:
+# 0.1 ms and more where other processes have the cores.
 OUTLIVES_MS, OUTLIVES_SHARE, OUTLIVES_SLICES = 0.1, 0.1, 5
 OUTLIVES_TIMES, IDLE_TRIES = 2.0, 5
 # Calls that tell how long one takes to be queued, or takes in a loop; and what they may keep alive.
