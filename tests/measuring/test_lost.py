@@ -1,5 +1,6 @@
 """Workers that are lost: what is an implementation's doing, and what is not."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -79,6 +80,14 @@ def test_a_worker_that_is_killed_from_outside_costs_no_row(supervisor, words):
     assert supervisor.hosts == [PROJECT], "the other one until the group was through"
 
 
+def kill(process):
+    """End a worker, and lose what it may have said before: one is ready within milliseconds."""
+    os.kill(process.pid, signal.SIGKILL)
+    with contextlib.suppress(EOFError, ConnectionResetError):
+        while True:
+            process._connection.recv()
+
+
 def test_a_worker_that_dies_at_the_reference_or_at_its_start_is_tried_again(
     supervisor, monkeypatch
 ):
@@ -89,7 +98,7 @@ def test_a_worker_that_dies_at_the_reference_or_at_its_start_is_tried_again(
     wait, times = WorkerProcess.wait_until_ready, []
 
     def killed(process):
-        times.append(os.kill(process.pid, signal.SIGKILL))
+        times.append(kill(process))
         monkeypatch.setattr(WorkerProcess, "wait_until_ready", wait)
         wait(process)
 
@@ -103,7 +112,7 @@ def test_a_worker_that_dies_whenever_it_starts_is_said(supervisor, monkeypatch):
     wait = WorkerProcess.wait_until_ready
 
     def killed(process):
-        os.kill(process.pid, signal.SIGKILL)
+        kill(process)
         wait(process)
 
     monkeypatch.setattr(WorkerProcess, "wait_until_ready", killed)
