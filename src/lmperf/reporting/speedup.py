@@ -86,8 +86,8 @@ def speedups(evidence: MachineEvidence, stem: str, series: Series, base: Series)
     def make() -> pd.DataFrame:
         frame = evidence.frame(stem)
         floors = evidence.once(("floor", stem), lambda: noise_floors(frame))["floor"]
-        usable = frame[gates.shown(frame) & frame["rounds_ms"].notna() & frame["together"].notna()]
-        return _speedups(usable, series, base, floors)
+        in_turn = evidence.once(("in turn", stem), lambda: _in_turn(frame))
+        return _speedups(in_turn, series, base, floors)
 
     return evidence.once(("speedups", stem, series, base), make)
 
@@ -200,10 +200,15 @@ def _floors_of(frame: pd.DataFrame, floors: pd.Series) -> np.ndarray:
     return floors.reindex(pd.MultiIndex.from_arrays([frame["phase"], _numerics(frame)])).to_numpy()
 
 
-def _speedups(usable: pd.DataFrame, series: Series, base: Series, floors: pd.Series):
-    pairs = _paired(usable, series, base, ["together"])
-    ours, theirs = usable.loc[pairs.index], usable.loc[pairs["base_row"]]
-    alike = (_round_counts(ours) == _round_counts(theirs)) & (_round_counts(ours) > 0)
+def _in_turn(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[gates.shown(frame) & frame["rounds_ms"].notna() & frame["together"].notna()]
+
+
+def _speedups(in_turn: pd.DataFrame, series: Series, base: Series, floors: pd.Series):
+    pairs = _paired(in_turn, series, base, ["together"])
+    ours, theirs = in_turn.loc[pairs.index], in_turn.loc[pairs["base_row"]]
+    counts = _round_counts(ours)
+    alike = (counts == _round_counts(theirs)) & (counts > 0)
     ours, theirs = ours[alike], theirs[alike]
     if ours.empty:
         return pd.DataFrame(columns=COLUMNS, dtype=float)
@@ -222,9 +227,10 @@ def _speedups(usable: pd.DataFrame, series: Series, base: Series, floors: pd.Ser
 
 
 def _paired(frame: pd.DataFrame, series: Series, base: Series, further: list[str]) -> pd.DataFrame:
-    differing = {column for column, _ in series.where}
+    differing = [column for column, _ in series.where]
     keys = [n for n in (*axes(frame), "implementation", "phase") if n not in differing]
     keys += further
+    frame = frame[[*keys, *differing]]
     right = base.rows(frame)[keys].drop_duplicates(keys, keep="last")
     right = right.assign(base_row=right.index)
     left = series.rows(frame)[keys]
