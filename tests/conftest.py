@@ -8,6 +8,8 @@ import pytest
 # Several processes of tests share the cores: threads that wait for a core by spinning take it.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Told to keep no bytecode, each of many processes would compile all that it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import torch
 
