@@ -141,6 +141,20 @@ def _attention(evidence: MachineEvidence) -> dict:
     return {"words": plain.words, "less": Spread.of(less) if len(less) else None, **values}
 
 
+def _own_attention(evidence: MachineEvidence) -> dict:
+    """The project's kernel over PyTorch's attention, with both run in the same way."""
+    frame = rows_of(evidence, STEM, implementation=ATTENTIONS, phase=ways.STEP)
+    pairs = {
+        implementation_words(run, axes(frame)): tuple(
+            Way(name if run == EAGER else f"{name}_{run}", BF16) for name in ATTENTIONS[::-1]
+        )
+        for run in (EAGER, BLOCKS, WHOLE)
+    }
+    _, values = _compared(evidence, pairs)
+    names = [implementation_words(name) for name in ATTENTIONS[::-1]]
+    return {"words": dtype_words(BF16), "names": names, **values}
+
+
 def _tf32(evidence: MachineEvidence) -> dict:
     eager = Way(EAGER, ways.TF32)
     _, values = _compared(evidence, {"": (eager, ways.BASE)})
@@ -212,6 +226,10 @@ _LAST = (
     "{% if share == share %}, MFU {{ share | percent }}{% endif %}."
 )
 _NUMERICS = "{{ words }} over float32, both eager ({{ contexts }}): {{ gain | range('ratio') }}"
+_OWN = (
+    "{{ names | join(' over ') }} in a {{ words }} step ({{ contexts }}):"
+    " {{ gains | join(', ') }}, "
+)
 _SHARES = (
     "{% for words, share in best %}{{ share | percent }}"
     "{{ ' of the matmul ceiling' if loop.first }} in {{ words }}{{ ', ' if not loop.last }}"
@@ -261,6 +279,17 @@ FINDINGS = (
             "Over plain attention in an {{ words }} step, {{ contexts }}: {{ gains | join(', ') }}",
             "{% if less %}; peak memory {{ less | range('percent') }} lower{% endif %}",
         ),
+    ),
+    Finding(
+        name="own_attention_inside",
+        question="Is the project's kernel inside the model as fast as PyTorch's attention?",
+        values=_own_attention,
+        answer=lambda v: "open" if v["faster"].none and v["slower"].none else "told",
+        answers={
+            "told": _OWN + "faster in {{ faster }} steps, slower in {{ slower }}.",
+            "open": _OWN + "no step told apart.",
+        },
+        place=PAGE,
     ),
     Finding(
         name="tf32",
