@@ -92,11 +92,16 @@ def test_a_host_that_is_waked_late_after_any_work_is_no_work_that_outlives_its_c
     monkeypatch, finished
 ):
     queued = []
-    event = SimpleNamespace(record=lambda: queued.append(1), synchronize=lambda: None)
+    event = SimpleNamespace(
+        record=lambda: queued.append("event"), synchronize=lambda: queued.append("passed")
+    )
+    flush = SimpleNamespace(zero_=lambda: queued.append("work"))
     monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: event)
+    monkeypatch.setattr(torch, "empty", lambda *size, **kind: flush)
 
     def synchronize():
-        finished.ns += int((0.5 if queued else 0.01) * 1e6)
+        of_slice, of_clock = queued[:2] == ["event"] * 2, queued == ["work", "event", "passed"]
+        finished.ns += int((0.5 if of_slice or of_clock else 0.01) * 1e6)
         queued.clear()
 
     monkeypatch.setattr(torch.cuda, "synchronize", synchronize)

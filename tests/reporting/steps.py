@@ -3,8 +3,10 @@
 from dataclasses import replace
 
 import pandas as pd
+from synthetic import gpu_evidence
 
 from lmperf.reporting.evidence import MachineEvidence, having
+from lmperf.reporting.figures import LIGHT, themed
 from lmperf.reporting.findings import statements
 from lmperf.reporting.sections.end_to_end import SECTION, ways
 
@@ -68,6 +70,23 @@ def without(evidence: MachineEvidence, **where) -> MachineEvidence:
     return with_frame(evidence, frame.drop(having(frame, **where).index))
 
 
+def with_attention(factor: float = 0.5, peak: float = 0.6) -> MachineEvidence:
+    """Evidence in which SDPA was timed inside the model, at one context, in bf16."""
+    evidence = scaled(gpu_evidence(), 1.0, implementation=ways.EAGER)
+    frame = evidence.frames[ways.STEM]
+    rows = having(frame, implementation=ways.EAGER, dtype=ways.BF16, context_length=1024)
+    rows = rows.assign(implementation="sdpa", peak_mib=peak * rows["peak_mib"], again_ms=None)
+    evidence = with_frame(evidence, pd.concat([frame, rows], ignore_index=True))
+    return scaled(evidence, factor, implementation="sdpa")
+
+
+def also_triton(evidence: MachineEvidence) -> MachineEvidence:
+    """The evidence with every row of SDPA once more, as one of the project's kernel."""
+    frame = evidence.frames[ways.STEM]
+    rows = having(frame, implementation="sdpa").assign(implementation="triton")
+    return with_frame(evidence, pd.concat([frame, rows], ignore_index=True))
+
+
 def cells(table, **where) -> pd.Series:
     found = having(table.frame, **where)
     assert len(found) == 1, (where, table.frame)
@@ -76,3 +95,7 @@ def cells(table, **where) -> pd.Series:
 
 def said(name: str, evidence: MachineEvidence) -> str:
     return next(str(s) for s in statements(SECTION.findings, evidence) if s.name == name)
+
+
+def drawn(evidence: MachineEvidence):
+    return themed(lambda pen: SECTION.figure(evidence, pen), LIGHT)
