@@ -7,7 +7,7 @@ import yaml
 
 from lmperf.benchmark import Case, load
 from lmperf.config import config_model
-from lmperf.own import broken_ones, check_names
+from lmperf.custom import broken_ones, check_names
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 CELLS = {

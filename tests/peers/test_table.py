@@ -4,13 +4,13 @@ import pytest
 
 from lmperf.benchmark import Own, load, stems
 from lmperf.config import config_model, load_config
+from lmperf.custom import broken_ones, check_names
 from lmperf.errors import UserError
 from lmperf.evidence import keys
 from lmperf.evidence.facts import write_facts
 from lmperf.evidence.keys import row_key
 from lmperf.evidence.plan import Project, evidence_of
 from lmperf.evidence.review import review
-from lmperf.own import broken_ones, check_names
 from lmperf.peers.table import PEERS
 
 

@@ -59,7 +59,7 @@ class Attention(Timed):
     }
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
-        from lmperf.attention.own import fitted
+        from lmperf.attention.custom import fitted
         from lmperf.attention.problem import AttentionProblem
         from lmperf.compiler import require_compiler
 

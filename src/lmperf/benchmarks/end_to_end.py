@@ -88,8 +88,8 @@ class EndToEnd(Timed):
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
         from lmperf.compiler import require_compiler
         from lmperf.precision import precision
+        from lmperf.transformer.custom import called, is_step
         from lmperf.transformer.model import twin_of
-        from lmperf.transformer.own import called, is_step
         from lmperf.transformer.problem import ModelProblem
 
         name = case.implementation

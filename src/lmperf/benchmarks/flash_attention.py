@@ -129,7 +129,7 @@ class FlashAttention(Timed):
         return None
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
-        from lmperf.attention.own import fitted
+        from lmperf.attention.custom import fitted
         from lmperf.attention.problem import AttentionProblem
 
         axes, name = case.axes, case.implementation

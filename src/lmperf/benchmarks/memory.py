@@ -79,7 +79,7 @@ class Memory(Observed):
 
     def _model_of(self, implementation: str) -> type | None:
         """A user's model class; None for the project's model."""
-        from lmperf.transformer.own import is_model
+        from lmperf.transformer.custom import is_model
 
         if implementation not in self.own_implementations:
             return None

@@ -77,8 +77,8 @@ class Profiles(Observed):
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
         from lmperf.instruments.profiling import durations, events_of, range_times, ranged_attention
         from lmperf.precision import precision
+        from lmperf.transformer.custom import called
         from lmperf.transformer.implementations import with_attention
-        from lmperf.transformer.own import called
         from lmperf.transformer.problem import ModelProblem
         from lmperf.transformer.sizes import SIZES
 

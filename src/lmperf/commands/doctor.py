@@ -14,10 +14,10 @@ import click
 
 from lmperf.benchmark import load, stems
 from lmperf.commands.options import of_project
+from lmperf.custom import broken_ones
 from lmperf.errors import UserError
 from lmperf.evidence.machine import torch_version, version_of
 from lmperf.evidence.plan import Project
-from lmperf.own import broken_ones
 
 HERE, ABSENT, WRONG = "ok", "absent", "wrong"
 

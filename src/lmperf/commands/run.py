@@ -23,10 +23,10 @@ from lmperf.commands.options import (
     say,
     stem_argument,
 )
+from lmperf.custom import broken_ones
 from lmperf.errors import UserError
 from lmperf.evidence.plan import Plan, Project
 from lmperf.evidence.wanted import Chosen, Wanted, select
-from lmperf.own import broken_ones
 
 if TYPE_CHECKING:  # pandas is slow to import
     from lmperf.reporting.evidence import MachineEvidence

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from lmperf.benchmark import Benchmark, Case, load
 from lmperf.config import Config, is_slug
+from lmperf.custom import check_names
 from lmperf.errors import UserError
 from lmperf.evidence.cost import Cost
 from lmperf.evidence.facts import FILE, Facts, empty, hardware, read_facts
@@ -27,7 +28,6 @@ from lmperf.evidence.keys import row_key
 from lmperf.evidence.machine import Machine, detect, preset_of, torch_version
 from lmperf.evidence.schema import sound
 from lmperf.evidence.store import EVIDENCE, STORE, DamagedEvidence, Evidence, Row, text_of
-from lmperf.own import check_names
 
 # What a retry may cure: its cause may be gone, and none of it is a property of the result.
 FAILURES = frozenset({"crash", "timeout", "oom"})

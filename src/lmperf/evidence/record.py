@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from lmperf.custom import broken_ones
 from lmperf.evidence import changes
 from lmperf.evidence.cost import Cost
 from lmperf.evidence.facts import FILE, read_facts, write_facts
@@ -28,7 +29,6 @@ from lmperf.measuring.cold_cache import compiling_anew
 from lmperf.measuring.progress import Reporter
 from lmperf.measuring.run import measure
 from lmperf.measuring.stopwatch import Stopwatch
-from lmperf.own import broken_ones
 
 
 def record(project: Project, plan: Plan, log: Path | None = None, age: float = 0.0) -> Counter[str]:

@@ -54,8 +54,8 @@ def main(
 
     from lmperf.measuring.clock import synchronizer
     from lmperf.precision import precision
+    from lmperf.transformer.custom import built, is_model
     from lmperf.transformer.model import TransformerLM
-    from lmperf.transformer.own import built, is_model
     from lmperf.transformer.sizes import SIZES, VOCAB_SIZE
     from lmperf.transformer.training import adamw, autocast, loss_of
 

@@ -27,9 +27,9 @@ from typing import Any
 import pandas as pd
 
 from lmperf.reporting import gates
-from lmperf.reporting.environment import environment
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import Count, Spread
+from lmperf.reporting.templates import load_templates
 from lmperf.statistics import FASTER, SLOWER
 
 # Where a finding stands: among the ten of the first screen, in its section of the write-up, or on
@@ -83,7 +83,7 @@ def state(finding: Finding, evidence: MachineEvidence) -> Statement | None:
     except NotMeasured:
         return None
     answer = finding.answer(values)
-    sentence = environment().from_string(finding.answers[answer]).render(values)
+    sentence = load_templates().from_string(finding.answers[answer]).render(values)
     return Statement(finding.name, answer, sentence, finding.place)
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from lmperf.benchmark import load
 from lmperf.reporting import coverage, machine, marks, other_machines
-from lmperf.reporting.environment import environment
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.findings import SECTION, SHORT
 from lmperf.reporting.foreign import in_markdown
 from lmperf.reporting.other_machines import machines_lines, machines_tables, side_by_side_steps
 from lmperf.reporting.sections import Composed, compose, stems
 from lmperf.reporting.tables import Lines
+from lmperf.reporting.templates import load_templates
 
 WRITE_UP = "report.md"
 FIGURES = "figures"
@@ -57,12 +57,12 @@ def overview_files(
     if own is not None:
         text = write_up(own, sections, templates, f"{own.link}/", evidences)
     else:
-        template = environment(templates).get_template("unmeasured.md.j2")
+        template = load_templates(templates).get_template("unmeasured.md.j2")
         lines = _markdown(machines_lines(evidences))
         text = template.render(here=here, reason=reason, machines=lines)
     files = {WRITE_UP: tidy(text)}
     if len(evidences) > 1:
-        template = environment(templates).get_template("machines.md.j2")
+        template = load_templates(templates).get_template("machines.md.j2")
         tables = [_markdown(table) for table in machines_tables(evidences)]
         lines = _markdown(machines_lines(evidences))
         heading = other_machines.TABLE.heading
@@ -87,7 +87,7 @@ def write_up(
     states = other_machines.indexed(coverage.states(evidence, sections), others)
     several = [other for other in others if other.machine != evidence.machine]
     text = (
-        environment(templates)
+        load_templates(templates)
         .get_template("report.md.j2")
         .render(
             **_about(evidence, root),
@@ -130,7 +130,7 @@ def page(evidence: MachineEvidence, section: Composed, templates: Path) -> str:
     ]
     head = _markdown(section.head)
     text = (
-        environment(templates)
+        load_templates(templates)
         .get_template(f"sections/{section.stem}.md.j2")
         .render(
             **_about(evidence, ""),
@@ -162,7 +162,7 @@ def tidy(text: str) -> str:
 
 def question(stem: str, templates: Path) -> str:
     """What a section asks: the block ``question`` of its template."""
-    template = environment(templates).get_template(f"sections/{stem}.md.j2")
+    template = load_templates(templates).get_template(f"sections/{stem}.md.j2")
     block = template.blocks.get("question")
     return "".join(block(template.new_context())).strip() if block else ""
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pandas as pd
 
 from lmperf.errors import UserError
-from lmperf.reporting.environment import environment
 from lmperf.reporting.foreign import taken_frame
 from lmperf.reporting.pages import tidy
 from lmperf.reporting.tables import pipe_table
+from lmperf.reporting.templates import load_templates
 from lmperf.reporting.written import SELFTEST
 
 PAGE = "selftest.md"
@@ -34,7 +34,7 @@ def page(directory: Path, templates: Path) -> str:
     directory: `report/<machine>`.
     """
     rows = _rows(directory / SELFTEST)
-    template = environment(templates).get_template("selftest.md.j2")
+    template = load_templates(templates).get_template("selftest.md.j2")
     text = template.render(
         machine=rows.iloc[0],
         held=rows[rows["held"] == HELD]["case"].tolist(),

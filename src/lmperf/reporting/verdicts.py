@@ -8,7 +8,7 @@ import pandas as pd
 
 from lmperf.benchmark import Timed, load
 from lmperf.names import implementation_words, in_order, phase_words
-from lmperf.reporting import own
+from lmperf.reporting import custom
 from lmperf.reporting.evidence import MachineEvidence, axes, having
 from lmperf.reporting.sections.generic import measurements
 from lmperf.reporting.side_by_side import Beside, each, side_by_side
@@ -44,7 +44,7 @@ def verdict_tables(evidence: MachineEvidence, stem: str, over: str | None) -> li
 
 
 def _first_peer(evidence: MachineEvidence, stem: str, frame: pd.DataFrame) -> str:
-    known, mine = in_order("implementation", frame["implementation"]), own.names(evidence, stem)
+    known, mine = in_order("implementation", frame["implementation"]), custom.names(evidence, stem)
     return next((name for name in known if name not in mine), known[0])
 
 
@@ -60,7 +60,7 @@ def _of_phase(evidence: MachineEvidence, stem: str, rows: pd.DataFrame, base: st
         Beside("GB/s", value_cells(rows, rows["bandwidth_gbps"])),
         Beside(f"over {words}", _joined([_speed(evidence, stem, name, base) for name in peers])),
         Beside("verdict", _joined([_verdicts(evidence, stem, name, base) for name in peers])),
-        Beside("largest error / bound", own.errors(rows)),
+        Beside("largest error / bound", custom.errors(rows)),
     ]
     cell = [*axes(rows), "implementation"]
     return side_by_side(phase_words(rows["phase"].iloc[0]), rows, cell, columns, note)

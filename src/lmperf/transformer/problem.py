@@ -14,10 +14,10 @@ from torch import Tensor
 from lmperf.benchmark import Gate, Phase, WrongResult
 from lmperf.precision import precision
 from lmperf.transformer import accuracy
+from lmperf.transformer.custom import built, forward_flops, is_model
 from lmperf.transformer.flops import FLOPS_PER_FORWARD, flops
 from lmperf.transformer.guards import digest, require_plain
 from lmperf.transformer.model import TransformerLM, cross_entropy
-from lmperf.transformer.own import built, forward_flops, is_model
 from lmperf.transformer.reference import eager, float64_reference
 from lmperf.transformer.sizes import SIZES, VOCAB_SIZE
 from lmperf.transformer.training import WithLoss, adamw, autocast, loss_of, train_step

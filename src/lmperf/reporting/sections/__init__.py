@@ -17,7 +17,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from lmperf import benchmark
-from lmperf.reporting import own
+from lmperf.reporting import custom
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.figures import Pen, draw
 from lmperf.reporting.findings import SHORT, Finding, Statement, statements
@@ -175,10 +175,10 @@ def compose(stem: str, evidence: MachineEvidence, drawn: bool = True) -> Compose
 def _with_own(section: Section, evidence: MachineEvidence, stems: Sequence[str]) -> Section:
     """The section with what there is of a user's own implementations: those that are nobody else's
     before all else, peers at the end."""
-    known = [(stem, name) for stem in stems for name in own.names(evidence, stem)]
+    known = [(stem, name) for stem in stems for name in custom.names(evidence, stem)]
     if not known:
         return section
-    findings = [own.finding(*one) for one in known]
+    findings = [custom.finding(*one) for one in known]
     return replace(
         section,
         findings=(
@@ -186,7 +186,10 @@ def _with_own(section: Section, evidence: MachineEvidence, stems: Sequence[str])
             *section.findings,
             *(one for one in findings if one.place != SHORT),
         ),
-        tables=(*section.tables, *(own.table(stem) for stem in dict.fromkeys(s for s, _ in known))),
+        tables=(
+            *section.tables,
+            *(custom.table(stem) for stem in dict.fromkeys(s for s, _ in known)),
+        ),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pandas as pd
 
 from lmperf.names import DTYPES, dtype_words, in_order, phase_words
-from lmperf.reporting import gates, host_time, own
+from lmperf.reporting import gates, host_time
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import EMPTY, MIB, Spread, absent, ranged, significant
 from lmperf.reporting.published import figures_of
@@ -81,7 +81,7 @@ def head(evidence: MachineEvidence) -> Lines | None:
     frame = frame[frame["seq_len"].isin(lengths)]
     dtype = frame["dtype"].iloc[0]
     eager = Series.of(implementation="eager", dtype=dtype)
-    names = ["compiled", *own.names(evidence, STEM)]
+    names = ["compiled", *custom.names(evidence, STEM)]
     others = {name: Series.of(implementation=name, dtype=dtype) for name in names}
     speeds = {n: speedup_cells(evidence, STEM, one, eager) for n, one in others.items()}
     columns = []

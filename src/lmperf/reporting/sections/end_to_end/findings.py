@@ -8,6 +8,7 @@ import pandas as pd
 
 from lmperf.names import dtype_words, implementation_words, in_order
 from lmperf.reporting.ceilings import SUSTAINED, matmul_ceiling
+from lmperf.reporting.custom import another_model
 from lmperf.reporting.evidence import MachineEvidence, axes, having
 from lmperf.reporting.findings import (
     PAGE,
@@ -20,7 +21,6 @@ from lmperf.reporting.findings import (
     verdicts,
 )
 from lmperf.reporting.numbers import Count, Spread, listed, ranged, ratio
-from lmperf.reporting.own import another_model
 from lmperf.reporting.sections.end_to_end import ways
 from lmperf.reporting.sections.end_to_end.ways import BF16, BLOCKS, CELL, EAGER, STEM, WHOLE, Way
 from lmperf.statistics import FASTER

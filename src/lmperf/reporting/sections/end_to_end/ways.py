@@ -16,10 +16,10 @@ from lmperf.reporting.ceilings import (
     sheet_ceiling,
     sheet_share,
 )
+from lmperf.reporting.custom import another_model
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import frame_of
 from lmperf.reporting.numbers import significant
-from lmperf.reporting.own import another_model
 from lmperf.reporting.speedup import Series, compared
 from lmperf.statistics import FASTER
 

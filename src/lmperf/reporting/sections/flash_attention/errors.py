@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from lmperf.names import axis_words, dtype_words, implementation_words
-from lmperf.reporting import gates, own
+from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import Count, Spread, error, ranged, significant
 from lmperf.reporting.sections.flash_attention import kinds
@@ -41,7 +41,7 @@ def tensors(frame: pd.DataFrame) -> list[str]:
 def error_tables(evidence: MachineEvidence) -> list[Lines]:
     """F4, a table a kernel and dtype: it / PyTorch by tensor, the bound of the worst, the gate."""
     frame = evidence.frame(kinds.STEM)
-    names = (kinds.kernel_of(frame), *own.names(evidence, kinds.STEM))
+    names = (kinds.kernel_of(frame), *custom.names(evidence, kinds.STEM))
     return [table for name in names for table in _of_kernel(frame, name)]
 
 

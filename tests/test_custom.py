@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from lmperf.benchmark import Own, load
+from lmperf.custom import broken_ones, check_names
 from lmperf.errors import UserError
 from lmperf.evidence.plan import row_key
-from lmperf.own import broken_ones, check_names
 
 STEM = "flash_attention"
 LOUD = """
@@ -129,14 +129,14 @@ def test_what_an_import_starts_keeps_nobody_waiting(package, leave):
 
 
 def test_an_import_has_a_limit(package, monkeypatch):
-    monkeypatch.setattr("lmperf.own._LIMIT_S", 1.5)
+    monkeypatch.setattr("lmperf.custom._LIMIT_S", 1.5)
     (package / "waits_own.py").write_text("import time\ntime.sleep(999)\n")
     broken = broken_ones(load(STEM, {"mine": "waits_own:attention"}))
     assert "importing it takes longer than 1.5 s" in broken["mine"]
 
 
 def test_what_takes_all_the_time_is_named_and_not_the_one_behind_it(package, monkeypatch):
-    monkeypatch.setattr("lmperf.own._LIMIT_S", 2.0)
+    monkeypatch.setattr("lmperf.custom._LIMIT_S", 2.0)
     text = "import time\ntime.sleep({})\ndef attention(q, k, v, causal):\n    return v\n"
     for name, seconds in ("first", 1.3), ("second", 1.3), ("last", 99):
         (package / f"{name}_own.py").write_text(text.format(seconds))
@@ -159,7 +159,7 @@ def ends(pid):
 
 
 def test_what_prints_and_starts_threads_when_imported_passes_at_once(package, monkeypatch, capfd):
-    monkeypatch.setattr("lmperf.own._LIMIT_S", 600.0)
+    monkeypatch.setattr("lmperf.custom._LIMIT_S", 600.0)
     own = {f"mine_{n}": "own_attention.loud:attention" for n in range(20)}
     began = time.monotonic()
     assert not broken_ones(load(STEM, own))

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 import synthetic
 
-from lmperf.reporting import own, pages
+from lmperf.reporting import custom, pages
 from lmperf.reporting.numbers import error
 from lmperf.reporting.sections import compose
 
@@ -34,7 +34,9 @@ def said(evidence, stem=STEM):
 @pytest.mark.parametrize("make", [synthetic.gpu_evidence, synthetic.cpu_evidence])
 def test_nothing_is_there_without_one(make):
     evidence = make()
-    assert not [own.names(evidence, stem) for stem in evidence.frames if own.names(evidence, stem)]
+    assert not [
+        custom.names(evidence, stem) for stem in evidence.frames if custom.names(evidence, stem)
+    ]
 
 
 def test_it_is_held_against_each_of_the_others_in_a_table_and_in_the_first_sentence(gpu):
@@ -96,7 +98,7 @@ def test_it_is_no_attention_inside_the_projects_model(gpu):
         "end_to_end", with_own(gpu, 1.0, "end_to_end", "compiled_blocks"), drawn=False
     ).parts
     assert not any("mine" in " ".join(table.frame.columns) for table in tables["E7"])
-    assert any("mine" in table.caption for table in tables[own.table("end_to_end").name])
+    assert any("mine" in table.caption for table in tables[custom.table("end_to_end").name])
 
 
 def test_what_was_not_decided_is_said_so_and_one_row_has_no_mean(gpu):

@@ -25,7 +25,7 @@ FORMS = {
 
 
 @cache
-def environment(templates: Path | None = None) -> SandboxedEnvironment:
+def load_templates(templates: Path | None = None) -> SandboxedEnvironment:
     """An environment that loads from ``templates``, if any; an undefined name is an error."""
     made = SandboxedEnvironment(
         loader=FileSystemLoader(templates) if templates else None,

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lmperf.attention.own import fitted
+from lmperf.attention.custom import fitted
 from lmperf.attention.reference import attention
 
 CALLS = []

@@ -26,7 +26,7 @@ _CLASSES = {
 _CHILD = """
 import json, sys
 sys.path[:], uses, takes, limit_s = map(json.loads, sys.argv[1:])
-from lmperf.own import answer
+from lmperf.custom import answer
 answer(uses, takes, limit_s)
 """
 

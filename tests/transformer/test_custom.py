@@ -9,8 +9,8 @@ from examples.student_step import cross_entropy, train_step
 from lmperf.benchmark import Unsupported, WrongResult, load
 from lmperf.measuring.prepared import Prepared
 from lmperf.transformer import sizes
+from lmperf.transformer.custom import built, called, forward_flops, is_model, is_step
 from lmperf.transformer.flops import flops
-from lmperf.transformer.own import built, called, forward_flops, is_model, is_step
 from lmperf.transformer.problem import ModelProblem
 from lmperf.transformer.sizes import VOCAB_SIZE, ModelSize
 
