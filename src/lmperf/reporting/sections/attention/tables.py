@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pandas as pd
 
 from lmperf.names import DTYPES, dtype_words, in_order, phase_words
-from lmperf.reporting import gates, host_time
+from lmperf.reporting import custom, gates, host_time
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import EMPTY, MIB, Spread, absent, ranged, significant
 from lmperf.reporting.published import figures_of

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from lmperf.names import axis_words, dtype_words, implementation_words
-from lmperf.reporting import gates
+from lmperf.reporting import custom, gates
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import Count, Spread, error, ranged, significant
 from lmperf.reporting.sections.flash_attention import kinds
