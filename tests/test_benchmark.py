@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from lmperf import benchmark, benchmarks
-from lmperf.benchmark import Gate, load, stems
+from lmperf.benchmark import Gate
+from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError
 
 CONFIG = Path(__file__).parents[1] / "config/config.yaml"
@@ -33,7 +34,7 @@ def test_a_benchmark_has_cells_in_each_preset_and_names_them_once(stem):
 
 def test_no_torch_is_needed_to_know_the_cells():
     code = (
-        "import sys; sys.modules['torch'] = None; from lmperf.benchmark import load, stems;"
+        "import sys; sys.modules['torch'] = None; from lmperf.benchmarks import load, stems;"
         "print(sum(len(load(stem).cases('gpu')) for stem in stems()))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

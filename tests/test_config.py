@@ -10,8 +10,9 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lmperf.benchmark import Own, stems
-from lmperf.benchmark import load as load_benchmark
+from lmperf.benchmark import Implementation
+from lmperf.benchmarks import load as load_benchmark
+from lmperf.benchmarks import stems
 from lmperf.config import Config, json_schema, load_config, overrides_of, slug
 from lmperf.errors import UserError
 
@@ -73,11 +74,14 @@ def test_an_own_implementation_is_a_function_or_a_mapping_that_declares_its_nume
     mapping = "{use: 'a.b:c', numerics: rounded_scores}"
     text = f"implementations: {{attention: {{one: 'a.b:c', other: {mapping}}}}}"
     config = load(tmp_path, text)
-    assert config.own("attention") == {"one": Own("a.b:c"), "other": Own("a.b:c", "rounded_scores")}
+    assert config.own("attention") == {
+        "one": Implementation("one", "a.b:c", origin="custom"),
+        "other": Implementation("other", "a.b:c", tolerance="rounded_scores", origin="custom"),
+    }
     assert config.own("lrpe") == {}
     benchmark = load_benchmark("attention", config.own("attention"))
-    numerics = [benchmark.numerics_of(name) for name in ("one", "other", "eager")]
-    assert numerics == ["strict", "rounded_scores", "rounded_scores"]
+    tolerances = [benchmark.tolerance_of(name) for name in ("one", "other", "eager")]
+    assert tolerances == ["strict", "rounded_scores", "rounded_scores"]
 
 
 @pytest.mark.parametrize(
@@ -263,7 +267,9 @@ def test_a_key_with_dots_replaces_one_value_below_the_top(tmp_path):
     assert config.grid_of("attention") == {"seq_len": [128, 256], "d_head": [16]}
     assert config.grid_of("lrpe") == {} and config.preset == "cpu"
     own = overrides_of(["implementations.attention.mine=a.b:c"])
-    assert load(tmp_path, "{}", **own).own("attention") == {"mine": Own("a.b:c")}
+    assert load(tmp_path, "{}", **own).own("attention") == {
+        "mine": Implementation("mine", "a.b:c", origin="custom")
+    }
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lmperf.benchmark import Own, load
+from lmperf.benchmark import Implementation
+from lmperf.benchmarks import load
 from lmperf.custom import broken_ones, check_names
 from lmperf.errors import UserError
 from lmperf.evidence.plan import row_key
@@ -185,9 +186,9 @@ def test_a_name_is_checked_without_importing_the_packages_around_it(package):
 def test_another_function_or_other_numerics_make_rows_stale(package):
     columns = {"implementation": "mine", "phase": "forward"}
     declared = [
-        Own("own_attention.plain:attention"),
-        Own("own_attention.plain:WIDTH"),
-        Own("own_attention.plain:attention", "rounded_scores"),
+        Implementation("mine", "own_attention.plain:attention"),
+        Implementation("mine", "own_attention.plain:WIDTH"),
+        Implementation("mine", "own_attention.plain:attention", tolerance="rounded_scores"),
     ]
     keys = {row_key(STEM, columns, [], "environment", {"mine": own}) for own in declared}
     assert len(keys) == 3
@@ -205,7 +206,7 @@ def gates(stem, own, axes):
 
 def test_the_gate_goes_by_the_numerics_that_are_declared_and_not_by_the_name():
     use = "lmperf.lrpe.reference:lrpe_cosine"
-    own = {"same": Own(use, "rounded_angles"), "silent": use}
+    own = {"same": Implementation("same", use, tolerance="rounded_angles"), "silent": use}
     axes = {"batch": [1], "heads": [1], "shape": ["512"], "d_head": [16]}
     found = gates("lrpe", own, axes)
     assert found["same"].passed and not found["silent"].passed
@@ -217,7 +218,7 @@ def test_the_gate_goes_by_the_numerics_that_are_declared_and_not_by_the_name():
 
 def test_rounded_scores_are_declared_too():
     use = "lmperf.attention.reference:attention"
-    own = {"same": Own(use, "rounded_scores"), "silent": use}
+    own = {"same": Implementation("same", use, tolerance="rounded_scores"), "silent": use}
     axes = {"batch": [1], "seq_len": [64], "d_head": [16], "dtype": ["bfloat16"]}
     found = gates("attention", own, axes)
     assert found["silent"].bounds["out"] < found["same"].bounds["out"]

@@ -3,7 +3,7 @@
 import pytest
 
 from lmperf.devices import SHEETS, sheet_of
-from lmperf.names import MATMULS
+from lmperf.dtypes import MATMULS
 
 
 def test_a_device_is_known_by_its_whole_name():

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lmperf.benchmark import Case, load
+from lmperf.benchmark import Case
+from lmperf.benchmarks import load
 from lmperf.config import config_model
 from lmperf.custom import broken_ones, check_names
 

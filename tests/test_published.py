@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 from lmperf.config import load_config
 from lmperf.evidence.plan import Project
 from lmperf.evidence.review import prune, review

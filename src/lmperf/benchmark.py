@@ -20,13 +20,10 @@ from __future__ import annotations
 
 import importlib
 import itertools
-import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import partial
 from typing import Any
-
-from lmperf.errors import UserError, described
 
 Value = int | str | bool
 
@@ -193,40 +190,53 @@ TAKES = {
     ),
 }
 
-# Numerics of an implementation that rounds no more than it must, and of one that declares nothing.
+# The tolerance of an implementation that rounds no more than it must.
 STRICT = "strict"
 
 
 @dataclass(frozen=True)
-class Own:
-    """A user's implementation, or another project's: `package.module:function`.
+class Implementation:
+    """One thing to be timed or observed in a benchmark: what it runs, and what that needs.
 
     Attributes:
-        numerics: the rounding that it declares.
+        name: its value in the column `implementation`.
+        entry: `package.module:function`, or a class; empty: the benchmark's own code runs it.
+        options: keyword arguments that are bound to the entry.
+        tolerance: what it rounds beyond what it must, a word that the gate has a bound for.
+        compiles: its first calls compile or autotune.
+        needs_cuda: it runs on a CUDA device alone.
+        origin: `project`, `peer` (another project's) or `custom` (the user's own).
         version: of the package that it calls, where that is installed apart from its module.
-        presets: those whose cells it takes part in; all where empty.
-        only: axis -> the values that it takes.
+        presets: those whose cells it takes part in; empty: all.
+        only: axis -> the values with which it is measured.
     """
 
-    use: str
-    numerics: str = STRICT
+    name: str
+    entry: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    tolerance: str = STRICT
+    compiles: bool = False
+    needs_cuda: bool = False
+    origin: str = "project"
     version: str = ""
     presets: tuple[str, ...] = ()
     only: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
 
     @property
     def module(self) -> str:
-        return self.use.partition(":")[0]
-
-    @classmethod
-    def of(cls, value: str | Own) -> Own:
-        """One that is given by its function alone is strict."""
-        return value if isinstance(value, Own) else cls(value)
+        """The module of its entry."""
+        return self.entry.partition(":")[0]
 
     def joins(self, preset: str, axes: Mapping[str, Value]) -> bool:
-        """Whether it has a part in a cell of a preset's grid."""
+        """Whether it takes part in a cell of a preset's grid."""
         here = not self.presets or preset in self.presets
         return here and all(axes[axis] in values for axis, values in self.only.items())
+
+
+def resolve(entry: str) -> Any:
+    """The function or class of an entry, `package.module:name`."""
+    module, _, name = entry.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 class Benchmark:
@@ -238,11 +248,8 @@ class Benchmark:
         order: where its section stands in the write-up, lowest first.
         axes: the columns that name a cell, in order.
         grids: preset -> products of axis values; the key `implementation` lists the names.
-        implementations: name -> `package.module:function`, for those that are functions.
-        numerics: name -> what it rounds beyond what it must, in a word that the gate has a bound
-            for; the others are strict. A user's own declares one of the same words, or none.
-        takes: what a user's own implementation of it must be, of `TAKES`; None: it takes none.
-        compiles: those whose first calls compile or autotune.
+        implementations: the project's, as the benchmark declares them.
+        takes: what a custom implementation of it must be, of `TAKES`; None: it takes none.
         together: axes whose values are timed in turn with the implementations, not apart.
         phases: what is timed or observed of each case.
         index: further columns that tell rows of one case and phase apart.
@@ -256,10 +263,8 @@ class Benchmark:
     title: str
     axes: tuple[Axis, ...]
     grids: Mapping[str, list[dict[str, list]]]
-    implementations: Mapping[str, str] = {}
-    numerics: Mapping[str, str] = {}
+    implementations: tuple[Implementation, ...] = ()
     takes: str | None = None
-    compiles: tuple[str, ...] = ()
     together: tuple[str, ...] = ()
     phases: tuple[str, ...] = ("forward",)
     index: tuple[str, ...] = ()
@@ -272,10 +277,18 @@ class Benchmark:
     limit_s: float = 120.0
     patient: bool = False
 
-    def __init__(self, stem: str, implementations: Mapping[str, str | Own] | None = None):
+    def __init__(self, stem: str, external: Mapping[str, str | Implementation] | None = None):
+        """`external`: peers and custom implementations; a string is the entry of a custom one."""
         self.stem = stem
-        own = (implementations or {}).items()
-        self.own_implementations = {name: Own.of(value) for name, value in own}
+        self.external = {
+            name: Implementation(name, one, origin="custom") if isinstance(one, str) else one
+            for name, one in (external or {}).items()
+        }
+
+    @property
+    def entry(self) -> str:
+        """`package.module:Class` of the declaration."""
+        return f"{type(self).__module__}:{type(self).__qualname__}"
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -304,8 +317,8 @@ class Benchmark:
             grid = {**grid, **(overrides or {})}
             for values in itertools.product(*(grid[axis.name] for axis in self.axes)):
                 cell = tuple(zip((axis.name for axis in self.axes), values, strict=True))
-                axes, own = dict(cell), self.own_implementations.items()
-                joining = (name for name, one in own if one.joins(preset, axes))
+                axes = dict(cell)
+                joining = (name for name, one in self.external.items() if one.joins(preset, axes))
                 for name in (*grid["implementation"], *joining):
                     if self.not_applicable(axes, name) is None:
                         found[Case(cell, name)] = None
@@ -319,22 +332,42 @@ class Benchmark:
             groups.setdefault(apart, []).append(case)
         return list(groups.values())
 
-    def callable_of(self, implementation: str) -> Callable:
-        """The function that an implementation, the project's or the user's own, names."""
-        own = self.own_implementations.get(implementation)
-        reference = own.use if own else self.implementations[implementation]
-        module, _, name = reference.partition(":")
-        return getattr(importlib.import_module(module), name)
+    def implementation(self, name: str) -> Implementation:
+        """The project's, a peer's or a custom implementation of that name.
+
+        Raises:
+            KeyError: there is none.
+        """
+        known = {one.name: one for one in self.implementations} | self.external
+        if name not in known:
+            raise KeyError(f"{self.stem} has no implementation {name}; it has {', '.join(known)}")
+        return known[name]
+
+    def callable_of(self, name: str) -> Callable:
+        """The function or class that an implementation names, with its options bound."""
+        implementation = self.implementation(name)
+        called = resolve(implementation.entry)
+        return partial(called, **implementation.options) if implementation.options else called
+
+    def tolerance_of(self, name: str) -> str:
+        """What an implementation declares to round."""
+        return self.implementation(name).tolerance
 
     @classmethod
-    def known_numerics(cls) -> tuple[str, ...]:
-        """What an implementation of this benchmark can declare."""
-        return tuple(dict.fromkeys((STRICT, *cls.numerics.values())))
+    def known_tolerances(cls) -> tuple[str, ...]:
+        """What an implementation of this benchmark can declare to round."""
+        return tuple(dict.fromkeys((STRICT, *(one.tolerance for one in cls.implementations))))
 
-    def numerics_of(self, implementation: str) -> str:
-        """What an implementation, the project's or the user's own, declares to round."""
-        own = self.own_implementations.get(implementation)
-        return own.numerics if own else self.numerics.get(implementation, STRICT)
+    def require(self, case: Case, device: str) -> Implementation:
+        """The implementation of a case, if it can run on the device.
+
+        Raises:
+            Unsupported: it needs another device.
+        """
+        implementation = self.implementation(case.implementation)
+        if implementation.needs_cuda and device != "cuda":
+            raise Unsupported("needs a CUDA device")
+        return implementation
 
 
 class Timed(Benchmark):
@@ -353,40 +386,3 @@ class Observed(Benchmark):
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
         """Rows (topic and `index` columns) of one phase of a case. May raise Unsupported."""
         raise NotImplementedError
-
-
-@cache
-def stems() -> tuple[str, ...]:
-    """The benchmarks that exist: the modules of `lmperf.benchmarks`."""
-    import lmperf.benchmarks
-
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(lmperf.benchmarks.__path__)))
-
-
-def load(stem: str, implementations: Mapping[str, str | Own] | None = None) -> Benchmark:
-    """The benchmark that the module `lmperf.benchmarks.<stem>` declares.
-
-    Raises:
-        UserError: the module is broken, or declares none.
-    """
-    return _declared(stem)(stem, implementations)
-
-
-@cache
-def _declared(stem: str) -> type[Benchmark]:
-    try:
-        module = importlib.import_module(f"lmperf.benchmarks.{stem}")
-    except (Exception, SystemExit) as error:
-        raise UserError(f"benchmark {stem} cannot be imported: {described(error)}") from error
-    found = [
-        value
-        for value in vars(module).values()
-        if isinstance(value, type)
-        and issubclass(value, Benchmark)
-        and value.__module__ == module.__name__
-    ]
-    if len(found) != 1:
-        raise UserError(f"{module.__file__}: must declare one Benchmark, not {len(found)}")
-    if lacking := [name for name in ("title", "axes", "grids") if not hasattr(found[0], name)]:
-        raise UserError(f"{module.__file__}: {found[0].__name__} lacks {', '.join(lacking)}")
-    return found[0]

@@ -32,7 +32,8 @@ from pydantic import (
 )
 
 from lmperf import strict_yaml
-from lmperf.benchmark import STRICT, Axis, Own, load, stems
+from lmperf.benchmark import STRICT, Axis, Implementation
+from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError, shown
 from lmperf.peers.table import PEERS, installed, peers_of
 
@@ -136,7 +137,7 @@ def _grid_model(stem: str) -> type[BaseModel]:
 
 
 def _own_type(stem: str) -> Any:
-    numerics = Literal[load(stem).known_numerics()]
+    numerics = Literal[load(stem).known_tolerances()]
     mapping = create_model(
         f"Own_{stem}",
         __base__=_Strict,
@@ -191,9 +192,9 @@ class Config(_Strict):
     def uses(self) -> dict[str, str]:
         """What the user's implementations are, `package.module:function`, by benchmark and name."""
         own = {stem: self.own(stem, peers={}) for stem in stems()}
-        return {f"{stem}.{name}": one.use for stem in own for name, one in own[stem].items()}
+        return {f"{stem}.{name}": one.entry for stem in own for name, one in own[stem].items()}
 
-    def own(self, stem: str, peers: Mapping[str, str] | None = None) -> dict[str, Own]:
+    def own(self, stem: str, peers: Mapping[str, str] | None = None) -> dict[str, Implementation]:
         """The implementations of a benchmark that are not the project's, by name.
 
         They are the user's and, where the user has none of that name, the peers'.
@@ -203,7 +204,9 @@ class Config(_Strict):
         versions = self.peer_versions() if peers is None else peers
         declared = getattr(self.implementations, stem, None) or {}
         return peers_of(stem, versions) | {
-            name: Own(one) if isinstance(one, str) else Own(**one.model_dump())
+            name: Implementation(name, one, origin="custom")
+            if isinstance(one, str)
+            else Implementation(name, one.use, tolerance=one.numerics, origin="custom")
             for name, one in declared.items()
         }
 

@@ -37,15 +37,14 @@ def check_names(benchmark: Benchmark) -> None:
     Raises:
         UserError: the name is taken by the project, or there is no such module.
     """
-    grids = (grid for grids in benchmark.grids.values() for grid in grids)
-    taken = {*benchmark.implementations, *(name for g in grids for name in g["implementation"])}
-    for name, own in benchmark.own_implementations.items():
+    taken = {one.name for one in benchmark.implementations}
+    for name, own in benchmark.external.items():
         key = f"config: implementations.{benchmark.stem}.{name}"
         if name in taken:
             raise UserError(f"{key}: {name} is one of the project's own; give yours another name")
         if find(own.module) is None:
             raise UserError(
-                f"{key} is {own.use!r}: there is no module {own.module}; install it, or put it"
+                f"{key} is {own.entry!r}: there is no module {own.module}; install it, or put it"
                 f" below {Path.cwd()}"
             )
 
@@ -58,14 +57,14 @@ def broken_ones(benchmark: Benchmark) -> dict[str, str]:
     without those before it.
     """
     broken: dict[str, str] = {}
-    waiting = list(benchmark.own_implementations.items())
+    waiting = list(benchmark.external.items())
     while waiting:
-        said, end = _ask([own.use for _, own in waiting], benchmark.takes)
+        said, end = _ask([own.entry for _, own in waiting], benchmark.takes)
         # One that ends its process is asked first in the next, where nothing else can be the cause.
         said = said or [end]
         for (name, own), problem in zip(waiting, said, strict=False):
             if problem:
-                broken[name] = one_line(f"{own.use}: {problem}")
+                broken[name] = one_line(f"{own.entry}: {problem}")
         waiting = waiting[len(said) :]
     return broken
 

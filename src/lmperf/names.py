@@ -9,24 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True)
-class Dtype:
-    """Numerics of an axis value.
-
-    Attributes:
-        words: in tables and sentences.
-        bytes: of one stored element.
-        ceiling: the numerics of its matmuls, whose rate bounds it.
-        exacter: numerics at least as exact, in which its results may be computed as well.
-        autocast: tensors are stored in float32 and cast for the operations that allow it.
-    """
-
-    words: str
-    bytes: int
-    ceiling: str
-    exacter: tuple[str, ...] = ()
-    autocast: bool = False
+from lmperf.dtypes import DTYPES
 
 
 @dataclass(frozen=True)
@@ -62,18 +45,6 @@ class Implementation:
     look: Look
 
 
-DTYPES = {
-    "float32": Dtype("float32", 4, "float32"),
-    "tf32": Dtype("TF32", 4, "tf32", ("float32",)),
-    "float16": Dtype("float16", 2, "float16", ("float32", "tf32")),
-    "bfloat16": Dtype("bf16", 2, "bfloat16", ("float32", "tf32", "float16")),
-    "autocast_float16": Dtype("float16 autocast", 2, "float16", autocast=True),
-    "autocast_bfloat16": Dtype("bf16 autocast", 2, "bfloat16", autocast=True),
-}
-# The numerics of a single kernel; and those of one without matmuls, which TF32 is a mode of.
-PLAIN_DTYPES = tuple(name for name, dtype in DTYPES.items() if not dtype.autocast)
-STORED_DTYPES = tuple(name for name in PLAIN_DTYPES if name != "tf32")
-MATMULS = tuple(name for name, dtype in DTYPES.items() if dtype.ceiling == name)
 # What a ceiling is of; a copy with what it reads to what it writes.
 OPERATIONS = {
     "copy": "copy 1:1",
@@ -136,9 +107,6 @@ RUNGS = {
     "bf16_weights": "bfloat16",
     "graph": "bfloat16",
 }
-# The numerics of a model, whose weights are float32; and those that differ in what is stored.
-MODEL_DTYPES = ("float32", "tf32", "autocast_bfloat16")
-MODEL_STORED_DTYPES = tuple(name for name in MODEL_DTYPES if name != "tf32")
 SIZES = ("tiny", "small", "medium", "large", "xl", "2.7B")
 STATUSES = {
     "ok": "ok",
@@ -180,11 +148,6 @@ AXES = {
 def dtype_words(dtype: str) -> str:
     """The numerics of a dtype axis value, in words."""
     return DTYPES[dtype].words if dtype in DTYPES else dtype
-
-
-def matmul_of(dtype: str) -> str:
-    """The numerics of the matmuls of a dtype axis value: those of autocast are its own."""
-    return DTYPES[dtype].ceiling if dtype in DTYPES else dtype
 
 
 def phase_words(phase: str) -> str:

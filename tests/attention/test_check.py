@@ -13,7 +13,7 @@ from lmperf.attention.triton import (
     query_gradients,
 )
 from lmperf.attention.triton.configurations import Configuration
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 
 
 def name(case):

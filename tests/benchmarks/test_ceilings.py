@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from lmperf.benchmark import Case, Unsupported, load
-from lmperf.benchmarks import ceilings
-from lmperf.names import MATMULS
+from lmperf.benchmark import Case, Unsupported
+from lmperf.benchmarks import ceilings, load
+from lmperf.dtypes import MATMULS
 
 CEILINGS = load("ceilings")
 

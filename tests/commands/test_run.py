@@ -2,7 +2,7 @@
 
 import pytest
 
-from lmperf.benchmark import Own
+from lmperf.benchmark import Implementation
 from lmperf.commands import run
 from lmperf.commands.run import _smallest
 from lmperf.config import load_config
@@ -108,4 +108,9 @@ def test_a_function_is_tried_by_itself_whatever_else_is_configured(folder, lmper
 
     monkeypatch.setattr(run, "_measured_now", measured_now)
     assert lmperf("try", "own_of_commands:attention", "--as", "attention")[2].endswith("further\n")
-    assert found == [(Own("own_of_commands:attention"), ["eager", "sdpa", "mine"])]
+    assert found == [
+        (
+            Implementation("mine", "own_of_commands:attention", origin="custom"),
+            ["eager", "sdpa", "mine"],
+        )
+    ]

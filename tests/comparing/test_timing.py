@@ -2,7 +2,7 @@
 
 import pytest
 
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 from lmperf.comparing.timing import NEW, OLD, TWIN, _rows_of
 
 SIDES = [OLD, NEW, TWIN]

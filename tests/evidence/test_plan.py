@@ -1,6 +1,6 @@
 """What a run would measure, and why; what keeps evidence from being right, by cause."""
 
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 from lmperf.evidence.plan import Plan, evidence_of
 from lmperf.evidence.review import Cause, tally
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 from lmperf.config import load_config
 from lmperf.evidence.facts import write_facts
 from lmperf.evidence.plan import Project, evidence_of

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lmperf.benchmark import Case, Timed, load, stems
+from lmperf.benchmark import Case, Timed
+from lmperf.benchmarks import load, stems
 from lmperf.evidence.schema import faults, sound
 from lmperf.evidence.store import text_of
 from lmperf.measuring.group import achieved

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 from lmperf.commands.compare import compare
 from lmperf.errors import UserError
 from lmperf.evidence.wanted import Chosen, Wanted, select

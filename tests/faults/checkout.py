@@ -14,7 +14,7 @@ import uuid
 from collections import Counter
 from pathlib import Path
 
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 from lmperf.evidence.store import read_rows
 
 ROOT = Path(__file__).parents[2]

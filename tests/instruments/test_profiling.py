@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 from lmperf.benchmarks.profiles import kernel_rows, range_rows
 from lmperf.instruments.profiling import (
     RANGES,

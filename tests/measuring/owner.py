@@ -6,7 +6,7 @@ step to stdout before it is taken, and ends with 130 when it is interrupted.
 
 import sys
 
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 from lmperf.measuring.supervisor import Supervisor
 
 GRID = {"batch": [2], "seq_len": [32], "d_head": [16], "dtype": ["float32"], "causal": [False]}

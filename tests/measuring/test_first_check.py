@@ -2,7 +2,7 @@
 
 import pytest
 
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 from lmperf.measuring import first_check, group
 from lmperf.measuring.first_check import first_checks, small_case
 from lmperf.measuring.rounds import Pace

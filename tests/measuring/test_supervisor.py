@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 from lmperf.measuring.group import Group
 from lmperf.measuring.lock import MACHINE
 from lmperf.measuring.process import WorkerProcess

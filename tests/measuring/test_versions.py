@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import lmperf
-from lmperf.benchmark import Case, Own, load
+from lmperf.benchmark import Case, Implementation
+from lmperf.benchmarks import load
 from lmperf.measuring.group import Place
 from lmperf.measuring.prepared import Prepared
 from lmperf.measuring.serving import Serving
@@ -20,15 +21,18 @@ GRID = {"batch": [2], "seq_len": [32], "d_head": [16], "dtype": ["float32"], "ca
 # What a worker is asked, with which arguments, and what these are made of. After a change here, or
 # of what a reply holds: raise PROTOCOL, so that workers of an earlier version are refused.
 REQUESTS = {
-    "_prepare": "self stem implementations cases failures seed",
-    "_observe": "self stem implementations cases failures seed",
+    "_prepare": "self entry stem external cases failures seed",
+    "_observe": "self entry stem external cases failures seed",
     "_warm_up": "self case phase least_ms",
     "_slice": "self case phase repetitions checked",
     "_host_and_loop": "self case phase call_ms",
     "_clear": "self",
     "_reference": "self",
 }
-ARGUMENTS = {Case: "cell implementation", Own: "use numerics version presets only"}
+ARGUMENTS = {
+    Case: "cell implementation",
+    Implementation: "name entry options tolerance compiles needs_cuda origin version presets only",
+}
 
 
 def test_a_change_of_what_workers_are_asked_is_declared():
@@ -39,7 +43,7 @@ def test_a_change_of_what_workers_are_asked_is_declared():
         method = getattr(asked, name if asked is Serving else name[1:])
         found[name] = " ".join(inspect.signature(method).parameters)
     fields = {of: " ".join(field.name for field in dataclasses.fields(of)) for of in ARGUMENTS}
-    assert (PROTOCOL, found, fields) == (1, REQUESTS, ARGUMENTS)
+    assert (PROTOCOL, found, fields) == (2, REQUESTS, ARGUMENTS)
 
 
 def test_a_worker_has_the_code_of_its_own_version_alone(tmp_path):

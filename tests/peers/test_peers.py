@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from lmperf.benchmark import Case, load
+from lmperf.benchmark import Case
+from lmperf.benchmarks import load
 from lmperf.config import config_model
 from lmperf.measuring import group
 from lmperf.measuring.first_check import first_checks

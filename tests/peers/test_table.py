@@ -2,7 +2,8 @@
 
 import pytest
 
-from lmperf.benchmark import Own, load, stems
+from lmperf.benchmark import Implementation
+from lmperf.benchmarks import load, stems
 from lmperf.config import config_model, load_config
 from lmperf.custom import broken_ones, check_names
 from lmperf.errors import UserError
@@ -62,7 +63,9 @@ def test_the_configuration_leaves_them_out_or_puts_a_users_own_in_their_place(pa
     assert set(configured(peers=["liger"]).own("end_to_end")) == {"liger"}
     assert configured(peers=False).own("end_to_end") == {}
     mine = configured(implementations={"end_to_end": {"gpt2_hf": "a.b:C"}}).own("end_to_end")
-    assert set(mine) == {"gpt2_hf", "liger"} and mine["gpt2_hf"] == Own("a.b:C")
+    assert set(mine) == {"gpt2_hf", "liger"} and mine["gpt2_hf"] == Implementation(
+        "gpt2_hf", "a.b:C", origin="custom"
+    )
 
 
 @pytest.mark.parametrize(
@@ -89,7 +92,10 @@ def test_another_version_makes_the_rows_of_a_peer_stale_and_no_others(packages):
     stem, found = "flash_attention", []
     for version in ("2.7.4", "2.8.3"):
         packages.install("flash-attn", version)
-        own = {**configured().own(stem), "mine": Own("lmperf.peers.flash_attn:attention")}
+        own = {
+            **configured().own(stem),
+            "mine": Implementation("mine", "lmperf.peers.flash_attn:attention"),
+        }
         columns = [{"implementation": name, "phase": "forward"} for name in ("eager", *own)]
         found.append([row_key(stem, one, [], "environment", own) for one in columns])
     same = [before == after for before, after in zip(*found, strict=True)]
@@ -97,7 +103,7 @@ def test_another_version_makes_the_rows_of_a_peer_stale_and_no_others(packages):
 
 
 def test_a_key_without_a_peer_is_what_it_has_always_been(monkeypatch):
-    own = {"mine": Own("a.b:c")}
+    own = {"mine": Implementation("mine", "a.b:c")}
     monkeypatch.setattr(keys, "code_fingerprint", lambda module: f"code of {module}")
     monkeypatch.setattr(keys, "METHOD_VERSION", 4)
     rows = [{"implementation": name, "phase": "forward"} for name in ("eager", "mine")]
@@ -113,7 +119,7 @@ def test_rows_of_a_peer_are_shown_and_fresh_on_a_machine_without_it(packages, tm
     said = {"status": "oom", "environment": "e" * 16, "measured_at": "2026-01-02T03:04:05+00:00"}
     case_row = {**case.axes, "implementation": "gpt2_hf", **said}
     rows = [{**case_row, "phase": phase} for phase in benchmark.phases]
-    axes, own = [axis.name for axis in benchmark.axes], benchmark.own_implementations
+    axes, own = [axis.name for axis in benchmark.axes], benchmark.external
     directory = tmp_path / "report" / "elsewhere"
     evidence_of(benchmark, directory).replace(
         {**row, "key": row_key(stem, row, axes, "e" * 16, own)} for row in rows

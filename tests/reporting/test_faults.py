@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from synthetic.failures import ALL, LACKING, REASONS, SCOPES, Fault, faulty
 
-from lmperf.benchmark import load, stems
+from lmperf.benchmarks import load, stems
 from lmperf.reporting import coverage, gates, pages, sections
 from lmperf.reporting.figures import LIGHT, draw
 from lmperf.reporting.tables import status_words

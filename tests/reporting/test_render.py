@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import synthetic
 
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 from lmperf.config import load_config
 from lmperf.evidence.plan import Project, row_name
 from lmperf.evidence.review import Review

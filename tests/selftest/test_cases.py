@@ -6,7 +6,7 @@ import pkgutil
 
 import pytest
 
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 from lmperf.config import config_model
 from lmperf.selftest import planted
 from lmperf.selftest.cases import CASES, SESSIONS

@@ -9,7 +9,8 @@ import torch
 
 from lmperf.attention import problem
 from lmperf.attention.inputs import FreshInputs
-from lmperf.benchmark import Case, Gate, WrongResult, load
+from lmperf.benchmark import Case, Gate, WrongResult
+from lmperf.benchmarks import load
 from lmperf.measuring import clock, guards, prepared
 from lmperf.measuring.run import seed_of
 from lmperf.selftest.cases import CASES

@@ -117,7 +117,8 @@ def test_a_kept_answer_is_turned_as_the_inputs_are(planted, inputs):
 
 
 def test_the_answer_for_the_seed_is_that_of_the_group(planted):
-    from lmperf.benchmark import Case, load
+    from lmperf.benchmark import Case
+    from lmperf.benchmarks import load
     from lmperf.measuring.run import seed_of
 
     benchmark = load("flash_attention")

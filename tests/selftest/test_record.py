@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from lmperf import cli
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 from lmperf.config import load_config
 from lmperf.evidence.plan import Project
 from lmperf.reporting.render import render_machine

@@ -6,7 +6,8 @@ from torch import nn
 
 from examples.student_model import LanguageModel
 from examples.student_step import cross_entropy, train_step
-from lmperf.benchmark import Unsupported, WrongResult, load
+from lmperf.benchmark import Unsupported, WrongResult
+from lmperf.benchmarks import load
 from lmperf.measuring.prepared import Prepared
 from lmperf.transformer import sizes
 from lmperf.transformer.custom import built, called, forward_flops, is_model, is_step

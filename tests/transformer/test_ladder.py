@@ -5,7 +5,8 @@ from functools import partial
 import pytest
 import torch
 
-from lmperf.benchmark import WrongResult, load
+from lmperf.benchmark import WrongResult
+from lmperf.benchmarks import load
 from lmperf.names import RUNGS
 from lmperf.transformer import fused_loss, ladder, sizes
 from lmperf.transformer.compiled_adamw import CompiledAdamW

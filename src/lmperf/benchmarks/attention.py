@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lmperf.benchmark import Axis, Case, Timed, Workload, numbers
-from lmperf.names import PLAIN_DTYPES
+from lmperf.benchmark import Axis, Case, Implementation, Timed, Workload, numbers
+from lmperf.dtypes import PLAIN_DTYPES
 
 
 class Attention(Timed):
@@ -20,13 +20,16 @@ class Attention(Timed):
     together = ("dtype",)
     takes = "attention"
     phases = ("forward", "backward")
-    implementations = {
-        "eager": "lmperf.attention.reference:attention",
-        "compiled": "lmperf.attention.library:compiled",
-    }
     # Both store the scores in the dtype of the inputs.
-    numerics = dict.fromkeys(implementations, "rounded_scores")
-    compiles = ("compiled",)
+    implementations = (
+        Implementation("eager", "lmperf.attention.reference:attention", tolerance="rounded_scores"),
+        Implementation(
+            "compiled",
+            "lmperf.attention.library:compiled",
+            tolerance="rounded_scores",
+            compiles=True,
+        ),
+    )
     grids = {
         "cpu": [
             {
@@ -63,14 +66,14 @@ class Attention(Timed):
         from lmperf.attention.problem import AttentionProblem
         from lmperf.compiler import require_compiler
 
-        axes, name = case.axes, case.implementation
-        if name == "compiled":
+        axes, implementation = case.axes, self.require(case, device)
+        if implementation.compiles:
             require_compiler(device)
         shape = (axes["batch"], axes["seq_len"], axes["d_head"])
         problem = AttentionProblem.of(shape, axes["dtype"], axes["causal"], device, seed, shared)
-        function = self.callable_of(name)
-        if name in self.own_implementations:
+        function = self.callable_of(implementation.name)
+        if implementation.origin != "project":
             function = fitted(function)
         return problem.workload(
-            function, self.phases, name in self.compiles, self.numerics_of(name)
+            function, self.phases, implementation.compiles, implementation.tolerance
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lmperf.benchmark import Axis, Case, Observed, numbers, texts
+from lmperf.benchmark import Axis, Case, Implementation, Observed, numbers, texts
 
 _MIB = 2**20
 
@@ -25,6 +25,7 @@ class AttentionLimit(Observed):
         Axis("dtype", str, ("float32", "bfloat16")),
     )
     phases = ("forward",)
+    implementations = (Implementation("eager"),)
     grids = {
         preset: [
             {

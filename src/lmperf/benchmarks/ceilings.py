@@ -12,8 +12,17 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from lmperf.benchmark import Axis, Case, Phase, Timed, Unsupported, Workload, numbers
-from lmperf.names import LOADS, MATMULS, OPERATIONS
+from lmperf.benchmark import (
+    Axis,
+    Case,
+    Implementation,
+    Phase,
+    Timed,
+    Unsupported,
+    Workload,
+    numbers,
+)
+from lmperf.dtypes import MATMULS
 
 # One timed call of a sustained matmul. Its first call, that for memory and the warm-up come before
 # any that counts: by then a GPU has been busy for more than a second.
@@ -49,13 +58,14 @@ class Ceilings(Timed):
     title = "Ceilings"
     section = "method"
     axes = (
-        Axis("operation", str, tuple(OPERATIONS)),
+        Axis("operation", str, (*_COPIES, "launch", "matmul")),
         Axis("dtype", str, MATMULS),
         # Of a matmul, rows x columns x the length of its sums; of a copy, its elements.
         Axis("shape", str, pattern=r"^[1-9][0-9]*(x[1-9][0-9]*x[1-9][0-9]*)?$"),
-        Axis("load", str, tuple(LOADS)),
+        Axis("load", str, ("burst", "sustained")),
     )
     columns = numbers("calls")
+    implementations = (Implementation("torch"),)
     grids = {
         # 256 MiB and, on a GPU, 4 GiB of float32 read and written: many times any cache.
         "cpu": [

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from lmperf.benchmark import Axis, Case, Timed, Unsupported, Workload, numbers
-from lmperf.names import MODEL_DTYPES, SIZES
+from lmperf.benchmark import Axis, Case, Implementation, Timed, Workload, numbers
+from lmperf.dtypes import MODEL_DTYPES
+from lmperf.names import SIZES
 
 # An attention times a way to run it; the plain attention has no name of its own.
 _WAYS = (
@@ -44,9 +45,15 @@ class EndToEnd(Timed):
     phases = ("forward", "backward", "forward_backward", "train_step")
     clock = "step"
     limit_s = 600.0
-    implementations = {name: f"lmperf.transformer.implementations:{name}" for name in _WAYS}
-    compiles = tuple(name for name in _WAYS if "compiled" in name or name == "triton")
-    needs_cuda = tuple(name for name in _WAYS if name.startswith("triton"))
+    implementations = tuple(
+        Implementation(
+            name,
+            f"lmperf.transformer.implementations:{name}",
+            compiles="compiled" in name or name == "triton",
+            needs_cuda=name.startswith("triton"),
+        )
+        for name in _WAYS
+    )
     grids = {
         "cpu": [
             {
@@ -92,13 +99,11 @@ class EndToEnd(Timed):
         from lmperf.transformer.model import twin_of
         from lmperf.transformer.problem import ModelProblem
 
-        name = case.implementation
+        implementation = self.require(case, device)
         size, context, batch, dtype = (case.axes[axis.name] for axis in self.axes)
-        if name in self.needs_cuda and device != "cuda":
-            raise Unsupported("the Triton kernel needs a CUDA device")
-        if name in self.compiles:
+        if implementation.compiles:
             require_compiler(device)
-        given = self.callable_of(name)
+        given = self.callable_of(implementation.name)
         if "problem" not in shared:  # a user's model has a worker, and so a problem, to itself
             shared["problem"] = ModelProblem(size, context, batch, device, seed, given)
         problem: ModelProblem = shared["problem"]
@@ -115,7 +120,7 @@ class EndToEnd(Timed):
             freshen=problem.freshen,
             check=partial(problem.check, dtype),
             resident=problem.resident,
-            compiles=name in self.compiles,
+            compiles=implementation.compiles,
             context=partial(precision, dtype),
             columns={"parameters": problem.parameters, "tokens": batch * context},
         )

@@ -9,10 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lmperf.benchmark import Axis, Case, Timed, Unsupported, Value, Workload, numbers
-from lmperf.names import DTYPES, PLAIN_DTYPES
+from lmperf.benchmark import (
+    Axis,
+    Case,
+    Implementation,
+    Timed,
+    Unsupported,
+    Value,
+    Workload,
+    numbers,
+)
+from lmperf.dtypes import PLAIN_DTYPES
 
 _SHAPE = ("batch", "heads", "seq_len", "d_head")
+_HALF = {"dtype": ("float16", "bfloat16")}
 _KERNELS = ("triton", "sdpa_cudnn", "sdpa_flash", "sdpa_efficient")
 
 # The cell of the public leaderboard of a course; the head widths of larger models.
@@ -62,19 +72,18 @@ class FlashAttention(Timed):
     takes = "attention"
     phases = ("forward", "backward", "forward_backward")
     check = "flash_attention_check"
-    implementations = {
-        "eager": "lmperf.attention.reference:attention",
-        "tiled": "lmperf.attention.tiled:tiled_attention",
-        "triton": "lmperf.attention.triton:flash_attention",
-        "sdpa": "lmperf.attention.library:sdpa",
-        "sdpa_cudnn": "lmperf.attention.library:sdpa_cudnn",
-        "sdpa_flash": "lmperf.attention.library:sdpa_flash",
-        "sdpa_efficient": "lmperf.attention.library:sdpa_efficient",
-        "flex": "lmperf.attention.library:flex",
-    }
-    numerics = dict.fromkeys(("eager", "tiled"), "rounded_scores")
-    compiles = ("flex", "triton")
-    half_only = ("sdpa_cudnn", "sdpa_flash")
+    implementations = (
+        Implementation("eager", "lmperf.attention.reference:attention", tolerance="rounded_scores"),
+        Implementation(
+            "tiled", "lmperf.attention.tiled:tiled_attention", tolerance="rounded_scores"
+        ),
+        Implementation("triton", "lmperf.attention.triton:flash_attention", compiles=True),
+        Implementation("sdpa", "lmperf.attention.library:sdpa"),
+        Implementation("sdpa_cudnn", "lmperf.attention.library:sdpa_cudnn", only=_HALF),
+        Implementation("sdpa_flash", "lmperf.attention.library:sdpa_flash", only=_HALF),
+        Implementation("sdpa_efficient", "lmperf.attention.library:sdpa_efficient"),
+        Implementation("flex", "lmperf.attention.library:flex", compiles=True),
+    )
     stated = {"leaderboard": LEADERBOARD, "other_shapes": OTHER_SHAPES}
     grids = {
         "cpu": [
@@ -132,20 +141,20 @@ class FlashAttention(Timed):
         from lmperf.attention.custom import fitted
         from lmperf.attention.problem import AttentionProblem
 
-        axes, name = case.axes, case.implementation
-        if name in self.half_only and DTYPES[axes["dtype"]].bytes > 2:
-            raise Unsupported("takes float16 and bfloat16 only")
+        axes, implementation = case.axes, self.require(case, device)
+        if axes["dtype"] not in implementation.only.get("dtype", PLAIN_DTYPES):
+            raise Unsupported(f"takes {' and '.join(implementation.only['dtype'])} only")
         if axes["cuda_graph"] and device != "cuda":
             raise Unsupported("CUDA graphs need a CUDA device")
         shape = tuple(axes[name] for name in _SHAPE)
         problem = AttentionProblem.of(shape, axes["dtype"], axes["causal"], device, seed, shared)
-        function = self.callable_of(name)
-        if name in self.own_implementations:
+        function = self.callable_of(implementation.name)
+        if implementation.origin != "project":
             function = fitted(function)
         return problem.workload(
             function,
             self.phases,
-            name in self.compiles,
-            self.numerics_of(name),
+            implementation.compiles,
+            implementation.tolerance,
             axes["cuda_graph"],
         )

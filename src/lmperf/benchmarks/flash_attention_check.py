@@ -9,8 +9,8 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
-from lmperf.benchmark import Axis, Case, Gate, Observed, Unsupported, numbers
-from lmperf.names import PLAIN_DTYPES
+from lmperf.benchmark import Axis, Case, Gate, Implementation, Observed, Unsupported, numbers
+from lmperf.dtypes import PLAIN_DTYPES
 
 
 class FlashAttentionCheck(Observed):
@@ -27,6 +27,7 @@ class FlashAttentionCheck(Observed):
         Axis("layout", str, ("contiguous", "strided")),
     )
     phases = ("forward_backward",)
+    implementations = (Implementation("triton", "lmperf.attention.triton:flash_attention"),)
     is_check = True
     grids = {
         "cpu": [

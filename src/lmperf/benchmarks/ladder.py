@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from lmperf.benchmark import Axis, Case, Gate, Timed, Unsupported, Workload, numbers
+from lmperf.benchmark import Axis, Case, Gate, Implementation, Timed, Workload, numbers
 from lmperf.names import RUNGS, SIZES
 
 # With these many sequences the scores of plain attention have no room beside the rungs above.
@@ -34,8 +34,14 @@ class Ladder(Timed):
     phases = ("train_step",)
     clock = "step"
     limit_s = 600.0
-    compiles = tuple(RUNGS)[3:]
-    needs_cuda = ("flash_attention", "graph")
+    implementations = tuple(
+        Implementation(
+            name,
+            compiles=name in tuple(RUNGS)[3:],
+            needs_cuda=name in ("flash_attention", "graph"),
+        )
+        for name in RUNGS
+    )
     grids = {
         "cpu": [
             _cells(
@@ -61,11 +67,9 @@ class Ladder(Timed):
         from lmperf.transformer.model import twin_of
         from lmperf.transformer.problem import ModelProblem
 
-        name, how = case.implementation, rung(case.implementation)
+        implementation, how = self.require(case, device), rung(case.implementation)
         size, context, batch = (case.axes[axis.name] for axis in self.axes)
-        if name in self.needs_cuda and device != "cuda":
-            raise Unsupported("needs a CUDA device")
-        if name in self.compiles:
+        if implementation.compiles:
             require_compiler(device)
         if how.weights not in shared:
             for other in shared.values():  # two models with their references have no room
@@ -93,7 +97,7 @@ class Ladder(Timed):
             freshen=problem.freshen,
             check=partial(problem.check, how.dtype),
             resident=problem.resident,
-            compiles=name in self.compiles,
+            compiles=implementation.compiles,
             context=partial(precision, how.dtype),
             columns=columns,
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from lmperf.benchmark import Axis, Case, Observed, Unsupported, WrongResult, numbers
+from lmperf.benchmark import Axis, Case, Implementation, Observed, WrongResult, numbers
 from lmperf.names import RUNGS, SIZES
 
 STEPS = 100
@@ -39,8 +39,14 @@ class LadderLoss(Observed):
     phases = ("train_step",)
     index = ("step",)
     limit_s = 300.0
-    compiles = tuple(RUNGS)[3:]
-    needs_cuda = ("flash_attention", "graph")
+    implementations = tuple(
+        Implementation(
+            name,
+            compiles=name in tuple(RUNGS)[3:],
+            needs_cuda=name in ("flash_attention", "graph"),
+        )
+        for name in RUNGS
+    )
     grids = {
         "cpu": [_cells(["tiny"], 128, 2, ["float32", "autocast", "bf16_weights"])],
         # The small size trains as it is timed. A step of few tokens takes 2.7B 0.13 s in float32,
@@ -61,9 +67,7 @@ class LadderLoss(Observed):
         from lmperf.compiler import require_compiler
         from lmperf.transformer.training_loss import losses
 
-        if case.implementation in self.needs_cuda and device != "cuda":
-            raise Unsupported("needs a CUDA device")
-        if case.implementation in self.compiles:
+        if self.require(case, device).compiles:
             require_compiler(device)
         size, context, batch = (case.axes[axis.name] for axis in self.axes)
         found = losses(

@@ -9,8 +9,8 @@ from __future__ import annotations
 import importlib.util
 import math
 
-from lmperf.benchmark import Axis, Case, Timed, Unsupported, Workload, numbers
-from lmperf.names import STORED_DTYPES
+from lmperf.benchmark import Axis, Case, Implementation, Timed, Unsupported, Workload, numbers
+from lmperf.dtypes import STORED_DTYPES
 
 _MIB = 2**20
 _SHAPES = [
@@ -38,14 +38,15 @@ class Lrpe(Timed):
     takes = "lrpe"
     phases = ("forward", "backward")
     check = "lrpe_check"
-    implementations = {
-        "eager": "lmperf.lrpe.reference:lrpe_cosine",
-        "compiled": "lmperf.lrpe.reference:compiled",
-        "triton": "lmperf.lrpe.triton:lrpe_cosine",
-        "triton_cached": "lmperf.lrpe.triton:lrpe_cosine_cached",
-    }
-    numerics = dict.fromkeys(("eager", "compiled"), "rounded_angles")
-    compiles = ("compiled", "triton", "triton_cached")
+    implementations = (
+        Implementation("copy"),
+        Implementation("eager", "lmperf.lrpe.reference:lrpe_cosine", tolerance="rounded_angles"),
+        Implementation(
+            "compiled", "lmperf.lrpe.reference:compiled", tolerance="rounded_angles", compiles=True
+        ),
+        Implementation("triton", "lmperf.lrpe.triton:lrpe_cosine", compiles=True),
+        Implementation("triton_cached", "lmperf.lrpe.triton:lrpe_cosine_cached", compiles=True),
+    )
     grids = {
         "cpu": [
             {
@@ -77,6 +78,7 @@ class Lrpe(Timed):
         from lmperf.lrpe.problem import LrpeProblem
 
         axes, name = case.axes, case.implementation
+        implementation = self.require(case, device)
         lengths = tuple(map(int, axes["shape"].split("x")))
         sizes = axes["batch"], axes["heads"], lengths, axes["d_head"], axes["extra_tokens"]
         problem = shared.setdefault("lrpe", LrpeProblem(*sizes, axes["dtype"], device, seed))
@@ -94,8 +96,8 @@ class Lrpe(Timed):
         return problem.workload(
             self.callable_of(name),
             self.phases,
-            compiles=name in self.compiles,
-            numerics=self.numerics_of(name),
+            compiles=implementation.compiles,
+            numerics=implementation.tolerance,
             angles_too=name != "compiled",
             columns={f"predicted_{phase}_mib": size / _MIB for phase, size in peaks.items()},
         )

@@ -9,8 +9,8 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
-from lmperf.benchmark import Axis, Case, Observed, Unsupported, numbers
-from lmperf.names import STORED_DTYPES
+from lmperf.benchmark import Axis, Case, Implementation, Observed, Unsupported, numbers
+from lmperf.dtypes import STORED_DTYPES
 
 
 class LrpeCheck(Observed):
@@ -30,10 +30,10 @@ class LrpeCheck(Observed):
     takes = "lrpe"
     phases = ("forward_backward",)
     is_check = True
-    implementations = {
-        "triton": "lmperf.lrpe.triton:lrpe_cosine",
-        "triton_cached": "lmperf.lrpe.triton:lrpe_cosine_cached",
-    }
+    implementations = (
+        Implementation("triton", "lmperf.lrpe.triton:lrpe_cosine"),
+        Implementation("triton_cached", "lmperf.lrpe.triton:lrpe_cosine_cached"),
+    )
     grids = {
         "cpu": [
             {
@@ -43,7 +43,7 @@ class LrpeCheck(Observed):
                 "d_head": [40],
                 "extra_tokens": [3],
                 "dtype": ["float32", "float16"],
-                "implementation": list(implementations),
+                "implementation": ["triton", "triton_cached"],
             }
         ],
         "gpu": [
@@ -54,7 +54,7 @@ class LrpeCheck(Observed):
                 "d_head": [40, 64, 128],
                 "extra_tokens": [0, 10],
                 "dtype": ["float32", "float16", "bfloat16"],
-                "implementation": list(implementations),
+                "implementation": ["triton", "triton_cached"],
             }
         ],
     }

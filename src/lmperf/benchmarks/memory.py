@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from lmperf.benchmark import Axis, Case, Observed, Unsupported, numbers, texts
-from lmperf.names import MODEL_STORED_DTYPES, SIZES
+from lmperf.benchmark import Axis, Case, Implementation, Observed, Unsupported, numbers, texts
+from lmperf.dtypes import MODEL_STORED_DTYPES
+from lmperf.names import SIZES
 
 _MIB = 2**20
 
@@ -28,6 +29,7 @@ class Memory(Observed):
     )
     takes = "model"
     phases = ("forward", "train_step")
+    implementations = (Implementation("eager"),)
     limit_s = 180.0
     grids = {
         "cpu": [
@@ -81,7 +83,7 @@ class Memory(Observed):
         """A user's model class; None for the project's model."""
         from lmperf.transformer.custom import is_model
 
-        if implementation not in self.own_implementations:
+        if self.implementation(implementation).origin == "project":
             return None
         given = self.callable_of(implementation)
         if not is_model(given):

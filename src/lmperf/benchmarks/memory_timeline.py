@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from lmperf.benchmark import Axis, Case, Observed, numbers, texts
-from lmperf.names import MODEL_STORED_DTYPES, SIZES
+from lmperf.benchmark import Axis, Case, Implementation, Observed, numbers, texts
+from lmperf.dtypes import MODEL_STORED_DTYPES
+from lmperf.names import SIZES
 
 POINTS = 250
 LARGEST = 8
@@ -27,6 +28,7 @@ class MemoryTimeline(Observed):
         Axis("dtype", str, MODEL_STORED_DTYPES),
     )
     phases = ("forward", "train_step")
+    implementations = (Implementation("eager"),)
     # Two phases begin at one position where the first of them allocates nothing.
     index = ("table", "position", "name")
     grids = {

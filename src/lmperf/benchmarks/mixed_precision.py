@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lmperf.benchmark import Axis, Case, Observed, numbers, texts
+from lmperf.benchmark import Axis, Case, Implementation, Observed, numbers, texts
 
 _SUMS = {
     "float32 + float32": ("float32", "float32", False),
@@ -54,6 +54,7 @@ class MixedPrecision(Observed):
         Axis("dtype", str, ("float32", "float16", "bfloat16")),
     )
     index = ("tensor",)
+    implementations = (Implementation("eager"), Implementation("compiled", compiles=True))
     limit_s = 180.0
     grids = {"cpu": _GRID, "gpu": [*_GRID, _COMPILED_BLOCK]}
 
@@ -81,7 +82,7 @@ class MixedPrecision(Observed):
         from lmperf.instruments.dtypes import introspect
         from lmperf.precision import storage_dtype
 
-        compiled = case.implementation == "compiled"
+        compiled = self.implementation(case.implementation).compiles
         if compiled:
             require_compiler(device)
         dtype = storage_dtype(case.axes["dtype"])

@@ -15,8 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lmperf.benchmark import Axis, Case, Observed, numbers, texts
-from lmperf.names import MODEL_STORED_DTYPES, SIZES
+from lmperf.benchmark import Axis, Case, Implementation, Observed, numbers, texts
+from lmperf.dtypes import MODEL_STORED_DTYPES
+from lmperf.names import SIZES
 
 _WARM_UPS = 2
 _WALLS = 3
@@ -41,11 +42,10 @@ class Profiles(Observed):
     takes = "model"
     phases = ("forward", "backward", "forward_backward", "train_step")
     index = ("table", "name")
-    implementations = {
-        "eager": "lmperf.transformer.implementations:eager",
-        "compiled_blocks": "lmperf.transformer.implementations:compiled_blocks",
-        "triton": "lmperf.transformer.implementations:triton",
-    }
+    implementations = tuple(
+        Implementation(name, f"lmperf.transformer.implementations:{name}")
+        for name in ("eager", "compiled_blocks", "triton")
+    )
     grids = {
         "cpu": [
             {

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from lmperf.benchmark import Axis, Case, Observed, numbers
-from lmperf.names import MODEL_STORED_DTYPES, SIZES
+from lmperf.benchmark import Axis, Case, Implementation, Observed, numbers
+from lmperf.dtypes import MODEL_STORED_DTYPES
+from lmperf.names import SIZES
 
 STEPS = 15
 
@@ -29,6 +30,7 @@ class Warmup(Observed):
     )
     takes = "model"
     phases = ("train_step",)
+    implementations = (Implementation("eager"),)
     index = ("step",)
     limit_s = 300.0
     grids = {
@@ -57,7 +59,6 @@ class Warmup(Observed):
 
         axes = case.axes
         size, context, batch, dtype = (axes[axis.name] for axis in self.axes)
-        own = self.own_implementations.get(case.implementation)
-        use = None if own is None else own.use
-        steps = measured(size, context, batch, dtype, device, STEPS, use)
+        entry = self.implementation(case.implementation).entry or None
+        steps = measured(size, context, batch, dtype, device, STEPS, entry)
         return [{"step": number, **step} for number, step in enumerate(steps, start=1)]

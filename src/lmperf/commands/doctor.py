@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from lmperf.benchmark import load, stems
+from lmperf.benchmarks import load, stems
 from lmperf.commands.options import of_project
 from lmperf.custom import broken_ones
 from lmperf.errors import UserError
@@ -110,11 +110,11 @@ def _own(project: Project) -> Iterator[Found]:
     """The user's own implementations that a plan takes: whether each can be called."""
     for stem in stems():
         benchmark = load(stem, project.config.own(stem))
-        if not benchmark.own_implementations or not project.can_measure:
+        if not benchmark.external or not project.can_measure:
             continue
         if _planned(project, stem).state == WRONG:
             continue
         broken = broken_ones(benchmark)
-        for name, own in benchmark.own_implementations.items():
-            words = broken.get(name) or own.use
+        for name, own in benchmark.external.items():
+            words = broken.get(name) or own.entry
             yield Found(WRONG if name in broken else HERE, f"{stem}, {name}: {words}")

@@ -8,17 +8,18 @@ from pathlib import Path
 
 import click
 
-from lmperf.benchmark import stems
+from lmperf.benchmarks import stems
 from lmperf.errors import UserError
 
 _BENCHMARK = """\
-from lmperf.benchmark import Axis, Case, Phase, Timed, Workload
+from lmperf.benchmark import Axis, Case, Implementation, Phase, Timed, Workload
 
 
 class {name}(Timed):
     title = "{title}"
     order = 45  # its place in the write-up: after Attention (40)
     axes = (Axis("seq_len", int),)
+    implementations = (Implementation("eager"),)
     grids = dict.fromkeys(
         ("cpu", "gpu"), [{{"seq_len": [1024, 4096], "implementation": ["eager"]}}]
     )

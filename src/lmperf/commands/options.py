@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from lmperf.benchmark import stems
+from lmperf.benchmarks import stems
 from lmperf.config import load_config, overrides_of, slug
 from lmperf.errors import UserError
 from lmperf.evidence.plan import Project

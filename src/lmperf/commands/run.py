@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lmperf.benchmark import load, stems
+from lmperf.benchmarks import load, stems
 from lmperf.commands.options import (
     Settings,
     config_option,
@@ -151,8 +151,8 @@ def _smallest(plan: Plan) -> list[tuple[str, str]]:
 def _quick_ones(plan: Plan) -> list[str]:
     """The project's implementations whose first calls compile nothing."""
     names = dict.fromkeys(case.implementation for case in plan.cases)
-    slow = {*plan.benchmark.compiles, *plan.benchmark.own_implementations}
-    return [name for name in names if name not in slow]
+    known = [plan.benchmark.implementation(name) for name in names]
+    return [one.name for one in known if one.origin == "project" and not one.compiles]
 
 
 def _measured_now(

@@ -38,7 +38,7 @@ def time_in_turn(
     Raises:
         UserError: no worker of a version starts, or too many are lost.
     """
-    own = {name: None for one in chosen for name in one.benchmark.own_implementations}
+    own = {name: None for one in chosen for name in one.benchmark.external}
     paths = {
         host: version.search_path
         for side, version in sides.items()
@@ -72,7 +72,7 @@ def _rows_of(
     supervisor: Supervisor, benchmark: Benchmark, case: Case, sides: Sequence[str]
 ) -> dict[str, dict[str, Row]]:
     """The rows of a case by side and phase."""
-    own = case.implementation in benchmark.own_implementations
+    own = case.implementation in benchmark.external
     places = {side: Place(f"{side} {case.implementation}" if own else side, case) for side in sides}
     seed = seed_of(benchmark, [case])
     taken = supervisor.rows(benchmark, list(places.values()), seed, again=TWIN not in sides)

@@ -29,7 +29,7 @@ Code = list[str | int]
 def keep(project: Project, plan: Plan) -> None:
     """Note what the keys of a benchmark's rows are made of today."""
     known = _read(project.store)
-    own = plan.benchmark.own_implementations
+    own = plan.benchmark.external
     codes = known["codes"].setdefault(plan.stem, [])
     for implementation in dict.fromkeys(case.implementation for case in plan.cases):
         code = code_of(plan.stem, implementation, own)
@@ -88,7 +88,7 @@ class Changes:
 
     def _code(self, row: Row) -> list[str]:
         """What of its code has changed; nothing where only the environment has."""
-        stem, own = self.plan.stem, self.plan.benchmark.own_implementations
+        stem, own = self.plan.stem, self.plan.benchmark.external
         axes = [axis.name for axis in self.plan.benchmark.axes]
         today = code_of(stem, row["implementation"], own)
         for code in (today, *reversed(self._known["codes"].get(stem, []))):

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from lmperf.benchmark import Own
+from lmperf.benchmark import Implementation
 from lmperf.errors import UserError
 from lmperf.evidence.store import text_of
 from lmperf.sources import find, tree_of
@@ -222,7 +222,7 @@ def row_key(
     columns: Mapping[str, object],
     axes: Iterable[str],
     environment: str,
-    own: Mapping[str, Own],
+    own: Mapping[str, Implementation],
 ) -> str:
     """The key that a row with these columns has, if it is measured by today's code.
 
@@ -232,13 +232,13 @@ def row_key(
     return row_key_of(code, stem, columns, axes, environment)
 
 
-def code_of(stem: str, implementation: str, own: Mapping[str, Own]) -> list[str | int]:
+def code_of(stem: str, implementation: str, own: Mapping[str, Implementation]) -> list[str | int]:
     """What a key holds of today's code: the benchmark's fingerprint and the version of the method;
     of a user's own implementation its fingerprint and declaration as well."""
     code: list[str | int] = [code_fingerprint(f"lmperf.benchmarks.{stem}"), METHOD_VERSION]
     if implementation in own:
         declared = own[implementation]
-        code += [code_fingerprint(declared.module), declared.use, declared.numerics]
+        code += [code_fingerprint(declared.module), declared.entry, declared.tolerance]
         code += [declared.version] if declared.version else []
     return code
 

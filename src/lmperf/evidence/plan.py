@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from lmperf.benchmark import Benchmark, Case, load
+from lmperf.benchmark import Benchmark, Case
+from lmperf.benchmarks import load
 from lmperf.config import Config, is_slug
 from lmperf.custom import check_names
 from lmperf.errors import UserError
@@ -83,7 +84,7 @@ class Plan:
 
     def key(self, columns: Mapping[str, object]) -> str:
         axes = [axis.name for axis in self.benchmark.axes]
-        own = self.benchmark.own_implementations
+        own = self.benchmark.external
         return row_key(self.stem, columns, axes, self.environment, own)
 
     @cached_property

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from lmperf.devices import DataSheet, sheet_of
-from lmperf.names import DTYPES, matmul_of
+from lmperf.dtypes import dtype_of
 
 KIND = "faster than possible"
 GPU_MARGIN = 0.03
@@ -56,7 +56,7 @@ class Limits:
     def floor_ms(self, row: Row) -> float:
         """The least time of a row in ms; 0 where nothing bounds it."""
         flops, moved = number(row.get("flops")), number(row.get("bytes"))
-        rate = self.rate(str(row.get("dtype")))
+        rate = self.rate(str(row["dtype"])) if row.get("dtype") else None  # the ladder has none
         floors = [self.launch_ms]
         if flops and rate:
             floors.append(flops / rate / 1e9)
@@ -66,10 +66,10 @@ class Limits:
 
     def rate(self, dtype: str) -> float | None:
         """TFLOP/s in the numerics of a dtype, also by way of others that are as exact."""
-        numerics = matmul_of(dtype)
+        numerics = dtype_of(dtype).matmul
         if numerics not in self.tflops:
             return None
-        exacter = [self._in(name) for name in DTYPES[numerics].exacter if name in self.tflops]
+        exacter = [self._in(name) for name in dtype_of(numerics).more_exact if name in self.tflops]
         return max(self._in(numerics), *exacter, 0.0)
 
     def _in(self, numerics: str) -> float:

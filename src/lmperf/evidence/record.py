@@ -85,7 +85,7 @@ def _repair(project: Project, plan: Plan, reporter: Reporter) -> None:
 
 
 def _name_what_is_not_followed(plan: Plan, reporter: Reporter) -> None:
-    for module in sorted({own.module for own in plan.benchmark.own_implementations.values()}):
+    for module in sorted({own.module for own in plan.benchmark.external.values()}):
         if names := not_followed(module):
             reporter.note(
                 f"{module} imports {', '.join(names)}, whose source cannot be followed: a change"

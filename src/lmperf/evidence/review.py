@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lmperf.benchmark import Benchmark, Case, Own, load, stems
+from lmperf.benchmark import Benchmark, Case, Implementation
+from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError
 from lmperf.evidence import cost, plausible
 from lmperf.evidence.cost import Cost
@@ -121,7 +122,7 @@ def _facts(directory: Path, machine: str) -> tuple[Facts, dict[str, str]]:
 
 def _own(
     project: Project, reviewed: Review, stem: str, environment: str | None = None
-) -> dict[str, Own]:
+) -> dict[str, Implementation]:
     """The implementations that are not the project's; of another machine, with its peers.
 
     environment: whose versions of the peers are meant; any where it is None.

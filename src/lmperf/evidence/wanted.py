@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lmperf.benchmark import Case, Timed, Value, load, stems
+from lmperf.benchmark import Case, Timed, Value
+from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError
 from lmperf.evidence.plan import Project
 
@@ -41,7 +42,7 @@ class Chosen:
 
     def modules_of(self, implementation: str) -> list[str]:
         """Those that decide what is timed of an implementation: a user's own has one more."""
-        own = self.benchmark.own_implementations.get(implementation)
+        own = self.benchmark.external.get(implementation)
         return [f"lmperf.benchmarks.{self.benchmark.stem}", *([own.module] if own else [])]
 
 

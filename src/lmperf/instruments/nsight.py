@@ -15,8 +15,9 @@ from contextlib import contextmanager
 
 import torch
 
+from lmperf.dtypes import MODEL_STORED_DTYPES
 from lmperf.instruments.profiling import ranged_attention
-from lmperf.names import MODEL_STORED_DTYPES, PHASES
+from lmperf.names import PHASES
 from lmperf.precision import precision
 from lmperf.transformer.implementations import with_attention
 from lmperf.transformer.problem import ModelProblem

@@ -27,7 +27,7 @@ def first_checks(
     limit_s = benchmark.limit_s
     benchmark.limit_s = min(limit_s, _LIMIT_S)
     try:
-        for name in benchmark.own_implementations if isinstance(benchmark, Timed) else ():
+        for name in benchmark.external if isinstance(benchmark, Timed) else ():
             if name not in broken and (case := small_case(benchmark, name)):
                 found = _tried(benchmark, case, supervisor)
                 yield f"{name}, at first in a small cell ({_cell(case)}): {found}"

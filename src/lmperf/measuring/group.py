@@ -142,8 +142,8 @@ class Group:
             if place in places
         }
         failures |= {(place.case, phase): [] for place in places for phase in self._left_out}
-        own = self._benchmark.own_implementations
-        return self._benchmark.stem, own, [place.case for place in places], failures, self._seed
+        made_of = self._benchmark.entry, self._benchmark.stem, self._benchmark.external
+        return *made_of, [place.case for place in places], failures, self._seed
 
     def _drop(self, host: str) -> None:
         """A host that begins anew has nothing ready."""

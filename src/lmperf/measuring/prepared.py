@@ -80,7 +80,7 @@ class Prepared:
         with in_context(workload):
             seconds = sum([self._first_call(case, phase, workload) for phase in phases])
             gate = self._gate(case, phases, workload)
-            own = case.implementation in self._benchmark.own_implementations
+            own = case.implementation in self._benchmark.external
             compiled = {"compile_s": seconds} if workload.compiles or own else {}
             for phase in phases:
                 columns = {**workload.columns, **compiled, **gate}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-from lmperf.benchmark import Case, Observed, Unsupported, WrongResult, load
+from lmperf.benchmark import Case, Implementation, Observed, Unsupported, WrongResult, resolve
 from lmperf.measuring import reference
 from lmperf.measuring.faults import Poisoned, failure_row, guarded, status_of
 from lmperf.measuring.prepared import Failures, Prepared, clear
@@ -35,13 +35,14 @@ class Serving:
 
     def _prepare(
         self,
+        entry: str,
         stem: str,
-        implementations: dict,
+        external: dict[str, Implementation],
         cases: Sequence[Case],
         failures: Failures,
         seed: int,
     ) -> None:
-        benchmark = load(stem, implementations)
+        benchmark = resolve(entry)(stem, external)
         self._prepared = Prepared(benchmark, cases, failures, self._device, seed, self._say)
         self._prepared.prepare()
 
@@ -67,13 +68,14 @@ class Serving:
 
     def _observe(
         self,
+        entry: str,
         stem: str,
-        implementations: dict,
+        external: dict[str, Implementation],
         cases: Sequence[Case],
         failures: Failures,
         seed: int,
     ) -> None:
-        benchmark = load(stem, implementations)
+        benchmark = resolve(entry)(stem, external)
         for case in cases:
             for phase in benchmark.phases:
                 if (case, phase) not in failures:

@@ -298,5 +298,5 @@ def _twins(places: Sequence[Place]) -> dict[Place, Place]:
 
 
 def _host(benchmark: Benchmark, case: Case) -> str:
-    own = case.implementation in benchmark.own_implementations
+    own = case.implementation in benchmark.external
     return case.implementation if own else PROJECT

@@ -19,7 +19,7 @@ from lmperf.measuring import follow
 
 # Of what a worker is asked and answers: where it is another one, a conductor and a worker of two
 # versions of the code do not understand each other.
-PROTOCOL = 1
+PROTOCOL = 2
 
 
 def main(connection: Connection, device: str, lock: Any, output: Any = None) -> None:

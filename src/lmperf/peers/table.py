@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import metadata
 
-from lmperf.benchmark import Own
+from lmperf.benchmark import Implementation
 
 # Larger models cost minutes a cell, and say the same of a peer; so do contexts between the shortest
 # and the longest.
@@ -20,20 +20,22 @@ class Peer:
     Attributes:
         package: what must be installed, as pip calls it.
         benchmarks: stems of those that it takes part in.
-        own: what stands for it there, but for its version.
+        implementation: what it is there, but for its version.
     """
 
     package: str
     benchmarks: tuple[str, ...]
-    own: Own
+    implementation: Implementation
 
 
 PEERS = {
     "flash_attn": Peer(
         "flash-attn",
         ("flash_attention",),
-        Own(
+        Implementation(
+            "flash_attn",
             "lmperf.peers.flash_attn:attention",
+            origin="peer",
             presets=("gpu",),
             only={"dtype": ("float16", "bfloat16")},
         ),
@@ -41,12 +43,18 @@ PEERS = {
     "gpt2_hf": Peer(
         "transformers",
         ("end_to_end", "memory"),
-        Own("lmperf.peers.gpt2_hf:GPT2", only=_MODELS),
+        Implementation("gpt2_hf", "lmperf.peers.gpt2_hf:GPT2", origin="peer", only=_MODELS),
     ),
     "liger": Peer(
         "liger-kernel",
         ("end_to_end",),
-        Own("lmperf.peers.liger:with_kernels", presets=("gpu",), only=_MODELS),
+        Implementation(
+            "liger",
+            "lmperf.peers.liger:with_kernels",
+            origin="peer",
+            presets=("gpu",),
+            only=_MODELS,
+        ),
     ),
 }
 
@@ -62,10 +70,10 @@ def installed() -> dict[str, str]:
     return found
 
 
-def peers_of(stem: str, versions: Mapping[str, str]) -> dict[str, Own]:
+def peers_of(stem: str, versions: Mapping[str, str]) -> dict[str, Implementation]:
     """The peers of a benchmark whose versions these are."""
     return {
-        name: replace(peer.own, version=versions[name])
+        name: replace(peer.implementation, version=versions[name])
         for name, peer in PEERS.items()
         if stem in peer.benchmarks and name in versions
     }

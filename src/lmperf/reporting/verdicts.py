@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from lmperf.benchmark import Timed, load
+from lmperf.benchmark import Timed
+from lmperf.benchmarks import load
 from lmperf.names import implementation_words, in_order, phase_words
 from lmperf.reporting import custom
 from lmperf.reporting.evidence import MachineEvidence, axes, having

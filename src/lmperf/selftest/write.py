@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 from lmperf.evidence.machine import commit_facts
 from lmperf.evidence.plan import Project
 from lmperf.evidence.store import text_of, write_atomically

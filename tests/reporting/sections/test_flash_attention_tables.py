@@ -7,7 +7,7 @@ import pytest
 from flash_rows import SINGLE, constant, edited, failed, line_of, parts_of, red, slower
 from synthetic import cpu_evidence, gpu_evidence
 
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 from lmperf.reporting import coverage
 from lmperf.reporting.evidence import having
 from lmperf.reporting.figures import LIGHT, themed

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lmperf.benchmark import load, stems
+from lmperf.benchmarks import load, stems
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.published import STEMS, cell_of, figures_of
 from lmperf.reporting.sections.published import MOST, beside

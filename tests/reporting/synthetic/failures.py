@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 from lmperf.reporting.evidence import MachineEvidence, frame_of, having
 
 REASONS = {

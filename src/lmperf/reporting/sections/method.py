@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from lmperf.benchmark import stems
+from lmperf.benchmarks import stems
 from lmperf.names import dtype_words, in_order
 from lmperf.reporting import gates, machine, marks
 from lmperf.reporting.ceilings import (

@@ -135,7 +135,8 @@ def _turned_as(q: Tensor, v: Tensor, first_q: Tensor, first_v: Tensor, out: Tens
 
 def _inputs_of_the_seed(q: Tensor, causal: bool) -> tuple[Tensor, ...]:
     from lmperf.attention.problem import AttentionProblem
-    from lmperf.benchmark import Case, load
+    from lmperf.benchmark import Case
+    from lmperf.benchmarks import load
     from lmperf.measuring.run import seed_of
 
     dtype = str(q.dtype).removeprefix("torch.")

@@ -6,7 +6,7 @@ import itertools
 
 import pandas as pd
 
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 from lmperf.names import RUNGS, implementation_words, in_order
 from lmperf.reporting import gates
 from lmperf.reporting.ceilings import SUSTAINED, matmul_ceiling, sheet_ceiling
