@@ -111,7 +111,7 @@ def test_activations_are_what_a_forward_leaves_behind():
 
 @pytest.mark.parametrize("phase", ["forward", "train_step"])
 def test_categories_add_up_to_the_peak(phase):
-    predicted = predicted_memory(SIZES["xl"], 1024, 4, "autocast_bfloat16", phase, "cuda")
+    predicted = predicted_memory(SIZES["2.0B"], 1024, 4, "autocast_bfloat16", phase, "cuda")
     assert sum(predicted.values()) == 2 * predicted["peak"]
     assert predicted["workspace"] > 0
 

@@ -7,9 +7,7 @@ import torch.nn.functional as F
 
 from lmperf.transformer import TransformerLM
 from lmperf.transformer.model import RMSNorm, RotaryEmbedding, cross_entropy, plain_attention
-from lmperf.transformer.sizes import SIZES, VOCAB_SIZE
 
-TABLE = {"small": 128.6e6, "medium": 423.2e6, "large": 969.4e6, "xl": 1.998e9, "2.7B": 3.407e9}
 VOCAB = 97
 
 
@@ -21,14 +19,6 @@ def small_model(**changes) -> TransformerLM:
 
 def some_tokens(batch: int = 2, seq_len: int = 24) -> torch.Tensor:
     return torch.randint(0, VOCAB, (batch, seq_len), generator=torch.Generator().manual_seed(1))
-
-
-@pytest.mark.parametrize("name", TABLE)
-def test_parameter_count_is_that_of_the_table(name):
-    with torch.device("meta"):
-        model = TransformerLM.of_size(SIZES[name], VOCAB_SIZE, 128)
-    count = sum(parameter.numel() for parameter in model.parameters())
-    assert count == pytest.approx(TABLE[name], rel=5e-4)
 
 
 def test_plain_attention_agrees_with_sdpa():
