@@ -32,7 +32,13 @@ Value = int | str | bool
 class Axis:
     """One dimension of a benchmark's grid.
 
-    Integers from `least` to `most`, a flag, one of `choices`, or any string that matches `pattern`.
+    Its values are integers from `least` to `most`, flags, members of `choices`, or strings that
+    match `pattern`.
+
+    Attributes:
+        aliases: what a user may write instead of a value -> the value.
+        former: what evidence of an earlier version calls a value -> the value.
+        meaning: a value -> what the key of a row holds of it; None: the value itself.
     """
 
     name: str
@@ -41,6 +47,9 @@ class Axis:
     least: int = 1
     most: int = 2**31 - 1
     pattern: str | None = None
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    former: Mapping[str, str] = field(default_factory=dict)
+    meaning: Callable[[str], object] | None = None
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from lmperf.dtypes import DTYPES
+from lmperf.transformer.sizes import SIZES
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,6 @@ RUNGS = {
     "bf16_weights": "bfloat16",
     "graph": "bfloat16",
 }
-SIZES = ("tiny", "small", "medium", "large", "xl", "2.7B")
 STATUSES = {
     "ok": "ok",
     "oom": "out of memory",
@@ -127,7 +127,7 @@ MARKS = {
 }
 # Axis or column -> its names in order.
 ORDERS: dict[str, tuple[str, ...]] = {
-    "size": SIZES,
+    "size": tuple(SIZES),
     "dtype": tuple(DTYPES),
     "implementation": tuple(IMPLEMENTATIONS),
     "phase": tuple(PHASES),
@@ -148,6 +148,11 @@ AXES = {
 def dtype_words(dtype: str) -> str:
     """The numerics of a dtype axis value, in words."""
     return DTYPES[dtype].words if dtype in DTYPES else dtype
+
+
+def size_words(size: str) -> str:
+    """A size of a model in words; one of a later version keeps its name."""
+    return SIZES[size].short if size in SIZES else size
 
 
 def phase_words(phase: str) -> str:
@@ -179,7 +184,7 @@ def value_words(name: str, value, axes: Collection[str] = ()):
     """
     if name == "implementation":
         return implementation_words(value, axes)
-    forms = {"dtype": dtype_words, "phase": phase_words}
+    forms = {"dtype": dtype_words, "phase": phase_words, "size": size_words}
     if name in forms:
         return forms[name](value)
     return {"operation": OPERATIONS, "load": LOADS}.get(name, {}).get(value, value)

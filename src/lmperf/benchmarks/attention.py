@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lmperf.axes import dtype_axis
 from lmperf.benchmark import Axis, Case, Implementation, Timed, Workload, numbers
 from lmperf.dtypes import PLAIN_DTYPES
 
@@ -14,7 +15,7 @@ class Attention(Timed):
         Axis("batch", int),
         Axis("seq_len", int),
         Axis("d_head", int),
-        Axis("dtype", str, PLAIN_DTYPES),
+        dtype_axis(PLAIN_DTYPES),
         Axis("causal", bool),
     )
     together = ("dtype",)

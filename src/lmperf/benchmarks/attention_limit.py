@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lmperf.axes import dtype_axis
 from lmperf.benchmark import Axis, Case, Implementation, Observed, numbers, texts
 
 _MIB = 2**20
@@ -22,7 +23,7 @@ class AttentionLimit(Observed):
     axes = (
         Axis("batch", int),
         Axis("d_head", int),
-        Axis("dtype", str, ("float32", "bfloat16")),
+        dtype_axis(("float32", "bfloat16")),
     )
     phases = ("forward",)
     implementations = (Implementation("eager"),)

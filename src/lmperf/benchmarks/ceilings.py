@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from lmperf.axes import dtype_axis
 from lmperf.benchmark import (
     Axis,
     Case,
@@ -59,7 +60,7 @@ class Ceilings(Timed):
     section = "method"
     axes = (
         Axis("operation", str, (*_COPIES, "launch", "matmul")),
-        Axis("dtype", str, MATMULS),
+        dtype_axis(MATMULS),
         # Of a matmul, rows x columns x the length of its sums; of a copy, its elements.
         Axis("shape", str, pattern=r"^[1-9][0-9]*(x[1-9][0-9]*x[1-9][0-9]*)?$"),
         Axis("load", str, ("burst", "sustained")),

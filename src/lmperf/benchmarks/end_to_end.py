@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
+from lmperf.axes import SIZE, dtype_axis
 from lmperf.benchmark import Axis, Case, Implementation, Timed, Workload, numbers
 from lmperf.dtypes import MODEL_DTYPES
-from lmperf.names import SIZES
 
 # An attention times a way to run it; the plain attention has no name of its own.
 _WAYS = (
@@ -14,7 +14,7 @@ _WAYS = (
     *("sdpa", "sdpa_compiled", "sdpa_compiled_blocks"),
     *("triton", "triton_compiled", "triton_compiled_blocks"),
 )
-_SIZES = list(SIZES[1:])
+_SIZES = ["0.13B", "0.42B", "0.97B", "2.0B", "3.4B"]
 _BF16 = "autocast_bfloat16"
 
 
@@ -35,10 +35,10 @@ class EndToEnd(Timed):
         *("parameters", "tokens", "error_logits", "error_loss", "error_gradient", "error_gain")
     )
     axes = (
-        Axis("size", str, SIZES),
+        SIZE,
         Axis("context_length", int),
         Axis("batch", int),
-        Axis("dtype", str, MODEL_DTYPES),
+        dtype_axis(MODEL_DTYPES),
     )
     together = ("dtype",)
     takes = "model"
@@ -75,8 +75,8 @@ class EndToEnd(Timed):
             _cells(_SIZES, [128, 256, 512, 1024], [_BF16], ["eager"]),
             _cells(_SIZES, [256, 1024], [_BF16], ["compiled_blocks"]),
             # A step of the large sizes in float32 takes seconds: fewer of them tell as much.
-            _cells(["small", "medium", "large"], [128, 256, 512, 1024], ["float32"], ["eager"]),
-            _cells(["xl", "2.7B"], [256, 512], ["float32"], ["eager"]),
+            _cells(["0.13B", "0.42B", "0.97B"], [128, 256, 512, 1024], ["float32"], ["eager"]),
+            _cells(["2.0B", "3.4B"], [256, 512], ["float32"], ["eager"]),
             _cells(_SIZES, [256], ["float32"], ["compiled_blocks"]),
             # Other attentions inside the model, where attention weighs most.
             _cells(
@@ -88,7 +88,7 @@ class EndToEnd(Timed):
             _cells(_SIZES, [256], ["tf32"], ["eager"]),
             # Compiling a whole model costs a minute or more where there are many layers.
             _cells(_SIZES, [256], [_BF16], ["compiled"]),
-            _cells(["small"], [256], ["float32", "tf32"], ["compiled"]),
+            _cells(["0.13B"], [256], ["float32", "tf32"], ["compiled"]),
         ],
     }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from lmperf.axes import dtype_axis
 from lmperf.benchmark import (
     Axis,
     Case,
@@ -64,7 +65,7 @@ class FlashAttention(Timed):
         Axis("heads", int),
         Axis("seq_len", int),
         Axis("d_head", int),
-        Axis("dtype", str, PLAIN_DTYPES),
+        dtype_axis(PLAIN_DTYPES),
         Axis("causal", bool),
         Axis("cuda_graph", bool),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
+from lmperf.axes import dtype_axis
 from lmperf.benchmark import Axis, Case, Gate, Implementation, Observed, Unsupported, numbers
 from lmperf.dtypes import PLAIN_DTYPES
 
@@ -22,7 +23,7 @@ class FlashAttentionCheck(Observed):
         Axis("heads", int),
         Axis("seq_len", int),
         Axis("d_head", int),
-        Axis("dtype", str, PLAIN_DTYPES),
+        dtype_axis(PLAIN_DTYPES),
         Axis("causal", bool),
         Axis("layout", str, ("contiguous", "strided")),
     )

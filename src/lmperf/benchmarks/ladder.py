@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
+from lmperf.axes import SIZE
 from lmperf.benchmark import Axis, Case, Gate, Implementation, Timed, Workload, numbers
-from lmperf.names import RUNGS, SIZES
+from lmperf.names import RUNGS
 
 # With these many sequences the scores of plain attention have no room beside the rungs above.
 _TOP = list(RUNGS)[4:]
@@ -27,7 +28,7 @@ class Ladder(Timed):
         *("parameters", "tokens", "error_loss", "error_gradient", "error_gain", "pool_mib")
     )
     axes = (
-        Axis("size", str, SIZES),
+        SIZE,
         Axis("context_length", int),
         Axis("batch", int),
     )
@@ -52,10 +53,10 @@ class Ladder(Timed):
             )
         ],
         "gpu": [
-            _cells(["small", "large", "2.7B"], 1024, 4, list(RUNGS)),
-            _cells(["small"], 1024, 64, _TOP),
-            _cells(["large"], 1024, 16, _TOP),
-            _cells(["2.7B"], 1024, 8, _TOP),
+            _cells(["0.13B", "0.97B", "3.4B"], 1024, 4, list(RUNGS)),
+            _cells(["0.13B"], 1024, 64, _TOP),
+            _cells(["0.97B"], 1024, 16, _TOP),
+            _cells(["3.4B"], 1024, 8, _TOP),
         ],
     }
 

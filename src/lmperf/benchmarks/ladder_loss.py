@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from lmperf.axes import SIZE
 from lmperf.benchmark import Axis, Case, Implementation, Observed, WrongResult, numbers
-from lmperf.names import RUNGS, SIZES
+from lmperf.names import RUNGS
 
 STEPS = 100
 SHOWN = (1, 10, STEPS)
@@ -32,7 +33,7 @@ class LadderLoss(Observed):
     columns = numbers("step", "loss")
     stated = {"steps": STEPS, "learning_rate": LEARNING_RATE}
     axes = (
-        Axis("size", str, SIZES),
+        SIZE,
         Axis("context_length", int),
         Axis("batch", int),
     )
@@ -53,9 +54,9 @@ class LadderLoss(Observed):
         # and compiling some 5 s: two minutes for all, without the rungs whose loss is that of a
         # neighbour where a step is long.
         "gpu": [
-            _cells(["small"], 1024, 4, list(RUNGS)),
+            _cells(["0.13B"], 1024, 4, list(RUNGS)),
             _cells(
-                ["large", "2.7B"],
+                ["0.97B", "3.4B"],
                 128,
                 2,
                 ["float32", "autocast", "flash_attention", "fused_loss", "bf16_weights", "graph"],

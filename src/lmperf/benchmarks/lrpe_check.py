@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
+from lmperf.axes import dtype_axis
 from lmperf.benchmark import Axis, Case, Implementation, Observed, Unsupported, numbers
 from lmperf.dtypes import STORED_DTYPES
 
@@ -25,7 +26,7 @@ class LrpeCheck(Observed):
         Axis("shape", str, pattern=r"^[1-9][0-9]*(x[1-9][0-9]*)*$"),
         Axis("d_head", int),
         Axis("extra_tokens", int, least=0),
-        Axis("dtype", str, STORED_DTYPES),
+        dtype_axis(STORED_DTYPES),
     )
     takes = "lrpe"
     phases = ("forward_backward",)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from lmperf.axes import SIZE, dtype_axis
 from lmperf.benchmark import Axis, Case, Implementation, Observed, Unsupported, numbers, texts
 from lmperf.dtypes import MODEL_STORED_DTYPES
-from lmperf.names import SIZES
 
 _MIB = 2**20
 
@@ -22,10 +22,10 @@ class Memory(Observed):
         *texts("instrument"),
     )
     axes = (
-        Axis("size", str, SIZES),
+        SIZE,
         Axis("context_length", int),
         Axis("batch", int),
-        Axis("dtype", str, MODEL_STORED_DTYPES),
+        dtype_axis(MODEL_STORED_DTYPES),
     )
     takes = "model"
     phases = ("forward", "train_step")
@@ -41,7 +41,7 @@ class Memory(Observed):
                 "implementation": ["eager"],
             },
             {
-                "size": ["small"],
+                "size": ["0.13B"],
                 "context_length": [128],
                 "batch": [4],
                 "dtype": ["float32"],
@@ -50,7 +50,7 @@ class Memory(Observed):
         ],
         "gpu": [
             {
-                "size": list(SIZES[1:]),
+                "size": ["0.13B", "0.42B", "0.97B", "2.0B", "3.4B"],
                 "context_length": [128, 256, 512, 1024],
                 "batch": [4],
                 "dtype": ["float32", "autocast_bfloat16"],

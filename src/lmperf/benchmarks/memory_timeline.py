@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from lmperf.axes import SIZE, dtype_axis
 from lmperf.benchmark import Axis, Case, Implementation, Observed, numbers, texts
 from lmperf.dtypes import MODEL_STORED_DTYPES
-from lmperf.names import SIZES
 
 POINTS = 250
 LARGEST = 8
@@ -22,10 +22,10 @@ class MemoryTimeline(Observed):
         *numbers("activations_mib", "temporary_mib", "recorded_mib", "size_mib", "predicted_mib"),
     )
     axes = (
-        Axis("size", str, SIZES),
+        SIZE,
         Axis("context_length", int),
         Axis("batch", int),
-        Axis("dtype", str, MODEL_STORED_DTYPES),
+        dtype_axis(MODEL_STORED_DTYPES),
     )
     phases = ("forward", "train_step")
     implementations = (Implementation("eager"),)
@@ -43,7 +43,7 @@ class MemoryTimeline(Observed):
         ],
         "gpu": [
             {
-                "size": ["small", "xl"],
+                "size": ["0.13B", "2.0B"],
                 "context_length": [512],
                 "batch": [4],
                 "dtype": ["float32", "autocast_bfloat16"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lmperf.axes import dtype_axis
 from lmperf.benchmark import Axis, Case, Implementation, Observed, numbers, texts
 
 _SUMS = {
@@ -51,7 +52,7 @@ class MixedPrecision(Observed):
     axes = (
         Axis("experiment", str, ("accumulation", "dtypes")),
         Axis("subject", str, (*_SUMS, "toy", "transformer_block")),
-        Axis("dtype", str, ("float32", "float16", "bfloat16")),
+        dtype_axis(("float32", "float16", "bfloat16")),
     )
     index = ("tensor",)
     implementations = (Implementation("eager"), Implementation("compiled", compiles=True))

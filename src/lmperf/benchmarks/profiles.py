@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lmperf.axes import SIZE, dtype_axis
 from lmperf.benchmark import Axis, Case, Implementation, Observed, numbers, texts
 from lmperf.dtypes import MODEL_STORED_DTYPES
-from lmperf.names import SIZES
 
 _WARM_UPS = 2
 _WALLS = 3
@@ -34,10 +34,10 @@ class Profiles(Observed):
         *numbers("wall_ms", "flops_share"),
     )
     axes = (
-        Axis("size", str, SIZES),
+        SIZE,
         Axis("context_length", int),
         Axis("batch", int),
-        Axis("dtype", str, MODEL_STORED_DTYPES),
+        dtype_axis(MODEL_STORED_DTYPES),
     )
     takes = "model"
     phases = ("forward", "backward", "forward_backward", "train_step")
@@ -58,14 +58,14 @@ class Profiles(Observed):
         ],
         "gpu": [
             {
-                "size": ["small", "large", "2.7B"],
+                "size": ["0.13B", "0.97B", "3.4B"],
                 "context_length": [512],
                 "batch": [4],
                 "dtype": ["float32", "autocast_bfloat16"],
                 "implementation": ["eager"],
             },
             {
-                "size": ["large"],
+                "size": ["0.97B"],
                 "context_length": [512],
                 "batch": [4],
                 "dtype": ["autocast_bfloat16"],

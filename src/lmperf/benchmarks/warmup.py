@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from lmperf.axes import SIZE, dtype_axis
 from lmperf.benchmark import Axis, Case, Implementation, Observed, numbers
 from lmperf.dtypes import MODEL_STORED_DTYPES
-from lmperf.names import SIZES
 
 STEPS = 15
 
@@ -23,10 +23,10 @@ class Warmup(Observed):
         *numbers("reserved_mib", signed=True),
     )
     axes = (
-        Axis("size", str, SIZES),
+        SIZE,
         Axis("context_length", int),
         Axis("batch", int),
-        Axis("dtype", str, MODEL_STORED_DTYPES),
+        dtype_axis(MODEL_STORED_DTYPES),
     )
     takes = "model"
     phases = ("train_step",)
@@ -45,7 +45,7 @@ class Warmup(Observed):
         ],
         "gpu": [
             {
-                "size": ["small", "medium", "large", "xl"],
+                "size": ["0.13B", "0.42B", "0.97B", "2.0B"],
                 "context_length": [256],
                 "batch": [4],
                 "dtype": ["float32", "autocast_bfloat16"],

@@ -10,7 +10,7 @@ from lmperf.benchmark import Implementation
 
 # Larger models cost minutes a cell, and say the same of a peer; so do contexts between the shortest
 # and the longest.
-_MODELS = {"size": ("tiny", "small", "medium"), "context_length": (128, 1024)}
+_MODELS = {"size": ("tiny", "0.13B", "0.42B"), "context_length": (128, 1024)}
 
 
 @dataclass(frozen=True)
