@@ -1,6 +1,6 @@
-"""The Transformer language model that the benchmarks time, and its closed forms.
+"""The Transformer language model that the benchmarks time, and closed forms of its costs.
 
-`TransformerLM` is imported on first use, so that sizes and closed forms need no torch.
+`TransformerLM` is imported on first use: sizes and closed forms need no torch.
 """
 
 from lmperf.transformer.sizes import ROPE_THETA, SIZES, VOCAB_SIZE, ModelSize

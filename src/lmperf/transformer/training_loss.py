@@ -1,4 +1,4 @@
-"""Training on tokens that are made up and can be learnt: the loss of every step."""
+"""Training on synthetic tokens with learnable structure: the loss of every step."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from lmperf.transformer.graphed import Graphed
 from lmperf.transformer.model import TransformerLM
 from lmperf.transformer.sizes import SIZES, VOCAB_SIZE
 
-# Of each token, with probabilities 1/2, 1/4, 1/8, 1/8.
+# Successors of each token, with probabilities 1/2, 1/4, 1/8, 1/8.
 _SUCCESSORS = 4
 _ZIPF = 1.2
-# Steps before a graph is captured: they are trained steps like any other.
+# Training steps before a graph is captured. They count like any other step.
 _UNCAPTURED = 3
 
 
@@ -54,10 +54,10 @@ def losses(
 
 
 def token_stream(sequences: int, length: int, seed: int) -> Tensor:
-    """Tokens [sequences, length] int64 of a chain in which each token has a few successors.
+    """Tokens [sequences, length] int64 of a Markov chain in which each token has four successors.
 
-    What is a successor, and what begins a sequence, is drawn by Zipf's law: token r with a
-    probability in proportion to (r + 1)^-1.2. On the host, so that every device has the same.
+    Successors and first tokens follow Zipf's law: token r has a probability proportional to
+    (r + 1)^-1.2. Drawn on the host, so that every device gets the same tokens.
     """
     chance = torch.Generator().manual_seed(seed)
     ranks = torch.arange(1, VOCAB_SIZE + 1, dtype=torch.float64) ** -_ZIPF
