@@ -97,17 +97,6 @@ IMPLEMENTATIONS = {
     "graph": Implementation("CUDA graph", Look(VIOLET, "*", "-", "||")),
     "copy": Implementation("copy", Look("grey", "x", (0, (1, 1.2)))),
 }
-# The rungs of the ladder, the lowest first, and the numerics of their matmuls.
-RUNGS = {
-    "float32": "float32",
-    "tf32": "tf32",
-    "autocast": "autocast_bfloat16",
-    "compiled_blocks": "autocast_bfloat16",
-    "flash_attention": "autocast_bfloat16",
-    "fused_loss": "autocast_bfloat16",
-    "bf16_weights": "bfloat16",
-    "graph": "bfloat16",
-}
 STATUSES = {
     "ok": "ok",
     "oom": "out of memory",

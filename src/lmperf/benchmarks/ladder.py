@@ -6,10 +6,36 @@ from functools import partial
 
 from lmperf.axes import SIZE
 from lmperf.benchmark import Axis, Case, Gate, Implementation, Timed, Workload, numbers
-from lmperf.names import RUNGS
 
-# With these many sequences the scores of plain attention have no room beside the rungs above.
-_TOP = list(RUNGS)[4:]
+_AUTOCAST = "autocast_bfloat16"
+
+
+def _rung(
+    name: str, way: str, dtype: str, weights: str = "float32", graph: bool = False, **runs: bool
+) -> Implementation:
+    """A rung: `way` is a function of `lmperf.transformer.ladder`, to which the rest are options.
+
+    runs: `compiles` and `needs_cuda` of the implementation.
+    """
+    options = {"dtype": dtype, "weights": weights, "graph": graph}
+    return Implementation(name, f"lmperf.transformer.ladder:{way}", options, **runs)
+
+
+# The lowest rung first.
+RUNGS = (
+    _rung("float32", "plain", "float32"),
+    _rung("tf32", "plain", "tf32"),
+    _rung("autocast", "plain", _AUTOCAST),
+    _rung("compiled_blocks", "by_block", _AUTOCAST, compiles=True),
+    _rung("flash_attention", "flash_by_block", _AUTOCAST, compiles=True, needs_cuda=True),
+    _rung("fused_loss", "chunked_loss", _AUTOCAST, compiles=True),
+    _rung("bf16_weights", "chunked_loss", "bfloat16", "bfloat16", compiles=True),
+    _rung("graph", "chunked_loss", "bfloat16", "bfloat16", True, compiles=True, needs_cuda=True),
+)
+_NAMES = [rung.name for rung in RUNGS]
+_ON_CPU = [rung.name for rung in RUNGS if not rung.needs_cuda and rung.options["dtype"] != "tf32"]
+# Below this rung, plain attention stores its scores: larger batches do not fit into memory.
+_WITHOUT_SCORES = _NAMES[_NAMES.index("flash_attention") :]
 
 
 def _cells(sizes: list, context: int, batch: int, rungs: list) -> dict[str, list]:
@@ -35,28 +61,14 @@ class Ladder(Timed):
     phases = ("train_step",)
     clock = "step"
     limit_s = 600.0
-    implementations = tuple(
-        Implementation(
-            name,
-            compiles=name in tuple(RUNGS)[3:],
-            needs_cuda=name in ("flash_attention", "graph"),
-        )
-        for name in RUNGS
-    )
+    implementations = RUNGS
     grids = {
-        "cpu": [
-            _cells(
-                ["tiny"],
-                128,
-                4,
-                ["float32", "autocast", "compiled_blocks", "fused_loss", "bf16_weights"],
-            )
-        ],
+        "cpu": [_cells(["tiny"], 128, 4, _ON_CPU)],
         "gpu": [
-            _cells(["0.13B", "0.97B", "3.4B"], 1024, 4, list(RUNGS)),
-            _cells(["0.13B"], 1024, 64, _TOP),
-            _cells(["0.97B"], 1024, 16, _TOP),
-            _cells(["3.4B"], 1024, 8, _TOP),
+            _cells(["0.13B", "0.97B", "3.4B"], 1024, 4, _NAMES),
+            _cells(["0.13B"], 1024, 64, _WITHOUT_SCORES),
+            _cells(["0.97B"], 1024, 16, _WITHOUT_SCORES),
+            _cells(["3.4B"], 1024, 8, _WITHOUT_SCORES),
         ],
     }
 
@@ -64,41 +76,41 @@ class Ladder(Timed):
         from lmperf.compiler import require_compiler
         from lmperf.precision import precision
         from lmperf.transformer.graphed import Graphed
-        from lmperf.transformer.ladder import rung
         from lmperf.transformer.model import twin_of
         from lmperf.transformer.problem import ModelProblem
 
-        implementation, how = self.require(case, device), rung(case.implementation)
+        implementation = self.require(case, device)
+        rung = self.callable_of(implementation.name)()
         size, context, batch = (case.axes[axis.name] for axis in self.axes)
         if implementation.compiles:
             require_compiler(device)
-        if how.weights not in shared:
-            for other in shared.values():  # two models with their references have no room
+        if rung.weights not in shared:
+            for other in shared.values():  # two models and their references do not fit into memory
                 other.forget_reference()
-            shared[how.weights] = ModelProblem(
-                size, context, batch, device, seed, prepare=how.prepare
+            shared[rung.weights] = ModelProblem(
+                size, context, batch, device, seed, prepare=rung.prepare
             )
-        problem: ModelProblem = shared[how.weights]
-        # The gate has the tokens of the seed: what a first call has captured are others.
+        problem: ModelProblem = shared[rung.weights]
+        # A step that keeps the tokens of its capture fails the gate, which uses those of the seed.
         problem.freshen(seed + 1)
         model = twin_of(problem.model)
-        step = how.step(model, problem.optimizer, problem.tokens, problem.targets)
+        step = rung.step(model, problem.optimizer, problem.tokens, problem.targets)
         columns = {"parameters": problem.parameters, "tokens": batch * context}
 
         def gate(_: list[str]) -> Gate:
-            found = problem.gate_run(step, how.dtype)
+            found = problem.gate_run(step, rung.dtype)
             if isinstance(step, Graphed):
                 columns["pool_mib"] = step.pool_mib
-                problem.forget_reference()  # whose room the timed steps of the others need
+                problem.forget_reference()  # the timed steps of other rungs need its memory
             return found
 
         return Workload(
             {"train_step": problem.step_phase(step)},
             gate=gate,
             freshen=problem.freshen,
-            check=partial(problem.check, how.dtype),
+            check=partial(problem.check, rung.dtype),
             resident=problem.resident,
             compiles=implementation.compiles,
-            context=partial(precision, how.dtype),
+            context=partial(precision, rung.dtype),
             columns=columns,
         )

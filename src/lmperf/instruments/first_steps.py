@@ -59,17 +59,18 @@ def main(
     from lmperf.precision import precision
     from lmperf.transformer.custom import built, is_model
     from lmperf.transformer.model import TransformerLM
-    from lmperf.transformer.sizes import SIZES, VOCAB_SIZE
+    from lmperf.transformer.sizes import SIZES, VOCAB_SIZE, canonical
     from lmperf.transformer.training import adamw, autocast, loss_of
 
     module, _, name = (use or "").partition(":")
     given = getattr(importlib.import_module(module), name) if use else None
+    widths = SIZES[canonical(size)]
     torch.manual_seed(0)
     with torch.device(device):
         if is_model(given):
-            model = run = built(given, SIZES[size], int(context)).to(device)
+            model = run = built(given, widths, int(context)).to(device)
         else:
-            model = TransformerLM.of_size(SIZES[size], VOCAB_SIZE, int(context))
+            model = TransformerLM.of_size(widths, VOCAB_SIZE, int(context))
             run = given(model) if given else model
         tokens, targets = torch.randint(VOCAB_SIZE, (2, int(batch), int(context)))
     optimizer = adamw(model)

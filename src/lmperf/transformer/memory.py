@@ -11,10 +11,10 @@ smaller temporaries of a norm or of RoPE are never the peak and are left out.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from lmperf.dtypes import dtype_of
 from lmperf.transformer.sizes import VOCAB_SIZE, ModelSize
 
 FLOAT32 = 4
-OPERAND_BYTES = {"float32": 4, "tf32": 4, "autocast_bfloat16": 2}
 PHASES = ("forward", "train_step")
 DEVICES = ("cpu", "cuda", "mps")
 # cuBLAS allocates this workspace on Hopper, through PyTorch's allocator, once for each calling
@@ -35,13 +35,13 @@ def predicted_memory(
 
     phase: "forward" (inference under no_grad, no optimizer) or "train_step" (any step but the
     first: `lmperf.transformer.training.train_step` with the fused AdamW, whose state exists, and
-    cleared gradients). dtype: float32, tf32 or autocast_bfloat16. device: "cuda" adds memory that
-    its operators allocate internally. Categories: parameters; weight_copies (autocast's cache);
-    gradients; optimizer (two moments); activations (saved for the backward pass); temporary;
-    inputs (tokens, targets, RoPE tables); workspace (cuBLAS).
+    cleared gradients). dtype: a value of the dtype axis that stores float32 weights. device: "cuda"
+    adds memory that its operators allocate internally. Categories: parameters; weight_copies
+    (autocast's cache); gradients; optimizer (two moments); activations (saved for the backward
+    pass); temporary; inputs (tokens, targets, RoPE tables); workspace (cuBLAS).
 
     Raises:
-        ValueError: the dtype, phase or device is unknown.
+        ValueError: the phase, dtype or device is unknown, or the dtype stores other weights.
     """
     moments = memory_moments(size, context, batch, dtype, phase, device, vocab)
     return max(moments.values(), key=lambda moment: moment["peak"])
@@ -62,10 +62,17 @@ def memory_moments(
     and gradients by the same amount, so that the maximum is at one of the two ends.
     """
     _check("phase", phase, PHASES)
-    _check("dtype", dtype, OPERAND_BYTES)
     _check("device", device, DEVICES)
-    footprint = Footprint(size, context, batch, OPERAND_BYTES[dtype], device, vocab)
+    footprint = Footprint(size, context, batch, _operand_bytes(dtype), device, vocab)
     return footprint.inference() if phase == "forward" else footprint.training()
+
+
+def _operand_bytes(dtype: str) -> int:
+    """Bytes of an element of a matmul operand, for a dtype with float32 weights."""
+    stored = dtype_of(dtype)
+    if stored.storage != "float32":
+        raise ValueError(f"dtype {dtype!r}: the closed form needs float32 weights")
+    return dtype_of(stored.autocast).bytes if stored.autocast else FLOAT32
 
 
 def _check(name: str, value: str, known: Iterable[str]) -> None:

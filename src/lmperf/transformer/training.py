@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from lmperf.dtypes import dtype_of
 from lmperf.transformer.model import cross_entropy
-
-PLAIN_DTYPES = ("float32", "tf32", "float16", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -36,16 +35,17 @@ def loss_of(model: Callable[[Tensor], Tensor], tokens: Tensor, targets: Tensor) 
 
 
 def autocast(dtype: str, device: torch.device | str) -> AbstractContextManager:
-    """The context of a value of the dtype axis: autocast, or nothing for a plain dtype.
+    """The autocast context of a value of the dtype axis; a null context for a plain dtype.
 
-    That the matmuls of "tf32" use TF32 is a setting of the process and not of this context. Raises
-    ValueError for any other name.
+    The matmul mode of "tf32" is a setting of the process; see `lmperf.precision`.
+
+    Raises:
+        ValueError: the dtype is unknown.
     """
-    if dtype == "autocast_bfloat16":
-        return torch.autocast(torch.device(device).type, dtype=torch.bfloat16)
-    if dtype in PLAIN_DTYPES:
+    name = dtype_of(dtype).autocast
+    if name is None:
         return nullcontext()
-    raise ValueError(f"dtype {dtype!r} is none of {', '.join(PLAIN_DTYPES)}, autocast_bfloat16")
+    return torch.autocast(torch.device(device).type, dtype=getattr(torch, name))
 
 
 def adamw(model: nn.Module, learning_rate: float = 1e-4) -> torch.optim.AdamW:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from lmperf.precision import precision
-from lmperf.transformer import ladder
 from lmperf.transformer.graphed import Graphed
+from lmperf.transformer.ladder import Rung
 from lmperf.transformer.model import TransformerLM
 from lmperf.transformer.sizes import SIZES, VOCAB_SIZE
 
@@ -21,7 +21,7 @@ _UNCAPTURED = 3
 
 
 def losses(
-    rung: str,
+    rung: Rung,
     size: str,
     context: int,
     batch: int,
@@ -30,22 +30,21 @@ def losses(
     steps: int,
     learning_rate: float,
 ) -> list[float]:
-    """The loss of each training step of a rung, taken before the update.
+    """The loss of each training step of a rung, computed before the update.
 
-    seed: of weights and tokens; both are the same for every rung.
+    seed: determines weights and tokens, which are the same for every rung.
     """
-    how = ladder.rung(rung)
     torch.manual_seed(seed)
     with torch.device(device):
         model = TransformerLM.of_size(SIZES[size], VOCAB_SIZE, context)
-    optimizer = how.prepare(model, learning_rate)
+    optimizer = rung.prepare(model, learning_rate)
     stream = token_stream(steps * batch, context + 1, seed).view(steps, batch, -1).to(device)
     tokens, targets = (torch.empty_like(stream[0, :, 1:]).contiguous() for _ in range(2))
-    make = partial(how.step, model, optimizer, tokens, targets)
-    step = make(warm_ups=0) if how.graphed else make()
+    make = partial(rung.step, model, optimizer, tokens, targets)
+    step = make(warm_ups=0) if rung.graph else make()
     first = step.uncaptured if isinstance(step, Graphed) else step
     found = []
-    with precision(how.dtype):
+    with precision(rung.dtype):
         for number, part in enumerate(stream):
             tokens.copy_(part[:, :-1])
             targets.copy_(part[:, 1:])
