@@ -22,7 +22,7 @@ import importlib
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 Value = int | str | bool
@@ -341,16 +341,21 @@ class Benchmark:
             groups.setdefault(apart, []).append(case)
         return list(groups.values())
 
+    @cached_property
+    def known(self) -> dict[str, Implementation]:
+        """All implementations by name: the project's, peers and custom ones."""
+        return {one.name: one for one in self.implementations} | self.external
+
     def implementation(self, name: str) -> Implementation:
         """The project's, a peer's or a custom implementation of that name.
 
         Raises:
             KeyError: there is none.
         """
-        known = {one.name: one for one in self.implementations} | self.external
-        if name not in known:
-            raise KeyError(f"{self.stem} has no implementation {name}; it has {', '.join(known)}")
-        return known[name]
+        if name not in self.known:
+            known = ", ".join(self.known)
+            raise KeyError(f"{self.stem} has no implementation {name}; it has {known}")
+        return self.known[name]
 
     def callable_of(self, name: str) -> Callable:
         """The function or class that an implementation names, with its options bound."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lmperf.comparing.timing import NEW, OLD, TWIN, time_in_turn
-from lmperf.comparing.versions import Version, version, working_tree
+from lmperf.comparing.versions import Codes, Version, version, working_tree
 from lmperf.errors import UserError
 from lmperf.evidence.plan import Project, evidence_of
 from lmperf.evidence.store import write_atomically
@@ -46,10 +46,9 @@ def compare_versions(
     with _ended_in_order(), contextlib.ExitStack() as stack:
         old = stack.enter_context(version(names[0] if names else "HEAD"))
         new = stack.enter_context(version(names[1])) if len(names) > 1 else working_tree()
-        modules = list(dict.fromkeys(module for one in found for module in one.modules))
-        was, now = old.fingerprints(modules), new.fingerprints(modules)
+        was, now = old.codes(found), new.codes(found)
         if not wanted.benchmarks:
-            found = [one for one in found if any(was[m] != now[m] for m in one.modules)]
+            found = [one for one in found if was[one.benchmark.stem] != now[one.benchmark.stem]]
             if not found:
                 return None
         chosen = select(found, wanted)
@@ -81,11 +80,11 @@ def _result(
     of: Version,
     chosen: Sequence[Chosen],
     rows: Mapping[str, Sequence[Row]],
-    code: Mapping[str, str],
+    codes: Codes,
 ) -> Result:
     """The rows of a version, as if read from the evidence of a machine.
 
-    rows: by stem. code: digests of modules; a row's key is of those that decide what it times.
+    rows: by stem. codes: a row's key is the digest of its implementation's code.
     """
     environment = project.machine.environment
     facts = {"machine": project.machine.slug, "environments": {environment: project.machine.facts}}
@@ -97,7 +96,7 @@ def _result(
                     **row,
                     "environment": environment,
                     "commit": of.commit,
-                    "key": " ".join(code[name] for name in one.modules_of(row["implementation"])),
+                    "key": codes[one.benchmark.stem][row["implementation"]],
                 }
                 for row in rows.get(one.benchmark.stem, [])
             )

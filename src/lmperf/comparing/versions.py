@@ -11,27 +11,34 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from lmperf.benchmark import Implementation
+from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError
-from lmperf.evidence.keys import METHOD_VERSION
+from lmperf.evidence.closure import digest
+from lmperf.evidence.keys import METHOD_VERSION, code_of
+from lmperf.evidence.wanted import Chosen
 from lmperf.measuring.worker import PROTOCOL
 
-# Asked of each version's own code, in a process that imports no torch. Its standard input has the
-# search path and the modules that are asked for.
+# Run with each version's own code, in a process that imports no torch. Standard input holds the
+# search path and the argument of `codes`. Versions without `codes` have another method.
 _QUESTION = """
 import json, sys
-sys.path[:], modules = json.load(sys.stdin)
+sys.path[:], asked = json.load(sys.stdin)
 import lmperf
+from lmperf.comparing import versions
 from lmperf.evidence import keys
 from lmperf.measuring import worker
-code = {module: keys.code_fingerprint(module) for module in modules}
+found = versions.codes(asked) if hasattr(versions, "codes") else {}
 method = keys.METHOD_VERSION, getattr(worker, "PROTOCOL", None)
-print(json.dumps({"file": lmperf.__file__, "method": method, "code": code}))
+print(json.dumps({"file": lmperf.__file__, "method": method, "codes": found}))
 """
+# stem -> implementation -> digest of the code that decides its times; None: there is none.
+Codes = dict[str, dict[str, str | None]]
 
 
 @dataclass(frozen=True)
@@ -55,13 +62,13 @@ class Version:
         others = [entry for entry in sys.path if Path(entry).resolve() not in here]
         return [str(self.tree / "src"), str(self.tree), *others]
 
-    def fingerprints(self, modules: Sequence[str]) -> dict[str, str]:
-        """Digests of the code of some modules and of what they import, as this version has them.
+    def codes(self, chosen: Sequence[Chosen]) -> Codes:
+        """Digests of the code of each implementation of some benchmarks, as this version has it.
 
         Raises:
             UserError: it has no lmperf, or one whose times are taken in another way than here.
         """
-        found = self._asked(modules)
+        found = self._asked(chosen)
         if not Path(found["file"]).is_relative_to(self.tree.resolve()):
             raise UserError(f"{self.name}: there is no src/lmperf")
         if found["method"] != [METHOD_VERSION, PROTOCOL]:
@@ -70,12 +77,19 @@ class Version:
                 f"{self.name} measures by {theirs}, this lmperf by {ours}: they cannot be timed in"
                 " turn; `lmperf diff` compares results"
             )
-        return found["code"]
+        return found["codes"]
 
-    def _asked(self, modules: Sequence[str]) -> Mapping[str, Any]:
+    def _asked(self, chosen: Sequence[Chosen]) -> Mapping[str, Any]:
+        asked = {
+            one.benchmark.stem: {
+                "names": one.implementations,
+                "external": {name: asdict(of) for name, of in one.benchmark.external.items()},
+            }
+            for one in chosen
+        }
         done = subprocess.run(
             [sys.executable, "-c", _QUESTION],
-            input=json.dumps([self.search_path, list(modules)]),
+            input=json.dumps([self.search_path, asked]),
             capture_output=True,
             text=True,
         )
@@ -83,6 +97,26 @@ class Version:
             why = (done.stderr.strip().splitlines() or ["no answer"])[-1]
             raise UserError(f"{self.name}: its code does not say how it measures: {why}")
         return json.loads(done.stdout)
+
+
+def codes(asked: Mapping[str, Mapping[str, Any]]) -> Codes:
+    """What `Version.codes` asks of the version whose code runs this.
+
+    asked: stem -> `names` of implementations, and declarations of the `external` ones.
+    """
+    return {stem: _codes_of(stem, **what) for stem, what in asked.items()}
+
+
+def _codes_of(stem: str, names: list[str], external: dict[str, Any]) -> dict[str, str | None]:
+    if stem not in stems():
+        return dict.fromkeys(names)
+    benchmark = load(stem, {name: Implementation(**one) for name, one in external.items()})
+    return {
+        name: digest(json.dumps(code_of(benchmark, name), sort_keys=True))
+        if name in benchmark.known
+        else None
+        for name in names
+    }
 
 
 def _method(version: int, protocol: int | None) -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from lmperf.errors import UserError
-from lmperf.evidence.keys import digest
+from lmperf.evidence.closure import digest
 
 # Settings outside the project's control that change what a matmul computes or how fast.
 _ENVIRONMENT_VARIABLES = (

@@ -11,9 +11,9 @@ from typing import Any
 
 from lmperf.custom import broken_ones
 from lmperf.evidence import changes
+from lmperf.evidence.closure import not_followed
 from lmperf.evidence.cost import Cost
 from lmperf.evidence.facts import FILE, read_facts, write_facts
-from lmperf.evidence.keys import not_followed
 from lmperf.evidence.machine import commit_facts
 from lmperf.evidence.plan import Plan, Project
 from lmperf.evidence.schema import faults

@@ -15,7 +15,8 @@ from lmperf.errors import UserError
 from lmperf.evidence import cost, plausible
 from lmperf.evidence.cost import Cost
 from lmperf.evidence.facts import FILE, Facts, empty, read_facts
-from lmperf.evidence.plan import Project, asked, evidence_of, read, row_key, row_name
+from lmperf.evidence.keys import is_fresh
+from lmperf.evidence.plan import Project, asked, evidence_of, read, row_name
 from lmperf.evidence.store import EVIDENCE, STORE, DamagedEvidence, Evidence, Row, text_of
 
 # What is damaged where the facts of a machine are.
@@ -146,14 +147,13 @@ def _review_benchmark(project: Project, reviewed: Review, stem: str) -> None:
     rows = asked(benchmark, _shown(project, reviewed, benchmark), found.rows)
     if rows:
         reviewed.rows[stem] = rows
-    axes = [axis.name for axis in benchmark.axes]
 
     named: dict[str, list[str]] = {"stale": [], "red": [], "failed": [], "oom": []}
     for row in rows:
         environment = _environment_of(project, reviewed, row)
         kind = _KINDS.get(row["status"])
         versions = _own(project, reviewed, stem, row["environment"])
-        if row["key"] != row_key(stem, row, axes, environment, versions):
+        if not is_fresh(load(stem, versions), row, environment):
             kind = "stale"
         if kind:
             named[kind].append(row_name(benchmark, row))
@@ -216,14 +216,13 @@ def _prune(
 ) -> int:
     if not evidence.path.exists():
         return 0
-    stem, axes = benchmark.stem, [axis.name for axis in benchmark.axes]
 
     def wanted(row: Row) -> bool:
         if asked(benchmark, cases, [row]):
             return True
         environment = row["environment"]
-        own = _own(project, reviewed, stem, environment)
-        return row["key"] == row_key(stem, row, axes, environment, own)
+        own = _own(project, reviewed, benchmark.stem, environment)
+        return is_fresh(load(benchmark.stem, own), row, environment)
 
     try:
         return evidence.keep(wanted)

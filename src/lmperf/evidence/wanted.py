@@ -35,15 +35,9 @@ class Chosen:
     cases: list[Case]
 
     @property
-    def modules(self) -> list[str]:
-        """Those whose code, with what they import, decides what is timed."""
-        names = dict.fromkeys(case.implementation for case in self.cases)
-        return list(dict.fromkeys(module for name in names for module in self.modules_of(name)))
-
-    def modules_of(self, implementation: str) -> list[str]:
-        """Those that decide what is timed of an implementation: a user's own has one more."""
-        own = self.benchmark.external.get(implementation)
-        return [f"lmperf.benchmarks.{self.benchmark.stem}", *([own.module] if own else [])]
+    def implementations(self) -> list[str]:
+        """The implementations of the cases."""
+        return list(dict.fromkeys(case.implementation for case in self.cases))
 
 
 def timed_benchmarks(project: Project, names: Sequence[str]) -> list[Chosen]:
