@@ -74,6 +74,12 @@ def test_statement_that_runs_on_import_counts(closure, statement):
     assert closure(entry) != closure(entry, kernel=("SCALE = 2\n", f"SCALE = 2\n{statement}"))
 
 
+def test_variable_of_a_comprehension_is_no_name_of_the_module(closure):
+    entry = "lmperf.helpers:double"
+    edit = ("def double", "SQUARES = [x * x for x in range(3)]\ndef double")
+    assert closure(entry) == closure(entry, helpers=edit)
+
+
 def test_left_out_attribute_of_a_class_does_not_count(tmp_path):
     def of(grids: str) -> str:
         folder = tmp_path / grids

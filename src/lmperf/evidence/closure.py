@@ -170,8 +170,11 @@ def _never_runs(statement: ast.stmt) -> bool:
 def _bound_names(statement: ast.stmt) -> set[str]:
     if isinstance(statement, (*_FUNCTIONS, ast.ClassDef)):
         return {statement.name}
-    nodes = [node for node in ast.walk(statement) if isinstance(node, ast.Name)]
-    names = {node.id for node in nodes if isinstance(node.ctx, ast.Store)}
+    nodes = list(ast.walk(statement))
+    # A comprehension has a scope of its own.
+    local = {id(n) for c in nodes if isinstance(c, ast.comprehension) for n in ast.walk(c.target)}
+    stored = (n for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    names = {node.id for node in stored if id(node) not in local}
     if isinstance(statement, ast.If | ast.Try | ast.With):
         inner = (one for node in ast.walk(statement) for one in getattr(node, "names", ()))
         names |= {one.asname or one.name for one in inner if isinstance(one, ast.alias)}
