@@ -13,7 +13,7 @@ from lmperf.benchmark import Implementation
 from lmperf.benchmarks import load
 from lmperf.custom import broken_ones, check_names
 from lmperf.errors import UserError
-from lmperf.evidence.plan import row_key
+from lmperf.evidence.keys import row_key
 
 STEM = "flash_attention"
 LOUD = """
@@ -184,13 +184,14 @@ def test_a_name_is_checked_without_importing_the_packages_around_it(package):
 
 
 def test_another_function_or_other_numerics_make_rows_stale(package):
-    columns = {"implementation": "mine", "phase": "forward"}
+    axes = load(STEM).cases("cpu")[0].axes
+    columns = {**axes, "implementation": "mine", "phase": "forward"}
     declared = [
         Implementation("mine", "own_attention.plain:attention"),
         Implementation("mine", "own_attention.plain:WIDTH"),
         Implementation("mine", "own_attention.plain:attention", tolerance="rounded_scores"),
     ]
-    keys = {row_key(STEM, columns, [], "environment", {"mine": own}) for own in declared}
+    keys = {row_key(load(STEM, {"mine": own}), columns, "environment") for own in declared}
     assert len(keys) == 3
 
 

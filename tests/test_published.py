@@ -53,7 +53,7 @@ def test_published_evidence_is_whole_and_what_is_not_right_is_named(copy, machin
 
 
 def test_rows_of_changed_code_are_stale_by_name(copy, monkeypatch):
-    monkeypatch.setattr("lmperf.evidence.keys.code_fingerprint", lambda module: "another")
+    monkeypatch.setattr("lmperf.evidence.keys.fingerprint", lambda *_: "another")
     stale = review(copy, "nvidia-h200").stale
     path = copy.report_directory / "nvidia-h200/evidence/memory.csv"
     assert len(stale["memory"]) == len(read_rows(path))
@@ -63,13 +63,13 @@ def test_rows_of_changed_code_are_stale_by_name(copy, monkeypatch):
 def test_pruning_drops_stale_rows_of_cells_that_no_grid_has(copy, monkeypatch):
     path = copy.report_directory / "nvidia-h200/evidence/flash_attention.csv"
     before = len(read_rows(path))
-    monkeypatch.setattr("lmperf.evidence.review.row_key", lambda stem, row, *_: row["key"])
+    monkeypatch.setattr("lmperf.evidence.review.is_fresh", lambda *_: True)
     assert prune(copy, "nvidia-h200") == 0
     benchmark = type(load("flash_attention"))
     cases = benchmark.cases
     monkeypatch.setattr(benchmark, "cases", lambda *args: list(filter(_is_128, cases(*args))))
     assert prune(copy, "nvidia-h200") == 0, "rows that are fresh stay, whatever the grid"
-    monkeypatch.setattr("lmperf.evidence.review.row_key", lambda *_: "another")
+    monkeypatch.setattr("lmperf.evidence.review.is_fresh", lambda *_: False)
     assert prune(copy, "nvidia-h200") > 0
     kept = read_rows(path)
     assert 0 < len(kept) < before

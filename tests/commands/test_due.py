@@ -1,12 +1,11 @@
-"""What is due, and why: which of cell, code and environment, and which module."""
+"""What is due, and why: which of cell, code and environment, and which symbol."""
 
 import dataclasses
-import json
 
 import pytest
 
 from lmperf.config import load_config
-from lmperf.evidence import changes
+from lmperf.evidence import changes, closure
 from lmperf.evidence.plan import Project
 from lmperf.evidence.record import record
 
@@ -54,27 +53,25 @@ def test_fresh_cells_are_listed_as_such(measured, lmperf):
     assert due[1:] == ["flash_attention: 0 of 3 cases to measure"]
 
 
-def test_a_changed_module_is_named(measured, monkeypatch):
-    digests = changes.digests
-    monkeypatch.setattr(changes, "digests", lambda m: digests(m) | {"own_sibling_of_commands": "x"})
-    known = json.loads((measured / "report/here/store/code.json").read_text())
-    ours = [f for f, m in known["modules"].items() if "own_sibling_of_commands" in m]
-    monkeypatch.setattr(changes, "code_of", of_another(ours[0]))
-    key = "lmperf.evidence.plan.row_key"
-    monkeypatch.setattr(key, lambda s, columns, *_: columns["implementation"])
-    found = reasons(project_of(measured))
-    assert found["mine"] == "code: own_sibling_of_commands"
-    assert found["eager"] == ""
+def test_changed_symbols_of_the_code_are_named(measured, monkeypatch):
+    (measured / "own_sibling_of_commands.py").write_text("scale = 2\n")
+    closure._running.cache_clear()
+    assert reasons(project_of(measured)) == {"mine": "code: own_sibling_of_commands"}
+    reached = "lmperf.attention.tiled:tiled_attention"
+    monkeypatch.setattr(changes, "digests", with_another(changes.digests, reached))
+    monkeypatch.setattr(changes, "code_of", of_other_code(changes.code_of))
+    monkeypatch.setattr("lmperf.evidence.plan.row_key", lambda _, row, __: row["implementation"])
+    assert reasons(project_of(measured))["eager"] == f"code: {reached}"
 
 
-def of_another(fingerprint):
-    """`code_of` as if the code of that fingerprint had been changed."""
-    code_of = changes.code_of
+def with_another(digests, symbol):
+    """`digests` as if a symbol more were reached."""
+    return lambda entry, *out: {**digests(entry, *out), symbol: "new"}
 
-    def changed(*arguments):
-        return ["changed" if part == fingerprint else part for part in code_of(*arguments)]
 
-    return changed
+def of_other_code(code_of):
+    """`code_of` as if the code of each problem had been changed."""
+    return lambda benchmark, name: {**code_of(benchmark, name), "problem": "new"}
 
 
 def test_another_environment_is_named_with_what_makes_it_another(measured):
@@ -89,12 +86,12 @@ def test_another_environment_is_named_with_what_makes_it_another(measured):
 def test_a_declaration_of_ones_own_is_named(measured):
     config = measured / "config/config.yaml"
     config.write_text(config.read_text().replace(":attention'", ":doubled'"))
-    assert reasons(project_of(measured)) == {"mine": "configuration: what it uses or declares"}
+    assert reasons(project_of(measured)) == {"mine": "declaration: entry"}
 
 
 def test_another_method_is_named(measured, monkeypatch):
     monkeypatch.setattr("lmperf.evidence.keys.METHOD_VERSION", 99)
-    assert set(reasons(project_of(measured)).values()) == {"method: version 5, now 99"}
+    assert set(reasons(project_of(measured)).values()) == {"method: version 6, now 99"}
 
 
 @pytest.mark.parametrize("content", [None, "{", "[]"])

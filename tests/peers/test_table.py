@@ -7,7 +7,6 @@ from lmperf.benchmarks import load, stems
 from lmperf.config import config_model, load_config
 from lmperf.custom import broken_ones, check_names
 from lmperf.errors import UserError
-from lmperf.evidence import keys
 from lmperf.evidence.facts import write_facts
 from lmperf.evidence.keys import row_key
 from lmperf.evidence.plan import Project, evidence_of
@@ -44,7 +43,7 @@ def test_installed_they_have_cells_where_they_fit(packages):
     cells = [c.axes for c in attention.cases("gpu") if c.implementation == "flash_attn"]
     assert {axes["dtype"] for axes in cells} == {"bfloat16"} and len(cells) > 50
     sizes = {c.axes["size"] for c in models.cases("gpu") if c.implementation in PEERS}
-    assert sizes == {"small", "medium"}
+    assert sizes == {"0.13B", "0.42B"}
     packages.install("liger-kernel", "2.0")
     assert config.own("end_to_end")["liger"].version == "2.0"
 
@@ -88,27 +87,17 @@ def test_what_is_no_peer_is_refused_in_one_line(tmp_path, text, words):
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
-def test_another_version_makes_the_rows_of_a_peer_stale_and_no_others(packages):
+def test_another_version_makes_only_the_rows_of_that_peer_stale(packages):
     stem, found = "flash_attention", []
     for version in ("2.7.4", "2.8.3"):
         packages.install("flash-attn", version)
-        own = {
-            **configured().own(stem),
-            "mine": Implementation("mine", "lmperf.peers.flash_attn:attention"),
-        }
-        columns = [{"implementation": name, "phase": "forward"} for name in ("eager", *own)]
-        found.append([row_key(stem, one, [], "environment", own) for one in columns])
-    same = [before == after for before, after in zip(*found, strict=True)]
-    assert same == [True, False, True]
-
-
-def test_a_key_without_a_peer_is_what_it_has_always_been(monkeypatch):
-    own = {"mine": Implementation("mine", "a.b:c")}
-    monkeypatch.setattr(keys, "code_fingerprint", lambda module: f"code of {module}")
-    monkeypatch.setattr(keys, "METHOD_VERSION", 4)
-    rows = [{"implementation": name, "phase": "forward"} for name in ("eager", "mine")]
-    found = [keys.row_key("attention", row, [], "here", own) for row in rows]
-    assert found == ["27a55975afdb1b13", "5df4c6bbfd594929"]
+        mine = Implementation("mine", "lmperf.peers.flash_attn:attention")
+        benchmark = load(stem, {**configured().own(stem), "mine": mine})
+        cell = benchmark.cases("gpu")[0].axes
+        rows = [{**cell, "implementation": name, "phase": "forward"} for name in benchmark.known]
+        found.append({row["implementation"]: row_key(benchmark, row, "here") for row in rows})
+    before, after = found
+    assert {name for name in before if before[name] != after[name]} == {"flash_attn"}
 
 
 def test_rows_of_a_peer_are_shown_and_fresh_on_a_machine_without_it(packages, tmp_path):
@@ -119,10 +108,9 @@ def test_rows_of_a_peer_are_shown_and_fresh_on_a_machine_without_it(packages, tm
     said = {"status": "oom", "environment": "e" * 16, "measured_at": "2026-01-02T03:04:05+00:00"}
     case_row = {**case.axes, "implementation": "gpt2_hf", **said}
     rows = [{**case_row, "phase": phase} for phase in benchmark.phases]
-    axes, own = [axis.name for axis in benchmark.axes], benchmark.external
     directory = tmp_path / "report" / "elsewhere"
     evidence_of(benchmark, directory).replace(
-        {**row, "key": row_key(stem, row, axes, "e" * 16, own)} for row in rows
+        {**row, "key": row_key(benchmark, row, "e" * 16)} for row in rows
     )
     other = {"f" * 16: {"kind": "cuda", "device": "another", "peers": {"gpt2_hf": "4.0"}}}
     for version, stale in ({"gpt2_hf": "5.0"}, []), ({"gpt2_hf": "6.0"}, ["memory"]):

@@ -263,6 +263,15 @@ class Closure:
         return digest("\n".join(f"{name} {code}" for name, code in self.digests.items()))
 
 
+@dataclass(frozen=True)
+class _Node:
+    """A symbol: the digest of its code, and what it depends on directly."""
+
+    code: str
+    targets: tuple[Symbol, ...]
+    missing: frozenset[str]
+
+
 class Code:
     """Source code, found and parsed once.
 
@@ -273,6 +282,7 @@ class Code:
     def __init__(self, lmperf: Path | None = None) -> None:
         self._lmperf = lmperf
         self._modules: dict[str, _Module | None] = {}
+        self._nodes: dict[tuple[Symbol, frozenset[str], str], _Node | None] = {}
         self._closures: dict[tuple[str, frozenset[str]], Closure] = {}
 
     def closure(self, entry: str, leave_out: frozenset[str] = frozenset()) -> Closure:
@@ -293,24 +303,43 @@ class Code:
         name, _, member = path.partition(".")
         package = module.rpartition(".")[0]
         is_ours = module.partition(".")[0] == "lmperf"
-        codes: dict[Symbol, str] = {}
-        missing: set[str] = set()
-        waiting: list[Symbol | None] = [Symbol(module, (is_ours and name) or _WHOLE)]
+        nodes: dict[Symbol, _Node] = {}
+        first = Symbol(module, (is_ours and name) or _WHOLE)
+        waiting = [first]
         while waiting:
             symbol = waiting.pop()
-            found = self._module(symbol.module) if symbol and symbol not in codes else None
-            if found is None:
+            if symbol in nodes:
                 continue
-            statements = self._statements(found, symbol.name)
-            if member and (symbol.module, symbol.name) == (module, name):
-                statements = [s for c in statements for s in c.body if _defines(s, member)]
-            elif leave_out and symbol.module.rpartition(".")[0] == package:
-                statements = [_without(statement, leave_out) for statement in statements]
-            codes[symbol] = _digest_of(statements, found) if statements else ""
-            references = self._references(found, symbol, statements, missing)
-            waiting += [self._target(one, symbol.module) for one in references]
-        digests = {str(symbol): code for symbol, code in sorted(codes.items()) if code}
-        return Closure(digests, frozenset(missing))
+            within = symbol.module.rpartition(".")[0] == package
+            left_out = leave_out if within else frozenset()
+            node = self._node(symbol, left_out, member if symbol == first else "")
+            if node is not None:
+                nodes[symbol] = node
+                waiting += node.targets
+        digests = {str(symbol): node.code for symbol, node in sorted(nodes.items()) if node.code}
+        return Closure(digests, frozenset().union(*(node.missing for node in nodes.values())))
+
+    def _node(self, symbol: Symbol, leave_out: frozenset[str], member: str) -> _Node | None:
+        """The node of a symbol; None if its module cannot be read."""
+        if (symbol, leave_out, member) not in self._nodes:
+            module = self._module(symbol.module)
+            node = self._node_in(module, symbol, leave_out, member) if module else None
+            self._nodes[symbol, leave_out, member] = node
+        return self._nodes[symbol, leave_out, member]
+
+    def _node_in(
+        self, module: _Module, symbol: Symbol, leave_out: frozenset[str], member: str
+    ) -> _Node:
+        statements = self._statements(module, symbol.name)
+        if member:
+            statements = [s for c in statements for s in c.body if _defines(s, member)]
+        elif leave_out:
+            statements = [_without(statement, leave_out) for statement in statements]
+        missing: set[str] = set()
+        references = self._references(module, symbol, statements, missing)
+        targets = (self._target(one, symbol.module) for one in references)
+        code = _digest_of(statements, module) if statements else ""
+        return _Node(code, tuple(one for one in targets if one), frozenset(missing))
 
     def _statements(self, module: _Module, name: str) -> list[ast.stmt]:
         if name == _WHOLE:
