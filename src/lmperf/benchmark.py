@@ -1,10 +1,10 @@
-"""What a benchmark is: the one declaration that everything else reads.
+"""Declarations of benchmarks: axes, implementations, columns, and what each case runs.
 
-A benchmark is a module of `lmperf.benchmarks` with one subclass of `Timed` or `Observed`. Its name
-is the stem of its CSV and of its template. The DAG and the renderer import the module on machines
-that have no torch, so torch is imported inside `prepare` and `observe`, never at the top.
+A benchmark is a module of `lmperf.benchmarks` with one subclass of `Timed` or `Observed`. The
+module's name is the stem of its CSV and of its template. The workflow and the report import it on
+machines without torch, so import torch inside `prepare` and `observe`, never at the top.
 
-Vocabulary (a cell is a point of the axes, a case is a cell with an implementation):
+A cell is a point of the axes; a case is a cell with an implementation:
 
 >>> class Softmax(Timed):
 ...     title = "Softmax"
@@ -54,9 +54,9 @@ class Axis:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a benchmark's CSV beside its axes: its name, and int, float, str or bool.
+    """A column of a benchmark's CSV that is not an axis; `kind` is int, float, str or bool.
 
-    What is measured (times, bytes, counts, errors) is never below zero, unless it is `signed`.
+    Values (times, bytes, counts, errors) are never negative, unless the column is `signed`.
     """
 
     name: str
@@ -65,16 +65,16 @@ class Column:
 
 
 def numbers(*names: str, signed: bool = False) -> tuple[Column, ...]:
-    """Columns that hold numbers; below zero only where they are signed."""
+    """Columns of numbers; they may be negative if `signed`."""
     return tuple(Column(name, signed=signed) for name in names)
 
 
 def texts(*names: str) -> tuple[Column, ...]:
-    """Columns that hold text."""
+    """Columns of text."""
     return tuple(Column(name, str) for name in names)
 
 
-# What the core writes into every row, whatever the benchmark.
+# The columns that every benchmark has beside its axes.
 COMMON_COLUMNS = (
     *texts("implementation", "phase", "status", "reason", "marks", "rounds_ms", "again_ms"),
     *texts("rounds_mhz", "together"),
@@ -90,7 +90,7 @@ COMMON_COLUMNS = (
 
 @dataclass(frozen=True)
 class Case:
-    """A cell with an implementation: what a row measures, one phase at a time."""
+    """A cell with an implementation. Each phase of it is one row."""
 
     cell: tuple[tuple[str, Value], ...]
     implementation: str
@@ -106,16 +106,19 @@ class Case:
 
 
 class Unsupported(Exception):
-    """A case that cannot run here, with the reason that its row shall show."""
+    """The case cannot run here; the message is the reason that its row shows."""
 
 
 class WrongResult(Exception):
-    """A result of another type, dtype, shape or device than it must have, or inputs changed."""
+    """A result has the wrong type, dtype, shape or device, or a call changed its inputs."""
 
 
 @dataclass(frozen=True)
 class Phase:
-    """What is timed: `run(before())`, with `before` outside the clock."""
+    """What is timed: `run(before())`, where `before` runs outside the clock.
+
+    flops, bytes: of one call, from the closed form.
+    """
 
     run: Callable[[Any], Any]
     before: Callable[[], Any] = lambda: None
@@ -168,15 +171,18 @@ def _excess(error: float, bound: float) -> float:
 
 @dataclass
 class Workload:
-    """A prepared case: its phases, its gate, and the tensors that stay alive between the phases.
+    """A prepared case.
 
-    A phase that it lacks is one that the case does not have. `gate(phases)` checks what the named
-    phases compute. `freshen(seed)` puts other inputs in the place of the last ones, in the same
-    memory: it is called before every call. `check(phase, result)` holds what a timed call returned
-    against the reference of the inputs as they are then; it may raise WrongResult. `resident` are
-    tensors whose bytes count as this case's own (inputs, parameters). `compiles` says that the
-    first calls compile or autotune. `context` is entered around every call, in the clock and out of
-    it (precision flags, say).
+    Attributes:
+        phases: the phases that the case has.
+        gate: takes names of phases and compares their results with the reference.
+        freshen: takes a seed and writes new inputs into the same memory; called before each call.
+        check: takes a phase and the result of a timed call and compares it with the reference of
+            the current inputs. May raise WrongResult.
+        resident: tensors that the case needs throughout (inputs, parameters).
+        compiles: whether the first calls compile or autotune.
+        context: entered around every call, timed or not (precision flags, for example).
+        columns: values of further columns of its rows.
     """
 
     phases: dict[str, Phase]
@@ -189,7 +195,7 @@ class Workload:
     columns: dict[str, Any] = field(default_factory=dict)
 
 
-# What a user's own implementation must be.
+# What a custom implementation must be.
 TAKES = {
     "attention": "a function of (q, k, v, causal=...), or an autograd.Function class",
     "lrpe": "a function of (x, theta, shape, extra_tokens)",
@@ -199,25 +205,26 @@ TAKES = {
     ),
 }
 
-# The tolerance of an implementation that rounds no more than it must.
+# The tolerance of an implementation that rounds no more than its dtype requires.
 STRICT = "strict"
 
 
 @dataclass(frozen=True)
 class Implementation:
-    """One thing to be timed or observed in a benchmark: what it runs, and what that needs.
+    """What a benchmark times or observes: the code to run, and what it needs.
 
     Attributes:
         name: its value in the column `implementation`.
-        entry: `package.module:function`, or a class; empty: the benchmark's own code runs it.
+        entry: `package.module:function` or `:Class`; empty: the benchmark's own code.
         options: keyword arguments that are bound to the entry.
-        tolerance: what it rounds beyond what it must, a word that the gate has a bound for.
-        compiles: its first calls compile or autotune.
-        needs_cuda: it runs on a CUDA device alone.
-        origin: `project`, `peer` (another project's) or `custom` (the user's own).
-        version: of the package that it calls, where that is installed apart from its module.
-        presets: those whose cells it takes part in; empty: all.
-        only: axis -> the values with which it is measured.
+        tolerance: how it rounds beyond what its dtype requires: a word that the gate has a bound
+            for.
+        compiles: whether the first calls compile or autotune.
+        needs_cuda: whether it runs on CUDA devices only.
+        origin: `project`, `peer` (another project's) or `custom` (the user's).
+        version: of the package that its module calls, if that is another project's.
+        presets: the presets in which a peer or a custom implementation takes part; empty: all.
+        only: axis -> the values with which it is measured; an axis that is missing: all values.
     """
 
     name: str
@@ -237,7 +244,7 @@ class Implementation:
         return self.entry.partition(":")[0]
 
     def joins(self, preset: str, axes: Mapping[str, Value]) -> bool:
-        """Whether it takes part in a cell of a preset's grid."""
+        """Whether a peer or custom implementation takes part in a cell of a preset's grid."""
         here = not self.presets or preset in self.presets
         return here and all(axes[axis] in values for axis, values in self.only.items())
 
@@ -249,24 +256,27 @@ def resolve(entry: str) -> Any:
 
 
 class Benchmark:
-    """A topic of the report: axes, grids and implementations, declared as class attributes.
+    """A topic of the report, declared by class attributes.
+
+    `lmperf.evidence.keys.DECLARATIONS` names the attributes that make no row stale.
 
     Attributes:
         title: heading of its section.
-        section: stem of the section that shows it; its own where None.
-        order: where its section stands in the write-up, lowest first.
-        axes: the columns that name a cell, in order.
-        grids: preset -> products of axis values; the key `implementation` lists the names.
-        implementations: the project's, as the benchmark declares them.
-        takes: what a custom implementation of it must be, of `TAKES`; None: it takes none.
-        together: axes whose values are timed in turn with the implementations, not apart.
+        section: stem of the section that shows it; None: its own.
+        order: position of its section in the write-up, lowest first.
+        axes: the columns that name a cell.
+        grids: preset -> products of axis values; the key `implementation` lists names.
+        implementations: the project's.
+        takes: what a custom implementation must be, a key of `TAKES`; None: none is accepted.
+        together: axes whose values are timed in turn, like implementations of one cell.
         phases: what is timed or observed of each case.
-        index: further columns that tell rows of one case and phase apart.
-        columns: what its rows hold beside the axes and `COMMON_COLUMNS`.
-        stated: constants of its code that its section names in words.
+        index: further columns that distinguish the rows of one case and phase.
+        columns: its columns beside the axes and `COMMON_COLUMNS`.
+        stated: constants of its code that its section quotes.
         check: stem of the kernel test that runs before this benchmark, if any.
-        limit_s: time-out of one step (preparing, checking, one round) of a case, in seconds.
-        patient: whether its rows are few, so that a processor may take longer over each.
+        is_check: whether it is such a test.
+        limit_s: time-out in seconds of one step (preparing, checking, one round) of a case.
+        patient: whether a CPU may take longer over each row, because there are few.
     """
 
     title: str
@@ -301,26 +311,29 @@ class Benchmark:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The columns that name a row of this benchmark's CSV."""
+        """The columns that identify a row of this benchmark's CSV."""
         return (*(axis.name for axis in self.axes), "implementation", "phase", *self.index)
 
     @property
     def declared_columns(self) -> tuple[Column, ...]:
-        """The columns that a row of this benchmark can have beside its axes."""
+        """All columns beside the axes."""
         return (*COMMON_COLUMNS, *self.columns)
 
     @property
     def kinds(self) -> dict[str, type]:
-        """The kind of every column that a row of this benchmark can have."""
+        """The type of every column, axes included."""
         columns = {column.name: column.kind for column in self.declared_columns}
         return {**{axis.name: axis.kind for axis in self.axes}, **columns}
 
     def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> str | None:
-        """Why this case is not part of the grid at all, or None."""
+        """Why a case is left out of the grid, or None."""
         return None
 
     def cases(self, preset: str, overrides: Mapping[str, list] | None = None) -> list[Case]:
-        """Every case of the grid, in order and without repetition."""
+        """The cases of a preset's grid, in order and without repetition.
+
+        overrides: axis -> values that replace those of the grid; `implementation` likewise.
+        """
         found: dict[Case, None] = {}
         for grid in self.grids.get(preset, ()):
             grid = {**grid, **(overrides or {})}
@@ -334,7 +347,7 @@ class Benchmark:
         return list(found)
 
     def groups(self, cases: Iterable[Case]) -> list[list[Case]]:
-        """Cases that are measured together in one worker, and timed in turn."""
+        """Split cases into groups that are timed in turn, so that they can be compared."""
         groups: dict[tuple, list[Case]] = {}
         for case in cases:
             apart = tuple(pair for pair in case.cell if pair[0] not in self.together)
@@ -347,10 +360,10 @@ class Benchmark:
         return {one.name: one for one in self.implementations} | self.external
 
     def implementation(self, name: str) -> Implementation:
-        """The project's, a peer's or a custom implementation of that name.
+        """The implementation of that name, whatever its origin.
 
         Raises:
-            KeyError: there is none.
+            KeyError: the name is unknown.
         """
         if name not in self.known:
             known = ", ".join(self.known)
@@ -364,19 +377,19 @@ class Benchmark:
         return partial(called, **implementation.options) if implementation.options else called
 
     def tolerance_of(self, name: str) -> str:
-        """What an implementation declares to round."""
+        """The tolerance that an implementation declares."""
         return self.implementation(name).tolerance
 
     @classmethod
     def known_tolerances(cls) -> tuple[str, ...]:
-        """What an implementation of this benchmark can declare to round."""
+        """The tolerances that implementations of this benchmark may declare."""
         return tuple(dict.fromkeys((STRICT, *(one.tolerance for one in cls.implementations))))
 
     def require(self, case: Case, device: str) -> Implementation:
-        """The implementation of a case, if it can run on the device.
+        """The implementation of a case.
 
         Raises:
-            Unsupported: it needs another device.
+            Unsupported: it does not run on the device.
         """
         implementation = self.implementation(case.implementation)
         if implementation.needs_cuda and device != "cuda":
@@ -385,18 +398,28 @@ class Benchmark:
 
 
 class Timed(Benchmark):
-    """A benchmark whose rows are times. `clock` is `kernel` (device events) or `step` (wall)."""
+    """A benchmark whose rows are times; `clock` is `kernel` (device events) or `step` (wall)."""
 
     clock: str = "kernel"
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
-        """Build what is timed; `shared` is one dict for a group's cases. May raise Unsupported."""
+        """Prepare a case for timing.
+
+        shared: one dict for all cases of a group in a worker, for problems that they share.
+
+        Raises:
+            Unsupported: the case cannot run here.
+        """
         raise NotImplementedError
 
 
 class Observed(Benchmark):
-    """A benchmark whose rows are observations that need no clock: bytes, dtypes, errors."""
+    """A benchmark whose rows are observations without a clock: bytes, dtypes, errors."""
 
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
-        """Rows (topic and `index` columns) of one phase of a case. May raise Unsupported."""
+        """The rows of one phase of a case: values of `index` and `columns`.
+
+        Raises:
+            Unsupported: the case cannot run here.
+        """
         raise NotImplementedError

@@ -22,12 +22,12 @@ def names(benchmark, preset):
     return {case.implementation for case in benchmark.cases(preset)}
 
 
-def test_absent_they_are_silent(packages):
+def test_absent_peers_have_no_cases(packages):
     config = configured()
     assert config.peer_versions() == {} and not any(map(config.own, stems()))
 
 
-def test_installed_they_have_cells_where_they_fit(packages):
+def test_installed_peers_have_cases_where_they_fit(packages):
     for package in ("flash-attn", "transformers", "liger-kernel"):
         packages.install(package, "1.0")
     config = configured()
@@ -48,7 +48,7 @@ def test_installed_they_have_cells_where_they_fit(packages):
     assert config.own("end_to_end")["liger"].version == "2.0"
 
 
-def test_their_names_and_modules_are_what_a_users_own_must_be(packages):
+def test_names_and_modules_of_peers_are_valid(packages):
     for peer in PEERS.values():
         packages.install(peer.package, "1.0")
     for stem in stems():
@@ -56,7 +56,7 @@ def test_their_names_and_modules_are_what_a_users_own_must_be(packages):
     assert not broken_ones(load("end_to_end", configured().own("end_to_end")))
 
 
-def test_the_configuration_leaves_them_out_or_puts_a_users_own_in_their_place(packages):
+def test_configuration_leaves_peers_out_or_replaces_them(packages):
     packages.install("transformers", "5.0")
     packages.install("liger-kernel", "0.8.5")
     assert set(configured(peers=["liger"]).own("end_to_end")) == {"liger"}
@@ -80,7 +80,7 @@ def test_the_configuration_leaves_them_out_or_puts_a_users_own_in_their_place(pa
         ("{liger: true}", "peers is {'liger': True}; it must be true, false, or a list"),
     ],
 )
-def test_what_is_no_peer_is_refused_in_one_line(tmp_path, text, words):
+def test_unknown_peer_is_refused_in_one_line(tmp_path, text, words):
     (tmp_path / "config.yaml").write_text(f"peers: {text}\n")
     with pytest.raises(UserError) as error:
         load_config(tmp_path / "config.yaml")
@@ -100,7 +100,7 @@ def test_another_version_makes_only_the_rows_of_that_peer_stale(packages):
     assert {name for name in before if before[name] != after[name]} == {"flash_attn"}
 
 
-def test_rows_of_a_peer_are_shown_and_fresh_on_a_machine_without_it(packages, tmp_path):
+def test_rows_of_a_peer_are_fresh_on_a_machine_without_it(packages, tmp_path):
     stem, there = "memory", {"gpt2_hf": "5.0"}
     config = configured()
     benchmark = load(stem, config.own(stem, there))

@@ -1,4 +1,4 @@
-"""The topics of the report: one module each, with the stem of its CSV and of its template."""
+"""The benchmarks: one module for each topic of the report, named as its CSV and its template."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from lmperf.errors import UserError, described
 
 @cache
 def stems() -> tuple[str, ...]:
-    """The benchmarks that exist: the modules of `lmperf.benchmarks`."""
+    """The names of all benchmarks: the modules of this package."""
     return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
 
 def load(stem: str, external: Mapping[str, str | Implementation] | None = None) -> Benchmark:
     """The benchmark that the module `lmperf.benchmarks.<stem>` declares.
 
+    external: peers and custom implementations; see `Benchmark`.
+
     Raises:
-        UserError: the module is broken, or declares none.
+        UserError: the module cannot be imported, or does not declare exactly one benchmark.
     """
     return _declared(stem)(stem, external)
 

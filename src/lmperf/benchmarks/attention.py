@@ -1,4 +1,4 @@
-"""PyTorch attention, with the scores in memory: how time and memory grow with the length."""
+"""Plain PyTorch attention, which stores its scores: time and memory by sequence length."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Attention(Timed):
     together = ("dtype",)
     takes = "attention"
     phases = ("forward", "backward")
-    # Both store the scores in the dtype of the inputs.
+    # Both store their scores in the dtype of the inputs.
     implementations = (
         Implementation("eager", "lmperf.attention.reference:attention", tolerance="rounded_scores"),
         Implementation(

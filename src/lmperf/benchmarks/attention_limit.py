@@ -1,4 +1,4 @@
-"""Where plain attention runs out of memory: the length predicted from the closed form, then run."""
+"""The first sequence length at which plain attention runs out of memory: predicted, then run."""
 
 from __future__ import annotations
 

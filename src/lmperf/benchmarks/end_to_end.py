@@ -1,4 +1,4 @@
-"""End to end: forward, backward, both, and a whole training step of Transformer language models."""
+"""Transformer language models end to end: forward, backward, both, and a training step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lmperf.axes import SIZE, dtype_axis
 from lmperf.benchmark import Axis, Case, Implementation, Timed, Workload, numbers
 from lmperf.dtypes import MODEL_DTYPES
 
-# An attention times a way to run it; the plain attention has no name of its own.
+# Each attention (plain, SDPA, Triton) run in each way (eager, compiled, compiled by block).
 _WAYS = (
     *("eager", "compiled", "compiled_blocks"),
     *("sdpa", "sdpa_compiled", "sdpa_compiled_blocks"),
@@ -74,11 +74,11 @@ class EndToEnd(Timed):
         "gpu": [
             _cells(_SIZES, [128, 256, 512, 1024], [_BF16], ["eager"]),
             _cells(_SIZES, [256, 1024], [_BF16], ["compiled_blocks"]),
-            # A step of the large sizes in float32 takes seconds: fewer of them tell as much.
+            # A float32 step of the larger sizes takes seconds, so they have fewer cells.
             _cells(["0.13B", "0.42B", "0.97B"], [128, 256, 512, 1024], ["float32"], ["eager"]),
             _cells(["2.0B", "3.4B"], [256, 512], ["float32"], ["eager"]),
             _cells(_SIZES, [256], ["float32"], ["compiled_blocks"]),
-            # Other attentions inside the model, where attention weighs most.
+            # Other attentions in the model, at the context where attention costs most.
             _cells(
                 _SIZES,
                 [1024],
@@ -86,7 +86,7 @@ class EndToEnd(Timed):
                 ["sdpa", "sdpa_compiled_blocks", "triton", "triton_compiled_blocks"],
             ),
             _cells(_SIZES, [256], ["tf32"], ["eager"]),
-            # Compiling a whole model costs a minute or more where there are many layers.
+            # Compiling a whole deep model takes a minute or more.
             _cells(_SIZES, [256], [_BF16], ["compiled"]),
             _cells(["0.13B"], [256], ["float32", "tf32"], ["compiled"]),
         ],
@@ -104,7 +104,7 @@ class EndToEnd(Timed):
         if implementation.compiles:
             require_compiler(device)
         given = self.callable_of(implementation.name)
-        if "problem" not in shared:  # a user's model has a worker, and so a problem, to itself
+        if "problem" not in shared:  # a custom model has a worker to itself
             shared["problem"] = ModelProblem(size, context, batch, device, seed, given)
         problem: ModelProblem = shared["problem"]
         if is_step(given):

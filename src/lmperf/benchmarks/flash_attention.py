@@ -1,8 +1,7 @@
-"""FlashAttention-2: the project's Triton kernels, and their peers, beside plain attention.
+"""FlashAttention-2: the project's Triton kernels against SDPA, peers and plain attention.
 
-On a machine without a GPU the tables compare the tiled PyTorch version with plain and SDPA
-attention, and the kernels are checked under Triton's interpreter (`flash_attention_check`), never
-timed.
+Without a GPU, the tiled PyTorch version is timed against plain attention and SDPA. The kernels are
+only checked there, under Triton's interpreter (`flash_attention_check`).
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ _SHAPE = ("batch", "heads", "seq_len", "d_head")
 _HALF = {"dtype": ("float16", "bfloat16")}
 _KERNELS = ("triton", "sdpa_cudnn", "sdpa_flash", "sdpa_efficient")
 
-# The cell of the public leaderboard of a course; the head widths of larger models.
+# The cell of a course's public leaderboard, and head widths of larger models.
 LEADERBOARD = (1, 16, 16384, 64)
 OTHER_SHAPES = (LEADERBOARD, (4, 25, 4096, 80), (4, 21, 4096, 96), (1, 16, 8192, 256))
 
 
 def _other(shape: tuple[int, int, int, int]) -> dict[str, list]:
-    """A shape of OTHER_SHAPES, (batch, heads, seq_len, d_head), beside what trains models."""
+    """Cells of one of OTHER_SHAPES: (batch, heads, seq_len, d_head)."""
     return {
         **{axis: [n] for axis, n in zip(_SHAPE, shape, strict=True)},
         "dtype": ["bfloat16"],
@@ -43,7 +42,7 @@ def _other(shape: tuple[int, int, int, int]) -> dict[str, list]:
 
 
 def _filled(seq_len: int, d_head: int, dtypes: list[str], names: list[str]) -> dict[str, list]:
-    """A length of the grid that fills a GPU: 16k tokens of 2048 channels."""
+    """Cells that fill a GPU: 16,384 tokens of 2048 channels."""
     return {
         "batch": [16384 // seq_len],
         "heads": [2048 // d_head],

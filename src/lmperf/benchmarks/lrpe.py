@@ -1,7 +1,7 @@
-"""md_lrpe_cosine: the project's Triton kernels against PyTorch, and a copy of as many bytes.
+"""md_lrpe_cosine: the project's Triton kernels against PyTorch and a copy of as many bytes.
 
-On a machine without a GPU the tables hold PyTorch alone; the kernels are checked under Triton's
-interpreter (`lrpe_check`), never timed.
+Without a GPU only PyTorch is timed. The kernels are checked there under Triton's interpreter
+(`lrpe_check`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Memory: the peak of inference and of a training step, predicted in closed form and measured."""
+"""Peak memory of inference and of a training step: predicted in closed form and measured."""
 
 from __future__ import annotations
 
@@ -70,17 +70,17 @@ class Memory(Observed):
         given = self._model_of(case.implementation)
         problem = ModelProblem(size, context, batch, device, seed, given)
         run = {"forward": problem.inference, "train_step": problem.train_step}[phase]
-        run(dtype)  # a step after the first: optimizer state and cuBLAS workspace are there
+        run(dtype)  # the first step allocates optimizer state and cuBLAS workspace
         peak = peak_memory(lambda: run(dtype), device, problem.resident)
         row = {"peak_mib": peak.peak_bytes / _MIB, "instrument": peak.instrument}
-        if given is not None:  # what it keeps for its backward pass has no closed form here
+        if given is not None:  # a custom model has no closed form
             return [row]
         predicted = predicted_memory(SIZES[size], context, batch, dtype, phase, device)
         named = {f"{name}_mib": size / _MIB for name, size in predicted.items() if name != "peak"}
         return [{**row, "predicted_mib": predicted["peak"] / _MIB, **named}]
 
     def _model_of(self, implementation: str) -> type | None:
-        """A user's model class; None for the project's model."""
+        """A peer's or custom model class; None: the project's model."""
         from lmperf.transformer.custom import is_model
 
         if self.implementation(implementation).origin == "project":

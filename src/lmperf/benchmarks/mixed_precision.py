@@ -1,4 +1,4 @@
-"""Mixed precision: sums that lose their addends, and the dtypes that autocast gives each tensor."""
+"""Mixed precision: rounding errors of long sums, and the dtype of each tensor under autocast."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _GRID = [
         "implementation": ["compiled"],
     },
 ]
-# A compiler for processors takes as long over one block as all the rest of this benchmark.
+# On a CPU, compiling one block takes as long as the rest of this benchmark.
 _COMPILED_BLOCK = _GRID[-1] | {"subject": ["transformer_block"]}
 
 

@@ -1,8 +1,8 @@
-"""Profiles: which kernels a phase runs, and what attention spends its time on.
+"""Profiles: the kernels that a phase runs, and where attention spends its time.
 
-Every kernel is a row, by its full name: what it is for is found when the report is written, so
-that a better rule needs no new measurement. The parts of attention stand in named ranges. For the
-same under Nsight Systems see `lmperf.instruments.nsight`.
+Each kernel is a row with its full name. Reporting classifies kernels, so better rules need no new
+measurement. The parts of attention run in named ranges. `lmperf.instruments.nsight` does the same
+under Nsight Systems.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lmperf.dtypes import MODEL_STORED_DTYPES
 
 _WARM_UPS = 2
 _WALLS = 3
-# A row maximum, a difference, an exponential, a sum and a division, an element each.
+# FLOPs of a softmax per element: maximum, difference, exponential, sum, division.
 _SOFTMAX_FLOPS = 5
 
 
@@ -125,7 +125,10 @@ def _wall_ms(timed: Any, device: str) -> float:
 
 
 def kernel_rows(found: dict[str, list[float]]) -> list[dict[str, Any]]:
-    """A row for each kernel, the longest first; `found` is name -> microseconds of each call."""
+    """A row for each kernel, longest total time first.
+
+    found: kernel name -> duration of each call in microseconds.
+    """
     ordered = sorted(found, key=lambda name: -sum(found[name]))
     return [_kernel_row(name, found[name]) for name in ordered]
 
@@ -144,13 +147,13 @@ def _kernel_row(name: str, times: list[float]) -> dict[str, Any]:
 
 
 def range_rows(times: dict[str, float], d_head: int) -> list[dict[str, Any]]:
-    """Scores, softmax and values: the time of each part of attention, and its share of the FLOPs.
+    """A row for each part of attention (scores, softmax, values): its time and share of the FLOPs.
 
-    `times` is part -> microseconds.
+    times: part -> microseconds.
     """
     from lmperf.instruments.profiling import SCORES, SOFTMAX, VALUES
 
-    # FLOPs for one score: 2 d_head in either matmul.
+    # Per score: 2 d_head FLOPs in each of the two matmuls.
     flops = {SCORES: 2 * d_head, SOFTMAX: _SOFTMAX_FLOPS, VALUES: 2 * d_head}
     flops_in_all = sum(flops.values())
     return [

@@ -1,6 +1,6 @@
-"""Warm-up: the first training steps of a new process, and what mean and spread follow from them.
+"""Warm-up: the times of the first training steps of a new process.
 
-A series of cold steps gives every number of warm-up steps: leave out the first so many.
+Reporting derives mean and spread for any number of warm-up steps by leaving out the first ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Warmup(Observed):
     section = "end_to_end"
     columns = (
         *numbers("step", "step_ms", "forward_ms", "backward_ms", "optimizer_ms"),
-        # What the allocator took from the device in that step; it may give some back.
+        # Growth of the allocator's reserve in that step; negative if it returned memory.
         *numbers("reserved_mib", signed=True),
     )
     axes = (
