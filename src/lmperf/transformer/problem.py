@@ -97,8 +97,8 @@ class ModelProblem:
 
     def train_step(self, dtype: str, model: Model | None = None) -> Tensor:
         """Clear gradients, forward, backward, AdamW; returns the loss."""
-        called = self.model if model is None else model
-        loss = train_step(called, self.optimizer, self.tokens, self.targets, dtype)
+        run = self.model if model is None else model
+        loss = train_step(run, self.optimizer, self.tokens, self.targets, dtype)
         self._steps += 1
         return loss
 
@@ -230,8 +230,8 @@ class ModelProblem:
         a phase with a backward pass, the gradients of some parameters, chosen by the seed of the
         tokens. The gate has compared both sides with float64, so they may differ by the sum of the
         bound and PyTorch's error. The loss is a weak check: in bf16, up to one in four losses of
-        other tokens pass (3.4B). The gradients are the strong check, and a model cannot know
-        whether a backward pass follows.
+        other tokens pass (3.4B). The gradients are the strong check; a forward call that cheats
+        would have to know that no backward pass follows.
 
         Gradients that existed before exist afterwards, with other contents.
 
