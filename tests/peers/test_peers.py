@@ -1,4 +1,4 @@
-"""Arguments that peers are called with, and their gates."""
+"""Arguments that peers are run with, and their gates."""
 
 import sys
 from types import ModuleType
@@ -99,9 +99,9 @@ def test_liger_matches_the_model_and_leaves_it_unchanged(monkeypatch):
     changed = with_kernels(twin_of(model))
     assert [type(one).__name__ for one in changed.modules()].count("_Norm") == 5
     results = []
-    for called in (model, changed):
+    for run in (model, changed):
         model.zero_grad()
-        logits = called(tokens)
+        logits = run(tokens)
         logits.square().sum().backward()
         results.append([logits, *(parameter.grad for parameter in model.parameters())])
     for expected, got in zip(*results, strict=True):

@@ -10,7 +10,7 @@ from lmperf.benchmark import Unsupported, WrongResult
 from lmperf.benchmarks import load
 from lmperf.measuring.prepared import Prepared
 from lmperf.transformer import sizes
-from lmperf.transformer.custom import built, called, forward_flops, is_model, is_step
+from lmperf.transformer.custom import build, forward_flops, is_model, is_step, runnable
 from lmperf.transformer.flops import flops
 from lmperf.transformer.problem import ModelProblem
 from lmperf.transformer.sizes import VOCAB_SIZE, ModelSize
@@ -36,7 +36,7 @@ class Rounded(LanguageModel):
 @pytest.mark.parametrize("dtype", ["float32", "autocast_bfloat16"])
 def test_custom_model_passes_gate_and_timed_check(problem_of, dtype):
     problem = problem_of(LanguageModel)
-    model = called(LanguageModel, problem.model)
+    model = runnable(LanguageModel, problem.model)
     assert model is not problem.model and isinstance(problem.model, LanguageModel)
     gate = problem.gate(model, dtype, PHASES)
     assert gate.passed and set(gate.errors) == {"logits", "loss", "gradient", "gain"}
@@ -48,7 +48,7 @@ def test_custom_model_passes_gate_and_timed_check(problem_of, dtype):
 
 def test_model_that_rounds_without_autocast_fails(problem_of):
     problem = problem_of(Rounded)
-    gate = problem.gate(called(Rounded, problem.model), "float32", PHASES)
+    gate = problem.gate(runnable(Rounded, problem.model), "float32", PHASES)
     assert not gate.passed and gate.errors["logits"] > 100 * gate.bounds["logits"]
 
 
@@ -76,10 +76,10 @@ def test_constructor_gets_only_the_arguments_it_takes():
         def __init__(self, vocab_size, config, *, cache):
             super().__init__()
 
-    assert built(Few, SIZE, 32).got == (VOCAB_SIZE, 64, 0.0)
-    assert built(Any, SIZE, 32).got["rope_theta"] == sizes.ROPE_THETA
+    assert build(Few, SIZE, 32).got == (VOCAB_SIZE, 64, 0.0)
+    assert build(Any, SIZE, 32).got["rope_theta"] == sizes.ROPE_THETA
     with pytest.raises(Unsupported, match=r"of Needs requires config, cache; it may take vocab"):
-        built(Needs, SIZE, 32)
+        build(Needs, SIZE, 32)
 
 
 def test_function_is_a_way_to_run_the_projects_model():
@@ -93,7 +93,7 @@ def test_function_is_a_way_to_run_the_projects_model():
 @pytest.mark.parametrize("dtype", ["float32", "autocast_bfloat16"])
 def test_custom_train_step_passes_gate_and_timed_check(problem_of, dtype):
     problem = problem_of(None)
-    model = called(lambda model: model, problem.model)
+    model = runnable(lambda model: model, problem.model)
     gate = problem.gate_step(train_step, model, dtype, ["train_step"])
     assert gate.passed and set(gate.errors) == {"loss", "gradient", "gain"}
     (step,) = problem.step_phases(train_step, model, dtype).values()
@@ -166,7 +166,7 @@ def test_train_step_is_recognised_by_its_signature():
     assert not is_step(LanguageModel) and not is_step(lambda model: model)
     assert not is_step(torch.relu) and not is_step(3)
     with pytest.raises(Unsupported, match="timed in the benchmark end_to_end only"):
-        called(train_step, None)
+        runnable(train_step, None)
 
 
 def test_train_step_has_only_the_train_step_phase(problem_of):

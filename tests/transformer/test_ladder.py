@@ -8,6 +8,7 @@ import torch
 from lmperf.benchmark import WrongResult
 from lmperf.benchmarks import load
 from lmperf.benchmarks.ladder import RUNGS
+from lmperf.evidence.closure import digests
 from lmperf.transformer import fused_loss, ladder, sizes
 from lmperf.transformer.compiled_adamw import CompiledAdamW
 from lmperf.transformer.fused_loss import linear_cross_entropy
@@ -57,6 +58,23 @@ def test_declared_rungs_are_valid(rung):
 def test_invalid_rungs_are_refused(dtype, weights, says):
     with pytest.raises(ValueError, match=says):
         ladder.plain(dtype=dtype, weights=weights, graph=False)
+
+
+@pytest.mark.parametrize(
+    "way, reached",
+    [
+        ("plain", {"eager"}),
+        ("by_block", {"compiled_blocks"}),
+        ("flash_by_block", {"compiled_blocks", "triton", "triton_compiled_blocks"}),
+        ("chunked_loss", {"triton"}),
+    ],
+)
+def test_rung_reaches_the_code_of_its_own_way_alone(way, reached):
+    ways = {"eager", "sdpa", "triton", "compiled", "compiled_blocks", "triton_compiled_blocks"}
+    code = digests(f"lmperf.transformer.ladder:{way}")
+    assert {one for one in ways if f"lmperf.transformer.implementations:{one}" in code} == reached
+    chunked = "lmperf.transformer.fused_loss:linear_cross_entropy" in code
+    assert chunked == (way == "chunked_loss")
 
 
 CPU_RUNGS = [rung.name for rung in RUNGS if not rung.needs_cuda]

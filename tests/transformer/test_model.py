@@ -5,8 +5,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lmperf.transformer import TransformerLM
-from lmperf.transformer.model import RMSNorm, RotaryEmbedding, cross_entropy, plain_attention
+from lmperf.transformer.model import (
+    RMSNorm,
+    RotaryEmbedding,
+    TransformerLM,
+    cross_entropy,
+    plain_attention,
+)
 
 VOCAB = 97
 

@@ -56,7 +56,7 @@ def test_gate_checks_both_loss_and_logits_of_with_loss(problem):
 @pytest.mark.parametrize("phase", PHASES)
 def test_timed_phases_use_the_loss_of_with_loss(problem, phase):
     for factor, right in ((1.0, True), (1.001, False)):
-        result = called(problem, losing(factor)(problem.model), "float32", phase)
+        result = timed_result(problem, losing(factor)(problem.model), "float32", phase)
         assert problem.check("float32", phase, result).passed == right
 
 
@@ -119,7 +119,7 @@ def test_fresh_tokens_reuse_memory(problem):
     assert places == (problem.tokens.data_ptr(), problem.targets.data_ptr())
 
 
-def called(problem, model, dtype, phase, seed=3):
+def timed_result(problem, model, dtype, phase, seed=3):
     """A copy of the result of a timed call on fresh tokens."""
     problem.freshen(seed)
     timed = problem.phases(model, dtype)[phase]
@@ -130,7 +130,7 @@ def called(problem, model, dtype, phase, seed=3):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("phase", PHASES)
 def test_timed_call_of_a_correct_model_passes(problem, phase, dtype):
-    result = called(problem, sdpa(problem.model), dtype, phase)
+    result = timed_result(problem, sdpa(problem.model), dtype, phase)
     gate = problem.check(dtype, phase, result)
     assert gate.passed
     assert ("loss" in gate.errors) == (phase != "backward")
@@ -156,20 +156,20 @@ def remembering(model):
 def test_cached_answer_is_detected(problem, phase, dtype):
     cached = remembering(problem.model)
     assert problem.gate(cached, dtype, ["forward"]).passed
-    result = called(problem, cached, dtype, phase)
+    result = timed_result(problem, cached, dtype, phase)
     assert not problem.check(dtype, phase, result).passed
 
 
 def test_stale_loss_is_detected(problem):
-    stale = called(problem, problem.model, "float32", "forward", seed=3)
-    called(problem, problem.model, "float32", "forward", seed=4)
+    stale = timed_result(problem, problem.model, "float32", "forward", seed=3)
+    timed_result(problem, problem.model, "float32", "forward", seed=4)
     assert not problem.check("float32", "forward", stale).passed
 
 
 def test_wrong_gradient_of_a_timed_call_is_detected(problem, monkeypatch):
     monkeypatch.setattr("lmperf.transformer.problem._GRADIENTS_CHECKED", len(problem._names))
     wrong = FAULTS["one gradient zeroed"](problem.model)
-    gate = problem.check("float32", "backward", called(problem, wrong, "float32", "backward"))
+    gate = problem.check("float32", "backward", timed_result(problem, wrong, "float32", "backward"))
     assert "blocks.1.feed_forward.down.weight" in gate.worst_in_words
     assert not gate.passed
 
@@ -199,14 +199,14 @@ def test_missing_gradients_are_refused(problem):
 
 
 def test_changed_tokens_are_refused(problem):
-    result = called(problem, problem.model, "float32", "forward")
+    result = timed_result(problem, problem.model, "float32", "forward")
     problem.tokens[0, 0] += 1
     with pytest.raises(WrongResult, match="tokens"):
         problem.check("float32", "forward", result)
 
 
 def test_changed_weights_are_refused(problem):
-    result = called(problem, problem.model, "float32", "forward")
+    result = timed_result(problem, problem.model, "float32", "forward")
     weight = problem.model.norm.weight
     kept = weight.detach().clone()
     with torch.no_grad():
@@ -220,11 +220,11 @@ def test_changed_weights_are_refused(problem):
 
 
 def test_timed_step_without_optimizer_is_refused(problem, monkeypatch):
-    result = called(problem, problem.model, "float32", "train_step")
+    result = timed_result(problem, problem.model, "float32", "train_step")
     assert problem.check("float32", "train_step", result).passed
     with monkeypatch.context() as patch:
         patch.setattr(problem.optimizer, "step", lambda: None)
-        result = called(problem, problem.model, "float32", "train_step")
+        result = timed_result(problem, problem.model, "float32", "train_step")
     with pytest.raises(WrongResult, match="optimizer"):
         problem.check("float32", "train_step", result)
     problem._steps -= 1

@@ -67,8 +67,7 @@ def test_impossible_heads_are_refused(d_model, num_heads, says):
         ModelSize(d_model, 8, 1, num_heads)
 
 
-def test_sizes_and_flops_import_no_torch():
-    code = (
-        "import sys, lmperf.transformer, lmperf.transformer.flops; sys.exit('torch' in sys.modules)"
-    )
+def test_closed_forms_import_no_torch():
+    modules = "lmperf.transformer.flops, lmperf.transformer.memory, lmperf.transformer.rounding"
+    code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

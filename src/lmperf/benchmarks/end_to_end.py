@@ -95,7 +95,7 @@ class EndToEnd(Timed):
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
         from lmperf.compiler import require_compiler
         from lmperf.precision import precision
-        from lmperf.transformer.custom import called, is_step
+        from lmperf.transformer.custom import is_step, runnable
         from lmperf.transformer.model import twin_of
         from lmperf.transformer.problem import ModelProblem
 
@@ -112,7 +112,7 @@ class EndToEnd(Timed):
             phases = problem.step_phases(given, model, dtype)
             gate = partial(problem.gate_step, given, model, dtype)
         else:
-            model = called(given, problem.model)
+            model = runnable(given, problem.model)
             phases, gate = problem.phases(model, dtype), partial(problem.gate, model, dtype)
         return Workload(
             phases,

@@ -1,4 +1,4 @@
-"""The ladder: a training step, a technique more with every rung, each gated against float64."""
+"""The ladder: training steps, each with one technique more than the rung below it."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class Profiles(Observed):
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
         from lmperf.instruments.profiling import durations, events_of, range_times, ranged_attention
         from lmperf.precision import precision
-        from lmperf.transformer.custom import called
+        from lmperf.transformer.custom import runnable
         from lmperf.transformer.implementations import with_attention
         from lmperf.transformer.problem import ModelProblem
         from lmperf.transformer.sizes import SIZES
@@ -86,7 +86,7 @@ class Profiles(Observed):
         size, context, batch, dtype = (axes[axis.name] for axis in self.axes)
         given = self.callable_of(case.implementation)
         problem = ModelProblem(size, context, batch, device, seed, given)
-        model = called(given, problem.model)
+        model = runnable(given, problem.model)
         if case.implementation == "eager":
             model = with_attention(problem.model, ranged_attention)
         timed = problem.phases(model, dtype)[phase]

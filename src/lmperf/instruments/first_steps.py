@@ -57,21 +57,21 @@ def main(
 
     from lmperf.measuring.clock import synchronizer
     from lmperf.precision import precision
-    from lmperf.transformer.custom import built, is_model
+    from lmperf.transformer.custom import build, is_model
     from lmperf.transformer.model import TransformerLM
     from lmperf.transformer.sizes import SIZES, VOCAB_SIZE, canonical
     from lmperf.transformer.training import adamw, autocast, loss_of
 
     module, _, name = (use or "").partition(":")
-    given = getattr(importlib.import_module(module), name) if use else None
+    implementation = getattr(importlib.import_module(module), name) if use else None
     widths = SIZES[canonical(size)]
     torch.manual_seed(0)
     with torch.device(device):
-        if is_model(given):
-            model = run = built(given, widths, int(context)).to(device)
+        if is_model(implementation):
+            model = run = build(implementation, widths, int(context)).to(device)
         else:
             model = TransformerLM.of_size(widths, VOCAB_SIZE, int(context))
-            run = given(model) if given else model
+            run = implementation(model) if implementation else model
         tokens, targets = torch.randint(VOCAB_SIZE, (2, int(batch), int(context)))
     optimizer = adamw(model)
     synchronize = synchronizer(device)

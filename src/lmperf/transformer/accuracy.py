@@ -11,8 +11,8 @@ model with a wrong operator fails too.
 
 Two measures detect two kinds of fault. The blockwise error finds a fault in one place. A small
 fault everywhere, such as a scale that is 1 % off, disappears in bf16 below rounding errors of 5 to
-10 % per row. Rounding errors have no preferred direction and cancel along the reference, so the
-gain detects a scale that is 1 % off.
+10 % per row. The gain (see `compared`) detects it, because rounding errors have no preferred
+direction and cancel along the reference.
 """
 
 from __future__ import annotations
@@ -55,8 +55,10 @@ def compared(
 
 
 def _rows(tensor: Tensor) -> Tensor:
-    """As [..., rows, columns]; a vector is split into rows of up to BLOCK elements, so that a fault
-    in a few elements is detected."""
+    """The tensor as [..., rows, columns].
+
+    A vector is split into rows of up to BLOCK elements, so that a fault in a few of them is seen.
+    """
     if tensor.ndim >= 2:
         return tensor
     return tensor.reshape(-1, math.gcd(tensor.numel(), BLOCK))
@@ -64,6 +66,7 @@ def _rows(tensor: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _gain(got: Tensor, reference: Tensor) -> float:
+    """The gain of a gradient [rows, columns]; see `compared`."""
     chunk = max(BLOCK, CHUNK_ELEMENTS // got.shape[-1] // BLOCK * BLOCK)
     worst = 0.0
     for part, exact in zip(got.split(chunk), reference.double().split(chunk), strict=True):
@@ -117,9 +120,9 @@ def explained_by_rounding(
     operands and results with 0.41 u each (root mean square over mantissas), 1.0 u together. It also
     propagates the error e of the stream: a product of two factors with error e, as in SwiGLU, has
     sqrt(2) e. With 2 L additions of equal size, addition k increases e^2 by one part in k
-    (propagated) and by u^2 / k (new), so e is at most u sqrt(2 L). Taking the worst of some
-    thousand rows, and attention, whose scores s turn a relative error e into e |s|, double it at
-    most: the largest error seen is 1.9 u sqrt(2 L), the limit is 4.
+    (propagated) and by u^2 / k (new), so e is at most u sqrt(2 L). Two effects together at most
+    double it: the error is the worst of some thousand rows, and attention turns a relative error e
+    of the scores s into e |s|. The largest error seen is 1.9 u sqrt(2 L), the limit is 4.
 
     Gradients. They have the errors of the activations and of the backward pass, and are sums over
     tokens that partly cancel: the largest error seen is 5.1 u sqrt(2 L), the limit is 12.

@@ -14,7 +14,7 @@ from torch import Tensor
 from lmperf.benchmark import Gate, Phase, WrongResult
 from lmperf.precision import precision
 from lmperf.transformer import accuracy
-from lmperf.transformer.custom import built, forward_flops, is_model
+from lmperf.transformer.custom import build, forward_flops, is_model
 from lmperf.transformer.flops import FLOPS_PER_FORWARD, flops
 from lmperf.transformer.guards import digest, require_plain
 from lmperf.transformer.model import TransformerLM, cross_entropy
@@ -46,7 +46,7 @@ class ModelProblem:
         batch: sequences.
         device: where weights and tokens are.
         seed: of weights, tokens and targets.
-        given: a custom model class, which replaces TransformerLM.
+        implementation: a custom model class replaces TransformerLM; other values do not.
         prepare: (model, learning rate) -> optimizer; may change the model in place.
     """
 
@@ -57,15 +57,15 @@ class ModelProblem:
         batch: int,
         device: str,
         seed: int,
-        given: Any = None,
+        implementation: Any = None,
         prepare: Callable[[Any, float], torch.optim.Optimizer] = adamw,
     ):
         self._size, self._context, self._batch = SIZES[size], context, batch
         self._gate_seed = self._seed = seed
         torch.manual_seed(seed)
         with torch.device(device):
-            if is_model(given):
-                self.model = built(given, self._size, context).to(device)
+            if is_model(implementation):
+                self.model = build(implementation, self._size, context).to(device)
             else:
                 self.model = TransformerLM.of_size(self._size, VOCAB_SIZE, context)
             self.tokens = torch.empty(batch, context, dtype=torch.int64)
@@ -97,8 +97,8 @@ class ModelProblem:
 
     def train_step(self, dtype: str, model: Model | None = None) -> Tensor:
         """Clear gradients, forward, backward, AdamW; returns the loss."""
-        called = self.model if model is None else model
-        loss = train_step(called, self.optimizer, self.tokens, self.targets, dtype)
+        run = self.model if model is None else model
+        loss = train_step(run, self.optimizer, self.tokens, self.targets, dtype)
         self._steps += 1
         return loss
 
@@ -230,8 +230,8 @@ class ModelProblem:
         a phase with a backward pass, the gradients of some parameters, chosen by the seed of the
         tokens. The gate has compared both sides with float64, so they may differ by the sum of the
         bound and PyTorch's error. The loss is a weak check: in bf16, up to one in four losses of
-        other tokens pass (3.4B). The gradients are the strong check, and a model cannot know
-        whether a backward pass follows.
+        other tokens pass (3.4B). The gradients are the strong check; a forward call that cheats
+        would have to know that no backward pass follows.
 
         Gradients that existed before exist afterwards, with other contents.
 

@@ -1,17 +1,7 @@
 """The named model sizes, their short names and aliases. Imports no torch.
 
 A size is named by its parameters, because courses reuse their names: "xl" has 2.0 billion
-parameters in the course of 2025 and 3.4 billion in that of 2026. `COURSES` holds both.
-
-| name  | shown  | course of 2025 | course of 2026 | parameters     |
-|-------|--------|----------------|----------------|----------------|
-| tiny  | tiny   |                |                |      9,316,608 |
-| 0.13B | small  | small          | small          |    128,625,408 |
-| 0.42B | medium | medium         | medium         |    423,183,360 |
-| 0.97B | large  | large          | large          |    969,411,840 |
-| 2.0B  | 2.0B   | xl             |                |  1,998,235,200 |
-| 3.4B  | 3.4B   | 2.7B           | xl             |  3,406,809,600 |
-| 12.8B | 12.8B  |                | 10B            | 12,832,823,808 |
+parameters in the course of 2025 and 3.4 billion in that of 2026. `COURSES` maps the names of both.
 """
 
 from __future__ import annotations
