@@ -281,9 +281,9 @@ class Code:
 
     def __init__(self, lmperf: Path | None = None) -> None:
         self._lmperf = lmperf
-        self._modules: dict[str, _Module | None] = {}
-        self._nodes: dict[tuple[Symbol, frozenset[str], str], _Node | None] = {}
-        self._closures: dict[tuple[str, frozenset[str]], Closure] = {}
+        self._modules: dict[tuple, _Module | None] = {}
+        self._nodes: dict[tuple, _Node | None] = {}
+        self._closures: dict[tuple, Closure] = {}
 
     def closure(self, entry: str, leave_out: frozenset[str] = frozenset()) -> Closure:
         """What an entry reaches.
@@ -293,10 +293,10 @@ class Code:
         Raises:
             UserError: a file of lmperf is not valid Python.
         """
-        known = self._closures.get((entry, leave_out))
-        if known is None:
-            known = self._closures[entry, leave_out] = self._reached(entry, leave_out)
-        return known
+        known = (entry, leave_out, _search_path(entry))
+        if known not in self._closures:
+            self._closures[known] = self._reached(entry, leave_out)
+        return self._closures[known]
 
     def _reached(self, entry: str, leave_out: frozenset[str]) -> Closure:
         module, _, path = entry.partition(":")
@@ -321,11 +321,12 @@ class Code:
 
     def _node(self, symbol: Symbol, leave_out: frozenset[str], member: str) -> _Node | None:
         """The node of a symbol; None if its module cannot be read."""
-        if (symbol, leave_out, member) not in self._nodes:
+        known = (symbol, leave_out, member, _search_path(symbol.module))
+        if known not in self._nodes:
             module = self._module(symbol.module)
             node = self._node_in(module, symbol, leave_out, member) if module else None
-            self._nodes[symbol, leave_out, member] = node
-        return self._nodes[symbol, leave_out, member]
+            self._nodes[known] = node
+        return self._nodes[known]
 
     def _node_in(
         self, module: _Module, symbol: Symbol, leave_out: frozenset[str], member: str
@@ -430,12 +431,13 @@ class Code:
         return Place(file) if file.is_file() else None
 
     def _module(self, name: str) -> _Module | None:
-        if name not in self._modules:
+        known = (name, _search_path(name))
+        if known not in self._modules:
             place = self._place(name)
             source = place.source if place else None
             tree = _tree(name, source) if source else None
-            self._modules[name] = _Module(name, place, tree) if tree else None
-        return self._modules[name]
+            self._modules[known] = _Module(name, place, tree) if tree else None
+        return self._modules[known]
 
 
 def _digest_of(statements: list[ast.stmt], module: _Module) -> str:
@@ -443,6 +445,11 @@ def _digest_of(statements: list[ast.stmt], module: _Module) -> str:
         return digest(canonical(statements))
     except RecursionError:  # nested too deeply to be walked
         return digest(module.place.file.read_bytes().hex())
+
+
+def _search_path(module: str) -> tuple[str, ...]:
+    """Where a module is looked for; lmperf is where it runs."""
+    return () if module.startswith("lmperf.") else tuple(sys.path)
 
 
 def _parents(module: str) -> list[str]:
