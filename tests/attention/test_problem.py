@@ -220,5 +220,5 @@ def test_the_error_of_pytorch_is_that_of_sdpa_where_the_scores_do_not_fit(monkey
     made = problem("bfloat16")
     gate = made.workload(sdpa, PHASES).gate(PHASES)
     assert gate.pytorch() != gate.errors
-    monkeypatch.setattr("lmperf.attention.library.MOST_SCORES", 0)
+    monkeypatch.setattr("lmperf.attention.pytorch.MOST_SCORES", 0)
     assert gate.pytorch()["out"] == gate.errors["out"]

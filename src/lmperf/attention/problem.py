@@ -15,7 +15,7 @@ from torch import Tensor
 from lmperf.attention.accuracy import attention_errors, error_bound
 from lmperf.attention.cuda_graph import captured
 from lmperf.attention.inputs import FreshInputs
-from lmperf.attention.library import by_pytorch
+from lmperf.attention.pytorch import pytorch_attention
 from lmperf.attention.reference import attention_float64, bytes_moved, flops
 from lmperf.benchmark import STRICT, Gate, Phase, Workload
 from lmperf.precision import precision, storage_dtype
@@ -204,7 +204,7 @@ class AttentionProblem:
         """What PyTorch itself gives, of the named results."""
         *leaves, gradient = inputs
         with precision(self.dtype):
-            out = by_pytorch(*leaves, causal=self.causal)
+            out = pytorch_attention(*leaves, causal=self.causal)
             got = {"out": out.detach()}
             if set(names) - {"out"}:
                 gradients = torch.autograd.grad(out, leaves, gradient)

@@ -92,9 +92,9 @@ class FlashAttentionCheck(Observed):
             raise Unsupported("Triton is not installed, or has no wheel for this platform")
         from lmperf.attention.accuracy import error_bound
         from lmperf.attention.check import errors
-        from lmperf.attention.library import by_pytorch
+        from lmperf.attention.pytorch import pytorch_attention
 
         found = errors(case.axes, device, seed)
         bounds = {name: error_bound(name, case.axes["dtype"]) for name in found}
-        gate = Gate(found, bounds, lambda: errors(case.axes, device, seed, by_pytorch))
+        gate = Gate(found, bounds, lambda: errors(case.axes, device, seed, pytorch_attention))
         return [gate.columns]
