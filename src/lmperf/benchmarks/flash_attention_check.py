@@ -7,11 +7,25 @@ wrong there. Nothing is timed.
 from __future__ import annotations
 
 import importlib.util
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 from lmperf.axes import dtype_axis
-from lmperf.benchmark import Axis, Case, Gate, Implementation, Observed, Unsupported, numbers
+from lmperf.benchmark import (
+    Axis,
+    Case,
+    Gate,
+    Implementation,
+    Observed,
+    Unsupported,
+    Value,
+    numbers,
+)
 from lmperf.dtypes import PLAIN_DTYPES
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class FlashAttentionCheck(Observed):
@@ -91,10 +105,82 @@ class FlashAttentionCheck(Observed):
         if importlib.util.find_spec("triton") is None:
             raise Unsupported("Triton is not installed, or has no wheel for this platform")
         from lmperf.attention.accuracy import error_bound
-        from lmperf.attention.check import errors
         from lmperf.attention.pytorch import pytorch_attention
 
         found = errors(case.axes, device, seed)
         bounds = {name: error_bound(name, case.axes["dtype"]) for name in found}
         gate = Gate(found, bounds, lambda: errors(case.axes, device, seed, pytorch_attention))
         return [gate.columns]
+
+
+def errors(
+    axes: Mapping[str, Value],
+    device: str,
+    seed: int,
+    function: Callable[..., Tensor] | None = None,
+) -> dict[str, float]:
+    """`attention_errors` of out, lse, dq, dk and dv on fresh inputs against float64.
+
+    axes: those of the benchmark. function: (q, k, v, causal) -> out, to check in place of the
+    kernels; it has no lse. Memory that the kernels allocate is filled with NaN before they run, so
+    that an element that they do not write fails the gate.
+    """
+    import torch
+
+    from lmperf.attention.accuracy import attention_errors
+    from lmperf.attention.reference import attention_float64
+    from lmperf.attention.triton import flash_attention
+    from lmperf.precision import precision
+
+    dtype, causal = axes["dtype"], axes["causal"]
+    *qkv, grad_out = inputs(axes, device, seed)
+    leaves = [tensor.detach().requires_grad_() for tensor in qkv]
+    autocast = torch.autocast(device, torch.bfloat16, enabled=dtype == "autocast_bfloat16")
+    with nullcontext() if function else uninitialised_memory_is_nan(), precision(dtype):
+        with autocast:
+            if function:
+                got = {"out": function(*leaves, causal)}
+            else:
+                out, lse = flash_attention(*leaves, causal, return_lse=True)
+                got = {"out": out, "lse": lse}
+        out = got["out"]
+        gradients = torch.autograd.grad(out, leaves, grad_out.to(out.dtype))
+    got |= zip(("dq", "dk", "dv"), gradients, strict=True)
+    exact = [tensor.to(out.dtype) for tensor in (*qkv, grad_out)]
+    return attention_errors(got, attention_float64(*exact, causal))
+
+
+def inputs(axes: Mapping[str, Value], device: str, seed: int) -> tuple[Tensor, ...]:
+    """q, k, v and dO [batch, heads, seq_len, d_head], standard normal, in a layout and dtype.
+
+    With the layout "strided", q, k and v are views of one [batch, seq_len, 3, heads, d_head], and
+    dO is transposed.
+    """
+    import torch
+
+    from lmperf.precision import storage_dtype
+
+    generator = torch.Generator(device).manual_seed(seed)
+    b, h, n, d = (axes[name] for name in ("batch", "heads", "seq_len", "d_head"))
+    dtype = storage_dtype(axes["dtype"])
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, device=device).to(dtype)
+
+    if axes["layout"] == "contiguous":
+        return tuple(normal(b, h, n, d) for _ in range(4))
+    return (*normal(b, n, 3, h, d).permute(2, 0, 3, 1, 4), normal(b, h, d, n).transpose(2, 3))
+
+
+@contextmanager
+def uninitialised_memory_is_nan() -> Iterator[None]:
+    """Make torch.empty return NaN inside this context."""
+    import torch
+
+    before = torch.are_deterministic_algorithms_enabled()
+    warned = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warned)

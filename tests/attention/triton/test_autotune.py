@@ -3,17 +3,18 @@ import json
 import pytest
 import torch
 
-from lmperf.attention.triton import autotune, configurations
+from lmperf.attention.triton import autotune, configurations, selection
 from lmperf.attention.triton.configurations import Configuration
+from lmperf.attention.triton.forward import FORWARD
 
 
 @pytest.fixture
 def unknown_device(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(configurations, "device_facts", lambda index: (False, 40))
-    configurations._chosen.cache_clear()
+    monkeypatch.setattr(selection, "device_facts", lambda index: (False, 40))
+    selection._chosen.cache_clear()
     yield tmp_path
-    configurations._chosen.cache_clear()
+    selection._chosen.cache_clear()
 
 
 def test_the_file_decides_when_it_knows_the_kernel(monkeypatch, tmp_path):
@@ -21,7 +22,7 @@ def test_the_file_decides_when_it_knows_the_kernel(monkeypatch, tmp_path):
     monkeypatch.setattr(autotune, "cache_path", lambda index: path)
     known = {"block_m": 128, "block_n": 64, "num_warps": 8, "num_stages": 2, "chunk": 0}
     autotune._write(path, {"forward half 64 causal": {"configuration": known, "seconds": 9.0}})
-    assert autotune.tuned("forward", True, "half", 64, 0) == Configuration(128, 64, 8, 2)
+    assert autotune.tuned(FORWARD, True, "half", 64, 0) == Configuration(128, 64, 8, 2)
     assert list(path.parent.iterdir()) == [path]
 
 
@@ -52,6 +53,6 @@ def test_an_unknown_device_is_tuned_once(unknown_device):
     assert list(found) == ["forward half 64 causal"]
     assert found["forward half 64 causal"]["seconds"] > 0
     before = path.stat().st_mtime_ns
-    configurations._chosen.cache_clear()
+    selection._chosen.cache_clear()
     torch.testing.assert_close(flash_attention(q, k, v, True), out, rtol=0, atol=0)
     assert path.stat().st_mtime_ns == before

@@ -4,15 +4,15 @@ import pytest
 import torch
 
 from lmperf.attention.accuracy import attention_errors, error_bound
-from lmperf.attention.check import uninitialised_memory_is_nan
 from lmperf.attention.reference import attention_float64
 from lmperf.attention.triton import backward as backward_pass
-from lmperf.attention.triton import configurations, flash_attention
+from lmperf.attention.triton import flash_attention, selection
 from lmperf.attention.triton import hopper_backward as fused
-from lmperf.attention.triton.configurations import FUSED, choose_fused
+from lmperf.attention.triton.configurations import FUSED
 from lmperf.attention.triton.forward import forward
 from lmperf.attention.triton.launch import HAS_GLUON, Form
 from lmperf.attention.triton.tiles import LOG2_E, padded
+from lmperf.benchmarks.flash_attention_check import uninitialised_memory_is_nan
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 LENGTH, SEQUENCES = 100, 2
@@ -69,19 +69,6 @@ def test_rows_beyond_the_last_query_vanish(has_grad_lse):
     assert not dq.any()
 
 
-def test_it_is_chosen_where_it_was_faster(monkeypatch):
-    device = torch.device("cuda", 0)
-    monkeypatch.setattr(configurations, "device_facts", lambda index: (True, 132))
-    assert choose_fused(4096, 4096, 64, 64, device) == FUSED[64]
-    assert choose_fused(4096, 4096, 80, 64, device) == FUSED[128]
-    assert choose_fused(1024, 1024, 64, 512, device) is None  # short
-    assert choose_fused(8192, 8192, 128, 1, device) is None  # one head
-    assert choose_fused(4096, 4096, 65, 64, device) is None  # rows that are not aligned
-    assert choose_fused(4096, 4096, 32, 64, device) is None
-    monkeypatch.setattr(configurations, "device_facts", lambda index: (False, 132))
-    assert choose_fused(4096, 4096, 64, 64, device) is None
-
-
 def gradients(x, causal):
     q, k, v, grad_out = x
     scale = q.shape[-1] ** -0.5
@@ -125,7 +112,7 @@ def test_the_gradient_of_the_logsumexp_and_the_pair_on_a_gpu(hopper, monkeypatch
     arguments = (q, k, v, out, lse, grad_out, grad_lse, True, 0.125)
     taken = []
     monkeypatch.setattr(backward_pass, "Fused", lambda *a: taken.append(a) or fused.Fused(*a))
-    monkeypatch.setattr(configurations, "FUSED_ROUNDS", 1)
+    monkeypatch.setattr(selection, "FUSED_WAVES", 1)
     one = backward_pass.backward(*arguments)
     assert taken
     torch.use_deterministic_algorithms(True)

@@ -2,9 +2,10 @@ import pytest
 import torch
 
 from lmperf.attention.accuracy import attention_errors, error_bound
-from lmperf.attention.check import matmul_precision, uninitialised_memory_is_nan
 from lmperf.attention.reference import attention, attention_float64
 from lmperf.attention.triton import FlashAttention, flash_attention, hopper_forward
+from lmperf.benchmarks.flash_attention_check import uninitialised_memory_is_nan
+from lmperf.precision import precision
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -12,7 +13,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 @pytest.fixture(autouse=True)
 def strict_memory_and_float32():
     torch.manual_seed(0)
-    with uninitialised_memory_is_nan(), matmul_precision("ieee"):
+    with uninitialised_memory_is_nan(), precision("float32"):
         yield
 
 

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from lmperf.attention.accuracy import attention_errors, error_bound
-from lmperf.attention.check import uninitialised_memory_is_nan
 from lmperf.attention.reference import attention_float64
 from lmperf.attention.triton import backward as backward_pass
 from lmperf.attention.triton import forward as forward_pass
@@ -14,6 +13,7 @@ from lmperf.attention.triton.key_gradients import KeyGradients
 from lmperf.attention.triton.launch import Form
 from lmperf.attention.triton.query_gradients import QueryGradients
 from lmperf.attention.triton.tiles import dot_precision
+from lmperf.benchmarks.flash_attention_check import uninitialised_memory_is_nan
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lmperf.attention.check import uninitialised_memory_is_nan
+from lmperf.benchmarks.flash_attention_check import uninitialised_memory_is_nan
 from lmperf.lrpe.accuracy import FLOAT32
 from lmperf.lrpe.problem import LrpeProblem
 from lmperf.lrpe.reference import cosines_float64

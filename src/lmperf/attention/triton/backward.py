@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from lmperf.attention.triton.arguments import scale_of
-from lmperf.attention.triton.configurations import choose_fused
 from lmperf.attention.triton.hopper_backward import Fused
 from lmperf.attention.triton.key_gradients import KeyGradients
 from lmperf.attention.triton.launch import (
@@ -25,6 +24,7 @@ from lmperf.attention.triton.launch import (
 )
 from lmperf.attention.triton.operands import Delta, Inputs
 from lmperf.attention.triton.query_gradients import QueryGradients
+from lmperf.attention.triton.selection import choose_fused
 from lmperf.attention.triton.tiles import dot_precision
 
 

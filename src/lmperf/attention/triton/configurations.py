@@ -4,19 +4,12 @@ The numbers come from `tools/tune_attention.py`. Every configuration named here 
 on a GPU.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
-import triton
 
 from lmperf.attention.triton.tiles import INTERPRETED, dot_precision, padded
-
-# Warps a multiprocessor: below the one, smaller tiles and chunks; up to the other, more chunks.
-FEW_WARPS = 6
-MANY_WARPS = 12
-SHORTEST_CHUNK = 256
-CHUNK_STEP = 128
 
 KERNELS = ("forward", "key_gradients", "query_gradients")
 
@@ -108,9 +101,6 @@ FUSED = {
     128: FusedConfiguration(64, 128, 3, 1024),
     256: FusedConfiguration(64, 64, 2, 2048),
 }
-# Programs a multiprocessor, one at a time, that the fused kernel needs to keep all of them busy.
-FUSED_ROUNDS = 1.5
-
 # By precision and padded head width up to 64, 128, 256: fits 96 KiB of shared memory.
 PORTABLE = {
     "half": (_c(64, 64, 4, 2), _c(64, 32, 4, 2), _c(32, 32, 4, 1)),
@@ -150,109 +140,3 @@ def device_facts(index: int) -> tuple[bool, int]:
     properties = torch.cuda.get_device_properties(index)
     hopper = torch.version.hip is None and properties.major == 9
     return hopper, properties.multi_processor_count
-
-
-def choose(
-    kernel: str,
-    causal: bool,
-    dtype: torch.dtype,
-    owned: int,
-    walked: int,
-    d: int,
-    sequences: int,
-    device: torch.device,
-) -> Configuration:
-    """The configuration for `sequences` sequences of `owned` rows, each to walk over `walked`.
-
-    Owned are the keys for "key_gradients", the queries else. Where a device has a table, its
-    smaller tiles are taken when the larger would leave multiprocessors without work, and what a
-    tile walks over is split among programs when there are still too few.
-    """
-    if INTERPRETED:
-        return INTERPRETER[kernel]
-    precision = precision_class(dtype)
-    return _chosen(kernel, causal, precision, owned, walked, d, sequences, device.index)
-
-
-@lru_cache(maxsize=4096)
-def _chosen(
-    kernel: str,
-    causal: bool,
-    precision: str,
-    owned: int,
-    walked: int,
-    d: int,
-    sequences: int,
-    index: int,
-) -> Configuration:
-    hopper, processors = device_facts(index)
-    if not hopper:
-        from lmperf.attention.triton.autotune import tuned
-
-        return tuned(kernel, causal, precision, d, index)
-    entry = HOPPER.get((kernel, precision, padded(d)))
-    if entry is None:
-        return portable(precision, d)
-    large, small = entry[0 if causal else 1], entry[2]
-    warps = triton.cdiv(owned, large.owned(kernel)) * sequences * large.num_warps
-    found = large if warps >= FEW_WARPS * processors else small
-    return in_chunks(found, kernel, causal, owned, walked, sequences, processors)
-
-
-def choose_fused(
-    n: int, m: int, d: int, sequences: int, device: torch.device
-) -> FusedConfiguration | None:
-    """Tiles of the fused backward pass of `sequences` heads, or None where two kernels are better.
-
-    It does not divide the walk of a program, so it needs enough of them. The copy engine writes
-    its results, whose rows are d elements apart where those of k and v are padded.
-    """
-    hopper, processors = device_facts(device.index)
-    c = FUSED.get(padded(d)) if hopper else None
-    if c is None or n < c.shortest or d % 8 != 0:
-        return None
-    programs = triton.cdiv(m, c.block_n) * sequences
-    return c if programs >= FUSED_ROUNDS * processors else None
-
-
-def in_chunks(
-    c: Configuration,
-    kernel: str,
-    causal: bool,
-    owned: int,
-    walked: int,
-    sequences: int,
-    processors: int,
-) -> Configuration:
-    """The configuration with what a tile walks over split, while all programs run at once.
-
-    The splits are a power of two, the chunks a multiple of CHUNK_STEP that is no shorter than
-    SHORTEST_CHUNK; under a causal mask half of the pairs of a tile and a chunk are empty.
-    """
-    tiles = triton.cdiv(owned, c.owned(kernel)) * sequences
-    splits = 1
-    while True:
-        pairs = tiles * (2 * splits + 1) / 2 if causal else tiles * 2 * splits
-        chunk = triton.cdiv(walked, 2 * splits)
-        if pairs * c.num_warps > MANY_WARPS * processors or chunk < SHORTEST_CHUNK:
-            break
-        splits *= 2
-    if splits == 1:
-        return c
-    return replace(c, chunk=triton.cdiv(triton.cdiv(walked, splits), CHUNK_STEP) * CHUNK_STEP)
-
-
-def offered() -> list[tuple[str, int, dict[str, Configuration]]]:
-    """Every configuration of this module, for tests: (precision class, d, kernel -> configuration).
-
-    For each precision and width, one set for each column of the table, and a portable one.
-    """
-    sets = []
-    for precision, width in sorted({key[1:] for key in HOPPER}):
-        for column in (0, 1, 2):
-            by_kernel = {k: HOPPER[k, precision, width][column] for k in KERNELS}
-            sets.append((precision, width, by_kernel))
-    for precision in ("half", "float32", "tf32"):
-        for width in (64, 128, 256):
-            sets.append((precision, width, dict.fromkeys(KERNELS, portable(precision, width))))
-    return sets

@@ -1,5 +1,6 @@
 """Forward pass: one kernel, a program for each tile of queries, or for each part of its keys."""
 
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import torch
@@ -9,7 +10,8 @@ from torch import Tensor
 
 from lmperf.attention.triton import hopper_forward
 from lmperf.attention.triton.arguments import check_arguments, scale_of
-from lmperf.attention.triton.configurations import Configuration, choose, products_of
+from lmperf.attention.triton.autotune import Kernel
+from lmperf.attention.triton.configurations import Configuration, products_of
 from lmperf.attention.triton.halves import SHIFT, Halves, power_of_two
 from lmperf.attention.triton.launch import (
     MOST_PLANS,
@@ -21,6 +23,7 @@ from lmperf.attention.triton.launch import (
     on_device,
     tiles_of,
 )
+from lmperf.attention.triton.selection import choose
 from lmperf.attention.triton.splits import Combine, new_parts, splits_of
 from lmperf.attention.triton.tiles import (
     LENGTHS,
@@ -217,6 +220,16 @@ def forward(
     return on_device(q.device, planned, q, k, v)
 
 
+def _prepare(
+    x: Sequence[Tensor], lse: Tensor, delta: Tensor, causal: bool, configuration: Configuration
+) -> Callable[[], tuple[Tensor, ...]]:
+    q, k, v, _ = x
+    return lambda: forward(q, k, v, causal, None, configuration)
+
+
+FORWARD = Kernel("forward", ("out", "lse"), _prepare)
+
+
 @lru_cache(MOST_PLANS)
 def plan(
     q: tuple,
@@ -256,7 +269,7 @@ class Forward:
     ):
         batch, heads, n, d = q.shape
         m = k.shape[2]
-        c = configuration or choose("forward", causal, q.dtype, n, m, d, batch * heads, q.device)
+        c = configuration or choose(FORWARD, causal, q.dtype, n, m, d, batch * heads, q.device)
         self._rows, self._splits = (batch, heads, n), splits_of(m, c.chunk)
         products = products_of(q.dtype)
         self._halves = Halves(q, k, v) if products == 3 else None

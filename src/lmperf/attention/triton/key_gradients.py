@@ -4,15 +4,19 @@ The kernel holds its scores transposed ([keys, queries]): P^T and dS^T are then 
 the products that make dV and dK, straight from registers.
 """
 
+from collections.abc import Callable, Sequence
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from lmperf.attention.triton.configurations import Configuration, choose
+from lmperf.attention.triton.autotune import Kernel
+from lmperf.attention.triton.configurations import Configuration
 from lmperf.attention.triton.halves import add_rows, power_of_two, score_units
 from lmperf.attention.triton.launch import Form
-from lmperf.attention.triton.operands import GradientLaunch, Inputs, Operands
+from lmperf.attention.triton.operands import GradientLaunch, Inputs, Operands, operands_of
+from lmperf.attention.triton.selection import choose
 from lmperf.attention.triton.splits import ALL, FROM, Sum, new_parts, splits_of
 from lmperf.attention.triton.tiles import (
     LENGTHS,
@@ -198,7 +202,7 @@ class KeyGradients:
         batch, heads, m, d = k.shape
         n = x.shape[2]
         c = configuration or choose(
-            "key_gradients", x.causal, x.dtype, m, n, d, batch * heads, x.device
+            KEY_GRADIENTS, x.causal, x.dtype, m, n, d, batch * heads, x.device
         )
         self._splits = splits = splits_of(n, c.chunk)
         self._launch = GradientLaunch(
@@ -215,3 +219,15 @@ class KeyGradients:
         for add_up, part, result in zip(self._sums, parts, results, strict=False):
             add_up(part, result)
         return results
+
+
+def _prepare(
+    x: Sequence[Tensor], lse: Tensor, delta: Tensor, causal: bool, configuration: Configuration
+) -> Callable[[], tuple[Tensor, ...]]:
+    _, k, v, _ = x
+    reads, operands = operands_of(x, lse, delta, causal)
+    launches = KeyGradients(reads, Form.of(k), Form.of(v), configuration)
+    return lambda: launches(operands, k, v)
+
+
+KEY_GRADIENTS = Kernel("key_gradients", ("dk", "dv"), _prepare)

@@ -8,10 +8,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from lmperf.attention.triton.arguments import scale_of
 from lmperf.attention.triton.configurations import Configuration, products_of
 from lmperf.attention.triton.halves import SHIFT, Halves
 from lmperf.attention.triton.launch import Form, Launch, describable, tiles_of
-from lmperf.attention.triton.tiles import LOG2_E, load_tile, padded
+from lmperf.attention.triton.tiles import LOG2_E, dot_precision, load_tile, padded
 
 DELTA_ROWS = 32
 
@@ -102,6 +103,19 @@ class Inputs:
         if self._halves:
             sizes, tensors = self._halves(*tensors)
         return Operands(tensors, sizes, lse, delta)
+
+
+def operands_of(
+    x: Sequence[Tensor], lse: Tensor, delta: Tensor, causal: bool
+) -> tuple[Inputs, Operands]:
+    """What a gradient kernel needs to be called on its own, with the default scale.
+
+    x: q, k, v, dO [b, h, n, d]; lse, delta: [b, h, n] float32.
+    """
+    q = x[0]
+    precision = dot_precision(q.dtype)
+    reads = Inputs(*map(Form.of, x), causal, scale_of(None, q.shape[-1]), precision)
+    return reads, reads.operands(*x, lse, delta)
 
 
 class GradientLaunch:

@@ -1,14 +1,18 @@
 """dQ: a program owns a tile of queries and walks over keys, in the order of the forward kernel."""
 
+from collections.abc import Callable, Sequence
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from lmperf.attention.triton.configurations import Configuration, choose
+from lmperf.attention.triton.autotune import Kernel
+from lmperf.attention.triton.configurations import Configuration
 from lmperf.attention.triton.halves import add_rows, power_of_two, score_units
 from lmperf.attention.triton.launch import Form
-from lmperf.attention.triton.operands import GradientLaunch, Inputs, Operands
+from lmperf.attention.triton.operands import GradientLaunch, Inputs, Operands, operands_of
+from lmperf.attention.triton.selection import choose
 from lmperf.attention.triton.splits import ALL, UP_TO, Sum, new_parts, splits_of
 from lmperf.attention.triton.tiles import (
     LENGTHS,
@@ -182,7 +186,7 @@ class QueryGradients:
         batch, heads, n, d = q.shape
         m = x.keys
         c = configuration or choose(
-            "query_gradients", x.causal, x.dtype, n, m, d, batch * heads, x.device
+            QUERY_GRADIENTS, x.causal, x.dtype, n, m, d, batch * heads, x.device
         )
         self._splits = splits = splits_of(m, c.chunk)
         self._launch = GradientLaunch(
@@ -199,3 +203,15 @@ class QueryGradients:
         if self._sum:
             self._sum(part, dq)
         return dq
+
+
+def _prepare(
+    x: Sequence[Tensor], lse: Tensor, delta: Tensor, causal: bool, configuration: Configuration
+) -> Callable[[], tuple[Tensor, ...]]:
+    q = x[0]
+    reads, operands = operands_of(x, lse, delta, causal)
+    launches = QueryGradients(reads, Form.of(q), configuration)
+    return lambda: (launches(operands, q),)
+
+
+QUERY_GRADIENTS = Kernel("query_gradients", ("dq",), _prepare)
