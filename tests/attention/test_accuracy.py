@@ -83,7 +83,7 @@ def test_bad_arguments_are_named():
         error_bound("dp", "float32")
     with pytest.raises(ValueError, match="dtype must be"):
         error_bound("out", "fp8")
-    with pytest.raises(ValueError, match="numerics must be one of strict, rounded_scores, got"):
+    with pytest.raises(ValueError, match="tolerance must be one of strict, rounded_scores, got"):
         error_bound("out", "bfloat16", "loose")
 
 
@@ -131,10 +131,10 @@ def test_pytorch_itself_is_within_the_bounds(name, causal, d):
     def sdpa(q, k, v, causal):
         return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
 
-    for implementation, numerics in ((attention, "rounded_scores"), (sdpa, "strict")):
+    for implementation, tolerance in ((attention, "rounded_scores"), (sdpa, "strict")):
         leaves = [t.clone().requires_grad_() for t in x[:3]]
         out = implementation(*leaves, causal)
         out.backward(x[3])
         got = {"out": out, **dict(zip(("dq", "dk", "dv"), (t.grad for t in leaves), strict=True))}
         for tensor, error in attention_errors(got, reference).items():
-            assert error <= error_bound(tensor, name, numerics), (implementation, tensor)
+            assert error <= error_bound(tensor, name, tolerance), (implementation, tensor)

@@ -168,8 +168,8 @@ def call(work, name, seed):
 @pytest.mark.parametrize("d", [1, 16])
 def test_what_is_right_passes_on_every_fresh_input(shape, d, dtype):
     made = problem(shape, d, dtype)
-    for function, numerics in ((exact, "strict"), (lrpe_cosine, "rounded_angles")):
-        work = made.workload(function, PHASES, numerics=numerics)
+    for function, tolerance in ((exact, "strict"), (lrpe_cosine, "rounded_angles")):
+        work = made.workload(function, PHASES, tolerance=tolerance)
         for seed in range(3):
             for name in PHASES:
                 gate = call(work, name, seed)

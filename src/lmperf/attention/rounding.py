@@ -1,9 +1,9 @@
-"""How much rounding the gates allow, apart from what measures it: a report states it, torch or not.
+"""Constants of the error bounds, apart from `accuracy`: a report states them without torch.
 
-`accuracy.error_bound` has the derivation.
+`accuracy.error_bound` derives the numbers.
 """
 
-# Rows beside which a row is held: see `accuracy.blockwise_error`.
+# Rows whose RMS an error is divided by: see `accuracy.blockwise_error`.
 BLOCK = 64
 UNIT_ROUNDOFF = {
     "float32": 2.0**-24,

@@ -98,7 +98,7 @@ class Lrpe(Timed):
             self.callable_of(name),
             self.phases,
             compiles=implementation.compiles,
-            numerics=implementation.tolerance,
+            tolerance=implementation.tolerance,
             angles_too=name != "compiled",
             columns={f"predicted_{phase}_mib": size / _MIB for phase, size in peaks.items()},
         )

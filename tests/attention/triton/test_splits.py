@@ -103,7 +103,7 @@ def test_descriptors_read_what_pointers_read(monkeypatch):
         for is_described in (False, True):
             forward_pass.plan.cache_clear()
             for module in (forward_pass, operands):
-                monkeypatch.setattr(module, "describable", lambda *t, said=is_described: said)
+                monkeypatch.setattr(module, "tma_readable", lambda *t, said=is_described: said)
             found.append(results(x, True, 64))
         for tensor, value in found[0].items():
             torch.testing.assert_close(value, found[1][tensor], rtol=0, atol=0, msg=tensor)

@@ -98,7 +98,7 @@ def test_theta_wider_than_needed_and_of_another_dtype():
 def test_every_split_of_the_batch_gives_the_same_bits(block_t, processors, monkeypatch):
     x, theta = torch.randn(5, 2, 21, 16, device=DEVICE), torch.rand(2, 8, device=DEVICE)
     out, angles = kernels.forward(x, theta, (3, 7), 0, True)
-    monkeypatch.setattr(launch, "_processors", lambda index: processors)
+    monkeypatch.setattr(launch, "_sms", lambda index: processors)
     chosen = Configuration(block_t)
     again, same = kernels.forward(x, theta, (3, 7), 0, True, chosen)
     assert torch.equal(out, again) and torch.equal(angles, same)
@@ -107,7 +107,7 @@ def test_every_split_of_the_batch_gives_the_same_bits(block_t, processors, monke
 
 
 def test_batches_are_split_only_where_the_device_is_not_full(monkeypatch):
-    monkeypatch.setattr(launch, "_processors", lambda index: 132)
+    monkeypatch.setattr(launch, "_sms", lambda index: 132)
     device = torch.device("cuda", 0)
     assert launch.shares(12, 24576, device) == (1, 12)
     assert launch.shares(12, 192, device) == (6, 2)

@@ -1,7 +1,6 @@
 """Tile sizes, warps and pipeline stages of the kernels on the devices that were tuned.
 
-The numbers come from `tools/tune_attention.py`. Every configuration named here is run by the tests
-on a GPU.
+The numbers come from `tools/tune_attention.py`. The tests run every configuration on a GPU.
 """
 
 from dataclasses import dataclass
@@ -16,9 +15,9 @@ KERNELS = ("forward", "key_gradients", "query_gradients")
 
 @dataclass(frozen=True)
 class Configuration:
-    """block_m queries and block_n keys a tile; a program owns the one and walks over the other.
+    """Tiles of block_m queries and block_n keys: a program owns one and loops over the other.
 
-    chunk: how many of the others one program walks over, or 0 for all of them.
+    chunk: how many rows of the other axis one program loops over; 0: all of them.
     """
 
     block_m: int
@@ -28,13 +27,13 @@ class Configuration:
     chunk: int = 0
 
     def owned(self, kernel: str) -> int:
-        """Rows of the tile that one program of the kernel owns."""
+        """Rows of the tile that a program of the kernel owns."""
         return self.block_n if kernel == "key_gradients" else self.block_m
 
 
 @dataclass(frozen=True)
 class FusedConfiguration:
-    """Tiles of the kernel that makes all gradients, and the shortest walk for which it pays."""
+    """Tiles of the fused backward kernel, and the shortest length for which it is faster."""
 
     block_m: int
     block_n: int
@@ -46,7 +45,7 @@ def _c(block_m: int, block_n: int, num_warps: int, num_stages: int) -> Configura
     return Configuration(block_m, block_n, num_warps, num_stages)
 
 
-# (kernel, precision, padded head width): causal, full, and where tiles do not fill the device.
+# (kernel, precision, padded head width): causal, full, and if tiles do not fill the device.
 HOPPER = {
     ("forward", "half", 16): (_c(128, 64, 4, 3), _c(64, 64, 4, 3), _c(64, 128, 4, 4)),
     ("key_gradients", "half", 16): (_c(32, 128, 4, 2), _c(32, 128, 4, 3), _c(128, 64, 4, 3)),
@@ -95,19 +94,20 @@ HOPPER = {
     ("query_gradients", "float32", 256): (_c(64, 16, 8, 2), _c(64, 16, 8, 2), _c(64, 16, 8, 2)),
 }
 
-# By padded head width, for float16 and bfloat16; shorter walks were slower or not measured.
+# By padded head width, for float16 and bfloat16; shorter lengths were slower or not measured.
 FUSED = {
     64: FusedConfiguration(64, 128, 3, 2048),
     128: FusedConfiguration(64, 128, 3, 1024),
     256: FusedConfiguration(64, 64, 2, 2048),
 }
-# By precision and padded head width up to 64, 128, 256: fits 96 KiB of shared memory.
+
+# By precision and padded head width up to 64, 128, 256: fit 96 KiB of shared memory.
 PORTABLE = {
     "half": (_c(64, 64, 4, 2), _c(64, 32, 4, 2), _c(32, 32, 4, 1)),
     "float32": (_c(32, 32, 4, 2), _c(32, 32, 4, 1), _c(16, 16, 4, 1)),
 }
 
-# Two shapes of tile, so that the tests cover both orders on the diagonal.
+# Tall and wide tiles, so that the tests cover both on the diagonal.
 INTERPRETER = {
     "forward": _c(64, 32, 4, 1),
     "key_gradients": _c(32, 64, 4, 1),
@@ -116,13 +116,13 @@ INTERPRETER = {
 
 
 def products_of(dtype: torch.dtype) -> int:
-    """How many matmuls one product is: 3, of float16 halves, for float32 without TF32; else 1."""
+    """Matmuls per product: 3, of float16 halves, for float32 without TF32; else 1."""
     float32 = dtype == torch.float32 and not INTERPRETED
     return 3 if float32 and dot_precision(dtype) == "ieee" else 1
 
 
 def precision_class(dtype: torch.dtype) -> str:
-    """What decides about tiles: "half" (float16, bfloat16), "tf32" or "float32"."""
+    """The precision by which tiles are chosen: "half" (float16, bfloat16), "tf32", "float32"."""
     if dtype != torch.float32:
         return "half"
     return "tf32" if dot_precision(dtype) == "tf32" else "float32"
@@ -136,7 +136,7 @@ def portable(precision: str, d: int) -> Configuration:
 
 @lru_cache
 def device_facts(index: int) -> tuple[bool, int]:
-    """Whether the device has the Hopper table, and its number of multiprocessors."""
+    """Whether the device is a Hopper GPU, and its number of SMs."""
     properties = torch.cuda.get_device_properties(index)
     hopper = torch.version.hip is None and properties.major == 9
     return hopper, properties.multi_processor_count

@@ -1,7 +1,7 @@
-"""dK and dV: a program owns a tile of keys and walks over queries.
+"""dK and dV: a program owns a tile of keys and loops over queries.
 
-The kernel holds its scores transposed ([keys, queries]): P^T and dS^T are then the left operands of
-the products that make dV and dK, straight from registers.
+The scores are transposed, [keys, queries]: P^T and dS^T are then the left operands of the matmuls
+of dV and dK and stay in registers.
 """
 
 from collections.abc import Callable, Sequence
@@ -63,14 +63,14 @@ def _accumulate_key_gradients(
     PRECISION: tl.constexpr,
     P_SHIFT: tl.constexpr,
 ):
-    """Adds what the queries low ... high contribute to dK / scale and dV of one tile of keys."""
+    """Add the contribution of queries low ... high to dK / scale and dV of one tile of keys."""
     for start in tl.range(low, high, BLOCK_M):
         rows = start + tl.arange(0, BLOCK_M)
         q_tile = load(
             q, strides_q, batch, head, start, n_queries, batches,
             D, BLOCK_M, BLOCK_D, TAIL, DESCRIBED, PRODUCTS,
         )  # fmt: skip
-        # A logsumexp of infinity makes P vanish in rows beyond the last query.
+        # An infinite logsumexp makes P zero in rows beyond the last query.
         if TAIL:
             row_lse = tl.load(lse + rows, rows < n_queries, float("inf"))
             row_delta = tl.load(delta + rows, rows < n_queries, 0.0)
@@ -131,8 +131,8 @@ def key_gradients_kernel(
 ):
     """dK and dV of one tile of keys, over all queries that see it; TAIL: n_queries % BLOCK_M.
 
-    Rows beyond the last key hold garbage that stays in those rows and is not stored. With SPLIT,
-    a program takes the queries of one chunk, and dk and dv are parts [splits, b, h, m, d].
+    Rows beyond the last key contain garbage, which does not leave them and is not stored. With
+    SPLIT, a program takes the queries of one chunk, and dk and dv are parts [splits, b, h, m, d].
     """
     tiles = tl.cdiv(n_keys, BLOCK_N)
     sequence = tl.program_id(0) // tiles
@@ -196,7 +196,7 @@ def key_gradients_kernel(
 
 
 class KeyGradients:
-    """Launches `key_gradients_kernel`, and what adds its parts up, for one form of k and v."""
+    """Launches of `key_gradients_kernel`, and of `Sum` if it is split, for one form of k and v."""
 
     def __init__(self, x: Inputs, k: Form, v: Form, configuration: Configuration | None = None):
         batch, heads, m, d = k.shape

@@ -1,4 +1,4 @@
-"""dQ: a program owns a tile of queries and walks over keys, in the order of the forward kernel."""
+"""dQ: a program owns a tile of queries and loops over keys, in the order of the forward kernel."""
 
 from collections.abc import Callable, Sequence
 
@@ -55,9 +55,9 @@ def _accumulate_query_gradients(
     PRODUCTS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Adds what the keys low ... high contribute to dQ / scale of one tile of queries."""
+    """Add the contribution of keys low ... high to dQ / scale of one tile of queries."""
     rows = first_row + tl.arange(0, BLOCK_M)
-    # On the diagonal the loop has a step or two, where a pipeline costs more than it hides.
+    # On the diagonal the loop has one or two steps: a pipeline costs more than it hides.
     stages: tl.constexpr = 1 if MASKED else None
     for start in tl.range(low, high, BLOCK_N, num_stages=stages):
         k_tile = load(
@@ -180,7 +180,7 @@ def query_gradients_kernel(
 
 
 class QueryGradients:
-    """Launches `query_gradients_kernel`, and what adds its parts up, for q of one form."""
+    """Launches of `query_gradients_kernel`, and of `Sum` if it is split, for one form of q."""
 
     def __init__(self, x: Inputs, q: Form, configuration: Configuration | None = None):
         batch, heads, n, d = q.shape
