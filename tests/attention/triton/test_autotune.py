@@ -17,7 +17,7 @@ def unknown_device(monkeypatch, tmp_path):
     selection._chosen.cache_clear()
 
 
-def test_the_file_decides_when_it_knows_the_kernel(monkeypatch, tmp_path):
+def test_cached_configuration_is_used(monkeypatch, tmp_path):
     path = tmp_path / "deep" / "cache.json"
     monkeypatch.setattr(autotune, "cache_path", lambda index: path)
     known = {"block_m": 128, "block_n": 64, "num_warps": 8, "num_stages": 2, "chunk": 0}
@@ -27,21 +27,21 @@ def test_the_file_decides_when_it_knows_the_kernel(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("content", ["", "{", "\udcff"])
-def test_an_unreadable_file_is_as_none(tmp_path, content):
+def test_unreadable_cache_counts_as_empty(tmp_path, content):
     path = tmp_path / "cache.json"
     path.write_bytes(content.encode("utf-8", "surrogateescape"))
     assert autotune._read(path) == {}
 
 
 @pytest.mark.parametrize("d", [16, 64, 128, 256])
-def test_every_precision_has_candidates_with_the_portable_one_first(d):
+def test_portable_configuration_is_first_candidate(d):
     for precision in ("half", "tf32", "float32"):
         found = autotune.candidates(precision, d)
         assert found[0] == configurations.portable(precision, d) and len(found) > 1
 
 
 @pytest.mark.gpu
-def test_an_unknown_device_is_tuned_once(unknown_device):
+def test_unknown_device_is_tuned_once(unknown_device):
     from lmperf.attention.triton import flash_attention
 
     q, k, v = (torch.randn(1, 2, 512, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))

@@ -1,4 +1,4 @@
-"""The backward pass in one kernel; what is in Gluon runs on a Hopper GPU only."""
+"""The fused backward pass; its Gluon kernel runs on a Hopper GPU only."""
 
 import pytest
 import torch
@@ -25,14 +25,14 @@ def hopper():
 
 
 def places(rows, columns):
-    """Where `fused_kernel` adds each element of a [rows, columns] accumulator."""
+    """Offset at which `fused_kernel` adds each element of a [rows, columns] accumulator."""
     r, c = torch.arange(rows)[:, None], torch.arange(columns)[None, :]
     fragment = c // 8 * (8 * rows) + r // 16 * 128
     return fragment + r % 8 * 16 + c % 8 // 2 * 4 + r // 8 % 2 * 2 + c % 2
 
 
 @pytest.mark.parametrize("transposed, d", [(True, 96), (False, 64), (False, 200)])
-def test_the_accumulator_is_put_in_order(transposed, d):
+def test_finish_kernel_restores_row_order(transposed, d):
     block, width = 64, padded(d)
     tiles = torch.randn(SEQUENCES, 2, block, width, device=DEVICE)
     tiled = tiles.mT if transposed else tiles
@@ -50,7 +50,7 @@ def test_the_accumulator_is_put_in_order(transposed, d):
 
 
 @pytest.mark.parametrize("has_grad_lse", [False, True])
-def test_rows_beyond_the_last_query_vanish(has_grad_lse):
+def test_prepare_kernel_masks_rows_beyond_the_last_query(has_grad_lse):
     d, block = 40, 64
     out, grad_out = (torch.randn(1, SEQUENCES, LENGTH, d, device=DEVICE) for _ in range(2))
     lse, grad_lse = (torch.randn(1, SEQUENCES, LENGTH, device=DEVICE) for _ in range(2))
@@ -91,7 +91,7 @@ def gradients(x, causal):
     ],
 )
 @pytest.mark.parametrize("d", [64, 80, 128, 256])
-def test_gradients_on_a_gpu(hopper, d, n, m, causal, dtype):
+def test_fused_gradients_are_within_bounds(hopper, d, n, m, causal, dtype):
     torch.manual_seed(0)
     shapes = ((2, n, 3, d), (2, m, 3, d), (2, m, 3, d), (2, n, 3, d))
     x = [torch.randn(shape, device="cuda", dtype=dtype).transpose(1, 2) for shape in shapes]
@@ -103,7 +103,7 @@ def test_gradients_on_a_gpu(hopper, d, n, m, causal, dtype):
 
 
 @pytest.mark.gpu
-def test_the_gradient_of_the_logsumexp_and_the_pair_on_a_gpu(hopper, monkeypatch):
+def test_deterministic_mode_uses_two_kernels(hopper, monkeypatch):
     torch.manual_seed(0)
     x = [torch.randn(2, 8, 2048, 64, device="cuda", dtype=torch.bfloat16) for _ in range(4)]
     q, k, v, grad_out = x
@@ -127,7 +127,7 @@ def test_the_gradient_of_the_logsumexp_and_the_pair_on_a_gpu(hopper, monkeypatch
 
 
 @pytest.mark.gpu
-def test_a_gradient_that_must_be_copied_takes_the_kernel_as_well(hopper, monkeypatch):
+def test_copied_dout_still_uses_the_fused_kernel(hopper, monkeypatch):
     x = [torch.randn(1, 16, 4096, 64, device="cuda").bfloat16().requires_grad_() for _ in range(3)]
     taken = []
     monkeypatch.setattr(backward_pass, "Fused", lambda *a: taken.append(a) or fused.Fused(*a))

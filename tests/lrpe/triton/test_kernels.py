@@ -49,7 +49,7 @@ def assert_right(made, function=lrpe_cosine):
         ((2, 1, 2, 2, 3), 3, 0),
     ],
 )
-def test_gate(shape, d, extra_tokens, function, dtype):
+def test_kernels_pass_the_gate(shape, d, extra_tokens, function, dtype):
     assert_right(problem(shape, d, extra_tokens, dtype), function)
 
 
@@ -67,11 +67,11 @@ def test_gate(shape, d, extra_tokens, function, dtype):
         ((256,), 1024, 1),
     ],
 )
-def test_gate_of_large_sizes(shape, d, extra_tokens, function, dtype):
+def test_kernels_pass_the_gate_at_large_sizes(shape, d, extra_tokens, function, dtype):
     assert_right(problem(shape, d, extra_tokens, dtype, batch=5, heads=3), function)
 
 
-def test_large_angles_keep_their_precision():
+def test_large_angles_are_accurate():
     theta = torch.tensor([[1.0, -3.7, 1e4, 1e-6, 6.2831855, 0.5, 2.0**-20, 0.0]], device=DEVICE)
     ones, shape = torch.ones(1, 1, 65536, 8, device=DEVICE), (65536,)
     out, _ = kernels.forward(ones, theta, shape, 0, False, Configuration(8192))
@@ -79,13 +79,13 @@ def test_large_angles_keep_their_precision():
     assert (out[0].double() - expected).abs().max() <= 3 * FLOAT32
 
 
-def test_theta_that_is_not_finite_shows():
+def test_non_finite_theta_gives_nan():
     theta = torch.tensor([[float("inf"), float("nan"), 1.0]], device=DEVICE)
     out = lrpe_cosine(torch.ones(1, 1, 4, 3, device=DEVICE), theta, (4,))
     assert torch.equal(out.isnan()[0, 0, 1], torch.tensor([1, 1, 0] * 2, device=DEVICE).bool())
 
 
-def test_theta_wider_than_needed_and_of_another_dtype():
+def test_theta_may_be_wider_and_of_another_dtype():
     theta = torch.rand(2, 7, device=DEVICE).half()
     x = torch.randn(1, 2, 12, 10, device=DEVICE)
     cosine, sine = cosines_float64(theta, (3, 4), 10, 0)
@@ -95,7 +95,7 @@ def test_theta_wider_than_needed_and_of_another_dtype():
 
 @pytest.mark.parametrize("block_t", [1, 8, 64])
 @pytest.mark.parametrize("processors", [1, 100])
-def test_every_split_of_the_batch_gives_the_same_bits(block_t, processors, monkeypatch):
+def test_batch_splits_are_bitwise_equal(block_t, processors, monkeypatch):
     x, theta = torch.randn(5, 2, 21, 16, device=DEVICE), torch.rand(2, 8, device=DEVICE)
     out, angles = kernels.forward(x, theta, (3, 7), 0, True)
     monkeypatch.setattr(launch, "_sms", lambda index: processors)
@@ -106,7 +106,7 @@ def test_every_split_of_the_batch_gives_the_same_bits(block_t, processors, monke
     assert torch.equal(dx, kernels.backward(out, None, angles, (3, 7), 0, chosen))
 
 
-def test_batches_are_split_only_where_the_device_is_not_full(monkeypatch):
+def test_batch_is_split_only_to_fill_the_device(monkeypatch):
     monkeypatch.setattr(launch, "_sms", lambda index: 132)
     device = torch.device("cuda", 0)
     assert launch.shares(12, 24576, device) == (1, 12)
@@ -119,7 +119,7 @@ def test_batches_are_split_only_where_the_device_is_not_full(monkeypatch):
 
 
 @pytest.mark.gpu
-def test_nothing_is_compiled_because_a_length_changed():
+def test_new_length_does_not_recompile():
     def run(batch, heads, shape, extra_tokens, d):
         tokens = extra_tokens + torch.Size(shape).numel()
         x = torch.randn(batch, tokens, heads, d, device=DEVICE, dtype=torch.bfloat16)
