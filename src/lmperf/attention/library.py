@@ -6,7 +6,7 @@ d_head]) and `causal`, and returns a tensor of the shape and dtype of q.
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 
 import torch
 import torch.nn.functional as F
@@ -29,12 +29,6 @@ def sdpa(
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
     with sdpa_kernel(_backend(backend)):
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
-
-
-# For a benchmark that declares an implementation as a function without options.
-sdpa_cudnn = partial(sdpa, backend="CUDNN_ATTENTION")
-sdpa_flash = partial(sdpa, backend="FLASH_ATTENTION")
-sdpa_efficient = partial(sdpa, backend="EFFICIENT_ATTENTION")
 
 
 def compiled(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:

@@ -9,15 +9,11 @@ import math
 import torch
 from torch import Tensor
 
+from lmperf.dtypes import DTYPES, PLAIN_DTYPES
+
 CHUNK_ELEMENTS = 1 << 26
 
-BYTES_PER_ELEMENT = {
-    "float32": 4,
-    "tf32": 4,
-    "float16": 2,
-    "bfloat16": 2,
-    "autocast_bfloat16": 2,
-}
+BYTES_PER_ELEMENT = {name: DTYPES[name].bytes for name in PLAIN_DTYPES}
 
 FORWARD_FLOPS_MULTIPLE = {"forward": 1.0, "backward": 2.5, "forward_backward": 3.5}
 
@@ -98,8 +94,8 @@ def bytes_moved(
     """The fewest bytes that attention can move: each tensor once.
 
     Forward reads q, k, v and writes out and lse (float32). Backward reads q, k, v, out, dO and lse
-    and writes dq, dk, dv. dtype: a value of the dtype axis. Raises KeyError for an unknown dtype or
-    phase.
+    and writes dq, dk, dv. dtype: a value of the dtype axis without autocast. Raises KeyError for
+    any other dtype or phase.
     """
     tensor = float(batch * heads * n * d * BYTES_PER_ELEMENT[dtype])
     lse = 4.0 * batch * heads * n

@@ -3,21 +3,16 @@
 `accuracy.error_bound` derives the numbers.
 """
 
+from lmperf.dtypes import DTYPES
+
 # Rows whose RMS an error is divided by: see `accuracy.blockwise_error`.
 BLOCK = 64
-UNIT_ROUNDOFF = {
-    "float32": 2.0**-24,
-    "tf32": 2.0**-11,
-    "float16": 2.0**-11,
-    "bfloat16": 2.0**-8,
-    "autocast_bfloat16": 2.0**-8,
-}
 
-ROUNDOFFS_ALLOWED = {
-    "float32": 256,
-    "tf32": 24,
-    "float16": 24,
-    "bfloat16": 6,
-    "autocast_bfloat16": 6,
-}
+# By the dtype in which matmuls multiply.
+_UNIT_ROUNDOFF = {"float32": 2.0**-24, "tf32": 2.0**-11, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+_ROUNDOFFS_ALLOWED = {"float32": 256, "tf32": 24, "float16": 24, "bfloat16": 6}
+
+# By the value of the dtype axis.
+UNIT_ROUNDOFF = {name: _UNIT_ROUNDOFF[dtype.matmul] for name, dtype in DTYPES.items()}
+ROUNDOFFS_ALLOWED = {name: _ROUNDOFFS_ALLOWED[dtype.matmul] for name, dtype in DTYPES.items()}
 ROUNDOFFS_OF_ROUNDED_SCORES = 24

@@ -22,6 +22,7 @@ from lmperf.benchmark import (
 from lmperf.dtypes import PLAIN_DTYPES
 
 _SHAPE = ("batch", "heads", "seq_len", "d_head")
+_SDPA = "lmperf.attention.library:sdpa"
 _HALF = {"dtype": ("float16", "bfloat16")}
 _KERNELS = ("triton", "sdpa_cudnn", "sdpa_flash", "sdpa_efficient")
 
@@ -78,10 +79,10 @@ class FlashAttention(Timed):
             "tiled", "lmperf.attention.tiled:tiled_attention", tolerance="rounded_scores"
         ),
         Implementation("triton", "lmperf.attention.triton:flash_attention", compiles=True),
-        Implementation("sdpa", "lmperf.attention.library:sdpa"),
-        Implementation("sdpa_cudnn", "lmperf.attention.library:sdpa_cudnn", only=_HALF),
-        Implementation("sdpa_flash", "lmperf.attention.library:sdpa_flash", only=_HALF),
-        Implementation("sdpa_efficient", "lmperf.attention.library:sdpa_efficient"),
+        Implementation("sdpa", _SDPA),
+        Implementation("sdpa_cudnn", _SDPA, options={"backend": "CUDNN_ATTENTION"}, only=_HALF),
+        Implementation("sdpa_flash", _SDPA, options={"backend": "FLASH_ATTENTION"}, only=_HALF),
+        Implementation("sdpa_efficient", _SDPA, options={"backend": "EFFICIENT_ATTENTION"}),
         Implementation("flex", "lmperf.attention.library:flex", compiles=True),
     )
     stated = {"leaderboard": LEADERBOARD, "other_shapes": OTHER_SHAPES}

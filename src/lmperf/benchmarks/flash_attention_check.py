@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lmperf.axes import dtype_axis
@@ -22,7 +23,7 @@ from lmperf.benchmark import (
     Value,
     numbers,
 )
-from lmperf.dtypes import PLAIN_DTYPES
+from lmperf.dtypes import PLAIN_DTYPES, dtype_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -107,45 +108,40 @@ class FlashAttentionCheck(Observed):
         from lmperf.attention.accuracy import error_bound
         from lmperf.attention.pytorch import pytorch_attention
 
-        found = errors(case.axes, device, seed)
+        kernels = partial(self.callable_of(case.implementation), return_lse=True)
+        found = errors(kernels, case.axes, device, seed)
         bounds = {name: error_bound(name, case.axes["dtype"]) for name in found}
-        gate = Gate(found, bounds, lambda: errors(case.axes, device, seed, pytorch_attention))
+        gate = Gate(found, bounds, lambda: errors(pytorch_attention, case.axes, device, seed))
         return [gate.columns]
 
 
 def errors(
-    axes: Mapping[str, Value],
-    device: str,
-    seed: int,
-    function: Callable[..., Tensor] | None = None,
+    attention: Callable[..., Any], axes: Mapping[str, Value], device: str, seed: int
 ) -> dict[str, float]:
-    """`attention_errors` of out, lse, dq, dk and dv on fresh inputs against float64.
+    """Errors of out, dq, dk and dv, and of lse if it is returned, against float64.
 
-    axes: those of the benchmark. function: (q, k, v, causal) -> out, to check in place of the
-    kernels; it has no lse. Memory that the kernels allocate is filled with NaN before they run, so
-    that an element that they do not write fails the gate.
+    attention: (q, k, v, causal) -> out, or (out, lse). axes: those of the benchmark. Memory that is
+    allocated by `attention` is filled with NaN, so that an element that is never written fails the
+    gate.
     """
     import torch
 
     from lmperf.attention.accuracy import attention_errors
     from lmperf.attention.reference import attention_float64
-    from lmperf.attention.triton import flash_attention
     from lmperf.precision import precision
 
     dtype, causal = axes["dtype"], axes["causal"]
     *qkv, grad_out = inputs(axes, device, seed)
     leaves = [tensor.detach().requires_grad_() for tensor in qkv]
-    autocast = torch.autocast(device, torch.bfloat16, enabled=dtype == "autocast_bfloat16")
-    with nullcontext() if function else uninitialised_memory_is_nan(), precision(dtype):
-        with autocast:
-            if function:
-                got = {"out": function(*leaves, causal)}
-            else:
-                out, lse = flash_attention(*leaves, causal, return_lse=True)
-                got = {"out": out, "lse": lse}
-        out = got["out"]
+    autocast = dtype_of(dtype).autocast
+    with uninitialised_memory_is_nan(), precision(dtype):
+        with torch.autocast(device, getattr(torch, autocast)) if autocast else nullcontext():
+            result = attention(*leaves, causal)
+        out, lse = result if isinstance(result, tuple) else (result, None)
         gradients = torch.autograd.grad(out, leaves, grad_out.to(out.dtype))
-    got |= zip(("dq", "dk", "dv"), gradients, strict=True)
+    got = {"out": out, **dict(zip(("dq", "dk", "dv"), gradients, strict=True))}
+    if lse is not None:
+        got["lse"] = lse
     exact = [tensor.to(out.dtype) for tensor in (*qkv, grad_out)]
     return attention_errors(got, attention_float64(*exact, causal))
 

@@ -21,7 +21,9 @@ from functools import cache
 import torch
 from torch import Tensor
 
-BYTES_PER_ELEMENT = {"float32": 4, "float16": 2, "bfloat16": 2}
+from lmperf.dtypes import DTYPES, STORED_DTYPES
+
+BYTES_PER_ELEMENT = {name: DTYPES[name].bytes for name in STORED_DTYPES}
 
 
 def angles(

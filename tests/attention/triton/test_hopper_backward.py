@@ -112,7 +112,7 @@ def test_deterministic_mode_uses_two_kernels(hopper, monkeypatch):
     arguments = (q, k, v, out, lse, grad_out, grad_lse, True, 0.125)
     taken = []
     monkeypatch.setattr(backward_pass, "Fused", lambda *a: taken.append(a) or fused.Fused(*a))
-    monkeypatch.setattr(selection, "FUSED_WAVES", 1)
+    monkeypatch.setattr(selection, "FUSED_PROGRAMS", 1)
     one = backward_pass.backward(*arguments)
     assert taken
     torch.use_deterministic_algorithms(True)

@@ -20,13 +20,13 @@ in three kernels: delta; dK and dV, where a program owns a tile of keys and loop
 where it owns a tile of queries and loops over keys. Every sum has a fixed order and there are no
 atomics, so results are bitwise reproducible. This takes 7 matmuls where one fused kernel needs 5.
 
-On Hopper, float16 and bfloat16 have their own warp-specialised kernels. They are written in Gluon,
-Triton's language with explicit layouts, barriers and warp roles, which is experimental: they are
-used with Triton 3.6 only, the version they were tested with. Forward (`hopper_forward.py`) is used
-if there are enough tiles: a producer warp loads by TMA, and the softmax of one warp group overlaps
-the matmuls of another. Backward (`hopper_backward.py`) is used for many long sequences: one fused
-kernel that adds to dQ by atomics, unless torch.use_deterministic_algorithms is set (with warn_only
-it is still used).
+On Hopper, float16 and bfloat16 have their own kernels, in Gluon: Triton's language with explicit
+layouts, barriers and warp roles. Gluon is experimental, so they are used only with Triton 3.6, with
+which they were tested. The forward kernel (`hopper_forward.py`) is used if there are enough tiles.
+It is warp-specialised: a producer warp loads by TMA, and the softmax of one warp group overlaps the
+matmuls of another. The backward kernel (`hopper_backward.py`) is used for many long sequences. It
+is fused and adds to dQ by atomics, so it is not used under torch.use_deterministic_algorithms,
+unless that only warns.
 
 If there are too few tiles to fill the device, the loop over the other axis is split among programs
 (`splits.py`). On Hopper, tiles are loaded by TMA descriptors, which leaves the registers to the

@@ -1,8 +1,8 @@
 """Which configuration a kernel gets: from the table of its device, else by autotuning.
 
 A configuration depends on the device, the precision, the head width and how many tiles there are.
-Where tiles are too few to fill the device, smaller ones are taken and the walk of a tile is split
-into chunks (`splits.py`).
+If there are too few tiles to fill the device, smaller ones are used, and the loop of a program is
+split into chunks (`splits.py`).
 """
 
 from dataclasses import replace
@@ -29,8 +29,8 @@ FEW_WARPS = 6
 MANY_WARPS = 12
 SHORTEST_CHUNK = 256
 CHUNK_STEP = 128
-# The fused backward kernel runs one program per SM; with fewer than this many waves SMs idle.
-FUSED_WAVES = 1.5
+# The fused backward kernel runs one program per SM at a time. It needs this many per SM in total.
+FUSED_PROGRAMS = 1.5
 
 
 def choose(
@@ -43,9 +43,10 @@ def choose(
     sequences: int,
     device: torch.device,
 ) -> Configuration:
-    """The configuration for `sequences` heads, whose `owned` rows each walk over `walked` rows.
+    """The configuration of a kernel for `sequences` heads, from its table or by autotuning.
 
-    Owned are the keys for "key_gradients", the queries for the other kernels.
+    owned: rows that are divided among the programs, keys for "key_gradients" and queries for the
+    other kernels. walked: rows of the other axis, which each program loops over.
     """
     if INTERPRETED:
         return INTERPRETER[kernel.name]
@@ -79,7 +80,7 @@ def choose_fused(
 ) -> FusedConfiguration | None:
     """Tiles of the fused backward kernel for `sequences` heads; None if two kernels are faster.
 
-    The fused kernel does not split its walk, so it needs enough tiles of keys. It writes dK and dV
+    The fused kernel does not split its loop, so it needs enough tiles of keys. It writes dK and dV
     by TMA: their rows, d elements apart, must be multiples of 16 bytes even if k and v are padded.
     """
     hopper, sms = device_facts(device.index)
@@ -88,7 +89,7 @@ def choose_fused(
         return None
     c = FUSED[width]
     programs = triton.cdiv(m, c.block_n) * sequences
-    return c if n >= c.shortest and programs >= FUSED_WAVES * sms else None
+    return c if n >= c.shortest and programs >= FUSED_PROGRAMS * sms else None
 
 
 def in_chunks(
@@ -100,7 +101,7 @@ def in_chunks(
     sequences: int,
     sms: int,
 ) -> Configuration:
-    """The configuration with its walk split as often as all programs still run at once.
+    """The configuration with its loop split as far as all programs still run at once.
 
     The number of splits is a power of two before a chunk is rounded up to a multiple of CHUNK_STEP,
     and no chunk is shorter than SHORTEST_CHUNK. Under a causal mask, half of the pairs of a tile
