@@ -49,7 +49,7 @@ def test_a_slower_and_a_wrong_implementation_of_the_working_tree_are_regressions
 def test_without_a_benchmark_those_are_taken_whose_code_differs(repository):
     done = compare(repository)
     assert done.returncode == 0 and "no benchmark differs" in done.stderr and not done.stdout
-    repository.edit("src/lmperf/lrpe/reference.py", "import torch\n", "import torch\nX = 1\n")
+    repository.edit("src/lmperf/lrpe/reference.py", "wide = x.float()", "wide = 1 * x.float()")
     done = compare(repository, "--only", "seq_len=1")
     assert done.returncode == 2 and "no axis seq_len" in done.stderr, "lrpe alone has another code"
 
@@ -79,7 +79,7 @@ def test_bad_input_is_one_line_and_two(repository, monkeypatch, capsys, argument
 
 
 def test_another_method_is_refused(repository):
-    repository.edit("src/lmperf/measuring/worker.py", "PROTOCOL = 1\n", "PROTOCOL = 0\n")
+    repository.edit("src/lmperf/measuring/worker.py", "PROTOCOL = 2\n", "PROTOCOL = 0\n")
     repository.git("commit", "-qam", "an earlier protocol")
     repository.git("revert", "--no-edit", "HEAD")
     done = compare(repository, "HEAD^", "--benchmark", "attention")
