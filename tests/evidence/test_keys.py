@@ -156,12 +156,12 @@ def test_groups_of_a_benchmark_make_it_stale(before, tree):
 
 
 def test_unreached_constant_of_a_check_makes_nothing_stale(before, tree):
-    tree.edit("attention/check.py", "\n\ndef ", "\n\n_UNUSED = 1\n\n\ndef ")
+    tree.edit("benchmarks/flash_attention_check.py", "\n\ndef ", "\n\n_UNUSED = 1\n\n\ndef ")
     assert not changed(before, tree.keys())
 
 
 def test_constant_of_a_check_makes_the_check_stale(before, tree):
-    tree.edit("attention/check.py", "def errors(", "def errors(*_, ")
+    tree.edit("benchmarks/flash_attention_check.py", "def inputs(", "def inputs(*_, ")
     assert changed(before, tree.keys()) == rows_of("flash_attention_check")
 
 

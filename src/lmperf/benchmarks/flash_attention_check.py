@@ -1,7 +1,6 @@
-"""Kernel tests of the Triton FlashAttention-2, as evidence: odd lengths, odd widths, strides.
+"""Kernel tests of the Triton FlashAttention-2: odd lengths, odd widths, strides. No times.
 
-On a machine without a GPU they run under Triton's interpreter, in float32 and float16: bfloat16 is
-wrong there. Nothing is timed.
+Without a GPU they run under Triton's interpreter in float32 and float16: its bfloat16 is wrong.
 """
 
 from __future__ import annotations
