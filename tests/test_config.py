@@ -71,15 +71,15 @@ def test_a_benchmark_brings_its_kernel_test(tmp_path):
 
 
 def test_an_own_implementation_is_a_function_or_a_mapping_that_declares_its_numerics(tmp_path):
-    mapping = "{use: 'a.b:c', numerics: rounded_scores}"
+    mapping = "{use: 'a.b:c', tolerance: rounded_scores}"
     text = f"implementations: {{attention: {{one: 'a.b:c', other: {mapping}}}}}"
     config = load(tmp_path, text)
-    assert config.own("attention") == {
+    assert config.external("attention") == {
         "one": Implementation("one", "a.b:c", origin="custom"),
         "other": Implementation("other", "a.b:c", tolerance="rounded_scores", origin="custom"),
     }
-    assert config.own("lrpe") == {}
-    benchmark = load_benchmark("attention", config.own("attention"))
+    assert config.external("lrpe") == {}
+    benchmark = load_benchmark("attention", config.external("attention"))
     tolerances = [benchmark.tolerance_of(name) for name in ("one", "other", "eager")]
     assert tolerances == ["strict", "rounded_scores", "rounded_scores"]
 
@@ -130,24 +130,24 @@ def test_an_own_implementation_is_a_function_or_a_mapping_that_declares_its_nume
         ),
         ("implementations: {attention: {mine: {}}}", "mine lacks the key use, which must be there"),
         (
-            "implementations: {attention: {mine: {use: 'a:b', numerics: rounded_angles}}}",
-            "numerics is 'rounded_angles'; it must be 'strict' or 'rounded_scores'",
+            "implementations: {attention: {mine: {use: 'a:b', tolerance: rounded_angles}}}",
+            "tolerance is 'rounded_angles'; it must be 'strict' or 'rounded_scores'",
         ),
         (
-            "implementations: {lrpe: {mine: {use: 'a:b', numerics: loose}}}",
-            "numerics is 'loose'; it must be 'strict' or 'rounded_angles'",
+            "implementations: {lrpe: {mine: {use: 'a:b', tolerance: loose}}}",
+            "tolerance is 'loose'; it must be 'strict' or 'rounded_angles'",
         ),
         (
             "implementations: {ceilings: {mine: 'a:b'}}",
             "implementations.ceilings is not a known key; benchmarks that take one: attention, end",
         ),
         (
-            "implementations: {memory: {mine: {use: 'a:b', numerics: loose}}}",
-            "numerics is 'loose'; it must be 'strict'",
+            "implementations: {memory: {mine: {use: 'a:b', tolerance: loose}}}",
+            "tolerance is 'loose'; it must be 'strict'",
         ),
         (
             "implementations: {attention: {mine: {use: 'a:b', dtype: float32}}}",
-            "mine.dtype is not a known key; keys: use, numerics",
+            "mine.dtype is not a known key; keys: use, tolerance",
         ),
         ("implementations: {attn: {}}", "implementations.attn is not a known key; benchmarks that"),
         ("implementations: [mine]", "is ['mine']; it must be a mapping of keys to values"),
@@ -267,7 +267,7 @@ def test_a_key_with_dots_replaces_one_value_below_the_top(tmp_path):
     assert config.grid_of("attention") == {"seq_len": [128, 256], "d_head": [16]}
     assert config.grid_of("lrpe") == {} and config.preset == "cpu"
     own = overrides_of(["implementations.attention.mine=a.b:c"])
-    assert load(tmp_path, "{}", **own).own("attention") == {
+    assert load(tmp_path, "{}", **own).external("attention") == {
         "mine": Implementation("mine", "a.b:c", origin="custom")
     }
 
