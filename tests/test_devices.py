@@ -6,7 +6,7 @@ from lmperf.devices import SHEETS, sheet_of
 from lmperf.dtypes import MATMULS
 
 
-def test_a_device_is_known_by_its_whole_name():
+def test_device_is_found_by_exact_name_only():
     assert sheet_of("NVIDIA H200").tflops["bfloat16"] == 989.5
     assert sheet_of("NVIDIA L40S") != sheet_of("NVIDIA L4")
     assert sheet_of("NVIDIA H100 PCIe").bandwidth_gbps < sheet_of("NVIDIA H100 NVL").bandwidth_gbps
@@ -15,7 +15,7 @@ def test_a_device_is_known_by_its_whole_name():
 
 
 @pytest.mark.parametrize("name", SHEETS)
-def test_a_sheet_is_dense_and_names_its_source(name):
+def test_rates_are_dense_and_have_a_source(name):
     sheet = SHEETS[name]
     assert sheet.source.startswith("NVIDIA")
     assert set(sheet.tflops) <= set(MATMULS) and "float32" in sheet.tflops

@@ -53,26 +53,27 @@ def in_words(fault: Fault, model: type[BaseModel]) -> str:
         case "value_error":
             return f"{place} {fault['ctx']['error']}"
         case _:
-            return f"{place} is {value}; it must be {_wanted(fault, place, value)}"
+            return f"{place} is {value}; it must {_wanted(fault, place, value)}"
 
 
 def _wanted(fault: Fault, place: str, value: str) -> str:
+    """Describe what must be there, in words that follow "it must"."""
     match fault["type"]:
         case "model_type" | "dict_type":
-            return "a mapping of keys to values"
+            return "be a mapping of keys to values"
         case "list_type" if place == "benchmarks":
-            return f"all, or a list of benchmarks: [{stems()[0]}]"
+            return f"be all, or a list of benchmarks: [{stems()[0]}]"
         case "bool_type" if place == "peers":
-            return f"true, false, or a list: [{', '.join(PEERS)}]"
+            return f"be true, false, or a list: [{', '.join(PEERS)}]"
         case "list_type":
-            return f"a list: [{value}]"
+            return f"be a list: [{value}]"
         case "literal_error":
-            return fault["ctx"]["expected"]
+            return f"be {fault['ctx']['expected']}"
         case "string_pattern_mismatch" if fault["ctx"]["pattern"] in _PATTERNS:
-            return _PATTERNS[fault["ctx"]["pattern"]]
+            return f"be {_PATTERNS[fault['ctx']['pattern']]}"
         case _:
             # "Input should be a valid integer", "String should have at most 64 characters"
-            return re.sub(r"^.*? should (be |have )?", "", fault["msg"])
+            return fault["msg"].partition(" should ")[2]
 
 
 def _known_keys(parents: list[str], model: type[BaseModel]) -> str:

@@ -127,7 +127,7 @@ def check(**changes):
         ({"reason": "\x1b[31mred"}, r"reason is '\x1b[31mred'"),
     ],
 )
-def test_what_no_measurement_wrote_is_named(changes, words):
+def test_impossible_cell_is_named(changes, words):
     rows, (line, *_) = sound(ATTENTION, [ok() | changes])
     assert not rows
     assert words in line
@@ -136,19 +136,19 @@ def test_what_no_measurement_wrote_is_named(changes, words):
 
 
 @pytest.mark.parametrize("name", ["implementation", "phase", "status", "environment", "key"])
-def test_a_column_that_names_a_row_cannot_be_missing(name):
+def test_required_column_cannot_be_missing(name):
     row = ok()
     del row[name]
     assert (0, f"{name} is missing") in list(faults(ATTENTION, [row]))
 
 
-def test_an_axis_of_after_the_row_and_a_column_that_nobody_reads_are_no_faults():
+def test_younger_axes_and_undeclared_columns_are_ignored():
     row = ok(of_a_later_version="\x1b" * 20_000)
     del row["causal"]
     assert not list(faults(ATTENTION, [row, ok(causal="", seq_len=512, together="bb")]))
 
 
-def test_a_users_own_implementation_is_no_fault():
+def test_custom_implementation_is_sound():
     assert not list(faults(ATTENTION, [ok(implementation="my_own2")]))
 
 
@@ -165,7 +165,7 @@ def test_a_users_own_implementation_is_no_fault():
         (failed("crash", error_out="nan"), "error_out is nan, with the status crash"),
     ],
 )
-def test_a_failure_has_a_reason_and_no_times(row, words):
+def test_failed_row_has_reason_and_no_times(row, words):
     (fault,) = faults(ATTENTION, [row])
     assert words in fault[1]
 
@@ -181,11 +181,11 @@ def test_a_failure_has_a_reason_and_no_times(row, words):
         failed("failed_check", **GATE, peak_mib=5, flops=2**30),
     ],
 )
-def test_a_failure_as_the_core_writes_it_is_sound(row):
+def test_failed_rows_as_written_are_sound(row):
     assert not list(faults(ATTENTION, [row]))
 
 
-def test_a_red_check_explains_itself_by_its_error():
+def test_failed_check_without_error_or_reason_is_a_fault():
     red = check(status="failed_check", max_error=1.0)
     assert not list(faults(CHECK, [red]))
     lies = check(status="failed_check")
@@ -193,7 +193,7 @@ def test_a_red_check_explains_itself_by_its_error():
 
 
 @pytest.mark.parametrize("other", [ok(), ok(together="bb"), failed(), ok(key="1" * 16)])
-def test_of_two_rows_of_one_name_none_is_sound(other):
+def test_rows_with_equal_identity_are_all_at_fault(other):
     rows = [ok(), ok(seq_len=512, together="cc"), other]
     good, lines = sound(ATTENTION, rows)
     assert good == rows[1:2]
@@ -210,7 +210,7 @@ def test_of_two_rows_of_one_name_none_is_sound(other):
         ({"name": "gemm"}, "is there 2 times, as 'ok'"),
     ],
 )
-def test_of_rows_of_a_case_that_were_not_written_at_once_none_is_sound(changes, words):
+def test_mixed_rows_of_a_case_are_all_at_fault(changes, words):
     rows = [kernel(), kernel(name="softmax") | changes, kernel(dtype="autocast_bfloat16")]
     assert sound(PROFILES, rows[::2])[0] == rows[::2]
     good, (first, second) = sound(PROFILES, rows)
@@ -221,7 +221,7 @@ def test_of_rows_of_a_case_that_were_not_written_at_once_none_is_sound(changes, 
 @pytest.mark.parametrize(
     "changes", [{"seq_len": 512}, {"phase": "backward"}, {"rounds_ms": "1.6;1.6"}]
 )
-def test_rows_that_cannot_have_been_timed_in_turn_are_named(changes):
+def test_mixed_rows_of_a_group_are_named(changes):
     peer = ok(dtype="bfloat16")
     assert not list(faults(ATTENTION, [ok(), peer]))
     good, lines = sound(ATTENTION, [ok(), peer, ok(implementation="compiled", **changes)])
@@ -229,7 +229,7 @@ def test_rows_that_cannot_have_been_timed_in_turn_are_named(changes):
     assert "together is 'aa', of several cells, phases or numbers of rounds" in lines[0]
 
 
-def test_a_row_of_more_or_fewer_cells_than_the_header_is_named():
+def test_row_longer_or_shorter_than_header_is_named():
     row = ok()
     row["key"] = row.pop("key")  # the last column of a file
     header, cells = ",".join(row), ",".join(row.values())
@@ -240,13 +240,13 @@ def test_a_row_of_more_or_fewer_cells_than_the_header_is_named():
     assert (1, "key is missing") in found
 
 
-def test_a_number_may_be_negative_where_it_is_declared_signed():
+def test_signed_column_may_be_negative():
     row = row_of({"experiment": "accumulation", "subject": "float32 + float32"}, status="ok")
     row |= {"tensor": "sum", "value": "-1.5", "exact": "10.0"}
     assert not list(faults(load("mixed_precision"), [row]))
 
 
-def test_an_axis_of_text_is_held_to_its_pattern():
+def test_text_axis_must_match_its_pattern():
     cell = {"operation": "matmul", "load": "burst", "implementation": "torch"}
     rows = [row_of(timed([1.0]), cell, shape=shape, together=shape) for shape in ("8x8x8", "8x")]
     assert list(faults(load("ceilings"), rows)) == [
@@ -254,7 +254,7 @@ def test_an_axis_of_text_is_held_to_its_pattern():
     ]
 
 
-def test_all_committed_evidence_is_sound():
+def test_committed_evidence_is_sound():
     for path in sorted(ROOT.glob("report/*/evidence/*.csv")):
         if path.stem in stems():
             with open(path, newline="") as file:
@@ -315,7 +315,7 @@ def named(case: Case, phase: str, columns: dict) -> dict[str, str]:
     return {name: text_of(value) for name, value in row.items()}
 
 
-NO_NUMBER = ["", "-1", "nan", "inf", "1e400", "x", " 1", "1_0", "0x1", "1" * 10_001, "\0"]
+INVALID_NUMBERS = ["", "-1", "nan", "inf", "1e400", "x", " 1", "1_0", "0x1", "1" * 10_001, "\0"]
 # Column -> texts that are wrong in every row, and those that are wrong where the status is ok.
 ANYWHERE = {
     "status": ["", "OK", "fine", "ok "],
@@ -324,22 +324,22 @@ ANYWHERE = {
     "key": ["", "0" * 17, "x" * 16],
     "environment": ["", "e1"],
     "measured_at": ["", "now", "9999-01-01T00:00:00+00:00", "2026-13-01T00:00:00+00:00"],
-    "seed": NO_NUMBER[1:],
-    "requested_bytes": NO_NUMBER[1:],
+    "seed": INVALID_NUMBERS[1:],
+    "requested_bytes": INVALID_NUMBERS[1:],
     "marks": ["\0", "\x1b[0m", "m" * 10_001],
 }
 IF_TIMED = {
-    "median_ms": [*NO_NUMBER, "0", "1e9", "1e-9"],
-    "mean_ms": [*NO_NUMBER, "1e9"],
-    "std_ms": NO_NUMBER,
-    "p20_ms": [*NO_NUMBER, "1e9"],
-    "p80_ms": [*NO_NUMBER, "0"],
-    "repetitions": [*NO_NUMBER, "0", "1.5"],
+    "median_ms": [*INVALID_NUMBERS, "0", "1e9", "1e-9"],
+    "mean_ms": [*INVALID_NUMBERS, "1e9"],
+    "std_ms": INVALID_NUMBERS,
+    "p20_ms": [*INVALID_NUMBERS, "1e9"],
+    "p80_ms": [*INVALID_NUMBERS, "0"],
+    "repetitions": [*INVALID_NUMBERS, "0", "1.5"],
     "rounds_ms": ["", "1;", "x", "-1", "0", "1e9"],
-    "tflops": [*NO_NUMBER, "0", "1e9"],
-    "bandwidth_gbps": [*NO_NUMBER, "0", "1e9"],
-    "max_error": [*NO_NUMBER, "1"],
-    "error_bound": [*NO_NUMBER, "1e-9"],
+    "tflops": [*INVALID_NUMBERS, "0", "1e9"],
+    "bandwidth_gbps": [*INVALID_NUMBERS, "0", "1e9"],
+    "max_error": [*INVALID_NUMBERS, "1"],
+    "error_bound": [*INVALID_NUMBERS, "1e-9"],
     "together": [""],
     "status": list(FAILURES),
 }
@@ -353,7 +353,7 @@ TIMES = {name: "1.5" for name in ("median_ms", "rounds_ms", "p20_ms", "host_ms",
     suppress_health_check=list(HealthCheck),
 )
 @given(st.data())
-def test_a_row_with_a_fault_is_never_sound(data):
+def test_any_faulty_row_is_found(data):
     benchmark = load(data.draw(st.sampled_from(stems())))
     strategy = timed_rows if isinstance(benchmark, Timed) else observed_rows
     rows = data.draw(strategy(benchmark))

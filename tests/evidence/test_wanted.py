@@ -22,14 +22,14 @@ def values(chosen, axis):
     return {case.axes[axis] for case in chosen.cases}
 
 
-def test_values_of_an_axis_are_alternatives_and_axes_go_together():
+def test_values_of_one_axis_are_alternatives():
     wanted = Wanted(only=only("seq_len=128|512,causal=true", "seq_len=2048", "dtype=bfloat16"))
     (chosen,) = select([grid("flash_attention")], wanted)
     assert values(chosen, "seq_len") == {128, 512, 2048}
     assert values(chosen, "dtype") == {"bfloat16"} and values(chosen, "d_head") == {64}
 
 
-def test_implementations_and_phases_are_those_named():
+def test_implementations_and_phases_are_selected():
     wanted = Wanted(implementations=["eager", "sdpa"], phases=["backward"])
     (chosen,) = select([grid("flash_attention")], wanted)
     assert {case.implementation for case in chosen.cases} == {"eager", "sdpa"}
@@ -37,7 +37,7 @@ def test_implementations_and_phases_are_those_named():
     assert load("flash_attention").phases == ("forward", "backward", "forward_backward")
 
 
-def test_a_benchmark_without_such_cells_is_left_out():
+def test_benchmark_without_wanted_cells_is_left_out():
     found = [grid("flash_attention"), grid("attention")]
     assert len(select(found, Wanted(only=only("seq_len=512")))) == 2
     (chosen,) = select(found, Wanted(only=only("heads=1")))
