@@ -1,4 +1,4 @@
-"""What the configuration accepts, and the one line it says of what it does not."""
+"""What the configuration accepts, and the one-line messages for everything else."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from lmperf.errors import UserError
 
 ROOT = Path(__file__).parents[1]
 A_LOT = [*range(1, 102)]
-OWN = "implementations: {{lrpe: {{{}: 'a.b:c'}}}}"
+CUSTOM = "implementations: {{lrpe: {{{}: 'a.b:c'}}}}"
 SHELL = (
     "{{7*7}}",
     "$(touch x)",
@@ -59,6 +59,13 @@ def test_empty_mapping_gives_defaults(tmp_path):
 def test_grid_replaces_axis_values(tmp_path):
     config = load(tmp_path, "grid: {attention: {seq_len: [64, 128]}}")
     assert config.grid_of("attention") == {"seq_len": [64, 128]}
+
+
+def test_grid_accepts_aliases_of_sizes(tmp_path):
+    config = load(tmp_path, "grid: {end_to_end: {size: [small, xl-2026, 2.0B]}}")
+    assert config.grid_of("end_to_end") == {"size": ["0.13B", "3.4B", "2.0B"]}
+    size = json.loads(json_schema())["$defs"]["Grid_end_to_end"]["properties"]["size"]
+    assert {"0.13B", "small", "xl-2025", "xl-2026"} <= {*size["anyOf"][0]["items"]["enum"]}
 
 
 def test_command_line_overrides_file(tmp_path):
@@ -106,6 +113,17 @@ def test_custom_implementation_is_entry_or_mapping_with_tolerance(tmp_path):
         ("grid: {attention: {seq_len: [1.5]}}", "seq_len.0 is 1.5; it must be a valid integer"),
         ("grid: {attention: {seq_len: 128}}", "seq_len is 128; it must be a list: [128]"),
         ("grid: {attention: {dtype: [fp8]}}", "dtype.0 is 'fp8'; it must be 'float32'"),
+        (
+            "grid: {memory: {size: [xl]}}",
+            "size.0 is 'xl', which is ambiguous; write xl-2025 (2.0B) or xl-2026 (3.4B)",
+        ),
+        (
+            "grid: {memory: {size: [huge]}}",
+            "'huge'; it must be one of tiny, 0.13B (small), 0.42B (medium), 0.97B (large),"
+            " 2.0B (xl-2025), 3.4B (2.7B, xl-2026), 12.8B (10B)",
+        ),
+        ("grid: {memory: {size: [small, 0.13B]}}", "grid.memory.size names '0.13B' twice"),
+        ("grid: {memory: {size: [3]}}", "size.0 is 3; it must be a valid string"),
         ("grid: {attention: {causal: [1]}}", "causal.0 is 1; it must be a valid boolean"),
         ("grid: {attention: {length: [1]}}", "length is not a known key; axes: batch, seq_len"),
         ("grid: {attn: {seq_len: [1]}}", "grid.attn is not a known key; benchmarks: attention"),
@@ -170,9 +188,9 @@ def test_custom_implementation_is_entry_or_mapping_with_tolerance(tmp_path):
         ("# one\nmachine: 'a\0b'", ":2: not valid YAML: unacceptable character #x0000"),
         ("# " + "x" * 100_000, "is too long; it must have at most 100,000 bytes"),
         ("x" * 10_000 + ": 1", ":1: a key of 1,000 characters or more; a name has at most 64"),
-        (OWN.format("x" * 65), "it must have at most 64 characters"),
-        (OWN.format("x" * 10_000), ":1: a key of 1,000 characters or more"),
-        (OWN.format("Mine"), "Mine is 'Mine'; it must be a word of a-z, 0-9 and _ that begins"),
+        (CUSTOM.format("x" * 65), "it must have at most 64 characters"),
+        (CUSTOM.format("x" * 10_000), ":1: a key of 1,000 characters or more"),
+        (CUSTOM.format("Mine"), "Mine is 'Mine'; it must be a word of a-z, 0-9 and _ that begins"),
         ('"a\\nb": 1', "'a\\nb' is not a known key"),
     ],
 )
@@ -266,8 +284,8 @@ def test_dotted_override_replaces_one_nested_value(tmp_path):
     config = load(tmp_path, text, **overrides)
     assert config.grid_of("attention") == {"seq_len": [128, 256], "d_head": [16]}
     assert config.grid_of("lrpe") == {} and config.preset == "cpu"
-    own = overrides_of(["implementations.attention.mine=a.b:c"])
-    assert load(tmp_path, "{}", **own).external("attention") == {
+    overrides = overrides_of(["implementations.attention.mine=a.b:c"])
+    assert load(tmp_path, "{}", **overrides).external("attention") == {
         "mine": Implementation("mine", "a.b:c", origin="custom")
     }
 

@@ -1,4 +1,4 @@
-"""The user's own implementations: found before anything is measured, or named in one line."""
+"""Custom implementations are checked before measuring; a broken one is reported in one line."""
 
 import os
 import re
@@ -39,7 +39,7 @@ AT_IMPORT = {
     "class E(Exception):\n    __str__ = 1\nraise E": "cannot be imported: E",
     "raise RuntimeError('x' * 100_000)": "cannot be imported: RuntimeError: x{100}",
     "def __getattr__(name):\n    raise OSError(name)": "cannot be read: OSError: attention",
-    "attention = 3": "that is no function",
+    "attention = 3": "that is not a function",
 }
 FORKS = """
 import os, time
@@ -55,7 +55,7 @@ while not os.path.exists("pid"):
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """A package in the directory at hand, which is not on Python's path."""
+    """A package in the working directory."""
     folder = tmp_path / "custom_attention"
     folder.mkdir()
     (folder / "__init__.py").touch()
@@ -71,10 +71,16 @@ def package(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("own", "words"),
+    ("external", "words"),
     [
-        ({"eager": "custom_attention.plain:attention"}, "eager is one of the project's own"),
-        ({"triton": "custom_attention.plain:attention"}, "triton is one of the project's own"),
+        (
+            {"eager": "custom_attention.plain:attention"},
+            "the project has an implementation eager",
+        ),
+        (
+            {"triton": "custom_attention.plain:attention"},
+            "the project has an implementation triton; choose",
+        ),
         ({"mine": "no_such_package.attention:attention"}, "there is no module no_such_package"),
         (
             {"mine": "custom_attention.absent:attention"},
@@ -82,38 +88,38 @@ def package(tmp_path, monkeypatch):
         ),
     ],
 )
-def test_taken_name_or_missing_module_is_an_error(package, own, words):
+def test_taken_name_or_missing_module_is_an_error(package, external, words):
     with pytest.raises(UserError, match=words):
-        check_names(load(STEM, own))
+        check_names(load(STEM, external))
 
 
 @pytest.mark.parametrize(
     ("reference", "words"),
     [
         ("custom_attention.plain:other", "the module custom_attention.plain has no other"),
-        ("custom_attention.plain:WIDTH", "that is no function"),
+        ("custom_attention.plain:WIDTH", "that is not a function"),
         ("custom_attention.broken:attention", "cannot be imported: .*a_module_that_is_not_there"),
     ],
 )
 def test_missing_or_broken_function_is_reported(package, reference, words):
-    own = load(STEM, {"mine": reference})
-    check_names(own)
-    assert re.search(words, broken_ones(own)["mine"])
+    benchmark = load(STEM, {"mine": reference})
+    check_names(benchmark)
+    assert re.search(words, broken_ones(benchmark)["mine"])
 
 
 def test_existing_function_passes(package):
-    own = load(STEM, {"mine": "custom_attention.plain:attention"})
-    check_names(own)
-    assert not broken_ones(own)
+    benchmark = load(STEM, {"mine": "custom_attention.plain:attention"})
+    check_names(benchmark)
+    assert not broken_ones(benchmark)
 
 
 @pytest.mark.parametrize(("text", "words"), AT_IMPORT.items())
 def test_import_side_effects_stay_in_child_process(package, capfd, text, words):
     (package / "bad_custom.py").write_text(text)
     fine = "custom_attention.plain:attention"
-    own = load(STEM, {"fine": fine, "mine": "bad_custom:attention", "after": fine})
-    check_names(own)
-    ((name, message),) = broken_ones(own).items()
+    benchmark = load(STEM, {"fine": fine, "mine": "bad_custom:attention", "after": fine})
+    check_names(benchmark)
+    ((name, message),) = broken_ones(benchmark).items()
     assert name == "mine" and re.search(words, message)
     assert message.startswith("bad_custom:attention: ")
     assert len(message) < 400 and message.isprintable()
@@ -127,7 +133,7 @@ def test_processes_started_by_import_do_not_block(package, leave):
     broken = broken_ones(load(STEM, {"mine": "forking_custom:attention"}))
     assert "the module forking_custom has no attention" in broken["mine"]
     pid = int((package / "pid").read_text())
-    if leave:  # a daemon of the user's own
+    if leave:  # a daemon in its own session survives
         os.kill(pid, signal.SIGKILL)
     assert ends(pid)
 
@@ -144,13 +150,13 @@ def test_time_out_names_the_import_that_hangs(package, monkeypatch):
     text = "import time\ntime.sleep({})\ndef attention(q, k, v, causal):\n    return v\n"
     for name, seconds in ("first", 1.3), ("second", 1.3), ("last", 99):
         (package / f"{name}_custom.py").write_text(text.format(seconds))
-    own = {name: f"{name}_custom:attention" for name in ("first", "second", "last")}
-    broken = broken_ones(load(STEM, own))
+    external = {name: f"{name}_custom:attention" for name in ("first", "second", "last")}
+    broken = broken_ones(load(STEM, external))
     assert list(broken) == ["last"] and "takes longer than 2 s" in broken["last"]
 
 
 def ends(pid):
-    """Whether a process that was killed is gone; the system may take its time."""
+    """Whether a killed process disappears within 30 s."""
     for _ in range(3000):
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -164,17 +170,17 @@ def ends(pid):
 
 def test_import_that_prints_and_starts_threads_passes(package, monkeypatch, capfd):
     monkeypatch.setattr("lmperf.custom._LIMIT_S", 600.0)
-    own = {f"mine_{n}": "custom_attention.loud:attention" for n in range(20)}
+    external = {f"mine_{n}": "custom_attention.loud:attention" for n in range(20)}
     began = time.monotonic()
-    assert not broken_ones(load(STEM, own))
-    assert time.monotonic() - began < 100  # and not until its thread ends
+    assert not broken_ones(load(STEM, external))
+    assert time.monotonic() - began < 100  # without waiting for its thread
     assert capfd.readouterr() == ("", "")
 
 
 def test_namespace_package_has_no_function(package):
-    own = load(STEM, {"mine": "a_namespace:attention"})
-    check_names(own)
-    assert "the module a_namespace has no attention" in broken_ones(own)["mine"]
+    benchmark = load(STEM, {"mine": "a_namespace:attention"})
+    check_names(benchmark)
+    assert "the module a_namespace has no attention" in broken_ones(benchmark)["mine"]
 
 
 def test_check_names_imports_no_packages(package):
@@ -193,13 +199,13 @@ def test_other_entry_or_tolerance_changes_key(package):
         Implementation("mine", "custom_attention.plain:WIDTH"),
         Implementation("mine", "custom_attention.plain:attention", tolerance="rounded_scores"),
     ]
-    keys = {row_key(STEM, columns, [], "environment", {"mine": own}) for own in declared}
+    keys = {row_key(STEM, columns, [], "environment", {"mine": one}) for one in declared}
     assert len(keys) == 3
 
 
-def gates(stem, own, axes):
-    """The gate of each implementation of a cell, by name."""
-    benchmark = load(stem, own)
+def gates(stem, external, axes):
+    """The gate of each implementation at a cell, by name."""
+    benchmark = load(stem, external)
     shared = {}
     return {
         case.implementation: benchmark.prepare(case, "cpu", 1, shared).gate(["forward"])
@@ -209,9 +215,9 @@ def gates(stem, own, axes):
 
 def test_gate_uses_declared_tolerance_not_name():
     use = "lmperf.lrpe.reference:lrpe_cosine"
-    own = {"same": Implementation("same", use, tolerance="rounded_angles"), "silent": use}
+    external = {"same": Implementation("same", use, tolerance="rounded_angles"), "silent": use}
     axes = {"batch": [1], "heads": [1], "shape": ["512"], "d_head": [16]}
-    found = gates("lrpe", own, axes)
+    found = gates("lrpe", external, axes)
     assert found["same"].passed and not found["silent"].passed
     assert (found["same"].errors, found["same"].bounds) == (
         found["eager"].errors,
@@ -221,9 +227,9 @@ def test_gate_uses_declared_tolerance_not_name():
 
 def test_rounded_scores_widen_the_bound():
     use = "lmperf.attention.reference:attention"
-    own = {"same": Implementation("same", use, tolerance="rounded_scores"), "silent": use}
+    external = {"same": Implementation("same", use, tolerance="rounded_scores"), "silent": use}
     axes = {"batch": [1], "seq_len": [64], "d_head": [16], "dtype": ["bfloat16"]}
-    found = gates("attention", own, axes)
+    found = gates("attention", external, axes)
     assert found["silent"].bounds["out"] < found["same"].bounds["out"]
     assert found["same"].bounds == found["eager"].bounds
 
@@ -254,6 +260,6 @@ class Other:
 )
 def test_class_is_accepted_only_with_the_right_base(package, stem, name, words):
     (package / "custom_attention/classes.py").write_text(CLASSES)
-    own = load(stem, {"mine": f"custom_attention.classes:{name}"})
-    broken = broken_ones(own)
+    benchmark = load(stem, {"mine": f"custom_attention.classes:{name}"})
+    broken = broken_ones(benchmark)
     assert not broken if words is None else re.search(words, broken["mine"])

@@ -1,4 +1,4 @@
-"""Data sheets: found by the exact name of a device, dense, each with its source."""
+"""Data sheets are found by exact device name; rates are dense and have a source."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def test_rates_are_dense_and_have_a_source(name):
     assert set(sheet.tflops) <= set(MATMULS) and "float32" in sheet.tflops
     half, tf32 = sheet.tflops["float16"], sheet.tflops.get("tf32")
     assert sheet.tflops.get("bfloat16", half) == half
-    # With sparsity, TF32 would be as fast as dense float16.
+    # A TF32 rate with sparsity would equal the dense float16 rate.
     assert tf32 is None or half / tf32 == pytest.approx(2, rel=0.05)
 
 

@@ -1,4 +1,4 @@
-"""The pinned environments hold what pyproject.toml asks for, and nothing without its hash."""
+"""The pinned environments satisfy pyproject.toml, and every pin has hashes."""
 
 import re
 import tomllib
@@ -21,7 +21,7 @@ WANTED = {
 
 
 def lines_of(name):
-    """The lines of a pinned file, continued ones as one, without comments."""
+    """The lines of a pinned file without comments, with continuation lines joined."""
     text = (ENVS / f"{name}.txt").read_text().replace("\\\n", " ")
     return [line for line in text.splitlines() if line and not line.lstrip().startswith("#")]
 

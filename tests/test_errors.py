@@ -1,4 +1,4 @@
-"""A message is one line of letters, however long and odd what it quotes."""
+"""A message is one printable line, whatever it quotes."""
 
 import importlib
 

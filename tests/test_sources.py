@@ -1,4 +1,4 @@
-"""Finding a module's source without importing anything."""
+"""The source of a module is found without importing anything."""
 
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -10,7 +10,7 @@ from lmperf.sources import find
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """A directory on Python's path."""
+    """A folder on sys.path."""
     monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
 
@@ -23,7 +23,7 @@ def test_package_wins_over_extension_module_and_namespace(place):
     assert find("a_top.inner").source is None and not find("a_top.inner").is_closed
     for name in ("inner.py", f"inner{EXTENSION_SUFFIXES[0]}", "inner/__init__.py"):
         (place / "a_top" / name).touch()
-        sys.path.append(f"{place}/nothing_{name}")  # what was found is kept for a search path
+        sys.path.append(f"{place}/nothing_{name}")  # results are cached by sys.path
         assert find("a_top.inner").file == place / "a_top" / name
     assert find("a_top.inner").is_environment is False
     assert "a_top" not in sys.modules

@@ -1,4 +1,4 @@
-"""What a job cost, kept beside the evidence."""
+"""The costs of jobs."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a row says of the commit that measured it."""
+"""The commit that measured a row, and the slug of a machine."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ UNKNOWN = {"commit": None, "dirty": None}
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
-    """A repository with a package of one file, all of it committed."""
+    """A clean repository whose package has one file."""
     monkeypatch.delenv("LMPERF_COMMIT", raising=False)
     for key in [key for key in os.environ if key.startswith("GIT_")]:
         monkeypatch.delenv(key)
@@ -77,10 +77,10 @@ def test_package_inside_another_repository_is_dirty(checkout, monkeypatch):
 
 def test_commit_is_unknown_if_git_fails(checkout, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setenv("PATH", str(checkout))  # there is no git
+        patch.setenv("PATH", str(checkout))  # without git
         assert commit_facts() == UNKNOWN
     with monkeypatch.context() as patch:
-        patch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # dubious ownership
+        patch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # git says: dubious ownership
         assert commit_facts() == UNKNOWN
     (checkout / ".git/index").write_bytes(b"damaged")
     assert commit_facts() == UNKNOWN

@@ -1,4 +1,4 @@
-"""Evidence that was cut, edited, deleted or mixed up: repaired where it can be, else taken anew."""
+"""Truncated, edited, deleted or mixed-up evidence is repaired if possible, else measured again."""
 
 import json
 import os
@@ -31,7 +31,7 @@ grid:
 
 @pytest.fixture
 def project(tmp_path):
-    """A checkout whose two cells have been measured, as far as the pipeline can tell."""
+    """A checkout with rows for its two cells, as if they had been measured."""
     found = project_of(tmp_path)
     measured(found)
     job(found)
@@ -39,7 +39,7 @@ def project(tmp_path):
 
 
 def job(project):
-    """Measure what is pending, as a job of the DAG does."""
+    """Measure what is pending, as a job of the workflow does."""
     return record(project, project.plan("attention"))
 
 
@@ -50,7 +50,7 @@ def project_of(root, seq_lens="[32, 64]", more=""):
 
 
 def measured(project, **columns):
-    """Put rows of every case into the store, as a job would."""
+    """Write rows of every case to the store, as a job does."""
     plan = project.plan("attention")
     write_facts(project.store, {**project.known_facts()[0], "environments": environments(project)})
     plan.store.replace(
@@ -76,12 +76,12 @@ def row(project, named, columns):
 
 
 def again(project):
-    """The same checkout, as the next command finds it."""
+    """The same checkout as the next command reads it."""
     return project_of(project.root)
 
 
 def write_digest(path):
-    """Give a file the digest that it has now."""
+    """Write the digest that matches the file as it is."""
     path.with_suffix(".sha256").write_text(f"{file_digest(path)}  {path.name}\n")
 
 
@@ -97,7 +97,7 @@ def test_file_truncated_at_any_byte_is_repaired(project, folder, name):
     path = project.directory / folder / name
     whole = path.read_bytes()
     before = project.plan("attention").rows
-    # What follows a digest in its file says nothing.
+    # In a digest file only the first 64 characters, the digest, are read.
     said = 64 if name.endswith(".sha256") else len(whole)
     for length in random.Random(name).sample(range(said), 12):
         path.write_bytes(whole[:length])
@@ -211,7 +211,9 @@ def test_facts_of_another_machine_are_rejected(project):
     path.write_text(json.dumps({**facts, "machine": "nvidia-h200"}))
     write_digest(path)
     assert review(again(project), "here").facts["environments"] == {}
-    assert any("of the machine nvidia-h200" in str(cause) for cause in causes(project, "here"))
+    assert any(
+        "belongs to the machine nvidia-h200" in str(cause) for cause in causes(project, "here")
+    )
 
 
 def test_lost_facts_are_detected_anew(project):
@@ -264,7 +266,7 @@ def test_impossible_row_becomes_failed_check(tmp_path, monkeypatch):
     assert not found.is_due and not found.damaged
     assert {(row["status"], row["compile_s"]) for row in found.rows} == {("failed_check", "")}
     reasons = {row["seq_len"]: row["reason"] for row in found.rows}
-    assert reasons["32"] == "another clock", "it keeps the reason that it has"
+    assert reasons["32"] == "another clock", "keeps its own reason"
     said = "its process said what cannot have been measured: compile_s is '-2.5'"
     assert reasons["64"].startswith(said)
 
@@ -289,8 +291,8 @@ def test_imports_that_cannot_be_followed_are_named(tmp_path, monkeypatch, capsys
         "import importlib\nfrom lmperf.attention.reference import attention\n\n"
         "def load(name):\n    return importlib.import_module(name)\n"
     )
-    own = "implementations: {attention: {mine: 'mine:attention'}}\n"
+    custom = "implementations: {attention: {mine: 'mine:attention'}}\n"
     monkeypatch.setattr("lmperf.evidence.record.measure", lambda *_: Counter())
-    job(project_of(tmp_path, more=own))
+    job(project_of(tmp_path, more=custom))
     said = capsys.readouterr().err
     assert "mine imports import_module(...) in mine, whose source cannot be followed" in said

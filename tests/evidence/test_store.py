@@ -1,4 +1,4 @@
-"""Evidence on disk: replaced whole, and found out when it is not what was measured."""
+"""Evidence on disk: replaced as a whole; any other change is detected."""
 
 import hashlib
 import os
@@ -37,6 +37,17 @@ def test_floats_keep_full_precision(evidence):
     assert float(evidence.read()[0]["median_ms"]) == 0.1 + 0.2
 
 
+def test_former_names_are_read_as_todays(tmp_path):
+    path = tmp_path / "memory.csv"
+    Evidence(path, ("size",), ("size",)).replace([{"size": "xl"}, {"size": "tiny"}])
+    content = path.read_bytes()
+    now = Evidence(path, ("size",), ("size",), {"size": {"xl": "2.0B"}})
+    assert [row["size"] for row in now.read()] == ["2.0B", "tiny"]
+    assert path.read_bytes() == content
+    now.replace([{"size": "2.0B", "median_ms": 1.0}])
+    assert [row["size"] for row in now.read()] == ["2.0B", "tiny"]
+
+
 def test_none_is_an_empty_cell(evidence):
     evidence.replace([row(128, None), row(256, tflops=2.5)])
     first, second = evidence.read()
@@ -52,7 +63,7 @@ def test_digest_file_is_that_of_sha256sum(evidence):
 def test_edited_file_is_detected(evidence):
     evidence.replace([row(128, 3.5)])
     evidence.path.write_text(evidence.path.read_text().replace("3.5", "3.4"))
-    with pytest.raises(DamagedEvidence, match=r"attention\.csv is not what was measured"):
+    with pytest.raises(DamagedEvidence, match=r"attention\.csv was edited or truncated"):
         evidence.read()
 
 
@@ -60,14 +71,14 @@ def test_file_truncated_at_a_line_end_is_detected(evidence):
     evidence.replace([row(128), row(256)])
     lines = evidence.path.read_text().splitlines(keepends=True)
     evidence.path.write_text("".join(lines[:-1]))
-    with pytest.raises(DamagedEvidence, match="edited or cut"):
+    with pytest.raises(DamagedEvidence, match="edited or truncated"):
         evidence.read()
 
 
 def test_missing_digest_is_detected(evidence):
     evidence.replace([row(128)])
     evidence.digest_path.unlink()
-    with pytest.raises(DamagedEvidence, match="no digest beside it"):
+    with pytest.raises(DamagedEvidence, match=r"attention\.csv has no digest"):
         evidence.read()
 
 
