@@ -13,7 +13,7 @@ from lmperf.benchmark import Implementation
 from lmperf.benchmarks import load
 from lmperf.custom import broken_ones, check_names
 from lmperf.errors import UserError
-from lmperf.evidence.plan import row_key
+from lmperf.evidence.keys import code_of
 
 STEM = "flash_attention"
 LOUD = """
@@ -193,14 +193,13 @@ def test_check_names_imports_no_packages(package):
 
 
 def test_other_entry_or_tolerance_changes_key(package):
-    columns = {"implementation": "mine", "phase": "forward"}
     declared = [
         Implementation("mine", "custom_attention.plain:attention"),
         Implementation("mine", "custom_attention.plain:WIDTH"),
         Implementation("mine", "custom_attention.plain:attention", tolerance="rounded_scores"),
     ]
-    keys = {row_key(STEM, columns, [], "environment", {"mine": one}) for one in declared}
-    assert len(keys) == 3
+    plain, *others = [code_of(load(STEM, {"mine": one}), "mine") for one in declared]
+    assert plain not in others and others[0] != others[1]
 
 
 def gates(stem, external, axes):
