@@ -77,7 +77,7 @@ def test_benchmark_brings_its_check(tmp_path):
     assert config.stems("cpu") == ["flash_attention", "flash_attention_check"]
 
 
-def test_custom_implementation_is_entry_or_mapping_with_tolerance(tmp_path):
+def test_custom_implementation_is_an_entry_or_a_mapping(tmp_path):
     mapping = "{use: 'a.b:c', tolerance: rounded_scores}"
     text = f"implementations: {{attention: {{one: 'a.b:c', other: {mapping}}}}}"
     config = load(tmp_path, text)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import BaseModel, StrictStr, ValidationError
 
 from lmperf.evidence.store import DamagedEvidence, holds, read_signed, write_signed
 
@@ -15,6 +17,17 @@ Facts = dict[str, Any]
 FILE = "machine.json"
 # The facts by which two machines differ.
 _HARDWARE = ("kind", "device")
+
+
+class _Environment(BaseModel):
+    peers: dict[str, StrictStr] = {}
+    implementations: dict[str, StrictStr] = {}
+
+
+class _Facts(BaseModel):
+    machine: StrictStr
+    preset: Literal["cpu", "gpu"]
+    environments: dict[str, _Environment]
 
 
 def read_facts(directory: Path, machine: str) -> Facts:
@@ -28,11 +41,11 @@ def read_facts(directory: Path, machine: str) -> Facts:
     if content is None:
         return empty(machine)
     try:
-        facts = json.loads(content)
-    except ValueError as error:
-        raise DamagedEvidence(f"{path} is not JSON: {error}") from None
-    if not _is_valid(facts):
-        raise DamagedEvidence(f"{path} does not hold the facts of a machine")
+        _Facts.model_validate_json(content)
+    except ValidationError as error:
+        problem = error.errors()[0]["msg"]
+        raise DamagedEvidence(f"{path} does not hold the facts of a machine: {problem}") from None
+    facts = json.loads(content)
     if facts["machine"] != machine:
         raise DamagedEvidence(f"{path} belongs to the machine {facts['machine']}")
     return facts
@@ -54,23 +67,3 @@ def write_facts(directory: Path, facts: Facts) -> None:
 def hardware(facts: Facts) -> dict[str, Any]:
     """The facts of an environment that identify the hardware."""
     return {name: facts.get(name) for name in _HARDWARE}
-
-
-def _is_valid(facts: Any) -> bool:
-    return (
-        isinstance(facts, dict)
-        and isinstance(facts.get("machine"), str)
-        and facts.get("preset") in ("cpu", "gpu")
-        and isinstance(facts.get("environments"), dict)
-        and all(map(_is_environment, facts["environments"].values()))
-    )
-
-
-def _is_environment(facts: Any) -> bool:
-    if not isinstance(facts, dict):
-        return False
-    tables = [facts.get(name, {}) for name in ("peers", "implementations")]
-    return all(
-        isinstance(table, dict) and all(isinstance(value, str) for value in table.values())
-        for table in tables
-    )

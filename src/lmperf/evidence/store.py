@@ -115,11 +115,6 @@ class Evidence:
                 self._write(kept)
         return len(rows) - len(kept)
 
-    def rekey(self, key_of: Callable[[Row], str]) -> None:
-        """Give every row the key that `key_of` returns for it; nothing else changes."""
-        with self._locked():
-            self._write([{**row, "key": key_of(row)} for row in self.read()])
-
     def set_aside(self) -> Path:
         """Rename the file and its digest to `*.damaged`; return the new path of the file."""
         return set_aside(self.path)
