@@ -1,7 +1,7 @@
 """md_lrpe_cosine with the angles of all axes concatenated, without index arithmetic.
 
     implementations:
-      lrpe: { mine: { use: "examples.student_lrpe:lrpe_cosine", numerics: rounded_angles } }
+      lrpe: { mine: { use: "examples.student_lrpe:lrpe_cosine", tolerance: rounded_angles } }
 
 It computes angles in float32, like plain PyTorch, and declares that tolerance.
 """

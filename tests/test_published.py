@@ -47,9 +47,9 @@ def test_published_evidence_is_whole_and_what_is_not_right_is_named(copy, machin
     reviewed = review(copy, machine)
     assert reviewed.damaged == {} and reviewed.lost == {}
     pages = "".join(texts(ROOT / "report" / machine).values())
-    for kind in ("red", "stale", "missing"):
-        named = sum(map(len, getattr(reviewed, kind).values()))
-        assert not named or {"red": "failed"}.get(kind, kind) in pages, f"{named} {kind}"
+    for kind, word in {"red gate": "failed", "stale": "stale", "missing": "missing"}.items():
+        named = sum(map(len, reviewed.faults[kind].values()))
+        assert not named or word in pages, f"{named} {kind}"
 
 
 def test_rows_of_changed_code_are_stale_by_name(copy, monkeypatch):
@@ -57,7 +57,7 @@ def test_rows_of_changed_code_are_stale_by_name(copy, monkeypatch):
     stale = review(copy, "nvidia-h200").stale
     path = copy.report_directory / "nvidia-h200/evidence/memory.csv"
     assert len(stale["memory"]) == len(read_rows(path))
-    assert stale["memory"][0].startswith("size=small, context_length=128, batch=4, dtype=float32:")
+    assert stale["memory"][0].startswith("size=0.13B, context_length=128, batch=4, dtype=float32:")
 
 
 def test_pruning_drops_stale_rows_of_cells_that_no_grid_has(copy, monkeypatch):

@@ -97,13 +97,13 @@ def test_one_that_takes_no_part_in_a_benchmark_is_not_right(folder, lmperf):
 
 def test_a_function_is_tried_by_itself_whatever_else_is_configured(folder, lmperf, monkeypatch):
     config = folder / "config/config.yaml"
-    own = "mine: {use: 'own_of_commands:doubled', numerics: rounded_scores}, other: 'own_no:x'"
+    own = "mine: {use: 'own_of_commands:doubled', tolerance: rounded_scores}, other: 'own_no:x'"
     (folder / "own_no.py").write_text("raise RuntimeError('broken')\n")
     config.write_text(f"{config.read_text()}implementations: {{flash_attention: {{{own}}}}}\n")
     found = []
 
     def measured_now(project, stem, wanted, over):
-        found.append((project.config.own(stem)["mine"], [*wanted.implementations]))
+        found.append((project.config.external(stem)["mine"], [*wanted.implementations]))
         raise UserError("no further")
 
     monkeypatch.setattr(run, "_measured_now", measured_now)

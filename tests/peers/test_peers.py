@@ -19,7 +19,7 @@ from lmperf.transformer.model import TransformerLM, twin_of
 
 
 def benchmark(stem):
-    return load(stem, config_model()().own(stem))
+    return load(stem, config_model()().external(stem))
 
 
 def passes(found, axes, name):

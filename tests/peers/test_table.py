@@ -24,14 +24,14 @@ def names(benchmark, preset):
 
 def test_absent_peers_have_no_cases(packages):
     config = configured()
-    assert config.peer_versions() == {} and not any(map(config.own, stems()))
+    assert config.peer_versions() == {} and not any(map(config.external, stems()))
 
 
 def test_installed_peers_have_cases_where_they_fit(packages):
     for package in ("flash-attn", "transformers", "liger-kernel"):
         packages.install(package, "1.0")
     config = configured()
-    found = {stem: config.own(stem) for stem in stems() if config.own(stem)}
+    found = {stem: config.external(stem) for stem in stems() if config.external(stem)}
     assert {stem: set(own) for stem, own in found.items()} == {
         "flash_attention": {"flash_attn"},
         "end_to_end": {"gpt2_hf", "liger"},
@@ -45,23 +45,23 @@ def test_installed_peers_have_cases_where_they_fit(packages):
     sizes = {c.axes["size"] for c in models.cases("gpu") if c.implementation in PEERS}
     assert sizes == {"0.13B", "0.42B"}
     packages.install("liger-kernel", "2.0")
-    assert config.own("end_to_end")["liger"].version == "2.0"
+    assert config.external("end_to_end")["liger"].version == "2.0"
 
 
 def test_names_and_modules_of_peers_are_valid(packages):
     for peer in PEERS.values():
         packages.install(peer.package, "1.0")
     for stem in stems():
-        check_names(load(stem, configured().own(stem)))
-    assert not broken_ones(load("end_to_end", configured().own("end_to_end")))
+        check_names(load(stem, configured().external(stem)))
+    assert not broken_ones(load("end_to_end", configured().external("end_to_end")))
 
 
 def test_configuration_leaves_peers_out_or_replaces_them(packages):
     packages.install("transformers", "5.0")
     packages.install("liger-kernel", "0.8.5")
-    assert set(configured(peers=["liger"]).own("end_to_end")) == {"liger"}
-    assert configured(peers=False).own("end_to_end") == {}
-    mine = configured(implementations={"end_to_end": {"gpt2_hf": "a.b:C"}}).own("end_to_end")
+    assert set(configured(peers=["liger"]).external("end_to_end")) == {"liger"}
+    assert configured(peers=False).external("end_to_end") == {}
+    mine = configured(implementations={"end_to_end": {"gpt2_hf": "a.b:C"}}).external("end_to_end")
     assert set(mine) == {"gpt2_hf", "liger"} and mine["gpt2_hf"] == Implementation(
         "gpt2_hf", "a.b:C", origin="custom"
     )
@@ -92,7 +92,7 @@ def test_another_version_makes_only_the_rows_of_that_peer_stale(packages):
     for version in ("2.7.4", "2.8.3"):
         packages.install("flash-attn", version)
         mine = Implementation("mine", "lmperf.peers.flash_attn:attention")
-        benchmark = load(stem, {**configured().own(stem), "mine": mine})
+        benchmark = load(stem, {**configured().external(stem), "mine": mine})
         cell = benchmark.cases("gpu")[0].axes
         rows = [{**cell, "implementation": name, "phase": "forward"} for name in benchmark.known]
         found.append({row["implementation"]: row_key(benchmark, row, "here") for row in rows})
@@ -103,7 +103,7 @@ def test_another_version_makes_only_the_rows_of_that_peer_stale(packages):
 def test_rows_of_a_peer_are_fresh_on_a_machine_without_it(packages, tmp_path):
     stem, there = "memory", {"gpt2_hf": "5.0"}
     config = configured()
-    benchmark = load(stem, config.own(stem, there))
+    benchmark = load(stem, config.external(stem, there))
     case = next(c for c in benchmark.cases("gpu") if c.implementation == "gpt2_hf")
     said = {"status": "oom", "environment": "e" * 16, "measured_at": "2026-01-02T03:04:05+00:00"}
     case_row = {**case.axes, "implementation": "gpt2_hf", **said}

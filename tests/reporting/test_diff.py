@@ -245,7 +245,7 @@ def test_bad_input_is_one_line_and_two(result, capsys, tmp_path):
     for arguments, why in (
         ((old, "nowhere"), "nowhere: neither a directory, nor a machine"),
         ((old, str(tmp_path / "empty")), "no evidence there"),
-        ((old, str(damaged)), "topic.csv is not what was measured"),
+        ((old, str(damaged)), "topic.csv was edited or truncated"),
         ((old, "machine@no-such-revision"), "not committed there"),
         ((old, "machine@--output=x"), "is no revision"),
         ((old, old, "--only", "colour=red"), "no axis colour; there are: dtype"),

@@ -52,7 +52,7 @@ def test_a_session_is_one_cell_that_a_configuration_may_have(session, kind):
     own = {case.name: case.reference for case in SESSIONS[session]}
     content = {"grid": {STEM: session.grid(kind)}, "implementations": {STEM: own}}
     config = config_model().model_validate(content)
-    benchmark = load(STEM, config.own(STEM))
+    benchmark = load(STEM, config.external(STEM))
     cases = benchmark.cases("gpu" if kind == "cuda" else "cpu", config.grid_of(STEM))
     assert len({case.cell for case in cases}) == 1
     assert {case.implementation for case in cases} == {session.peer, *own}

@@ -109,7 +109,7 @@ def _planned(project: Project, stem: str) -> Found:
 def _own(project: Project) -> Iterator[Found]:
     """The user's own implementations that a plan takes: whether each can be called."""
     for stem in stems():
-        benchmark = load(stem, project.config.own(stem))
+        benchmark = load(stem, project.config.external(stem))
         if not benchmark.external or not project.can_measure:
             continue
         if _planned(project, stem).state == WRONG:

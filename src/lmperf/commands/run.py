@@ -81,7 +81,7 @@ def run(
 @click.option(
     "--in", "stem", metavar="STEM", help=f"The benchmark; else one of {', '.join(_BENCHMARKS)}."
 )
-@click.option("--numerics", help="What it rounds beyond what it must, as in a configuration.")
+@click.option("--tolerance", help="What it rounds beyond what it must, as in a configuration.")
 @only_option
 @implementations_option
 @phases_option
@@ -93,7 +93,7 @@ def try_(
     use: str,
     kind: str,
     stem: str | None,
-    numerics: str | None,
+    tolerance: str | None,
     only,
     implementations,
     phases,
@@ -110,7 +110,7 @@ def try_(
     stem = _taking(kind, stem)
     if kind == STEP and not phases:
         phases = [STEP]
-    declared = json.dumps({"use": use, **({"numerics": numerics} if numerics else {})})
+    declared = json.dumps({"use": use, **({"tolerance": tolerance} if tolerance else {})})
     project = settings.project([*overrides, f"implementations.{stem}.{MINE}={declared}"])
     plan = _plan(project, stem)
     if broken := broken_ones(plan.benchmark).get(MINE):

@@ -208,7 +208,8 @@ def evidence_of(benchmark: Benchmark, directory: Path, folder: str = EVIDENCE) -
     """The evidence of a benchmark below `report/<machine>`: its CSV in `evidence/` or `store/`."""
     path = directory / folder / f"{benchmark.stem}.csv"
     case_columns = benchmark.identity[: len(benchmark.identity) - len(benchmark.index)]
-    return Evidence(path, benchmark.identity, case_columns)
+    former = {axis.name: axis.former for axis in benchmark.axes if axis.former}
+    return Evidence(path, benchmark.identity, case_columns, former)
 
 
 class Project:
@@ -258,7 +259,7 @@ class Project:
         Raises:
             UserError: a custom implementation has a name that is taken, or no module.
         """
-        benchmark = load(stem, self.config.own(stem))
+        benchmark = load(stem, self.config.external(stem))
         check_names(benchmark)
         return Plan(
             benchmark,

@@ -170,6 +170,6 @@ def _record_environment(project: Project, device_facts: Mapping[str, Any]) -> di
 def _facts_of_today(project: Project) -> dict[str, Any]:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     config = project.config
-    known = {"peers": config.peer_versions(), "implementations": config.uses()}
+    known = {"peers": config.peer_versions(), "implementations": config.custom_entries()}
     known = {name: value for name, value in known.items() if value}
     return {**project.machine.facts, **known, **commit_facts(), "measured_at": now}
