@@ -10,7 +10,9 @@ from lmperf.config import load_config
 from lmperf.evidence.plan import Project
 from lmperf.evidence.review import prune, review
 from lmperf.evidence.store import read_rows
+from lmperf.reporting.diff.results import read_result
 from lmperf.reporting.render import render_machine
+from lmperf.transformer.sizes import SIZES
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = ["nvidia-h200"]
@@ -58,6 +60,11 @@ def test_rows_of_changed_code_are_stale_by_name(copy, monkeypatch):
     path = copy.report_directory / "nvidia-h200/evidence/memory.csv"
     assert len(stale["memory"]) == len(read_rows(path))
     assert stale["memory"][0].startswith("size=0.13B, context_length=128, batch=4, dtype=float32:")
+
+
+def test_results_to_compare_have_todays_size_names():
+    frames = read_result("nvidia-h200", ROOT).frames
+    assert set(frames["memory"]["size"]) <= set(SIZES)
 
 
 def test_pruning_drops_stale_rows_of_cells_that_no_grid_has(copy, monkeypatch):

@@ -28,7 +28,7 @@ from lmperf.evidence.facts import FILE, Facts, empty, hardware, read_facts
 from lmperf.evidence.keys import row_key
 from lmperf.evidence.machine import Machine, detect, preset_of, torch_version
 from lmperf.evidence.schema import sound
-from lmperf.evidence.store import EVIDENCE, STORE, DamagedEvidence, Evidence, Row, text_of
+from lmperf.evidence.store import EVIDENCE, STORE, DamagedEvidence, Evidence, Former, Row, text_of
 
 # Statuses that a retry may change, because the cause may be gone: none depends on the result.
 FAILURES = frozenset({"crash", "timeout", "oom"})
@@ -208,8 +208,12 @@ def evidence_of(benchmark: Benchmark, directory: Path, folder: str = EVIDENCE) -
     """The evidence of a benchmark below `report/<machine>`: its CSV in `evidence/` or `store/`."""
     path = directory / folder / f"{benchmark.stem}.csv"
     case_columns = benchmark.identity[: len(benchmark.identity) - len(benchmark.index)]
-    former = {axis.name: axis.former for axis in benchmark.axes if axis.former}
-    return Evidence(path, benchmark.identity, case_columns, former)
+    return Evidence(path, benchmark.identity, case_columns, former_names(benchmark))
+
+
+def former_names(benchmark: Benchmark) -> Former:
+    """Axis -> name in evidence measured before a renaming -> the name of today."""
+    return {axis.name: axis.former for axis in benchmark.axes if axis.former}
 
 
 class Project:
