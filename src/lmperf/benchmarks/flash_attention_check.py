@@ -15,7 +15,6 @@ from lmperf.axes import dtype_axis
 from lmperf.benchmark import (
     Axis,
     Case,
-    Gate,
     Implementation,
     Observed,
     Unsupported,
@@ -23,6 +22,7 @@ from lmperf.benchmark import (
     numbers,
 )
 from lmperf.dtypes import PLAIN_DTYPES, dtype_of
+from lmperf.gate import Gate
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from lmperf.axes import SIZE
-from lmperf.benchmark import Axis, Case, Gate, Implementation, Timed, Workload, numbers
+from lmperf.benchmark import Axis, Case, Implementation, Timed, Workload, numbers
+from lmperf.gate import Gate
 
 _AUTOCAST = "autocast_bfloat16"
 

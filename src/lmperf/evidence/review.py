@@ -19,10 +19,11 @@ from lmperf.evidence.facts import FILE, Facts, empty, read_facts
 from lmperf.evidence.keys import is_fresh
 from lmperf.evidence.plan import Project, asked, evidence_of, read, row_name
 from lmperf.evidence.store import EVIDENCE, STORE, DamagedEvidence, Row, text_of
+from lmperf.gate import FAILED
 
 # Kind of fault of a fresh row without a valid result, by its status.
 _KINDS = {
-    **dict.fromkeys(("failed_check", "nan"), "red gate"),
+    **dict.fromkeys(FAILED, "red gate"),
     **dict.fromkeys(("crash", "timeout"), "failed"),
     "oom": "out of memory",
 }

@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 
+from lmperf import gate
 from lmperf.benchmark import Benchmark, Timed
 from lmperf.evidence.cells import NOT_FINITE, cell_faults, is_error, numbers_in, quoted
 from lmperf.evidence.store import STATISTICS
@@ -98,7 +99,7 @@ def _gate_faults(row: Row, status: str, timed: bool) -> Iterator[str]:
     if bool(error) != bool(bound):
         yield f"max_error is {error or 'empty'}, error_bound is {bound or 'empty'}"
         return
-    over = bool(error) and not float(error) <= float(bound)
+    over = bool(error) and gate.verdict(float(error), float(bound)) != "ok"
     if status == "ok" and over:
         yield f"status is ok, but max_error {error} is over error_bound {bound}"
     if status == "nan" and error and error not in NOT_FINITE:

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from lmperf.attention.accuracy import BLOCK, CHUNK_ELEMENTS, UNIT_ROUNDOFF, blockwise_error
-from lmperf.benchmark import Gate
+from lmperf.gate import Gate
 from lmperf.transformer.rounding import FACTOR
 
 # In units of u sqrt(2 layers). The largest rounding errors seen: 1.9 (logits), 5.1 (gradients).
