@@ -267,7 +267,7 @@ def test_impossible_row_becomes_failed_check(tmp_path, monkeypatch):
     assert {(row["status"], row["compile_s"]) for row in found.rows} == {("failed_check", "")}
     reasons = {row["seq_len"]: row["reason"] for row in found.rows}
     assert reasons["32"] == "another clock", "keeps its own reason"
-    said = "its process said what cannot have been measured: compile_s is '-2.5'"
+    said = "its worker reported values that cannot be measured: compile_s is '-2.5'"
     assert reasons["64"].startswith(said)
 
 

@@ -17,7 +17,7 @@ from lmperf.evidence.plan import evidence_of
 from lmperf.evidence.schema import faults, sound
 from lmperf.evidence.store import text_of
 from lmperf.measuring.group import achieved
-from lmperf.measuring.rounds import Taken, Timings
+from lmperf.measuring.rounds import SliceResult, Timings
 from lmperf.measuring.state import State
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +37,7 @@ def timed(*rounds, work=2**30):
     """The columns that measuring writes for times in ms, one list per round."""
     timings = Timings()
     for times in rounds:
-        timings.add(Taken(list(times), State(clock_mhz=1980.0, throttle=4)))
+        timings.add(SliceResult(list(times), State(clock_mhz=1980.0, throttle=4)))
     row = {**timings.columns(), "flops": work, "bytes": work, "together": "aa"}
     return {"status": "ok", **row, **achieved(row)}
 

@@ -182,9 +182,8 @@ def _kept(project: Project, plan: Plan, chosen: Chosen) -> MachineEvidence:
     """The rows of the chosen cases, after their groups were measured into the evidence."""
     from lmperf.evidence.record import record
 
-    groups = plan.benchmark.groups(plan.cases)
-    cases = [case for group in groups if {*group} & {*chosen.cases} for case in group]
-    record(project, replace(plan, cases=tuple(cases), forced=frozenset(cases)))
+    groups = [group for group in plan.benchmark.groups(plan.cases) if {*group} & {*chosen.cases}]
+    record(project, plan, groups=groups)
     return _rows(project, chosen)
 
 

@@ -26,13 +26,15 @@ METHOD_VERSION = 6
 
 # The modules of the method; `method_digest` notices their changes.
 METHOD_MODULES = (
+    "lmperf.gate",
     "lmperf.statistics",
     *(
         f"lmperf.measuring.{name}"
         for name in (
             *("clock", "clock_settings", "cold_cache", "descendants", "faults", "footprint"),
-            *("group", "guards", "host_load", "memory", "prepared", "process", "reference"),
-            *("rounds", "run", "seat", "sensors", "serving", "state", "supervisor", "worker"),
+            *("group", "guards", "history", "host_load", "memory", "prepared", "process"),
+            *("reference", "rounds", "run", "sensors", "serving", "state", "supervisor"),
+            *("worker", "workers"),
         )
     ),
 )
@@ -42,7 +44,6 @@ NO_NUMBERS = {
     "follow": "ends orphaned workers after their owner has ended",
     "interrupts": "delays signals while a file is written",
     "lock": "makes a run wait for another one; it does nothing once the lock is held",
-    "losses": "decides whether a lost worker is retried; a row without a worker has no number",
     "output": "hands on what implementations print, between slices",
     "printable": "escapes characters in messages",
     "progress": "writes progress for a person, between slices",
