@@ -247,7 +247,7 @@ def test_failure_is_named_and_retried_on_request(tmp_path, status):
     assert [why for _, why in retried.due] == ["failed", "failed"]
 
 
-def test_impossible_row_becomes_failed_check(tmp_path, monkeypatch):
+def test_implausible_row_becomes_failed_row_with_reason(tmp_path, monkeypatch):
     project = project_of(tmp_path)
 
     def measure(benchmark, groups, device, save, *_):

@@ -1,4 +1,4 @@
-"""A checkout that is measured, disturbed and measured again, as a user would do it."""
+"""A checkout that tests measure, disturb and measure again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ grid:
     implementation: [eager]
 """
 GROUPS = 3
-# A run marks what it starts, so that what is left of it is found whoever its parent is.
+# Environment variable by which all processes of a run are found, whatever their parent.
 MARK = "LMPERF_FAULTS_RUN"
 
 
@@ -49,11 +49,11 @@ class Checkout:
         (root / "config/config.yaml").write_text(CONFIG)
 
     def start(self, *command: str, **environment: str) -> Run:
-        """`make report`, or another command of this Python, in a process group of its own."""
+        """Start `make report`, or another Python command, in a process group of its own."""
         return Run(self.root, command or REPORT, environment)
 
     def run(self, *command: str, **environment: str) -> Run:
-        """The same, awaited."""
+        """Start a command as `start` does and wait for its end."""
         return self.start(*command, **environment).wait()
 
     @property
@@ -61,7 +61,7 @@ class Checkout:
         return read_rows(self.root / f"report/{MACHINE}/evidence/attention.csv")
 
     def faults(self) -> list[str]:
-        """What is not as after an undisturbed `make report`."""
+        """Differences from the state after an undisturbed `make report`; empty if there are none."""
         found = []
         identity = load("attention").identity
         counted = Counter(tuple(row[name] for name in identity) for row in self.rows)
