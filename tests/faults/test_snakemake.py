@@ -11,6 +11,7 @@ import pytest
 from checkout import REPORT, ROOT, Checkout
 
 pytestmark = [
+    pytest.mark.process,
     pytest.mark.snakemake,
     pytest.mark.skipif(sys.platform != "linux", reason="needs prctl and /proc of Linux"),
 ]
