@@ -262,7 +262,7 @@ def _saved(checkout: Checkout) -> set[str]:
 
 
 class _mounted:
-    """A small file system of its own at a path."""
+    """Mount a small file system at a path."""
 
     def __init__(self, path: Path, options: str):
         self.path, self.options = path, options

@@ -14,11 +14,11 @@ from typing import Any
 from lmperf.measuring.process import WorkerLost
 from lmperf.measuring.state import drift
 
-# After so many timeouts an implementation is skipped for the rest of the run.
+# An implementation with so many timeouts is skipped for the rest of the run.
 MOST_TIMEOUTS = 2
-# After so many lost workers a group is given up. First deaths, which are retried, do not count.
+# A group that loses so many workers is given up. First deaths, which are retried, do not count.
 _MOST_LOST = 40
-# After so many repeats in a row on a disturbed machine, nothing is repeated any more.
+# After so many useless repeats in a row, nothing is repeated any more: the machine stays disturbed.
 _MOST_USELESS_REPEATS = 2
 _TWICE = ", twice, the second time in a process of its own"
 

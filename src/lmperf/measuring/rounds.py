@@ -34,7 +34,7 @@ LONGEST_AGAIN_MS = 120.0
 CHECKED_ROUNDS = 0.2
 # How long a throttled device rests before its slice is repeated, in seconds.
 _REST_S = 0.05
-# After so many repeats in vain the call itself throttles the device, and nothing is repeated.
+# After so many useless repeats the call itself throttles the device, and nothing is repeated.
 _MOST_RETAKES = 3
 
 

@@ -23,7 +23,7 @@ _REFERENCE_LIMIT_S = 120.0
 PROJECT = ""
 # Name of a second worker with the same code, which gives the noise between two processes.
 TWIN = "twin"
-# So many lines that implementations print are forwarded.
+# Most lines of the implementations' output that are forwarded.
 _MOST_LINES = 100
 
 
