@@ -133,7 +133,7 @@ def test_marked_rows_are_counted_at_the_top_in_their_section_and_on_its_page():
     top, *sections = files["report.md"].split("\n## ")
     words = f"{rows} rows capped, {rows} beside other load"
     assert words in top
-    assert f"**Other processes used this machine** while {rows} rows were taken." in top
+    assert f"**Other processes used this machine** while {rows} rows were measured." in top
     own = next(text for text in sections if text.startswith("Attention"))
     assert words in own
     assert not any(words in text for text in sections if text.startswith("md_lrpe_cosine"))

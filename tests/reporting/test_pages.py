@@ -159,4 +159,4 @@ def test_what_is_red_stale_and_missing_is_said_at_the_top_and_by_name():
     top = files["report.md"].split("## ")[0]
     assert "1 failed · 1 stale · 1 missing" in top
     assert "a stale row" in files["attention.md"] and "a missing row" in files["lrpe.md"]
-    assert "## Limits and red gates" in files["report.md"]
+    assert "## Limits and failed checks" in files["report.md"]

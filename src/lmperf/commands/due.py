@@ -21,7 +21,7 @@ def list_(project: Project, stem: str | None, due: bool):
     of that benchmark.
 
     A case is stale if its code, the method or the environment has changed since it was measured;
-    the changed module is named.
+    the changed code is named.
 
     \b
     Example:
