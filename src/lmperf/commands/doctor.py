@@ -40,7 +40,7 @@ def doctor(project: Project) -> int:
     Example:
       lmperf doctor
     """
-    found = [*_software(project), *_folders(project), *_sections(project), *_own(project)]
+    found = [*_software(project), *_folders(project), *_sections(project), *_custom(project)]
     for one in found:
         print(f"{one.state:<7} {one.words}")
     return 1 if any(one.state == WRONG for one in found) else 0
@@ -106,7 +106,7 @@ def _planned(project: Project, stem: str) -> Found:
     return Found(HERE, f"{stem}: {cases} case{'s' * (cases != 1)}")
 
 
-def _own(project: Project) -> Iterator[Found]:
+def _custom(project: Project) -> Iterator[Found]:
     """For each custom implementation that is planned: whether it can be called."""
     for stem in stems():
         benchmark = load(stem, project.config.external(stem))
@@ -115,6 +115,6 @@ def _own(project: Project) -> Iterator[Found]:
         if _planned(project, stem).state == WRONG:
             continue
         broken = broken_ones(benchmark)
-        for name, own in benchmark.external.items():
-            words = broken.get(name) or own.entry
+        for name, one in benchmark.external.items():
+            words = broken.get(name) or one.entry
             yield Found(WRONG if name in broken else HERE, f"{stem}, {name}: {words}")
