@@ -15,6 +15,8 @@ from lmperf.custom import broken_ones, check_names
 from lmperf.errors import UserError
 from lmperf.evidence.keys import code_of
 
+pytestmark = pytest.mark.process
+
 STEM = "flash_attention"
 LOUD = """
 import os, sys, threading, time

@@ -14,6 +14,8 @@ from lmperf.reporting.diff.results import read_result
 from lmperf.reporting.render import render_machine
 from lmperf.transformer.sizes import SIZES
 
+pytestmark = pytest.mark.machine
+
 ROOT = Path(__file__).parents[1]
 PUBLISHED = ["nvidia-h200"]
 

@@ -59,10 +59,12 @@ def test_float64_model_keeps_float64_parameters():
     assert {row.dtype for row in seen if row.kind in ("parameter", "gradient")} == {"float64"}
 
 
+@pytest.mark.compile
 def test_compiled_model_has_the_same_dtypes():
     assert introspect("toy", BFLOAT16, compiled=True) == introspect("toy", BFLOAT16)
 
 
+@pytest.mark.compile
 def test_compiled_graph_of_another_autocast_dtype_is_not_reused(monkeypatch):
     """With the cache key of PyTorch before 2.13, which lacks the dtype of autocast."""
     from torch._functorch._aot_autograd.autograd_cache import AOTAutogradCacheDetails

@@ -14,6 +14,8 @@ from lmperf.attention.triton.launch import HAS_GLUON, Form
 from lmperf.attention.triton.tiles import LOG2_E, padded
 from lmperf.benchmarks.flash_attention_check import uninitialised_memory_is_nan
 
+pytestmark = pytest.mark.interpreter
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 LENGTH, SEQUENCES = 100, 2
 

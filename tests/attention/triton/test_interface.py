@@ -7,6 +7,8 @@ from lmperf.attention.triton import FlashAttention, flash_attention, hopper_forw
 from lmperf.benchmarks.flash_attention_check import uninitialised_memory_is_nan
 from lmperf.precision import precision
 
+pytestmark = pytest.mark.interpreter
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 

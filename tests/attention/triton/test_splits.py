@@ -15,6 +15,8 @@ from lmperf.attention.triton.query_gradients import QueryGradients
 from lmperf.attention.triton.tiles import dot_precision
 from lmperf.benchmarks.flash_attention_check import uninitialised_memory_is_nan
 
+pytestmark = pytest.mark.interpreter
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
