@@ -1,7 +1,7 @@
 """Evidence of steps with rows changed on purpose, for the tests of what is said of them."""
 
 import pandas as pd
-from synthetic import gpu_evidence, with_frames
+from synthetic import small_gpu_evidence, with_frames
 
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.figures import LIGHT, themed
@@ -70,7 +70,7 @@ def without(evidence: MachineEvidence, **where) -> MachineEvidence:
 
 def with_attention(factor: float = 0.5, peak: float = 0.6) -> MachineEvidence:
     """Evidence in which SDPA was timed inside the model, at one context, in bf16."""
-    evidence = scaled(gpu_evidence(), 1.0, implementation=ways.EAGER)
+    evidence = scaled(small_gpu_evidence(), 1.0, implementation=ways.EAGER)
     frame = evidence.frames[ways.STEM]
     rows = having(frame, implementation=ways.EAGER, dtype=ways.BF16, context_length=1024)
     rows = rows.assign(implementation="sdpa", peak_mib=peak * rows["peak_mib"], again_ms=None)

@@ -1,5 +1,7 @@
 """The method's own findings: each answer on evidence that reaches it."""
 
+from dataclasses import replace
+
 import pytest
 import synthetic
 from answers import check_answers
@@ -11,7 +13,6 @@ from lmperf.reporting import pages, stated
 from lmperf.reporting.sections import compose
 from lmperf.reporting.sections.method import SECTION
 
-TABLES = "\n## The machine"
 # Two printed pages.
 MOST_WORDS = 1700
 
@@ -21,8 +22,9 @@ def page(evidence, has_reference=True):
     new = {"reference": 1.0} if has_reference else {}
     frames = {stem: frame.assign(**new) for stem, frame in evidence.frames.items()}
     copy = synthetic.with_frames(evidence, **frames)
-    text = pages.page(copy, compose("method", copy, drawn=False), synthetic.TEMPLATES)
-    return text[: text.index(TABLES)]
+    composed = compose("method", copy, drawn=False)
+    composed = replace(composed, section=replace(composed.section, tables=()))
+    return pages.page(copy, composed, synthetic.TEMPLATES)
 
 
 def without(evidence, stem):

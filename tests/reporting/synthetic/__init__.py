@@ -14,8 +14,8 @@ from synthetic import kernels, limit, models, profiles, timeline, warmup
 from synthetic.builder import CPU, GPU, Builder
 
 FEW = {
-    "size": ["tiny", "small", "large"],
-    "context_length": [128, 256, 512],
+    "size": ["tiny", "small", "xl", "2.7B"],
+    "context_length": [128, 512, 1024],
     "seq_len": [128, 256, 1024, 4096, 16384, 65536],
     "d_head": [16, 64],
 }
@@ -116,6 +116,16 @@ def _gpu_evidence(seed: int) -> MachineEvidence:
     return MachineEvidence("nvidia-h200", known, frames, cost=cost(frames))
 
 
+def small_gpu_evidence() -> MachineEvidence:
+    """GPU evidence with a third of the rows, for the caller to change."""
+    return copy.deepcopy(_small_gpu_evidence())
+
+
+@cache
+def _small_gpu_evidence() -> MachineEvidence:
+    return few(_gpu_evidence(1))
+
+
 def cpu_evidence(seed: int = 2) -> MachineEvidence:
     """As `gpu_evidence`, of a machine without a GPU."""
     return copy.deepcopy(_cpu_evidence(seed))
@@ -167,7 +177,10 @@ def with_frames(evidence: MachineEvidence, **frames: pd.DataFrame) -> MachineEvi
     Unlike ``dataclasses.replace`` it does not clean the text of every frame again.
     """
     changed = copy.copy(evidence)
-    changed.frames = {**evidence.frames, **frames}
+    for field in fields(evidence):
+        if isinstance(value := getattr(evidence, field.name), dict):
+            setattr(changed, field.name, dict(value))
+    changed.frames |= frames
     changed.derived = {}
     return changed
 
