@@ -30,12 +30,12 @@ def of(implementation):
     return lambda frame: frame["implementation"] == implementation
 
 
-def test_cells_measured_are_counted_of_those_owed(gpu):
+def test_measured_cells_are_counted_of_those_owed(gpu):
     found = state(gpu, cell=("size", "context_length"))
     assert (found.words, found.gap, found.measured, found.owed) == ("measured", False, 20, 20)
 
 
-def test_what_lacks_is_owed(gpu_copy):
+def test_missing_cells_are_owed(gpu_copy):
     gpu_copy.lacking["end_to_end"] = LACKING
     found = state(gpu_copy, cell=("size",))
     assert (found.words, found.measured, found.owed) == ("measured", 5, 5)
@@ -47,7 +47,7 @@ def test_what_lacks_is_owed(gpu_copy):
     )
 
 
-def test_a_table_is_stale_by_its_own_rows(gpu_copy):
+def test_table_is_stale_only_by_its_own_rows(gpu_copy):
     gpu_copy.stale["end_to_end"] = ["a row of a compiled model"]
     rows = gpu_copy.frames["end_to_end"]
     gpu_copy.frames["end_to_end"] = rows.assign(stale=rows["implementation"] == "compiled")
@@ -55,7 +55,7 @@ def test_a_table_is_stale_by_its_own_rows(gpu_copy):
     assert state(gpu_copy, where=of("compiled")).words == "measured, stale"
 
 
-def test_where_all_rows_are_stale_each_table_is(gpu_copy):
+def test_every_table_is_stale_if_all_rows_are(gpu_copy):
     gpu_copy.stale["end_to_end"] = ["each row"]
     assert state(gpu_copy, where=of("eager")).words == "measured, stale"
 
@@ -66,7 +66,7 @@ def test_measured_but_not_shown_is_a_gap(gpu):
     assert coverage.gaps([found]) == [f"table E1 (a step): {found.words}"]
 
 
-def test_what_is_neither_there_nor_asked_for_is_a_gap_unless_it_is_explained(gpu_copy):
+def test_unconfigured_cells_are_a_gap_unless_explained(gpu_copy):
     nothing = of("unheard of")
     gpu_copy.facts["preset"] = "gpu"
     assert state(gpu_copy, where=nothing).gap
@@ -80,7 +80,7 @@ def test_what_is_neither_there_nor_asked_for_is_a_gap_unless_it_is_explained(gpu
     assert not state(gpu_copy, where=nothing).gap
 
 
-def test_what_is_asked_for_and_not_there_is_not_measured_yet(gpu):
+def test_configured_cells_without_rows_are_not_measured_yet(gpu):
     evidence = without(gpu, "end_to_end")
     evidence.lacking["end_to_end"] = LACKING
     found = state(evidence, cell=("size",))
@@ -97,6 +97,6 @@ def test_what_is_asked_for_and_not_there_is_not_measured_yet(gpu):
         ),
     ],
 )
-def test_damaged_evidence_and_rows_that_all_failed_are_said(gpu_copy, change, words):
+def test_damaged_evidence_and_failed_rows_are_reported(gpu_copy, change, words):
     change(gpu_copy)
     assert state(gpu_copy).words == words

@@ -65,19 +65,19 @@ def shares(found):
     return {name: number / len(found.rows) for name, number in found.counts.items()}
 
 
-def test_two_runs_of_the_same_code_differ_in_one_row_of_a_hundred_at_most(result):
+def test_runs_of_equal_code_differ_in_at_most_1_percent(result):
     found = shares(compare(result("old", run(1)), result("new", run(2))))
     assert found["faster"] + found["slower"] + found["clock"] <= 0.01
 
 
 @pytest.mark.parametrize("percent, least", [(10, 0.95), (3, 0.5)])
-def test_a_planted_slowdown_is_seen(result, percent, least):
+def test_planted_slowdown_is_detected(result, percent, least):
     found = compare(result("old", run(1)), result("new", run(2, 1 + percent / 100)))
     assert shares(found)["slower"] >= least
     assert shares(found)["faster"] == 0
 
 
-def test_one_slow_row_among_many_is_seen(result):
+def test_one_slow_row_among_many_is_detected(result):
     new = run(2)
     new[17].update(timed(2.0 * new[17]["median_ms"], np.random.default_rng(0)))
     found = compare(result("old", run(1)), result("new", new))
@@ -85,7 +85,7 @@ def test_one_slow_row_among_many_is_seen(result):
     assert found.rows.iloc[0]["verdict"] == "slower" and found.counts["slower"] <= 3
 
 
-def test_what_a_lower_clock_explains_is_no_regression(result):
+def test_slowdown_explained_by_the_clock_is_no_regression(result):
     old = result("old", run(1))
     clocked = compare(old, result("clocked", run(2, 1.1, mhz=1800.0)))
     assert shares(clocked)["clock"] >= 0.95 and clocked.regressions == 0
@@ -94,20 +94,20 @@ def test_what_a_lower_clock_explains_is_no_regression(result):
     assert 0.90 < both.rows["cycles"].median() < 0.93
 
 
-def test_the_clock_of_each_round_goes_before_that_of_the_row(result):
+def test_clocks_of_the_rounds_override_that_of_the_row(result):
     mhz = ";".join(["1800.0"] * ROUNDS)
     new = result("new", run(2, 1.1, mhz=1980.0, rounds_mhz=mhz))
     assert shares(compare(result("old", run(1)), new))["clock"] >= 0.95
 
 
-def test_another_device_or_a_processor_is_not_confirmed_in_cycles(result):
+def test_cycles_are_compared_on_one_gpu_model_only(result):
     old, slow = run(1), run(2, 1.1, mhz=1800.0)
     for facts in ({"device": "H100"}, {"kind": "cpu", "device": "H200"}):
         found = compare(result("old", old, device="H200"), result("new", slow, **facts))
         assert shares(found)["slower"] >= 0.95 and found.rows["cycles"].isna().all()
 
 
-def test_differences_below_the_least_or_the_noise_floor_do_not_count(result):
+def test_differences_below_the_noise_floor_do_not_count(result):
     old, slow = result("old", run(1)), run(2, 1.1)
     assert compare(old, result("new", slow), at_least=0.15).regressions == 0
     noisy = [{**row, "again_ms": ";".join(["1e-3"] * ROUNDS)} for row in slow]
@@ -115,7 +115,7 @@ def test_differences_below_the_least_or_the_noise_floor_do_not_count(result):
     assert found.regressions == 0 and any("noise floor" in note for note in found.notes)
 
 
-def test_what_is_timed_in_turn_must_differ_from_both_processes_of_the_old_version(result):
+def test_regression_must_exceed_both_old_processes(result):
     old, new = run(1), result("new", run(2, 1.06))
     for factor, named in ((1.0, True), (1.06, False)):
         # In one cell of fifty the twin is as the new version: the old process was the odd one.
@@ -131,7 +131,7 @@ def test_what_is_timed_in_turn_must_differ_from_both_processes_of_the_old_versio
 @pytest.mark.parametrize(
     "broken", [{"status": "crash"}, {"status": "oom"}, {"max_error": 1.0, "error_bound": 0.1}]
 )
-def test_a_row_that_no_longer_works_is_the_worst_of_regressions(result, broken):
+def test_broken_row_is_the_worst_regression(result, broken):
     old, new = run(1, cells=5), run(2, cells=5)
     new[3].update(broken, reason="for this reason")
     found = compare(result("old", old), result("new", new))
@@ -140,7 +140,7 @@ def test_a_row_that_no_longer_works_is_the_worst_of_regressions(result, broken):
     assert compare(result("old", new), result("new", old)).counts["mended"] == 1
 
 
-def test_what_is_not_compared_is_counted(result):
+def test_rows_that_are_not_compared_are_counted(result):
     old, new = run(1, cells=8), run(2, cells=10)
     old[0]["status"] = new[0]["status"] = "unsupported"
     new[1] = dict(old[1])
@@ -150,14 +150,14 @@ def test_what_is_not_compared_is_counted(result):
     assert found.identical == 1 and found.untimed == 1 and len(found.rows) == 4
 
 
-def test_an_axis_that_only_one_version_has_keeps_rows_apart(result):
+def test_axis_of_one_version_only_keeps_rows_apart(result):
     old, more = run(1, cells=3), [{**row, "heads": 4} for row in run(2, cells=2)]
     new = result("new", [*more, *run(3, cells=3)], identity=("heads", *IDENTITY))
     found = compare(result("old", old), new)
     assert len(found.rows) == 3 and found.only == (0, 2)
 
 
-def test_other_machines_software_and_keys_are_said(result):
+def test_notes_name_other_software_keys_and_marks(result):
     rows = run(1, cells=3)
     old = result("old", rows, torch="2.11", device="H200")
     other = [{**row, "key": "other", "marks": "capped"} for row in rows]
@@ -168,7 +168,7 @@ def test_other_machines_software_and_keys_are_said(result):
     assert any(note.startswith("3 rows marked") for note in notes)
 
 
-def test_rows_of_the_same_code_tell_how_far_two_runs_differ(result):
+def test_rows_with_equal_keys_give_the_noise_between_runs(result):
     old, new = run(1), [*run(2)[:200], *run(2, 2.0, key="changed")[200:]]
     found = compare(result("old", old), result("new", new))
     rows, floor = found.same_code
@@ -176,7 +176,7 @@ def test_rows_of_the_same_code_tell_how_far_two_runs_differ(result):
     assert f"differ by at most {100 * floor:.1f} %" in as_text(found)
 
 
-def test_worst_come_first_and_text_has_a_line_for_each_row(result):
+def test_rows_are_sorted_worst_first_one_line_each(result):
     new = run(2, 1.1, cells=40)[:20] + run(2, cells=40)[20:]
     found = compare(result("old", run(1, cells=40)), result("new", new))
     verdicts = found.rows["verdict"].tolist()
@@ -194,7 +194,7 @@ def test_markdown_is_short_enough_for_a_comment(result):
     assert "<details>" not in as_markdown(compare(old, result("alike", run(2, cells=10))))
 
 
-def test_json_has_every_row_and_null_where_there_is_no_value(result):
+def test_json_has_every_row_with_null_for_no_value(result):
     new = run(2, cells=3)
     new[0]["status"] = "crash"
     found = json.loads(as_json(compare(result("old", run(1, cells=3)), result("new", new))))
@@ -206,7 +206,7 @@ def test_json_has_every_row_and_null_where_there_is_no_value(result):
         assert row["axes"]["dtype"] == "float32" and row["rounds"] == ROUNDS
 
 
-def test_rows_that_are_one_measurement_leave_nothing_to_compare(result):
+def test_identical_measurements_are_not_compared(result):
     same = result("same", run(1, cells=3))
     found = compare(same, same)
     assert found.identical == 3 and found.rows.empty
@@ -222,7 +222,7 @@ def diff(capsys, *arguments):
     return code, *capsys.readouterr()
 
 
-def test_the_command_exits_with_one_on_a_regression(result, capsys):
+def test_command_exits_with_1_on_a_regression(result, capsys):
     old, new = result("old", run(1), read=False), result("new", run(2, 1.1), read=False)
     code, out, _ = diff(capsys, old, new)
     assert code == 1 and "regressions beyond 2.0 %" in out.splitlines()[0]
@@ -236,7 +236,7 @@ def test_the_command_exits_with_one_on_a_regression(result, capsys):
     )
 
 
-def test_bad_input_is_one_line_and_two(result, capsys, tmp_path):
+def test_bad_input_prints_one_line_and_exits_with_2(result, capsys, tmp_path):
     old = result("old", run(1, cells=3), read=False)
     damaged = shutil.copytree(old, tmp_path / "damaged")
     with open(damaged / "evidence/topic.csv", "a") as file:
@@ -258,7 +258,7 @@ def test_bad_input_is_one_line_and_two(result, capsys, tmp_path):
         assert diff(capsys, old, old, *arguments)[0] == 2
 
 
-def test_a_machine_is_read_as_it_was_committed(result, tmp_path, monkeypatch, capsys):
+def test_committed_evidence_of_a_machine_can_be_compared(result, tmp_path, monkeypatch, capsys):
     def git(*arguments):
         identity = "-c", "user.name=n", "-c", "user.email=e@x"
         subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True)
@@ -273,7 +273,7 @@ def test_a_machine_is_read_as_it_was_committed(result, tmp_path, monkeypatch, ca
     assert code == 1 and "h200@HEAD -> h200: 300 rows compared" in out
 
 
-def test_foreign_text_is_shown_in_each_form_and_does_nothing(result):
+def test_foreign_text_is_inert_in_every_format(result):
     reason = "<script>|`x` \x1b[31m](javascript:x)"
     old, new = run(1, cells=20), run(2, cells=20)
     new[0] |= {"status": "crash", "reason": reason, "median_ms": None, "rounds_ms": None}

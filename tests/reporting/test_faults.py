@@ -106,7 +106,7 @@ def test_failures_are_rendered_and_named(machine, faults):
 
 @pytest.mark.parametrize("scope", [ALL, LACKING])
 @pytest.mark.parametrize("stem", ["attention", "flash_attention", "memory_timeline"])
-def test_a_section_without_a_sound_row_says_so(stem, scope):
+def test_section_without_a_valid_row_states_why(stem, scope):
     evidence = faulty(MACHINES["cpu"], [Fault(stem, scope, ("crash", "failed_check"), 1)])
     section = sections.compose(load(stem).section or stem, evidence)
     text = pages.page(evidence, section, synthetic.TEMPLATES)

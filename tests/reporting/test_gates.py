@@ -28,5 +28,5 @@ def named(**row):
         ({}, "error –, bound –"),
     ],
 )
-def test_a_red_gate_says_why(row, why):
+def test_failed_gate_states_why(row, why):
     assert named(**row) == why

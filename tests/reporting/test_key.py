@@ -60,7 +60,7 @@ def changed(root, path, text):
 
 @pytest.mark.process
 @pytest.mark.machine
-def test_every_module_that_rendering_imports_counts(checkout):
+def test_every_module_that_rendering_imports_changes_the_key(checkout):
     command = [sys.executable, "-c", USED, "nvidia-h200"]
     environment = {"PYTHONPATH": str(checkout / "src"), "PATH": "/usr/bin"}
     done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True)
@@ -78,18 +78,18 @@ def test_every_module_that_rendering_imports_counts(checkout):
 
 
 @pytest.mark.parametrize("pattern", ["templates/**/*.j2", "src/lmperf/reporting/**/*.csv"])
-def test_every_template_and_published_figure_counts(checkout, pattern):
+def test_every_template_and_published_figure_changes_the_key(checkout, pattern):
     paths = sorted(checkout.glob(pattern))
     assert len(paths) >= 5
     for path in paths:
         assert changed(checkout, path, lambda content: content + b"\n"), path
 
 
-def test_the_configuration_counts(checkout):
+def test_configuration_changes_the_key(checkout):
     assert key(checkout, Config(preset="gpu")) != key(checkout)
 
 
-def test_what_lies_elsewhere_does_not_count(checkout):
+def test_other_files_do_not_change_the_key(checkout):
     before = key(checkout)
     tests = checkout / "tests"
     tests.mkdir()

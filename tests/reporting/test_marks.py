@@ -33,7 +33,7 @@ def marked(evidence, stem, names, where=lambda frame: frame.index == frame.index
     return evidence
 
 
-def test_marks_stand_in_their_order_and_unknown_ones_last():
+def test_marks_are_ordered_with_unknown_ones_last():
     found = marks.marks_of(frame({"marks": "loaded;capped"}, {"marks": "odd;drift"}, {}))
     assert found.tolist() == [("capped", "loaded"), ("drift", "odd"), ()]
 
@@ -42,48 +42,48 @@ def test_marks_stand_in_their_order_and_unknown_ones_last():
     ("throttle", "names"),
     [("0x4", ("capped",)), ("0x24", ("capped",)), ("0x0", ()), ("0x1", ()), ("0x12", ())],
 )
-def test_older_evidence_is_capped_by_its_reasons(throttle, names):
+def test_older_rows_are_capped_by_their_throttle_reasons(throttle, names):
     row = {"throttle": throttle}
     assert marks.marks_of(frame(row)).tolist() == [names]
     assert marks.marks_of(frame({**row, "marks": None, "reference": np.nan})).tolist() == [names]
 
 
-def test_a_row_of_the_method_that_has_marks_is_clean_where_it_has_none():
+def test_throttle_is_ignored_if_the_row_was_checked_for_marks():
     row = {"throttle": "0x4", "marks": np.nan, "reference": 1.01}
     assert marks.marks_of(frame(row)).tolist() == [()]
 
 
-def test_a_frame_without_these_columns_is_clean():
+def test_frame_without_mark_columns_has_no_signs():
     assert marks.signs(frame({}, {})).tolist() == ["", ""]
 
 
 @pytest.mark.parametrize("times", [kernel_times, step_times, medians])
-def test_every_time_of_a_marked_row_has_its_signs(times):
+def test_times_of_marked_rows_carry_their_signs(times):
     rows = frame({}, {"marks": "host_bound;capped"}, {"status": "oom", "marks": "capped"})
     clean, dirty, gone = times(rows)
     assert dirty == clean + HOST_BOUND + CAPPED
     assert gone == "OOM"
 
 
-def test_a_verdict_that_the_cap_in_time_left_open_needs_no_sign():
+def test_time_cap_is_counted_but_has_no_sign():
     assert marks.signs(frame({"marks": "time_cap"})).tolist() == [""]
     assert marks.counts([frame({"marks": "time_cap"})]) == {"time_cap": 1}
 
 
-def test_what_is_stale_beside_what_is_fresh_has_a_sign_after_its_marks():
+def test_stale_sign_comes_after_the_marks():
     rows = frame({"marks": "capped", "stale": True}, {"stale": True}, {"stale": False})
     assert marks.signs(rows).tolist() == [CAPPED + marks.STALE, marks.STALE, ""]
     assert marks.legend(marks.signs(rows)).endswith(f"{marks.SIGNS[marks.STALE]} (2 cells).")
     assert marks.counts([rows]) == {"capped": 1}, "what is stale is counted apart"
 
 
-def test_signs_are_told_apart_and_are_no_letters_of_a_cell():
+def test_signs_are_distinct_single_non_ascii_characters():
     signs = [*(mark.sign for mark in MARKS.values() if mark.sign), marks.STALE]
     assert len(set(signs)) == len(signs) and all(len(sign) == 1 for sign in signs)
     assert not any(sign.isascii() for sign in signs)
 
 
-def test_a_table_says_what_its_signs_mean_and_how_many_cells_have_each():
+def test_table_explains_and_counts_its_signs():
     table = Lines("T", pd.DataFrame({"ms": [f"1{CAPPED}", f"2{CAPPED}{LOADED}", "3"]}), "Median.")
     capped, loaded = MARKS["capped"].meaning, MARKS["loaded"].meaning
     words = f"{CAPPED} {capped} (2 cells); {LOADED} {loaded} (1 cell)."
@@ -92,7 +92,7 @@ def test_a_table_says_what_its_signs_mean_and_how_many_cells_have_each():
     assert Lines("T", pd.DataFrame({"ms": ["3"]})).markdown().endswith("| 3 |")
 
 
-def test_a_speed_up_has_the_signs_of_both_its_rows(gpu):
+def test_speedup_carries_the_signs_of_both_rows(gpu):
     compiled, eager = (Series.of(implementation=name) for name in ("compiled", "eager"))
     clean = speedup_cells(gpu, "attention", compiled, eager)
     evidence = synthetic.gpu_evidence()
@@ -105,7 +105,7 @@ def test_a_speed_up_has_the_signs_of_both_its_rows(gpu):
 
 
 @pytest.mark.parametrize(("stem", "make"), [("flash_attention", filled_tables), ("lrpe", None)])
-def test_rates_without_a_time_beside_them_have_signs(gpu, stem, make):
+def test_rates_without_a_time_carry_signs(gpu, stem, make):
     clean = "".join(t.markdown() for t in (make or (lambda e: [lrpe_head(e)]))(gpu))
     evidence = marked(synthetic.gpu_evidence(), stem, "loaded")
     text = "".join(t.markdown() for t in (make or (lambda e: [lrpe_head(e)]))(evidence))
@@ -125,7 +125,7 @@ def small_evidence():
     return evidence
 
 
-def test_marked_rows_are_counted_at_the_top_in_their_section_and_on_its_page():
+def test_marked_rows_are_counted_wherever_they_are_shown():
     evidence = marked(small_evidence(), "attention", "loaded;capped")
     rows = len(having(evidence.frames["attention"], marks="loaded;capped"))
     files = files_of(evidence)
@@ -142,13 +142,13 @@ def test_marked_rows_are_counted_at_the_top_in_their_section_and_on_its_page():
     assert "This evidence is older" not in files["method.md"]
 
 
-def test_counts_stand_in_the_table_of_rows():
+def test_row_table_counts_marked_rows():
     evidence = marked(synthetic.cpu_evidence(), "attention", "loaded")
     table = machine.counts_table(evidence).frame.set_index("benchmark")["beside other load"]
     assert table["attention"] == len(evidence.frames["attention"]) and table["lrpe"] == 0
 
 
-def test_the_index_counts_the_marked_cells_of_a_table_that_shows_times():
+def test_index_counts_marked_cells_of_tables_with_times():
     evidence = marked(small_evidence(), "attention", "drift")
     sections = pages.composed(evidence, synthetic.TEMPLATES, drawn=False)
     words = {s.table.id: s.words for s in coverage.states(evidence, sections)}
@@ -157,7 +157,7 @@ def test_the_index_counts_the_marked_cells_of_a_table_that_shows_times():
 
 
 @pytest.mark.machine
-def test_the_write_up_of_a_marked_machine_keeps_to_its_words():
+def test_write_up_with_many_marks_stays_short():
     from test_pages import MOST_WORDS, words_before_the_first_table
 
     evidence = synthetic.cpu_evidence()

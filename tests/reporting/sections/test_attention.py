@@ -89,18 +89,18 @@ def parts(name, evidence):
     return compose("attention", evidence, drawn=False).parts[name]
 
 
-def test_every_answer_has_a_sentence():
+def test_every_answer_is_reached():
     check_answers(FINDINGS, CASES)
 
 
-def test_nothing_is_said_of_what_a_machine_did_not_measure(cpu_copy):
+def test_findings_skip_what_was_not_measured(cpu_copy):
     assert said("attention_ends", cpu_copy) is None
     assert said("attention_numerics", cpu_copy) is None
     del cpu_copy.frames["attention"]
     assert all(state(finding, cpu_copy) is None for finding in FINDINGS)
 
 
-def test_the_end_is_said_with_what_was_asked():
+def test_oom_length_is_stated_with_the_bytes_requested():
     assert said("attention_ends", asked(1.0)) == (
         "Plain attention's forward (float32, batch 8, d_head 64) exhausts memory at length 65,536,"
         " as predicted: 128 GiB asked, 10.6 free."
@@ -108,7 +108,7 @@ def test_the_end_is_said_with_what_was_asked():
     assert "as predicted" not in said("attention_ends", asked(2.0))
 
 
-def test_memory_is_counted_in_matrices(gpu, cpu):
+def test_memory_is_counted_in_matrices_of_length_squared(gpu, cpu):
     assert said("attention_matrices", gpu) == (
         "In matrices of length squared (8,192 and 16,384, float32, inputs apart): 2.0 kept for the"
         " backward, 3.0 at the forward's peak, 3.0 at the backward's; a published"
@@ -117,7 +117,7 @@ def test_memory_is_counted_in_matrices(gpu, cpu):
     assert said("attention_matrices", cpu).startswith("In matrices of length squared (256 and 512")
 
 
-def test_inputs_are_in_no_count_of_matrices():
+def test_matrix_count_excludes_the_inputs():
     def change(frame):
         one = frame["batch"] * frame["seq_len"] ** 2 * 4 / 2**20
         backward = within(frame, phase="backward")
@@ -130,7 +130,7 @@ def test_inputs_are_in_no_count_of_matrices():
     assert "3.0 at the forward's peak, 5.0 at the backward's" in sentence
 
 
-def test_compiling_and_lower_numerics_gain_the_time_of_eager_float32_over_theirs():
+def test_speedup_is_eager_float32_time_over_the_other_time():
     evidence = times(0.25, **COMPILED)
     frame = evidence.frames["attention"]
     frame.loc[within(frame, implementation="eager"), "peak_mib"] = 400.0
@@ -142,7 +142,7 @@ def test_compiling_and_lower_numerics_gain_the_time_of_eager_float32_over_theirs
     assert "TF32 4.00x forward, 4.00x backward" in said("attention_numerics", quick)
 
 
-def test_what_is_unresolved_is_in_no_range():
+def test_range_excludes_unresolved_comparisons():
     sentence = said("attention_compiled", times(2.0, 0.5, **COMPILED))
     assert "40 comparisons (float32), slower in 20; where resolved, 0.50x to" in sentence
     nothing = said("attention_compiled", times(1.0, **COMPILED))
@@ -150,7 +150,7 @@ def test_what_is_unresolved_is_in_no_range():
     assert "resolved" not in nothing
 
 
-def test_the_head_ends_with_the_first_length_that_does_not_fit(gpu):
+def test_head_ends_at_the_first_length_out_of_memory(gpu):
     table = SECTION.head(gpu).frame
     assert table["length"].tolist() == [256, 1024, 4096, 8192, 16384, 65536]
     last = table.iloc[-1]
@@ -158,7 +158,7 @@ def test_the_head_ends_with_the_first_length_that_does_not_fit(gpu):
     assert last["kept for the backward (MiB)"] == "–"
 
 
-def test_the_head_takes_the_end_from_the_limit_where_the_grid_fits():
+def test_head_ends_at_the_measured_limit_if_the_grid_fits():
     table = SECTION.head(asked(1.0))
     assert table.frame["length"].tolist()[-2:] == [16384, 65536]
     assert table.frame["forward (ms)"].iloc[-1] == "OOM (asked 128.0 GiB, 10.6 GiB free)"
@@ -167,13 +167,13 @@ def test_the_head_takes_the_end_from_the_limit_where_the_grid_fits():
     assert SECTION.head(masked).frame["length"].tolist()[-1] == 16384
 
 
-def test_the_head_of_a_cpu_has_a_line_a_length(cpu):
+def test_cpu_head_has_one_line_per_length(cpu):
     table = SECTION.head(cpu)
     assert table.frame["length"].tolist() == [128, 256, 512]
     assert "OOM" not in table.markdown()
 
 
-def test_plain_attention_has_times_memory_and_status_by_cell(gpu):
+def test_a1_shows_times_memory_and_status_per_cell(gpu):
     table = parts("A1", gpu)[0].frame
     row = table[(table["d_head"] == 64) & (table["length"] == 1024)].iloc[0]
     frame = gpu.frames["attention"]
@@ -187,7 +187,7 @@ def test_plain_attention_has_times_memory_and_status_by_cell(gpu):
     assert full["forward (ms)"].str.startswith("OOM (asked 128.0 GiB").all()
 
 
-def test_a_red_gate_withholds_a_time_and_its_speed_up():
+def test_failed_gate_withholds_time_and_speedup():
     def change(frame):
         cell = dict(d_head=64, seq_len=1024, dtype="float32", phase="forward")
         frame.loc[within(frame, **cell, implementation="eager"), "max_error"] = 1.0
@@ -201,13 +201,13 @@ def test_a_red_gate_withholds_a_time_and_its_speed_up():
     assert row["compiled over PyTorch"] == "withheld"
 
 
-def test_numerics_stand_beside_float32(gpu):
+def test_a2_compares_other_dtypes_with_float32(gpu):
     captions = [table.caption for table in parts("A2", gpu)]
     assert captions[-2].startswith("Forward, the numerics")
     assert "PyTorch, TF32 over PyTorch, float32" in parts("A2", gpu)[-1].frame
 
 
-def test_memory_is_shown_step_by_step(gpu):
+def test_a4_shows_memory_step_by_step(gpu):
     table = parts("A4", gpu)[0].frame
     row = table[(table["d_head"] == 64) & (table["length"] == 1024)].iloc[0]
     assert row["kept for the backward (MiB)"] == "64.0"
@@ -217,7 +217,7 @@ def test_memory_is_shown_step_by_step(gpu):
     assert "at 8,192 it is 1.02 to 1.07 against 1.90 to 1.97 matrices" in note
 
 
-def test_where_it_ends_is_shown_tensor_by_tensor(gpu, cpu):
+def test_a3_shows_the_limit_per_tensor(gpu, cpu):
     table = parts("A3", gpu)[0].frame
     assert table["dtype"].tolist() == ["float32", "bf16"]
     assert table["asked for (MiB)"].tolist() == ["131,072", "262,144"]
@@ -227,7 +227,7 @@ def test_where_it_ends_is_shown_tensor_by_tensor(gpu, cpu):
 
 
 @pytest.mark.parametrize("evidence", [synthetic.gpu_evidence, synthetic.cpu_evidence])
-def test_each_table_owes_its_own_cells(evidence):
+def test_each_table_counts_only_its_own_cells(evidence):
     evidence = evidence()
     found = states(evidence, [compose("attention", evidence, drawn=False)])
     frame = evidence.frames["attention"]
@@ -245,7 +245,7 @@ def test_each_table_owes_its_own_cells(evidence):
     assert gaps(found) == []
 
 
-def test_one_numerics_and_one_implementation_leave_out_what_they_do_not_have(cpu_copy):
+def test_a2_is_empty_with_one_dtype_and_implementation(cpu_copy):
     frame = cpu_copy.frames["attention"]
     cpu_copy.frames["attention"] = frame[within(frame, implementation="eager")]
     composed = compose("attention", cpu_copy, drawn=False)
@@ -253,7 +253,7 @@ def test_one_numerics_and_one_implementation_leave_out_what_they_do_not_have(cpu
     assert gaps(states(cpu_copy, [composed])) == []
 
 
-def test_damaged_times_leave_the_limit():
+def test_limit_is_shown_if_the_times_are_damaged():
     evidence = synthetic.gpu_evidence()
     evidence.damaged["attention"] = "a row was lost"
     composed = compose("attention", evidence)
@@ -261,7 +261,7 @@ def test_damaged_times_leave_the_limit():
     assert composed.head is None and not composed.parts["A1"]
 
 
-def test_the_title_of_the_figure_is_computed_and_the_end_is_marked(gpu, cpu):
+def test_figure_title_states_growth_and_the_oom_length(gpu, cpu):
     drawn = themed(lambda pen: SECTION.figure(gpu, pen), LIGHT)
     title = " ".join(drawn.get_suptitle().split())
     assert "8k to 16k: 3.8 times the forward time" in title
@@ -271,7 +271,7 @@ def test_the_title_of_the_figure_is_computed_and_the_end_is_marked(gpu, cpu):
     assert "fit" not in drawn.get_suptitle()
 
 
-def test_host_and_loop_stand_beside_the_device_where_they_are_known(gpu, cpu):
+def test_host_and_loop_times_appear_only_if_measured(gpu, cpu):
     forward, _ = parts("Device, host and loop", gpu)
     assert set(forward.frame["length"]) > {256, 1024}
     assert {"PyTorch, host (ms)", "compiled, loop (ms)"} <= set(forward.frame)

@@ -135,17 +135,17 @@ def made_up_without_whole_tf32_and_bf16() -> MachineEvidence:
         ("whole_or_block", "take 4.00 times as long, at most 12.0 s"),
     ],
 )
-def test_numbers_are_those_of_the_medians(name, numbers):
+def test_findings_use_the_medians(name, numbers):
     assert numbers in said(name, made_up_without_whole_tf32_and_bf16())
 
 
-def test_whole_over_block_is_the_time_by_block_over_the_time_of_the_whole():
+def test_whole_model_speedup_is_per_block_time_over_whole_time():
     evidence = made_up()
     evidence = with_frame(evidence, having(evidence.frames[ways.STEM], dtype="float32"))
     assert ": 2.00x; its first" in said("whole_or_block", evidence)
 
 
-def test_mixed_precision_is_said_with_its_best_and_its_worst_step():
+def test_mixed_precision_states_its_best_and_worst_speedup():
     evidence = timed(timed(small_gpu_evidence(), 8.0, dtype="float32"), 2.0, dtype=BF16)
     evidence = timed(evidence, 1.0, dtype=BF16, size="xl")
     evidence = timed(evidence, 16.0, dtype=BF16, size="small", context_length=128)
@@ -153,12 +153,12 @@ def test_mixed_precision_is_said_with_its_best_and_its_worst_step():
     assert ": 0.50x (small, context 128) to 8.00x (xl, context 128), faster in 8 of 9" in sentence
 
 
-def test_other_attention_is_said_with_its_gain_and_the_memory_that_it_spares():
+def test_sdpa_states_its_speedup_and_the_memory_saved():
     sentence = said("attention_inside", with_attention(0.25, peak=0.6))
     assert "SDPA 4.00x" in sentence and "peak memory 40.0 % lower" in sentence
 
 
-def test_the_projects_kernel_inside_the_model_is_held_against_pytorchs():
+def test_triton_attention_is_compared_with_sdpa_in_the_model():
     sentence = said("own_attention_inside", with_both(2.0))
     assert sentence == (
         "Triton over SDPA in a bf16 autocast step (context 1024): eager 0.50x, faster in 0 of 3"
@@ -166,7 +166,7 @@ def test_the_projects_kernel_inside_the_model_is_held_against_pytorchs():
     )
 
 
-def test_rates_are_of_the_median():
+def test_tokens_per_second_use_the_median():
     evidence = timed(small_gpu_evidence(), 100.0, **CELL, dtype="float32", implementation=EAGER)
     line = cells(
         SECTION.tables[0].make(evidence)[0],
@@ -176,7 +176,7 @@ def test_rates_are_of_the_median():
     assert line["tokens/s"] == "20,500"
 
 
-def test_steps_that_wait_for_the_host_are_counted_by_way():
+def test_host_bound_steps_are_counted_per_way_to_run():
     evidence = edited(made_up(), {"host_ms": 1.7}, phase="train_step")
     evidence = with_frame(evidence, having(evidence.frames[ways.STEM], size="small"))
     # Of 2 ms in bf16 that is 85 %, of 1 ms compiled more; the rest takes longer.
@@ -189,7 +189,7 @@ def test_steps_that_wait_for_the_host_are_counted_by_way():
     assert line["queued (% of the step)"] == "85.0" and "from 90 % on" in bf16.note
 
 
-def test_steps_of_another_model_are_none_of_the_projects_that_wait(gpu):
+def test_host_bound_count_excludes_other_models(gpu):
     frame = gpu.frames[ways.STEM]
     rows = having(frame, implementation=EAGER, dtype=BF16)
     other = rows.assign(
@@ -199,7 +199,7 @@ def test_steps_of_another_model_are_none_of_the_projects_that_wait(gpu):
     assert said("step_host", both) == said("step_host", gpu)
 
 
-def test_a_cell_without_the_base_has_no_line_and_the_sizes_of_a_speedup_are_said(gpu):
+def test_cells_without_the_baseline_are_left_out_and_said(gpu):
     lacking = without(gpu, dtype="float32", implementation=EAGER, size=["xl", "2.7B"])
     over = {t.id: t for t in SECTION.tables}["E4"].make(lacking)[0]
     assert set(over.frame["size"]) == {"small", "medium", "large"}
@@ -207,13 +207,13 @@ def test_a_cell_without_the_base_has_no_line_and_the_sizes_of_a_speedup_are_said
     assert "(small to" not in said("fastest_step", gpu)
 
 
-def test_a_processor_has_no_queue_to_speak_of(cpu):
+def test_cpu_tables_have_no_queued_column(cpu):
     assert not any("queued" in h for part in SECTION.tables[0].make(cpu) for h in part.frame)
     assert "Queued" not in SECTION.tables[0].make(cpu)[0].note
     assert "step_host" not in {s.name for s in statements(SECTION.findings, cpu)}
 
 
-def test_what_is_not_measured_is_silent():
+def test_findings_skip_what_was_not_measured():
     evidence = cpu_evidence()
     nothing = MachineEvidence("empty")
     assert statements(SECTION.findings, nothing) == []
@@ -222,7 +222,7 @@ def test_what_is_not_measured_is_silent():
     assert not any("TF32" in sentence for sentence in said.values())
 
 
-def test_the_fastest_is_one_of_two_at_least(cpu):
+def test_fastest_way_needs_at_least_two_ways(cpu):
     alone = without(
         without(cpu, size="small", dtype=BF16), size="small", implementation=[*COMPILED]
     )
@@ -232,7 +232,7 @@ def test_the_fastest_is_one_of_two_at_least(cpu):
     assert [label.get_text() for label in drawn(alone).axes[0].get_xticklabels()] == ["tiny"]
 
 
-def test_the_fastest_must_be_found_faster_than_eager_float32():
+def test_fastest_way_must_beat_eager_float32_beyond_noise():
     """A median that is a hair shorter, within the noise, does not make a way the fastest."""
     evidence = with_frame(
         small_gpu_evidence(), having(small_gpu_evidence().frames[ways.STEM], dtype="float32")
@@ -246,7 +246,7 @@ def test_the_fastest_must_be_found_faster_than_eager_float32():
     assert set(ways.fastest(evidence)["implementation"]) == {EAGER}
 
 
-def test_what_is_not_told_apart_from_the_fastest_is_named_with_it():
+def test_unresolved_rivals_are_named_with_the_fastest():
     evidence = scaled(with_attention(), 0.1, implementation=["sdpa", EAGER], dtype=BF16)
     alone = said("fastest_step", evidence)
     assert ": bf16 autocast, SDPA: " in alone and alone.startswith("Fastest step, ladder aside (")
@@ -266,5 +266,5 @@ def test_what_is_not_told_apart_from_the_fastest_is_named_with_it():
         (("sdpa", "triton_compiled"), "bf16 autocast, SDPA or bf16 autocast, Triton, compiled"),
     ],
 )
-def test_what_ways_share_is_said_once(names, words):
+def test_shared_words_of_ways_appear_once(names, words):
     assert ways.either([ways.Way(name, BF16) for name in names]) == words

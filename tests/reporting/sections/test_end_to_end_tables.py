@@ -16,7 +16,7 @@ SHOWN = ("E1", "E3", "E4")
 CELL = {"size": "small", "context_length": 512, "batch": 4}
 
 
-def test_e1_has_each_number_in_its_cell(gpu):
+def test_e1_shows_each_number_in_its_cell(gpu):
     frame = gpu.frame(ways.STEM)
     row = having(frame, **CELL, dtype="float32", implementation=EAGER, phase="train_step").iloc[0]
     first = SECTION.tables[0].make(gpu)[0]
@@ -32,7 +32,7 @@ def test_e1_has_each_number_in_its_cell(gpu):
     assert ceilings in first.note
 
 
-def test_a_red_gate_is_withheld_and_memory_that_ran_out_is_said():
+def test_tables_withhold_failed_gates_and_show_oom():
     values = {"max_error": 1.0, "error_bound": 1e-3}
     both = {**CELL, "context_length": [512, 1024]}
     red = edited(small_gpu_evidence(), values, **both, dtype="float32", implementation=EAGER)
@@ -51,7 +51,7 @@ def test_a_red_gate_is_withheld_and_memory_that_ran_out_is_said():
     assert line["eager float32 (ms)"] == "gate failed, withheld"
 
 
-def test_e3_owes_every_cell_that_is_compiled_in_any_way():
+def test_e3_counts_every_cell_compiled_in_any_way():
     one = without(small_gpu_evidence(), implementation=WHOLE, size=["xl", "2.7B"])
     one = without(one, implementation=WHOLE, context_length=[128, 1024])
     frame = one.frames[ways.STEM]
@@ -68,7 +68,7 @@ def test_e3_owes_every_cell_that_is_compiled_in_any_way():
     assert "dash" not in {t.id: t for t in SECTION.tables}["E3"].make(one)[0].note
 
 
-def test_eager_of_a_model_has_one_name():
+def test_eager_model_is_never_called_pytorch():
     evidence, crash = small_gpu_evidence(), {"status": "crash", "reason": "signal"}
     failed = edited(evidence, crash, **CELL, implementation=EAGER)
     made = compose("end_to_end", failed, drawn=False)
@@ -76,7 +76,7 @@ def test_eager_of_a_model_has_one_name():
     assert "PyTorch" not in text + made.reasons and "crash, eager (12 rows)" in made.reasons
 
 
-def test_first_calls_are_named_for_what_they_hold_and_no_step_pays_them_back():
+def test_first_calls_are_labelled_and_no_payback_is_shown():
     evidence = small_gpu_evidence()
     parts = [part for table in SECTION.tables for part in table.make(evidence)]
     headers = {header for part in parts for header in part.frame.columns}
@@ -84,14 +84,14 @@ def test_first_calls_are_named_for_what_they_hold_and_no_step_pays_them_back():
     assert not any("paid back" in header for header in headers)
 
 
-def test_e7_has_the_other_attention_over_plain():
+def test_e7_compares_sdpa_with_plain_attention():
     table = {t.id: t for t in SECTION.tables}["E7"].make(with_attention(0.5))[0]
     assert table.caption.startswith("Train step, over eager bf16 autocast")
     speedup = cells(table, size="xl")["bf16 autocast, SDPA over eager bf16 autocast"]
     assert speedup.startswith("2.00x (2.00-2.00)")
 
 
-def test_head_is_of_one_context_and_has_the_speedup_of_the_best(gpu):
+def test_head_shows_one_context_and_the_best_speedup(gpu):
     table = head(without(gpu, dtype="tf32", context_length=[128, 512, 1024]))
     assert list(table.frame["size"]) == ["small", "medium", "large", "xl", "2.7B"]
     assert "context 1024" in table.caption and not any("TF32" in h for h in table.frame.columns)
@@ -101,14 +101,14 @@ def test_head_is_of_one_context_and_has_the_speedup_of_the_best(gpu):
     assert line["tokens/s"] == rounded(best["rate"])
 
 
-def test_head_names_the_best_by_size_where_it_is_not_one(gpu):
+def test_head_names_the_best_per_size_if_sizes_differ(gpu):
     one = head(scaled(gpu, 0.1, implementation=BLOCKS, dtype=BF16))
     assert "Best: bf16 autocast, compiled by block." in one.note
     several = head(scaled(gpu, 50, size="small", dtype=BF16))
     assert "Best" not in several.note and several.frame["best"].nunique() > 1
 
 
-def test_head_of_a_machine_that_measured_two_batches_has_a_line_a_size(cpu):
+def test_head_has_one_line_per_size_with_two_batches(cpu):
     frame = cpu.frames[ways.STEM]
     small = frame.index.isin(having(frame, size="small").index)
     frame = frame.assign(batch=frame["batch"].where(~small, 1))
@@ -118,16 +118,16 @@ def test_head_of_a_machine_that_measured_two_batches_has_a_line_a_size(cpu):
 
 
 @pytest.mark.parametrize("make", [gpu_evidence, cpu_evidence, with_attention])
-def test_the_figure_is_drawn(make):
+def test_figure_is_drawn(make):
     assert drawn(make()) is not None
 
 
-def test_the_figure_shows_the_context_of_what_others_lack():
+def test_figure_uses_the_context_of_other_attention():
     titles = [axis.get_title() for axis in drawn(with_attention()).axes]
     assert "context 1024" in titles
 
 
-def test_the_figure_has_no_bar_where_eager_float32_is_withheld(gpu):
+def test_figure_has_no_bar_without_eager_float32(gpu):
     values = {"max_error": 1.0, "error_bound": 1e-3}
     red = edited(gpu, values, size="xl", dtype="float32", implementation=EAGER)
     axis = drawn(red).axes[0]
@@ -136,7 +136,7 @@ def test_the_figure_has_no_bar_where_eager_float32_is_withheld(gpu):
     assert not any(abs(middle - place) < 0.5 for middle in middles)
 
 
-def test_the_title_of_the_figure_is_what_the_data_say(gpu):
+def test_figure_title_follows_the_data(gpu):
     assert "up to" in drawn(gpu).get_suptitle()
     slow = scaled(gpu, 1e-3, implementation=EAGER, dtype="float32")
     assert drawn(slow).get_suptitle() == "No train step is faster than in eager float32"

@@ -56,34 +56,34 @@ def said(name, evidence):
     return state(next(f for f in FINDINGS if f.name == name), evidence).sentence
 
 
-def test_every_answer_has_evidence_that_reaches_it():
+def test_every_answer_is_reached():
     check_answers(FINDINGS, CASES)
 
 
-def test_the_line_of_the_first_screen_has_at_most_twenty_words(gpu, cpu):
+def test_summary_sentence_has_at_most_20_words(gpu, cpu):
     short = [f for f in FINDINGS if f.place == SHORT]
     assert [f.name for f in short] == ["flash_peers"]
     for evidence in (gpu, cpu):
         assert len(said("flash_peers", evidence).split()) <= 20
 
 
-def test_other_sentences_have_at_most_thirty_five_words(gpu):
+def test_other_sentences_have_at_most_35_words(gpu):
     for evidence in (dip(gpu), failed_test(red(gpu))):
         for statement in compose(STEM, evidence, drawn=False).statements:
             assert len(str(statement).split()) <= 35, str(statement)
 
 
-def test_what_is_not_measured_is_not_said(gpu):
+def test_findings_skip_what_was_not_measured(gpu):
     bare = replace(gpu, frames={})
     assert all(state(finding, bare) is None for finding in FINDINGS)
 
 
-def test_a_speedup_that_only_rises_is_not_worth_a_word(gpu, cpu):
+def test_dip_is_not_stated_if_speedups_only_rise(gpu, cpu):
     names = [s.name for e in (gpu, cpu) for s in compose(STEM, e, drawn=False).statements]
     assert "flash_dip" not in names and "flash_one_head" in names
 
 
-def test_a_dip_is_said_with_what_both_take_there(gpu):
+def test_dip_is_stated_with_both_times(gpu):
     rows = kinds.over(gpu, kinds.PLAIN, gpu.frame(STEM))
     rows = having(rows[kinds.single(rows)], phase="forward", dtype=kinds.HALF)
     before, there = (having(rows, seq_len=n) for n in (128, 256))
@@ -93,7 +93,7 @@ def test_a_dip_is_said_with_what_both_take_there(gpu):
     assert sentence.endswith(f"as long as at 128, Triton {significant(3 * takes / took)}.")
 
 
-def test_float32_of_the_kernel_is_starred_and_the_star_explained(gpu, cpu):
+def test_kernel_float32_is_starred_and_explained(gpu, cpu):
     assert "(float32*, bf16)" in said("flash_one_head", gpu)
     composed = compose(STEM, gpu, drawn=False)
     assert "float32*" in composed.parts["F1"][0].caption
@@ -108,7 +108,7 @@ def lengthened(evidence, name, phase):
     return edited(evidence, change, STEM, **where)
 
 
-def test_the_length_below_which_a_user_waits_for_the_host_is_said_of_each(gpu):
+def test_host_bound_length_is_stated_per_implementation(gpu):
     for name, forward, backward in (("triton", 0.3, 0.6), ("sdpa_cudnn", 0.1, 70.0)):
         for phase, ms in (("forward", forward), ("backward", backward)):
             gpu = lengthened(gpu, name, phase)
@@ -122,7 +122,7 @@ def test_the_length_below_which_a_user_waits_for_the_host_is_said_of_each(gpu):
     )
 
 
-def test_host_and_device_of_the_filled_grid_stand_in_one_sentence(gpu):
+def test_launch_finding_states_host_and_device_time(gpu):
     frame = gpu.frame(STEM)
     grid = having(frame[kinds.filled(frame)], dtype="bfloat16", implementation="triton")
     host, device = (
@@ -132,7 +132,7 @@ def test_host_and_device_of_the_filled_grid_stand_in_one_sentence(gpu):
     assert f" Triton {'/'.join(host)} and {'/'.join(device)}, SDPA" in said("flash_launch", gpu)
 
 
-def test_without_host_times_nothing_is_said_of_them(gpu, cpu):
+def test_host_findings_need_host_times(gpu, cpu):
     old = edited(gpu, hosts(np.nan), phase=["forward", "backward", "forward_backward"])
     for evidence in (old, cpu):
         composed = compose(STEM, evidence, drawn=False)
@@ -140,7 +140,7 @@ def test_without_host_times_nothing_is_said_of_them(gpu, cpu):
         assert not {"flash_host", "flash_launch"} & {s.name for s in composed.statements}
 
 
-def test_the_worst_of_failed_kernel_tests_is_named(gpu):
+def test_worst_failed_kernel_test_is_named(gpu):
     sentence = said("flash_checks", failed_test(gpu))
     assert "46 of 48 pass" in sentence and "no gate" in sentence
     assert "times its bound (Triton, float32*, length 127, d_head 80, causal)" in sentence
@@ -149,12 +149,12 @@ def test_the_worst_of_failed_kernel_tests_is_named(gpu):
     assert "the worst: crash (Triton" in said("flash_checks", crashed)
 
 
-def test_the_first_length_is_the_one_after_the_last_slow_one(gpu):
+def test_crossover_is_the_length_after_the_last_slow_one(gpu):
     slow = edited(gpu, slower(90), implementation="triton", seq_len=256, d_head=64, **SINGLE)
     assert "in every cell from length 512 on" in said("flash_one_head", slow)
 
 
-def test_what_is_slower_below_a_length_is_counted_of_the_cells_below_it(gpu):
+def test_slower_cells_are_counted_below_the_crossover(gpu):
     frame = gpu.frames[STEM]
     ours = frame["implementation"].eq("triton") & frame["heads"].eq(1) & ~frame["cuda_graph"]
     cells = frame[ours & frame["phase"].isin(["forward", "backward"])]
@@ -163,14 +163,14 @@ def test_what_is_slower_below_a_length_is_counted_of_the_cells_below_it(gpu):
     assert f"from length 512 on and slower in {slow} of {below} below" in sentence
 
 
-def test_speedups_are_the_times_of_the_peer_over_ours(gpu):
+def test_speedup_is_peer_time_over_our_time(gpu):
     for name, ms in {"triton": 2.0, "sdpa_cudnn": 3.0, "eager": 8.0}.items():
         gpu = edited(gpu, constant(ms), implementation=name, status="ok")
     assert "1.50x/1.50x over SDPA cuDNN" in said("flash_peers", gpu)
     assert "4.00x forward, 4.00x backward" in said("flash_one_head", gpu)
 
 
-def test_tf32_is_said_with_its_errors_over_those_of_float32(gpu):
+def test_tf32_states_its_errors_relative_to_float32(gpu):
     for dtype, ms, error in (("tf32", 2.0, 8e-3), ("float32", 6.0, 2e-3)):
         rows = {"implementation": "triton", "dtype": dtype, "status": "ok"}
         gpu = edited(gpu, constant(ms), **rows)
@@ -179,7 +179,7 @@ def test_tf32_is_said_with_its_errors_over_those_of_float32(gpu):
     assert "(3.00x)" in sentence and "errors are 4.00 times as large" in sentence
 
 
-def test_a_leaderboards_cell_stands_for_itself_beside_the_published_time(gpu):
+def test_leaderboard_cell_is_shown_with_the_published_time(gpu):
     frame = gpu.frame(STEM)
     cell = {"seq_len": 16384, "heads": 16, "d_head": 64, "phase": "forward_backward"}
     rows = having(frame, implementation="triton", **cell)

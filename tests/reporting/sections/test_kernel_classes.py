@@ -56,17 +56,17 @@ NAMES = [
 
 
 @pytest.mark.parametrize(("name", "expected"), NAMES, ids=[f"{i}" for i in range(len(NAMES))])
-def test_the_class_of_a_name(name, expected):
+def test_kernel_name_has_the_expected_class(name, expected):
     assert class_of(name) == expected
 
 
-def test_every_class_but_other_has_a_rule_and_every_rule_is_a_pattern():
+def test_every_class_has_a_rule_with_a_valid_pattern():
     assert {name for name, _ in RULES} == set(CLASSES) - {OTHER}
     for _, pattern in RULES:
         re.compile(pattern)
 
 
-def test_every_operator_of_a_training_step_has_a_class():
+def test_nearly_all_operators_of_a_train_step_have_a_class():
     torch.manual_seed(0)
     model = TransformerLM(31, 16, 16, 1, 2, 32, 1e4)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)

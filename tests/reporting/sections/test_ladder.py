@@ -57,7 +57,7 @@ def test_every_answer_is_reached():
     check_answers(ladder.FINDINGS, CASES)
 
 
-def test_e6_has_a_line_a_rung_over_the_one_before_it(gpu):
+def test_e6_compares_each_rung_with_the_one_above(gpu):
     parts = {t.id: t for t in SECTION.tables}["E6"].make(gpu)
     assert [part.caption.split(", ", 1)[1] for part in parts] == [
         *("size small, context 1024, batch 4", "size small, context 1024, batch 64"),
@@ -79,7 +79,7 @@ def test_e6_has_a_line_a_rung_over_the_one_before_it(gpu):
     assert "loss" not in parts[1].frame and "Loss:" not in parts[1].note, "of runs of one batch"
 
 
-def test_a_rung_that_ran_out_of_memory_has_a_line_and_the_one_after_it_no_speedup(gpu):
+def test_rung_after_an_oom_rung_has_no_speedup(gpu):
     full = {"status": "oom", "requested_bytes": 2 * 2**30, "free_bytes": 2**30, "rounds_ms": None}
     failed = edited(gpu, full, ladder.STEM, size="small", batch=4, implementation="autocast")
     part = {t.id: t for t in SECTION.tables}["E6"].make(failed)[0]
@@ -88,7 +88,7 @@ def test_a_rung_that_ran_out_of_memory_has_a_line_and_the_one_after_it_no_speedu
     assert cells(part, implementation="compiled by block")["over the rung above"] == "–"
 
 
-def test_the_whole_ladder_is_said_where_all_of_it_was_timed(gpu):
+def test_ladder_finding_states_total_speedup_and_loss(gpu):
     sentence = said("ladder", gpu)
     assert "float32 to CUDA graph (context 1024): small 9.91x, large 10.0x" in sentence
     assert sentence.endswith("; MFU 57.7 to 57.8 %.")

@@ -118,7 +118,7 @@ def test_every_answer_is_reached():
     check_answers(FINDINGS, CASES)
 
 
-def test_the_first_sentence_says_how_much_autocast_changes():
+def test_first_sentence_states_how_autocast_changes_peaks():
     evidence = edited("memory", both(peaks(0.875), peaks(1.25, size="xl")))()
     assert "changes peaks by -12.5 to +25.0 %." in said("memory_made_of", evidence)
     assert "changes peaks by -20.0 %." in said("memory_made_of", edited("memory", SMALLER)())
@@ -131,13 +131,13 @@ def test_sentences_are_short(make):
             assert len(sentence.split()) <= (20 if statement.place == SHORT else 35), sentence
 
 
-def test_peaks_under_autocast_that_are_alike_are_neither_lower_nor_higher():
+def test_autocast_peaks_within_1_percent_count_as_equal():
     evidence = edited("memory", both(peaks(0.995), peaks(0.8, size="small"), peaks(1.2, size="xl")))
     sentence = said("memory_autocast", evidence())
     assert "lower in 4 of 20 cells, within 1 % in 12 and higher in 4." in sentence
 
 
-def test_the_head_has_a_line_a_size_and_the_shares_of_the_peak(gpu):
+def test_head_has_one_line_per_size_with_shares_of_the_peak(gpu):
     head = compose("memory", gpu, drawn=False).head
     assert head.frame["size"].tolist() == ["small", "medium", "large", "xl", "2.7B"]
     frame = gpu.frames["memory"]
@@ -148,7 +148,7 @@ def test_the_head_has_a_line_a_size_and_the_shares_of_the_peak(gpu):
     assert cell(head, "activations (%)", size="xl") == f"{share:.0f}"
 
 
-def test_sizes_without_the_usual_context_stand_at_their_nearest(cpu_copy):
+def test_head_uses_the_nearest_context_of_each_size(cpu_copy):
     frame = cpu_copy.frames["memory"]
     cpu_copy.frames["memory"] = frame[(frame["size"] != "small") | (frame["context_length"] == 128)]
     head = compose("memory", cpu_copy, drawn=False).head
@@ -156,7 +156,7 @@ def test_sizes_without_the_usual_context_stand_at_their_nearest(cpu_copy):
     assert "(predicted, size tiny, context 256)" in said("memory_made_of", cpu_copy)
 
 
-def test_out_of_memory_is_said_with_its_bytes_beside_the_prediction(gpu_copy):
+def test_out_of_memory_is_shown_beside_the_prediction(gpu_copy):
     frame = gpu_copy.frames["memory"]
     where = {"size": "2.7B", "context_length": 1024, "dtype": "float32", "phase": "train_step"}
     at = having(frame, **where).index
@@ -170,7 +170,7 @@ def test_out_of_memory_is_said_with_its_bytes_beside_the_prediction(gpu_copy):
     assert cell(table, "difference, float32", **where) == "–"
 
 
-def test_the_peak_of_the_picture_is_where_most_is_alive(gpu):
+def test_y2_peak_is_where_most_memory_is_alive(gpu):
     lines = compose("memory", gpu, drawn=False).parts["Y2"][0]
     where = {"size": "xl", "dtype": "float32", "phase": "train step"}
     assert cell(lines, "peak in", **where) == "backward, 0.0 % through"
@@ -181,7 +181,7 @@ def test_the_peak_of_the_picture_is_where_most_is_alive(gpu):
     )
 
 
-def test_a_call_that_failed_has_a_line_and_counts_as_tried(gpu_copy):
+def test_failed_call_has_a_line_and_counts_as_measured(gpu_copy):
     frame = gpu_copy.frames["memory_timeline"]
     calls = having(frame, size="xl", dtype=AUTOCAST)
     failed = calls.drop_duplicates("phase").assign(status="oom", table=None)
@@ -196,7 +196,7 @@ def test_a_call_that_failed_has_a_line_and_counts_as_tried(gpu_copy):
     assert found["Y2"] == found["Y5"] == (4, 4, False)
 
 
-def test_what_lacks_is_owed_to_every_table(gpu_copy):
+def test_missing_cell_counts_in_every_table(gpu_copy):
     cell = {"size": "2.7B", "context_length": 512, "batch": 4, "dtype": "float32"}
     lacking = [{**cell, "implementation": "eager", "phase": "forward"}]
     gpu_copy.lacking["memory_timeline"] = pd.DataFrame(lacking)
@@ -204,14 +204,14 @@ def test_what_lacks_is_owed_to_every_table(gpu_copy):
     assert {(s.measured, s.owed, s.words) for s in found[1:]} == {(4, 5, "in part")}
 
 
-def test_tensors_that_are_alike_share_a_line(gpu):
+def test_y3_joins_equal_tensors_in_one_line(gpu):
     lines = compose("memory", gpu, drawn=False).parts["Y3"][0]
     where = {"size": "xl", "dtype": "float32", "phase": "train step"}
     assert cell(lines, "how many", category="activations", **where) == 2
     assert cell(lines, "made in", category="parameters", **where) == "before"
 
 
-def test_a_tensor_of_the_residual_stream_is_held_against_its_closed_form(gpu_copy):
+def test_y4_compares_residual_stream_with_closed_form(gpu_copy):
     frame = gpu_copy.frames["memory_timeline"]
     frame.loc[frame["table"].eq("stream") & frame["size"].eq("xl"), "size_mib"] *= 2
     lines = compose("memory", gpu_copy, drawn=False).parts["Y4"][0]
@@ -219,14 +219,14 @@ def test_a_tensor_of_the_residual_stream_is_held_against_its_closed_form(gpu_cop
     assert "003" in lines.note
 
 
-def test_the_table_that_comes_first_says_when_memory_peaks(gpu_copy):
+def test_head_note_states_when_memory_peaks(gpu_copy):
     assert "before nearly any gradient" not in compose("memory", gpu_copy, drawn=False).head.note
     gpu_copy.derived.clear()
     gpu_copy.frames["memory"]["gradients_mib"] = 0.0
     assert "before nearly any gradient" in compose("memory", gpu_copy, drawn=False).head.note
 
 
-def test_weights_that_autocast_casts_are_temporary_in_a_forward(gpu_copy):
+def test_y5_counts_cast_weights_as_temporary(gpu_copy):
     frame = gpu_copy.frames["memory_timeline"]
     chosen = frame["table"].eq("category") & frame["phase"].eq("forward") & frame["size"].eq("xl")
     frame.loc[chosen & (frame["name"] == "activations"), "predicted_mib"] = 100.0
@@ -237,7 +237,7 @@ def test_weights_that_autocast_casts_are_temporary_in_a_forward(gpu_copy):
     assert cell(lines, "activations (MiB)", **where) == "–"
 
 
-def test_the_picture_begins_with_the_call(gpu):
+def test_figure_begins_with_the_call(gpu):
     drawn = figures.themed(lambda pen: figure(gpu, pen), figures.LIGHT)
     forward, step = drawn.axes
     assert (forward.get_title(), step.get_title()) == ("forward", "train step")
@@ -252,21 +252,21 @@ def test_the_picture_begins_with_the_call(gpu):
 
 
 @pytest.mark.parametrize("stem", ["memory", "memory_timeline"])
-def test_either_benchmark_may_be_missing(gpu_copy, stem):
+def test_section_works_without_either_benchmark(gpu_copy, stem):
     del gpu_copy.frames[stem]
     section = compose("memory", gpu_copy)
     assert section.measured and any(section.parts.values()) and section.figures is not None
     assert bool(section.statements) == (stem == "memory_timeline")
 
 
-def test_a_cpu_says_nothing_of_what_only_a_gpu_has(cpu):
+def test_cpu_section_mentions_nothing_of_a_gpu(cpu):
     section = compose("memory", cpu)
     text = " ".join(s.sentence for s in section.statements)
     assert "cuBLAS" not in text and "nan" not in text and "–" not in text
     assert section.head is not None and set(section.figures) == {"light", "dark"}
 
 
-def test_a_users_model_stands_beside_the_projects_and_changes_nothing_of_it(gpu):
+def test_custom_model_adds_columns_and_changes_no_others(gpu):
     before = compose("memory", gpu, drawn=False)
     frame = gpu.frames["memory"]
     mine = frame[frame["size"] == "large"].assign(implementation="mine", predicted_mib=np.nan)

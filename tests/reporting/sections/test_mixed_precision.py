@@ -64,37 +64,37 @@ def toy(evidence):
     return compose("mixed_precision", evidence).parts["M2"][0].frame.set_index("tensor")
 
 
-def test_every_answer_has_a_sentence():
+def test_every_answer_is_reached():
     check_answers(FINDINGS, CASES)
 
 
-def test_the_head_has_a_line_a_sum_in_the_order_of_the_benchmark():
+def test_head_has_one_line_per_sum_in_benchmark_order():
     table = SECTION.head(edited()).frame
     assert table["accumulator + addend"].tolist()[:2] == ["float32 + float32", "float16 + float16"]
     assert table["accumulator + addend"].tolist()[-1] == UPCAST
     assert table.iloc[1].tolist() == ["float16 + float16", "9.9531", "-0.469 %"]
 
 
-def test_what_autocast_keeps_is_named_from_the_data():
+def test_modules_kept_in_float32_come_from_the_data():
     sentence = said("autocast_keeps", edited())
     assert "`ln`, `attention_norm` and `block`" in sentence
     torn = said("autocast_keeps", observed("float16", tensor="ln", dtype="float16")())
     assert "but for `ln`, where runs differ" in torn
 
 
-def test_what_is_added_is_said_with_the_sums():
+def test_accumulator_finding_states_the_sums():
     assert said("accumulator", edited()) == (
         "1,000 additions of 0.01: a float16 accumulator ends at 9.9531, bf16 at 4.0000."
     )
 
 
-def test_logits_of_another_autocast_are_said_with_a_possible_reason():
+def test_logits_in_an_unexpected_dtype_are_reported():
     assert "in float16 under bf16 autocast: possibly" in said("autocast_logits", OF_ANOTHER())
     assert "but for `logits`, where runs differ" in said("autocast_keeps", OF_ANOTHER())
     assert state(FINDINGS[-1], edited()) is None
 
 
-def test_eager_and_compiled_share_a_column_where_they_agree():
+def test_eager_and_compiled_share_a_column_if_equal():
     agreed = "bf16 autocast (PyTorch and compiled)"
     assert toy(edited())[agreed]["logits"] == "bf16"
     apart = toy(OF_ANOTHER())
@@ -104,7 +104,7 @@ def test_eager_and_compiled_share_a_column_where_they_agree():
     assert apart["float16 autocast (PyTorch and compiled)"]["fc1"] == "float16"
 
 
-def test_without_a_compiler_the_eager_dtypes_stand_alone():
+def test_eager_dtypes_are_shown_without_a_compiler():
     def change(frame):
         rows = frame["implementation"] == "compiled"
         frame.loc[rows, ["status", "reason", "tensor"]] = ["unsupported", "no C compiler", None]
@@ -118,14 +118,14 @@ def test_without_a_compiler_the_eager_dtypes_stand_alone():
     assert "no C compiler" in compose("mixed_precision", evidence).reasons
 
 
-def test_both_tables_owe_their_own_cells():
+def test_each_table_counts_only_its_own_cells():
     evidence = edited()
     found = states(evidence, [compose("mixed_precision", evidence)])
     assert [(s.table.id, s.measured) for s in found] == [("M1", 7), ("M2", 8)]
     assert gaps(found) == []
 
 
-def test_half_of_the_evidence_leaves_out_the_other():
+def test_section_works_with_one_of_two_experiments():
     evidence = edited()
     frame = evidence.frames["mixed_precision"]
     evidence.frames["mixed_precision"] = frame[frame["experiment"] == "dtypes"]

@@ -38,13 +38,13 @@ def test_every_answer_is_reached():
     check_answers(warmup.FINDINGS, CASES)
 
 
-def test_the_first_step_is_said_over_the_second(cpu):
+def test_first_step_is_stated_relative_to_the_second(cpu):
     first = edited(cpu, {"step_ms": 300.0}, warmup.STEM, step=1)
     second = edited(first, {"step_ms": 100.0}, warmup.STEM, step=2)
     assert "takes 3.00 times the second" in said("first_step", second)
 
 
-def test_e2_leaves_out_the_steps_of_warm_up(gpu):
+def test_e2_statistics_exclude_the_warm_up_steps(gpu):
     rows = having(gpu.frame(warmup.STEM), size="small", dtype="float32").set_index("step")
     parts = warmup.tables(gpu)
     line = cells(parts[0], size="small", dtype="float32")
@@ -57,12 +57,12 @@ def test_e2_leaves_out_the_steps_of_warm_up(gpu):
     assert [h for h in first.index if "reserved in step" in h][1:] == ["reserved in step 2 (MiB)"]
 
 
-def test_e2_without_rows_that_may_be_shown_names_what_became_of_each(gpu):
+def test_e2_names_the_status_if_every_row_failed(gpu):
     (table,) = warmup.tables(edited(gpu, {"status": "crash"}, warmup.STEM, batch=4))
     assert set(table.frame["status"]) == {"crash"}
 
 
-def test_a_users_model_has_lines_of_its_own_among_first_steps_and_none_of_the_finding(gpu):
+def test_custom_model_gets_lines_but_no_part_in_findings(gpu):
     frame = gpu.frames[warmup.STEM]
     both = [frame, frame.assign(implementation="mine", step_ms=3 * frame["step_ms"])]
     after = with_frame(gpu, pd.concat(both), warmup.STEM)
@@ -76,7 +76,7 @@ def test_a_users_model_has_lines_of_its_own_among_first_steps_and_none_of_the_fi
     assert said == before
 
 
-def test_warm_steps_are_held_against_the_same_steps_in_turn():
+def test_warm_steps_are_compared_with_those_of_e1():
     assert said("warm_again", warm_as(1.05)) == (
         "Warm steps of E2 take 1.05x what the same steps take in E1."
     )
