@@ -1,4 +1,4 @@
-"""Ceilings in the report: which load holds for what, and what is withheld as too fast."""
+"""Ceilings: which load they hold for, and rows withheld because they exceed them."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from lmperf.reporting.sections.method import SECTION, ceilings_table, sheet_tabl
 from lmperf.reporting.tables import IMPOSSIBLE, kernel_times
 
 
-def older(evidence):
+def without_loads(evidence):
     """The evidence as it was before ceilings had shapes and loads."""
     frame = evidence.frames["ceilings"]
     frame = having(frame, operation=["matmul", "copy"], load="burst")
@@ -22,8 +22,8 @@ def older(evidence):
     return replace(evidence, frames={**evidence.frames, "ceilings": frame})
 
 
-def too_fast(evidence, stem, factor):
-    """The evidence with the first right row of a benchmark so many times as fast."""
+def with_time_divided(evidence, stem, factor):
+    """The evidence with the median of one ok row divided by ``factor``, and the row's index."""
     frame = evidence.frames[stem].copy()
     row = having(frame, status="ok", dtype="bfloat16").index[0]
     frame.loc[row, "median_ms"] /= factor
@@ -37,7 +37,7 @@ def test_ceiling_is_the_best_shape_of_each_load(gpu):
 
 
 def test_evidence_without_loads_counts_for_both(gpu):
-    old = older(gpu)
+    old = without_loads(gpu)
     assert matmul_ceiling(old, "bfloat16") == matmul_ceiling(old, "bfloat16", SUSTAINED) == 800
     table = ceilings_table(old).frame
     assert "shape" not in table and "sustained TFLOP/s" not in table
@@ -67,7 +67,9 @@ def test_table_shows_both_loads_and_clocks_per_shape(gpu, cpu):
 def test_balance_states_single_and_sustained_rates(gpu):
     said = next(str(s) for s in statements(SECTION.findings, gpu) if s.name == "balance")
     assert "800 TFLOP/s in bf16 in single calls, and back to back at 46.8 in float32" in said
-    old = next(str(s) for s in statements(SECTION.findings, older(gpu)) if s.name == "balance")
+    old = next(
+        str(s) for s in statements(SECTION.findings, without_loads(gpu)) if s.name == "balance"
+    )
     assert "back to back" not in old
 
 
@@ -81,7 +83,7 @@ def test_floor_of_a_frame_is_the_floor_of_each_row(gpu):
 
 def test_impossibly_fast_row_is_withheld_and_named(gpu):
     assert not any(gates.impossible(frame).any() for frame in gpu.present().values())
-    evidence, row = too_fast(gpu, "flash_attention", 1e3)
+    evidence, row = with_time_divided(gpu, "flash_attention", 1e3)
     frame = evidence.frame("flash_attention")
     assert gates.red(frame)[row] and not gates.shown(frame)[row]
     assert kernel_times(frame)[row] == IMPOSSIBLE

@@ -1,4 +1,4 @@
-"""A user's own implementation, in any section: beside each of the others, and said first."""
+"""A custom implementation is compared with all others in every section and stated first."""
 
 from dataclasses import replace
 
@@ -14,8 +14,8 @@ STEM = "flash_attention"
 TRITON = "Triton"
 
 
-def with_own(evidence, factor, stem=STEM, like="triton", **columns):
-    """The evidence with `mine`, which takes so many times what another implementation takes."""
+def with_custom(evidence, factor, stem=STEM, like="triton", **columns):
+    """The evidence with an implementation `mine` that takes ``factor`` times as long."""
     frame = evidence.frames[stem]
     mine = frame[frame["implementation"] == like].assign(implementation="mine", again_ms=None)
     times = ["median_ms", "mean_ms", "p20_ms", "p80_ms", "std_ms"]
@@ -27,7 +27,7 @@ def with_own(evidence, factor, stem=STEM, like="triton", **columns):
     return replace(evidence, frames={**evidence.frames, stem: both})
 
 
-def said(evidence, stem=STEM):
+def custom_sentences(evidence, stem=STEM):
     return [s.sentence for s in compose(stem, evidence, drawn=False).statements if "mine" in s.name]
 
 
@@ -40,7 +40,7 @@ def test_there_is_no_custom_implementation_by_default(make):
 
 
 def test_custom_one_is_compared_with_all_others_and_comes_first(gpu):
-    evidence = with_own(gpu, 2.0)
+    evidence = with_custom(gpu, 2.0)
     made = compose(STEM, evidence, drawn=False)
     tables = made.parts["Your own and peers, beside each of the others"]
     phases, dtypes = (gpu.frames[STEM][name].nunique() for name in ("phase", "dtype"))
@@ -59,7 +59,7 @@ def test_custom_one_is_compared_with_all_others_and_comes_first(gpu):
 
 def test_peer_comes_last_and_is_judged_by_train_steps(cpu):
     stem = "end_to_end"
-    evidence = with_own(cpu, 0.5, stem, "eager")
+    evidence = with_custom(cpu, 0.5, stem, "eager")
     peer = evidence.frames[stem].replace({"implementation": {"mine": "liger"}})
     evidence = replace(evidence, frames={**evidence.frames, stem: peer})
     *others, last = compose(stem, evidence, drawn=False).statements
@@ -75,12 +75,12 @@ def test_sentence_names_the_module(gpu):
         name: {**facts, "implementations": {f"{STEM}.mine": "course.attention:apply"}}
         for name, facts in gpu.facts["environments"].items()
     }
-    evidence = replace(with_own(gpu, 2.0), facts={**gpu.facts, "environments": environments})
-    assert said(evidence)[0].startswith("mine (`course.attention:apply`), forward/")
+    evidence = replace(with_custom(gpu, 2.0), facts={**gpu.facts, "environments": environments})
+    assert custom_sentences(evidence)[0].startswith("mine (`course.attention:apply`), forward/")
 
 
 def test_errors_are_shown_beside_those_of_triton(gpu):
-    tables = compose(STEM, with_own(gpu, 2.0), drawn=False).parts["F4"]
+    tables = compose(STEM, with_custom(gpu, 2.0), drawn=False).parts["F4"]
     dtypes = gpu.frames[STEM].query("implementation == 'triton'")["dtype"].nunique()
     assert len(tables) == 2 * dtypes
     ours, mine = tables[0], tables[dtypes]
@@ -89,13 +89,15 @@ def test_errors_are_shown_beside_those_of_triton(gpu):
 
 
 def test_attention_head_has_a_column_for_it(cpu):
-    frame = compose("attention", with_own(cpu, 2.0, "attention", "eager"), drawn=False).head.frame
+    frame = compose(
+        "attention", with_custom(cpu, 2.0, "attention", "eager"), drawn=False
+    ).head.frame
     assert set(frame["forward, mine over eager"]) == {"0.50x (0.50-0.50)"}
 
 
 def test_e7_ignores_a_custom_model(gpu):
     tables = compose(
-        "end_to_end", with_own(gpu, 1.0, "end_to_end", "compiled_blocks"), drawn=False
+        "end_to_end", with_custom(gpu, 1.0, "end_to_end", "compiled_blocks"), drawn=False
     ).parts
     assert not any("mine" in " ".join(table.frame.columns) for table in tables["E7"])
     assert any("mine" in table.caption for table in tables[custom.table("end_to_end").name])
@@ -113,18 +115,20 @@ def test_unresolved_rows_are_counted_and_one_cell_has_no_mean(gpu):
         & (frame["causal"] == cell["causal"].iloc[0])
         & (frame["cuda_graph"] == cell["cuda_graph"].iloc[0])
     ]
-    evidence = with_own(replace(gpu, frames={**gpu.frames, STEM: one}), 1.0)
-    assert "geometric mean" not in said(evidence)[0]
-    assert f"{TRITON} 1.00x/1.00x/1.00x (not resolved in 3 rows)" in said(evidence)[0]
+    evidence = with_custom(replace(gpu, frames={**gpu.frames, STEM: one}), 1.0)
+    assert "geometric mean" not in custom_sentences(evidence)[0]
+    assert f"{TRITON} 1.00x/1.00x/1.00x (not resolved in 3 rows)" in custom_sentences(evidence)[0]
 
 
 def test_implementation_without_a_time_states_the_reason(gpu):
-    broken = with_own(gpu, 1.0, status="crash", reason="exit code 3", median_ms=float("nan"))
-    assert said(broken) == ["mine has no time to show: crash (exit code 3)."]
+    broken = with_custom(gpu, 1.0, status="crash", reason="exit code 3", median_ms=float("nan"))
+    assert custom_sentences(broken) == ["mine has no time to show: crash (exit code 3)."]
     half = gpu.frames[STEM].query("implementation == 'triton'")["phase"] == "forward"
     status = half.map({True: "failed_check", False: "ok"}).to_numpy()
-    in_part = with_own(gpu, 1.0, status=status, reason="differs")
-    assert f"no time in {half.sum()} of {len(half)} rows: gate failed" in said(in_part)[0]
+    in_part = with_custom(gpu, 1.0, status=status, reason="differs")
+    assert (
+        f"no time in {half.sum()} of {len(half)} rows: gate failed" in custom_sentences(in_part)[0]
+    )
 
 
 def test_model_with_other_flops_never_counts_as_fastest(cpu):
@@ -133,7 +137,7 @@ def test_model_with_other_flops_never_counts_as_fastest(cpu):
     flops = cpu.frames[stem].query("implementation == 'eager'")["flops"]
     for share, fastest in (1.0, True), (0.9, False):
         other = {"parameters": share * parameters.to_numpy(), "flops": share * flops.to_numpy()}
-        made = compose(stem, with_own(cpu, 0.5, stem, "eager", **other), drawn=False)
+        made = compose(stem, with_custom(cpu, 0.5, stem, "eager", **other), drawn=False)
         first = next(s.sentence for s in made.statements if s.name == "fastest_step")
         own = next(s.sentence for s in made.statements if s.name == "own_end_to_end_mine")
         assert own.startswith(
@@ -144,7 +148,7 @@ def test_model_with_other_flops_never_counts_as_fastest(cpu):
 
 @pytest.mark.machine
 def test_each_section_shows_it_and_the_write_up_names_it_once(cpu):
-    evidence = with_own(with_own(cpu, 1.5, like="tiled"), 1.5, "end_to_end", like="eager")
+    evidence = with_custom(with_custom(cpu, 1.5, like="tiled"), 1.5, "end_to_end", like="eager")
     sections = pages.composed(evidence, synthetic.TEMPLATES, drawn=False)
     files = pages.machine_files(evidence, sections, synthetic.TEMPLATES)
     for stem in (STEM, "end_to_end"):

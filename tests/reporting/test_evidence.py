@@ -1,4 +1,4 @@
-"""Reading evidence: typed columns, reading order, nothing lost to a truncated or foreign cell."""
+"""Reading evidence: column types, reading order, invalid cells."""
 
 import csv
 

@@ -1,4 +1,4 @@
-"""Facts of a machine that lack, are of another type, or are of another environment."""
+"""Facts of a machine that are missing, of the wrong type, or of another environment."""
 
 import math
 

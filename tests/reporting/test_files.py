@@ -1,4 +1,4 @@
-"""Rendered files replace those that were there whole, or not at all."""
+"""Rendered files replace the old ones all together or not at all."""
 
 import errno
 import os
@@ -23,13 +23,13 @@ def directory(tmp_path):
 
 
 def tree(directory):
-    """Every file with its text; a link is not followed."""
+    """Path -> text of every file; symbolic links are not followed."""
     files = [path for path in directory.rglob("*") if path.is_file() or path.is_symlink()]
     return {str(path.relative_to(directory)): path.read_text() for path in files}
 
 
 def failing(monkeypatch, owner, name, at, code):
-    """Let the call of a function whose number is ``at`` fail, a write halfway through."""
+    """Make call number ``at`` of a function fail; a write fails halfway through."""
     real, calls = getattr(owner, name), []
 
     def fails(*arguments):

@@ -1,4 +1,4 @@
-"""Foreign text is shown as it is and does nothing, whatever it holds."""
+"""Foreign text is shown as written and stays inert, whatever it contains."""
 
 import re
 import unicodedata
@@ -49,7 +49,7 @@ texts = st.one_of(
 
 
 def as_seen(text):
-    """What a reader shall see of a foreign text."""
+    """The text that a reader should see."""
     return foreign.plain(foreign.taken(text))
 
 
@@ -96,7 +96,7 @@ def test_table_row_keeps_its_cells(cells, lines):
 @given(texts)
 def test_title_of_a_folded_table_adds_no_tag(text):
     made = Lines(foreign.taken(text), pd.DataFrame({"a": range(20)})).markdown()
-    assert markdown.OWN_TAGS.sub("", pages.tidy(made)).count("<") == 0
+    assert markdown.REPORT_TAGS.sub("", pages.tidy(made)).count("<") == 0
 
 
 @given(st.text(st.characters(codec="utf-8"), min_size=1))
@@ -122,7 +122,7 @@ def test_figure_accepts_any_name(text):
 
 
 def hostile(evidence, text):
-    """The evidence with this text for every name, reason and fact that others may have written."""
+    """The evidence with ``text`` in every name, reason and fact that comes from outside."""
     named = ("reason", "trace", "tensor", "frame", "made_in", "outcome", "instrument", "commit")
     frames = {}
     for stem, frame in evidence.frames.items():

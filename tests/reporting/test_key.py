@@ -1,4 +1,4 @@
-"""Whatever a rendering depends on changes its key, one thing at a time; nothing else does."""
+"""The key of a rendering changes with everything that it depends on and nothing else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lmperf.config import Config
 from lmperf.reporting.key import rendering_key
 
 ROOT = Path(__file__).parents[2]
-# The modules that a rendering has imported in the end, by their files.
+# Renders a report and prints the file of each lmperf module that was imported.
 USED = """
 import sys
 from pathlib import Path
@@ -25,13 +25,13 @@ for module in list(sys.modules.values()):
 """
 
 
-# Enough that every module of a rendering is imported, its figures too.
+# These benchmarks suffice to import every module of a rendering, figures included.
 FEW = ("attention", "lrpe", "memory_timeline", "mixed_precision")
 
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
-    """The sources and templates, to be changed, and evidence of a machine."""
+    """A copy of the sources and templates that tests may change, with some H200 evidence."""
     root = tmp_path_factory.mktemp("checkout")
     for folder in ("src/lmperf", "templates", "config"):
         shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
@@ -49,7 +49,7 @@ def key(root, config=None):
 
 
 def changed(root, path, text):
-    """Whether the key is another one with this text in a file, which is put back."""
+    """Whether the key changes with other content in a file; the file is restored."""
     before, content = key(root), path.read_bytes()
     path.write_bytes(text(content))
     try:

@@ -1,4 +1,4 @@
-"""What the method page says of the machine: noise floors, numbers of rounds."""
+"""Noise floors and numbers of rounds on the method page."""
 
 import pandas as pd
 

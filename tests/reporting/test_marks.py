@@ -1,4 +1,4 @@
-"""Marks of rows: the signs of tables, what they mean, the counts, and what older evidence holds."""
+"""Marks of rows: signs in tables, their meanings and counts, and marks of older evidence."""
 
 import numpy as np
 import pandas as pd
@@ -25,8 +25,8 @@ def frame(*rows):
     return pd.DataFrame([{**TIMED, **row} for row in rows])
 
 
-def marked(evidence, stem, names, where=lambda frame: frame.index == frame.index):
-    """The evidence with these marks on rows of a benchmark, and a reference cell for all."""
+def with_marks(evidence, stem, names, where=lambda frame: frame.index == frame.index):
+    """The evidence with marks on the rows selected by ``where``; every row has a reference cell."""
     own = evidence.frames[stem].assign(reference=1.0, marks=None)
     own["marks"] = own["marks"].astype(object).mask(where(own), names)
     evidence.frames[stem] = own
@@ -96,7 +96,7 @@ def test_speedup_carries_the_signs_of_both_rows(gpu):
     compiled, eager = (Series.of(implementation=name) for name in ("compiled", "eager"))
     clean = speedup_cells(gpu, "attention", compiled, eager)
     evidence = synthetic.gpu_evidence()
-    marked(evidence, "attention", "capped", lambda f: f["implementation"] == "eager")
+    with_marks(evidence, "attention", "capped", lambda f: f["implementation"] == "eager")
     capped = speedup_cells(evidence, "attention", compiled, eager)
     timed = clean.str.contains("x")
     assert timed.any() and (capped[timed] == clean[timed] + CAPPED).all()
@@ -107,7 +107,7 @@ def test_speedup_carries_the_signs_of_both_rows(gpu):
 @pytest.mark.parametrize(("stem", "make"), [("flash_attention", filled_tables), ("lrpe", None)])
 def test_rates_without_a_time_carry_signs(gpu, stem, make):
     clean = "".join(t.markdown() for t in (make or (lambda e: [lrpe_head(e)]))(gpu))
-    evidence = marked(synthetic.gpu_evidence(), stem, "loaded")
+    evidence = with_marks(synthetic.gpu_evidence(), stem, "loaded")
     text = "".join(t.markdown() for t in (make or (lambda e: [lrpe_head(e)]))(evidence))
     assert LOADED not in clean
     assert text.count(f"%){LOADED}") == clean.count("%) |") > 0
@@ -126,7 +126,7 @@ def small_evidence():
 
 
 def test_marked_rows_are_counted_wherever_they_are_shown():
-    evidence = marked(small_evidence(), "attention", "loaded;capped")
+    evidence = with_marks(small_evidence(), "attention", "loaded;capped")
     rows = len(having(evidence.frames["attention"], marks="loaded;capped"))
     files = files_of(evidence)
     top, *sections = files["report.md"].split("\n## ")
@@ -143,13 +143,13 @@ def test_marked_rows_are_counted_wherever_they_are_shown():
 
 
 def test_row_table_counts_marked_rows():
-    evidence = marked(synthetic.cpu_evidence(), "attention", "loaded")
+    evidence = with_marks(synthetic.cpu_evidence(), "attention", "loaded")
     table = machine.counts_table(evidence).frame.set_index("benchmark")["beside other load"]
     assert table["attention"] == len(evidence.frames["attention"]) and table["lrpe"] == 0
 
 
 def test_index_counts_marked_cells_of_tables_with_times():
-    evidence = marked(small_evidence(), "attention", "drift")
+    evidence = with_marks(small_evidence(), "attention", "drift")
     sections = pages.composed(evidence, synthetic.TEMPLATES, drawn=False)
     words = {s.table.id: s.words for s in coverage.states(evidence, sections)}
     assert words["A1"].endswith(" marked") and words["L1"] == "measured"
@@ -162,7 +162,7 @@ def test_write_up_with_many_marks_stays_short():
 
     evidence = synthetic.cpu_evidence()
     for stem in ("end_to_end", "attention", "flash_attention", "lrpe"):
-        marked(evidence, stem, "host_bound;capped;loaded")
+        with_marks(evidence, stem, "host_bound;capped;loaded")
     sections = pages.composed(evidence, synthetic.TEMPLATES, drawn=False)
     write_up = pages.write_up(evidence, sections, synthetic.TEMPLATES)
     assert words_before_the_first_table(write_up) <= MOST_WORDS

@@ -1,4 +1,4 @@
-"""Numbers as a reader sees them."""
+"""Formatting of numbers."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Machines side by side: which cells stand beside each other, in the index and in the write-up."""
+"""Comparison of machines: shared cells, the index and the overview."""
 
 from dataclasses import replace
 

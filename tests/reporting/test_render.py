@@ -1,4 +1,4 @@
-"""From files to files: a write-up that was edited by hand, evidence that cannot be read."""
+"""Rendering to files: detecting edited files and marking stale rows."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ TEXTS = {"report.md": "rendered\n", "page.md": "page\n", "figures/a.svg": "<svg/
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """A checkout with a machine `m`, whose write-up, and the overview, render to TEXTS."""
+    """A checkout with a machine `m`; its write-up and the overview render to TEXTS."""
     made = Project(load_config(ROOT / "config/config.yaml"), tmp_path)
     (tmp_path / "report/m").mkdir(parents=True)
     (tmp_path / "report/m/machine.json").write_text(json.dumps(synthetic.facts("m", "cpu", None)))

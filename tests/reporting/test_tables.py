@@ -1,4 +1,4 @@
-"""Tables: statuses in words, cells that cannot break the Markdown."""
+"""Tables: words for statuses, formats of times, escaping, side-by-side tables."""
 
 import pandas as pd
 import pytest

@@ -1,10 +1,19 @@
-"""What the section on FlashAttention-2 shows and draws."""
+"""Tables and figure of the section on FlashAttention-2."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from flash_rows import SINGLE, constant, edited, failed, line_of, parts_of, red, slower
+from flash_evidence import (
+    SINGLE,
+    gate_failed,
+    line_of,
+    parts_of,
+    times_scaled,
+    times_set,
+    with_changed_rows,
+    with_failed_gate,
+)
 from synthetic import cpu_evidence, gpu_evidence
 
 from lmperf.benchmarks import load
@@ -21,7 +30,9 @@ STEM, CHECK = kinds.STEM, kinds.CHECK
 
 
 def test_host_and_loop_times_are_shown_beside_device_times(gpu):
-    gpu = edited(gpu, lambda rows: rows.assign(host_ms=0.25, eager_ms=0.5), phase="backward")
+    gpu = with_changed_rows(
+        gpu, lambda rows: rows.assign(host_ms=0.25, eager_ms=0.5), phase="backward"
+    )
     backward = parts_of(gpu, "Device, host and loop")[1]
     assert "backward" in backward.caption and "bf16" in backward.caption
     line = line_of(backward.frame, length=128, **{"CUDA graph": False})
@@ -59,7 +70,9 @@ def test_f2_means_are_geometric_over_the_cells(gpu):
 
 
 def test_f2_takes_the_fastest_backend_per_cell(gpu):
-    quick = edited(gpu, slower(0.1), implementation="sdpa_flash", dtype="bfloat16", seq_len=1024)
+    quick = with_changed_rows(
+        gpu, times_scaled(0.1), implementation="sdpa_flash", dtype="bfloat16", seq_len=1024
+    )
     half = next(part for part in parts_of(quick, "F2") if part.caption == "Triton over each, bf16")
     line = line_of(half.frame, work="filled grid, d_head 64", phase="forward")
     least = [line[f"over SDPA {name}"].split("(")[1][:4] for name in ("cuDNN", "flash")]
@@ -67,9 +80,9 @@ def test_f2_takes_the_fastest_backend_per_cell(gpu):
 
 
 def test_failed_gate_withholds_time_and_speedup(gpu):
-    part = compose(STEM, red(gpu), drawn=False).parts["F1"][0]
+    part = compose(STEM, with_failed_gate(gpu), drawn=False).parts["F1"][0]
     line = line_of(part.frame, length=128, d_head=64)
-    assert line["forward, Triton (ms)"] == "gate failed, withheld"
+    assert line["forward, Triton (ms)"] == "gate gate_failed, withheld"
     assert line["forward, over PyTorch"] == "withheld"
 
 
@@ -102,7 +115,7 @@ def test_f4_shows_our_error_beside_pytorchs(gpu):
 
 
 def test_f4_shows_failed_gates_beside_errors(gpu):
-    half = next(p for p in error_tables(red(gpu)) if "bf16" in p.caption)
+    half = next(p for p in error_tables(with_failed_gate(gpu)) if "bf16" in p.caption)
     gates = having(half.frame, **{"length": 128, "d_head": 64, "CUDA graph": False})["gate"]
     assert set(gates) == {"failed"}
 
@@ -149,27 +162,29 @@ def test_figure_title_names_the_fastest(gpu):
 
 def test_figure_title_counts_unresolved_cells(gpu):
     half = {"dtype": kinds.HALF, "status": "ok"}
-    two = edited(gpu, slower(500), phase="backward", **half)
-    two = edited(
-        two, constant(50.0), phase="backward", implementation=("triton", "sdpa_cudnn"), **half
+    two = with_changed_rows(gpu, times_scaled(500), phase="backward", **half)
+    two = with_changed_rows(
+        two, times_set(50.0), phase="backward", implementation=("triton", "sdpa_cudnn"), **half
     )
     drawn = themed(lambda pen: SECTION.figure(two, pen), LIGHT)
     bars = [len(panel.containers[0]) for panel in drawn.axes]
     title = drawn.get_suptitle()
     assert title.endswith(f"Triton fastest in {bars[0]} of {sum(bars)}, {bars[1]} not told apart")
-    drawn = themed(lambda pen: SECTION.figure(edited(gpu, constant(50.0), **half), pen), LIGHT)
+    drawn = themed(
+        lambda pen: SECTION.figure(with_changed_rows(gpu, times_set(50.0), **half), pen), LIGHT
+    )
     assert drawn.get_suptitle().endswith("which is the fastest is not told apart")
 
 
 def test_y_axis_covers_the_backward_panel(cpu):
-    quick = edited(cpu, slower(0.1), phase="backward")
+    quick = with_changed_rows(cpu, times_scaled(0.1), phase="backward")
     drawn = themed(lambda pen: SECTION.figure(quick, pen), LIGHT)
     highest = max(np.nanmax(line.get_ydata()) for line in drawn.axes[1].lines)
     assert drawn.axes[1].get_ylim()[1] >= highest
 
 
 def test_figure_needs_a_time(gpu):
-    assert SECTION.figure(edited(gpu, failed), None) is None
+    assert SECTION.figure(with_changed_rows(gpu, gate_failed), None) is None
 
 
 def _rate(row):

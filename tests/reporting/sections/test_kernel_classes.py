@@ -1,4 +1,4 @@
-"""The rules meet names as CUPTI and PyTorch give them, from cuBLAS, CUTLASS, ATen and Inductor."""
+"""Classes of kernels by name, as CUPTI and PyTorch report them."""
 
 import re
 
@@ -32,7 +32,7 @@ NAMES = [
     ("void (anonymous namespace)::softmax_warp_forward<float, float, float, 9>", "reduction"),
     ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, MeanOps>>", "reduction"),
     ("void at::native::elementwise_kernel<128, 4, masked_fill_kernel(Iterator&)>", "elementwise"),
-    # A fused kernel is what makes it expensive, whatever casts and views stand in its name.
+    # A fused kernel belongs to its most expensive operation, whatever casts its name lists.
     ("triton_red_fused__to_copy_mean_pow_0", "reduction"),
     ("triton_red_fused__to_copy__unsafe_view_add_mul_sum_view_9", "reduction"),
     ("triton_per_fused__softmax__to_copy_arange_exp_gt_masked_fill_mul_view_3", "reduction"),

@@ -1,8 +1,8 @@
-"""md_lrpe_cosine: every answer of its findings, its tables, what its figure shows."""
+"""md_lrpe_cosine: findings, tables and figure."""
 
 import pytest
 import synthetic
-from answers import check_answers
+from finding_checks import assert_answers_reached
 
 from lmperf.reporting.evidence import having
 from lmperf.reporting.figures import LIGHT, Pen
@@ -15,8 +15,8 @@ L1, L2, HOST, GATES = SECTION.tables
 TRITON = {"implementation": "triton"}
 
 
-def rescaled(evidence, factor, **where):
-    """The evidence with the times of the given rows of md_lrpe_cosine scaled."""
+def with_times_scaled(evidence, factor, **where):
+    """Multiply the times of some rows by ``factor``, in place; returns the evidence."""
     frame = evidence.frames["lrpe"]
     rows = having(frame, **where).index
     rounds = [map(float, text.split(";")) for text in frame.loc[rows, "rounds_ms"]]
@@ -25,35 +25,35 @@ def rescaled(evidence, factor, **where):
     return evidence
 
 
-def scaled(factor, **where):
-    """What makes GPU evidence with the times of the given rows scaled."""
-    return lambda: rescaled(synthetic.gpu_evidence(), factor, **where)
+def gpu_with_times_scaled(factor, **where):
+    """A function that makes GPU evidence with the times of some rows multiplied."""
+    return lambda: with_times_scaled(synthetic.gpu_evidence(), factor, **where)
 
 
 CASES = {
     "lrpe_copy": {
-        "both": scaled(0.96, **TRITON),
-        "backward": scaled(0.96, **TRITON, phase="backward"),
+        "both": gpu_with_times_scaled(0.96, **TRITON),
+        "backward": gpu_with_times_scaled(0.96, **TRITON, phase="backward"),
         "shares": synthetic.gpu_evidence,
     },
     "lrpe_extra_tokens": {
-        "faster": scaled(0.5, implementation="compiled", extra_tokens=10),
+        "faster": gpu_with_times_scaled(0.5, implementation="compiled", extra_tokens=10),
         "either": synthetic.gpu_evidence,
     },
     "lrpe_axes": {
-        "costs": scaled(1.5, implementation="compiled", shape="32x32x32"),
+        "costs": gpu_with_times_scaled(1.5, implementation="compiled", shape="32x32x32"),
         "free": synthetic.gpu_evidence,
     },
     "lrpe_cached": {
         "costs": synthetic.gpu_evidence,
-        "pays": scaled(2.0, **TRITON),
-        "either": scaled(2.0, **TRITON, shape="32768"),
+        "pays": gpu_with_times_scaled(2.0, **TRITON),
+        "either": gpu_with_times_scaled(2.0, **TRITON, shape="32768"),
     },
 }
 
 
-def timed(evidence, ms, **where):
-    """The evidence in which every round of the given rows takes so many milliseconds."""
+def with_times(evidence, ms, **where):
+    """Set every round of some rows to ``ms`` milliseconds, in place; returns the evidence."""
     frame = evidence.frames["lrpe"]
     rows = having(frame, **where).index
     rounds = frame.loc[rows, "rounds_ms"].str.count(";") + 1
@@ -62,51 +62,53 @@ def timed(evidence, ms, **where):
     return evidence
 
 
-def said(name, evidence):
+def sentence_of(name, evidence):
     return str(state(FINDINGS[name], evidence))
 
 
 def test_every_answer_is_reached():
-    check_answers(SECTION.findings, CASES)
+    assert_answers_reached(SECTION.findings, CASES)
 
 
 def test_share_of_copy_states_dtype_and_positions(gpu):
-    words = said("lrpe_copy", gpu)
+    words = sentence_of("lrpe_copy", gpu)
     assert words.startswith("md_lrpe_cosine, Triton (bf16, from 8,192 positions): 9")
     assert " % of copy; " in words and words.endswith(" over compiled.")
 
 
 def test_share_of_copy_is_copy_time_over_kernel_time(gpu_copy):
     for name, ms in {"copy": 4.0, "triton": 5.0, "compiled": 15.0}.items():
-        timed(gpu_copy, ms, implementation=name)
-    assert said("lrpe_copy", gpu_copy).endswith(": 80.0 % of copy; 3.00x over compiled.")
+        with_times(gpu_copy, ms, implementation=name)
+    assert sentence_of("lrpe_copy", gpu_copy).endswith(": 80.0 % of copy; 3.00x over compiled.")
 
 
 def test_extra_token_speedup_is_time_without_over_time_with(gpu_copy):
     for phase, without, with_ten in (("forward", 6.0, 2.0), ("backward", 2.0, 4.0)):
         rows = {"implementation": "compiled", "phase": phase}
-        timed(timed(gpu_copy, without, **rows, extra_tokens=0), with_ten, **rows, extra_tokens=10)
-    words = said("lrpe_extra_tokens", gpu_copy)
+        with_times(
+            with_times(gpu_copy, without, **rows, extra_tokens=0), with_ten, **rows, extra_tokens=10
+        )
+    words = sentence_of("lrpe_extra_tokens", gpu_copy)
     assert "3.00x" in words and "0.50x" in words
 
 
 def test_cached_angles_state_their_speed_and_memory(gpu_copy):
     frame = gpu_copy.frames["lrpe"]
     for name, ms, peak in (("triton", 4.0, 200.0), ("triton_cached", 5.0, 300.0)):
-        timed(gpu_copy, ms, implementation=name)
+        with_times(gpu_copy, ms, implementation=name)
         frame.loc[frame["implementation"] == name, "peak_mib"] = peak
-    words = said("lrpe_cached", gpu_copy)
+    words = sentence_of("lrpe_cached", gpu_copy)
     assert "0.80x the speed" in words and "50.0 % more memory" in words
 
 
 @pytest.mark.parametrize("answer", ["both", "backward", "shares"])
 def test_summary_sentence_has_at_most_20_words(answer):
-    words = said("lrpe_copy", CASES["lrpe_copy"][answer]())
+    words = sentence_of("lrpe_copy", CASES["lrpe_copy"][answer]())
     assert len([word for word in words.split() if word != "%"]) <= 20, words
 
 
 def test_cpu_states_the_gain_of_compiling_without_triton(cpu):
-    words = said("lrpe_copy", cpu)
+    words = sentence_of("lrpe_copy", cpu)
     assert words.startswith("md_lrpe_cosine, compiled (float32, 1,024 positions): ")
     assert "over PyTorch" in words
     assert all(state(FINDINGS[name], cpu) is None for name in set(FINDINGS) - {"lrpe_copy"})
@@ -122,13 +124,13 @@ def test_head_leaves_out_a_peak_column_without_peaks(cpu_copy):
 
 def test_cost_of_more_axes_names_the_worst_shape(gpu_copy):
     several = {"implementation": "compiled", "shape": "32x32x32", "phase": "forward"}
-    words = said("lrpe_axes", rescaled(gpu_copy, 1.5, **several, extra_tokens=0))
+    words = sentence_of("lrpe_axes", with_times_scaled(gpu_copy, 1.5, **several, extra_tokens=0))
     assert "(32x32x32, forward, no extra tokens)" in words
     assert float(words.split("up to ")[1].split()[0]) == pytest.approx(50, abs=1)
 
 
 def test_extra_tokens_are_compared_in_every_shape(gpu_copy):
-    assert "in 8 shapes" in said("lrpe_extra_tokens", synthetic.gpu_evidence())
+    assert "in 8 shapes" in sentence_of("lrpe_extra_tokens", synthetic.gpu_evidence())
     gpu_copy.frames["lrpe"] = having(gpu_copy.frames["lrpe"], extra_tokens=0)
     assert state(FINDINGS["lrpe_extra_tokens"], gpu_copy) is None
 
@@ -200,7 +202,7 @@ def test_figure_title_states_dtype_and_positions(gpu):
 
 
 def test_y_axis_covers_the_backward_panel(gpu_copy):
-    drawn = figure(rescaled(gpu_copy, 3.0, phase="forward"), Pen(LIGHT))
+    drawn = figure(with_times_scaled(gpu_copy, 3.0, phase="forward"), Pen(LIGHT))
     highest = max(line.get_ydata().max() for line in drawn.axes[1].lines)
     assert drawn.axes[1].get_ylim()[1] >= highest
 
@@ -220,6 +222,6 @@ def test_section_works_without_the_copy_or_the_kernel(gpu_copy, implementation):
 def test_host_and_loop_times_appear_only_if_measured():
     forward, backward = HOST.make(synthetic.gpu_evidence())
     assert "forward" in forward.caption and "extra tokens 0" in backward.caption
-    # Of the copy too, which is queued by the same host.
+    # The copy is queued by the host as well.
     assert {"copy, host (ms)", "Triton, loop (ms)"} <= set(forward.frame)
     assert HOST.make(synthetic.cpu_evidence()) == []

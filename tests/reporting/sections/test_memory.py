@@ -1,4 +1,4 @@
-"""The section on memory: what its findings answer, its cells, and its picture."""
+"""The section on memory: findings, tables and figure."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import synthetic
-from answers import check_answers
+from finding_checks import assert_answers_reached
 
 from lmperf.reporting import coverage, figures
 from lmperf.reporting.evidence import having
@@ -20,8 +20,8 @@ GIB = 2**30
 AUTOCAST = "autocast_bfloat16"
 
 
-def edited(stem, change, make=synthetic.gpu_evidence):
-    """Evidence whose frame of a stem is what ``change`` makes of it."""
+def with_changed_rows(stem, change, make=synthetic.gpu_evidence):
+    """A function that makes evidence with ``change(frame)`` as the frame of a benchmark."""
 
     def evidence():
         made = make()
@@ -31,8 +31,8 @@ def edited(stem, change, make=synthetic.gpu_evidence):
     return evidence
 
 
-def peaks(factor, **where):
-    """Autocast's peaks as a factor of float32's, in the rows that ``where`` names."""
+def autocast_peaks(factor, **where):
+    """A change that sets autocast's peaks to ``factor`` times float32's in some rows."""
 
     def change(frame):
         keys = ["size", "context_length", "phase"]
@@ -47,7 +47,7 @@ def peaks(factor, **where):
     return change
 
 
-def both(*changes):
+def in_sequence(*changes):
     def change(frame):
         for each in changes:
             frame = each(frame)
@@ -56,8 +56,8 @@ def both(*changes):
     return change
 
 
-def shares(short, long):
-    """Parameters' share at the shortest and at the longest context; no other state."""
+def parameter_shares(short, long):
+    """A change of the parameters' share at the shortest and longest context; no other state."""
 
     def change(frame):
         ends = frame["context_length"].map({128: short, 1024: long}).fillna(0.5)
@@ -67,8 +67,8 @@ def shares(short, long):
     return change
 
 
-def excess(mib, workspace):
-    """Peaks as predicted, but those of the smallest size, which are so much higher."""
+def peak_excess(mib, workspace):
+    """A change to peaks as predicted, but ``mib`` higher for the smallest size."""
 
     def change(frame):
         small = np.where(frame["size"] == "small", mib, 0.0)
@@ -77,36 +77,38 @@ def excess(mib, workspace):
     return change
 
 
-SMALLER, LARGER = peaks(0.8), peaks(1.2)
+SMALLER, LARGER = autocast_peaks(0.8), autocast_peaks(1.2)
 CASES = {
     "memory_made_of": {
-        "alone": edited("memory", lambda frame: frame[frame["dtype"] == "float32"]),
-        "both": edited("memory", both(SMALLER, peaks(1.2, size="xl"))),
+        "alone": with_changed_rows("memory", lambda frame: frame[frame["dtype"] == "float32"]),
+        "both": with_changed_rows("memory", in_sequence(SMALLER, autocast_peaks(1.2, size="xl"))),
     },
     "memory_by_context": {
-        "turns": edited("memory", shares(0.9, 0.2)),
-        "stays": edited("memory", shares(0.9, 0.6)),
+        "turns": with_changed_rows("memory", parameter_shares(0.9, 0.2)),
+        "stays": with_changed_rows("memory", parameter_shares(0.9, 0.6)),
     },
     "memory_autocast": {
-        "saves": edited("memory", SMALLER),
-        "never": edited("memory", LARGER),
-        "not_everywhere": edited("memory", both(SMALLER, peaks(1.2, size="xl"))),
+        "saves": with_changed_rows("memory", SMALLER),
+        "never": with_changed_rows("memory", LARGER),
+        "not_everywhere": with_changed_rows(
+            "memory", in_sequence(SMALLER, autocast_peaks(1.2, size="xl"))
+        ),
     },
     "memory_predicted": {
         "within": synthetic.gpu_evidence,
-        "workspace": edited("memory", excess(40.0, 32.0)),
-        "outside": edited("memory", excess(40.0, np.nan)),
+        "workspace": with_changed_rows("memory", peak_excess(40.0, 32.0)),
+        "outside": with_changed_rows("memory", peak_excess(40.0, np.nan)),
     },
 }
 
 
-def said(name, evidence):
+def sentence_of(name, evidence):
     finding = next(finding for finding in FINDINGS if finding.name == name)
     return state(finding, evidence).sentence
 
 
-def cell(lines, column, **where):
-    """The cell of a table in the only line that has these values."""
+def cell_of(lines, column, **where):
+    """The cell in the only line of a table with these values."""
     frame = lines.frame
     for name, value in where.items():
         frame = frame[frame[name] == value]
@@ -115,13 +117,17 @@ def cell(lines, column, **where):
 
 
 def test_every_answer_is_reached():
-    check_answers(FINDINGS, CASES)
+    assert_answers_reached(FINDINGS, CASES)
 
 
 def test_first_sentence_states_how_autocast_changes_peaks():
-    evidence = edited("memory", both(peaks(0.875), peaks(1.25, size="xl")))()
-    assert "changes peaks by -12.5 to +25.0 %." in said("memory_made_of", evidence)
-    assert "changes peaks by -20.0 %." in said("memory_made_of", edited("memory", SMALLER)())
+    evidence = with_changed_rows(
+        "memory", in_sequence(autocast_peaks(0.875), autocast_peaks(1.25, size="xl"))
+    )()
+    assert "changes peaks by -12.5 to +25.0 %." in sentence_of("memory_made_of", evidence)
+    assert "changes peaks by -20.0 %." in sentence_of(
+        "memory_made_of", with_changed_rows("memory", SMALLER)()
+    )
 
 
 @pytest.mark.parametrize("make", [synthetic.gpu_evidence, synthetic.cpu_evidence])
@@ -132,8 +138,13 @@ def test_sentences_are_short(make):
 
 
 def test_autocast_peaks_within_1_percent_count_as_equal():
-    evidence = edited("memory", both(peaks(0.995), peaks(0.8, size="small"), peaks(1.2, size="xl")))
-    sentence = said("memory_autocast", evidence())
+    evidence = with_changed_rows(
+        "memory",
+        in_sequence(
+            autocast_peaks(0.995), autocast_peaks(0.8, size="small"), autocast_peaks(1.2, size="xl")
+        ),
+    )
+    sentence = sentence_of("memory_autocast", evidence())
     assert "lower in 4 of 20 cells, within 1 % in 12 and higher in 4." in sentence
 
 
@@ -143,9 +154,9 @@ def test_head_has_one_line_per_size_with_shares_of_the_peak(gpu):
     frame = gpu.frames["memory"]
     where = {"size": "xl", "context_length": 512, "dtype": "float32", "phase": "train_step"}
     row = having(frame, **where).iloc[0]
-    assert cell(head, "train step, float32 (GiB)", size="xl") == f"{row['peak_mib'] / 1024:.1f}"
+    assert cell_of(head, "train step, float32 (GiB)", size="xl") == f"{row['peak_mib'] / 1024:.1f}"
     share = 100 * row["activations_mib"] / row["predicted_mib"]
-    assert cell(head, "activations (%)", size="xl") == f"{share:.0f}"
+    assert cell_of(head, "activations (%)", size="xl") == f"{share:.0f}"
 
 
 def test_head_uses_the_nearest_context_of_each_size(cpu_copy):
@@ -153,7 +164,7 @@ def test_head_uses_the_nearest_context_of_each_size(cpu_copy):
     cpu_copy.frames["memory"] = frame[(frame["size"] != "small") | (frame["context_length"] == 128)]
     head = compose("memory", cpu_copy, drawn=False).head
     assert head.frame[["size", "context"]].values.tolist() == [["tiny", 256], ["small", 128]]
-    assert "(predicted, size tiny, context 256)" in said("memory_made_of", cpu_copy)
+    assert "(predicted, size tiny, context 256)" in sentence_of("memory_made_of", cpu_copy)
 
 
 def test_out_of_memory_is_shown_beside_the_prediction(gpu_copy):
@@ -164,16 +175,18 @@ def test_out_of_memory_is_shown_beside_the_prediction(gpu_copy):
     frame["requested_bytes"], frame["free_bytes"] = 12 * GIB, 3.5 * GIB
     table = compose("memory", gpu_copy, drawn=False).parts["Y1"][1]
     where = {"size": "2.7B", "context": 1024}
-    assert cell(table, "measured, float32 (MiB)", **where) == "OOM (asked 12.0 GiB, 3.5 GiB free)"
+    assert (
+        cell_of(table, "measured, float32 (MiB)", **where) == "OOM (asked 12.0 GiB, 3.5 GiB free)"
+    )
     predicted = frame.loc[at, "predicted_mib"].iloc[0]
-    assert cell(table, "predicted, float32 (MiB)", **where) == f"{predicted:,.0f}"
-    assert cell(table, "difference, float32", **where) == "–"
+    assert cell_of(table, "predicted, float32 (MiB)", **where) == f"{predicted:,.0f}"
+    assert cell_of(table, "difference, float32", **where) == "–"
 
 
 def test_y2_peak_is_where_most_memory_is_alive(gpu):
     lines = compose("memory", gpu, drawn=False).parts["Y2"][0]
     where = {"size": "xl", "dtype": "float32", "phase": "train step"}
-    assert cell(lines, "peak in", **where) == "backward, 0.0 % through"
+    assert cell_of(lines, "peak in", **where) == "backward, 0.0 % through"
     curve = timeline.observed(gpu, "curve")
     total = timeline.levels(curve).sum(axis=1).groupby([curve[c] for c in timeline.CELL]).max()
     pd.testing.assert_series_equal(
@@ -190,7 +203,7 @@ def test_failed_call_has_a_line_and_counts_as_measured(gpu_copy):
     gpu_copy.frames["memory_timeline"] = pd.concat([rest, failed], ignore_index=True)
     section = compose("memory", gpu_copy, drawn=False)
     where = {"size": "xl", "dtype": "bf16 autocast", "phase": "train step"}
-    words = cell(section.parts["Y2"][0], "peak in", **where)
+    words = cell_of(section.parts["Y2"][0], "peak in", **where)
     assert words == "OOM (asked 1.0 GiB, 0.500 GiB free)"
     found = {s.table.id: (s.measured, s.owed, s.gap) for s in coverage.states(gpu_copy, [section])}
     assert found["Y2"] == found["Y5"] == (4, 4, False)
@@ -207,8 +220,8 @@ def test_missing_cell_counts_in_every_table(gpu_copy):
 def test_y3_joins_equal_tensors_in_one_line(gpu):
     lines = compose("memory", gpu, drawn=False).parts["Y3"][0]
     where = {"size": "xl", "dtype": "float32", "phase": "train step"}
-    assert cell(lines, "how many", category="activations", **where) == 2
-    assert cell(lines, "made in", category="parameters", **where) == "before"
+    assert cell_of(lines, "how many", category="activations", **where) == 2
+    assert cell_of(lines, "made in", category="parameters", **where) == "before"
 
 
 def test_y4_compares_residual_stream_with_closed_form(gpu_copy):
@@ -233,8 +246,8 @@ def test_y5_counts_cast_weights_as_temporary(gpu_copy):
     frame.loc[chosen & (frame["name"] == "temporary"), ["predicted_mib", "size_mib"]] = [1, 101]
     lines = compose("memory", gpu_copy, drawn=False).parts["Y5"][0]
     where = {"size": "xl", "dtype": "float32", "phase": "forward"}
-    assert cell(lines, "temporary (MiB)", **where) == "101.0 / 101.0"
-    assert cell(lines, "activations (MiB)", **where) == "–"
+    assert cell_of(lines, "temporary (MiB)", **where) == "101.0 / 101.0"
+    assert cell_of(lines, "activations (MiB)", **where) == "–"
 
 
 def test_figure_begins_with_the_call(gpu):
@@ -246,7 +259,7 @@ def test_figure_begins_with_the_call(gpu):
         for layer in axis.collections:
             vertices = layer.get_paths()[0].vertices
             assert vertices[:, 0].min() >= 0
-        # Parameters are there from the first point on: no ramp of what was only entered.
+        # Parameters are there from the first point: the points that add them are not drawn.
         bottom = axis.collections[0].get_paths()[0].vertices
         assert len(set(bottom[bottom[:, 1] > 0][:, 1].round(6))) == 1
 

@@ -1,10 +1,10 @@
-"""The method's own findings: each answer on evidence that reaches it."""
+"""The method page: findings, stated constants and length."""
 
 from dataclasses import replace
 
 import pytest
 import synthetic
-from answers import check_answers
+from finding_checks import assert_answers_reached
 
 from lmperf.attention import rounding
 from lmperf.evidence import keys
@@ -13,7 +13,7 @@ from lmperf.reporting import pages, stated
 from lmperf.reporting.sections import compose
 from lmperf.reporting.sections.method import SECTION
 
-# Two printed pages.
+# About two printed pages.
 MOST_WORDS = 1700
 
 
@@ -33,7 +33,7 @@ def without(evidence, stem):
     return copy
 
 
-def evidence(**changes):
+def evidence_with(**changes):
     def make():
         made = synthetic.cpu_evidence()
         for name, value in changes.items():
@@ -43,7 +43,7 @@ def evidence(**changes):
     return make
 
 
-def rows_with(**columns):
+def evidence_with_columns(**columns):
     def make():
         made = synthetic.cpu_evidence()
         made.frames["attention"] = made.frames["attention"].assign(**columns)
@@ -53,15 +53,15 @@ def rows_with(**columns):
 
 
 def test_every_answer_is_reached():
-    check_answers(
+    assert_answers_reached(
         SECTION.findings,
         {
             "limits": {
-                "stale": evidence(stale=["a row"]),
-                "missing": evidence(missing=["a row"]),
-                "red": rows_with(status="failed_check", marks="loaded"),
-                "loaded": rows_with(marks="capped;loaded"),
-                "marks": rows_with(marks="capped"),
+                "stale": evidence_with(stale=["a row"]),
+                "missing": evidence_with(missing=["a row"]),
+                "red": evidence_with_columns(status="failed_check", marks="loaded"),
+                "loaded": evidence_with_columns(marks="capped;loaded"),
+                "marks": evidence_with_columns(marks="capped"),
                 "none": synthetic.cpu_evidence,
             },
             "balance": {"is": synthetic.cpu_evidence},
@@ -79,7 +79,7 @@ def test_page_fits_two_printed_pages_with_all_parts(gpu):
     ]
 
 
-# What the page says of a constant, were it another one.
+# (module, constant, other value, the words that the page must then contain).
 STATED = [
     (clock_settings, "FLUSH_BYTES", 5 * 2**20, "5 MiB are overwritten"),
     (clock_settings, "SHORTEST_LEAD_MS", 0.7, "0.7 ms at first"),

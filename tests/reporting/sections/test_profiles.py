@@ -1,8 +1,10 @@
+"""The section on profiles: findings, kernel tables and figure."""
+
 from dataclasses import replace
 
 import pytest
 import synthetic
-from answers import check_answers
+from finding_checks import assert_answers_reached
 
 from lmperf.reporting import pages
 from lmperf.reporting.figures import LIGHT, themed
@@ -15,21 +17,21 @@ from lmperf.reporting.sections.profiles.rows import CASE, kernels
 from lmperf.reporting.sections.profiles.tables import PUBLISHED_TRACE, class_table, kernel_tables
 
 
-def changed(change):
-    """Evidence of a GPU whose profiles are what ``change`` makes of them."""
+def with_changed_rows(change):
+    """GPU evidence with ``change(frame)`` as the profiles."""
     evidence = synthetic.gpu_evidence()
     frames = {**evidence.frames, "profiles": change(evidence.frames["profiles"].copy())}
     return replace(evidence, frames=frames)
 
 
-def triton_with(column, factor):
-    """Evidence in which Triton attention has ``factor`` times as much of a column."""
+def with_triton_scaled(column, factor):
+    """GPU evidence with a column of the Triton rows multiplied by ``factor``."""
 
     def change(frame):
         frame.loc[frame["implementation"] == "triton", column] *= factor
         return frame
 
-    return changed(change)
+    return with_changed_rows(change)
 
 
 CASES = {
@@ -38,17 +40,17 @@ CASES = {
     "compiled_kernels": {"is": synthetic.gpu_evidence},
     "attention_kernels": {
         "shorter": synthetic.gpu_evidence,
-        "longer": lambda: triton_with("total_ms", 10),
+        "longer": lambda: with_triton_scaled("total_ms", 10),
     },
     "matmul_rule": {"is": synthetic.gpu_evidence},
 }
 
 
 def test_every_answer_is_reached():
-    check_answers(FINDINGS, CASES)
+    assert_answers_reached(FINDINGS, CASES)
 
 
-# Milliseconds of the kernels of a train step, by a part of their names; all others take none.
+# Milliseconds of the kernels of a train step by a part of their names; others take none.
 MADE_UP = {
     "eager": {"gemm_f32f32_f32f32_f32_tn_n_tilesize128": 40, "Memcpy": 5, "softmax": 3, "Mul": 1},
     "compiled_blocks": {"tilesize128": 30, "per_fused": 3, "poi_fused": 1},
@@ -83,7 +85,7 @@ def made_up(frame):
 )
 def test_findings_sum_kernel_times(name, numbers):
     finding = next(finding for finding in FINDINGS if finding.name == name)
-    assert numbers in state(finding, changed(made_up)).sentence
+    assert numbers in state(finding, with_changed_rows(made_up)).sentence
 
 
 def test_nothing_is_said_or_drawn_if_all_rows_failed():
@@ -91,7 +93,7 @@ def test_nothing_is_said_or_drawn_if_all_rows_failed():
         rows = frame.drop_duplicates(CASE)[CASE]
         return rows.assign(status="oom", requested_bytes=2**31, free_bytes=2**30)
 
-    evidence = changed(failed)
+    evidence = with_changed_rows(failed)
     assert all(state(finding, evidence) is None for finding in FINDINGS)
     assert SECTION.head(evidence) is None
     assert SECTION.figure(evidence, None) is None
@@ -114,7 +116,9 @@ def test_shares_of_a_phase_sum_its_kernels(gpu):
 
 def test_unclassified_kernels_get_a_column_only_if_any(gpu):
     assert "no class (%)" not in SECTION.head(gpu).frame
-    unknown = changed(lambda f: f.replace({"name": {"Memcpy DtoD (Device -> Device)": "mystery"}}))
+    unknown = with_changed_rows(
+        lambda f: f.replace({"name": {"Memcpy DtoD (Device -> Device)": "mystery"}})
+    )
     assert "no class (%)" in SECTION.head(unknown).frame
 
 

@@ -1,4 +1,4 @@
-"""Published figures: as printed, with source and device, beside the same cell, never a verdict."""
+"""Published figures beside our measurement of the same cell, without a verdict."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def test_every_figure_has_source_device_value_and_known_unit(stem):
 @pytest.mark.parametrize("stem", sorted(set(STEMS) & set(stems())))
 def test_figures_use_axes_of_their_benchmark(stem):
     benchmark = load(stem)
-    # What a write-up names beside the cell: a kernel, a number of warm-up steps.
+    # Write-ups also name a kernel or a number of warm-up steps.
     known = {"kernel", "warmup_steps", "implementation", *benchmark.index}
     assert set(cell_of(figures_of(stem))) <= known | {axis.name for axis in benchmark.axes}
 

@@ -1,4 +1,4 @@
-"""Synthetic evidence: the columns of the real one, with times from a simple model of a machine."""
+"""Synthetic evidence with the columns of real evidence and times from a simple machine model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lmperf.reporting.evidence import MachineEvidence, axes, having
 from synthetic import kernels, limit, models, profiles, timeline, warmup
 from synthetic.builder import CPU, GPU, Builder
 
-FEW = {
+SMALL_AXES = {
     "size": ["tiny", "small", "xl", "2.7B"],
     "context_length": [128, 512, 1024],
     "seq_len": [128, 256, 1024, 4096, 16384, 65536],
@@ -59,7 +59,7 @@ def facts(machine: str, kind: str, device: str | None, environments=("e1",)) -> 
 
 
 def cost(stems) -> pd.DataFrame:
-    """A job for each benchmark, most of its seconds inside measurement."""
+    """One measuring job per benchmark, with its seconds by activity."""
     kinds = ("timing_s", "first_calls_s", "observing_s", "preparing_s", "checking_s", "memory_s")
     seconds = dict(zip((*kinds, "start_s", "other_s"), (12, 4, 0, 1, 1, 0, 1, 1), strict=True))
     window = {"started_at": "2026-01-02T03:00:00Z", "finished_at": "2026-01-02T03:30:00Z"}
@@ -67,7 +67,7 @@ def cost(stems) -> pd.DataFrame:
 
 
 def gpu_evidence(seed: int = 1) -> MachineEvidence:
-    """A copy of its own for each caller, who may change it; made once."""
+    """Evidence of an H200 with the full grid; each call returns a copy that may be changed."""
     return copy.deepcopy(_gpu_evidence(seed))
 
 
@@ -123,11 +123,11 @@ def small_gpu_evidence() -> MachineEvidence:
 
 @cache
 def _small_gpu_evidence() -> MachineEvidence:
-    return few(_gpu_evidence(1))
+    return small(_gpu_evidence(1))
 
 
 def cpu_evidence(seed: int = 2) -> MachineEvidence:
-    """As `gpu_evidence`, of a machine without a GPU."""
+    """Evidence of a machine without a GPU; each call returns a copy that may be changed."""
     return copy.deepcopy(_cpu_evidence(seed))
 
 
@@ -201,20 +201,20 @@ def _equal(one: pd.DataFrame | None, other: pd.DataFrame | None) -> bool:
     return one is other if one is None or other is None else one.equals(other)
 
 
-def few(evidence: MachineEvidence) -> MachineEvidence:
-    """The same evidence with as few values of an axis as every kind of table needs."""
-    return replace(evidence, frames={stem: _few(f) for stem, f in evidence.frames.items()})
+def small(evidence: MachineEvidence) -> MachineEvidence:
+    """The evidence with the fewest values per axis that every kind of table needs."""
+    return replace(evidence, frames={stem: _small(f) for stem, f in evidence.frames.items()})
 
 
-def _few(frame: pd.DataFrame) -> pd.DataFrame:
-    for name in filter(axes(frame).__contains__, FEW):
-        fewer = having(frame, **{name: FEW[name]})
+def _small(frame: pd.DataFrame) -> pd.DataFrame:
+    for name in filter(axes(frame).__contains__, SMALL_AXES):
+        fewer = having(frame, **{name: SMALL_AXES[name]})
         frame = frame if fewer.empty else fewer
     return frame
 
 
 def grown(evidence: MachineEvidence, rows: int) -> MachineEvidence:
-    """The same evidence with copies in cells of their own until it has so many rows."""
+    """The evidence with copies of its rows in new cells, until it has ``rows`` rows."""
     stems = [stem for stem, frame in evidence.frames.items() if "batch" in frame]
     frames = dict(evidence.frames)
     for stem in stems:
