@@ -82,7 +82,7 @@ def test_f2_takes_the_fastest_backend_per_cell(gpu):
 def test_failed_gate_withholds_time_and_speedup(gpu):
     part = compose(STEM, with_failed_gate(gpu), drawn=False).parts["F1"][0]
     line = line_of(part.frame, length=128, d_head=64)
-    assert line["forward, Triton (ms)"] == "gate gate_failed, withheld"
+    assert line["forward, Triton (ms)"] == "gate failed, withheld"
     assert line["forward, over PyTorch"] == "withheld"
 
 
