@@ -10,7 +10,7 @@ from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.sections import Composed, Section
 from lmperf.reporting.tables import Lines, Owed, Table
 
-LACKING = pd.DataFrame([{"size": "xl", "implementation": "eager", "phase": "forward"}])
+LACKING = pd.DataFrame([{"size": "2.0B", "implementation": "eager", "phase": "forward"}])
 SHOWN = [Lines("times", pd.DataFrame({"n": [1]}))]
 
 

@@ -37,10 +37,10 @@ def test_cells_of_one_machine_only_are_left_out(gpu, cpu):
 
 def test_status_replaces_a_missing_time(gpu, second):
     frame = second.frames["end_to_end"]
-    rows = having(frame, size="2.7B", context_length=1024, phase="train_step").index
+    rows = having(frame, size="3.4B", context_length=1024, phase="train_step").index
     frame.loc[rows, ["status", "requested_bytes", "free_bytes"]] = ["oom", 2**31, 2**30]
     table = table_of([gpu, second], "End to end").frame
-    cells = table[(table["size"] == "2.7B") & (table["context"] == 1024)]
+    cells = table[(table["size"] == "3.4B") & (table["context"] == 1024)]
     assert set(cells["train step, second-gpu (ms)"]) == {"OOM (asked 2.0 GiB, 1.0 GiB free)"}
     assert not cells["train step, nvidia-h200 (ms)"].str.contains("OOM").any()
 
@@ -64,7 +64,7 @@ def test_ceilings_are_ordered_by_dtype(gpu, cpu):
 
 def test_write_up_shows_one_step_per_size(gpu, second, cpu):
     steps = other_machines.side_by_side_steps([gpu, second])
-    assert list(steps.frame["size"]) == ["small", "medium", "large", "xl", "2.7B"]
+    assert list(steps.frame["size"]) == ["small", "medium", "large", "2.0B", "3.4B"]
     assert steps.caption == "End to end, context 1024, batch 4, float32, eager"
     assert len(other_machines.side_by_side_steps([gpu, cpu]).frame) == 1
     assert other_machines.side_by_side_steps([gpu]) is None

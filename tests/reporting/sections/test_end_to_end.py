@@ -27,7 +27,7 @@ from lmperf.reporting.sections.end_to_end.tables import head
 
 EAGER, BLOCKS, WHOLE, BF16 = ways.EAGER, ways.BLOCKS, ways.WHOLE, ways.BF16
 COMPILED = (WHOLE, BLOCKS)
-CELL = {"size": "small", "context_length": 512, "batch": 4}
+CELL = {"size": "0.13B", "context_length": 512, "batch": 4}
 
 
 def with_both(factor: float) -> MachineEvidence:
@@ -42,7 +42,7 @@ CASES = {
         "one": lambda: with_times_scaled(
             small_gpu_evidence(), 0.1, implementation=BLOCKS, dtype=BF16
         ),
-        "by_size": lambda: with_times_scaled(small_gpu_evidence(), 50, size="small", dtype=BF16),
+        "by_size": lambda: with_times_scaled(small_gpu_evidence(), 50, size="0.13B", dtype=BF16),
         "base": lambda: with_times_scaled(
             small_gpu_evidence(), 1e-3, implementation=EAGER, dtype="float32"
         ),
@@ -53,7 +53,7 @@ CASES = {
             with_times_scaled(small_gpu_evidence(), 0.2, implementation=BLOCKS),
             50,
             implementation=BLOCKS,
-            size="small",
+            size="0.13B",
         ),
         "none": lambda: with_times_scaled(small_gpu_evidence(), 50, implementation=BLOCKS),
     },
@@ -63,13 +63,15 @@ CASES = {
             with_times_scaled(small_gpu_evidence(), 50, dtype="float32"),
             1e3,
             dtype=BF16,
-            size="small",
+            size="0.13B",
         ),
         "none": lambda: with_times_scaled(small_gpu_evidence(), 1e3, dtype=BF16),
     },
     "attention_inside": {
         "all": with_sdpa,
-        "some": lambda: with_equal_times(with_sdpa(), SDPA, PLAIN, size="xl", context_length=1024),
+        "some": lambda: with_equal_times(
+            with_sdpa(), SDPA, PLAIN, size="2.0B", context_length=1024
+        ),
         "none": lambda: with_sdpa(3.0),
     },
     "own_attention_inside": {"told": lambda: with_both(1.5), "open": lambda: with_both(1.0)},
@@ -79,7 +81,7 @@ CASES = {
             with_times_scaled(small_gpu_evidence(), 0.1, dtype="tf32"),
             1e3,
             dtype="tf32",
-            size="small",
+            size="0.13B",
         ),
         "none": lambda: with_times_scaled(small_gpu_evidence(), 1e3, dtype="tf32"),
     },
@@ -95,7 +97,7 @@ CASES = {
             with_times_scaled(small_gpu_evidence(), 0.5, implementation=WHOLE),
             4,
             implementation=WHOLE,
-            size="xl",
+            size="2.0B",
         ),
         "none": lambda: with_times_scaled(small_gpu_evidence(), 2, implementation=WHOLE),
     },
@@ -137,7 +139,7 @@ def made_up_without_whole_tf32_and_bf16() -> MachineEvidence:
 @pytest.mark.parametrize(
     ("name", "numbers"),
     [
-        ("fastest_step", ": 12.0x over eager float32; 2.7B: 4,100,000 tokens/s"),
+        ("fastest_step", ": 12.0x over eager float32; 3.4B: 4,100,000 tokens/s"),
         ("compiling", "float32 2.00x"),
         ("compiling", "; first calls with execution 3.00 s"),
         ("mixed_precision", ": 6.00x."),
@@ -159,10 +161,10 @@ def test_whole_model_speedup_is_per_block_time_over_whole_time():
 
 def test_mixed_precision_states_its_best_and_worst_speedup():
     evidence = with_times(with_times(small_gpu_evidence(), 8.0, dtype="float32"), 2.0, dtype=BF16)
-    evidence = with_times(evidence, 1.0, dtype=BF16, size="xl")
-    evidence = with_times(evidence, 16.0, dtype=BF16, size="small", context_length=128)
+    evidence = with_times(evidence, 1.0, dtype=BF16, size="2.0B")
+    evidence = with_times(evidence, 16.0, dtype=BF16, size="0.13B", context_length=128)
     sentence = sentence_of("mixed_precision", evidence)
-    assert ": 0.50x (small, context 128) to 8.00x (xl, context 128), faster in 8 of 9" in sentence
+    assert ": 0.50x (small, context 128) to 8.00x (2.0B, context 128), faster in 8 of 9" in sentence
 
 
 def test_sdpa_states_its_speedup_and_the_memory_saved():
@@ -192,7 +194,7 @@ def test_tokens_per_second_use_the_median():
 
 def test_host_bound_steps_are_counted_per_way_to_run():
     evidence = with_values(made_up(), {"host_ms": 1.7}, phase="train_step")
-    evidence = with_rows(evidence, having(evidence.frames[ways.STEM], size="small"))
+    evidence = with_rows(evidence, having(evidence.frames[ways.STEM], size="0.13B"))
     # 85 % of the 2 ms in bf16 and more than the 1 ms compiled; other steps take longer.
     sentence = sentence_of("step_host", without_rows(evidence, implementation=WHOLE))
     assert "bounds 3 of 18 train steps" in sentence
@@ -214,7 +216,7 @@ def test_host_bound_count_excludes_other_models(gpu):
 
 
 def test_cells_without_the_baseline_are_left_out_and_said(gpu):
-    lacking = without_rows(gpu, dtype="float32", implementation=EAGER, size=["xl", "2.7B"])
+    lacking = without_rows(gpu, dtype="float32", implementation=EAGER, size=["2.0B", "3.4B"])
     over = {t.id: t for t in SECTION.tables}["E4"].make(lacking)[0]
     assert set(over.frame["size"]) == {"small", "medium", "large"}
     assert "over eager float32 (small to large)" in sentence_of("fastest_step", lacking)
@@ -238,7 +240,7 @@ def test_findings_skip_what_was_not_measured():
 
 def test_fastest_way_needs_at_least_two_ways(cpu):
     alone = without_rows(
-        without_rows(cpu, size="small", dtype=BF16), size="small", implementation=[*COMPILED]
+        without_rows(cpu, size="0.13B", dtype=BF16), size="0.13B", implementation=[*COMPILED]
     )
     said = {s.name: str(s) for s in statements(SECTION.findings, alone)}
     assert "; tiny: " in said["fastest_step"] and "small" not in said["fastest_step"]

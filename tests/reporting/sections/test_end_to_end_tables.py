@@ -21,7 +21,7 @@ from lmperf.reporting.sections.end_to_end.tables import head
 
 EAGER, BLOCKS, WHOLE, BF16 = ways.EAGER, ways.BLOCKS, ways.WHOLE, ways.BF16
 SHOWN = ("E1", "E3", "E4")
-CELL = {"size": "small", "context_length": 512, "batch": 4}
+CELL = {"size": "0.13B", "context_length": 512, "batch": 4}
 
 
 def test_e1_shows_each_number_in_its_cell(gpu):
@@ -60,10 +60,10 @@ def test_tables_withhold_failed_gates_and_show_oom():
 
 
 def test_e3_counts_every_cell_compiled_in_any_way():
-    one = without_rows(small_gpu_evidence(), implementation=WHOLE, size=["xl", "2.7B"])
+    one = without_rows(small_gpu_evidence(), implementation=WHOLE, size=["2.0B", "3.4B"])
     one = without_rows(one, implementation=WHOLE, context_length=[128, 1024])
     frame = one.frames[ways.STEM]
-    one.lacking[ways.STEM] = having(frame, implementation=BLOCKS, size="xl").assign(size="huge")
+    one.lacking[ways.STEM] = having(frame, implementation=BLOCKS, size="2.0B").assign(size="huge")
     states = coverage.states(one, [compose("end_to_end", one, drawn=False)])
     found = {state.table.id: (state.measured, state.owed, state.words) for state in states}
     assert found["E3"] == (30, 39, "in part")
@@ -95,16 +95,16 @@ def test_first_calls_are_labelled_and_no_payback_is_shown():
 def test_e7_compares_sdpa_with_plain_attention():
     table = {t.id: t for t in SECTION.tables}["E7"].make(with_sdpa(0.5))[0]
     assert table.caption.startswith("Train step, over eager bf16 autocast")
-    speedup = line_of(table, size="xl")["bf16 autocast, SDPA over eager bf16 autocast"]
+    speedup = line_of(table, size="2.0B")["bf16 autocast, SDPA over eager bf16 autocast"]
     assert speedup.startswith("2.00x (2.00-2.00)")
 
 
 def test_head_shows_one_context_and_the_best_speedup(gpu):
     table = head(without_rows(gpu, dtype="tf32", context_length=[128, 512, 1024]))
-    assert list(table.frame["size"]) == ["small", "medium", "large", "xl", "2.7B"]
+    assert list(table.frame["size"]) == ["small", "medium", "large", "2.0B", "3.4B"]
     assert "context 1024" in table.caption and not any("TF32" in h for h in table.frame.columns)
-    best = ways.fastest(gpu).set_index("size").loc["xl"]
-    line = line_of(head(gpu), size="xl")
+    best = ways.fastest(gpu).set_index("size").loc["2.0B"]
+    line = line_of(head(gpu), size="2.0B")
     assert line["best over eager float32"].startswith(f"{ratio(best['ratio'])} (")
     assert line["tokens/s"] == rounded(best["rate"])
 
@@ -112,13 +112,13 @@ def test_head_shows_one_context_and_the_best_speedup(gpu):
 def test_head_names_the_best_per_size_if_sizes_differ(gpu):
     one = head(with_times_scaled(gpu, 0.1, implementation=BLOCKS, dtype=BF16))
     assert "Best: bf16 autocast, compiled by block." in one.note
-    several = head(with_times_scaled(gpu, 50, size="small", dtype=BF16))
+    several = head(with_times_scaled(gpu, 50, size="0.13B", dtype=BF16))
     assert "Best" not in several.note and several.frame["best"].nunique() > 1
 
 
 def test_head_has_one_line_per_size_with_two_batches(cpu):
     frame = cpu.frames[ways.STEM]
-    small = frame.index.isin(having(frame, size="small").index)
+    small = frame.index.isin(having(frame, size="0.13B").index)
     frame = frame.assign(batch=frame["batch"].where(~small, 1))
     table = head(with_rows(cpu, frame))
     assert list(table.frame["size"]) == ["tiny", "small"]
@@ -137,9 +137,9 @@ def test_figure_uses_the_context_of_other_attention():
 
 def test_figure_has_no_bar_without_eager_float32(gpu):
     values = {"max_error": 1.0, "error_bound": 1e-3}
-    red = with_values(gpu, values, size="xl", dtype="float32", implementation=EAGER)
+    red = with_values(gpu, values, size="2.0B", dtype="float32", implementation=EAGER)
     axis = light_figure(red).axes[0]
-    place = [label.get_text() for label in axis.get_xticklabels()].index("xl\nfloat32\nwithheld")
+    place = [label.get_text() for label in axis.get_xticklabels()].index("2.0B\nfloat32\nwithheld")
     middles = [bar.get_x() + bar.get_width() / 2 for bar in axis.patches]
     assert not any(abs(middle - place) < 0.5 for middle in middles)
 

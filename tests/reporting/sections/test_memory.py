@@ -71,7 +71,7 @@ def peak_excess(mib, workspace):
     """A change to peaks as predicted, but ``mib`` higher for the smallest size."""
 
     def change(frame):
-        small = np.where(frame["size"] == "small", mib, 0.0)
+        small = np.where(frame["size"] == "0.13B", mib, 0.0)
         return frame.assign(predicted_mib=500.0, peak_mib=500.0 + small, workspace_mib=workspace)
 
     return change
@@ -81,7 +81,7 @@ SMALLER, LARGER = autocast_peaks(0.8), autocast_peaks(1.2)
 CASES = {
     "memory_made_of": {
         "alone": with_changed_rows("memory", lambda frame: frame[frame["dtype"] == "float32"]),
-        "both": with_changed_rows("memory", in_sequence(SMALLER, autocast_peaks(1.2, size="xl"))),
+        "both": with_changed_rows("memory", in_sequence(SMALLER, autocast_peaks(1.2, size="2.0B"))),
     },
     "memory_by_context": {
         "turns": with_changed_rows("memory", parameter_shares(0.9, 0.2)),
@@ -91,7 +91,7 @@ CASES = {
         "saves": with_changed_rows("memory", SMALLER),
         "never": with_changed_rows("memory", LARGER),
         "not_everywhere": with_changed_rows(
-            "memory", in_sequence(SMALLER, autocast_peaks(1.2, size="xl"))
+            "memory", in_sequence(SMALLER, autocast_peaks(1.2, size="2.0B"))
         ),
     },
     "memory_predicted": {
@@ -122,7 +122,7 @@ def test_every_answer_is_reached():
 
 def test_first_sentence_states_how_autocast_changes_peaks():
     evidence = with_changed_rows(
-        "memory", in_sequence(autocast_peaks(0.875), autocast_peaks(1.25, size="xl"))
+        "memory", in_sequence(autocast_peaks(0.875), autocast_peaks(1.25, size="2.0B"))
     )()
     assert "changes peaks by -12.5 to +25.0 %." in sentence_of("memory_made_of", evidence)
     assert "changes peaks by -20.0 %." in sentence_of(
@@ -141,7 +141,9 @@ def test_autocast_peaks_within_1_percent_count_as_equal():
     evidence = with_changed_rows(
         "memory",
         in_sequence(
-            autocast_peaks(0.995), autocast_peaks(0.8, size="small"), autocast_peaks(1.2, size="xl")
+            autocast_peaks(0.995),
+            autocast_peaks(0.8, size="0.13B"),
+            autocast_peaks(1.2, size="2.0B"),
         ),
     )
     sentence = sentence_of("memory_autocast", evidence())
@@ -150,18 +152,20 @@ def test_autocast_peaks_within_1_percent_count_as_equal():
 
 def test_head_has_one_line_per_size_with_shares_of_the_peak(gpu):
     head = compose("memory", gpu, drawn=False).head
-    assert head.frame["size"].tolist() == ["small", "medium", "large", "xl", "2.7B"]
+    assert head.frame["size"].tolist() == ["small", "medium", "large", "2.0B", "3.4B"]
     frame = gpu.frames["memory"]
-    where = {"size": "xl", "context_length": 512, "dtype": "float32", "phase": "train_step"}
+    where = {"size": "2.0B", "context_length": 512, "dtype": "float32", "phase": "train_step"}
     row = having(frame, **where).iloc[0]
-    assert cell_of(head, "train step, float32 (GiB)", size="xl") == f"{row['peak_mib'] / 1024:.1f}"
+    assert (
+        cell_of(head, "train step, float32 (GiB)", size="2.0B") == f"{row['peak_mib'] / 1024:.1f}"
+    )
     share = 100 * row["activations_mib"] / row["predicted_mib"]
-    assert cell_of(head, "activations (%)", size="xl") == f"{share:.0f}"
+    assert cell_of(head, "activations (%)", size="2.0B") == f"{share:.0f}"
 
 
 def test_head_uses_the_nearest_context_of_each_size(cpu_copy):
     frame = cpu_copy.frames["memory"]
-    cpu_copy.frames["memory"] = frame[(frame["size"] != "small") | (frame["context_length"] == 128)]
+    cpu_copy.frames["memory"] = frame[(frame["size"] != "0.13B") | (frame["context_length"] == 128)]
     head = compose("memory", cpu_copy, drawn=False).head
     assert head.frame[["size", "context"]].values.tolist() == [["tiny", 256], ["small", 128]]
     assert "(predicted, size tiny, context 256)" in sentence_of("memory_made_of", cpu_copy)
@@ -169,12 +173,12 @@ def test_head_uses_the_nearest_context_of_each_size(cpu_copy):
 
 def test_out_of_memory_is_shown_beside_the_prediction(gpu_copy):
     frame = gpu_copy.frames["memory"]
-    where = {"size": "2.7B", "context_length": 1024, "dtype": "float32", "phase": "train_step"}
+    where = {"size": "3.4B", "context_length": 1024, "dtype": "float32", "phase": "train_step"}
     at = having(frame, **where).index
     frame.loc[at, ["status", "peak_mib"]] = ["oom", np.nan]
     frame["requested_bytes"], frame["free_bytes"] = 12 * GIB, 3.5 * GIB
     table = compose("memory", gpu_copy, drawn=False).parts["Y1"][1]
-    where = {"size": "2.7B", "context": 1024}
+    where = {"size": "3.4B", "context": 1024}
     assert (
         cell_of(table, "measured, float32 (MiB)", **where) == "OOM (asked 12.0 GiB, 3.5 GiB free)"
     )
@@ -185,7 +189,7 @@ def test_out_of_memory_is_shown_beside_the_prediction(gpu_copy):
 
 def test_y2_peak_is_where_most_memory_is_alive(gpu):
     lines = compose("memory", gpu, drawn=False).parts["Y2"][0]
-    where = {"size": "xl", "dtype": "float32", "phase": "train step"}
+    where = {"size": "2.0B", "dtype": "float32", "phase": "train step"}
     assert cell_of(lines, "peak in", **where) == "backward, 0.0 % through"
     curve = timeline.observed(gpu, "curve")
     total = timeline.levels(curve).sum(axis=1).groupby([curve[c] for c in timeline.CELL]).max()
@@ -196,13 +200,13 @@ def test_y2_peak_is_where_most_memory_is_alive(gpu):
 
 def test_failed_call_has_a_line_and_counts_as_measured(gpu_copy):
     frame = gpu_copy.frames["memory_timeline"]
-    calls = having(frame, size="xl", dtype=AUTOCAST)
+    calls = having(frame, size="2.0B", dtype=AUTOCAST)
     failed = calls.drop_duplicates("phase").assign(status="oom", table=None)
     failed = failed.assign(requested_bytes=GIB, free_bytes=GIB / 2)
     rest = frame.drop(calls.index)
     gpu_copy.frames["memory_timeline"] = pd.concat([rest, failed], ignore_index=True)
     section = compose("memory", gpu_copy, drawn=False)
-    where = {"size": "xl", "dtype": "bf16 autocast", "phase": "train step"}
+    where = {"size": "2.0B", "dtype": "bf16 autocast", "phase": "train step"}
     words = cell_of(section.parts["Y2"][0], "peak in", **where)
     assert words == "OOM (asked 1.0 GiB, 0.500 GiB free)"
     found = {s.table.id: (s.measured, s.owed, s.gap) for s in coverage.states(gpu_copy, [section])}
@@ -210,7 +214,7 @@ def test_failed_call_has_a_line_and_counts_as_measured(gpu_copy):
 
 
 def test_missing_cell_counts_in_every_table(gpu_copy):
-    cell = {"size": "2.7B", "context_length": 512, "batch": 4, "dtype": "float32"}
+    cell = {"size": "3.4B", "context_length": 512, "batch": 4, "dtype": "float32"}
     lacking = [{**cell, "implementation": "eager", "phase": "forward"}]
     gpu_copy.lacking["memory_timeline"] = pd.DataFrame(lacking)
     found = coverage.states(gpu_copy, [compose("memory", gpu_copy, drawn=False)])
@@ -219,14 +223,14 @@ def test_missing_cell_counts_in_every_table(gpu_copy):
 
 def test_y3_joins_equal_tensors_in_one_line(gpu):
     lines = compose("memory", gpu, drawn=False).parts["Y3"][0]
-    where = {"size": "xl", "dtype": "float32", "phase": "train step"}
+    where = {"size": "2.0B", "dtype": "float32", "phase": "train step"}
     assert cell_of(lines, "how many", category="activations", **where) == 2
     assert cell_of(lines, "made in", category="parameters", **where) == "before"
 
 
 def test_y4_compares_residual_stream_with_closed_form(gpu_copy):
     frame = gpu_copy.frames["memory_timeline"]
-    frame.loc[frame["table"].eq("stream") & frame["size"].eq("xl"), "size_mib"] *= 2
+    frame.loc[frame["table"].eq("stream") & frame["size"].eq("2.0B"), "size_mib"] *= 2
     lines = compose("memory", gpu_copy, drawn=False).parts["Y4"][0]
     assert lines.frame["measured (bytes an element)"].tolist() == ["4", "8"]
     assert "003" in lines.note
@@ -241,11 +245,11 @@ def test_head_note_states_when_memory_peaks(gpu_copy):
 
 def test_y5_counts_cast_weights_as_temporary(gpu_copy):
     frame = gpu_copy.frames["memory_timeline"]
-    chosen = frame["table"].eq("category") & frame["phase"].eq("forward") & frame["size"].eq("xl")
+    chosen = frame["table"].eq("category") & frame["phase"].eq("forward") & frame["size"].eq("2.0B")
     frame.loc[chosen & (frame["name"] == "activations"), "predicted_mib"] = 100.0
     frame.loc[chosen & (frame["name"] == "temporary"), ["predicted_mib", "size_mib"]] = [1, 101]
     lines = compose("memory", gpu_copy, drawn=False).parts["Y5"][0]
-    where = {"size": "xl", "dtype": "float32", "phase": "forward"}
+    where = {"size": "2.0B", "dtype": "float32", "phase": "forward"}
     assert cell_of(lines, "temporary (MiB)", **where) == "101.0 / 101.0"
     assert cell_of(lines, "activations (MiB)", **where) == "–"
 
@@ -282,7 +286,7 @@ def test_cpu_section_mentions_nothing_of_a_gpu(cpu):
 def test_custom_model_adds_columns_and_changes_no_others(gpu):
     before = compose("memory", gpu, drawn=False)
     frame = gpu.frames["memory"]
-    mine = frame[frame["size"] == "large"].assign(implementation="mine", predicted_mib=np.nan)
+    mine = frame[frame["size"] == "0.97B"].assign(implementation="mine", predicted_mib=np.nan)
     both = [frame, mine.assign(peak_mib=mine["peak_mib"] * 1.1)]
     frames = {**gpu.frames, "memory": pd.concat(both, ignore_index=True)}
     gpu = replace(gpu, frames=frames)
