@@ -136,8 +136,8 @@ class Plan:
         return found
 
     def _keys(self, case: Case) -> set[str]:
-        columns = {**case.axes, "implementation": case.implementation}
-        return {self.key({**columns, "phase": phase}) for phase in self.benchmark.phases}
+        row = {**case.axes, "implementation": case.implementation}
+        return {self.key({**row, "phase": phase}) for phase in self.benchmark.phases}
 
     @cached_property
     def _reasons(self) -> dict[Case, str]:
@@ -186,6 +186,7 @@ class Plan:
 
 
 def _measured_at(rows: list[Row]) -> str:
+    """When the last of some rows was measured; rows of old versions lack it."""
     return max(row.get("measured_at", "") for row in rows)
 
 
@@ -310,18 +311,18 @@ class Project:
         if damaged or not known["environments"]:
             return not damaged
         costs = self.known_costs()
-        return all(
-            self.machine.environment in read_facts(directory, self.machine.slug)["environments"]
-            and self._has_costs(folder, costs)
-            for directory, folder in ((self.directory, EVIDENCE), (self.store, STORE))
-            if folder == EVIDENCE or directory.exists()  # a clone has no store
-        )
-
-    def _has_costs(self, folder: str, costs: list[Row]) -> bool:
-        try:
-            return Cost(self.directory, folder).read() == costs
-        except DamagedEvidence:
-            return False
+        for directory, folder in ((self.directory, EVIDENCE), (self.store, STORE)):
+            if folder == STORE and not directory.exists():  # a clone has no store
+                continue
+            environments = read_facts(directory, self.machine.slug)["environments"]
+            if self.machine.environment not in environments:
+                return False
+            try:
+                if Cost(self.directory, folder).read() != costs:
+                    return False
+            except DamagedEvidence:
+                return False
+        return True
 
     def _require_own_name(self) -> None:
         environments = self.known_facts()[0]["environments"].values()
