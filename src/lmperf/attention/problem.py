@@ -81,10 +81,10 @@ class AttentionProblem:
     @cached_property
     def reference(self) -> dict[str, Tensor]:
         """Output, logsumexp and gradients in float64 for the inputs of the gate."""
-        self._as_in_gate()
+        self._draw_gate_inputs()
         return attention_float64(*self.inputs, causal=self.causal)
 
-    def _as_in_gate(self) -> None:
+    def _draw_gate_inputs(self) -> None:
         self.fresh.freshen(self.seed)
         self.fresh.freshen_gradient()
 
@@ -154,7 +154,7 @@ class AttentionProblem:
             errors |= {key: max(error, errors.get(key, 0.0)) for key, error in found.items()}
 
         def pytorch() -> dict[str, float]:
-            self._as_in_gate()
+            self._draw_gate_inputs()
             return attention_errors(self._by_pytorch(errors, self.inputs), reference)
 
         return self._judged(errors, tolerance, pytorch)

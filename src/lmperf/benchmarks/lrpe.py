@@ -46,7 +46,12 @@ class Lrpe(Timed):
             "compiled", "lmperf.lrpe.reference:compiled", tolerance="rounded_angles", compiles=True
         ),
         Implementation("triton", "lmperf.lrpe.triton:lrpe_cosine", compiles=True),
-        Implementation("triton_cached", "lmperf.lrpe.triton:lrpe_cosine_cached", compiles=True),
+        Implementation(
+            "triton_cached",
+            "lmperf.lrpe.triton:lrpe_cosine",
+            options={"cache_angles": True},
+            compiles=True,
+        ),
     )
     grids = {
         "cpu": [

@@ -32,7 +32,9 @@ class LrpeCheck(Observed):
     is_check = True
     implementations = (
         Implementation("triton", "lmperf.lrpe.triton:lrpe_cosine"),
-        Implementation("triton_cached", "lmperf.lrpe.triton:lrpe_cosine_cached"),
+        Implementation(
+            "triton_cached", "lmperf.lrpe.triton:lrpe_cosine", options={"cache_angles": True}
+        ),
     )
     grids = {
         "cpu": [

@@ -1,5 +1,7 @@
 """The Triton kernels of md_lrpe_cosine against the definition and its properties."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -22,21 +24,17 @@ def strict_memory():
         yield
 
 
-def cached(x, theta, shape, extra_tokens):
-    return lrpe_cosine(x, theta, shape, extra_tokens, cache_angles=True)
-
-
 def problem(shape, d, extra_tokens=0, dtype="float32", batch=2, heads=2):
     return LrpeProblem(batch, heads, shape, d, extra_tokens, dtype, DEVICE, seed=3)
 
 
-def assert_right(made, function=lrpe_cosine):
-    gate = made.gate(function, PHASES)
+def assert_passes(made, cache_angles):
+    gate = made.gate(partial(lrpe_cosine, cache_angles=cache_angles), PHASES)
     assert gate.passed, (gate.errors, gate.bounds)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("function", [lrpe_cosine, cached], ids=["recomputed", "cached"])
+@pytest.mark.parametrize("cache_angles", [False, True])
 @pytest.mark.parametrize(
     ("shape", "d", "extra_tokens"),
     [
@@ -49,13 +47,13 @@ def assert_right(made, function=lrpe_cosine):
         ((2, 1, 2, 2, 3), 3, 0),
     ],
 )
-def test_kernels_pass_the_gate(shape, d, extra_tokens, function, dtype):
-    assert_right(problem(shape, d, extra_tokens, dtype), function)
+def test_kernels_pass_the_gate(shape, d, extra_tokens, cache_angles, dtype):
+    assert_passes(problem(shape, d, extra_tokens, dtype), cache_angles)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize("function", [lrpe_cosine, cached], ids=["recomputed", "cached"])
+@pytest.mark.parametrize("cache_angles", [False, True])
 @pytest.mark.parametrize(
     ("shape", "d", "extra_tokens"),
     [
@@ -67,8 +65,8 @@ def test_kernels_pass_the_gate(shape, d, extra_tokens, function, dtype):
         ((256,), 1024, 1),
     ],
 )
-def test_kernels_pass_the_gate_at_large_sizes(shape, d, extra_tokens, function, dtype):
-    assert_right(problem(shape, d, extra_tokens, dtype, batch=5, heads=3), function)
+def test_kernels_pass_the_gate_at_large_sizes(shape, d, extra_tokens, cache_angles, dtype):
+    assert_passes(problem(shape, d, extra_tokens, dtype, batch=5, heads=3), cache_angles)
 
 
 def test_large_angles_are_accurate():
@@ -94,11 +92,11 @@ def test_theta_may_be_wider_and_of_another_dtype():
 
 
 @pytest.mark.parametrize("block_t", [1, 8, 64])
-@pytest.mark.parametrize("processors", [1, 100])
-def test_batch_splits_are_bitwise_equal(block_t, processors, monkeypatch):
+@pytest.mark.parametrize("sms", [1, 100])
+def test_batch_splits_are_bitwise_equal(block_t, sms, monkeypatch):
     x, theta = torch.randn(5, 2, 21, 16, device=DEVICE), torch.rand(2, 8, device=DEVICE)
     out, angles = kernels.forward(x, theta, (3, 7), 0, True)
-    monkeypatch.setattr(launch, "_sms", lambda index: processors)
+    monkeypatch.setattr(launch, "_sms", lambda index: sms)
     chosen = Configuration(block_t)
     again, same = kernels.forward(x, theta, (3, 7), 0, True, chosen)
     assert torch.equal(out, again) and torch.equal(angles, same)

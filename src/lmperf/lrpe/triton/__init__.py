@@ -20,6 +20,6 @@ strides, heads and batch are plain arguments: a new length never recompiles.
     launch.py      tile sizes, split of the batch, alignment
 """
 
-from lmperf.lrpe.triton.interface import LrpeCosine, lrpe_cosine, lrpe_cosine_cached
+from lmperf.lrpe.triton.interface import LrpeCosine, lrpe_cosine
 
-__all__ = ["LrpeCosine", "lrpe_cosine", "lrpe_cosine_cached"]
+__all__ = ["LrpeCosine", "lrpe_cosine"]

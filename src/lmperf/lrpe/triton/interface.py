@@ -39,13 +39,6 @@ def lrpe_cosine(
     return LrpeCosine.apply(x, theta, shape, extra_tokens, cache_angles)
 
 
-def lrpe_cosine_cached(
-    x: Tensor, theta: Tensor, shape: Sequence[int], extra_tokens: int = 0
-) -> Tensor:
-    """`lrpe_cosine` with cache_angles=True, for a benchmark that names it as an implementation."""
-    return lrpe_cosine(x, theta, shape, extra_tokens, cache_angles=True)
-
-
 class LrpeCosine(torch.autograd.Function):
     """Saves theta for the backward pass or, with cache_angles, cos and sin."""
 
