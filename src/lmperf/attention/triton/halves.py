@@ -94,7 +94,7 @@ def _rows(x, strides, sequence, rows, heads, n, D: tl.constexpr, BLOCK_D: tl.con
 
 @triton.jit
 def power_of_two(sizes):
-    """The divisor of the halves of a tensor: max |x| is 2^14 to 2^15 times as large."""
+    """The power of two that a tensor is divided by before it is split, from its max |x|."""
     return tl.exp2(_exponent(tl.load(sizes)))
 
 

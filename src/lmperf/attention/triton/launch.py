@@ -193,7 +193,7 @@ def addressable(x: Tensor) -> Tensor:
 
 
 def copied(x: Tensor) -> Tensor:
-    """A contiguous, aligned copy, even if x counts as contiguous."""
+    """A copy that is contiguous and aligned, even if torch already calls x contiguous."""
     return x.clone(memory_format=torch.contiguous_format)
 
 
