@@ -12,7 +12,8 @@ BLOCK = 64
 _UNIT_ROUNDOFF = {"float32": 2.0**-24, "tf32": 2.0**-11, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 _ROUNDOFFS_ALLOWED = {"float32": 256, "tf32": 24, "float16": 24, "bfloat16": 6}
 
-# By the value of the dtype axis.
-UNIT_ROUNDOFF = {name: _UNIT_ROUNDOFF[dtype.matmul] for name, dtype in DTYPES.items()}
-ROUNDOFFS_ALLOWED = {name: _ROUNDOFFS_ALLOWED[dtype.matmul] for name, dtype in DTYPES.items()}
+# By the value of the dtype axis. One with another matmul dtype has no bound: using it is an error.
+_MATMULS = {name: dtype.matmul for name, dtype in DTYPES.items() if dtype.matmul in _UNIT_ROUNDOFF}
+UNIT_ROUNDOFF = {name: _UNIT_ROUNDOFF[matmul] for name, matmul in _MATMULS.items()}
+ROUNDOFFS_ALLOWED = {name: _ROUNDOFFS_ALLOWED[matmul] for name, matmul in _MATMULS.items()}
 ROUNDOFFS_OF_ROUNDED_SCORES = 24
