@@ -6,6 +6,7 @@ from lmperf.attention.triton import flash_attention, forward, interface
 from lmperf.benchmarks import load
 from lmperf.benchmarks.flash_attention_check import errors
 
+pytestmark = pytest.mark.interpreter
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 

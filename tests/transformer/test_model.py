@@ -115,6 +115,7 @@ def test_compiles_into_one_graph_with_gradients(low_precision):
     torch.testing.assert_close(gradients[0], gradients[1], rtol=tolerance, atol=tolerance / 10)
 
 
+@pytest.mark.compile
 def test_blocks_compile_separately():
     model, tokens = small_model(), some_tokens()
     expected = model(tokens)

@@ -73,6 +73,7 @@ def assert_within_bounds(axes, device, seed):
         assert error <= error_bound(tensor, axes["dtype"]), (tensor, error)
 
 
+@pytest.mark.interpreter
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the interpreter stands in for a GPU")
 @pytest.mark.parametrize("axes", list(cases(INTERPRETER_SHAPES, INTERPRETER_DTYPES, 16)), ids=name)
 def test_kernels_under_the_interpreter(axes):
