@@ -2,9 +2,9 @@
 
 Snakemake compares files and their times. It does not see an edited kernel, another version of torch,
 a CSV that was cut, or a run that was killed; the keys in the evidence do. So this file asks the
-evidence what is due each time the workflow is read. A rule whose output is due gets one more input:
-a new file in a temporary folder (`due_file`). That file is newer than the output, so Snakemake runs
-the rule. Without it a rule runs only if another input changes or the user forces it.
+evidence what is due each time the workflow is read. If an output is due, its rule gets one more
+input, a new file in a temporary folder (`due_file`). That file is newer than the output, so Snakemake
+runs the rule. Without it, a rule runs only if another input changes or the user forces it.
 """
 
 import atexit

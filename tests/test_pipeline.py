@@ -317,15 +317,19 @@ def test_new_axis_value_measures_only_the_new_cell(checkout):
     assert rules_in(dry_run(checkout, TWO)) == []
 
 
-def test_changed_module_is_measured_again_but_not_a_comment(checkout):
+def test_changed_function_is_measured_again_but_not_a_comment(checkout):
     ready(checkout, config=TWO)
     module = checkout / "src/lmperf/instruments/dtypes.py"
     source = module.read_text()
-    module.write_text(source.replace("import torch\n", "import torch  # why\n", 1))
+    module.write_text(
+        source.replace("import torch\n", "import torch  # why\n", 1) + "\nUNUSED = 1\n"
+    )
     assert "mixed_precision" not in rules_in(dry_run(checkout, TWO))
-    module.write_text(source + "\nCHANGED = True\n")
-    assert measured(run(checkout, config=TWO)) == [2]
-    module.write_text(source)
+    module.write_text(source.replace("    total = ", "    changed = True\n    total = ", 1))
+    try:
+        assert measured(run(checkout, config=TWO)) == [2]
+    finally:
+        module.write_text(source)
 
 
 def test_edited_evidence_is_set_aside_and_measured_again(checkout):
