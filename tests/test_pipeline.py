@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import zipfile
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -223,6 +224,16 @@ def test_what_is_due_does_not_depend_on_snakemake_records(checkout):
     assert rules_in(dry_run(checkout, TWO)) == ["mixed_precision", "write_up", "overview"]
     shutil.rmtree(checkout / ".lmperf")
     assert rules_in(dry_run(checkout, ONE)) == ["write_up", "overview"]
+
+
+def test_missing_output_below_one_from_the_future_is_due(checkout):
+    ready(checkout)
+    later = time.time() + 3600
+    os.utime(checkout / "report/report.md", (later, later))
+    (checkout / "report/here/report.md").unlink()
+    assert rules_in(dry_run(checkout, ONE)) == ["write_up", "overview"]
+    run(checkout)
+    assert rules_in(dry_run(checkout, ONE)) == []
 
 
 def test_failed_rendering_keeps_the_old_report_and_is_retried(checkout):
