@@ -2,9 +2,9 @@
 
 Snakemake compares files and their times. It does not see an edited kernel, another version of torch,
 a CSV that was cut, or a run that was killed; the keys in the evidence do. So this file asks the
-evidence what is due each time the workflow is read. A rule whose output is due gets one more input:
-a new file in a temporary folder (`due_file`). That file is newer than the output, so Snakemake runs
-the rule. Without it a rule runs only if another input changes or the user forces it.
+evidence what is due each time the workflow is read. If an output is due, its rule gets one more
+input, a new file in a temporary folder (`due_file`). That file is newer than the output, so Snakemake
+runs the rule. Without it, a rule runs only if another input changes or the user forces it.
 """
 
 import atexit
@@ -85,13 +85,25 @@ PARENT = os.getpid()  # a measurement ends when this process ends
 STARTED = time.time()
 
 
+def newest_output():
+    """The latest time of any output; it may lie in the future, after a clock was set back."""
+    reports = [written.target(project, machine) for machine in (*MACHINES, None)]
+    outputs = [*(Path(csv_of(stem)) for stem in PLANS), *reports]
+    return max((path.stat().st_mtime for path in outputs if path.exists()), default=0)
+
+
+NEWER = max(time.time(), newest_output() + 1)
+
+
 def due_file(name, output):
-    """A new file, newer than `output`, that makes Snakemake run the rule that has it as an input."""
+    """A new file that makes Snakemake run the rule that has it as an input.
+
+    If `output` is missing, Snakemake compares the file with the outputs of the rules that depend on
+    it. So it is newer than every output.
+    """
     path = DUE_FILES / name
     path.write_text(f"{output} is due\n")
-    if Path(output).exists():  # its time may lie in the future: a clock was set back
-        newest = max(path.stat().st_mtime, Path(output).stat().st_mtime + 1)
-        os.utime(path, (newest, newest))
+    os.utime(path, (NEWER, NEWER))
     return str(path)
 
 

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import zipfile
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -225,6 +226,16 @@ def test_what_is_due_does_not_depend_on_snakemake_records(checkout):
     assert rules_in(dry_run(checkout, ONE)) == ["write_up", "overview"]
 
 
+def test_missing_output_below_one_from_the_future_is_due(checkout):
+    ready(checkout)
+    later = time.time() + 3600
+    os.utime(checkout / "report/report.md", (later, later))
+    (checkout / "report/here/report.md").unlink()
+    assert rules_in(dry_run(checkout, ONE)) == ["write_up", "overview"]
+    run(checkout)
+    assert rules_in(dry_run(checkout, ONE)) == []
+
+
 def test_failed_rendering_keeps_the_old_report_and_is_retried(checkout):
     ready(checkout)
     report = checkout / "report/report.md"
@@ -317,15 +328,19 @@ def test_new_axis_value_measures_only_the_new_cell(checkout):
     assert rules_in(dry_run(checkout, TWO)) == []
 
 
-def test_changed_module_is_measured_again_but_not_a_comment(checkout):
+def test_changed_function_is_measured_again_but_not_a_comment(checkout):
     ready(checkout, config=TWO)
     module = checkout / "src/lmperf/instruments/dtypes.py"
     source = module.read_text()
-    module.write_text(source.replace("import torch\n", "import torch  # why\n", 1))
+    module.write_text(
+        source.replace("import torch\n", "import torch  # why\n", 1) + "\nUNUSED = 1\n"
+    )
     assert "mixed_precision" not in rules_in(dry_run(checkout, TWO))
-    module.write_text(source + "\nCHANGED = True\n")
-    assert measured(run(checkout, config=TWO)) == [2]
-    module.write_text(source)
+    module.write_text(source.replace("    total = ", "    changed = True\n    total = ", 1))
+    try:
+        assert measured(run(checkout, config=TWO)) == [2]
+    finally:
+        module.write_text(source)
 
 
 def test_edited_evidence_is_set_aside_and_measured_again(checkout):
