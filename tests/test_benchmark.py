@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lmperf import benchmark, benchmarks
-from lmperf.benchmark import Gate, load, stems
+from lmperf.benchmark import load, stems
 from lmperf.errors import UserError
 
 CONFIG = Path(__file__).parents[1] / "config/config.yaml"
@@ -87,9 +87,3 @@ def test_overrides_replace_axes_and_own_implementations_join():
     declared = load("flash_attention", {"mine": "my_package:attention"})
     cases = declared.cases("cpu", {"seq_len": [64], "d_head": [16], "dtype": ["float32"]})
     assert [case.implementation for case in cases] == ["eager", "tiled", "sdpa", "mine"]
-
-
-def test_the_worst_tensor_is_the_one_nearest_to_its_bound():
-    gate = Gate({"out": 0.5, "lse": 0.02}, {"out": 1.0, "lse": 0.03})
-    assert gate.worst == "lse" and gate.passed
-    assert not Gate({"out": float("nan")}, {"out": 1.0}).passed

@@ -27,6 +27,7 @@ from functools import cache
 from typing import Any
 
 from lmperf.errors import UserError, described
+from lmperf.gate import Gate
 
 Value = int | str | bool
 
@@ -115,49 +116,6 @@ class Phase:
     before: Callable[[], Any] = lambda: None
     flops: int | None = None
     bytes: int | None = None
-
-
-@dataclass(frozen=True)
-class Gate:
-    """Errors against the float64 reference, a bound for each, by name of the tensor.
-
-    `pytorch()` gives the errors of PyTorch itself, in the same numerics and on the same inputs:
-    what stands beside an error that is over its bound.
-    """
-
-    errors: Mapping[str, float]
-    bounds: Mapping[str, float]
-    pytorch: Callable[[], Mapping[str, float]] | None = None
-    # Of a name that stands for several tensors (all gradients): the one that is meant, the worst.
-    where: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def worst(self) -> str:
-        """The tensor whose error comes closest to, or is furthest over, its bound."""
-        return max(self.errors, key=lambda name: _excess(self.errors[name], self.bounds[name]))
-
-    @property
-    def worst_in_words(self) -> str:
-        """The worst tensor and, where one name stands for several, which of them it is."""
-        worst = self.worst
-        return f"{worst} of {self.where[worst]}" if worst in self.where else worst
-
-    @property
-    def passed(self) -> bool:
-        return all(self.errors[name] <= self.bounds[name] for name in self.errors)
-
-    @property
-    def columns(self) -> dict[str, float]:
-        """What a row says of it: every error, the worst with its bound and, red, PyTorch's own."""
-        worst = self.worst
-        row = {"max_error": self.errors[worst], "error_bound": self.bounds[worst]}
-        row |= {f"error_{name}": error for name, error in self.errors.items()}
-        peer = {} if self.passed or self.pytorch is None else self.pytorch()
-        return row | ({"pytorch_error": peer[worst]} if worst in peer else {})
-
-
-def _excess(error: float, bound: float) -> float:
-    return float("inf") if error != error else error / bound
 
 
 @dataclass

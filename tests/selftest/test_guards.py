@@ -9,7 +9,8 @@ import torch
 
 from lmperf.attention import problem
 from lmperf.attention.inputs import FreshInputs
-from lmperf.benchmark import Case, Gate, WrongResult, load
+from lmperf.benchmark import Case, WrongResult, load
+from lmperf.gate import Gate
 from lmperf.measuring import clock, guards, prepared
 from lmperf.measuring.run import seed_of
 from lmperf.selftest.cases import CASES
@@ -104,7 +105,7 @@ def no_look_at_timed_calls(patch):
 
 
 def no_gate(patch):
-    patch.setattr(prepared, "gate_columns", lambda gate: {})
+    patch.setattr(Gate, "columns", {})
     patch.setattr(Gate, "passed", True)
 
 
@@ -125,7 +126,7 @@ def inputs_unlooked_at(patch):
     no_look_at_timed_calls(patch)  # a result of other inputs than those of now is wrong
     patch.setattr(problem, "require_unchanged", lambda names: None)
     # The first calls come before the gate, which would see what they left of its inputs.
-    patch.setattr(prepared, "gate_columns", lambda gate: {})
+    patch.setattr(Gate, "columns", {})
 
 
 def growth_is_fine(patch):

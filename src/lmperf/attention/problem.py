@@ -17,9 +17,10 @@ from lmperf.attention.cuda_graph import captured
 from lmperf.attention.inputs import FreshInputs
 from lmperf.attention.library import by_pytorch
 from lmperf.attention.reference import attention_float64, bytes_moved, flops
-from lmperf.benchmark import STRICT, Gate, Phase, Workload
+from lmperf.benchmark import STRICT, Phase, Workload
+from lmperf.gate import Gate
+from lmperf.outputs import require_unchanged, tensors_of
 from lmperf.precision import precision, storage_dtype
-from lmperf.results import require_unchanged, tensors_of
 
 # Scores of the sequences that are checked of a timed call; the gate checks all.
 CHECKED_SCORES = {"cpu": 2**21, "cuda": 2**26}

@@ -9,7 +9,8 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
-from lmperf.benchmark import Axis, Case, Gate, Observed, Unsupported, numbers
+from lmperf.benchmark import Axis, Case, Observed, Unsupported, numbers
+from lmperf.gate import Gate
 from lmperf.names import PLAIN_DTYPES
 
 

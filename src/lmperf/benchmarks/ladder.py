@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from lmperf.benchmark import Axis, Case, Gate, Timed, Unsupported, Workload, numbers
+from lmperf.benchmark import Axis, Case, Timed, Unsupported, Workload, numbers
+from lmperf.gate import Gate
 from lmperf.names import RUNGS, SIZES
 
 # With these many sequences the scores of plain attention have no room beside the rungs above.

@@ -26,8 +26,9 @@ from lmperf.sources import find, tree_of
 
 METHOD_VERSION = 5
 
-_CORE = ("lmperf.benchmark", "lmperf.names", "lmperf.measuring", "lmperf.statistics")
+_CORE = ("lmperf.benchmark", "lmperf.gate", "lmperf.names", "lmperf.measuring", "lmperf.statistics")
 _METHOD_MODULES = (
+    "lmperf.gate",
     "lmperf.statistics",
     *(
         f"lmperf.measuring.{name}"

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from lmperf.attention.accuracy import blockwise_error
-from lmperf.benchmark import STRICT, Gate, Phase, Workload
+from lmperf.benchmark import STRICT, Phase, Workload
 from lmperf.copies import fastest_copy
+from lmperf.gate import Gate
 from lmperf.lrpe.accuracy import difference_error, error_bounds, norm_error
 from lmperf.lrpe.inputs import FreshInputs
 from lmperf.lrpe.reference import (
@@ -26,8 +27,8 @@ from lmperf.lrpe.reference import (
     lrpe_cosine,
     turned_back_float64,
 )
+from lmperf.outputs import require_unchanged, tensors_of
 from lmperf.precision import storage_dtype
-from lmperf.results import require_unchanged, tensors_of
 
 # Sequences that are checked of a timed call; the gate checks all.
 CHECKED = 2

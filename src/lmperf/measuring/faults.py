@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lmperf.benchmark import Case, Gate, Unsupported, WrongResult
+from lmperf.benchmark import Case, Unsupported, WrongResult
 from lmperf.errors import innermost
 from lmperf.measuring.printable import one_line
 
@@ -57,18 +56,3 @@ def guarded(case: Case, phase: str | None, step: Callable[[], Any]) -> Any:
         raise
     except Exception as error:
         raise Poisoned(case, phase, failure_row(error)) from error
-
-
-def status_of(error: float, bound: float) -> dict[str, Any]:
-    """The status that an error and its bound give."""
-    if not math.isfinite(error):
-        return {"status": "nan", "reason": "the result is not finite"}
-    return {"status": "ok" if error <= bound else "failed_check"}
-
-
-def gate_columns(gate: Gate) -> dict[str, Any]:
-    """Status, errors and bound of a gate, and PyTorch's own error where it is red."""
-    row = {**status_of(gate.errors[gate.worst], gate.bounds[gate.worst]), **gate.columns}
-    if row["status"] != "ok":
-        row.setdefault("reason", f"{gate.worst_in_words} differs from the float64 reference")
-    return row

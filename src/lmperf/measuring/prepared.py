@@ -13,7 +13,7 @@ from typing import Any
 from lmperf.benchmark import Case, Timed, Unsupported, Workload, WrongResult
 from lmperf.measuring import guards
 from lmperf.measuring.clock import clock_for, now, synchronizer
-from lmperf.measuring.faults import failure_row, gate_columns, guarded
+from lmperf.measuring.faults import failure_row, guarded
 from lmperf.measuring.footprint import phase_memory
 
 Say = Callable[..., None]
@@ -114,7 +114,7 @@ class Prepared:
 
         def check() -> dict[str, Any]:
             with guards.settings_kept(set()):
-                return gate_columns(workload.gate(phases))
+                return workload.gate(phases).columns
 
         return guarded(case, None, check)
 

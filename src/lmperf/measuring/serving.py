@@ -9,7 +9,7 @@ from typing import Any
 
 from lmperf.benchmark import Case, Observed, Unsupported, WrongResult, load
 from lmperf.measuring import reference
-from lmperf.measuring.faults import Poisoned, failure_row, guarded, status_of
+from lmperf.measuring.faults import Poisoned, failure_row, guarded
 from lmperf.measuring.prepared import Failures, Prepared, clear
 
 
@@ -89,12 +89,4 @@ class Serving:
             rows = guarded(case, phase, lambda: benchmark.observe(case, phase, self._device, seed))
         except (Unsupported, WrongResult) as reason:
             return [failure_row(reason)]
-        return [_judged(row) for row in rows]
-
-
-def _judged(row: dict[str, Any]) -> dict[str, Any]:
-    """The status that an observation's own error and bound give it."""
-    error, bound = row.get("max_error"), row.get("error_bound")
-    if error is None or bound is None:
-        return {"status": "ok", **row}
-    return {**status_of(error, bound), **row}
+        return [{"status": "ok", **row} for row in rows]

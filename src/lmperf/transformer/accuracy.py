@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from lmperf.attention.accuracy import BLOCK, CHUNK_ELEMENTS, UNIT_ROUNDOFF, blockwise_error
-from lmperf.benchmark import Gate
+from lmperf.gate import Gate
 from lmperf.transformer.rounding import FACTOR
 
 # Errors of rounding over u sqrt(2 layers), largest seen: 1.9 in logits, 5.1 in gradients.

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lmperf.benchmark import Gate, Phase, WrongResult
+from lmperf.benchmark import Phase, WrongResult
+from lmperf.gate import Gate
 from lmperf.precision import precision
 from lmperf.transformer import accuracy
 from lmperf.transformer.custom import built, forward_flops, is_model

@@ -1,4 +1,4 @@
-"""What a timed call returned: whether it is a result at all, before its numbers are looked at."""
+"""Checks of what a timed call returned, before its numbers are compared."""
 
 from __future__ import annotations
 

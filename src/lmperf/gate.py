@@ -1,0 +1,83 @@
+"""The correctness gate: the one place that compares an error with its bound.
+
+A worker judges each gate once and records the verdict as the status of the row: `ok`,
+`failed_check` (the error exceeds its bound) or `nan` (the error is not finite). Whatever reads the
+row reads that status. `evidence.schema` rejects rows whose status contradicts their numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+# Statuses of rows that failed a correctness check: their timing is withheld.
+FAILED = ("failed_check", "nan")
+
+
+def verdict(error: float, bound: float) -> str:
+    """The status that an error and its bound give: `ok`, `failed_check` or `nan`."""
+    if not math.isfinite(error):
+        return "nan"
+    return "ok" if error <= bound else "failed_check"
+
+
+@dataclass(frozen=True)
+class Gate:
+    """The errors of a result against the float64 reference, and the bound of each.
+
+    Attributes:
+        errors: tensor name -> error.
+        bounds: tensor name -> largest error that passes.
+        pytorch: returns the errors of PyTorch itself, with the same dtype and inputs. It is called
+            only if the gate fails, so that the row can show both errors.
+        where: for a name that covers several tensors (`gradient`), the tensor with the largest
+            error.
+    """
+
+    errors: Mapping[str, float]
+    bounds: Mapping[str, float]
+    pytorch: Callable[[], Mapping[str, float]] | None = None
+    where: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def worst(self) -> str:
+        """The tensor with the largest ratio of error to bound."""
+        return max(self.errors, key=lambda name: _excess(self.errors[name], self.bounds[name]))
+
+    @property
+    def worst_in_words(self) -> str:
+        """The worst tensor as a message names it, for example `gradient of layers.0.wq`."""
+        worst = self.worst
+        return f"{worst} of {self.where[worst]}" if worst in self.where else worst
+
+    @property
+    def verdict(self) -> str:
+        """`ok`, `failed_check` or `nan`: the verdict on the worst tensor."""
+        return verdict(self.errors[self.worst], self.bounds[self.worst])
+
+    @property
+    def passed(self) -> bool:
+        """Whether every error is within its bound."""
+        return self.verdict == "ok"
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Columns of a row: the verdict as `status`, every error, and the worst with its bound.
+
+        A failed gate adds the reason and, if known, PyTorch's error for the same tensor.
+        """
+        status, worst = self.verdict, self.worst
+        row = {"status": status, "max_error": self.errors[worst], "error_bound": self.bounds[worst]}
+        row |= {f"error_{name}": error for name, error in self.errors.items()}
+        if status == "ok":
+            return row
+        differs = f"{self.worst_in_words} differs from the float64 reference"
+        row["reason"] = "the result is not finite" if status == "nan" else differs
+        pytorch = self.pytorch() if self.pytorch else {}
+        return row | ({"pytorch_error": pytorch[worst]} if worst in pytorch else {})
+
+
+def _excess(error: float, bound: float) -> float:
+    return math.inf if math.isnan(error) else error / bound

@@ -1,0 +1,50 @@
+import math
+
+import pytest
+
+from lmperf.gate import Gate, verdict
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (0.5, "ok"),
+        (1.0, "ok"),
+        (1.1, "failed_check"),
+        (math.nan, "nan"),
+        (math.inf, "nan"),
+    ],
+)
+def test_verdict_compares_error_with_bound(error, expected):
+    assert verdict(error, 1.0) == expected
+
+
+def test_worst_tensor_has_largest_share_of_its_bound():
+    gate = Gate({"out": 0.5, "lse": 0.02}, {"out": 1.0, "lse": 0.03})
+    assert gate.worst == "lse" and gate.passed
+
+
+def test_passed_gate_shows_errors_without_running_pytorch():
+    gate = Gate({"out": 0.5, "lse": 0.02}, {"out": 1.0, "lse": 0.03}, pytorch=pytest.fail)
+    assert gate.columns == {
+        "status": "ok",
+        "max_error": 0.02,
+        "error_bound": 0.03,
+        "error_out": 0.5,
+        "error_lse": 0.02,
+    }
+
+
+def test_failed_gate_names_tensor_and_error_of_pytorch():
+    where = {"gradient": "layers.0.wq"}
+    gate = Gate({"gradient": 2.0}, {"gradient": 1.0}, lambda: {"gradient": 0.1}, where)
+    columns = gate.columns
+    assert columns["status"] == "failed_check" and columns["pytorch_error"] == 0.1
+    assert columns["reason"] == "gradient of layers.0.wq differs from the float64 reference"
+
+
+def test_gate_with_nan_does_not_pass():
+    gate = Gate({"out": math.nan, "lse": 9.0}, {"out": 1.0, "lse": 1.0})
+    assert not gate.passed and gate.worst == "out"
+    assert gate.columns["status"] == "nan"
+    assert gate.columns["reason"] == "the result is not finite"
