@@ -42,7 +42,9 @@ def test_what_lacks_is_owed(gpu_copy):
     gpu_copy.lacking["end_to_end"] = LACKING.assign(size="huge")
     found = state(gpu_copy, cell=("size",))
     assert (found.words, found.measured, found.owed) == ("in part", 5, 6)
-    assert state(gpu_copy, where=of("compiled"), cell=("size",)).words == "measured", "of another table"
+    assert state(gpu_copy, where=of("compiled"), cell=("size",)).words == "measured", (
+        "of another table"
+    )
 
 
 def test_a_table_is_stale_by_its_own_rows(gpu_copy):
@@ -68,7 +70,9 @@ def test_what_is_neither_there_nor_asked_for_is_a_gap_unless_it_is_explained(gpu
     nothing = of("unheard of")
     gpu_copy.facts["preset"] = "gpu"
     assert state(gpu_copy, where=nothing).gap
-    assert state(gpu_copy, where=nothing, unless="it needs eight GPUs").words == "it needs eight GPUs"
+    assert (
+        state(gpu_copy, where=nothing, unless="it needs eight GPUs").words == "it needs eight GPUs"
+    )
     gpu_copy.facts["preset"] = "cpu"
     assert state(gpu_copy, where=nothing).words == "not in the cpu preset"
     gpu_copy.facts["preset"] = "gpu"

@@ -1,5 +1,6 @@
 """The method's own findings: each answer on evidence that reaches it."""
 
+import pytest
 import synthetic
 from answers import check_answers
 
@@ -147,6 +148,7 @@ def test_evidence_of_an_earlier_method_says_so(gpu):
     assert "Older evidence" not in page(gpu)
 
 
+@pytest.mark.machine
 def test_the_write_up_keeps_to_seven_points_of_it(cpu):
     sections = pages.composed(cpu, synthetic.TEMPLATES, drawn=False)
     text = pages.write_up(cpu, sections, synthetic.TEMPLATES)
