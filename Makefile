@@ -16,10 +16,10 @@ NEW_ENOUGH = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 SAMPLE_TRACE := small-512-4-autocast_bfloat16-eager-forward.json.gz
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report test lint format publish verify selftest torture lock audit sbom clean
+.PHONY: help setup report test test-fast lint format publish verify selftest torture lock audit sbom clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## create .venv from the pinned files in envs/ and install lmperf
 
@@ -29,6 +29,10 @@ report: $(READY) ## measure what is missing or stale here, and write report/repo
 
 test: $(READY) ## run the whole test suite
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
+
+test-fast: $(READY) ## run the tests that take a minute: no processes, no whole reports
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal -m \
+	  "not (gpu or process or machine or interpreter or snakemake or compile)"
 
 lint: $(READY) ## check style, what may import what, the workflow and the exported schema
 	$(BIN)/ruff check src tests tools examples

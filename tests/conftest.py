@@ -1,14 +1,14 @@
-"""Triton's interpreter where there is no GPU, and the marker `gpu` for what needs one."""
+"""Settings for all tests: Triton's interpreter without a GPU, fixed seeds, a lock of their own."""
 
 import os
 import signal
 
 import pytest
 
-# Several processes of tests share the cores: threads that wait for a core by spinning take it.
+# With several test processes, OpenMP threads that spin while they wait would take the cores.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Told to keep no bytecode, each of many processes would compile all that it imports.
+# Without bytecode files each process that a test starts would compile every module again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import torch
@@ -17,32 +17,31 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell
+# A shell ignores SIGINT in background jobs, and child processes inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def lock(tmp_path_factory):
-    """No test waits for a measurement of this machine, nor for another process of the tests."""
+    """A lock file per test process, so that no test waits for a measurement or another test."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LMPERF_LOCK", str(tmp_path_factory.mktemp("lock") / "lmperf.lock"))
         yield
 
 
-def pytest_configure(config):
-    config.addinivalue_line("markers", "gpu: needs a CUDA device; skipped where there is none")
-
-
 def pytest_collection_modifyitems(items):
+    """Skip tests marked `gpu` where there is no CUDA device."""
     if torch.cuda.is_available():
         return
     skip = pytest.mark.skip(reason="no CUDA device on this machine")
     for item in items:
-        if item.get_closest_marker("gpu"):  # not by keyword: an id of a parameter is one, too
+        # Not `item.keywords`: they contain parameter ids, and "gpu" is one.
+        if item.get_closest_marker("gpu"):
             item.add_marker(skip)
 
 
 @pytest.fixture(autouse=True)
-def same_numbers():
-    """Inputs that a test draws are the same in every run, whatever was drawn before it."""
+def seed():
+    """Seed PyTorch, so that random inputs do not depend on the tests before."""
     torch.manual_seed(0)

@@ -14,6 +14,8 @@ from lmperf.custom import broken_ones, check_names
 from lmperf.errors import UserError
 from lmperf.evidence.plan import row_key
 
+pytestmark = pytest.mark.process
+
 STEM = "flash_attention"
 LOUD = """
 import os, sys, threading, time

@@ -9,6 +9,8 @@ from lmperf.benchmark import Case, load
 from lmperf.config import config_model
 from lmperf.custom import broken_ones, check_names
 
+pytestmark = pytest.mark.process
+
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 CELLS = {
     "attention": {"batch": 2, "seq_len": 192, "d_head": 16, "dtype": "float32", "causal": True},

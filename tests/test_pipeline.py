@@ -19,6 +19,8 @@ from lmperf.config import load_config
 from lmperf.evidence.plan import Project
 from lmperf.reporting import written
 
+pytestmark = [pytest.mark.process, pytest.mark.snakemake]
+
 ROOT = Path(__file__).parents[1]
 GRID = "preset: cpu\nmachine: here\nbenchmarks: [mixed_precision]\ngrid: {mixed_precision: "
 CELL = '{experiment: [accumulation], subject: ["float32 + float32"], dtype: [float32], '

@@ -12,6 +12,8 @@ from lmperf.evidence.review import prune, review
 from lmperf.evidence.store import read_rows
 from lmperf.reporting.render import render_machine
 
+pytestmark = pytest.mark.machine
+
 ROOT = Path(__file__).parents[1]
 PUBLISHED = ["nvidia-h200"]
 

@@ -17,6 +17,8 @@ from lmperf.cli import main
 from lmperf.measuring import group
 from lmperf.measuring.rounds import Pace
 
+pytestmark = [pytest.mark.process, pytest.mark.snakemake]
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 CONFIG = """

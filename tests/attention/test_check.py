@@ -25,6 +25,7 @@ def assert_within_bounds(errors, dtype):
         assert error <= error_bound(tensor, dtype), (tensor, error)
 
 
+@pytest.mark.interpreter
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the interpreter stands in for a GPU")
 @pytest.mark.parametrize("case", check.cases("interpreter"), ids=name)
 def test_interpreter_case(case):

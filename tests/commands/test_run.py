@@ -9,6 +9,8 @@ from lmperf.config import load_config
 from lmperf.errors import UserError
 from lmperf.evidence.plan import Project
 
+pytestmark = pytest.mark.process
+
 PHASES = ["forward", "backward", "forward + backward"]
 
 

@@ -12,6 +12,8 @@ from lmperf.comparing.run import _ended_in_order
 from lmperf.comparing.versions import version
 from lmperf.measuring.rounds import LEAST_ROUNDS
 
+pytestmark = pytest.mark.process
+
 REFERENCE, TILED = "src/lmperf/attention/reference.py", "src/lmperf/attention/tiled.py"
 RETURN = "    return scores.softmax(dim=-1) @ v\n"
 SCALE = "    scale = q.shape[-1] ** -0.5 if scale is None else scale\n    with torch"

@@ -5,7 +5,10 @@ from owner import rows_of
 
 from lmperf.measuring.supervisor import Supervisor
 
-pytestmark = pytest.mark.gpu
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.gpu,
+]
 
 
 @pytest.fixture(scope="module")

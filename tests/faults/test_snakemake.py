@@ -10,7 +10,11 @@ import time
 import pytest
 from checkout import REPORT, ROOT, Checkout
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs prctl and /proc of Linux")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.snakemake,
+    pytest.mark.skipif(sys.platform != "linux", reason="needs prctl and /proc of Linux"),
+]
 
 
 @pytest.fixture(scope="module")

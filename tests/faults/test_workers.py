@@ -25,7 +25,10 @@ from lmperf.measuring.supervisor import Supervisor
 
 TRIES = range(int(os.environ.get("LMPERF_FAULTS", "3")))
 OF_WORKERS = Path(__file__).parents[1] / "measuring"
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs prctl and /proc of Linux")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(sys.platform != "linux", reason="needs prctl and /proc of Linux"),
+]
 
 
 @pytest.fixture(scope="module", params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

@@ -60,10 +60,12 @@ def test_observed_are_the_dtypes_that_are_there():
     assert {row.dtype for row in seen if row.kind in ("parameter", "gradient")} == {"float64"}
 
 
+@pytest.mark.compile
 def test_compiled_sees_the_same_tensors():
     assert introspect("toy", BFLOAT16, compiled=True) == introspect("toy", BFLOAT16)
 
 
+@pytest.mark.compile
 def test_compiled_graphs_are_not_those_of_another_autocast_dtype(monkeypatch):
     """With the cache key of PyTorch before 2.13, which does not hold autocast's dtype."""
     from torch._functorch._aot_autograd.autograd_cache import AOTAutogradCacheDetails

@@ -2,6 +2,8 @@ import pytest
 
 from lmperf.instruments.first_steps import COLUMNS, measured
 
+pytestmark = pytest.mark.process
+
 
 def test_steps_of_a_new_process_are_timed_by_part():
     rows = measured("tiny", 16, 1, "float32", "cpu", 3)

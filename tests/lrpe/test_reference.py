@@ -37,6 +37,7 @@ def test_plain_pytorch_agrees_with_float64(dtype):
     torch.testing.assert_close(out, expected)
 
 
+@pytest.mark.compile
 def test_compiled_agrees_with_plain():
     x, theta = torch.randn(2, 2, 14, 10), torch.rand(2, 5)
     torch.testing.assert_close(compiled(x, theta, (3, 4), 2), lrpe_cosine(x, theta, (3, 4), 2))

@@ -1,6 +1,6 @@
 """Evidence of FlashAttention-2 with rows changed on purpose, and what is shown of it."""
 
-from dataclasses import replace
+from synthetic import with_frames
 
 from lmperf.reporting.evidence import having
 from lmperf.reporting.sections import compose
@@ -16,7 +16,7 @@ def edited(evidence, change, stem=STEM, **where):
     assert len(rows)
     new = change(rows.copy())
     frame.loc[rows.index, new.columns] = new
-    return replace(evidence, frames={**evidence.frames, stem: frame})
+    return with_frames(evidence, **{stem: frame})
 
 
 def slower(factor):

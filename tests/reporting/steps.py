@@ -1,18 +1,16 @@
 """Evidence of steps with rows changed on purpose, for the tests of what is said of them."""
 
-from dataclasses import replace
-
 import pandas as pd
-from synthetic import gpu_evidence
+from synthetic import gpu_evidence, with_frames
 
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.figures import LIGHT, themed
-from lmperf.reporting.findings import statements
+from lmperf.reporting.findings import state
 from lmperf.reporting.sections.end_to_end import SECTION, ways
 
 
 def with_frame(evidence: MachineEvidence, frame: pd.DataFrame, stem: str = ways.STEM):
-    return replace(evidence, frames={**evidence.frames, stem: frame.reset_index(drop=True)})
+    return with_frames(evidence, **{stem: frame.reset_index(drop=True)})
 
 
 def edited(evidence: MachineEvidence, values: dict, stem: str = ways.STEM, **where):
@@ -94,7 +92,8 @@ def cells(table, **where) -> pd.Series:
 
 
 def said(name: str, evidence: MachineEvidence) -> str:
-    return next(str(s) for s in statements(SECTION.findings, evidence) if s.name == name)
+    finding = next(finding for finding in SECTION.findings if finding.name == name)
+    return str(state(finding, evidence))
 
 
 def drawn(evidence: MachineEvidence):

@@ -35,27 +35,29 @@ def test_cells_measured_are_counted_of_those_owed(gpu):
     assert (found.words, found.gap, found.measured, found.owed) == ("measured", False, 20, 20)
 
 
-def test_what_lacks_is_owed(gpu):
-    gpu.lacking["end_to_end"] = LACKING
-    found = state(gpu, cell=("size",))
+def test_what_lacks_is_owed(gpu_copy):
+    gpu_copy.lacking["end_to_end"] = LACKING
+    found = state(gpu_copy, cell=("size",))
     assert (found.words, found.measured, found.owed) == ("measured", 5, 5)
-    gpu.lacking["end_to_end"] = LACKING.assign(size="huge")
-    found = state(gpu, cell=("size",))
+    gpu_copy.lacking["end_to_end"] = LACKING.assign(size="huge")
+    found = state(gpu_copy, cell=("size",))
     assert (found.words, found.measured, found.owed) == ("in part", 5, 6)
-    assert state(gpu, where=of("compiled"), cell=("size",)).words == "measured", "of another table"
+    assert state(gpu_copy, where=of("compiled"), cell=("size",)).words == "measured", (
+        "of another table"
+    )
 
 
-def test_a_table_is_stale_by_its_own_rows(gpu):
-    gpu.stale["end_to_end"] = ["a row of a compiled model"]
-    rows = gpu.frames["end_to_end"]
-    gpu.frames["end_to_end"] = rows.assign(stale=rows["implementation"] == "compiled")
-    assert state(gpu, where=of("eager")).words == "measured"
-    assert state(gpu, where=of("compiled")).words == "measured, stale"
+def test_a_table_is_stale_by_its_own_rows(gpu_copy):
+    gpu_copy.stale["end_to_end"] = ["a row of a compiled model"]
+    rows = gpu_copy.frames["end_to_end"]
+    gpu_copy.frames["end_to_end"] = rows.assign(stale=rows["implementation"] == "compiled")
+    assert state(gpu_copy, where=of("eager")).words == "measured"
+    assert state(gpu_copy, where=of("compiled")).words == "measured, stale"
 
 
-def test_where_all_rows_are_stale_each_table_is(gpu):
-    gpu.stale["end_to_end"] = ["each row"]
-    assert state(gpu, where=of("eager")).words == "measured, stale"
+def test_where_all_rows_are_stale_each_table_is(gpu_copy):
+    gpu_copy.stale["end_to_end"] = ["each row"]
+    assert state(gpu_copy, where=of("eager")).words == "measured, stale"
 
 
 def test_measured_but_not_shown_is_a_gap(gpu):
@@ -64,16 +66,18 @@ def test_measured_but_not_shown_is_a_gap(gpu):
     assert coverage.gaps([found]) == [f"table E1 (a step): {found.words}"]
 
 
-def test_what_is_neither_there_nor_asked_for_is_a_gap_unless_it_is_explained(gpu):
+def test_what_is_neither_there_nor_asked_for_is_a_gap_unless_it_is_explained(gpu_copy):
     nothing = of("unheard of")
-    gpu.facts["preset"] = "gpu"
-    assert state(gpu, where=nothing).gap
-    assert state(gpu, where=nothing, unless="it needs eight GPUs").words == "it needs eight GPUs"
-    gpu.facts["preset"] = "cpu"
-    assert state(gpu, where=nothing).words == "not in the cpu preset"
-    gpu.facts["preset"] = "gpu"
-    gpu.left_out["end_to_end"] = "the configuration leaves it out"
-    assert not state(gpu, where=nothing).gap
+    gpu_copy.facts["preset"] = "gpu"
+    assert state(gpu_copy, where=nothing).gap
+    assert (
+        state(gpu_copy, where=nothing, unless="it needs eight GPUs").words == "it needs eight GPUs"
+    )
+    gpu_copy.facts["preset"] = "cpu"
+    assert state(gpu_copy, where=nothing).words == "not in the cpu preset"
+    gpu_copy.facts["preset"] = "gpu"
+    gpu_copy.left_out["end_to_end"] = "the configuration leaves it out"
+    assert not state(gpu_copy, where=nothing).gap
 
 
 def test_what_is_asked_for_and_not_there_is_not_measured_yet(gpu):
@@ -93,6 +97,6 @@ def test_what_is_asked_for_and_not_there_is_not_measured_yet(gpu):
         ),
     ],
 )
-def test_damaged_evidence_and_rows_that_all_failed_are_said(gpu, change, words):
-    change(gpu)
-    assert state(gpu).words == words
+def test_damaged_evidence_and_rows_that_all_failed_are_said(gpu_copy, change, words):
+    change(gpu_copy)
+    assert state(gpu_copy).words == words

@@ -142,6 +142,7 @@ def test_a_model_that_is_another_one_is_no_way_of_running_the_projects(cpu):
         assert ("mine" in first) == ("mine" in " ".join(made.head.frame.columns)) == fastest
 
 
+@pytest.mark.machine
 def test_every_section_of_times_has_it_and_the_write_up_says_it_once(cpu):
     evidence = with_own(with_own(cpu, 1.5, like="tiled"), 1.5, "end_to_end", like="eager")
     sections = pages.composed(evidence, synthetic.TEMPLATES, drawn=False)

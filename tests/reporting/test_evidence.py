@@ -71,9 +71,9 @@ def test_a_row_has_a_name_of_one_line():
     assert row_names(frame) == ["seq_len=128, eager, forward"]
 
 
-def test_damaged_evidence_is_no_evidence(gpu):
-    gpu.damaged["attention"] = "digest differs"
-    assert gpu.frame("attention") is None
+def test_damaged_evidence_is_no_evidence(gpu_copy):
+    gpu_copy.damaged["attention"] = "digest differs"
+    assert gpu_copy.frame("attention") is None
     assert MachineEvidence("m").present() == {}
 
 

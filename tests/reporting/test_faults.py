@@ -18,6 +18,8 @@ from lmperf.reporting import coverage, gates, pages, sections
 from lmperf.reporting.figures import LIGHT, draw
 from lmperf.reporting.tables import status_words
 
+pytestmark = pytest.mark.machine
+
 EXAMPLES = int(os.environ.get("LMPERF_FAULTS", 0))
 MACHINES = {"cpu": synthetic.cpu_evidence(), "gpu": synthetic.few(synthetic.gpu_evidence())}
 # Their gate column says `failed`, their other columns how far off they are.

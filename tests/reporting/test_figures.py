@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import pytest
@@ -21,6 +22,18 @@ SLACK = 1.0  # pixels by which boxes of text may touch
 @pytest.fixture(scope="module")
 def evidences():
     return {name: make() for name, make in MACHINES.items()}
+
+
+@pytest.fixture(scope="module")
+def figure_of(evidences):
+    """(stem, machine, theme name) -> the figure, made once; None where nothing is drawn."""
+
+    @functools.cache
+    def make(stem, machine, theme):
+        by_name = {each.name: each for each in THEMES}
+        return themed(lambda pen: declared(stem).figure(evidences[machine], pen), by_name[theme])
+
+    return make
 
 
 def pytest_generate_tests(metafunc):
@@ -48,10 +61,10 @@ def _hidden_ticks(axes):
                 yield from (tick.label1, tick.label2)
 
 
-@pytest.mark.parametrize("theme", THEMES, ids=lambda theme: theme.name)
+@pytest.mark.parametrize("theme", [theme.name for theme in THEMES])
 @pytest.mark.parametrize("machine", MACHINES)
-def test_no_text_lies_over_text_or_leaves_the_canvas(evidences, stem, machine, theme):
-    figure = themed(lambda pen: declared(stem).figure(evidences[machine], pen), theme)
+def test_text_stays_on_the_canvas_and_never_overlaps(figure_of, stem, machine, theme):
+    figure = figure_of(stem, machine, theme)
     if figure is None:
         pytest.skip(f"{stem}: nothing to draw on the {machine}")
     assert figure.get_size_inches()[0] == pytest.approx(WIDTH)
@@ -68,15 +81,13 @@ def test_no_text_lies_over_text_or_leaves_the_canvas(evidences, stem, machine, t
         assert apart, f"{one.get_text()!r} lies over {other.get_text()!r}"
 
 
-def test_every_figure_says_its_story_in_a_title(evidences, stem):
-    drawn = [
-        themed(lambda pen, e=e: declared(stem).figure(e, pen), LIGHT) for e in evidences.values()
-    ]
-    titles = [figure.get_suptitle() for figure in drawn if figure is not None]
+def test_every_figure_has_a_sentence_as_title(figure_of, stem):
+    figures = [figure_of(stem, machine, "light") for machine in MACHINES]
+    titles = [figure.get_suptitle() for figure in figures if figure is not None]
     assert titles and all(len(title.split()) >= 4 for title in titles)
 
 
-def test_a_figure_is_the_same_byte_for_byte(evidences, stem):
+def test_figures_are_drawn_byte_for_byte_the_same(evidences, stem):
     made = [draw(lambda pen: declared(stem).figure(evidences["gpu"], pen)) for _ in range(2)]
     assert made[0] == made[1] and set(made[0]) in ({"light", "dark"}, set())
 
@@ -88,14 +99,14 @@ def luminance(colour: str) -> float:
 
 
 @pytest.mark.parametrize("theme", (LIGHT, DARK), ids=lambda theme: theme.name)
-def test_ink_and_colours_stand_out_from_their_background(theme):
+def test_ink_and_colours_have_enough_contrast(theme):
     background = luminance(theme.background)
     for colour in (theme.ink, *theme.colours.values()):
         high, low = sorted((luminance(colour), background), reverse=True)
         assert (high + 0.05) / (low + 0.05) >= 4.5, f"{colour} on {theme.background}"
 
 
-def test_what_is_drawn_is_told_apart_without_its_colour():
+def test_lines_differ_by_marker_and_dash_not_only_by_colour():
     stand_ins = ("torch", "tiled")  # for eager and Triton, where those are not
     looks = [i.look for name, i in IMPLEMENTATIONS.items() if name not in stand_ins]
     lines = [(look.marker, str(look.dash)) for look in (*looks, *SPARE_LOOKS)]
@@ -104,8 +115,8 @@ def test_what_is_drawn_is_told_apart_without_its_colour():
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_nothing_that_is_drawn_lies_outside_its_panel(evidences, stem, machine):
-    figure = themed(lambda pen: declared(stem).figure(evidences[machine], pen), LIGHT)
+def test_data_stay_inside_the_axes(figure_of, stem, machine):
+    figure = figure_of(stem, machine, "light")
     for axis in figure.axes if figure else ():
         lines = [line for line in axis.lines if line.get_transform() == axis.transData]
         places = [line.get_xydata() for line in lines]

@@ -146,6 +146,7 @@ def hostile(evidence, text):
     )
 
 
+@pytest.mark.machine
 def test_a_whole_write_up_of_foreign_evidence_does_nothing():
     text = "".join(HOSTILE[:13])
     evidence = hostile(synthetic.cpu_evidence(), text)

@@ -58,6 +58,8 @@ def changed(root, path, text):
         path.write_bytes(content)
 
 
+@pytest.mark.process
+@pytest.mark.machine
 def test_every_module_that_rendering_imports_counts(checkout):
     command = [sys.executable, "-c", USED, "nvidia-h200"]
     environment = {"PYTHONPATH": str(checkout / "src"), "PATH": "/usr/bin"}

@@ -115,21 +115,20 @@ def test_rates_without_a_time_beside_them_have_signs(gpu, stem, make):
 
 def files_of(evidence):
     sections = pages.composed(evidence, synthetic.TEMPLATES, drawn=False)
-    return sections, pages.machine_files(evidence, sections, synthetic.TEMPLATES)
+    return pages.machine_files(evidence, sections, synthetic.TEMPLATES)
 
 
 def small_evidence():
-    """Evidence of few benchmarks, which is rendered in a moment."""
+    """CPU evidence of three benchmarks."""
     evidence = synthetic.cpu_evidence()
-    kept = ("ceilings", "attention", "lrpe")
-    evidence.frames = {stem: evidence.frames[stem] for stem in kept}
+    evidence.frames = {stem: evidence.frames[stem] for stem in ("ceilings", "attention", "lrpe")}
     return evidence
 
 
 def test_marked_rows_are_counted_at_the_top_in_their_section_and_on_its_page():
     evidence = marked(small_evidence(), "attention", "loaded;capped")
     rows = len(having(evidence.frames["attention"], marks="loaded;capped"))
-    _, files = files_of(evidence)
+    files = files_of(evidence)
     top, *sections = files["report.md"].split("\n## ")
     words = f"{rows} rows capped, {rows} beside other load"
     assert words in top
@@ -149,12 +148,6 @@ def test_counts_stand_in_the_table_of_rows():
     assert table["attention"] == len(evidence.frames["attention"]) and table["lrpe"] == 0
 
 
-def test_a_clean_machine_is_not_said_to_be_loaded():
-    _, files = files_of(synthetic.cpu_evidence())
-    assert "Other processes used" not in files["report.md"]
-    assert not any(sign in text for text in files.values() for sign in marks.SIGNS)
-
-
 def test_the_index_counts_the_marked_cells_of_a_table_that_shows_times():
     evidence = marked(small_evidence(), "attention", "drift")
     sections = pages.composed(evidence, synthetic.TEMPLATES, drawn=False)
@@ -163,11 +156,13 @@ def test_the_index_counts_the_marked_cells_of_a_table_that_shows_times():
     assert words["A4"] == "measured", "a table of memory has no time to be marked"
 
 
+@pytest.mark.machine
 def test_the_write_up_of_a_marked_machine_keeps_to_its_words():
     from test_pages import MOST_WORDS, words_before_the_first_table
 
     evidence = synthetic.cpu_evidence()
     for stem in ("end_to_end", "attention", "flash_attention", "lrpe"):
         marked(evidence, stem, "host_bound;capped;loaded")
-    _, files = files_of(evidence)
-    assert words_before_the_first_table(files["report.md"]) <= MOST_WORDS
+    sections = pages.composed(evidence, synthetic.TEMPLATES, drawn=False)
+    write_up = pages.write_up(evidence, sections, synthetic.TEMPLATES)
+    assert words_before_the_first_table(write_up) <= MOST_WORDS

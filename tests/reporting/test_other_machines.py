@@ -79,16 +79,16 @@ def test_every_machine_has_a_line_and_a_link(gpu, cpu):
     assert other_machines.machines_lines([]) is None
 
 
-def test_the_index_counts_the_cells_that_are_shared(gpu, second, cpu):
-    alone = other_machines.state([gpu])
+def test_the_index_counts_the_cells_that_are_shared(gpu_copy, second, cpu_copy):
+    alone = other_machines.state([gpu_copy])
     assert (alone.measured, alone.owed, alone.gap) == (0, 0, False)
-    both = other_machines.state([cpu, gpu])
+    both = other_machines.state([cpu_copy, gpu_copy])
     assert both.measured == 10 and both.owed > 800
     assert both.words == "measured on two machines or more"
-    all_of_them = other_machines.state([gpu, second])
+    all_of_them = other_machines.state([gpu_copy, second])
     assert all_of_them.measured == all_of_them.owed
-    cpu.frames = {"attention": cpu.frames["attention"]}
-    assert other_machines.state([cpu, gpu]).words == "no cell in common"
+    cpu_copy.frames = {"attention": cpu_copy.frames["attention"]}
+    assert other_machines.state([cpu_copy, gpu_copy]).words == "no cell in common"
 
 
 def test_e5_follows_e4_in_the_index(gpu):

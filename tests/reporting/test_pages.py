@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 import synthetic
 
-from lmperf.reporting import pages
+from lmperf.reporting import marks, pages
 from lmperf.reporting.findings import PLACES, SECTION, SHORT
 from lmperf.reporting.sections import declared, stems
+
+pytestmark = pytest.mark.machine
 
 ROOT = Path(__file__).parents[2]
 MOST_FINDINGS, MOST_WORDS = 45, 250
@@ -64,6 +66,12 @@ def test_a_published_write_up_is_short_enough(path):
     assert words_before_the_first_table(write_up) <= MOST_WORDS
     assert write_up.count("\n") <= WRITE_UP_LINES and len(write_up.encode()) <= WRITE_UP_BYTES
     assert all(page.stat().st_size <= PAGE_BYTES for page in path.parent.glob("*.md"))
+
+
+def test_clean_evidence_shows_no_mark_and_no_other_load(rendered):
+    files = {name: text for name, text in rendered[2].items() if name.endswith(".md")}
+    assert "Other processes used" not in files["report.md"]
+    assert not any(sign in text for text in files.values() for sign in marks.SIGNS)
 
 
 def test_every_item_of_a_list_has_a_line_of_its_own(rendered):

@@ -105,6 +105,7 @@ def test_autocast_runs_in_low_precision_and_stays_close():
     torch.testing.assert_close(low.float(), model(tokens), rtol=0.05, atol=0.02)
 
 
+@pytest.mark.compile
 @pytest.mark.parametrize("low_precision", [False, True])
 def test_compiles_into_one_graph_with_gradients(low_precision):
     model, tokens = small_model(), some_tokens()

@@ -14,6 +14,8 @@ from lmperf.attention.triton.forward import forward
 from lmperf.attention.triton.launch import HAS_GLUON, Form
 from lmperf.attention.triton.tiles import LOG2_E, padded
 
+pytestmark = pytest.mark.interpreter
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 LENGTH, SEQUENCES = 100, 2
 

@@ -8,6 +8,8 @@ from lmperf.attention.reference import attention_float64
 from lmperf.attention.triton import forward, hopper_forward
 from lmperf.attention.triton.launch import HAS_GLUON, Form, form
 
+pytestmark = pytest.mark.interpreter
+
 CONFIGURATIONS = {
     "narrow": (hopper_forward.NARROW, (16, 64)),
     "narrow and short": (hopper_forward.NARROW_SHORT, (24, 64)),

@@ -6,6 +6,8 @@ from lmperf.attention.check import matmul_precision, uninitialised_memory_is_nan
 from lmperf.attention.reference import attention, attention_float64
 from lmperf.attention.triton import FlashAttention, flash_attention, hopper_forward
 
+pytestmark = pytest.mark.interpreter
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 

@@ -15,6 +15,8 @@ from lmperf.attention.triton.launch import Form
 from lmperf.attention.triton.query_gradients import QueryGradients
 from lmperf.attention.triton.tiles import dot_precision
 
+pytestmark = pytest.mark.interpreter
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 

@@ -6,6 +6,8 @@ import torch
 from lmperf.lrpe.reference import lrpe_cosine as plain
 from lmperf.lrpe.triton import lrpe_cosine
 
+pytestmark = pytest.mark.interpreter
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SHAPE = (3, 4)
 

@@ -10,6 +10,8 @@ from lmperf.lrpe.reference import cosines_float64
 from lmperf.lrpe.triton import kernels, launch, lrpe_cosine
 from lmperf.lrpe.triton.launch import Configuration
 
+pytestmark = pytest.mark.interpreter
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPES = ["float32", "float16"] + ["bfloat16"] * (DEVICE == "cuda")
 PHASES = ("forward", "backward")

@@ -93,11 +93,11 @@ def test_every_answer_has_a_sentence():
     check_answers(FINDINGS, CASES)
 
 
-def test_nothing_is_said_of_what_a_machine_did_not_measure(cpu):
-    assert said("attention_ends", cpu) is None
-    assert said("attention_numerics", cpu) is None
-    del cpu.frames["attention"]
-    assert all(state(finding, cpu) is None for finding in FINDINGS)
+def test_nothing_is_said_of_what_a_machine_did_not_measure(cpu_copy):
+    assert said("attention_ends", cpu_copy) is None
+    assert said("attention_numerics", cpu_copy) is None
+    del cpu_copy.frames["attention"]
+    assert all(state(finding, cpu_copy) is None for finding in FINDINGS)
 
 
 def test_the_end_is_said_with_what_was_asked():
@@ -245,12 +245,12 @@ def test_each_table_owes_its_own_cells(evidence):
     assert gaps(found) == []
 
 
-def test_one_numerics_and_one_implementation_leave_out_what_they_do_not_have(cpu):
-    frame = cpu.frames["attention"]
-    cpu.frames["attention"] = frame[within(frame, implementation="eager")]
-    composed = compose("attention", cpu, drawn=False)
+def test_one_numerics_and_one_implementation_leave_out_what_they_do_not_have(cpu_copy):
+    frame = cpu_copy.frames["attention"]
+    cpu_copy.frames["attention"] = frame[within(frame, implementation="eager")]
+    composed = compose("attention", cpu_copy, drawn=False)
     assert composed.parts["A2"] == []
-    assert gaps(states(cpu, [composed])) == []
+    assert gaps(states(cpu_copy, [composed])) == []
 
 
 def test_damaged_times_leave_the_limit():

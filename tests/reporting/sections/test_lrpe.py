@@ -76,26 +76,26 @@ def test_a_share_of_a_copy_is_stated_with_its_numerics_and_from_where(gpu):
     assert " % of copy; " in words and words.endswith(" over compiled.")
 
 
-def test_the_share_of_a_copy_is_the_time_of_the_copy_over_that_of_the_kernel(gpu):
+def test_the_share_of_a_copy_is_the_time_of_the_copy_over_that_of_the_kernel(gpu_copy):
     for name, ms in {"copy": 4.0, "triton": 5.0, "compiled": 15.0}.items():
-        timed(gpu, ms, implementation=name)
-    assert said("lrpe_copy", gpu).endswith(": 80.0 % of copy; 3.00x over compiled.")
+        timed(gpu_copy, ms, implementation=name)
+    assert said("lrpe_copy", gpu_copy).endswith(": 80.0 % of copy; 3.00x over compiled.")
 
 
-def test_extra_tokens_gain_the_time_without_them_over_the_time_with_them(gpu):
+def test_extra_tokens_gain_the_time_without_them_over_the_time_with_them(gpu_copy):
     for phase, without, with_ten in (("forward", 6.0, 2.0), ("backward", 2.0, 4.0)):
         rows = {"implementation": "compiled", "phase": phase}
-        timed(timed(gpu, without, **rows, extra_tokens=0), with_ten, **rows, extra_tokens=10)
-    words = said("lrpe_extra_tokens", gpu)
+        timed(timed(gpu_copy, without, **rows, extra_tokens=0), with_ten, **rows, extra_tokens=10)
+    words = said("lrpe_extra_tokens", gpu_copy)
     assert "3.00x" in words and "0.50x" in words
 
 
-def test_kept_angles_cost_their_peak_over_that_of_the_kernel_without(gpu):
-    frame = gpu.frames["lrpe"]
+def test_kept_angles_cost_their_peak_over_that_of_the_kernel_without(gpu_copy):
+    frame = gpu_copy.frames["lrpe"]
     for name, ms, peak in (("triton", 4.0, 200.0), ("triton_cached", 5.0, 300.0)):
-        timed(gpu, ms, implementation=name)
+        timed(gpu_copy, ms, implementation=name)
         frame.loc[frame["implementation"] == name, "peak_mib"] = peak
-    words = said("lrpe_cached", gpu)
+    words = said("lrpe_cached", gpu_copy)
     assert "0.80x the speed" in words and "50.0 % more memory" in words
 
 
@@ -113,24 +113,24 @@ def test_a_cpu_is_told_what_compiling_brings_and_nothing_about_triton(cpu):
     assert "Triton" not in SECTION.head(cpu).markdown()
 
 
-def test_a_head_without_peaks_of_compiled_has_no_column_of_them(cpu):
-    frame = cpu.frames["lrpe"]
+def test_a_head_without_peaks_of_compiled_has_no_column_of_them(cpu_copy):
+    frame = cpu_copy.frames["lrpe"]
     frame.loc[having(frame, implementation="compiled").index, "peak_mib"] = None
-    headers = list(SECTION.head(cpu).frame)
+    headers = list(SECTION.head(cpu_copy).frame)
     assert "peak, PyTorch (MiB)" in headers and "peak, compiled (MiB)" not in headers
 
 
-def test_the_price_of_more_axes_names_the_shape_that_pays_most(gpu):
+def test_the_price_of_more_axes_names_the_shape_that_pays_most(gpu_copy):
     several = {"implementation": "compiled", "shape": "32x32x32", "phase": "forward"}
-    words = said("lrpe_axes", rescaled(gpu, 1.5, **several, extra_tokens=0))
+    words = said("lrpe_axes", rescaled(gpu_copy, 1.5, **several, extra_tokens=0))
     assert "(32x32x32, forward, no extra tokens)" in words
     assert float(words.split("up to ")[1].split()[0]) == pytest.approx(50, abs=1)
 
 
-def test_extra_tokens_are_priced_in_every_shape(gpu):
+def test_extra_tokens_are_priced_in_every_shape(gpu_copy):
     assert "in 8 shapes" in said("lrpe_extra_tokens", synthetic.gpu_evidence())
-    gpu.frames["lrpe"] = having(gpu.frames["lrpe"], extra_tokens=0)
-    assert state(FINDINGS["lrpe_extra_tokens"], gpu) is None
+    gpu_copy.frames["lrpe"] = having(gpu_copy.frames["lrpe"], extra_tokens=0)
+    assert state(FINDINGS["lrpe_extra_tokens"], gpu_copy) is None
 
 
 def test_head_has_the_largest_shapes_and_some_small_ones_with_and_without_extra_tokens(gpu):
@@ -153,27 +153,27 @@ def test_speed_has_a_line_a_cell_with_shares_and_speed_ups(gpu):
     assert line["Triton over compiled"].startswith("3.") and "Triton over PyTorch" in line.index
 
 
-def test_a_red_gate_withholds_times_rates_and_ratios(gpu):
-    frame = gpu.frames["lrpe"]
+def test_a_red_gate_withholds_times_rates_and_ratios(gpu_copy):
+    frame = gpu_copy.frames["lrpe"]
     rows = having(frame, **TRITON, shape="32768", extra_tokens=0, phase="forward").index
     frame.loc[rows, "max_error"] = 1.0
-    table = L1.make(gpu)[0].frame
+    table = L1.make(gpu_copy)[0].frame
     line = table[(table["shape"] == "32768") & (table["extra tokens"] == 0)].iloc[0]
     assert line["Triton (ms)"] == "gate failed, withheld"
     assert line["Triton (GB/s)"] == line["Triton (% of copy)"] == "–"
     assert line["Triton over compiled"] == "withheld"
-    gates = GATES.make(gpu)[0].frame.set_index("implementation")
+    gates = GATES.make(gpu_copy)[0].frame.set_index("implementation")
     assert gates.loc["Triton", "passed"] == "31 of 32"
     assert gates.loc["compiled", "passed"] == "32 of 32"
 
 
-def test_out_of_memory_is_said_in_both_tables(gpu):
-    frame = gpu.frames["lrpe"]
+def test_out_of_memory_is_said_in_both_tables(gpu_copy):
+    frame = gpu_copy.frames["lrpe"]
     rows = having(frame, implementation="eager", shape="32768", extra_tokens=10).index
     frame.loc[rows, ["status", "requested_bytes", "free_bytes"]] = ["oom", 2**31, 2**30]
     frame.loc[rows, ["median_ms", "rounds_ms", "peak_mib"]] = None
     for table, column in ((L1, "PyTorch (ms)"), (L2, "PyTorch (MiB)")):
-        lines = table.make(gpu)[0].frame
+        lines = table.make(gpu_copy)[0].frame
         cell = lines[(lines["shape"] == "32768") & (lines["extra tokens"] == 10)][column].iloc[0]
         assert cell == "OOM (asked 2.0 GiB, 1.0 GiB free)"
 
@@ -184,13 +184,13 @@ def test_memory_has_each_peak_beside_its_closed_form(gpu):
     assert line["Triton, difference"] == "+1.0 %"
 
 
-def test_kernel_tests_stand_beside_the_gates_and_alone(gpu):
-    assert len(GATES.make(gpu)) == 2
-    del gpu.frames["lrpe"]
-    (checks,) = GATES.make(gpu)
+def test_kernel_tests_stand_beside_the_gates_and_alone(gpu_copy):
+    assert len(GATES.make(gpu_copy)) == 2
+    del gpu_copy.frames["lrpe"]
+    (checks,) = GATES.make(gpu_copy)
     assert checks.caption == "Kernel tests, largest errors; 8 of 8 passed"
-    assert L1.make(gpu) == L2.make(gpu) == [] and SECTION.head(gpu) is None
-    assert not any(state(finding, gpu) for finding in SECTION.findings)
+    assert L1.make(gpu_copy) == L2.make(gpu_copy) == [] and SECTION.head(gpu_copy) is None
+    assert not any(state(finding, gpu_copy) for finding in SECTION.findings)
 
 
 def test_the_title_of_the_figure_is_what_it_shows(gpu):
@@ -199,8 +199,8 @@ def test_the_title_of_the_figure_is_what_it_shows(gpu):
     assert "forward" in title and "%" in title
 
 
-def test_a_rate_of_the_second_panel_above_all_of_the_first_is_drawn(gpu):
-    drawn = figure(rescaled(gpu, 3.0, phase="forward"), Pen(LIGHT))
+def test_a_rate_of_the_second_panel_above_all_of_the_first_is_drawn(gpu_copy):
+    drawn = figure(rescaled(gpu_copy, 3.0, phase="forward"), Pen(LIGHT))
     highest = max(line.get_ydata().max() for line in drawn.axes[1].lines)
     assert drawn.axes[1].get_ylim()[1] >= highest
 
@@ -210,11 +210,11 @@ def test_one_number_of_positions_makes_no_line(cpu):
 
 
 @pytest.mark.parametrize("implementation", ["triton", "copy"])
-def test_without_the_copy_or_the_kernel_the_others_remain(gpu, implementation):
-    frame = gpu.frames["lrpe"]
-    gpu.frames["lrpe"] = frame[frame["implementation"] != implementation]
-    assert len(SECTION.head(gpu).frame) and len(L1.make(gpu)) == 2
-    assert figure(gpu, Pen(LIGHT)) is not None
+def test_without_the_copy_or_the_kernel_the_others_remain(gpu_copy, implementation):
+    frame = gpu_copy.frames["lrpe"]
+    gpu_copy.frames["lrpe"] = frame[frame["implementation"] != implementation]
+    assert len(SECTION.head(gpu_copy).frame) and len(L1.make(gpu_copy)) == 2
+    assert figure(gpu_copy, Pen(LIGHT)) is not None
 
 
 def test_host_and_loop_stand_beside_the_device_where_they_are_known():

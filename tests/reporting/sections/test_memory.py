@@ -148,21 +148,21 @@ def test_the_head_has_a_line_a_size_and_the_shares_of_the_peak(gpu):
     assert cell(head, "activations (%)", size="xl") == f"{share:.0f}"
 
 
-def test_sizes_without_the_usual_context_stand_at_their_nearest(cpu):
-    frame = cpu.frames["memory"]
-    cpu.frames["memory"] = frame[(frame["size"] != "small") | (frame["context_length"] == 128)]
-    head = compose("memory", cpu, drawn=False).head
+def test_sizes_without_the_usual_context_stand_at_their_nearest(cpu_copy):
+    frame = cpu_copy.frames["memory"]
+    cpu_copy.frames["memory"] = frame[(frame["size"] != "small") | (frame["context_length"] == 128)]
+    head = compose("memory", cpu_copy, drawn=False).head
     assert head.frame[["size", "context"]].values.tolist() == [["tiny", 256], ["small", 128]]
-    assert "(predicted, size tiny, context 256)" in said("memory_made_of", cpu)
+    assert "(predicted, size tiny, context 256)" in said("memory_made_of", cpu_copy)
 
 
-def test_out_of_memory_is_said_with_its_bytes_beside_the_prediction(gpu):
-    frame = gpu.frames["memory"]
+def test_out_of_memory_is_said_with_its_bytes_beside_the_prediction(gpu_copy):
+    frame = gpu_copy.frames["memory"]
     where = {"size": "2.7B", "context_length": 1024, "dtype": "float32", "phase": "train_step"}
     at = having(frame, **where).index
     frame.loc[at, ["status", "peak_mib"]] = ["oom", np.nan]
     frame["requested_bytes"], frame["free_bytes"] = 12 * GIB, 3.5 * GIB
-    table = compose("memory", gpu, drawn=False).parts["Y1"][1]
+    table = compose("memory", gpu_copy, drawn=False).parts["Y1"][1]
     where = {"size": "2.7B", "context": 1024}
     assert cell(table, "measured, float32 (MiB)", **where) == "OOM (asked 12.0 GiB, 3.5 GiB free)"
     predicted = frame.loc[at, "predicted_mib"].iloc[0]
@@ -181,26 +181,26 @@ def test_the_peak_of_the_picture_is_where_most_is_alive(gpu):
     )
 
 
-def test_a_call_that_failed_has_a_line_and_counts_as_tried(gpu):
-    frame = gpu.frames["memory_timeline"]
+def test_a_call_that_failed_has_a_line_and_counts_as_tried(gpu_copy):
+    frame = gpu_copy.frames["memory_timeline"]
     calls = having(frame, size="xl", dtype=AUTOCAST)
     failed = calls.drop_duplicates("phase").assign(status="oom", table=None)
     failed = failed.assign(requested_bytes=GIB, free_bytes=GIB / 2)
     rest = frame.drop(calls.index)
-    gpu.frames["memory_timeline"] = pd.concat([rest, failed], ignore_index=True)
-    section = compose("memory", gpu, drawn=False)
+    gpu_copy.frames["memory_timeline"] = pd.concat([rest, failed], ignore_index=True)
+    section = compose("memory", gpu_copy, drawn=False)
     where = {"size": "xl", "dtype": "bf16 autocast", "phase": "train step"}
     words = cell(section.parts["Y2"][0], "peak in", **where)
     assert words == "OOM (asked 1.0 GiB, 0.500 GiB free)"
-    found = {s.table.id: (s.measured, s.owed, s.gap) for s in coverage.states(gpu, [section])}
+    found = {s.table.id: (s.measured, s.owed, s.gap) for s in coverage.states(gpu_copy, [section])}
     assert found["Y2"] == found["Y5"] == (4, 4, False)
 
 
-def test_what_lacks_is_owed_to_every_table(gpu):
+def test_what_lacks_is_owed_to_every_table(gpu_copy):
     cell = {"size": "2.7B", "context_length": 512, "batch": 4, "dtype": "float32"}
     lacking = [{**cell, "implementation": "eager", "phase": "forward"}]
-    gpu.lacking["memory_timeline"] = pd.DataFrame(lacking)
-    found = coverage.states(gpu, [compose("memory", gpu, drawn=False)])
+    gpu_copy.lacking["memory_timeline"] = pd.DataFrame(lacking)
+    found = coverage.states(gpu_copy, [compose("memory", gpu_copy, drawn=False)])
     assert {(s.measured, s.owed, s.words) for s in found[1:]} == {(4, 5, "in part")}
 
 
@@ -211,27 +211,27 @@ def test_tensors_that_are_alike_share_a_line(gpu):
     assert cell(lines, "made in", category="parameters", **where) == "before"
 
 
-def test_a_tensor_of_the_residual_stream_is_held_against_its_closed_form(gpu):
-    frame = gpu.frames["memory_timeline"]
+def test_a_tensor_of_the_residual_stream_is_held_against_its_closed_form(gpu_copy):
+    frame = gpu_copy.frames["memory_timeline"]
     frame.loc[frame["table"].eq("stream") & frame["size"].eq("xl"), "size_mib"] *= 2
-    lines = compose("memory", gpu, drawn=False).parts["Y4"][0]
+    lines = compose("memory", gpu_copy, drawn=False).parts["Y4"][0]
     assert lines.frame["measured (bytes an element)"].tolist() == ["4", "8"]
     assert "003" in lines.note
 
 
-def test_the_table_that_comes_first_says_when_memory_peaks(gpu):
-    assert "before nearly any gradient" not in compose("memory", gpu, drawn=False).head.note
-    gpu.derived.clear()
-    gpu.frames["memory"]["gradients_mib"] = 0.0
-    assert "before nearly any gradient" in compose("memory", gpu, drawn=False).head.note
+def test_the_table_that_comes_first_says_when_memory_peaks(gpu_copy):
+    assert "before nearly any gradient" not in compose("memory", gpu_copy, drawn=False).head.note
+    gpu_copy.derived.clear()
+    gpu_copy.frames["memory"]["gradients_mib"] = 0.0
+    assert "before nearly any gradient" in compose("memory", gpu_copy, drawn=False).head.note
 
 
-def test_weights_that_autocast_casts_are_temporary_in_a_forward(gpu):
-    frame = gpu.frames["memory_timeline"]
+def test_weights_that_autocast_casts_are_temporary_in_a_forward(gpu_copy):
+    frame = gpu_copy.frames["memory_timeline"]
     chosen = frame["table"].eq("category") & frame["phase"].eq("forward") & frame["size"].eq("xl")
     frame.loc[chosen & (frame["name"] == "activations"), "predicted_mib"] = 100.0
     frame.loc[chosen & (frame["name"] == "temporary"), ["predicted_mib", "size_mib"]] = [1, 101]
-    lines = compose("memory", gpu, drawn=False).parts["Y5"][0]
+    lines = compose("memory", gpu_copy, drawn=False).parts["Y5"][0]
     where = {"size": "xl", "dtype": "float32", "phase": "forward"}
     assert cell(lines, "temporary (MiB)", **where) == "101.0 / 101.0"
     assert cell(lines, "activations (MiB)", **where) == "–"
@@ -252,9 +252,9 @@ def test_the_picture_begins_with_the_call(gpu):
 
 
 @pytest.mark.parametrize("stem", ["memory", "memory_timeline"])
-def test_either_benchmark_may_be_missing(gpu, stem):
-    del gpu.frames[stem]
-    section = compose("memory", gpu)
+def test_either_benchmark_may_be_missing(gpu_copy, stem):
+    del gpu_copy.frames[stem]
+    section = compose("memory", gpu_copy)
     assert section.measured and any(section.parts.values()) and section.figures is not None
     assert bool(section.statements) == (stem == "memory_timeline")
 

@@ -1,5 +1,6 @@
 """The method's own findings: each answer on evidence that reaches it."""
 
+import pytest
 import synthetic
 from answers import check_answers
 
@@ -15,13 +16,19 @@ TABLES = "\n## The machine"
 MOST_WORDS = 1700
 
 
-def page(made, watched=True):
-    """The method page of some evidence, its tables left out."""
-    if watched:
-        for frame in made.frames.values():
-            frame["reference"] = 1.0
-    text = pages.page(made, compose("method", made, drawn=False), synthetic.TEMPLATES)
+def page(evidence, has_reference=True):
+    """The method page without its tables; by default each row has a reference cell."""
+    new = {"reference": 1.0} if has_reference else {}
+    frames = {stem: frame.assign(**new) for stem, frame in evidence.frames.items()}
+    copy = synthetic.with_frames(evidence, **frames)
+    text = pages.page(copy, compose("method", copy, drawn=False), synthetic.TEMPLATES)
     return text[: text.index(TABLES)]
+
+
+def without(evidence, stem):
+    copy = synthetic.with_frames(evidence)
+    del copy.frames[stem]
+    return copy
 
 
 def evidence(**changes):
@@ -124,27 +131,24 @@ def test_a_processor_is_not_told_of_devices(cpu):
 
 def test_what_was_not_measured_is_not_explained(cpu):
     assert "**md_lrpe_cosine.**" in page(cpu)
-    cpu.frames.pop("lrpe")
-    cpu.derived.clear()
-    assert "**md_lrpe_cosine.**" not in page(cpu)
+    assert "**md_lrpe_cosine.**" not in page(without(cpu, "lrpe"))
 
 
 def test_ceilings_are_spoken_of_where_they_were_measured(cpu):
     assert "Both were measured for this report" in page(cpu)
     assert "by the ceilings measured here" in page(cpu)
-    cpu.frames.pop("ceilings")
-    cpu.derived.clear()
-    assert "Neither was measured here" in page(cpu)
-    assert "by the ceilings measured here" not in page(cpu)
+    text = page(without(cpu, "ceilings"))
+    assert "Neither was measured here" in text
+    assert "by the ceilings measured here" not in text
 
 
 def test_evidence_of_an_earlier_method_says_so(gpu):
-    assert "Older evidence" in page(gpu, watched=False)
-    assert f"version {keys.METHOD_VERSION}" in page(gpu, watched=False)
-    gpu.derived.clear()
+    old = page(gpu, has_reference=False)
+    assert "Older evidence" in old and f"version {keys.METHOD_VERSION}" in old
     assert "Older evidence" not in page(gpu)
 
 
+@pytest.mark.machine
 def test_the_write_up_keeps_to_seven_points_of_it(cpu):
     sections = pages.composed(cpu, synthetic.TEMPLATES, drawn=False)
     text = pages.write_up(cpu, sections, synthetic.TEMPLATES)

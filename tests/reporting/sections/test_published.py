@@ -56,17 +56,17 @@ def test_seconds_are_shown_in_milliseconds(gpu):
     assert line["published"] == "2,517 / 5,547 / 8,064 ms"
 
 
-def test_what_ran_out_of_memory_elsewhere_has_no_unit(gpu):
-    frame = gpu.frames["attention"]
-    gpu.frames["attention"] = having(frame, seq_len=16384).assign(causal=False)
-    line = lines_of(gpu).loc[("attention", "write-up 000")].set_index("quantity")
+def test_what_ran_out_of_memory_elsewhere_has_no_unit(gpu_copy):
+    frame = gpu_copy.frames["attention"]
+    gpu_copy.frames["attention"] = having(frame, seq_len=16384).assign(causal=False)
+    line = lines_of(gpu_copy).loc[("attention", "write-up 000")].set_index("quantity")
     assert line.loc["forward / backward", "published"] == "OOM / OOM"
 
 
-def test_a_red_gate_has_no_figure_here(gpu):
-    frame = gpu.frames["flash_attention"]
+def test_a_red_gate_has_no_figure_here(gpu_copy):
+    frame = gpu_copy.frames["flash_attention"]
     frame["max_error"] = 1.0
-    assert "flash_attention" not in {stem for stem, _ in lines_of(gpu).index}
+    assert "flash_attention" not in {stem for stem, _ in lines_of(gpu_copy).index}
 
 
 def test_the_table_is_not_folded_and_leads_to_every_figure(gpu):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 
@@ -159,6 +159,33 @@ def _cpu_evidence(seed: int) -> MachineEvidence:
     }
     frames = {stem: provenance(frame, "e1") for stem, frame in frames.items()}
     return MachineEvidence("cpu-example", facts("cpu-example", "cpu", None), frames)
+
+
+def with_frames(evidence: MachineEvidence, **frames: pd.DataFrame) -> MachineEvidence:
+    """A copy of the evidence with other rows for some benchmarks.
+
+    Unlike ``dataclasses.replace`` it does not clean the text of every frame again.
+    """
+    changed = copy.copy(evidence)
+    changed.frames = {**evidence.frames, **frames}
+    changed.derived = {}
+    return changed
+
+
+def differences(evidence: MachineEvidence, original: MachineEvidence) -> list[str]:
+    """The fields, and the benchmarks of ``frames``, in which the evidence is not the original."""
+    names = {f.name for f in fields(evidence)} - {"frames", "cost", "lacking", "derived"}
+    found = [name for name in names if getattr(evidence, name) != getattr(original, name)]
+    frames = (("frames", evidence.frames, original.frames),)
+    frames += (("lacking", evidence.lacking, original.lacking),)
+    for name, ours, theirs in frames:
+        stems = {*ours, *theirs}
+        found += [f"{name}[{s}]" for s in stems if not _equal(ours.get(s), theirs.get(s))]
+    return found + ["cost"] * (not _equal(evidence.cost, original.cost))
+
+
+def _equal(one: pd.DataFrame | None, other: pd.DataFrame | None) -> bool:
+    return one is other if one is None or other is None else one.equals(other)
 
 
 def few(evidence: MachineEvidence) -> MachineEvidence:
