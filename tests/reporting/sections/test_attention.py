@@ -11,6 +11,7 @@ from lmperf.reporting.findings import state
 from lmperf.reporting.sections import compose
 from lmperf.reporting.sections.attention import SECTION
 from lmperf.reporting.sections.attention.findings import FINDINGS
+from lmperf.reporting.tables import markdown
 
 
 def edited(change, stem="attention"):
@@ -162,7 +163,7 @@ def test_the_head_takes_the_end_from_the_limit_where_the_grid_fits():
     table = SECTION.head(asked(1.0))
     assert table.frame["length"].tolist()[-2:] == [16384, 65536]
     assert table.frame["forward (ms)"].iloc[-1] == "OOM (asked 128.0 GiB, 10.6 GiB free)"
-    assert table.note.endswith("No length between 16,384 and 65,536 was run.")
+    assert table.notes.endswith("No length between 16,384 and 65,536 was run.")
     masked = edited(lambda frame: frame[frame["seq_len"] < 65536])
     assert SECTION.head(masked).frame["length"].tolist()[-1] == 16384
 
@@ -170,7 +171,7 @@ def test_the_head_takes_the_end_from_the_limit_where_the_grid_fits():
 def test_the_head_of_a_cpu_has_a_line_a_length(cpu):
     table = SECTION.head(cpu)
     assert table.frame["length"].tolist() == [128, 256, 512]
-    assert "OOM" not in table.markdown()
+    assert "OOM" not in markdown(table)
 
 
 def test_plain_attention_has_times_memory_and_status_by_cell(gpu):
@@ -212,7 +213,7 @@ def test_memory_is_shown_step_by_step(gpu):
     row = table[(table["d_head"] == 64) & (table["length"] == 1024)].iloc[0]
     assert row["kept for the backward (MiB)"] == "64.0"
     assert 65536 not in table["length"].tolist()
-    note = parts("A4", gpu)[0].note
+    note = parts("A4", gpu)[0].notes
     assert "(000, 001) differ 1.83 to 7.13 times" in note
     assert "at 8,192 it is 1.02 to 1.07 against 1.90 to 1.97 matrices" in note
 

@@ -176,7 +176,7 @@ def test_steps_that_wait_for_the_host_are_counted_by_way():
     lines = SECTION.tables[0].make(evidence)
     bf16 = next(part for part in lines if part.caption.startswith("bf16"))
     line = cells(bf16, context=512, implementation="eager")
-    assert line["queued (% of the step)"] == "85.0" and "from 90 % on" in bf16.note
+    assert line["queued (% of the step)"] == "85.0" and "from 90 % on" in bf16.notes
 
 
 def test_steps_of_another_model_are_none_of_the_projects_that_wait(gpu):
@@ -199,7 +199,7 @@ def test_a_cell_without_the_base_has_no_line_and_the_sizes_of_a_speedup_are_said
 
 def test_a_processor_has_no_queue_to_speak_of(cpu):
     assert not any("queued" in h for part in SECTION.tables[0].make(cpu) for h in part.frame)
-    assert "Queued" not in SECTION.tables[0].make(cpu)[0].note
+    assert "Queued" not in SECTION.tables[0].make(cpu)[0].notes
     assert "step_host" not in {s.name for s in statements(SECTION.findings, cpu)}
 
 

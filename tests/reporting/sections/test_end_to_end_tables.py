@@ -10,6 +10,7 @@ from lmperf.reporting.numbers import ratio, rounded
 from lmperf.reporting.sections import compose
 from lmperf.reporting.sections.end_to_end import SECTION, ways
 from lmperf.reporting.sections.end_to_end.tables import head
+from lmperf.reporting.tables import markdown
 
 EAGER, BLOCKS, WHOLE, BF16 = ways.EAGER, ways.BLOCKS, ways.WHOLE, ways.BF16
 CELL = {"size": "small", "context_length": 512, "batch": 4}
@@ -28,7 +29,7 @@ def test_e1_has_each_number_in_its_cell(gpu):
     assert line["MFU (%)"] == f"{100 * work / 46.8:.1f}"
     assert line["MFU of the data sheet (%)"] == f"{100 * work / 67:.1f}"
     ceilings = "MFU of 46.8 TFLOP/s, the matmul ceiling, 67.0 TFLOP/s by the data sheet, in float32"
-    assert ceilings in first.note
+    assert ceilings in first.notes
 
 
 def test_a_red_gate_is_withheld_and_memory_that_ran_out_is_said(gpu):
@@ -61,18 +62,18 @@ def test_e3_owes_every_cell_that_is_compiled_in_any_way(gpu):
     assert found["E4"] == (20, 20, "measured")
     assert found["E2"] == (8, 8, "measured")
     assert not coverage.gaps(states)
-    note = {t.id: t for t in SECTION.tables}["E3"].make(one)[0].note
+    note = {t.id: t for t in SECTION.tables}["E3"].make(one)[0].notes
     assert (
         "A dash: not configured (float32, compiled: 19 of 20 lines; TF32, compiled: 19 of" in note
     )
     one.missing[ways.STEM] = ["a cell"]
-    assert "dash" not in {t.id: t for t in SECTION.tables}["E3"].make(one)[0].note
+    assert "dash" not in {t.id: t for t in SECTION.tables}["E3"].make(one)[0].notes
 
 
 def test_eager_of_a_model_has_one_name(gpu):
     failed = edited(gpu, {"status": "crash", "reason": "signal"}, **CELL, implementation=EAGER)
     made = compose("end_to_end", failed, drawn=False)
-    text = "\n".join(lines.markdown() for parts in made.parts.values() for lines in parts)
+    text = "\n".join(markdown(lines) for parts in made.parts.values() for lines in parts)
     assert "PyTorch" not in text + made.reasons and "crash, eager (12 rows)" in made.reasons
 
 
@@ -102,9 +103,9 @@ def test_head_is_of_one_context_and_has_the_speedup_of_the_best(gpu):
 
 def test_head_names_the_best_by_size_where_it_is_not_one(gpu):
     one = head(scaled(gpu, 0.1, implementation=BLOCKS, dtype=BF16))
-    assert "Best: bf16 autocast, compiled by block." in one.note
+    assert "Best: bf16 autocast, compiled by block." in one.notes
     several = head(scaled(gpu, 50, size="small", dtype=BF16))
-    assert "Best" not in several.note and several.frame["best"].nunique() > 1
+    assert "Best" not in several.notes and several.frame["best"].nunique() > 1
 
 
 def test_head_of_a_machine_that_measured_two_batches_has_a_line_a_size(cpu):

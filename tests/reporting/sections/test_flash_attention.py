@@ -97,8 +97,8 @@ def test_float32_of_the_kernel_is_starred_and_the_star_explained(gpu, cpu):
     assert "(float32*, bf16)" in said("flash_one_head", gpu)
     composed = compose(STEM, gpu, drawn=False)
     assert "float32*" in composed.parts["F1"][0].caption
-    assert "float32*: Triton" in composed.head.note
-    assert "*" not in tables.head(cpu).note
+    assert "float32*: Triton" in composed.head.notes
+    assert "*" not in tables.head(cpu).notes
 
 
 def lengthened(evidence, name, phase):

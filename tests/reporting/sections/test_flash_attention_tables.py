@@ -98,7 +98,7 @@ def test_errors_are_ours_over_those_of_pytorch(gpu):
     assert (line["dQ"], line["compared with"]) == (f"{ours:.1e} / {plain:.1e}", "plain PyTorch")
     grid = having(half.frame, length=1024, d_head=64, batch=16)
     assert set(grid["compared with"]) == {"SDPA efficient"}
-    assert "times the error of plain PyTorch" in half.note
+    assert "times the error of plain PyTorch" in half.notes
 
 
 def test_a_failed_gate_is_said_beside_its_errors(gpu):

@@ -9,6 +9,7 @@ from lmperf.reporting.figures import LIGHT, Pen
 from lmperf.reporting.findings import state
 from lmperf.reporting.sections.lrpe import SECTION
 from lmperf.reporting.sections.lrpe.figure import figure
+from lmperf.reporting.tables import markdown
 
 FINDINGS = {finding.name: finding for finding in SECTION.findings}
 L1, L2, HOST, GATES = SECTION.tables
@@ -110,7 +111,7 @@ def test_a_cpu_is_told_what_compiling_brings_and_nothing_about_triton(cpu):
     assert words.startswith("md_lrpe_cosine, compiled (float32, 1,024 positions): ")
     assert "over PyTorch" in words
     assert all(state(FINDINGS[name], cpu) is None for name in set(FINDINGS) - {"lrpe_copy"})
-    assert "Triton" not in SECTION.head(cpu).markdown()
+    assert "Triton" not in markdown(SECTION.head(cpu))
 
 
 def test_a_head_without_peaks_of_compiled_has_no_column_of_them(cpu_copy):
