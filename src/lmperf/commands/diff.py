@@ -9,11 +9,15 @@ import click
 
 from lmperf.commands.options import PERCENT, only_option
 
+FORMATS = ("text", "markdown", "json", "csv")
+
 
 def comparison_options(command: Callable) -> Callable:
     """Which rows are compared, from which difference on, and how it is written."""
     for option in (
-        click.option("--format", type=click.Choice(("text", "markdown", "json")), default="text"),
+        click.option(
+            "--format", type=click.Choice(("text", "markdown", "json", "csv")), default="text"
+        ),
         click.option(
             "--at-least",
             type=PERCENT,

@@ -164,7 +164,6 @@ _IN_LATEX = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
     "–": "--",
     "—": "---",
     "…": r"\ldots{}",

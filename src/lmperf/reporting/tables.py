@@ -119,24 +119,19 @@ def from_frame(
 
     right: the columns that are flush right; None leaves it to the cells.
     """
-    columns = (
-        Column(
-            name_of(str(name)),
-            str(name),
-            tuple(map(as_cell, frame[name])),
-            unit=_unit_of(str(name)),
-            format="significant" if any(isinstance(v, Cell) for v in frame[name]) else "",
-            align=None if right is None else "right" if name in right else "left",
-        )
-        for name in frame.columns
-    )
+    columns = [_column_of(str(name), frame[name]) for name in frame.columns]
+    if right is not None:
+        columns = [replace(c, align="right" if c.header in right else "left") for c in columns]
     return Table(caption, tuple(columns), notes, folds=folds)
 
 
-def _unit_of(header: str) -> str:
-    """The unit that a header ends with, in brackets."""
-    found = re.search(r" \(([^()]*)\)$", header)
-    return found[1] if found else ""
+def _column_of(header: str, values: pd.Series) -> Column:
+    """A column of cells, whose unit the header has in brackets at its end, or of values."""
+    made = tuple(map(as_cell, values))
+    if not any(isinstance(value, Cell) for value in values):
+        return Column(name_of(header), header, made)
+    unit = re.search(r" \(([^()]*)\)$", header)
+    return Column(name_of(header), header, made, unit[1] if unit else "", "significant")
 
 
 def as_cell(value) -> Cell:
@@ -146,7 +141,7 @@ def as_cell(value) -> Cell:
     if absent(value):
         return Cell(EMPTY, state=NO_ROW)
     if isinstance(value, str):
-        return Cell(value, None if value == EMPTY else value)
+        return Cell(EMPTY, state=NOT_RECORDED) if value == EMPTY else Cell(value, value)
     value = value.item() if isinstance(value, np.generic) else value
     return Cell(plain_words(value), value)
 

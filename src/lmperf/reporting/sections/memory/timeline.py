@@ -87,7 +87,7 @@ def largest_table(evidence: MachineEvidence) -> list[Table]:
     first = blocks.drop_duplicates(same)
     columns = [
         text("tensor", first["tensor"], "tensor"),
-        memory("each", number_cells(first["size_mib"]), "size"),
+        memory("each", number_cells(first["size_mib"]), "tensor.size"),
         text("category", first["name"], "category"),
         text("made in", first["made_in"].fillna("before"), "made_in"),
         text("by", first["frame"].fillna(EMPTY), "made_by"),
