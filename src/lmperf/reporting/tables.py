@@ -248,6 +248,9 @@ def or_status(frame: pd.DataFrame, shown: pd.Series, made: Sequence[Cell]) -> pd
     A row that is ok and not shown lacks what the cells hold.
     """
     cells, mask = np.empty(len(frame), dtype=object), shown.to_numpy(bool)
+    if mask.all():
+        cells[:] = made
+        return pd.Series(cells, frame.index, dtype=object)
     others = frame[~mask]
     parts = zip(status_words(others), states(others), keys_of(others), strict=True)
     cells[~mask] = [Cell(w, state=s or NOT_RECORDED, row=row) for w, s, row in parts]
