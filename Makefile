@@ -1,18 +1,18 @@
-# Setup on first use, then the commands that a person types; `make help` lists them.
+# Sets up .venv on first use, then runs the commands that `make help` lists.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SNAKEMAKE := $(BIN)/snakemake --cores 1
 READY := $(VENV)/.ready
-# Tools of who maintains this, in an environment of their own.
+# Tools for maintainers, in a separate environment.
 TOOLS := .tools
 TOOLS_READY := $(TOOLS)/.ready
 COMPILE := $(TOOLS)/bin/uv pip compile --quiet --upgrade
 PIP_INSTALL := -m pip install --quiet
 NEW_ENOUGH = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-  || { echo "make: $(PYTHON) is too old: lmperf needs Python 3.11 or newer; name one by PYTHON=..." >&2; exit 2; }
-# The trace that the section on profiles links; the others are too large to publish.
+  || { echo "make: $(PYTHON) is too old: lmperf needs Python 3.11 or newer; choose one with PYTHON=..." >&2; exit 2; }
+# The only published trace, which the profiles page links; the others are too large.
 SAMPLE_TRACE := small-512-4-autocast_bfloat16-eager-forward.json.gz
 
 .DEFAULT_GOAL := help
@@ -23,7 +23,7 @@ help: ## show this list
 
 setup: $(READY) ## create .venv from the pinned files in envs/ and install lmperf
 
-report: $(READY) ## measure what is missing or stale here, and write report/report.md
+report: $(READY) ## measure what is missing or stale, then write report/report.md
 	LMPERF_NO_SUMMARY=1 $(SNAKEMAKE) report/report.md
 	@$(BIN)/lmperf summary --current
 
@@ -41,19 +41,19 @@ lint: $(READY) ## check style, what may import what, the workflow and the export
 	$(BIN)/snakefmt --check Snakefile rules
 	$(BIN)/lmperf schema | diff config/schema.json -
 
-format: $(READY) ## rewrite the sources in the project's style
+format: $(READY) ## format the sources and export the schema
 	$(BIN)/ruff check --fix src tests tools examples
 	$(BIN)/ruff format src tests tools examples
 	$(BIN)/snakefmt Snakefile rules
 	$(BIN)/lmperf schema > config/schema.json
 
-verify: $(READY) ## fail, naming the causes, unless this machine's evidence is right
+verify: $(READY) ## fail, with the causes, unless this machine's evidence is right
 	@$(BIN)/lmperf verify
 
-selftest: $(READY) ## send wrong, faked and harmful implementations through the pipeline: is each noticed?
+selftest: $(READY) ## measure wrong, fake and harmful implementations: is each of them detected?
 	$(BIN)/lmperf selftest
 
-torture: $(READY) ## disturb the pipeline in every way, 20 times each, for some hours: does it hold?
+torture: $(READY) ## disturb the pipeline with every fault, 20 times each; takes hours
 	$(BIN)/python tests/faults/torture.py
 
 publish: $(READY) ## add this machine's evidence and report to Git, if it passes verify
@@ -62,16 +62,16 @@ publish: $(READY) ## add this machine's evidence and report to Git, if it passes
 	  evidence/*.csv evidence/*.sha256 machine.json machine.sha256 *.md \
 	  $$(ls -d selftest.csv figures traces/$(SAMPLE_TRACE) 2>/dev/null)
 
-lock: $(TOOLS_READY) ## pin the newest versions that pyproject.toml allows, each with its hashes
+lock: $(TOOLS_READY) ## pin the newest versions that pyproject.toml allows, with hashes
 	$(COMPILE) pyproject.toml --output-file envs/report.txt >/dev/null
 	$(COMPILE) pyproject.toml --extra measure --extra dev --constraints envs/report.txt \
 	  --constraints envs/measure.txt --output-file envs/dev.txt >/dev/null
 	$(COMPILE) envs/release.in --output-file envs/release.txt >/dev/null
 
-audit: $(READY) $(TOOLS_READY) ## look up known vulnerabilities of what is installed in .venv
+audit: $(READY) $(TOOLS_READY) ## list known vulnerabilities of the packages in .venv
 	$(TOOLS)/bin/python tools/audit.py $(BIN)/python
 
-sbom: $(READY) $(TOOLS_READY) ## write dist/lmperf.cdx.json: what is installed in .venv, as CycloneDX
+sbom: $(READY) $(TOOLS_READY) ## write dist/lmperf.cdx.json: the packages in .venv, as CycloneDX
 	@mkdir -p dist
 	$(TOOLS)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
 	  --output-format JSON --output-file dist/lmperf.cdx.json $(BIN)/python
@@ -90,5 +90,5 @@ $(TOOLS_READY): envs/release.txt
 	$(TOOLS)/bin/python $(PIP_INSTALL) --require-hashes --requirement envs/release.txt
 	@touch $@
 
-clean: ## remove the environments and what runs leave behind, but no evidence
+clean: ## remove environments, logs and caches, but no evidence
 	rm -rf $(VENV) $(TOOLS) dist .snakemake .lmperf logs

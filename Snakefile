@@ -1,16 +1,17 @@
 """From a configuration to a write-up: check -> measure -> write up -> overview.
 
-    snakemake --cores 1 report/report.md             measure what is due here, and write it up
-    snakemake --cores 1 report/MACHINE/report.md     write up evidence that is here already
-    snakemake --cores 1 verify                       fail, naming the causes, unless all is right
-    snakemake --report report.zip                    figures, pages and the DAG, after a run
+    snakemake --cores 1 report/report.md           measure what is due here, and write it up
+    snakemake --cores 1 report/MACHINE/report.md   write up evidence that is already here
+    snakemake --cores 1 attention                  measure one benchmark; with -R attention: all of it
+    snakemake --cores 1 verify                     fail, with the causes, unless all is right
+    snakemake --report report.zip                  figures, pages and the DAG, after a run
 
-What is due is found out in `rules/common.smk`, from the keys in the evidence and not from Snakemake's
-memory. A dry run lists it and writes nothing.
+`rules/common.smk` finds out what is due from the keys in the evidence, not from Snakemake's records.
+A dry run lists what is due and changes no file of the checkout.
 """
 
 
-# Reads the configuration strictly, and refuses in one line what Snakemake would let pass.
+# First, because it rejects a bad configuration in one line before Snakemake reads the file.
 include: "rules/common.smk"
 
 
@@ -25,7 +26,7 @@ wildcard_constraints:
 
 
 rule all:
-    """The write-up of the machine at hand."""
+    """The write-up of this machine."""
     default_target: True
     input:
         "report/report.md",
@@ -37,9 +38,12 @@ include: "rules/verify.smk"
 
 
 onstart:
-    hold_checkout()
+    lock_checkout()
+    retire_due_files()
 
 
 onsuccess:
-    if "LMPERF_NO_SUMMARY" not in os.environ:  # set by `make report`, which says it itself
+    if (
+        "LMPERF_NO_SUMMARY" not in os.environ
+    ):  # `make report` sets it and prints the summary itself
         print_summary()

@@ -1,10 +1,10 @@
-"""FlashAttention-2 as a course asks for it: tiles in plain PyTorch, and the backward pass by hand.
+"""A course's FlashAttention-2: tiled forward pass in plain PyTorch, backward pass by hand.
 
     implementations:
       attention: { mine: "examples.student_attention:FlashAttention" }
       flash_attention: { mine: "examples.student_attention:FlashAttention" }
 
-Its inputs have three dimensions; those of four are handed to it with batch and heads as one.
+It takes three dimensions; inputs of four are passed to it with batch and heads merged.
 """
 
 import math
@@ -57,7 +57,7 @@ class FlashAttention(torch.autograd.Function):
 
 
 def _masked(scores, first, start, is_causal):
-    """Scores of queries from `first` and keys from `start` on, those of later keys left out."""
+    """Mask later keys, for scores of queries from `first` on and keys from `start` on."""
     if not is_causal:
         return scores
     queries = first + torch.arange(scores.shape[-2], device=scores.device)

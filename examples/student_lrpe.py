@@ -1,9 +1,9 @@
-"""md_lrpe_cosine with the angles of each axis side by side, and no index arithmetic.
+"""md_lrpe_cosine with the angles of all axes concatenated, without index arithmetic.
 
     implementations:
-      lrpe: { mine: { use: "examples.student_lrpe:lrpe_cosine", numerics: rounded_angles } }
+      lrpe: { mine: { use: "examples.student_lrpe:lrpe_cosine", tolerance: rounded_angles } }
 
-It takes the angles in float32, as plain PyTorch does, and says so.
+It computes angles in float32, like plain PyTorch, and declares that tolerance.
 """
 
 import math
@@ -13,7 +13,10 @@ from torch import Tensor
 
 
 def lrpe_cosine(x: Tensor, theta: Tensor, shape: tuple[int, ...], extra_tokens: int = 0) -> Tensor:
-    """x [b, h, extra_tokens + n, d], theta [h, e], lengths whose product is n -> [.., 2 d]."""
+    """x [b, h, extra_tokens + n, d], theta [h, e] -> [b, h, extra_tokens + n, 2 d].
+
+    The product of the lengths in `shape` is n.
+    """
     indices = torch.meshgrid(*(torch.arange(n, device=x.device) for n in shape), indexing="ij")
     along = [index.flatten()[:, None] * theta.float()[:, None] for index in indices]
     angle = torch.cat(along, dim=-1)[..., : x.shape[-1]]

@@ -1,9 +1,9 @@
-"""A language model as a course asks for it: every layer written out, with the widths by name.
+"""A course's language model with every layer written out.
 
     implementations:
       end_to_end: { mine: "examples.student_model:LanguageModel" }
 
-Its constructor takes the widths by the names that courses give them.
+Its constructor takes the dimensions by the courses' names.
 """
 
 import math
@@ -46,7 +46,7 @@ class RMSNorm(nn.Module):
 
 
 class Rotary(nn.Module):
-    """Turns neighbouring channels against each other, by a table of cosines and sines."""
+    """Rotates neighbouring pairs of channels, with tables of cosines and sines."""
 
     def __init__(self, theta: float, d_head: int, context_length: int, device=None):
         super().__init__()

@@ -1,9 +1,9 @@
-"""A train step as a course asks for it, with a cross-entropy of its own.
+"""A course's train step with its own cross entropy.
 
     implementations:
       end_to_end: { mine: "examples.student_step:train_step" }
 
-It clears the gradients first and leaves its own, and leaves the learning rate as it finds it.
+It clears the gradients first, keeps the new ones, and does not change the learning rate.
 """
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """The mean over tokens of logsumexp(logits) - logits[target]."""
+    """Mean over tokens of logsumexp(logits) - logits[target]."""
     logits = logits.float()
     shifted = logits - logits.amax(-1, keepdim=True).detach()
     chosen = shifted.gather(-1, targets.unsqueeze(-1)).squeeze(-1)

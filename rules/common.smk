@@ -1,22 +1,25 @@
-"""What the rules share: the project, what is due of it, and how a job calls lmperf.
+"""What the rules share: the project, what is due, and how a job calls lmperf.
 
-Snakemake knows of files and their times. It does not know of an edited kernel, another torch, a CSV
-that was cut, or a run that was killed; the evidence does. So each step has two rules for the same
-file: one for what is due, which runs whatever is there, and one for what is fresh, which has
-nothing to run. Which file belongs to which is found out here, whenever the workflow is read.
+Snakemake compares files and their times. It does not see an edited kernel, another version of torch,
+a CSV that was cut, or a run that was killed; the keys in the evidence do. So this file asks the
+evidence what is due each time the workflow is read. A rule whose output is due gets one more input:
+a new file in a temporary folder (`due_file`). That file is newer than the output, so Snakemake runs
+the rule. Without it a rule runs only if another input changes or the user forces it.
 """
 
+import atexit
 import fcntl
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
-from snakemake.cli import get_argument_parser
-
-sys.dont_write_bytecode = True  # a dry run leaves nothing behind
+sys.dont_write_bytecode = True  # a dry run leaves no files behind
 sys.path.insert(0, str(Path(workflow.basedir) / "src"))
 
 from lmperf.config import load_config
@@ -25,156 +28,146 @@ from lmperf.evidence.plan import Project
 from lmperf.reporting import written
 
 
-def refuse(words):
-    """End before anything runs, in one line."""
-    print(f"lmperf: {words}", file=sys.stderr)
+def refuse(message):
+    """Exit with code 2 and one line before any job starts."""
+    print(f"lmperf: {message}", file=sys.stderr)
     sys.exit(2)
 
 
-def forced_names():
-    """The rules and files that `-R` names; None where `-F` forces all.
-
-    Snakemake hands this over only after the workflow was read.
-    """
-    options, _ = get_argument_parser().parse_known_args()
-    return None if options.forceall else {*(options.forcerun or [])}
-
-
-def is_forced(*names):
-    """Whether one of these, a rule or a file, is to be made again whatever is there."""
-    return ON_DEMAND is None or not ON_DEMAND.isdisjoint(names)
-
-
-def rule_of(stem):
-    """The rule that measures a benchmark."""
-    return "check" if stem in CHECKS else "measure"
+def require_writable_folder():
+    """Refuse a read-only folder: Snakemake writes to .snakemake/ even in a dry run."""
+    folder = Path(".snakemake") if Path(".snakemake").exists() else Path.cwd()
+    if not os.access(folder, os.W_OK):
+        refuse(
+            f"{folder} is read-only, and Snakemake writes to .snakemake/ even in a dry run;"
+            " make it writable or run in a copy. `lmperf list --due` needs no write access"
+        )
 
 
 def csv_of(stem):
-    """The evidence of a benchmark on the machine at hand."""
+    """The evidence of a benchmark on this machine."""
     return f"report/{HERE}/evidence/{stem}.csv"
 
 
-def summary_of(stem):
-    """What a job would measure, and why, in a line."""
-    return "all of it, again" if stem in FORCED else PLANS[stem].summary
-
-
-def is_to_write(machine):
-    """Whether a write-up, of a machine or (None) the overview, is to be rendered."""
-    path = str(written.target(project, machine))
-    forced = is_forced("write_up" if machine else "overview", path)
-    return forced or not written.is_current(project, machine)
-
-
-# All that is asked of the evidence is asked here: what is raised in an input function, Snakemake
-# swallows where the output exists.
+# Snakemake ignores an exception in an input function when the output exists. So all evidence is read
+# here, and no input function reads any.
+require_writable_folder()
 try:
-    # Of `--config`: no file has been read yet.
+    # Only the values of `--config`: Snakemake has not read config/config.yaml yet.
     OVERRIDES = [f"{key}={json.dumps(value, sort_keys=True)}" for key, value in config.items()]
     project = Project(load_config(Path("config/config.yaml"), config))
     HERE = project.machine.slug
     PLANS = project.plans
-    ON_DEMAND = forced_names()
-    CHECKS = [stem for stem, plan in PLANS.items() if plan.benchmark.is_check]
-    BENCHMARKS = [stem for stem in PLANS if stem not in CHECKS]
-    FORCED = [stem for stem in PLANS if is_forced(stem, rule_of(stem), csv_of(stem))]
-    DUE = [stem for stem, plan in PLANS.items() if plan.is_due or stem in FORCED]
-    SUMMARIES = {stem: summary_of(stem) for stem in DUE}
+    DUE = [stem for stem, plan in PLANS.items() if plan.is_due]
+    SUMMARIES = {stem: plan.summary for stem, plan in PLANS.items()}
     OTHERS = [machine for machine in project.machines_with_evidence() if machine != HERE]
     MACHINES = [*OTHERS, HERE]
-    HAS_WRITE_UP = bool(PLANS) or HERE in project.machines_with_evidence()
-    TO_WRITE = [m for m in MACHINES if (m == HERE and DUE) or is_to_write(m)]
-    OVERVIEW_IS_DUE = bool(DUE) or is_to_write(None)
+    HAS_EVIDENCE_HERE = bool(PLANS) or HERE in project.machines_with_evidence()
+    # None stands for the overview, report/report.md.
+    OUTDATED = [m for m in (*MACHINES, None) if not written.is_current(project, m)]
+    DUE_FILES = Path(tempfile.mkdtemp(prefix="lmperf-due-"))
 except UserError as error:
     refuse(error)
 except OSError as error:
     refuse(f"{error.filename}: {error.strerror}")
 except TypeError as error:
     refuse(f"--configfile: {error}; a configuration has words, numbers, lists and mappings")
+atexit.register(shutil.rmtree, DUE_FILES, ignore_errors=True)
 
-# Snakemake sets these to a job's threads; a measurement runs with the user's own settings.
+# Snakemake sets these to the threads of a job. A measurement runs with the user's own settings.
 THREADS = ["OMP_NUM_THREADS", "GOTO_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"]
 THREADS += ["VECLIB_MAXIMUM_THREADS", "NUMEXPR_NUM_THREADS"]
 UNSET = [word for name in THREADS if name not in os.environ for word in ("-u", name)]
 SET = [f"{name}={os.environ[name]}" for name in THREADS if name in os.environ]
-FIGURE_CAPTION = workflow.current_basedir.join("captions/figure.rst")
 CONFIG = [word for one in sorted(OVERRIDES) for word in ("--config", one)]
 LMPERF = ["env", *UNSET, *SET, sys.executable, "-m", "lmperf.cli", *CONFIG]
-PARENT = os.getpid()  # a measurement ends with its Snakemake, however that ends
+PARENT = os.getpid()  # a measurement ends when this process ends
+STARTED = time.time()
 
 
-def as_due(wildcards):
-    """No file: has the rules of what is due run whatever is there, and whatever else `-R` names."""
-    always = ("check", "measure", "write_up", "overview")
-    workflow.dag.forcerules.update(rule for rule in workflow.rules if rule.name in always)
-    return []
+def due_file(name, output):
+    """A new file, newer than `output`, that makes Snakemake run the rule that has it as an input."""
+    path = DUE_FILES / name
+    path.write_text(f"{output} is due\n")
+    if Path(output).exists():  # its time may lie in the future: a clock was set back
+        newest = max(path.stat().st_mtime, Path(output).stat().st_mtime + 1)
+        os.utime(path, (newest, newest))
+    return str(path)
 
 
-def any_of(names):
-    """A wildcard's constraint: one of these names; what matches nothing when there are none."""
-    return "|".join(map(re.escape, names)) or "(?!)"
+def retire_due_files():
+    """Make the due files old: Snakemake rejects an output that is older than an input."""
+    for path in DUE_FILES.iterdir():
+        os.utime(path, (0, 0))
 
 
-def due(stems):
-    """The wildcard constraint of those that have something to measure."""
-    return any_of(stem for stem in stems if stem in DUE)
+def is_forced(stem):
+    """Whether `-R`, `-F` or `-f` asks for all of a benchmark; call it only from `params`.
+
+    Snakemake starts the job of a forced rule by itself. The job must know that it is forced, since
+    otherwise it measures only what is due, and Snakemake documents no way to ask. Its settings, of a
+    class that the documentation of `snakemake.api` describes, are in `workflow.dag_settings` once
+    the workflow was read. Tried with Snakemake 9.27.1.
+    """
+    settings = workflow.dag_settings
+    names = {*settings.forcerun, *(settings.targets if settings.forcetargets else ())}
+    return settings.forceall or not names.isdisjoint((stem, csv_of(stem)))
 
 
 def evidence(machine):
-    """What a machine's write-up rests on: all that is owed here, or what has come from there."""
+    """The CSVs that the write-up of a machine is made from."""
     if machine == HERE and PLANS:
         return [csv_of(stem) for stem in PLANS]
     return sorted(map(str, Path(f"report/{machine}/evidence").glob("*.csv")))
 
 
-def tests_of(wildcards):
-    """The kernel tests that go before a benchmark."""
-    check = PLANS[wildcards.stem].benchmark.check
-    return [csv_of(check)] if check else []
+def kernel_tests(stem):
+    """The kernel tests that must run before a benchmark; new ones alone do not make it run again."""
+    check = PLANS[stem].benchmark.check
+    # The test's CSV as a missing input would run a benchmark that is not due.
+    needed = check and (stem in DUE or Path(csv_of(check)).exists())
+    return [ancient(csv_of(check))] if needed else []
 
 
-def as_found(paths):
-    """Inputs whose age means nothing to their rule."""
-    return [ancient(path) for path in paths]
+def for_report(path, category):
+    """A file that `snakemake --report` includes; its time makes no rule run."""
+    name = path.stem.removesuffix("-light")
+    return ancient(report(str(path), category=category, labels={"name": name}))
 
 
-def annotated(path, **annotation):
-    """A file for `snakemake --report`; that it is newer than another one means nothing."""
-    labels = {"name": path.stem.removesuffix("-light")}
-    return ancient(report(str(path), labels=labels, **annotation))
+def write_up_inputs(machine):
+    """What a write-up is made from, with its pages and figures if they are up to date."""
+    if machine in OUTDATED:
+        return [*evidence(machine), due_file(f"{machine}-write-up", f"report/{machine}/report.md")]
+    pages = [page for page in written.pages(project, machine) if page.name != "report.md"]
+    figures = [path for path in written.figures(project, machine) if "-dark" not in path.stem]
+    return [
+        *evidence(machine),
+        *(for_report(page, "Pages") for page in pages),
+        *(for_report(figure, "Figures") for figure in figures),
+    ]
 
 
-def pages(wildcards):
-    """The pages of a machine's sections, as they are found."""
-    found = written.pages(project, wildcards.machine)
-    inner = [page for page in found if page.name != "report.md"]
-    return [annotated(page, category="Pages") for page in inner]
+WRITE_UP_INPUTS = {machine: write_up_inputs(machine) for machine in MACHINES}
 
 
-def figures(wildcards):
-    """The figures of a machine's write-up for a light page, as they are found."""
-    found = written.figures(project, wildcards.machine)
-    light = [figure for figure in found if not figure.stem.endswith("-dark")]
-    return [annotated(path, category="Figures", caption=FIGURE_CAPTION) for path in light]
+def lock_checkout():
+    """Refuse a second run in this checkout until this process ends, however it ends.
 
-
-def hold_checkout():
-    """Be the only run in this checkout, until this process ends, however it ends.
-
-    Snakemake's own lock outlives a run that was killed, and is turned off by `profiles/default`.
+    Snakemake's own lock outlives a killed run; `profiles/default` turns it off.
     """
-    global checkout  # closed with the process
+    global checkout  # the lock is held while this descriptor is open
     checkout = os.open(".", os.O_RDONLY)
     try:
         fcntl.flock(checkout, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        refuse("another run in this checkout is under way; wait for its end, or end it")
+        refuse("another run in this checkout is under way; wait until it ends, or stop it")
 
 
 def print_summary():
-    """Name the write-ups that this run has written, and what is wrong with their evidence."""
-    targets = ([[]] if OVERVIEW_IS_DUE else []) + [[machine] for machine in TO_WRITE]
-    done = [words for words in targets if written.is_current(project, *(words or [None]))]
-    for words in done[:1]:
-        subprocess.run([*LMPERF, "summary", *words], check=False)
+    """Print where the write-up is and what is wrong with its evidence, if this run wrote one."""
+    for machine in (None, *MACHINES):
+        path = written.target(project, machine)
+        if path.exists() and path.stat().st_mtime >= STARTED:
+            subprocess.run([*LMPERF, "summary", *([machine] if machine else [])], check=False)
+            return

@@ -1,4 +1,4 @@
-"""What a continuous check calls."""
+"""For continuous integration."""
 
 
 localrules:
@@ -6,7 +6,7 @@ localrules:
 
 
 rule verify:
-    """Fails, naming the causes, unless the evidence of the machine at hand is whole and right."""
+    """Fail and name the causes unless the evidence of this machine is complete, fresh and right."""
     log:
         "logs/verify.log",
     params:

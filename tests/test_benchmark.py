@@ -1,4 +1,4 @@
-"""The declaration that everything reads: cells, groups, and what a module must hold."""
+"""Declarations of benchmarks: cases, groups, implementations, and what a module must hold."""
 
 import doctest
 import shutil
@@ -9,18 +9,19 @@ from pathlib import Path
 import pytest
 
 from lmperf import benchmark, benchmarks
-from lmperf.benchmark import load, stems
+from lmperf.benchmark import Case, Implementation, Unsupported
+from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError
 
 CONFIG = Path(__file__).parents[1] / "config/config.yaml"
 
 
-def test_the_example_of_the_docstring_holds():
+def test_docstring_example_holds():
     assert doctest.testmod(benchmark).failed == 0
 
 
 @pytest.mark.parametrize("stem", stems())
-def test_a_benchmark_has_cells_in_each_preset_and_names_them_once(stem):
+def test_each_preset_has_cells_and_no_case_twice(stem):
     declared = load(stem)
     for preset in declared.grids:
         cases = declared.cases(preset)
@@ -31,9 +32,45 @@ def test_a_benchmark_has_cells_in_each_preset_and_names_them_once(stem):
         )
 
 
-def test_no_torch_is_needed_to_know_the_cells():
+@pytest.mark.parametrize("stem", stems())
+def test_grids_name_declared_implementations(stem):
+    declared = load(stem)
+    named = {n for grids in declared.grids.values() for g in grids for n in g["implementation"]}
+    assert named <= {one.name for one in declared.implementations}
+    assert all(one.origin == "project" for one in declared.implementations)
+
+
+@pytest.mark.parametrize("stem", stems())
+def test_entries_of_implementations_exist(stem):
+    declared = load(stem)
+    for one in declared.implementations:
+        if one.entry and not one.entry.startswith(
+            ("lmperf.attention.triton", "lmperf.lrpe.triton")
+        ):
+            assert callable(declared.callable_of(one.name))
+
+
+def test_unknown_implementation_is_an_error():
+    with pytest.raises(KeyError, match="attention has no implementation mine; it has eager"):
+        load("attention").implementation("mine")
+
+
+def test_options_are_bound_to_the_entry():
+    one = Implementation("mine", "builtins:sorted", {"reverse": True})
+    assert load("attention", {"mine": one}).callable_of("mine")([1, 2]) == [2, 1]
+
+
+def test_implementation_that_needs_cuda_is_unsupported_on_a_cpu():
+    declared = load("attention", {"mine": Implementation("mine", needs_cuda=True)})
+    case = Case((), "mine")
+    assert declared.require(case, "cuda").name == "mine"
+    with pytest.raises(Unsupported, match="needs a CUDA device"):
+        declared.require(case, "cpu")
+
+
+def test_cases_are_known_without_torch():
     code = (
-        "import sys; sys.modules['torch'] = None; from lmperf.benchmark import load, stems;"
+        "import sys; sys.modules['torch'] = None; from lmperf.benchmarks import load, stems;"
         "print(sum(len(load(stem).cases('gpu')) for stem in stems()))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -53,7 +90,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("text", "words"), BROKEN.items())
-def test_a_module_that_is_broken_is_named_in_one_line(tmp_path, monkeypatch, text, words):
+def test_broken_module_is_named_in_one_line(tmp_path, monkeypatch, text, words):
     (tmp_path / "broken.py").write_text(text)
     monkeypatch.setattr(benchmarks, "__path__", [*benchmarks.__path__, str(tmp_path)])
     monkeypatch.delitem(sys.modules, "lmperf.benchmarks.broken", raising=False)
@@ -62,7 +99,7 @@ def test_a_module_that_is_broken_is_named_in_one_line(tmp_path, monkeypatch, tex
     assert str(fault.value).isprintable()
 
 
-def test_a_module_that_is_broken_ends_every_command_with_code_2(tmp_path):
+def test_broken_module_ends_every_command_with_code_2(tmp_path):
     shutil.copytree(Path(benchmark.__file__).parent, tmp_path / "lmperf")
     (tmp_path / "lmperf/benchmarks/broken.py").write_text("def f(:")
     for command in ("list", "machine", "schema", "verify"):
@@ -76,14 +113,14 @@ def test_a_module_that_is_broken_ends_every_command_with_code_2(tmp_path):
         assert "benchmark broken cannot be imported: SyntaxError" in done.stderr
 
 
-def test_what_is_compared_is_in_one_group():
+def test_compared_cases_are_in_one_group():
     attention = load("attention")
     groups = attention.groups(attention.cases("gpu"))
     assert len(groups) == 20
     assert {len(group) for group in groups} == {6}  # three dtypes, eager and compiled
 
 
-def test_overrides_replace_axes_and_own_implementations_join():
+def test_overrides_replace_axes_and_custom_implementations_join():
     declared = load("flash_attention", {"mine": "my_package:attention"})
     cases = declared.cases("cpu", {"seq_len": [64], "d_head": [16], "dtype": ["float32"]})
     assert [case.implementation for case in cases] == ["eager", "tiled", "sdpa", "mine"]

@@ -1,4 +1,4 @@
-"""What the command line takes, and how it says what it does not."""
+"""Options before and after a command, and errors in one line."""
 
 import errno
 import os
@@ -11,7 +11,7 @@ from lmperf import cli
 from lmperf.commands import options
 
 
-def test_the_checkout_is_on_the_path_however_lmperf_is_started(tmp_path, monkeypatch):
+def test_current_directory_is_on_the_import_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", str(tmp_path))])
     cli.main(["schema"])
@@ -20,9 +20,7 @@ def test_the_checkout_is_on_the_path_however_lmperf_is_started(tmp_path, monkeyp
 
 @pytest.mark.parametrize("command", ["report", "summary", "verify", "prune"])
 @pytest.mark.parametrize("name", ["../../x", "here/../there", "report.md", "", "a\nb", "x" * 300])
-def test_a_machine_is_a_name_and_no_path_in_every_command(
-    tmp_path, monkeypatch, capfd, command, name
-):
+def test_machine_must_be_a_name_rather_than_a_path(tmp_path, monkeypatch, capfd, command, name):
     monkeypatch.chdir(tmp_path)
     assert cli.main([command, name]) == 2
     out, error = capfd.readouterr()
@@ -40,11 +38,11 @@ def test_a_machine_is_a_name_and_no_path_in_every_command(
         (["-C", "nowhere", "list"], "-C nowhere: No such file or directory"),
         (["try", "a:b", "--as", "nothing"], "'nothing' is not one of 'attention'"),
         (["run", "attention", "--only", "seq_len"], "must be AXIS=VALUE"),
-        (["verify", "here", "--all"], "--all is every machine"),
+        (["verify", "here", "--all"], "--all verifies every machine"),
         (["diff", "a", "b", "--at-least", "200"], "200"),
     ],
 )
-def test_what_cannot_be_is_one_line(tmp_path, monkeypatch, capfd, arguments, words):
+def test_bad_arguments_are_one_line_and_exit_code_2(tmp_path, monkeypatch, capfd, arguments, words):
     (tmp_path / "config").mkdir()
     (tmp_path / "config/config.yaml").write_text("{}")
     monkeypatch.chdir(tmp_path)
@@ -54,13 +52,13 @@ def test_what_cannot_be_is_one_line(tmp_path, monkeypatch, capfd, arguments, wor
     assert words in error
 
 
-def test_every_command_has_help_with_an_example(capfd):
+def test_every_help_text_has_an_example(capfd):
     for name in cli.lmperf.commands:
         assert cli.main([name, "--help"]) == 0
         assert f"  lmperf {name}" in capfd.readouterr().out or name == "machine"
 
 
-def test_a_folder_is_changed_to_before_all_else(tmp_path, monkeypatch, capfd):
+def test_directory_option_applies_first(tmp_path, monkeypatch, capfd):
     (tmp_path / "config").mkdir()
     (tmp_path / "config/config.yaml").write_text("machine: there\npreset: cpu\n")
     monkeypatch.chdir("/")
@@ -70,9 +68,7 @@ def test_a_folder_is_changed_to_before_all_else(tmp_path, monkeypatch, capfd):
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_keys_of_the_configuration_stand_before_the_command_or_behind(
-    tmp_path, monkeypatch, capfd, before
-):
+def test_config_option_works_before_and_after_the_command(tmp_path, monkeypatch, capfd, before):
     (tmp_path / "config").mkdir()
     (tmp_path / "config/config.yaml").write_text(
         "machine: here\npreset: cpu\ngrid: {attention: {d_head: [16], dtype: [float32]}}\n"
@@ -86,7 +82,7 @@ def test_keys_of_the_configuration_stand_before_the_command_or_behind(
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])
-def test_what_the_system_refuses_is_one_line(monkeypatch, capfd, number):
+def test_refused_file_operation_is_one_line(monkeypatch, capfd, number):
     def refused(*arguments):
         raise OSError(number, os.strerror(number), "report/here")
 
@@ -95,7 +91,7 @@ def test_what_the_system_refuses_is_one_line(monkeypatch, capfd, number):
     assert capfd.readouterr().err == f"lmperf: report/here: {os.strerror(number)}\n"
 
 
-def test_another_error_of_the_system_is_a_fault_of_the_code(monkeypatch):
+def test_other_system_errors_are_raised(monkeypatch):
     def wrong(*arguments):
         raise OSError(errno.EBADF, "Bad file descriptor")
 
@@ -104,7 +100,7 @@ def test_another_error_of_the_system_is_a_fault_of_the_code(monkeypatch):
         cli.main(["list"])
 
 
-def test_a_directory_that_is_gone_is_named(tmp_path):
+def test_deleted_current_directory_is_one_line(tmp_path):
     command = "import os, sys; os.rmdir(os.getcwd()); from lmperf.cli import main; sys.exit(main())"
     here = tmp_path / "gone"
     here.mkdir()

@@ -1,4 +1,4 @@
-"""What the configuration accepts, and the one line it says of what it does not."""
+"""What the configuration accepts, and the one-line messages for everything else."""
 
 import json
 import os
@@ -10,14 +10,15 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lmperf.benchmark import Own, stems
-from lmperf.benchmark import load as load_benchmark
+from lmperf.benchmark import Implementation
+from lmperf.benchmarks import load as load_benchmark
+from lmperf.benchmarks import stems
 from lmperf.config import Config, json_schema, load_config, overrides_of, slug
 from lmperf.errors import UserError
 
 ROOT = Path(__file__).parents[1]
 A_LOT = [*range(1, 102)]
-OWN = "implementations: {{lrpe: {{{}: 'a.b:c'}}}}"
+CUSTOM = "implementations: {{lrpe: {{{}: 'a.b:c'}}}}"
 SHELL = (
     "{{7*7}}",
     "$(touch x)",
@@ -29,7 +30,7 @@ SHELL = (
     "a\nb",
     "\u202eb",
 )
-NO_MACHINES = (
+INVALID_MACHINES = (
     *("report.md", "store", "a..b", ".a", "a.", "a/b", "-a", "A", "", "x" * 65, "x" * 10_000),
     *("größe", *SHELL),
 )
@@ -41,52 +42,62 @@ def load(tmp_path, text, **overrides):
     return load_config(path, overrides)
 
 
-def test_the_shipped_configuration_is_valid():
+def test_shipped_configuration_is_valid():
     assert load_config(ROOT / "config/config.yaml").preset == "auto"
 
 
-def test_the_exported_schema_is_that_of_the_model():
+def test_committed_schema_is_up_to_date():
     assert (ROOT / "config/schema.json").read_text() == json_schema()
 
 
-def test_a_file_without_keys_is_the_default(tmp_path):
+def test_empty_mapping_gives_defaults(tmp_path):
     config = load(tmp_path, "{}")
     assert "attention" in config.stems("cpu")
     assert config.grid_of("attention") == {}
 
 
-def test_axes_of_the_grid_are_replaced(tmp_path):
+def test_grid_replaces_axis_values(tmp_path):
     config = load(tmp_path, "grid: {attention: {seq_len: [64, 128]}}")
     assert config.grid_of("attention") == {"seq_len": [64, 128]}
 
 
-def test_command_line_values_go_before_the_file(tmp_path):
+def test_grid_accepts_aliases_of_sizes(tmp_path):
+    config = load(tmp_path, "grid: {end_to_end: {size: [small, xl-2026, 2.0B]}}")
+    assert config.grid_of("end_to_end") == {"size": ["0.13B", "3.4B", "2.0B"]}
+    size = json.loads(json_schema())["$defs"]["Grid_end_to_end"]["properties"]["size"]
+    assert {"0.13B", "small", "xl-2025", "xl-2026"} <= {*size["anyOf"][0]["items"]["enum"]}
+
+
+def test_command_line_overrides_file(tmp_path):
     assert load(tmp_path, "preset: gpu", preset="cpu").preset == "cpu"
 
 
-def test_a_benchmark_brings_its_kernel_test(tmp_path):
+def test_benchmark_brings_its_check(tmp_path):
     config = load(tmp_path, "benchmarks: [flash_attention]")
     assert config.stems("cpu") == ["flash_attention", "flash_attention_check"]
 
 
-def test_an_own_implementation_is_a_function_or_a_mapping_that_declares_its_numerics(tmp_path):
-    mapping = "{use: 'a.b:c', numerics: rounded_scores}"
+def test_custom_implementation_is_an_entry_or_a_mapping(tmp_path):
+    mapping = "{use: 'a.b:c', tolerance: rounded_scores}"
     text = f"implementations: {{attention: {{one: 'a.b:c', other: {mapping}}}}}"
     config = load(tmp_path, text)
-    assert config.own("attention") == {"one": Own("a.b:c"), "other": Own("a.b:c", "rounded_scores")}
-    assert config.own("lrpe") == {}
-    benchmark = load_benchmark("attention", config.own("attention"))
-    numerics = [benchmark.numerics_of(name) for name in ("one", "other", "eager")]
-    assert numerics == ["strict", "rounded_scores", "rounded_scores"]
+    assert config.external("attention") == {
+        "one": Implementation("one", "a.b:c", origin="custom"),
+        "other": Implementation("other", "a.b:c", tolerance="rounded_scores", origin="custom"),
+    }
+    assert config.external("lrpe") == {}
+    benchmark = load_benchmark("attention", config.external("attention"))
+    tolerances = [benchmark.tolerance_of(name) for name in ("one", "other", "eager")]
+    assert tolerances == ["strict", "rounded_scores", "rounded_scores"]
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("# nothing", "is empty; write {} for what is there by default"),
+        ("# nothing", "is empty; write {} for the defaults"),
         ("presets: cpu", "presets is not a known key; known keys: preset, machine"),
         ("preset: fast", "preset is 'fast'; it must be 'auto', 'cpu' or 'gpu'"),
-        ("preset: cpu\npreset: gpu", ":2: preset: the key stands twice"),
+        ("preset: cpu\npreset: gpu", ":2: preset: the key is there twice"),
         ("machine: Big Box", "machine is 'Big Box'; it must be a name of a-z, 0-9"),
         ("machine: no", ":1: machine: YAML reads no as False; write true or false, or quotes"),
         ("grid: {attention: {seq_len: [010]}}", "attention.seq_len: YAML reads 010 as 8"),
@@ -102,6 +113,17 @@ def test_an_own_implementation_is_a_function_or_a_mapping_that_declares_its_nume
         ("grid: {attention: {seq_len: [1.5]}}", "seq_len.0 is 1.5; it must be a valid integer"),
         ("grid: {attention: {seq_len: 128}}", "seq_len is 128; it must be a list: [128]"),
         ("grid: {attention: {dtype: [fp8]}}", "dtype.0 is 'fp8'; it must be 'float32'"),
+        (
+            "grid: {memory: {size: [xl]}}",
+            "size.0 is 'xl', which is ambiguous; write xl-2025 (2.0B) or xl-2026 (3.4B)",
+        ),
+        (
+            "grid: {memory: {size: [huge]}}",
+            "'huge'; it must be one of tiny, 0.13B (small), 0.42B (medium), 0.97B (large),"
+            " 2.0B (xl-2025), 3.4B (2.7B, xl-2026), 12.8B (10B)",
+        ),
+        ("grid: {memory: {size: [small, 0.13B]}}", "grid.memory.size names '0.13B' twice"),
+        ("grid: {memory: {size: [3]}}", "size.0 is 3; it must be a valid string"),
         ("grid: {attention: {causal: [1]}}", "causal.0 is 1; it must be a valid boolean"),
         ("grid: {attention: {length: [1]}}", "length is not a known key; axes: batch, seq_len"),
         ("grid: {attn: {seq_len: [1]}}", "grid.attn is not a known key; benchmarks: attention"),
@@ -124,26 +146,26 @@ def test_an_own_implementation_is_a_function_or_a_mapping_that_declares_its_nume
             "implementations: {attention: {mine: {use: f}}}",
             "mine.use is 'f'; it must be a function as",
         ),
-        ("implementations: {attention: {mine: {}}}", "mine lacks the key use, which must be there"),
+        ("implementations: {attention: {mine: {}}}", "mine lacks the key use, which is required"),
         (
-            "implementations: {attention: {mine: {use: 'a:b', numerics: rounded_angles}}}",
-            "numerics is 'rounded_angles'; it must be 'strict' or 'rounded_scores'",
+            "implementations: {attention: {mine: {use: 'a:b', tolerance: rounded_angles}}}",
+            "tolerance is 'rounded_angles'; it must be 'strict' or 'rounded_scores'",
         ),
         (
-            "implementations: {lrpe: {mine: {use: 'a:b', numerics: loose}}}",
-            "numerics is 'loose'; it must be 'strict' or 'rounded_angles'",
+            "implementations: {lrpe: {mine: {use: 'a:b', tolerance: loose}}}",
+            "tolerance is 'loose'; it must be 'strict' or 'rounded_angles'",
         ),
         (
             "implementations: {ceilings: {mine: 'a:b'}}",
             "implementations.ceilings is not a known key; benchmarks that take one: attention, end",
         ),
         (
-            "implementations: {memory: {mine: {use: 'a:b', numerics: loose}}}",
-            "numerics is 'loose'; it must be 'strict'",
+            "implementations: {memory: {mine: {use: 'a:b', tolerance: loose}}}",
+            "tolerance is 'loose'; it must be 'strict'",
         ),
         (
             "implementations: {attention: {mine: {use: 'a:b', dtype: float32}}}",
-            "mine.dtype is not a known key; keys: use, numerics",
+            "mine.dtype is not a known key; keys: use, tolerance",
         ),
         ("implementations: {attn: {}}", "implementations.attn is not a known key; benchmarks that"),
         ("implementations: [mine]", "is ['mine']; it must be a mapping of keys to values"),
@@ -151,9 +173,9 @@ def test_an_own_implementation_is_a_function_or_a_mapping_that_declares_its_nume
         ("preset: [cpu", "not valid YAML"),
         ("preset: cpu\n---\npreset: gpu", ":2: not valid YAML: expected a single document"),
         ("preset: !!python/name:os.system", ":1: the tag tag:yaml.org,2002:python/name:os.system"),
-        ("preset: !mine cpu", ":1: the tag !mine is not read here; write a plain value"),
-        ("machine: !!int x", ":1: the tag tag:yaml.org,2002:int is not read here"),
-        ("grid: &a {lrpe: *a}", ":1: a is an anchor or an alias, which is not read here"),
+        ("preset: !mine cpu", ":1: the tag !mine is not supported; write a plain value"),
+        ("machine: !!int x", ":1: the tag tag:yaml.org,2002:int is not supported"),
+        ("grid: &a {lrpe: *a}", ":1: a is an anchor or an alias, which is not supported"),
         ("\nmachine: *gone", ":2: gone is an anchor or an alias"),
         ("[1, 2]: x", ":1: top level: a key is a list; it must be a name"),
         ("grid: {{a: b}: x}", ":1: grid: a key is a mapping; it must be a name"),
@@ -166,13 +188,13 @@ def test_an_own_implementation_is_a_function_or_a_mapping_that_declares_its_nume
         ("# one\nmachine: 'a\0b'", ":2: not valid YAML: unacceptable character #x0000"),
         ("# " + "x" * 100_000, "is too long; it must have at most 100,000 bytes"),
         ("x" * 10_000 + ": 1", ":1: a key of 1,000 characters or more; a name has at most 64"),
-        (OWN.format("x" * 65), "it must have at most 64 characters"),
-        (OWN.format("x" * 10_000), ":1: a key of 1,000 characters or more"),
-        (OWN.format("Mine"), "Mine is 'Mine'; it must be a word of a-z, 0-9 and _ that begins"),
+        (CUSTOM.format("x" * 65), "it must have at most 64 characters"),
+        (CUSTOM.format("x" * 10_000), ":1: a key of 1,000 characters or more"),
+        (CUSTOM.format("Mine"), "Mine is 'Mine'; it must be a word of a-z, 0-9 and _ that begins"),
         ('"a\\nb": 1', "'a\\nb' is not a known key"),
     ],
 )
-def test_a_fault_is_one_line_that_names_it(tmp_path, text, words):
+def test_fault_is_one_line_that_names_it(tmp_path, text, words):
     with pytest.raises(UserError) as fault:
         load(tmp_path, text)
     message = str(fault.value)
@@ -181,8 +203,8 @@ def test_a_fault_is_one_line_that_names_it(tmp_path, text, words):
     assert "\n" not in message
 
 
-@pytest.mark.parametrize("name", NO_MACHINES)
-def test_a_name_that_could_be_a_path_or_a_file_of_the_report_is_no_machine(tmp_path, name):
+@pytest.mark.parametrize("name", INVALID_MACHINES)
+def test_paths_and_report_files_are_invalid_machine_names(tmp_path, name):
     text = json.dumps({"machine": name})
     for read in (lambda: load(tmp_path, text), lambda: load(tmp_path, "{}", machine=name)):
         with pytest.raises(UserError, match=r"machine is .*; it must be a name of a-z"):
@@ -192,7 +214,7 @@ def test_a_name_that_could_be_a_path_or_a_file_of_the_report_is_no_machine(tmp_p
 
 
 @pytest.mark.parametrize("name", ["nvidia-h200", "cpu-x_y", "2", "box.example.org", "x" * 64])
-def test_a_name_of_ones_own_is_a_machine(tmp_path, name):
+def test_valid_machine_names_are_accepted(tmp_path, name):
     assert load(tmp_path, "{}", machine=name).machine == slug(name) == name
 
 
@@ -204,23 +226,23 @@ def test_a_name_of_ones_own_is_a_machine(tmp_path, name):
         (b"# a\n# b\n\xff", ":3: is not UTF-8"),
     ],
 )
-def test_bytes_that_are_no_text_are_named_by_their_line(tmp_path, content, words):
+def test_invalid_utf8_is_reported_with_its_line(tmp_path, content, words):
     (tmp_path / "config.yaml").write_bytes(content)
     with pytest.raises(UserError, match=words):
         load_config(tmp_path / "config.yaml")
 
 
-def test_a_mark_of_byte_order_is_no_part_of_the_first_key(tmp_path):
+def test_byte_order_mark_is_ignored(tmp_path):
     (tmp_path / "config.yaml").write_bytes(b"\xef\xbb\xbfpreset: cpu\n")
     assert load_config(tmp_path / "config.yaml").preset == "cpu"
 
 
-def test_a_directory_is_no_file(tmp_path):
+def test_directory_is_rejected(tmp_path):
     with pytest.raises(UserError, match=r"cannot be read \(Is a directory\); it must be a YAML"):
         load_config(tmp_path)
 
 
-def test_numbers_and_flags_may_come_as_text_for_snakemake_hands_over_no_other(tmp_path):
+def test_overrides_may_give_numbers_and_flags_as_strings(tmp_path):
     config = load(
         tmp_path, "{}", grid={"attention": {"seq_len": ["64", "128"], "causal": ["true"]}}
     )
@@ -230,7 +252,7 @@ def test_numbers_and_flags_may_come_as_text_for_snakemake_hands_over_no_other(tm
             load(tmp_path, "{}", grid={"attention": {"seq_len": [text]}})
 
 
-def test_a_fault_of_the_command_line_is_not_laid_at_the_files_door(tmp_path):
+def test_fault_of_override_names_command_line(tmp_path):
     with pytest.raises(UserError, match=r"^command line: grid is 5; it must be a mapping"):
         load(tmp_path, "preset: cpu", grid=5)
 
@@ -240,30 +262,32 @@ def test_a_fault_of_the_command_line_is_not_laid_at_the_files_door(tmp_path):
     [
         (["x"], "--config: must be KEY=VALUE, is 'x'"),
         (["=x"], "--config: must be KEY=VALUE"),
-        (["preset=cpu", "preset=gpu"], "the key 'preset' stands twice"),
+        (["preset=cpu", "preset=gpu"], "the key 'preset' is there twice"),
         (["grid={}", "grid.attention.seq_len=[1]"], "'grid' and 'grid.attention.seq_len' set the"),
         (["grid.lrpe.heads=[1]", "grid.lrpe={}"], "'grid.lrpe.heads' and 'grid.lrpe' set the same"),
         (["machine=[a"], "--config machine:1: not valid YAML"),
-        (["machine=!!python/name:os.system x"], "the tag .* is not read here"),
+        (["machine=!!python/name:os.system x"], "the tag .* is not supported"),
         (["machine=" + "[" * 1000], "nested deeper than"),
         (["machine=" + "9" * 5000], "is too long for a number"),
         (["machine=" + "x" * 200_000], "is too long; it must have at most"),
         (["retry_failed=yes"], "YAML reads yes as True; write true or false"),
     ],
 )
-def test_what_the_command_line_sets_is_read_as_strictly_as_the_file(given, words):
+def test_overrides_are_read_as_strictly_as_the_file(given, words):
     with pytest.raises(UserError, match=words):
         overrides_of(given)
 
 
-def test_a_key_with_dots_replaces_one_value_below_the_top(tmp_path):
+def test_dotted_override_replaces_one_nested_value(tmp_path):
     text = "grid: {attention: {seq_len: [64], d_head: [16]}, lrpe: {heads: [2]}}"
     overrides = overrides_of(["grid.attention.seq_len=[128, 256]", "grid.lrpe={}", "preset=cpu"])
     config = load(tmp_path, text, **overrides)
     assert config.grid_of("attention") == {"seq_len": [128, 256], "d_head": [16]}
     assert config.grid_of("lrpe") == {} and config.preset == "cpu"
-    own = overrides_of(["implementations.attention.mine=a.b:c"])
-    assert load(tmp_path, "{}", **own).own("attention") == {"mine": Own("a.b:c")}
+    overrides = overrides_of(["implementations.attention.mine=a.b:c"])
+    assert load(tmp_path, "{}", **overrides).external("attention") == {
+        "mine": Implementation("mine", "a.b:c", origin="custom")
+    }
 
 
 @pytest.mark.parametrize(
@@ -275,23 +299,23 @@ def test_a_key_with_dots_replaces_one_value_below_the_top(tmp_path):
         ("grid: 3", "grid.attention.seq_lens=[64]", "command line"),
     ],
 )
-def test_a_fault_is_the_command_lines_where_that_has_set_it(tmp_path, text, key, source):
+def test_source_of_fault_is_file_or_command_line(tmp_path, text, key, source):
     with pytest.raises(UserError, match=f"{source}: (grid|implementations)"):
         load(tmp_path, text, **overrides_of([key]))
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_missing_file_is_named(tmp_path):
     with pytest.raises(UserError, match=r"nowhere\.yaml: cannot be read"):
         load_config(tmp_path / "nowhere.yaml")
 
 
-def test_the_schema_names_every_axis_for_editors():
+def test_schema_lists_every_axis():
     attention = json.loads(json_schema())["$defs"]["Grid_attention"]["properties"]
     assert {"batch", "seq_len", "d_head", "dtype", "causal", "implementation"} == set(attention)
 
 
 names = st.one_of(
-    st.sampled_from([*SHELL, *NO_MACHINES, "auto", *Config.model_fields, *stems(), "seq_len"]),
+    st.sampled_from([*SHELL, *INVALID_MACHINES, "auto", *Config.model_fields, *stems(), "seq_len"]),
     st.text(max_size=80),
 )
 leaves = st.none() | st.booleans() | st.integers() | st.floats() | names | st.dates()
@@ -314,7 +338,7 @@ LONG = int(os.environ.get("LMPERF_FAULTS", "0"))
 many = settings(max_examples=LONG or 60, deadline=None, derandomize=not LONG, database=None)
 
 
-def is_a_configuration_or_one_line(read):
+def gives_configuration_or_one_line(read):
     try:
         assert isinstance(read(), Config)
     except UserError as error:
@@ -331,16 +355,16 @@ def a_file(tmp_path_factory):
 @many
 @given(st.binary(max_size=200) | st.text(max_size=200).map(lambda t: t.encode("utf-8", "replace")))
 @example(b"? |\n" + b" " * 9000)
-def test_any_bytes_are_a_configuration_or_one_line(a_file, content):
+def test_any_bytes_give_configuration_or_one_line(a_file, content):
     a_file.write_bytes(content)
-    is_a_configuration_or_one_line(lambda: load_config(a_file))
+    gives_configuration_or_one_line(lambda: load_config(a_file))
 
 
 @many
 @given(near | st.dictionaries(names, values, max_size=3), st.booleans())
-def test_any_keys_and_values_are_a_configuration_or_one_line(a_file, content, flow):
+def test_any_content_gives_configuration_or_one_line(a_file, content, flow):
     a_file.write_text(yaml.safe_dump(content, default_flow_style=flow, allow_unicode=True), "utf-8")
-    is_a_configuration_or_one_line(lambda: load_config(a_file))
+    gives_configuration_or_one_line(lambda: load_config(a_file))
 
 
 def as_json(value):
@@ -349,10 +373,10 @@ def as_json(value):
 
 @many
 @given(near)
-def test_any_overrides_are_a_configuration_or_one_line(a_file, content):
+def test_any_overrides_give_configuration_or_one_line(a_file, content):
     a_file.write_text("{}")
-    is_a_configuration_or_one_line(lambda: load_config(a_file, content))
-    is_a_configuration_or_one_line(
+    gives_configuration_or_one_line(lambda: load_config(a_file, content))
+    gives_configuration_or_one_line(
         lambda: load_config(
             a_file,
             overrides_of(f"{key}={as_json(one)}" for key, one in content.items()),
@@ -363,7 +387,7 @@ def test_any_overrides_are_a_configuration_or_one_line(a_file, content):
 @many
 @given(names | st.text(alphabet="a.-_/\\m d0", max_size=70))
 @example("a" * 10_000)
-def test_a_machine_is_a_directory_of_the_report_and_nothing_else(name):
+def test_any_valid_machine_name_is_a_folder_of_report(name):
     try:
         found = slug(name)
     except UserError as error:

@@ -1,12 +1,12 @@
-"""Data sheets: found by the exact name of a device, dense, each with its source."""
+"""Data sheets are found by exact device name; rates are dense and have a source."""
 
 import pytest
 
 from lmperf.devices import SHEETS, sheet_of
-from lmperf.names import MATMULS
+from lmperf.dtypes import MATMULS
 
 
-def test_a_device_is_known_by_its_whole_name():
+def test_device_is_found_by_exact_name_only():
     assert sheet_of("NVIDIA H200").tflops["bfloat16"] == 989.5
     assert sheet_of("NVIDIA L40S") != sheet_of("NVIDIA L4")
     assert sheet_of("NVIDIA H100 PCIe").bandwidth_gbps < sheet_of("NVIDIA H100 NVL").bandwidth_gbps
@@ -15,13 +15,13 @@ def test_a_device_is_known_by_its_whole_name():
 
 
 @pytest.mark.parametrize("name", SHEETS)
-def test_a_sheet_is_dense_and_names_its_source(name):
+def test_rates_are_dense_and_have_a_source(name):
     sheet = SHEETS[name]
     assert sheet.source.startswith("NVIDIA")
     assert set(sheet.tflops) <= set(MATMULS) and "float32" in sheet.tflops
     half, tf32 = sheet.tflops["float16"], sheet.tflops.get("tf32")
     assert sheet.tflops.get("bfloat16", half) == half
-    # With sparsity, TF32 would be as fast as dense float16.
+    # A TF32 rate with sparsity would equal the dense float16 rate.
     assert tf32 is None or half / tf32 == pytest.approx(2, rel=0.05)
 
 

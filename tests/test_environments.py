@@ -1,4 +1,4 @@
-"""The pinned environments hold what pyproject.toml asks for, and nothing without its hash."""
+"""The pinned environments satisfy pyproject.toml, and every pin has hashes."""
 
 import re
 import tomllib
@@ -21,7 +21,7 @@ WANTED = {
 
 
 def lines_of(name):
-    """The lines of a pinned file, continued ones as one, without comments."""
+    """The lines of a pinned file without comments, with continuation lines joined."""
     text = (ENVS / f"{name}.txt").read_text().replace("\\\n", " ")
     return [line for line in text.splitlines() if line and not line.lstrip().startswith("#")]
 
@@ -44,30 +44,30 @@ def test_every_dependency_is_pinned(name):
     assert_pinned(WANTED[name], pins_of(name))
 
 
-def test_what_measures_is_pinned_too():
+def test_packages_for_measuring_are_pinned():
     assert set(pins_of("measure")) == {"torch", "triton"}
     assert_pinned(EXTRAS["measure"], pins_of("dev") | pins_of("measure"))
 
 
 @pytest.mark.parametrize("name", WANTED)
-def test_every_pin_has_its_hashes_and_no_source_of_its_own(name):
+def test_every_pin_has_hashes_and_no_url(name):
     pin = r"[\w.-]+==[\w.+!]+( ; [^\\]+?)?(\s+--hash=sha256:[0-9a-f]{64})+"
     wrong = [line for line in lines_of(name) if not re.fullmatch(pin, line.rstrip())]
     assert not wrong
     assert "://" not in (ENVS / f"{name}.txt").read_text()
 
 
-def test_a_report_is_rendered_by_the_same_versions_wherever():
+def test_report_and_dev_pin_the_same_versions():
     assert pins_of("report").items() <= pins_of("dev").items()
 
 
-def test_what_only_a_cuda_build_needs_is_not_installed_everywhere():
+def test_dev_environment_holds_no_cuda_packages():
     cuda = [p for p in pins_of("dev") if p.startswith(("cuda-", "nvidia-", "torch", "triton"))]
     assert cuda == ["nvidia-ml-py"]
 
 
 @pytest.mark.parametrize("name", ["dev", "release"])
-def test_hashes_are_checked_where_a_file_is_installed(name):
+def test_makefile_installs_with_hashes(name):
     installed = re.findall(rf".*envs/{name}\.txt$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     commands = [
         line for line in installed if "pip" in line.lower() and "compile" not in line.lower()

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lmperf.benchmark import Case, load
+from lmperf.benchmark import Case
+from lmperf.benchmarks import load
 from lmperf.config import config_model
 from lmperf.custom import broken_ones, check_names
 
@@ -31,7 +32,7 @@ def configured(path):
     lines = path.read_text().split('"""')[1].splitlines()
     block = "\n".join(line for line in lines if line.startswith("    "))
     config = config_model().model_validate(yaml.safe_load(block) | {"peers": False})
-    return {stem: config.own(stem) for stem in CELLS if config.own(stem)}
+    return {stem: config.external(stem) for stem in CELLS if config.external(stem)}
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 from lmperf.config import load_config
 from lmperf.evidence.plan import Project
 from lmperf.evidence.review import prune, review
 from lmperf.evidence.store import read_rows
+from lmperf.reporting.diff.results import read_result
 from lmperf.reporting.render import render_machine
+from lmperf.transformer.sizes import SIZES
 
 pytestmark = pytest.mark.machine
 
@@ -49,29 +51,34 @@ def test_published_evidence_is_whole_and_what_is_not_right_is_named(copy, machin
     reviewed = review(copy, machine)
     assert reviewed.damaged == {} and reviewed.lost == {}
     pages = "".join(texts(ROOT / "report" / machine).values())
-    for kind in ("red", "stale", "missing"):
-        named = sum(map(len, getattr(reviewed, kind).values()))
-        assert not named or {"red": "failed"}.get(kind, kind) in pages, f"{named} {kind}"
+    for kind, word in {"red gate": "failed", "stale": "stale", "missing": "missing"}.items():
+        named = sum(map(len, reviewed.faults[kind].values()))
+        assert not named or word in pages, f"{named} {kind}"
 
 
 def test_rows_of_changed_code_are_stale_by_name(copy, monkeypatch):
-    monkeypatch.setattr("lmperf.evidence.keys.code_fingerprint", lambda module: "another")
+    monkeypatch.setattr("lmperf.evidence.keys.fingerprint", lambda *_: "another")
     stale = review(copy, "nvidia-h200").stale
     path = copy.report_directory / "nvidia-h200/evidence/memory.csv"
     assert len(stale["memory"]) == len(read_rows(path))
-    assert stale["memory"][0].startswith("size=small, context_length=128, batch=4, dtype=float32:")
+    assert stale["memory"][0].startswith("size=0.13B, context_length=128, batch=4, dtype=float32:")
+
+
+def test_results_to_compare_have_todays_size_names():
+    frames = read_result("nvidia-h200", ROOT).frames
+    assert set(frames["memory"]["size"]) <= set(SIZES)
 
 
 def test_pruning_drops_stale_rows_of_cells_that_no_grid_has(copy, monkeypatch):
     path = copy.report_directory / "nvidia-h200/evidence/flash_attention.csv"
     before = len(read_rows(path))
-    monkeypatch.setattr("lmperf.evidence.review.row_key", lambda stem, row, *_: row["key"])
+    monkeypatch.setattr("lmperf.evidence.review.is_fresh", lambda *_: True)
     assert prune(copy, "nvidia-h200") == 0
     benchmark = type(load("flash_attention"))
     cases = benchmark.cases
     monkeypatch.setattr(benchmark, "cases", lambda *args: list(filter(_is_128, cases(*args))))
     assert prune(copy, "nvidia-h200") == 0, "rows that are fresh stay, whatever the grid"
-    monkeypatch.setattr("lmperf.evidence.review.row_key", lambda *_: "another")
+    monkeypatch.setattr("lmperf.evidence.review.is_fresh", lambda *_: False)
     assert prune(copy, "nvidia-h200") > 0
     kept = read_rows(path)
     assert 0 < len(kept) < before

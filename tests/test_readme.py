@@ -1,4 +1,4 @@
-"""The README does what it says: its commands run, its benchmark is measured and rendered."""
+"""The README is right: its commands run, and its benchmark is measured and rendered."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ grid:
   attention:
     {batch: [1], d_head: [16], seq_len: [64], dtype: [float32], implementation: [eager]}
 """
-# Small cells of what the commands of every day are about.
+# Small cells of the benchmarks in the section "Every day".
 EVERY_DAY = """
 preset: cpu
 machine: here
@@ -42,12 +42,12 @@ grid:
      implementation: [eager, tiled, sdpa]}
   lrpe: {batch: [1], heads: [1], shape: ["8x8"], d_head: [16], implementation: [eager, copy]}
 """
-# What holds for every benchmark and every section holds for this one.
+# Tests that run for every benchmark and every section.
 SUITE = ("tests/test_benchmark.py", "tests/reporting/test_pages.py")
 
 
 def files_of(section: str) -> dict[str, str]:
-    """Path -> content of the files that a section of the README tells to write."""
+    """Path -> content of the files that a section of the README shows."""
     text = README.split(f"## {section}\n")[1].split("\n## ")[0]
     found = re.findall(r"`((?:src|templates)/[^`]+)`[^`]*\n```\w+\n(.*?)```", text, re.DOTALL)
     return dict(found)
@@ -55,7 +55,7 @@ def files_of(section: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
-    """A checkout with the two files of the README."""
+    """A checkout with the benchmark of the README."""
     root = tmp_path_factory.mktemp("checkout")
     ignored = shutil.ignore_patterns("__pycache__", "traces", "*.egg-info")
     for name in ("src", "templates", "config", "profiles", "rules", "tests", "report", "tools"):
@@ -68,13 +68,13 @@ def checkout(tmp_path_factory):
 
 
 def commands_of(*sections):
-    """The lines of the README's sections that call lmperf, as they stand there."""
+    """The lines of the README's sections that call lmperf."""
     texts = [README.split(f"## {section}\n")[1].split("\n## ")[0] for section in sections]
     return [line for text in texts for line in re.findall(r"^    (lmperf .*)$", text, re.MULTILINE)]
 
 
 def command(line, capfd):
-    """What a line of the README prints, or writes to the file behind its `>`."""
+    """Run a line of the README with its redirection, and return its stdout."""
     words = shlex.split(line, comments=True)
     target = None
     if ">" in words:
@@ -97,19 +97,19 @@ def run(root, *command):
     return done.stdout + done.stderr
 
 
-def test_a_benchmark_takes_the_two_files_that_the_readme_shows():
+def test_readme_benchmark_has_two_files():
     assert set(files_of("Add a benchmark")) == {
         "src/lmperf/benchmarks/softmax.py",
         "templates/sections/softmax.md.j2",
     }
 
 
-def test_the_files_are_those_that_a_command_writes(checkout):
+def test_new_writes_the_files_of_the_readme(checkout):
     for path, content in files_of("Add a benchmark").items():
         assert (checkout / path).read_text() == content
 
 
-def test_the_commands_of_every_day_do_what_they_say(tmp_path, monkeypatch, capfd):
+def test_readme_commands_work(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(group, "pace_of", lambda *_: Pace(3, 3, 0.05))
     for name in ("templates", "examples", "config"):
         shutil.copytree(ROOT / name, tmp_path / name)
@@ -134,7 +134,7 @@ def test_the_commands_of_every_day_do_what_they_say(tmp_path, monkeypatch, capfd
     assert not Path("report/here/evidence/flash_attention.csv").exists()
 
 
-def test_the_benchmark_is_measured_and_rendered_in_its_place(checkout):
+def test_readme_benchmark_is_measured_and_rendered(checkout):
     (checkout / "config/config.yaml").write_text(CONFIG)
     run(checkout, "snakemake", "--cores", "1", "report/report.md")
     write_up = (checkout / "report/report.md").read_text()
@@ -145,6 +145,6 @@ def test_the_benchmark_is_measured_and_rendered_in_its_place(checkout):
     assert "here/softmax.md" in write_up
 
 
-def test_the_suite_stays_green_with_it(checkout):
+def test_suite_passes_with_the_readme_benchmark(checkout):
     (checkout / "config/config.yaml").write_text((ROOT / "config/config.yaml").read_text())
     run(checkout, "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", "not [gpu]", *SUITE)

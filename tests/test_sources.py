@@ -1,4 +1,4 @@
-"""Finding a module's source without importing anything."""
+"""The source of a module is found without importing anything."""
 
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -10,12 +10,12 @@ from lmperf.sources import find
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """A directory on Python's path."""
+    """A folder on sys.path."""
     monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
 
 
-def test_the_order_is_pythons_package_extension_module_namespace(place):
+def test_package_wins_over_extension_module_and_namespace(place):
     (place / "a_top").mkdir()
     (place / "a_top/__init__.py").write_text("raise RuntimeError('imported')\n")
     inside = place / "a_top/inner"
@@ -23,29 +23,29 @@ def test_the_order_is_pythons_package_extension_module_namespace(place):
     assert find("a_top.inner").source is None and not find("a_top.inner").is_closed
     for name in ("inner.py", f"inner{EXTENSION_SUFFIXES[0]}", "inner/__init__.py"):
         (place / "a_top" / name).touch()
-        sys.path.append(f"{place}/nothing_{name}")  # what was found is kept for a search path
+        sys.path.append(f"{place}/nothing_{name}")  # results are cached by sys.path
         assert find("a_top.inner").file == place / "a_top" / name
     assert find("a_top.inner").is_environment is False
     assert "a_top" not in sys.modules
 
 
 @pytest.mark.parametrize("name", ["", ".", "a b", "..x", "a_top.", "nothing_of_this_name.x"])
-def test_what_is_no_name_leads_nowhere(place, name):
+def test_invalid_name_is_not_found(place, name):
     assert find(name) is None
 
 
-def test_a_path_is_no_name(place):
+def test_path_is_not_a_module_name(place):
     (place / "a_folder").mkdir()
     (place / "file.py").touch()
     for name in (f"a_folder.{place}/file", "a_folder.../file", f"{place}/file"):
         assert find(name) is None
 
 
-def test_a_module_without_a_specification_leads_nowhere(monkeypatch):
+def test_module_without_spec_is_not_found(monkeypatch):
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
     assert find("__main__") is None
 
 
 @pytest.mark.parametrize("name", ["json", "json.decoder", "sys", "_json", "pytest"])
-def test_python_and_what_is_installed_are_the_environment(name):
+def test_stdlib_and_installed_packages_are_environment(name):
     assert find(name).is_environment

@@ -1,4 +1,4 @@
-"""Estimators, intervals, p values and verdicts: what they claim, on draws whose truth is known."""
+"""Estimators, intervals, p values and verdicts, on draws with known truth."""
 
 import itertools
 import subprocess
@@ -42,7 +42,7 @@ def verdicts(ratio, floor=np.nan):
 
 
 @pytest.mark.parametrize("rounds", range(1, 14))
-def test_the_coverage_is_the_probability_that_the_interval_holds_the_median(rounds):
+def test_coverage_is_that_of_the_median_interval(rounds):
     low, high, coverage = order_statistics(rounds)
     assert 0 <= low <= high < rounds
     sides = itertools.product((0, 1), repeat=rounds)
@@ -56,7 +56,7 @@ def test_the_coverage_is_the_probability_that_the_interval_holds_the_median(roun
 
 @pytest.mark.parametrize("rounds", (6, 12, 24))
 @pytest.mark.parametrize("estimate", (paired, unpaired))
-def test_intervals_cover_the_truth_as_often_as_they_say(estimate, rounds):
+def test_intervals_have_nominal_coverage(estimate, rounds):
     found = estimate(*draws(rounds, 1.3))
     covered = ((found.low <= 1.3) & (found.high >= 1.3)).mean()
     assert covered >= CONFIDENCE - 0.02
@@ -64,19 +64,19 @@ def test_intervals_cover_the_truth_as_often_as_they_say(estimate, rounds):
 
 
 @pytest.mark.parametrize("estimate", (paired, unpaired))
-def test_a_p_value_is_below_a_level_as_often_as_it_says(estimate):
+def test_p_values_are_calibrated(estimate):
     p = estimate(*draws(6)).p
     assert abs((p < 0.05).mean() - 0.05) < 0.02
 
 
 @pytest.mark.parametrize("estimate", (paired, unpaired))
-def test_of_cells_without_a_difference_none_in_a_hundred_is_named(estimate):
+def test_at_most_one_percent_false_verdicts(estimate):
     found = verdicts(estimate(*draws(6)))
     assert np.isin(found, (FASTER, SLOWER)).mean() <= 0.01
 
 
 @pytest.mark.parametrize("estimate", (paired, unpaired))
-def test_a_difference_of_ten_percent_is_named_also_where_it_is_in_one_cell_of_a_thousand(estimate):
+def test_differences_are_found_in_all_cells_or_in_one(estimate):
     slow = verdicts(estimate(*draws(6, 0.9)))
     assert (slow == SLOWER).mean() >= 0.95
     base, candidate = draws(6)
@@ -84,7 +84,7 @@ def test_a_difference_of_ten_percent_is_named_also_where_it_is_in_one_cell_of_a_
     assert verdicts(estimate(base, candidate))[17] == FASTER
 
 
-def test_a_matrix_with_gaps_is_its_rows():
+def test_padded_matrix_equals_its_rows():
     base, candidate = draws(12, 1.1, cells=3)
     base[1, 6:] = candidate[1, 6:] = np.nan
     for estimate in (paired, unpaired):
@@ -95,19 +95,19 @@ def test_a_matrix_with_gaps_is_its_rows():
             assert getattr(alone, name) == pytest.approx(getattr(all_rows, name)[1])
 
 
-def test_the_ratio_of_rounds_in_turn_is_free_of_their_drift():
+def test_paired_ratio_cancels_drift():
     drift = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
     assert paired([2 * t for t in drift], drift) == Ratio(2.0, 2.0, 2.0, 0.0, 7)
     with pytest.raises(ValueError):
         paired([1.0] * 6, [1.0] * 7)
 
 
-def test_constant_samples_are_certain():
+def test_constant_samples_have_certain_p_values():
     assert unpaired([2.0] * 6, [1.0] * 6) == Ratio(2.0, 2.0, 2.0, 0.0, 6)
     assert unpaired([1.0] * 6, [1.0] * 6).p == paired([1.0] * 6, [1.0] * 6).p == 1.0
 
 
-def test_one_round_says_nothing():
+def test_one_round_is_unresolved():
     for one in (unpaired([2.0], [1.0]), unpaired([2.0], [1.0] * 6), paired([2.0], [1.0])):
         assert one.rounds == 1 and one.ratio == 2.0
         assert verdict(one, np.nan) == UNRESOLVED
@@ -123,26 +123,24 @@ def test_one_round_says_nothing():
         (0.93, 0.95, 0.97, 0.005, True, SLOWER),
         (0.992, 1.005, 1.008, 0.005, True, SAME),
         (0.93, 0.95, 0.97, 0.09, True, SAME),
-        (0.70, 0.80, 0.90, 0.50, True, UNRESOLVED),  # a floor so wide makes nothing the same
-        (0.02, 0.03, 0.04, 9.00, True, SLOWER),  # as far from one as 33 is
+        (0.70, 0.80, 0.90, 0.50, True, UNRESOLVED),  # above MOST_FLOOR nothing is the same
+        (0.02, 0.03, 0.04, 9.00, True, SLOWER),  # 1/0.03 = 33 is far beyond the floor
         (0.02, 0.20, 0.40, 9.00, True, UNRESOLVED),
         (0.99, 1.02, 1.05, np.nan, True, UNRESOLVED),
     ],
 )
-def test_the_verdict_follows_from_interval_floor_and_significance(
-    low, middle, high, floor, significant, found
-):
+def test_verdict_of_interval_floor_and_significance(low, middle, high, floor, significant, found):
     assert verdict(Ratio(middle, low, high, 0.01, 6), floor, significant) == found
 
 
-def test_adjusting_spares_gaps_and_needs_no_values():
+def test_adjusting_keeps_nan_and_accepts_empty_input():
     assert adjusted([]).size == 0
     assert np.isnan(adjusted([np.nan])).all()
     found = adjusted([0.01, np.nan, 0.04])
     assert found[0] == pytest.approx(0.02) and np.isnan(found[1]) and found[2] == 0.04
 
 
-def test_a_comparison_is_decided_where_more_rounds_would_not_change_it():
+def test_decided_by_interval_and_floor():
     ones = [1.0] * 6
     assert decided([1.10, 1.12, 1.11, 1.14, 1.13, 1.15], ones), "beyond the floor, without one"
     assert not decided([0.96, 1.12, 1.11, 1.14, 1.13, 1.15], ones), "one is inside"
@@ -153,7 +151,7 @@ def test_a_comparison_is_decided_where_more_rounds_would_not_change_it():
     assert not decided([1.2] * 5, [1.0] * 5), "five rounds have no interval of 95 %"
 
 
-def test_what_is_decided_has_the_verdict_that_it_will_be_given():
+def test_decided_agrees_with_the_verdict():
     base, candidate = draws(6, 1.06, cells=200)
     found = verdict(paired(base, candidate), np.nan)
     for one, other, word in zip(base, candidate, found, strict=True):
@@ -163,23 +161,23 @@ def test_what_is_decided_has_the_verdict_that_it_will_be_given():
             assert word == UNRESOLVED
 
 
-def test_the_interval_of_a_median_is_of_order_statistics():
+def test_median_interval_uses_order_statistics():
     assert median_interval([6, 5, 4, 3, 2, 1]) == (1, 6)
     assert median_interval(list(range(9))) == (1, 7)
     low, high = median_interval(np.array([[1.0, 2.0, np.nan], [3.0, 1.0, 2.0]]))
     assert low.tolist() == [1, 1] and high.tolist() == [2, 3]
 
 
-def test_quantiles_lie_between_values():
+def test_quantiles_interpolate():
     assert quantile([4.0, 1.0, 2.0, 3.0], 0.5) == 2.5 and quantile([7.0], 0.2) == 7.0
 
 
-def test_the_floor_is_a_high_quantile_over_cells():
+def test_noise_floor_is_a_high_quantile():
     again = 1 + np.arange(100) / 1000
     assert 0.094 <= noise_floor(again) <= 0.096
     assert np.isnan(noise_floor(np.array([np.nan])))
 
 
-def test_it_needs_no_torch():
+def test_statistics_imports_neither_torch_nor_pandas():
     code = "import sys, lmperf.statistics; assert not {'torch', 'pandas'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

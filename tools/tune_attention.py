@@ -1,60 +1,61 @@
-"""Finds tile sizes on a GPU, and sets the result beside torch's own attention.
+"""Search for tile sizes on a GPU, or compare the configured kernels with SDPA.
 
     python tools/tune_attention.py search --dtype bfloat16 --csv variants.csv
     python tools/tune_attention.py compare --csv peers.csv
 
-`search` compiles and checks every variant in parallel processes (a variant beyond
-`error_bound` against float64 is out), then times what is left, one at a time, on a filled grid
-(16k tokens, hidden 2048, n = 4096) and on one head of n = 4096, in chunks. `compare` times
-`flash_attention` as configured against SDPA's backends, in turn, and prints peer time / ours.
+`search` compiles and checks every variant in parallel processes and drops those that exceed
+`error_bound` against float64. It then times the remaining ones, one at a time, on a grid that fills
+the device (16k tokens, 2048 channels, n = 4096) and on one head of n = 4096, split into chunks.
+`compare` times `flash_attention` as configured interleaved with the backends of SDPA and prints
+their time over ours.
 """
 
 import argparse
 import csv
 import itertools
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
 from multiprocessing import get_context
 
 import torch
-from device_time import median_ms
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from lmperf.attention.check import TORCH_DTYPE, matmul_precision
+from lmperf.attention.library import sdpa
 from lmperf.attention.reference import flops
 from lmperf.attention.triton import flash_attention
 from lmperf.attention.triton import forward as forward_pass
-from lmperf.attention.triton.configurations import (
-    KERNELS,
-    SHORTEST_CHUNK,
-    Configuration,
-    in_chunks,
-)
+from lmperf.attention.triton.autotune import fault_of, inputs, median_ms
+from lmperf.attention.triton.configurations import Configuration
+from lmperf.attention.triton.key_gradients import KEY_GRADIENTS
 from lmperf.attention.triton.launch import Form
 from lmperf.attention.triton.operands import Delta
+from lmperf.attention.triton.query_gradients import QUERY_GRADIENTS
+from lmperf.attention.triton.selection import SHORTEST_CHUNK, in_chunks
 from lmperf.attention.triton.tiles import padded
-from lmperf.attention.triton.variants import check_variant, inputs, launcher
+from lmperf.precision import precision, storage_dtype
+
+KERNELS = {each.name: each for each in (forward_pass.FORWARD, KEY_GRADIENTS, QUERY_GRADIENTS)}
 
 SHARED_MEMORY_BYTES = 227 * 1024
+DTYPES = ("float32", "tf32", "float16", "bfloat16")
 COLUMNS = ("ms_causal", "ms_full", "ms_small")
 PEERS = {
-    "sdpa_cudnn": SDPBackend.CUDNN_ATTENTION,
-    "sdpa_flash": SDPBackend.FLASH_ATTENTION,
-    "sdpa_efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "sdpa_cudnn": "CUDNN_ATTENTION",
+    "sdpa_flash": "FLASH_ATTENTION",
+    "sdpa_efficient": "EFFICIENT_ATTENTION",
 }
 
 
 def variants(kernel: str, dtype: str, d: int) -> list[Configuration]:
-    """Configurations whose accumulators and tiles may fit into registers and shared memory."""
-    half, width = TORCH_DTYPE[dtype].itemsize == 2, padded(d)
+    """Configurations whose accumulators fit the registers and whose tiles fit shared memory."""
+    half, width = storage_dtype(dtype).itemsize == 2, padded(d)
     halves = dtype == "float32"
     owned = (64, 128) if half or width < 128 else (32, 64, 128)
     walked = (32, 64, 128) if half or (halves and width < 256) else (16, 32, 64)
     stages = (2, 3) if half or (halves and kernel != "key_gradients") else (1, 2)
     found = []
     for own, walk, warps, depth in itertools.product(owned, walked, (4, 8), stages):
-        # Two warp groups on 64 rows: needed for wide heads, but miscompiled for float32.
+        # Two warp groups on 64 rows: needed for wide heads, but miscompiled by Triton for float32.
         if own < 16 * warps and not (dtype != "tf32" and width == 256 and own == 8 * warps):
             continue
         accumulators = {
@@ -63,7 +64,7 @@ def variants(kernel: str, dtype: str, d: int) -> list[Configuration]:
             "query_gradients": own * (width + 2 * walk),
         }[kernel] + halves * own * width
         resident = own * width * (1 if kernel == "forward" else 2)
-        shared = (resident + depth * 2 * walk * width) * TORCH_DTYPE[dtype].itemsize
+        shared = (resident + depth * 2 * walk * width) * storage_dtype(dtype).itemsize
         if accumulators / (32 * warps) > (260 if halves else 200) or shared > SHARED_MEMORY_BYTES:
             continue
         m, n = (walk, own) if kernel == "key_gradients" else (own, walk)
@@ -71,8 +72,14 @@ def variants(kernel: str, dtype: str, d: int) -> list[Configuration]:
     return found
 
 
+def check_variant(kernel: str, dtype: str, d: int, causal: bool, c: Configuration) -> str | None:
+    """`autotune.fault_of` for a kernel by its name, which a process pool can pickle."""
+    with precision(dtype):
+        return fault_of(KERNELS[kernel], dtype, d, causal, c)
+
+
 def check_all(tasks: list[tuple], processes: int) -> dict[tuple, str]:
-    """`check_variant` of every task, in new processes for those whose process lost the device."""
+    """`check_variant` of every task; repeated in a new process if its CUDA context was lost."""
     faults = {}
     while pending := [task for task in tasks if task not in faults]:
         with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
@@ -83,7 +90,7 @@ def check_all(tasks: list[tuple], processes: int) -> dict[tuple, str]:
 
 
 def search(dtypes: list[str], widths: list[int], processes: int) -> list[dict]:
-    """Checks and times all variants; one row for each with ms_causal, ms_full and ms_small."""
+    """Check and time all variants: a row each, with ms_causal, ms_full and ms_small."""
     tasks = [
         (kernel, dtype, d, causal, replace(c, chunk=chunk))
         for dtype in dtypes
@@ -110,28 +117,28 @@ def _timed_group(dtype: str, d: int, faults: dict[tuple, str]) -> list[dict]:
         c = replace(c, chunk=0)
         row = rows.setdefault((kernel, c), {"kernel": kernel, "dtype": dtype, "d_head": d})
         row |= vars(c) | {"fault": row.get("fault") or fault}
-    batch = 4 if TORCH_DTYPE[dtype].itemsize == 2 else 1
+    batch = 4 if storage_dtype(dtype).itemsize == 2 else 1
     grids = [
         ("ms_causal", batch, 2048 // d, 4096, True),
         ("ms_full", batch, 2048 // d, 4096, False),
         ("ms_small", 1, 1, 4096, True),
     ]
-    processors = torch.cuda.get_device_properties(0).multi_processor_count
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
     for column, b, h, n, causal in grids:
         x = inputs(b, h, n, d, dtype)
-        with matmul_precision("tf32" if dtype == "tf32" else "ieee"):
+        with precision(dtype):
             out, lse = forward_pass.forward(*x[:3], causal, d**-0.5)
             delta = Delta(Form.of(out), Form.of(x[3]))(out, x[3])
             for (kernel, c), row in rows.items():
                 if not row["fault"]:
-                    split = in_chunks(c, kernel, causal, n, n, b * h, processors)
-                    call = launcher(kernel, x, lse, delta, causal, split)
+                    split = in_chunks(c, kernel, causal, n, n, b * h, sms)
+                    call = KERNELS[kernel].prepare(x, lse, delta, causal, split)
                     row[column] = median_ms([call])[0]
     return list(rows.values())
 
 
 def print_best(rows: list[dict], top: int) -> None:
-    """The best variants of each kernel, dtype and width, by each of the three times."""
+    """Print the best variants of each kernel, dtype and width, by each of the three times."""
     for (dtype, d, kernel), group in itertools.groupby(rows, key=_group):
         good = [r for r in group if not r["fault"]]
         print(f"{dtype} d {d} {kernel}: {len(good)} variants")
@@ -142,12 +149,12 @@ def print_best(rows: list[dict], top: int) -> None:
 
 
 def print_table(rows: list[dict]) -> None:
-    """The winners as lines for `configurations.py`."""
+    """Print the fastest variants as lines for `configurations.py`."""
     for (dtype, d, kernel), group in itertools.groupby(rows, key=_group):
         good = [r for r in group if not r["fault"]]
-        precision = "half" if TORCH_DTYPE[dtype].itemsize == 2 else dtype
+        precision_class = "half" if storage_dtype(dtype).itemsize == 2 else dtype
         best = (_shape(min(good, key=lambda r: r[column])) for column in COLUMNS)
-        print(f'    ("{kernel}", "{precision}", {d}): ({", ".join(f"_c{b}" for b in best)}),')
+        print(f'    ("{kernel}", "{precision_class}", {d}): ({", ".join(f"_c{b}" for b in best)}),')
 
 
 def _group(row: dict) -> tuple[str, int, str]:
@@ -159,7 +166,7 @@ def _shape(row: dict) -> tuple[int, int, int, int]:
 
 
 def compare(dtypes: list[str], widths: list[int], processes: int) -> list[dict]:
-    """Times `flash_attention` and SDPA's backends in turn, and prints each cell when it is done."""
+    """Time `flash_attention` and SDPA's backends interleaved; print each cell when it is done."""
     cells = [
         (16384 // n, 2048 // d, n, d, dtype, causal)
         for dtype, d, causal in itertools.product(dtypes, widths, (True, False))
@@ -179,10 +186,10 @@ def compare(dtypes: list[str], widths: list[int], processes: int) -> list[dict]:
 
 
 def _compile_cell(b: int, h: int, n: int, d: int, dtype: str, causal: bool) -> None:
-    """Leaves the kernels of a cell in Triton's cache on disk."""
+    """Compile the kernels of a cell into Triton's cache on disk."""
     *qkv, grad_out = inputs(b, h, n, d, dtype)
     leaves = [t.requires_grad_() for t in qkv]
-    with matmul_precision("tf32" if dtype == "tf32" else "ieee"):
+    with precision(dtype):
         _backward(flash_attention(*leaves, causal), leaves, grad_out)()
     torch.cuda.synchronize()
 
@@ -192,11 +199,11 @@ def _compared(b: int, h: int, n: int, d: int, dtype: str, causal: bool) -> list[
     leaves = [t.requires_grad_() for t in qkv]
     forwards = {"triton": lambda: flash_attention(*leaves, causal)}
     for name, backend in PEERS.items():
-        if name == "sdpa_efficient" or TORCH_DTYPE[dtype].itemsize == 2:
-            forwards[name] = _peer(backend, leaves, causal)
+        if name == "sdpa_efficient" or storage_dtype(dtype).itemsize == 2:
+            forwards[name] = partial(sdpa, *leaves, causal, backend=backend)
     cell = {"batch": b, "heads": h, "seq_len": n, "d_head": d, "dtype": dtype, "causal": causal}
     rows = []
-    with matmul_precision("tf32" if dtype == "tf32" else "ieee"):
+    with precision(dtype):
         backwards = {name: _backward(call(), leaves, grad_out) for name, call in forwards.items()}
         for phase, calls in (("forward", forwards), ("backward", backwards)):
             work = flops(b, h, n, d, causal, phase)
@@ -206,20 +213,12 @@ def _compared(b: int, h: int, n: int, d: int, dtype: str, causal: bool) -> list[
     return rows
 
 
-def _peer(backend: SDPBackend, leaves: list[torch.Tensor], causal: bool) -> Callable:
-    def call() -> torch.Tensor:
-        with sdpa_kernel(backend):
-            return torch.nn.functional.scaled_dot_product_attention(*leaves, is_causal=causal)
-
-    return call
-
-
-def _backward(out: torch.Tensor, leaves: list[torch.Tensor], grad_out: torch.Tensor) -> Callable:
-    return lambda: torch.autograd.grad(out, leaves, grad_out, retain_graph=True)
+def _backward(out: torch.Tensor, leaves: list[torch.Tensor], grad_out: torch.Tensor) -> partial:
+    return partial(torch.autograd.grad, out, leaves, grad_out, retain_graph=True)
 
 
 def print_ratios(rows: list[dict]) -> None:
-    """Our time, and peer time / ours (above 1: we are faster)."""
+    """Print our time, and SDPA's time over ours (above 1: ours is faster)."""
     axes = ("dtype", "batch", "heads", "seq_len", "d_head", "causal", "phase")
     for cell, group in itertools.groupby(rows, key=lambda r: tuple(r[a] for a in axes)):
         ours, *peers = group
@@ -239,7 +238,7 @@ def write_csv(path: str, rows: list[dict]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("task", choices=("search", "compare"))
-    parser.add_argument("--dtype", nargs="+", default=["bfloat16"], choices=sorted(TORCH_DTYPE))
+    parser.add_argument("--dtype", nargs="+", default=["bfloat16"], choices=DTYPES)
     parser.add_argument("--d", nargs="+", type=int, default=[16, 32, 64, 128, 256])
     parser.add_argument("--processes", type=int, default=16)
     parser.add_argument("--top", type=int, default=4)

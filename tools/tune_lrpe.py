@@ -1,10 +1,10 @@
-"""Finds tile sizes on a GPU, and sets the result beside a copy that moves the same bytes.
+"""Search for tile sizes on a GPU, and compare the configured kernels with a copy of equal bytes.
 
     python tools/tune_lrpe.py
 
-First every variant at b = h = 12, d = 128, bfloat16, n = 32768: compiled in parallel processes,
-then timed in turn, L2 flushed before each call, and printed from the best down. Then the table: the
-kernels as configured at sizes of 1 to 3 axes, with the share of the copy's bandwidth. A minute.
+Compiles every variant at b = h = 12, d = 128, bfloat16, n = 32768 in parallel processes, times them
+interleaved with a cold L2 cache, and prints them, the fastest first. Then prints the kernels as
+configured for 1 to 3 axes, with their share of the copy's bandwidth. Takes about a minute.
 """
 
 import argparse
@@ -15,9 +15,9 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 import torch
-from device_time import median_ms
 from torch import Tensor
 
+from lmperf.attention.triton.autotune import median_ms
 from lmperf.lrpe.triton import kernels, launch
 from lmperf.lrpe.triton.launch import Configuration
 
@@ -35,7 +35,7 @@ Calls = dict[str, Callable[[], object]]
 
 
 def variants(d: int) -> list[Configuration]:
-    """Configurations that give a thread 8 to 32 elements of a tile."""
+    """Configurations with 8 to 32 elements of a tile per thread."""
     tiles = itertools.product((8, 16, 32, 64), (2, 4, 8), (1, 2, 3))
     return [Configuration(*c) for c in tiles if 8 <= c[0] * d / (32 * c[1]) <= 32]
 
@@ -47,7 +47,7 @@ def calls(
     extra_tokens: int = 0,
     batch: int = BATCH,
 ) -> Calls:
-    """Both directions, computed from theta and from cached angles, and a copy of as many bytes."""
+    """Both directions, with and without cached angles, and a copy of as many bytes."""
     x = _normal(batch, HEADS, extra_tokens + math.prod(shape), d)
     theta = torch.rand(HEADS, -(-d // len(shape)), device="cuda")
     out, angles = kernels.forward(x, theta, shape, extra_tokens, True, chosen)
@@ -68,12 +68,12 @@ def _normal(*shape: int) -> Tensor:
 
 
 def timed(calls: Calls) -> dict[str, float]:
-    """Median time of each call in ms, taken in turn, with a cold L2."""
+    """Median time of each call in ms, interleaved, with a cold L2 cache."""
     return dict(zip(calls, median_ms(list(calls.values())), strict=True))
 
 
 def compile_variant(d: int, chosen: Configuration) -> None:
-    """Leaves both kernels of a variant in Triton's cache on disk; a kernel serves every length."""
+    """Compile both kernels of a variant into Triton's cache on disk, for every length."""
     directions = calls((64,), d, chosen, batch=1)
     directions["forward"]()
     directions["backward"]()
@@ -81,7 +81,7 @@ def compile_variant(d: int, chosen: Configuration) -> None:
 
 
 def search(d: int, processes: int) -> None:
-    """Prints the variants of each direction at the large size, the fastest first."""
+    """Print the variants of each direction at the large size, the fastest first."""
     found = variants(d)
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         list(pool.map(compile_variant, itertools.repeat(d), found))
@@ -103,7 +103,7 @@ def search(d: int, processes: int) -> None:
 
 
 def table() -> None:
-    """Prints the kernels as configured: ms and share of the copy, one line a size."""
+    """Print time and share of the copy's bandwidth of the configured kernels, one line per size."""
     sizes = [(shape, 128, extra) for shape in SHAPES for extra in (0, 10)]
     sizes += [((8192,), d, 0) for d in WIDTHS]
     for shape, d, extra_tokens in sizes:
@@ -116,15 +116,15 @@ def table() -> None:
 
 
 def splits() -> None:
-    """Prints the small sizes by how many programs a multiprocessor is to have."""
-    before = launch.PROGRAMS_PER_PROCESSOR
+    """Print the times of small sizes for several numbers of programs per SM."""
+    before = launch.PROGRAMS_PER_SM
     for shape in [(256,), (1024,), (4, 4, 4), (16, 16, 16)]:
         for programs in PROGRAMS:
-            launch.PROGRAMS_PER_PROCESSOR = programs
+            launch.PROGRAMS_PER_SM = programs
             times = timed(calls(shape))
             words = "  ".join(f"{name} {1e3 * ms:.1f} us" for name, ms in times.items())
-            print(f"{shape} {programs:3} programs a processor  {words}", flush=True)
-    launch.PROGRAMS_PER_PROCESSOR = before
+            print(f"{shape} {programs:3} programs per SM  {words}", flush=True)
+    launch.PROGRAMS_PER_SM = before
 
 
 def main() -> None:

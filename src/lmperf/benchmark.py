@@ -1,10 +1,10 @@
-"""What a benchmark is: the one declaration that everything else reads.
+"""Declarations of benchmarks: axes, implementations, columns, and what each case runs.
 
-A benchmark is a module of `lmperf.benchmarks` with one subclass of `Timed` or `Observed`. Its name
-is the stem of its CSV and of its template. The DAG and the renderer import the module on machines
-that have no torch, so torch is imported inside `prepare` and `observe`, never at the top.
+A benchmark is a module of `lmperf.benchmarks` with one subclass of `Timed` or `Observed`. The
+module's name is the stem of its CSV and of its template. The workflow and the report import it on
+machines without torch, so import torch inside `prepare` and `observe`, never at the top.
 
-Vocabulary (a cell is a point of the axes, a case is a cell with an implementation):
+A cell is a point of the axes; a case is a cell with an implementation:
 
 >>> class Softmax(Timed):
 ...     title = "Softmax"
@@ -20,13 +20,11 @@ from __future__ import annotations
 
 import importlib
 import itertools
-import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cached_property, partial
 from typing import Any
 
-from lmperf.errors import UserError, described
 from lmperf.gate import Gate
 
 Value = int | str | bool
@@ -36,7 +34,13 @@ Value = int | str | bool
 class Axis:
     """One dimension of a benchmark's grid.
 
-    Integers from `least` to `most`, a flag, one of `choices`, or any string that matches `pattern`.
+    Its values are integers from `least` to `most`, flags, members of `choices`, or strings that
+    match `pattern`.
+
+    Attributes:
+        aliases: what a user may write instead of a value -> the value.
+        former: what evidence of an earlier version calls a value -> the value.
+        meaning: a value -> what the key of a row holds of it; None: the value itself.
     """
 
     name: str
@@ -45,13 +49,16 @@ class Axis:
     least: int = 1
     most: int = 2**31 - 1
     pattern: str | None = None
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    former: Mapping[str, str] = field(default_factory=dict)
+    meaning: Callable[[str], object] | None = None
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a benchmark's CSV beside its axes: its name, and int, float, str or bool.
+    """A column of a benchmark's CSV that is not an axis; `kind` is int, float, str or bool.
 
-    What is measured (times, bytes, counts, errors) is never below zero, unless it is `signed`.
+    Values (times, bytes, counts, errors) are never negative, unless the column is `signed`.
     """
 
     name: str
@@ -60,16 +67,16 @@ class Column:
 
 
 def numbers(*names: str, signed: bool = False) -> tuple[Column, ...]:
-    """Columns that hold numbers; below zero only where they are signed."""
+    """Columns of numbers; they may be negative if `signed`."""
     return tuple(Column(name, signed=signed) for name in names)
 
 
 def texts(*names: str) -> tuple[Column, ...]:
-    """Columns that hold text."""
+    """Columns of text."""
     return tuple(Column(name, str) for name in names)
 
 
-# What the core writes into every row, whatever the benchmark.
+# The columns that every benchmark has beside its axes.
 COMMON_COLUMNS = (
     *texts("implementation", "phase", "status", "reason", "marks", "rounds_ms", "again_ms"),
     *texts("rounds_mhz", "together"),
@@ -85,7 +92,7 @@ COMMON_COLUMNS = (
 
 @dataclass(frozen=True)
 class Case:
-    """A cell with an implementation: what a row measures, one phase at a time."""
+    """A cell with an implementation. Each phase of it is one row."""
 
     cell: tuple[tuple[str, Value], ...]
     implementation: str
@@ -101,16 +108,19 @@ class Case:
 
 
 class Unsupported(Exception):
-    """A case that cannot run here, with the reason that its row shall show."""
+    """The case cannot run here; the message is the reason that its row shows."""
 
 
 class WrongResult(Exception):
-    """A result of another type, dtype, shape or device than it must have, or inputs changed."""
+    """A result has the wrong type, dtype, shape or device, or a call changed its inputs."""
 
 
 @dataclass(frozen=True)
 class Phase:
-    """What is timed: `run(before())`, with `before` outside the clock."""
+    """What is timed: `run(before())`, where `before` runs outside the clock.
+
+    flops, bytes: of one call, from the closed form.
+    """
 
     run: Callable[[Any], Any]
     before: Callable[[], Any] = lambda: None
@@ -120,15 +130,18 @@ class Phase:
 
 @dataclass
 class Workload:
-    """A prepared case: its phases, its gate, and the tensors that stay alive between the phases.
+    """A prepared case.
 
-    A phase that it lacks is one that the case does not have. `gate(phases)` checks what the named
-    phases compute. `freshen(seed)` puts other inputs in the place of the last ones, in the same
-    memory: it is called before every call. `check(phase, result)` holds what a timed call returned
-    against the reference of the inputs as they are then; it may raise WrongResult. `resident` are
-    tensors whose bytes count as this case's own (inputs, parameters). `compiles` says that the
-    first calls compile or autotune. `context` is entered around every call, in the clock and out of
-    it (precision flags, say).
+    Attributes:
+        phases: the phases that the case has.
+        gate: takes names of phases and compares their results with the reference.
+        freshen: takes a seed and writes new inputs into the same memory; called before each call.
+        check: takes a phase and the result of a timed call and compares it with the reference of
+            the current inputs. May raise WrongResult.
+        resident: tensors that the case needs throughout (inputs, parameters).
+        compiles: whether the first calls compile or autotune.
+        context: entered around every call, timed or not (precision flags, for example).
+        columns: values of further columns of its rows.
     """
 
     phases: dict[str, Phase]
@@ -141,7 +154,7 @@ class Workload:
     columns: dict[str, Any] = field(default_factory=dict)
 
 
-# What a user's own implementation must be.
+# What a custom implementation must be.
 TAKES = {
     "attention": "a function of (q, k, v, causal=...), or an autograd.Function class",
     "lrpe": "a function of (x, theta, shape, extra_tokens)",
@@ -151,73 +164,85 @@ TAKES = {
     ),
 }
 
-# Numerics of an implementation that rounds no more than it must, and of one that declares nothing.
+# The tolerance of an implementation that rounds no more than its dtype requires.
 STRICT = "strict"
 
 
 @dataclass(frozen=True)
-class Own:
-    """A user's implementation, or another project's: `package.module:function`.
+class Implementation:
+    """What a benchmark times or observes: the code to run, and what it needs.
 
     Attributes:
-        numerics: the rounding that it declares.
-        version: of the package that it calls, where that is installed apart from its module.
-        presets: those whose cells it takes part in; all where empty.
-        only: axis -> the values that it takes.
+        name: its value in the column `implementation`.
+        entry: `package.module:function` or `:Class`; empty: the benchmark's own code.
+        options: keyword arguments that are bound to the entry.
+        tolerance: how it rounds beyond what its dtype requires: a word that the gate has a bound
+            for.
+        compiles: whether the first calls compile or autotune.
+        needs_cuda: whether it runs on CUDA devices only.
+        origin: `project`, `peer` (another project's) or `custom` (the user's).
+        version: of the package that its module calls, if that is another project's.
+        presets: the presets in which a peer or a custom implementation takes part; empty: all.
+        only: axis -> the values with which it is measured; an axis that is missing: all values.
     """
 
-    use: str
-    numerics: str = STRICT
+    name: str
+    entry: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    tolerance: str = STRICT
+    compiles: bool = False
+    needs_cuda: bool = False
+    origin: str = "project"
     version: str = ""
     presets: tuple[str, ...] = ()
     only: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
 
     @property
     def module(self) -> str:
-        return self.use.partition(":")[0]
-
-    @classmethod
-    def of(cls, value: str | Own) -> Own:
-        """One that is given by its function alone is strict."""
-        return value if isinstance(value, Own) else cls(value)
+        """The module of its entry."""
+        return self.entry.partition(":")[0]
 
     def joins(self, preset: str, axes: Mapping[str, Value]) -> bool:
-        """Whether it has a part in a cell of a preset's grid."""
+        """Whether a peer or custom implementation takes part in a cell of a preset's grid."""
         here = not self.presets or preset in self.presets
         return here and all(axes[axis] in values for axis, values in self.only.items())
 
 
+def resolve(entry: str) -> Any:
+    """The function or class of an entry, `package.module:name`."""
+    module, _, name = entry.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
 class Benchmark:
-    """A topic of the report: axes, grids and implementations, declared as class attributes.
+    """A topic of the report, declared by class attributes.
+
+    `lmperf.evidence.keys.DECLARATIONS` names the attributes that make no row stale.
 
     Attributes:
         title: heading of its section.
-        section: stem of the section that shows it; its own where None.
-        order: where its section stands in the write-up, lowest first.
-        axes: the columns that name a cell, in order.
-        grids: preset -> products of axis values; the key `implementation` lists the names.
-        implementations: name -> `package.module:function`, for those that are functions.
-        numerics: name -> what it rounds beyond what it must, in a word that the gate has a bound
-            for; the others are strict. A user's own declares one of the same words, or none.
-        takes: what a user's own implementation of it must be, of `TAKES`; None: it takes none.
-        compiles: those whose first calls compile or autotune.
-        together: axes whose values are timed in turn with the implementations, not apart.
+        section: stem of the section that shows it; None: its own.
+        order: position of its section in the write-up, lowest first.
+        axes: the columns that name a cell.
+        grids: preset -> products of axis values; the key `implementation` lists names.
+        implementations: the project's.
+        takes: what a custom implementation must be, a key of `TAKES`; None: none is accepted.
+        together: axes whose values are timed in turn, like implementations of one cell.
         phases: what is timed or observed of each case.
-        index: further columns that tell rows of one case and phase apart.
-        columns: what its rows hold beside the axes and `COMMON_COLUMNS`.
-        stated: constants of its code that its section names in words.
+        index: further columns that distinguish the rows of one case and phase.
+        columns: its columns beside the axes and `COMMON_COLUMNS`.
+        stated: constants of its code that its section quotes.
         check: stem of the kernel test that runs before this benchmark, if any.
-        limit_s: time-out of one step (preparing, checking, one round) of a case, in seconds.
-        patient: whether its rows are few, so that a processor may take longer over each.
+        is_check: whether it is such a test.
+        limit_s: time-out in seconds of one step (preparing, checking, one round) of a case.
+        patient: whether a CPU may take longer over each row, because there are few.
     """
 
     title: str
     axes: tuple[Axis, ...]
     grids: Mapping[str, list[dict[str, list]]]
-    implementations: Mapping[str, str] = {}
-    numerics: Mapping[str, str] = {}
+    implementations: tuple[Implementation, ...] = ()
     takes: str | None = None
-    compiles: tuple[str, ...] = ()
     together: tuple[str, ...] = ()
     phases: tuple[str, ...] = ("forward",)
     index: tuple[str, ...] = ()
@@ -230,121 +255,130 @@ class Benchmark:
     limit_s: float = 120.0
     patient: bool = False
 
-    def __init__(self, stem: str, implementations: Mapping[str, str | Own] | None = None):
+    def __init__(self, stem: str, external: Mapping[str, str | Implementation] | None = None):
+        """`external`: peers and custom implementations; a string is the entry of a custom one."""
         self.stem = stem
-        own = (implementations or {}).items()
-        self.own_implementations = {name: Own.of(value) for name, value in own}
+        self.external = {
+            name: Implementation(name, one, origin="custom") if isinstance(one, str) else one
+            for name, one in (external or {}).items()
+        }
+
+    @property
+    def entry(self) -> str:
+        """`package.module:Class` of the declaration."""
+        return f"{type(self).__module__}:{type(self).__qualname__}"
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The columns that name a row of this benchmark's CSV."""
+        """The columns that identify a row of this benchmark's CSV."""
         return (*(axis.name for axis in self.axes), "implementation", "phase", *self.index)
 
     @property
     def declared_columns(self) -> tuple[Column, ...]:
-        """The columns that a row of this benchmark can have beside its axes."""
+        """All columns beside the axes."""
         return (*COMMON_COLUMNS, *self.columns)
 
     @property
     def kinds(self) -> dict[str, type]:
-        """The kind of every column that a row of this benchmark can have."""
+        """The type of every column, axes included."""
         columns = {column.name: column.kind for column in self.declared_columns}
         return {**{axis.name: axis.kind for axis in self.axes}, **columns}
 
     def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> str | None:
-        """Why this case is not part of the grid at all, or None."""
+        """Why a case is left out of the grid, or None."""
         return None
 
     def cases(self, preset: str, overrides: Mapping[str, list] | None = None) -> list[Case]:
-        """Every case of the grid, in order and without repetition."""
+        """The cases of a preset's grid, in order and without repetition.
+
+        overrides: axis -> values that replace those of the grid; `implementation` likewise.
+        """
         found: dict[Case, None] = {}
         for grid in self.grids.get(preset, ()):
             grid = {**grid, **(overrides or {})}
             for values in itertools.product(*(grid[axis.name] for axis in self.axes)):
                 cell = tuple(zip((axis.name for axis in self.axes), values, strict=True))
-                axes, own = dict(cell), self.own_implementations.items()
-                joining = (name for name, one in own if one.joins(preset, axes))
+                axes = dict(cell)
+                joining = (name for name, one in self.external.items() if one.joins(preset, axes))
                 for name in (*grid["implementation"], *joining):
                     if self.not_applicable(axes, name) is None:
                         found[Case(cell, name)] = None
         return list(found)
 
     def groups(self, cases: Iterable[Case]) -> list[list[Case]]:
-        """Cases that are measured together in one worker, and timed in turn."""
+        """Split cases into groups that are timed in turn, so that they can be compared."""
         groups: dict[tuple, list[Case]] = {}
         for case in cases:
             apart = tuple(pair for pair in case.cell if pair[0] not in self.together)
             groups.setdefault(apart, []).append(case)
         return list(groups.values())
 
-    def callable_of(self, implementation: str) -> Callable:
-        """The function that an implementation, the project's or the user's own, names."""
-        own = self.own_implementations.get(implementation)
-        reference = own.use if own else self.implementations[implementation]
-        module, _, name = reference.partition(":")
-        return getattr(importlib.import_module(module), name)
+    @cached_property
+    def known(self) -> dict[str, Implementation]:
+        """All implementations by name: the project's, peers and custom ones."""
+        return {one.name: one for one in self.implementations} | self.external
+
+    def implementation(self, name: str) -> Implementation:
+        """The implementation of that name, whatever its origin.
+
+        Raises:
+            KeyError: the name is unknown.
+        """
+        if name not in self.known:
+            known = ", ".join(self.known)
+            raise KeyError(f"{self.stem} has no implementation {name}; it has {known}")
+        return self.known[name]
+
+    def callable_of(self, name: str) -> Callable:
+        """The function or class that an implementation names, with its options bound."""
+        implementation = self.implementation(name)
+        called = resolve(implementation.entry)
+        return partial(called, **implementation.options) if implementation.options else called
+
+    def tolerance_of(self, name: str) -> str:
+        """The tolerance that an implementation declares."""
+        return self.implementation(name).tolerance
 
     @classmethod
-    def known_numerics(cls) -> tuple[str, ...]:
-        """What an implementation of this benchmark can declare."""
-        return tuple(dict.fromkeys((STRICT, *cls.numerics.values())))
+    def known_tolerances(cls) -> tuple[str, ...]:
+        """The tolerances that implementations of this benchmark may declare."""
+        return tuple(dict.fromkeys((STRICT, *(one.tolerance for one in cls.implementations))))
 
-    def numerics_of(self, implementation: str) -> str:
-        """What an implementation, the project's or the user's own, declares to round."""
-        own = self.own_implementations.get(implementation)
-        return own.numerics if own else self.numerics.get(implementation, STRICT)
+    def require(self, case: Case, device: str) -> Implementation:
+        """The implementation of a case.
+
+        Raises:
+            Unsupported: it does not run on the device.
+        """
+        implementation = self.implementation(case.implementation)
+        if implementation.needs_cuda and device != "cuda":
+            raise Unsupported("needs a CUDA device")
+        return implementation
 
 
 class Timed(Benchmark):
-    """A benchmark whose rows are times. `clock` is `kernel` (device events) or `step` (wall)."""
+    """A benchmark whose rows are times; `clock` is `kernel` (device events) or `step` (wall)."""
 
     clock: str = "kernel"
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
-        """Build what is timed; `shared` is one dict for a group's cases. May raise Unsupported."""
+        """Prepare a case for timing.
+
+        shared: one dict for all cases of a group in a worker, for problems that they share.
+
+        Raises:
+            Unsupported: the case cannot run here.
+        """
         raise NotImplementedError
 
 
 class Observed(Benchmark):
-    """A benchmark whose rows are observations that need no clock: bytes, dtypes, errors."""
+    """A benchmark whose rows are observations without a clock: bytes, dtypes, errors."""
 
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
-        """Rows (topic and `index` columns) of one phase of a case. May raise Unsupported."""
+        """The rows of one phase of a case: values of `index` and `columns`.
+
+        Raises:
+            Unsupported: the case cannot run here.
+        """
         raise NotImplementedError
-
-
-@cache
-def stems() -> tuple[str, ...]:
-    """The benchmarks that exist: the modules of `lmperf.benchmarks`."""
-    import lmperf.benchmarks
-
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(lmperf.benchmarks.__path__)))
-
-
-def load(stem: str, implementations: Mapping[str, str | Own] | None = None) -> Benchmark:
-    """The benchmark that the module `lmperf.benchmarks.<stem>` declares.
-
-    Raises:
-        UserError: the module is broken, or declares none.
-    """
-    return _declared(stem)(stem, implementations)
-
-
-@cache
-def _declared(stem: str) -> type[Benchmark]:
-    try:
-        module = importlib.import_module(f"lmperf.benchmarks.{stem}")
-    except (Exception, SystemExit) as error:
-        raise UserError(f"benchmark {stem} cannot be imported: {described(error)}") from error
-    found = [
-        value
-        for value in vars(module).values()
-        if isinstance(value, type)
-        and issubclass(value, Benchmark)
-        and value.__module__ == module.__name__
-    ]
-    if len(found) != 1:
-        raise UserError(f"{module.__file__}: must declare one Benchmark, not {len(found)}")
-    if lacking := [name for name in ("title", "axes", "grids") if not hasattr(found[0], name)]:
-        raise UserError(f"{module.__file__}: {found[0].__name__} lacks {', '.join(lacking)}")
-    return found[0]

@@ -1,8 +1,12 @@
-"""The command line: `lmperf COMMAND`, from which the commands of `lmperf.commands` are called.
+"""The command line: `lmperf COMMAND`. Each command is a module of `lmperf.commands`.
 
-Exit codes: 0 done; 1 `verify` found causes, `diff` or `compare` a regression, `selftest` a case
-that did not hold, `run` or `try` something that is not right, `doctor` something that a run needs
-and does not have; 2 bad input, said in one line.
+Exit codes:
+    0: done.
+    1: `verify` found a fault, `diff` or `compare` a regression, `selftest` a case that did not
+       hold, `run` or `try` a failed row, `doctor` something missing that a run needs, or a pipe
+       was closed.
+    2: bad input or a refused file operation, reported in one line.
+    130, 143: interrupted, terminated.
 """
 
 from __future__ import annotations
@@ -34,12 +38,12 @@ from lmperf.commands import (
 from lmperf.commands.options import CONFIG, Settings, config_option, say
 from lmperf.errors import UserError
 
-# Of the machine and not of the code: said in a line, as bad input is.
+# Errors of the machine rather than of the code: reported in one line, like bad input.
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
 
 
 class _InOrder(click.Group):
-    """Commands in the order in which a person needs them, not by the alphabet."""
+    """A group that lists its commands in the order of registration, not alphabetically."""
 
     def list_commands(self, context: click.Context) -> Sequence[str]:
         return tuple(self.commands)
@@ -49,18 +53,23 @@ class _InOrder(click.Group):
     cls=_InOrder, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
 @click.version_option(package_name="lmperf")
-@click.option("-C", "directory", type=click.Path(path_type=Path), help="Run as if started there.")
+@click.option(
+    "-C",
+    "directory",
+    type=click.Path(path_type=Path),
+    help="Change to this directory first.",
+)
 @click.option("--configfile", type=click.Path(path_type=Path), default=CONFIG, show_default=True)
 @config_option()
 @click.pass_context
 def lmperf(context: click.Context, directory: Path | None, configfile: Path, overrides):
     """A reproducible performance report for Transformer language models.
 
-    `lmperf COMMAND --help` has an example of each.
+    `lmperf COMMAND --help` shows an example.
     """
     if directory is not None:
         _change_to(directory)
-    # An implementation of the user's own may lie in the checkout, however this was started.
+    # The module of a custom implementation may lie in the current directory.
     if (here := _current_directory()) not in sys.path:
         sys.path.insert(0, here)
     context.obj = Settings(configfile, overrides)
@@ -76,8 +85,8 @@ for command in (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; its exit code."""
-    # Told to end, it ends in order: its workers with it, nothing half-written.
+    """Run a command and return its exit code."""
+    # SIGTERM raises SystemExit, so that workers are stopped and no file is left half-written.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     given = None if arguments is None else [*arguments]
     try:
@@ -93,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         say(str(error))
         return 2
-    except BrokenPipeError:  # `lmperf list | head`
+    except BrokenPipeError:  # as in `lmperf list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
@@ -116,7 +125,7 @@ def _change_to(directory: Path) -> None:
     try:
         os.chdir(directory)
     except OSError as error:
-        raise UserError(f"-C {directory}: {error.strerror}; it must be a folder") from None
+        raise UserError(f"-C {directory}: {error.strerror}; give an existing directory") from None
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Whether compilers can work here."""
+"""Checks that torch.compile can work on this machine."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ _CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
 
 def require_compiler(device: str) -> None:
-    """Make the compiler ready, so that no first call holds its import, of more than a second.
+    """Import the compiler, which takes more than a second, before the first timed call.
 
     Raises:
-        Unsupported: torch.compile cannot build its C++ kernels for a CPU.
+        Unsupported: the device is a CPU and there is no C++ compiler.
     """
     candidates = (os.environ.get("CXX"), "g++", "clang++", "c++")
     if device == "cpu" and not any(name and shutil.which(name) for name in candidates):
-        raise Unsupported("torch.compile needs a C++ compiler on a CPU, and there is none")
+        raise Unsupported("torch.compile needs a C++ compiler for a CPU, and none was found")
     importlib.import_module("torch._dynamo")
 
 
 def require_caches() -> None:
-    """Whether the folders that the environment names for what compilers keep can be written.
+    """Check that the compiler caches named by environment variables are writable.
 
     Raises:
-        UserError: one cannot, in which case every first call of a compiled case would fail.
+        UserError: one is not, so that every compilation would fail.
     """
     for name in _CACHES:
         folder = os.environ.get(name)

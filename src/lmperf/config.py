@@ -1,7 +1,7 @@
-"""The configuration: `config/config.yaml`, read strictly, validated before anything runs.
+"""Read and validate the configuration, `config/config.yaml`, before anything runs.
 
-Whatever it holds, there is a Config, or one line that names file, key, what is there and what
-should be.
+Reading gives either a valid `Config` or a `UserError`: one line with file, key, what is there and
+what must be there.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 from math import prod
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -32,26 +32,27 @@ from pydantic import (
 )
 
 from lmperf import strict_yaml
-from lmperf.benchmark import STRICT, Axis, Own, load, stems
+from lmperf.benchmark import STRICT, Axis, Implementation
+from lmperf.benchmarks import load, stems
+from lmperf.config_faults import ENTRY, NAME, first_fault, in_words, keys_of
 from lmperf.errors import UserError, shown
 from lmperf.peers.table import PEERS, installed, peers_of
 
 _LONGEST_NAME, _MOST_CELLS = 64, 10_000
 _MACHINE = r"^[a-z0-9][a-z0-9_-]*(\.[a-z0-9_-]+)*$"
-_NAME = r"^[a-z][a-z0-9_]*$"
-_REFERENCE = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
-_WORDS = {
-    _NAME: "a word of a-z, 0-9 and _ that begins with a letter",
-    _REFERENCE: "a function as package.module:function",
-}
-_Name = Annotated[str, StringConstraints(pattern=_NAME, max_length=_LONGEST_NAME)]
-_Reference = Annotated[str, StringConstraints(pattern=_REFERENCE, max_length=255)]
+_Name = Annotated[str, StringConstraints(pattern=NAME, max_length=_LONGEST_NAME)]
+_Entry = Annotated[str, StringConstraints(pattern=ENTRY, max_length=255)]
 
 
-def _machine(text: str) -> str:
-    # What is beside the machines in report/: the overview, and what was measured.
-    taken = text.endswith(".md") or text == "store"
-    if taken or len(text) > _LONGEST_NAME or not re.fullmatch(_MACHINE[1:-1], text):
+def is_slug(text: str) -> bool:
+    """Whether a text can name a machine, and so its folder in report/."""
+    # report/ holds report.md, the overview, beside the folders of the machines.
+    reserved = text.endswith(".md") or text == "store"
+    return not reserved and len(text) <= _LONGEST_NAME and bool(re.fullmatch(_MACHINE[1:-1], text))
+
+
+def _check_slug(text: str) -> str:
+    if not is_slug(text):
         raise ValueError(
             f"is {shown(text)}; it must be a name of a-z, 0-9, - and _, with single dots between"
             f" them, of at most {_LONGEST_NAME} characters, not store and not ending in .md"
@@ -60,35 +61,48 @@ def _machine(text: str) -> str:
 
 
 def slug(text: str) -> str:
-    """A machine's name as a person gives it: the name of a directory in report/, and no path.
+    """Return the name of a machine from the command line if it is valid.
 
     Raises:
-        UserError: that can be none.
+        UserError: it is not a valid name, for example because it is a path.
     """
     try:
-        return _machine(text)
+        return _check_slug(text)
     except ValueError as error:
         raise UserError(f"MACHINE {error}") from None
 
 
 _Machine = Annotated[
     str,
-    AfterValidator(_machine),
+    AfterValidator(_check_slug),
     WithJsonSchema({"type": "string", "pattern": _MACHINE, "maxLength": _LONGEST_NAME}),
 ]
 
 
-def is_slug(text: str) -> bool:
-    """Whether a directory of that name in report/ could be a machine's."""
-    try:
-        return bool(_machine(text))
-    except ValueError:
-        return False
+def canonical(axis: Axis, name: str) -> str:
+    """Return the value of an axis that a name or an alias stands for.
+
+    Raises:
+        ValueError: the name is unknown, or is the common part of several aliases.
+    """
+    if name in axis.choices:
+        return name
+    if name in axis.aliases:
+        return axis.aliases[name]
+    if meant := [f"{a} ({of})" for a, of in axis.aliases.items() if a.startswith(f"{name}-")]:
+        raise ValueError(f"is {shown(name)}, which is ambiguous; write {' or '.join(meant)}")
+    aliases = {one: [a for a, of in axis.aliases.items() if of == one] for one in axis.choices}
+    names = [f"{one} ({', '.join(found)})" if found else one for one, found in aliases.items()]
+    raise ValueError(f"is {shown(name)}; it must be one of {', '.join(names)}")
 
 
 def _axis_type(axis: Axis) -> Any:
-    if axis.choices:
-        value: Any = Literal[axis.choices]
+    """The type of the values that the configuration gives an axis: a list without repetition."""
+    if axis.aliases:
+        names = {"type": "string", "enum": [*axis.choices, *axis.aliases]}
+        value: Any = Annotated[str, AfterValidator(partial(canonical, axis)), WithJsonSchema(names)]
+    elif axis.choices:
+        value = Literal[axis.choices]
     else:
         value = {
             int: Annotated[
@@ -101,9 +115,9 @@ def _axis_type(axis: Axis) -> Any:
 
 
 def _from_text(value: Any) -> Any:
-    """A number or a flag where it stands in quotes: as Snakemake hands over what is nested."""
-    canonical = isinstance(value, str) and re.fullmatch(r"-?[1-9][0-9]{,18}|0|true|false", value)
-    return json.loads(value) if canonical else value
+    """Convert "64" and "true": Snakemake's `--config` gives nested values as strings."""
+    is_canonical = isinstance(value, str) and re.fullmatch(r"-?[1-9][0-9]{,18}|0|true|false", value)
+    return json.loads(value) if is_canonical else value
 
 
 def _distinct(values: list) -> list:
@@ -118,7 +132,7 @@ class _Strict(BaseModel):
 
 class _Grid(_Strict):
     @model_validator(mode="after")
-    def _is_no_life_work(self) -> _Grid:
+    def _has_few_cells(self) -> _Grid:
         cells = prod(len(values) for values in self.model_dump(exclude_none=True).values())
         if cells > _MOST_CELLS:
             raise ValueError(f"has {cells:,} cells; it must have at most {_MOST_CELLS:,}")
@@ -127,25 +141,24 @@ class _Grid(_Strict):
 
 def _grid_model(stem: str) -> type[BaseModel]:
     benchmark = load(stem)
-    names = {
-        name for grids in benchmark.grids.values() for g in grids for name in g["implementation"]
-    }
-    known = Axis("implementation", str, tuple(sorted(names)))
-    fields = {axis.name: (_axis_type(axis), None) for axis in (*benchmark.axes, known)}
+    names = sorted(one.name for one in benchmark.implementations)
+    axes = (*benchmark.axes, Axis("implementation", str, tuple(names)))
+    fields = {axis.name: (_axis_type(axis), None) for axis in axes}
     return create_model(f"Grid_{stem}", __base__=_Grid, **fields)
 
 
-def _own_type(stem: str) -> Any:
-    numerics = Literal[load(stem).known_numerics()]
+def _custom_type(stem: str) -> Any:
+    """The type of the custom implementations of a benchmark: an entry or a mapping, by name."""
+    tolerances = Literal[load(stem).known_tolerances()]
     mapping = create_model(
-        f"Own_{stem}",
+        f"Custom_{stem}",
         __base__=_Strict,
-        use=(_Reference, ...),
-        numerics=(numerics, STRICT),
+        use=(_Entry, ...),
+        tolerance=(tolerances, STRICT),
     )
-    # Told apart before they are read, so that a fault is one of one form.
+    # The discriminator selects one branch, so that only its errors are reported.
     either = Annotated[
-        Annotated[_Reference, Tag("(use)")] | Annotated[mapping, Tag("(mapping)")],
+        Annotated[_Entry, Tag("(use)")] | Annotated[mapping, Tag("(mapping)")],
         Discriminator(lambda v: "(mapping)" if isinstance(v, dict | BaseModel) else "(use)"),
     ]
     return dict[_Name, either] | None
@@ -159,7 +172,7 @@ _Peers = Annotated[
 
 
 class Config(_Strict):
-    """What to run; `config_model()` adds the axes of the benchmarks that exist."""
+    """What to run. `config_model()` refines it by the benchmarks and their axes."""
 
     preset: Literal["auto", "cpu", "gpu"] = "auto"
     machine: _Machine = "auto"
@@ -170,116 +183,124 @@ class Config(_Strict):
     peers: _Peers = True
 
     def stems(self, preset: str) -> list[str]:
-        """The benchmarks to run, kernel tests included, which this preset has cells for."""
+        """The stems of the benchmarks to run, checks included, that have cells in a preset."""
         chosen = list(stems()) if self.benchmarks == "all" else list(self.benchmarks)
         checks = [load(stem).check for stem in chosen]
         wanted = dict.fromkeys([*chosen, *(check for check in checks if check)])
         return [stem for stem in wanted if load(stem).grids.get(preset)]
 
     def grid_of(self, stem: str) -> dict[str, list]:
-        """The axes that the configuration replaces in a benchmark's grid."""
-        grid = getattr(self.grid, stem, None)
+        """The axes of a benchmark's grid that the configuration replaces, with their values."""
+        grid = getattr(self.grid, stem)
         return {} if grid is None else grid.model_dump(exclude_none=True)
 
     def peer_versions(self) -> dict[str, str]:
-        """The peers that take part here, each with the version of its package."""
+        """The peers to measure here: those installed and wanted, as name -> package version."""
         if self.peers is False:
             return {}
         wanted = PEERS if self.peers is True else self.peers
         return {name: version for name, version in installed().items() if name in wanted}
 
-    def uses(self) -> dict[str, str]:
-        """What the user's implementations are, `package.module:function`, by benchmark and name."""
-        own = {stem: self.own(stem, peers={}) for stem in stems()}
-        return {f"{stem}.{name}": one.use for stem in own for name, one in own[stem].items()}
+    def custom_entries(self) -> dict[str, str]:
+        """The custom implementations, as "stem.name" -> "package.module:function"."""
+        found = {stem: self.external(stem, peers={}) for stem in stems()}
+        return {f"{stem}.{name}": one.entry for stem in found for name, one in found[stem].items()}
 
-    def own(self, stem: str, peers: Mapping[str, str] | None = None) -> dict[str, Own]:
-        """The implementations of a benchmark that are not the project's, by name.
+    def external(
+        self, stem: str, peers: Mapping[str, str] | None = None
+    ) -> dict[str, Implementation]:
+        """The peers and custom implementations of a benchmark, by name; a custom name wins.
 
-        They are the user's and, where the user has none of that name, the peers'.
-
-        peers: those of another machine, each with the version there.
+        Args:
+            stem: the benchmark.
+            peers: the peers' versions on another machine; by default those of this machine.
         """
         versions = self.peer_versions() if peers is None else peers
         declared = getattr(self.implementations, stem, None) or {}
         return peers_of(stem, versions) | {
-            name: Own(one) if isinstance(one, str) else Own(**one.model_dump())
+            name: Implementation(name, one, origin="custom")
+            if isinstance(one, str)
+            else Implementation(name, one.use, tolerance=one.tolerance, origin="custom")
             for name, one in declared.items()
         }
 
 
 @cache
 def config_model() -> type[Config]:
-    """The configuration's model, with every benchmark and its axes."""
+    """The model of the configuration, with every benchmark and its axes."""
     known = stems()
     grids = create_model(
         "Grids", __base__=_Strict, **{stem: (_grid_model(stem) | None, None) for stem in known}
     )
-    own = create_model(
+    custom = create_model(
         "Implementations",
         __base__=_Strict,
-        **{stem: (_own_type(stem), None) for stem in known if load(stem).takes},
+        **{stem: (_custom_type(stem), None) for stem in known if load(stem).takes},
     )
     listed = Annotated[list[Literal[known]], Field(min_length=1), AfterValidator(_distinct)]
-    chosen = Literal["all"] | listed
     return create_model(
         "Configuration",
         __base__=Config,
-        benchmarks=(chosen, "all"),
+        benchmarks=(Literal["all"] | listed, "all"),
         grid=(grids, Field(default_factory=grids)),
-        implementations=(own, Field(default_factory=own)),
+        implementations=(custom, Field(default_factory=custom)),
     )
 
 
 def json_schema() -> str:
-    """The model as JSON schema, for editors: the content of config/schema.json."""
+    """The model as a JSON schema for editors: the content of config/schema.json."""
     return json.dumps(config_model().model_json_schema(), indent=2) + "\n"
 
 
 def load_config(path: Path, overrides: Mapping[str, Any] | None = None) -> Config:
-    """Read and validate the configuration.
+    """Read and validate a configuration.
 
     Args:
         path: the YAML file.
-        overrides: keys that replace those of the file, with dots where they are below the top, as
-            in `grid.attention` (`--config` of Snakemake hands over what is below the top as text).
+        overrides: values that replace those of the file, by key; dots in a key separate the levels,
+            as in `grid.attention`.
 
     Raises:
-        UserError: the first fault found, in one line.
+        UserError: the first fault, in one line.
     """
     content = strict_yaml.read(path)
-    places = [str(key).split(".") for key in overrides or {}]
-    for (*parents, last), value in zip(places, (overrides or {}).values(), strict=True):
-        mapping = content
-        for parent in parents:
-            if not isinstance(mapping.get(parent), dict):
-                mapping[parent] = {}
-            mapping = mapping[parent]
-        mapping[last] = value
+    places = [key.split(".") for key in map(str, overrides or {})]
+    for place, value in zip(places, (overrides or {}).values(), strict=True):
+        _set(content, place, value)
     try:
         return config_model().model_validate(content)
     except ValidationError as error:
-        fault = _furthest(error)
-        loc = _keys_of(fault)
-        # A fault above what it has set is one of its keys, too.
-        of_command = any(place[: len(loc)] == loc[: len(place)] for place in places)
-        source = "command line" if of_command else path
-        raise UserError(f"{source}: {_in_words(fault)}") from None
+        fault = first_fault(error)
+        keys = keys_of(fault)
+        # The command line is at fault also for keys above or below the ones that it sets.
+        overridden = any(place[: len(keys)] == keys[: len(place)] for place in places)
+        source = "command line" if overridden else path
+        raise UserError(f"{source}: {in_words(fault, Config)}") from None
+
+
+def _set(content: dict, place: list[str], value: Any) -> None:
+    """Set a nested value; whatever on the way to it is not a mapping is replaced by one."""
+    *parents, last = place
+    for parent in parents:
+        if not isinstance(content.get(parent), dict):
+            content[parent] = {}
+        content = content[parent]
+    content[last] = value
 
 
 def overrides_of(given: Iterable[str]) -> dict[str, Any]:
-    """The keys that `--config KEY=VALUE` gives, each value read as in the file.
+    """Parse the `--config KEY=VALUE` options; values are read as strictly as in the file.
 
     Raises:
-        UserError: there is no value, it is not valid, or a key stands twice.
+        UserError: an option has no value or an invalid one, or two options set the same key.
     """
     found: dict[str, Any] = {}
-    for one in given:
-        key, equals, text = one.partition("=")
+    for option in given:
+        key, equals, text = option.partition("=")
         if not equals or not key:
-            raise UserError(f"--config: must be KEY=VALUE, is {shown(one)}")
+            raise UserError(f"--config: must be KEY=VALUE, is {shown(option)}")
         if key in found:
-            raise UserError(f"--config: the key {shown(key)} stands twice; it must stand once")
+            raise UserError(f"--config: the key {shown(key)} is there twice; give it once")
         for other in found:
             if f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}."):
                 raise UserError(
@@ -287,68 +308,3 @@ def overrides_of(given: Iterable[str]) -> dict[str, Any]:
                 )
         found[key] = strict_yaml.value(text, Path(f"--config {key[:80]}"))
     return found
-
-
-def _furthest(error: ValidationError) -> Mapping[str, Any]:
-    # A union reports the fault of each branch: the one that got furthest says most. That a list is
-    # not the word of the other branch says nothing.
-    def rank(fault: Mapping[str, Any]) -> tuple:
-        return fault["type"] != "too_short", -len(fault["loc"]), fault["type"] == "literal_error"
-
-    return min(error.errors(), key=rank)
-
-
-def _keys_of(fault: Mapping[str, Any]) -> list[str]:
-    """Where a fault is, without the names of the branches of a union."""
-    return [str(part) for part in fault["loc"] if not re.search(r"[\[(]|^literal", str(part))]
-
-
-def _in_words(fault: Mapping[str, Any]) -> str:
-    parts = [
-        part if part.isprintable() and len(part) <= 40 else shown(part) for part in _keys_of(fault)
-    ]
-    place, value = ".".join(parts), shown(fault["input"])
-    match fault["type"]:
-        case "extra_forbidden":
-            return f"{place} is not a known key; {_known_keys(parts[:-1])}"
-        case "too_short":
-            return f"{place} is an empty list; it must name at least one value, or be left out"
-        case "missing":
-            return f"{'.'.join(parts[:-1])} lacks the key {parts[-1]}, which must be there"
-        case "model_type" | "dict_type":
-            return f"{place} is {value}; it must be a mapping of keys to values"
-        case "value_error":
-            return f"{place} {fault['ctx']['error']}"
-        case "list_type" if place == "benchmarks":
-            return f"{place} is {value}; it must be all, or a list of benchmarks: [{stems()[0]}]"
-        case "bool_type" if place == "peers":
-            return f"{place} is {value}; it must be true, false, or a list: [{', '.join(PEERS)}]"
-        case "list_type":
-            return f"{place} is {value}; it must be a list: [{value}]"
-        case "literal_error":
-            return f"{place} is {value}; it must be {fault['ctx']['expected']}"
-        case "string_pattern_mismatch" if fault["ctx"]["pattern"] in _WORDS:
-            return f"{place} is {value}; it must be {_WORDS[fault['ctx']['pattern']]}"
-        case _:
-            return f"{place} is {value}; {_wanted(fault)}"
-
-
-def _wanted(fault: Mapping[str, Any]) -> str:
-    message = fault["msg"]
-    wanted = message[0].lower() + message[1:]
-    return wanted.replace("input should be", "it must be").replace("string should", "it must")
-
-
-def _known_keys(parents: list[str]) -> str:
-    if not parents:
-        return "known keys: " + ", ".join(Config.model_fields)
-    if parents == ["grid"]:
-        return "benchmarks: " + ", ".join(stems())
-    if parents == ["implementations"]:
-        return "benchmarks that take one: " + ", ".join(s for s in stems() if load(s).takes)
-    if parents[0] == "grid" and len(parents) == 2:
-        axes = [axis.name for axis in load(parents[1]).axes]
-        return "axes: " + ", ".join([*axes, "implementation"])
-    if parents[0] == "implementations" and len(parents) == 3:
-        return "keys: use, numerics"
-    return "leave it out"

@@ -1,4 +1,4 @@
-"""The user's own implementations: named in the configuration, tried before anything is measured."""
+"""Check the custom implementations that a configuration names, before anything is measured."""
 
 from __future__ import annotations
 
@@ -18,61 +18,61 @@ from lmperf.measuring.printable import one_line
 from lmperf.sources import find
 
 _LIMIT_S = 30.0
-# What a class must derive from.
-_CLASSES = {
+# The base class that a class must have, by what the benchmark takes; others take no classes.
+_BASES = {
     "attention": "torch.autograd.function.Function",
     "model": "torch.nn.modules.module.Module",
 }
 _CHILD = """
 import json, sys
-sys.path[:], uses, takes, limit_s = map(json.loads, sys.argv[1:])
+sys.path[:], entries, takes, limit_s = map(json.loads, sys.argv[1:])
 from lmperf.custom import answer
-answer(uses, takes, limit_s)
+answer(entries, takes, limit_s)
 """
 
 
 def check_names(benchmark: Benchmark) -> None:
-    """Whether each has a name of its own, and a module that could be imported; imports none.
+    """Check that each custom implementation has a free name and an existing module.
+
+    Imports none of the modules.
 
     Raises:
-        UserError: the name is taken by the project, or there is no such module.
+        UserError: the project uses the name, or there is no such module.
     """
-    grids = (grid for grids in benchmark.grids.values() for grid in grids)
-    taken = {*benchmark.implementations, *(name for g in grids for name in g["implementation"])}
-    for name, own in benchmark.own_implementations.items():
+    taken = {one.name for one in benchmark.implementations}
+    for name, custom in benchmark.external.items():
         key = f"config: implementations.{benchmark.stem}.{name}"
         if name in taken:
-            raise UserError(f"{key}: {name} is one of the project's own; give yours another name")
-        if find(own.module) is None:
+            raise UserError(f"{key}: the project has an implementation {name}; choose another name")
+        if find(custom.module) is None:
             raise UserError(
-                f"{key} is {own.use!r}: there is no module {own.module}; install it, or put it"
-                f" below {Path.cwd()}"
+                f"{key} is {custom.entry!r}: there is no module {custom.module}; install it, or"
+                f" put it below {Path.cwd()}"
             )
 
 
 def broken_ones(benchmark: Benchmark) -> dict[str, str]:
-    """Those that cannot be imported, are not there or cannot be called, and why, by name.
+    """Return the external implementations that cannot be used, as name -> reason in one line.
 
-    They are imported in one process of their own: whatever an import does (print, raise, end
-    Python, wait for ever), it does not do it to this one. What ends that process is asked again
-    without those before it.
+    They are imported in a child process, so that no import can print, exit or hang in this one. If
+    an import ends the child, the remaining ones are tried in a new child.
     """
     broken: dict[str, str] = {}
-    waiting = list(benchmark.own_implementations.items())
+    waiting = list(benchmark.external.items())
     while waiting:
-        said, end = _ask([own.use for _, own in waiting], benchmark.takes)
-        # One that ends its process is asked first in the next, where nothing else can be the cause.
-        said = said or [end]
-        for (name, own), problem in zip(waiting, said, strict=False):
+        problems, end = _ask([one.entry for _, one in waiting], benchmark.takes)
+        # No answer at all: the first import ended the child, since nothing ran before it.
+        problems = problems or [end]
+        for (name, one), problem in zip(waiting, problems, strict=False):
             if problem:
-                broken[name] = one_line(f"{own.use}: {problem}")
-        waiting = waiting[len(said) :]
+                broken[name] = one_line(f"{one.entry}: {problem}")
+        waiting = waiting[len(problems) :]
     return broken
 
 
-def _ask(uses: list[str], takes: str) -> tuple[list[str], str]:
-    """What stands in the way of each, in order, as far as was said; and what ended the saying."""
-    question = [json.dumps(value) for value in (list(map(str, sys.path)), uses, takes, _LIMIT_S)]
+def _ask(entries: list[str], takes: str) -> tuple[list[str], str]:
+    """Return the problem of each entry ("" if none), as far as answered, and how it ended."""
+    question = [json.dumps(value) for value in (list(map(str, sys.path)), entries, takes, _LIMIT_S)]
     child = subprocess.Popen(
         [sys.executable, "-P", "-c", _CHILD, *question],
         stdin=subprocess.DEVNULL,
@@ -87,47 +87,47 @@ def _ask(uses: list[str], takes: str) -> tuple[list[str], str]:
     except subprocess.TimeoutExpired:
         end = f"importing it takes longer than {_LIMIT_S:g} s"
     finally:
-        with suppress(ProcessLookupError):  # with what it has started
+        with suppress(ProcessLookupError):  # the whole group: imports may start processes
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
     with child.stdout as answers:
-        # Not to its end: a process that has left the group may hold it open for ever.
+        # Without waiting for the end of the pipe: a process that left the group may hold it open.
         os.set_blocking(answers.fileno(), False)
         lines = (answers.read() or b"").splitlines()
     return [json.loads(line) for line in lines], end
 
 
-def answer(uses: list[str], takes: str, limit_s: float) -> None:
-    """Write what stands in the way of each to standard output; ends the process.
+def answer(entries: list[str], takes: str, limit_s: float) -> None:
+    """Print the problem of each entry as a line of JSON, then end the process. Run in the child.
 
-    What the modules print goes nowhere.
+    Whatever the imported modules print is discarded.
     """
-    signal.alarm(2 * math.ceil(limit_s))  # should nobody be left to wait for it
+    signal.alarm(2 * math.ceil(limit_s))  # in case the parent is gone
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        for use in uses:
-            print(json.dumps(_problem(use, takes)), file=answers, flush=True)
-        os._exit(0)  # whatever threads it has started
+        for entry in entries:
+            print(json.dumps(_problem(entry, takes)), file=answers, flush=True)
+        os._exit(0)  # without waiting for threads that an import started
 
 
-def _problem(use: str, takes: str) -> str:
-    module, _, name = use.partition(":")
+def _problem(entry: str, takes: str) -> str:
+    module_name, _, name = entry.partition(":")
     try:
-        found = importlib.import_module(module)
+        module = importlib.import_module(module_name)
     except BaseException as error:
         return f"it cannot be imported: {described(error)}"
     try:
-        given = getattr(found, name)
+        found = getattr(module, name)
     except AttributeError:
-        return f"the module {module} has no {name}"
-    except BaseException as error:
+        return f"the module {module_name} has no {name}"
+    except BaseException as error:  # from the module's __getattr__
         return f"it cannot be read: {described(error)}"
-    if isinstance(given, type):
-        return "" if _is_taken(given, takes) else f"that is a class; it must be {TAKES[takes]}"
-    return "" if callable(given) else f"that is no function; it must be {TAKES[takes]}"
+    if isinstance(found, type):
+        return "" if _is_accepted(found, takes) else f"that is a class; it must be {TAKES[takes]}"
+    return "" if callable(found) else f"that is not a function; it must be {TAKES[takes]}"
 
 
-def _is_taken(given: type, takes: str) -> bool:
-    """Whether a class is of the kind that a benchmark takes; known by name, without torch."""
-    bases = {f"{base.__module__}.{base.__qualname__}" for base in given.__mro__}
-    return _CLASSES.get(takes) in bases
+def _is_accepted(found: type, takes: str) -> bool:
+    """Whether a class has the base that the benchmark takes; compared by name, without torch."""
+    bases = {f"{base.__module__}.{base.__qualname__}" for base in found.__mro__}
+    return takes in _BASES and _BASES[takes] in bases

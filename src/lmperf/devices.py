@@ -1,8 +1,8 @@
-"""What data sheets promise of NVIDIA devices: dense rates by numerics, bandwidth, their source.
+"""Peak rates of NVIDIA devices from their data sheets: dense TFLOP/s, bandwidth and the source.
 
-A sheet bounds what a device can do, and is one of the two denominators of MFU. Its rates are dense
-(half of what it states with sparsity), with sums in float32, at the boost clock: a device that
-clocks higher does more.
+The peaks are the denominator of MFU and bound what a measurement can show. Rates are dense (half of
+the figure with sparsity), with float32 accumulation, at the boost clock: a device that runs at a
+higher clock can exceed them.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ class DataSheet:
     """Peaks of one device.
 
     Attributes:
-        tflops: numerics -> dense TFLOP/s; float32 without matrix units. What is lacking, the device
-            has no units for.
-        bandwidth_gbps: of its memory, read and write together.
-        clock_mhz: the boost clock at which matrix units reach these rates.
-        source: the document of NVIDIA that states them.
+        tflops: numerics -> dense TFLOP/s. float32 is the rate without tensor cores; numerics that
+            the device has no units for are absent.
+        bandwidth_gbps: memory bandwidth, reads and writes together.
+        clock_mhz: the boost clock at which the tensor cores reach these rates.
+        source: the NVIDIA document that states them.
     """
 
     tflops: Mapping[str, float]
@@ -55,8 +55,8 @@ _GA102 = "NVIDIA Ampere GA102 GPU architecture white paper"
 _V100_SXM2 = _sheet(15.7, None, 125, 900, 1530, _V100, bfloat16=False)
 _V100_PCIE = _sheet(14, None, 112, 900, 1380, _V100, bfloat16=False)
 
-# The name that NVML gives a device, without NVIDIA in front. It is exact: a part of a device, or
-# one of the same family with other clocks or memory, has another name and no sheet here.
+# By the exact NVML device name without "NVIDIA". A MIG slice, or a variant with other clocks or
+# memory, has another name and so no data sheet here.
 SHEETS = {
     "B200": _sheet(75, 1100, 2250, 7700, 1860, _B200),
     "H200": _sheet(67, 494.7, 989.5, 4800, 1830, _H200),
@@ -80,5 +80,8 @@ SHEETS = {
 
 
 def sheet_of(device: str | None) -> DataSheet | None:
-    """The sheet of a device by the name that NVML gives it; None where it is not known."""
+    """Return the data sheet of a device by its NVML name, or None if the table has no such device.
+
+    None is a valid answer: every device can be measured, whether its peaks are known or not.
+    """
     return SHEETS.get((device or "").removeprefix("NVIDIA "))

@@ -1,7 +1,8 @@
-"""The names that evidence holds: one row each, with order, words, look and bytes.
+"""Words, reading order and look of the names in evidence. Nothing here decides what runs.
 
-The order of a table is the order in which a report lists its names; a name that is not here (a
-user's own implementation, a size of a later version) stands behind, in the order of its spelling.
+A report lists names in the order of these tables. It may also show names that are not here: custom
+implementations, and names in the evidence of another version. They are shown as they are written,
+after the known ones, in alphabetical order.
 """
 
 from __future__ import annotations
@@ -9,34 +10,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True)
-class Dtype:
-    """Numerics of an axis value.
-
-    Attributes:
-        words: in tables and sentences.
-        bytes: of one stored element.
-        ceiling: the numerics of its matmuls, whose rate bounds it.
-        exacter: numerics at least as exact, in which its results may be computed as well.
-        autocast: tensors are stored in float32 and cast for the operations that allow it.
-    """
-
-    words: str
-    bytes: int
-    ceiling: str
-    exacter: tuple[str, ...] = ()
-    autocast: bool = False
+from lmperf.dtypes import DTYPES
+from lmperf.transformer.sizes import SIZES
 
 
 @dataclass(frozen=True)
 class Mark:
-    """What was not clean about a row.
+    """A reason why a row may not hold.
 
     Attributes:
-        words: follow a number of rows.
-        meaning: below a table that has its sign.
-        sign: stands behind a time.
+        words: in a sentence, after a number of rows.
+        meaning: below a table that shows its sign.
+        sign: after a time in a table; empty: not shown there.
     """
 
     words: str
@@ -46,7 +31,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Look:
-    """How a figure draws a name, told apart without colour: marker and dash of a line, hatch."""
+    """How a figure draws a name. Marker, dash and hatch tell names apart without colour."""
 
     colour: str
     marker: str
@@ -55,26 +40,14 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Implementation:
-    """What is timed: words in tables and sentences, and its look in figures."""
+class Shown:
+    """How reports show an implementation: in words and in figures."""
 
     words: str
     look: Look
 
 
-DTYPES = {
-    "float32": Dtype("float32", 4, "float32"),
-    "tf32": Dtype("TF32", 4, "tf32", ("float32",)),
-    "float16": Dtype("float16", 2, "float16", ("float32", "tf32")),
-    "bfloat16": Dtype("bf16", 2, "bfloat16", ("float32", "tf32", "float16")),
-    "autocast_float16": Dtype("float16 autocast", 2, "float16", autocast=True),
-    "autocast_bfloat16": Dtype("bf16 autocast", 2, "bfloat16", autocast=True),
-}
-# The numerics of a single kernel; and those of one without matmuls, which TF32 is a mode of.
-PLAIN_DTYPES = tuple(name for name, dtype in DTYPES.items() if not dtype.autocast)
-STORED_DTYPES = tuple(name for name in PLAIN_DTYPES if name != "tf32")
-MATMULS = tuple(name for name, dtype in DTYPES.items() if dtype.ceiling == name)
-# What a ceiling is of; a copy with what it reads to what it writes.
+# Operations of the ceilings; a copy with the ratio of bytes read to bytes written.
 OPERATIONS = {
     "copy": "copy 1:1",
     "widen": "copy 1:2",
@@ -92,54 +65,33 @@ PHASES = {
 BLUE, ORANGE, GREEN = "blue", "orange", "green"
 PINK, MUSTARD, VIOLET = "pink", "mustard", "violet"
 IMPLEMENTATIONS = {
-    "torch": Implementation("PyTorch", Look(BLUE, "o")),
-    "eager": Implementation("PyTorch", Look(BLUE, "o")),
-    "float32": Implementation("float32", Look(BLUE, "p")),
-    "tf32": Implementation("TF32", Look(VIOLET, "p", (0, (2, 1)))),
-    "autocast": Implementation("bf16 autocast", Look(ORANGE, "p", (0, (1, 1.2)), "xx")),
-    "compiled": Implementation("compiled", Look(MUSTARD, "v", (0, (4, 1.5)), "//")),
-    "compiled_blocks": Implementation("compiled by block", Look(GREEN, "h", (0, (3, 1)), "++")),
-    "triton": Implementation("Triton", Look(ORANGE, "s", "-", "xx")),
-    "triton_compiled": Implementation("Triton, compiled", Look(VIOLET, "d", (0, (3, 1)), "||")),
-    "triton_compiled_blocks": Implementation(
+    "torch": Shown("PyTorch", Look(BLUE, "o")),
+    "eager": Shown("PyTorch", Look(BLUE, "o")),
+    "float32": Shown("float32", Look(BLUE, "p")),
+    "tf32": Shown("TF32", Look(VIOLET, "p", (0, (2, 1)))),
+    "autocast": Shown("bf16 autocast", Look(ORANGE, "p", (0, (1, 1.2)), "xx")),
+    "compiled": Shown("compiled", Look(MUSTARD, "v", (0, (4, 1.5)), "//")),
+    "compiled_blocks": Shown("compiled by block", Look(GREEN, "h", (0, (3, 1)), "++")),
+    "triton": Shown("Triton", Look(ORANGE, "s", "-", "xx")),
+    "triton_compiled": Shown("Triton, compiled", Look(VIOLET, "d", (0, (3, 1)), "||")),
+    "triton_compiled_blocks": Shown(
         "Triton, compiled by block", Look(PINK, "D", (0, (4, 1.5)), "\\\\")
     ),
-    "triton_cached": Implementation("Triton, cached angles", Look(VIOLET, "P", (0, (1, 1.2)))),
-    "tiled": Implementation("tiled PyTorch", Look(ORANGE, "s", "-", "xx")),
-    "sdpa": Implementation("SDPA", Look(GREEN, "^", (0, (2, 1)), "//")),
-    "sdpa_compiled": Implementation("SDPA, compiled", Look(GREEN, "^", (0, (1, 1.2)), "--")),
-    "sdpa_compiled_blocks": Implementation(
-        "SDPA, compiled by block", Look(MUSTARD, "^", (0, (6, 2)), "||")
-    ),
-    "sdpa_cudnn": Implementation("SDPA cuDNN", Look(GREEN, "^", (0, (4, 1.5)), "//")),
-    "sdpa_flash": Implementation("SDPA flash", Look(PINK, "D", (0, (1, 1.2)), "\\\\")),
-    "sdpa_efficient": Implementation(
-        "SDPA efficient", Look(MUSTARD, "v", (0, (4, 1.5, 1, 1.5)), "--")
-    ),
-    "flex": Implementation("FlexAttention", Look(VIOLET, "P", (0, (6, 2)), "||")),
-    "flash_attention": Implementation("flash attention", Look(GREEN, "*", (0, (2, 1)), "//")),
-    "fused_loss": Implementation("loss in chunks", Look(MUSTARD, "*", (0, (4, 1.5)), "--")),
-    "bf16_weights": Implementation(
-        "bf16 weights, compiled AdamW", Look(PINK, "*", (0, (1, 1.2)), "\\\\")
-    ),
-    "graph": Implementation("CUDA graph", Look(VIOLET, "*", "-", "||")),
-    "copy": Implementation("copy", Look("grey", "x", (0, (1, 1.2)))),
+    "triton_cached": Shown("Triton, cached angles", Look(VIOLET, "P", (0, (1, 1.2)))),
+    "tiled": Shown("tiled PyTorch", Look(ORANGE, "s", "-", "xx")),
+    "sdpa": Shown("SDPA", Look(GREEN, "^", (0, (2, 1)), "//")),
+    "sdpa_compiled": Shown("SDPA, compiled", Look(GREEN, "^", (0, (1, 1.2)), "--")),
+    "sdpa_compiled_blocks": Shown("SDPA, compiled by block", Look(MUSTARD, "^", (0, (6, 2)), "||")),
+    "sdpa_cudnn": Shown("SDPA cuDNN", Look(GREEN, "^", (0, (4, 1.5)), "//")),
+    "sdpa_flash": Shown("SDPA flash", Look(PINK, "D", (0, (1, 1.2)), "\\\\")),
+    "sdpa_efficient": Shown("SDPA efficient", Look(MUSTARD, "v", (0, (4, 1.5, 1, 1.5)), "--")),
+    "flex": Shown("FlexAttention", Look(VIOLET, "P", (0, (6, 2)), "||")),
+    "flash_attention": Shown("flash attention", Look(GREEN, "*", (0, (2, 1)), "//")),
+    "fused_loss": Shown("loss in chunks", Look(MUSTARD, "*", (0, (4, 1.5)), "--")),
+    "bf16_weights": Shown("bf16 weights, compiled AdamW", Look(PINK, "*", (0, (1, 1.2)), "\\\\")),
+    "graph": Shown("CUDA graph", Look(VIOLET, "*", "-", "||")),
+    "copy": Shown("copy", Look("grey", "x", (0, (1, 1.2)))),
 }
-# The rungs of the ladder, the lowest first, and the numerics of their matmuls.
-RUNGS = {
-    "float32": "float32",
-    "tf32": "tf32",
-    "autocast": "autocast_bfloat16",
-    "compiled_blocks": "autocast_bfloat16",
-    "flash_attention": "autocast_bfloat16",
-    "fused_loss": "autocast_bfloat16",
-    "bf16_weights": "bfloat16",
-    "graph": "bfloat16",
-}
-# The numerics of a model, whose weights are float32; and those that differ in what is stored.
-MODEL_DTYPES = ("float32", "tf32", "autocast_bfloat16")
-MODEL_STORED_DTYPES = tuple(name for name in MODEL_DTYPES if name != "tf32")
-SIZES = ("tiny", "small", "medium", "large", "xl", "2.7B")
 STATUSES = {
     "ok": "ok",
     "oom": "out of memory",
@@ -149,7 +101,7 @@ STATUSES = {
     "unsupported": "unsupported",
     "failed_check": "gate failed",
 }
-# A verdict that was left open says so itself, and needs no sign.
+# `time_cap` needs no sign: the verdict "unresolved" says it.
 MARKS = {
     "host_bound": Mark("host-bound", "host-bound: the device waited for its work", "ʰ"),
     "capped": Mark("capped", "capped: power or heat held the device back", "ᶜ"),
@@ -157,9 +109,9 @@ MARKS = {
     "drift": Mark("drifted", "drifted: the reference cell had moved", "ᵈ"),
     "time_cap": Mark("undecided", "a pair of its group was left open"),
 }
-# Axis or column -> its names in order.
+# Column -> its names in reading order.
 ORDERS: dict[str, tuple[str, ...]] = {
-    "size": SIZES,
+    "size": tuple(SIZES),
     "dtype": tuple(DTYPES),
     "implementation": tuple(IMPLEMENTATIONS),
     "phase": tuple(PHASES),
@@ -178,13 +130,13 @@ AXES = {
 
 
 def dtype_words(dtype: str) -> str:
-    """The numerics of a dtype axis value, in words."""
+    """A dtype in words."""
     return DTYPES[dtype].words if dtype in DTYPES else dtype
 
 
-def matmul_of(dtype: str) -> str:
-    """The numerics of the matmuls of a dtype axis value: those of autocast are its own."""
-    return DTYPES[dtype].ceiling if dtype in DTYPES else dtype
+def size_words(size: str) -> str:
+    """The short name of a size."""
+    return SIZES[size].short if size in SIZES else size
 
 
 def phase_words(phase: str) -> str:
@@ -193,33 +145,41 @@ def phase_words(phase: str) -> str:
 
 
 def implementation_words(implementation: str, axes: Collection[str] = ()) -> str:
-    """An implementation in words; a user's own keeps its name.
+    """An implementation in words.
 
-    axes: of what it implements. What has a size is a model, all of which are of PyTorch: its
-    eager form is called just that.
+    axes: of its benchmark. Where "size" is one, "eager" is not called "PyTorch": every
+    implementation of a model is PyTorch.
     """
     if implementation == "eager" and "size" in axes:
         return implementation
-    known = IMPLEMENTATIONS.get(implementation)
-    return known.words if known else implementation
+    known = implementation in IMPLEMENTATIONS
+    return IMPLEMENTATIONS[implementation].words if known else implementation
 
 
 def mark_words(mark: str) -> str:
-    """What was not clean about a row, in words that follow a number of rows."""
+    """A mark in words that follow a number of rows."""
     return MARKS[mark].words if mark in MARKS else mark.replace("_", " ")
 
 
 def value_words(name: str, value, axes: Collection[str] = ()):
-    """A value of a column in words where the column holds names; else as it is.
+    """A value of a column in words, if the column holds names; any other value as it is.
 
-    axes: the columns beside it; see ``implementation_words``.
+    axes: see ``implementation_words``.
     """
-    if name == "implementation":
-        return implementation_words(value, axes)
-    forms = {"dtype": dtype_words, "phase": phase_words}
-    if name in forms:
-        return forms[name](value)
-    return {"operation": OPERATIONS, "load": LOADS}.get(name, {}).get(value, value)
+    match name:
+        case "implementation":
+            return implementation_words(value, axes)
+        case "dtype":
+            return dtype_words(value)
+        case "phase":
+            return phase_words(value)
+        case "size":
+            return size_words(value)
+        case "operation":
+            return OPERATIONS.get(value, value)
+        case "load":
+            return LOADS.get(value, value)
+    return value
 
 
 def axis_words(axis: str) -> str:
@@ -228,9 +188,7 @@ def axis_words(axis: str) -> str:
 
 
 def in_order(name: str, values: Iterable) -> list:
-    """The distinct values of a column in reading order: known names first, the rest sorted."""
-    distinct = list(
-        dict.fromkeys(value for value in values if value is not None and value == value)
-    )
+    """The distinct values of a column in reading order, without None and NaN."""
+    distinct = dict.fromkeys(value for value in values if value is not None and value == value)
     known = [value for value in ORDERS.get(name, ()) if value in distinct]
     return known + sorted(value for value in distinct if value not in known)

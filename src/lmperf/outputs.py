@@ -12,13 +12,13 @@ from lmperf.benchmark import WrongResult
 
 
 def tensors_of(result: Sequence[Any], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a result by name, without their graphs.
+    """The tensors of a result by name, detached from their graphs.
 
-    like: name -> a tensor of the shape, dtype and device that it must have; in the result's order.
+    like: name -> a tensor of the expected shape, dtype and device, in the result's order.
 
     Raises:
-        WrongResult: another number of tensors, or one of them is of another type (a subclass is:
-            it may compute what it holds when it is looked at), shape, dtype or device.
+        WrongResult: the number of tensors is wrong, or a tensor has another type, shape, dtype,
+            device or layout. Subclasses of Tensor are rejected: they may compute when read.
     """
     if not isinstance(result, tuple | list) or len(result) != len(like):
         count = len(result) if isinstance(result, tuple | list) else type(result).__name__
@@ -43,7 +43,7 @@ def _require(name: str, got: Any, wanted: Tensor) -> None:
 
 
 def require_unchanged(names: Iterable[str]) -> None:
-    """Raises WrongResult where inputs, by name, are not what they were when the call began."""
+    """Raise WrongResult if `names`, the inputs that a call has changed, is not empty."""
     changed = ", ".join(names)
     if changed:
         raise WrongResult(f"the call changed its inputs ({changed}); they must stay as they are")

@@ -1,4 +1,4 @@
-"""The values of the dtype axis: how each is stored, and which matmul mode it stands for."""
+"""The torch settings of a value of the dtype axis."""
 
 from __future__ import annotations
 
@@ -7,25 +7,30 @@ from collections.abc import Iterator
 
 import torch
 
-_STORAGE = {
-    "float64": torch.float64,
-    "float32": torch.float32,
-    "tf32": torch.float32,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-}
+from lmperf.dtypes import dtype_of
+
+_MATMUL_PRECISION = {"ieee": "highest", "tf32": "high"}
 
 
 def storage_dtype(dtype: str) -> torch.dtype:
-    """The torch dtype that holds tensors of a value of the dtype axis."""
-    return _STORAGE.get(dtype, torch.float32)
+    """The torch dtype that stores tensors of a value of the dtype axis.
+
+    Raises:
+        ValueError: the dtype is unknown.
+    """
+    return getattr(torch, dtype_of(dtype).storage)
 
 
 @contextlib.contextmanager
 def precision(dtype: str) -> Iterator[None]:
-    """Matmuls of float32 tensors in TF32 for "tf32", in IEEE float32 for all else."""
+    """Run float32 matmuls in TF32 or in IEEE float32, as the dtype says.
+
+    Raises:
+        ValueError: the dtype is unknown.
+    """
+    mode = _MATMUL_PRECISION[dtype_of(dtype).mode]
     before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")
+    torch.set_float32_matmul_precision(mode)
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Where the source of a module lies, found without importing it or the packages around it."""
+"""Find the source file of a module without importing the module or its parent packages."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _STANDARD_LIBRARY = [Path(sysconfig.get_path(name)).resolve() for name in ("stdl
 
 @dataclass(frozen=True)
 class Place:
-    """Where a module lies.
+    """The location of a module.
 
     Attributes:
-        file: what is run when it is imported; None for a namespace, and for what is in Python.
-        folders: where the modules in it lie; none for what is no package.
+        file: the file that importing it runs; None for namespace packages and built-in modules.
+        folders: the folders of its submodules; empty unless it is a package.
     """
 
     file: Path | None
@@ -31,17 +31,17 @@ class Place:
 
     @property
     def source(self) -> Path | None:
-        """Its Python source, if it has any."""
+        """Its Python source file, or None."""
         return self.file if self.file and self.file.suffix == ".py" else None
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing can be read of it: a C extension, an archive, what is in Python."""
+        """Whether its source cannot be read: a C extension, an archive, or a built-in module."""
         return self.source is None and not self.folders
 
     @property
     def is_environment(self) -> bool:
-        """Whether it comes with Python or was installed, and not as a link to a checkout."""
+        """Whether it is part of Python or an installed package; editable installs are neither."""
         if self.file is None:
             return not self.folders
         path = self.file.resolve()
@@ -50,7 +50,7 @@ class Place:
 
 
 def find(module: str) -> Place | None:
-    """The place of `package.module` by `sys.path`; None where there is none."""
+    """Return the location of `package.module` on `sys.path`, or None if there is no such module."""
     return _find(module, tuple(sys.path))
 
 
@@ -89,16 +89,16 @@ def _inside(folders: tuple[Path, ...], name: str) -> Place | None:
 
 
 def tree_of(path: Path) -> ast.Module:
-    """The syntax tree of a file.
+    """Parse a Python file.
 
     Raises:
-        UserError: it cannot be read, or is not Python.
+        UserError: the file cannot be read or is not valid Python.
     """
     try:
         return ast.parse(path.read_bytes())
     except SyntaxError as error:
         raise UserError(f"{path}:{error.lineno or 1}: not valid Python: {error.msg}") from None
     except (RecursionError, MemoryError):
-        raise UserError(f"{path}: its expressions are nested too deeply to be read") from None
+        raise UserError(f"{path}: its expressions are nested too deeply to parse") from None
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: not valid Python: {error}") from None

@@ -1,27 +1,27 @@
-"""The estimator, its interval, its p value and its verdict, in one place.
+"""Speed-ups: the estimator, its confidence interval, its p value and the verdict.
 
-What is estimated is a ratio of times, base / candidate: above one, the candidate is faster.
+The estimate is a ratio of times, base / candidate: above 1, the candidate is faster.
 
-*Timed in turn* (`paired`): the median of the ratios round by round. Its interval is that of the
-median by order statistics: the number of n ratios that lie below the true median is
-binomial(n, 1/2), so that [x_(k), x_(n+1-k)] covers it with 1 - 2 P(B <= k-1), whatever the
-distribution (David and Nagaraja, Order Statistics, 7.1). It leaves out one exactly where the sign
-test rejects. Fewer than six rounds have no such interval of 95 %: theirs is the range, with less.
+*Timed in turn* (`paired`): the median of the ratios by round. Its interval uses order statistics:
+of n ratios, the number below the true median is binomial(n, 1/2), so [x_(k), x_(n+1-k)] covers the
+median with probability 1 - 2 P(B <= k-1) for any distribution (David and Nagaraja, Order
+Statistics, 7.1). It excludes 1 exactly when the sign test rejects. Fewer than six rounds give no
+95 % interval; then it is the range, with lower coverage.
 
-*Timed apart* (`unpaired`): the ratio of the medians of two sets of rounds. Its interval is the
-percentile bootstrap (BCa is not defined on a constant sample, which a quantised clock gives). Both
-know the rounds of a run only: two runs differ by more, so that a least difference goes with it.
+*Timed apart* (`unpaired`): the ratio of the medians of two sets of rounds, with a percentile
+bootstrap interval (BCa is undefined for a constant sample, which a quantised clock can give). Both
+intervals only know the rounds of one run; since runs differ by more, callers also require a least
+difference.
 
-*False discovery*. Of many cells without a difference some intervals leave out one by chance; the p
-values of a table's cells are adjusted together (Benjamini and Hochberg, 1995). They are those of
-the t test on the logarithms of the rounds. The sign test cannot serve here: over six rounds its p
-is 0.031 at least, so that no cell of a table could be named unless five in eight of it differ. So
-two tests must agree on a difference: this one, adjusted, and the interval, which assumes nothing.
+*False discovery*. With many cells, some intervals exclude 1 by chance, so the p values of a table
+are adjusted together (Benjamini and Hochberg, 1995). They come from a t test on the logarithms of
+the rounds. The sign test would not do: over six rounds its p value is at least 0.031, so no cell
+could be significant unless five in eight cells of the table differed. A difference therefore needs
+both: a significant adjusted p value, and the interval, which makes no assumption.
 
-*Looking before it is over*. Rounds are added until a verdict is decided (`decided`); an interval
-for a number of rounds that was not fixed covers less than it says. Looks are few (at 6, 9, 14
-and 20 rounds), each asks that the ratio lie beyond the noise floor too, and the adjusted p guards
-the table; what remains is not corrected.
+*Optional stopping*. Rounds are added until a verdict is decided (`decided`), so the intervals cover
+less than stated. The effect is limited, not corrected: there are only four looks (after 6, 9, 14
+and 20 rounds), each also requires a ratio beyond the noise floor, and p values are adjusted.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ CONFIDENCE = 0.95
 FALSE_DISCOVERY = 0.05
 FLOOR_QUANTILE = 0.95
 LEAST_FLOOR = 0.01
-# However much a case differs from itself, nothing that may differ by more is called the same.
+# Largest floor within which two cases can be called the same, however noisy the case is.
 MOST_FLOOR = 0.10
 FASTER, SLOWER, SAME, UNRESOLVED = "faster", "slower", "same", "unresolved"
 _RESAMPLES = 999
 
-# Rounds of one row, or of many [rows, rounds], the shorter ones padded with NaN.
+# Rounds of one row, or of many as [rows, rounds], padded with NaN.
 Rounds = Sequence[float] | np.ndarray
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """A ratio base / candidate with its interval, the p value of no difference, and its rounds.
+    """A ratio base / candidate with its interval, its p value and its number of rounds.
 
-    All fields are numbers, or all are arrays of one value for each row.
+    The fields are numbers, or arrays with one value for each row.
     """
 
     ratio: float | np.ndarray
@@ -74,7 +74,7 @@ def quantile(values: Sequence[float], fraction: float) -> float:
 
 
 def median_interval(values: Rounds) -> tuple[float, float] | tuple[np.ndarray, np.ndarray]:
-    """Low and high end of the interval of the median of some values, or of those of each row."""
+    """Low and high end of the interval of the median, of one row or of each row."""
     matrix = np.atleast_2d(np.asarray(values, dtype=float))
     counts = _counts(matrix)
     ranks = np.array([order_statistics(max(int(n), 1))[:2] for n in counts], dtype=int)
@@ -87,7 +87,7 @@ def paired(base: Rounds, candidate: Rounds) -> Ratio:
     """The ratio of two cases that were timed in turn, from their medians by round.
 
     Raises:
-        ValueError: the two have not the same number of rounds.
+        ValueError: they differ in their number of rounds.
     """
     over = np.atleast_2d(np.asarray(base, float)) / np.atleast_2d(np.asarray(candidate, float))
     middle, (low, high) = medians(over), median_interval(over)
@@ -98,7 +98,7 @@ def paired(base: Rounds, candidate: Rounds) -> Ratio:
 def unpaired(base: Rounds, candidate: Rounds, seed: int = 0) -> Ratio:
     """The ratio of two cases that were timed apart, from their medians by round.
 
-    `rounds` is that of the side with fewer. Less than two on a side have no interval (NaN).
+    `rounds` is that of the side with fewer. With less than two the interval is NaN.
     """
     one, two = (np.atleast_2d(np.asarray(side, float)) for side in (base, candidate))
     counts = np.minimum(_counts(one), _counts(two))
@@ -109,7 +109,7 @@ def unpaired(base: Rounds, candidate: Rounds, seed: int = 0) -> Ratio:
 
 
 def medians(matrix: np.ndarray) -> np.ndarray:
-    """The median of each row of a matrix padded with NaN; NaN for a row of nothing else."""
+    """The median of each row of a matrix padded with NaN; NaN for an empty row."""
     some = ~np.isnan(matrix).all(axis=1)
     found = np.full(len(matrix), np.nan)
     found[some] = np.nanmedian(matrix[some], axis=1)
@@ -117,9 +117,9 @@ def medians(matrix: np.ndarray) -> np.ndarray:
 
 
 def noise_floor(again: np.ndarray) -> float:
-    """How far one from the other a case reads in two slices of the same rounds, in most cells.
+    """How far apart two slices of the same case are (A/A), at the quantile FLOOR_QUANTILE.
 
-    again: ratio of the two slices, one for each cell; NaN where there is none.
+    again: ratio of the two slices for each cell; NaN if a cell has none.
     """
     deviations = _from_one(again[~np.isnan(again)])
     if not len(deviations):
@@ -128,7 +128,7 @@ def noise_floor(again: np.ndarray) -> float:
 
 
 def adjusted(ps: Rounds) -> np.ndarray:
-    """p values adjusted together, so that FALSE_DISCOVERY bounds the share of false ones."""
+    """p values adjusted together (Benjamini-Hochberg); NaN stays NaN."""
     found = np.array(ps, dtype=float)
     some = ~np.isnan(found)
     if some.any():
@@ -139,8 +139,8 @@ def adjusted(ps: Rounds) -> np.ndarray:
 def verdict(ratio: Ratio, floor: float | np.ndarray, significant: bool | np.ndarray = True):
     """FASTER, SLOWER, SAME or UNRESOLVED; an array of them for a ratio of arrays.
 
-    floor: the noise floor; NaN where there is none. LEAST_FLOOR is the least, and MOST_FLOOR the
-    most that the same may differ.
+    floor: the noise floor; NaN if unknown. It is at least LEAST_FLOOR, and for SAME at most
+    MOST_FLOOR.
     significant: whether the adjusted p value is at most FALSE_DISCOVERY.
     """
     floor = np.fmax(floor, LEAST_FLOOR)
@@ -155,11 +155,12 @@ def verdict(ratio: Ratio, floor: float | np.ndarray, significant: bool | np.ndar
 
 
 def decided(base: Sequence[float], candidate: Sequence[float], floor: float = LEAST_FLOOR) -> bool:
-    """Whether a comparison in turn needs no further rounds.
+    """Whether a comparison timed in turn needs no further rounds.
 
-    Its interval leaves out one and the ratio lies beyond the floor; or the interval lies within
-    the floor; or its half width is below LEAST_FLOOR. Never with fewer rounds than an interval of
-    CONFIDENCE needs. The measuring calls this for all pairs of a group: nothing slow is in it.
+    That is so if its interval excludes 1 and the ratio lies beyond the floor, if the interval lies
+    within the floor, or if its half width is below LEAST_FLOOR; never with fewer rounds than an
+    interval of CONFIDENCE needs. It is called for all pairs of a group between rounds, so it must
+    be fast.
     """
     ratios = sorted(a / b for a, b in zip(base, candidate, strict=True))
     rounds = len(ratios)
@@ -169,7 +170,7 @@ def decided(base: Sequence[float], candidate: Sequence[float], floor: float = LE
     if coverage < CONFIDENCE:
         return False
     low, high = ratios[first], ratios[last]
-    floor = floor if floor > LEAST_FLOOR else LEAST_FLOOR  # NaN is not
+    floor = floor if floor > LEAST_FLOOR else LEAST_FLOOR  # also for NaN
     if high - low < 2 * LEAST_FLOOR or (1 / low - 1 <= floor and high - 1 <= floor):
         return True
     middle = (ratios[(rounds - 1) // 2] + ratios[rounds // 2]) / 2
@@ -177,14 +178,14 @@ def decided(base: Sequence[float], candidate: Sequence[float], floor: float = LE
 
 
 def _scipy_stats():
-    """It takes three quarters of a second to import, which nothing that only measures needs."""
+    """scipy.stats, imported on first use: it takes 0.75 s, and measuring does not need it."""
     from scipy import stats
 
     return stats
 
 
 def _from_one(ratio: float | np.ndarray) -> np.ndarray:
-    """How far ratios are from one; one and its inverse are as far."""
+    """Distance of ratios from 1; a ratio and its inverse have the same."""
     with np.errstate(divide="ignore"):
         return np.maximum(ratio, np.divide(1, ratio)) - 1
 
@@ -198,7 +199,7 @@ def _like(given: Rounds, field: np.ndarray):
 
 
 def _moments(logs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean, standard deviation and number of each row; NaN where there is no deviation."""
+    """Mean, standard deviation and count of each row; the deviation of one value is NaN."""
     counts = _counts(logs)
     mean = np.nansum(logs, axis=1) / np.maximum(counts, 1)
     squares = np.nansum((logs - mean[:, None]) ** 2, axis=1)
@@ -221,17 +222,17 @@ def _p_unpaired(base: np.ndarray, candidate: np.ndarray) -> np.ndarray:
 
 
 def _certain(p: np.ndarray, difference: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-    """p, and what it tends to where nothing varies: 1 without a difference, 0 with one."""
+    """p, or its limit where the deviation is zero: 1 without a difference, 0 with one."""
     return np.where(deviation == 0, np.where(difference == 0, 1.0, 0.0), p)
 
 
 def _bootstrapped(base: np.ndarray, candidate: np.ndarray, seed: int):
-    """Interval of the ratio of medians of each row, many rows of as many rounds at a time."""
+    """Bootstrap interval of the ratio of medians of each row."""
     low, high = np.full((2, len(base)), np.nan)
     counts = np.stack([_counts(base), _counts(candidate)], axis=1)
     for some in np.unique(counts[counts.min(axis=1) > 1], axis=0):
         rows = (counts == some).all(axis=1)
-        # Sorting puts the NaN last, wherever they stood.
+        # Sorting moves the padding to the end.
         sides = [np.sort(s[rows])[:, :n] for s, n in zip((base, candidate), some, strict=True)]
         found = (
             _scipy_stats()

@@ -1,9 +1,9 @@
-"""A short YAML file, read strictly: what a reader takes for one thing and YAML for another.
+"""Read a short YAML file strictly: text that YAML reads otherwise than a person is an error.
 
-YAML turns `no` into False, `010` into 8, leaves `1e-4` a string and lets the second of two equal
-keys win. It has tags that make objects, and aliases that make a file of a line a thousand million
-values. Each of these is an error here, said in one line that names file, line, key, what is there
-and what should be.
+PyYAML reads `no` as False and `010` as 8, leaves `1e-4` a string, lets the second of two equal keys
+win, runs tags that build objects, and expands aliases without limit. Each is an error here, in one
+line with file, line, key, what is there and what to write. Snakemake reads the same file with
+PyYAML, so a more lenient reader (YAML 1.2) would disagree with it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import yaml
 from lmperf.errors import UserError
 
 _MOST_BYTES, _DEEPEST, _LONGEST_NUMBER = 100_000, 20, 40
-# YAML itself does not see a key of more than 1,024 characters, and says something else.
+# PyYAML does not recognize a key longer than 1,024 characters and reports something else instead.
 _LONG_WORD = re.compile(r"[^\s,]{1000}")
 _CANONICAL = {
     "tag:yaml.org,2002:int": (re.compile(r"-?(0|[1-9][0-9]*)"), "a decimal number"),
@@ -27,45 +27,45 @@ _CANONICAL = {
 }
 _STRING = "tag:yaml.org,2002:str"
 _NUMBER_LIKE = re.compile(r"[-+]?(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?")
+_KINDS = {"sequence": "a list", "mapping": "a mapping", "scalar": "a single value"}
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The mapping that a file holds.
+    """Return the mapping in a YAML file.
 
     Raises:
-        UserError: the first fault found, in one line.
+        UserError: the first fault, in one line that begins with the path.
     """
     loader, node = _parsed(_text(path), path)
     if node is None:
-        raise UserError(f"{path}: is empty; write {{}} for what is there by default")
+        raise UserError(f"{path}: is empty; write {{}} for the defaults")
     if not isinstance(node, yaml.MappingNode):
-        raise UserError(f"{path}: must be a mapping of keys to values, is {_kind(node)}")
-    _refuse_coercion(node, (), path)
+        raise UserError(f"{path}: must be a mapping of keys to values, is {_KINDS[node.id]}")
     return loader.construct_document(node)
 
 
 def value(text: str, source: Path) -> Any:
-    """The value that a text holds, read as strictly; None where it is empty.
+    """Return the value of a YAML text, read as strictly as a file; None if the text is empty.
 
     Raises:
-        UserError: the first fault found, in one line that begins with the source.
+        UserError: the first fault, in one line that begins with the source.
     """
     if len(text.encode(errors="replace")) > _MOST_BYTES:
         raise UserError(f"{source}: is too long; it must have at most {_MOST_BYTES:,} bytes")
     loader, node = _parsed(text, source)
-    if node is None:
-        return None
-    _refuse_coercion(node, (), source)
-    return loader.construct_document(node)
+    return None if node is None else loader.construct_document(node)
 
 
 def _parsed(text: str, source: Path) -> tuple[yaml.SafeLoader, yaml.Node | None]:
     try:
-        _refuse_what_is_no_plain_value(text, source)
+        _check_events(text, source)
         loader = yaml.SafeLoader(text)
-        return loader, loader.get_single_node()
+        node = loader.get_single_node()
     except yaml.YAMLError as error:
-        raise UserError(_not_valid(error, text, source)) from None
+        raise UserError(_syntax_error(error, text, source)) from None
+    if node is not None:
+        _check_node(node, (), source)
+    return loader, node
 
 
 def _text(path: Path) -> str:
@@ -85,92 +85,93 @@ def _text(path: Path) -> str:
         raise UserError(f"{path}:{line}: is not UTF-8; save the file in UTF-8") from None
 
 
-def _not_valid(error: yaml.YAMLError, text: str, path: Path) -> str:
-    mark = getattr(error, "problem_mark", None)
+def _syntax_error(error: yaml.YAMLError, text: str, source: Path) -> str:
     if long := _LONG_WORD.search(text):
         line = text.count("\n", 0, long.start()) + 1
-        return f"{path}:{line}: a key of 1,000 characters or more; a name has at most 64"
+        return f"{source}:{line}: a key of 1,000 characters or more; a name has at most 64"
     if isinstance(error, yaml.reader.ReaderError):
         line, problem = text.count("\n", 0, error.position) + 1, str(error).splitlines()[0]
     else:
+        mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else 1
         parts = getattr(error, "context", None), getattr(error, "problem", None)
         problem = ", ".join(part for part in parts if part) or str(error)
-    return f"{path}:{line}: not valid YAML: {problem[:200]}"
+    return f"{source}:{line}: not valid YAML: {problem[:200]}"
 
 
-def _refuse_what_is_no_plain_value(text: str, path: Path) -> None:
-    """By the events of the parser, which no nesting and no alias makes many or deep."""
+def _check_events(text: str, source: Path) -> None:
+    """Refuse anchors, aliases, tags and deep nesting.
+
+    Parser events are a flat stream: no alias expands here, and no nesting recurses.
+    """
     depth = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        place = f"{path}:{event.start_mark.line + 1}"
+        place = f"{source}:{event.start_mark.line + 1}"
         if anchor := getattr(event, "anchor", None):
-            word = f"{anchor[:40]} is an anchor or an alias"
-            raise UserError(f"{place}: {word}, which is not read here; write the value itself")
+            raise UserError(
+                f"{place}: {anchor[:40]} is an anchor or an alias, which is not supported;"
+                " write the value itself"
+            )
         if tag := getattr(event, "tag", None):
-            raise UserError(f"{place}: the tag {tag[:40]} is not read here; write a plain value")
+            raise UserError(f"{place}: the tag {tag[:40]} is not supported; write a plain value")
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if depth > _DEEPEST:
             raise UserError(f"{place}: values are nested deeper than {_DEEPEST}; a grid needs four")
 
 
-def _refuse_coercion(node: yaml.Node, keys: tuple[str, ...], path: Path) -> None:
-    if isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
-        for key, value in node.value:
-            name = _key(key, keys, path)
-            if name in seen:
-                raise UserError(
-                    f"{_place(path, key, (*keys, name))}: the key stands twice; it must stand once"
-                )
-            seen.add(name)
-            _refuse_coercion(value, (*keys, name), path)
+def _check_node(node: yaml.Node, keys: tuple[str, ...], source: Path) -> None:
+    """Refuse repeated keys, keys that are no strings, and scalars that YAML would coerce."""
+    if isinstance(node, yaml.ScalarNode):
+        _check_scalar(node, keys, source)
     elif isinstance(node, yaml.SequenceNode):
         for item in node.value:
-            _refuse_coercion(item, keys, path)
-    elif node.style is None:
-        _refuse_coerced_scalar(node, keys, path)
+            _check_node(item, keys, source)
+    else:
+        seen: set[str] = set()
+        for key, item in node.value:
+            name = _key(key, keys, source)
+            if name in seen:
+                place = _place(source, key, (*keys, name))
+                raise UserError(f"{place}: the key is there twice; it must be there once")
+            seen.add(name)
+            _check_node(item, (*keys, name), source)
 
 
-def _key(node: yaml.Node, keys: tuple[str, ...], path: Path) -> str:
+def _key(node: yaml.Node, keys: tuple[str, ...], source: Path) -> str:
     if isinstance(node, yaml.ScalarNode):
-        _refuse_coerced_scalar(node, keys, path)
+        _check_scalar(node, keys, source)
         if node.tag == _STRING:
             return node.value
-    what = (node.value or "empty") if node.id == "scalar" else _kind(node)
-    raise UserError(f"{_place(path, node, keys)}: a key is {what}; it must be a name")
+    found = (node.value or "empty") if node.id == "scalar" else _KINDS[node.id]
+    raise UserError(f"{_place(source, node, keys)}: a key is {found}; it must be a name")
 
 
-def _refuse_coerced_scalar(node: yaml.ScalarNode, keys: tuple[str, ...], path: Path) -> None:
-    place, text = _place(path, node, keys), node.value
-    if node.style is not None:
+def _check_scalar(node: yaml.ScalarNode, keys: tuple[str, ...], source: Path) -> None:
+    if node.style is not None:  # quoted: a string whatever it holds
         return
+    place, text = _place(source, node, keys), node.value
     if node.tag == _STRING:
         if _NUMBER_LIKE.fullmatch(text):
             raise UserError(f"{place}: YAML reads {text} as a string; write a decimal number")
         return
     if len(text) > _LONGEST_NUMBER:
-        raise UserError(f"{place}: {text[:20]}... is too long for a number, and no word")
+        raise UserError(f"{place}: {text[:20]}... is too long for a number, and not a word")
     if node.tag not in _CANONICAL:
         kind = node.tag.rpartition(":")[2].replace("timestamp", "date")
         raise UserError(f"{place}: YAML reads {text} as a {kind}; quote it")
     pattern, wanted = _CANONICAL[node.tag]
     if not pattern.fullmatch(text):
-        raise UserError(f"{place}: YAML reads {text} as {_as_read(text)}; write {wanted}")
+        raise UserError(f"{place}: YAML reads {text} as {_coerced(text)}; write {wanted}")
 
 
-def _as_read(text: str) -> str:
+def _coerced(text: str) -> str:
     try:
         return repr(yaml.safe_load(text))
-    except ValueError:  # 0x_
+    except ValueError:  # "0x_" matches the pattern of integers and is none
         return "a number"
 
 
-def _place(path: Path, node: yaml.Node, keys: tuple[str, ...]) -> str:
+def _place(source: Path, node: yaml.Node, keys: tuple[str, ...]) -> str:
     where = ".".join(key[:40] for key in keys) or "top level"
-    return f"{path}:{node.start_mark.line + 1}: {where}"
-
-
-def _kind(node: yaml.Node) -> str:
-    return {"sequence": "a list", "mapping": "a mapping"}.get(node.id, "a single value")
+    return f"{source}:{node.start_mark.line + 1}: {where}"

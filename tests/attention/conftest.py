@@ -3,7 +3,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def no_plans():
-    """Forgets the launches that were worked out with what a test has replaced, and without."""
+    """Clear the cached launch plans before and after a test: a test may replace what they hold."""
     pytest.importorskip("triton")
     from lmperf.attention.triton import backward, forward
 

@@ -18,7 +18,7 @@ def unit_normal(*shape):
     return torch.randn(shape, dtype=torch.float64)
 
 
-def test_error_is_the_worst_row_over_the_size_of_its_block():
+def test_error_is_relative_to_the_rms_of_the_block():
     reference = torch.ones(2, 128, 4)
     reference[:, 64:] *= 100
     got = reference.clone()
@@ -31,7 +31,7 @@ def test_error_is_the_worst_row_over_the_size_of_its_block():
 
 
 @pytest.mark.parametrize("chunk", [1, 1 << 24])
-def test_a_short_last_block_is_joined_with_the_one_before_it(monkeypatch, chunk):
+def test_short_last_block_is_merged_with_the_previous(monkeypatch, chunk):
     monkeypatch.setattr("lmperf.attention.accuracy.CHUNK_ELEMENTS", chunk)
     n, noise = 4097, 1e-3
     reference = unit_normal(1, n, 16)
@@ -44,7 +44,7 @@ def test_a_short_last_block_is_joined_with_the_one_before_it(monkeypatch, chunk)
     assert blockwise_error(got, reference) > 0.4
 
 
-def test_a_sequence_shorter_than_a_block_is_one_block():
+def test_sequence_shorter_than_a_block_is_one_block():
     reference = torch.ones(1, 40, 1)
     reference[0, 39] = 9.0
     got = reference.clone()
@@ -52,7 +52,7 @@ def test_a_sequence_shorter_than_a_block_is_one_block():
     assert blockwise_error(got, reference) == pytest.approx((40 / 120) ** 0.5)
 
 
-def test_equal_tensors_have_no_error_even_where_the_reference_vanishes():
+def test_zero_reference_gives_zero_or_infinite_error():
     zeros = torch.zeros(1, 5, 3)
     assert blockwise_error(zeros, zeros) == 0.0
     assert blockwise_error(zeros + 1e-3, zeros) == math.inf
@@ -60,22 +60,22 @@ def test_equal_tensors_have_no_error_even_where_the_reference_vanishes():
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_what_is_not_finite_is_an_infinite_error(value):
+def test_non_finite_values_give_an_infinite_error(value):
     reference = unit_normal(2, 100, 8)
     got = reference.clone()
     got[1, 99, 7] = value
     assert blockwise_error(got, reference) == math.inf
 
 
-def test_chunks_do_not_change_the_error(monkeypatch):
+def test_chunking_does_not_change_the_error(monkeypatch):
     reference, noise = unit_normal(3, 300, 8), unit_normal(3, 300, 8)
     whole = blockwise_error(reference + 1e-3 * noise, reference)
     monkeypatch.setattr("lmperf.attention.accuracy.CHUNK_ELEMENTS", 1)
     assert blockwise_error(reference + 1e-3 * noise, reference) == pytest.approx(whole, rel=1e-12)
 
 
-def test_bad_arguments_are_named():
-    with pytest.raises(ValueError, match="one shape"):
+def test_invalid_arguments_are_rejected_by_name():
+    with pytest.raises(ValueError, match="same shape"):
         blockwise_error(torch.zeros(3, 4), torch.zeros(4, 3))
     with pytest.raises(ValueError, match="not finite"):
         blockwise_error(torch.zeros(3, 4), torch.full((3, 4), math.nan))
@@ -83,13 +83,13 @@ def test_bad_arguments_are_named():
         error_bound("dp", "float32")
     with pytest.raises(ValueError, match="dtype must be"):
         error_bound("out", "fp8")
-    with pytest.raises(ValueError, match="numerics must be one of strict, rounded_scores, got"):
+    with pytest.raises(ValueError, match="tolerance must be one of strict, rounded_scores, got"):
         error_bound("out", "bfloat16", "loose")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("d", [16, 64, 128])
-def test_a_key_tile_dropped_for_one_query_tile_of_65536_is_caught(dtype, d):
+def test_dropped_key_tile_at_65536_exceeds_the_bound(dtype, d):
     n = 65536
     q, grad_out, k, v = unit_normal(64, d), unit_normal(64, d), unit_normal(n, d), unit_normal(n, d)
     k_cut, v_cut = (torch.cat([t[: n // 2], t[n // 2 + 64 :]]) for t in (k, v))
@@ -103,7 +103,7 @@ def test_a_key_tile_dropped_for_one_query_tile_of_65536_is_caught(dtype, d):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_query_tile_dropped_for_one_key_tile_is_caught(dtype):
+def test_dropped_query_tile_exceeds_the_bound(dtype):
     n, d, keys, queries = 4096, 64, slice(1024, 1088), slice(2048, 2112)
     q, k, v, grad_out = (unit_normal(1, n, d) for _ in range(4))
     reference = attention_float64(q, k, v, grad_out, causal=True)
@@ -123,7 +123,7 @@ def test_a_query_tile_dropped_for_one_key_tile_is_caught(dtype):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("d", [16, 64])
-def test_pytorch_itself_is_within_the_bounds(name, causal, d):
+def test_pytorch_is_within_the_bounds(name, causal, d):
     torch.manual_seed(d)
     x = [unit_normal(1, 4, 1024, d).to(getattr(torch, name)) for _ in range(4)]
     reference = attention_float64(*x, causal)
@@ -131,10 +131,10 @@ def test_pytorch_itself_is_within_the_bounds(name, causal, d):
     def sdpa(q, k, v, causal):
         return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
 
-    for implementation, numerics in ((attention, "rounded_scores"), (sdpa, "strict")):
+    for implementation, tolerance in ((attention, "rounded_scores"), (sdpa, "strict")):
         leaves = [t.clone().requires_grad_() for t in x[:3]]
         out = implementation(*leaves, causal)
         out.backward(x[3])
         got = {"out": out, **dict(zip(("dq", "dk", "dv"), (t.grad for t in leaves), strict=True))}
         for tensor, error in attention_errors(got, reference).items():
-            assert error <= error_bound(tensor, name, numerics), (implementation, tensor)
+            assert error <= error_bound(tensor, name, tolerance), (implementation, tensor)

@@ -10,7 +10,7 @@ SHAPE = (1, 2, 300, 32)
 
 
 @pytest.mark.gpu
-def test_a_replay_computes_with_the_inputs_of_the_moment():
+def test_replay_reads_the_present_inputs():
     x = torch.ones(8, device="cuda")
     (double,) = captured([lambda _: 2 * x])
     assert double(None).tolist() == [2.0] * 8
@@ -19,7 +19,7 @@ def test_a_replay_computes_with_the_inputs_of_the_moment():
 
 
 @pytest.mark.gpu
-def test_a_step_reads_what_the_replay_before_it_wrote():
+def test_step_reads_the_output_of_the_previous_replay():
     x = torch.ones(8, device="cuda")
     double, square = captured([lambda _: 2 * x, lambda twice: twice * twice])
     for value in (1.0, 3.0):
@@ -30,7 +30,7 @@ def test_a_step_reads_what_the_replay_before_it_wrote():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", PHASES)
-def test_attention_as_a_graph_passes_its_gate_and_a_wrong_one_does_not(name):
+def test_graphed_attention_passes_the_gate_only_if_correct(name):
     problem = AttentionProblem(SHAPE, "float32", True, "cuda", 0)
     right = problem.workload(attention, PHASES, graphed=True)
     assert right.gate([name]).passed
@@ -40,7 +40,7 @@ def test_attention_as_a_graph_passes_its_gate_and_a_wrong_one_does_not(name):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", PHASES)
-def test_a_graph_is_right_on_fresh_inputs_and_sees_a_backward_of_an_old_forward(name):
+def test_graph_is_checked_on_fresh_inputs(name):
     from lmperf.attention.triton import flash_attention
 
     problem = AttentionProblem(SHAPE, "bfloat16", True, "cuda", 0)
@@ -51,5 +51,5 @@ def test_a_graph_is_right_on_fresh_inputs_and_sees_a_backward_of_an_old_forward(
         result = phase.run(phase.before())
         assert work.check(name, result).passed
     work.freshen(4)
-    # Without `before`, the output and the logsumexp of the backward are those of other inputs.
+    # Without `before`, the backward pass reads the output and logsumexp of old inputs.
     assert work.check(name, phase.run(None)).passed == (name != "backward")

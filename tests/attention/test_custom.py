@@ -1,5 +1,3 @@
-"""What a user gives, a function or a class, is called with the dimensions that it takes."""
-
 import pytest
 import torch
 
@@ -26,8 +24,8 @@ def four_dimensions(q, k, v, causal=False):
     return attention(q, k, v, causal)
 
 
-class OfACourse(torch.autograd.Function):
-    """With a backward pass of its own, as a course's FlashAttention has it."""
+class CourseAttention(torch.autograd.Function):
+    """Takes three dimensions and has its own backward pass, as courses ask for."""
 
     @staticmethod
     def forward(ctx, q, k, v, is_causal=False):
@@ -51,12 +49,12 @@ class OfACourse(torch.autograd.Function):
         (any_dimensions, (2, 3, 8, 16), [4, 4]),
         (three_dimensions, (2, 3, 8, 16), [4, 3, 3]),
         (four_dimensions, (2, 8, 16), [3, 4, 4]),
-        (OfACourse, (2, 3, 8, 16), []),
-        (OfACourse, (2, 8, 16), []),
+        (CourseAttention, (2, 3, 8, 16), []),
+        (CourseAttention, (2, 8, 16), []),
     ],
 )
 @pytest.mark.parametrize("causal", [False, True])
-def test_it_is_called_with_the_inputs_that_it_takes(given, shape, calls, causal):
+def test_custom_attention_gets_the_dimensions_it_takes(given, shape, calls, causal):
     CALLS.clear()
     q, k, v = (torch.randn(shape, requires_grad=True) for _ in range(3))
     function = fitted(given)
@@ -67,10 +65,10 @@ def test_it_is_called_with_the_inputs_that_it_takes(given, shape, calls, causal)
         gradient = torch.randn_like(out)
         got = torch.autograd.grad(out, (q, k, v), gradient)
         torch.testing.assert_close(got, torch.autograd.grad(expected, (q, k, v), gradient))
-    assert calls == CALLS, "the second call knows what the first one found out"
+    assert calls == CALLS, "the second call must not try both layouts again"
 
 
-def test_what_fits_in_no_form_says_what_it_said_of_the_inputs_as_they_are():
+def test_unsupported_layout_keeps_original_error():
     def raises(q, k, v, causal):
         raise ValueError(f"not for {q.ndim} dimensions")
 

@@ -1,4 +1,4 @@
-"""Fresh inputs for every call, and the check of what timed calls returned."""
+"""Fresh inputs for every call, and the check of the results of timed calls."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def problem(dtype="float32", shape=SHAPE, causal=True):
 
 
 def call(work, name, seed):
-    """A call as the core makes it, and its check."""
+    """The gate of one timed call, made as the measuring loop makes it."""
     work.freshen(seed)
     phase = work.phases[name]
     return work.check(name, phase.run(phase.before()))
@@ -27,7 +27,7 @@ def call(work, name, seed):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("shape", [SHAPE, (4, 33, 16), (1, 1, 1, 8)])
-def test_what_is_right_passes_on_every_fresh_input(shape, dtype, causal):
+def test_correct_result_passes_on_fresh_inputs(shape, dtype, causal):
     work = problem(dtype, shape, causal).workload(sdpa, PHASES)
     assert work.gate(PHASES).passed
     for seed in range(3):
@@ -36,7 +36,7 @@ def test_what_is_right_passes_on_every_fresh_input(shape, dtype, causal):
             assert gate.passed, (name, gate.errors, gate.bounds)
 
 
-def test_fresh_inputs_are_others_in_the_same_memory():
+def test_fresh_inputs_differ_and_reuse_memory():
     made = problem()
     before = [t.detach().clone() for t in made.inputs]
     places = [t.data_ptr() for t in made.inputs]
@@ -46,7 +46,7 @@ def test_fresh_inputs_are_others_in_the_same_memory():
     assert all(t.requires_grad and t.is_leaf for t in made.inputs[:3])
 
 
-def test_a_seed_gives_the_same_inputs_again():
+def test_seed_determines_the_inputs():
     one, other = problem(), problem()
     for made, first in ((one, 7), (other, 8)):
         made.fresh.freshen(first)
@@ -54,7 +54,7 @@ def test_a_seed_gives_the_same_inputs_again():
     assert all(map(torch.equal, one.inputs, other.inputs))
 
 
-def test_of_many_sequences_another_few_are_checked_each_time(monkeypatch):
+def test_checked_sequences_are_a_new_random_sample(monkeypatch):
     monkeypatch.setitem(attention_problem.CHECKED_SCORES, "cpu", 2 * 70**2)
     made = problem(shape=(4, 8, 70, 16))
     chosen = [tuple(made._chosen()) for _ in range(8)]
@@ -62,7 +62,7 @@ def test_of_many_sequences_another_few_are_checked_each_time(monkeypatch):
     assert problem(shape=(1, 1, 700, 16))._chosen() == [0]
 
 
-def test_no_gradient_of_the_output_is_what_it_was_during_the_forward():
+def test_dout_differs_from_dout_during_forward():
     made = problem(shape=(1, 1, 5, 4))
     for seed in range(20):
         made.fresh.freshen(seed)
@@ -71,7 +71,7 @@ def test_no_gradient_of_the_output_is_what_it_was_during_the_forward():
         assert not torch.equal(during, made.inputs[3])
 
 
-def test_a_twin_in_tf32_shares_inputs_and_what_is_fresh_of_them():
+def test_tf32_shares_inputs_with_float32():
     shared = {}
     arguments = SHAPE, True, "cpu", 3, shared
     full = AttentionProblem.of(SHAPE, "float32", *arguments[1:])
@@ -81,8 +81,8 @@ def test_a_twin_in_tf32_shares_inputs_and_what_is_fresh_of_them():
     assert call(twin.workload(attention, PHASES), "backward", 2).passed
 
 
-def by_address():
-    """Keeps each output by the address of its inputs."""
+def cached_by_address():
+    """Caches outputs by the addresses of the inputs."""
     kept = {}
 
     def function(q, k, v, causal):
@@ -94,21 +94,21 @@ def by_address():
     return function
 
 
-def by_shape():
-    """Keeps each output by the shape of its inputs."""
+def cached_by_shape():
+    """Caches outputs by the shape of the inputs."""
     kept = {}
     return lambda q, k, v, causal: kept.setdefault(q.shape, sdpa(q, k, v, causal).detach())
 
 
-def by_seed():
-    """Holds the answer for the draw of this seed."""
+def cached_for_one_seed():
+    """Returns the output for one seed."""
     q, k, v, _ = problem().inputs
     answer = sdpa(q, k, v, True)
     return lambda q, k, v, causal: answer.clone()
 
 
-class InForward(torch.autograd.Function):
-    """Works the backward out in the forward, with the output's gradient where it last was."""
+class GradientsInForward(torch.autograd.Function):
+    """Computes gradients in the forward pass, from the memory in which dO was last time."""
 
     place = None
 
@@ -118,33 +118,33 @@ class InForward(torch.autograd.Function):
         with torch.enable_grad():
             out = sdpa(*leaves, causal)
         ctx.leaves, ctx.out, ctx.gradients = leaves, out, None
-        if InForward.place is not None:
-            ctx.gradients = torch.autograd.grad(out, leaves, InForward.place)
+        if GradientsInForward.place is not None:
+            ctx.gradients = torch.autograd.grad(out, leaves, GradientsInForward.place)
         return out.detach().clone()
 
     @staticmethod
     def backward(ctx, gradient):
-        InForward.place = gradient
+        GradientsInForward.place = gradient
         if ctx.gradients is None:
             ctx.gradients = torch.autograd.grad(ctx.out, ctx.leaves, gradient)
         return *ctx.gradients, None
 
 
-def in_forward():
-    InForward.place = None
-    return lambda q, k, v, causal: InForward.apply(q, k, v, causal)
+def gradients_in_forward():
+    GradientsInForward.place = None
+    return lambda q, k, v, causal: GradientsInForward.apply(q, k, v, causal)
 
 
 @pytest.mark.parametrize(
     ("cheat", "name"),
     [
-        (by_address, "forward"),
-        (by_shape, "forward"),
-        (by_seed, "forward"),
-        (in_forward, "backward"),
+        (cached_by_address, "forward"),
+        (cached_by_shape, "forward"),
+        (cached_for_one_seed, "forward"),
+        (gradients_in_forward, "backward"),
     ],
 )
-def test_what_a_call_did_not_work_out_is_wrong_because_inputs_are_fresh(cheat, name, monkeypatch):
+def test_cached_result_fails_on_fresh_inputs(cheat, name, monkeypatch):
     work = problem().workload(cheat(), [name])
     assert work.gate([name]).passed
     assert not any(call(work, name, seed).passed for seed in range(10, 16))
@@ -157,10 +157,10 @@ def test_what_a_call_did_not_work_out_is_wrong_because_inputs_are_fresh(cheat, n
     assert all(call(work, name, seed).passed for seed in range(10, 16))
 
 
-def test_a_backward_in_the_forward_is_wrong_because_the_gradient_comes_after_it(monkeypatch):
+def test_gradients_computed_in_forward_fail(monkeypatch):
     unguarded = problem()
     after = unguarded.fresh.freshen_gradient
-    work = unguarded.workload(in_forward(), ["backward"])
+    work = unguarded.workload(gradients_in_forward(), ["backward"])
     assert work.gate(["backward"]).passed
     work.freshen(1)
     monkeypatch.setattr(unguarded.fresh, "freshen_gradient", lambda: None)
@@ -171,7 +171,7 @@ def test_a_backward_in_the_forward_is_wrong_because_the_gradient_comes_after_it(
 
 
 class Lazy(torch.Tensor):
-    """A subclass, which could compute what it holds outside the clock."""
+    """A tensor subclass, which could defer its computation until after the timing."""
 
 
 def changing(q, k, v, causal):
@@ -192,7 +192,7 @@ def changing(q, k, v, causal):
         (changing, r"the call changed its inputs \(q\); they must stay as they are"),
     ],
 )
-def test_what_is_no_result_is_refused_in_words(wrong, words):
+def test_invalid_result_is_rejected_with_reason(wrong, words):
     work = problem().workload(wrong, ["forward"])
     with pytest.raises(WrongResult, match=words):
         call(work, "forward", 1)
@@ -200,13 +200,13 @@ def test_what_is_no_result_is_refused_in_words(wrong, words):
         work.gate(["forward"])
 
 
-def test_another_number_of_gradients_is_refused():
+def test_wrong_number_of_gradients_is_rejected():
     work = problem().workload(sdpa, ["backward"])
     with pytest.raises(WrongResult, match=r"returned 1; it must be 3 tensors \(dq, dk, dv\)"):
         work.check("backward", (torch.zeros(SHAPE),))
 
 
-def test_beside_a_red_gate_stands_the_error_of_pytorch_on_the_same_inputs():
+def test_failed_gate_reports_pytorch_error():
     work = problem("bfloat16").workload(lambda q, k, v, causal: attention(q, k, v), PHASES)
     gate = work.gate(PHASES)
     assert not gate.passed
@@ -216,9 +216,9 @@ def test_beside_a_red_gate_stands_the_error_of_pytorch_on_the_same_inputs():
     assert set(call(work, "forward", 2).pytorch()) == {"out"}
 
 
-def test_the_error_of_pytorch_is_that_of_sdpa_where_the_scores_do_not_fit(monkeypatch):
+def test_pytorch_error_is_of_sdpa_if_scores_do_not_fit(monkeypatch):
     made = problem("bfloat16")
     gate = made.workload(sdpa, PHASES).gate(PHASES)
     assert gate.pytorch() != gate.errors
-    monkeypatch.setattr("lmperf.attention.library.MOST_SCORES", 0)
+    monkeypatch.setattr("lmperf.attention.pytorch.MOST_SCORES", 0)
     assert gate.pytorch()["out"] == gate.errors["out"]

@@ -21,7 +21,7 @@ def by_autograd(q, k, v, grad_out, causal, scale):
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("chunk", [1, 1000, 1 << 26])
-def test_float64_reference_is_what_autograd_computes(monkeypatch, causal, chunk):
+def test_float64_reference_matches_autograd(monkeypatch, causal, chunk):
     monkeypatch.setattr(reference, "CHUNK_ELEMENTS", chunk)
     x = [torch.randn(2, 3, 37, 8, dtype=torch.float64) for _ in range(4)]
     got = attention_float64(*x, causal, scale=0.5)
@@ -29,7 +29,7 @@ def test_float64_reference_is_what_autograd_computes(monkeypatch, causal, chunk)
         torch.testing.assert_close(got[name], expected, rtol=1e-10, atol=1e-12)
 
 
-def test_plain_attention_follows_the_definition_for_any_rank():
+def test_plain_attention_matches_definition_for_any_rank():
     for shape in [(5, 4), (2, 5, 4), (2, 3, 5, 4)]:
         q, k, v = (torch.randn(shape, dtype=torch.float64) for _ in range(3))
         for causal in (False, True):
@@ -37,7 +37,7 @@ def test_plain_attention_follows_the_definition_for_any_rank():
             torch.testing.assert_close(attention(q, k, v, causal), expected)
 
 
-def test_flops_and_bytes_in_closed_form():
+def test_flops_and_bytes():
     assert flops(2, 3, 1000, 64, causal=False) == 4 * 2 * 3 * 1000**2 * 64
     assert flops(2, 3, 1000, 64, causal=True, phase="backward") == 5 * 2 * 3 * 1000**2 * 64
     both = flops(1, 1, 8, 4, False, "forward") + flops(1, 1, 8, 4, False, "backward")

@@ -1,11 +1,11 @@
-"""Ceilings: what each phase computes, and how much of it."""
+"""The operations of the ceilings and the work that they count."""
 
 import pytest
 import torch
 
-from lmperf.benchmark import Case, Unsupported, load
-from lmperf.benchmarks import ceilings
-from lmperf.names import MATMULS
+from lmperf.benchmark import Case, Unsupported
+from lmperf.benchmarks import ceilings, load
+from lmperf.dtypes import MATMULS
 
 CEILINGS = load("ceilings")
 
@@ -16,7 +16,7 @@ def prepared(operation, dtype="float32", shape="64x32x48", load="burst"):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_matmul_counts_its_work_and_multiplies_normal_numbers(dtype):
+def test_matmul_counts_flops_and_multiplies_normal_values(dtype):
     work = prepared("matmul", dtype)
     phase = work.phases["forward"]
     assert phase.flops == 2 * 64 * 32 * 48 and work.columns == {"calls": 1}
@@ -25,7 +25,7 @@ def test_a_matmul_counts_its_work_and_multiplies_normal_numbers(dtype):
     assert out.float().std() == pytest.approx(48**0.5, rel=0.2)
 
 
-def test_a_sustained_matmul_is_called_for_a_while_and_counts_every_call(monkeypatch):
+def test_sustained_matmul_counts_every_call(monkeypatch):
     mm, made = torch.mm, []
     monkeypatch.setattr(torch, "mm", lambda *given, **named: (made.append(0), mm(*given, **named)))
     monkeypatch.setattr(ceilings, "_SUSTAINED_S", {"cpu": 0.05})
@@ -41,19 +41,19 @@ def test_a_sustained_matmul_is_called_for_a_while_and_counts_every_call(monkeypa
     ("operation", "dtype", "read", "written"),
     [("copy", "float32", 4, 4), ("widen", "bfloat16", 2, 4), ("narrow", "float32", 4, 2)],
 )
-def test_a_copy_moves_bytes_in_its_proportion(operation, dtype, read, written):
+def test_copy_counts_bytes_read_and_written(operation, dtype, read, written):
     phase = prepared(operation, dtype, "1000").phases["forward"]
     assert phase.bytes == 1000 * (read + written)
     assert phase.run(None).nbytes == 1000 * written
 
 
-def test_tf32_is_unsupported_without_its_units():
+def test_tf32_is_unsupported_without_cuda():
     with pytest.raises(Unsupported):
         prepared("matmul", "tf32")
 
 
 @pytest.mark.parametrize("preset", ["cpu", "gpu"])
-def test_the_grid_has_every_copy_and_each_numerics_in_both_loads(preset):
+def test_grid_has_every_copy_and_every_dtype_in_both_loads(preset):
     cells = [case.axes for case in CEILINGS.cases(preset)]
     copies = {cell["operation"] for cell in cells} - {"matmul", "launch"}
     assert copies == set(ceilings._COPIES)
@@ -64,7 +64,7 @@ def test_the_grid_has_every_copy_and_each_numerics_in_both_loads(preset):
     assert burst == sustained == ({"float32", "bfloat16"} if preset == "cpu" else set(MATMULS))
 
 
-def test_only_a_matmul_is_sustained_and_has_three_lengths():
+def test_only_matmuls_are_sustained_and_have_three_lengths():
     overrides = {"load": ["burst", "sustained"], "shape": ["64", "64x64x64"]}
     cells = {
         (c.axes["operation"], c.axes["shape"], c.axes["load"])
@@ -74,6 +74,6 @@ def test_only_a_matmul_is_sustained_and_has_three_lengths():
     assert not {("matmul", "64", "burst"), ("copy", "64", "sustained")} & cells
 
 
-def test_the_empty_launch_is_one_kernel_on_one_element():
+def test_empty_launch_writes_one_element():
     phase = prepared("launch", shape="1").phases["forward"]
     assert phase.run(None).tolist() == [1.0] and phase.flops is None and phase.bytes is None

@@ -1,4 +1,4 @@
-"""A folder in which commands are called, with a configuration of one small cell."""
+"""A folder in which commands run, with a configuration of one small cell."""
 
 import pytest
 
@@ -15,7 +15,7 @@ grid:
     {batch: [1], heads: [1], seq_len: [32], d_head: [16], dtype: [float32], causal: [true],
      implementation: [eager, sdpa]}
 """
-OWN = """
+CUSTOM = """
 import torch
 
 def attention(q, k, v, causal=False):
@@ -34,7 +34,7 @@ def doubled(q, k, v, causal=False):
 def folder(tmp_path, monkeypatch):
     (tmp_path / "config").mkdir()
     (tmp_path / "config/config.yaml").write_text(CONFIG)
-    (tmp_path / "own_of_commands.py").write_text(OWN)
+    (tmp_path / "my_functions.py").write_text(CUSTOM)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(group, "pace_of", lambda *_: Pace(3, 3, 0.05))
@@ -43,7 +43,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def lmperf(folder, capfd):
-    """Calls a command: its exit code, what it printed, and what it said to a person."""
+    """A function that runs a command and returns its exit code, stdout and stderr."""
 
     def call(*arguments):
         capfd.readouterr()

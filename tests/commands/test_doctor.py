@@ -1,41 +1,41 @@
-"""What is here, what is not, and what to do about it."""
+"""`lmperf doctor`: what is installed, what is missing, and how to install it."""
 
 from lmperf.commands import doctor
 
 
-def test_what_each_section_needs_is_said(lmperf):
+def test_each_benchmark_is_listed_with_what_it_needs(lmperf):
     code, out, _ = lmperf("doctor")
     assert code == 0
     lines = out.splitlines()
     assert any(line.startswith("ok") and "torch" in line for line in lines)
     assert "ok      flash_attention: 2 cases" in lines
-    assert "absent  lrpe: the configuration leaves it out; add it to benchmarks" in lines
+    assert "absent  lrpe: not in the configuration; add it to benchmarks" in lines
 
 
-def test_without_torch_or_a_compiler_it_is_said_how_to_get_them(lmperf, monkeypatch):
+def test_missing_torch_or_compiler_says_how_to_install(lmperf, monkeypatch):
     monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
     out = lmperf("doctor")[1]
-    assert "C++ compiler: what is compiled needs one on a CPU; install g++" in out
+    assert "C++ compiler: torch.compile needs one on a CPU; install g++" in out
     assert "install git" in out
     monkeypatch.setattr(doctor, "torch_version", lambda: None)
     code, out, _ = lmperf("doctor")
-    assert code == 1 and "wrong   torch: nothing is measured without it" in out
+    assert code == 1 and "wrong   torch: measuring needs it" in out
 
 
-def test_a_function_of_ones_own_that_cannot_be_called_is_wrong(folder, lmperf):
+def test_custom_function_that_cannot_be_imported_is_wrong(folder, lmperf):
     config = folder / "config/config.yaml"
     own = "implementations: {flash_attention: {%s}}\n"
-    uses = "mine: 'own_of_commands:attention', other: 'own_of_commands:absent'"
+    uses = "mine: 'my_functions:attention', other: 'my_functions:absent'"
     config.write_text(config.read_text() + own % uses)
     code, out, _ = lmperf("doctor")
     assert code == 1
-    assert "ok      flash_attention, mine: own_of_commands:attention" in out
-    assert "wrong   flash_attention, other: own_of_commands:absent: the module" in out
+    assert "ok      flash_attention, mine: my_functions:attention" in out
+    assert "wrong   flash_attention, other: my_functions:absent: the module" in out
 
 
-def test_a_configuration_that_cannot_be_planned_is_a_line_among_the_others(lmperf):
-    code, out, _ = lmperf("doctor", "--config", "implementations.flash_attention.mine=own_gone:x")
+def test_configuration_that_cannot_be_planned_is_one_line(lmperf):
+    code, out, _ = lmperf("doctor", "--config", "implementations.flash_attention.mine=my_gone:x")
     assert code == 1
     lines = [line for line in out.splitlines() if line.startswith("wrong")]
-    assert len(lines) == 1 and "there is no module own_gone" in lines[0]
+    assert len(lines) == 1 and "there is no module my_gone" in lines[0]
     assert "flash_attention_check: " in out

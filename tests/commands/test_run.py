@@ -1,8 +1,8 @@
-"""Cells measured now: with verdicts, and nothing written unless it is to be kept."""
+"""`lmperf run` and `lmperf try`: cells measured now, printed with verdicts."""
 
 import pytest
 
-from lmperf.benchmark import Own
+from lmperf.benchmark import Implementation
 from lmperf.commands import run
 from lmperf.commands.run import _smallest
 from lmperf.config import load_config
@@ -18,7 +18,7 @@ def files(folder):
     return sorted(path for path in (folder / "report").rglob("*") if path.is_file())
 
 
-def test_cells_are_measured_and_printed_with_verdicts_and_nothing_is_written(folder, lmperf):
+def test_run_prints_verdicts_and_stores_nothing(folder, lmperf):
     code, out, said = lmperf("run", "flash_attention", "--phases", "forward")
     assert code == 0, said
     assert out.startswith("forward, batch 1, heads 1, length 32, d_head 16, float32, causal")
@@ -28,7 +28,7 @@ def test_cells_are_measured_and_printed_with_verdicts_and_nothing_is_written(fol
     assert not (folder / "report").exists()
 
 
-def test_what_is_kept_is_evidence_of_whole_cells(folder, lmperf):
+def test_keep_stores_whole_cells(folder, lmperf):
     narrow = ("--implementations", "sdpa", "--over", "sdpa", "--keep")
     code, out, said = lmperf("run", "flash_attention", *narrow)
     assert code == 0, said
@@ -40,12 +40,12 @@ def test_what_is_kept_is_evidence_of_whole_cells(folder, lmperf):
     assert listed.count(": fresh") == 2
 
 
-def test_a_function_of_ones_own_is_tried_and_a_wrong_one_ends_with_1(folder, lmperf):
+def test_try_of_a_wrong_function_exits_with_1(folder, lmperf):
     narrow = ("--phases", "forward", "--implementations", "eager")
-    code, out, said = lmperf("try", "own_of_commands:attention", "--as", "attention", *narrow)
+    code, out, said = lmperf("try", "my_functions:attention", "--as", "attention", *narrow)
     assert code == 0, said
     assert [line.split()[0] for line in out.splitlines()[3:5]] == ["PyTorch", "mine"]
-    code, out, said = lmperf("try", "own_of_commands:doubled", "--as", "attention", *narrow)
+    code, out, said = lmperf("try", "my_functions:doubled", "--as", "attention", *narrow)
     assert code == 1
     assert "gate failed, withheld" in out
     assert "- gate failed, withheld, mine (1 row): " in out and "float64 reference" in out
@@ -54,60 +54,71 @@ def test_a_function_of_ones_own_is_tried_and_a_wrong_one_ends_with_1(folder, lmp
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["try", "own_of_commands:absent", "--as", "attention"], "has no absent"),
-        (["try", "own_absent:attention", "--as", "attention"], "there is no module own_absent"),
+        (["try", "my_functions:absent", "--as", "attention"], "has no absent"),
+        (
+            ["try", "my_absent:attention", "--as", "attention"],
+            "there is no module my_absent",
+        ),
         (["try", "no function", "--as", "attention"], "it must be a function as package.module"),
         (["try", "a:b", "--as", "ceilings"], "'ceilings' is not one of 'attention', 'lrpe'"),
-        (["try", "a:b", "--as", "lrpe", "--in", "memory"], "--in memory: must be one that takes"),
-        (["run", "nothing"], "there is no benchmark nothing; there are: attention"),
+        (
+            ["try", "a:b", "--as", "lrpe", "--in", "memory"],
+            "--in memory: does not accept it; choose",
+        ),
+        (["run", "nothing"], "unknown benchmark nothing; choose one of: attention"),
         (["run", "flash_attention", "--only", "seq_len=31"], "no seq_len=31 in the grid"),
         (["run", "flash_attention", "--over", "flex"], "--over: flex is not measured here"),
         (["run", "flash_attention", "--keep", "--phases", "forward"], "leave --phases out"),
     ],
 )
-def test_what_cannot_be_measured_is_one_line(lmperf, arguments, words):
+def test_invalid_request_is_one_line_and_exit_code_2(lmperf, arguments, words):
     code, out, said = lmperf(*arguments)
     assert (code, out, said.count("\n")) == (2, "", 1), said
     assert words in said
 
 
-def test_a_function_is_tried_in_the_smallest_cell(folder):
-    own = {"implementations.flash_attention.mine": "own_of_commands:attention"}
+def test_try_takes_the_smallest_cell(folder):
+    own = {"implementations.flash_attention.mine": "my_functions:attention"}
     own["grid.flash_attention.seq_len"] = [64, 32]
     config = load_config(folder / "config/config.yaml", own)
     assert ("seq_len", "32") in _smallest(Project(config, folder).plan("flash_attention"))
 
 
-def test_what_the_configuration_leaves_out_can_be_measured_now(lmperf):
+def test_run_measures_benchmarks_outside_the_configuration(lmperf):
     narrow = ("--only", "subject=float32 + float32,experiment=accumulation")
     code, out, said = lmperf("run", "mixed_precision", *narrow)
     assert code == 0, said
     assert "10.0001" in out or "ok" in out
 
 
-def test_one_that_takes_no_part_in_a_benchmark_is_not_right(folder, lmperf):
+def test_try_of_an_unsupported_kind_exits_with_1(folder, lmperf):
     step = "def step(model, optimizer, tokens, targets):\n    return None\n"
-    (folder / "own_step_of_commands.py").write_text(step)
+    (folder / "my_step.py").write_text(step)
     grid = "grid.profiles={size: [tiny], context_length: [16], batch: [1]}"
     code, out, said = lmperf(
-        *("try", "own_step_of_commands:step", "--as", "model", "--in", "profiles"),
+        *("try", "my_step:step", "--as", "model", "--in", "profiles"),
         *("--config", grid),
     )
     assert code == 1, out + said
-    assert "a train step is timed end to end, and nowhere else" in out
+    assert "a train step is timed in the benchmark end_to_end only" in out
 
 
-def test_a_function_is_tried_by_itself_whatever_else_is_configured(folder, lmperf, monkeypatch):
+def test_try_ignores_other_custom_implementations(folder, lmperf, monkeypatch):
     config = folder / "config/config.yaml"
-    own = "mine: {use: 'own_of_commands:doubled', numerics: rounded_scores}, other: 'own_no:x'"
-    (folder / "own_no.py").write_text("raise RuntimeError('broken')\n")
+    own = "mine: {use: 'my_functions:doubled', tolerance: rounded_scores}, other: 'my_broken:x'"
+    (folder / "my_broken.py").write_text("raise RuntimeError('broken')\n")
     config.write_text(f"{config.read_text()}implementations: {{flash_attention: {{{own}}}}}\n")
     found = []
 
     def measured_now(project, stem, wanted, over):
-        found.append((project.config.own(stem)["mine"], [*wanted.implementations]))
+        found.append((project.config.external(stem)["mine"], [*wanted.implementations]))
         raise UserError("no further")
 
     monkeypatch.setattr(run, "_measured_now", measured_now)
-    assert lmperf("try", "own_of_commands:attention", "--as", "attention")[2].endswith("further\n")
-    assert found == [(Own("own_of_commands:attention"), ["eager", "sdpa", "mine"])]
+    assert lmperf("try", "my_functions:attention", "--as", "attention")[2].endswith("further\n")
+    assert found == [
+        (
+            Implementation("mine", "my_functions:attention", origin="custom"),
+            ["eager", "sdpa", "mine"],
+        )
+    ]

@@ -1,4 +1,4 @@
-"""The tables of the evidence, on a terminal and in the forms of a paper."""
+"""`lmperf show`: tables of the evidence, for a terminal and for a paper."""
 
 import csv
 import io
@@ -34,22 +34,22 @@ TABLE = from_frame("Times of a & b", FRAME, "Median.")
         ),
     ],
 )
-def test_what_is_foreign_is_shown_as_it_is_in_every_form(form, words):
+def test_foreign_text_is_escaped_in_every_format(form, words):
     text = FORMATS[form](TABLE)
     assert all(word in text for word in words), text
 
 
-def test_a_spreadsheet_reads_the_cells_again():
+def test_csv_cells_round_trip():
     rows = list(csv.reader(io.StringIO(FORMATS["csv"](TABLE))))
     named = ["table", "name", "time"]
     assert rows == [named, ["Times of a & b", "a_b|c <i> 5 %", "1.20 (1.1-1.3)"]]
 
 
-def test_a_link_in_a_sentence_is_its_words():
+def test_link_in_a_sentence_becomes_its_text():
     assert sentence("see [the page](memory.md#m1), 2.1x") == "see the page, 2.1x"
 
 
-def test_a_section_has_all_its_tables_and_one_can_be_had_alone(folder, lmperf):
+def test_show_prints_a_section_or_one_table(folder, lmperf):
     templates = Path(__file__).parents[2] / "templates"
     (folder / "templates").symlink_to(templates)
     only = ("--implementations", "eager")
@@ -58,21 +58,21 @@ def test_a_section_has_all_its_tables_and_one_can_be_had_alone(folder, lmperf):
     assert code == 0, said
     assert out.startswith("FlashAttention-2\n") and "32" in out
     code, _, said = lmperf("show", "flash_attention", "--table", "F99")
-    assert code == 2 and "--table: there is no F99 here; there are: " in said
-    name = said.rpartition("there are: ")[2].split(",")[0].strip()
+    assert code == 2 and "--table: unknown table F99; choose one of: " in said
+    name = said.rpartition("choose one of: ")[2].split(",")[0].strip()
     code, out, _ = lmperf("show", "flash_attention", "--table", name, "--format", "csv")
     assert code == 0 and list(csv.reader(io.StringIO(out)))
 
 
-def test_what_was_not_measured_is_said(folder, lmperf):
+def test_missing_evidence_or_section_is_named(folder, lmperf):
     templates = Path(__file__).parents[2] / "templates"
     (folder / "templates").symlink_to(templates)
     assert "no evidence of machine here" in lmperf("show", "attention")[2]
-    assert "there is no section nothing" in lmperf("show", "nothing")[2]
+    assert "unknown section nothing" in lmperf("show", "nothing")[2]
 
 
-def test_a_table_that_several_sections_have_is_shown_of_each():
+def test_table_of_several_sections_is_shown_for_each():
     shown, none = (SimpleNamespace(parts={"Host": parts, "F1": []}) for parts in ([TABLE], []))
     assert _parts([shown, none, shown], "Host") == [TABLE, TABLE]
-    with pytest.raises(UserError, match="there is no F1 here; there are: Host"):
+    with pytest.raises(UserError, match="unknown table F1; choose one of: Host"):
         _parts([none, shown], "F1")

@@ -1,4 +1,4 @@
-"""A small repository of this project's own code."""
+"""A small Git repository with this project's code."""
 
 import shutil
 import subprocess
@@ -30,14 +30,14 @@ class Repository:
         ).stdout
 
     def edit(self, path: str, before: str, after: str) -> None:
-        """Put one text in the place of another that stands once in a file."""
+        """Replace a text that occurs once in a file."""
         file = self.root / path
         assert file.read_text().count(before) == 1, before
         file.write_text(file.read_text().replace(before, after))
 
     @property
     def worktrees(self) -> int:
-        """How many there are beside the checkout."""
+        """The number of worktrees beside the checkout."""
         return len(self.git("worktree", "list").splitlines()) - 1
 
 

@@ -1,4 +1,4 @@
-"""Two versions timed in turn, by the command that a person types."""
+"""The command `lmperf compare`."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from lmperf.comparing.run import _ended_in_order
+from lmperf.comparing.run import _exit_on_signals
 from lmperf.comparing.versions import version
 from lmperf.measuring.rounds import LEAST_ROUNDS
 
@@ -27,7 +27,7 @@ def compare(repository, *arguments):
     )
 
 
-def test_a_slower_and_a_wrong_implementation_of_the_working_tree_are_regressions(repository):
+def test_slower_and_wrong_implementations_are_regressions(repository):
     repository.edit(REFERENCE, RETURN, f"    for _ in range(2000):\n        scores.exp()\n{RETURN}")
     repository.edit(TILED, SCALE, SCALE.replace("-0.5", "-0.6"))
     arguments = ("--only", "d_head=16", "--phases", "forward", "--format", "json")
@@ -45,15 +45,15 @@ def test_a_slower_and_a_wrong_implementation_of_the_working_tree_are_regressions
     assert any("two processes of the old version" in note for note in found["notes"])
     assert "[compare] 2/2" in done.stderr and "forward" in done.stderr
     assert repository.worktrees == 0
-    assert not (repository.root / "report").exists(), "nothing of it is evidence"
+    assert not (repository.root / "report").exists(), "no evidence is written"
 
 
-def test_without_a_benchmark_those_are_taken_whose_code_differs(repository):
+def test_default_benchmarks_are_those_whose_code_differs(repository):
     done = compare(repository)
     assert done.returncode == 0 and "no benchmark differs" in done.stderr and not done.stdout
-    repository.edit("src/lmperf/lrpe/reference.py", "import torch\n", "import torch\nX = 1\n")
+    repository.edit("src/lmperf/lrpe/reference.py", "wide = x.float()", "wide = 1 * x.float()")
     done = compare(repository, "--only", "seq_len=1")
-    assert done.returncode == 2 and "no axis seq_len" in done.stderr, "lrpe alone has another code"
+    assert done.returncode == 2 and "no axis seq_len" in done.stderr, "only lrpe differs"
 
 
 @pytest.mark.parametrize(
@@ -62,15 +62,15 @@ def test_without_a_benchmark_those_are_taken_whose_code_differs(repository):
         (["nowhere"], "nowhere: neither a Git revision nor a directory"),
         (["--", "--all"], "--all: neither"),
         (["HEAD", "HEAD", "HEAD"], "two revisions at most"),
-        (["--benchmark", "nothing"], "no benchmark nothing that is timed; there are: attention"),
-        (["--benchmark", "memory"], "no benchmark memory that is timed"),
+        (["--benchmark", "nothing"], "there is no timed benchmark nothing; there are: attention"),
+        (["--benchmark", "memory"], "there is no timed benchmark memory"),
         (["--benchmark", "attention", "--only", "seq_len=7"], "no seq_len=7 in the grid"),
         (["--benchmark", "attention", "--only", "colour=7"], "no axis colour"),
         (["--benchmark", "attention", "--phases", "train_step"], "no phase train_step"),
         (["--benchmark", "attention", "--implementations", "x"], "no implementation=x"),
     ],
 )
-def test_bad_input_is_one_line_and_two(repository, monkeypatch, capsys, arguments, why):
+def test_bad_input_is_one_line_and_exit_code_2(repository, monkeypatch, capsys, arguments, why):
     from lmperf.cli import main
 
     monkeypatch.chdir(repository.root)
@@ -80,8 +80,8 @@ def test_bad_input_is_one_line_and_two(repository, monkeypatch, capsys, argument
     assert repository.worktrees == 0
 
 
-def test_another_method_is_refused(repository):
-    repository.edit("src/lmperf/measuring/worker.py", "PROTOCOL = 1\n", "PROTOCOL = 0\n")
+def test_version_with_another_method_is_refused(repository):
+    repository.edit("src/lmperf/measuring/worker.py", "PROTOCOL = 3\n", "PROTOCOL = 2\n")
     repository.git("commit", "-qam", "an earlier protocol")
     repository.git("revert", "--no-edit", "HEAD")
     done = compare(repository, "HEAD^", "--benchmark", "attention")
@@ -91,10 +91,10 @@ def test_another_method_is_refused(repository):
     repository.git("commit", "-qm", "nothing")
     repository.git("checkout", "-q", "HEAD^", "--", "src")
     done = compare(repository, "HEAD", "--benchmark", "attention")
-    assert done.returncode == 2 and "there is no src/lmperf" in done.stderr
+    assert done.returncode == 2 and "it has no src/lmperf" in done.stderr
 
 
-def test_outside_of_a_repository_directories_can_be_named(repository, tmp_path, monkeypatch):
+def test_directories_can_be_compared_outside_a_repository(repository, tmp_path, monkeypatch):
     from lmperf.cli import main
 
     monkeypatch.chdir(tmp_path)
@@ -104,9 +104,9 @@ def test_outside_of_a_repository_directories_can_be_named(repository, tmp_path, 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_no_worktree_is_left_by_a_process_that_is_told_to_end(repository, monkeypatch, number):
+def test_signal_leaves_no_worktree(repository, monkeypatch, number):
     monkeypatch.chdir(repository.root)
-    with pytest.raises((SystemExit, KeyboardInterrupt)), _ended_in_order(), version("HEAD") as old:
+    with pytest.raises((SystemExit, KeyboardInterrupt)), _exit_on_signals(), version("HEAD") as old:
         assert repository.worktrees == 1 and (old.tree / "src/lmperf").is_dir()
         os.kill(os.getpid(), number)
     assert repository.worktrees == 0 and not old.tree.parent.exists()

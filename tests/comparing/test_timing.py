@@ -1,24 +1,27 @@
-"""What becomes of the rows of two versions."""
+"""The rows of two versions timed in turn."""
 
 import pytest
 
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 from lmperf.comparing.timing import NEW, OLD, TWIN, _rows_of
 
 SIDES = [OLD, NEW, TWIN]
 
 
 class Supervised:
-    """A supervisor whose rows are made up: host and how many places share the device -> row."""
+    """A supervisor with made-up rows: (worker, number of cases timed together) -> row."""
 
     def __init__(self, row_of):
-        self._row_of, self.stopped = row_of, 0
+        self._row_of, self.stopped, self.workers = row_of, 0, self
 
-    def rows(self, benchmark, places, seed, again=True):
+    def rows(self, benchmark, assignments, seed, again=True):
         return {
-            (place, phase): [self._row_of(place.host, len(places))]
+            (one, phase): [
+                {"implementation": one.case.implementation}
+                | self._row_of(one.worker, len(assignments))
+            ]
             for phase in benchmark.phases
-            for place in places
+            for one in assignments
         }
 
     def stop(self):
@@ -31,11 +34,11 @@ def attention():
     return benchmark, {case.implementation: case for case in benchmark.cases("cpu")}
 
 
-def timed(host, _):
-    return {"status": "ok", "median_ms": 1.0, "rounds_ms": f"rounds of {host}", "again_ms": ""}
+def timed(worker, _):
+    return {"status": "ok", "median_ms": 1.0, "rounds_ms": f"rounds of {worker}", "again_ms": ""}
 
 
-def test_the_rounds_of_the_twin_are_those_that_the_old_rows_are_held_against(attention):
+def test_rounds_of_twin_are_the_noise_of_old_rows(attention):
     benchmark, cases = attention
     rows = _rows_of(Supervised(timed), benchmark, cases["eager"], SIDES)
     assert rows[OLD]["forward"]["again_ms"] == "rounds of twin"
@@ -48,15 +51,15 @@ def test_the_rounds_of_the_twin_are_those_that_the_old_rows_are_held_against(att
     )
 
 
-def test_an_implementation_of_the_user_has_a_worker_of_its_own_for_each_version(attention):
+def test_custom_implementation_has_one_worker_per_version(attention):
     benchmark, cases = attention
     rows = _rows_of(Supervised(timed), benchmark, cases["mine"], SIDES)
     assert rows[NEW]["forward"]["rounds_ms"] == "rounds of new mine"
 
 
-def test_what_does_not_fit_beside_the_others_is_taken_alone_and_not_compared(attention):
-    def too_large(host, together):
-        return timed(host, together) if together == 1 else {"status": "oom"}
+def test_case_too_large_for_two_versions_is_not_compared(attention):
+    def too_large(worker, together):
+        return timed(worker, together) if together == 1 else {"status": "oom"}
 
     benchmark, cases = attention
     supervisor = Supervised(too_large)

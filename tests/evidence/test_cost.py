@@ -1,4 +1,4 @@
-"""What a job cost, kept beside the evidence."""
+"""The costs of jobs."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from lmperf.evidence.store import DamagedEvidence
 from lmperf.measuring.stopwatch import Stopwatch
 
 
-def test_a_job_has_one_row_however_often_it_is_written(tmp_path):
+def test_job_has_one_row_however_often_it_is_written(tmp_path):
     stopwatch = Stopwatch()
     cost = Cost(tmp_path)
     cost.replace([stopwatch.row("attention", "cpu", 1, 4)])

@@ -1,260 +1,372 @@
-"""Which changes of the code make a number stale, and which do not."""
+"""Which rows become stale by an edit of the code, of a declaration, of the method.
+
+Each edit is made on a copy of the sources. The keys of all rows of the default grids are computed
+before and after; the test names the rows whose keys become different.
+"""
 
 import ast
-import sys
-import textwrap
-from importlib.machinery import EXTENSION_SUFFIXES
+import shutil
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
 
 import pytest
 
-from lmperf import sources
-from lmperf.evidence import keys
+import lmperf
+from lmperf.benchmark import Axis, Case, Implementation
+from lmperf.benchmarks import load, stems
+from lmperf.dtypes import DTYPES, Dtype
+from lmperf.evidence import closure, keys
+from lmperf.evidence.closure import Code
 from lmperf.evidence.keys import (
+    DECLARATIONS,
+    METHOD_MODULES,
     METHOD_VERSION,
-    closure,
-    code_fingerprint,
+    NO_NUMBERS,
+    code_of,
+    is_fresh,
     method_digest,
-    not_followed,
+    row_key,
+    row_key_of,
 )
+from lmperf.peers.table import PEERS
+from lmperf.transformer.sizes import SIZES, ModelSize
 
-# The digest of the measuring core that METHOD_VERSION stands for. After a change there: when it can
-# change no number, put the new digest here; when it can, raise METHOD_VERSION as well.
-METHOD = (5, "33ea81677f6eb387")
+SOURCE = Path(lmperf.__file__).parent
+# The digest of the method that METHOD_VERSION stands for. After a change of the method: if it can
+# change a number, raise METHOD_VERSION; in any case put the new digest here.
+METHOD = (6, "cffcf8fe5b9640d4")
 
-KERNEL = '''
-"""Docstring."""
-from .tiles import size  # why
 
-def kernel(x):
-    """Doubles."""
-    return x * 2 + size
-'''
+@cache
+def parsed(text):
+    return ast.parse(text)
+
+
+@pytest.fixture(autouse=True)
+def parse_once(monkeypatch):
+    monkeypatch.setattr(closure, "tree_of", lambda path: parsed(path.read_bytes()))
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    copy = tmp_path_factory.mktemp("sources") / "lmperf"
+    return shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__", "*.csv"))
+
+
+class Tree:
+    """A copy of the package, in which one file at a time can be edited."""
+
+    def __init__(self, root, monkeypatch):
+        self.root, self._patch = root, monkeypatch
+
+    def edit(self, path, old, new):
+        """Replace a text that occurs in a file; the copy is restored after the test."""
+        file = self.root / path
+        text = file.read_text()
+        assert old in text, f"{path} no longer has {old!r}: the test needs another edit"
+        self._patch.setattr(self, "restore", [*getattr(self, "restore", ()), (file, text)], False)
+        file.write_text(text.replace(old, new, 1))
+
+    def use(self):
+        """Have keys read the copy."""
+        code = Code(self.root)
+        names = "fingerprint", lambda entry, out=frozenset(): code.closure(entry, out).fingerprint
+        self._patch.setattr(keys, *names)
+        return code
+
+    def keys(self):
+        """(stem, case, phase) -> key, for each row of both presets' grids."""
+        self.use()
+        return keys_of_all_rows()
+
+
+def keys_of_all_rows():
+    found = {}
+    for benchmark in map(load, stems()):
+        codes = {one.name: code_of(benchmark, one.name) for one in benchmark.implementations}
+        for case in cases_of(benchmark):
+            for phase in benchmark.phases:
+                row = {**case.axes, "implementation": case.implementation, "phase": phase}
+                key = row_key_of(codes[case.implementation], benchmark, row, "environment")
+                found[benchmark.stem, case, phase] = key
+    return found
+
+
+@pytest.fixture(scope="module")
+def before():
+    return keys_of_all_rows()
+
+
+def cases_of(benchmark):
+    return dict.fromkeys(case for preset in benchmark.grids for case in benchmark.cases(preset))
 
 
 @pytest.fixture
-def package(tmp_path, monkeypatch):
-    """A package of two modules: kernel imports tiles; other stands alone."""
-    root = tmp_path / "a_package"
-    root.mkdir()
-    (root / "__init__.py").write_text("")
-    (root / "kernel.py").write_text(KERNEL)
-    (root / "tiles.py").write_text("size = 64\n")
-    (root / "other.py").write_text("import a_package.nothing\nuses = 'a_package.tiles:size'\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    yield root
-    sys.modules.pop("a_package", None)
+def tree(sources, monkeypatch):
+    made = Tree(sources, monkeypatch)
+    yield made
+    for file, text in reversed(getattr(made, "restore", [])):
+        file.write_text(text)
 
 
-def digest_of(module):
-    for cached in (keys._digest_of, keys._imports_of, sources._find):
-        cached.cache_clear()
-    code_fingerprint.cache_clear()
-    return code_fingerprint(module)
-
-
-@pytest.mark.parametrize(
-    "same",
-    [
-        KERNEL.replace("# why", "# another comment"),
-        KERNEL.replace("Doubles.", "Doubles, and says so."),
-        KERNEL.replace("x * 2 + size", "(x*2) \\\n        + size"),
-        KERNEL.replace('"""Docstring."""', ""),
-    ],
-)
-def test_words_and_layout_change_nothing(package, same):
-    before = digest_of("a_package.kernel")
-    (package / "kernel.py").write_text(same)
-    assert digest_of("a_package.kernel") == before
-
-
-@pytest.mark.parametrize(
-    ("module", "text"),
-    [
-        ("kernel", KERNEL.replace("* 2", "* 3")),
-        ("kernel", KERNEL + "\nflag = 'a string'\n"),
-        ("tiles", "size = 128\n"),
-        ("__init__", "import os\n"),
-    ],
-)
-def test_code_and_what_it_imports_change_it(package, module, text):
-    before = digest_of("a_package.kernel")
-    (package / f"{module}.py").write_text(text)
-    assert digest_of("a_package.kernel") != before
-
-
-def test_other_modules_change_nothing(package):
-    before = digest_of("a_package.kernel")
-    (package / "other.py").write_text("x = 2\n")
-    assert digest_of("a_package.kernel") == before
-
-
-def test_a_module_named_in_a_string_is_followed(package):
-    digest_of("a_package.other")
-    assert "a_package.tiles" in closure("a_package.other")
-
-
-@pytest.fixture
-def own(tmp_path, monkeypatch):
-    """A kernel of the user's own, which imports other code of theirs by every form of import."""
-    files = {
-        "here/own_kernel.py": OWN_KERNEL,
-        "here/own_sibling.py": "import own_sibling_of_it\n",
-        "here/own_sibling_of_it.py": "width = 1\n",
-        "here/own_space/inner/part.py": "width = 1\n",
-        "here/own_named.py": "width = 1\n",
-        "here/own_called.py": "width = 1\n",
-        "here/own_unused.py": "width = 1\n",
-        "lib/site-packages/installed/__init__.py": "import own_unused\n",
-        "lib/site-packages/built.cpython-311-x86_64-linux-gnu.so": "",
-        "checkout/src/editable/__init__.py": "raise RuntimeError('imported')\n",
-        "checkout/src/editable/deep/__init__.py": "",
-        "checkout/src/editable/deep/end.py": "width = 1\n",
-        "checkout/src/triton/__init__.py": "a build of one's own, whose version a key has\n",
-        f"checkout/src/editable/native{EXTENSION_SUFFIXES[0]}": "",
+def changed(before, after):
+    """(stem, implementation) of the rows of `before` that have another key afterwards."""
+    assert before.keys() <= after.keys()
+    return {
+        (s, case.implementation) for (s, case, p), key in before.items() if after[s, case, p] != key
     }
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    for folder in ("lib/site-packages", "checkout/src", "here"):
-        monkeypatch.syspath_prepend(tmp_path / folder)
-    return tmp_path
 
 
-OWN_KERNEL = """
-import statistics
-import torch, triton
-import own_sibling as s
-import editable.deep.end
-from editable import native
-from own_space.inner.part import width
-from installed import anything
-from lmperf.attention.reference import attention
-import importlib, nowhere.at_all
-def kernel(q, name):
-    importlib.import_module("own_called")
-    importlib.import_module("own_" + name)
-    return "own_named:width"
-"""
+def rows_of(*stems_, names=None):
+    """(stem, implementation) of all rows of these benchmarks, or of implementations of them."""
+    found = {(stem, case.implementation) for stem in stems_ for case in cases_of(load(stem))}
+    return {(stem, name) for stem, name in found if names is None or name in names}
 
 
-def test_other_code_of_the_users_own_is_followed_wherever_it_lies(own):
-    found = closure("own_kernel")
-    assert list(found) == [
-        *("editable", "editable.deep", "editable.deep.end", "own_called", "own_kernel"),
-        *("own_named", "own_sibling", "own_sibling_of_it", "own_space.inner.part"),
-    ]
-    assert all(path.is_relative_to(own) for path in found.values())
-    assert not {*found, "installed", "torch"} & (sys.modules.keys() - {"torch"})
+def declare(monkeypatch, stem, **attributes):
+    for name, value in attributes.items():
+        monkeypatch.setattr(type(load(stem)), name, value)
 
 
-def test_what_cannot_be_followed_is_named(own):
-    assert not_followed("own_kernel") == [
-        *("editable.native", "import_module(...) in own_kernel", "nowhere.at_all"),
-    ]
-    assert not_followed("own_named") == []
+# The table of issue 24, section 3.
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("here/own_sibling_of_it.py", "here/own_space/inner/part.py", "here/own_named.py"),
-        *("here/own_called.py", "checkout/src/editable/deep/end.py"),
-    ],
-)
-def test_a_change_of_what_a_users_module_imports_makes_its_rows_stale(own, name):
-    before = digest_of("own_kernel")
-    (own / name).write_text("# why\nwidth = 1\n")
-    assert digest_of("own_kernel") == before
-    (own / name).write_text("width = 2\n")
-    assert digest_of("own_kernel") != before
+def test_numerics_of_a_rung_make_that_rung_stale(before, tree, monkeypatch):
+    for stem in ("ladder", "ladder_loss"):
+        rungs = [
+            replace(one, options={**one.options, "dtype": "float32"})
+            if one.name == "fused_loss"
+            else one
+            for one in load(stem).implementations
+        ]
+        declare(monkeypatch, stem, implementations=tuple(rungs))
+    assert changed(before, tree.keys()) == rows_of("ladder", "ladder_loss", names=["fused_loss"])
 
 
-@pytest.mark.parametrize("name", ["here/own_unused.py", "lib/site-packages/installed/__init__.py"])
-def test_a_change_of_what_it_does_not_import_or_of_an_installed_package_does_not(own, name):
-    before = digest_of("own_kernel")
-    (own / name).write_text("width = 2\n")
-    assert digest_of("own_kernel") == before
+def test_who_is_timed_in_turn_makes_the_benchmark_stale(before, tree):
+    tree.edit("benchmarks/attention.py", 'together = ("dtype",)', "together = ()")
+    assert changed(before, tree.keys()) == rows_of("attention")
 
 
-def test_an_installed_module_of_the_users_own_counts_with_its_package(own):
-    before = digest_of("installed")
-    (own / "lib/site-packages/installed/__init__.py").write_text("width = 2\n")
-    assert digest_of("installed") != before
+def test_groups_of_a_benchmark_make_it_stale(before, tree):
+    method = "    def groups(self, cases):\n        return [[case] for case in cases]\n\n"
+    tree.edit("benchmarks/lrpe.py", "    def prepare(", method + "    def prepare(")
+    assert changed(before, tree.keys()) == rows_of("lrpe")
 
 
-def test_what_a_benchmark_declares_in_words_is_code_elsewhere(own):
-    (own / "here/own_named.py").write_text("class Sizes:\n    columns = 4\n")
-    before = digest_of("own_kernel")
-    (own / "here/own_named.py").write_text("class Sizes:\n    columns = 8\n")
-    assert digest_of("own_kernel") != before
+def test_unreached_constant_of_a_check_makes_nothing_stale(before, tree):
+    tree.edit("benchmarks/flash_attention_check.py", "\n\ndef ", "\n\n_UNUSED = 1\n\n\ndef ")
+    assert not changed(before, tree.keys())
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"x = 1\ndef f(:\n",
-        b"x = '\0'",
-        b"x = '\xff'",
-        b"(" * 5000,
-        b"x = " + b"-" * 50_000 + b"1",
-        b"x = 1" + b" + 1" * 30_000,
-        b"x = 1" + b" + 1" * 600,
-    ],
-)
-def test_a_users_file_that_is_no_python_counts_by_its_text(own, content):
-    (own / "here/own_sibling.py").write_bytes(content)
-    before = digest_of("own_kernel")
-    (own / "here/own_sibling.py").write_bytes(content + b" ")
-    assert digest_of("own_kernel") != before
+def test_constant_of_a_check_makes_the_check_stale(before, tree):
+    tree.edit("benchmarks/flash_attention_check.py", "def inputs(", "def inputs(*_, ")
+    assert changed(before, tree.keys()) == rows_of("flash_attention_check")
 
 
-def test_a_file_in_another_encoding_is_read_in_it(own):
-    (own / "here/own_sibling.py").write_bytes(b"# coding: latin-1\nx = '\xe9'\n")
-    before = digest_of("own_kernel")
-    (own / "here/own_sibling.py").write_text("x = 'é'\n", encoding="utf-8")
-    assert digest_of("own_kernel") == before
+def test_another_size_makes_nothing_stale(before, tree, monkeypatch):
+    monkeypatch.setitem(SIZES, "7B", ModelSize(4096, 16384, 32, 32, short="7B"))
+    tree.edit("transformer/sizes.py", "SIZES = {\n", "SIZES = {\n    '7B': ModelSize(),\n")
+    assert not changed(before, tree.keys())
 
 
-def test_words_and_which_cells_there_are_change_nothing():
-    source = """
-    class Softmax(Timed):
-        title = "Softmax"
-        grids = {"cpu": [1]}
-        columns = ("peak",)
-        stated = {"steps": 7}
-        order = 3
-        phases = ("forward",)
-
-        def not_applicable(self, axes, implementation):
-            return None
-    """
-    source = textwrap.dedent(source)
-
-    def digest(source):
-        return keys._canonical(keys.without_words(ast.parse(source)))
-
-    for word, other in {
-        "[1]": "[1, 2]",
-        '"Softmax"': '"S"',
-        '"peak"': '"median"',
-        "order = 3": "order = 4",
-        '"steps": 7': "",
-        "return None": "return 'too large'",
-    }.items():
-        assert word in source and digest(source) == digest(source.replace(word, other)), word
-    assert digest(source) == digest(source[: source.index("    def ")])
-    assert digest(source) != digest(source.replace("forward", "backward"))
+def test_another_dtype_makes_nothing_stale(before, tree, monkeypatch):
+    monkeypatch.setitem(DTYPES, "fp8", Dtype("fp8", "float16", "fp8"))
+    tree.edit("dtypes.py", "DTYPES = {\n", "DTYPES = {\n    'fp8': Dtype('fp8', 'half', 'fp8'),\n")
+    assert not changed(before, tree.keys())
 
 
-def test_a_kernel_belongs_to_the_benchmarks_that_import_it():
-    kernel = "lmperf.attention.triton"
-    assert kernel in closure("lmperf.benchmarks.flash_attention")
-    assert kernel in closure("lmperf.benchmarks.flash_attention_check")
-    for stem in ("attention", "ceilings", "memory", "mixed_precision", "lrpe"):
-        assert kernel not in closure(f"lmperf.benchmarks.{stem}"), stem
+def test_other_numerics_of_a_dtype_make_its_rows_stale(before, tree, monkeypatch):
+    monkeypatch.setitem(DTYPES, "tf32", replace(DTYPES["tf32"], matmul="float32"))
+    after = tree.keys()
+    stale = {row for row, key in before.items() if after[row] != key}
+    assert {case.axes["dtype"] for _, case, _ in stale} == {"tf32"}
 
 
-def test_a_change_of_the_measuring_core_is_declared():
-    assert (METHOD_VERSION, method_digest()) == METHOD, (
-        "the measuring core changed: see the comment at METHOD in this file"
+def test_another_backend_is_measured_with_its_groups_alone(before, tree, monkeypatch):
+    stem = "flash_attention"
+    backend = Implementation("sdpa_math", "lmperf.attention.library:sdpa", {"backend": "MATH"})
+    grid = {**load(stem).grids["gpu"][-1], "implementation": ["sdpa_math"]}
+    grids = {**load(stem).grids, "gpu": [*load(stem).grids["gpu"], grid]}
+    implementations = (*load(stem).implementations, backend)
+    declare(monkeypatch, stem, grids=grids, implementations=implementations)
+    tree.edit(
+        "benchmarks/flash_attention.py",
+        '        Implementation("flex"',
+        '        Implementation("sdpa_math", "lmperf.attention.library:sdpa"),\n'
+        '        Implementation("flex"',
     )
+    after = tree.keys()
+    assert not changed(before, after)
+    new = {(s, case) for s, case, _ in after.keys() - before.keys()}
+    assert {case.implementation for _, case in new} == {"sdpa_math"}
+    again = measured_again(before, after)
+    assert {case.axes["d_head"] for case in again} == {256}
+    assert {case.implementation for case in again} == {
+        "triton",
+        "sdpa_cudnn",
+        "sdpa_flash",
+        "sdpa_math",
+    }
+
+
+def measured_again(before, after):
+    """The cases of FlashAttention that have a new or stale row in their group."""
+    benchmark = load("flash_attention")
+    due = {row[1] for row, key in after.items() if before.get(row) != key}
+    groups = benchmark.groups(benchmark.cases("gpu"))
+    return [case for group in groups if due & {*group} for case in group]
+
+
+def test_wider_grid_makes_nothing_stale(before, tree, monkeypatch):
+    stem = "flash_attention"
+    grid = {**load(stem).grids["gpu"][-1], "seq_len": [2048]}
+    declare(monkeypatch, stem, grids={**load(stem).grids, "gpu": [*load(stem).grids["gpu"], grid]})
+    tree.edit(
+        "benchmarks/flash_attention.py", "OTHER_SHAPES = (", "OTHER_SHAPES = ((1, 16, 2048, 256), "
+    )
+    after = tree.keys()
+    assert not changed(before, after)
+    assert {case.axes["seq_len"] for _, case, _ in after.keys() - before.keys()} == {2048}
+
+
+def test_kernel_makes_the_implementations_that_reach_it_stale(before, tree):
+    jit = "\n\n@triton.jit"
+    tree.edit("attention/triton/forward.py", f"{jit}\ndef ", f"{jit}(debug=1)\ndef ")
+    after = tree.keys()
+    found = changed(before, after)
+    assert found == rows_of("flash_attention", "profiles", names=["triton"]) | rows_of(
+        "end_to_end", names=["triton", "triton_compiled", "triton_compiled_blocks"]
+    ) | rows_of("flash_attention_check") | rows_of(
+        "ladder",
+        "ladder_loss",
+        names=["flash_attention", "fused_loss", "bf16_weights", "graph"],
+    )
+    assert {case.implementation for case in measured_again(before, after)} >= {"eager", "triton"}
+
+
+@pytest.mark.parametrize("name", METHOD_MODULES)
+def test_change_of_a_module_of_the_method_is_noticed(name, monkeypatch):
+    before, digest = method_digest(), keys.module_digest
+    monkeypatch.setattr(keys, "module_digest", lambda one: "" if one == name else digest(one))
+    assert method_digest() != before
+
+
+def test_change_of_groups_is_noticed_as_one_of_the_method(tree):
+    tree.use()
+    before = method_digest()
+    tree.edit("benchmark.py", "groups.setdefault(apart, [])", "groups.setdefault(apart[:1], [])")
+    tree.use()
+    assert method_digest() != before
+
+
+def test_each_measuring_module_counts_or_says_why_not():
+    here = {path.stem for path in (SOURCE / "measuring").glob("*.py")} - {"__init__"}
+    counted = {name.rpartition(".")[2] for name in METHOD_MODULES if ".measuring." in name}
+    assert counted | NO_NUMBERS.keys() == here and not counted & NO_NUMBERS.keys()
+    assert all(len(reason.split()) > 3 for reason in NO_NUMBERS.values())
+
+
+def test_method_has_the_digest_recorded_for_its_version():
+    assert (METHOD_VERSION, method_digest()) == METHOD, "see the comment at METHOD in this file"
+
+
+# What else a key holds, and what it does not.
+
+
+def test_declarations_of_words_and_order_make_nothing_stale(before, tree):
+    for old, new in {
+        '    title = "Attention"\n': '    title = "A"\n',
+        "    order = 40\n": "",
+        '"error_dv")': '"error_dv", "error_lse")',
+        'Axis("batch", int)': 'Axis("batch", int, most=8)',
+    }.items():
+        tree.edit("benchmarks/attention.py", old, new)
+    tree.edit("names.py", '"compiled"', '"torch.compile"')
+    assert not changed(before, tree.keys())
+
+
+def test_code_of_one_problem_makes_its_benchmarks_stale(before, tree):
+    tree.edit("lrpe/inputs.py", "2**16", "2**17")
+    assert changed(before, tree.keys()) == rows_of("lrpe", "lrpe_check")
+
+
+ATTENTION = Case(
+    (("batch", 8), ("seq_len", 256), ("d_head", 16), ("dtype", "float32"), ("causal", False)),
+    "mine",
+)
+ROW = {**ATTENTION.axes, "implementation": "mine", "phase": "forward"}
+MINE = Implementation("mine", "lmperf.attention.reference:attention", origin="custom")
+
+
+def key_of(implementation=MINE, environment="environment", **columns):
+    benchmark = load("attention", {"mine": implementation})
+    return row_key(benchmark, {**ROW, **columns}, environment)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"entry": "lmperf.attention.tiled:tiled_attention"},
+        {"options": {"scale": 1}},
+        {"tolerance": "rounded_scores"},
+        {"version": "2.0"},
+        {"compiles": True},
+        {"needs_cuda": True},
+        {"only": {"dtype": ("bfloat16",)}},
+    ],
+)
+def test_declaration_of_an_implementation_counts(other):
+    assert key_of(replace(MINE, **other)) != key_of()
+
+
+def test_cells_of_presets_and_supported_values_do_not_count():
+    assert key_of(replace(MINE, presets=("gpu",))) == key_of()
+    assert key_of(replace(MINE, only={"dtype": ("float32", "tf32")})) == key_of()
+
+
+@pytest.mark.parametrize("column", [{"seq_len": 512}, {"dtype": "tf32"}, {"phase": "backward"}])
+def test_cell_and_phase_count(column):
+    assert key_of(**column) != key_of()
+
+
+def test_environment_and_method_count(monkeypatch):
+    before = key_of()
+    assert key_of(environment="another") != before
+    monkeypatch.setattr(keys, "METHOD_VERSION", METHOD_VERSION + 1)
+    assert key_of() != before
+
+
+def test_axis_value_counts_as_text_or_by_its_meaning(monkeypatch):
+    assert key_of(seq_len="256", causal="False") == key_of()
+    same = Axis("dtype", str, ("float32", "single"), meaning=lambda name: "float32")
+    axes = [same if axis.name == "dtype" else axis for axis in load("attention").axes]
+    declare(monkeypatch, "attention", axes=tuple(axes))
+    assert key_of(dtype="single") == key_of()
+
+
+def test_row_of_an_unknown_implementation_or_value_is_not_fresh():
+    benchmark = load("attention", {"mine": MINE})
+    row = {**ROW, "key": key_of()}
+    assert is_fresh(benchmark, row, "environment")
+    assert not is_fresh(load("attention"), row, "environment")
+    assert not is_fresh(benchmark, {**row, "dtype": "fp4"}, "environment")
+
+
+def test_declarations_are_attributes_of_benchmarks():
+    known = {name for stem in stems() for name in dir(load(stem))}
+    assert known >= DECLARATIONS
+
+
+def test_code_of_a_peer_is_keyed_by_what_it_reaches(tree):
+    tree.use()
+    peer = PEERS["gpt2_hf"].implementation
+    benchmark = load("memory", {"gpt2_hf": peer})
+    before = code_of(benchmark, "gpt2_hf")
+    tree.edit("peers/liger.py", "\n\ndef ", "\n\n@anything\ndef ")
+    tree.use()
+    assert code_of(benchmark, "gpt2_hf") == before
+    tree.edit("peers/gpt2_hf.py", "\n\nclass ", "\n\n@anything\nclass ")
+    tree.use()
+    assert code_of(benchmark, "gpt2_hf") != before

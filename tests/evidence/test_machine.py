@@ -1,4 +1,4 @@
-"""What a row says of the commit that measured it."""
+"""The commit that measured a row, and the slug of a machine."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ UNKNOWN = {"commit": None, "dirty": None}
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
-    """A repository with a package of one file, all of it committed."""
+    """A clean repository whose package has one file."""
     monkeypatch.delenv("LMPERF_COMMIT", raising=False)
     for key in [key for key in os.environ if key.startswith("GIT_")]:
         monkeypatch.delenv(key)
@@ -38,13 +38,13 @@ def git(root, *arguments):
     return done.stdout.strip()
 
 
-def test_a_clean_checkout_is_its_commit(checkout):
+def test_clean_checkout_is_its_commit(checkout):
     commit = git(checkout, "rev-parse", "HEAD")
     assert commit_facts() == {"commit": commit, "dirty": False}
 
 
 @pytest.mark.parametrize("name", ["new.py", "ignored.py", "benchmarks/new.py", "clock.py"])
-def test_code_that_is_not_in_the_commit_is_said(checkout, name):
+def test_changed_or_untracked_code_is_dirty(checkout, name):
     path = checkout / "src/lmperf" / name
     path.parent.mkdir(exist_ok=True)
     path.write_text("x = 2\n")
@@ -58,14 +58,14 @@ def test_code_that_is_not_in_the_commit_is_said(checkout, name):
         "config/config.yaml",
     ],
 )
-def test_what_changes_no_number_is_not(checkout, name):
+def test_other_changed_files_are_not_dirty(checkout, name):
     path = checkout / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("x = 2\n")
     assert commit_facts()["dirty"] is False
 
 
-def test_a_package_inside_a_repository_of_something_else_is_not_its_commit(checkout, monkeypatch):
+def test_package_inside_another_repository_is_dirty(checkout, monkeypatch):
     inside = checkout / ".venv/lib/site-packages/lmperf"
     shutil.copytree(checkout / "src/lmperf", inside)
     (checkout / ".gitignore").write_text(".venv/\n")
@@ -75,12 +75,12 @@ def test_a_package_inside_a_repository_of_something_else_is_not_its_commit(check
     assert commit_facts()["dirty"] is True
 
 
-def test_where_git_does_not_say_nothing_is_clean(checkout, monkeypatch):
+def test_commit_is_unknown_if_git_fails(checkout, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setenv("PATH", str(checkout))  # there is no git
+        patch.setenv("PATH", str(checkout))  # without git
         assert commit_facts() == UNKNOWN
     with monkeypatch.context() as patch:
-        patch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # dubious ownership
+        patch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # git says: dubious ownership
         assert commit_facts() == UNKNOWN
     (checkout / ".git/index").write_bytes(b"damaged")
     assert commit_facts() == UNKNOWN
@@ -89,7 +89,7 @@ def test_where_git_does_not_say_nothing_is_clean(checkout, monkeypatch):
 
 
 @pytest.mark.parametrize("silent", ["rev-parse", "status", "ls-files"])
-def test_where_git_does_not_say_all_it_says_nothing(checkout, monkeypatch, silent):
+def test_commit_is_unknown_if_one_git_command_fails(checkout, monkeypatch, silent):
     said = machine._git
     monkeypatch.setattr(
         machine, "_git", lambda *words: None if words[0] == silent else said(*words)
@@ -97,14 +97,14 @@ def test_where_git_does_not_say_all_it_says_nothing(checkout, monkeypatch, silen
     assert commit_facts() == UNKNOWN
 
 
-def test_a_named_commit_is_taken_as_it_is(checkout, monkeypatch):
+def test_commit_of_environment_variable_is_used(checkout, monkeypatch):
     monkeypatch.setenv("LMPERF_COMMIT", "a" * 40)
     assert commit_facts() == {"commit": "a" * 40, "dirty": None}
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 @pytest.mark.parametrize("device", ["", "画像", "Xeon(R) " * 30, "../../etc", "a" * 60 + " " * 9])
-def test_whatever_a_device_is_called_its_slug_is_a_name(monkeypatch, kind, device):
+def test_any_device_name_gives_a_valid_slug(monkeypatch, kind, device):
     monkeypatch.setattr(machine, "accelerator", lambda: kind)
     monkeypatch.setattr(machine, "_cpu_model", lambda: device)
     monkeypatch.setattr(machine, "_nvidia_facts", lambda: {"device": device})

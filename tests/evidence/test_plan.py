@@ -1,6 +1,6 @@
-"""What a run would measure, and why; what keeps evidence from being right, by cause."""
+"""What a run measures and why; the causes of incomplete evidence."""
 
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 from lmperf.evidence.plan import Plan, evidence_of
 from lmperf.evidence.review import Cause, tally
 
@@ -25,7 +25,7 @@ def measured(plan, case, key=None):
     return [{**row, **about, "key": key or plan.key(row)} for row in columns]
 
 
-def test_a_case_is_measured_with_its_group_and_says_why(tmp_path):
+def test_case_is_measured_with_its_group_and_says_why(tmp_path):
     first = plan(tmp_path, 32)
     eager, compiled = first.cases
     first.store.replace([*measured(first, eager), *measured(first, compiled, "0" * 16)])

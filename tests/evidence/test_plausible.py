@@ -1,10 +1,10 @@
-"""Floors: what is faster than possible is found, and nothing else is."""
+"""Times below what the machine can reach are found, and no others."""
 
 from pathlib import Path
 
 import pytest
 
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 from lmperf.config import load_config
 from lmperf.evidence.facts import write_facts
 from lmperf.evidence.plan import Project, evidence_of
@@ -36,7 +36,7 @@ CEILINGS = [*MATMULS, *COPIES, LAUNCH]
 
 
 def rated(dtype, tflops):
-    """A row of 10 TFLOP that reaches such a rate."""
+    """A row of 10 TFLOP at this rate."""
     return {**OK, "dtype": dtype, "median_ms": 10 / tflops * 1e3, "flops": 10e12}
 
 
@@ -48,20 +48,20 @@ def rate_of(limits, dtype):
     ("dtype", "best"),
     [("bfloat16", 790.0), ("autocast_bfloat16", 790.0), ("tf32", 350.0), ("float32", 790.0 / 3)],
 )
-def test_a_rate_is_bounded_by_the_matmul_of_its_numerics(dtype, best):
-    """Float32 also by the three products of halves that give as many bits."""
+def test_rate_is_bounded_by_matmul_of_the_dtype(dtype, best):
+    """float32 also by three products of 16-bit halves, which are as accurate."""
     limits = limits_of(CEILINGS, {"e": UNKNOWN})
     assert not impossible(limits, rated(dtype, 1.02 * best))
     assert impossible(limits, rated(dtype, 1.04 * best))
 
 
-def test_what_was_not_measured_right_is_left_to_its_status():
+def test_row_without_status_ok_is_never_impossible():
     limits = limits_of(CEILINGS, {"e": UNKNOWN})
     assert not impossible(limits, {**rated("bfloat16", 1e4), "status": "failed_check"})
     assert not impossible(limits, {**OK, "median_ms": "", "flops": ""})
 
 
-def test_bytes_are_bounded_by_the_best_copy_less_what_a_cache_may_hold():
+def test_bandwidth_is_bounded_by_best_copy_less_the_cache():
     limits = limits_of(CEILINGS, {"e": UNKNOWN})
     large = {**OK, "bytes": "1e10"}
     assert impossible(limits, {**large, "median_ms": str(1e10 / 4600 / 1e6)})
@@ -70,19 +70,19 @@ def test_bytes_are_bounded_by_the_best_copy_less_what_a_cache_may_hold():
     assert not impossible(limits, in_cache)
 
 
-def test_copies_of_one_proportion_alone_bound_no_bytes():
+def test_one_kind_of_copy_alone_bounds_no_bandwidth():
     """A kernel that reads more than it writes can be faster than a copy."""
     row = {**OK, "bytes": 1e10, "median_ms": 1e10 / 4600 / 1e6}
     assert not impossible(limits_of([COPIES[0]], {"e": UNKNOWN}), row)
 
 
-def test_nothing_is_shorter_than_an_empty_launch():
+def test_empty_launch_bounds_every_time():
     limits = limits_of(CEILINGS, {"e": UNKNOWN})
     assert impossible(limits, {**OK, "median_ms": 0.0015})
     assert not impossible(limits, {**OK, "median_ms": 0.0025})
 
 
-def test_without_ceilings_the_data_sheet_bounds_at_the_clock_of_the_device():
+def test_data_sheet_bounds_at_the_clock_of_the_device():
     sheet_only = limits_of([], {"e": GPU})
     assert rate_of(sheet_only, "bfloat16") == pytest.approx(1.05 * 989.5)
     assert rate_of(sheet_only, "float32") == pytest.approx(1.05 * 989.5 / 3)
@@ -91,44 +91,44 @@ def test_without_ceilings_the_data_sheet_bounds_at_the_clock_of_the_device():
     assert rate_of(faster, "bfloat16") == pytest.approx(1.05 * 989.5 * 1980 / 1830)
 
 
-def test_ceilings_that_are_themselves_impossible_do_not_raise_the_bound():
+def test_impossible_ceiling_does_not_raise_the_bound():
     rows = [matmul("bfloat16", 7.9e5)]
     limits = limits_of(rows, {"e": GPU})
     assert rate_of(limits, "bfloat16") == pytest.approx(1.05 * 989.5)
     assert impossible(limits, rows[0])
 
 
-def test_where_nothing_is_known_nothing_is_said():
+def test_unknown_device_without_ceilings_has_no_bound():
     assert not impossible(limits_of([], {"e": UNKNOWN}), rated("bfloat16", 1e9))
     assert not impossible({}, rated("bfloat16", 1e9))
     other = {**rated("bfloat16", 1e9), "environment": "another"}
     assert not impossible(limits_of(CEILINGS, {"e": GPU}), other)
 
 
-def test_a_ceiling_of_before_there_were_bursts_is_none():
+def test_ceiling_without_load_is_ignored():
     old = [{name: value for name, value in row.items() if name != "load"} for row in CEILINGS]
     assert rate_of(limits_of(old, {"e": GPU}), "bfloat16") == pytest.approx(1.05 * 989.5)
 
 
 @pytest.mark.parametrize("marks", ["loaded", "capped"])
-def test_a_ceiling_taken_on_a_busy_machine_bounds_nothing(marks):
+def test_marked_ceiling_is_ignored(marks):
     limits = limits_of([matmul("float32", 0.1, marks=marks)], {"e": CPU})
     assert not impossible(limits, rated("float32", 0.2))
     quiet = limits_of([matmul("float32", 0.1, marks=""), matmul("float32", 0.05, marks=marks)], {})
     assert impossible(quiet, rated("float32", 0.2))
 
 
-def test_a_processor_has_a_wider_margin_and_no_floor_of_bytes():
+def test_cpu_has_wider_margin_and_no_bandwidth_bound():
     limits = limits_of([matmul("float32", 0.1), matmul("bfloat16", 0.02), *COPIES], {"e": CPU})
     assert not impossible(limits, rated("float32", 0.114))
     assert impossible(limits, rated("float32", 0.116))
-    # Where there are no units for bf16, float32 is computed with.
+    # A CPU without bf16 units computes bf16 matmuls in float32.
     assert not impossible(limits, rated("bfloat16", 0.1))
     assert not impossible(limits, {**OK, "bytes": 1e10, "median_ms": 1e-3})
 
 
 def written(row, together):
-    """A row of one round, with all that a measurement writes beside its time."""
+    """A row of one round, with every column that measuring writes."""
     ms = row["median_ms"]
     same = dict.fromkeys(("mean_ms", "p20_ms", "p80_ms"), ms) | {"std_ms": 0.0, "repetitions": 1}
     where = {"environment": "e" * 16, "measured_at": "2026-01-02T03:04:05+00:00", "key": "0" * 16}
@@ -136,7 +136,7 @@ def written(row, together):
     return {**row, **same, **rates, **where, "phase": "forward", "seed": 1, "commit": "0123abc"}
 
 
-def test_verify_names_a_row_that_is_faster_than_possible(tmp_path):
+def test_verify_names_row_faster_than_possible(tmp_path):
     directory = tmp_path / "report" / "made-up"
     environments = {"e" * 16: GPU}
     write_facts(directory, {"machine": "made-up", "preset": "gpu", "environments": environments})

@@ -1,4 +1,4 @@
-"""Evidence that was cut, edited, deleted or mixed up: repaired where it can be, else taken anew."""
+"""Truncated, edited, deleted or mixed-up evidence is repaired if possible, else measured again."""
 
 import json
 import os
@@ -31,7 +31,7 @@ grid:
 
 @pytest.fixture
 def project(tmp_path):
-    """A checkout whose two cells have been measured, as far as the pipeline can tell."""
+    """A checkout with rows for its two cells, as if they had been measured."""
     found = project_of(tmp_path)
     measured(found)
     job(found)
@@ -39,7 +39,7 @@ def project(tmp_path):
 
 
 def job(project):
-    """Measure what is pending, as a job of the DAG does."""
+    """Measure what is pending, as a job of the workflow does."""
     return record(project, project.plan("attention"))
 
 
@@ -50,7 +50,7 @@ def project_of(root, seq_lens="[32, 64]", more=""):
 
 
 def measured(project, **columns):
-    """Put rows of every case into the store, as a job would."""
+    """Write rows of every case to the store, as a job does."""
     plan = project.plan("attention")
     write_facts(project.store, {**project.known_facts()[0], "environments": environments(project)})
     plan.store.replace(
@@ -76,16 +76,16 @@ def row(project, named, columns):
 
 
 def again(project):
-    """The same checkout, as the next command finds it."""
+    """The same checkout as the next command reads it."""
     return project_of(project.root)
 
 
-def signed_anew(path):
-    """Give a file the digest that it has now."""
+def write_digest(path):
+    """Write the digest that matches the file as it is."""
     path.with_suffix(".sha256").write_text(f"{file_digest(path)}  {path.name}\n")
 
 
-def test_evidence_is_made_from_the_store(project):
+def test_evidence_equals_store(project):
     plan = project.plan("attention")
     assert plan.evidence.read() == plan.store.read() and len(plan.rows) == 4
     assert not plan.is_due and causes(project, "here") == []
@@ -93,11 +93,11 @@ def test_evidence_is_made_from_the_store(project):
 
 @pytest.mark.parametrize("name", ["attention.csv", "attention.sha256", "cost.csv", "cost.sha256"])
 @pytest.mark.parametrize("folder", ["evidence", "store"])
-def test_cut_at_any_byte_nothing_is_lost_and_all_is_repaired(project, folder, name):
+def test_file_truncated_at_any_byte_is_repaired(project, folder, name):
     path = project.directory / folder / name
     whole = path.read_bytes()
     before = project.plan("attention").rows
-    # What follows a digest in its file says nothing.
+    # In a digest file only the first 64 characters, the digest, are read.
     said = 64 if name.endswith(".sha256") else len(whole)
     for length in random.Random(name).sample(range(said), 12):
         path.write_bytes(whole[:length])
@@ -108,7 +108,7 @@ def test_cut_at_any_byte_nothing_is_lost_and_all_is_repaired(project, folder, na
         assert path.read_bytes() == whole and not again(project).plan("attention").is_due
 
 
-def test_every_flipped_bit_is_found_out(project):
+def test_flipped_bits_are_detected(project):
     path = project.directory / "evidence/attention.csv"
     whole = path.read_bytes()
     for at in range(0, len(whole), 7):
@@ -118,7 +118,7 @@ def test_every_flipped_bit_is_found_out(project):
 
 
 @pytest.mark.parametrize("what", ["missing", "empty", "folder", "crlf", "no digest", "high bit"])
-def test_any_file_that_is_not_as_it_was_is_repaired_from_the_other(project, what):
+def test_spoilt_file_is_repaired_from_the_other_folder(project, what):
     names = [f"{folder}/{stem}.csv" for folder in ("evidence", "store") for stem in STEMS]
     if what == "missing":
         names.remove("store/attention.csv")  # as in a clone
@@ -150,7 +150,7 @@ def spoil(path, what):
             path.with_suffix(".sha256").write_bytes(b"\xff\xfe\n\n")
 
 
-def test_what_is_damaged_in_both_places_is_measured_again(project):
+def test_file_damaged_in_both_folders_is_measured_again(project):
     for folder in ("evidence", "store"):
         (project.directory / folder / "attention.csv").write_text("what,ever\n1,2\n")
     plan = again(project).plan("attention")
@@ -167,17 +167,17 @@ def test_what_is_damaged_in_both_places_is_measured_again(project):
     ],
     ids=["twice", "contradicted", "another status", "another cell"],
 )
-def test_a_digest_that_was_made_anew_hides_nothing(project, change):
+def test_new_digest_does_not_hide_faulty_rows(project, change):
     path = project.directory / "evidence/attention.csv"
     head, *lines = path.read_text().splitlines(keepends=True)
     path.write_text(head + "".join(change(lines)))
-    signed_anew(path)
+    write_digest(path)
     assert causes(again(project), "here")
     job(again(project))
     assert causes(again(project), "here") == [] and len(read_rows(path)) == 4
 
 
-def test_evidence_that_came_with_a_clone_is_gone_on_from(project):
+def test_clone_continues_from_its_evidence(project):
     (project.store / "attention.csv").unlink()
     (project.store / "attention.sha256").unlink()
     wider = project_of(project.root, "[32, 64, 128]").plan("attention")
@@ -186,14 +186,14 @@ def test_evidence_that_came_with_a_clone_is_gone_on_from(project):
     assert len(read_rows(project.store / "attention.csv")) == 4
 
 
-def test_of_two_measurements_of_a_case_the_later_one_counts(project):
+def test_later_of_two_measurements_counts(project):
     plan = project.plan("attention")
     later = {"measured_at": "2026-02-02T03:04:05+00:00", "reason": "later"}
     plan.evidence.hold([{**row, **later} for row in plan.rows])
     assert {row["reason"] for row in again(project).plan("attention").rows} == {"later"}
 
 
-def test_what_the_configuration_no_longer_asks_for_is_kept_and_not_shown(project):
+def test_rows_outside_the_grid_are_kept_but_not_shown(project):
     narrow = project_of(project.root, "[32]")
     assert {row["seq_len"] for row in review(narrow, "here").rows["attention"]} == {"32"}
     job(narrow)
@@ -205,16 +205,18 @@ def test_what_the_configuration_no_longer_asks_for_is_kept_and_not_shown(project
     assert prune(nothing, "here") == 0
 
 
-def test_facts_of_another_machine_are_not_believed(project):
+def test_facts_of_another_machine_are_rejected(project):
     path = project.directory / FILE
     facts = json.loads(path.read_text())
     path.write_text(json.dumps({**facts, "machine": "nvidia-h200"}))
-    signed_anew(path)
+    write_digest(path)
     assert review(again(project), "here").facts["environments"] == {}
-    assert any("of the machine nvidia-h200" in str(cause) for cause in causes(project, "here"))
+    assert any(
+        "belongs to the machine nvidia-h200" in str(cause) for cause in causes(project, "here")
+    )
 
 
-def test_facts_that_are_lost_everywhere_are_those_of_today(project):
+def test_lost_facts_are_detected_anew(project):
     for folder in (project.directory, project.store):
         (folder / FILE).write_text("{")
     job(again(project))
@@ -223,7 +225,7 @@ def test_facts_that_are_lost_everywhere_are_those_of_today(project):
     assert causes(again(project), "here") == []
 
 
-def test_the_name_of_a_machine_with_other_hardware_is_refused(project):
+def test_name_of_other_hardware_is_rejected(project):
     facts = project.known_facts()[0]
     other = {**project.machine.facts, "kind": "cuda", "device": "NVIDIA H200"}
     for folder in (project.directory, project.store):
@@ -233,7 +235,7 @@ def test_the_name_of_a_machine_with_other_hardware_is_refused(project):
 
 
 @pytest.mark.parametrize("status", ["crash", "timeout", "oom"])
-def test_a_failure_is_named_and_tried_again_when_that_is_asked_for(tmp_path, status):
+def test_failure_is_named_and_retried_on_request(tmp_path, status):
     found = project_of(tmp_path)
     measured(found, status=status)
     job(found)
@@ -245,7 +247,7 @@ def test_a_failure_is_named_and_tried_again_when_that_is_asked_for(tmp_path, sta
     assert [why for _, why in retried.due] == ["failed", "failed"]
 
 
-def test_what_cannot_have_been_measured_becomes_a_row_that_says_so(tmp_path, monkeypatch):
+def test_implausible_row_becomes_failed_row_with_reason(tmp_path, monkeypatch):
     project = project_of(tmp_path)
 
     def measure(benchmark, groups, device, save, *_):
@@ -264,12 +266,12 @@ def test_what_cannot_have_been_measured_becomes_a_row_that_says_so(tmp_path, mon
     assert not found.is_due and not found.damaged
     assert {(row["status"], row["compile_s"]) for row in found.rows} == {("failed_check", "")}
     reasons = {row["seq_len"]: row["reason"] for row in found.rows}
-    assert reasons["32"] == "another clock", "it keeps the reason that it has"
-    said = "its process said what cannot have been measured: compile_s is '-2.5'"
+    assert reasons["32"] == "another clock", "keeps its own reason"
+    said = "its worker reported values that cannot be measured: compile_s is '-2.5'"
     assert reasons["64"].startswith(said)
 
 
-def test_what_is_measured_is_compiled_anew(tmp_path, monkeypatch):
+def test_each_job_compiles_in_a_cold_cache(tmp_path, monkeypatch):
     cache, folders = "TORCHINDUCTOR_CACHE_DIR", []
     monkeypatch.setenv(cache, str(tmp_path))
 
@@ -289,8 +291,8 @@ def test_imports_that_cannot_be_followed_are_named(tmp_path, monkeypatch, capsys
         "import importlib\nfrom lmperf.attention.reference import attention\n\n"
         "def load(name):\n    return importlib.import_module(name)\n"
     )
-    own = "implementations: {attention: {mine: 'mine:attention'}}\n"
+    custom = "implementations: {attention: {mine: 'mine:attention'}}\n"
     monkeypatch.setattr("lmperf.evidence.record.measure", lambda *_: Counter())
-    job(project_of(tmp_path, more=own))
+    job(project_of(tmp_path, more=custom))
     said = capsys.readouterr().err
     assert "mine imports import_module(...) in mine, whose source cannot be followed" in said

@@ -1,6 +1,6 @@
-"""The schema of evidence: what no measurement wrote is found, and what one wrote is sound.
+"""Rows that no measurement can have written are found; rows as they are written are sound.
 
-LMPERF_FAULTS=N tries N made-up files instead of a few.
+LMPERF_FAULTS=N tries N random files instead of a few.
 """
 
 import csv
@@ -11,11 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lmperf.benchmark import Case, Timed, load, stems
+from lmperf.benchmark import Case, Timed
+from lmperf.benchmarks import load, stems
+from lmperf.evidence.plan import evidence_of
 from lmperf.evidence.schema import faults, sound
 from lmperf.evidence.store import text_of
 from lmperf.measuring.group import achieved
-from lmperf.measuring.rounds import Taken, Timings
+from lmperf.measuring.rounds import SliceResult, Timings
 from lmperf.measuring.state import State
 
 ROOT = Path(__file__).parents[2]
@@ -32,16 +34,16 @@ CELL = {"batch": 8, "seq_len": 256, "d_head": 16, "dtype": "float32", "causal": 
 
 
 def timed(*rounds, work=2**30):
-    """The columns that the core writes for times in ms, by round."""
+    """The columns that measuring writes for times in ms, one list per round."""
     timings = Timings()
     for times in rounds:
-        timings.add(Taken(list(times), State(clock_mhz=1980.0, throttle=4)))
+        timings.add(SliceResult(list(times), State(clock_mhz=1980.0, throttle=4)))
     row = {**timings.columns(), "flops": work, "bytes": work, "together": "aa"}
     return {"status": "ok", **row, **achieved(row)}
 
 
 def row_of(*parts, **changes):
-    """A row of text, of attention unless its parts say otherwise."""
+    """A row of texts; a row of `attention` unless the parts change its cell."""
     row = {**CELL, "implementation": "eager", "phase": "forward"}
     for part in (PROVENANCE, *parts, changes):
         row |= part
@@ -57,7 +59,7 @@ def failed(status="crash", **changes):
 
 
 def kernel(**changes):
-    cell = {"size": "small", "context_length": 512, "batch": 4, "dtype": "float32"}
+    cell = {"size": "0.13B", "context_length": 512, "batch": 4, "dtype": "float32"}
     row = {"status": "ok", "table": "kernel", "name": "gemm", "total_ms": 1.5, "instances": 3}
     return {**row_of(cell, row, **changes)}
 
@@ -70,33 +72,36 @@ def check(**changes):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"status": "fine"}, "status is 'fine'; it must be one of ok, oom,"),
+        ({"status": "fine"}, "status is 'fine'; it must be 'ok', 'oom',"),
         ({"status": ""}, "status is ''"),
-        ({"phase": "train_step"}, "phase is 'train_step'; it must be one of forward, backward"),
+        ({"phase": "train_step"}, "phase is 'train_step'; it must be 'forward' or 'backward'"),
         ({"implementation": ""}, "implementation is ''"),
-        ({"implementation": "<b>x"}, "implementation is '<b>x'; it must be a name of small"),
-        ({"seq_len": "long"}, "seq_len is 'long'; it must be a whole number from 1"),
+        (
+            {"implementation": "<b>x"},
+            "implementation is '<b>x'; it must be a name of a-z, 0-9 and _",
+        ),
+        ({"seq_len": "long"}, "seq_len is 'long'; it must be a whole number"),
         ({"seq_len": "0256"}, "seq_len is '0256'"),
         ({"seq_len": "0"}, "seq_len is '0'"),
         ({"seq_len": "9" * 5000}, "seq_len is"),
-        ({"dtype": "float8"}, "dtype is 'float8'; it must be one of float32"),
-        ({"causal": "yes"}, "causal is 'yes'; it must be one of True, False"),
+        ({"dtype": "float8"}, "dtype is 'float8'; it must be 'float32', 'tf32'"),
+        ({"causal": "yes"}, "causal is 'yes'; it must be 'True' or 'False'"),
         ({"power_w": "much"}, "power_w is 'much'; it must be a finite number"),
         ({"peak_mib": "1_000"}, "peak_mib is '1_000'"),
         ({"peak_mib": "inf"}, "peak_mib is 'inf'; it must be a finite number"),
         ({"peak_mib": "1e999"}, "peak_mib is '1e999'"),
         ({"peak_mib": "nan"}, "peak_mib is 'nan'"),
-        ({"peak_mib": "-1"}, "peak_mib is '-1'; it must be a finite number, not below zero"),
+        ({"peak_mib": "-1"}, "peak_mib is '-1'; it must be greater than or equal to 0"),
         ({"compile_s": "-0.5"}, "compile_s is '-0.5'"),
-        ({"median_ms": "0.0"}, "median_ms is '0.0'; it must be a finite number above zero"),
+        ({"median_ms": "0.0"}, "median_ms is '0.0'; it must be greater than 0"),
         ({"median_ms": "-1.5"}, "median_ms is '-1.5'"),
         ({"p20_ms": "1.7"}, "median_ms is 1.6, outside p20_ms 1.7"),
         ({"p80_ms": "1.2"}, "median_ms is 1.6, outside p20_ms"),
         ({"mean_ms": "5.0"}, "mean_ms is 5.0, farther from median_ms 1.6 than std_ms"),
-        ({"repetitions": "5.5"}, "repetitions is '5.5'; it must be a whole number from 1"),
+        ({"repetitions": "5.5"}, "repetitions is '5.5'; it must be a whole number"),
         ({"repetitions": "0"}, "repetitions is '0'"),
         ({"repetitions": "2"}, "repetitions is 2, for 3 rounds"),
-        ({"rounds_ms": "1.5;x"}, "rounds_ms is '1.5;x'; it must be times above zero"),
+        ({"rounds_ms": "1.5;x"}, "rounds_ms is '1.5;x'; it must be a finite number"),
         ({"rounds_ms": "1.5;1e999"}, "rounds_ms is '1.5;1e999'"),
         ({"rounds_ms": "1.5;;1.7"}, "rounds_ms is '1.5;;1.7'"),
         ({"rounds_ms": "1.7;1.8;1.9"}, "median_ms is 1.6, outside its rounds, 1.7 to 1.9"),
@@ -104,11 +109,11 @@ def check(**changes):
         ({"again_ms": "1;1;1;1"}, "again_ms has 4 rounds, rounds_ms 3"),
         ({"rounds_mhz": "1980;fast"}, "rounds_mhz is '1980;fast'"),
         ({"throttle": "four"}, "throttle is 'four'"),
-        ({"median_ms": ""}, "status is ok, without a median_ms"),
-        ({"rounds_ms": ""}, "status is ok, without a rounds_ms"),
-        ({"max_error": "0.1"}, "status is ok, with a max_error of 0.1 over the error_bound"),
-        ({"max_error": "nan"}, "status is ok, with a max_error of nan over"),
-        ({"error_out": "inf"}, "error_out is inf, with the status ok"),
+        ({"median_ms": ""}, "status is ok, but median_ms is empty"),
+        ({"rounds_ms": ""}, "status is ok, but rounds_ms is empty"),
+        ({"max_error": "0.1"}, "status is ok, but max_error 0.1 is over error_bound 0.002"),
+        ({"max_error": "nan"}, "status is ok, but max_error nan is over"),
+        ({"error_out": "inf"}, "error_out is inf, but status is ok"),
         ({"error_bound": ""}, "max_error is 0.001, error_bound is empty"),
         ({"max_error": ""}, "max_error is empty, error_bound is 0.002"),
         ({"tflops": "1.0"}, "tflops is 1, but flops over median_ms is 0.67"),
@@ -126,7 +131,7 @@ def check(**changes):
         ({"reason": "\x1b[31mred"}, r"reason is '\x1b[31mred'"),
     ],
 )
-def test_what_no_measurement_wrote_is_named(changes, words):
+def test_impossible_cell_is_named(changes, words):
     rows, (line, *_) = sound(ATTENTION, [ok() | changes])
     assert not rows
     assert words in line
@@ -135,36 +140,39 @@ def test_what_no_measurement_wrote_is_named(changes, words):
 
 
 @pytest.mark.parametrize("name", ["implementation", "phase", "status", "environment", "key"])
-def test_a_column_that_names_a_row_cannot_be_missing(name):
+def test_required_column_cannot_be_missing(name):
     row = ok()
     del row[name]
     assert (0, f"{name} is missing") in list(faults(ATTENTION, [row]))
 
 
-def test_an_axis_of_after_the_row_and_a_column_that_nobody_reads_are_no_faults():
+def test_younger_axes_and_undeclared_columns_are_ignored():
     row = ok(of_a_later_version="\x1b" * 20_000)
     del row["causal"]
     assert not list(faults(ATTENTION, [row, ok(causal="", seq_len=512, together="bb")]))
 
 
-def test_a_users_own_implementation_is_no_fault():
+def test_custom_implementation_is_sound():
     assert not list(faults(ATTENTION, [ok(implementation="my_own2")]))
 
 
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        (failed("failed_check", reason=""), "status is failed_check, without a reason"),
-        (failed("nan", reason="", max_error="nan", error_bound=1e-3), "without a reason"),
-        (failed("nan", max_error=1e-5, error_bound=1e-3), "nan, with a max_error of 1e-05"),
-        (failed("crash", median_ms=1.5), "status is crash, with a median_ms"),
-        (failed("oom", rounds_ms="1.5"), "status is oom, with a rounds_ms"),
-        (failed("failed_check", tflops=3.0), "status is failed_check, with a tflops"),
+        (failed("failed_check", reason=""), "status is failed_check, but reason is empty"),
+        (
+            failed("nan", reason="", max_error="nan", error_bound=1e-3),
+            "status is nan, but reason is empty",
+        ),
+        (failed("nan", max_error=1e-5, error_bound=1e-3), "nan, but max_error is 1e-05"),
+        (failed("crash", median_ms=1.5), "status is crash, but there is a median_ms"),
+        (failed("oom", rounds_ms="1.5"), "status is oom, but there is a rounds_ms"),
+        (failed("failed_check", tflops=3.0), "status is failed_check, but there is a tflops"),
         (failed("oom", requested_bytes=-1), "requested_bytes is '-1'"),
-        (failed("crash", error_out="nan"), "error_out is nan, with the status crash"),
+        (failed("crash", error_out="nan"), "error_out is nan, but status is crash"),
     ],
 )
-def test_a_failure_has_a_reason_and_no_times(row, words):
+def test_failed_row_has_reason_and_no_times(row, words):
     (fault,) = faults(ATTENTION, [row])
     assert words in fault[1]
 
@@ -176,40 +184,40 @@ def test_a_failure_has_a_reason_and_no_times(row, words):
         failed("timeout"),
         failed("unsupported"),
         failed("nan", max_error="inf", error_bound=1e-3, error_out="nan", pytorch_error="nan"),
-        # A call that was timed differed; the gate before had passed.
+        # The gate passed before timing; then the result of a timed call was wrong.
         failed("failed_check", **GATE, peak_mib=5, flops=2**30),
     ],
 )
-def test_a_failure_as_the_core_writes_it_is_sound(row):
+def test_failed_rows_as_written_are_sound(row):
     assert not list(faults(ATTENTION, [row]))
 
 
-def test_a_red_check_explains_itself_by_its_error():
+def test_failed_check_without_error_or_reason_is_a_fault():
     red = check(status="failed_check", max_error=1.0)
     assert not list(faults(CHECK, [red]))
     lies = check(status="failed_check")
-    assert list(faults(CHECK, [lies])) == [(0, "status is failed_check, without a reason")]
+    assert list(faults(CHECK, [lies])) == [(0, "status is failed_check, but reason is empty")]
 
 
 @pytest.mark.parametrize("other", [ok(), ok(together="bb"), failed(), ok(key="1" * 16)])
-def test_of_two_rows_of_one_name_none_is_sound(other):
+def test_rows_with_equal_identity_are_all_at_fault(other):
     rows = [ok(), ok(seq_len=512, together="cc"), other]
     good, lines = sound(ATTENTION, rows)
     assert good == rows[1:2]
-    assert sum("is there 2 times" in line for line in lines) == 2
+    assert sum("occurs 2 times" in line for line in lines) == 2
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"key": "1" * 16}, "key is not that of the case's other rows"),
-        ({"environment": "1" * 16}, "environment is not that of"),
-        ({"together": "bb"}, "together is not that of"),
-        ({"status": "crash"}, "stands beside other rows of a case of crash"),
-        ({"name": "gemm"}, "is there 2 times, as 'ok'"),
+        ({"key": "1" * 16}, "key differs from that of the case's other rows"),
+        ({"environment": "1" * 16}, "environment differs from"),
+        ({"together": "bb"}, "together differs from"),
+        ({"status": "crash"}, "its case has the status crash and more than one row"),
+        ({"name": "gemm"}, "occurs 2 times, with the status 'ok'"),
     ],
 )
-def test_of_rows_of_a_case_that_were_not_written_at_once_none_is_sound(changes, words):
+def test_mixed_rows_of_a_case_are_all_at_fault(changes, words):
     rows = [kernel(), kernel(name="softmax") | changes, kernel(dtype="autocast_bfloat16")]
     assert sound(PROFILES, rows[::2])[0] == rows[::2]
     good, (first, second) = sound(PROFILES, rows)
@@ -220,17 +228,17 @@ def test_of_rows_of_a_case_that_were_not_written_at_once_none_is_sound(changes, 
 @pytest.mark.parametrize(
     "changes", [{"seq_len": 512}, {"phase": "backward"}, {"rounds_ms": "1.6;1.6"}]
 )
-def test_rows_that_cannot_have_been_timed_in_turn_are_named(changes):
+def test_mixed_rows_of_a_group_are_named(changes):
     peer = ok(dtype="bfloat16")
     assert not list(faults(ATTENTION, [ok(), peer]))
     good, lines = sound(ATTENTION, [ok(), peer, ok(implementation="compiled", **changes)])
     assert not good
-    assert "together is 'aa', of several cells, phases or numbers of rounds" in lines[0]
+    assert "together is 'aa' in several cells, phases or numbers of rounds" in lines[0]
 
 
-def test_a_row_of_more_or_fewer_cells_than_the_header_is_named():
+def test_row_longer_or_shorter_than_header_is_named():
     row = ok()
-    row["key"] = row.pop("key")  # the last column of a file
+    row["key"] = row.pop("key")  # the last column
     header, cells = ",".join(row), ",".join(row.values())
     longer, shorter = cells + ",more", cells.rpartition(",")[0]
     rows = list(csv.DictReader([header, longer, shorter]))
@@ -239,13 +247,13 @@ def test_a_row_of_more_or_fewer_cells_than_the_header_is_named():
     assert (1, "key is missing") in found
 
 
-def test_a_number_may_be_negative_where_it_is_declared_signed():
+def test_signed_column_may_be_negative():
     row = row_of({"experiment": "accumulation", "subject": "float32 + float32"}, status="ok")
     row |= {"tensor": "sum", "value": "-1.5", "exact": "10.0"}
     assert not list(faults(load("mixed_precision"), [row]))
 
 
-def test_an_axis_of_text_is_held_to_its_pattern():
+def test_text_axis_must_match_its_pattern():
     cell = {"operation": "matmul", "load": "burst", "implementation": "torch"}
     rows = [row_of(timed([1.0]), cell, shape=shape, together=shape) for shape in ("8x8x8", "8x")]
     assert list(faults(load("ceilings"), rows)) == [
@@ -253,11 +261,11 @@ def test_an_axis_of_text_is_held_to_its_pattern():
     ]
 
 
-def test_all_committed_evidence_is_sound():
+def test_committed_evidence_is_sound():
     for path in sorted(ROOT.glob("report/*/evidence/*.csv")):
         if path.stem in stems():
-            with open(path, newline="") as file:
-                assert sound(load(path.stem), list(csv.DictReader(file)))[1] == []
+            benchmark = load(path.stem)
+            assert sound(benchmark, evidence_of(benchmark, path.parents[1]).read())[1] == []
 
 
 MS = st.floats(1e-3, 1e4)
@@ -273,7 +281,7 @@ FAILURES = {
 
 @st.composite
 def timed_rows(draw, benchmark):
-    """Rows of a group as the core writes them, with any times."""
+    """Rows of a group as measuring writes them, with any times and statuses."""
     cases = draw(st.sampled_from(benchmark.groups(benchmark.cases("cpu"))))
     rows = []
     for phase in benchmark.phases:
@@ -314,8 +322,8 @@ def named(case: Case, phase: str, columns: dict) -> dict[str, str]:
     return {name: text_of(value) for name, value in row.items()}
 
 
-NO_NUMBER = ["", "-1", "nan", "inf", "1e400", "x", " 1", "1_0", "0x1", "1" * 10_001, "\0"]
-# Column -> texts that are wrong in every row, and those that are wrong where the status is ok.
+INVALID_NUMBERS = ["", "-1", "nan", "inf", "1e400", "x", " 1", "1_0", "0x1", "1" * 10_001, "\0"]
+# Column -> texts that are invalid in every row; IF_TIMED: invalid in a timed row with status ok.
 ANYWHERE = {
     "status": ["", "OK", "fine", "ok "],
     "phase": ["", "sideways"],
@@ -323,22 +331,22 @@ ANYWHERE = {
     "key": ["", "0" * 17, "x" * 16],
     "environment": ["", "e1"],
     "measured_at": ["", "now", "9999-01-01T00:00:00+00:00", "2026-13-01T00:00:00+00:00"],
-    "seed": NO_NUMBER[1:],
-    "requested_bytes": NO_NUMBER[1:],
+    "seed": INVALID_NUMBERS[1:],
+    "requested_bytes": INVALID_NUMBERS[1:],
     "marks": ["\0", "\x1b[0m", "m" * 10_001],
 }
 IF_TIMED = {
-    "median_ms": [*NO_NUMBER, "0", "1e9", "1e-9"],
-    "mean_ms": [*NO_NUMBER, "1e9"],
-    "std_ms": NO_NUMBER,
-    "p20_ms": [*NO_NUMBER, "1e9"],
-    "p80_ms": [*NO_NUMBER, "0"],
-    "repetitions": [*NO_NUMBER, "0", "1.5"],
+    "median_ms": [*INVALID_NUMBERS, "0", "1e9", "1e-9"],
+    "mean_ms": [*INVALID_NUMBERS, "1e9"],
+    "std_ms": INVALID_NUMBERS,
+    "p20_ms": [*INVALID_NUMBERS, "1e9"],
+    "p80_ms": [*INVALID_NUMBERS, "0"],
+    "repetitions": [*INVALID_NUMBERS, "0", "1.5"],
     "rounds_ms": ["", "1;", "x", "-1", "0", "1e9"],
-    "tflops": [*NO_NUMBER, "0", "1e9"],
-    "bandwidth_gbps": [*NO_NUMBER, "0", "1e9"],
-    "max_error": [*NO_NUMBER, "1"],
-    "error_bound": [*NO_NUMBER, "1e-9"],
+    "tflops": [*INVALID_NUMBERS, "0", "1e9"],
+    "bandwidth_gbps": [*INVALID_NUMBERS, "0", "1e9"],
+    "max_error": [*INVALID_NUMBERS, "1"],
+    "error_bound": [*INVALID_NUMBERS, "1e-9"],
     "together": [""],
     "status": list(FAILURES),
 }
@@ -352,7 +360,7 @@ TIMES = {name: "1.5" for name in ("median_ms", "rounds_ms", "p20_ms", "host_ms",
     suppress_health_check=list(HealthCheck),
 )
 @given(st.data())
-def test_a_row_with_a_fault_is_never_sound(data):
+def test_any_faulty_row_is_found(data):
     benchmark = load(data.draw(st.sampled_from(stems())))
     strategy = timed_rows if isinstance(benchmark, Timed) else observed_rows
     rows = data.draw(strategy(benchmark))

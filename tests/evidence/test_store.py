@@ -1,4 +1,4 @@
-"""Evidence on disk: replaced whole, and found out when it is not what was measured."""
+"""Evidence on disk: replaced as a whole; any other change is detected."""
 
 import hashlib
 import os
@@ -26,53 +26,64 @@ def medians(evidence):
     return {found["seq_len"]: found["median_ms"] for found in evidence.read()}
 
 
-def test_a_new_measurement_replaces_the_old_one_and_keeps_the_others(evidence):
+def test_replace_keeps_other_cases(evidence):
     evidence.replace([row(128, 1.0), row(256, 2.0)])
     evidence.replace([row(128, 3.0), row(512, 4.0)])
     assert medians(evidence) == {"128": "3.0", "256": "2.0", "512": "4.0"}
 
 
-def test_floats_keep_their_precision(evidence):
+def test_floats_keep_full_precision(evidence):
     evidence.replace([row(128, 0.1 + 0.2)])
     assert float(evidence.read()[0]["median_ms"]) == 0.1 + 0.2
 
 
-def test_what_is_not_measured_is_empty(evidence):
+def test_former_names_are_read_as_todays(tmp_path):
+    path = tmp_path / "memory.csv"
+    Evidence(path, ("size",), ("size",)).replace([{"size": "xl"}, {"size": "tiny"}])
+    content = path.read_bytes()
+    now = Evidence(path, ("size",), ("size",), {"size": {"xl": "2.0B"}})
+    assert [row["size"] for row in now.read()] == ["2.0B", "tiny"]
+    assert path.read_bytes() == content
+    now.replace([{"size": "2.0B", "median_ms": 1.0}])
+    assert [row["size"] for row in now.read()] == ["2.0B", "tiny"]
+
+
+def test_none_is_an_empty_cell(evidence):
     evidence.replace([row(128, None), row(256, tflops=2.5)])
     first, second = evidence.read()
     assert (first["median_ms"], first["tflops"], second["tflops"]) == ("", "", "2.5")
 
 
-def test_the_digest_is_that_of_sha256sum(evidence):
+def test_digest_file_is_that_of_sha256sum(evidence):
     evidence.replace([row(128)])
     expected = hashlib.sha256(evidence.path.read_bytes()).hexdigest()
     assert evidence.digest_path.read_text() == f"{expected}  attention.csv\n"
 
 
-def test_an_edited_file_is_found_out(evidence):
+def test_edited_file_is_detected(evidence):
     evidence.replace([row(128, 3.5)])
     evidence.path.write_text(evidence.path.read_text().replace("3.5", "3.4"))
-    with pytest.raises(DamagedEvidence, match=r"attention\.csv is not what was measured"):
+    with pytest.raises(DamagedEvidence, match=r"attention\.csv was edited or truncated"):
         evidence.read()
 
 
-def test_a_file_cut_at_the_end_of_a_line_is_found_out(evidence):
+def test_file_truncated_at_a_line_end_is_detected(evidence):
     evidence.replace([row(128), row(256)])
     lines = evidence.path.read_text().splitlines(keepends=True)
     evidence.path.write_text("".join(lines[:-1]))
-    with pytest.raises(DamagedEvidence, match="edited or cut"):
+    with pytest.raises(DamagedEvidence, match="edited or truncated"):
         evidence.read()
 
 
-def test_a_file_without_its_digest_is_found_out(evidence):
+def test_missing_digest_is_detected(evidence):
     evidence.replace([row(128)])
     evidence.digest_path.unlink()
-    with pytest.raises(DamagedEvidence, match="no digest beside it"):
+    with pytest.raises(DamagedEvidence, match=r"attention\.csv has no digest"):
         evidence.read()
 
 
 @pytest.mark.parametrize("writes", [0, 1, 2, 3])
-def test_killed_at_any_moment_the_file_is_whole(evidence, monkeypatch, writes):
+def test_killed_writer_leaves_a_valid_file(evidence, monkeypatch, writes):
     evidence.replace([row(128)])
     done = []
 
@@ -92,7 +103,7 @@ def test_killed_at_any_moment_the_file_is_whole(evidence, monkeypatch, writes):
     assert set(medians(evidence)) in ({"128"}, {"128", "256"})
 
 
-def test_a_damaged_file_is_set_aside_and_not_lost(evidence):
+def test_damaged_file_is_set_aside(evidence):
     evidence.replace([row(128)])
     evidence.path.write_text("something else")
     aside = evidence.set_aside()
@@ -100,12 +111,12 @@ def test_a_damaged_file_is_set_aside_and_not_lost(evidence):
     assert read_rows(evidence.path) == []
 
 
-def test_fields_with_commas_and_line_ends_survive(evidence):
+def test_commas_quotes_and_line_ends_survive(evidence):
     evidence.replace([row(128, reason='it said "no",\nthen ended')])
     assert evidence.read()[0]["reason"] == 'it said "no",\nthen ended'
 
 
-def test_files_from_the_future_are_of_now_and_others_keep_their_time(tmp_path):
+def test_only_modification_times_in_the_future_change(tmp_path):
     now = time.time()
     for name, then in {"late": now + 86400, "early": now - 86400}.items():
         (tmp_path / name).write_text(name)

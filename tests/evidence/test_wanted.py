@@ -1,16 +1,16 @@
-"""Which cells are compared."""
+"""Selecting cells and phases by --only, --implementations and --phases."""
 
 import pytest
 
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 from lmperf.commands.compare import compare
 from lmperf.errors import UserError
 from lmperf.evidence.wanted import Chosen, Wanted, select
 
 
-def grid(stem):
+def grid(stem, preset="cpu"):
     benchmark = load(stem)
-    return Chosen(benchmark, benchmark.cases("cpu"))
+    return Chosen(benchmark, benchmark.cases(preset))
 
 
 def only(*texts):
@@ -22,14 +22,39 @@ def values(chosen, axis):
     return {case.axes[axis] for case in chosen.cases}
 
 
-def test_values_of_an_axis_are_alternatives_and_axes_go_together():
+def test_values_of_one_axis_are_alternatives():
     wanted = Wanted(only=only("seq_len=128|512,causal=true", "seq_len=2048", "dtype=bfloat16"))
     (chosen,) = select([grid("flash_attention")], wanted)
     assert values(chosen, "seq_len") == {128, 512, 2048}
     assert values(chosen, "dtype") == {"bfloat16"} and values(chosen, "d_head") == {64}
 
 
-def test_implementations_and_phases_are_those_named():
+def test_alias_selects_the_canonical_value():
+    for name in ("small", "0.13B"):
+        (chosen,) = select([grid("memory", "gpu")], Wanted(only=only(f"size={name}")))
+        assert values(chosen, "size") == {"0.13B"}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (
+            "xl",
+            r"'xl', which is ambiguous; write xl-2025 \(2.0B\) or xl-2026 \(3.4B\)",
+        ),
+        (
+            "huge",
+            r"--only: size is 'huge'; it must be one of tiny, 0.13B \(small\), .* \(10B\)",
+        ),
+        ("12.8B", "no size=12.8B in the grid; there are: "),
+    ],
+)
+def test_unknown_or_ambiguous_size_is_one_line(name, words):
+    with pytest.raises(UserError, match=words):
+        select([grid("memory", "gpu")], Wanted(only=only(f"size={name}")))
+
+
+def test_implementations_and_phases_are_selected():
     wanted = Wanted(implementations=["eager", "sdpa"], phases=["backward"])
     (chosen,) = select([grid("flash_attention")], wanted)
     assert {case.implementation for case in chosen.cases} == {"eager", "sdpa"}
@@ -37,7 +62,7 @@ def test_implementations_and_phases_are_those_named():
     assert load("flash_attention").phases == ("forward", "backward", "forward_backward")
 
 
-def test_a_benchmark_without_such_cells_is_left_out():
+def test_benchmark_without_wanted_cells_is_left_out():
     found = [grid("flash_attention"), grid("attention")]
     assert len(select(found, Wanted(only=only("seq_len=512")))) == 2
     (chosen,) = select(found, Wanted(only=only("heads=1")))

@@ -1,4 +1,4 @@
-"""A checkout that is measured, disturbed and measured again, as a user would do it."""
+"""A checkout that tests measure, disturb and measure again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import uuid
 from collections import Counter
 from pathlib import Path
 
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 from lmperf.evidence.store import read_rows
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +32,7 @@ grid:
     implementation: [eager]
 """
 GROUPS = 3
-# A run marks what it starts, so that what is left of it is found whoever its parent is.
+# Environment variable by which all processes of a run are found, whatever their parent.
 MARK = "LMPERF_FAULTS_RUN"
 
 
@@ -49,11 +49,11 @@ class Checkout:
         (root / "config/config.yaml").write_text(CONFIG)
 
     def start(self, *command: str, **environment: str) -> Run:
-        """`make report`, or another command of this Python, in a process group of its own."""
+        """Start `make report`, or another Python command, in a process group of its own."""
         return Run(self.root, command or REPORT, environment)
 
     def run(self, *command: str, **environment: str) -> Run:
-        """The same, awaited."""
+        """Start a command as `start` does and wait for its end."""
         return self.start(*command, **environment).wait()
 
     @property
@@ -61,7 +61,7 @@ class Checkout:
         return read_rows(self.root / f"report/{MACHINE}/evidence/attention.csv")
 
     def faults(self) -> list[str]:
-        """What is not as after an undisturbed `make report`."""
+        """Differences from the state after an undisturbed `make report`."""
         found = []
         identity = load("attention").identity
         counted = Counter(tuple(row[name] for name in identity) for row in self.rows)
@@ -78,13 +78,12 @@ class Checkout:
         return found + [f"left behind: {leftovers}"] * bool(leftovers)
 
     def groups_measured(self) -> int:
-        """How many groups all jobs have saved; more than there are, where one was taken twice."""
+        """The number of groups that all jobs have saved; groups measured twice count twice."""
         cost = read_rows(self.root / f"report/{MACHINE}/evidence/cost.csv")
         return sum(int(row["groups"]) for row in cost)
 
     def form(self) -> str:
-        """The write-up without its numbers, and without what numbers decide: its headings, and the
-        first cell of each line of its tables."""
+        """The parts of the page that do not depend on numbers: headings and first table columns."""
         text = (self.root / f"report/{MACHINE}/attention.md").read_text()
         lines = [line.split("|")[1] for line in text.splitlines() if line.startswith("|")]
         headings = [line for line in text.splitlines() if line.startswith("#")]
@@ -96,7 +95,7 @@ CURRENT = ("-m", "lmperf.cli", "summary", "--current")
 
 
 class Run:
-    """A command under way, and all that it has started."""
+    """A running command with all processes that it started."""
 
     def __init__(self, root: Path, command: tuple[str, ...], environment: dict[str, str]):
         self.mark = uuid.uuid4().hex
@@ -118,8 +117,7 @@ class Run:
         self.said = ""
 
     def wait(self, limit_s: float = 300.0) -> Run:
-        """Until it has ended; after a report, whether the write-up is current decides, as in
-        `make report`."""
+        """Wait for its end. After a report, `code` says whether the write-up is up to date."""
         self.said = self._process.communicate(timeout=limit_s)[0]
         self.code = self._process.returncode
         if self._command is REPORT and self.code == 0:
@@ -137,25 +135,25 @@ class Run:
         return self._process.poll() is not None
 
     def signal_all(self, number: int) -> None:
-        """What a terminal does: to every process of the group."""
+        """Send a signal to every process of its group, as a terminal does."""
         os.killpg(self.pid, number)
 
     def job(self) -> int | None:
-        """The process that measures."""
+        """The id of the process that measures, if it runs."""
         return next((pid for pid in self.alive() if b"measure" in _words(pid)), None)
 
     def workers(self) -> list[int]:
-        """The processes that touch the device: those that lead a session and are no first one."""
+        """The ids of the workers: all session leaders except the command itself."""
         return [pid for pid in self.alive() if pid != self.pid and _session(pid) == pid]
 
     def alive(self) -> list[int]:
-        """Every process that this run has started and that still runs."""
+        """The ids of the running processes that this run has started."""
         mark = f"{MARK}={self.mark}".encode()
         pids = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
         return [pid for pid in pids if mark in _read(pid, "environ") and _state(pid) != "Z"]
 
     def gone(self, limit_s: float = 10.0) -> bool:
-        """Whether all of it has ended, soon."""
+        """Whether all its processes end within the limit."""
         until = time.monotonic() + limit_s
         while self.alive():
             if time.monotonic() > until:
@@ -183,7 +181,7 @@ def _words(pid: int) -> list[bytes]:
 
 
 def _fields(pid: int) -> list[str]:
-    """Of /proc/PID/stat, from its state on."""
+    """The fields of /proc/PID/stat, beginning with the state."""
     return _read(pid, "stat").decode(errors="replace").rpartition(")")[2].split() or ["Z"] * 4
 
 

@@ -1,4 +1,4 @@
-"""What an implementation does to a GPU costs its own rows, and none of others."""
+"""Faults of an implementation on a GPU cost only its own rows."""
 
 import pytest
 from owner import rows_of
@@ -31,7 +31,7 @@ def supervisor():
         ("writes_a_megabyte", "ok", None),
     ],
 )
-def test_a_fault_takes_its_own_rows_alone(supervisor, name, status, words):
+def test_fault_costs_only_its_own_rows(supervisor, name, status, words):
     rows = rows_of(supervisor, name, preset="gpu", limit_s=15.0)
     assert rows[name, "forward"]["status"] == status, said(rows)
     assert words is None or words in rows[name, "forward"]["reason"]
@@ -42,5 +42,5 @@ def test_a_fault_takes_its_own_rows_alone(supervisor, name, status, words):
 
 
 def said(rows):
-    """What became of each row, and why."""
+    """Status and reason of each row."""
     return {name: (row["status"], row.get("reason")) for name, row in rows.items()}

@@ -1,4 +1,4 @@
-"""Two runs in one checkout, and a run that is killed: the short form of `make torture`."""
+"""Two runs in one checkout, and a killed run: the short form of `make torture`."""
 
 import fcntl
 import os
@@ -22,14 +22,14 @@ def checkout(tmp_path_factory):
     return Checkout(tmp_path_factory.mktemp("faults") / "checkout")
 
 
-def test_make_report_is_the_command_that_is_tried_here():
-    """Without its hooks it would not hold the lock of the checkout."""
+def test_make_report_runs_the_command_tested_here():
+    """Its hooks hold the lock of the checkout."""
     said = subprocess.run(["make", "-n", "report"], cwd=ROOT, capture_output=True, text=True)
     (line,) = (line for line in said.stdout.splitlines() if line.endswith(REPORT[-1]))
     assert line.partition("snakemake ")[2].split() == list(REPORT[2:])
 
 
-def test_a_second_run_in_a_checkout_is_refused(checkout):
+def test_second_run_in_a_checkout_is_refused(checkout):
     held = os.open(checkout.root, os.O_RDONLY)
     try:
         fcntl.flock(held, fcntl.LOCK_EX)  # as a run does that is under way
@@ -41,7 +41,7 @@ def test_a_second_run_in_a_checkout_is_refused(checkout):
     assert not (checkout.root / "report").exists()
 
 
-def test_after_a_kill_nothing_goes_on_and_the_next_run_completes_by_itself(checkout):
+def test_killed_run_leaves_no_process_and_can_be_completed(checkout):
     run = checkout.start()
     until = time.monotonic() + 120
     while not run.workers() and not run.is_over and time.monotonic() < until:

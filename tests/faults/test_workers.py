@@ -1,9 +1,8 @@
-"""Workers and their owner, ended by `kill -9` at random moments.
+"""Workers and their owner, killed at random moments.
 
     LMPERF_FAULTS=50 python -m pytest tests/faults/test_workers.py
 
-tries each fault so often; without the variable a few times, for the suite. A try that fails names
-the moment.
+repeats each fault 50 times; without the variable 3 times. A failure names the moment of the kill.
 """
 
 import os
@@ -39,13 +38,13 @@ def supervisor(request):
 
 @pytest.fixture(scope="module")
 def measure(supervisor):
-    """Measures a group over two workers; gives its rows and the seconds that it took."""
+    """Measures a group over two workers; returns its rows and the seconds it took."""
     patch = pytest.MonkeyPatch()
-    patch.setattr("lmperf.measuring.supervisor._twins", lambda places: {})
+    patch.setattr("lmperf.measuring.supervisor._twins", lambda assignments: {})
 
     def measure():
         began = time.monotonic()
-        preset = "gpu" if supervisor.device == "cuda" else "cpu"
+        preset = "gpu" if supervisor.workers.device == "cuda" else "cpu"
         group = small_group("is_right", d_heads=[16, 32], preset=preset)
         rows = supervisor.measure(*group, seed=1)
         return rows, time.monotonic() - began
@@ -56,13 +55,13 @@ def measure(supervisor):
 
 @pytest.fixture(scope="module")
 def seconds(measure):
-    """How long a group takes that nobody disturbs."""
+    """Seconds that an undisturbed group takes."""
     measure()
     return measure()[1]
 
 
 @pytest.mark.parametrize("number", TRIES)
-def test_a_killed_worker_costs_no_row(supervisor, measure, seconds, number):
+def test_killed_worker_costs_no_row(supervisor, measure, seconds, number):
     moment, killed = random.uniform(0, seconds), []
     killer = threading.Thread(target=kill_one, args=(supervisor, moment, killed))
     killer.start()
@@ -70,7 +69,7 @@ def test_a_killed_worker_costs_no_row(supervisor, measure, seconds, number):
     killer.join()
     told = f"{killed} after {moment:.3f} of {seconds:.3f} s: {rows}"
     assert [row["status"] for row in rows] == ["ok"] * 8, told
-    workers = {process.pid for process in supervisor._workers.values()}
+    workers = {*supervisor.workers.pids}
     assert children(forkserver._forkserver._forkserver_pid) <= workers, told
 
 
@@ -78,20 +77,20 @@ def kill_one(supervisor, moment, killed):
     until = time.monotonic() + moment
     time.sleep(moment)
     while not killed and time.monotonic() < until + 60:
-        for process in random.sample(workers := list(supervisor._workers.values()), len(workers)):
-            send([process.pid], signal.SIGKILL)
-            killed.append(process.pid)
+        if pids := supervisor.workers.pids:
+            killed.append(random.choice(pids))
+            send(killed, signal.SIGKILL)
             return
         time.sleep(0.01)
 
 
 @pytest.mark.parametrize("number", TRIES)
-def test_a_killed_owner_leaves_no_process(number, tmp_path):
+def test_killed_owner_leaves_no_process(number, tmp_path):
     path = os.pathsep.join([str(OF_WORKERS), *sys.path])
     environment = {**os.environ, "PYTHONPATH": path, "LMPERF_LOCK": str(tmp_path / "lock")}
     command = [sys.executable, OF_WORKERS / "owner.py", "is_right"]
     owner = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-    steps = random.randrange(1, 40)  # the first are of its start, the last of its timings
+    steps = random.randrange(1, 40)  # from start-up to timing
     for _ in range(steps):
         line = owner.stdout.readline()
     time.sleep(random.uniform(0, 0.1))

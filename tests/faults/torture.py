@@ -1,13 +1,13 @@
-"""Faults on the real pipeline, at random moments: what the promises in docs/reliability.md rest on.
+"""Faults of the real pipeline at random moments, which back the promises of docs/reliability.md.
 
-    make torture                             all of it, some hours on two cores
+    make torture                             all faults; some hours on two cores
     python tests/faults/torture.py --tries 3 kill-job two-clones
     python tests/faults/torture.py --list
 
-Each try measures a small grid in a fresh checkout, is disturbed, and is then followed by a plain
-`make report`. It has held if that completes by itself, if nothing of the disturbed run is left
-running or was measured twice, and if evidence and write-up are those of an undisturbed run.
-The tally is printed as a table, and written to a file with `--tally FILE`.
+Each try measures a small grid in a fresh checkout, disturbs it, and runs `make report` again. It
+passes if that run completes, if no process of the disturbed run is left and nothing was measured
+twice, and if evidence and write-up equal those of an undisturbed run. The results are printed as a
+table, and written to a file with `--tally FILE`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FAULTS: dict[str, tuple[str, Fault]] = {}
 
 @functools.cache
 def run_s() -> float:
-    """How long a run of the small grid takes that nobody disturbs: moments are drawn from it."""
+    """Seconds of an undisturbed run of the small grid, from which random moments are drawn."""
     with tempfile.TemporaryDirectory(prefix="lmperf-faults-") as folder:
         checkout = Checkout(Path(folder) / "checkout")
         began = time.monotonic()
@@ -55,14 +55,14 @@ def fault(name: str, words: str) -> Callable[[Fault], Fault]:
 
 @dataclass
 class Tally:
-    """How often a fault was tried, how often all held, and what did not, by try."""
+    """The number of tries of a fault, and what went wrong in each failed try."""
 
     tries: int
     broken: list[list[str]]
 
 
 def completed(checkout: Checkout) -> list[str]:
-    """What is wrong after a plain run that follows a disturbed one."""
+    """Run `make report` after a disturbed run; returns what is wrong afterwards."""
     again = checkout.run()
     if again.code:
         return [f"the next run ends with {again.code}: {again.said[-400:]}"]
@@ -262,7 +262,7 @@ def _saved(checkout: Checkout) -> set[str]:
 
 
 class _mounted:
-    """A small file system of its own at a path."""
+    """Mount a small file system at a path."""
 
     def __init__(self, path: Path, options: str):
         self.path, self.options = path, options

@@ -17,12 +17,12 @@ FLOAT32, FLOAT16, BFLOAT16 = torch.float32, torch.float16, torch.bfloat16
         (BFLOAT16, BFLOAT16, False, 4.0),
     ],
 )
-def test_accumulation_gives_the_published_sums(accumulator, addend, upcast, published):
+def test_accumulation_matches_published_sums(accumulator, addend, upcast, published):
     assert accumulate(accumulator, addend, upcast) == pytest.approx(published, abs=5e-5)
 
 
-def test_accumulation_ends_where_the_addend_is_half_a_step():
-    """bfloat16 has 8 bits: above 4 its step is 2^-5, and 0.01 is less than half of it."""
+def test_bf16_sum_stops_at_half_a_rounding_step():
+    """Above 4, bfloat16 values are 2^-5 apart, and 0.01 is less than half of that."""
     assert accumulate(BFLOAT16, BFLOAT16, additions=5000) == 4.0
 
 
@@ -43,7 +43,7 @@ def test_toy_model_under_autocast(low):
 
 
 @pytest.mark.parametrize("low", [FLOAT16, BFLOAT16])
-def test_block_keeps_its_stream_and_norms_in_float32(low):
+def test_block_keeps_stream_and_norms_in_float32(low):
     seen = as_dict(introspect("transformer_block", low))
     low_name = str(low).removeprefix("torch.")
     linear = ("attention.qkv", "attention.output", "feed_forward.gate_up", "feed_forward.down")
@@ -53,21 +53,20 @@ def test_block_keeps_its_stream_and_norms_in_float32(low):
         assert seen[name] == "float32"
 
 
-def test_observed_are_the_dtypes_that_are_there():
-    """A float64 model under autocast: its parameters and gradients are no float32."""
+def test_float64_model_keeps_float64_parameters():
     model, inputs = ToyModel(4, 3).double(), torch.randn(2, 4, dtype=torch.float64)
     seen = observed_dtypes(model, inputs, lambda y: y.sum(), BFLOAT16)
     assert {row.dtype for row in seen if row.kind in ("parameter", "gradient")} == {"float64"}
 
 
 @pytest.mark.compile
-def test_compiled_sees_the_same_tensors():
+def test_compiled_model_has_the_same_dtypes():
     assert introspect("toy", BFLOAT16, compiled=True) == introspect("toy", BFLOAT16)
 
 
 @pytest.mark.compile
-def test_compiled_graphs_are_not_those_of_another_autocast_dtype(monkeypatch):
-    """With the cache key of PyTorch before 2.13, which does not hold autocast's dtype."""
+def test_compiled_graph_of_another_autocast_dtype_is_not_reused(monkeypatch):
+    """With the cache key of PyTorch before 2.13, which lacks the dtype of autocast."""
     from torch._functorch._aot_autograd.autograd_cache import AOTAutogradCacheDetails
     from torch._inductor.utils import fresh_cache
 
@@ -85,7 +84,7 @@ def test_compiled_graphs_are_not_those_of_another_autocast_dtype(monkeypatch):
             assert seen["logits"] == str(low).removeprefix("torch.")
 
 
-def test_hooks_and_gradients_are_gone_afterwards():
+def test_hooks_and_gradients_are_removed():
     model = ToyModel(4, 3)
     observed_dtypes(model, torch.randn(2, 4), lambda y: y.sum(), BFLOAT16)
     assert all(not module._forward_hooks for module in model.modules())

@@ -32,7 +32,7 @@ def step():
     whole()
     peak = peak_memory(whole, "cpu", [model, optimizer, tokens]).peak_bytes
     optimizer.zero_grad(set_to_none=True)
-    # Model and optimizer outlive the recorder: what is released with them is not part of the step.
+    # Model and optimizer must outlive the recorder, which would otherwise record their release.
     yield model, record(model, optimizer, [tokens], parts), peak
 
 
@@ -40,14 +40,14 @@ def highest(recorder):
     return max(curve(recorder), key=lambda point: sum(point[1].values()))
 
 
-def test_the_highest_point_is_the_peak_that_the_other_instrument_counts(step):
+def test_highest_point_matches_peak_memory(step):
     _, recorder, peak = step
     moment, level = highest(recorder)
     assert sum(level.values()) == pytest.approx(peak, rel=0.01)
     assert sum(block.size for block in alive_at(recorder, moment)) == sum(level.values())
 
 
-def test_every_category_holds_what_it_should(step):
+def test_categories_hold_the_expected_bytes(step):
     model, recorder, _ = step
     weights = sum(4 * parameter.numel() for parameter in model.parameters())
     first, last = curve(recorder)[0][1], curve(recorder)[-1][1]
@@ -61,7 +61,7 @@ def test_every_category_holds_what_it_should(step):
     assert before_backward["activations"] > before_backward["temporary"]
 
 
-def test_the_phases_are_in_order_and_tensors_name_the_line_that_made_them(step):
+def test_phases_are_ordered_and_blocks_name_their_line(step):
     _, recorder, _ = step
     assert [name for _, name in recorder.phases] == ["forward", "backward", "optimizer", "end"]
     made = [b.frame for b in recorder.blocks if b.phase == "forward" and b.category != "gradients"]

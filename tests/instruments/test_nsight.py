@@ -8,7 +8,7 @@ from lmperf.instruments import nsight
 
 @pytest.fixture
 def ranges(monkeypatch):
-    """What was entered, in order; stands in for NVTX, which needs a CUDA device."""
+    """Names of the ranges entered, in order. Replaces NVTX, which needs a CUDA device."""
     entered = []
 
     @contextmanager
@@ -22,7 +22,7 @@ def ranges(monkeypatch):
     return entered
 
 
-def test_every_phase_runs_in_a_range_of_its_name(ranges):
+def test_each_phase_runs_in_a_range_of_its_name(ranges):
     nsight.run("tiny", 16, 1, "float32", "cpu")
     assert [name for name in ranges if name != "operators"] == list(nsight.PHASES)
     assert ranges.count("operators") == len(nsight.PHASES)
@@ -31,21 +31,22 @@ def test_every_phase_runs_in_a_range_of_its_name(ranges):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "give a size"),
-        (["small", "many", "4", "float32"], "give a size"),
-        (["huge", "512", "4", "float32"], "sizes: tiny, small"),
+        ([], "expected size"),
+        (["small", "many", "4", "float32"], "expected size"),
+        (["huge", "512", "4", "float32"], "unknown size 'huge'"),
+        (["xl", "512", "4", "float32"], "xl is ambiguous"),
         (["small", "512", "4", "float64"], "dtypes: float32"),
         (["small", "0", "4", "float32"], "got small 0 4 float32"),
     ],
 )
-def test_what_is_no_cell_is_one_line(arguments, words, capsys):
+def test_invalid_cell_prints_one_line(arguments, words, capsys):
     assert nsight.main(arguments) == 2
     said = capsys.readouterr().err
     assert words in said and said.count("\n") == 1
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device on this machine")
-def test_no_device_is_one_line(capsys):
+def test_missing_device_prints_one_line(capsys):
     assert nsight.main(["tiny", "16", "1", "float32"]) == 2
     assert "no CUDA device" in capsys.readouterr().err
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 from lmperf.benchmarks.profiles import kernel_rows, range_rows
 from lmperf.instruments.profiling import (
     RANGES,
@@ -20,7 +20,7 @@ def event(name, ts, dur, cat="cpu_op", tid=1):
     return {"name": name, "ts": ts, "dur": dur, "cat": cat, "tid": tid}
 
 
-def test_an_operator_counts_without_those_that_it_calls():
+def test_cpu_durations_are_self_times():
     events = [
         event("aten::linear", 0, 100),
         event("aten::addmm", 10, 60),
@@ -38,7 +38,7 @@ def test_an_operator_counts_without_those_that_it_calls():
     }
 
 
-def test_on_a_device_kernels_and_copies_count_and_the_host_does_not():
+def test_cuda_durations_are_those_of_kernels_and_copies():
     events = [
         event("aten::mm", 0, 900),
         event("gemm", 10, 5, "kernel"),
@@ -49,7 +49,7 @@ def test_on_a_device_kernels_and_copies_count_and_the_host_does_not():
     assert durations(events, "cuda") == {"gemm": [5, 6], "Memcpy DtoD": [2]}
 
 
-def test_a_range_takes_the_kernels_that_start_inside_it():
+def test_range_contains_kernels_that_start_inside_it():
     events = [
         event(RANGES["scores"], 0, 50, "gpu_user_annotation"),
         event(RANGES["scores"], 0, 999, "user_annotation"),
@@ -62,7 +62,7 @@ def test_a_range_takes_the_kernels_that_start_inside_it():
     assert range_times(events, "cuda") == {"scores": 43, "softmax": 20, "values": 0}
 
 
-def test_a_run_on_a_cpu_is_seen_and_its_trace_kept(tmp_path):
+def test_cpu_run_is_profiled_and_its_trace_kept(tmp_path):
     a = torch.randn(256, 256)
     kept = tmp_path / "traces" / "run.json.gz"
     found = durations(events_of(lambda: (a @ a).exp(), "cpu", kept), "cpu")
@@ -73,7 +73,7 @@ def test_a_run_on_a_cpu_is_seen_and_its_trace_kept(tmp_path):
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_attention_in_ranges_is_attention(causal):
+def test_ranged_attention_matches_sdpa(causal):
     torch.manual_seed(0)
     q, k, v = torch.randn(3, 2, 3, 17, 8)
     expected = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
@@ -82,7 +82,7 @@ def test_attention_in_ranges_is_attention(causal):
     assert set(times) == {"scores", "softmax", "values"} and all(us > 0 for us in times.values())
 
 
-def test_every_kernel_is_a_row_by_its_full_name_the_longest_first():
+def test_kernel_rows_are_sorted_by_total_time():
     found = {f"kernel {i} of a long name": [float(i), i + 2.0] for i in range(1, 31)}
     rows = kernel_rows(found)
     assert [row["name"] for row in rows] == sorted(found, key=lambda name: -sum(found[name]))
@@ -98,13 +98,13 @@ def test_every_kernel_is_a_row_by_its_full_name_the_longest_first():
     }
 
 
-def test_the_flops_of_attention_are_those_of_two_matmuls_and_a_softmax():
+def test_flops_shares_of_the_parts_of_attention():
     rows = range_rows({"scores": 4.0, "softmax": 6.0, "values": 3.0}, d_head=64)
     shares = {row["name"]: row["flops_share"] for row in rows}
     assert shares == pytest.approx({"scores": 128 / 261, "softmax": 5 / 261, "values": 128 / 261})
     assert [row["total_ms"] for row in rows] == [0.004, 0.006, 0.003]
 
 
-def test_the_benchmark_declares_what_its_rows_hold():
+def test_benchmark_declares_the_columns_of_its_rows():
     rows = kernel_rows({"gemm": [1.0]}) + range_rows({"scores": 1.0}, 64)
     assert {name for row in rows for name in row} <= set(load("profiles").kinds)

@@ -1,4 +1,6 @@
-"""The gate of md_lrpe_cosine: what it lets through, and that it catches what it is there for."""
+"""The gate of md_lrpe_cosine: it passes correct results and fails wrong ones."""
+
+from functools import partial
 
 import pytest
 import torch
@@ -29,19 +31,19 @@ def exact(x, theta, shape, extra_tokens):
 
 
 def third_axis_dropped(x, theta, shape, extra_tokens):
-    """As with e = next_power_of_2(ceil(d / m)): the third axis begins past the last channel."""
+    """With e = next_power_of_2(ceil(d / m)) the third axis would start after the last channel."""
     d = x.shape[-1]
     width = 1 << (-(-d // len(shape)) - 1).bit_length()
     wide = torch.nn.functional.pad(theta, (0, width - theta.shape[1]), value=0.1)
     return encoded(x, *cosines_float64(wide, shape, d, extra_tokens))
 
 
-def last_tile_left_out(x, theta, shape, extra_tokens):
+def last_token_dropped(x, theta, shape, extra_tokens):
     out = exact(x, theta, shape, extra_tokens)
     return torch.cat([out[:, :, :-1], torch.zeros_like(out[:, :, -1:])], dim=2)
 
 
-def shifted_by_a_token(x, theta, shape, extra_tokens):
+def shifted_by_one_token(x, theta, shape, extra_tokens):
     parts = cosines_float64(theta, shape, x.shape[-1], extra_tokens)
     return encoded(x, *(part.roll(1, dims=1) for part in parts))
 
@@ -58,7 +60,7 @@ def gradient_halved(x, theta, shape, extra_tokens):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(1,), (70,), (9, 7), CUBE])
 @pytest.mark.parametrize("d", [1, 16, 40])
-def test_what_is_right_passes(shape, d, dtype):
+def test_correct_result_passes_the_gate(shape, d, dtype):
     made = problem(shape, d, dtype)
     gate = made.gate(exact, PHASES)
     assert gate.passed, (gate.errors, gate.bounds)
@@ -71,13 +73,13 @@ def test_what_is_right_passes(shape, d, dtype):
     ("broken", "caught"),
     [
         (third_axis_dropped, {"out", "dx", "angle"}),
-        (last_tile_left_out, {"out", "dx", "angle", "norm", "inverse", "difference"}),
-        (shifted_by_a_token, {"out", "dx", "angle", "difference"}),
+        (last_token_dropped, {"out", "dx", "angle", "norm", "inverse", "difference"}),
+        (shifted_by_one_token, {"out", "dx", "angle", "difference"}),
         (sine_negated, {"out", "dx", "angle"}),
         (gradient_halved, {"dx", "inverse"}),
     ],
 )
-def test_what_is_wrong_is_caught(broken, caught, dtype):
+def test_wrong_result_fails_the_gate(broken, caught, dtype):
     gate = problem(dtype=dtype).gate(broken, PHASES)
     over = {name for name, error in gate.errors.items() if not error <= gate.bounds[name]}
     assert over == caught
@@ -85,7 +87,7 @@ def test_what_is_wrong_is_caught(broken, caught, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_angles_taken_as_a_float32_product_are_caught_at_65536(dtype):
+def test_float32_angles_fail_at_65536(dtype):
     made = problem((65536,), 4, dtype, heads=1, extra_tokens=0, batch=1)
     gate = made.gate(lrpe_cosine, PHASES)
     assert not gate.passed and gate.errors["angle"] > 1000 * gate.bounds["angle"]
@@ -93,7 +95,7 @@ def test_angles_taken_as_a_float32_product_are_caught_at_65536(dtype):
     assert gate.passed, (gate.errors, gate.bounds)
 
 
-def test_differences_are_seen_across_every_axis_and_without_a_reference():
+def test_difference_error_detects_a_wrong_position():
     theta, shape = torch.rand(1, 2), (5, 6)
     out = exact(torch.ones(1, 1, 30, 4), theta, shape, 0)[0]
     assert difference_error(out, shape, 0) <= error_bounds("float32")["difference"]
@@ -103,14 +105,14 @@ def test_differences_are_seen_across_every_axis_and_without_a_reference():
     assert difference_error(out, shape, 0) == float("inf")
 
 
-def test_angles_of_extra_tokens_vanish():
+def test_extra_tokens_have_angle_zero():
     assert angles(torch.rand(1, 3), (4,), 3, 2, torch.float32)[:, :2].abs().max() == 0
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("shape", [(64,), (8, 8), (4, 4, 4)])
-def test_predicted_peaks_are_the_measured_ones(shape, batch, dtype):
+def test_predicted_peaks_match_measurement(shape, batch, dtype):
     made = problem(shape, 12, dtype, batch=batch)
     work = made.workload(lrpe_cosine, PHASES)
     sizes = batch, made.heads, made.tokens, made.d, made.theta.shape[1]
@@ -120,18 +122,17 @@ def test_predicted_peaks_are_the_measured_ones(shape, batch, dtype):
         assert measured == pytest.approx(predicted[name], rel=0.01)
 
 
-def test_an_unknown_implementation_has_no_prediction():
+def test_other_implementations_have_no_predicted_peak():
     assert predicted_peaks("mine", 1, 1, 1, 1, 1, "float32") == {}
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("cached", [False, True])
-def test_predicted_peaks_of_the_kernel(cached):
-    from lmperf.lrpe.triton import lrpe_cosine as ours
-    from lmperf.lrpe.triton import lrpe_cosine_cached
+def test_predicted_peaks_of_the_kernel_match_measurement(cached):
+    from lmperf.lrpe.triton import lrpe_cosine as kernel
 
     made = LrpeProblem(12, 12, (64, 64), 128, 10, "bfloat16", "cuda", seed=5)
-    work = made.workload(lrpe_cosine_cached if cached else ours, PHASES)
+    work = made.workload(partial(kernel, cache_angles=cached), PHASES)
     name = "triton_cached" if cached else "triton"
     predicted = predicted_peaks(name, 12, 12, made.tokens, 128, 64, "bfloat16")
     for phase, timed in work.phases.items():
@@ -141,7 +142,7 @@ def test_predicted_peaks_of_the_kernel(cached):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_the_copy_reads_and_writes_as_many_bytes_as_each_direction(dtype):
+def test_copy_moves_as_many_bytes_as_each_direction(dtype):
     made = problem(dtype=dtype)
     work = made.copy(PHASES)
     expected = made.workload(lrpe_cosine, PHASES)
@@ -157,7 +158,7 @@ def test_the_copy_reads_and_writes_as_many_bytes_as_each_direction(dtype):
 
 
 def call(work, name, seed):
-    """A call as the core makes it, and its check."""
+    """The gate of one timed call, made as the measuring loop makes it."""
     work.freshen(seed)
     phase = work.phases[name]
     return work.check(name, phase.run(phase.before()))
@@ -166,10 +167,10 @@ def call(work, name, seed):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(1,), (70,), CUBE])
 @pytest.mark.parametrize("d", [1, 16])
-def test_what_is_right_passes_on_every_fresh_input(shape, d, dtype):
+def test_correct_result_passes_on_fresh_inputs(shape, d, dtype):
     made = problem(shape, d, dtype)
-    for function, numerics in ((exact, "strict"), (lrpe_cosine, "rounded_angles")):
-        work = made.workload(function, PHASES, numerics=numerics)
+    for function, tolerance in ((exact, "strict"), (lrpe_cosine, "rounded_angles")):
+        work = made.workload(function, PHASES, tolerance=tolerance)
         for seed in range(3):
             for name in PHASES:
                 gate = call(work, name, seed)
@@ -177,7 +178,7 @@ def test_what_is_right_passes_on_every_fresh_input(shape, d, dtype):
         assert work.gate(PHASES).passed
 
 
-def test_fresh_inputs_are_others_in_the_same_memory():
+def test_fresh_inputs_differ_and_reuse_memory():
     fresh = problem().fresh
     before = fresh.x.detach().clone(), fresh.theta.clone()
     places = fresh.x.data_ptr(), fresh.theta.data_ptr()
@@ -191,8 +192,8 @@ def test_fresh_inputs_are_others_in_the_same_memory():
     assert fresh.x.is_leaf and fresh.x.requires_grad and fresh.changed() == []
 
 
-def by_address():
-    """Keeps each output by the address of its input."""
+def cached_by_address():
+    """Caches outputs by the address of the input."""
     kept = {}
 
     def function(x, theta, shape, extra_tokens):
@@ -203,8 +204,8 @@ def by_address():
     return function
 
 
-def cosines_by_shape():
-    """Keeps the cosines of a shape, whatever theta has become."""
+def cached_cosines():
+    """Caches cosines by shape, although theta changes."""
     kept = {}
 
     def function(x, theta, shape, extra_tokens):
@@ -215,8 +216,8 @@ def cosines_by_shape():
     return function
 
 
-class InForward(torch.autograd.Function):
-    """Works dX out in the forward, for the gradient of the last backward."""
+class GradientsInForward(torch.autograd.Function):
+    """Computes dX in the forward pass, from the dOut of the last backward pass."""
 
     last = None
 
@@ -225,34 +226,32 @@ class InForward(torch.autograd.Function):
         ctx.leaf = x.detach().requires_grad_()
         with torch.enable_grad():
             ctx.out = exact(ctx.leaf, theta, shape, extra_tokens)
-        if InForward.last is not None:
-            (ctx.dx,) = torch.autograd.grad(ctx.out, ctx.leaf, InForward.last)
+        if GradientsInForward.last is not None:
+            (ctx.dx,) = torch.autograd.grad(ctx.out, ctx.leaf, GradientsInForward.last)
         return ctx.out.detach()
 
     @staticmethod
     def backward(ctx, gradient):
-        if InForward.last is None:
+        if GradientsInForward.last is None:
             (ctx.dx,) = torch.autograd.grad(ctx.out, ctx.leaf, gradient)
-        InForward.last = gradient
+        GradientsInForward.last = gradient
         return ctx.dx, None, None, None
 
 
-def in_forward():
-    InForward.last = None
-    return InForward.apply
+def gradients_in_forward():
+    GradientsInForward.last = None
+    return GradientsInForward.apply
 
 
 @pytest.mark.parametrize(
     ("cheat", "name", "guard"),
     [
-        (by_address, "forward", "freshen"),
-        (cosines_by_shape, "forward", "freshen"),
-        (in_forward, "backward", "fresh_gradient"),
+        (cached_by_address, "forward", "freshen"),
+        (cached_cosines, "forward", "freshen"),
+        (gradients_in_forward, "backward", "fresh_gradient"),
     ],
 )
-def test_what_a_call_did_not_work_out_is_wrong_because_inputs_are_fresh(
-    cheat, name, guard, monkeypatch
-):
+def test_cached_result_fails_on_fresh_inputs(cheat, name, guard, monkeypatch):
     work = problem().workload(cheat(), [name])
     call(work, name, 0)
     assert not any(call(work, name, seed).passed for seed in range(1, 6))
@@ -265,7 +264,7 @@ def test_what_a_call_did_not_work_out_is_wrong_because_inputs_are_fresh(
     assert all(call(work, name, seed).passed for seed in range(6))
 
 
-def test_what_is_no_result_is_refused_in_words():
+def test_invalid_result_is_rejected_with_reason():
     def changing(x, theta, *rest):
         out = exact(x, theta, *rest)
         theta += 1
@@ -283,7 +282,7 @@ def test_what_is_no_result_is_refused_in_words():
             work.gate(["forward"])
 
 
-def test_beside_a_red_gate_stands_the_error_of_pytorch():
+def test_failed_gate_reports_pytorch_error():
     gate = problem(dtype="bfloat16").gate(sine_negated, PHASES)
     errors = gate.pytorch()
     assert not gate.passed and errors.keys() == gate.errors.keys()

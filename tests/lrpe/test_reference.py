@@ -1,5 +1,3 @@
-"""The definition of md_lrpe_cosine, element by element."""
-
 import itertools
 import math
 
@@ -12,7 +10,7 @@ from lmperf.lrpe.reference import bytes_moved, compiled, cosines_float64, flops,
 @pytest.mark.parametrize(
     ("shape", "d", "extra_tokens"), [((5,), 3, 0), ((2, 3), 4, 2), ((2, 3, 2), 8, 1)]
 )
-def test_each_angle_is_that_of_the_definition(shape, d, extra_tokens):
+def test_angles_match_the_definition(shape, d, extra_tokens):
     heads, m = 2, len(shape)
     e = -(-d // m)
     theta = torch.rand(heads, e)
@@ -27,7 +25,7 @@ def test_each_angle_is_that_of_the_definition(shape, d, extra_tokens):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_plain_pytorch_agrees_with_float64(dtype):
+def test_plain_pytorch_matches_float64(dtype):
     torch.manual_seed(0)
     x, theta = torch.randn(2, 2, 14, 10).to(dtype), torch.rand(2, 5)
     cosine, sine = cosines_float64(theta, (3, 4), 10, 2)
@@ -38,12 +36,12 @@ def test_plain_pytorch_agrees_with_float64(dtype):
 
 
 @pytest.mark.compile
-def test_compiled_agrees_with_plain():
+def test_compiled_matches_plain():
     x, theta = torch.randn(2, 2, 14, 10), torch.rand(2, 5)
     torch.testing.assert_close(compiled(x, theta, (3, 4), 2), lrpe_cosine(x, theta, (3, 4), 2))
 
 
-def test_counts():
+def test_flops_and_bytes():
     assert bytes_moved(12, 12, 32768, 128, "bfloat16") == 3 * 2 * 12 * 12 * 32768 * 128
     assert flops(1, 2, 3, 4) == 48 and flops(1, 2, 3, 4, "backward") == 72
     with pytest.raises(KeyError):

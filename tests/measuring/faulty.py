@@ -1,4 +1,4 @@
-"""Attention implementations that go wrong, each in its own way."""
+"""Attention implementations with one fault each."""
 
 import ctypes
 import os
@@ -15,7 +15,7 @@ from lmperf.attention.reference import attention
 
 
 def is_right(q, k, v, causal=False):
-    """The one that does not go wrong."""
+    """An implementation without a fault."""
     return attention(q, k, v, causal)
 
 
@@ -47,7 +47,7 @@ def forks_a_daemon(q, k, v, causal=False):
 
 
 def ends_and_leaves_a_daemon(q, k, v, causal=False):
-    """A fork that Python does not know of: the daemon keeps every open file."""
+    """Forks without os.fork, so that the daemon inherits every open file."""
     _fork_a_daemon(ctypes.PyDLL(None).fork)
     os._exit(3)
 
@@ -99,7 +99,7 @@ def asks_for_more_than_is_free(q, k, v, causal=False):
 
 
 def fills_the_memory(q, k, v, causal=False):
-    """Until nothing is left, in pieces of 64 MiB: its peers find a full device if it stays."""
+    """Allocates 64 MiB at a time until the device is full."""
     _KEPT.append([])
     while True:
         _KEPT[-1].append(torch.empty(2**26, dtype=torch.uint8, device=q.device))
@@ -109,7 +109,7 @@ _KEPT: list = []
 
 
 def writes_where_nothing_is(q, k, v, causal=False):
-    """An illegal access of a GPU, after which its context is of no use any more."""
+    """An illegal memory access on a GPU, after which its context cannot be used."""
     out = attention(q, k, v, causal)
     _write_at[(1,)](out.detach(), 2**50)
     return out

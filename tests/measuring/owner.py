@@ -1,19 +1,19 @@
-"""A small group of attention with implementations of `faulty`.
+"""A small attention group with implementations from `faulty`.
 
-As a script a process that owns workers, to be ended by a test: it measures the group, writes each
-step to stdout before it is taken, and ends with 130 when it is interrupted.
+As a script: a process that owns workers, for a test to end. It measures the group, prints each step
+before it is taken, and exits with 130 when interrupted.
 """
 
 import sys
 
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 from lmperf.measuring.supervisor import Supervisor
 
 GRID = {"batch": [2], "seq_len": [32], "d_head": [16], "dtype": ["float32"], "causal": [False]}
 
 
 def small_group(*names, limit_s=60.0, d_heads=(16,), preset="cpu"):
-    """The benchmark and a group of it: eager, and implementations of `faulty` by their names."""
+    """The attention benchmark and a group of it: eager and implementations from `faulty`."""
     benchmark = load("attention", {name: f"faulty:{name}" for name in names})
     benchmark.limit_s = limit_s
     grid = {**GRID, "d_head": list(d_heads), "implementation": ["eager"]}

@@ -1,10 +1,10 @@
-"""Processes of this machine, by Linux's /proc."""
+"""The state of processes, from /proc of Linux."""
 
 from pathlib import Path
 
 
 def state_of(pid):
-    """The letter of its state: R runs, S sleeps, T is stopped, Z has ended; None: it is gone."""
+    """The state of a process: R runs, S sleeps, T is stopped, Z has ended; None if it is gone."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""The clock of a device, on events that a test has in its hand."""
+"""The device clock, with scripted events."""
 
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ from lmperf.measuring.rounds import LEAST_ROUNDS
 
 @pytest.fixture
 def timed(monkeypatch):
-    """A call by a clock whose start events have passed, or not, when they are asked."""
+    """Times one call; the arguments say whether each start event has passed when queried."""
     monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None)
 
     def call(*passed):
@@ -37,20 +37,20 @@ def timed(monkeypatch):
     return call
 
 
-def test_a_call_that_the_host_queued_in_time_is_taken_as_it_is(timed):
+def test_call_queued_in_time_is_valid(timed):
     found, used, _, lead_ms = timed(False)
     assert used == [1] and len(found.host) == 1 and not found.host_bound
     assert lead_ms == SHORTEST_LEAD_MS
 
 
-def test_a_call_that_came_late_is_taken_again_on_other_inputs_after_a_longer_wait(timed):
+def test_late_call_is_repeated_with_longer_wait_and_new_inputs(timed):
     found, used, _, lead_ms = timed(True, True, False)
-    assert used == [1, 2, 3], "an implementation could keep the answer of the call before"
+    assert used == [1, 2, 3], "a repeated call has fresh inputs"
     assert len(found.host) == 1 and not found.host_bound
     assert lead_ms >= 4 * SHORTEST_LEAD_MS
 
 
-def test_past_the_longest_wait_it_is_host_bound(timed):
+def test_late_call_after_longest_wait_is_host_bound(timed):
     found, used, left, lead_ms = timed(*[True] * 30)
     assert found.host_bound and len(found.host) == 1 and lead_ms == LONGEST_LEAD_MS
     assert len(used) == 30 - len(left) < 12
@@ -58,7 +58,7 @@ def test_past_the_longest_wait_it_is_host_bound(timed):
 
 @pytest.fixture
 def finished(monkeypatch):
-    """Ends so many slices as make work outlive its call; each wait for the device takes as told."""
+    """Ends enough slices for work to count as outliving its call, with the given waits in ms."""
     told = []
     monkeypatch.setattr(clock, "now", lambda: finished.ns)
     monkeypatch.setattr(clock, "_elapsed_ms", lambda first, last: 0.0)
@@ -81,16 +81,14 @@ def finished(monkeypatch):
     return finished
 
 
-def test_work_that_outlives_its_call_is_told_from_a_host_that_waits_for_its_core(finished):
-    with pytest.raises(WrongResult, match=r"the device was busy for 0\.5 ms after the end"):
+def test_work_that_outlives_its_call_is_wrong(finished):
+    with pytest.raises(WrongResult, match=r"the device was busy for 0\.5 ms after the last event"):
         finished(0.5, *[0.01] * IDLE_TRIES)
     finished(0.5, *[0.3] * IDLE_TRIES)
     finished(0.05)
 
 
-def test_a_host_that_is_waked_late_after_any_work_is_no_work_that_outlives_its_call(
-    monkeypatch, finished
-):
+def test_host_that_always_wakes_late_is_not_outliving_work(monkeypatch, finished):
     queued = []
     event = SimpleNamespace(
         record=lambda: queued.append("event"), synchronize=lambda: queued.append("passed")
@@ -108,8 +106,8 @@ def test_a_host_that_is_waked_late_after_any_work_is_no_work_that_outlives_its_c
     finished()
 
 
-class WakedLate(clock.Clock):
-    """A clock of one call a slice, the first slices of which disagree with the host."""
+class WokenLate(clock.Clock):
+    """A clock whose first slices disagree with the host."""
 
     def __init__(self, late):
         super().__init__("cpu")
@@ -121,23 +119,21 @@ class WakedLate(clock.Clock):
     def _finish(self, phase, found):
         self.slices += 1
         if self.slices <= self.late:
-            raise clock.ClocksDisagree("its clock is another")
+            raise clock.ClocksDisagree("its clock is wrong")
 
 
-def test_a_slice_in_which_the_host_was_waked_late_is_taken_again():
+def test_slice_with_late_host_is_repeated():
     workload = SimpleNamespace(phases={"forward": None})
-    made = WakedLate(OTHER_CLOCK_SLICES - 1)
+    made = WokenLate(OTHER_CLOCK_SLICES - 1)
     assert made.slice(workload, "forward", 1, None).times == [float(OTHER_CLOCK_SLICES - 1)]
-    made = WakedLate(late=10**9)
-    with pytest.raises(WrongResult, match="its clock is another"):
+    made = WokenLate(late=10**9)
+    with pytest.raises(WrongResult, match="its clock is wrong"):
         made.slice(workload, "forward", 1, None)
     assert made.slices == OTHER_CLOCK_SLICES
 
 
 @pytest.mark.parametrize(("host_ms", "agrees"), [(10.0, True), (12.4, True), (12.6, False)])
-def test_events_agree_with_the_host_but_for_the_time_in_which_it_is_waked(
-    monkeypatch, host_ms, agrees
-):
+def test_events_and_host_clock_agree_within_tolerance(monkeypatch, host_ms, agrees):
     times = iter([0, int(host_ms * 1e6), *[int(host_ms * 1e6)] * 99])
     monkeypatch.setattr(clock, "now", lambda: next(times))
     monkeypatch.setattr(clock, "_elapsed_ms", lambda first, last: 8.0)
@@ -151,5 +147,5 @@ def test_events_agree_with_the_host_but_for_the_time_in_which_it_is_waked(
         made._finish(Phase(run=lambda state: None), clock.Slice())
 
 
-def test_the_fewest_rounds_are_enough_to_find_it_out():
+def test_least_rounds_suffice_to_find_outliving_work():
     assert OUTLIVES_SLICES <= LEAST_ROUNDS

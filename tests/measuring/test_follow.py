@@ -1,4 +1,4 @@
-"""What becomes of workers when the process that owns them is ended, one way or another."""
+"""Workers end with the process that owns them, however it ends."""
 
 import os
 import signal
@@ -14,12 +14,15 @@ from lmperf.measuring import follow
 from lmperf.measuring.descendants import children, descendants, send
 
 HERE = Path(__file__).parent
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs prctl and /proc of Linux")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(sys.platform != "linux", reason="needs prctl and /proc of Linux"),
+]
 
 
 @pytest.fixture
 def owner():
-    """A process that measures what hangs, in a session of its own, as that of a terminal is."""
+    """A process in a session of its own that measures an implementation that hangs."""
     process = subprocess.Popen(
         [sys.executable, HERE / "owner.py", "hangs"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])},
@@ -44,14 +47,14 @@ def family_once_it_says(owner, words):
 
 
 def left_of(pids, limit_s=20.0):
-    """Those that still run after some seconds, none as soon as all have ended."""
+    """The processes that still run after `limit_s`; returns at once when none does."""
     until = time.monotonic() + limit_s
     while (left := [pid for pid in pids if is_running(pid)]) and time.monotonic() < until:
         time.sleep(0.05)
     return left
 
 
-def test_workers_end_with_an_owner_that_is_killed(owner):
+def test_workers_end_with_a_killed_owner(owner):
     family = family_once_it_says(owner, "first call hangs")
     assert len(family) >= 4, "tracker, server and two workers"
     owner.kill()
@@ -59,16 +62,16 @@ def test_workers_end_with_an_owner_that_is_killed(owner):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -15)])
-def test_an_interrupt_ends_owner_and_workers_without_a_trace(owner, number, code):
+def test_interrupt_ends_owner_and_workers_quietly(owner, number, code):
     family = family_once_it_says(owner, "first call hangs")
-    for _ in range(2):  # the second one while the workers are ended
+    for _ in range(2):  # the second arrives while workers are being ended
         os.killpg(owner.pid, number)
     assert owner.wait(20) == code
     assert left_of(family) == []
     assert owner.stderr.read() == ""
 
 
-def test_an_interrupt_while_the_server_starts_leaves_no_trace(owner):
+def test_interrupt_during_server_start_is_quiet(owner):
     family_once_it_says(owner, "starting")
     while not any(b"forkserver" in command_of(pid) for pid in children(owner.pid)):
         time.sleep(0.001)
@@ -88,7 +91,7 @@ WAITS = "import time; print(flush=True); time.sleep(600)"
 
 
 @pytest.mark.parametrize(("of", "ends"), [("os.getppid()", True), ("os.getpid()", False)])
-def test_a_process_dies_with_its_parent_and_nobody_else(of, ends):
+def test_die_with_follows_the_parent_only(of, ends):
     code = f"import os; from lmperf.measuring.follow import die_with; die_with({of}); {WAITS}"
     parent = (
         "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', sys.argv[1]],"
@@ -104,7 +107,7 @@ def test_a_process_dies_with_its_parent_and_nobody_else(of, ends):
             os.kill(pid, signal.SIGKILL)
 
 
-def test_an_import_changes_nothing_and_loads_no_torch(monkeypatch):
+def test_import_changes_no_handler_and_loads_no_torch(monkeypatch):
     code = (
         "import sys, signal; before = signal.getsignal(signal.SIGINT)\n"
         "import lmperf.measuring.follow, lmperf.measuring.lock\n"
@@ -114,14 +117,14 @@ def test_an_import_changes_nothing_and_loads_no_torch(monkeypatch):
     assert follow._OWNER not in os.environ
 
 
-def test_a_server_whose_owner_is_gone_ends():
+def test_server_without_owner_ends():
     code = "import lmperf.measuring.follow; print('goes on')"
     environment = {**os.environ, follow._OWNER: "1"}
     got = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True)
     assert (got.returncode, got.stdout) == (1, b"")
 
 
-def test_a_worker_that_nobody_ended_is_not_waited_for_at_exit():
-    code = "supervisor = Supervisor('cpu'); supervisor.start(['']); supervisor._turn('other')"
-    code = f"from lmperf.measuring.supervisor import Supervisor; {code}"
+def test_exit_does_not_wait_for_running_workers():
+    code = "workers = Workers('cpu'); workers.start(['']); workers._switch_to('other')"
+    code = f"from lmperf.measuring.workers import Workers; {code}"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -1,4 +1,4 @@
-"""One measurement at a time on a machine, whoever takes it."""
+"""The lock of a machine: one measurement at a time, by any user."""
 
 import fcntl
 import os
@@ -33,13 +33,13 @@ def is_free(path):
     return True
 
 
-def test_the_path_is_one_for_the_machine(monkeypatch, tmp_path):
+def test_path_does_not_depend_on_tmpdir(monkeypatch, tmp_path):
     monkeypatch.delenv("LMPERF_LOCK")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     assert str(MACHINE.path) == "/tmp/lmperf.lock"
 
 
-def test_every_user_may_open_it_whatever_the_umask(path):
+def test_every_user_may_open_it_despite_umask(path):
     before = os.umask(0o077)
     try:
         with machine_lock(never):
@@ -48,7 +48,7 @@ def test_every_user_may_open_it_whatever_the_umask(path):
         os.umask(before)
 
 
-def test_a_process_takes_it_as_often_as_it_likes(path):
+def test_process_takes_it_several_times(path):
     with machine_lock(never):
         with machine_lock(never) as lock:
             assert not is_free(path)
@@ -56,7 +56,7 @@ def test_a_process_takes_it_as_often_as_it_likes(path):
     assert is_free(path)
 
 
-def test_it_is_taken_for_as_long_as_a_worker_has_the_open_file(path):
+def test_worker_with_the_open_file_keeps_it_locked(path):
     with machine_lock(never) as lock:
         inherited = os.dup(lock.fileno())
     assert not is_free(path)
@@ -64,7 +64,7 @@ def test_it_is_taken_for_as_long_as_a_worker_has_the_open_file(path):
     assert is_free(path)
 
 
-def test_a_file_of_another_user_that_nobody_may_write_will_do(path):
+def test_read_only_file_of_another_user_is_enough(path):
     path.touch()
     if os.geteuid() == 0:
         os.chown(path, 12345, 12345)
@@ -91,7 +91,8 @@ def test_another_user_takes_it_after_us(monkeypatch):
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_who_waits_says_once_for_whom(path):
+@pytest.mark.process
+def test_waiting_process_names_the_holder_once(path):
     code = (
         "import sys; from lmperf.measuring.lock import machine_lock\n"
         "with machine_lock(print): print('has it', flush=True); sys.stdin.read()"
@@ -115,7 +116,7 @@ def test_who_waits_says_once_for_whom(path):
         assert "\n" not in words
 
 
-def test_a_file_that_was_taken_away_meanwhile_is_not_what_others_lock(path):
+def test_file_deleted_while_waiting_is_created_again(path):
     path.touch()
     held = open(path)  # noqa: SIM115 - closed once it is waited for
     fcntl.flock(held, fcntl.LOCK_EX)
@@ -129,7 +130,7 @@ def test_a_file_that_was_taken_away_meanwhile_is_not_what_others_lock(path):
         assert not is_free(path)
 
 
-def test_an_interrupt_while_waiting_takes_nothing(path):
+def test_interrupt_while_waiting_takes_no_lock(path):
     def waiting(words):
         raise KeyboardInterrupt
 
@@ -155,19 +156,19 @@ def folder(path):
 
 
 @pytest.mark.parametrize("put", [folder, link, fifo])
-def test_what_is_no_file_is_one_line(path, put):
+def test_path_that_is_no_file_is_a_user_error(path, put):
     put(path)
     refused(path)
     assert not path.with_name("elsewhere").exists()
 
 
-def test_a_folder_that_is_not_there_is_one_line(path, monkeypatch):
+def test_missing_folder_is_a_user_error(path, monkeypatch):
     monkeypatch.setenv("LMPERF_LOCK", str(path / "deeper"))
     refused(path / "deeper")
 
 
 @pytest.mark.parametrize("error", [PermissionError(13, "No"), OSError(30, "Read-only")])
-def test_a_place_that_nothing_can_be_made_in_is_one_line(path, monkeypatch, error):
+def test_unwritable_folder_is_a_user_error(path, monkeypatch, error):
     real = os.open
 
     def refusing(file, flags, *rest, **more):

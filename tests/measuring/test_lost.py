@@ -1,4 +1,4 @@
-"""Workers that are lost: what is an implementation's doing, and what is not."""
+"""Lost workers: which losses count as crashes of an implementation."""
 
 import contextlib
 import os
@@ -12,42 +12,46 @@ import pytest
 from owner import small_group
 from processes import is_running, state_of
 
-from lmperf.measuring import group, losses
+from lmperf.measuring import group, history
+from lmperf.measuring.group import Group
 from lmperf.measuring.lock import MACHINE
 from lmperf.measuring.process import WorkerProcess
 from lmperf.measuring.rounds import Pace
-from lmperf.measuring.supervisor import PROJECT, Supervisor, WorkerLost
+from lmperf.measuring.supervisor import Supervisor
+from lmperf.measuring.workers import PROJECT, Workers, WorkerStartError
 
+pytestmark = pytest.mark.process
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs prctl and /proc of Linux")
 ALONE = "twice, the second time in a process of its own"
 
 
-class Watched(Supervisor):
-    """A supervisor whose workers a test can end as somebody from outside does."""
+class RecordedWorkers(Workers):
+    """Workers that record what happens, and that a test can kill as from outside."""
 
     def __init__(self):
         self.steps, self.lines, self.started, self.kill_at = [], [], [], None
-        super().__init__("cpu", self.step, note=self.lines.append)
+        super().__init__("cpu", self.step, self.lines.append)
 
     def step(self, words, case, phase):
         self.steps.append((words, case.implementation, phase))
         if self.kill_at and self.kill_at(words, case):
             self.kill_at = None
-            for process in self._workers.values():
-                if not process._stopped:
+            for process in self._processes.values():
+                if not process.is_paused:
                     os.kill(process.pid, signal.SIGKILL)
 
-    def reference(self):
-        return 1.0  # which takes longer than all else here
+    def reference_times(self):
+        return 1.0, 1.0  # the reference cell would take longer than everything else here
 
-    def _begin(self, host):
-        super()._begin(host)
-        self.started.append(host)
+    def _begin(self, name):
+        super()._begin(name)
+        self.started.append(name)
 
 
 @pytest.fixture(scope="module")
 def shared():
-    with Watched() as supervisor:
+    with Supervisor("cpu") as supervisor:
+        supervisor.workers = RecordedWorkers()
         yield supervisor
 
 
@@ -55,13 +59,18 @@ def shared():
 def supervisor(shared, monkeypatch):
     monkeypatch.setattr(group, "pace_of", lambda *_: Pace(1, 1, 0.05))
     monkeypatch.setattr(group, "_loaded", lambda timings: False)
-    monkeypatch.setattr("lmperf.measuring.supervisor._twins", lambda places: {})
-    shared.steps.clear()
-    shared.lines.clear()
-    shared.started.clear()
-    shared.hung.clear()
-    shared._lines = 0
+    monkeypatch.setattr("lmperf.measuring.supervisor._twins", lambda assignments: {})
+    shared.workers.steps.clear()
+    shared.workers.lines.clear()
+    shared.workers.started.clear()
+    shared.history.timeouts.clear()
+    shared.workers._lines = 0
     return shared
+
+
+@pytest.fixture
+def workers(supervisor):
+    return supervisor.workers
 
 
 @pytest.fixture
@@ -70,31 +79,31 @@ def rows_of(supervisor):
 
 
 @pytest.mark.parametrize("words", ["preparing", "first call", "timing"])
-def test_a_worker_that_is_killed_from_outside_costs_no_row(supervisor, words):
+def test_worker_killed_from_outside_costs_no_row(supervisor, workers, words):
     benchmark, (first, second) = small_group(d_heads=[16, 32])
-    supervisor.kill_at = lambda *step: step == (words, second)
+    workers.kill_at = lambda *step: step == (words, second)
     rows = supervisor.measure(benchmark, [first, second], seed=1)
-    assert supervisor.kill_at is None, "it was killed"
+    assert workers.kill_at is None, "no worker was killed"
     assert [row["status"] for row in rows] == ["ok"] * 4
-    assert {*supervisor.started[-2:]} == {f"{second.name}, alone", PROJECT}, "both were prepared"
-    assert supervisor.hosts == [PROJECT], "the other one until the group was through"
+    assert {*workers.started[-2:]} == {f"{second.name}, alone", PROJECT}, (
+        "the worker of the other case was not replaced"
+    )
+    assert workers.names == [PROJECT], "the isolated worker outlived the group"
 
 
 def kill(process):
-    """End a worker, and lose what it may have said before: one is ready within milliseconds."""
+    """Kill a worker and drop its messages: it may have become ready already."""
     os.kill(process.pid, signal.SIGKILL)
     with contextlib.suppress(EOFError, ConnectionResetError):
         while True:
             process._connection.recv()
 
 
-def test_a_worker_that_dies_at_the_reference_or_at_its_start_is_tried_again(
-    supervisor, monkeypatch
-):
-    supervisor.start([PROJECT])
-    os.kill(supervisor.pid_of(PROJECT), signal.SIGKILL)
-    assert Supervisor.reference(supervisor) is not None
-    supervisor.stop()
+def test_worker_killed_at_reference_or_start_is_restarted(workers, monkeypatch):
+    workers.start([PROJECT])
+    os.kill(workers.pid_of(PROJECT), signal.SIGKILL)
+    assert Workers.reference_times(workers) is not None
+    workers.stop()
     wait, times = WorkerProcess.wait_until_ready, []
 
     def killed(process):
@@ -103,12 +112,12 @@ def test_a_worker_that_dies_at_the_reference_or_at_its_start_is_tried_again(
         wait(process)
 
     monkeypatch.setattr(WorkerProcess, "wait_until_ready", killed)
-    supervisor.start([PROJECT])
-    assert times and supervisor.facts
+    workers.start([PROJECT])
+    assert times and workers.facts
 
 
-def test_a_worker_that_dies_whenever_it_starts_is_said(supervisor, monkeypatch):
-    supervisor.stop()
+def test_worker_that_never_starts_raises(workers, monkeypatch):
+    workers.stop()
     wait = WorkerProcess.wait_until_ready
 
     def killed(process):
@@ -116,25 +125,23 @@ def test_a_worker_that_dies_whenever_it_starts_is_said(supervisor, monkeypatch):
         wait(process)
 
     monkeypatch.setattr(WorkerProcess, "wait_until_ready", killed)
-    with pytest.raises(WorkerLost, match="ended by SIGKILL"):
-        supervisor.start([PROJECT])
-    assert len(supervisor.started) == 2
+    with pytest.raises(WorkerStartError, match="ended by SIGKILL"):
+        workers.start([PROJECT])
+    assert len(workers.started) == 2
 
 
-def test_what_a_worker_held_is_prepared_again_when_it_was_lost_between(
-    supervisor, rows_of, monkeypatch
-):
+def test_cases_of_replaced_worker_are_prepared_again(workers, rows_of, monkeypatch):
     times = []
 
     def lose():
         if not times:
-            times.append(os.kill(supervisor.pid_of(PROJECT), signal.SIGKILL))
-        return Supervisor.reference(supervisor)
+            times.append(os.kill(workers.pid_of(PROJECT), signal.SIGKILL))
+        return Workers.reference_times(workers)
 
-    monkeypatch.setattr(supervisor, "reference", lose)
+    monkeypatch.setattr(workers, "reference_times", lose)
     rows = rows_of()
     assert {row["status"] for row in rows.values()} == {"ok"}
-    assert {*supervisor.started} == {PROJECT}, "no case was suspected"
+    assert {*workers.started} == {PROJECT}, "a case was isolated"
 
 
 @pytest.mark.parametrize(
@@ -147,31 +154,31 @@ def test_what_a_worker_held_is_prepared_again_when_it_was_lost_between(
         ("says_why_and_ends", 'exit code 7, after it wrote "no kernel image for this device"'),
     ],
 )
-def test_a_crash_is_one_that_repeats_alone(supervisor, rows_of, name, words):
+def test_only_a_crash_that_repeats_alone_counts(workers, rows_of, name, words):
     rows = rows_of(name)
     for phase in ("forward", "backward"):
         assert rows["eager", phase]["status"] == "ok"
         row = rows[name, phase]
         assert (row["status"], words in row["reason"]) == ("crash", True)
     assert ALONE in rows[name, "forward"]["reason"]
-    alone = [host for host in supervisor.started if host.endswith("alone")]
-    assert supervisor.started.count(name) == 1 and len(alone) == len(set(alone)) + 1
+    alone = [one for one in workers.started if one.endswith("alone")]
+    assert workers.started.count(name) == 1 and len(alone) == len(set(alone)) + 1
 
 
-def test_two_time_outs_of_an_implementation_are_all_that_is_waited_for(supervisor, rows_of):
+def test_implementation_is_skipped_after_two_timeouts(workers, rows_of):
     began = time.monotonic()
     rows = rows_of("hangs", "hangs_with_a_grandchild", limit_s=1.5, d_heads=[16, 32, 64])
-    waited = [step for step in supervisor.steps if step[0] == "first call" and "hangs" in step[1]]
-    assert len(waited) == 4, "twice each"
+    waited = [step for step in workers.steps if step[0] == "first call" and "hangs" in step[1]]
+    assert len(waited) == 4, "each twice"
     for name in ("hangs", "hangs_with_a_grandchild"):
         row = rows[name, "backward"]  # of the last cell
         assert row["status"] == "timeout"
-        assert row["reason"] == "not tried: no answer in time twice before in this run"
+        assert row["reason"] == "skipped: it timed out twice before in this run"
     assert rows["eager", "backward"]["status"] == "ok"
     assert time.monotonic() - began > 6
-    started = [int(line.split()[-1]) for line in supervisor.lines if "started" in line]
+    started = [int(line.split()[-1]) for line in workers.lines if "started" in line]
     assert len(started) == 2 and not any(map(is_running, started))
-    assert rows_of("hangs")["hangs", "forward"]["reason"].startswith("not tried")
+    assert rows_of("hangs")["hangs", "forward"]["reason"].startswith("skipped: ")
 
 
 def pids_in(lines):
@@ -182,19 +189,19 @@ def pids_in(lines):
 @pytest.mark.parametrize(
     ("name", "status"), [("forks_a_daemon", "ok"), ("ends_and_leaves_a_daemon", "crash")]
 )
-def test_a_daemon_ends_with_its_worker(supervisor, rows_of, name, status):
+def test_daemon_ends_with_its_worker(workers, rows_of, name, status):
     rows = rows_of(name)
     assert {rows[name, phase]["status"] for phase in ("forward", "backward")} == {status}
-    assert pids_in(supervisor.lines) and not any(map(is_running, pids_in(supervisor.lines)))
+    assert pids_in(workers.lines) and not any(map(is_running, pids_in(workers.lines)))
 
 
 @linux
-def test_a_daemon_is_stopped_while_others_are_in_turn(supervisor, rows_of, monkeypatch):
+def test_daemon_is_paused_while_others_are_timed(workers, rows_of, monkeypatch):
     states, pause = [], WorkerProcess.pause
 
     def paused(process):
         pause(process)
-        states.extend(state_of(pid) for pid in pids_in(supervisor.lines))
+        states.extend(state_of(pid) for pid in pids_in(workers.lines))
 
     monkeypatch.setattr(WorkerProcess, "pause", paused)
     rows_of("forks_a_daemon")
@@ -202,53 +209,54 @@ def test_a_daemon_is_stopped_while_others_are_in_turn(supervisor, rows_of, monke
 
 
 @linux
-def test_what_a_worker_starts_has_neither_lock_nor_connection(supervisor, rows_of):
+def test_child_of_worker_inherits_no_lock_or_connection(workers, rows_of):
     kept = []
 
     def look(words, case):
-        for pid in pids_in(supervisor.lines):
+        for pid in pids_in(workers.lines):
             kept.extend(os.readlink(file) for file in Path(f"/proc/{pid}/fd").iterdir())
         return False
 
-    supervisor.kill_at = look
+    workers.kill_at = look
     rows_of("forks_a_daemon")
     assert kept and str(MACHINE.path) not in kept
     assert not [file for file in kept if file.startswith("socket")]
 
 
 @pytest.mark.parametrize("name", ["writes_a_megabyte", "writes_binary"])
-def test_what_is_written_is_capped_and_can_be_seen(supervisor, rows_of, name):
+def test_output_is_limited_and_printable(workers, rows_of, name):
     rows = rows_of(name)
     assert {row["status"] for row in rows.values()} == {"ok"}
-    assert 1 < len(supervisor.lines) <= 101 and all(map(str.isprintable, supervisor.lines))
+    assert 1 < len(workers.lines) <= 101 and all(map(str.isprintable, workers.lines))
     if name == "writes_a_megabyte":
-        assert supervisor.lines[-1] == "what implementations write from here on is not shown"
+        assert workers.lines[-1] == "further output of implementations is not shown"
 
 
-def test_a_worker_that_closes_its_connection_is_not_waited_for(supervisor, rows_of):
+def test_closed_connection_is_a_crash_at_once(supervisor, rows_of):
     row = rows_of("closes_its_files")["closes_its_files", "forward"]
     assert row["status"] == "crash" and "closed its connection" in row["reason"]
 
 
-def test_a_group_on_which_too_many_are_lost_is_given_up(supervisor, rows_of, monkeypatch):
-    monkeypatch.setattr(losses, "_MOST_LOST", 1)
-    with pytest.raises(losses.LostTooOften):
+def test_group_that_loses_too_many_workers_is_given_up(workers, rows_of, monkeypatch):
+    monkeypatch.setattr(history, "_MOST_LOST", 1)
+    with pytest.raises(history.TooManyWorkersLost):
         rows_of("ends")
-    supervisor.stop()
+    workers.stop()
 
 
-def test_what_was_timed_in_turn_is_timed_again_as_a_whole(supervisor, monkeypatch):
-    seats, asked = [], group.GroupSeat.host_and_loop
+def test_lost_worker_repeats_all_entries_of_the_phase(supervisor, workers, monkeypatch):
+    asked, ask = [], Group._ask_timing
 
-    def lose_the_second(seat, call_ms):
-        seats.append(seat.place.case)
-        if len(seats) == 2:
-            os.kill(supervisor.pid_of(PROJECT), signal.SIGKILL)
-        return asked(seat, call_ms)
+    def kill_at_second_entry(group, entry, request, *arguments, **more):
+        if request == "host_and_loop":
+            asked.append(entry)
+            if len(asked) == 2:
+                os.kill(workers.pid_of(PROJECT), signal.SIGKILL)
+        return ask(group, entry, request, *arguments, **more)
 
-    monkeypatch.setattr(group.GroupSeat, "host_and_loop", lose_the_second)
+    monkeypatch.setattr(Group, "_ask_timing", kill_at_second_entry)
     benchmark, cases = small_group(d_heads=[16, 32])
     benchmark.phases = ("forward",)
     rows = supervisor.measure(benchmark, cases, seed=1)
-    assert [row["status"] for row in rows] == ["ok", "ok"] and len(seats) == 4
+    assert [row["status"] for row in rows] == ["ok", "ok"] and len(asked) == 4
     assert len({row["together"] for row in rows}) == 1

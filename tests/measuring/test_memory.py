@@ -21,7 +21,7 @@ def test_counts_allocations_until_they_are_freed():
     assert (live.live_bytes, live.peak_bytes) == (0, 5 * MIB)
 
 
-def test_a_storage_counts_once_whatever_its_views():
+def test_storage_with_views_counts_once():
     with LiveTensors() as live:
         tensor = mebibytes(4)
         view = tensor.view(2, -1)[1]
@@ -64,7 +64,7 @@ def test_registered_tensors_count_once_and_can_be_freed():
     assert live.live_bytes == 4 * 512
 
 
-def test_resizing_a_storage_is_counted_at_its_new_size():
+def test_resized_storage_counts_with_new_size():
     with LiveTensors() as live:
         tensor = mebibytes(1)
         tensor.resize_(3 * MIB)
@@ -73,7 +73,7 @@ def test_resizing_a_storage_is_counted_at_its_new_size():
         assert live.live_bytes == 0
 
 
-def test_refuses_what_it_cannot_count():
+def test_unknown_type_cannot_be_counted():
     with pytest.raises(TypeError, match="cannot count list"):
         LiveTensors().register([[]])
 
@@ -87,7 +87,7 @@ def test_peak_memory_of_a_call():
     assert peak.instrument == "live tensors"
 
 
-def test_peak_memory_lets_errors_through():
+def test_peak_memory_propagates_errors():
     def fail():
         raise KeyError("mine")
 
@@ -127,7 +127,7 @@ CUDA_MESSAGE = (
         (RuntimeError("MPS backend out of memory. Tried to allocate 4.00 GB"), 4 * 2**30, None),
     ],
 )
-def test_reads_what_a_device_says(error, requested, free):
+def test_sizes_in_device_errors(error, requested, free):
     found = out_of_memory(error)
     assert (found.requested_bytes, found.free_bytes) == (requested, free)
 
@@ -140,7 +140,7 @@ def test_recognises_the_cpu_allocator():
     assert found.free_bytes == pytest.approx(available_host_bytes(), rel=0.2)
 
 
-def test_recognises_pythons_memory_error():
+def test_recognises_memory_error():
     with pytest.raises(MemoryError) as raised:
         bytearray(2**60)
     assert out_of_memory(raised.value).requested_bytes is None

@@ -1,4 +1,4 @@
-"""Text of others in one line."""
+"""Foreign text in one line."""
 
 import pytest
 
@@ -16,12 +16,12 @@ from lmperf.measuring.printable import one_line
         ("\u202eright to left\u2066", r"\u202eright to left\u2066"),
     ],
 )
-def test_all_of_it_can_be_encoded_and_seen(text, line):
+def test_line_is_encodable_and_visible(text, line):
     assert one_line(text) == line
     line.encode()
 
 
-def test_it_is_no_longer_than_the_limit():
+def test_line_is_at_most_the_limit():
     for text in ("x" * 2**20, "\0" * 2**20, "a b " * 2**18):
         assert len(one_line(text, limit=50)) == 50
 
@@ -31,7 +31,7 @@ class Unspeakable(Exception):
         raise ValueError
 
 
-def test_an_exception_without_words_is_a_row_all_the_same():
+def test_exception_that_fails_in_str_becomes_a_row():
     try:
         raise Unspeakable
     except Unspeakable as error:

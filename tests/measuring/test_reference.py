@@ -1,4 +1,4 @@
-"""The reference cell: what it times, and that it disturbs nothing."""
+"""The reference cell: its matmul and copy, and no side effects."""
 
 import pytest
 import torch
@@ -16,23 +16,23 @@ def small(monkeypatch):
     reference.release()
 
 
-def test_it_times_a_matmul_and_a_copy_of_the_stated_size(monkeypatch):
+def test_times_matmul_and_copy_of_stated_size(monkeypatch):
     done = []
     real = torch.mm
     monkeypatch.setattr(torch, "mm", lambda *a, **k: done.append(a[0].shape) or real(*a, **k))
     matmul, copy = reference.measure("cpu")
     assert matmul > 0 and copy > 0
-    assert done == [(64, 64)] * 4  # one that is not timed, three that are
+    assert done == [(64, 64)] * 4  # one warm-up call, three timed calls
 
 
-def test_each_time_is_the_least_in_milliseconds(monkeypatch):
+def test_times_are_minima_in_milliseconds(monkeypatch):
     reference.measure("cpu")
     now = iter([0, 5_000_000, 0, 90_000_000, 0, 7_000_000, *[0, 2_000_000] * 3])
     monkeypatch.setattr(reference.time, "perf_counter_ns", lambda: next(now))
     assert reference.measure("cpu") == (5.0, 2.0)
 
 
-def test_its_tensors_are_allocated_once_and_take_nothing_from_the_global_seed():
+def test_tensors_are_cached_and_global_generator_unchanged():
     torch.manual_seed(3)
     expected = torch.rand(1)
     torch.manual_seed(3)
@@ -43,11 +43,11 @@ def test_its_tensors_are_allocated_once_and_take_nothing_from_the_global_seed():
     assert torch.equal(torch.rand(1), expected)
 
 
-def test_every_device_has_a_cell_and_a_tolerance():
+def test_every_device_has_a_cell_and_a_drift_limit():
     assert DRIFT.keys() == reference._CELLS.keys() == {"cpu", "cuda", "mps"}
 
 
 @pytest.mark.gpu
-def test_on_a_device_it_is_quick_and_steady():
+def test_gpu_times_are_steady():
     first = reference.measure("cuda")
     assert abs(drift(reference.measure("cuda"), first) - 1) < 0.2

@@ -1,4 +1,4 @@
-"""Timing in turn: order, rounds, and what is taken again, with seats that are told the time."""
+"""Timing in turn: order, rounds and repeated slices, with entries whose times a test scripts."""
 
 import itertools
 import random
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from lmperf.measuring import rounds
-from lmperf.measuring.rounds import LEAST_ROUNDS, Pace, Taken, Timings, in_turn
+from lmperf.measuring.rounds import LEAST_ROUNDS, Pace, SliceResult, Timings, time_in_turn
 from lmperf.measuring.state import State
 
 PACE = Pace(0, 10, 1)
@@ -15,40 +15,54 @@ CAP = State(throttle=0x4)
 
 
 @dataclass(eq=False)
-class Told:
-    """A seat whose slices take the times that it is told."""
+class Scripted:
+    """An entry whose slices take given times."""
 
     times: object
-    numerics: str = "float32"
+    dtype: str = "float32"
     states: object = field(default_factory=lambda: itertools.repeat(State()))
     calls: list = field(default_factory=list)
     log: list = field(default_factory=list)
-    lost_at: int | None = None
-
-    def warm_up(self, least_ms):
-        return self.first, self.first
+    fails_at: int | None = None
 
     def slice(self, repetitions, checked):
         self.calls.append((repetitions, checked))
         self.log.append(self)
-        if len(self.calls) == self.lost_at:
+        if len(self.calls) == self.fails_at:
             return None
-        return Taken([next(self.times)] * repetitions, next(self.states))
+        return SliceResult([next(self.times)] * repetitions, next(self.states))
 
     first: float = 1.0
 
 
+class Timer:
+    """See `rounds.Timer`."""
+
+    def dtype(self, entry):
+        return entry.dtype
+
+    def warm_up(self, entry, least_ms):
+        return entry.first, entry.first
+
+    def slice(self, entry, repetitions, checked):
+        return entry.slice(repetitions, checked)
+
+
+def timed(entries, clock=None, **more):
+    return time_in_turn(entries, Timer(), PACE, random.Random(0), clock or Ticking(), **more)
+
+
 def steady(milliseconds, **more):
-    return Told(itertools.repeat(milliseconds), first=milliseconds, **more)
+    return Scripted(itertools.repeat(milliseconds), first=milliseconds, **more)
 
 
 def shaky(seed, centre=1.0, width=0.3):
     chance = random.Random(seed)
-    return Told(centre * chance.uniform(1 - width, 1 + width) for _ in itertools.count())
+    return Scripted(centre * chance.uniform(1 - width, 1 + width) for _ in itertools.count())
 
 
 class Ticking:
-    """A clock on which every reading is a little later."""
+    """A clock that advances with every reading."""
 
     def __init__(self, step=1e-6):
         self.now, self.step = 0.0, step
@@ -58,75 +72,71 @@ class Ticking:
         return self.now
 
 
-def never(_=None):
-    return random.Random(0)
-
-
-def test_each_round_begins_with_another_and_the_first_runs_once_more():
+def test_rounds_rotate_and_first_entry_runs_a_second_slice():
     log = []
     first, second = steady(1.0, log=log), steady(2.0, log=log)
-    found = in_turn([first, second], PACE, never(), Ticking())
+    found = timed([first, second])
     assert log[:6] == [first, second, first, second, first, first]
     assert found[first].rounds == [1.0] * LEAST_ROUNDS
     assert found[first].again == [1.0] * LEAST_ROUNDS
     assert found[second].again == []
 
 
-def test_the_first_of_each_numerics_is_timed_against_itself():
-    seats = [steady(1.0), steady(2.0), steady(0.5, numerics="bfloat16")]
-    found = in_turn(seats, PACE, never(), Ticking())
-    assert [bool(found[seat].again) for seat in seats] == [True, False, True]
-    alone = in_turn([steady(1.0)], PACE, never(), Ticking(), again=False)
+def test_first_entry_of_each_dtype_is_timed_against_itself():
+    entries = [steady(1.0), steady(2.0), steady(0.5, dtype="bfloat16")]
+    found = timed(entries)
+    assert [bool(found[entry].again) for entry in entries] == [True, False, True]
+    alone = timed([steady(1.0)], again=False)
     assert [timings.again for timings in alone.values()] == [[]]
 
 
-def test_a_slice_is_filled_with_short_calls_and_holds_one_long_call():
+def test_slice_holds_many_short_calls_or_one_long_call():
     short, long = steady(1.0), steady(500.0)
-    in_turn([short, long], PACE, never(), Ticking())
+    timed([short, long])
     assert {repetitions for repetitions, _ in short.calls} == {10}
     assert {repetitions for repetitions, _ in long.calls} == {1}
 
 
-def test_rounds_are_added_until_a_comparison_is_decided():
-    sure = in_turn([steady(1.0), steady(1.5)], PACE, never(), Ticking())
-    unsure = in_turn([shaky(1), shaky(2)], PACE, never(), Ticking())
+def test_rounds_are_added_until_comparison_is_decided():
+    sure = timed([steady(1.0), steady(1.5)])
+    unsure = timed([shaky(1), shaky(2)])
     assert {len(t.rounds) for t in sure.values()} == {LEAST_ROUNDS}
     assert all(len(t.rounds) > 2 * LEAST_ROUNDS for t in unsure.values())
 
 
-def test_the_cap_in_time_ends_the_rounds_and_is_named():
-    found = in_turn([shaky(1), shaky(2)], PACE, never(), Ticking(step=2.0))
+def test_time_limit_ends_rounds_and_is_marked():
+    found = timed([shaky(1), shaky(2)], Ticking(step=2.0))
     for timings in found.values():
         assert len(timings.rounds) == LEAST_ROUNDS
         assert timings.columns()["marks"] == "time_cap"
 
 
-def test_the_last_round_has_a_call_that_is_checked():
-    seat = steady(1.0)
-    in_turn([seat], PACE, never(), Ticking())
-    rounds_of_seat = seat.calls[::2]  # the other ones are of the seat against itself
-    assert rounds_of_seat[-1][1]
+def test_last_round_checks_a_result():
+    entry = steady(1.0)
+    timed([entry])
+    first_slices = entry.calls[::2]  # every second slice is the A/A slice
+    assert first_slices[-1][1]
 
 
-def test_a_seat_that_is_lost_is_left_out_and_the_others_go_on():
-    lost, other = steady(1.0, lost_at=4), steady(2.0)
-    found = in_turn([lost, other], PACE, never(), Ticking())
+def test_failed_entry_is_dropped_and_others_continue():
+    lost, other = steady(1.0, fails_at=4), steady(2.0)
+    found = timed([lost, other])
     assert list(found) == [other]
     assert len(found[other].rounds) == LEAST_ROUNDS
 
 
-def test_a_slice_under_a_cap_is_taken_again(monkeypatch):
+def test_throttled_slice_is_repeated(monkeypatch):
     monkeypatch.setattr(rounds, "_REST_S", 0.0)
     once = steady(1.0, states=itertools.chain([CAP], itertools.repeat(State())))
-    assert "capped" not in in_turn([once], PACE, never(), Ticking())[once].columns()["marks"]
+    assert "capped" not in timed([once])[once].columns()["marks"]
     always = steady(1.0, states=itertools.repeat(CAP))
-    assert in_turn([always], PACE, never(), Ticking())[always].columns()["marks"] == "capped"
-    # A call that brings the device to its cap does so every time: it is not doubled for ever.
+    assert timed([always])[always].columns()["marks"] == "capped"
+    # A call that always throttles the device is not repeated for ever.
     slices = 2 * LEAST_ROUNDS
     assert slices < len(always.calls) < 1.5 * slices
 
 
-def test_statistics_are_of_all_times():
+def test_statistics_cover_all_times():
     columns = Timings(
         [1.0, 2.0, 3.0, 4.0, 10.0], [1.0, 2.0], states=[State(clock_mhz=9.0)]
     ).columns()
@@ -138,14 +148,16 @@ def test_statistics_are_of_all_times():
     assert columns["rounds_mhz"] == "9.0"
 
 
-def test_what_a_row_is_marked_with():
+def test_marks_of_a_row():
     timings = Timings()
-    timings.add(Taken([1.0], State(other_load=0.5), host_bound=True, left={"threads"}))
+    timings.add(
+        SliceResult([1.0], State(other_load=0.5), host_bound=True, changed_settings={"threads"})
+    )
     assert timings.columns()["marks"] == "host_bound;settings;loaded"
 
 
 @pytest.mark.parametrize("clock", ["kernel", "step"])
-def test_few_rows_may_take_longer_on_a_processor_alone(clock):
+def test_patient_pace_is_longer_on_cpu_only(clock):
     usual, patient = (rounds.pace_of(clock, "cpu", patient) for patient in (False, True))
     assert patient.cap_s >= 10 * usual.cap_s and patient.slice_ms > usual.slice_ms
     assert rounds.pace_of(clock, "cuda", True) == rounds.pace_of(clock, "cuda")

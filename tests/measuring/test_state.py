@@ -1,4 +1,4 @@
-"""The state of the machine during a slice: what is sampled, what is loaded, what is capped."""
+"""The state of the machine during a slice: samples, other load, throttling."""
 
 import os
 import subprocess
@@ -41,7 +41,7 @@ def proc(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_workers_and_all_descendants_are_ours_and_only_usable_cores_count(proc):
+def test_workers_and_descendants_are_ours(proc):
     host = HostLoad(lambda: [20], proc)
     reading = host.read()
     assert host.ours() == {os.getpid(), 11, 12, 20, 21} == set(reading.used)
@@ -50,7 +50,7 @@ def test_the_workers_and_all_descendants_are_ours_and_only_usable_cores_count(pr
     assert reading.used[11] == (pytest.approx(0.2), pytest.approx(5.0))
 
 
-def test_a_system_without_counters_has_no_reading(proc):
+def test_no_reading_without_counters(proc):
     (proc / "stat").write_text("cpu 0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n")
     assert HostLoad(proc=proc).read() is None
     assert HostLoad(proc=proc / "absent").read() is None
@@ -64,17 +64,17 @@ def test_a_system_without_counters_has_no_reading(proc):
         (1.0, {1: (0.0, 0.0)}, 1.0),  # one used by another
         (0.0, {1: (1.0, 0.0)}, 1.0),  # one by each
         (0.0, {1: (0.5, 0.5)}, 1.0),  # ours, and an ended child of ours
-        (2.5, {1: (0.0, 0.0)}, 0.0),  # counters finer than their ticks never give less than none
+        (2.5, {1: (0.0, 0.0)}, 0.0),  # rounding never gives a negative load
         (-1.0, {1: (0.0, 0.0)}, 2.0),
     ],
 )
-def test_load_by_others_is_what_is_busy_and_not_ours(proc, idle, used, cores):
+def test_other_load_is_busy_time_that_is_not_ours(proc, idle, used, cores):
     host = HostLoad(proc=proc)
     first, last = Reading(10.0, 5.0, {1: (0.0, 0.0)}), Reading(11.0, 5.0 + idle, used)
     assert host.others(first, last) == pytest.approx(cores)
 
 
-def test_the_time_of_a_process_of_ours_that_ended_is_not_that_of_others(proc):
+def test_time_of_ended_process_is_not_other_load(proc):
     host = HostLoad(proc=proc)
     first = Reading(0.0, 0.0, {1: (3.0, 0.0), 2: (8.0, 0.0)})
     with_its_parent = Reading(1.0, 0.0, {1: (3.5, 8.5)})
@@ -87,7 +87,8 @@ BUSY = "import time\nwhile time.process_time() < {}: pass\n{}"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="this system has no /proc")
-def test_a_child_is_counted_while_it_runs_and_after_it_ended():
+@pytest.mark.process
+def test_child_counts_while_running_and_after_its_end():
     host = HostLoad()
     first = host.read()
     child = subprocess.Popen(
@@ -105,7 +106,8 @@ def test_a_child_is_counted_while_it_runs_and_after_it_ended():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="this system has no /proc")
-def test_a_busy_process_that_is_not_ours_is_seen(monkeypatch):
+@pytest.mark.process
+def test_busy_foreign_process_is_seen(monkeypatch):
     child = subprocess.Popen([sys.executable, "-c", BUSY.format(60, "")])
     try:
         host = HostLoad()
@@ -120,7 +122,7 @@ def test_a_busy_process_that_is_not_ours_is_seen(monkeypatch):
 
 
 class Host(HostLoad):
-    """Two cores, of which others use as many as the test says."""
+    """Two cores, of which others use `busy`."""
 
     def __init__(self):
         super().__init__()
@@ -166,7 +168,7 @@ def run(watch, host, clock, seconds, busy):
     return watch.end()
 
 
-def test_short_slices_share_a_window_and_a_long_one_has_its_own(clock):
+def test_short_slices_share_a_window(clock):
     host = Host()
     watch = Watch("cpu", Sensor(), host, list)
     quiet = [run(watch, host, clock, 0.03, 0.0) for _ in range(20)]
@@ -178,7 +180,7 @@ def test_short_slices_share_a_window_and_a_long_one_has_its_own(clock):
     assert run(watch, host, clock, 2.0, 0.4).other_load == pytest.approx(0.2, abs=0.02)
 
 
-def test_load_of_long_before_a_slice_is_not_its_own(clock):
+def test_old_readings_are_dropped(clock):
     host = Host()
     watch = Watch("cpu", Sensor(), host, list)
     assert run(watch, host, clock, 1.0, 2.0).loaded
@@ -187,7 +189,7 @@ def test_load_of_long_before_a_slice_is_not_its_own(clock):
     assert run(watch, host, clock, 0.5, 0.0).other_load == pytest.approx(0.0)
 
 
-def test_counters_are_not_read_for_every_slice_of_a_millisecond(clock):
+def test_counters_are_not_read_for_every_short_slice(clock):
     host = Host()
     watch = Watch("cuda", Sensor(), host, list)
     for _ in range(100):
@@ -197,7 +199,7 @@ def test_counters_are_not_read_for_every_slice_of_a_millisecond(clock):
     assert host.reads <= 3
 
 
-def test_the_device_is_sampled_and_its_last_sample_is_not_of_the_slice(clock):
+def test_last_sample_of_device_is_dropped(clock):
     samples = [
         Sample(1500, 600.0, 60, 0x4),
         Sample(1700, 640.0, 61, 0x0),
@@ -219,16 +221,16 @@ def test_the_device_is_sampled_and_its_last_sample_is_not_of_the_slice(clock):
     [(None, False), (0x1, False), (0x2, False), (0x10, False), (0x113, False)]
     + [(bit, True) for bit in (0x4, 0x8, 0x20, 0x40, 0x80)],
 )
-def test_only_power_and_heat_are_a_cap(throttle, capped):
+def test_only_power_and_heat_count_as_throttling(throttle, capped):
     assert State(throttle=throttle).capped is capped
 
 
 @pytest.mark.parametrize(("clock", "capped"), [(1965.0, False), (1900.0, True), (None, True)])
-def test_a_device_at_its_clock_is_not_held_back(clock, capped):
+def test_device_at_its_highest_clock_is_not_throttled(clock, capped):
     assert State(clock_mhz=clock, throttle=0x4, highest_mhz=1980.0).capped is capped
 
 
-def test_states_of_slices_make_one_of_a_row():
+def test_combine_states_of_slices():
     found = combine(
         [
             State(1500, 600, None, 0x4, 0.0, None, 0.3),
@@ -241,7 +243,7 @@ def test_states_of_slices_make_one_of_a_row():
     assert combine([]) == State() and not combine([State()]).loaded
 
 
-def test_a_devices_host_may_be_busier_than_a_cpu_that_is_measured():
+def test_load_limit_is_higher_for_the_host_of_a_gpu():
     assert State(other_load=0.2, limit=LOADED["cpu"]).loaded
     assert not State(other_load=0.2, limit=LOADED["cuda"]).loaded
 
@@ -249,7 +251,7 @@ def test_a_devices_host_may_be_busier_than_a_cpu_that_is_measured():
 @pytest.mark.parametrize(
     ("load", "average", "count", "words"),
     [
-        (0.0, 5.0, None, None),  # what was there a minute ago is not
+        (0.0, 5.0, None, None),  # the load average is older
         (0.9, 2.0, None, "other processes use 1.8 of 2 cores"),
         (None, 1.5, None, "the load average is 1.5 on 2 cores"),
         (None, None, None, None),
@@ -257,7 +259,7 @@ def test_a_devices_host_may_be_busier_than_a_cpu_that_is_measured():
         (0.9, 0.0, 2, "other processes use 1.8 of 2 cores, 2 other processes on the device"),
     ],
 )
-def test_what_others_do_before_a_benchmark_is_one_line(load, average, count, words):
+def test_words_on_other_work_before_a_benchmark(load, average, count, words):
     assert Before(2, average, State(other_load=load, other_processes=count)).words == words
 
 
@@ -265,7 +267,7 @@ def test_what_others_do_before_a_benchmark_is_one_line(load, average, count, wor
     ("now", "ratio"),
     [((10, 20), 1.0), ((12, 20), 1.2), ((10, 15), 0.75), ((12, 15), 0.75), ((5, 39), 0.5)],
 )
-def test_drift_is_the_ratio_that_is_farther_from_one(now, ratio):
+def test_drift_is_the_ratio_farthest_from_one(now, ratio):
     assert drift(now, (10, 20)) == ratio
 
 
@@ -294,44 +296,44 @@ def nvml(pids, **answers):
     )
 
 
-def test_a_device_tells_what_it_can():
+def test_unknown_values_of_device_are_none():
     device = Device(nvml([], PowerUsage=345_600, ClockInfo=1755), None)
     assert device.sample() == Sample(1755, 345.6, None, None)
 
 
-def test_processes_of_another_namespace_are_not_taken_for_others():
+def test_processes_of_another_namespace_are_not_foreign():
     pids = [4242]
     device = Device(nvml(pids), None)
-    assert device.other_processes({1, 2}, workers=1) is None  # one, and it may be ours
+    assert device.other_processes({1, 2}, workers=1) is None  # one process, perhaps ours
     assert device.other_processes({1, 4242}, workers=1) == 0
     pids.append(5555)
     assert device.other_processes({1, 4242}, workers=1) == 1
 
 
-def test_a_count_that_grew_with_the_workers_is_trusted():
+def test_process_count_that_grew_with_workers_is_trusted():
     pids = [900]
     device = Device(nvml(pids), None)
     assert device.other_processes({1}, workers=0) == 1
-    assert device.other_processes({1, 2}, workers=1) is None  # ours is not in it
+    assert device.other_processes({1, 2}, workers=1) is None  # ours is not listed
     pids.append(901)
     assert device.other_processes({1, 2}, workers=1) == 1
     pids += [902, 903]
-    assert device.other_processes({1, 2}, workers=1) == 3  # of which ours is one
+    assert device.other_processes({1, 2}, workers=1) == 3  # one of the four is ours
 
 
-def test_an_empty_list_may_be_one_that_shows_nobody():
+def test_empty_process_list_is_unknown():
     device = Device(nvml([]), None)
     assert device.other_processes({1}, workers=0) is None
     assert device.other_processes({1, 2}, workers=1) is None
 
 
-def test_without_a_device_that_answers_nothing_is_known():
+def test_unknown_device_has_empty_samples():
     assert sensor("cuda", None).sample() == Sample()
     assert sensor("mps", None).sample() == Sample()
     assert sensor("cuda", "GPU-none").sample() == Sample()
 
 
-def test_a_clock_that_is_a_constant_is_not_one(tmp_path):
+def test_constant_clock_of_virtual_machine_is_ignored(tmp_path):
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text("flags : fpu hypervisor\ncpu MHz : 2596.150\n")
     assert clock_reader(tmp_path, cpuinfo)() is None
@@ -344,7 +346,7 @@ def test_a_clock_that_is_a_constant_is_not_one(tmp_path):
     assert clock_reader(tmp_path, cpuinfo)() == 1250.0
 
 
-def test_it_is_sampled_in_well_under_a_millisecond():
+def test_sampling_takes_less_than_a_millisecond():
     watch = state.watch("cpu", None, list)
     began = time.process_time()
     for _ in range(200):

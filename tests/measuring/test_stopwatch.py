@@ -1,4 +1,4 @@
-"""Seconds of a job by kind of work."""
+"""The seconds of a job by kind of work."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def watch():
     return stopwatch, after
 
 
-def test_seconds_belong_to_the_step_that_was_said_before(watch):
+def test_seconds_belong_to_the_announced_step(watch):
     stopwatch, after = watch
     for seconds, words in ((3, "preparing"), (1, "first call"), (5, "timing"), (7, "timing")):
         after(seconds, words)
@@ -37,12 +37,12 @@ def test_seconds_belong_to_the_step_that_was_said_before(watch):
     assert row["started_at"] < row["finished_at"]
 
 
-def test_a_step_that_nobody_knows_is_other(watch):
+def test_unknown_step_counts_as_other(watch):
     stopwatch, after = watch
     after(0, "waiting for another measurement")
     after(4, "saving")
     assert stopwatch.row("x", "cpu", 1, 1)["other_s"] == 4
 
 
-def test_the_age_of_a_process_is_told():
+def test_process_age_is_known():
     assert 0 <= process_age() < 1e6

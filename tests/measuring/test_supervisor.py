@@ -1,4 +1,4 @@
-"""What becomes of a group when a worker meets a fault."""
+"""Rows of a group when a worker fails, and the life of workers."""
 
 import fcntl
 import os
@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 from lmperf.measuring.group import Group
+from lmperf.measuring.history import RunHistory
 from lmperf.measuring.lock import MACHINE
 from lmperf.measuring.process import WorkerProcess
-from lmperf.measuring.supervisor import PROJECT, TWIN, Supervisor
+from lmperf.measuring.supervisor import Supervisor
+from lmperf.measuring.workers import PROJECT, TWIN, Workers
 
+pytestmark = pytest.mark.process
 GRID = {"batch": [2], "seq_len": [32], "d_head": [16], "dtype": ["float32"], "causal": [False]}
 
 
@@ -25,7 +28,7 @@ def supervisor():
 
 @pytest.fixture(autouse=True)
 def no_twins(request, monkeypatch):
-    """A second process of the same code takes time that no other test here is about."""
+    """Leave out the second process that gives the noise: only one test needs it."""
     if "noise" not in request.node.name:
         monkeypatch.setattr("lmperf.measuring.supervisor._twins", lambda places: {})
 
@@ -38,13 +41,13 @@ def rows_of(supervisor, *names, limit_s=60.0):
     return {(row["implementation"], row["phase"]): row for row in rows}
 
 
-def test_every_phase_of_every_implementation_has_one_row(supervisor):
+def test_every_implementation_has_one_row_per_phase(supervisor):
     rows = rows_of(supervisor)
     assert set(rows) == {("eager", "forward"), ("eager", "backward")}
     assert {row["status"] for row in rows.values()} == {"ok"}
 
 
-def test_times_are_of_rounds_in_turn_and_the_first_is_timed_against_itself(supervisor):
+def test_first_implementation_is_timed_against_itself(supervisor):
     row = rows_of(supervisor)["eager", "backward"]
     rounds, again = row["rounds_ms"].split(";"), row["again_ms"].split(";")
     assert len(rounds) == len(again) >= 5
@@ -55,25 +58,25 @@ def test_times_are_of_rounds_in_turn_and_the_first_is_timed_against_itself(super
     assert row["saved_mib"] > row["resident_mib"] > 0
 
 
-def test_noise_is_of_two_processes_where_several_have_a_part(supervisor, monkeypatch):
-    started, begin = [], Supervisor._begin
+def test_noise_of_two_processes_for_several_workers(supervisor, monkeypatch):
+    started, begin = [], Workers._begin
 
-    def told(self, host):
-        started.append(host)
-        begin(self, host)
+    def recorded(self, name):
+        started.append(name)
+        begin(self, name)
 
-    monkeypatch.setattr(Supervisor, "_begin", told)
+    monkeypatch.setattr(Workers, "_begin", recorded)
     rows = rows_of(supervisor, "is_right")
-    # That of the project's has been started before, unless this test is the first.
-    assert [host for host in started if host != PROJECT] == ["is_right", TWIN]
-    assert supervisor.hosts == [PROJECT, TWIN]
+    # The project's worker runs already, unless this test is the first.
+    assert [name for name in started if name != PROJECT] == ["is_right", TWIN]
+    assert supervisor.workers.names == [PROJECT, TWIN]
     for phase in ("forward", "backward"):
         first, own = rows["eager", phase], rows["is_right", phase]
         assert own["again_ms"] == "" != first["again_ms"] != first["rounds_ms"]
         assert first["again_ms"].count(";") == first["rounds_ms"].count(";")
     started.clear()
     rows = rows_of(supervisor, "asks_for_a_pebibyte")
-    assert supervisor.hosts == [PROJECT], "measured again, and without a second process"
+    assert supervisor.workers.names == [PROJECT], "repeated without a second process"
     assert len(started) > 1 and TWIN not in started
     assert rows["eager", "backward"]["again_ms"]
 
@@ -86,7 +89,7 @@ def test_noise_is_of_two_processes_where_several_have_a_part(supervisor, monkeyp
         ("drops_the_last_key", "failed_check", "differs from the float64 reference"),
     ],
 )
-def test_a_fault_is_a_row_and_the_others_are_measured(supervisor, name, status, words):
+def test_fault_becomes_row_and_others_are_measured(supervisor, name, status, words):
     rows = rows_of(supervisor, name)
     for phase in ("forward", "backward"):
         assert rows["eager", phase]["status"] == "ok"
@@ -95,14 +98,14 @@ def test_a_fault_is_a_row_and_the_others_are_measured(supervisor, name, status, 
         assert "median_ms" not in rows[name, phase]
 
 
-def test_out_of_memory_says_what_was_asked_for_and_what_was_free(supervisor):
+def test_out_of_memory_row_has_requested_and_free_bytes(supervisor):
     row = rows_of(supervisor, "asks_for_a_pebibyte")["asks_for_a_pebibyte", "forward"]
     assert row["status"] == "oom"
     assert row["requested_bytes"] == 2**50
     assert 0 < row["free_bytes"] < 2**50
 
 
-def test_a_phase_that_fails_leaves_the_phase_before_it(supervisor):
+def test_failed_phase_keeps_earlier_phase(supervisor):
     rows = rows_of(supervisor, "fails_in_backward")
     assert rows["fails_in_backward", "forward"]["status"] == "ok"
     assert rows["fails_in_backward", "backward"]["status"] == "oom"
@@ -112,33 +115,33 @@ def test_a_phase_that_fails_leaves_the_phase_before_it(supervisor):
     ("reference", "taken", "marked"),
     [
         ([1.0, 1.1], 1, False),
-        ([1.0, 2.0, 1.1, 1.0], 2, False),  # it is itself again, and stays so
-        ([1.0, 2.0, 1.1, 0.5], 2, True),  # not for long
-        ([1.0, 2.0, 1.9], 1, True),  # what would be taken again would be marked again
+        ([1.0, 2.0, 1.1, 1.0], 2, False),  # recovered, and stays so
+        ([1.0, 2.0, 1.1, 0.5], 2, True),  # drifts again during the repeat
+        ([1.0, 2.0, 1.9], 1, True),  # not recovered: no repeat
         ([2.0, 1.0, 1.0, 1.0], 2, False),
     ],
 )
-def test_what_a_drifting_machine_gave_is_taken_again_once_it_is_itself(
+def test_drifted_timings_are_repeated_once_machine_recovered(
     supervisor, monkeypatch, reference, taken, marked
 ):
     told, times = iter(reference), []
-    monkeypatch.setattr(supervisor, "reference", lambda: next(told))
-    monkeypatch.setattr(supervisor, "_in_vain", 0)
-    # Load beside the tests would use up the repeats that are for drift.
+    monkeypatch.setattr(Group, "_reference", lambda self: next(told))
+    monkeypatch.setattr(supervisor, "history", RunHistory())
+    # Load by other processes would use up the repeats.
     monkeypatch.setattr("lmperf.measuring.group._loaded", lambda timings: False)
-    time_all = Group._time_all
-    monkeypatch.setattr(Group, "_time_all", lambda self: (times.append(0), time_all(self)))
+    time_phases = Group._time_phases
+    monkeypatch.setattr(Group, "_time_phases", lambda self: (times.append(0), time_phases(self)))
     rows = rows_of(supervisor)
     assert len(times) == taken and not list(told)
     assert all(("drift" in row["marks"].split(";")) is marked for row in rows.values())
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc says what a process has loaded")
-def test_workers_are_forked_from_one_server_that_has_torch(supervisor):
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/PID/maps")
+def test_workers_are_forked_from_server_with_torch(supervisor):
     servers = []
     for _ in range(2):
-        supervisor.stop()
-        servers.append(parent_of(supervisor._turn(PROJECT).pid))
+        supervisor.workers.stop()
+        servers.append(parent_of(supervisor.workers._switch_to(PROJECT).pid))
     assert servers[0] == servers[1]
     assert "libtorch" in Path(f"/proc/{servers[0]}/maps").read_text()
 
@@ -148,8 +151,8 @@ def parent_of(pid):
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("PPid"))
 
 
-def test_one_measurement_at_a_time_on_a_machine(supervisor):
-    supervisor.stop()
+def test_supervisor_waits_for_machine_lock(supervisor):
+    supervisor.workers.stop()
     held = open(MACHINE.path, "a")  # noqa: SIM115 - closed when the supervisor says that it waits
     fcntl.flock(held, fcntl.LOCK_EX)
     said = []
@@ -159,23 +162,23 @@ def test_one_measurement_at_a_time_on_a_machine(supervisor):
         held.close()
 
     with Supervisor("cpu", note=note) as waiting:
-        waiting._turn(PROJECT)
-        assert waiting.facts
+        waiting.workers._switch_to(PROJECT)
+        assert waiting.workers.facts
     (words,) = said
     assert words.startswith("waiting for another measurement on this machine")
 
 
-def test_stopping_ends_what_the_worker_started(supervisor):
+def test_stop_ends_workers(supervisor):
     rows_of(supervisor)
-    pid = supervisor._turn(PROJECT).pid
-    supervisor.stop()
+    pid = supervisor.workers._switch_to(PROJECT).pid
+    supervisor.workers.stop()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 
 
-def test_an_interrupt_leaves_no_worker_and_no_lock(supervisor, monkeypatch):
-    supervisor.start([PROJECT, "other"])
-    pids, end = [supervisor.pid_of(host) for host in supervisor.hosts], WorkerProcess.end
+def test_interrupt_leaves_no_worker_and_no_lock(supervisor, monkeypatch):
+    supervisor.workers.start([PROJECT, "other"])
+    pids, end = supervisor.workers.pids, WorkerProcess.end
 
     def interrupted(process):
         signal.raise_signal(signal.SIGINT)
@@ -183,7 +186,7 @@ def test_an_interrupt_leaves_no_worker_and_no_lock(supervisor, monkeypatch):
 
     monkeypatch.setattr(WorkerProcess, "end", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        supervisor.stop()
+        supervisor.workers.stop()
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)

@@ -1,4 +1,4 @@
-"""Stand-ins of other projects' packages: the names and signatures that are called, in PyTorch."""
+"""Fakes of other projects' packages: the functions that peers call, written in PyTorch."""
 
 import importlib.metadata
 import sys
@@ -41,7 +41,7 @@ class GPT2LMHeadModel(nn.Module):
 
 
 class Packages:
-    """A folder on Python's path, whose packages are the only ones of peers."""
+    """A folder on `sys.path` with the only packages of peers."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -64,7 +64,7 @@ class Packages:
 
 @pytest.fixture
 def packages(tmp_path, monkeypatch):
-    """Where stand-ins are installed; none is yet, whatever is installed on this machine."""
+    """An empty folder for fakes; packages installed on this machine are hidden."""
     found = Packages(tmp_path / "site")
     found.folder.mkdir()
     monkeypatch.syspath_prepend(str(found.folder))

@@ -1,4 +1,4 @@
-"""What each peer is called with, and that its gate is the one of a user's own."""
+"""Arguments that peers are run with, and their gates."""
 
 import sys
 from types import ModuleType
@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from lmperf.benchmark import Case, load
+from lmperf.benchmark import Case
+from lmperf.benchmarks import load
 from lmperf.config import config_model
 from lmperf.measuring import group
 from lmperf.measuring.first_check import first_checks
@@ -18,7 +19,7 @@ from lmperf.transformer.model import TransformerLM, twin_of
 
 
 def benchmark(stem):
-    return load(stem, config_model()().own(stem))
+    return load(stem, config_model()().external(stem))
 
 
 def passes(found, axes, name):
@@ -27,14 +28,14 @@ def passes(found, axes, name):
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_flash_attn_is_given_heads_behind_positions(packages, causal):
+def test_flash_attn_gets_positions_before_heads(packages, causal):
     packages.install("flash-attn", "2.8.3")
     axes = {"batch": 2, "heads": 3, "seq_len": 64, "d_head": 16, "dtype": "bfloat16"}
     axes |= {"causal": causal, "cuda_graph": False}
     assert passes(benchmark("flash_attention"), axes, "flash_attn")
 
 
-def test_gpt2_is_built_by_the_widths_of_a_size_and_held_against_its_own_copy(packages):
+def test_gpt2_is_built_from_a_size_and_passes_its_gate(packages):
     packages.install("transformers", "5.0")
     axes = {"size": "tiny", "context_length": 16, "batch": 1, "dtype": "float32"}
     assert passes(benchmark("end_to_end"), axes, "gpt2_hf")
@@ -42,7 +43,7 @@ def test_gpt2_is_built_by_the_widths_of_a_size_and_held_against_its_own_copy(pac
     assert row["peak_mib"] > 0
 
 
-def test_a_package_that_is_broken_is_a_row_with_its_reason(packages, monkeypatch):
+def test_broken_package_gives_a_row_with_the_reason(packages, monkeypatch):
     monkeypatch.setattr(group, "pace_of", lambda *_: Pace(1, 1, 0.05))
     packages.install("transformers", "5.0", "raise ImportError('undefined symbol')")
     with Supervisor("cpu") as supervisor:
@@ -51,7 +52,7 @@ def test_a_package_that_is_broken_is_a_row_with_its_reason(packages, monkeypatch
 
 
 class Norm(torch.autograd.Function):
-    """x / rms(x) * weight; as Liger's it writes dx into dy."""
+    """x / rms(x) * weight. Like Liger's function, it writes dx into dy."""
 
     @staticmethod
     def forward(ctx, x, weight, eps, offset=0.0, casting_mode="llama", in_place=True):
@@ -69,7 +70,7 @@ class Norm(torch.autograd.Function):
 
 
 class SiLUMul(torch.autograd.Function):
-    """silu(gate) * up of [tokens, 2 * d_ff]; as of Liger's, the gradient has two dimensions."""
+    """silu(gate) * up of [tokens, 2 * d_ff]. Like Liger's, its gradient has two dimensions."""
 
     @staticmethod
     def forward(ctx, gate_up, in_place=False):
@@ -87,7 +88,7 @@ class SiLUMul(torch.autograd.Function):
         return gradient.view(-1, gradient.shape[-1]), None
 
 
-def test_liger_computes_what_the_model_does_and_leaves_it_as_it_is(monkeypatch):
+def test_liger_matches_the_model_and_leaves_it_unchanged(monkeypatch):
     package, ops = ModuleType("liger_kernel"), ModuleType("liger_kernel.ops")
     ops.LigerRMSNormFunction, ops.LigerFusedGateUpSiLUMulFunction = Norm, SiLUMul
     monkeypatch.setitem(sys.modules, "liger_kernel", package)
@@ -98,9 +99,9 @@ def test_liger_computes_what_the_model_does_and_leaves_it_as_it_is(monkeypatch):
     changed = with_kernels(twin_of(model))
     assert [type(one).__name__ for one in changed.modules()].count("_Norm") == 5
     results = []
-    for called in (model, changed):
+    for run in (model, changed):
         model.zero_grad()
-        logits = called(tokens)
+        logits = run(tokens)
         logits.square().sum().backward()
         results.append([logits, *(parameter.grad for parameter in model.parameters())])
     for expected, got in zip(*results, strict=True):

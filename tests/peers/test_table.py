@@ -2,11 +2,11 @@
 
 import pytest
 
-from lmperf.benchmark import Own, load, stems
+from lmperf.benchmark import Implementation
+from lmperf.benchmarks import load, stems
 from lmperf.config import config_model, load_config
 from lmperf.custom import broken_ones, check_names
 from lmperf.errors import UserError
-from lmperf.evidence import keys
 from lmperf.evidence.facts import write_facts
 from lmperf.evidence.keys import row_key
 from lmperf.evidence.plan import Project, evidence_of
@@ -22,16 +22,16 @@ def names(benchmark, preset):
     return {case.implementation for case in benchmark.cases(preset)}
 
 
-def test_absent_they_are_silent(packages):
+def test_absent_peers_have_no_cases(packages):
     config = configured()
-    assert config.peer_versions() == {} and not any(map(config.own, stems()))
+    assert config.peer_versions() == {} and not any(map(config.external, stems()))
 
 
-def test_installed_they_have_cells_where_they_fit(packages):
+def test_installed_peers_have_cases_where_they_fit(packages):
     for package in ("flash-attn", "transformers", "liger-kernel"):
         packages.install(package, "1.0")
     config = configured()
-    found = {stem: config.own(stem) for stem in stems() if config.own(stem)}
+    found = {stem: config.external(stem) for stem in stems() if config.external(stem)}
     assert {stem: set(own) for stem, own in found.items()} == {
         "flash_attention": {"flash_attn"},
         "end_to_end": {"gpt2_hf", "liger"},
@@ -43,26 +43,28 @@ def test_installed_they_have_cells_where_they_fit(packages):
     cells = [c.axes for c in attention.cases("gpu") if c.implementation == "flash_attn"]
     assert {axes["dtype"] for axes in cells} == {"bfloat16"} and len(cells) > 50
     sizes = {c.axes["size"] for c in models.cases("gpu") if c.implementation in PEERS}
-    assert sizes == {"small", "medium"}
+    assert sizes == {"0.13B", "0.42B"}
     packages.install("liger-kernel", "2.0")
-    assert config.own("end_to_end")["liger"].version == "2.0"
+    assert config.external("end_to_end")["liger"].version == "2.0"
 
 
-def test_their_names_and_modules_are_what_a_users_own_must_be(packages):
+def test_names_and_modules_of_peers_are_valid(packages):
     for peer in PEERS.values():
         packages.install(peer.package, "1.0")
     for stem in stems():
-        check_names(load(stem, configured().own(stem)))
-    assert not broken_ones(load("end_to_end", configured().own("end_to_end")))
+        check_names(load(stem, configured().external(stem)))
+    assert not broken_ones(load("end_to_end", configured().external("end_to_end")))
 
 
-def test_the_configuration_leaves_them_out_or_puts_a_users_own_in_their_place(packages):
+def test_configuration_leaves_peers_out_or_replaces_them(packages):
     packages.install("transformers", "5.0")
     packages.install("liger-kernel", "0.8.5")
-    assert set(configured(peers=["liger"]).own("end_to_end")) == {"liger"}
-    assert configured(peers=False).own("end_to_end") == {}
-    mine = configured(implementations={"end_to_end": {"gpt2_hf": "a.b:C"}}).own("end_to_end")
-    assert set(mine) == {"gpt2_hf", "liger"} and mine["gpt2_hf"] == Own("a.b:C")
+    assert set(configured(peers=["liger"]).external("end_to_end")) == {"liger"}
+    assert configured(peers=False).external("end_to_end") == {}
+    mine = configured(implementations={"end_to_end": {"gpt2_hf": "a.b:C"}}).external("end_to_end")
+    assert set(mine) == {"gpt2_hf", "liger"} and mine["gpt2_hf"] == Implementation(
+        "gpt2_hf", "a.b:C", origin="custom"
+    )
 
 
 @pytest.mark.parametrize(
@@ -78,45 +80,37 @@ def test_the_configuration_leaves_them_out_or_puts_a_users_own_in_their_place(pa
         ("{liger: true}", "peers is {'liger': True}; it must be true, false, or a list"),
     ],
 )
-def test_what_is_no_peer_is_refused_in_one_line(tmp_path, text, words):
+def test_unknown_peer_is_refused_in_one_line(tmp_path, text, words):
     (tmp_path / "config.yaml").write_text(f"peers: {text}\n")
     with pytest.raises(UserError) as error:
         load_config(tmp_path / "config.yaml")
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
-def test_another_version_makes_the_rows_of_a_peer_stale_and_no_others(packages):
+def test_another_version_makes_only_the_rows_of_that_peer_stale(packages):
     stem, found = "flash_attention", []
     for version in ("2.7.4", "2.8.3"):
         packages.install("flash-attn", version)
-        own = {**configured().own(stem), "mine": Own("lmperf.peers.flash_attn:attention")}
-        columns = [{"implementation": name, "phase": "forward"} for name in ("eager", *own)]
-        found.append([row_key(stem, one, [], "environment", own) for one in columns])
-    same = [before == after for before, after in zip(*found, strict=True)]
-    assert same == [True, False, True]
+        mine = Implementation("mine", "lmperf.peers.flash_attn:attention")
+        benchmark = load(stem, {**configured().external(stem), "mine": mine})
+        cell = benchmark.cases("gpu")[0].axes
+        rows = [{**cell, "implementation": name, "phase": "forward"} for name in benchmark.known]
+        found.append({row["implementation"]: row_key(benchmark, row, "here") for row in rows})
+    before, after = found
+    assert {name for name in before if before[name] != after[name]} == {"flash_attn"}
 
 
-def test_a_key_without_a_peer_is_what_it_has_always_been(monkeypatch):
-    own = {"mine": Own("a.b:c")}
-    monkeypatch.setattr(keys, "code_fingerprint", lambda module: f"code of {module}")
-    monkeypatch.setattr(keys, "METHOD_VERSION", 4)
-    rows = [{"implementation": name, "phase": "forward"} for name in ("eager", "mine")]
-    found = [keys.row_key("attention", row, [], "here", own) for row in rows]
-    assert found == ["27a55975afdb1b13", "5df4c6bbfd594929"]
-
-
-def test_rows_of_a_peer_are_shown_and_fresh_on_a_machine_without_it(packages, tmp_path):
+def test_rows_of_a_peer_are_fresh_on_a_machine_without_it(packages, tmp_path):
     stem, there = "memory", {"gpt2_hf": "5.0"}
     config = configured()
-    benchmark = load(stem, config.own(stem, there))
+    benchmark = load(stem, config.external(stem, there))
     case = next(c for c in benchmark.cases("gpu") if c.implementation == "gpt2_hf")
     said = {"status": "oom", "environment": "e" * 16, "measured_at": "2026-01-02T03:04:05+00:00"}
     case_row = {**case.axes, "implementation": "gpt2_hf", **said}
     rows = [{**case_row, "phase": phase} for phase in benchmark.phases]
-    axes, own = [axis.name for axis in benchmark.axes], benchmark.own_implementations
     directory = tmp_path / "report" / "elsewhere"
     evidence_of(benchmark, directory).replace(
-        {**row, "key": row_key(stem, row, axes, "e" * 16, own)} for row in rows
+        {**row, "key": row_key(benchmark, row, "e" * 16)} for row in rows
     )
     other = {"f" * 16: {"kind": "cuda", "device": "another", "peers": {"gpt2_hf": "4.0"}}}
     for version, stale in ({"gpt2_hf": "5.0"}, []), ({"gpt2_hf": "6.0"}, ["memory"]):

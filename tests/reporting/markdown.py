@@ -1,4 +1,4 @@
-"""Markdown as a forge reads it: what of a text is shown, and what it does."""
+"""Parse Markdown as GitHub does: what a reader sees, and which links and HTML it contains."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from markdown_it.token import Token
 
 PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 SHOWN = ("text", "text_special", "softbreak", "code_inline")
-# The tags that templates and tables write.
-OWN_TAGS = re.compile(r"</?(details|summary|picture|source|img)\b[^<>]*>")
+# HTML tags that templates and tables write.
+REPORT_TAGS = re.compile(r"</?(details|summary|picture|source|img)\b[^<>]*>")
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """Every token, those inside others too."""
+    """Every token, including nested ones."""
     for token in PARSER.parse(text):
         yield token
         yield from token.children or ()
 
 
 def shown(text: str) -> list[str]:
-    """The text of each block as a reader sees it; anything that does more is in brackets."""
+    """The visible text of each block; other tokens appear as ``[type]``."""
     return ["".join(map(_shown, block)) for block in blocks(text)]
 
 
 def blocks(text: str) -> list[list[Token]]:
-    """The tokens of each block of text."""
+    """The inline tokens of each block."""
     return [token.children or [] for token in PARSER.parse(text) if token.type == "inline"]
 
 
@@ -37,19 +37,19 @@ def _shown(token: Token) -> str:
 
 
 def foreign_tags(text: str) -> list[str]:
-    """Raw HTML that neither a template nor a table writes."""
+    """Raw HTML other than REPORT_TAGS."""
     html = [t.content for t in tokens(text) if t.type in ("html_inline", "html_block")]
-    return [rest for part in html if "<" in (rest := OWN_TAGS.sub("", part))]
+    return [rest for part in html if "<" in (rest := REPORT_TAGS.sub("", part))]
 
 
 def targets(text: str) -> list[str]:
-    """Where links and pictures lead."""
+    """Targets of links and images."""
     found = [t for t in tokens(text) if t.type in ("link_open", "image")]
     return [str(t.attrs.get("href") or t.attrs.get("src")) for t in found]
 
 
 def ragged(text: str) -> list[str]:
-    """The lines of pipe tables with another number of cells than the line before."""
+    """Lines of tables whose number of cells differs from the line before."""
     lines = text.splitlines()
     pairs = [(a, b) for a, b in itertools.pairwise(lines) if a[:1] == b[:1] == "|"]
     return [line for before, line in pairs if _pipes(before) != _pipes(line)]

@@ -13,7 +13,7 @@ import pandas as pd
 import synthetic
 from synthetic.failures import REASONS, SCOPES, Fault, as_read, faulty
 
-from lmperf.benchmark import stems
+from lmperf.benchmarks import stems
 from lmperf.evidence import cost
 from lmperf.names import MARKS
 from lmperf.reporting.evidence import MachineEvidence, frame_of
@@ -31,7 +31,7 @@ FAULTY = 6
 def evidences() -> dict[str, MachineEvidence]:
     """Name -> evidence. The first of those of one machine is the real or the whole one."""
     gpu, cpu = synthetic.gpu_evidence(), synthetic.cpu_evidence()
-    few = synthetic.few(gpu)
+    few = synthetic.small(gpu)
     committed = {path.parent.name: of_machine(path.parent) for path in _machines()}
     return {
         **committed,

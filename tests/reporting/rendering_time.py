@@ -1,4 +1,4 @@
-"""How long rendering takes as evidence grows: ``python tests/reporting/rendering_time.py``."""
+"""Measure how rendering time grows: ``python tests/reporting/rendering_time.py``."""
 
 import time
 
@@ -10,7 +10,7 @@ ROWS = (1_000, 10_000, 100_000)
 
 
 def seconds(rows: int) -> tuple[int, float]:
-    """The number of rows, at least as many as asked, and the processor time of rendering them."""
+    """The number of rows (at least ``rows``) and the CPU seconds of rendering them."""
     evidence = synthetic.grown(synthetic.gpu_evidence(), rows)
     start = time.process_time()
     machine_files(evidence, composed(evidence, synthetic.TEMPLATES), synthetic.TEMPLATES)

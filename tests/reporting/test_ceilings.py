@@ -1,4 +1,4 @@
-"""Ceilings in the report: which load holds for what, and what is withheld as too fast."""
+"""Ceilings: which load they hold for, and rows withheld because they exceed them."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from lmperf.reporting.sections.method import SECTION, ceilings_table, sheet_tabl
 from lmperf.reporting.tables import IMPOSSIBLE_WORDS, kernel_times, markdown
 
 
-def older(evidence):
+def without_loads(evidence):
     """The evidence as it was before ceilings had shapes and loads."""
     frame = evidence.frames["ceilings"]
     frame = having(frame, operation=["matmul", "copy"], load="burst")
@@ -22,29 +22,29 @@ def older(evidence):
     return replace(evidence, frames={**evidence.frames, "ceilings": frame})
 
 
-def too_fast(evidence, stem, factor):
-    """The evidence with the first right row of a benchmark so many times as fast."""
+def with_time_divided(evidence, stem, factor):
+    """The evidence with the median of one ok row divided by ``factor``, and the row's index."""
     frame = evidence.frames[stem].copy()
     row = having(frame, status="ok", dtype="bfloat16").index[0]
     frame.loc[row, "median_ms"] /= factor
     return replace(evidence, frames={**evidence.frames, stem: frame}), row
 
 
-def test_the_ceiling_is_the_best_shape_and_a_load_has_its_own(gpu):
+def test_ceiling_is_the_best_shape_of_each_load(gpu):
     assert matmul_ceiling(gpu, "autocast_bfloat16") == 800
     assert matmul_ceiling(gpu, "autocast_bfloat16", SUSTAINED) == 720
     assert ceilings(gpu)["copy", "float32"] == 4280
 
 
-def test_evidence_of_before_there_were_loads_counts_as_both(gpu):
-    old = older(gpu)
+def test_evidence_without_loads_counts_for_both(gpu):
+    old = without_loads(gpu)
     assert matmul_ceiling(old, "bfloat16") == matmul_ceiling(old, "bfloat16", SUSTAINED) == 800
     table = ceilings_table(old).frame
     assert "shape" not in table and "sustained TFLOP/s" not in table
     assert not any(gates.impossible(frame).any() for frame in old.present().values())
 
 
-def test_a_share_is_of_the_burst_the_sustained_matmul_or_the_data_sheet(gpu, cpu):
+def test_share_is_of_burst_sustained_or_data_sheet_rate(gpu, cpu):
     frame = gpu.frame("end_to_end").assign(dtype="bfloat16", flops=80e9, median_ms=1.0)
     assert matmul_share(gpu, frame).iloc[0] == pytest.approx(0.1)
     assert matmul_share(gpu, frame, SUSTAINED).iloc[0] == pytest.approx(80 / 720)
@@ -52,7 +52,7 @@ def test_a_share_is_of_the_burst_the_sustained_matmul_or_the_data_sheet(gpu, cpu
     assert sheet_share(cpu, cpu.frame("end_to_end")).isna().all()
 
 
-def test_the_table_has_a_line_a_shape_with_both_loads_and_their_clocks(gpu, cpu):
+def test_table_shows_both_loads_and_clocks_per_shape(gpu, cpu):
     table = ceilings_table(gpu).frame
     line = having(table, operation="matmul", dtype="bf16", shape="8192x8192x8192").iloc[0]
     assert (line["TFLOP/s"], line["clock (MHz)"]) == ("800", "1980")
@@ -64,14 +64,16 @@ def test_the_table_has_a_line_a_shape_with_both_loads_and_their_clocks(gpu, cpu)
     assert sheet_table(cpu) is None
 
 
-def test_the_balance_is_of_single_calls_beside_what_is_sustained(gpu):
+def test_balance_states_single_and_sustained_rates(gpu):
     said = next(str(s) for s in statements(SECTION.findings, gpu) if s.name == "balance")
     assert "800 TFLOP/s in bf16 in single calls, and back to back at 46.8 in float32" in said
-    old = next(str(s) for s in statements(SECTION.findings, older(gpu)) if s.name == "balance")
+    old = next(
+        str(s) for s in statements(SECTION.findings, without_loads(gpu)) if s.name == "balance"
+    )
     assert "back to back" not in old
 
 
-def test_the_floor_in_a_frame_is_that_of_the_whole_row(gpu):
+def test_floor_of_a_frame_is_the_floor_of_each_row(gpu):
     limits = limits_of(gpu.frames["ceilings"].to_dict("records"), gpu.facts["environments"])
     for stem in ("end_to_end", "flash_attention", "lrpe"):
         frame = gpu.frame(stem)
@@ -79,9 +81,9 @@ def test_the_floor_in_a_frame_is_that_of_the_whole_row(gpu):
         assert list(frame["floor_ms"]) == floors and len(set(floors)) > 3
 
 
-def test_a_row_that_is_faster_than_possible_is_withheld_by_name(gpu):
+def test_impossibly_fast_row_is_withheld_and_named(gpu):
     assert not any(gates.impossible(frame).any() for frame in gpu.present().values())
-    evidence, row = too_fast(gpu, "flash_attention", 1e3)
+    evidence, row = with_time_divided(gpu, "flash_attention", 1e3)
     frame = evidence.frame("flash_attention")
     assert gates.red(frame)[row] and not gates.shown(frame)[row]
     assert kernel_times(frame)[row].words == IMPOSSIBLE_WORDS
@@ -90,7 +92,7 @@ def test_a_row_that_is_faster_than_possible_is_withheld_by_name(gpu):
     assert gates.gated(frame)[row]
 
 
-def test_what_is_a_little_faster_than_another_shape_is_shown(gpu):
+def test_row_slightly_above_the_ceiling_is_shown(gpu):
     frame = gpu.frames["flash_attention"].copy()
     row = having(frame, status="ok", dtype="bfloat16", implementation="triton").index[-1]
     frame.loc[row, "median_ms"] = frame.loc[row, "flops"] / 1.02 / 800 / 1e9
@@ -98,7 +100,7 @@ def test_what_is_a_little_faster_than_another_shape_is_shown(gpu):
     assert gates.shown(evidence.frame("flash_attention"))[row]
 
 
-def test_a_sustained_rate_at_the_power_limit_is_signed(gpu):
+def test_sustained_rate_at_the_power_limit_has_a_mark(gpu):
     frame = gpu.frames["ceilings"].copy()
     frame.loc[having(frame, load=SUSTAINED).index, "marks"] = "capped"
     table = ceilings_table(replace(gpu, frames={**gpu.frames, "ceilings": frame})).frame

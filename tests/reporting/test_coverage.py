@@ -1,4 +1,4 @@
-"""The tables that the report owes: measured, in part, explained, or a gap that is not silent."""
+"""The state of each table in the index: measured, in part, explained, or a gap."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.sections import Composed, Section
 from lmperf.reporting.tables import Owed, TableGroup, from_frame
 
-LACKING = pd.DataFrame([{"size": "xl", "implementation": "eager", "phase": "forward"}])
+LACKING = pd.DataFrame([{"size": "2.0B", "implementation": "eager", "phase": "forward"}])
 SHOWN = [from_frame("times", pd.DataFrame({"n": [1]}))]
 
 
-def state(evidence, parts=SHOWN, **owed):
+def state_of(evidence, parts=SHOWN, **owed):
     table = TableGroup("E1", "a step", lambda _: parts, Owed(**owed))
     section = Section(tables=(table,))
     composed = Composed("end_to_end", section, evidence, ["end_to_end"], drawn=False)
@@ -26,64 +26,65 @@ def without(evidence, stem):
     return MachineEvidence("m", {"preset": "gpu"}, frames)
 
 
-def of(implementation):
+def of_implementation(implementation):
     return lambda frame: frame["implementation"] == implementation
 
 
-def test_cells_measured_are_counted_of_those_owed(gpu):
-    found = state(gpu, cell=("size", "context_length"))
+def test_measured_cells_are_counted_of_those_owed(gpu):
+    found = state_of(gpu, cell=("size", "context_length"))
     assert (found.words, found.gap, found.measured, found.owed) == ("measured", False, 20, 20)
 
 
-def test_what_lacks_is_owed(gpu_copy):
+def test_missing_cells_are_owed(gpu_copy):
     gpu_copy.lacking["end_to_end"] = LACKING
-    found = state(gpu_copy, cell=("size",))
+    found = state_of(gpu_copy, cell=("size",))
     assert (found.words, found.measured, found.owed) == ("measured", 5, 5)
     gpu_copy.lacking["end_to_end"] = LACKING.assign(size="huge")
-    found = state(gpu_copy, cell=("size",))
+    found = state_of(gpu_copy, cell=("size",))
     assert (found.words, found.measured, found.owed) == ("in part", 5, 6)
-    assert state(gpu_copy, where=of("compiled"), cell=("size",)).words == "measured", (
-        "of another table"
-    )
+    assert (
+        state_of(gpu_copy, where=of_implementation("compiled"), cell=("size",)).words == "measured"
+    ), "of another table"
 
 
-def test_a_table_is_stale_by_its_own_rows(gpu_copy):
+def test_table_is_stale_only_by_its_own_rows(gpu_copy):
     gpu_copy.stale["end_to_end"] = ["a row of a compiled model"]
     rows = gpu_copy.frames["end_to_end"]
     gpu_copy.frames["end_to_end"] = rows.assign(stale=rows["implementation"] == "compiled")
-    assert state(gpu_copy, where=of("eager")).words == "measured"
-    assert state(gpu_copy, where=of("compiled")).words == "measured, stale"
+    assert state_of(gpu_copy, where=of_implementation("eager")).words == "measured"
+    assert state_of(gpu_copy, where=of_implementation("compiled")).words == "measured, stale"
 
 
-def test_where_all_rows_are_stale_each_table_is(gpu_copy):
+def test_every_table_is_stale_if_all_rows_are(gpu_copy):
     gpu_copy.stale["end_to_end"] = ["each row"]
-    assert state(gpu_copy, where=of("eager")).words == "measured, stale"
+    assert state_of(gpu_copy, where=of_implementation("eager")).words == "measured, stale"
 
 
 def test_measured_but_not_shown_is_a_gap(gpu):
-    found = state(gpu, parts=[])
+    found = state_of(gpu, parts=[])
     assert found.gap and "does not show it" in found.words
     assert coverage.gaps([found]) == [f"table E1 (a step): {found.words}"]
 
 
-def test_what_is_neither_there_nor_asked_for_is_a_gap_unless_it_is_explained(gpu_copy):
-    nothing = of("unheard of")
+def test_unconfigured_cells_are_a_gap_unless_explained(gpu_copy):
+    nothing = of_implementation("unheard of")
     gpu_copy.facts["preset"] = "gpu"
-    assert state(gpu_copy, where=nothing).gap
+    assert state_of(gpu_copy, where=nothing).gap
     assert (
-        state(gpu_copy, where=nothing, unless="it needs eight GPUs").words == "it needs eight GPUs"
+        state_of(gpu_copy, where=nothing, unless="it needs eight GPUs").words
+        == "it needs eight GPUs"
     )
     gpu_copy.facts["preset"] = "cpu"
-    assert state(gpu_copy, where=nothing).words == "not in the cpu preset"
+    assert state_of(gpu_copy, where=nothing).words == "not in the cpu preset"
     gpu_copy.facts["preset"] = "gpu"
     gpu_copy.left_out["end_to_end"] = "the configuration leaves it out"
-    assert not state(gpu_copy, where=nothing).gap
+    assert not state_of(gpu_copy, where=nothing).gap
 
 
-def test_what_is_asked_for_and_not_there_is_not_measured_yet(gpu):
+def test_configured_cells_without_rows_are_not_measured_yet(gpu):
     evidence = without(gpu, "end_to_end")
     evidence.lacking["end_to_end"] = LACKING
-    found = state(evidence, cell=("size",))
+    found = state_of(evidence, cell=("size",))
     assert (found.words, found.measured, found.owed) == ("not measured yet", 0, 1)
 
 
@@ -97,6 +98,6 @@ def test_what_is_asked_for_and_not_there_is_not_measured_yet(gpu):
         ),
     ],
 )
-def test_damaged_evidence_and_rows_that_all_failed_are_said(gpu_copy, change, words):
+def test_damaged_evidence_and_failed_rows_are_reported(gpu_copy, change, words):
     change(gpu_copy)
-    assert state(gpu_copy).words == words
+    assert state_of(gpu_copy).words == words

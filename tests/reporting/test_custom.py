@@ -1,4 +1,4 @@
-"""A user's own implementation, in any section: beside each of the others, and said first."""
+"""A custom implementation is compared with all others in every section and stated first."""
 
 from dataclasses import replace
 
@@ -14,8 +14,8 @@ STEM = "flash_attention"
 TRITON = "Triton"
 
 
-def with_own(evidence, factor, stem=STEM, like="triton", **columns):
-    """The evidence with `mine`, which takes so many times what another implementation takes."""
+def with_custom(evidence, factor, stem=STEM, like="triton", **columns):
+    """The evidence with an implementation `mine` that takes ``factor`` times as long."""
     frame = evidence.frames[stem]
     mine = frame[frame["implementation"] == like].assign(implementation="mine", again_ms=None)
     times = ["median_ms", "mean_ms", "p20_ms", "p80_ms", "std_ms"]
@@ -27,20 +27,20 @@ def with_own(evidence, factor, stem=STEM, like="triton", **columns):
     return replace(evidence, frames={**evidence.frames, stem: both})
 
 
-def said(evidence, stem=STEM):
+def custom_sentences(evidence, stem=STEM):
     return [s.sentence for s in compose(stem, evidence, drawn=False).statements if "mine" in s.name]
 
 
 @pytest.mark.parametrize("make", [synthetic.gpu_evidence, synthetic.cpu_evidence])
-def test_nothing_is_there_without_one(make):
+def test_there_is_no_custom_implementation_by_default(make):
     evidence = make()
     assert not [
         custom.names(evidence, stem) for stem in evidence.frames if custom.names(evidence, stem)
     ]
 
 
-def test_it_is_held_against_each_of_the_others_in_a_table_and_in_the_first_sentence(gpu):
-    evidence = with_own(gpu, 2.0)
+def test_custom_one_is_compared_with_all_others_and_comes_first(gpu):
+    evidence = with_custom(gpu, 2.0)
     made = compose(STEM, evidence, drawn=False)
     tables = made.parts["Your own and peers, beside each of the others"]
     phases, dtypes = (gpu.frames[STEM][name].nunique() for name in ("phase", "dtype"))
@@ -57,9 +57,9 @@ def test_it_is_held_against_each_of_the_others_in_a_table_and_in_the_first_sente
     assert f"{TRITON} 0.50x/0.50x/0.50x (slower in {beside} of {beside} rows)" in (first.sentence)
 
 
-def test_a_peer_is_said_after_what_the_section_finds_and_of_train_steps(cpu):
+def test_peer_comes_last_and_is_judged_by_train_steps(cpu):
     stem = "end_to_end"
-    evidence = with_own(cpu, 0.5, stem, "eager")
+    evidence = with_custom(cpu, 0.5, stem, "eager")
     peer = evidence.frames[stem].replace({"implementation": {"mine": "liger"}})
     evidence = replace(evidence, frames={**evidence.frames, stem: peer})
     *others, last = compose(stem, evidence, drawn=False).statements
@@ -70,17 +70,17 @@ def test_a_peer_is_said_after_what_the_section_finds_and_of_train_steps(cpu):
     assert others[0].place == "short"
 
 
-def test_it_is_named_with_the_module_that_it_is_from(gpu):
+def test_sentence_names_the_module(gpu):
     environments = {
         name: {**facts, "implementations": {f"{STEM}.mine": "course.attention:apply"}}
         for name, facts in gpu.facts["environments"].items()
     }
-    evidence = replace(with_own(gpu, 2.0), facts={**gpu.facts, "environments": environments})
-    assert said(evidence)[0].startswith("mine (`course.attention:apply`), forward/")
+    evidence = replace(with_custom(gpu, 2.0), facts={**gpu.facts, "environments": environments})
+    assert custom_sentences(evidence)[0].startswith("mine (`course.attention:apply`), forward/")
 
 
-def test_its_errors_stand_where_those_of_the_projects_kernel_do(gpu):
-    tables = compose(STEM, with_own(gpu, 2.0), drawn=False).parts["F4"]
+def test_errors_are_shown_beside_those_of_triton(gpu):
+    tables = compose(STEM, with_custom(gpu, 2.0), drawn=False).parts["F4"]
     dtypes = gpu.frames[STEM].query("implementation == 'triton'")["dtype"].nunique()
     assert len(tables) == 2 * dtypes
     ours, mine = tables[0], tables[dtypes]
@@ -88,20 +88,22 @@ def test_its_errors_stand_where_those_of_the_projects_kernel_do(gpu):
     assert ours.frame.equals(mine.frame)
 
 
-def test_the_first_table_of_attention_has_it_beside_compiled(cpu):
-    frame = compose("attention", with_own(cpu, 2.0, "attention", "eager"), drawn=False).head.frame
+def test_attention_head_has_a_column_for_it(cpu):
+    frame = compose(
+        "attention", with_custom(cpu, 2.0, "attention", "eager"), drawn=False
+    ).head.frame
     assert set(frame["forward, mine over eager"]) == {"0.50x (0.50-0.50)"}
 
 
-def test_it_is_no_attention_inside_the_projects_model(gpu):
+def test_e7_ignores_a_custom_model(gpu):
     tables = compose(
-        "end_to_end", with_own(gpu, 1.0, "end_to_end", "compiled_blocks"), drawn=False
+        "end_to_end", with_custom(gpu, 1.0, "end_to_end", "compiled_blocks"), drawn=False
     ).parts
     assert not any("mine" in " ".join(table.frame.columns) for table in tables["E7"])
     assert any("mine" in table.caption for table in tables[custom.table("end_to_end").name])
 
 
-def test_what_was_not_decided_is_said_so_and_one_row_has_no_mean(gpu):
+def test_unresolved_rows_are_counted_and_one_cell_has_no_mean(gpu):
     frame = gpu.frames[STEM]
     cell = frame.query("implementation == 'triton' and phase == 'forward'").iloc[:1]
     one = frame[
@@ -113,27 +115,29 @@ def test_what_was_not_decided_is_said_so_and_one_row_has_no_mean(gpu):
         & (frame["causal"] == cell["causal"].iloc[0])
         & (frame["cuda_graph"] == cell["cuda_graph"].iloc[0])
     ]
-    evidence = with_own(replace(gpu, frames={**gpu.frames, STEM: one}), 1.0)
-    assert "geometric mean" not in said(evidence)[0]
-    assert f"{TRITON} 1.00x/1.00x/1.00x (not resolved in 3 rows)" in said(evidence)[0]
+    evidence = with_custom(replace(gpu, frames={**gpu.frames, STEM: one}), 1.0)
+    assert "geometric mean" not in custom_sentences(evidence)[0]
+    assert f"{TRITON} 1.00x/1.00x/1.00x (not resolved in 3 rows)" in custom_sentences(evidence)[0]
 
 
-def test_what_has_no_time_is_said_with_why(gpu):
-    broken = with_own(gpu, 1.0, status="crash", reason="exit code 3", median_ms=float("nan"))
-    assert said(broken) == ["mine has no time to show: crash (exit code 3)."]
+def test_implementation_without_a_time_states_the_reason(gpu):
+    broken = with_custom(gpu, 1.0, status="crash", reason="exit code 3", median_ms=float("nan"))
+    assert custom_sentences(broken) == ["mine has no time to show: crash (exit code 3)."]
     half = gpu.frames[STEM].query("implementation == 'triton'")["phase"] == "forward"
     status = half.map({True: "failed_check", False: "ok"}).to_numpy()
-    in_part = with_own(gpu, 1.0, status=status, reason="differs")
-    assert f"no time in {half.sum()} of {len(half)} rows: gate failed" in said(in_part)[0]
+    in_part = with_custom(gpu, 1.0, status=status, reason="differs")
+    assert (
+        f"no time in {half.sum()} of {len(half)} rows: gate failed" in custom_sentences(in_part)[0]
+    )
 
 
-def test_a_model_that_is_another_one_is_no_way_of_running_the_projects(cpu):
+def test_model_with_other_flops_never_counts_as_fastest(cpu):
     stem = "end_to_end"
     parameters = cpu.frames[stem].query("implementation == 'eager'")["parameters"]
     flops = cpu.frames[stem].query("implementation == 'eager'")["flops"]
     for share, fastest in (1.0, True), (0.9, False):
         other = {"parameters": share * parameters.to_numpy(), "flops": share * flops.to_numpy()}
-        made = compose(stem, with_own(cpu, 0.5, stem, "eager", **other), drawn=False)
+        made = compose(stem, with_custom(cpu, 0.5, stem, "eager", **other), drawn=False)
         first = next(s.sentence for s in made.statements if s.name == "fastest_step")
         own = next(s.sentence for s in made.statements if s.name == "own_end_to_end_mine")
         assert own.startswith(
@@ -143,8 +147,8 @@ def test_a_model_that_is_another_one_is_no_way_of_running_the_projects(cpu):
 
 
 @pytest.mark.machine
-def test_every_section_of_times_has_it_and_the_write_up_says_it_once(cpu):
-    evidence = with_own(with_own(cpu, 1.5, like="tiled"), 1.5, "end_to_end", like="eager")
+def test_each_section_shows_it_and_the_write_up_names_it_once(cpu):
+    evidence = with_custom(with_custom(cpu, 1.5, like="tiled"), 1.5, "end_to_end", like="eager")
     sections = pages.composed(evidence, synthetic.TEMPLATES, drawn=False)
     files = pages.machine_files(evidence, sections, synthetic.TEMPLATES)
     for stem in (STEM, "end_to_end"):

@@ -1,4 +1,4 @@
-"""Two results compared: made-up evidence whose truth is known, and what the command says of it."""
+"""`lmperf diff` on made-up results whose true differences are known."""
 
 import json
 import shutil
@@ -16,13 +16,13 @@ from lmperf.reporting.diff.results import read_result
 from lmperf.statistics import paired
 
 CELLS, ROUNDS = 300, 6
-# Of a row's rounds; and of a row between two runs, which no interval within a run knows of.
+# Relative noise of rounds within a run, and of a row between runs, which no interval shows.
 WITHIN, BETWEEN = 0.01, 0.004
 IDENTITY = ("seq_len", "dtype", "implementation", "phase")
 
 
-def run(seed, factor=1.0, mhz=1980.0, cells=CELLS, **columns):
-    """The rows of one run: the same true times in every run, with a run's noise, times a factor."""
+def rows_of_run(seed, factor=1.0, mhz=1980.0, cells=CELLS, **columns):
+    """Rows of one run: times that are equal in all runs, with noise, times ``factor``."""
     noise = np.random.default_rng(seed)
     return [
         {
@@ -31,7 +31,7 @@ def run(seed, factor=1.0, mhz=1980.0, cells=CELLS, **columns):
             "implementation": "eager",
             "phase": "forward",
             "status": "ok",
-            **timed((1 + cell % 7) * factor * np.exp(BETWEEN * noise.standard_normal()), noise),
+            **times_of((1 + cell % 7) * factor * np.exp(BETWEEN * noise.standard_normal()), noise),
             "clock_mhz": mhz,
             "measured_at": f"run {seed}",
             "key": "k",
@@ -42,14 +42,14 @@ def run(seed, factor=1.0, mhz=1980.0, cells=CELLS, **columns):
     ]
 
 
-def timed(ms, noise):
+def times_of(ms, noise):
     rounds = (ms * np.exp(WITHIN * noise.standard_normal(ROUNDS))).tolist()
     return {"median_ms": float(np.median(rounds)), "rounds_ms": ";".join(map(repr, rounds))}
 
 
 @pytest.fixture
 def result(tmp_path):
-    """Writes rows as the evidence of a machine in a directory, and reads them as a result."""
+    """A function that writes rows as evidence of a machine and reads them back as a result."""
 
     def write(name, rows, read=True, identity=IDENTITY, **facts):
         directory = tmp_path / name
@@ -61,65 +61,65 @@ def result(tmp_path):
     return write
 
 
-def shares(found):
+def shares_of(found):
     return {name: number / len(found.rows) for name, number in found.counts.items()}
 
 
-def test_two_runs_of_the_same_code_differ_in_one_row_of_a_hundred_at_most(result):
-    found = shares(compare(result("old", run(1)), result("new", run(2))))
+def test_runs_of_equal_code_differ_in_at_most_1_percent(result):
+    found = shares_of(compare(result("old", rows_of_run(1)), result("new", rows_of_run(2))))
     assert found["faster"] + found["slower"] + found["clock"] <= 0.01
 
 
 @pytest.mark.parametrize("percent, least", [(10, 0.95), (3, 0.5)])
-def test_a_planted_slowdown_is_seen(result, percent, least):
-    found = compare(result("old", run(1)), result("new", run(2, 1 + percent / 100)))
-    assert shares(found)["slower"] >= least
-    assert shares(found)["faster"] == 0
+def test_planted_slowdown_is_detected(result, percent, least):
+    found = compare(result("old", rows_of_run(1)), result("new", rows_of_run(2, 1 + percent / 100)))
+    assert shares_of(found)["slower"] >= least
+    assert shares_of(found)["faster"] == 0
 
 
-def test_one_slow_row_among_many_is_seen(result):
-    new = run(2)
-    new[17].update(timed(2.0 * new[17]["median_ms"], np.random.default_rng(0)))
-    found = compare(result("old", run(1)), result("new", new))
+def test_one_slow_row_among_many_is_detected(result):
+    new = rows_of_run(2)
+    new[17].update(times_of(2.0 * new[17]["median_ms"], np.random.default_rng(0)))
+    found = compare(result("old", rows_of_run(1)), result("new", new))
     assert found.rows.iloc[0]["axes"] == {"seq_len": "145", "dtype": "float32"}
     assert found.rows.iloc[0]["verdict"] == "slower" and found.counts["slower"] <= 3
 
 
-def test_what_a_lower_clock_explains_is_no_regression(result):
-    old = result("old", run(1))
-    clocked = compare(old, result("clocked", run(2, 1.1, mhz=1800.0)))
-    assert shares(clocked)["clock"] >= 0.95 and clocked.regressions == 0
-    both = compare(old, result("both", run(2, 1.2, mhz=1800.0)))
-    assert shares(both)["slower"] >= 0.95, "the clock explains half of it"
+def test_slowdown_explained_by_the_clock_is_no_regression(result):
+    old = result("old", rows_of_run(1))
+    clocked = compare(old, result("clocked", rows_of_run(2, 1.1, mhz=1800.0)))
+    assert shares_of(clocked)["clock"] >= 0.95 and clocked.regressions == 0
+    both = compare(old, result("both", rows_of_run(2, 1.2, mhz=1800.0)))
+    assert shares_of(both)["slower"] >= 0.95, "the clock explains half of it"
     assert 0.90 < both.rows["cycles"].median() < 0.93
 
 
-def test_the_clock_of_each_round_goes_before_that_of_the_row(result):
+def test_clocks_of_the_rounds_override_that_of_the_row(result):
     mhz = ";".join(["1800.0"] * ROUNDS)
-    new = result("new", run(2, 1.1, mhz=1980.0, rounds_mhz=mhz))
-    assert shares(compare(result("old", run(1)), new))["clock"] >= 0.95
+    new = result("new", rows_of_run(2, 1.1, mhz=1980.0, rounds_mhz=mhz))
+    assert shares_of(compare(result("old", rows_of_run(1)), new))["clock"] >= 0.95
 
 
-def test_another_device_or_a_processor_is_not_confirmed_in_cycles(result):
-    old, slow = run(1), run(2, 1.1, mhz=1800.0)
+def test_cycles_are_compared_on_one_gpu_model_only(result):
+    old, slow = rows_of_run(1), rows_of_run(2, 1.1, mhz=1800.0)
     for facts in ({"device": "H100"}, {"kind": "cpu", "device": "H200"}):
         found = compare(result("old", old, device="H200"), result("new", slow, **facts))
-        assert shares(found)["slower"] >= 0.95 and found.rows["cycles"].isna().all()
+        assert shares_of(found)["slower"] >= 0.95 and found.rows["cycles"].isna().all()
 
 
-def test_differences_below_the_least_or_the_noise_floor_do_not_count(result):
-    old, slow = result("old", run(1)), run(2, 1.1)
+def test_differences_below_the_noise_floor_do_not_count(result):
+    old, slow = result("old", rows_of_run(1)), rows_of_run(2, 1.1)
     assert compare(old, result("new", slow), at_least=0.15).regressions == 0
     noisy = [{**row, "again_ms": ";".join(["1e-3"] * ROUNDS)} for row in slow]
     found = compare(old, result("noisy", noisy))
     assert found.regressions == 0 and any("noise floor" in note for note in found.notes)
 
 
-def test_what_is_timed_in_turn_must_differ_from_both_processes_of_the_old_version(result):
-    old, new = run(1), result("new", run(2, 1.06))
+def test_regression_must_exceed_both_old_processes(result):
+    old, new = rows_of_run(1), result("new", rows_of_run(2, 1.06))
     for factor, named in ((1.0, True), (1.06, False)):
-        # In one cell of fifty the twin is as the new version: the old process was the odd one.
-        usual, odd = run(3), run(3, factor)
+        # In one cell of fifty the twin is as slow as the new version: the old process was odd.
+        usual, odd = rows_of_run(3), rows_of_run(3, factor)
         twin = [odd[i] if i % 50 == 0 else usual[i] for i in range(CELLS)]
         rows = [{**a, "again_ms": b["rounds_ms"]} for a, b in zip(old, twin, strict=True)]
         found = compare(result(f"old {factor}", rows), new, estimate=paired).rows
@@ -131,8 +131,8 @@ def test_what_is_timed_in_turn_must_differ_from_both_processes_of_the_old_versio
 @pytest.mark.parametrize(
     "broken", [{"status": "crash"}, {"status": "oom"}, {"max_error": 1.0, "error_bound": 0.1}]
 )
-def test_a_row_that_no_longer_works_is_the_worst_of_regressions(result, broken):
-    old, new = run(1, cells=5), run(2, cells=5)
+def test_broken_row_is_the_worst_regression(result, broken):
+    old, new = rows_of_run(1, cells=5), rows_of_run(2, cells=5)
     new[3].update(broken, reason="for this reason")
     found = compare(result("old", old), result("new", new))
     assert found.rows.iloc[0]["verdict"] == "broken" and found.regressions == 1
@@ -140,8 +140,8 @@ def test_a_row_that_no_longer_works_is_the_worst_of_regressions(result, broken):
     assert compare(result("old", new), result("new", old)).counts["mended"] == 1
 
 
-def test_what_is_not_compared_is_counted(result):
-    old, new = run(1, cells=8), run(2, cells=10)
+def test_rows_that_are_not_compared_are_counted(result):
+    old, new = rows_of_run(1, cells=8), rows_of_run(2, cells=10)
     old[0]["status"] = new[0]["status"] = "unsupported"
     new[1] = dict(old[1])
     old[2]["rounds_ms"] = None
@@ -150,15 +150,15 @@ def test_what_is_not_compared_is_counted(result):
     assert found.identical == 1 and found.untimed == 1 and len(found.rows) == 4
 
 
-def test_an_axis_that_only_one_version_has_keeps_rows_apart(result):
-    old, more = run(1, cells=3), [{**row, "heads": 4} for row in run(2, cells=2)]
-    new = result("new", [*more, *run(3, cells=3)], identity=("heads", *IDENTITY))
+def test_axis_of_one_version_only_keeps_rows_apart(result):
+    old, more = rows_of_run(1, cells=3), [{**row, "heads": 4} for row in rows_of_run(2, cells=2)]
+    new = result("new", [*more, *rows_of_run(3, cells=3)], identity=("heads", *IDENTITY))
     found = compare(result("old", old), new)
     assert len(found.rows) == 3 and found.only == (0, 2)
 
 
-def test_other_machines_software_and_keys_are_said(result):
-    rows = run(1, cells=3)
+def test_notes_name_other_software_keys_and_marks(result):
+    rows = rows_of_run(1, cells=3)
     old = result("old", rows, torch="2.11", device="H200")
     other = [{**row, "key": "other", "marks": "capped"} for row in rows]
     new = result("new", [{**r, "measured_at": "later"} for r in other], torch="2.12", device="H200")
@@ -168,17 +168,17 @@ def test_other_machines_software_and_keys_are_said(result):
     assert any(note.startswith("3 rows marked") for note in notes)
 
 
-def test_rows_of_the_same_code_tell_how_far_two_runs_differ(result):
-    old, new = run(1), [*run(2)[:200], *run(2, 2.0, key="changed")[200:]]
+def test_rows_with_equal_keys_give_the_noise_between_runs(result):
+    old, new = rows_of_run(1), [*rows_of_run(2)[:200], *rows_of_run(2, 2.0, key="changed")[200:]]
     found = compare(result("old", old), result("new", new))
     rows, floor = found.same_code
     assert rows == 200 and 0.005 < floor < 0.025
     assert f"differ by at most {100 * floor:.1f} %" in as_text(found)
 
 
-def test_worst_come_first_and_text_has_a_line_for_each_row(result):
-    new = run(2, 1.1, cells=40)[:20] + run(2, cells=40)[20:]
-    found = compare(result("old", run(1, cells=40)), result("new", new))
+def test_rows_are_sorted_worst_first_one_line_each(result):
+    new = rows_of_run(2, 1.1, cells=40)[:20] + rows_of_run(2, cells=40)[20:]
+    found = compare(result("old", rows_of_run(1, cells=40)), result("new", new))
     verdicts = found.rows["verdict"].tolist()
     assert verdicts[:18] == ["slower"] * 18
     assert found.rows["ratio"][: verdicts.count("slower")].is_monotonic_increasing
@@ -186,18 +186,18 @@ def test_worst_come_first_and_text_has_a_line_for_each_row(result):
 
 
 def test_markdown_is_short_enough_for_a_comment(result):
-    old = result("old", run(1, cells=2000))
-    text = as_markdown(compare(old, result("new", run(2, 1.1, cells=2000))))
+    old = result("old", rows_of_run(1, cells=2000))
+    text = as_markdown(compare(old, result("new", rows_of_run(2, 1.1, cells=2000))))
     worst, folded = text.split("<details>")
     assert worst.count("\n| slower") == 20 and "further row" in folded
     assert len(text) < 65_536
-    assert "<details>" not in as_markdown(compare(old, result("alike", run(2, cells=10))))
+    assert "<details>" not in as_markdown(compare(old, result("alike", rows_of_run(2, cells=10))))
 
 
-def test_json_has_every_row_and_null_where_there_is_no_value(result):
-    new = run(2, cells=3)
+def test_json_has_every_row_with_null_for_no_value(result):
+    new = rows_of_run(2, cells=3)
     new[0]["status"] = "crash"
-    found = json.loads(as_json(compare(result("old", run(1, cells=3)), result("new", new))))
+    found = json.loads(as_json(compare(result("old", rows_of_run(1, cells=3)), result("new", new))))
     assert found["regressions"] == found["counts"]["broken"] == 1 and found["at_least"] == 0.02
     broken, *others = found["rows"]
     assert broken["state_new"] == "crash" and broken["ratio"] is None
@@ -206,8 +206,8 @@ def test_json_has_every_row_and_null_where_there_is_no_value(result):
         assert row["axes"]["dtype"] == "float32" and row["rounds"] == ROUNDS
 
 
-def test_rows_that_are_one_measurement_leave_nothing_to_compare(result):
-    same = result("same", run(1, cells=3))
+def test_identical_measurements_are_not_compared(result):
+    same = result("same", rows_of_run(1, cells=3))
     found = compare(same, same)
     assert found.identical == 3 and found.rows.empty
     for form in (as_text, as_markdown, as_json):
@@ -222,8 +222,11 @@ def diff(capsys, *arguments):
     return code, *capsys.readouterr()
 
 
-def test_the_command_exits_with_one_on_a_regression(result, capsys):
-    old, new = result("old", run(1), read=False), result("new", run(2, 1.1), read=False)
+def test_command_exits_with_1_on_a_regression(result, capsys):
+    old, new = (
+        result("old", rows_of_run(1), read=False),
+        result("new", rows_of_run(2, 1.1), read=False),
+    )
     code, out, _ = diff(capsys, old, new)
     assert code == 1 and "regressions beyond 2.0 %" in out.splitlines()[0]
     code, out, _ = diff(capsys, new, old)
@@ -236,8 +239,8 @@ def test_the_command_exits_with_one_on_a_regression(result, capsys):
     )
 
 
-def test_bad_input_is_one_line_and_two(result, capsys, tmp_path):
-    old = result("old", run(1, cells=3), read=False)
+def test_bad_input_prints_one_line_and_exits_with_2(result, capsys, tmp_path):
+    old = result("old", rows_of_run(1, cells=3), read=False)
     damaged = shutil.copytree(old, tmp_path / "damaged")
     with open(damaged / "evidence/topic.csv", "a") as file:
         file.write("edited\n")
@@ -245,7 +248,7 @@ def test_bad_input_is_one_line_and_two(result, capsys, tmp_path):
     for arguments, why in (
         ((old, "nowhere"), "nowhere: neither a directory, nor a machine"),
         ((old, str(tmp_path / "empty")), "no evidence there"),
-        ((old, str(damaged)), "topic.csv is not what was measured"),
+        ((old, str(damaged)), "topic.csv was edited or truncated"),
         ((old, "machine@no-such-revision"), "not committed there"),
         ((old, "machine@--output=x"), "is no revision"),
         ((old, old, "--only", "colour=red"), "no axis colour; there are: dtype"),
@@ -258,24 +261,24 @@ def test_bad_input_is_one_line_and_two(result, capsys, tmp_path):
         assert diff(capsys, old, old, *arguments)[0] == 2
 
 
-def test_a_machine_is_read_as_it_was_committed(result, tmp_path, monkeypatch, capsys):
+def test_committed_evidence_of_a_machine_can_be_compared(result, tmp_path, monkeypatch, capsys):
     def git(*arguments):
         identity = "-c", "user.name=n", "-c", "user.email=e@x"
         subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True)
 
-    result("report/h200", run(1), read=False)
+    result("report/h200", rows_of_run(1), read=False)
     git("init", "-q")
     git("add", ".")
     git("commit", "-qm", "one")
-    result("report/h200", run(2, 1.1), read=False)
+    result("report/h200", rows_of_run(2, 1.1), read=False)
     monkeypatch.chdir(tmp_path)
     code, out, _ = diff(capsys, "h200@HEAD", "h200")
     assert code == 1 and "h200@HEAD -> h200: 300 rows compared" in out
 
 
-def test_foreign_text_is_shown_in_each_form_and_does_nothing(result):
+def test_foreign_text_is_inert_in_every_format(result):
     reason = "<script>|`x` \x1b[31m](javascript:x)"
-    old, new = run(1, cells=20), run(2, cells=20)
+    old, new = rows_of_run(1, cells=20), rows_of_run(2, cells=20)
     new[0] |= {"status": "crash", "reason": reason, "median_ms": None, "rounds_ms": None}
     found = compare(result("old", old), result("new", new))
     seen = "<script>|`x` ␛[31m](javascript:x)"

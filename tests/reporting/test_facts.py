@@ -1,4 +1,4 @@
-"""Facts of a machine that lack, are of another type, or are of another environment."""
+"""Facts of a machine that are missing, of the wrong type, or of another environment."""
 
 import math
 
@@ -40,7 +40,7 @@ def evidence_with(content, **columns):
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(contents)
-def test_whatever_machine_json_holds_is_rendered(content):
+def test_any_content_of_machine_json_is_rendered(content):
     evidence = evidence_with(content)
     text = pages.write_up(evidence, [], synthetic.TEMPLATES)
     text += pages.tidy(tables.markdown(other_machines.machines_lines([evidence])))
@@ -52,18 +52,18 @@ def test_whatever_machine_json_holds_is_rendered(content):
 
 @pytest.mark.parametrize("key", [*TEXTS, *NUMBERS, *FLAGS])
 @pytest.mark.parametrize("value", [[], {}, "text", 1, True, math.nan, 10**400])
-def test_a_fact_of_another_type_is_none(key, value):
+def test_fact_of_the_wrong_type_is_dropped(key, value):
     wanted = str if key in TEXTS else bool if key in FLAGS else int
     (found,) = facts_of({"environments": {"e": {key: value}}})["environments"].values()
     assert found == ({key: value} if type(value) is wanted and value != 10**400 else {})
 
 
-def test_a_preset_that_is_none_is_not_there():
+def test_preset_of_the_wrong_type_is_dropped():
     assert "preset" not in facts_of({"preset": ["gpu"]})
     assert facts_of({"preset": "gpu"})["preset"] == "gpu"
 
 
-def test_rows_of_an_environment_that_is_not_recorded_have_none_of_the_facts_of_another():
+def test_rows_of_an_unrecorded_environment_get_no_facts():
     known = synthetic.facts("m", "cuda", "NVIDIA H200")
     evidence = evidence_with(known, environment="gone")
     text = pages.write_up(evidence, [], synthetic.TEMPLATES)
@@ -73,7 +73,7 @@ def test_rows_of_an_environment_that_is_not_recorded_have_none_of_the_facts_of_a
     assert "not recorded" not in pages.write_up(evidence_with(known), [], synthetic.TEMPLATES)
 
 
-def test_where_one_environment_of_two_is_recorded_its_sheet_is_for_its_rows_alone():
+def test_data_sheet_applies_to_rows_of_its_environment_only():
     evidence = synthetic.gpu_evidence()
     frame = evidence.frames["end_to_end"]
     frame.loc[frame.index[::2], "environment"] = "gone"
@@ -84,7 +84,7 @@ def test_where_one_environment_of_two_is_recorded_its_sheet_is_for_its_rows_alon
     assert f"{(frame['environment'] == 'gone').sum()} rows" in machine.facts_line(evidence)[-1]
 
 
-def test_the_page_of_the_method_names_an_environment_that_is_not_recorded():
+def test_method_page_names_an_unrecorded_environment():
     evidence = evidence_with({}, environment="gone")
     section = sections.compose("method", evidence)
     assert "environment gone" in pages.page(evidence, section, synthetic.TEMPLATES)

@@ -1,4 +1,4 @@
-"""Failures of any kind, number and place: everything is rendered, and each is named in a cell.
+"""Any combination of failed rows is rendered, and each failure is named in a table.
 
 One example stands here. ``LMPERF_FAULTS=200 python -m pytest tests/reporting/test_faults.py`` draws
 so many more.
@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from synthetic.failures import ALL, LACKING, REASONS, SCOPES, Fault, faulty
 
-from lmperf.benchmark import load, stems
+from lmperf.benchmarks import load, stems
 from lmperf.reporting import coverage, gates, pages, sections
 from lmperf.reporting.figures import LIGHT, draw
 from lmperf.reporting.tables import status_words
@@ -21,8 +21,8 @@ from lmperf.reporting.tables import status_words
 pytestmark = pytest.mark.machine
 
 EXAMPLES = int(os.environ.get("LMPERF_FAULTS", 0))
-MACHINES = {"cpu": synthetic.cpu_evidence(), "gpu": synthetic.few(synthetic.gpu_evidence())}
-# Their gate column says `failed`, their other columns how far off they are.
+MACHINES = {"cpu": synthetic.cpu_evidence(), "gpu": synthetic.small(synthetic.gpu_evidence())}
+# The gate column says `failed`; the other columns show the errors.
 SAID_OTHERWISE = {"flash_attention_check": {"gate failed, withheld"}}
 UNSEEN = "its page does not show it"
 
@@ -49,7 +49,7 @@ faults = st.lists(
 
 
 def drawn_once(build):
-    """The light form of a figure in the place of both: what they show is the same."""
+    """Draw the light theme only and use it for both."""
     svg = draw(build).get("light")
     return {"light": svg, "dark": svg} if svg else {}
 
@@ -63,7 +63,7 @@ def one_theme():
 
 
 def rendered(evidence):
-    """All files of a machine; those of the overview over it and another; what nobody shows."""
+    """All files of a machine, and the gaps of tables that its pages do not show."""
     made = pages.composed(evidence, synthetic.TEMPLATES)
     files = pages.machine_files(evidence, made, synthetic.TEMPLATES)
     both = [evidence, MACHINES["cpu"]]
@@ -71,18 +71,18 @@ def rendered(evidence):
     return files, [gap for gap in coverage.gaps(coverage.states(evidence, made)) if UNSEEN in gap]
 
 
-def not_numbers(files):
-    """Lines that say of what is not there that it is `nan`, or `None`."""
+def lines_without_numbers(files):
+    """Lines in which a missing value shows as `nan`, `None`, `NaT` or `inf`."""
     lines = [line for text in files.values() for line in text.splitlines() if "<" not in line]
     return [line for line in lines if re.search(r"\b(nan|None|NaT|inf)\b", line)]
 
 
-def unnamed(evidence, files):
-    """Benchmarks and failures whose words are in no line of a table of their page."""
+def unnamed_failures(evidence, files):
+    """(benchmark, status words) of failures that no table of their page names."""
     found = []
     for stem, frame in evidence.present().items():
         page = files[f"{load(stem).section or stem}.md"]
-        # What supports none of the cells of a table is no column of it, and stands with its reason.
+        # An implementation that supports no cell has no column: a list line states the reason.
         lines = [n for n in page.splitlines() if n.startswith(("|", "- unsupported, "))]
         words = set(status_words(frame[~gates.shown(frame)])) - SAID_OTHERWISE.get(stem, set())
         found += [(stem, w) for w in words if not any(w in line for line in lines)]
@@ -101,12 +101,12 @@ def unnamed(evidence, files):
 def test_failures_are_rendered_and_named(machine, faults):
     evidence = faulty(MACHINES[machine], faults)
     files, unseen = rendered(evidence)
-    assert not unnamed(evidence, files) and not unseen and not not_numbers(files)
+    assert not unnamed_failures(evidence, files) and not unseen and not lines_without_numbers(files)
 
 
 @pytest.mark.parametrize("scope", [ALL, LACKING])
 @pytest.mark.parametrize("stem", ["attention", "flash_attention", "memory_timeline"])
-def test_a_section_without_a_sound_row_says_so(stem, scope):
+def test_section_without_a_valid_row_states_why(stem, scope):
     evidence = faulty(MACHINES["cpu"], [Fault(stem, scope, ("crash", "failed_check"), 1)])
     section = sections.compose(load(stem).section or stem, evidence)
     text = pages.page(evidence, section, synthetic.TEMPLATES)

@@ -1,4 +1,4 @@
-"""Every figure in both themes: legible at 700 px, nothing over anything, nothing cut off."""
+"""Every figure in both themes: legible at 700 px, without overlaps or cut text."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def pytest_generate_tests(metafunc):
 
 
 def visible_texts(figure):
-    """(text, box in pixels) of everything written in a figure."""
+    """(text, bounding box in pixels) of all visible text of a figure."""
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     renderer = canvas.get_renderer()
@@ -53,7 +53,7 @@ def visible_texts(figure):
 
 
 def _hidden_ticks(axes):
-    """Labels of ticks that lie outside the range of their axis, which are not drawn."""
+    """Labels of ticks outside the range of their axis, which Matplotlib does not draw."""
     for axis in (axes.xaxis, axes.yaxis):
         low, high = sorted(axis.get_view_interval())
         for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks()):

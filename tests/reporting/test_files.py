@@ -1,4 +1,4 @@
-"""Rendered files replace those that were there whole, or not at all."""
+"""Rendered files replace the old ones all together or not at all."""
 
 import errno
 import os
@@ -23,13 +23,13 @@ def directory(tmp_path):
 
 
 def tree(directory):
-    """Every file with its text; a link is not followed."""
+    """Path -> text of every file; symbolic links are not followed."""
     files = [path for path in directory.rglob("*") if path.is_file() or path.is_symlink()]
     return {str(path.relative_to(directory)): path.read_text() for path in files}
 
 
 def failing(monkeypatch, owner, name, at, code):
-    """Let the call of a function whose number is ``at`` fail, a write halfway through."""
+    """Make call number ``at`` of a function fail; a write fails halfway through."""
     real, calls = getattr(owner, name), []
 
     def fails(*arguments):
@@ -43,13 +43,13 @@ def failing(monkeypatch, owner, name, at, code):
     monkeypatch.setattr(owner, name, fails)
 
 
-def test_all_is_replaced_and_what_is_stale_removed(directory):
+def test_files_are_replaced_and_stale_ones_removed(directory):
     replace_files(directory, NEW, GLOBS)
     assert tree(directory) == {**NEW, "kept.txt": "other"}
 
 
 @pytest.mark.parametrize("at", range(len(NEW)))
-def test_a_full_disk_leaves_every_file_as_it_was(directory, monkeypatch, at):
+def test_full_disk_leaves_every_file_unchanged(directory, monkeypatch, at):
     failing(monkeypatch, Path, "write_bytes", at, errno.ENOSPC)
     with pytest.raises(UserError) as raised:
         replace_files(directory, NEW, GLOBS)
@@ -60,16 +60,14 @@ def test_a_full_disk_leaves_every_file_as_it_was(directory, monkeypatch, at):
 
 
 @pytest.mark.parametrize("at", range(len(NEW)))
-def test_a_file_that_cannot_be_put_in_its_place_brings_back_those_before_it(
-    directory, monkeypatch, at
-):
+def test_failed_rename_restores_the_files_before_it(directory, monkeypatch, at):
     failing(monkeypatch, os, "replace", at, errno.EPERM)
     with pytest.raises(UserError, match="cannot be written: operation not permitted"):
         replace_files(directory, NEW, GLOBS)
     assert tree(directory) == OLD
 
 
-def test_a_report_that_is_read_only_is_named(directory, monkeypatch):
+def test_read_only_file_is_named(directory, monkeypatch):
     failing(monkeypatch, Path, "write_bytes", 0, errno.EROFS)
     with pytest.raises(UserError, match=r"report\.md: cannot be written: read-only file system"):
         replace_files(directory, NEW, GLOBS)
@@ -77,7 +75,7 @@ def test_a_report_that_is_read_only_is_named(directory, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["report.md", "page.md", "figures"])
-def test_nothing_is_written_where_a_link_leads(directory, tmp_path_factory, name):
+def test_symbolic_links_are_refused(directory, tmp_path_factory, name):
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     (elsewhere / "theirs").write_text("theirs")
     target = elsewhere if name == "figures" else elsewhere / "theirs"
@@ -92,20 +90,20 @@ def test_nothing_is_written_where_a_link_leads(directory, tmp_path_factory, name
     assert (directory / name).is_symlink()
 
 
-def test_a_directory_in_the_place_of_a_file_is_named(directory):
+def test_directory_in_place_of_a_file_is_named(directory):
     (directory / "page.md").mkdir()
     with pytest.raises(UserError, match=r"page\.md is a directory"):
         replace_files(directory, NEW, GLOBS)
     assert tree(directory) == OLD
 
 
-def test_a_directory_that_looks_stale_stays(directory):
+def test_directory_that_matches_a_glob_is_kept(directory):
     (directory / "notes.md").mkdir()
     replace_files(directory, NEW, GLOBS)
     assert (directory / "notes.md").is_dir()
 
 
-def test_text_that_cannot_be_encoded_leaves_every_file_as_it_was(directory):
+def test_unencodable_text_leaves_every_file_unchanged(directory):
     with pytest.raises(UnicodeEncodeError):
         replace_files(directory, {**NEW, "z.md": "\ud800"}, GLOBS)
     assert tree(directory) == OLD

@@ -1,4 +1,4 @@
-"""Foreign text is shown as it is and does nothing, whatever it holds."""
+"""Foreign text is shown as written and stays inert, whatever it contains."""
 
 import re
 import unicodedata
@@ -49,20 +49,20 @@ texts = st.one_of(
 
 
 def as_seen(text):
-    """What a reader shall see of a foreign text."""
+    """The text that a reader should see."""
     return foreign.plain(foreign.taken(text))
 
 
 @given(texts)
 @example("&amp;\\*_x_ a__b")
-def test_text_is_read_back_as_it_was(text):
+def test_markdown_text_reads_back_unchanged(text):
     seen = foreign.taken(text)
     (shown,) = markdown.shown(f"x {foreign.in_markdown(seen)} y")
     assert " ".join(shown.split()) == " ".join(f"x {as_seen(text)} y".split())
 
 
 @given(texts)
-def test_text_at_the_start_of_a_line_begins_nothing(text):
+def test_text_at_line_start_opens_no_block(text):
     written = foreign.in_markdown(foreign.taken(text))
     if as_seen(text).strip():
         types = [token.type for token in markdown.PARSER.parse(written)]
@@ -70,13 +70,13 @@ def test_text_at_the_start_of_a_line_begins_nothing(text):
 
 
 @given(texts)
-def test_a_code_span_holds_all_of_it(text):
+def test_code_span_holds_the_whole_text(text):
     (block,) = markdown.blocks(f"x {foreign.code(text)} y")
     assert [token.type for token in block] == ["text", "code_inline", "text"] or not as_seen(text)
 
 
 @given(texts)
-def test_nothing_that_cannot_be_seen_is_left_and_no_text_is_long(text):
+def test_invisible_characters_go_and_text_is_cut(text):
     seen = as_seen(text)
     bad = [c for c in seen if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")]
     assert not bad and len(seen) <= foreign.LONGEST
@@ -84,7 +84,7 @@ def test_nothing_that_cannot_be_seen_is_left_and_no_text_is_long(text):
 
 
 @given(st.lists(texts, min_size=1, max_size=4), st.integers(1, 3))
-def test_a_row_of_a_table_keeps_its_cells(cells, lines):
+def test_table_row_keeps_its_cells(cells, lines):
     frame = pd.DataFrame([cells] * lines, columns=[f"{i} {text}" for i, text in enumerate(cells)])
     text = pages.tidy(pipe_table(foreign.taken_frame(frame)))
     assert not markdown.ragged(text) and not markdown.foreign_tags(text)
@@ -94,19 +94,19 @@ def test_a_row_of_a_table_keeps_its_cells(cells, lines):
 
 
 @given(texts)
-def test_a_folded_table_has_its_title_inside_its_tag(text):
+def test_title_of_a_folded_table_adds_no_tag(text):
     made = tables.markdown(from_frame(foreign.taken(text), pd.DataFrame({"a": range(20)})))
-    assert markdown.OWN_TAGS.sub("", pages.tidy(made)).count("<") == 0
+    assert markdown.REPORT_TAGS.sub("", pages.tidy(made)).count("<") == 0
 
 
 @given(st.text(st.characters(codec="utf-8"), min_size=1))
-def test_a_folder_is_one_part_of_a_link(name):
+def test_folder_name_is_one_path_segment_of_a_link(name):
     link = foreign.link(name)
     assert re.fullmatch(r"[\w.~%-]+", link, re.ASCII) and unquote(link) == name
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_a_figure_is_drawn_with_any_name(text):
+def test_figure_accepts_any_name(text):
     def build(pen):
         drawn, (axis,) = figures.panels(foreign.taken(text))
         axis.plot([1, 2], [1, 2], label=foreign.taken(text))
@@ -122,7 +122,7 @@ def test_a_figure_is_drawn_with_any_name(text):
 
 
 def hostile(evidence, text):
-    """The evidence with this text for every name, reason and fact that others may have written."""
+    """The evidence with ``text`` in every name, reason and fact that comes from outside."""
     named = ("reason", "trace", "tensor", "frame", "made_in", "outcome", "instrument", "commit")
     frames = {}
     for stem, frame in evidence.frames.items():
@@ -147,7 +147,7 @@ def hostile(evidence, text):
 
 
 @pytest.mark.machine
-def test_a_whole_write_up_of_foreign_evidence_does_nothing():
+def test_report_of_hostile_evidence_is_inert():
     text = "".join(HOSTILE[:13])
     evidence = hostile(synthetic.cpu_evidence(), text)
     sections = pages.composed(evidence, synthetic.TEMPLATES)

@@ -42,7 +42,7 @@ def tables_of(evidence):
 @pytest.fixture(scope="module")
 def tables():
     """Tables of clean evidence, and of evidence with faults of every kind."""
-    few = synthetic.few(synthetic.gpu_evidence())
+    few = synthetic.small(synthetic.gpu_evidence())
     spoilt = rendered_evidence.marked(rendered_evidence.custom(rendered_evidence.drawn(few, 99)))
     return tables_of(few) + tables_of(rendered_evidence.hostile(spoilt))
 

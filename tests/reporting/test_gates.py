@@ -1,4 +1,4 @@
-"""What a red gate is called by: its error and bound, PyTorch's own error, or what was wrong."""
+"""The reason given for a failed gate: error and bound, PyTorch's error, or what was wrong."""
 
 import pandas as pd
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from lmperf.reporting import gates
 
 
-def named(**row):
+def reason_of(**row):
     cell = {"seq_len": 128, "implementation": "mine", "phase": "forward", "status": "failed_check"}
     (name,) = gates.summary(pd.DataFrame([cell | row])).red
     assert name.startswith("seq_len=128, mine, forward (")
@@ -21,12 +21,12 @@ def named(**row):
             {"max_error": 2e-3, "error_bound": 1e-3, "pytorch_error": 9e-4, "reason": "out is off"},
             "error 2.0e-03, bound 1.0e-03, PyTorch's own 9.0e-04",
         ),
-        # A timed call was wrong, after a gate that was passed.
+        # The gate passed, but the result of a timed call was wrong.
         ({"max_error": 2e-4, "error_bound": 1e-3, "reason": "a timed call"}, "a timed call"),
         ({"max_error": None, "reason": "returned a Lazy"}, "returned a Lazy"),
         ({"status": "nan", "max_error": float("nan"), "reason": "not finite"}, "not finite"),
         ({}, "error –, bound –"),
     ],
 )
-def test_a_red_gate_says_why(row, why):
-    assert named(**row) == why
+def test_failed_gate_states_why(row, why):
+    assert reason_of(**row) == why

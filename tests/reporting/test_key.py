@@ -1,4 +1,4 @@
-"""Whatever a rendering depends on changes its key, one thing at a time; nothing else does."""
+"""The key of a rendering changes with everything that it depends on and nothing else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lmperf.config import Config
 from lmperf.reporting.key import rendering_key
 
 ROOT = Path(__file__).parents[2]
-# The modules that a rendering has imported in the end, by their files.
+# Renders a report and prints the file of each lmperf module that was imported.
 USED = """
 import sys
 from pathlib import Path
@@ -25,13 +25,13 @@ for module in list(sys.modules.values()):
 """
 
 
-# Enough that every module of a rendering is imported, its figures too.
+# These benchmarks suffice to import every module of a rendering, figures included.
 FEW = ("attention", "lrpe", "memory_timeline", "mixed_precision")
 
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
-    """The sources and templates, to be changed, and evidence of a machine."""
+    """A copy of the sources and templates that tests may change, with some H200 evidence."""
     root = tmp_path_factory.mktemp("checkout")
     for folder in ("src/lmperf", "templates", "config"):
         shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
@@ -49,7 +49,7 @@ def key(root, config=None):
 
 
 def changed(root, path, text):
-    """Whether the key is another one with this text in a file, which is put back."""
+    """Whether the key changes with other content in a file; the file is restored."""
     before, content = key(root), path.read_bytes()
     path.write_bytes(text(content))
     try:
@@ -60,7 +60,7 @@ def changed(root, path, text):
 
 @pytest.mark.process
 @pytest.mark.machine
-def test_every_module_that_rendering_imports_counts(checkout):
+def test_every_module_that_rendering_imports_changes_the_key(checkout):
     command = [sys.executable, "-c", USED, "nvidia-h200"]
     environment = {"PYTHONPATH": str(checkout / "src"), "PATH": "/usr/bin"}
     done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True)
@@ -78,18 +78,18 @@ def test_every_module_that_rendering_imports_counts(checkout):
 
 
 @pytest.mark.parametrize("pattern", ["templates/**/*.j2", "src/lmperf/reporting/**/*.csv"])
-def test_every_template_and_published_figure_counts(checkout, pattern):
+def test_every_template_and_published_figure_changes_the_key(checkout, pattern):
     paths = sorted(checkout.glob(pattern))
     assert len(paths) >= 5
     for path in paths:
         assert changed(checkout, path, lambda content: content + b"\n"), path
 
 
-def test_the_configuration_counts(checkout):
+def test_configuration_changes_the_key(checkout):
     assert key(checkout, Config(preset="gpu")) != key(checkout)
 
 
-def test_what_lies_elsewhere_does_not_count(checkout):
+def test_other_files_do_not_change_the_key(checkout):
     before = key(checkout)
     tests = checkout / "tests"
     tests.mkdir()

@@ -1,4 +1,4 @@
-"""What the method page says of the machine: noise floors, numbers of rounds."""
+"""Noise floors and numbers of rounds on the method page."""
 
 import pandas as pd
 
@@ -12,7 +12,7 @@ def evidence(*rows):
     return MachineEvidence("m", frames={"topic": frame})
 
 
-def test_the_table_of_floors_says_what_holds_where_there_are_no_pairs_too():
+def test_floors_table_covers_dtypes_without_pairs():
     found = machine.floors_table(
         evidence(
             {"rounds_ms": ";".join(["1.0"] * 6), "again_ms": ";".join(["1.02"] * 6)},
@@ -27,7 +27,7 @@ def test_the_table_of_floors_says_what_holds_where_there_are_no_pairs_too():
     assert machine.floors_table(evidence({"rounds_ms": "1.0;1.0"})) is None
 
 
-def test_the_method_says_the_range_of_many_numbers_of_rounds():
+def test_method_states_the_range_of_rounds():
     rows = [{"rounds_ms": ";".join(["1.0"] * n)} for n in range(6, 40)]
     assert machine.method(evidence(*rows))["rounds"] == "6 to 39"
     assert machine.method(evidence({}))["rounds"] == ""

@@ -1,4 +1,4 @@
-"""Marks of rows: the signs of tables, what they mean, the counts, and what older evidence holds."""
+"""Marks of rows: signs in tables, their meanings and counts, and marks of older evidence."""
 
 import numpy as np
 import pandas as pd
@@ -27,15 +27,15 @@ def frame(*rows):
     return pd.DataFrame([{**TIMED, **row} for row in rows])
 
 
-def marked(evidence, stem, names, where=lambda frame: frame.index == frame.index):
-    """The evidence with these marks on rows of a benchmark, and a reference cell for all."""
+def with_marks(evidence, stem, names, where=lambda frame: frame.index == frame.index):
+    """The evidence with marks on the rows selected by ``where``; every row has a reference cell."""
     own = evidence.frames[stem].assign(reference=1.0, marks=None)
     own["marks"] = own["marks"].astype(object).mask(where(own), names)
     evidence.frames[stem] = own
     return evidence
 
 
-def test_marks_stand_in_their_order_and_unknown_ones_last():
+def test_marks_are_ordered_with_unknown_ones_last():
     found = marks.marks_of(frame({"marks": "loaded;capped"}, {"marks": "odd;drift"}, {}))
     assert found.tolist() == [("capped", "loaded"), ("drift", "odd"), ()]
 
@@ -44,35 +44,35 @@ def test_marks_stand_in_their_order_and_unknown_ones_last():
     ("throttle", "names"),
     [("0x4", ("capped",)), ("0x24", ("capped",)), ("0x0", ()), ("0x1", ()), ("0x12", ())],
 )
-def test_older_evidence_is_capped_by_its_reasons(throttle, names):
+def test_older_rows_are_capped_by_their_throttle_reasons(throttle, names):
     row = {"throttle": throttle}
     assert marks.marks_of(frame(row)).tolist() == [names]
     assert marks.marks_of(frame({**row, "marks": None, "reference": np.nan})).tolist() == [names]
 
 
-def test_a_row_of_the_method_that_has_marks_is_clean_where_it_has_none():
+def test_throttle_is_ignored_if_the_row_was_checked_for_marks():
     row = {"throttle": "0x4", "marks": np.nan, "reference": 1.01}
     assert marks.marks_of(frame(row)).tolist() == [()]
 
 
-def test_a_frame_without_these_columns_is_clean():
+def test_frame_without_mark_columns_has_no_signs():
     assert marks.names_of(frame({}, {})) == [(), ()]
 
 
 @pytest.mark.parametrize("times", [kernel_times, step_times, medians])
-def test_every_time_of_a_marked_row_has_its_signs(times):
+def test_times_of_marked_rows_carry_their_signs(times):
     rows = frame({}, {"marks": "host_bound;capped"}, {"status": "oom", "marks": "capped"})
     clean, dirty, gone = map(str, times(rows))
     assert dirty == clean + HOST_BOUND + CAPPED
     assert gone == "OOM"
 
 
-def test_a_verdict_that_the_cap_in_time_left_open_needs_no_sign():
+def test_time_cap_is_counted_but_has_no_sign():
     assert str(kernel_times(frame({"marks": "time_cap"}))[0]) == "1.25 (1.00-1.50; 60)"
     assert marks.counts([frame({"marks": "time_cap"})]) == {"time_cap": 1}
 
 
-def test_what_is_stale_beside_what_is_fresh_has_a_sign_after_its_marks():
+def test_stale_sign_comes_after_the_marks():
     rows = frame({"marks": "capped", "stale": True}, {"stale": True}, {"stale": False})
     assert marks.names_of(rows) == [("capped", "stale"), ("stale",), ()]
     cells = medians(rows)
@@ -81,13 +81,13 @@ def test_what_is_stale_beside_what_is_fresh_has_a_sign_after_its_marks():
     assert marks.counts([rows]) == {"capped": 1}, "what is stale is counted apart"
 
 
-def test_signs_are_told_apart_and_are_no_letters_of_a_cell():
+def test_signs_are_distinct_single_non_ascii_characters():
     signs = [*(mark.sign for mark in MARKS.values() if mark.sign), STALE]
     assert len(set(signs)) == len(signs) and all(len(sign) == 1 for sign in signs)
     assert not any(sign.isascii() for sign in signs)
 
 
-def test_a_table_says_what_its_signs_mean_and_how_many_cells_have_each():
+def test_table_explains_and_counts_its_signs():
     cells = [Cell("1", marks=("capped",)), Cell("2", marks=("capped", "loaded")), Cell("3ᶜ")]
     table = from_frame("T", pd.DataFrame({"ms": cells}), "Median.")
     capped, loaded = MARKS["capped"].meaning, MARKS["loaded"].meaning
@@ -97,11 +97,11 @@ def test_a_table_says_what_its_signs_mean_and_how_many_cells_have_each():
     assert markdown(from_frame("T", pd.DataFrame({"ms": ["3"]}))).endswith("| 3 |")
 
 
-def test_a_speed_up_has_the_signs_of_both_its_rows(gpu):
+def test_speedup_carries_the_signs_of_both_rows(gpu):
     compiled, eager = (Series.of(implementation=name) for name in ("compiled", "eager"))
     clean = speedup_cells(gpu, "attention", compiled, eager)
     evidence = synthetic.gpu_evidence()
-    marked(evidence, "attention", "capped", lambda f: f["implementation"] == "eager")
+    with_marks(evidence, "attention", "capped", lambda f: f["implementation"] == "eager")
     capped = speedup_cells(evidence, "attention", compiled, eager)
     timed = clean.map(lambda cell: cell.value is not None).astype(bool)
     assert timed.any() and (capped[timed].map(str) == clean[timed].map(str) + CAPPED).all()
@@ -110,9 +110,9 @@ def test_a_speed_up_has_the_signs_of_both_its_rows(gpu):
 
 
 @pytest.mark.parametrize(("stem", "make"), [("flash_attention", filled_tables), ("lrpe", None)])
-def test_rates_without_a_time_beside_them_have_signs(gpu, stem, make):
+def test_rates_without_a_time_carry_signs(gpu, stem, make):
     clean = "".join(markdown(t) for t in (make or (lambda e: [lrpe_head(e)]))(gpu))
-    evidence = marked(synthetic.gpu_evidence(), stem, "loaded")
+    evidence = with_marks(synthetic.gpu_evidence(), stem, "loaded")
     text = "".join(markdown(t) for t in (make or (lambda e: [lrpe_head(e)]))(evidence))
     assert LOADED not in clean
     assert text.count(f"%){LOADED}") == clean.count("%) |") > 0
@@ -130,14 +130,14 @@ def small_evidence():
     return evidence
 
 
-def test_marked_rows_are_counted_at_the_top_in_their_section_and_on_its_page():
-    evidence = marked(small_evidence(), "attention", "loaded;capped")
+def test_marked_rows_are_counted_wherever_they_are_shown():
+    evidence = with_marks(small_evidence(), "attention", "loaded;capped")
     rows = len(having(evidence.frames["attention"], marks="loaded;capped"))
     files = files_of(evidence)
     top, *sections = files["report.md"].split("\n## ")
     words = f"{rows} rows capped, {rows} beside other load"
     assert words in top
-    assert f"**Other processes used this machine** while {rows} rows were taken." in top
+    assert f"**Other processes used this machine** while {rows} rows were measured." in top
     own = next(text for text in sections if text.startswith("Attention"))
     assert words in own
     assert not any(words in text for text in sections if text.startswith("md_lrpe_cosine"))
@@ -147,14 +147,14 @@ def test_marked_rows_are_counted_at_the_top_in_their_section_and_on_its_page():
     assert "This evidence is older" not in files["method.md"]
 
 
-def test_counts_stand_in_the_table_of_rows():
-    evidence = marked(synthetic.cpu_evidence(), "attention", "loaded")
+def test_row_table_counts_marked_rows():
+    evidence = with_marks(synthetic.cpu_evidence(), "attention", "loaded")
     table = machine.counts_table(evidence).frame.set_index("benchmark")["beside other load"]
     assert table["attention"] == len(evidence.frames["attention"]) and table["lrpe"] == 0
 
 
-def test_the_index_counts_the_marked_cells_of_a_table_that_shows_times():
-    evidence = marked(small_evidence(), "attention", "drift")
+def test_index_counts_marked_cells_of_tables_with_times():
+    evidence = with_marks(small_evidence(), "attention", "drift")
     sections = pages.composed(evidence, synthetic.TEMPLATES, drawn=False)
     words = {s.table.id: s.words for s in coverage.states(evidence, sections)}
     assert words["A1"].endswith(" marked") and words["L1"] == "measured"
@@ -162,12 +162,12 @@ def test_the_index_counts_the_marked_cells_of_a_table_that_shows_times():
 
 
 @pytest.mark.machine
-def test_the_write_up_of_a_marked_machine_keeps_to_its_words():
+def test_write_up_with_many_marks_stays_short():
     from test_pages import MOST_WORDS, words_before_the_first_table
 
     evidence = synthetic.cpu_evidence()
     for stem in ("end_to_end", "attention", "flash_attention", "lrpe"):
-        marked(evidence, stem, "host_bound;capped;loaded")
+        with_marks(evidence, stem, "host_bound;capped;loaded")
     sections = pages.composed(evidence, synthetic.TEMPLATES, drawn=False)
     write_up = pages.write_up(evidence, sections, synthetic.TEMPLATES)
     assert words_before_the_first_table(write_up) <= MOST_WORDS

@@ -1,4 +1,4 @@
-"""Numbers as a reader sees them."""
+"""Formatting of numbers."""
 
 import pytest
 
@@ -18,11 +18,11 @@ from lmperf.reporting import numbers
         (float("nan"), "–"),
     ],
 )
-def test_three_significant_digits(value, text):
+def test_numbers_have_three_significant_digits(value, text):
     assert numbers.significant(value) == text
 
 
-def test_the_deviation_has_the_decimals_of_the_mean():
+def test_deviation_has_the_decimals_of_the_mean():
     assert numbers.spread(12.345, 0.26) == "12.3 ± 0.3"
     assert numbers.spread(3.14159, 0.0123) == "3.14 ± 0.01"
     assert numbers.spread(119.0, 0.4) == "119 ± 0.4"
@@ -36,18 +36,18 @@ def test_percentages_keep_their_sign_unless_they_are_zero():
     assert numbers.signed_percent(-0.00001) == numbers.signed_percent(0.00001) == "0.0 %"
 
 
-def test_lists_in_words():
+def test_lists_are_joined_with_and():
     assert numbers.listed([]) == "none"
     assert numbers.listed(["a"]) == "a"
     assert numbers.listed(["a", "b", "c"]) == "a, b and c"
 
 
-def test_bytes_are_binary():
+def test_bytes_use_binary_units():
     assert numbers.gib(3 * 2**30) == "3.0 GiB"
     assert numbers.gib(2**28) == "0.250 GiB"
 
 
-def test_ratios_are_written_with_an_x_and_their_interval():
+def test_ratios_have_an_x_and_an_interval():
     assert numbers.ratio(1.416) == "1.42x" and numbers.ratio(12.34) == "12.3x"
     assert numbers.interval(1.416, 1.38, 1.4501) == "1.42x (1.38-1.45)"
     assert numbers.interval(1.02, 1.0009, 1.0049) == "1.02x (1.0009-1.005)", "on which side of one"
@@ -55,7 +55,7 @@ def test_ratios_are_written_with_an_x_and_their_interval():
     assert numbers.interval(1.0, 1.0, 1.006) == "1.00x (1.00-1.01)"
 
 
-def test_a_range_of_one_value_is_that_value():
+def test_range_of_one_value_is_that_value():
     assert numbers.ranged(numbers.Spread.of([1.0, 2.0, 4.0])) == "1.00 to 4.00"
     assert numbers.ranged(numbers.Spread.of([1.001, 1.002]), numbers.ratio) == "1.00x"
 
@@ -63,7 +63,7 @@ def test_a_range_of_one_value_is_that_value():
 @pytest.mark.parametrize(
     ("form", "words"), [(numbers.percent, "-50.0 to 50.0 %"), (numbers.ratio, "-0.50x to 0.50x")]
 )
-def test_a_range_names_its_unit_once(form, words):
+def test_range_names_its_unit_once(form, words):
     assert numbers.ranged(numbers.Spread.of([0.5, -0.5]), form) == words
 
 
@@ -76,7 +76,7 @@ def test_a_range_names_its_unit_once(form, words):
         (2, "pass", "2 passes"),
     ],
 )
-def test_what_is_counted_is_singular_or_plural(number, noun, words):
+def test_counted_nouns_are_singular_or_plural(number, noun, words):
     assert numbers.counted(number, noun) == words
 
 

@@ -1,4 +1,4 @@
-"""Machines side by side: which cells stand beside each other, in the index and in the write-up."""
+"""Comparison of machines: shared cells, the index and the overview."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ def table_of(machines, title):
     return next(t for t in other_machines.machines_tables(machines) if t.caption.startswith(title))
 
 
-def test_cells_of_two_machines_stand_beside_each_other(gpu, cpu):
+def test_equal_cells_of_two_machines_share_a_line(gpu, cpu):
     table = table_of([cpu, gpu], "End to end")
     assert table.caption == "End to end, size small, context 128, batch 4"
     line = table.frame.set_index(["dtype", "implementation"]).loc[("float32", "eager")]
@@ -28,30 +28,30 @@ def test_cells_of_two_machines_stand_beside_each_other(gpu, cpu):
     assert line["train step, nvidia-h200 (ms)"] == "18.6"
 
 
-def test_what_one_machine_alone_has_is_left_out(gpu, cpu):
+def test_cells_of_one_machine_only_are_left_out(gpu, cpu):
     tables = other_machines.machines_tables([cpu, gpu])
     flash = table_of([cpu, gpu], "FlashAttention-2")
     assert set(flash.frame["length"]) == {128, 256, 512, 1024}
     assert not any(table.caption.startswith("md_lrpe_cosine") for table in tables)
 
 
-def test_a_status_stands_where_there_is_no_time(gpu, second):
+def test_status_replaces_a_missing_time(gpu, second):
     frame = second.frames["end_to_end"]
-    rows = having(frame, size="2.7B", context_length=1024, phase="train_step").index
+    rows = having(frame, size="3.4B", context_length=1024, phase="train_step").index
     frame.loc[rows, ["status", "requested_bytes", "free_bytes"]] = ["oom", 2**31, 2**30]
     table = table_of([gpu, second], "End to end").frame
-    cells = table[(table["size"] == "2.7B") & (table["context"] == 1024)]
+    cells = table[(table["size"] == "3.4B") & (table["context"] == 1024)]
     assert set(cells["train step, second-gpu (ms)"]) == {"OOM (asked 2.0 GiB, 1.0 GiB free)"}
     assert not cells["train step, nvidia-h200 (ms)"].str.contains("OOM").any()
 
 
-def test_evidence_of_an_older_axis_is_not_compared(gpu, second):
+def test_evidence_with_other_axes_is_not_compared(gpu, second):
     second.frames["end_to_end"] = second.frames["end_to_end"].drop(columns="batch")
     captions = [table.caption for table in other_machines.machines_tables([gpu, second])]
     assert not any(caption.startswith("End to end") for caption in captions)
 
 
-def test_ceilings_stand_in_the_order_of_their_numerics(gpu, cpu):
+def test_ceilings_are_ordered_by_dtype(gpu, cpu):
     table = other_machines.ceilings_by_machine([cpu, gpu]).frame
     assert list(table["operation"].unique()) == ["copy 1:1", "copy 1:2", "copy 2:1", "matmul"]
     burst = table[(table["operation"] == "matmul") & (table["load"] == "single calls")]
@@ -62,15 +62,15 @@ def test_ceilings_stand_in_the_order_of_their_numerics(gpu, cpu):
     assert other_machines.ceilings_by_machine([gpu]) is None
 
 
-def test_the_write_up_has_one_step_a_size(gpu, second, cpu):
+def test_write_up_shows_one_step_per_size(gpu, second, cpu):
     steps = other_machines.side_by_side_steps([gpu, second])
-    assert list(steps.frame["size"]) == ["small", "medium", "large", "xl", "2.7B"]
+    assert list(steps.frame["size"]) == ["small", "medium", "large", "2.0B", "3.4B"]
     assert steps.caption == "End to end, context 1024, batch 4, float32, eager"
     assert len(other_machines.side_by_side_steps([gpu, cpu]).frame) == 1
     assert other_machines.side_by_side_steps([gpu]) is None
 
 
-def test_every_machine_has_a_line_and_a_link(gpu, cpu):
+def test_every_machine_has_a_line_with_a_link(gpu, cpu):
     lines = other_machines.machines_lines([gpu, cpu]).frame
     assert list(lines["machine"]) == [
         "[nvidia-h200](nvidia-h200/report.md)",
@@ -79,7 +79,7 @@ def test_every_machine_has_a_line_and_a_link(gpu, cpu):
     assert other_machines.machines_lines([]) is None
 
 
-def test_the_index_counts_the_cells_that_are_shared(gpu_copy, second, cpu_copy):
+def test_index_counts_the_shared_cells(gpu_copy, second, cpu_copy):
     alone = other_machines.state([gpu_copy])
     assert (alone.measured, alone.owed, alone.gap) == (0, 0, False)
     both = other_machines.state([cpu_copy, gpu_copy])
@@ -99,7 +99,7 @@ def test_e5_follows_e4_in_the_index(gpu):
     assert [s.table.id for s in other_machines.indexed(states[:1], [gpu])] == ["M1", "E5"]
 
 
-def test_the_overview_leads_to_the_machines_and_a_machine_alone_does_not(gpu, second, templates):
+def test_overview_links_machines_only_if_there_are_several(gpu, second, templates):
     files = pages.overview_files([gpu, second], gpu.machine, [], templates)
     write_up, machines = files["report.md"], files[other_machines.PAGE]
     assert "| [E5](machines.md#e5-the-same-cells-on-several-machines) |" in write_up
@@ -110,6 +110,6 @@ def test_the_overview_leads_to_the_machines_and_a_machine_alone_does_not(gpu, se
     assert "| E5 |" in alone["report.md"] and "machines.md" not in alone["report.md"]
 
 
-def test_two_machines_of_the_full_grid_make_a_page_that_is_rendered(gpu, second, templates):
+def test_page_of_two_full_grids_stays_below_250_kb(gpu, second, templates):
     files = pages.overview_files([gpu, second], gpu.machine, [], templates)
     assert all(len(text.encode()) < 250_000 for text in files.values())

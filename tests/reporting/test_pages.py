@@ -1,4 +1,4 @@
-"""The write-up and its pages: what stands where, how long it may be, where links lead."""
+"""The write-up and its pages: order, length, links."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 MOST_FINDINGS, MOST_WORDS = 45, 250
 WRITE_UP_LINES, WRITE_UP_BYTES, PAGE_BYTES = 300, 80_000, 250_000
 HEAD_LINES = 12
-# The tables of the specification, E5 apart, which several machines make.
+# All specified tables except E5, which compares several machines.
 NUMBERED = {
     *("E1", "E2", "E3", "E4", "P1", "P2", "P3", "P4", "M1", "M2", "Y1", "Y2", "Y3", "Y4", "Y5"),
     *("A1", "A2", "A3", "A4", "F1", "F2", "F3", "F4", "F5", "L1", "L2"),
@@ -29,13 +29,13 @@ NUMBERED = {
 
 @pytest.fixture(scope="module", params=["gpu", "cpu"])
 def rendered(request):
-    """The evidence, its sections and all files of a machine."""
+    """(evidence, sections, files) of a machine."""
     evidence = getattr(synthetic, f"{request.param}_evidence")()
     sections = pages.composed(evidence, synthetic.TEMPLATES)
     return evidence, sections, pages.machine_files(evidence, sections, synthetic.TEMPLATES)
 
 
-def test_the_write_up_and_its_pages_are_short_enough_to_be_read(rendered):
+def test_write_up_and_pages_keep_their_size_limits(rendered):
     _, _, files = rendered
     write_up = files["report.md"]
     assert write_up.count("\n") <= WRITE_UP_LINES and len(write_up.encode()) <= WRITE_UP_BYTES
@@ -44,13 +44,13 @@ def test_the_write_up_and_its_pages_are_short_enough_to_be_read(rendered):
 
 
 def words_before_the_first_table(write_up: str) -> int:
-    """Words of what a reader meets before the first table, its caption among them."""
+    """The number of words before the first table, including its caption."""
     before = write_up[: write_up.index("\n|")]
     tokens = re.sub(r"\]\([^)]*\)", "]", before).split()
     return sum(any(sign.isalnum() for sign in token) for token in tokens)
 
 
-def test_what_matters_stands_first_and_in_few_words(rendered):
+def test_write_up_begins_with_a_short_summary(rendered):
     write_up = rendered[2]["report.md"]
     assert words_before_the_first_table(write_up) <= MOST_WORDS
     first = write_up.split("\n## ")[1].splitlines()
@@ -62,7 +62,7 @@ def test_what_matters_stands_first_and_in_few_words(rendered):
 @pytest.mark.parametrize(
     "path", sorted(ROOT.glob("report/*/report.md")), ids=lambda p: p.parent.name
 )
-def test_a_published_write_up_is_short_enough(path):
+def test_published_write_up_keeps_its_size_limits(path):
     write_up = path.read_text()
     assert words_before_the_first_table(write_up) <= MOST_WORDS
     assert write_up.count("\n") <= WRITE_UP_LINES and len(write_up.encode()) <= WRITE_UP_BYTES
@@ -75,12 +75,12 @@ def test_clean_evidence_shows_no_mark_and_no_other_load(rendered):
     assert not any(sign in text for text in files.values() for sign in SIGNS.values())
 
 
-def test_every_item_of_a_list_has_a_line_of_its_own(rendered):
+def test_every_list_item_is_on_its_own_line(rendered):
     for name, text in rendered[2].items():
         assert not re.search(r"\S- \*\*", text), name
 
 
-def test_every_section_has_findings_a_short_table_and_a_link(rendered):
+def test_every_section_has_findings_short_head_and_link(rendered):
     _, sections, files = rendered
     for section in sections:
         if not (section.section.in_write_up and section.measured):
@@ -92,7 +92,7 @@ def test_every_section_has_findings_a_short_table_and_a_link(rendered):
         assert said[SECTION] <= 5, section.stem
 
 
-def test_links_lead_to_files_and_headings(rendered):
+def test_links_lead_to_existing_files_and_headings(rendered):
     _, _, files = rendered
     for name, text in files.items():
         for target in re.findall(r"\]\(([^)#:]*)(?:#[^)]*)?\)", text):
@@ -111,31 +111,31 @@ def anchor_of(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
-def test_prose_says_nothing_of_the_machinery_of_sentences(rendered):
+def test_prose_avoids_words_of_the_findings_code(rendered):
     for name, text in rendered[2].items():
         for word in ("ontradicted", "could not be judged", "×", "claim"):
             assert not name.endswith(".md") or word not in text, (name, word)
 
 
-def test_nothing_is_said_twice_by_name_and_all_are_few():
+def test_finding_names_are_unique_and_few():
     found = [f for stem in stems(synthetic.TEMPLATES) for f in declared(stem).findings]
     assert len(found) <= MOST_FINDINGS
     assert max(Counter(f.name for f in found).values()) == 1
     assert {f.place for f in found} <= set(PLACES)
 
 
-def test_every_table_of_the_specification_is_there_once():
+def test_every_specified_table_exists_once():
     tables = [t.id for stem in stems(synthetic.TEMPLATES) for t in declared(stem).tables if t.id]
     assert set(tables) >= NUMBERED and max(Counter(tables).values()) == 1
 
 
-def test_the_order_of_the_sections_is_that_of_the_write_up():
+def test_sections_are_in_the_order_of_the_write_up():
     expected = ["end_to_end", "mixed_precision", "memory", "attention", "flash_attention"]
     expected += ["profiles", "lrpe"]
     assert [stem for stem in stems(synthetic.TEMPLATES) if stem in expected] == expected
 
 
-def test_a_machine_without_rows_says_so():
+def test_machine_without_rows_is_reported_as_unmeasured():
     from lmperf.reporting.evidence import MachineEvidence
 
     evidence = MachineEvidence("bare")
@@ -144,7 +144,7 @@ def test_a_machine_without_rows_says_so():
     assert "Nothing has been measured" in files["report.md"]
 
 
-def test_the_overview_is_the_write_up_of_the_machine_at_hand(rendered):
+def test_overview_is_the_write_up_of_this_machine(rendered):
     evidence, sections, files = rendered
     made = pages.overview_files([evidence], evidence.machine, sections, synthetic.TEMPLATES)
     assert list(made) == ["report.md"]
@@ -152,13 +152,13 @@ def test_the_overview_is_the_write_up_of_the_machine_at_hand(rendered):
     assert own == files["report.md"]
 
 
-def test_an_unmeasured_machine_names_the_others_and_why():
+def test_unmeasured_machine_names_the_reason_and_the_others():
     other = synthetic.cpu_evidence()
     made = pages.overview_files([other], "here", [], synthetic.TEMPLATES, "torch is not installed")
     assert "torch is not installed" in made["report.md"] and "cpu-example" in made["report.md"]
 
 
-def test_what_is_red_stale_and_missing_is_said_at_the_top_and_by_name():
+def test_failed_stale_and_missing_rows_are_counted_and_named():
     evidence = synthetic.cpu_evidence()
     evidence.stale["attention"] = ["a stale row"]
     evidence.missing["lrpe"] = ["a missing row"]
@@ -168,4 +168,4 @@ def test_what_is_red_stale_and_missing_is_said_at_the_top_and_by_name():
     top = files["report.md"].split("## ")[0]
     assert "1 failed · 1 stale · 1 missing" in top
     assert "a stale row" in files["attention.md"] and "a missing row" in files["lrpe.md"]
-    assert "## Limits and red gates" in files["report.md"]
+    assert "## Limits and failed checks" in files["report.md"]

@@ -1,4 +1,4 @@
-"""From files to files: a write-up that was edited by hand, evidence that cannot be read."""
+"""Rendering to files: detecting edited files and marking stale rows."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import synthetic
 
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 from lmperf.config import load_config
 from lmperf.evidence.plan import Project, row_name
 from lmperf.evidence.review import Review
@@ -19,7 +19,7 @@ TEXTS = {"report.md": "rendered\n", "page.md": "page\n", "figures/a.svg": "<svg/
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """A checkout with a machine `m`, whose write-up, and the overview, render to TEXTS."""
+    """A checkout with a machine `m`; its write-up and the overview render to TEXTS."""
     made = Project(load_config(ROOT / "config/config.yaml"), tmp_path)
     (tmp_path / "report/m").mkdir(parents=True)
     (tmp_path / "report/m/machine.json").write_text(json.dumps(synthetic.facts("m", "cpu", None)))
@@ -38,7 +38,7 @@ def rendered(project, machine):
 
 @pytest.mark.parametrize("machine", ["m", None])
 @pytest.mark.parametrize("noted", [True, False])
-def test_what_was_rendered_is_not_edited(project, machine, noted):
+def test_rendered_files_do_not_count_as_edited(project, machine, noted):
     rendered(project, machine)
     if noted:
         written.record(project, machine)
@@ -47,7 +47,7 @@ def test_what_was_rendered_is_not_edited(project, machine, noted):
 
 @pytest.mark.parametrize("machine", ["m", None])
 @pytest.mark.parametrize("noted", [True, False])
-def test_a_file_that_was_edited_is_named(project, machine, noted):
+def test_edited_file_is_named(project, machine, noted):
     directory = rendered(project, machine)
     if noted:
         written.record(project, machine)
@@ -55,14 +55,14 @@ def test_a_file_that_was_edited_is_named(project, machine, noted):
     assert edited(project, machine) == ["page.md"]
 
 
-def test_a_file_that_lacks_or_was_added_is_named(project):
+def test_missing_and_added_files_are_named(project):
     directory = rendered(project, "m")
     (directory / "page.md").unlink()
     (directory / "mine.md").write_text("mine\n")
     assert edited(project, "m") == ["mine.md", "page.md"]
 
 
-def test_a_directory_in_the_place_of_a_file_is_named(project):
+def test_directory_in_place_of_a_file_is_named(project):
     directory = rendered(project, "m")
     (directory / "page.md").unlink()
     (directory / "page.md").mkdir()
@@ -70,18 +70,18 @@ def test_a_directory_in_the_place_of_a_file_is_named(project):
 
 
 @pytest.mark.parametrize("machine", ["m", None])
-def test_a_write_up_that_is_not_there_is_named(project, machine):
+def test_missing_write_up_is_named(project, machine):
     assert edited(project, machine) == ["page.md", "report.md"]
 
 
-def test_nothing_is_rendered_while_the_note_holds(project, monkeypatch):
+def test_nothing_is_rendered_while_the_record_is_current(project, monkeypatch):
     rendered(project, "m")
     written.record(project, "m")
     monkeypatch.setattr(render, "_files_of_machine", lambda *_: pytest.fail("was rendered"))
     assert edited(project, "m") == []
 
 
-def test_a_note_that_cannot_be_written_or_read_is_none(project):
+def test_unwritable_record_counts_as_none(project):
     rendered(project, "m")
     (project.root / ".lmperf").write_text("in the way")
     written.record(project, "m")
@@ -89,7 +89,7 @@ def test_a_note_that_cannot_be_written_or_read_is_none(project):
 
 
 @pytest.mark.parametrize(("stale", "told"), [((), None), ((0,), [True, False]), ((0, 1), None)])
-def test_rows_say_which_are_stale_where_only_some_are(project, stale, told):
+def test_stale_column_exists_only_if_some_rows_are_stale(project, stale, told):
     axes = {"batch": "1", "d_head": "64", "dtype": "float32", "causal": "False"}
     rows = [
         {**axes, "seq_len": n, "implementation": "eager", "phase": "forward", "status": "ok"}

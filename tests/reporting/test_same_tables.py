@@ -58,7 +58,7 @@ def test_tables_of_one_caption_are_told_apart():
 
 
 def test_evidence_is_rendered_by_another_process(tmp_path):
-    cpu = synthetic.few(synthetic.cpu_evidence())
+    cpu = synthetic.small(synthetic.cpu_evidence())
     frames = {"attention": cpu.frames["attention"]}
     pickled = tmp_path / "evidence.pickle"
     pickled.write_bytes(
@@ -70,7 +70,7 @@ def test_evidence_is_rendered_by_another_process(tmp_path):
 
 
 def test_faulty_evidence_has_every_kind_of_fault():
-    few = synthetic.few(synthetic.cpu_evidence())
+    few = synthetic.small(synthetic.cpu_evidence())
     assert rendered_evidence.custom(few).frames["attention"]["implementation"].eq("mine").any()
     assert rendered_evidence.marked(few).frames["attention"]["marks"].notna().any()
     assert rendered_evidence.holes(few).frames["attention"]["median_ms"].isna().any()

@@ -1,4 +1,4 @@
-"""Speed-ups: only between rows timed in turn, as intervals, held against the noise."""
+"""Speed-ups: only between rows timed in turn, with intervals and verdicts against noise."""
 
 import numpy as np
 import pandas as pd
@@ -32,8 +32,8 @@ def row(implementation, rounds, together="p1", dtype="float32", again=None, **ot
     }
 
 
-def of(*rows, ours="compiled", base="eager", **where):
-    """The speed-ups, and the same in words, of one implementation over another."""
+def speedup_of(*rows, ours="compiled", base="eager", **where):
+    """Speed-ups of one implementation over another, as a frame and as cells of a table."""
     evidence = MachineEvidence("m", frames={"topic": pd.DataFrame(rows)})
     series = (
         Series.of(implementation=ours, **where),
@@ -43,9 +43,9 @@ def of(*rows, ours="compiled", base="eager", **where):
     return ratios, [*map(str, speedup_cells(evidence, "topic", *series))]
 
 
-def test_the_ratio_is_the_median_of_the_ratios_of_the_rounds():
+def test_ratio_is_the_median_of_ratios_per_round():
     drift = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
-    ratios, words = of(row("eager", [2 * t for t in drift]), row("compiled", drift))
+    ratios, words = speedup_of(row("eager", [2 * t for t in drift]), row("compiled", drift))
     assert ratios["ratio"].tolist() == [2.0]
     assert (ratios["low"].iloc[0], ratios["high"].iloc[0]) == (2.0, 2.0)
     assert ratios["verdict"].tolist() == ["faster"]
@@ -53,75 +53,77 @@ def test_the_ratio_is_the_median_of_the_ratios_of_the_rounds():
 
 
 def test_rows_of_different_passes_have_no_ratio():
-    ratios, words = of(row("eager", [2] * 7), row("compiled", [1] * 7, together="p2"))
+    ratios, words = speedup_of(row("eager", [2] * 7), row("compiled", [1] * 7, together="p2"))
     assert ratios.empty
     assert words == ["not timed in turn"]
 
 
 def test_rows_without_a_pass_do_not_match_each_other():
-    ratios, _ = of(row("eager", [2] * 7, together=None), row("compiled", [1] * 7, together=None))
+    ratios, _ = speedup_of(
+        row("eager", [2] * 7, together=None), row("compiled", [1] * 7, together=None)
+    )
     assert ratios.empty
 
 
-def test_rows_of_different_dtypes_are_not_compared_as_implementations():
-    ratios, words = of(row("eager", [2] * 7), row("compiled", [1] * 7, dtype="tf32"))
+def test_implementations_are_compared_within_one_dtype():
+    ratios, words = speedup_of(row("eager", [2] * 7), row("compiled", [1] * 7, dtype="tf32"))
     assert ratios.empty and words == ["–"]
 
 
-def test_between_dtypes_the_implementation_is_the_same():
+def test_dtypes_of_one_implementation_are_compared():
     rows = row("eager", [2] * 7), row("eager", [1] * 7, dtype="tf32")
-    ratios, _ = of(*rows, ours="eager", base="eager", dtype="tf32")
+    ratios, _ = speedup_of(*rows, ours="eager", base="eager", dtype="tf32")
     assert ratios["ratio"].tolist() == [2.0]
     assert ratios["floor"].isna().all()
 
 
-def test_another_implementation_in_other_numerics_has_a_ratio_too():
+def test_other_implementation_in_another_dtype_has_a_ratio():
     rows = row("eager", [2] * 7), row("compiled", [1] * 7, dtype="tf32")
-    assert of(*rows, dtype="tf32")[0]["ratio"].tolist() == [2.0]
+    assert speedup_of(*rows, dtype="tf32")[0]["ratio"].tolist() == [2.0]
 
 
 @pytest.mark.parametrize("red", [{"status": "failed_check"}, {"max_error": 1.0}])
-def test_a_red_gate_on_either_side_withholds_the_ratio(red):
+def test_failed_gate_on_either_side_withholds_the_ratio(red):
     for bad in (0, 1):
         rows = [row("eager", [2] * 7), row("compiled", [1] * 7)]
         rows[bad].update(red)
-        ratios, words = of(*rows)
+        ratios, words = speedup_of(*rows)
         assert ratios.empty and words == ["withheld"]
 
 
-def test_rows_that_failed_have_no_ratio():
-    ratios, words = of(row("eager", [2] * 7, status="oom"), row("compiled", [1] * 7))
+def test_failed_rows_have_no_ratio():
+    ratios, words = speedup_of(row("eager", [2] * 7, status="oom"), row("compiled", [1] * 7))
     assert ratios.empty and words == ["–"]
 
 
-def verdict(ratios, again=None):
+def verdict_of(ratios, again=None):
     rows = row("eager", ratios, again=again), row("compiled", [1.0] * len(ratios))
-    found, words = of(*rows)
+    found, words = speedup_of(*rows)
     return found["verdict"].iloc[0], words[0]
 
 
-def test_an_interval_too_wide_to_say_is_unresolved_and_keeps_its_value():
-    assert verdict([0.96, 1.5, 1.6, 1.7, 1.65, 1.67]) == (
+def test_wide_interval_is_unresolved_and_keeps_its_value():
+    assert verdict_of([0.96, 1.5, 1.6, 1.7, 1.65, 1.67]) == (
         UNRESOLVED,
         "1.62x (0.96-1.70) unresolved",
     )
 
 
-def test_an_interval_within_the_floor_is_the_same():
+def test_interval_within_the_noise_floor_is_same():
     near = [0.995, 1.005, 0.997, 1.003, 1.0, 1.001]
-    assert verdict(near)[0] == SAME and verdict(near)[1].endswith(" same")
+    assert verdict_of(near)[0] == SAME and verdict_of(near)[1].endswith(" same")
     wide = [0.98, 1.02, 0.99, 1.01, 1.0, 1.0]
-    assert verdict(wide)[0] == UNRESOLVED
-    assert verdict(wide, again=[0.95] * 6)[0] == SAME, "the noise floor is 5 % now"
+    assert verdict_of(wide)[0] == UNRESOLVED
+    assert verdict_of(wide, again=[0.95] * 6)[0] == SAME, "the noise floor is 5 % now"
 
 
-def test_an_interval_that_leaves_out_one_is_decided_only_beyond_the_floor():
-    assert verdict([1.02] * 6)[0] == "faster" and verdict([0.97] * 6)[0] == "slower"
-    assert verdict([1.005] * 6)[0] == SAME
-    assert verdict([1.001, 1.002, 1.005, 1.006, 1.02, 1.03])[0] == UNRESOLVED
+def test_interval_beyond_the_noise_floor_is_decided():
+    assert verdict_of([1.02] * 6)[0] == "faster" and verdict_of([0.97] * 6)[0] == "slower"
+    assert verdict_of([1.005] * 6)[0] == SAME
+    assert verdict_of([1.001, 1.002, 1.005, 1.006, 1.02, 1.03])[0] == UNRESOLVED
 
 
-def test_the_floor_is_of_a_phase_and_numerics_and_of_their_pairs_alone():
+def test_noise_floor_is_per_phase_and_dtype():
     rows = [
         row("eager", [1 + i / 1000] * 6, again=[1.0] * 6, seq_len=i, together=f"p{i}")
         for i in range(100)
@@ -140,7 +142,7 @@ def test_the_floor_is_of_a_phase_and_numerics_and_of_their_pairs_alone():
     assert floors.loc[("x", "bfloat16"), "floor"] != floors.loc[("x", "bfloat16"), "floor"], "NaN"
 
 
-def test_what_scatters_does_not_raise_the_floor_of_what_does_not():
+def test_noisy_cell_does_not_raise_the_floor_of_quiet_ones():
     scatter = [1.0, 1.6, 0.8, 1.3, 1.4, 1.0]
     noisy = row("eager", [1.0] * 6, again=scatter, seq_len=0, together="p0")
     quiet = [
@@ -149,7 +151,7 @@ def test_what_scatters_does_not_raise_the_floor_of_what_does_not():
     ]
     floors = noise_floors(pd.DataFrame([noisy, *quiet])).loc[("forward", "float32")]
     assert floors["apart"] > 0.1 and floors["floor"] == 0 and floors["beyond"] == 0
-    assert of(noisy, *quiet)[0]["verdict"].tolist() == [FASTER]
+    assert speedup_of(noisy, *quiet)[0]["verdict"].tolist() == [FASTER]
 
 
 @pytest.mark.parametrize(
@@ -159,16 +161,16 @@ def test_what_scatters_does_not_raise_the_floor_of_what_does_not():
         ([1.05, 1.03, 1.05, 1.06, 1.05, 1.05], FASTER),
     ],
 )
-def test_an_interval_is_held_against_those_of_pairs_end_against_end(ratios, said):
-    """Pairs that an interval of from 1.02 on tells apart: one from 1.019 on may be no more."""
+def test_interval_is_compared_with_a_a_intervals(ratios, said):
+    """An A/A interval starts at 1.02, so an interval from 1.019 may be noise as well."""
     pair = row("eager", [1.02, 1.03, 1.08, 1.05, 1.06, 1.03], again=[1.0] * 6, seq_len=0)
     rows = row("eager", ratios, together="p2"), row("compiled", [1.0] * 6, together="p2")
-    assert of(pair, *rows)[0]["floor"].tolist() == [pytest.approx(0.02)]
-    assert of(*rows)[0]["verdict"].tolist() == [FASTER], "without that pair"
-    assert of(pair, *rows)[0]["verdict"].tolist() == [said]
+    assert speedup_of(pair, *rows)[0]["floor"].tolist() == [pytest.approx(0.02)]
+    assert speedup_of(*rows)[0]["verdict"].tolist() == [FASTER], "without that pair"
+    assert speedup_of(pair, *rows)[0]["verdict"].tolist() == [said]
 
 
-def test_as_many_intervals_over_itself_leave_out_one_as_would_by_chance():
+def test_a_a_intervals_exclude_1_as_often_as_by_chance():
     draw = np.random.default_rng(0).normal(1, 0.05, (500, 2, 6))
     rows = [row("eager", one, again=two, together=str(i)) for i, (one, two) in enumerate(draw)]
     floors = noise_floors(pd.DataFrame(rows)).iloc[0]
@@ -177,24 +179,24 @@ def test_as_many_intervals_over_itself_leave_out_one_as_would_by_chance():
     assert floors["floor"] == 0 and floors["apart"] > 0.03
 
 
-def test_pairs_of_one_numerics_do_not_judge_another():
+def test_a_a_pairs_of_one_dtype_do_not_judge_another():
     noisy = row("eager", [1.1] * 6, again=[1.0] * 6), row("compiled", [1.05] * 6)
     quiet = [{**one, "dtype": "bfloat16", "again_ms": None} for one in noisy]
-    found, _ = of(*noisy, *quiet)
+    found, _ = speedup_of(*noisy, *quiet)
     assert found["verdict"].tolist() == [SAME, FASTER]
     assert found["floor"].isna().tolist() == [False, True]
 
 
 @pytest.mark.parametrize("noisy", ("float32", "tf32"))
-def test_across_numerics_the_floor_is_that_of_the_noisier(noisy):
+def test_floor_between_dtypes_is_that_of_the_noisier(noisy):
     again = {"float32": [1.0] * 6, "tf32": [0.9] * 6, noisy: [0.8] * 6}
     rows = [row("eager", [1.0 if d == "tf32" else 1.1] * 6, dtype=d, again=again[d]) for d in again]
-    found, _ = of(*rows, ours="eager", dtype="tf32")
+    found, _ = speedup_of(*rows, ours="eager", dtype="tf32")
     floors = noise_floors(pd.DataFrame(rows))["floor"]
     assert found["floor"].tolist() == [floors.max()] == [floors["forward", noisy]]
 
 
-def test_false_discovery_is_controlled_over_the_cells_of_a_comparison():
+def test_false_discovery_rate_is_controlled_over_cells():
     close = [1.012, 1.05, 1.02, 1.013, 1.06, 1.011]
     near = row("eager", close, seq_len=0), row("compiled", [1.0] * 6, seq_len=0)
     others = [
@@ -202,29 +204,29 @@ def test_false_discovery_is_controlled_over_the_cells_of_a_comparison():
         for i in range(1, 40)
         for name in ("eager", "compiled")
     ]
-    alone, among = of(*near)[0], of(*near, *others)[0]
+    alone, among = speedup_of(*near)[0], speedup_of(*near, *others)[0]
     assert alone["verdict"].tolist() == [FASTER] and among["verdict"].iloc[0] == UNRESOLVED
     assert among["ratio"].iloc[0] == alone["ratio"].iloc[0], "its value is never hidden"
 
 
-def test_rows_of_one_comparison_may_have_different_numbers_of_rounds():
+def test_cells_of_a_comparison_may_differ_in_rounds():
     rows = [
         row(name, [ms] * n, seq_len=n)
         for n in (6, 9, 30)
         for name, ms in (("eager", 2.0), ("compiled", 1.0))
     ]
-    found, _ = of(*rows)
+    found, _ = speedup_of(*rows)
     assert found["rounds"].tolist() == [6, 9, 30] and (found["verdict"] == FASTER).all()
 
 
-def test_rows_of_unequal_rounds_were_not_timed_in_turn_to_the_end():
-    found, words = of(row("eager", [2.0] * 9), row("compiled", [1.0] * 6))
+def test_rows_with_unequal_rounds_have_no_ratio():
+    found, words = speedup_of(row("eager", [2.0] * 9), row("compiled", [1.0] * 6))
     assert found.empty and words == ["not timed in turn"]
 
 
-def test_intervals_are_said_for_every_number_of_rounds_at_once():
+def test_interval_sentence_covers_all_numbers_of_rounds():
     assert interval_sentence([5]).startswith("the range of 5 rounds, 93.8 %")
-    assert verdict([2.0])[0] == UNRESOLVED
+    assert verdict_of([2.0])[0] == UNRESOLVED
     assert interval_sentence([6, 12]) == (
         "the range of 6 rounds, inner order statistics of 12 rounds,"
         " 96.1 to 96.9 % sure to cover the true median"

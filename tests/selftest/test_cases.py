@@ -1,4 +1,4 @@
-"""The cases are whole: each can be called, says what it does and why, and nothing is forgotten."""
+"""The cases of the selftest: each is complete, and every planted implementation has one."""
 
 import importlib
 import inspect
@@ -6,7 +6,7 @@ import pkgutil
 
 import pytest
 
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 from lmperf.config import config_model
 from lmperf.selftest import planted
 from lmperf.selftest.cases import CASES, SESSIONS
@@ -16,20 +16,20 @@ NAMES = [case.name for case in CASES]
 
 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
-def test_a_case_says_in_a_line_each_what_it_does_and_why_it_is_noticed(case):
+def test_texts_of_a_case_are_single_lines(case):
     for text in (case.does, case.why, case.expect.words):
         assert text.strip() == text and text and "\n" not in text
     assert case.why.endswith(".") and not case.does.endswith(".")
 
 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
-def test_a_case_names_an_implementation_that_can_be_called(case):
+def test_case_names_a_callable_implementation(case):
     module, _, name = case.reference.partition(":")
     parameters = inspect.signature(getattr(importlib.import_module(module), name)).parameters
     assert list(parameters) == ["q", "k", "v", "causal"]
 
 
-def test_all_that_is_planted_is_a_case_once():
+def test_every_planted_implementation_has_one_case():
     found = []
     for module in pkgutil.iter_modules(planted.__path__):
         content = vars(importlib.import_module(f"{planted.__name__}.{module.name}"))
@@ -38,7 +38,7 @@ def test_all_that_is_planted_is_a_case_once():
 
 
 def is_planted(value, module):
-    """Whether a module defines it, as an implementation."""
+    """Whether a value is an implementation that the module defines."""
     if not inspect.isfunction(value) or not value.__module__.endswith(f".{module}"):
         return False
     return not value.__name__.startswith("_") and [*inspect.signature(value).parameters] == [
@@ -48,17 +48,17 @@ def is_planted(value, module):
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 @pytest.mark.parametrize("session", SESSIONS, ids=lambda session: session.name)
-def test_a_session_is_one_cell_that_a_configuration_may_have(session, kind):
+def test_session_is_one_valid_cell(session, kind):
     own = {case.name: case.reference for case in SESSIONS[session]}
     content = {"grid": {STEM: session.grid(kind)}, "implementations": {STEM: own}}
     config = config_model().model_validate(content)
-    benchmark = load(STEM, config.own(STEM))
+    benchmark = load(STEM, config.external(STEM))
     cases = benchmark.cases("gpu" if kind == "cuda" else "cpu", config.grid_of(STEM))
     assert len({case.cell for case in cases}) == 1
     assert {case.implementation for case in cases} == {session.peer, *own}
 
 
-def test_what_needs_a_gpu_is_left_out_elsewhere_with_the_reason():
+def test_cuda_cases_are_left_out_elsewhere_with_reason():
     (stream,) = [case for case in CASES if case.name == "on_stream"]
     assert stream.left_out("cpu") == "needs a CUDA device" and stream.left_out("cuda") is None
     assert all(case.left_out("cuda") is None for case in CASES)

@@ -1,4 +1,4 @@
-"""What must become of a case, held against rows that say so and rows that do not."""
+"""Expected outcomes, on rows that meet them and rows that do not."""
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ QUIET = dict.fromkeys(PHASES, 1.0)
 
 
 def rows(name, ms=1.0, status="ok", reason=None, marks="", **columns):
-    """A row for each phase; the rounds spread by one in a thousand."""
+    """A row for each phase, with rounds that vary by 0.1 %."""
     ok = status == "ok"
     rounds = ms * np.array([1.0, 1.001, 0.999, 1.0005, 1.0, 0.9995])
     row = {
@@ -51,40 +51,40 @@ WITHHELD = Withheld(("a timed call", "inputs"))
 @pytest.mark.parametrize(
     ("line", "held"),
     [
-        (red("a timed call gave another out"), True),
+        (red("a timed call returned a wrong out"), True),
         (red("the result is not finite", "nan"), False),
-        (red("a timed call gave another out", "crash"), False),
+        (red("a timed call returned a wrong out", "crash"), False),
         (rows("planted"), False),
     ],
 )
-def test_withheld_is_red_for_a_reason_that_is_named(line, held):
+def test_withheld_needs_a_named_reason(line, held):
     outcome = WITHHELD(found(EAGER, line))
     assert outcome.held is held
     assert str(line[0]["reason"] or "ok") in outcome.words
 
 
-def test_withheld_asks_for_the_phases_that_it_names_alone():
+def test_withheld_checks_only_its_phases():
     lines = [red("inputs changed")[0], *rows("planted")[1:]]
     assert Withheld(("inputs",), ("forward",))(found(EAGER, lines)).held
     assert not WITHHELD(found(EAGER, lines)).held
 
 
 @pytest.mark.parametrize("ratio", [1.1, 1.0, 0.9])
-def test_a_verdict_is_read_as_a_report_reads_it(ratio):
+def test_verdict_equals_that_of_a_report(ratio):
     seen = found(EAGER, rows("planted", ratio))
     wanted = {1.1: "slower", 1.0: "same", 0.9: "faster"}[ratio]
     for verdict in ("slower", "same", "faster"):
         assert Reads((verdict,), "eager")(seen).held is (verdict == wanted)
 
 
-def test_a_first_call_must_be_shown():
+def test_first_call_must_be_shown():
     expect = Reads(("same",), "eager", first_call_s=0.5)
     assert expect(found(EAGER, rows("planted", compile_s=0.6))).held
     assert not expect(found(EAGER, rows("planted", compile_s=0.1))).held
     assert not expect(found(EAGER, rows("planted"))).held
 
 
-def test_a_process_that_ends_leaves_its_peer_in_peace():
+def test_ended_process_must_not_affect_its_peer():
     line = red("the process ended with exit code 3", "crash")
     expect = Ended("crash", "exit code 3")
     assert expect(found(EAGER, line)).held
@@ -93,7 +93,7 @@ def test_a_process_that_ends_leaves_its_peer_in_peace():
 
 
 @pytest.mark.parametrize("expect", [PeerKept(), NotFaster()])
-def test_a_peer_must_be_ok_and_as_fast_as_alone(expect):
+def test_peer_must_be_ok_and_as_fast_as_undisturbed(expect):
     line = rows("planted", 3.0)
     assert expect(found(EAGER, line)).held
     assert not expect(found(rows("eager", 2.0), line)).held
@@ -101,10 +101,10 @@ def test_a_peer_must_be_ok_and_as_fast_as_alone(expect):
     assert not expect(found(EAGER, line, quiet={})).held
 
 
-def test_that_others_used_the_machine_is_said():
+def test_other_load_is_mentioned():
     assert "other load" in PeerKept()(found(rows("eager", 2.0, marks="loaded"), EAGER)).words
 
 
-def test_not_faster_catches_a_clock_that_is_believed():
+def test_not_faster_catches_a_replaced_clock():
     assert not NotFaster()(found(EAGER, rows("planted", 0.001))).held
-    assert NotFaster()(found(EAGER, red("its clock says"))).held
+    assert NotFaster()(found(EAGER, red("its clock is wrong"))).held

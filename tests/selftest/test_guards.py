@@ -1,4 +1,4 @@
-"""Each guard is what catches its case: with the guard taken out, the case goes through."""
+"""Each guard catches its case: without the guard, the case is timed."""
 
 import gc
 import importlib
@@ -9,7 +9,8 @@ import torch
 
 from lmperf.attention import problem
 from lmperf.attention.inputs import FreshInputs
-from lmperf.benchmark import Case, WrongResult, load
+from lmperf.benchmark import Case, WrongResult
+from lmperf.benchmarks import load
 from lmperf.gate import Gate
 from lmperf.measuring import clock, guards, prepared
 from lmperf.measuring.run import seed_of
@@ -18,7 +19,7 @@ from lmperf.selftest.expectations import STEM, Withheld
 
 CELL = {"batch": 1, "heads": 2, "seq_len": 128, "d_head": 16, "dtype": "float32"}
 CELL |= {"causal": True, "cuda_graph": False}
-# Long enough for a result to be copied before a thread has filled it.
+# Long enough that the result is copied before the thread has filled it.
 LONGER = {"in_thread": {"heads": 8, "seq_len": 512}}
 SLICES = 4
 BY_NAME = {case.name: case for case in CASES}
@@ -26,7 +27,7 @@ BY_NAME = {case.name: case for case in CASES}
 
 @pytest.fixture(autouse=True, scope="module")
 def quick():
-    """No garbage of torch's own to go through, and no threads that wait for each other."""
+    """Skip garbage collection of imported modules; use a single thread."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     gc.freeze()
@@ -36,7 +37,7 @@ def quick():
 
 
 def fates(name):
-    """phase -> why a planted implementation is withheld in it, None where it is timed."""
+    """Phase -> why a planted implementation is withheld there; None if it is timed."""
     case = BY_NAME[name]
     importlib.reload(importlib.import_module(case.reference.partition(":")[0]))
     benchmark = load(STEM, {name: case.reference})
@@ -47,7 +48,7 @@ def fates(name):
         if kind in ("row", "ready"):
             found[phase] = what.get("reason")
 
-    worker = prepared.Prepared(benchmark, [planted], {}, "cpu", seed_of(benchmark, [planted]), say)
+    worker = prepared.Prepared(benchmark, [planted], (), "cpu", seed_of(benchmark, [planted]), say)
     worker.prepare()
     for phase in [phase for phase, reason in found.items() if reason is None]:
         found[phase] = timed(worker, planted, phase)
@@ -64,7 +65,7 @@ def timed(worker, case, phase):
 
 
 def caught(name):
-    """Whether it is withheld where its case says so, for a reason that its case names."""
+    """Whether it is withheld in the expected phases for an expected reason."""
     expect, found = BY_NAME[name].expect, fates(name)
     phases = expect.phases or tuple(found)
     return all(
@@ -73,8 +74,8 @@ def caught(name):
     )
 
 
-def timed_all_the_same(name):
-    """Whether it is timed where its case says that it must be withheld."""
+def timed_after_all(name):
+    """Whether it is timed in a phase that must be withheld."""
     expect, found = BY_NAME[name].expect, fates(name)
     return any(found[phase] is None for phase in expect.phases or tuple(found))
 
@@ -123,9 +124,9 @@ def any_type(patch):
 
 
 def inputs_unlooked_at(patch):
-    no_look_at_timed_calls(patch)  # a result of other inputs than those of now is wrong
+    no_look_at_timed_calls(patch)  # it would find a result of changed inputs wrong
     patch.setattr(problem, "require_unchanged", lambda names: None)
-    # The first calls come before the gate, which would see what they left of its inputs.
+    # The gate runs after the first calls and would see the inputs that they changed.
     patch.setattr(Gate, "columns", {})
 
 
@@ -134,7 +135,7 @@ def growth_is_fine(patch):
 
 
 def results_copied_late(patch):
-    growth_is_fine(patch)  # what a thread works with is alive after the call
+    growth_is_fine(patch)  # the memory of a thread is alive after the call
     snapshot, results = guards.snapshot, problem.AttentionProblem._results
 
     def late(do):
@@ -170,21 +171,21 @@ WITHOUT = {
     "changes_its_inputs": inputs_unlooked_at,
     "leaks": growth_is_fine,
 }
-# Of these the guard lies with the conductor, or with the device.
+# The guards of these are in the supervisor, or need a device.
 ELSEWHERE = {"slows_the_harness", "slows_the_events", "on_stream"}
 
 
-def test_every_case_that_must_be_withheld_has_its_guard_here():
+def test_every_withheld_case_is_listed():
     withheld = {case.name for case in CASES if isinstance(case.expect, Withheld)}
     assert withheld == {*WITHOUT, *ELSEWHERE}
 
 
 @pytest.mark.parametrize("name", WITHOUT)
-def test_with_its_guard_a_case_is_withheld(name):
+def test_guard_withholds_its_case(name):
     assert caught(name)
 
 
 @pytest.mark.parametrize("name", WITHOUT)
-def test_without_its_guard_a_case_is_timed(name, monkeypatch):
+def test_case_is_timed_without_its_guard(name, monkeypatch):
     WITHOUT[name](monkeypatch)
-    assert timed_all_the_same(name)
+    assert timed_after_all(name)

@@ -1,4 +1,4 @@
-"""What is planted does what its case says: otherwise the selftest would show nothing."""
+"""Planted implementations have the faults that their cases describe."""
 
 import importlib
 import time
@@ -17,7 +17,7 @@ RIGHT = 1e-5
 
 @pytest.fixture
 def planted():
-    """name -> the function, of a module that nothing was asked of before."""
+    """Name -> the function, from a freshly loaded module."""
 
     def fresh(name):
         (case,) = [case for case in CASES if case.name == name]
@@ -40,7 +40,7 @@ def error(got, inputs):
 
 
 def renew(inputs, seed=4):
-    """Other values in the same memory."""
+    """Write new values into the same memory."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for tensor in inputs:
@@ -55,7 +55,7 @@ RIGHT_ALONE = [
 
 
 @pytest.mark.parametrize("name", RIGHT_ALONE)
-def test_a_first_answer_is_right_with_its_gradients(planted, inputs, name):
+def test_first_result_and_gradients_are_correct(planted, inputs, name):
     out = planted(name)(*inputs, causal=True)
     assert error(out + 0, inputs) < RIGHT
     gradient = torch.ones_like(inputs[0])
@@ -72,25 +72,25 @@ def test_a_first_answer_is_right_with_its_gradients(planted, inputs, name):
         *("in_another_dtype", "key_tile_dropped"),
     ],
 )
-def test_a_wrong_result_is_wrong(planted, inputs, name):
+def test_wrong_results_exceed_the_error(planted, inputs, name):
     assert error(planted(name)(*inputs, causal=True), inputs) > 100 * RIGHT
 
 
-def test_only_the_last_block_has_another_scale(planted, inputs):
+def test_only_the_last_block_is_scaled(planted, inputs):
     out = planted("scale_of_the_last_block")(*inputs, causal=True)
     expected = attention(*inputs, causal=True)
     torch.testing.assert_close(out[..., :64, :], expected[..., :64, :])
 
 
 @pytest.mark.parametrize("name", ["by_address", "by_shape"])
-def test_an_answer_is_kept_for_other_inputs(planted, inputs, name):
+def test_cached_result_is_returned_for_new_inputs(planted, inputs, name):
     function = planted(name)
     first = function(*inputs, causal=True).clone()
     renew(inputs)
     assert torch.equal(function(*inputs, causal=True), first)
 
 
-def test_an_answer_is_kept_after_twenty_calls(planted, inputs):
+def test_result_is_cached_after_twenty_calls(planted, inputs):
     function = planted("after_twenty_calls")
     for seed in range(20):
         renew(inputs, seed)
@@ -99,7 +99,7 @@ def test_an_answer_is_kept_after_twenty_calls(planted, inputs):
     assert error(function(*inputs, causal=True), inputs) > RIGHT
 
 
-def test_gradients_are_kept_for_other_ones(planted, inputs):
+def test_cached_gradients_are_returned(planted, inputs):
     function, gradient = planted("gradients_by_address"), torch.ones_like(inputs[0])
     first = torch.autograd.grad(function(*inputs, causal=True), inputs, gradient)
     gradient.mul_(2)
@@ -107,7 +107,7 @@ def test_gradients_are_kept_for_other_ones(planted, inputs):
     assert torch.equal(first[0], again[0])
 
 
-def test_a_kept_answer_is_turned_as_the_inputs_are(planted, inputs):
+def test_cached_result_follows_sign_changes_of_inputs(planted, inputs):
     function, (q, k, v) = planted("turned"), (tensor.detach() for tensor in inputs)
     function(q, k, v, causal=True)
     signs = torch.tensor([1.0, -1.0]).repeat(v.shape[-1] // 2)
@@ -116,8 +116,9 @@ def test_a_kept_answer_is_turned_as_the_inputs_are(planted, inputs):
     assert error(function(*other, causal=True), other) > RIGHT
 
 
-def test_the_answer_for_the_seed_is_that_of_the_group(planted):
-    from lmperf.benchmark import Case, load
+def test_result_for_the_seed_uses_the_groups_inputs(planted):
+    from lmperf.benchmark import Case
+    from lmperf.benchmarks import load
     from lmperf.measuring.run import seed_of
 
     benchmark = load("flash_attention")
@@ -132,13 +133,13 @@ def test_the_answer_for_the_seed_is_that_of_the_group(planted):
     assert error(function(*zeros, causal=True), drawn) < RIGHT
 
 
-def test_a_lazy_answer_waits_until_it_is_looked_at(planted, inputs):
+def test_lazy_result_is_computed_when_read(planted, inputs):
     out = planted("lazy")(*inputs, causal=True)
     assert type(out) is not torch.Tensor and out.value is None
     assert error(out + 0, inputs) < RIGHT
 
 
-def test_gradients_are_worked_out_early_from_where_the_last_ones_lay(planted, inputs):
+def test_early_gradients_use_memory_of_last_gradient(planted, inputs):
     function, gradient = planted("early_backward"), torch.ones_like(inputs[0])
     torch.autograd.grad(function(*inputs, causal=True), inputs, gradient)
     gradient.mul_(3)
@@ -149,7 +150,7 @@ def test_gradients_are_worked_out_early_from_where_the_last_ones_lay(planted, in
     torch.testing.assert_close(late, expected, rtol=1e-3, atol=1e-4)
 
 
-def test_a_thread_fills_what_was_given_back(planted, inputs):
+def test_thread_fills_the_returned_tensor(planted, inputs):
     out = planted("in_thread")(*inputs, causal=True)
     ends = time.monotonic() + 10
     while error(out, inputs) > RIGHT and time.monotonic() < ends:
@@ -157,7 +158,7 @@ def test_a_thread_fills_what_was_given_back(planted, inputs):
     assert error(out, inputs) < RIGHT
 
 
-def test_a_tenth_more_is_a_tenth_more_work(planted, inputs):
+def test_tenth_more_has_a_tenth_more_flops(planted, inputs):
     def work(name):
         function = planted(name)
         with FlopCounterMode(display=False) as counter:
@@ -179,14 +180,14 @@ def test_only_the_first_call_sleeps(planted, inputs):
     assert seconds() >= FIRST_CALL_S > seconds()
 
 
-def test_inputs_are_changed_without_the_notice_of_autograd(planted, inputs):
+def test_inputs_change_unnoticed_by_autograd(planted, inputs):
     before = inputs[1].detach().clone()
     out = planted("changes_its_inputs")(*inputs, causal=True)
     assert not torch.equal(before, inputs[1])
     out.sum().backward()
 
 
-def test_every_output_is_kept(planted, inputs):
+def test_leak_keeps_every_output(planted, inputs):
     function = planted("leaks")
     for _ in range(3):
         function(*inputs, causal=True)

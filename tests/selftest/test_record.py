@@ -1,4 +1,4 @@
-"""The record of a selftest, and its page: what did not hold is named, and a report keeps both."""
+"""The record of a selftest and its page."""
 
 import shutil
 from pathlib import Path
@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from lmperf import cli
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 from lmperf.config import load_config
 from lmperf.evidence.plan import Project
 from lmperf.reporting.render import render_machine
@@ -38,7 +38,7 @@ def results(broken=()):
         yield Result(case, outcome, reason, rows)
 
 
-def test_every_case_has_a_line_with_why(project):
+def test_every_case_has_a_line_with_its_guard(project):
     text = write(project, list(results())).read_text()
     for case in CASES:
         (line,) = [line for line in text.splitlines() if line.startswith(f"| {case.name} |")]
@@ -47,19 +47,19 @@ def test_every_case_has_a_line_with_why(project):
     assert "Not held" not in text and "on_stream" in text.partition("|")[0]
 
 
-def test_what_did_not_hold_is_named_first(project):
+def test_cases_that_did_not_hold_are_named_first(project):
     text = write(project, list(results(["zeros", "leaks"]))).read_text()
     assert "**Not held: zeros and leaks.**" in text
 
 
-def test_the_record_has_what_the_rows_said(project):
+def test_record_has_columns_of_the_rows(project):
     write(project, list(results()))
     record = pd.read_csv(project.directory / SELFTEST).set_index("case")
     assert record.loc["zeros", "forward_median_ms"] == 1.5
     assert record.loc["zeros", "forward_marks"] == "loaded"
 
 
-def test_a_report_renders_the_page_again_from_the_record(project):
+def test_page_renders_again_from_the_record(project):
     published = ROOT / "report/nvidia-h200"
     (project.directory / "evidence").mkdir(parents=True)
     for name in ("machine.json", "evidence/lrpe.csv", "evidence/lrpe.sha256"):
@@ -72,7 +72,7 @@ def test_a_report_renders_the_page_again_from_the_record(project):
 
 
 @pytest.mark.parametrize(("broken", "code"), [((), 0), (("zeros",), 1)])
-def test_the_command_fails_by_name_where_a_case_did_not_hold(
+def test_command_fails_and_names_cases_that_did_not_hold(
     project, monkeypatch, capsys, broken, code
 ):
     monkeypatch.setattr(running, "run", lambda project: results(broken))
@@ -82,7 +82,7 @@ def test_the_command_fails_by_name_where_a_case_did_not_hold(
     assert "2 not run" in said.out
 
 
-def test_a_session_has_its_own_limit_and_leaves_that_of_others(project, tmp_path):
+def test_session_limit_does_not_affect_other_projects(project, tmp_path):
     (ends,) = [session for session in SESSIONS if session.name == "ends"]
     own = SessionProject(project.config, tmp_path)
     own.limit_s = ends.limit_s

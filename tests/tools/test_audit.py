@@ -1,4 +1,4 @@
-"""The audit says what it found, and never that all is well when nothing was looked up."""
+"""The audit reports what it found, and says when it could look nothing up."""
 
 import sys
 from subprocess import CompletedProcess
@@ -15,7 +15,7 @@ FLAWED = {
 UNKNOWN = {"name": "torch", "skip_reason": "not found on PyPI"}
 
 
-def test_every_vulnerability_is_a_line_and_fails():
+def test_vulnerabilities_are_listed_and_fail():
     assert audit.judged([FINE, FLAWED]) == (
         1,
         [
@@ -26,21 +26,21 @@ def test_every_vulnerability_is_a_line_and_fails():
     )
 
 
-def test_what_could_not_be_looked_up_is_named():
+def test_unknown_packages_are_named():
     assert audit.judged([FINE, UNKNOWN]) == (
         0,
         ["audit: 0 known vulnerabilities in 1 packages; not looked up: torch"],
     )
 
 
-def test_a_source_that_knows_nothing_is_no_clean_audit():
+def test_audit_without_any_result_is_skipped():
     code, (line,) = audit.judged([UNKNOWN, UNKNOWN])
     assert code == 0
     assert line.startswith("audit: skipped: ")
 
 
 @pytest.mark.parametrize("said", ["", "Traceback\nConnectionError: no route\n"])
-def test_a_source_that_is_out_of_reach_is_named(monkeypatch, said):
+def test_unreachable_source_is_named(monkeypatch, said):
     done = CompletedProcess([], 1, stdout="", stderr=said)
     monkeypatch.setattr(audit, "_output", lambda *_: done)
     code, (line,) = audit.audit(sys.executable)

@@ -1,4 +1,4 @@
-"""A small problem for tests of the gate; and the path to the wrong models."""
+"""A small problem for tests of the gate."""
 
 import sys
 from pathlib import Path
@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 @pytest.fixture(scope="module")
 def small_problem():
-    """Three layers of width 128, two sequences of 64 tokens; shared, so leave it as it is."""
+    """Three layers of width 128, two sequences of 64 tokens. Shared: tests must not change it."""
     from lmperf.transformer.problem import ModelProblem
 
     with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""A user's model class: built from the widths of a size, and held to its own float64 copy."""
+"""Custom model classes and train steps: how they are built, gated and checked."""
 
 import pytest
 import torch
@@ -6,10 +6,11 @@ from torch import nn
 
 from examples.student_model import LanguageModel
 from examples.student_step import cross_entropy, train_step
-from lmperf.benchmark import Unsupported, WrongResult, load
+from lmperf.benchmark import Unsupported, WrongResult
+from lmperf.benchmarks import load
 from lmperf.measuring.prepared import Prepared
 from lmperf.transformer import sizes
-from lmperf.transformer.custom import built, called, forward_flops, is_model, is_step
+from lmperf.transformer.custom import build, forward_flops, is_model, is_step, runnable
 from lmperf.transformer.flops import flops
 from lmperf.transformer.problem import ModelProblem
 from lmperf.transformer.sizes import VOCAB_SIZE, ModelSize
@@ -25,7 +26,7 @@ def problem_of(monkeypatch):
 
 
 class Rounded(LanguageModel):
-    """Right but for its logits, which have passed through bfloat16 and no autocast asked for it."""
+    """Rounds its logits to bfloat16 even without autocast."""
 
     def forward(self, tokens):
         logits = super().forward(tokens)
@@ -33,9 +34,9 @@ class Rounded(LanguageModel):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "autocast_bfloat16"])
-def test_a_right_one_passes_and_its_timed_calls_are_checked(problem_of, dtype):
+def test_custom_model_passes_gate_and_timed_check(problem_of, dtype):
     problem = problem_of(LanguageModel)
-    model = called(LanguageModel, problem.model)
+    model = runnable(LanguageModel, problem.model)
     assert model is not problem.model and isinstance(problem.model, LanguageModel)
     gate = problem.gate(model, dtype, PHASES)
     assert gate.passed and set(gate.errors) == {"logits", "loss", "gradient", "gain"}
@@ -45,13 +46,13 @@ def test_a_right_one_passes_and_its_timed_calls_are_checked(problem_of, dtype):
         assert problem.check(dtype, name, phases[name].run(phases[name].before())).passed, name
 
 
-def test_one_that_rounds_where_nothing_asks_for_it_is_red(problem_of):
+def test_model_that_rounds_without_autocast_fails(problem_of):
     problem = problem_of(Rounded)
-    gate = problem.gate(called(Rounded, problem.model), "float32", PHASES)
+    gate = problem.gate(runnable(Rounded, problem.model), "float32", PHASES)
     assert not gate.passed and gate.errors["logits"] > 100 * gate.bounds["logits"]
 
 
-def test_its_work_is_counted_from_it(problem_of):
+def test_flops_and_parameters_are_those_of_the_custom_model(problem_of):
     problem = problem_of(LanguageModel)
     expected = flops(SIZE, 32, 2, "forward")
     assert forward_flops(problem.model, problem.tokens) == expected
@@ -60,7 +61,7 @@ def test_its_work_is_counted_from_it(problem_of):
     assert problem.parameters == 2 * VOCAB_SIZE * 64 + 2 * SIZE.linear_parameters + 5 * 64
 
 
-def test_only_what_a_constructor_takes_is_handed_to_it():
+def test_constructor_gets_only_the_arguments_it_takes():
     class Few(nn.Module):
         def __init__(self, vocab_size, d_model, dropout=0.0):
             super().__init__()
@@ -75,26 +76,24 @@ def test_only_what_a_constructor_takes_is_handed_to_it():
         def __init__(self, vocab_size, config, *, cache):
             super().__init__()
 
-    assert built(Few, SIZE, 32).got == (VOCAB_SIZE, 64, 0.0)
-    assert built(Any, SIZE, 32).got["rope_theta"] == sizes.ROPE_THETA
-    with pytest.raises(
-        Unsupported, match=r"of Needs needs config, cache; what a size has is vocab"
-    ):
-        built(Needs, SIZE, 32)
+    assert build(Few, SIZE, 32).got == (VOCAB_SIZE, 64, 0.0)
+    assert build(Any, SIZE, 32).got["rope_theta"] == sizes.ROPE_THETA
+    with pytest.raises(Unsupported, match=r"of Needs requires config, cache; it may take vocab"):
+        build(Needs, SIZE, 32)
 
 
-def test_a_function_is_a_way_to_run_the_projects_model():
+def test_function_is_a_way_to_run_the_projects_model():
     assert not is_model(lambda model: model) and not is_model(3) and is_model(LanguageModel)
-    own = load("memory", {"mine": "lmperf.transformer.implementations:sdpa"})
-    case = next(case for case in own.cases("cpu") if case.implementation == "mine")
+    memory = load("memory", {"mine": "lmperf.transformer.implementations:sdpa"})
+    case = next(case for case in memory.cases("cpu") if case.implementation == "mine")
     with pytest.raises(Unsupported, match="memory takes a model class"):
-        own.observe(case, "forward", "cpu", 0)
+        memory.observe(case, "forward", "cpu", 0)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "autocast_bfloat16"])
-def test_a_train_step_passes_and_its_timed_calls_are_checked(problem_of, dtype):
+def test_custom_train_step_passes_gate_and_timed_check(problem_of, dtype):
     problem = problem_of(None)
-    model = called(lambda model: model, problem.model)
+    model = runnable(lambda model: model, problem.model)
     gate = problem.gate_step(train_step, model, dtype, ["train_step"])
     assert gate.passed and set(gate.errors) == {"loss", "gradient", "gain"}
     (step,) = problem.step_phases(train_step, model, dtype).values()
@@ -142,19 +141,19 @@ def returns_a_number(model, optimizer, tokens, targets):
         (returns_a_number, "the loss: a float"),
     ],
 )
-def test_a_train_step_that_leaves_out_a_part_is_refused(problem_of, step, words):
+def test_incomplete_train_step_is_refused(problem_of, step, words):
     problem = problem_of(None)
     with pytest.raises(WrongResult, match=words):
         problem.gate_step(step, problem.model, "float32", ["train_step"])
 
 
-def test_a_train_step_of_another_loss_is_red(problem_of):
+def test_train_step_with_another_loss_fails(problem_of):
     problem = problem_of(None)
     gate = problem.gate_step(halves_the_loss, problem.model, "float32", ["train_step"])
     assert not gate.passed and gate.worst in ("gradient", "gain")
 
 
-def test_a_train_step_that_adds_to_the_gradients_is_found_out_while_it_is_timed(problem_of):
+def test_train_step_that_accumulates_fails_the_timed_check(problem_of):
     problem = problem_of(None)
     assert problem.gate_step(keeps_gradients, problem.model, "float32", ["train_step"]).passed
     (step,) = problem.step_phases(keeps_gradients, problem.model, "float32").values()
@@ -162,21 +161,21 @@ def test_a_train_step_that_adds_to_the_gradients_is_found_out_while_it_is_timed(
     assert not problem.check("float32", "train_step", step.run(step.before())).passed
 
 
-def test_a_train_step_is_told_by_what_it_takes():
+def test_train_step_is_recognised_by_its_signature():
     assert is_step(train_step) and is_step(lambda model, optimizer, tokens, targets, scale=1: None)
     assert not is_step(LanguageModel) and not is_step(lambda model: model)
     assert not is_step(torch.relu) and not is_step(3)
-    with pytest.raises(Unsupported, match="a train step is timed end to end"):
-        called(train_step, None)
+    with pytest.raises(Unsupported, match="timed in the benchmark end_to_end only"):
+        runnable(train_step, None)
 
 
-def test_a_train_step_has_no_other_phases(problem_of):
+def test_train_step_has_only_the_train_step_phase(problem_of):
     benchmark = load("end_to_end", {"mine": "examples.student_step:train_step"})
     case = next(case for case in benchmark.cases("cpu") if case.implementation == "mine")
     assert set(benchmark.prepare(case, "cpu", 1, {}).phases) == {"train_step"}
 
 
-def test_each_phase_of_a_wrong_train_step_has_one_row(monkeypatch):
+def test_wrong_train_step_gives_one_row_per_phase(monkeypatch):
     benchmark = load("end_to_end", {"mine": f"{__name__}:makes_no_step"})
     monkeypatch.setattr(benchmark, "callable_of", lambda name: makes_no_step)
     case = next(case for case in benchmark.cases("cpu") if case.implementation == "mine")

@@ -28,13 +28,13 @@ def model_and_tokens(size: ModelSize, context: int, vocab: int):
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_parameter_count_is_the_models(name):
+def test_parameter_count_matches_the_model(name):
     with torch.device("meta"):
         model = TransformerLM.of_size(SIZES[name], VOCAB_SIZE, 16)
     assert SIZES[name].parameters() == sum(p.numel() for p in model.parameters())
 
 
-def test_flops_are_those_that_torch_counts():
+def test_flops_match_flop_counter_mode():
     size, context = ModelSize(32, 48, 3, 4), 20
     model, tokens, targets = model_and_tokens(size, context, 50)
     with FlopCounterMode(display=False) as forward:
@@ -80,14 +80,12 @@ def measured_peak(size: ModelSize, context: int, vocab: int, dtype: str, phase: 
         (MANY_WEIGHTS, 8, BLOCKS_DOMINATE),
     ],
 )
-def test_predicted_peak_is_the_tracked_one(size, context, vocab, dtype, phase):
+def test_predicted_peak_matches_the_measured_peak(size, context, vocab, dtype, phase):
     predicted = predicted_memory(size, context, BATCH, dtype, phase, vocab=vocab)["peak"]
     assert predicted == pytest.approx(measured_peak(size, context, vocab, dtype, phase), rel=0.02)
 
 
-def test_each_moment_is_the_peak_of_a_tested_cell():
-    """The cells above reach every moment that can be highest, not the loss alone."""
-
+def test_tested_cells_reach_every_moment_that_can_be_the_peak():
     def peak_moment(size, context, vocab):
         moments = memory_moments(size, context, BATCH, "float32", "train_step", vocab=vocab)
         return max(moments, key=lambda name: moments[name]["peak"])
@@ -98,7 +96,7 @@ def test_each_moment_is_the_peak_of_a_tested_cell():
     assert peak_moment(MANY_WEIGHTS, 8, BLOCKS_DOMINATE) == "embedding"
 
 
-def test_activations_are_what_a_forward_leaves_behind():
+def test_activations_match_memory_kept_by_a_forward_pass():
     context, vocab = 128, VOCAB_SIZE
     model, tokens, targets = model_and_tokens(TINY, context, vocab)
     peak = peak_memory(
@@ -111,7 +109,7 @@ def test_activations_are_what_a_forward_leaves_behind():
 
 @pytest.mark.parametrize("phase", ["forward", "train_step"])
 def test_categories_add_up_to_the_peak(phase):
-    predicted = predicted_memory(SIZES["xl"], 1024, 4, "autocast_bfloat16", phase, "cuda")
+    predicted = predicted_memory(SIZES["2.0B"], 1024, 4, "autocast_bfloat16", phase, "cuda")
     assert sum(predicted.values()) == 2 * predicted["peak"]
     assert predicted["workspace"] > 0
 
@@ -120,6 +118,7 @@ def test_categories_add_up_to_the_peak(phase):
     "dtype, phase, device, says",
     [
         ("bf16", "forward", "cpu", "dtype 'bf16'"),
+        ("bfloat16", "forward", "cpu", "needs float32 weights"),
         ("float32", "backward", "cpu", "phase 'backward'"),
         ("float32", "forward", "gpu", "device 'gpu'"),
     ],

@@ -17,7 +17,7 @@ def model():
 
 
 @pytest.mark.parametrize("name", ["sdpa", "triton"])
-def test_another_attention_computes_the_same_with_the_same_parameters(model, name):
+def test_other_attentions_share_parameters_and_agree(model, name):
     tokens = torch.randint(50, (2, 32), device=DEVICE)
     other = getattr(implementations, name)(model)
     assert all(a is b for a, b in zip(model.parameters(), other.parameters(), strict=True))
@@ -34,9 +34,7 @@ ATTENTIONS = {"": plain_attention, "sdpa_": implementations._sdpa, "triton_": fl
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
 @pytest.mark.parametrize("way", ["compiled", "compiled_blocks"])
-def test_a_compiled_way_has_its_attention_and_a_loss_of_its_logits(
-    model, attention, way, monkeypatch
-):
+def test_compiled_way_uses_its_attention_and_compiles_the_loss(model, attention, way, monkeypatch):
     compiled = []
     monkeypatch.setattr(torch, "compile", lambda f, **_: compiled.append(f) or f)
     run = getattr(implementations, attention + way)(model)
@@ -44,7 +42,7 @@ def test_a_compiled_way_has_its_attention_and_a_loss_of_its_logits(
     torch.testing.assert_close(run(tokens), model(tokens), rtol=1e-4, atol=1e-5)
     expected = cross_entropy(run(tokens), targets)
     torch.testing.assert_close(loss_of(run, tokens, targets), expected)
-    assert cross_entropy in compiled, "the loss is compiled, too"
+    assert cross_entropy in compiled
     modules = [
         one.blocks if way == "compiled" else [one] for one in compiled[:-1] if is_module(one)
     ]
@@ -58,7 +56,7 @@ def is_module(one):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("way", ["triton_compiled", "triton_compiled_blocks"])
-def test_the_kernel_runs_inside_what_is_compiled(model, way):
+def test_triton_kernel_runs_inside_a_compiled_model(model, way):
     tokens, targets = torch.randint(50, (2, 2, 32), device=DEVICE)
     run = getattr(implementations, way)(model)
     with torch.autocast("cuda", torch.bfloat16):

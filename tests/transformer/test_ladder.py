@@ -1,12 +1,14 @@
-"""The ladder: each rung computes the same step, and a wrong one is found out."""
+"""Rungs of the ladder pass the gate, and wrong ones fail it."""
 
 from functools import partial
 
 import pytest
 import torch
 
-from lmperf.benchmark import WrongResult, load
-from lmperf.names import RUNGS
+from lmperf.benchmark import WrongResult
+from lmperf.benchmarks import load
+from lmperf.benchmarks.ladder import RUNGS
+from lmperf.evidence.closure import digests
 from lmperf.transformer import fused_loss, ladder, sizes
 from lmperf.transformer.compiled_adamw import CompiledAdamW
 from lmperf.transformer.fused_loss import linear_cross_entropy
@@ -18,8 +20,8 @@ from lmperf.transformer.training_loss import losses, token_stream
 
 
 @pytest.fixture(autouse=True)
-def eagerly(monkeypatch):
-    """What compilers make of it is not asked here, and takes them half a minute."""
+def without_compiler(monkeypatch):
+    """Replace torch.compile, which would take half a minute, by the identity."""
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
     monkeypatch.setitem(sizes.SIZES, "for tests", ModelSize(64, 128, 2, 4))
     fused_loss._loss_and_gradient.cache_clear()
@@ -27,21 +29,60 @@ def eagerly(monkeypatch):
     fused_loss._loss_and_gradient.cache_clear()
 
 
+def rung_of(name: str):
+    return load("ladder").callable_of(name)()
+
+
 def problem_of(name: str, device: str = "cpu") -> ModelProblem:
-    return ModelProblem("for tests", 32, 2, device, 0, prepare=ladder.rung(name).prepare)
+    return ModelProblem("for tests", 32, 2, device, 0, prepare=rung_of(name).prepare)
 
 
 def step_of(name: str, problem: ModelProblem):
     model = twin_of(problem.model)
-    return ladder.rung(name).step(model, problem.optimizer, problem.tokens, problem.targets)
+    return rung_of(name).step(model, problem.optimizer, problem.tokens, problem.targets)
 
 
-CPU_RUNGS = [name for name in RUNGS if name not in ("flash_attention", "graph")]
+@pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
+def test_declared_rungs_are_valid(rung):
+    assert rung_of(rung.name).dtype == rung.options["dtype"]
+
+
+@pytest.mark.parametrize(
+    "dtype, weights, says",
+    [
+        ("fp8", "float32", "unknown dtype 'fp8'"),
+        ("float16", "float16", "no optimizer for weights 'float16'"),
+        ("bfloat16", "float32", "only under autocast"),
+    ],
+)
+def test_invalid_rungs_are_refused(dtype, weights, says):
+    with pytest.raises(ValueError, match=says):
+        ladder.plain(dtype=dtype, weights=weights, graph=False)
+
+
+@pytest.mark.parametrize(
+    "way, reached",
+    [
+        ("plain", {"eager"}),
+        ("by_block", {"compiled_blocks"}),
+        ("flash_by_block", {"compiled_blocks", "triton", "triton_compiled_blocks"}),
+        ("chunked_loss", {"triton"}),
+    ],
+)
+def test_rung_reaches_the_code_of_its_own_way_alone(way, reached):
+    ways = {"eager", "sdpa", "triton", "compiled", "compiled_blocks", "triton_compiled_blocks"}
+    code = digests(f"lmperf.transformer.ladder:{way}")
+    assert {one for one in ways if f"lmperf.transformer.implementations:{one}" in code} == reached
+    chunked = "lmperf.transformer.fused_loss:linear_cross_entropy" in code
+    assert chunked == (way == "chunked_loss")
+
+
+CPU_RUNGS = [rung.name for rung in RUNGS if not rung.needs_cuda]
 
 
 @pytest.mark.parametrize("name", CPU_RUNGS)
-def test_a_rung_passes_its_gate_and_its_timed_calls_are_checked(name):
-    problem, dtype = problem_of(name), RUNGS[name]
+def test_rung_passes_gate_and_timed_check(name):
+    problem, dtype = problem_of(name), rung_of(name).dtype
     step = step_of(name, problem)
     gate = problem.gate_run(step, dtype)
     assert gate.passed and set(gate.errors) == {"loss", "gradient", "gain"}
@@ -49,7 +90,7 @@ def test_a_rung_passes_its_gate_and_its_timed_calls_are_checked(name):
     assert problem.check(dtype, "train_step", problem.step_phase(step).run(None)).passed
 
 
-def test_bf16_weights_are_held_to_a_reference_with_the_same_weights_and_moments_are_bf16():
+def test_bf16_weights_have_bf16_moments_and_an_exact_reference():
     problem = problem_of("bf16_weights")
     assert {p.dtype for p in problem.model.parameters()} == {torch.bfloat16}
     assert problem.model.blocks[0].attention.rotary.cos.dtype == torch.float32
@@ -60,33 +101,33 @@ def test_bf16_weights_are_held_to_a_reference_with_the_same_weights_and_moments_
     assert exact.dtype == torch.float64
     with torch.no_grad(), problem._gate_tokens():
         twin = twin_of(problem.model)
-        own = cross_entropy(twin.double()(problem.tokens), problem.targets)
-    assert float(exact) == pytest.approx(float(own), rel=1e-12)
+        expected = cross_entropy(twin.double()(problem.tokens), problem.targets)
+    assert float(exact) == pytest.approx(float(expected), rel=1e-12)
 
 
 @pytest.mark.parametrize("name", ["fused_loss", "bf16_weights"])
-@pytest.mark.parametrize("off", [0.98, 1.02])
-def test_a_gradient_that_is_a_little_off_is_red(name, off):
-    problem, dtype = problem_of(name), RUNGS[name]
-    problem._limits(dtype)  # before PyTorch's side has the fault as well
-    problem.model.head.weight.register_hook(lambda gradient: off * gradient)
+@pytest.mark.parametrize("factor", [0.98, 1.02])
+def test_gradient_with_a_small_error_fails_the_gate(name, factor):
+    problem, dtype = problem_of(name), rung_of(name).dtype
+    problem._limits(dtype)  # cached before the eager model has the fault as well
+    problem.model.head.weight.register_hook(lambda gradient: factor * gradient)
     assert not problem.gate_run(step_of(name, problem), dtype).passed
 
 
-def test_a_chunk_that_is_left_out_is_red(monkeypatch):
+def test_dropped_chunk_fails_the_gate(monkeypatch):
     monkeypatch.setattr(fused_loss, "CHUNK", 16)
-    right, calls = fused_loss._softmax_loss, []
+    correct, calls = fused_loss._softmax_loss, []
 
     def wrong(logits, targets, share):
         calls.append(None)
-        return right(logits, targets, 0.0 if len(calls) == 2 else share)
+        return correct(logits, targets, 0.0 if len(calls) == 2 else share)
 
     monkeypatch.setattr(fused_loss, "_softmax_loss", wrong)
     problem = problem_of("fused_loss")
     assert not problem.gate_run(step_of("fused_loss", problem), "autocast_bfloat16").passed
 
 
-def test_a_step_without_its_optimizer_is_refused():
+def test_step_without_optimizer_is_refused():
     problem = problem_of("float32")
     step = step_of("float32", problem)
     problem.optimizer.step = lambda: None
@@ -96,11 +137,11 @@ def test_a_step_without_its_optimizer_is_refused():
 
 @pytest.mark.parametrize("name", ["float32", "bf16_weights"])
 @pytest.mark.parametrize("moment", ["exp_avg", "exp_avg_sq"])
-def test_a_moment_that_is_not_updated_is_refused(name, moment):
+def test_moment_that_is_not_updated_is_refused(name, moment):
     problem = problem_of(name)
     step = step_of(name, problem)
     problem.step_phase(step).run(None)
-    assert problem.gate_run(step, RUNGS[name]).passed
+    assert problem.gate_run(step, rung_of(name).dtype).passed
     real = problem.optimizer.step
 
     def forgetful():
@@ -112,11 +153,11 @@ def test_a_moment_that_is_not_updated_is_refused(name, moment):
 
     problem.optimizer.step = forgetful
     with pytest.raises(WrongResult, match=f"did not update {moment} of"):
-        problem.gate_run(step, RUNGS[name])
+        problem.gate_run(step, rung_of(name).dtype)
 
 
 @pytest.mark.parametrize("chunk", [7, 64, 1000])
-def test_loss_in_chunks_is_the_loss_with_its_gradients(monkeypatch, chunk):
+def test_chunked_loss_and_gradients_match_cross_entropy(monkeypatch, chunk):
     monkeypatch.setattr(fused_loss, "CHUNK", chunk)
     torch.manual_seed(0)
     hidden = torch.randn(2, 32, 16, dtype=torch.float64, requires_grad=True)
@@ -129,7 +170,7 @@ def test_loss_in_chunks_is_the_loss_with_its_gradients(monkeypatch, chunk):
     torch.testing.assert_close(of(3 * got), of(3 * expected))
 
 
-def test_loss_in_chunks_sums_gradients_in_float32(monkeypatch):
+def test_chunked_loss_accumulates_gradients_in_float32(monkeypatch):
     monkeypatch.setattr(fused_loss, "CHUNK", 8)
     torch.manual_seed(0)
     hidden = torch.randn(1, 512, 16).bfloat16()
@@ -143,7 +184,7 @@ def test_loss_in_chunks_sums_gradients_in_float32(monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_compiled_optimizer_is_adamw(dtype, device="cpu"):
+def test_compiled_optimizer_matches_adamw(dtype, device="cpu"):
     torch.manual_seed(0)
     shapes = ((7, 5), (3,))
     ours = [torch.randn(s, dtype=dtype, device=device).requires_grad_() for s in shapes]
@@ -165,37 +206,37 @@ def test_the_compiled_optimizer_is_adamw(dtype, device="cpu"):
     assert {int(state["step"]) for state in optimizers[0].state.values()} == {5}
 
 
-def test_tokens_are_the_same_every_time_and_can_be_learnt():
+def test_tokens_are_reproducible_and_learnable():
     stream = token_stream(20, 33, seed=3)
     assert torch.equal(stream, token_stream(20, 33, seed=3))
     assert not torch.equal(stream, token_stream(20, 33, seed=4))
     assert int(stream.min()) >= 0 and int(stream.max()) < sizes.VOCAB_SIZE
-    found = losses("float32", "for tests", 16, 4, "cpu", 0, steps=30, learning_rate=1e-2)
+    found = losses(rung_of("float32"), "for tests", 16, 4, "cpu", 0, steps=30, learning_rate=1e-2)
     assert found[0] == pytest.approx(9.2, abs=0.3) and found[-1] < found[0] - 2
 
 
-def test_rungs_train_alike_on_the_same_tokens():
+def test_rungs_reach_similar_losses():
     found = {
-        name: losses(name, "for tests", 16, 2, "cpu", 0, steps=6, learning_rate=1e-3)
+        name: losses(rung_of(name), "for tests", 16, 2, "cpu", 0, steps=6, learning_rate=1e-3)
         for name in ("float32", "fused_loss", "bf16_weights")
     }
     for series in found.values():
         assert series == pytest.approx(found["float32"], rel=0.02)
 
 
-def test_a_processor_has_the_rungs_that_it_can_run(monkeypatch):
+def test_cpu_grid_has_no_rung_that_needs_cuda():
     names = {case.implementation for case in load("ladder").cases("cpu")}
     assert names <= set(CPU_RUNGS) and {"float32", "bf16_weights"} <= names
 
 
 @pytest.mark.gpu
-def test_the_optimizer_as_it_is_compiled_is_adamw(monkeypatch):
+def test_really_compiled_optimizer_matches_adamw(monkeypatch):
     monkeypatch.undo()
-    test_the_compiled_optimizer_is_adamw(torch.bfloat16, "cuda")
+    test_compiled_optimizer_matches_adamw(torch.bfloat16, "cuda")
 
 
 @pytest.mark.gpu
-def test_a_graph_follows_its_tokens_and_counts_its_steps():
+def test_graph_reads_new_tokens_and_counts_its_steps():
     problem = problem_of("graph", "cuda")
     step = step_of("graph", problem)
     assert isinstance(step, Graphed)

@@ -5,11 +5,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lmperf.transformer import TransformerLM
-from lmperf.transformer.model import RMSNorm, RotaryEmbedding, cross_entropy, plain_attention
-from lmperf.transformer.sizes import SIZES, VOCAB_SIZE
+from lmperf.transformer.model import (
+    RMSNorm,
+    RotaryEmbedding,
+    TransformerLM,
+    cross_entropy,
+    plain_attention,
+)
 
-TABLE = {"small": 128.6e6, "medium": 423.2e6, "large": 969.4e6, "xl": 1.998e9, "2.7B": 3.407e9}
 VOCAB = 97
 
 
@@ -21,14 +24,6 @@ def small_model(**changes) -> TransformerLM:
 
 def some_tokens(batch: int = 2, seq_len: int = 24) -> torch.Tensor:
     return torch.randint(0, VOCAB, (batch, seq_len), generator=torch.Generator().manual_seed(1))
-
-
-@pytest.mark.parametrize("name", TABLE)
-def test_parameter_count_is_that_of_the_table(name):
-    with torch.device("meta"):
-        model = TransformerLM.of_size(SIZES[name], VOCAB_SIZE, 128)
-    count = sum(parameter.numel() for parameter in model.parameters())
-    assert count == pytest.approx(TABLE[name], rel=5e-4)
 
 
 def test_plain_attention_agrees_with_sdpa():
@@ -45,7 +40,7 @@ def test_rms_norm_agrees_with_torch():
     torch.testing.assert_close(norm(x), F.rms_norm(x, (16,), norm.weight, eps=norm.eps))
 
 
-def test_rope_keeps_lengths_and_depends_on_distance_alone():
+def test_rope_keeps_norms_and_depends_only_on_distance():
     rotary = RotaryEmbedding(8, 32, 1e4).double()
     q, k = torch.randn(2, 8, dtype=torch.float64)
     rotated_q, rotated_k = rotary(q.expand(1, 1, 32, 8)), rotary(k.expand(1, 1, 32, 8))
@@ -64,7 +59,7 @@ def test_rope_rotates_the_first_pair_by_the_position():
     torch.testing.assert_close(rotated[0, 0, :, 2], positions.sin())
 
 
-def test_logits_depend_on_no_later_token():
+def test_logits_do_not_depend_on_later_tokens():
     model, tokens = small_model(), some_tokens()
     changed = tokens.clone()
     changed[:, 10:] = (changed[:, 10:] + 1) % VOCAB
@@ -73,12 +68,12 @@ def test_logits_depend_on_no_later_token():
     assert not torch.allclose(before[:, 10], after[:, 10])
 
 
-def test_a_new_model_predicts_the_uniform_distribution():
+def test_new_model_predicts_a_uniform_distribution():
     loss = cross_entropy(small_model()(some_tokens()), some_tokens(seq_len=24))
     assert loss.item() == pytest.approx(math.log(VOCAB), rel=0.02)
 
 
-def test_it_learns_a_sequence_by_heart():
+def test_model_overfits_one_sequence():
     model, tokens = small_model(), some_tokens(1, 12)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for _ in range(60):
@@ -120,7 +115,7 @@ def test_compiles_into_one_graph_with_gradients(low_precision):
     torch.testing.assert_close(gradients[0], gradients[1], rtol=tolerance, atol=tolerance / 10)
 
 
-def test_blocks_compile_one_by_one():
+def test_blocks_compile_separately():
     model, tokens = small_model(), some_tokens()
     expected = model(tokens)
     for block in model.blocks:
@@ -128,7 +123,7 @@ def test_blocks_compile_one_by_one():
     torch.testing.assert_close(model(tokens), expected)
 
 
-def test_attention_is_pluggable():
+def test_attention_can_be_replaced():
     calls = []
 
     def sdpa(q, k, v, causal=True):
@@ -140,7 +135,7 @@ def test_attention_is_pluggable():
     assert calls == [((2, 4, 24, 8), True)] * 2
 
 
-def test_rope_tables_stay_out_of_the_state():
+def test_rope_tables_are_not_in_the_state_dict():
     assert not [name for name in small_model().state_dict() if "rotary" in name]
 
 
@@ -152,6 +147,6 @@ def test_impossible_widths_are_refused(changes, says):
         small_model(**changes)
 
 
-def test_a_sequence_beyond_the_context_is_refused():
+def test_sequence_beyond_the_context_is_refused():
     with pytest.raises(ValueError, match="25 tokens is longer than the context length 24"):
         small_model()(some_tokens(seq_len=25))

@@ -3,12 +3,62 @@ import sys
 
 import pytest
 
-from lmperf.transformer.sizes import SIZES, ModelSize
+from lmperf.errors import UserError
+from lmperf.transformer.sizes import COURSES, FORMER, SIZES, ModelSize, canonical
 
 
-def test_head_widths_of_the_table():
+def test_head_widths():
     d_heads = {name: size.d_head for name, size in SIZES.items()}
-    assert d_heads == dict.fromkeys(("tiny", "small", "medium", "large", "xl"), 64) | {"2.7B": 80}
+    assert d_heads == dict.fromkeys(SIZES, 64) | {"3.4B": 80, "12.8B": 128}
+
+
+@pytest.mark.parametrize("name", [name for name in SIZES if name != "tiny"])
+def test_size_name_is_its_parameter_count(name):
+    billions = SIZES[name].parameters() / 1e9
+    assert name == (f"{billions:.2f}B" if billions < 1 else f"{billions:.1f}B")
+
+
+@pytest.mark.parametrize(
+    "name, expected",
+    [
+        ("tiny", "tiny"),
+        ("0.13B", "0.13B"),
+        ("small", "0.13B"),
+        ("medium", "0.42B"),
+        ("large", "0.97B"),
+        ("xl-2025", "2.0B"),
+        ("2.7B", "3.4B"),
+        ("xl-2026", "3.4B"),
+        ("10B", "12.8B"),
+    ],
+)
+def test_canonical_resolves_names_and_aliases(name, expected):
+    assert canonical(name) == expected
+
+
+def test_short_names_and_aliases_are_unambiguous():
+    names = [n for key, s in SIZES.items() for n in {key, s.short, *s.aliases}]
+    assert len(names) == len(set(names))
+
+
+def test_ambiguous_size_names_both_meanings():
+    with pytest.raises(UserError, match=r"xl-2025 \(2\.0B\) or xl-2026 \(3\.4B\)"):
+        canonical("xl")
+
+
+def test_unknown_size_is_refused_with_the_known_ones():
+    with pytest.raises(UserError, match=r"unknown size 'huge'.*12\.8B, small"):
+        canonical("huge")
+
+
+@pytest.mark.parametrize("year", COURSES)
+def test_course_names_resolve(year):
+    for name, expected in COURSES[year].items():
+        assert canonical(f"{name}-{year}" if name == "xl" else name) == expected
+
+
+def test_former_names_follow_the_course_of_2025():
+    assert FORMER["xl"] == "2.0B" and FORMER["2.7B"] == "3.4B"
 
 
 @pytest.mark.parametrize("d_model, num_heads, says", [(30, 4, "not divisible"), (12, 4, "is odd")])
@@ -17,8 +67,7 @@ def test_impossible_heads_are_refused(d_model, num_heads, says):
         ModelSize(d_model, 8, 1, num_heads)
 
 
-def test_sizes_and_flops_import_no_torch():
-    code = (
-        "import sys, lmperf.transformer, lmperf.transformer.flops; sys.exit('torch' in sys.modules)"
-    )
+def test_closed_forms_import_no_torch():
+    modules = "lmperf.transformer.flops, lmperf.transformer.memory, lmperf.transformer.rounding"
+    code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

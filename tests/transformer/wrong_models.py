@@ -1,4 +1,4 @@
-"""Models that are wrong in one place, each a twin of a right one."""
+"""Models with one fault each; they share the parameters of the correct model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lmperf.transformer.model import Attention, TransformerLM, plain_attention, 
 
 
 def with_fault_in_attention(model: TransformerLM, attention: Attention) -> TransformerLM:
-    """The twin has this attention in its last block alone."""
+    """A twin with another attention in its last block."""
     twin = twin_of(model)
     twin.blocks[-1].attention.attention = attention
     return twin

@@ -1,1 +1,1 @@
-"""Attention: its definition, what is timed of it, ways to run it, and how far each may be off."""
+"""Attention: definition and reference, timed problem, error bounds, implementations."""

@@ -1,8 +1,8 @@
-"""How far a result is from its reference, and how far it may be.
+"""Errors of attention against a float64 reference, and the bounds that rounding explains.
 
-A norm over a whole tensor hides a local fault: one dropped key tile for one query tile at
-n = 65536 changes one row in a thousand. So errors are taken row by row, each row beside the rows
-around it, and the worst row counts.
+A norm over a whole tensor hides a local fault: one key tile dropped for one query tile at n = 65536
+changes one row in a thousand. So the error is taken per row, relative to the rows around it, and
+the worst row counts.
 """
 
 import math
@@ -19,33 +19,33 @@ from lmperf.attention.rounding import (
 from lmperf.benchmark import STRICT
 
 CHUNK_ELEMENTS = 1 << 24
-NUMERICS = (STRICT, "rounded_scores")
+TOLERANCES = (STRICT, "rounded_scores")
 
 
 @torch.no_grad()
 def blockwise_error(
     got: Tensor, reference: Tensor, block: int = BLOCK, floor: float = 0.0
 ) -> float:
-    """Worst row error over the size of the reference in the row's block of tokens.
+    """Largest row error, relative to the norm of the reference in the row's block of tokens.
 
     max over blocks B and rows i in B of
         ||got_i - ref_i|| / max(||ref_i||, sqrt(mean_B ||ref_j||^2), floor)
 
-    The RMS of the block is the scale of a row that happens to be small; a row that is large (one
-    dominant key, the first rows of a causal mask) is measured against itself. A last block that is
-    short is joined with the one before it: a block of one row would be measured against that row
-    alone, and where dP and delta of its only query nearly cancel, its dK has no digits left in any
-    float32. A sequence shorter than a block is one block.
+    A row with a small norm is measured against the RMS of its block; a row with a large one (one
+    dominant key, the first rows of a causal mask) against itself. An incomplete last block is
+    merged with the one before it: a block of one row would be measured against that row alone, and
+    if dP and delta of its only query nearly cancel, no digit of its dK is left in float32. A
+    sequence shorter than a block is one block.
 
-    got, reference: [..., n, d] of any dtype and of one device; tokens are the second to last
-    dimension, and blocks never span two sequences. A logsumexp [..., n] goes in as [..., n, 1].
-    floor: the smallest scale an error is measured against, for results that vanish identically.
-    Returns inf when anything in `got` is not finite. Works in float64 on chunks of 2^24 elements.
-    Raises ValueError when the shapes differ or the reference is not finite.
+    got, reference: [..., n, d] of any dtype on one device; tokens are the second to last dimension,
+    and blocks never span two sequences. Pass a logsumexp [..., n] as [..., n, 1].
+    floor: the smallest scale that an error is divided by, for results that are zero by definition.
+    Returns inf if any element of `got` is not finite. Works in float64 on chunks of 2^24 elements.
+    Raises ValueError if the shapes differ or the reference is not finite.
     """
     if got.shape != reference.shape or got.ndim < 2:
         raise ValueError(
-            f"blockwise_error needs two tensors of one shape [..., n, d], "
+            f"blockwise_error needs two tensors of the same shape [..., n, d], "
             f"got {tuple(got.shape)} and {tuple(reference.shape)}"
         )
     n, d = got.shape[-2:]
@@ -64,10 +64,10 @@ def blockwise_error(
 
 
 def _worst_row(got: Tensor, reference: Tensor, block: int, floor: float) -> float:
-    """`blockwise_error` of one chunk [rows, d] that begins at a block boundary."""
+    """`blockwise_error` of one chunk [rows, d] that starts at a block boundary."""
     reference = reference.double()
     if not bool(torch.isfinite(reference).all()):
-        raise ValueError("the reference holds values that are not finite")
+        raise ValueError("the reference contains values that are not finite")
     difference = torch.linalg.vector_norm(got.double() - reference, dim=-1)
     norms = torch.linalg.vector_norm(reference, dim=-1)
     count = max(len(norms) // block, 1)
@@ -80,14 +80,14 @@ def _worst_row(got: Tensor, reference: Tensor, block: int, floor: float) -> floa
 
 
 def attention_errors(got: dict[str, Tensor], reference: dict[str, Tensor]) -> dict[str, float]:
-    """`blockwise_error` of every tensor of attention that `got` holds.
+    """`blockwise_error` of every tensor in `got`, by name.
 
-    got, reference: any of "out", "dq", "dk", "dv" [..., n, d] and "lse" [..., n]; what is missing
-    from `got` (an implementation that gives no logsumexp) is left out.
+    got, reference: "out", "dq", "dk", "dv" [..., n, d] and "lse" [..., n]. `got` may lack some:
+    not every implementation returns the logsumexp.
 
-    An error of the logsumexp is a relative error of every probability of its row, so it is
-    measured against max(RMS, 1). With one key, softmax is constant: dq and dk are zero, what is
-    left of them is the rounding of do . v, and their scale is its size, sqrt(d) for unit inputs.
+    An error of the logsumexp is a relative error of every probability in its row, so it is divided
+    by max(RMS, 1). With a single key the softmax is constant and dq and dk are zero: only the
+    rounding of do . v remains, so they are divided by the size of do . v, sqrt(d) for unit inputs.
     """
     errors = {}
     for name, value in got.items():
@@ -101,44 +101,44 @@ def attention_errors(got: dict[str, Tensor], reference: dict[str, Tensor]) -> di
     return errors
 
 
-def error_bound(tensor: str, dtype: str, numerics: str = STRICT) -> float:
-    """The largest `blockwise_error` that rounding explains, for attention on unit normal inputs.
+def error_bound(tensor: str, dtype: str, tolerance: str = STRICT) -> float:
+    """The largest `blockwise_error` that rounding explains, on standard normal inputs.
 
-    tensor: out, lse, dq, dk or dv. dtype: a value of the dtype axis. numerics: what the
-    implementation declares: `rounded_scores` stores the scores in that dtype before the softmax, as
-    plain PyTorch does; one that keeps them in float32 (every flash attention) is `strict`.
+    tensor: out, lse, dq, dk or dv. dtype: a value of the dtype axis. tolerance: what the
+    implementation declares. `strict` keeps the scores in float32, as every flash attention does;
+    `rounded_scores` stores them in `dtype` before the softmax, as plain PyTorch does.
 
-    out_i = sum_j p_ij v_j. Rounding each p_ij to the storage dtype (unit roundoff u; 0.41 u in the
-    root mean square over mantissas) changes out_i by 0.41 u sqrt(sum_j p_ij^2) |v|, and |out_i| is
-    itself sqrt(sum_j p_ij^2) |v|: the relative error is 0.41 u at every length. Rounding the result
-    adds as much, so a typical row has 0.6 u, the worst of many 1 u; dq, dk and dv round once more
-    (ds, and o in delta) and cancel in part: 2.5 u.
+    out_i = sum_j p_ij v_j. Rounding each p_ij to the storage dtype (unit roundoff u; RMS error
+    0.41 u over mantissas) changes out_i by 0.41 u sqrt(sum_j p_ij^2) |v|, and |out_i| is itself
+    sqrt(sum_j p_ij^2) |v|: the relative error is 0.41 u at every length. Rounding the result adds
+    as much, so a typical row has 0.6 u and the worst of many rows 1 u. dq, dk and dv also contain
+    the rounding of ds and of o in delta, and their terms partly cancel: 2.5 u.
 
-    bfloat16 is allowed 6 u = 2.3 %; the fused kernels of an H200 reach 3.6 u. A 64-key tile
-    dropped at n = 65536 moves a row by sqrt(64 / 65536) = 3.1 % of its norm, and the worst of the
-    64 rows by 4.4 % or more.
+    bfloat16 is allowed 6 u = 2.3 %; fused kernels on an H200 reach 3.6 u. A 64-key tile dropped at
+    n = 65536 moves a row by sqrt(64 / 65536) = 3.1 % of its norm, and the worst of 64 rows by at
+    least 4.4 %.
     float16 is allowed 24 u = 1.2 %: the backward pass holds p ~ 1/n, which is subnormal there at
     n = 65536 and loses another 2 to 3 bits. tf32 is allowed 24 u: q and k lose bits before the
     softmax, where an error of u |s| in a score s is one of u |s| in p. float32 is allowed
     256 u = 1.5e-5: its running sums over n / 64 tiles add sqrt(n / 64) u / 3 to the 20 u that plain
-    PyTorch has at n = 200, and it lies far below tf32, so TF32 used in silence is seen as well.
-    With rounded_scores, bfloat16 has the error u |s| in p too, where |s| reaches 8: 24 u.
+    PyTorch has at n = 200. That is far below the error of TF32, so undeclared TF32 fails.
+    With rounded_scores, bfloat16 has the error u |s| in p as well, where |s| reaches 8: 24 u.
 
-    lse (absolute, or relative when above 1) is accumulated in float32 whatever the storage dtype:
-    2e-5, below the 8.4e-5 of the same dropped tile. With tf32 the error of a score at a short row
-    remains, up to 4 deviations of 0.6 u each way: 8 u.
+    lse (absolute error, relative above 1) is accumulated in float32 for every storage dtype: 2e-5,
+    below the 8.4e-5 of the same dropped tile. With tf32 short rows keep the error of a score, up to
+    4 standard deviations of 0.6 u on either side: 8 u.
 
-    Raises ValueError for a tensor, a dtype or numerics that are not one of these.
+    Raises ValueError for any other tensor, dtype or tolerance.
     """
     if tensor not in ("out", "lse", "dq", "dk", "dv"):
         raise ValueError(f"tensor must be one of out, lse, dq, dk, dv, got {tensor!r}")
     if dtype not in UNIT_ROUNDOFF:
         raise ValueError(f"dtype must be one of {', '.join(UNIT_ROUNDOFF)}, got {dtype!r}")
-    if numerics not in NUMERICS:
-        raise ValueError(f"numerics must be one of {', '.join(NUMERICS)}, got {numerics!r}")
+    if tolerance not in TOLERANCES:
+        raise ValueError(f"tolerance must be one of {', '.join(TOLERANCES)}, got {tolerance!r}")
     if tensor == "lse":
         return 8 * UNIT_ROUNDOFF["tf32"] if dtype == "tf32" else 2e-5
     roundoffs = ROUNDOFFS_ALLOWED[dtype]
-    if numerics != STRICT and UNIT_ROUNDOFF[dtype] == UNIT_ROUNDOFF["bfloat16"]:
+    if tolerance != STRICT and UNIT_ROUNDOFF[dtype] == UNIT_ROUNDOFF["bfloat16"]:
         roundoffs = ROUNDOFFS_OF_ROUNDED_SCORES
     return roundoffs * UNIT_ROUNDOFF[dtype]

@@ -1,7 +1,7 @@
-"""Calls captured as CUDA graphs: what a kernel takes when the host does not launch it.
+"""Calls replayed as CUDA graphs, which removes the launch overhead of short kernels.
 
-Short kernels are launched slower than they run: some 10 us a launch. A graph is launched once for
-all of its kernels.
+A launch takes the host about 10 us, longer than a short kernel runs. A graph launches all of its
+kernels at once.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Step = Callable[[Any], Any]
 
 
 def captured(steps: Sequence[Step]) -> list[Step]:
-    """The replay of each step as a graph of its own; all are captured when the first is called.
+    """One function per step that replays it as a CUDA graph; the first call captures all steps.
 
-    A step takes what the one before it returned, the first one None, and must not free what a
-    replay reads. Replays take anything and return what the capture returned, its tensors
-    overwritten. They read the memory that the capture read: what is new there, they see. So a
-    backward pass follows a replay of its forward pass, which rewrites what autograd saved.
+    A step takes the result of the step before it (the first step: None) and must not free memory
+    that a replay reads. A replay ignores its argument and returns the tensors of the capture,
+    overwritten in place. It reads the memory that the capture read, with its present values. So
+    replay a forward pass before its backward pass: it rewrites the tensors that autograd saved.
     """
     graphs = _Graphs(steps)
     return [partial(graphs.replay, position) for position in range(len(steps))]
@@ -42,7 +42,7 @@ class _Graphs:
         return result
 
     def _capture(self) -> list[tuple[torch.cuda.CUDAGraph, Any]]:
-        # One stream for all: autograd runs a backward pass on the stream of its forward pass.
+        # One stream for all steps: autograd runs a backward pass on the stream of its forward pass.
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):

@@ -1,4 +1,4 @@
-"""A user's own attention, in whatever form it has, as the function that is timed."""
+"""Adapts a user's attention, a function or an `autograd.Function`, to the timed signature."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ AttentionFunction = Callable[..., Tensor]
 
 
 def fitted(given: Any) -> AttentionFunction:
-    """A function of (q, k, v, causal=...) that finds out by its first call which inputs it takes.
+    """`given` as a function of (q, k, v, causal=...) for inputs of three or four dimensions.
 
-    Courses ask for an `autograd.Function` whose inputs are [batch, seq_len, d_head]; others take
-    [batch, heads, seq_len, d_head] only. Inputs of three dimensions and of four are handed on as
-    they are; where that raises, or gives another shape, they are handed on with four or with three,
-    as views. Where nothing fits what came of the first way is what the caller gets.
+    Some implementations take [batch, seq_len, d_head] only, such as the `autograd.Function` that
+    courses ask for; others take [batch, heads, seq_len, d_head] only. The first call passes the
+    inputs as they are. If that raises or returns another shape, it passes views with the other
+    number of dimensions. Later calls repeat the choice. If both fail, the caller gets the result or
+    the exception of the first attempt.
 
     Args:
         given: a function, or an `autograd.Function` class with `apply(q, k, v, is_causal)`.
@@ -32,7 +33,7 @@ def fitted(given: Any) -> AttentionFunction:
         for form in (function, _with_one_head(function) if q.ndim == 3 else _flat(function)):
             try:
                 result = form(q, k, v, causal=causal)
-            except Exception as error:  # the other form, too, has to fail before it counts
+            except Exception as error:  # raised only if the other form fails as well
                 results.append(error)
                 continue
             if isinstance(result, Tensor) and result.shape == q.shape:
@@ -55,7 +56,7 @@ def _applied(given: type[torch.autograd.Function]) -> AttentionFunction:
 
 
 def _flat(function: AttentionFunction) -> AttentionFunction:
-    """On [batch * heads, seq_len, d_head]."""
+    """`function` applied to [batch * heads, seq_len, d_head]."""
 
     def call(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
         flat = (tensor.flatten(0, -3) for tensor in (q, k, v))
@@ -65,7 +66,7 @@ def _flat(function: AttentionFunction) -> AttentionFunction:
 
 
 def _with_one_head(function: AttentionFunction) -> AttentionFunction:
-    """On [batch, 1, seq_len, d_head]."""
+    """`function` applied to [batch, 1, seq_len, d_head]."""
 
     def call(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
         split = (tensor.unsqueeze(1) for tensor in (q, k, v))

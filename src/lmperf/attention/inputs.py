@@ -1,8 +1,7 @@
-"""Inputs that are other ones for every call, in the same memory.
+"""Inputs of attention that are drawn anew for every call, in the same memory.
 
-Each call has a draw of its own, which no implementation can have seen: what it kept of an earlier
-call is wrong, whatever it was kept by. The gradient of the output is drawn once more when the
-forward has run: gradients that were worked out in the forward are wrong, wherever it found dO.
+So a result that an implementation cached is wrong, whatever the key of its cache. dO is drawn once
+more after the forward pass: gradients computed there in advance are wrong too.
 """
 
 from __future__ import annotations
@@ -17,14 +16,12 @@ _GRADIENT = _NAMES.index("gradient")
 
 
 class FreshInputs:
-    """q, k, v, which require gradients, and the gradient of the output, [..., seq_len, d_head].
-
-    They are unit normal, and drawn on their device, so that the host waits for nothing.
+    """q, k, v, which require gradients, and dO, standard normal and drawn on the device.
 
     Args:
-        shape: of each, [batch, heads, seq_len, d_head] or [batch, seq_len, d_head].
+        shape: of each tensor, [batch, heads, seq_len, d_head] or [batch, seq_len, d_head].
         dtype: in which they are stored.
-        device: where they are.
+        device: on which they are.
         seed: of the first draw.
     """
 
@@ -37,18 +34,18 @@ class FreshInputs:
             tensor.requires_grad_()
 
     def freshen(self, seed: int) -> None:
-        """Draws all of them anew, in place; the gradients that follow depend on this seed, too."""
+        """Draw all tensors anew, in place; later draws of dO depend on this seed as well."""
         self._seed, self._gradients = seed, 0
         for position in range(len(_NAMES)):
             self._draw(position, self.tensors[position])
 
     def freshen_gradient(self) -> None:
-        """Another gradient of the output, in place."""
+        """Draw the next dO, in place."""
         self._gradients += 1
         self._draw(_GRADIENT, self.tensors[_GRADIENT])
 
     def changed(self) -> list[str]:
-        """The inputs, by name, that are not what was put there last."""
+        """Names of the inputs that no longer hold the values that were drawn last."""
         expected = torch.empty_like(self.tensors[_GRADIENT])
         return [
             name
@@ -58,7 +55,7 @@ class FreshInputs:
 
     @torch.no_grad()
     def _draw(self, position: int, target: Tensor) -> Tensor:
-        """Writes an input, by its position in `tensors`, as it is to be now."""
+        """Write the present draw of the tensor at `position` in `tensors` to `target`."""
         which = position + self._gradients if position == _GRADIENT else position
         self._generator.manual_seed(self._seed * 2**16 + which)
         return target.detach().normal_(generator=self._generator)

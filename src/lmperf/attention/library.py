@@ -1,8 +1,7 @@
-"""Attention as PyTorch offers it: compiled, by each backend of SDPA, and as FlexAttention.
+"""Attention as PyTorch offers it: compiled, by the backends of SDPA, and as FlexAttention.
 
 Each function takes q, k, v [batch, heads, seq_len, d_head] (`compiled` also [batch, seq_len,
-d_head]) and `causal`, and returns the shape and dtype of q. `sdpa` leaves the choice
-of a backend to PyTorch; one that is named raises RuntimeError where it cannot run.
+d_head]) and `causal`, and returns a tensor of the shape and dtype of q.
 """
 
 from __future__ import annotations
@@ -17,47 +16,38 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 
 from lmperf.attention.reference import attention
 
-MOST_SCORES = 1 << 28
 
+def sdpa(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool = False, backend: str | None = None
+) -> Tensor:
+    """Scaled dot-product attention (SDPA) by one backend, or by the one that PyTorch selects.
 
-def sdpa(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
-    """SDPA with the backend that PyTorch chooses."""
-    return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
-
-
-def sdpa_cudnn(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
-    """SDPA by cuDNN's fused attention."""
-    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+    backend: name of a member of `torch.nn.attention.SDPBackend`, such as "CUDNN_ATTENTION".
+    Raises ValueError for an unknown backend, RuntimeError for inputs that the backend rejects.
+    """
+    if backend is None:
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
-
-
-def sdpa_flash(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
-    """SDPA by the FlashAttention-2 that PyTorch ships."""
-    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-        return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
-
-
-def sdpa_efficient(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
-    """SDPA by the memory-efficient kernel of xFormers."""
-    with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
+    with sdpa_kernel(_backend(backend)):
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
 
 
 def compiled(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
-    """Plain attention through torch.compile, for this shape alone."""
+    """Plain attention through torch.compile, specialised to each shape."""
     return _compiled_attention()(q, k, v, causal)
 
 
 def flex(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
-    """FlexAttention, compiled, with a block mask where causal."""
+    """FlexAttention through torch.compile, with a block mask if `causal`."""
     mask = _causal_mask(q.shape[-2], k.shape[-2], q.device.type) if causal else None
     return _compiled_flex()(q, k, v, block_mask=mask)
 
 
-def by_pytorch(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
-    """What PyTorch's own error is measured on: plain attention where the scores fit, else SDPA."""
-    scores = q[..., 0].numel() * k.shape[-2]
-    return (attention if scores <= MOST_SCORES else sdpa)(q, k, v, causal=causal)
+@cache
+def _backend(name: str) -> SDPBackend:
+    known = {key: value for key, value in SDPBackend.__members__.items() if key != "ERROR"}
+    if name not in known:
+        raise ValueError(f"SDPA backend must be one of {', '.join(known)}, got {name!r}")
+    return known[name]
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The smallest plain attention that does not fit: closed form, and what the allocator says."""
+"""The length at which plain attention runs out of memory: in closed form, and run."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _MIB = 2**20
 
 
 def tensors(batch: int, n: int, d: int, dtype: str) -> dict[str, int]:
-    """Bytes of each tensor of a forward pass [batch, n, d] without a mask, in the order it is made.
+    """Bytes of each tensor of an unmasked forward pass [batch, n, d], in order of allocation.
 
-    Inputs q, k, v; the scores [batch, n, n]; the scores times the scale, made beside them; the
-    softmax, made beside the scaled ones; the output.
+    Inputs q, k, v; the scores [batch, n, n]; the scaled scores; the softmax; the output. While a
+    tensor of the size of the scores is computed, the one that it is computed from is alive.
     """
     element = BYTES_PER_ELEMENT[dtype]
     scores, rows = batch * n * n * element, batch * n * d * element
@@ -31,13 +31,13 @@ def tensors(batch: int, n: int, d: int, dtype: str) -> dict[str, int]:
 
 
 def peak_bytes(batch: int, n: int, d: int, dtype: str) -> int:
-    """The most that is alive at once: the inputs and two tensors of the size of the scores."""
+    """Peak memory in bytes: the inputs and two tensors of the size of the scores."""
     sizes = tensors(batch, n, d, dtype)
     return sizes["inputs"] + 2 * sizes["scores"]
 
 
 def first_too_long(batch: int, d: int, dtype: str, free: int) -> int:
-    """The smallest power of two for a length whose peak is above `free` bytes."""
+    """The smallest power of two, as a length, whose peak memory exceeds `free` bytes."""
     n = 1
     while peak_bytes(batch, n, d, dtype) <= free:
         n *= 2
@@ -45,18 +45,18 @@ def first_too_long(batch: int, d: int, dtype: str, free: int) -> int:
 
 
 def free_bytes(device: str) -> int:
-    """What could be allocated now, in bytes; raises RuntimeError where the system does not say."""
+    """Bytes that can be allocated now; raises RuntimeError if the system does not report them."""
     if device == "cuda":
         free, _ = torch.cuda.mem_get_info()
         return free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
     available = available_host_bytes()
     if available is None:
-        raise RuntimeError("this system does not say how much memory is free")
+        raise RuntimeError("this system does not report how much memory is available")
     return available
 
 
 def run_out(batch: int, n: int, d: int, dtype: str, device: str) -> dict[str, Any]:
-    """Runs the attention, and what the allocator says when it cannot; "fits" when it can."""
+    """Run the attention: outcome "fits", or "out of memory" with the allocator's figures in MiB."""
     q, k, v = torch.randn(3, batch, n, d, device=device).to(storage_dtype(dtype)).unbind(0)
     try:
         attention(q, k, v)

@@ -1,4 +1,4 @@
-"""One attention to compute: inputs, gradients, the phases that are timed, and the gate."""
+"""An attention problem: inputs, timed phases, and the gate against float64."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from torch import Tensor
 from lmperf.attention.accuracy import attention_errors, error_bound
 from lmperf.attention.cuda_graph import captured
 from lmperf.attention.inputs import FreshInputs
-from lmperf.attention.library import by_pytorch
+from lmperf.attention.pytorch import pytorch_attention
 from lmperf.attention.reference import attention_float64, bytes_moved, flops
 from lmperf.benchmark import STRICT, Phase, Workload
 from lmperf.gate import Gate
 from lmperf.outputs import require_unchanged, tensors_of
 from lmperf.precision import precision, storage_dtype
 
-# Scores of the sequences that are checked of a timed call; the gate checks all.
+# A timed call is checked on so many sequences that their scores number at most this; the gate
+# checks all sequences.
 CHECKED_SCORES = {"cpu": 2**21, "cuda": 2**26}
 
 AttentionFunction = Callable[..., Tensor]
@@ -30,14 +31,14 @@ AttentionFunction = Callable[..., Tensor]
 
 @dataclass
 class AttentionProblem:
-    """q, k, v and the gradient of the output: normal random, [..., seq_len, d_head] of one shape.
+    """q, k, v and dO of one shape, standard normal, and what is computed from them.
 
     Args:
         shape: [batch, heads, seq_len, d_head] or [batch, seq_len, d_head].
-        dtype: value of the dtype axis; TF32 shares its inputs with float32.
+        dtype: a value of the dtype axis.
         causal: whether query i sees keys 0 ... i only.
-        device: where the tensors are.
-        seed: of the generator that draws the inputs.
+        device: on which the tensors are.
+        seed: of the inputs that the gate is computed on.
     """
 
     shape: tuple[int, ...]
@@ -56,7 +57,10 @@ class AttentionProblem:
         seed: int,
         shared: dict,
     ) -> AttentionProblem:
-        """The problem of a case; cases of a group whose inputs are equal share one."""
+        """The problem of a case; cases stored in one dtype share inputs and reference by `shared`.
+
+        So TF32 gets the inputs of float32.
+        """
         stored = storage_dtype(dtype)
         problem = shared.setdefault(("attention", stored), cls(shape, dtype, causal, device, seed))
         if problem.dtype == dtype:
@@ -72,16 +76,16 @@ class AttentionProblem:
 
     @property
     def inputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """q, k, v, which require gradients, and the gradient of the output, as they are now."""
+        """q, k, v, which require gradients, and dO: the present draw."""
         return self.fresh.tensors
 
     @cached_property
     def reference(self) -> dict[str, Tensor]:
-        """Output, logsumexp and gradients of the inputs of the gate, in float64."""
-        self._as_in_gate()
+        """Output, logsumexp and gradients in float64 for the inputs of the gate."""
+        self._draw_gate_inputs()
         return attention_float64(*self.inputs, causal=self.causal)
 
-    def _as_in_gate(self) -> None:
+    def _draw_gate_inputs(self) -> None:
         self.fresh.freshen(self.seed)
         self.fresh.freshen_gradient()
 
@@ -90,21 +94,20 @@ class AttentionProblem:
         function: AttentionFunction,
         phases: Sequence[str],
         compiles: bool = False,
-        numerics: str = STRICT,
+        tolerance: str = STRICT,
         graphed: bool = False,
     ) -> Workload:
-        """What is timed and checked of an implementation `function(q, k, v, causal=...)`.
+        """The phases and checks of an implementation `function(q, k, v, causal=...)`.
 
-        `numerics`: what it declares to round, strict or `rounded_scores` (see
-        `lmperf.attention.accuracy.error_bound`). `graphed`: whether each phase is replayed as a
-        CUDA graph.
+        compiles: whether its first calls compile. tolerance: what it declares to round, `strict` or
+        `rounded_scores` (see `accuracy.error_bound`). graphed: replay each phase as a CUDA graph.
         """
         calls = {name: self._phase(function, name, graphed) for name in phases}
         return Workload(
             calls,
-            gate=lambda present: self._gate(calls, present, numerics),
+            gate=lambda present: self._gate(calls, present, tolerance),
             freshen=self.fresh.freshen,
-            check=lambda name, result: self.check(name, result, numerics),
+            check=lambda name, result: self.check(name, result, tolerance),
             resident=list(self.inputs),
             compiles=compiles,
             context=partial(precision, self.dtype),
@@ -117,7 +120,7 @@ class AttentionProblem:
             return function(*inputs, causal=self.causal)
 
         def backward(out: Tensor) -> tuple[Tensor, ...]:
-            # The capture of a graph may not free what its replay reads.
+            # A capture must not free memory that its replay reads.
             return torch.autograd.grad(out, inputs, gradient, retain_graph=graphed)
 
         chain = {
@@ -139,31 +142,32 @@ class AttentionProblem:
             bytes=int(bytes_moved(*self._sizes, self.dtype, name)),
         )
 
-    def _gate(self, calls: Mapping[str, Phase], present: Sequence[str], numerics: str) -> Gate:
-        """The worst error of each tensor over the results of all phases that are present."""
+    def _gate(self, calls: Mapping[str, Phase], present: Sequence[str], tolerance: str) -> Gate:
+        """The largest error of each tensor over the results of the phases in `present`."""
         reference, errors = self.reference, {}
         for name in present:
             self.fresh.freshen(self.seed)
             state = calls[name].before()
-            if name != "backward":  # which has drawn it after its forward
+            if name != "backward":  # its `before` has drawn dO after the forward pass
                 self.fresh.freshen_gradient()
             got = self._results(name, calls[name].run(state))
             found = attention_errors(got, reference)
             errors |= {key: max(error, errors.get(key, 0.0)) for key, error in found.items()}
 
         def pytorch() -> dict[str, float]:
-            self._as_in_gate()
+            self._draw_gate_inputs()
             return attention_errors(self._by_pytorch(errors, self.inputs), reference)
 
-        return self._judged(errors, numerics, pytorch)
+        return self._judged(errors, tolerance, pytorch)
 
-    def check(self, phase: str, result: Any, numerics: str = STRICT) -> Gate:
-        """What a call of a phase returned, against the reference of the inputs as they are now.
+    def check(self, phase: str, result: Any, tolerance: str = STRICT) -> Gate:
+        """The gate of the result of one timed call, on the present inputs.
 
-        Of many sequences some are chosen by chance: the reference costs more than the call.
+        Checks a random sample of the sequences: the reference costs more than the call.
 
         Raises:
-            WrongResult: another type, shape, dtype or device, or the call changed its inputs.
+            WrongResult: the result has a wrong type, shape, dtype or device, or the call changed
+                its inputs.
         """
         got = self._results(phase, result)
         chosen = self._chosen()
@@ -176,7 +180,7 @@ class AttentionProblem:
             leaves = [leaf.clone().requires_grad_() for leaf in leaves]
             return attention_errors(self._by_pytorch(errors, [*leaves, gradient]), reference)
 
-        return self._judged(errors, numerics, pytorch)
+        return self._judged(errors, tolerance, pytorch)
 
     def _results(self, phase: str, result: Any) -> dict[str, Tensor]:
         forward = phase == "forward"
@@ -186,7 +190,7 @@ class AttentionProblem:
         return got
 
     def _chosen(self) -> list[int]:
-        """Some of the sequences, by chance: as many as have CHECKED_SCORES, and at least one."""
+        """A random sample of the sequences: at least one, at most CHECKED_SCORES scores."""
         *batch, seq_len, _ = self.shape
         most = CHECKED_SCORES["cuda" if self.device == "cuda" else "cpu"] // seq_len**2
         count = math.prod(batch)
@@ -195,17 +199,17 @@ class AttentionProblem:
     def _judged(
         self,
         errors: Mapping[str, float],
-        numerics: str,
+        tolerance: str,
         pytorch: Callable[[], Mapping[str, float]],
     ) -> Gate:
-        bounds = {name: error_bound(name, self.dtype, numerics) for name in errors}
+        bounds = {name: error_bound(name, self.dtype, tolerance) for name in errors}
         return Gate(errors, bounds, pytorch)
 
     def _by_pytorch(self, names: Collection[str], inputs: Sequence[Tensor]) -> dict[str, Tensor]:
-        """What PyTorch itself gives, of the named results."""
+        """The results in `names`, computed by PyTorch's own attention."""
         *leaves, gradient = inputs
         with precision(self.dtype):
-            out = by_pytorch(*leaves, causal=self.causal)
+            out = pytorch_attention(*leaves, causal=self.causal)
             got = {"out": out.detach()}
             if set(names) - {"out"}:
                 gradients = torch.autograd.grad(out, leaves, gradient)
@@ -219,5 +223,5 @@ class AttentionProblem:
 
 
 def _sequences(tensor: Tensor, chosen: Sequence[int]) -> Tensor:
-    """Some sequences of [..., seq_len, d_head], as [len(chosen), seq_len, d_head]."""
+    """The chosen sequences of [..., seq_len, d_head], as [len(chosen), seq_len, d_head]."""
     return tensor.reshape(-1, *tensor.shape[-2:])[chosen]

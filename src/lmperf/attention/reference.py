@@ -1,4 +1,4 @@
-"""Attention by its definition: the plain version, the float64 reference, and the closed forms.
+"""Attention by definition: in plain PyTorch, in float64, and its FLOPs and bytes in closed form.
 
 S = scale Q K^T,  P = softmax(S),  O = P V,  L_i = log sum_j exp(S_ij)
 dV = P^T dO,  dP = dO V^T,  dS = P * (dP - rowsum(dO * O)),  dQ = scale dS K,  dK = scale dS^T Q
@@ -9,15 +9,11 @@ import math
 import torch
 from torch import Tensor
 
+from lmperf.dtypes import DTYPES, PLAIN_DTYPES
+
 CHUNK_ELEMENTS = 1 << 26
 
-BYTES_PER_ELEMENT = {
-    "float32": 4,
-    "tf32": 4,
-    "float16": 2,
-    "bfloat16": 2,
-    "autocast_bfloat16": 2,
-}
+BYTES_PER_ELEMENT = {name: DTYPES[name].bytes for name in PLAIN_DTYPES}
 
 FORWARD_FLOPS_MULTIPLE = {"forward": 1.0, "backward": 2.5, "forward_backward": 3.5}
 
@@ -25,7 +21,7 @@ FORWARD_FLOPS_MULTIPLE = {"forward": 1.0, "backward": 2.5, "forward_backward": 3
 def attention(
     q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None
 ) -> Tensor:
-    """softmax(scale Q K^T) V, with the scores in memory: quadratic in n.
+    """softmax(scale Q K^T) V with the scores in memory: quadratic in n.
 
     q: [..., n, d]; k, v: [..., m, d], one dtype. scale defaults to 1 / sqrt(d). With `causal`,
     query i sees keys 0 ... i. Returns [..., n, d] in the dtype of the inputs.
@@ -48,10 +44,11 @@ def attention_float64(
     causal: bool,
     scale: float | None = None,
 ) -> dict[str, Tensor]:
-    """Output, logsumexp and gradients in float64, by chunks of queries, on the tensors' device.
+    """Output, logsumexp and gradients in float64, on the device of the inputs.
 
-    q, grad_out: [..., n, d]; k, v: [..., m, d], of any dtype. A chunk's scores are at most 2^26
-    elements (512 MiB) as long as one row of all sequences is, and about four such are alive.
+    q, grad_out: [..., n, d]; k, v: [..., m, d], of any dtype. Works on chunks of queries, whose
+    scores have at most 2^26 elements (512 MiB; at least one row of every sequence); about four
+    tensors of this size are alive at once.
     Returns out, dq [..., n, d], dk, dv [..., m, d], lse [..., n] (natural logarithm).
     """
     scale = q.shape[-1] ** -0.5 if scale is None else scale
@@ -81,11 +78,11 @@ def attention_float64(
 
 
 def flops(batch: int, heads: int, n: int, d: int, causal: bool, phase: str = "forward") -> float:
-    """Floating-point operations of the matmuls of attention; softmax is not counted.
+    """FLOPs of the matmuls of attention; the softmax is not counted.
 
-    Forward: 2 matmuls of 2 n^2 d each, half of them under a causal mask. Backward: 5 matmuls
-    (the scores once more, dP, dV, dK, dQ), 2.5 times forward, whatever an implementation computes
-    twice. Raises KeyError for a phase other than forward, backward, forward_backward.
+    Forward: 2 matmuls of 2 n^2 d FLOPs each, half of that under a causal mask. Backward: 5 matmuls
+    (the scores recomputed, dP, dV, dK, dQ), 2.5 times forward, even if an implementation recomputes
+    more. Raises KeyError for a phase other than forward, backward, forward_backward.
     """
     full = 4.0 * batch * heads * n * n * d
     return full * (0.5 if causal else 1.0) * FORWARD_FLOPS_MULTIPLE[phase]
@@ -96,9 +93,9 @@ def bytes_moved(
 ) -> float:
     """The fewest bytes that attention can move: each tensor once.
 
-    Forward reads q, k, v and writes out and the float32 lse. Backward reads q, k, v, out, dout and
-    lse and writes dq, dk, dv. dtype: a value of the dtype axis. Raises KeyError for another dtype
-    or phase.
+    Forward reads q, k, v and writes out and lse (float32). Backward reads q, k, v, out, dO and lse
+    and writes dq, dk, dv. dtype: a value of the dtype axis without autocast. Raises KeyError for
+    any other dtype or phase.
     """
     tensor = float(batch * heads * n * d * BYTES_PER_ELEMENT[dtype])
     lse = 4.0 * batch * heads * n

@@ -1,9 +1,9 @@
-"""FlashAttention-2 in plain PyTorch: the algorithm of the Triton kernels, for reading and for CPUs.
+"""FlashAttention-2 in plain PyTorch: the algorithm of the Triton kernels, readable and on CPUs.
 
-Dao 2023, FlashAttention-2, algorithms 1 and 2: queries by tiles, keys by tiles, a running maximum
-and a running sum per row (online softmax); the backward pass recomputes each tile of P from the
-saved logsumexp. Memory beside inputs and outputs is one tile of scores and one number per row.
-Tiles that a causal mask hides wholly are skipped.
+Dao 2023, FlashAttention-2, algorithms 1 and 2: tiles of queries, tiles of keys, and for each row a
+running maximum and a running sum (online softmax); the backward pass recomputes each tile of P from
+the saved logsumexp. Needs one tile of scores and one number per row besides inputs and outputs.
+Tiles that a causal mask hides entirely are skipped.
 """
 
 import math
@@ -23,7 +23,7 @@ def tiled_attention(
     """softmax(scale Q K^T) V without the scores in memory, differentiable once.
 
     q: [..., n, d]; k, v: [..., m, d], one dtype. scale defaults to 1 / sqrt(d). Matmuls run in the
-    dtype of the inputs (under autocast, in its dtype), softmax and sums in float32. Returns
+    dtype of the inputs, or in that of autocast; softmax and sums run in float32. Returns
     [..., n, d] in the dtype of the matmuls.
     """
     device = q.device.type
@@ -35,7 +35,7 @@ def tiled_attention(
 
 
 def _tiles(n_queries: int, n_keys: int, causal: bool) -> Iterator[tuple[slice, list[slice]]]:
-    """Each tile of queries with the tiles of keys that it sees."""
+    """Each tile of queries with the tiles of keys that it attends to."""
     for start in range(0, n_queries, QUERY_TILE):
         rows = slice(start, min(start + QUERY_TILE, n_queries))
         seen = min(rows.stop, n_keys) if causal else n_keys

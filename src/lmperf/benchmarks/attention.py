@@ -1,9 +1,10 @@
-"""PyTorch attention, with the scores in memory: how time and memory grow with the length."""
+"""Plain PyTorch attention, which stores its scores: time and memory by sequence length."""
 
 from __future__ import annotations
 
-from lmperf.benchmark import Axis, Case, Timed, Workload, numbers
-from lmperf.names import PLAIN_DTYPES
+from lmperf.axes import dtype_axis
+from lmperf.benchmark import Axis, Case, Implementation, Timed, Workload, numbers
+from lmperf.dtypes import PLAIN_DTYPES
 
 
 class Attention(Timed):
@@ -14,19 +15,22 @@ class Attention(Timed):
         Axis("batch", int),
         Axis("seq_len", int),
         Axis("d_head", int),
-        Axis("dtype", str, PLAIN_DTYPES),
+        dtype_axis(PLAIN_DTYPES),
         Axis("causal", bool),
     )
     together = ("dtype",)
     takes = "attention"
     phases = ("forward", "backward")
-    implementations = {
-        "eager": "lmperf.attention.reference:attention",
-        "compiled": "lmperf.attention.library:compiled",
-    }
-    # Both store the scores in the dtype of the inputs.
-    numerics = dict.fromkeys(implementations, "rounded_scores")
-    compiles = ("compiled",)
+    # Both store their scores in the dtype of the inputs.
+    implementations = (
+        Implementation("eager", "lmperf.attention.reference:attention", tolerance="rounded_scores"),
+        Implementation(
+            "compiled",
+            "lmperf.attention.library:compiled",
+            tolerance="rounded_scores",
+            compiles=True,
+        ),
+    )
     grids = {
         "cpu": [
             {
@@ -63,14 +67,14 @@ class Attention(Timed):
         from lmperf.attention.problem import AttentionProblem
         from lmperf.compiler import require_compiler
 
-        axes, name = case.axes, case.implementation
-        if name == "compiled":
+        axes, implementation = case.axes, self.require(case, device)
+        if implementation.compiles:
             require_compiler(device)
         shape = (axes["batch"], axes["seq_len"], axes["d_head"])
         problem = AttentionProblem.of(shape, axes["dtype"], axes["causal"], device, seed, shared)
-        function = self.callable_of(name)
-        if name in self.own_implementations:
+        function = self.callable_of(implementation.name)
+        if implementation.origin != "project":
             function = fitted(function)
         return problem.workload(
-            function, self.phases, name in self.compiles, self.numerics_of(name)
+            function, self.phases, implementation.compiles, implementation.tolerance
         )

@@ -1,10 +1,11 @@
-"""Where plain attention runs out of memory: the length predicted from the closed form, then run."""
+"""The first sequence length at which plain attention runs out of memory: predicted, then run."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from lmperf.benchmark import Axis, Case, Observed, numbers, texts
+from lmperf.axes import dtype_axis
+from lmperf.benchmark import Axis, Case, Implementation, Observed, numbers, texts
 
 _MIB = 2**20
 
@@ -22,9 +23,10 @@ class AttentionLimit(Observed):
     axes = (
         Axis("batch", int),
         Axis("d_head", int),
-        Axis("dtype", str, ("float32", "bfloat16")),
+        dtype_axis(("float32", "bfloat16")),
     )
     phases = ("forward",)
+    implementations = (Implementation("eager"),)
     grids = {
         preset: [
             {

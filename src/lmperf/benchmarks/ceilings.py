@@ -1,9 +1,9 @@
-"""What this machine can do at most: matmuls, copies and an empty launch, by PyTorch alone.
+"""Ceilings of this machine: the rates of matmuls, copies and an empty launch in PyTorch.
 
-Every other section is held against these ceilings, which are measured in the same report. A matmul
-is timed in two ways: `burst`, single calls after a rest, so that no cap on power slows them; and
-`sustained`, a call after the other without a rest, as a model runs. A copy is timed for each
-proportion of bytes read to bytes written, since memory is not equally fast at both.
+The other sections quote their results as shares of these rates. A matmul is timed in two ways:
+`burst`, single calls with pauses, so that no power cap slows them; and `sustained`, back to back,
+as a model runs. Copies are timed for three ratios of bytes read to bytes written, because reads
+and writes are not equally fast.
 """
 
 from __future__ import annotations
@@ -12,16 +12,26 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from lmperf.benchmark import Axis, Case, Phase, Timed, Unsupported, Workload, numbers
-from lmperf.names import LOADS, MATMULS, OPERATIONS
+from lmperf.axes import dtype_axis
+from lmperf.benchmark import (
+    Axis,
+    Case,
+    Implementation,
+    Phase,
+    Timed,
+    Unsupported,
+    Workload,
+    numbers,
+)
+from lmperf.dtypes import MATMULS
 
-# One timed call of a sustained matmul. Its first call, that for memory and the warm-up come before
-# any that counts: by then a GPU has been busy for more than a second.
+# Length of one timed call of a sustained matmul. At least three such calls run before the first one
+# that counts, so a GPU has been busy for more than a second by then.
 _SUSTAINED_S = {"cuda": 0.5, "cpu": 0.2}
-# A rest of twice the call keeps the mean power of a GPU at half its limit or less.
+# With pauses of twice the call, a GPU runs at half its power limit or less on average.
 _REST_CALLS, _LONGEST_REST_S = 2.0, 0.02
 _ON_CPU = ("float32", "bfloat16")
-# What a copy reads and writes: its source and its target.
+# Copies: dtypes of source and target.
 _COPIES = {
     "copy": ("float32", "float32"),
     "widen": ("bfloat16", "float32"),
@@ -49,15 +59,16 @@ class Ceilings(Timed):
     title = "Ceilings"
     section = "method"
     axes = (
-        Axis("operation", str, tuple(OPERATIONS)),
-        Axis("dtype", str, MATMULS),
-        # Of a matmul, rows x columns x the length of its sums; of a copy, its elements.
+        Axis("operation", str, (*_COPIES, "launch", "matmul")),
+        dtype_axis(MATMULS),
+        # Of a matmul: m x n x k. Of a copy: its number of elements.
         Axis("shape", str, pattern=r"^[1-9][0-9]*(x[1-9][0-9]*x[1-9][0-9]*)?$"),
-        Axis("load", str, tuple(LOADS)),
+        Axis("load", str, ("burst", "sustained")),
     )
     columns = numbers("calls")
+    implementations = (Implementation("torch"),)
     grids = {
-        # 256 MiB and, on a GPU, 4 GiB of float32 read and written: many times any cache.
+        # Copies of 256 MiB in all, 4 GiB on a GPU: many times any cache.
         "cpu": [
             *_copies(2**25),
             _part("matmul", _ON_CPU, ["1024x1024x1024", "1536x1536x1536"], "burst"),
@@ -106,7 +117,7 @@ class Ceilings(Timed):
 
 
 def _normal(device: str, generator, dtype: str, *sizes: int):
-    """A normal tensor: a GPU multiplies zeros, and other values that repeat, faster."""
+    """A tensor of normal values. GPUs multiply zeros and repeated values faster."""
     import torch
 
     from lmperf.precision import storage_dtype
@@ -129,7 +140,7 @@ def _matmul(dtype: str, shape: str, load: str, device: str, draw: Callable) -> W
         seconds = _seconds(multiply, device)
     calls, before = 1, _rest(seconds) if device == "cuda" else _nothing
     if load == "sustained":
-        calls, before = max(1, round(_SUSTAINED_S.get(device, 0.2) / seconds)), _nothing
+        calls, before = max(1, round(_SUSTAINED_S[device] / seconds)), _nothing
 
     def run(_: None):
         for _ in range(calls):
@@ -141,7 +152,7 @@ def _matmul(dtype: str, shape: str, load: str, device: str, draw: Callable) -> W
 
 
 def _seconds(call: Callable[[], object], device: str) -> float:
-    """The time of a second call: the first one loads and chooses a kernel."""
+    """Time of a call in seconds, after a first call that loads and selects the kernel."""
     import torch
 
     synchronize = getattr(torch, device).synchronize
@@ -158,7 +169,7 @@ def _nothing() -> None:
 
 
 def _rest(seconds: float) -> Callable[[], None]:
-    """What lets a GPU be idle before a call that takes so many seconds."""
+    """A function that idles the GPU before a call of that many seconds."""
 
     def rest() -> None:
         import torch

@@ -1,19 +1,20 @@
-"""End to end: forward, backward, both, and a whole training step of Transformer language models."""
+"""Transformer language models end to end: forward, backward, both, and a training step."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from lmperf.benchmark import Axis, Case, Timed, Unsupported, Workload, numbers
-from lmperf.names import MODEL_DTYPES, SIZES
+from lmperf.axes import SIZE, dtype_axis
+from lmperf.benchmark import Axis, Case, Implementation, Timed, Workload, numbers
+from lmperf.dtypes import MODEL_DTYPES
 
-# An attention times a way to run it; the plain attention has no name of its own.
+# Each attention (plain, SDPA, Triton) run in each way (eager, compiled, compiled by block).
 _WAYS = (
     *("eager", "compiled", "compiled_blocks"),
     *("sdpa", "sdpa_compiled", "sdpa_compiled_blocks"),
     *("triton", "triton_compiled", "triton_compiled_blocks"),
 )
-_SIZES = list(SIZES[1:])
+_SIZES = ["0.13B", "0.42B", "0.97B", "2.0B", "3.4B"]
 _BF16 = "autocast_bfloat16"
 
 
@@ -34,19 +35,25 @@ class EndToEnd(Timed):
         *("parameters", "tokens", "error_logits", "error_loss", "error_gradient", "error_gain")
     )
     axes = (
-        Axis("size", str, SIZES),
+        SIZE,
         Axis("context_length", int),
         Axis("batch", int),
-        Axis("dtype", str, MODEL_DTYPES),
+        dtype_axis(MODEL_DTYPES),
     )
     together = ("dtype",)
     takes = "model"
     phases = ("forward", "backward", "forward_backward", "train_step")
     clock = "step"
     limit_s = 600.0
-    implementations = {name: f"lmperf.transformer.implementations:{name}" for name in _WAYS}
-    compiles = tuple(name for name in _WAYS if "compiled" in name or name == "triton")
-    needs_cuda = tuple(name for name in _WAYS if name.startswith("triton"))
+    implementations = tuple(
+        Implementation(
+            name,
+            f"lmperf.transformer.implementations:{name}",
+            compiles="compiled" in name or name == "triton",
+            needs_cuda=name.startswith("triton"),
+        )
+        for name in _WAYS
+    )
     grids = {
         "cpu": [
             {
@@ -67,11 +74,11 @@ class EndToEnd(Timed):
         "gpu": [
             _cells(_SIZES, [128, 256, 512, 1024], [_BF16], ["eager"]),
             _cells(_SIZES, [256, 1024], [_BF16], ["compiled_blocks"]),
-            # A step of the large sizes in float32 takes seconds: fewer of them tell as much.
-            _cells(["small", "medium", "large"], [128, 256, 512, 1024], ["float32"], ["eager"]),
-            _cells(["xl", "2.7B"], [256, 512], ["float32"], ["eager"]),
+            # A float32 step of the larger sizes takes seconds, so they have fewer cells.
+            _cells(["0.13B", "0.42B", "0.97B"], [128, 256, 512, 1024], ["float32"], ["eager"]),
+            _cells(["2.0B", "3.4B"], [256, 512], ["float32"], ["eager"]),
             _cells(_SIZES, [256], ["float32"], ["compiled_blocks"]),
-            # Other attentions inside the model, where attention weighs most.
+            # Other attentions in the model, at the context where attention costs most.
             _cells(
                 _SIZES,
                 [1024],
@@ -79,27 +86,25 @@ class EndToEnd(Timed):
                 ["sdpa", "sdpa_compiled_blocks", "triton", "triton_compiled_blocks"],
             ),
             _cells(_SIZES, [256], ["tf32"], ["eager"]),
-            # Compiling a whole model costs a minute or more where there are many layers.
+            # Compiling a whole deep model takes a minute or more.
             _cells(_SIZES, [256], [_BF16], ["compiled"]),
-            _cells(["small"], [256], ["float32", "tf32"], ["compiled"]),
+            _cells(["0.13B"], [256], ["float32", "tf32"], ["compiled"]),
         ],
     }
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
         from lmperf.compiler import require_compiler
         from lmperf.precision import precision
-        from lmperf.transformer.custom import called, is_step
+        from lmperf.transformer.custom import is_step, runnable
         from lmperf.transformer.model import twin_of
         from lmperf.transformer.problem import ModelProblem
 
-        name = case.implementation
+        implementation = self.require(case, device)
         size, context, batch, dtype = (case.axes[axis.name] for axis in self.axes)
-        if name in self.needs_cuda and device != "cuda":
-            raise Unsupported("the Triton kernel needs a CUDA device")
-        if name in self.compiles:
+        if implementation.compiles:
             require_compiler(device)
-        given = self.callable_of(name)
-        if "problem" not in shared:  # a user's model has a worker, and so a problem, to itself
+        given = self.callable_of(implementation.name)
+        if "problem" not in shared:  # a custom model has a worker to itself
             shared["problem"] = ModelProblem(size, context, batch, device, seed, given)
         problem: ModelProblem = shared["problem"]
         if is_step(given):
@@ -107,7 +112,7 @@ class EndToEnd(Timed):
             phases = problem.step_phases(given, model, dtype)
             gate = partial(problem.gate_step, given, model, dtype)
         else:
-            model = called(given, problem.model)
+            model = runnable(given, problem.model)
             phases, gate = problem.phases(model, dtype), partial(problem.gate, model, dtype)
         return Workload(
             phases,
@@ -115,7 +120,7 @@ class EndToEnd(Timed):
             freshen=problem.freshen,
             check=partial(problem.check, dtype),
             resident=problem.resident,
-            compiles=name in self.compiles,
+            compiles=implementation.compiles,
             context=partial(precision, dtype),
             columns={"parameters": problem.parameters, "tokens": batch * context},
         )

@@ -1,27 +1,38 @@
-"""FlashAttention-2: the project's Triton kernels, and their peers, beside plain attention.
+"""FlashAttention-2: the project's Triton kernels against SDPA, peers and plain attention.
 
-On a machine without a GPU the tables compare the tiled PyTorch version with plain and SDPA
-attention, and the kernels are checked under Triton's interpreter (`flash_attention_check`), never
-timed.
+Without a GPU, the tiled PyTorch version is timed against plain attention and SDPA. The kernels are
+only checked there, under Triton's interpreter (`flash_attention_check`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lmperf.benchmark import Axis, Case, Timed, Unsupported, Value, Workload, numbers
-from lmperf.names import DTYPES, PLAIN_DTYPES
+from lmperf.axes import dtype_axis
+from lmperf.benchmark import (
+    Axis,
+    Case,
+    Implementation,
+    Timed,
+    Unsupported,
+    Value,
+    Workload,
+    numbers,
+)
+from lmperf.dtypes import PLAIN_DTYPES
 
 _SHAPE = ("batch", "heads", "seq_len", "d_head")
+_SDPA = "lmperf.attention.library:sdpa"
+_HALF = {"dtype": ("float16", "bfloat16")}
 _KERNELS = ("triton", "sdpa_cudnn", "sdpa_flash", "sdpa_efficient")
 
-# The cell of the public leaderboard of a course; the head widths of larger models.
+# The cell of a course's public leaderboard, and head widths of larger models.
 LEADERBOARD = (1, 16, 16384, 64)
 OTHER_SHAPES = (LEADERBOARD, (4, 25, 4096, 80), (4, 21, 4096, 96), (1, 16, 8192, 256))
 
 
 def _other(shape: tuple[int, int, int, int]) -> dict[str, list]:
-    """A shape of OTHER_SHAPES, (batch, heads, seq_len, d_head), beside what trains models."""
+    """Cells of one of OTHER_SHAPES: (batch, heads, seq_len, d_head)."""
     return {
         **{axis: [n] for axis, n in zip(_SHAPE, shape, strict=True)},
         "dtype": ["bfloat16"],
@@ -32,7 +43,7 @@ def _other(shape: tuple[int, int, int, int]) -> dict[str, list]:
 
 
 def _filled(seq_len: int, d_head: int, dtypes: list[str], names: list[str]) -> dict[str, list]:
-    """A length of the grid that fills a GPU: 16k tokens of 2048 channels."""
+    """Cells that fill a GPU: 16,384 tokens of 2048 channels."""
     return {
         "batch": [16384 // seq_len],
         "heads": [2048 // d_head],
@@ -54,7 +65,7 @@ class FlashAttention(Timed):
         Axis("heads", int),
         Axis("seq_len", int),
         Axis("d_head", int),
-        Axis("dtype", str, PLAIN_DTYPES),
+        dtype_axis(PLAIN_DTYPES),
         Axis("causal", bool),
         Axis("cuda_graph", bool),
     )
@@ -62,19 +73,18 @@ class FlashAttention(Timed):
     takes = "attention"
     phases = ("forward", "backward", "forward_backward")
     check = "flash_attention_check"
-    implementations = {
-        "eager": "lmperf.attention.reference:attention",
-        "tiled": "lmperf.attention.tiled:tiled_attention",
-        "triton": "lmperf.attention.triton:flash_attention",
-        "sdpa": "lmperf.attention.library:sdpa",
-        "sdpa_cudnn": "lmperf.attention.library:sdpa_cudnn",
-        "sdpa_flash": "lmperf.attention.library:sdpa_flash",
-        "sdpa_efficient": "lmperf.attention.library:sdpa_efficient",
-        "flex": "lmperf.attention.library:flex",
-    }
-    numerics = dict.fromkeys(("eager", "tiled"), "rounded_scores")
-    compiles = ("flex", "triton")
-    half_only = ("sdpa_cudnn", "sdpa_flash")
+    implementations = (
+        Implementation("eager", "lmperf.attention.reference:attention", tolerance="rounded_scores"),
+        Implementation(
+            "tiled", "lmperf.attention.tiled:tiled_attention", tolerance="rounded_scores"
+        ),
+        Implementation("triton", "lmperf.attention.triton:flash_attention", compiles=True),
+        Implementation("sdpa", _SDPA),
+        Implementation("sdpa_cudnn", _SDPA, options={"backend": "CUDNN_ATTENTION"}, only=_HALF),
+        Implementation("sdpa_flash", _SDPA, options={"backend": "FLASH_ATTENTION"}, only=_HALF),
+        Implementation("sdpa_efficient", _SDPA, options={"backend": "EFFICIENT_ATTENTION"}),
+        Implementation("flex", "lmperf.attention.library:flex", compiles=True),
+    )
     stated = {"leaderboard": LEADERBOARD, "other_shapes": OTHER_SHAPES}
     grids = {
         "cpu": [
@@ -132,20 +142,20 @@ class FlashAttention(Timed):
         from lmperf.attention.custom import fitted
         from lmperf.attention.problem import AttentionProblem
 
-        axes, name = case.axes, case.implementation
-        if name in self.half_only and DTYPES[axes["dtype"]].bytes > 2:
-            raise Unsupported("takes float16 and bfloat16 only")
+        axes, implementation = case.axes, self.require(case, device)
+        if axes["dtype"] not in implementation.only.get("dtype", PLAIN_DTYPES):
+            raise Unsupported(f"takes {' and '.join(implementation.only['dtype'])} only")
         if axes["cuda_graph"] and device != "cuda":
             raise Unsupported("CUDA graphs need a CUDA device")
         shape = tuple(axes[name] for name in _SHAPE)
         problem = AttentionProblem.of(shape, axes["dtype"], axes["causal"], device, seed, shared)
-        function = self.callable_of(name)
-        if name in self.own_implementations:
+        function = self.callable_of(implementation.name)
+        if implementation.origin != "project":
             function = fitted(function)
         return problem.workload(
             function,
             self.phases,
-            name in self.compiles,
-            self.numerics_of(name),
+            implementation.compiles,
+            implementation.tolerance,
             axes["cuda_graph"],
         )

@@ -1,17 +1,31 @@
-"""Kernel tests of the Triton FlashAttention-2, as evidence: odd lengths, odd widths, strides.
+"""Kernel tests of the Triton FlashAttention-2: odd lengths, odd widths, strides. No times.
 
-On a machine without a GPU they run under Triton's interpreter, in float32 and float16: bfloat16 is
-wrong there. Nothing is timed.
+Without a GPU they run under Triton's interpreter in float32 and float16: its bfloat16 is wrong.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from lmperf.benchmark import Axis, Case, Observed, Unsupported, numbers
+from lmperf.axes import dtype_axis
+from lmperf.benchmark import (
+    Axis,
+    Case,
+    Implementation,
+    Observed,
+    Unsupported,
+    Value,
+    numbers,
+)
+from lmperf.dtypes import PLAIN_DTYPES, dtype_of
 from lmperf.gate import Gate
-from lmperf.names import PLAIN_DTYPES
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class FlashAttentionCheck(Observed):
@@ -23,11 +37,12 @@ class FlashAttentionCheck(Observed):
         Axis("heads", int),
         Axis("seq_len", int),
         Axis("d_head", int),
-        Axis("dtype", str, PLAIN_DTYPES),
+        dtype_axis(PLAIN_DTYPES),
         Axis("causal", bool),
         Axis("layout", str, ("contiguous", "strided")),
     )
     phases = ("forward_backward",)
+    implementations = (Implementation("triton", "lmperf.attention.triton:flash_attention"),)
     is_check = True
     grids = {
         "cpu": [
@@ -90,10 +105,77 @@ class FlashAttentionCheck(Observed):
         if importlib.util.find_spec("triton") is None:
             raise Unsupported("Triton is not installed, or has no wheel for this platform")
         from lmperf.attention.accuracy import error_bound
-        from lmperf.attention.check import errors
-        from lmperf.attention.library import by_pytorch
+        from lmperf.attention.pytorch import pytorch_attention
 
-        found = errors(case.axes, device, seed)
+        kernels = partial(self.callable_of(case.implementation), return_lse=True)
+        found = errors(kernels, case.axes, device, seed)
         bounds = {name: error_bound(name, case.axes["dtype"]) for name in found}
-        gate = Gate(found, bounds, lambda: errors(case.axes, device, seed, by_pytorch))
+        gate = Gate(found, bounds, lambda: errors(pytorch_attention, case.axes, device, seed))
         return [gate.columns]
+
+
+def errors(
+    attention: Callable[..., Any], axes: Mapping[str, Value], device: str, seed: int
+) -> dict[str, float]:
+    """Errors of out, dq, dk and dv, and of lse if it is returned, against float64.
+
+    attention: (q, k, v, causal) -> out, or (out, lse). axes: those of the benchmark. Memory that is
+    allocated by `attention` is filled with NaN, so that an element that is never written fails the
+    gate.
+    """
+    import torch
+
+    from lmperf.attention.accuracy import attention_errors
+    from lmperf.attention.reference import attention_float64
+    from lmperf.precision import precision
+
+    dtype, causal = axes["dtype"], axes["causal"]
+    *qkv, grad_out = inputs(axes, device, seed)
+    leaves = [tensor.detach().requires_grad_() for tensor in qkv]
+    autocast = dtype_of(dtype).autocast
+    with uninitialised_memory_is_nan(), precision(dtype):
+        with torch.autocast(device, getattr(torch, autocast)) if autocast else nullcontext():
+            result = attention(*leaves, causal)
+        out, lse = result if isinstance(result, tuple) else (result, None)
+        gradients = torch.autograd.grad(out, leaves, grad_out.to(out.dtype))
+    got = {"out": out, **dict(zip(("dq", "dk", "dv"), gradients, strict=True))}
+    if lse is not None:
+        got["lse"] = lse
+    exact = [tensor.to(out.dtype) for tensor in (*qkv, grad_out)]
+    return attention_errors(got, attention_float64(*exact, causal))
+
+
+def inputs(axes: Mapping[str, Value], device: str, seed: int) -> tuple[Tensor, ...]:
+    """q, k, v and dO [batch, heads, seq_len, d_head], standard normal, in a layout and dtype.
+
+    With the layout "strided", q, k and v are views of one [batch, seq_len, 3, heads, d_head], and
+    dO is transposed.
+    """
+    import torch
+
+    from lmperf.precision import storage_dtype
+
+    generator = torch.Generator(device).manual_seed(seed)
+    b, h, n, d = (axes[name] for name in ("batch", "heads", "seq_len", "d_head"))
+    dtype = storage_dtype(axes["dtype"])
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, device=device).to(dtype)
+
+    if axes["layout"] == "contiguous":
+        return tuple(normal(b, h, n, d) for _ in range(4))
+    return (*normal(b, n, 3, h, d).permute(2, 0, 3, 1, 4), normal(b, h, d, n).transpose(2, 3))
+
+
+@contextmanager
+def uninitialised_memory_is_nan() -> Iterator[None]:
+    """Make torch.empty return NaN inside this context."""
+    import torch
+
+    before = torch.are_deterministic_algorithms_enabled()
+    warned = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warned)

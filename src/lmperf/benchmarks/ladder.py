@@ -1,15 +1,42 @@
-"""The ladder: a training step, a technique more with every rung, each gated against float64."""
+"""The ladder: training steps, each with one technique more than the rung below it."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from lmperf.benchmark import Axis, Case, Timed, Unsupported, Workload, numbers
+from lmperf.axes import SIZE
+from lmperf.benchmark import Axis, Case, Implementation, Timed, Workload, numbers
 from lmperf.gate import Gate
-from lmperf.names import RUNGS, SIZES
 
-# With these many sequences the scores of plain attention have no room beside the rungs above.
-_TOP = list(RUNGS)[4:]
+_AUTOCAST = "autocast_bfloat16"
+
+
+def _rung(
+    name: str, way: str, dtype: str, weights: str = "float32", graph: bool = False, **runs: bool
+) -> Implementation:
+    """A rung: `way` is a function of `lmperf.transformer.ladder`, to which the rest are options.
+
+    runs: `compiles` and `needs_cuda` of the implementation.
+    """
+    options = {"dtype": dtype, "weights": weights, "graph": graph}
+    return Implementation(name, f"lmperf.transformer.ladder:{way}", options, **runs)
+
+
+# The lowest rung first.
+RUNGS = (
+    _rung("float32", "plain", "float32"),
+    _rung("tf32", "plain", "tf32"),
+    _rung("autocast", "plain", _AUTOCAST),
+    _rung("compiled_blocks", "by_block", _AUTOCAST, compiles=True),
+    _rung("flash_attention", "flash_by_block", _AUTOCAST, compiles=True, needs_cuda=True),
+    _rung("fused_loss", "chunked_loss", _AUTOCAST, compiles=True),
+    _rung("bf16_weights", "chunked_loss", "bfloat16", "bfloat16", compiles=True),
+    _rung("graph", "chunked_loss", "bfloat16", "bfloat16", True, compiles=True, needs_cuda=True),
+)
+_NAMES = [rung.name for rung in RUNGS]
+_ON_CPU = [rung.name for rung in RUNGS if not rung.needs_cuda and rung.options["dtype"] != "tf32"]
+# Below this rung, plain attention stores its scores: larger batches do not fit into memory.
+_WITHOUT_SCORES = _NAMES[_NAMES.index("flash_attention") :]
 
 
 def _cells(sizes: list, context: int, batch: int, rungs: list) -> dict[str, list]:
@@ -28,29 +55,21 @@ class Ladder(Timed):
         *("parameters", "tokens", "error_loss", "error_gradient", "error_gain", "pool_mib")
     )
     axes = (
-        Axis("size", str, SIZES),
+        SIZE,
         Axis("context_length", int),
         Axis("batch", int),
     )
     phases = ("train_step",)
     clock = "step"
     limit_s = 600.0
-    compiles = tuple(RUNGS)[3:]
-    needs_cuda = ("flash_attention", "graph")
+    implementations = RUNGS
     grids = {
-        "cpu": [
-            _cells(
-                ["tiny"],
-                128,
-                4,
-                ["float32", "autocast", "compiled_blocks", "fused_loss", "bf16_weights"],
-            )
-        ],
+        "cpu": [_cells(["tiny"], 128, 4, _ON_CPU)],
         "gpu": [
-            _cells(["small", "large", "2.7B"], 1024, 4, list(RUNGS)),
-            _cells(["small"], 1024, 64, _TOP),
-            _cells(["large"], 1024, 16, _TOP),
-            _cells(["2.7B"], 1024, 8, _TOP),
+            _cells(["0.13B", "0.97B", "3.4B"], 1024, 4, _NAMES),
+            _cells(["0.13B"], 1024, 64, _WITHOUT_SCORES),
+            _cells(["0.97B"], 1024, 16, _WITHOUT_SCORES),
+            _cells(["3.4B"], 1024, 8, _WITHOUT_SCORES),
         ],
     }
 
@@ -58,43 +77,41 @@ class Ladder(Timed):
         from lmperf.compiler import require_compiler
         from lmperf.precision import precision
         from lmperf.transformer.graphed import Graphed
-        from lmperf.transformer.ladder import rung
         from lmperf.transformer.model import twin_of
         from lmperf.transformer.problem import ModelProblem
 
-        name, how = case.implementation, rung(case.implementation)
+        implementation = self.require(case, device)
+        rung = self.callable_of(implementation.name)()
         size, context, batch = (case.axes[axis.name] for axis in self.axes)
-        if name in self.needs_cuda and device != "cuda":
-            raise Unsupported("needs a CUDA device")
-        if name in self.compiles:
+        if implementation.compiles:
             require_compiler(device)
-        if how.weights not in shared:
-            for other in shared.values():  # two models with their references have no room
+        if rung.weights not in shared:
+            for other in shared.values():  # two models and their references do not fit into memory
                 other.forget_reference()
-            shared[how.weights] = ModelProblem(
-                size, context, batch, device, seed, prepare=how.prepare
+            shared[rung.weights] = ModelProblem(
+                size, context, batch, device, seed, prepare=rung.prepare
             )
-        problem: ModelProblem = shared[how.weights]
-        # The gate has the tokens of the seed: what a first call has captured are others.
+        problem: ModelProblem = shared[rung.weights]
+        # A step that keeps the tokens of its capture fails the gate, which uses those of the seed.
         problem.freshen(seed + 1)
         model = twin_of(problem.model)
-        step = how.step(model, problem.optimizer, problem.tokens, problem.targets)
+        step = rung.step(model, problem.optimizer, problem.tokens, problem.targets)
         columns = {"parameters": problem.parameters, "tokens": batch * context}
 
         def gate(_: list[str]) -> Gate:
-            found = problem.gate_run(step, how.dtype)
+            found = problem.gate_run(step, rung.dtype)
             if isinstance(step, Graphed):
                 columns["pool_mib"] = step.pool_mib
-                problem.forget_reference()  # whose room the timed steps of the others need
+                problem.forget_reference()  # the timed steps of other rungs need its memory
             return found
 
         return Workload(
             {"train_step": problem.step_phase(step)},
             gate=gate,
             freshen=problem.freshen,
-            check=partial(problem.check, how.dtype),
+            check=partial(problem.check, rung.dtype),
             resident=problem.resident,
-            compiles=name in self.compiles,
-            context=partial(precision, how.dtype),
+            compiles=implementation.compiles,
+            context=partial(precision, rung.dtype),
             columns=columns,
         )

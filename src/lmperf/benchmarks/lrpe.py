@@ -1,7 +1,7 @@
-"""md_lrpe_cosine: the project's Triton kernels against PyTorch, and a copy of as many bytes.
+"""md_lrpe_cosine: the project's Triton kernels against PyTorch and a copy of as many bytes.
 
-On a machine without a GPU the tables hold PyTorch alone; the kernels are checked under Triton's
-interpreter (`lrpe_check`), never timed.
+Without a GPU only PyTorch is timed. The kernels are checked there under Triton's interpreter
+(`lrpe_check`).
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import importlib.util
 import math
 
-from lmperf.benchmark import Axis, Case, Timed, Unsupported, Workload, numbers
-from lmperf.names import STORED_DTYPES
+from lmperf.axes import dtype_axis
+from lmperf.benchmark import Axis, Case, Implementation, Timed, Unsupported, Workload, numbers
+from lmperf.dtypes import STORED_DTYPES
 
 _MIB = 2**20
 _SHAPES = [
@@ -33,19 +34,25 @@ class Lrpe(Timed):
         Axis("shape", str, pattern=r"^[1-9][0-9]*(x[1-9][0-9]*)*$"),
         Axis("d_head", int),
         Axis("extra_tokens", int, least=0),
-        Axis("dtype", str, STORED_DTYPES),
+        dtype_axis(STORED_DTYPES),
     )
     takes = "lrpe"
     phases = ("forward", "backward")
     check = "lrpe_check"
-    implementations = {
-        "eager": "lmperf.lrpe.reference:lrpe_cosine",
-        "compiled": "lmperf.lrpe.reference:compiled",
-        "triton": "lmperf.lrpe.triton:lrpe_cosine",
-        "triton_cached": "lmperf.lrpe.triton:lrpe_cosine_cached",
-    }
-    numerics = dict.fromkeys(("eager", "compiled"), "rounded_angles")
-    compiles = ("compiled", "triton", "triton_cached")
+    implementations = (
+        Implementation("copy"),
+        Implementation("eager", "lmperf.lrpe.reference:lrpe_cosine", tolerance="rounded_angles"),
+        Implementation(
+            "compiled", "lmperf.lrpe.reference:compiled", tolerance="rounded_angles", compiles=True
+        ),
+        Implementation("triton", "lmperf.lrpe.triton:lrpe_cosine", compiles=True),
+        Implementation(
+            "triton_cached",
+            "lmperf.lrpe.triton:lrpe_cosine",
+            options={"cache_angles": True},
+            compiles=True,
+        ),
+    )
     grids = {
         "cpu": [
             {
@@ -77,6 +84,7 @@ class Lrpe(Timed):
         from lmperf.lrpe.problem import LrpeProblem
 
         axes, name = case.axes, case.implementation
+        implementation = self.require(case, device)
         lengths = tuple(map(int, axes["shape"].split("x")))
         sizes = axes["batch"], axes["heads"], lengths, axes["d_head"], axes["extra_tokens"]
         problem = shared.setdefault("lrpe", LrpeProblem(*sizes, axes["dtype"], device, seed))
@@ -94,8 +102,8 @@ class Lrpe(Timed):
         return problem.workload(
             self.callable_of(name),
             self.phases,
-            compiles=name in self.compiles,
-            numerics=self.numerics_of(name),
+            compiles=implementation.compiles,
+            tolerance=implementation.tolerance,
             angles_too=name != "compiled",
             columns={f"predicted_{phase}_mib": size / _MIB for phase, size in peaks.items()},
         )

@@ -1,7 +1,6 @@
-"""Kernel tests of the Triton md_lrpe_cosine, as evidence: odd shapes, odd widths, extra tokens.
+"""Kernel tests of the Triton md_lrpe_cosine: odd shapes, odd widths, extra tokens. No times.
 
-On a machine without a GPU they run under Triton's interpreter, in float32 and float16: bfloat16 is
-wrong there. Nothing is timed.
+Without a GPU they run under Triton's interpreter in float32 and float16: its bfloat16 is wrong.
 """
 
 from __future__ import annotations
@@ -9,8 +8,9 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
-from lmperf.benchmark import Axis, Case, Observed, Unsupported, numbers
-from lmperf.names import STORED_DTYPES
+from lmperf.axes import dtype_axis
+from lmperf.benchmark import Axis, Case, Implementation, Observed, Unsupported, numbers
+from lmperf.dtypes import STORED_DTYPES
 
 
 class LrpeCheck(Observed):
@@ -25,15 +25,17 @@ class LrpeCheck(Observed):
         Axis("shape", str, pattern=r"^[1-9][0-9]*(x[1-9][0-9]*)*$"),
         Axis("d_head", int),
         Axis("extra_tokens", int, least=0),
-        Axis("dtype", str, STORED_DTYPES),
+        dtype_axis(STORED_DTYPES),
     )
     takes = "lrpe"
     phases = ("forward_backward",)
     is_check = True
-    implementations = {
-        "triton": "lmperf.lrpe.triton:lrpe_cosine",
-        "triton_cached": "lmperf.lrpe.triton:lrpe_cosine_cached",
-    }
+    implementations = (
+        Implementation("triton", "lmperf.lrpe.triton:lrpe_cosine"),
+        Implementation(
+            "triton_cached", "lmperf.lrpe.triton:lrpe_cosine", options={"cache_angles": True}
+        ),
+    )
     grids = {
         "cpu": [
             {
@@ -43,7 +45,7 @@ class LrpeCheck(Observed):
                 "d_head": [40],
                 "extra_tokens": [3],
                 "dtype": ["float32", "float16"],
-                "implementation": list(implementations),
+                "implementation": ["triton", "triton_cached"],
             }
         ],
         "gpu": [
@@ -54,7 +56,7 @@ class LrpeCheck(Observed):
                 "d_head": [40, 64, 128],
                 "extra_tokens": [0, 10],
                 "dtype": ["float32", "float16", "bfloat16"],
-                "implementation": list(implementations),
+                "implementation": ["triton", "triton_cached"],
             }
         ],
     }

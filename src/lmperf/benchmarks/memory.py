@@ -1,11 +1,12 @@
-"""Memory: the peak of inference and of a training step, predicted in closed form and measured."""
+"""Peak memory of inference and of a training step: predicted in closed form and measured."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from lmperf.benchmark import Axis, Case, Observed, Unsupported, numbers, texts
-from lmperf.names import MODEL_STORED_DTYPES, SIZES
+from lmperf.axes import SIZE, dtype_axis
+from lmperf.benchmark import Axis, Case, Implementation, Observed, Unsupported, numbers, texts
+from lmperf.dtypes import MODEL_STORED_DTYPES
 
 _MIB = 2**20
 
@@ -21,13 +22,14 @@ class Memory(Observed):
         *texts("instrument"),
     )
     axes = (
-        Axis("size", str, SIZES),
+        SIZE,
         Axis("context_length", int),
         Axis("batch", int),
-        Axis("dtype", str, MODEL_STORED_DTYPES),
+        dtype_axis(MODEL_STORED_DTYPES),
     )
     takes = "model"
     phases = ("forward", "train_step")
+    implementations = (Implementation("eager"),)
     limit_s = 180.0
     grids = {
         "cpu": [
@@ -39,7 +41,7 @@ class Memory(Observed):
                 "implementation": ["eager"],
             },
             {
-                "size": ["small"],
+                "size": ["0.13B"],
                 "context_length": [128],
                 "batch": [4],
                 "dtype": ["float32"],
@@ -48,7 +50,7 @@ class Memory(Observed):
         ],
         "gpu": [
             {
-                "size": list(SIZES[1:]),
+                "size": ["0.13B", "0.42B", "0.97B", "2.0B", "3.4B"],
                 "context_length": [128, 256, 512, 1024],
                 "batch": [4],
                 "dtype": ["float32", "autocast_bfloat16"],
@@ -68,20 +70,20 @@ class Memory(Observed):
         given = self._model_of(case.implementation)
         problem = ModelProblem(size, context, batch, device, seed, given)
         run = {"forward": problem.inference, "train_step": problem.train_step}[phase]
-        run(dtype)  # a step after the first: optimizer state and cuBLAS workspace are there
+        run(dtype)  # the first step allocates optimizer state and cuBLAS workspace
         peak = peak_memory(lambda: run(dtype), device, problem.resident)
         row = {"peak_mib": peak.peak_bytes / _MIB, "instrument": peak.instrument}
-        if given is not None:  # what it keeps for its backward pass has no closed form here
+        if given is not None:  # a custom model has no closed form
             return [row]
         predicted = predicted_memory(SIZES[size], context, batch, dtype, phase, device)
         named = {f"{name}_mib": size / _MIB for name, size in predicted.items() if name != "peak"}
         return [{**row, "predicted_mib": predicted["peak"] / _MIB, **named}]
 
     def _model_of(self, implementation: str) -> type | None:
-        """A user's model class; None for the project's model."""
+        """A peer's or custom model class; None: the project's model."""
         from lmperf.transformer.custom import is_model
 
-        if implementation not in self.own_implementations:
+        if self.implementation(implementation).origin == "project":
             return None
         given = self.callable_of(implementation)
         if not is_model(given):

@@ -1,11 +1,12 @@
-"""Memory over the course of a forward pass and of a training step: curve, peak, largest tensors."""
+"""Memory over time of a forward pass and a training step: curve, peak, largest tensors."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from lmperf.benchmark import Axis, Case, Observed, numbers, texts
-from lmperf.names import MODEL_STORED_DTYPES, SIZES
+from lmperf.axes import SIZE, dtype_axis
+from lmperf.benchmark import Axis, Case, Implementation, Observed, numbers, texts
+from lmperf.dtypes import MODEL_STORED_DTYPES
 
 POINTS = 250
 LARGEST = 8
@@ -21,13 +22,14 @@ class MemoryTimeline(Observed):
         *numbers("activations_mib", "temporary_mib", "recorded_mib", "size_mib", "predicted_mib"),
     )
     axes = (
-        Axis("size", str, SIZES),
+        SIZE,
         Axis("context_length", int),
         Axis("batch", int),
-        Axis("dtype", str, MODEL_STORED_DTYPES),
+        dtype_axis(MODEL_STORED_DTYPES),
     )
     phases = ("forward", "train_step")
-    # Two phases begin at one position where the first of them allocates nothing.
+    implementations = (Implementation("eager"),)
+    # Two phases have the same position if the first of them allocates nothing.
     index = ("table", "position", "name")
     grids = {
         "cpu": [
@@ -41,7 +43,7 @@ class MemoryTimeline(Observed):
         ],
         "gpu": [
             {
-                "size": ["small", "xl"],
+                "size": ["0.13B", "2.0B"],
                 "context_length": [512],
                 "batch": [4],
                 "dtype": ["float32", "autocast_bfloat16"],
@@ -119,8 +121,8 @@ def _in_mib(level: dict[str, int]) -> dict[str, float]:
 
 
 def _breakdown(level: dict[str, int], predicted: dict[str, int]) -> list[dict[str, Any]]:
-    """Measured and predicted bytes of each category at the peak; copies count as temporary."""
-    # Autocast's copies of the weights are made in the forward, and outlive it.
+    """Measured and predicted bytes of each category at the peak."""
+    # Autocast's copies of the weights live from forward to backward, as activations do.
     named = dict(predicted)
     named["activations"] = named.get("activations", 0) + named.pop("weight_copies", 0)
     return [
@@ -136,7 +138,7 @@ def _breakdown(level: dict[str, int], predicted: dict[str, int]) -> list[dict[st
 
 
 def _residual_stream(problem: Any, d_model: int, context: int, batch: int) -> dict[str, Any]:
-    """One tensor of the residual stream: 4 bytes an element, and as it is in memory."""
+    """Bytes of one residual-stream tensor: predicted with 4 bytes per element, and measured."""
     stream = problem.model.embedding(problem.tokens)
     return {
         "table": "stream",

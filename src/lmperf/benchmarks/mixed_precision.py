@@ -1,10 +1,11 @@
-"""Mixed precision: sums that lose their addends, and the dtypes that autocast gives each tensor."""
+"""Mixed precision: rounding errors of long sums, and the dtype of each tensor under autocast."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from lmperf.benchmark import Axis, Case, Observed, numbers, texts
+from lmperf.axes import dtype_axis
+from lmperf.benchmark import Axis, Case, Implementation, Observed, numbers, texts
 
 _SUMS = {
     "float32 + float32": ("float32", "float32", False),
@@ -36,7 +37,7 @@ _GRID = [
         "implementation": ["compiled"],
     },
 ]
-# A compiler for processors takes as long over one block as all the rest of this benchmark.
+# On a CPU, compiling one block takes as long as the rest of this benchmark.
 _COMPILED_BLOCK = _GRID[-1] | {"subject": ["transformer_block"]}
 
 
@@ -51,9 +52,10 @@ class MixedPrecision(Observed):
     axes = (
         Axis("experiment", str, ("accumulation", "dtypes")),
         Axis("subject", str, (*_SUMS, "toy", "transformer_block")),
-        Axis("dtype", str, ("float32", "float16", "bfloat16")),
+        dtype_axis(("float32", "float16", "bfloat16")),
     )
     index = ("tensor",)
+    implementations = (Implementation("eager"), Implementation("compiled", compiles=True))
     limit_s = 180.0
     grids = {"cpu": _GRID, "gpu": [*_GRID, _COMPILED_BLOCK]}
 
@@ -81,7 +83,7 @@ class MixedPrecision(Observed):
         from lmperf.instruments.dtypes import introspect
         from lmperf.precision import storage_dtype
 
-        compiled = case.implementation == "compiled"
+        compiled = self.implementation(case.implementation).compiles
         if compiled:
             require_compiler(device)
         dtype = storage_dtype(case.axes["dtype"])

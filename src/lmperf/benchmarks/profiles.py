@@ -1,8 +1,8 @@
-"""Profiles: which kernels a phase runs, and what attention spends its time on.
+"""Profiles: the kernels that a phase runs, and where attention spends its time.
 
-Every kernel is a row, by its full name: what it is for is found when the report is written, so
-that a better rule needs no new measurement. The parts of attention stand in named ranges. For the
-same under Nsight Systems see `lmperf.instruments.nsight`.
+Each kernel is a row with its full name. Reporting classifies kernels, so better rules need no new
+measurement. The parts of attention run in named ranges. `lmperf.instruments.nsight` does the same
+under Nsight Systems.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lmperf.benchmark import Axis, Case, Observed, numbers, texts
-from lmperf.names import MODEL_STORED_DTYPES, SIZES
+from lmperf.axes import SIZE, dtype_axis
+from lmperf.benchmark import Axis, Case, Implementation, Observed, numbers, texts
+from lmperf.dtypes import MODEL_STORED_DTYPES
 
 _WARM_UPS = 2
 _WALLS = 3
-# A row maximum, a difference, an exponential, a sum and a division, an element each.
+# FLOPs of a softmax per element: maximum, difference, exponential, sum, division.
 _SOFTMAX_FLOPS = 5
 
 
@@ -33,19 +34,18 @@ class Profiles(Observed):
         *numbers("wall_ms", "flops_share"),
     )
     axes = (
-        Axis("size", str, SIZES),
+        SIZE,
         Axis("context_length", int),
         Axis("batch", int),
-        Axis("dtype", str, MODEL_STORED_DTYPES),
+        dtype_axis(MODEL_STORED_DTYPES),
     )
     takes = "model"
     phases = ("forward", "backward", "forward_backward", "train_step")
     index = ("table", "name")
-    implementations = {
-        "eager": "lmperf.transformer.implementations:eager",
-        "compiled_blocks": "lmperf.transformer.implementations:compiled_blocks",
-        "triton": "lmperf.transformer.implementations:triton",
-    }
+    implementations = tuple(
+        Implementation(name, f"lmperf.transformer.implementations:{name}")
+        for name in ("eager", "compiled_blocks", "triton")
+    )
     grids = {
         "cpu": [
             {
@@ -58,14 +58,14 @@ class Profiles(Observed):
         ],
         "gpu": [
             {
-                "size": ["small", "large", "2.7B"],
+                "size": ["0.13B", "0.97B", "3.4B"],
                 "context_length": [512],
                 "batch": [4],
                 "dtype": ["float32", "autocast_bfloat16"],
                 "implementation": ["eager"],
             },
             {
-                "size": ["large"],
+                "size": ["0.97B"],
                 "context_length": [512],
                 "batch": [4],
                 "dtype": ["autocast_bfloat16"],
@@ -77,7 +77,7 @@ class Profiles(Observed):
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
         from lmperf.instruments.profiling import durations, events_of, range_times, ranged_attention
         from lmperf.precision import precision
-        from lmperf.transformer.custom import called
+        from lmperf.transformer.custom import runnable
         from lmperf.transformer.implementations import with_attention
         from lmperf.transformer.problem import ModelProblem
         from lmperf.transformer.sizes import SIZES
@@ -86,7 +86,7 @@ class Profiles(Observed):
         size, context, batch, dtype = (axes[axis.name] for axis in self.axes)
         given = self.callable_of(case.implementation)
         problem = ModelProblem(size, context, batch, device, seed, given)
-        model = called(given, problem.model)
+        model = runnable(given, problem.model)
         if case.implementation == "eager":
             model = with_attention(problem.model, ranged_attention)
         timed = problem.phases(model, dtype)[phase]
@@ -125,7 +125,10 @@ def _wall_ms(timed: Any, device: str) -> float:
 
 
 def kernel_rows(found: dict[str, list[float]]) -> list[dict[str, Any]]:
-    """A row for each kernel, the longest first; `found` is name -> microseconds of each call."""
+    """A row for each kernel, longest total time first.
+
+    found: kernel name -> duration of each call in microseconds.
+    """
     ordered = sorted(found, key=lambda name: -sum(found[name]))
     return [_kernel_row(name, found[name]) for name in ordered]
 
@@ -144,13 +147,13 @@ def _kernel_row(name: str, times: list[float]) -> dict[str, Any]:
 
 
 def range_rows(times: dict[str, float], d_head: int) -> list[dict[str, Any]]:
-    """Scores, softmax and values: the time of each part of attention, and its share of the FLOPs.
+    """A row for each part of attention (scores, softmax, values): its time and share of the FLOPs.
 
-    `times` is part -> microseconds.
+    times: part -> microseconds.
     """
     from lmperf.instruments.profiling import SCORES, SOFTMAX, VALUES
 
-    # FLOPs for one score: 2 d_head in either matmul.
+    # Per score: 2 d_head FLOPs in each of the two matmuls.
     flops = {SCORES: 2 * d_head, SOFTMAX: _SOFTMAX_FLOPS, VALUES: 2 * d_head}
     flops_in_all = sum(flops.values())
     return [

@@ -1,14 +1,15 @@
-"""Warm-up: the first training steps of a new process, and what mean and spread follow from them.
+"""Warm-up: the times of the first training steps of a new process.
 
-A series of cold steps gives every number of warm-up steps: leave out the first so many.
+Reporting derives mean and spread for any number of warm-up steps by leaving out the first ones.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from lmperf.benchmark import Axis, Case, Observed, numbers
-from lmperf.names import MODEL_STORED_DTYPES, SIZES
+from lmperf.axes import SIZE, dtype_axis
+from lmperf.benchmark import Axis, Case, Implementation, Observed, numbers
+from lmperf.dtypes import MODEL_STORED_DTYPES
 
 STEPS = 15
 
@@ -18,17 +19,18 @@ class Warmup(Observed):
     section = "end_to_end"
     columns = (
         *numbers("step", "step_ms", "forward_ms", "backward_ms", "optimizer_ms"),
-        # What the allocator took from the device in that step; it may give some back.
+        # Growth of the allocator's reserve in that step; negative if it returned memory.
         *numbers("reserved_mib", signed=True),
     )
     axes = (
-        Axis("size", str, SIZES),
+        SIZE,
         Axis("context_length", int),
         Axis("batch", int),
-        Axis("dtype", str, MODEL_STORED_DTYPES),
+        dtype_axis(MODEL_STORED_DTYPES),
     )
     takes = "model"
     phases = ("train_step",)
+    implementations = (Implementation("eager"),)
     index = ("step",)
     limit_s = 300.0
     grids = {
@@ -43,7 +45,7 @@ class Warmup(Observed):
         ],
         "gpu": [
             {
-                "size": ["small", "medium", "large", "xl"],
+                "size": ["0.13B", "0.42B", "0.97B", "2.0B"],
                 "context_length": [256],
                 "batch": [4],
                 "dtype": ["float32", "autocast_bfloat16"],
@@ -57,7 +59,6 @@ class Warmup(Observed):
 
         axes = case.axes
         size, context, batch, dtype = (axes[axis.name] for axis in self.axes)
-        own = self.own_implementations.get(case.implementation)
-        use = None if own is None else own.use
-        steps = measured(size, context, batch, dtype, device, STEPS, use)
+        entry = self.implementation(case.implementation).entry or None
+        steps = measured(size, context, batch, dtype, device, STEPS, entry)
         return [{"step": number, **step} for number, step in enumerate(steps, start=1)]

@@ -1,1 +1,1 @@
-"""The commands of `lmperf`, a module each; `lmperf.cli` puts them together."""
+"""The commands of `lmperf`, one module each. `lmperf.cli` registers them."""

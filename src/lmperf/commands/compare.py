@@ -1,4 +1,4 @@
-"""`lmperf compare`: two versions of the code, timed in turn."""
+"""`lmperf compare`: time two versions of the code, interleaved."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from lmperf.errors import UserError
 from lmperf.evidence.plan import Project
 
 
-@click.command(short_help="Time two versions of the code in turn.")
+@click.command(short_help="Time two versions of the code, interleaved.")
 @click.argument("revisions", nargs=-1, metavar="[REV [REV]]")
 @implementations_option
 @phases_option
 @click.option(
     "--no-twin",
     is_flag=True,
-    help="Do not time the old version against itself: 2/3 of the time and of the memory.",
+    help="Skip the A/A test of the old version: saves a third of the time and of the memory.",
 )
 @comparison_options
 @of_project
@@ -34,8 +34,9 @@ def compare(
     at_least: float,
     format: str,
 ) -> int:
-    """Time two versions of the code in turn, and keep nothing: the working tree against HEAD, or
-    against REV, or one REV against another. A REV is one of Git, or a directory with src/lmperf.
+    """Time two versions of the code, interleaved, and store nothing. Compares the working tree with
+    HEAD, the working tree with REV, or one REV with another. A REV is a Git revision or a directory
+    that contains src/lmperf.
 
     \b
     Example:
@@ -46,11 +47,11 @@ def compare(
     from lmperf.reporting.diff.forms import FORMS
 
     if len(revisions) > 2:
-        raise UserError("compare takes two revisions at most")
+        raise UserError("give two revisions at most")
     wanted = Wanted(benchmarks, only, implementations, phases)
     found = compare_versions(project, revisions, wanted, at_least / 100, not no_twin)
     if found is None:
-        say("the code of no benchmark differs; name one by --benchmark")
+        say("the code of no benchmark differs; choose one with --benchmark to time it anyway")
         return 0
     sys.stdout.write(FORMS[format](found))
     return 1 if found.regressions else 0

@@ -1,4 +1,4 @@
-"""`lmperf diff`: two results that were measured apart."""
+"""`lmperf diff`: compare two results that were measured at different times."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ FORMATS = ("text", "markdown", "json", "csv")
 
 
 def comparison_options(command: Callable) -> Callable:
-    """Which rows are compared, from which difference on, and how it is written."""
+    """Add the options that `diff` and `compare` share."""
     for option in (
         click.option(
-            "--format", type=click.Choice(("text", "markdown", "json", "csv")), default="text"
+            "--format",
+            type=click.Choice(FORMATS),
+            default="text",
+            show_default=True,
         ),
         click.option(
             "--at-least",
@@ -24,22 +27,28 @@ def comparison_options(command: Callable) -> Callable:
             default=2.0,
             show_default=True,
             metavar="PERCENT",
-            help="The least difference that counts; no less than 1.",
+            help="Smallest difference that counts; at least 1.",
         ),
-        click.option("--benchmark", "benchmarks", multiple=True, metavar="STEM"),
+        click.option(
+            "--benchmark",
+            "benchmarks",
+            multiple=True,
+            metavar="STEM",
+            help="Only this benchmark; repeat for more.",
+        ),
         only_option,
     ):
         command = option(command)
     return command
 
 
-@click.command(short_help="What changed from one result to another, worst first.")
+@click.command(short_help="Show what changed between two results, worst first.")
 @click.argument("old")
 @click.argument("new")
 @comparison_options
 def diff(old: str, new: str, only, benchmarks, at_least: float, format: str) -> int:
-    """Name what changed from OLD to NEW, row by row, worst first: each a directory of a machine's
-    evidence, MACHINE, or MACHINE@REV.
+    """Show what changed from OLD to NEW, row by row, worst first. Each of them is MACHINE,
+    MACHINE@REV (its evidence in a Git revision), or a directory with the evidence of a machine.
 
     \b
     Example:

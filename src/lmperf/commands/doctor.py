@@ -1,4 +1,4 @@
-"""`lmperf doctor`: what each section needs here, and how to get it."""
+"""`lmperf doctor`: what is missing to measure each section, and how to install it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from lmperf.benchmark import load, stems
+from lmperf.benchmarks import load, stems
 from lmperf.commands.options import of_project
 from lmperf.custom import broken_ones
 from lmperf.errors import UserError
@@ -24,23 +24,23 @@ HERE, ABSENT, WRONG = "ok", "absent", "wrong"
 
 @dataclass(frozen=True)
 class Found:
-    """One thing that is needed: its state, and in words what there is or how to get it."""
+    """A requirement: its state, and what was found or how to install it."""
 
     state: str
     words: str
 
 
-@click.command(short_help="What each section needs here, and how to get it.")
+@click.command(short_help="Show what is missing to measure, and how to install it.")
 @of_project
 def doctor(project: Project) -> int:
-    """Say what of the software is here, which sections can be measured, and what to do for the
-    others. Exit code 1 where something is wrong that has been asked for.
+    """List the software that was found, which benchmarks can be measured, and what to do for the
+    others. The exit code is 1 if something that the configuration asks for cannot work.
 
     \b
     Example:
       lmperf doctor
     """
-    found = [*_software(project), *_folders(project), *_sections(project), *_own(project)]
+    found = [*_software(project), *_folders(project), *_sections(project), *_custom(project)]
     for one in found:
         print(f"{one.state:<7} {one.words}")
     return 1 if any(one.state == WRONG for one in found) else 0
@@ -49,16 +49,16 @@ def doctor(project: Project) -> int:
 def _software(project: Project) -> Iterator[Found]:
     version, kind = torch_version(), project.machine.kind
     if version is None:
-        yield Found(WRONG, "torch: nothing is measured without it; pip install -e '.[measure]'")
+        yield Found(WRONG, "torch: measuring needs it; pip install -e '.[measure]'")
         return
     device = project.machine.facts["device"]
-    yield Found(HERE, f"torch {version}, which measures on {kind}: {device}")
+    yield Found(HERE, f"torch {version} on {kind}: {device}")
     if kind != "cuda":
         yield Found(
-            ABSENT, "CUDA device: the gpu grid needs one, with its driver and a CUDA build of torch"
+            ABSENT, "CUDA device: the preset gpu needs one, its driver and a CUDA build of torch"
         )
     if triton := version_of("triton"):
-        yield Found(HERE, f"Triton {triton}" + (", interpreted here" if kind != "cuda" else ""))
+        yield Found(HERE, f"Triton {triton}" + (", interpreted (no GPU)" if kind != "cuda" else ""))
     else:
         yield Found(ABSENT, "Triton: the kernels and their tests need it; pip install triton")
     compilers = [os.environ.get("CXX"), "g++", "clang++", "c++"]
@@ -66,21 +66,21 @@ def _software(project: Project) -> Iterator[Found]:
     if compiler:
         yield Found(HERE, f"C++ compiler {compiler}")
     elif kind == "cpu":
-        yield Found(ABSENT, "C++ compiler: what is compiled needs one on a CPU; install g++")
+        yield Found(ABSENT, "C++ compiler: torch.compile needs one on a CPU; install g++")
     if shutil.which("git"):
         yield Found(HERE, "git")
     else:
-        yield Found(ABSENT, "git: rows have no commit, unless LMPERF_COMMIT names it; install git")
+        yield Found(ABSENT, "git: rows record no commit; install git, or set LMPERF_COMMIT")
     if find_spec("snakemake") is None:
-        yield Found(WRONG, "Snakemake: a report is made by it; pip install snakemake")
+        yield Found(WRONG, "Snakemake: `make report` needs it; pip install snakemake")
 
 
 def _folders(project: Project) -> Iterator[Found]:
-    """The folders that a run writes to, and cannot."""
+    """The folders that a run must write to but cannot."""
     for folder in (project.report_directory, Path(".snakemake"), Path(tempfile.gettempdir())):
         nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         if not os.access(nearest, os.W_OK):
-            yield Found(WRONG, f"{nearest}: cannot be written, and a run must")
+            yield Found(WRONG, f"{nearest}: a run writes there; make it writable")
 
 
 def _sections(project: Project) -> Iterator[Found]:
@@ -92,10 +92,10 @@ def _sections(project: Project) -> Iterator[Found]:
         elif stem in asked:
             yield Found(ABSENT, f"{stem}: needs torch")
         elif benchmark.grids.get(project.preset):
-            yield Found(ABSENT, f"{stem}: the configuration leaves it out; add it to benchmarks")
+            yield Found(ABSENT, f"{stem}: not in the configuration; add it to benchmarks")
         else:
             presets = " or ".join(benchmark.grids)
-            yield Found(ABSENT, f"{stem}: has cells for the preset {presets} alone")
+            yield Found(ABSENT, f"{stem}: has cells only for the preset {presets}")
 
 
 def _planned(project: Project, stem: str) -> Found:
@@ -106,15 +106,15 @@ def _planned(project: Project, stem: str) -> Found:
     return Found(HERE, f"{stem}: {cases} case{'s' * (cases != 1)}")
 
 
-def _own(project: Project) -> Iterator[Found]:
-    """The user's own implementations that a plan takes: whether each can be called."""
+def _custom(project: Project) -> Iterator[Found]:
+    """For each custom implementation that is planned: whether it can be called."""
     for stem in stems():
-        benchmark = load(stem, project.config.own(stem))
-        if not benchmark.own_implementations or not project.can_measure:
+        benchmark = load(stem, project.config.external(stem))
+        if not benchmark.external or not project.can_measure:
             continue
         if _planned(project, stem).state == WRONG:
             continue
         broken = broken_ones(benchmark)
-        for name, own in benchmark.own_implementations.items():
-            words = broken.get(name) or own.use
+        for name, one in benchmark.external.items():
+            words = broken.get(name) or one.entry
             yield Found(WRONG if name in broken else HERE, f"{stem}, {name}: {words}")

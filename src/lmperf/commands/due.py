@@ -1,4 +1,4 @@
-"""`lmperf list`: benchmarks and their cells, what is due of them, and why."""
+"""`lmperf list`: benchmarks and cases, and which of them are due and why."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from lmperf.evidence.changes import Changes
 from lmperf.evidence.plan import Plan, Project
 
 
-@click.command("list", short_help="Benchmarks and cells, what is stale, and why.")
+@click.command("list", short_help="List benchmarks and cases, what is due, and why.")
 @stem_argument(required=False)
-@click.option("--due", is_flag=True, help="Every case that a run would measure, and no other.")
+@click.option("--due", is_flag=True, help="Only the cases that a run would measure.")
 @of_project
 def list_(project: Project, stem: str | None, due: bool):
-    """List the benchmarks, what a run would measure of each, and why; of STEM every case.
+    """List each benchmark with what a run would measure of it and why. With STEM, list every case
+    of that benchmark.
 
-    A case is stale where its code (and which module of it), the method or the environment has
-    changed since it was measured.
+    A case is stale if its code, the method or the environment has changed since it was measured;
+    the changed code is named.
 
     \b
     Example:

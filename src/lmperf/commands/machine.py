@@ -1,4 +1,4 @@
-"""`lmperf machine` and `lmperf prune`: whose evidence is which, and what of it nobody asks for."""
+"""`lmperf machine` and `lmperf prune`: this machine's name; removing stale rows of old cells."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from lmperf.commands.options import MACHINE, of_project
 from lmperf.evidence.plan import Project
 
 
-@click.command(short_help="The name of this machine.")
+@click.command(short_help="Print the name of this machine.")
 @of_project
 def machine(project: Project):
-    """Print the name of this machine, below which its evidence lies in report/.
+    """Print the name of this machine; its evidence is in report/NAME.
 
     \b
     Example:
@@ -20,11 +20,11 @@ def machine(project: Project):
     print(project.machine.slug)
 
 
-@click.command(short_help="Drop stale rows of cells that the grid no longer has.")
+@click.command(short_help="Remove stale rows of cells that left the grid.")
 @click.argument("machine", type=MACHINE)
 @of_project
 def prune(project: Project, machine: str):
-    """Drop the stale rows of MACHINE's cells that the grid no longer has; nothing would measure
+    """Remove MACHINE's stale rows of cells that are no longer in the grid. No run would measure
     them again.
 
     \b
@@ -34,4 +34,4 @@ def prune(project: Project, machine: str):
     from lmperf.evidence import review
 
     dropped = review.prune(project, machine)
-    print(f"{project.report_directory / machine}: {dropped} stale rows dropped")
+    print(f"{project.report_directory / machine}: {dropped} stale rows removed")

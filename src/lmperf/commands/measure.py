@@ -1,4 +1,4 @@
-"""`lmperf measure`: what a job of the DAG does."""
+"""`lmperf measure`: measure one benchmark. Each measuring job of the workflow runs this."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from lmperf.errors import UserError
 from lmperf.evidence.plan import FAILURES, Plan, Project
 
 
-@click.command(short_help="Measure what is missing or stale of a benchmark.")
+@click.command(short_help="Measure the missing and stale cases of a benchmark.")
 @stem_argument()
-@click.option("--force", is_flag=True, help="All of it, whatever was measured before.")
+@click.option("--force", is_flag=True, help="Measure every case, fresh ones as well.")
 @click.option(
-    "--retry-failed", is_flag=True, help="And what crashed, hung or had too little memory."
+    "--retry-failed", is_flag=True, help="Also retry crashes, time-outs and out-of-memory rows."
 )
-@click.option("--log", type=click.Path(path_type=Path), help="A file that gets a line a group.")
-@click.option("--parent", type=int, metavar="PID", help="End when that process ends.")
+@click.option("--log", type=click.Path(path_type=Path), help="Append a line for each group.")
+@click.option("--parent", type=int, metavar="PID", help="Stop when this process ends.")
 @config_option()
 @click.pass_obj
 def measure(
@@ -31,7 +31,7 @@ def measure(
     parent: int | None,
     overrides,
 ):
-    """Measure what is missing or stale of a benchmark, and write its evidence.
+    """Measure the missing and stale cases of a benchmark, and write its evidence.
 
     \b
     Example:
@@ -46,7 +46,7 @@ def measure(
     require_caches()
     if parent is not None:
         die_with(parent)
-    # Before anything else: what another run has measured meanwhile need not be measured again.
+    # Plan under the lock: another run may have measured some cases in the meantime.
     with machine_lock(say):
         project = settings.project(overrides)
         plan = plan_of(project, stem)
@@ -62,16 +62,16 @@ def measure(
 
 
 def plan_of(project: Project, stem: str) -> Plan:
-    """The plan of a benchmark that the configuration asks for here.
+    """The plan of a benchmark.
 
     Raises:
-        UserError: it does not.
+        UserError: torch is missing, or the configuration or the preset leaves the benchmark out.
     """
     if not project.can_measure:
-        raise UserError("nothing can be measured here, since torch is not installed")
+        raise UserError("cannot measure: torch is not installed; run lmperf doctor")
     if stem not in project.plans:
         raise UserError(
-            f"{stem} is not measured here: the configuration's benchmarks, or the preset"
-            f" {project.preset}, leave it out; there are: {', '.join(project.plans)}"
+            f"{stem} is not measured on this machine: the configuration's benchmarks or the preset"
+            f" {project.preset} exclude it; choose one of: {', '.join(project.plans)}"
         )
     return project.plans[stem]

@@ -1,4 +1,4 @@
-"""`lmperf new`: the two files of a benchmark, to begin with."""
+"""`lmperf new`: write the two files of a new benchmark."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from pathlib import Path
 
 import click
 
-from lmperf.benchmark import stems
+from lmperf.benchmarks import stems
 from lmperf.errors import UserError
 
 _BENCHMARK = """\
-from lmperf.benchmark import Axis, Case, Phase, Timed, Workload
+from lmperf.benchmark import Axis, Case, Implementation, Phase, Timed, Workload
 
 
 class {name}(Timed):
     title = "{title}"
-    order = 45  # its place in the write-up: after Attention (40)
+    order = 45  # position of its section: after Attention (40)
     axes = (Axis("seq_len", int),)
+    implementations = (Implementation("eager"),)
     grids = dict.fromkeys(
         ("cpu", "gpu"), [{{"seq_len": [1024, 4096], "implementation": ["eager"]}}]
     )
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
-        import torch  # not at the top: the DAG reads this module where there is no torch
+        import torch  # not at the top: the workflow imports this module without torch
 
         n = case.axes["seq_len"]
         x = torch.randn(n, n, generator=torch.Generator(device).manual_seed(seed), device=device)
@@ -40,10 +41,10 @@ _TEMPLATE = """\
 """
 
 
-@click.command(short_help="Write the two files of a benchmark of your own.")
+@click.command(short_help="Write the two files of a new benchmark.")
 @click.argument("name")
 def new(name: str):
-    """Write a benchmark NAME that runs as it is, a softmax, and the words of its section.
+    """Write the module and the template of a benchmark NAME. It runs as written: it times softmax.
 
     \b
     Example:
@@ -51,24 +52,24 @@ def new(name: str):
     """
     words = name.replace("_", " ")
     named = {"name": words.title().replace(" ", ""), "title": words.capitalize(), "words": words}
-    _refuse_a_name_that_is_taken(name, named["name"])
+    _require_valid_name(name, named["name"])
     files = {
         Path(f"src/lmperf/benchmarks/{name}.py"): _BENCHMARK,
         Path(f"templates/sections/{name}.md.j2"): _TEMPLATE,
     }
     for path in files:
         if not path.parent.is_dir():
-            raise UserError(f"{path.parent}: is not here; change into a checkout of lmperf, or -C")
+            raise UserError(f"{path.parent} does not exist; change into a checkout, or use -C DIR")
         if path.exists():
-            raise UserError(f"{path}: is there already; give the benchmark another name")
+            raise UserError(f"{path} already exists; choose another name")
     for path, text in files.items():
         path.write_text(text.format(**named))
         print(path)
 
 
-def _refuse_a_name_that_is_taken(name: str, class_name: str) -> None:
-    """By another benchmark or, since a benchmark is a target of the workflow, by one of its rules;
-    in Python, or by what its module imports."""
+def _require_valid_name(name: str, class_name: str) -> None:
+    """Refuse a name that a benchmark, a rule of the workflow (each benchmark is one), Python or an
+    import of the new module has already."""
     workflow = [Path("Snakefile"), *Path("rules").glob("*.smk")]
     texts = [path.read_text() for path in workflow if path.is_file()]
     rules = {rule for text in texts for rule in re.findall(r"^(?:rule|.* as) (\w+)\b", text, re.M)}
@@ -81,6 +82,6 @@ def _refuse_a_name_that_is_taken(name: str, class_name: str) -> None:
         or imported
     ):
         raise UserError(
-            f"{name!r} can be no new benchmark; it must be a word of a-z, 0-9 and _ that begins"
-            f" with a letter, means nothing in Python, and is none of these: {', '.join(taken)}"
+            f"{name!r} is not a valid name for a benchmark; use a-z, 0-9 and _, begin with a"
+            f" letter, and avoid Python keywords and these names: {', '.join(taken)}"
         )

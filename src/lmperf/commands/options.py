@@ -1,4 +1,4 @@
-"""What commands have in common: the project that they are about, and how options are read."""
+"""Options, arguments and the project, shared by the commands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from lmperf.benchmark import stems
+from lmperf.benchmarks import stems
 from lmperf.config import load_config, overrides_of, slug
 from lmperf.errors import UserError
 from lmperf.evidence.plan import Project
@@ -20,16 +20,16 @@ CONFIG = Path("config/config.yaml")
 
 @dataclass(frozen=True)
 class Settings:
-    """What stands before the command: the file of the configuration, and keys that replace its."""
+    """The options before the command: the configuration file, and keys that override it."""
 
     configfile: Path
     overrides: Sequence[str]
 
     def project(self, more: Sequence[str]) -> Project:
-        """The project that the configuration and further `KEY=VALUE` describe."""
+        """The project of the configuration with further `KEY=VALUE` overrides."""
         if self.configfile == CONFIG and not CONFIG.exists():
             raise UserError(
-                f"{CONFIG} is not here; change into a checkout of lmperf, or use -C DIR"
+                f"{CONFIG} does not exist; change into a checkout of lmperf, or use -C DIR"
             )
         return Project(load_config(self.configfile, overrides_of([*self.overrides, *more])))
 
@@ -40,12 +40,12 @@ def config_option(name: str = "overrides") -> Callable:
         name,
         multiple=True,
         metavar="KEY=VALUE",
-        help="A key of the configuration, as in grid.attention.seq_len=[256,512]; again for more.",
+        help="Override a configuration key: grid.attention.seq_len=[256,512]. Repeat for more.",
     )
 
 
 def of_project(command: Callable) -> Callable:
-    """A command whose first argument is the project; it has `--config` behind its name as well."""
+    """Pass the project as the first argument, and accept `--config` after the command, too."""
 
     @config_option()
     @click.pass_obj
@@ -57,7 +57,7 @@ def of_project(command: Callable) -> Callable:
 
 
 class _Read(click.ParamType):
-    """A word that a function reads; what that refuses is said as it says it."""
+    """A click type that a function parses; its errors are shown unchanged."""
 
     def __init__(self, name: str, read: Callable):
         self.name, self._read = name, read
@@ -69,7 +69,7 @@ class _Read(click.ParamType):
 def _pairs(text: str) -> list[tuple[str, str]]:
     pairs = [part.partition("=") for part in text.split(",")]
     if not all(name and equals and value for name, equals, value in pairs):
-        raise click.BadParameter(f"must be AXIS=VALUE,..., is {text}")
+        raise click.BadParameter(f"must be AXIS=VALUE,..., not {text}")
     return [(name.strip(), one.strip()) for name, _, value in pairs for one in value.split("|")]
 
 
@@ -83,12 +83,12 @@ def _stem(context, param, incomplete: str) -> list[str]:
 
 def _known(stem: str) -> str:
     if stem not in stems():
-        raise UserError(f"there is no benchmark {stem}; there are: {', '.join(stems())}")
+        raise UserError(f"unknown benchmark {stem}; choose one of: {', '.join(stems())}")
     return stem
 
 
 def say(words: str) -> None:
-    """A line to a person, beside what a command prints."""
+    """Print a message to the user on stderr."""
     print(f"lmperf: {words}", file=sys.stderr)
 
 
@@ -97,8 +97,9 @@ PERCENT = click.FloatRange(0, 100, max_open=True)
 
 
 def stem_argument(type: click.ParamType | None = BENCHMARK, **how) -> Callable:
-    """A benchmark, which a shell can complete."""
-    return click.argument("stem", metavar="STEM", type=type, shell_complete=_stem, **how)
+    """An argument that names a benchmark, with shell completion."""
+    metavar = "STEM" if how.get("required", True) else "[STEM]"
+    return click.argument("stem", metavar=metavar, type=type, shell_complete=_stem, **how)
 
 
 def only_option(command: Callable) -> Callable:
@@ -107,7 +108,7 @@ def only_option(command: Callable) -> Callable:
         type=_Read("AXIS=VALUE,...", _pairs),
         multiple=True,
         callback=lambda context, param, given: [pair for pairs in given for pair in pairs],
-        help="Cells of these values; one of several by | or by the same axis again.",
+        help="Only cells with these values. Separate alternatives by |, or repeat the axis.",
     )(command)
 
 
@@ -115,5 +116,5 @@ def _listed(name: str, words: str) -> Callable:
     return click.option(name, type=_Read("NAME,...", _names), default=(), help=words)
 
 
-implementations_option = _listed("--implementations", "Those alone.")
-phases_option = _listed("--phases", "Those alone.")
+implementations_option = _listed("--implementations", "Only these implementations.")
+phases_option = _listed("--phases", "Only these phases.")

@@ -1,4 +1,4 @@
-"""`lmperf report` and `lmperf summary`: the write-up, and what is wrong with its evidence."""
+"""`lmperf report` and `lmperf summary`: render a write-up; show what is wrong with its evidence."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from lmperf.commands.options import MACHINE, of_project, say
 from lmperf.evidence.plan import Project
 
 
-@click.command(short_help="Write up what was measured.")
+@click.command(short_help="Render the write-up of measured evidence.")
 @click.argument("machine", required=False, type=MACHINE)
 @of_project
 def report(project: Project, machine: str | None):
-    """Write up the evidence of MACHINE; without it report/report.md, of the machine at hand.
+    """Render the write-up of MACHINE from its evidence; without MACHINE, render report/report.md
+    for this machine.
 
     \b
     Example:
@@ -22,7 +23,7 @@ def report(project: Project, machine: str | None):
     from lmperf.reporting import written
     from lmperf.reporting.render import render_machine, render_overview
 
-    with machine_lock(say):  # rendering is load beside a measurement
+    with machine_lock(say):  # rendering would disturb a measurement
         if machine is None:
             render_overview(project)
         else:
@@ -31,13 +32,13 @@ def report(project: Project, machine: str | None):
     _say_where(project, machine)
 
 
-@click.command(short_help="Where the write-up is, and what is wrong with its evidence.")
+@click.command(short_help="Show where the write-up is, and what is wrong with its evidence.")
 @click.argument("machine", required=False, type=MACHINE)
-@click.option("--current", is_flag=True, help="Fail unless it is what its evidence renders to.")
+@click.option("--current", is_flag=True, help="Exit with 1 unless the write-up is up to date.")
 @of_project
 def summary(project: Project, machine: str | None, current: bool) -> int:
-    """Name the write-up of MACHINE, or that of the machine at hand, and what is wrong with its
-    evidence.
+    """Print the path of the write-up of MACHINE (by default this machine) and what is wrong with
+    its evidence.
 
     \b
     Example:
@@ -51,23 +52,23 @@ def summary(project: Project, machine: str | None, current: bool) -> int:
 
 
 def not_rendered(project: Project, machine: str | None) -> list[str]:
-    """The files of a write-up that are not what its evidence renders to, with what that means."""
+    """A message for each file of a write-up that differs from what its evidence renders to."""
     from lmperf.reporting.render import edited
     from lmperf.reporting.written import target
 
     folder = target(project, machine).parent
-    words = "is not what its evidence renders to: edited, or of before"
+    words = "differs from what its evidence renders to: it was edited, or is out of date"
     return [f"{folder / name}: {words}" for name in edited(project, machine)]
 
 
 def _say_where(project: Project, machine: str | None) -> None:
-    """Name the file to open, and what is wrong with its evidence, a line for each kind."""
+    """Print the file to open and, in a line for each kind, what is wrong with its evidence."""
     from lmperf.evidence.review import causes, tally
     from lmperf.reporting.written import target
 
     whose = machine or project.machine.slug
     path = target(project, machine)
-    print(f"{path}: the write-up of {whose}" if path.exists() else f"{path}: not written yet")
+    print(f"{path}: the write-up of {whose}" if path.exists() else f"{path}: not rendered yet")
     if whose not in project.machines_with_evidence():
         print(f"  {whose} has not been measured")
         return

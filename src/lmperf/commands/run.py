@@ -1,4 +1,4 @@
-"""`lmperf run` and `lmperf try`: cells measured now, and their verdicts."""
+"""`lmperf run` and `lmperf try`: measure cells now and print their verdicts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lmperf.benchmark import load, stems
+from lmperf.benchmarks import load, stems
 from lmperf.commands.options import (
     Settings,
     config_option,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # pandas is slow to import
     from lmperf.reporting.evidence import MachineEvidence
 
 MINE, STEP = "mine", "train_step"
-# Where a function of a kind is tried.
+# The benchmark in which each kind of function is tried.
 _TRIED_IN = {
     "attention": "flash_attention",
     "lrpe": "lrpe",
@@ -42,46 +42,50 @@ _TRIED_IN = {
 
 _BENCHMARKS = tuple(dict.fromkeys(_TRIED_IN.values()))
 
-over_option = click.option("--over", metavar="NAME", help="The implementation to compare with.")
+over_option = click.option("--over", metavar="NAME", help="The baseline of the speed-ups.")
 
 
-@click.command(short_help="Measure some cells now, and print them with verdicts.")
+@click.command(short_help="Measure some cells now and print verdicts.")
 @stem_argument()
 @only_option
 @implementations_option
 @phases_option
 @over_option
-@click.option("--keep", is_flag=True, help="Keep the rows, those of whole cells, as evidence.")
+@click.option("--keep", is_flag=True, help="Store the rows as evidence, with whole cells.")
 @of_project
 def run(
     project: Project, stem: str, only, implementations, phases, over: str | None, keep: bool
 ) -> int:
-    """Measure cells of a benchmark now, and print them with verdicts. Nothing is written, unless
-    they are to be kept; then each cell is measured whole, since what is compared is timed in turn.
+    """Measure cells of a benchmark now and print them with verdicts. Nothing is stored without
+    --keep. With --keep each cell is measured with all its implementations, since implementations
+    that are compared are timed interleaved.
 
     \b
     Example:
       lmperf run attention --only seq_len=256,d_head=64 --implementations eager,compiled
     """
     if keep and phases:
-        raise click.UsageError("--keep takes whole cells; leave --phases out")
+        raise click.UsageError("--keep stores whole cells; leave --phases out")
     wanted = Wanted((), only, implementations, phases)
     return 1 if _wrong(_measured_now(project, stem, wanted, over, keep), stem) else 0
 
 
-@click.command("try", short_help="Check and time one function or class of your own, in seconds.")
+@click.command("try", short_help="Check and time one custom function or class, in seconds.")
 @click.argument("use", metavar="MODULE:NAME")
 @click.option(
     "--as",
     "kind",
     required=True,
     type=click.Choice([*_TRIED_IN]),
-    help="What it is.",
+    help="What the function or class is.",
 )
 @click.option(
-    "--in", "stem", metavar="STEM", help=f"The benchmark; else one of {', '.join(_BENCHMARKS)}."
+    "--in",
+    "stem",
+    metavar="STEM",
+    help=f"The benchmark; by default one of {', '.join(_BENCHMARKS)}.",
 )
-@click.option("--numerics", help="What it rounds beyond what it must, as in a configuration.")
+@click.option("--tolerance", help="The rounding that it declares, as in a configuration.")
 @only_option
 @implementations_option
 @phases_option
@@ -93,15 +97,15 @@ def try_(
     use: str,
     kind: str,
     stem: str | None,
-    numerics: str | None,
+    tolerance: str | None,
     only,
     implementations,
     phases,
     over: str | None,
     overrides: Sequence[str],
 ) -> int:
-    """Hold a function or class of your own against the reference, and time it beside others, in
-    the smallest cell of the grid unless others are named. Nothing is written.
+    """Check a function or class against the reference, and time it with other implementations, by
+    default in the smallest cell of the grid. Nothing is stored.
 
     \b
     Example:
@@ -110,7 +114,7 @@ def try_(
     stem = _taking(kind, stem)
     if kind == STEP and not phases:
         phases = [STEP]
-    declared = json.dumps({"use": use, **({"numerics": numerics} if numerics else {})})
+    declared = json.dumps({"use": use, **({"tolerance": tolerance} if tolerance else {})})
     project = settings.project([*overrides, f"implementations.{stem}.{MINE}={declared}"])
     plan = _plan(project, stem)
     if broken := broken_ones(plan.benchmark).get(MINE):
@@ -123,17 +127,17 @@ def try_(
 
 
 def _taking(kind: str, stem: str | None) -> str:
-    """The benchmark in which a kind of function is tried: the one that is named, if it takes it."""
+    """The benchmark in which a kind of function is tried; `stem` if it accepts that kind."""
     takes = load(_TRIED_IN[kind]).takes
     known = [name for name in stems() if load(name).takes == takes]
     if stem is not None and stem not in known:
-        raise UserError(f"--in {stem}: must be one that takes this: {', '.join(known)}")
+        raise UserError(f"--in {stem}: does not accept it; choose one of: {', '.join(known)}")
     return stem or _TRIED_IN[kind]
 
 
 def _plan(project: Project, stem: str) -> Plan:
     if not project.can_measure:
-        raise UserError("nothing can be measured here, since torch is not installed")
+        raise UserError("cannot measure: torch is not installed; run lmperf doctor")
     plan = project.plan(stem)
     if not plan.cases:
         raise UserError(f"{stem} has no cells for the preset {project.preset}")
@@ -141,7 +145,7 @@ def _plan(project: Project, stem: str) -> Plan:
 
 
 def _smallest(plan: Plan) -> list[tuple[str, str]]:
-    """The cell with the least product of its whole numbers, of those that mine has."""
+    """The cell of the custom implementation with the smallest product of its integer axes."""
     cases = [case for case in plan.cases if case.implementation == MINE]
     numbers = [[v for v in case.axes.values() if type(v) is int] for case in cases]
     case, _ = min(zip(cases, map(prod, numbers), strict=True), key=lambda pair: pair[1])
@@ -149,23 +153,23 @@ def _smallest(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _quick_ones(plan: Plan) -> list[str]:
-    """The project's implementations whose first calls compile nothing."""
+    """The project's implementations that do not compile on their first call."""
     names = dict.fromkeys(case.implementation for case in plan.cases)
-    slow = {*plan.benchmark.compiles, *plan.benchmark.own_implementations}
-    return [name for name in names if name not in slow]
+    known = [plan.benchmark.implementation(name) for name in names]
+    return [one.name for one in known if one.origin == "project" and not one.compiles]
 
 
 def _measured_now(
     project: Project, stem: str, wanted: Wanted, over: str | None, keep: bool = False
 ) -> MachineEvidence:
-    """Measure and print."""
+    """Measure the wanted cases, print them, and return their evidence."""
     from lmperf.measuring.lock import machine_lock
 
     plan = _plan(project, stem)
     (chosen,) = select([Chosen(plan.benchmark, [*plan.cases])], wanted)
     names = list(dict.fromkeys(case.implementation for case in chosen.cases))
     if over is not None and over not in names:
-        raise UserError(f"--over: {over} is not measured here; there are: {', '.join(names)}")
+        raise UserError(f"--over: {over} is not measured here; choose one of: {', '.join(names)}")
     with machine_lock(say):
         if keep:
             evidence = _kept(project, plan, chosen)
@@ -179,17 +183,16 @@ def _measured_now(
 
 
 def _kept(project: Project, plan: Plan, chosen: Chosen) -> MachineEvidence:
-    """The rows of the chosen cases, after their groups were measured into the evidence."""
+    """Measure the groups of the chosen cases into the evidence, and return the chosen rows."""
     from lmperf.evidence.record import record
 
-    groups = plan.benchmark.groups(plan.cases)
-    cases = [case for group in groups if {*group} & {*chosen.cases} for case in group]
-    record(project, replace(plan, cases=tuple(cases), forced=frozenset(cases)))
+    groups = [group for group in plan.benchmark.groups(plan.cases) if {*group} & {*chosen.cases}]
+    record(project, plan, groups=groups)
     return _rows(project, chosen)
 
 
 def _measured(project: Project, chosen: Chosen) -> MachineEvidence:
-    """The rows of the chosen cases and phases, measured in a project of their own."""
+    """Measure the chosen cases and phases in a temporary project, and return their rows."""
     from lmperf.evidence.record import record
 
     plan = project.plan(chosen.benchmark.stem)
@@ -204,7 +207,7 @@ def _rows(project: Project, chosen: Chosen) -> MachineEvidence:
     from lmperf.reporting.render import machine_evidence
 
     reviewed, stem = review(project, project.machine.slug), chosen.benchmark.stem
-    # Asked for here, whatever the configuration says.
+    # Chosen on the command line, so independent of the configuration.
     rows = asked(chosen.benchmark, chosen.cases, project.plan(stem).known)
     reviewed.rows = {stem: [row for row in rows if row["phase"] in chosen.benchmark.phases]}
     return machine_evidence(project, reviewed)
@@ -221,7 +224,7 @@ def _print(evidence: MachineEvidence, stem: str, over: str | None) -> None:
 
 
 def _right(evidence: MachineEvidence, stem: str) -> set[str]:
-    """The implementations that have a row to show."""
+    """The implementations with at least one row that may be shown."""
     from lmperf.reporting import gates
 
     frame = evidence.frame(stem)
@@ -229,7 +232,7 @@ def _right(evidence: MachineEvidence, stem: str) -> set[str]:
 
 
 def _wrong(evidence: MachineEvidence, stem: str) -> bool:
-    """Whether a row is red or failed; want of memory, and what cannot run here, is neither."""
+    """Whether a row has a failed gate or failed; out of memory and unsupported do not count."""
     from lmperf.reporting import gates
 
     frame = evidence.frame(stem)

@@ -1,4 +1,4 @@
-"""`lmperf schema`: what a configuration may hold, for editors."""
+"""`lmperf schema`: the JSON schema of the configuration, for editors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from lmperf.config import json_schema
 
 
-@click.command(short_help="The JSON schema of the configuration.")
+@click.command(short_help="Print the JSON schema of the configuration.")
 def schema():
     """Print the JSON schema of the configuration, for editors.
 

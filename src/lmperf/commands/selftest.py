@@ -1,4 +1,4 @@
-"""`lmperf selftest`: whether this pipeline notices what is planted in it."""
+"""`lmperf selftest`: whether the pipeline detects faulty implementations."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from lmperf.errors import UserError
 from lmperf.evidence.plan import Project
 
 
-@click.command(short_help="Send planted implementations through the pipeline: is each noticed?")
+@click.command(short_help="Check that the pipeline detects faulty implementations.")
 @of_project
 def selftest(project: Project) -> int:
-    """Send wrong, faked and harmful implementations through the pipeline: is each noticed?
+    """Measure implementations that are wrong, fake or harmful, and check that each is detected.
 
     \b
     Example:
@@ -26,7 +26,7 @@ def selftest(project: Project) -> int:
     from lmperf.selftest.write import answer, write
 
     if not project.can_measure:
-        raise UserError("nothing can be measured here, since torch is not installed")
+        raise UserError("cannot measure: torch is not installed; run lmperf doctor")
     results = [*run(project)]
     answers = Counter(answer(result) for result in results)
     for result in results:

@@ -1,4 +1,4 @@
-"""`lmperf show`: the findings and tables of evidence, on a terminal or for a paper."""
+"""`lmperf show`: print findings and tables of the evidence, for a terminal or a paper."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:  # pandas and matplotlib are slow to import
 FORMATS = ("text", "markdown", "csv", "json", "html", "latex")
 
 
-@click.command(short_help="The findings and tables of what was measured.")
-@stem_argument(type=None, required=False)  # or another section
-@click.option("--table", "wanted", metavar="NAME", help="That table alone: F2, or its title.")
-@click.option("--machine", type=MACHINE, help="Of another machine that has evidence here.")
+@click.command(short_help="Print findings and tables of the evidence.")
+@stem_argument(type=None, required=False)  # a section without a benchmark is valid, too
+@click.option("--table", "wanted", metavar="NAME", help="Only this table: F2, or its title.")
+@click.option("--machine", type=MACHINE, help="Another machine that has evidence in report/.")
 @click.option("--format", type=click.Choice(FORMATS), default="text", show_default=True)
 @of_project
 def show(project: Project, stem: str | None, wanted: str | None, machine: str | None, format: str):
-    """Print what the evidence says: of every section its findings and first table, of STEM all.
+    """Print the findings and the first table of every section; with STEM, all its tables.
 
     \b
     Example:
@@ -39,7 +39,7 @@ def show(project: Project, stem: str | None, wanted: str | None, machine: str | 
 
     known = stems(project.root / TEMPLATES)
     if stem is not None and section_of(stem) not in known:
-        raise UserError(f"there is no section {stem}; there are: {', '.join(known)}")
+        raise UserError(f"unknown section {stem}; choose one of: {', '.join(known)}")
     whose = machine or project.machine.slug
     reviewed = review(project, whose)
     evidence = machine_evidence(project, reviewed)
@@ -47,7 +47,7 @@ def show(project: Project, stem: str | None, wanted: str | None, machine: str | 
     sections = [compose(one, evidence, drawn=False) for one in chosen]
     sections = [section for section in sections if section.measured]
     if not sections:
-        raise UserError(f"{whose} has no evidence of {stem}; measure it by: lmperf measure {stem}")
+        raise UserError(f"{whose} has no evidence of {stem}; run: lmperf measure {stem}")
     shown = {name for section in sections for name in section.benchmarks}
     for line in tally([cause for cause in reviewed.causes() if cause.stem in shown]):
         say(line)
@@ -64,8 +64,8 @@ def show(project: Project, stem: str | None, wanted: str | None, machine: str | 
 
 
 def _parts(sections: Sequence[Composed], wanted: str) -> Sequence[Table]:
-    """The parts of the table of that name."""
+    """The parts of a table."""
     if parts := [part for section in sections for part in section.parts.get(wanted, ())]:
         return parts
     there = dict.fromkeys(name for one in sections for name, parts in one.parts.items() if parts)
-    raise UserError(f"--table: there is no {wanted} here; there are: {', '.join(there)}")
+    raise UserError(f"--table: unknown table {wanted}; choose one of: {', '.join(there)}")

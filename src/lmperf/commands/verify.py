@@ -1,4 +1,4 @@
-"""`lmperf verify`: whether evidence is whole, fresh and right."""
+"""`lmperf verify`: check that evidence is complete, fresh and right."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from lmperf.commands.report import not_rendered
 from lmperf.evidence.plan import Project
 
 
-@click.command(short_help="Fail, naming the causes, unless evidence is whole, fresh and right.")
+@click.command(short_help="Fail, with the causes, unless evidence is complete, fresh and right.")
 @click.argument("machines", nargs=-1, type=MACHINE, metavar="[MACHINE]...")
 @click.option("--all", "every", is_flag=True, help="Every machine that has evidence.")
-@click.option("--verbose", is_flag=True, help="A line for each row.")
+@click.option("--verbose", is_flag=True, help="Print a line for each row.")
 @of_project
 def verify(project: Project, machines: tuple[str, ...], every: bool, verbose: bool) -> int:
-    """Fail, naming the causes, unless the evidence of MACHINE is whole, fresh and right; without
-    MACHINE that of the machine at hand.
+    """Exit with 1 and print the causes unless the evidence of MACHINE is complete, fresh and right.
+    The default is this machine.
 
     \b
     Example:
@@ -28,7 +28,7 @@ def verify(project: Project, machines: tuple[str, ...], every: bool, verbose: bo
     from lmperf.reporting.render import silent_gaps
 
     if every and machines:
-        raise click.UsageError("--all is every machine; name none beside it")
+        raise click.UsageError("--all verifies every machine; do not name one as well")
     wanted = [*machines] or [project.machine.slug]
     if every:
         wanted = project.machines_with_evidence()
@@ -40,7 +40,7 @@ def verify(project: Project, machines: tuple[str, ...], every: bool, verbose: bo
     for line in lines:
         print(f"verify: {line}", file=sys.stderr)
     for cause in (cause for machine in known for cause in out_of_memory(project, machine)):
-        print(f"verify: {cause}")  # a result, where the device is too small; named all the same
+        print(f"verify: {cause}")  # a result rather than a fault
     words = ", ".join(wanted) or "no machine"
     print(f"verify: {words}: " + (f"{len(lines)} causes" if lines else "all is measured and right"))
     return 1 if lines else 0

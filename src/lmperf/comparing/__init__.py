@@ -1,1 +1,1 @@
-"""Two versions of the code, timed in turn on this machine: ``lmperf compare [REV [REV]]``."""
+"""Times two versions of the code in turn on this machine: ``lmperf compare [REV [REV]]``."""

@@ -1,4 +1,4 @@
-"""A comparison of two versions, from their names to verdicts; nothing is kept of it."""
+"""Compares two versions, from their names to verdicts; nothing is recorded."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from lmperf.comparing.timing import NEW, OLD, TWIN, time_in_turn
-from lmperf.comparing.versions import Version, version, working_tree
+from lmperf.comparing.timing import NEW, OLD, TWIN, time_versions
+from lmperf.comparing.versions import Codes, Version, version, working_tree
 from lmperf.errors import UserError
 from lmperf.evidence.plan import Project, evidence_of
 from lmperf.evidence.store import write_atomically
@@ -29,33 +29,32 @@ from lmperf.statistics import FLOOR_QUANTILE, paired
 def compare_versions(
     project: Project, names: Sequence[str], wanted: Wanted, at_least: float, twin: bool = True
 ) -> Comparison | None:
-    """Two versions timed in turn, row by row; None where the code of no benchmark differs.
+    """Time two versions in turn; None if they have the same code of all benchmarks.
 
     Args:
-        names: of the old and the new version; the new is the working tree where one is named, and
-            the old is HEAD where none is.
-        at_least: the least difference that counts, as a fraction.
-        twin: whether the old version is timed against itself, in another process.
+        names: of the old and the new version. The new version defaults to the working tree, the old
+            one to HEAD.
+        at_least: the smallest difference that counts, as a fraction.
+        twin: whether the old version is also timed against itself in a second process.
 
     Raises:
-        UserError: a version, a benchmark or a cell is not there, or cannot be compared.
+        UserError: a version, benchmark or cell does not exist or cannot be compared.
     """
     if not project.can_measure:
         raise UserError("nothing can be timed here, since torch is not installed")
     found = timed_benchmarks(project, wanted.benchmarks)
-    with _ended_in_order(), contextlib.ExitStack() as stack:
+    with _exit_on_signals(), contextlib.ExitStack() as stack:
         old = stack.enter_context(version(names[0] if names else "HEAD"))
         new = stack.enter_context(version(names[1])) if len(names) > 1 else working_tree()
-        modules = list(dict.fromkeys(module for one in found for module in one.modules))
-        was, now = old.fingerprints(modules), new.fingerprints(modules)
+        was, now = old.codes(found), new.codes(found)
         if not wanted.benchmarks:
-            found = [one for one in found if any(was[m] != now[m] for m in one.modules)]
+            found = [one for one in found if was[one.benchmark.stem] != now[one.benchmark.stem]]
             if not found:
                 return None
         chosen = select(found, wanted)
         sides = {OLD: old, NEW: new, **({TWIN: old} if twin else {})}
         with Reporter("compare", sum(len(one.cases) for one in chosen), None) as reporter:
-            rows = time_in_turn(project.machine.kind, sides, chosen, reporter)
+            rows = time_versions(project.machine.kind, sides, chosen, reporter)
     results = [
         _result(project, of, chosen, rows[side], code)
         for side, of, code in ((OLD, old, was), (NEW, new, now))
@@ -65,8 +64,8 @@ def compare_versions(
 
 
 @contextlib.contextmanager
-def _ended_in_order() -> Iterator[None]:
-    """Where this process is told to end, what was checked out is removed first."""
+def _exit_on_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP raise SystemExit in this block, so that the checkouts are removed."""
     numbers = (signal.SIGTERM, signal.SIGHUP)
     before = [signal.signal(number, lambda number, _: sys.exit(128 + number)) for number in numbers]
     try:
@@ -81,11 +80,11 @@ def _result(
     of: Version,
     chosen: Sequence[Chosen],
     rows: Mapping[str, Sequence[Row]],
-    code: Mapping[str, str],
+    codes: Codes,
 ) -> Result:
     """The rows of a version, as if read from the evidence of a machine.
 
-    rows: by stem. code: digests of modules; a row's key is of those that decide what it times.
+    rows: stem -> rows. codes: the key of a row is the digest of its implementation's code.
     """
     environment = project.machine.environment
     facts = {"machine": project.machine.slug, "environments": {environment: project.machine.facts}}
@@ -97,7 +96,7 @@ def _result(
                     **row,
                     "environment": environment,
                     "commit": of.commit,
-                    "key": " ".join(code[name] for name in one.modules_of(row["implementation"])),
+                    "key": codes[one.benchmark.stem][row["implementation"]],
                 }
                 for row in rows.get(one.benchmark.stem, [])
             )
@@ -105,7 +104,7 @@ def _result(
 
 
 def _floor_note(old: Result, twin: bool) -> list[str]:
-    """Of how many rows the noise floor is, and how high."""
+    """A note on the noise floor: how high it is and from how many rows; empty without pairs."""
     floors = [noise_floors(frame) for frame in old.frames.values()]
     pairs = int(sum(found["pairs"].sum() for found in floors))
     if not pairs:
@@ -115,5 +114,5 @@ def _floor_note(old: Result, twin: bool) -> list[str]:
     return [
         f"noise floor, by phase and numerics: {what} differ by up to {percent(highest)} in"
         f" {percent(FLOOR_QUANTILE, 0)} of rows ({counted(pairs, 'row')});"
-        " of few rows it is weak"
+        " with few rows this is a rough estimate"
     ]

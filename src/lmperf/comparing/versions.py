@@ -1,4 +1,4 @@
-"""Versions of the code, each in a tree of its own: the working tree, a Git revision, a directory.
+"""Versions of the code: the working tree, a Git revision, or a directory.
 
 A revision is checked out as a Git worktree in a temporary folder, which is removed at the end.
 """
@@ -11,27 +11,34 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from lmperf.benchmark import Implementation
+from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError
-from lmperf.evidence.keys import METHOD_VERSION
+from lmperf.evidence.closure import digest
+from lmperf.evidence.keys import METHOD_VERSION, code_of
+from lmperf.evidence.wanted import Chosen
 from lmperf.measuring.worker import PROTOCOL
 
-# Asked of each version's own code, in a process that imports no torch. Its standard input has the
-# search path and the modules that are asked for.
+# Run with each version's own code, in a process that imports no torch. Standard input holds the
+# search path and the argument of `codes`. Versions without `codes` have another method.
 _QUESTION = """
 import json, sys
-sys.path[:], modules = json.load(sys.stdin)
+sys.path[:], asked = json.load(sys.stdin)
 import lmperf
+from lmperf.comparing import versions
 from lmperf.evidence import keys
 from lmperf.measuring import worker
-code = {module: keys.code_fingerprint(module) for module in modules}
+found = versions.codes(asked) if hasattr(versions, "codes") else {}
 method = keys.METHOD_VERSION, getattr(worker, "PROTOCOL", None)
-print(json.dumps({"file": lmperf.__file__, "method": method, "code": code}))
+print(json.dumps({"file": lmperf.__file__, "method": method, "codes": found}))
 """
+# Stem -> implementation -> digest of the code that decides its times; None if it has none.
+Codes = dict[str, dict[str, str | None]]
 
 
 @dataclass(frozen=True)
@@ -39,9 +46,9 @@ class Version:
     """A version of the code.
 
     Attributes:
-        name: what a person calls it.
-        tree: its checkout: the code lies in ``src``, implementations of the user's own beside it.
-        commit: of Git, where it is known.
+        name: its name in messages.
+        tree: its checkout, with the code in ``src`` and custom implementations beside it.
+        commit: its Git commit, if known.
     """
 
     name: str
@@ -50,39 +57,66 @@ class Version:
 
     @cached_property
     def search_path(self) -> list[str]:
-        """The `sys.path` of its workers: its own tree, and nothing of the working tree."""
+        """The `sys.path` of its workers: its own tree instead of the working tree."""
         here = {Path.cwd(), Path.cwd() / "src"}
         others = [entry for entry in sys.path if Path(entry).resolve() not in here]
         return [str(self.tree / "src"), str(self.tree), *others]
 
-    def fingerprints(self, modules: Sequence[str]) -> dict[str, str]:
-        """Digests of the code of some modules and of what they import, as this version has them.
+    def codes(self, chosen: Sequence[Chosen]) -> Codes:
+        """Digests of the code of each implementation of some benchmarks, in this version.
 
         Raises:
-            UserError: it has no lmperf, or one whose times are taken in another way than here.
+            UserError: it has no lmperf, or one that measures by another method than this one.
         """
-        found = self._asked(modules)
+        found = self._asked(chosen)
         if not Path(found["file"]).is_relative_to(self.tree.resolve()):
-            raise UserError(f"{self.name}: there is no src/lmperf")
+            raise UserError(f"{self.name}: it has no src/lmperf")
         if found["method"] != [METHOD_VERSION, PROTOCOL]:
             theirs, ours = _method(*found["method"]), _method(METHOD_VERSION, PROTOCOL)
             raise UserError(
                 f"{self.name} measures by {theirs}, this lmperf by {ours}: they cannot be timed in"
                 " turn; `lmperf diff` compares results"
             )
-        return found["code"]
+        return found["codes"]
 
-    def _asked(self, modules: Sequence[str]) -> Mapping[str, Any]:
+    def _asked(self, chosen: Sequence[Chosen]) -> Mapping[str, Any]:
+        asked = {
+            one.benchmark.stem: {
+                "names": one.implementations,
+                "external": {name: asdict(of) for name, of in one.benchmark.external.items()},
+            }
+            for one in chosen
+        }
         done = subprocess.run(
             [sys.executable, "-c", _QUESTION],
-            input=json.dumps([self.search_path, list(modules)]),
+            input=json.dumps([self.search_path, asked]),
             capture_output=True,
             text=True,
         )
         if done.returncode:
             why = (done.stderr.strip().splitlines() or ["no answer"])[-1]
-            raise UserError(f"{self.name}: its code does not say how it measures: {why}")
+            raise UserError(f"{self.name}: its method of measuring cannot be determined: {why}")
         return json.loads(done.stdout)
+
+
+def codes(asked: Mapping[str, Mapping[str, Any]]) -> Codes:
+    """The answer of the version whose code runs this to `Version.codes`.
+
+    asked: stem -> `names` of implementations, and declarations of the `external` ones.
+    """
+    return {stem: _codes_of(stem, **what) for stem, what in asked.items()}
+
+
+def _codes_of(stem: str, names: list[str], external: dict[str, Any]) -> dict[str, str | None]:
+    if stem not in stems():
+        return dict.fromkeys(names)
+    benchmark = load(stem, {name: Implementation(**one) for name, one in external.items()})
+    return {
+        name: digest(json.dumps(code_of(benchmark, name), sort_keys=True))
+        if name in benchmark.known
+        else None
+        for name in names
+    }
 
 
 def _method(version: int, protocol: int | None) -> str:
@@ -90,7 +124,7 @@ def _method(version: int, protocol: int | None) -> str:
 
 
 def working_tree() -> Version:
-    """The checkout at hand, as it is; its name says whether it differs from its commit."""
+    """The current checkout; its name says whether it has uncommitted changes."""
     try:
         commit = _git("rev-parse", "--short", "HEAD")
         changed = _git("status", "--porcelain", "--", ".")
@@ -102,7 +136,7 @@ def working_tree() -> Version:
 
 @contextlib.contextmanager
 def version(name: str) -> Iterator[Version]:
-    """A version by its name, a Git revision or a directory, for as long as the context lasts.
+    """The version of that name, a Git revision or a directory, for the duration of the context.
 
     Raises:
         UserError: there is no such revision.
@@ -125,7 +159,7 @@ def _checked_out(commit: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="lmperf-compare-") as folder:
         tree = Path(folder).resolve() / f"lmperf-{commit[:12]}"
         try:
-            quiet = "-c", "core.hooksPath=/dev/null"  # hooks are for the user's own checkouts
+            quiet = "-c", "core.hooksPath=/dev/null"  # hooks are meant for the user's own checkouts
             _git(*quiet, "worktree", "add", "--detach", "-q", str(tree), commit)
             yield tree
         finally:
@@ -134,10 +168,10 @@ def _checked_out(commit: str) -> Iterator[Path]:
 
 
 def _git(*arguments: str) -> str:
-    """What Git says.
+    """The output of a Git command; empty if it fails without a message.
 
     Raises:
-        UserError: with Git's reason, where it gives one.
+        UserError: Git failed with a message, or is not installed.
     """
     try:
         done = subprocess.run(["git", *arguments], capture_output=True, text=True)

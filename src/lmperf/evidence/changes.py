@@ -1,63 +1,60 @@
-"""Why a row is stale: what of its key has changed since it was measured.
+"""Why a row is stale: which part of its key has changed since it was measured.
 
-A key says only that something has. What the keys of a run are made of is kept beside its rows, in
-`store/code.json`: {"codes": {stem: [code of a key, ...]}, "modules": {fingerprint: {module: digest
-of its code}}}, the newest last. Evidence that came with a clone has no store: then the environment
-can be told from the code, and no module is named.
+A key is a digest: it says only that something has changed. So the parts of the keys of a run are
+kept beside its rows, in `store/code.json`:
+
+    {"codes": {stem: [code, ...]}, "symbols": {fingerprint: {symbol: digest of its code}}}
+
+where a code is what `keys.code_of` returned; the newest is last. Evidence that came with a clone
+has no store: then a change of the environment is told from one of the code, and no symbol is named.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from lmperf.evidence.keys import code_of, digests, row_key_of
+from lmperf.benchmark import Benchmark
+from lmperf.evidence.closure import digests
+from lmperf.evidence.keys import DECLARATIONS, Code, code_of, row_key_of
 from lmperf.evidence.machine import environment_changes
 from lmperf.evidence.plan import Plan, Project
 from lmperf.evidence.store import DamagedEvidence, Row, read_signed, write_signed
 
 FILE = "code.json"
-_FORGOTTEN = "code, and which of it is not recorded"
-
-Code = list[str | int]
+_NOT_RECORDED = "code, and which of it is not recorded"
+_MOST_NAMES = 8
 
 
 def keep(project: Project, plan: Plan) -> None:
-    """Note what the keys of a benchmark's rows are made of today."""
+    """Add the parts of the keys of a benchmark's rows, as they are now, to the store."""
     known = _read(project.store)
-    own = plan.benchmark.own_implementations
     codes = known["codes"].setdefault(plan.stem, [])
-    for implementation in dict.fromkeys(case.implementation for case in plan.cases):
-        code = code_of(plan.stem, implementation, own)
+    for name in dict.fromkeys(case.implementation for case in plan.cases):
+        code = code_of(plan.benchmark, name)
         codes[:] = [one for one in codes if one != code] + [code]
-        for fingerprint, module in _modules(plan.stem, code):
-            known["modules"][fingerprint] = digests(module)
-    content = (json.dumps(known, indent=1) + "\n").encode()
-    write_signed(project.store / FILE, content)
+        known["symbols"] |= {
+            code[part]: symbols for part, symbols in _symbols(plan.benchmark, code).items()
+        }
+    write_signed(project.store / FILE, (json.dumps(known, indent=1) + "\n").encode())
 
 
-def _modules(stem: str, code: Sequence[str | int]) -> list[tuple[str, str]]:
-    """The fingerprints that a code holds, each with its module: the benchmark's, a user's own."""
-    fingerprint, _, *own = code
-    found = [(str(fingerprint), f"lmperf.benchmarks.{stem}")]
-    return found + ([(str(own[0]), str(own[1]).partition(":")[0])] if own else [])
-
-
-def _last(code: Code) -> str | int:
-    """The version of another project's package, of a code that holds one."""
-    return code[5] if len(code) > 5 else "none"
+def _symbols(benchmark: Benchmark, code: Code) -> dict[str, dict[str, str]]:
+    """The digests behind each fingerprint of a code of today, by its part of the code."""
+    found = {"problem": digests(benchmark.entry, DECLARATIONS)}
+    return found | ({"implementation": digests(code["entry"])} if code["entry"] else {})
 
 
 def _read(store: Path) -> dict[str, Any]:
     try:
-        content = read_signed(store / FILE)
-        return json.loads(content) if content else {"codes": {}, "modules": {}}
-    except (DamagedEvidence, ValueError):  # it decides nothing: what it said is not known any more
-        return {"codes": {}, "modules": {}}
+        known = json.loads(read_signed(store / FILE) or b"{}")
+        return {name: dict(known.get(name, {})) for name in ("codes", "symbols")}
+    except (DamagedEvidence, ValueError, AttributeError, TypeError):  # no decision rests on it
+        return {"codes": {}, "symbols": {}}
 
 
 @dataclass(frozen=True)
@@ -87,29 +84,37 @@ class Changes:
         return [f"environment: {', '.join(changes) or 'not recorded'}"]
 
     def _code(self, row: Row) -> list[str]:
-        """What of its code has changed; nothing where only the environment has."""
-        stem, own = self.plan.stem, self.plan.benchmark.own_implementations
-        axes = [axis.name for axis in self.plan.benchmark.axes]
-        today = code_of(stem, row["implementation"], own)
-        for code in (today, *reversed(self._known["codes"].get(stem, []))):
-            if row_key_of(code, stem, row, axes, row["environment"]) == row["key"]:
-                return self._differences(code, today)
-        return [_FORGOTTEN]
+        """What has changed of the code; empty if only the environment has changed."""
+        benchmark = self.plan.benchmark
+        now = code_of(benchmark, row["implementation"])
+        for then in (now, *reversed(self._known["codes"].get(self.plan.stem, []))):
+            if row_key_of(then, benchmark, row, row["environment"]) == row["key"]:
+                return self._differences(then, now)
+        return [_NOT_RECORDED]
 
     def _differences(self, then: Code, now: Code) -> list[str]:
-        modules: dict[str, None] = {}
-        for (old, _), (new, module) in zip(
-            _modules(self.plan.stem, then), _modules(self.plan.stem, now), strict=False
-        ):
-            if old != new:
-                before, after = self._known["modules"].get(old, {}), digests(module)
-                names = sorted({*before, *after})
-                modules |= {name: None for name in names if before.get(name) != after.get(name)}
-        words = [f"code: {', '.join(modules)}"] if modules else []
-        if then[1] != now[1]:
-            words.append(f"method: version {then[1]}, now {now[1]}")
-        if then[3:5] != now[3:5]:
-            words.append("configuration: what it uses or declares")
-        if then[5:] != now[5:]:
-            words.append(f"version: {_last(then)}, now {_last(now)}")
+        words = []
+        if symbols := self._changed_symbols(then, now):
+            more = [f"and {len(symbols) - _MOST_NAMES} more"] if len(symbols) > _MOST_NAMES else []
+            words.append(f"code: {', '.join([*symbols[:_MOST_NAMES], *more])}")
+        if then["method"] != now["method"]:
+            words.append(f"method: version {then['method']}, now {now['method']}")
+        if then["version"] != now["version"]:
+            words.append(f"version: {then['version'] or 'none'}, now {now['version'] or 'none'}")
+        parts = ("problem", "implementation", "method", "version")
+        declared = [name for name in now if name not in parts and then.get(name) != now[name]]
+        if declared:
+            words.append(f"declaration: {', '.join(declared)}")
         return words
+
+    def _changed_symbols(self, then: Code, now: Code) -> list[str]:
+        """The names of symbols whose code has changed, come or gone."""
+        if then["entry"] != now["entry"]:  # another function altogether
+            then = {**then, "implementation": now["implementation"]}
+        changed: dict[str, None] = {}
+        for part, after in _symbols(self.plan.benchmark, now).items():
+            before = self._known["symbols"].get(then[part], {})
+            if then[part] != now[part]:
+                names = sorted({*before, *after})
+                changed |= {name: None for name in names if before.get(name) != after.get(name)}
+        return list(changed)

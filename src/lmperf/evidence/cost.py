@@ -1,7 +1,7 @@
-"""What measuring cost: a row for each job, with its seconds by kind of work.
+"""The cost of measuring: one row per job with its seconds by kind of work.
 
-The rows are kept in `store/cost.csv`, and written after each group: what a killed job had saved has
-its cost beside it. They are evidence like any other: `evidence/cost.csv` is made from them.
+Rows are written to `store/cost.csv` after each group, so that the saved rows of a killed job have
+their cost, too. `evidence/cost.csv` is made from them, as all evidence is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ COLUMNS = (*IDENTITY, "finished_at", "preset", "groups", "rows", "wall_s", *KIND
 
 
 class Cost(Evidence):
-    """The costs of a machine's jobs: evidence with columns of its own."""
+    """The costs of a machine's jobs: evidence with its own columns."""
 
     def __init__(self, directory: Path, folder: str = EVIDENCE):
         super().__init__(directory / folder / f"{STEM}.csv", IDENTITY, IDENTITY)

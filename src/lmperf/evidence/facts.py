@@ -1,4 +1,4 @@
-"""What is known of the machine that measured: `machine.json`, beside its digest.
+"""Read and write `machine.json`: the facts of the machine that measured.
 
 {"machine": slug, "preset": "gpu", "environments": {environment of a row's key: its facts}}
 """
@@ -7,71 +7,63 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import BaseModel, StrictStr, ValidationError
 
 from lmperf.evidence.store import DamagedEvidence, holds, read_signed, write_signed
 
 Facts = dict[str, Any]
 FILE = "machine.json"
-# What tells one machine's hardware from another's.
+# The facts by which two machines differ.
 _HARDWARE = ("kind", "device")
 
 
+class _Environment(BaseModel):
+    peers: dict[str, StrictStr] = {}
+    implementations: dict[str, StrictStr] = {}
+
+
+class _Facts(BaseModel):
+    machine: StrictStr
+    preset: Literal["cpu", "gpu"]
+    environments: dict[str, _Environment]
+
+
 def read_facts(directory: Path, machine: str) -> Facts:
-    """The facts of a machine in its folder, or in its store; `empty` where there are none.
+    """Return the facts in a machine's folder or store; `empty(machine)` if there is no file.
 
     Raises:
-        DamagedEvidence: the file is not the one that was recorded, or is another machine's.
+        DamagedEvidence: the file does not match its digest, or belongs to another machine.
     """
     path = directory / FILE
     content = read_signed(path)
     if content is None:
         return empty(machine)
     try:
-        facts = json.loads(content)
-    except ValueError as error:
-        raise DamagedEvidence(f"{path} is no JSON: {error}") from None
-    if not _has_form(facts):
-        raise DamagedEvidence(f"{path} does not have the form of a machine's facts")
+        _Facts.model_validate_json(content)
+    except ValidationError as error:
+        problem = error.errors()[0]["msg"]
+        raise DamagedEvidence(f"{path} does not hold the facts of a machine: {problem}") from None
+    facts = json.loads(content)
     if facts["machine"] != machine:
-        raise DamagedEvidence(f"{path} is of the machine {facts['machine']}")
+        raise DamagedEvidence(f"{path} belongs to the machine {facts['machine']}")
     return facts
 
 
 def empty(machine: str) -> Facts:
-    """Of a machine of which nothing is known; its grid is the one that its name speaks for."""
+    """The facts of a machine without a file; its preset is guessed from its slug."""
     preset = "cpu" if machine.startswith(("cpu-", "mps-")) else "gpu"
     return {"machine": machine, "preset": preset, "environments": {}}
 
 
 def write_facts(directory: Path, facts: Facts) -> None:
-    """Have these facts; nothing is written where they are there already."""
+    """Make these facts the content of `machine.json`; write only if they are not."""
     path, content = directory / FILE, (json.dumps(facts, indent=2) + "\n").encode()
     if not holds(path, content):
         write_signed(path, content)
 
 
 def hardware(facts: Facts) -> dict[str, Any]:
-    """What tells the hardware of an environment from another machine's."""
+    """The facts of an environment that identify the hardware."""
     return {name: facts.get(name) for name in _HARDWARE}
-
-
-def _has_form(facts: Any) -> bool:
-    return (
-        isinstance(facts, dict)
-        and isinstance(facts.get("machine"), str)
-        and facts.get("preset") in ("cpu", "gpu")
-        and isinstance(facts.get("environments"), dict)
-        and all(map(_is_environment, facts["environments"].values()))
-    )
-
-
-def _is_environment(facts: Any) -> bool:
-    if not isinstance(facts, dict):
-        return False
-    texts = [facts.get(name, {}) for name in ("peers", "implementations")]
-    return all(isinstance(of, dict) and all(map(_is_text, of.values())) for of in texts)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)

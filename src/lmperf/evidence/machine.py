@@ -1,7 +1,7 @@
-"""What machine this is: its slug, the facts of the report, and the environment of a row's key.
+"""Detect the machine at hand: its slug, its facts and the environment in the key of a row.
 
-Nothing here imports torch: the DAG asks at every start. torch's own facts are read from its
-installed files, the driver's through NVML.
+Imports no torch, because every start of the workflow detects the machine. The facts of torch come
+from its installed files, those of the driver from NVML.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from lmperf.errors import UserError
-from lmperf.evidence.keys import digest
+from lmperf.evidence.closure import digest
 
-# Settings outside the project's control that change what a matmul computes or how fast.
+# Variables that change what a matmul computes, or how fast.
 _ENVIRONMENT_VARIABLES = (
     "NVIDIA_TF32_OVERRIDE",
     "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
@@ -32,7 +32,7 @@ _ENVIRONMENT_VARIABLES = (
     "PYTORCH_CUDA_ALLOC_CONF",
     "PYTORCH_ALLOC_CONF",
 )
-# Of a checkout: what a run was asked for is in its rows.
+# Git paths of the code. config/ is excluded: the rows themselves say what the configuration chose.
 _CODE = (":(top)", ":(top,exclude)config")
 _PACKAGE = Path(__file__).resolve().parents[1]
 _IDENTIFYING = ("kind", "device", "driver_branch", "torch", "cuda", "triton", "threads", "settings")
@@ -40,7 +40,7 @@ _IDENTIFYING = ("kind", "device", "driver_branch", "torch", "cuda", "triton", "t
 
 @dataclass(frozen=True)
 class Machine:
-    """The hardware that measures: `kind` is cuda, mps or cpu; `facts` go into machine.json."""
+    """The machine that measures: `kind` is cuda, mps or cpu; `facts` go into machine.json."""
 
     slug: str
     kind: str
@@ -48,12 +48,12 @@ class Machine:
 
     @property
     def environment(self) -> str:
-        """The part of a row's key that another device, driver branch, torch or triton changes."""
+        """Digest of device, driver branch, torch, CUDA, Triton, threads and settings."""
         return digest(repr([(name, self.facts.get(name)) for name in _IDENTIFYING]))
 
 
 def environment_changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What of two environments makes them two, as in ``torch 2.11.0, now 2.13.0``."""
+    """Describe the differences of two environments, as in ``torch 2.11.0, now 2.13.0``."""
     return [
         f"{name} {then.get(name)}, now {now.get(name)}"
         for name in _IDENTIFYING
@@ -62,11 +62,13 @@ def environment_changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list
 
 
 def slugify(text: str) -> str:
+    """Return a text as lower-case words joined by hyphens, without (R) and (TM)."""
     return re.sub(r"[^a-z0-9]+", "-", re.sub(r"\((r|tm)\)", "", text.lower())).strip("-")
 
 
 @cache
 def version_of(package: str) -> str | None:
+    """The version of an installed package, or None."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -75,7 +77,7 @@ def version_of(package: str) -> str | None:
 
 @cache
 def _torch_build() -> dict[str, Any]:
-    """The constants of torch/version.py, read without importing torch."""
+    """Return the constants of torch/version.py without importing torch; empty without torch."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return {}
@@ -89,12 +91,13 @@ def _torch_build() -> dict[str, Any]:
 
 
 def torch_version() -> str | None:
+    """The version of the installed torch, or None."""
     return _torch_build().get("__version__")
 
 
 @cache
 def accelerator() -> str:
-    """cuda, mps or cpu: what torch, as installed, can drive on this machine."""
+    """Return the kind of device that the installed torch can use here: cuda, mps or cpu."""
     if _torch_build().get("cuda") and _nvidia_facts():
         return "cuda"
     return "mps" if sys.platform == "darwin" and platform.machine() == "arm64" else "cpu"
@@ -102,7 +105,7 @@ def accelerator() -> str:
 
 @cache
 def _nvidia_facts() -> dict[str, Any]:
-    """Facts of the first visible NVIDIA device; empty where there is none."""
+    """Return the facts of the first visible NVIDIA device; empty if there is none."""
     import pynvml as nvml
 
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -151,7 +154,7 @@ def _cpu_model() -> str:
 
 
 def cores() -> int:
-    """Processor cores that this process may use."""
+    """The number of CPU cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
@@ -166,13 +169,12 @@ def _git(*arguments: str) -> str | None:
 
 
 def commit_facts() -> dict[str, Any]:
-    """The commit that measures, and whether what is here differs from it.
+    """Return the commit that measures (`commit`), and whether the code differs from it (`dirty`).
 
-    It does where a tracked file was changed, beside the configuration, or a Python file of lmperf
-    is not tracked, ignored or not. Code of the user's own is covered by the keys of its rows. Where
-    the files are not those of a Git checkout (an exported tree, a container), LMPERF_COMMIT names
-    the commit; whether the files differ from it is then not known. Where Git does not say, neither
-    is the commit.
+    The code differs if a tracked file outside config/ was changed, or if a Python file of lmperf is
+    untracked (ignored files included). Custom implementations are covered by the keys of their
+    rows. Outside a Git checkout (an exported tree, a container) the variable LMPERF_COMMIT names
+    the commit; then `dirty` is None. If Git fails, both are None.
     """
     if named := os.environ.get("LMPERF_COMMIT"):
         return {"commit": named, "dirty": None}
@@ -203,12 +205,14 @@ def _software_facts() -> dict[str, Any]:
 
 @cache
 def detect(preset: str = "auto", name: str = "auto") -> Machine:
-    """The machine at hand, as the preset wants it measured.
+    """Detect the machine at hand.
 
-    `preset` "cpu" measures the processor also where there is an accelerator.
+    Args:
+        preset: "cpu" selects the CPU even if there is an accelerator.
+        name: the slug to use instead of the one made from the device's name.
 
     Raises:
-        UserError: preset "gpu" on a machine without a CUDA device.
+        UserError: the preset is "gpu" and there is no CUDA device.
     """
     kind = "cpu" if preset == "cpu" else accelerator()
     if preset == "gpu" and kind != "cuda":
@@ -225,10 +229,10 @@ def detect(preset: str = "auto", name: str = "auto") -> Machine:
         key: os.environ[key] for key in _ENVIRONMENT_VARIABLES if key in os.environ
     }
     slug = {"cpu": "cpu-", "mps": "mps-", "cuda": ""}[kind] + slugify(facts["device"])
-    slug = slug[:64].strip("-") or "unnamed"  # a name that the configuration may give too
+    slug = slug[:64].strip("-") or "unnamed"  # a valid name by `lmperf.config.slug`
     return Machine(slug if name == "auto" else name, kind, facts)
 
 
 def preset_of(preset: str, kind: str) -> str:
-    """The grid to measure: the one asked for, or the one that suits the accelerator."""
+    """Return the preset to measure: as configured, or for "auto" by the kind of device."""
     return preset if preset != "auto" else ("gpu" if kind == "cuda" else "cpu")

@@ -1,12 +1,12 @@
-"""What is to be measured: the cases of the configuration against the rows that are already there.
+"""What to measure: the cases that the configuration asks for, less those that have fresh rows.
 
-A row is fresh when its key is the one that its cell, its implementation, today's code and its
-environment give. A case whose rows are missing or stale is measured again, with its whole group,
-since what can be compared must be timed in turn.
+A row is fresh if its key is the one that its cell, its implementation, its problem, the method and
+the environment give today (`lmperf.evidence.keys`). If one case of a group is not fresh, the whole
+group is measured again, because what is compared must be timed in turn.
 
-What is measured goes into `report/<machine>/store`, group by group, and stays there. The evidence
-that is read and published is made from it at the end of a job: the rows that the configuration asks
-for. So nobody who deletes, restores or edits evidence can lose a measurement.
+Measurements go into `report/<machine>/store`, group by group, and stay there. At the end of a job
+the evidence that is read and published is written from the store: the rows that the configuration
+asks for. So no measurement is lost if evidence is deleted, restored or edited.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from lmperf.benchmark import Benchmark, Case, load
+from lmperf.benchmark import Benchmark, Case
+from lmperf.benchmarks import load
 from lmperf.config import Config, is_slug
 from lmperf.custom import check_names
 from lmperf.errors import UserError
@@ -27,14 +28,14 @@ from lmperf.evidence.facts import FILE, Facts, empty, hardware, read_facts
 from lmperf.evidence.keys import row_key
 from lmperf.evidence.machine import Machine, detect, preset_of, torch_version
 from lmperf.evidence.schema import sound
-from lmperf.evidence.store import EVIDENCE, STORE, DamagedEvidence, Evidence, Row, text_of
+from lmperf.evidence.store import EVIDENCE, STORE, DamagedEvidence, Evidence, Former, Row, text_of
 
-# What a retry may cure: its cause may be gone, and none of it is a property of the result.
+# Statuses that a retry may change, because the cause may be gone: none depends on the result.
 FAILURES = frozenset({"crash", "timeout", "oom"})
 
 
 def row_name(benchmark: Benchmark, row: Mapping[str, object]) -> str:
-    """How a message names a row: its axes that are not empty, its implementation and its phase."""
+    """A row as messages name it: the axes that are not empty, the implementation, the phase."""
     values = {axis.name: row[axis.name] for axis in benchmark.axes}
     axes = ", ".join(f"{name}={value}" for name, value in values.items() if value != "")
     return f"{axes}: {row['implementation']}, {row['phase']}"
@@ -42,14 +43,14 @@ def row_name(benchmark: Benchmark, row: Mapping[str, object]) -> str:
 
 @dataclass(frozen=True)
 class Reading:
-    """The rows of a file that can be trusted, and what cannot be, a line for each."""
+    """The valid rows of a file, and a message for each fault in it."""
 
     rows: list[Row]
     faults: list[str]
 
 
 def read(benchmark: Benchmark, evidence: Evidence) -> Reading:
-    """The rows of a benchmark's evidence that are what lmperf wrote, and could have measured."""
+    """Read the evidence of a benchmark; rows that lmperf cannot have written are faults."""
     try:
         return Reading(*sound(benchmark, evidence.read()))
     except DamagedEvidence as damage:
@@ -58,14 +59,18 @@ def read(benchmark: Benchmark, evidence: Evidence) -> Reading:
 
 @dataclass(frozen=True)
 class Plan:
-    """One benchmark on the machine at hand: its cases, its evidence, and what is left to do.
+    """One benchmark on the machine at hand: its cases, its evidence, and what to measure.
+
+    Files are read once, on first use. `dataclasses.replace(plan)` gives a plan that reads them
+    again, as after measuring.
 
     Attributes:
+        cases: those that the configuration asks for.
         store: every row that was measured here.
-        evidence: the rows that the configuration asks for, as they are read and published.
-        again: the statuses of failures that are tried once more though their rows are fresh.
-        forced: cases that are measured once more whatever their rows.
-        files_hold: whether the machine's facts and costs are whole.
+        evidence: the rows of `cases`, as they are read and published.
+        again: statuses of failures that are retried although their rows are fresh.
+        forced: cases that are measured again although their rows are fresh.
+        files_hold: whether the machine's facts and costs are complete and undamaged.
     """
 
     benchmark: Benchmark
@@ -82,108 +87,98 @@ class Plan:
         return self.benchmark.stem
 
     def key(self, columns: Mapping[str, object]) -> str:
-        axes = [axis.name for axis in self.benchmark.axes]
-        own = self.benchmark.own_implementations
-        return row_key(self.stem, columns, axes, self.environment, own)
+        """The key of a row with these columns if it were measured now."""
+        return row_key(self.benchmark, columns, self.environment)
 
     @cached_property
-    def _sources(self) -> dict[Path, Reading]:
+    def _readings(self) -> dict[Path, Reading]:
         return {one.path: read(self.benchmark, one) for one in (self.store, self.evidence)}
 
     @property
     def damaged(self) -> dict[Path, list[str]]:
-        """What cannot be trusted, by file."""
-        return {path: found.faults for path, found in self._sources.items() if found.faults}
+        """The faults of each file that has any."""
+        return {path: found.faults for path, found in self._readings.items() if found.faults}
 
     @cached_property
     def known(self) -> list[Row]:
-        """All rows, asked for or not: of a case that both files have, the last that were measured.
+        """All valid rows, asked for or not; where both files have a case, those measured last.
 
-        Evidence without a store is that of a clone, or of another version of lmperf.
+        Evidence without a store comes from a clone, or from another version of lmperf.
         """
-        stored, published = (found.rows for found in self._sources.values())
-        of_case: dict[tuple[str, ...], list[Row]] = {}
+        stored, published = (found.rows for found in self._readings.values())
+        latest: dict[tuple[str, ...], list[Row]] = {}
         for rows in (published, stored):
-            new: dict[tuple[str, ...], list[Row]] = {}
+            by_case: dict[tuple[str, ...], list[Row]] = {}
             for row in rows:
-                new.setdefault(self.store.case_of(row), []).append(row)
-            for case, found in new.items():
-                if case not in of_case or _measured_at(found) >= _measured_at(of_case[case]):
-                    of_case[case] = found
+                by_case.setdefault(self.store.case_of(row), []).append(row)
+            for case, found in by_case.items():
+                if case not in latest or _measured_at(found) >= _measured_at(latest[case]):
+                    latest[case] = found
         order = dict.fromkeys(self.store.case_of(row) for row in (*stored, *published))
-        return [row for case in order for row in of_case[case]]
+        return [row for case in order for row in latest[case]]
 
     @cached_property
     def rows(self) -> list[Row]:
-        """The rows that the configuration asks for."""
+        """The rows of the cases that the configuration asks for."""
         return asked(self.benchmark, self.cases, self.known)
 
     @property
-    def is_written(self) -> bool:
-        """Whether the evidence is what was measured, as the configuration asks for it."""
-        return self.evidence.holds(self.rows)
-
-    @property
     def is_due(self) -> bool:
-        """Whether a job has anything to do."""
-        whole = self.files_hold and not self.damaged
-        return bool(self.pending) or not whole or not self.is_written
-
-    @cached_property
-    def _missing(self) -> set[Case]:
-        keys = {row["key"] for row in self.rows if row["status"] not in self.again}
-        stale = {case for case in self.cases if not self._expected(case) <= keys}
-        return stale | self.forced
-
-    def _expected(self, case: Case) -> set[str]:
-        columns = {**case.axes, "implementation": case.implementation}
-        return {self.key({**columns, "phase": phase}) for phase in self.benchmark.phases}
-
-    @cached_property
-    def pending(self) -> list[list[Case]]:
-        """The groups in which a case has no fresh row."""
-        groups = self.benchmark.groups(self.cases)
-        return [group for group in groups if self._missing.intersection(group)]
-
-    def why(self, case: Case) -> str:
-        """Why a case of a pending group runs; one with fresh rows is timed beside the others."""
-        if case not in self._missing:
-            return "with its group"
-        if case in self.forced:
-            return "forced"
-        statuses = self._statuses.get(_names_of(case))
-        if statuses is None:
-            return "damaged" if self.damaged else "missing"
-        return "failed" if statuses & self.again else "stale"
-
-    def stale_row(self, case: Case) -> Row | None:
-        """A row of the case that another code or environment has measured, if there is one."""
-        expected = self._expected(case)
-        rows = self._rows_of.get(_names_of(case), ())
-        return next((row for row in rows if row["key"] not in expected), None)
-
-    @cached_property
-    def _statuses(self) -> dict[tuple[str, ...], set[str]]:
-        return {case: {row["status"] for row in rows} for case, rows in self._rows_of.items()}
+        """Whether a job has anything to measure, to repair or to write."""
+        whole = self.files_hold and not self.damaged and self.evidence.holds(self.rows)
+        return bool(self.pending) or not whole
 
     @cached_property
     def _rows_of(self) -> dict[tuple[str, ...], list[Row]]:
-        names = [*(axis.name for axis in self.benchmark.axes), "implementation"]
         found: dict[tuple[str, ...], list[Row]] = {}
         for row in self.rows:
-            found.setdefault(tuple(row[name] for name in names), []).append(row)
+            found.setdefault(_case_of_row(self.benchmark, row), []).append(row)
         return found
+
+    def _keys(self, case: Case) -> set[str]:
+        row = {**case.axes, "implementation": case.implementation}
+        return {self.key({**row, "phase": phase}) for phase in self.benchmark.phases}
+
+    @cached_property
+    def _reasons(self) -> dict[Case, str]:
+        """The cases that must be measured for their own sake, each with the reason in a word."""
+        reasons: dict[Case, str] = {}
+        for case in self.cases:
+            rows = self._rows_of.get(_texts_of(case), [])
+            fresh = {row["key"] for row in rows if row["status"] not in self.again}
+            if case in self.forced:
+                reasons[case] = "forced"
+            elif not self._keys(case) <= fresh:
+                if not rows:
+                    reasons[case] = "damaged" if self.damaged else "missing"
+                else:
+                    failed = any(row["status"] in self.again for row in rows)
+                    reasons[case] = "failed" if failed else "stale"
+        return reasons
+
+    @cached_property
+    def pending(self) -> list[list[Case]]:
+        """The groups to measure: those with a case that is missing, stale, failed or forced."""
+        groups = self.benchmark.groups(self.cases)
+        return [group for group in groups if self._reasons.keys() & set(group)]
 
     @property
     def due(self) -> list[tuple[Case, str]]:
-        """The cases that a run would measure, each with why it would."""
-        return [(case, self.why(case)) for group in self.pending for case in group]
+        """The cases of the pending groups, each with the reason why it is measured."""
+        cases = (case for group in self.pending for case in group)
+        return [(case, self._reasons.get(case, "with its group")) for case in cases]
+
+    def stale_row(self, case: Case) -> Row | None:
+        """A row of the case that is not fresh, or None."""
+        keys = self._keys(case)
+        rows = self._rows_of.get(_texts_of(case), [])
+        return next((row for row in rows if row["key"] not in keys), None)
 
     @property
     def summary(self) -> str:
         """How many cases a run would measure, and why, in a line."""
-        reasons = Counter(why for _, why in self.due)
-        counts = ", ".join(f"{number} {why}" for why, number in sorted(reasons.items()))
+        reasons = Counter(reason for _, reason in self.due)
+        counts = ", ".join(f"{number} {reason}" for reason, number in sorted(reasons.items()))
         words = f"{reasons.total()} of {len(self.cases)} cases to measure"
         if self.is_due and not counts:
             counts = "its evidence to write from what was measured"
@@ -191,32 +186,42 @@ class Plan:
 
 
 def _measured_at(rows: list[Row]) -> str:
+    """When the last of some rows was measured; rows of old versions lack it."""
     return max(row.get("measured_at", "") for row in rows)
 
 
-def _names_of(case: Case) -> tuple[str, ...]:
+def _texts_of(case: Case) -> tuple[str, ...]:
+    """The axis values and the implementation of a case, as a row holds them."""
     return (*(text_of(value) for _, value in case.cell), case.implementation)
+
+
+def _case_of_row(benchmark: Benchmark, row: Row) -> tuple[str, ...]:
+    return (*(row[axis.name] for axis in benchmark.axes), row["implementation"])
 
 
 def asked(benchmark: Benchmark, cases: Iterable[Case], rows: Iterable[Row]) -> list[Row]:
     """The rows of these cases."""
-    wanted = {_names_of(case) for case in cases}
-    names = [*(axis.name for axis in benchmark.axes), "implementation"]
-    return [row for row in rows if tuple(row[name] for name in names) in wanted]
+    wanted = {_texts_of(case) for case in cases}
+    return [row for row in rows if _case_of_row(benchmark, row) in wanted]
 
 
 def evidence_of(benchmark: Benchmark, directory: Path, folder: str = EVIDENCE) -> Evidence:
-    """The evidence of a benchmark in `report/<machine>`, or what its store holds."""
+    """The evidence of a benchmark below `report/<machine>`: its CSV in `evidence/` or `store/`."""
     path = directory / folder / f"{benchmark.stem}.csv"
     case_columns = benchmark.identity[: len(benchmark.identity) - len(benchmark.index)]
-    return Evidence(path, benchmark.identity, case_columns)
+    return Evidence(path, benchmark.identity, case_columns, former_names(benchmark))
+
+
+def former_names(benchmark: Benchmark) -> Former:
+    """Axis -> name in evidence measured before a renaming -> the name of today."""
+    return {axis.name: axis.former for axis in benchmark.axes if axis.former}
 
 
 class Project:
-    """A checkout with its configuration: where things are, and what is to be measured here.
+    """A checkout with its configuration: its folders, and what to measure on this machine.
 
     Raises:
-        UserError: the configuration names this machine as another one that has evidence here.
+        UserError: the configuration gives this machine the name of another one.
     """
 
     def __init__(self, config: Config, root: Path = Path()):
@@ -237,7 +242,7 @@ class Project:
 
     @property
     def store(self) -> Path:
-        """Where all is kept that was measured here."""
+        """`report/<machine>/store` of the machine at hand: all that was measured here."""
         return self.directory / STORE
 
     def is_here(self, machine: str) -> bool:
@@ -249,12 +254,17 @@ class Project:
 
     @cached_property
     def plans(self) -> dict[str, Plan]:
-        """The benchmarks to measure here; none on a machine without torch."""
+        """The plan of each benchmark to measure here; empty on a machine without torch."""
         stems = self.config.stems(self.preset) if self.can_measure else []
         return {stem: self.plan(stem) for stem in stems}
 
     def plan(self, stem: str) -> Plan:
-        benchmark = load(stem, self.config.own(stem))
+        """The plan of a benchmark, with its peers and custom implementations.
+
+        Raises:
+            UserError: a custom implementation has a name that is taken, or no module.
+        """
+        benchmark = load(stem, self.config.external(stem))
         check_names(benchmark)
         return Plan(
             benchmark,
@@ -267,7 +277,7 @@ class Project:
         )
 
     def machines_with_evidence(self) -> list[str]:
-        """The machines of `report/`; a folder that could not be one's is none."""
+        """The machines that have facts or evidence in `report/`."""
         found = {path.parent.name for path in self.report_directory.glob(f"*/{FILE}")}
         found |= {
             path.parent.parent.name for path in self.report_directory.glob(f"*/{EVIDENCE}/*.csv")
@@ -275,7 +285,7 @@ class Project:
         return sorted(name for name in found if is_slug(name))
 
     def known_facts(self) -> tuple[Facts, list[str]]:
-        """The facts of the machine at hand with all its environments, and what is damaged."""
+        """The facts of this machine from evidence and store, and a message for a damaged file."""
         known, damaged = empty(self.machine.slug), []
         for directory in (self.directory, self.store):
             try:
@@ -287,7 +297,7 @@ class Project:
         return {**known, "preset": self.preset}, damaged
 
     def known_costs(self) -> list[Row]:
-        """What the jobs of the machine at hand have cost, as far as it is whole."""
+        """What jobs on this machine have cost, from the first file that is undamaged."""
         for folder in (STORE, EVIDENCE):
             with contextlib.suppress(DamagedEvidence):
                 if rows := Cost(self.directory, folder).read():
@@ -296,22 +306,23 @@ class Project:
 
     @cached_property
     def _files_hold(self) -> bool:
+        """Whether facts and costs are undamaged, and the same in evidence and store."""
         known, damaged = self.known_facts()
         if damaged or not known["environments"]:
             return not damaged
         costs = self.known_costs()
-        return all(
-            self.machine.environment in read_facts(directory, self.machine.slug)["environments"]
-            and self._has_costs(folder, costs)
-            for directory, folder in ((self.directory, EVIDENCE), (self.store, STORE))
-            if folder == EVIDENCE or directory.exists()  # what came with a clone has no store
-        )
-
-    def _has_costs(self, folder: str, costs: list[Row]) -> bool:
-        try:
-            return Cost(self.directory, folder).read() == costs
-        except DamagedEvidence:
-            return False
+        for directory, folder in ((self.directory, EVIDENCE), (self.store, STORE)):
+            if folder == STORE and not directory.exists():  # a clone has no store
+                continue
+            environments = read_facts(directory, self.machine.slug)["environments"]
+            if self.machine.environment not in environments:
+                return False
+            try:
+                if Cost(self.directory, folder).read() != costs:
+                    return False
+            except DamagedEvidence:
+                return False
+        return True
 
     def _require_own_name(self) -> None:
         environments = self.known_facts()[0]["environments"].values()

@@ -1,18 +1,18 @@
-"""What is faster than this machine can be: a time below its floor is a fault of the measurement.
+"""Finds rows that no measurement can have produced: faster than possible, or contradictory.
 
-The floor of a row is the longest of what its work takes at least: its FLOPs at the best rate of a
-matmul in its numerics, its bytes at the best rate of a copy, and an empty launch. The rates are
-those of the ceilings that were measured in the same environment, and those of the data sheet;
-where neither is known, nothing is said.
+The least time of a row (its floor) is the maximum of three: its FLOPs at the best matmul rate in
+its numerics, its bytes at the best copy rate, and the time of an empty launch. The rates are the
+ceilings measured in the same environment, and those of the data sheet. If neither is known, the
+row has no floor.
 
-How far a time may be below its floor:
+Margins, by which a time may be below its floor:
 
-- 3 % on a GPU: the same matmul differs by 1 % between runs at the same clock, and other kernels
-  than those of PyTorch's matmul and copy can use the device a little better.
-- 15 % on a CPU, whose clock is not the same in each row: it depends on how many cores are busy and
-  how warm they are. Its caches are not flushed, so that bytes are no floor there.
-- 5 % over the data sheet, at the highest clock that the device has.
-- Two steps of an event's time, 0.5 us each, below an empty launch: both are rounded.
+- 3 % on a GPU. The same matmul varies by 1 % between runs at the same clock, and some kernels use
+  the device slightly better than PyTorch's matmul and copy do.
+- 15 % on a CPU. Its clock varies from row to row with the number of busy cores and with
+  temperature. Its caches are not flushed, so bytes give no floor.
+- 5 % over the data sheet, at the device's highest clock.
+- Two steps of the event timer (0.5 us each) below an empty launch, because both times are rounded.
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from lmperf.devices import DataSheet, sheet_of
-from lmperf.names import DTYPES, matmul_of
+from lmperf.dtypes import dtype_of
 
 KIND = "faster than possible"
 GPU_MARGIN = 0.03
 CPU_MARGIN = 0.15
 SHEET_MARGIN = 0.05
-# More than the L2 of any present device: so many bytes of what a kernel writes may not have left it
+# More than the L2 cache of any current device: this much of a kernel's output may still be in cache
 # when the kernel ends.
 CACHE_BYTES = 128 * 2**20
 EVENT_STEP_MS = 0.0005
-# A product of float32 accuracy takes three of TF32 or of 16-bit halves (hi hi + hi lo + lo hi).
+# A float32-accurate product takes three TF32 or 16-bit products (hi hi + hi lo + lo hi).
 PRODUCTS = 3
 COPIES = frozenset(("copy", "widen", "narrow"))
 # The columns on which the floor of a row depends.
@@ -41,12 +43,12 @@ Row = Mapping[str, object]
 
 @dataclass(frozen=True)
 class Limits:
-    """What one environment can do at most, margins included.
+    """The highest rates of one environment, margins included.
 
     Attributes:
-        tflops: numerics of a matmul -> TFLOP/s.
-        bandwidth_gbps: bytes read and written; None where they are no floor.
-        launch_ms: the least time of a row.
+        tflops: matmul numerics -> TFLOP/s.
+        bandwidth_gbps: of bytes read plus written; None if bytes give no floor.
+        launch_ms: least time of any row.
     """
 
     tflops: Mapping[str, float] = field(default_factory=dict)
@@ -54,9 +56,9 @@ class Limits:
     launch_ms: float = 0.0
 
     def floor_ms(self, row: Row) -> float:
-        """The least time of a row in ms; 0 where nothing bounds it."""
+        """The least time of a row in ms; 0 if it has no floor."""
         flops, moved = number(row.get("flops")), number(row.get("bytes"))
-        rate = self.rate(str(row.get("dtype")))
+        rate = self.rate(str(row["dtype"])) if row.get("dtype") else None  # the ladder has no dtype
         floors = [self.launch_ms]
         if flops and rate:
             floors.append(flops / rate / 1e9)
@@ -65,11 +67,11 @@ class Limits:
         return max(floors)
 
     def rate(self, dtype: str) -> float | None:
-        """TFLOP/s in the numerics of a dtype, also by way of others that are as exact."""
-        numerics = matmul_of(dtype)
+        """TFLOP/s for a dtype: the best rate of all numerics that are at least as accurate."""
+        numerics = dtype_of(dtype).matmul
         if numerics not in self.tflops:
             return None
-        exacter = [self._in(name) for name in DTYPES[numerics].exacter if name in self.tflops]
+        exacter = [self._in(name) for name in dtype_of(numerics).more_exact if name in self.tflops]
         return max(self._in(numerics), *exacter, 0.0)
 
     def _in(self, numerics: str) -> float:
@@ -80,9 +82,9 @@ class Limits:
 def limits_of(
     ceilings: Iterable[Row], environments: Mapping[str, Mapping[str, object]]
 ) -> dict[str, Limits]:
-    """Environment -> its limits, from the rows of the ceilings and the facts of each environment.
+    """Environment -> its limits, from the rows of `ceilings` and the facts of each environment.
 
-    Rows of before there were bursts are no ceilings: they were taken under a cap on power.
+    Only burst rows count: sustained rates are limited by the power cap.
     """
     rows: dict[str, list[Row]] = {name: [] for name in environments}
     for row in ceilings:
@@ -92,19 +94,27 @@ def limits_of(
 
 
 def impossible(limits: Mapping[str, Limits], row: Row) -> bool:
-    """Whether a row that is otherwise right has a time below its floor."""
+    """Whether a row with status ok has a time below its floor."""
     time = number(row.get("median_ms"))
     return row.get("status") == "ok" and time is not None and time < floor_ms(limits, row)
 
 
 def floor_ms(limits: Mapping[str, Limits], row: Row) -> float:
-    """The least time of a row in ms, by the limits of its environment."""
+    """The least time of a row in ms in its environment; 0 if the environment has no limits."""
     found = limits.get(str(row.get("environment")))
     return found.floor_ms(row) if found else 0.0
 
 
+def contradicts_bound(error: np.ndarray, bound: np.ndarray) -> np.ndarray:
+    """Of rows with status ok: which ones record an error above their bound, or none at all.
+
+    `lmperf.gate` never records that; somebody edited the row.
+    """
+    return ~np.isnan(bound) & ~(error <= bound)
+
+
 def number(value: object) -> float | None:
-    """A number of a row, which is text in a CSV; None where there is none."""
+    """The number in a CSV cell; None if the cell is empty or NaN."""
     if value is None or value == "" or value != value:
         return None
     return float(str(value))
@@ -129,9 +139,9 @@ def _limits(rows: Iterable[Row], facts: Mapping[str, object]) -> Limits:
 def _measured(
     rows: Iterable[Row], margin: float
 ) -> tuple[dict[str, float], dict[str, float], list[float]]:
-    """TFLOP/s by numerics, GB/s by kind of copy, with the margin; and the empty launches in ms.
+    """TFLOP/s by numerics and GB/s by kind of copy, with the margin; times of empty launches in ms.
 
-    A best that was not taken on a quiet machine bounds nothing: it could have been better.
+    A best row that carries a mark (for example `loaded`) is dropped: a quiet machine is faster.
     """
     best: dict[tuple[str, str], Row] = {}
     for row in rows:
@@ -155,7 +165,7 @@ def _text(value: object) -> str:
 
 
 def _per_ms(row: Row) -> float:
-    """FLOPs, bytes where those are copied, or launches in a millisecond."""
+    """FLOPs, bytes (of copies) or launches per millisecond."""
     work = {"matmul": "flops", "launch": None}.get(str(row["operation"]), "bytes")
     return (number(row[work]) or 0.0 if work else 1.0) / number(row["median_ms"])
 

@@ -1,19 +1,21 @@
-"""Recording: what a plan lacks is measured, signed, and put into the store group by group."""
+"""Measures what a plan lacks and writes it into the store, group by group."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from lmperf.benchmark import Case
 from lmperf.custom import broken_ones
 from lmperf.evidence import changes
+from lmperf.evidence.closure import not_followed
 from lmperf.evidence.cost import Cost
 from lmperf.evidence.facts import FILE, read_facts, write_facts
-from lmperf.evidence.keys import not_followed
 from lmperf.evidence.machine import commit_facts
 from lmperf.evidence.plan import Plan, Project
 from lmperf.evidence.schema import faults
@@ -25,49 +27,60 @@ from lmperf.evidence.store import (
     set_aside,
     text_of,
 )
-from lmperf.measuring.cold_cache import compiling_anew
+from lmperf.measuring.cold_cache import empty_compile_cache
 from lmperf.measuring.progress import Reporter
 from lmperf.measuring.run import measure
 from lmperf.measuring.stopwatch import Stopwatch
 
+Groups = Sequence[list[Case]]
 
-def record(project: Project, plan: Plan, log: Path | None = None, age: float = 0.0) -> Counter[str]:
-    """Measure what is pending of a plan, and write the evidence of its benchmark; the number of new
-    rows by status.
 
-    `age` is how many seconds this process has lived already; they are part of the cost.
+def record(
+    project: Project,
+    plan: Plan,
+    log: Path | None = None,
+    age: float = 0.0,
+    groups: Groups | None = None,
+) -> Counter[str]:
+    """Measure the pending groups of a plan and write its evidence; returns new rows by status.
+
+    Args:
+        log: file that progress is written to.
+        age: seconds that this process had run before the call; they count as cost.
+        groups: the groups to measure instead of the pending ones.
     """
     watch = Stopwatch(age)
-    with Reporter(plan.stem, len(plan.pending), log) as reporter:
+    groups = plan.pending if groups is None else groups
+    with Reporter(plan.stem, len(groups), log) as reporter:
         _repair(project, plan, reporter)
-        _name_what_is_not_followed(plan, reporter)
-        # Where an observation may leave a file of its own (the traces of `profiles`).
+        _warn_of_untracked_imports(plan, reporter)
+        # Benchmarks that write files of their own (the traces of `profiles`) put them here.
         os.environ["LMPERF_TRACES"] = str(project.directory / "traces")
-        statuses = _record_pending(project, plan, reporter, watch) if plan.pending else Counter()
-    write(project, project.plan(plan.stem))
+        statuses = _measure(project, plan, groups, reporter, watch) if groups else Counter()
+    _write_evidence(project, dataclasses.replace(plan))  # a copy without the rows cached above
     return statuses
 
 
-def write(project: Project, plan: Plan) -> None:
-    """Make the evidence of a benchmark from what was measured here, whatever is there."""
+def _write_evidence(project: Project, plan: Plan) -> None:
+    """Write the CSV of a benchmark, the facts and the costs from the store."""
     facts, _ = project.known_facts()
     if project.machine.environment not in facts["environments"]:  # machine.json was lost
-        facts["environments"][project.machine.environment] = _facts_of_today(project)
+        facts["environments"][project.machine.environment] = _current_facts(project)
     for directory in (project.store, project.directory):
         write_facts(directory, facts)
     Cost(project.directory).hold(project.known_costs())
     plan.evidence.hold(plan.rows)
-    # An output that is fresh without work is still this run's.
+    # Snakemake compares modification times, also of an output that needed no work.
     no_later_than_now(plan.evidence.path.parent.glob("*.csv"))
     os.utime(plan.evidence.path)
 
 
 def _repair(project: Project, plan: Plan, reporter: Reporter) -> None:
-    """Name what is damaged, put it aside, and have all that is sound in the store."""
+    """Report damaged files and move them aside; put all intact rows into the store."""
     for path, lines in plan.damaged.items():
         aside = set_aside(path)
         more = f" and {len(lines) - 1} more faults" if len(lines) > 1 else ""
-        reporter.note(f"{lines[0]}{more}; moved to {aside.name}, and what is sound of it is kept")
+        reporter.note(f"{lines[0]}{more}; moved to {aside.name}, intact rows are kept")
     costs = project.known_costs()
     for directory, folder in ((project.store, STORE), (project.directory, EVIDENCE)):
         try:
@@ -84,8 +97,8 @@ def _repair(project: Project, plan: Plan, reporter: Reporter) -> None:
     plan.store.hold(plan.known)
 
 
-def _name_what_is_not_followed(plan: Plan, reporter: Reporter) -> None:
-    for module in sorted({own.module for own in plan.benchmark.own_implementations.values()}):
+def _warn_of_untracked_imports(plan: Plan, reporter: Reporter) -> None:
+    for module in sorted({one.module for one in plan.benchmark.external.values()}):
         if names := not_followed(module):
             reporter.note(
                 f"{module} imports {', '.join(names)}, whose source cannot be followed: a change"
@@ -93,33 +106,33 @@ def _name_what_is_not_followed(plan: Plan, reporter: Reporter) -> None:
             )
 
 
-def _record_pending(
-    project: Project, plan: Plan, reporter: Reporter, watch: Stopwatch
+def _measure(
+    project: Project, plan: Plan, groups: Groups, reporter: Reporter, watch: Stopwatch
 ) -> Counter[str]:
     cost = Cost(project.directory, STORE)
     broken = broken_ones(plan.benchmark)
     for name, words in broken.items():
         reporter.note(
-            f"{name} is not measured: {words} (mended outside of its source, it is tried again by"
-            " --retry-failed)"
+            f"{name} is not measured: {words} (if the cause lies outside its source, fix it and"
+            " retry with --retry-failed)"
         )
     changes.keep(project, plan)
-    groups = saved = 0
+    saved_groups = saved_rows = 0
 
     def save(rows: list[dict[str, Any]], device_facts: Mapping[str, Any]) -> None:
-        nonlocal groups, saved
-        groups, saved = groups + 1, saved + len(rows)
+        nonlocal saved_groups, saved_rows
+        saved_groups, saved_rows = saved_groups + 1, saved_rows + len(rows)
         facts = _record_environment(project, device_facts)
-        plan.store.replace(_believed(plan, [_signed(plan, row, facts) for row in rows]))
-        cost.replace([watch.row(plan.stem, project.preset, groups, saved)])
+        signed = [_signed(plan, row, facts) for row in rows]
+        plan.store.replace(_without_implausible(plan, signed))
+        cost.replace([watch.row(plan.stem, project.preset, saved_groups, saved_rows)])
 
-    device = project.machine.kind
-    with compiling_anew():
-        return measure(plan.benchmark, plan.pending, device, save, reporter, watch, broken)
+    with empty_compile_cache():
+        return measure(plan.benchmark, groups, project.machine.kind, save, reporter, watch, broken)
 
 
 def _signed(plan: Plan, row: dict[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """A row with where, when, from which commit it was measured, and its key."""
+    """A row with its key, environment and commit, and the time of the measurement."""
     commit = (facts["commit"] or "unknown")[:12] + ("-dirty" if facts["dirty"] else "")
     return {
         **row,
@@ -130,28 +143,28 @@ def _signed(plan: Plan, row: dict[str, Any], facts: Mapping[str, Any]) -> dict[s
     }
 
 
-def _believed(plan: Plan, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows; of a case with a row that no measurement gives, one that is withheld.
+def _without_implausible(plan: Plan, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Replace a case that has an implausible row by one failed row.
 
-    What an implementation does in its process it can do to what that process says. A case that is
-    withheld already keeps its reason, and loses the numbers.
+    An implementation runs in the worker's process and could tamper with what that process sends. A
+    case that already failed keeps its status and reason; its numbers are dropped.
     """
     case_of, texts = plan.store.case_of, [_texts(row) for row in rows]
     wrong = {case_of(texts[index]): words for index, words in faults(plan.benchmark, texts)}
-    named = (*plan.store.case_columns, "seed", "environment", "commit", "measured_at", "key")
-    believed: dict[Any, dict[str, Any]] = {}
+    kept = (*plan.store.case_columns, "seed", "environment", "commit", "measured_at", "key")
+    found: dict[Any, dict[str, Any]] = {}
     for index, (row, text) in enumerate(zip(rows, texts, strict=True)):
         case = case_of(text)
         if case not in wrong:
-            believed[index] = row
+            found[index] = row
             continue
-        bare = {name: row.get(name) for name in named}
-        withheld = {**bare, "status": row["status"], "reason": row.get("reason")}
-        if row["status"] == "ok" or any(faults(plan.benchmark, [_texts(withheld)])):
-            reason = f"its process said what cannot have been measured: {wrong[case]}"
-            withheld = {**bare, "status": "failed_check", "reason": reason}
-        believed[case] = withheld
-    return list(believed.values())
+        bare = {name: row.get(name) for name in kept}
+        failed = {**bare, "status": row["status"], "reason": row.get("reason")}
+        if row["status"] == "ok" or any(faults(plan.benchmark, [_texts(failed)])):
+            reason = f"its worker reported values that cannot be measured: {wrong[case]}"
+            failed = {**bare, "status": "failed_check", "reason": reason}
+        found[case] = failed
+    return list(found.values())
 
 
 def _texts(row: Mapping[str, Any]) -> dict[str, str]:
@@ -159,17 +172,17 @@ def _texts(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _record_environment(project: Project, device_facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Put the facts of this environment into the store, beside those of earlier ones."""
+    """Write the facts of the current environment to the store; earlier environments stay."""
     known, _ = project.known_facts()
-    facts = {**_facts_of_today(project), **device_facts}
+    facts = {**_current_facts(project), **device_facts}
     known["environments"][project.machine.environment] = facts
     write_facts(project.store, known)
     return facts
 
 
-def _facts_of_today(project: Project) -> dict[str, Any]:
+def _current_facts(project: Project) -> dict[str, Any]:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     config = project.config
-    known = {"peers": config.peer_versions(), "implementations": config.uses()}
+    known = {"peers": config.peer_versions(), "implementations": config.custom_entries()}
     known = {name: value for name, value in known.items() if value}
     return {**project.machine.facts, **known, **commit_facts(), "measured_at": now}

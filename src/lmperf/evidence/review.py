@@ -1,35 +1,40 @@
-"""What evidence is worth today: which rows are fresh, which files whole, which cells missing.
+"""Compare a machine's evidence with today's code: which rows are stale, damaged, red or missing.
 
-It needs no torch: a report renders, and is verified, on a machine that cannot measure.
+Needs no torch: a report renders, and is verified, on a machine that cannot measure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import cached_property
 
-from lmperf.benchmark import Benchmark, Case, Own, load, stems
+from lmperf.benchmark import Benchmark, Case
+from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError
 from lmperf.evidence import cost, plausible
 from lmperf.evidence.cost import Cost
 from lmperf.evidence.facts import FILE, Facts, empty, read_facts
-from lmperf.evidence.plan import Project, asked, evidence_of, read, row_key, row_name
-from lmperf.evidence.store import EVIDENCE, STORE, DamagedEvidence, Evidence, Row, text_of
+from lmperf.evidence.keys import is_fresh
+from lmperf.evidence.plan import Project, asked, evidence_of, read, row_name
+from lmperf.evidence.store import EVIDENCE, STORE, DamagedEvidence, Row, text_of
+from lmperf.gate import FAILED
 
-# What is damaged where the facts of a machine are.
-MACHINE = "machine"
-# Where a fresh row is named that is no measurement, by its status.
+# Kind of fault of a fresh row without a valid result, by its status.
 _KINDS = {
-    **dict.fromkeys(("failed_check", "nan"), "red"),
+    **dict.fromkeys(FAILED, "red gate"),
     **dict.fromkeys(("crash", "timeout"), "failed"),
-    "oom": "oom",
+    "oom": "out of memory",
 }
+# Kinds of faults that make `verify` fail, in the order in which they are listed. Out of memory is
+# not one of them: it is a valid result.
+_FAILING = ("red gate", "failed", plausible.KIND, "missing", "stale")
 
 
 @dataclass(frozen=True)
 class Cause:
-    """Rows of one benchmark that fail `verify` for one reason, by name."""
+    """Rows of one benchmark that fail `verify` for the same reason, by name."""
 
     machine: str
     stem: str
@@ -44,15 +49,21 @@ class Cause:
 
     @property
     def lines(self) -> list[str]:
-        """A line for each row."""
+        """One line per row."""
         return [f"{self.machine}/{self.stem}: {self.kind}: {name}" for name in self.names]
 
 
 @dataclass
 class Review:
-    """One machine's evidence: rows by stem, and what is wrong with them, by name.
+    """The evidence of one machine and what is wrong with it.
 
-    `lost` says of a file that is of no benchmark (the machine's facts, the costs) what is damaged.
+    Attributes:
+        lost: what is damaged about files of no benchmark (the machine's facts, the costs), by stem.
+        damaged: what is damaged about a benchmark's file, by stem.
+        rows: the rows to show, stale ones included, by stem.
+        lacking: axes, implementation and phase of the rows that are not there, by stem.
+        faults: names of rows by kind of fault and stem.
+        cost: what each job took.
     """
 
     machine: str
@@ -60,207 +71,190 @@ class Review:
     lost: dict[str, str] = field(default_factory=dict)
     damaged: dict[str, str] = field(default_factory=dict)
     rows: dict[str, list[Row]] = field(default_factory=dict)
-    stale: dict[str, list[str]] = field(default_factory=dict)
     lacking: dict[str, list[dict]] = field(default_factory=dict)
-    red: dict[str, list[str]] = field(default_factory=dict)
-    failed: dict[str, list[str]] = field(default_factory=dict)
-    oom: dict[str, list[str]] = field(default_factory=dict)
-    impossible: dict[str, list[str]] = field(default_factory=dict)
+    faults: dict[str, dict[str, list[str]]] = field(default_factory=lambda: defaultdict(dict))
     cost: list[Row] = field(default_factory=list)
 
     @property
+    def stale(self) -> dict[str, list[str]]:
+        """Names of the rows whose key is not that of today's code or environment, by stem."""
+        return self.faults["stale"]
+
+    @property
     def missing(self) -> dict[str, list[str]]:
-        """The rows that are lacking, by name."""
-        return {stem: [_name_of(row) for row in rows] for stem, rows in self.lacking.items()}
+        """Names of the rows that are not there, by stem."""
+        return self.faults["missing"]
+
+    def add(self, kind: str, benchmark: Benchmark, rows: Iterable[Mapping[str, object]]) -> None:
+        """Record rows with a fault; rows of one case and phase share a name, recorded once."""
+        if names := list(dict.fromkeys(row_name(benchmark, row) for row in rows)):
+            self.faults[kind][benchmark.stem] = names
 
     def causes(self) -> Iterator[Cause]:
-        """Everything that keeps this evidence from being whole, fresh and right."""
+        """Yield everything that makes `verify` fail for this evidence."""
         for stem, reason in (self.lost | self.damaged).items():
             yield Cause(self.machine, stem, "damaged", (reason,))
-        for kind, named in (
-            ("red gate", self.red),
-            ("failed", self.failed),
-            (plausible.KIND, self.impossible),
-            ("missing", self.missing),
-            ("stale", self.stale),
-        ):
-            for stem, names in named.items():
-                yield Cause(self.machine, stem, kind, tuple(names))
+        for kind in _FAILING:
+            yield from self.of_kind(kind)
+
+    def of_kind(self, kind: str) -> Iterator[Cause]:
+        """Yield the rows with one kind of fault, by benchmark."""
+        for stem, names in self.faults[kind].items():
+            yield Cause(self.machine, stem, kind, tuple(names))
 
 
-def review(project: Project, machine: str) -> Review:
-    """Read a machine's evidence and hold it against today's code and configuration.
+class _Machine:
+    """One machine with evidence, as today's configuration sees it.
 
     Raises:
         UserError: there is no evidence of such a machine.
     """
-    directory = project.report_directory / machine
-    if machine not in project.machines_with_evidence():
-        known = ", ".join(project.machines_with_evidence()) or "none"
-        raise UserError(f"{directory}: no evidence of machine {machine}; there is of: {known}")
-    reviewed = Review(machine, *_facts(directory, machine))
+
+    def __init__(self, project: Project, machine: str):
+        self.project, self.name = project, machine
+        self.directory = project.report_directory / machine
+        self.is_here = project.is_here(machine)
+        if machine not in project.machines_with_evidence():
+            known = ", ".join(project.machines_with_evidence()) or "none"
+            raise UserError(
+                f"{self.directory}: no evidence of machine {machine}; there is of: {known}"
+            )
+        self.facts, self.damage = empty(machine), None
+        if not (self.directory / FILE).exists():
+            self.damage = f"{self.directory / FILE} is missing"
+            return
+        try:
+            self.facts = read_facts(self.directory, machine)
+        except DamagedEvidence as damage:
+            self.damage = str(damage)
+
+    def benchmark(self, stem: str, environment: str | None = None) -> Benchmark:
+        """A benchmark with its custom implementations and its peers, of the versions measured.
+
+        environment: selects the versions of the peers on another machine; None: any environment.
+        """
+        config = self.project.config
+        if self.is_here:
+            return load(stem, config.external(stem))
+        known = self.facts["environments"]
+        found = known.values() if environment is None else [known.get(environment, {})]
+        peers = {name: one for facts in found for name, one in facts.get("peers", {}).items()}
+        return load(stem, config.external(stem, peers))
+
+    def required(self, benchmark: Benchmark) -> list[Case]:
+        """The cases that must have rows.
+
+        Here these are the configured cases. The configuration of another machine is not known, so
+        there they are the benchmark's own.
+        """
+        preset, config = self.facts["preset"], self.project.config
+        if not self.is_here:
+            return load(benchmark.stem).cases(preset)
+        is_configured = benchmark.stem in config.stems(preset)
+        return benchmark.cases(preset, config.grid_of(benchmark.stem)) if is_configured else []
+
+    def shown(self, benchmark: Benchmark) -> list[Case]:
+        """The cases whose rows are shown: on another machine also those of today's grid."""
+        required = self.required(benchmark)
+        if self.is_here:
+            return required
+        grid = self.project.config.grid_of(benchmark.stem)
+        return list(dict.fromkeys([*required, *benchmark.cases(self.facts["preset"], grid)]))
+
+    def is_fresh(self, stem: str, row: Row, environment: str) -> bool:
+        """Whether a row has the key that today's code gives it in an environment."""
+        return is_fresh(self.benchmark(stem, row["environment"]), row, environment)
+
+    @cached_property
+    def environment(self) -> str | None:
+        """The environment that fresh rows must have; None: whichever they were measured in."""
+        here = self.is_here and self.project.can_measure
+        return self.project.machine.environment if here else None
+
+
+def review(project: Project, machine: str) -> Review:
+    """Read a machine's evidence and compare it with today's code and configuration.
+
+    Raises:
+        UserError: there is no evidence of such a machine.
+    """
+    found = _Machine(project, machine)
+    reviewed = Review(machine, found.facts, {"machine": found.damage} if found.damage else {})
     for stem in stems():
-        _review_benchmark(project, reviewed, stem)
-    _review_times(project, reviewed)
+        _review_benchmark(found, reviewed, stem)
+    limits = plausible.limits_of(reviewed.rows.get("ceilings", []), found.facts["environments"])
+    for stem, rows in reviewed.rows.items():
+        impossible = (row for row in rows if plausible.impossible(limits, row))
+        reviewed.add(plausible.KIND, found.benchmark(stem), impossible)
     try:
-        reviewed.cost = Cost(directory).read()
+        reviewed.cost = Cost(found.directory).read()
     except DamagedEvidence as damage:
         reviewed.lost[cost.STEM] = str(damage)
     return reviewed
 
 
-def _facts(directory: Path, machine: str) -> tuple[Facts, dict[str, str]]:
-    """The facts of a machine, and what is damaged of them."""
-    if not (directory / FILE).exists():
-        return empty(machine), {MACHINE: f"{directory / FILE} is missing"}
-    try:
-        return read_facts(directory, machine), {}
-    except DamagedEvidence as damage:
-        return empty(machine), {MACHINE: str(damage)}
-
-
-def _own(
-    project: Project, reviewed: Review, stem: str, environment: str | None = None
-) -> dict[str, Own]:
-    """The implementations that are not the project's; of another machine, with its peers.
-
-    environment: whose versions of the peers are meant; any where it is None.
-    """
-    if project.is_here(reviewed.machine):
-        return project.config.own(stem)
-    known = reviewed.facts["environments"]
-    found = known.values() if environment is None else [known.get(environment, {})]
-    peers = {name: one for facts in found for name, one in facts.get("peers", {}).items()}
-    return project.config.own(stem, peers)
-
-
-def _review_benchmark(project: Project, reviewed: Review, stem: str) -> None:
-    own = _own(project, reviewed, stem)
-    benchmark = load(stem, own)
-    evidence = evidence_of(benchmark, project.report_directory / reviewed.machine)
-    found = read(benchmark, evidence)
+def _review_benchmark(machine: _Machine, reviewed: Review, stem: str) -> None:
+    benchmark = machine.benchmark(stem)
+    found = read(benchmark, evidence_of(benchmark, machine.directory))
     if found.faults:
         more = f" (and {len(found.faults) - 1} more)" if len(found.faults) > 1 else ""
         reviewed.damaged[stem] = found.faults[0] + more
-    rows = asked(benchmark, _shown(project, reviewed, benchmark), found.rows)
-    if rows:
+    if rows := asked(benchmark, machine.shown(benchmark), found.rows):
         reviewed.rows[stem] = rows
-    axes = [axis.name for axis in benchmark.axes]
-
-    named: dict[str, list[str]] = {"stale": [], "red": [], "failed": [], "oom": []}
+    by_kind: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
-        environment = _environment_of(project, reviewed, row)
-        kind = _KINDS.get(row["status"])
-        versions = _own(project, reviewed, stem, row["environment"])
-        if row["key"] != row_key(stem, row, axes, environment, versions):
-            kind = "stale"
-        if kind:
-            named[kind].append(row_name(benchmark, row))
-    for kind, names in named.items():
-        _note(getattr(reviewed, kind), stem, names)
-    lacking = _lacking(benchmark, _owed(project, reviewed, benchmark), rows)
-    if lacking:
+        if not machine.is_fresh(stem, row, machine.environment or row["environment"]):
+            by_kind["stale"].append(row)
+        elif row["status"] in _KINDS:
+            by_kind[_KINDS[row["status"]]].append(row)
+    for kind, of_kind in by_kind.items():
+        reviewed.add(kind, benchmark, of_kind)
+    if lacking := _lacking(benchmark, machine.required(benchmark), rows):
         reviewed.lacking[stem] = lacking
+        reviewed.add("missing", benchmark, lacking)
 
 
-def _owed(project: Project, reviewed: Review, benchmark: Benchmark) -> list[Case]:
-    """The cases that a machine must have: here those that the configuration asks for; of another
-    one, whose configuration is not known here, those that the benchmark has by itself."""
-    preset, config = reviewed.facts["preset"], project.config
-    if not project.is_here(reviewed.machine):
-        return load(benchmark.stem).cases(preset)
-    asked_for = benchmark.stem in config.stems(preset)
-    return benchmark.cases(preset, config.grid_of(benchmark.stem)) if asked_for else []
-
-
-def _shown(project: Project, reviewed: Review, benchmark: Benchmark) -> list[Case]:
-    """The cases whose rows are shown: those that it must have, and of another machine what the
-    configuration adds to them."""
-    owed = _owed(project, reviewed, benchmark)
-    if project.is_here(reviewed.machine):
-        return owed
-    added = benchmark.cases(reviewed.facts["preset"], project.config.grid_of(benchmark.stem))
-    return list(dict.fromkeys([*owed, *added]))
-
-
-def _review_times(project: Project, reviewed: Review) -> None:
-    """Note the rows whose times are below their floors, by what this machine can do at most."""
-    ceilings = reviewed.rows.get("ceilings", [])
-    limits = plausible.limits_of(ceilings, reviewed.facts.get("environments", {}))
-    for stem, rows in reviewed.rows.items():
-        benchmark = load(stem, _own(project, reviewed, stem))
-        found = [row_name(benchmark, row) for row in rows if plausible.impossible(limits, row)]
-        _note(reviewed.impossible, stem, found)
+def _lacking(benchmark: Benchmark, cases: Sequence[Case], rows: Sequence[Row]) -> list[dict]:
+    """The axes, implementation and phase of each row of these cases that is not there."""
+    names = [*(axis.name for axis in benchmark.axes), "implementation", "phase"]
+    there = {tuple(row[name] for name in names) for row in rows}
+    wanted = [
+        {**case.axes, "implementation": case.implementation, "phase": phase}
+        for case in cases
+        for phase in benchmark.phases
+    ]
+    return [row for row in wanted if tuple(map(text_of, row.values())) not in there]
 
 
 def prune(project: Project, machine: str) -> int:
-    """Drop stale rows of cells that the grid no longer has; nothing would measure them again.
+    """Drop stale rows of cells that left the grid; return how many. Nothing measures them again.
 
     Raises:
-        UserError: evidence is damaged.
+        UserError: there is no such machine, or its evidence is damaged.
     """
-    reviewed = review(project, machine)
-    dropped = 0
-    for stem in stems():
-        benchmark = load(stem, _own(project, reviewed, stem))
-        cases = _shown(project, reviewed, benchmark)
-        for folder in (STORE, EVIDENCE):
-            evidence = evidence_of(benchmark, project.report_directory / machine, folder)
-            dropped += _prune(project, reviewed, evidence, benchmark, cases)
-    return dropped
+    found = _Machine(project, machine)
+    return sum(_prune(found, stem, folder) for stem in stems() for folder in (STORE, EVIDENCE))
 
 
-def _prune(
-    project: Project, reviewed: Review, evidence: Evidence, benchmark: Benchmark, cases: list[Case]
-) -> int:
+def _prune(machine: _Machine, stem: str, folder: str) -> int:
+    benchmark = machine.benchmark(stem)
+    evidence = evidence_of(benchmark, machine.directory, folder)
     if not evidence.path.exists():
         return 0
-    stem, axes = benchmark.stem, [axis.name for axis in benchmark.axes]
+    cases = machine.shown(benchmark)
 
     def wanted(row: Row) -> bool:
-        if asked(benchmark, cases, [row]):
-            return True
-        environment = row["environment"]
-        own = _own(project, reviewed, stem, environment)
-        return row["key"] == row_key(stem, row, axes, environment, own)
+        in_grid = bool(asked(benchmark, cases, [row]))
+        return in_grid or machine.is_fresh(stem, row, row["environment"])
 
     try:
         return evidence.keep(wanted)
     except DamagedEvidence as damage:
-        raise UserError(f"{damage}: nothing is dropped of it") from None
-
-
-def _environment_of(project: Project, reviewed: Review, row: Row) -> str:
-    """The environment that makes a row fresh: this machine's own, here; elsewhere, the row's."""
-    here = project.can_measure and project.is_here(reviewed.machine)
-    return project.machine.environment if here else row["environment"]
-
-
-def _lacking(benchmark: Benchmark, cases: Sequence[Case], rows: Sequence[Row]) -> list[dict]:
-    """Rows of these cases that are not there: the axes, implementation and phase of each."""
-    names = [axis.name for axis in benchmark.axes]
-    have = {(*(row[name] for name in names), row["implementation"], row["phase"]) for row in rows}
-    return [
-        {**case.axes, "implementation": case.implementation, "phase": phase}
-        for case in cases
-        for phase in benchmark.phases
-        if (*(text_of(value) for _, value in case.cell), case.implementation, phase) not in have
-    ]
-
-
-def _name_of(row: dict) -> str:
-    *axes, (_, implementation), (_, phase) = row.items()
-    cell = ", ".join(f"{axis}={value}" for axis, value in axes)
-    return f"{cell}: {implementation}, {phase}"
-
-
-def _note(named: dict[str, list[str]], stem: str, names: list[str]) -> None:
-    if names:
-        named[stem] = list(dict.fromkeys(names))
+        raise UserError(f"{damage}; no row of it was dropped") from None
 
 
 def causes(project: Project, machine: str) -> list[Cause]:
-    """Why a machine's evidence is not to be trusted whole; empty when it is.
+    """List why a machine's evidence fails `verify`; empty if it passes.
 
     Raises:
         UserError: there is no evidence of such a machine, and it is not the one at hand.
@@ -273,13 +267,12 @@ def causes(project: Project, machine: str) -> list[Cause]:
 
 
 def out_of_memory(project: Project, machine: str) -> list[Cause]:
-    """The rows that say that a device has too little memory: results, but none for ever."""
-    found = review(project, machine).oom
-    return [Cause(machine, stem, "out of memory", tuple(names)) for stem, names in found.items()]
+    """List the rows that ran out of memory: valid results, which more memory would change."""
+    return list(review(project, machine).of_kind("out of memory"))
 
 
 def _unwritten(project: Project) -> Iterator[Cause]:
-    """Evidence that a job would write anew without measuring, so that nothing else names it."""
+    """Yield the benchmarks whose evidence a job would rewrite without measuring anything."""
     for stem, plan in project.plans.items():
         if plan.is_due and not plan.pending and not plan.damaged:
             words = "it is not what the store holds, as the configuration asks for it"
@@ -287,12 +280,13 @@ def _unwritten(project: Project) -> Iterator[Cause]:
 
 
 def tally(found: Sequence[Cause]) -> list[str]:
-    """What is wrong, a line for each kind: how many rows, and of which benchmarks."""
-    kinds = dict.fromkeys(cause.kind for cause in found)
-    return [_tally_of(kind, [cause for cause in found if cause.kind == kind]) for kind in kinds]
-
-
-def _tally_of(kind: str, found: Sequence[Cause]) -> str:
-    total = sum(len(cause.names) for cause in found)
-    where = ", ".join(f"{cause.stem} {len(cause.names)}" for cause in found)
-    return f"{kind}: {total} ({where})"
+    """Sum up causes, in one line per kind: the number of rows, in all and by benchmark."""
+    by_kind: dict[str, list[Cause]] = {}
+    for cause in found:
+        by_kind.setdefault(cause.kind, []).append(cause)
+    lines = []
+    for kind, of_kind in by_kind.items():
+        total = sum(len(cause.names) for cause in of_kind)
+        where = ", ".join(f"{cause.stem} {len(cause.names)}" for cause in of_kind)
+        lines.append(f"{kind}: {total} ({where})")
+    return lines

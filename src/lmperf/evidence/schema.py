@@ -1,14 +1,14 @@
-"""The schema of evidence, checked when it is read: which rows can be what a measurement wrote.
+"""Check evidence when it is read: no row may contradict itself, other rows or its benchmark.
 
-A digest that holds says only that a file is as somebody wrote it. Here its rows are held against
-what the benchmark declares, and against what the core never writes: a median outside its rounds,
-an error over the bound of a row that is ok, two rows of one case. Only what must hold of every
-measurement is asked for; what is merely unlikely is not (`lmperf.evidence.plausible`).
+A digest only proves that a file is as somebody wrote it. Here its rows are compared with what the
+benchmark declares and with what the measuring code never writes: a median outside its rounds, an
+error above the bound of an `ok` row, two rows of one case. Every check holds for all measurements;
+values that are merely unlikely pass (see `lmperf.evidence.plausible`).
 
-Why a median lies between the least and the largest median of its rounds, however long each was:
-at least half of each round is no more than the largest of them, so at least half of all is. Why a
-mean is no farther from the median than the standard deviation: no other number is nearer to all
-values than the median (Hotelling and Solomons, 1932).
+Why a median lies between the smallest and the largest median of its rounds, however long each round
+was: at least half of the samples of each round are at most the largest of these medians, hence at
+least half of all samples. Why a mean is within one standard deviation of the median: the median
+minimizes the mean absolute deviation (Hotelling and Solomons, 1932).
 """
 
 from __future__ import annotations
@@ -17,47 +17,48 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 
+from lmperf import gate
 from lmperf.benchmark import Benchmark, Timed
-from lmperf.evidence.cells import NOT_FINITE, cell_faults, is_error, numbers_in, shown
+from lmperf.evidence.cells import NOT_FINITE, cell_faults, is_error, numbers_in, quoted
 from lmperf.evidence.store import STATISTICS
 
 Row = Mapping[str, str]
 Fault = tuple[int, str]
 
-# What a row has that was timed, and no row that failed.
+# Columns that a timed row has and a failed row lacks.
 _TIMED = (*STATISTICS, "rounds_ms", "together")
 _ONLY_TIMED = (*_TIMED, "again_ms", "host_ms", "eager_ms", "tflops", "bandwidth_gbps")
-# What takes a case whole, so that nothing else can be said of it.
-_WHOLE = ("oom", "timeout", "crash", "unsupported")
+# Statuses of a whole case: it has one row, without a second one beside it.
+_WHOLE_CASE = ("oom", "timeout", "crash", "unsupported")
 _RATES = {"tflops": ("flops", 1e9), "bandwidth_gbps": ("bytes", 1e6)}
-# Of numbers that were computed from one another in double precision.
+# Tolerance between numbers that were computed from one another in double precision.
 _RELATIVE = 1e-6
 
 
 def faults(benchmark: Benchmark, rows: Sequence[Row]) -> Iterator[Fault]:
-    """Rows that no measurement wrote: the index of each, and what is wrong with it, in few words.
+    """Yield (index of the row, fault) for rows that no measurement can have written.
 
     Args:
-        benchmark: what the rows are of.
-        rows: texts by column, as `csv.DictReader` gives them. A column that is not there is empty.
+        benchmark: the benchmark of the rows.
+        rows: texts by column, as from `csv.DictReader`. An absent column counts as empty.
     """
     found = list(cell_faults(benchmark, rows))
-    unread = {index for index, _ in found}
+    unreadable = {index for index, _ in found}
     timed = isinstance(benchmark, Timed)
     errors = [column.name for column in benchmark.declared_columns if is_error(column.name)]
     for index, row in enumerate(rows):
-        if index not in unread:
+        if index not in unreadable:
             found += [(index, words) for words in _row_faults(row, timed, errors)]
     found += _repeated(benchmark, rows)
-    found += _torn_cases(benchmark, rows)
-    found += _torn_passes(benchmark, rows)
+    found += _mixed_cases(benchmark, rows)
+    found += _mixed_groups(benchmark, rows)
     yield from sorted(found, key=itemgetter(0))
 
 
 def sound(benchmark: Benchmark, rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
-    """The rows without fault, and of every fault a line that names the benchmark and the row.
+    """Return the rows without a fault, and one line per fault that names benchmark and row.
 
-    Of rows that contradict one another none is sound.
+    Rows that contradict one another are all at fault.
     """
     found = list(faults(benchmark, rows))
     faulty = {index for index, _ in found}
@@ -69,22 +70,24 @@ def sound(benchmark: Benchmark, rows: Sequence[Row]) -> tuple[list[Row], list[st
 
 
 def _name(benchmark: Benchmark, row: Row) -> str:
-    # Not what a row is named elsewhere: what stands in this one may be anything.
+    # The cells of a faulty row may hold anything, so they are quoted, without `row_name`.
     values = [row.get(name) for name in benchmark.identity]
-    return ", ".join(shown(value)[1:-1] for value in values if value)
+    return ", ".join(quoted(value)[1:-1] for value in values if value)
 
 
 def _row_faults(row: Row, timed: bool, errors: Sequence[str]) -> Iterator[str]:
-    """What of a row, each of whose cells is right, contradicts the rest of it."""
+    """Yield the contradictions inside a row whose cells are each valid."""
     status = row["status"]
     if status != "ok":
-        yield from (f"status is {status}, with a {name}" for name in _ONLY_TIMED if row.get(name))
+        yield from (
+            f"status is {status}, but there is a {name}" for name in _ONLY_TIMED if row.get(name)
+        )
     elif timed:
-        yield from (f"status is ok, without a {name}" for name in _TIMED if not row.get(name))
+        yield from (f"status is ok, but {name} is empty" for name in _TIMED if not row.get(name))
     yield from _gate_faults(row, status, timed)
     if status not in ("nan", "failed_check"):
         infinite = (name for name in errors if row.get(name) in NOT_FINITE)
-        yield from (f"{name} is {row[name]}, with the status {status}" for name in infinite)
+        yield from (f"{name} is {row[name]}, but status is {status}" for name in infinite)
     if status == "ok" and all(map(row.get, _TIMED)):
         yield from _time_faults(row)
     if status == "ok" and row.get("median_ms"):
@@ -96,18 +99,18 @@ def _gate_faults(row: Row, status: str, timed: bool) -> Iterator[str]:
     if bool(error) != bool(bound):
         yield f"max_error is {error or 'empty'}, error_bound is {bound or 'empty'}"
         return
-    over = bool(error) and not float(error) <= float(bound)
+    over = bool(error) and gate.verdict(float(error), float(bound)) != "ok"
     if status == "ok" and over:
-        yield f"status is ok, with a max_error of {error} over the error_bound of {bound}"
+        yield f"status is ok, but max_error {error} is over error_bound {bound}"
     if status == "nan" and error and error not in NOT_FINITE:
-        yield f"status is nan, with a max_error of {error}"
+        yield f"status is nan, but max_error is {error}"
     explained = row.get("reason") or (over and not timed and status == "failed_check")
     if status in ("nan", "failed_check") and not explained:
-        yield f"status is {status}, without a reason"
+        yield f"status is {status}, but reason is empty"
 
 
 def _time_faults(row: Row) -> Iterator[str]:
-    """What the statistics of times say against each other."""
+    """Yield the contradictions between the statistics of the times."""
     median, mean, deviation, p20, p80 = (float(row[name]) for name in STATISTICS[:-1])
     rounds, again = numbers_in(row["rounds_ms"]), numbers_in(row.get("again_ms") or "")
     near = _RELATIVE * median
@@ -133,31 +136,36 @@ def _rate_faults(row: Row) -> Iterator[str]:
 
 
 def _repeated(benchmark: Benchmark, rows: Sequence[Row]) -> Iterator[Fault]:
-    """Rows that have their name in common with others."""
+    """Yield the rows whose identity occurs more than once."""
     for indices in _alike(rows, benchmark.identity):
         if len(indices) > 1:
             statuses = " and ".join(dict.fromkeys(str(rows[n].get("status")) for n in indices))
-            words = f"is there {len(indices)} times, as {shown(statuses)}"
+            words = f"occurs {len(indices)} times, with the status {quoted(statuses)}"
             yield from ((index, words) for index in indices)
 
 
-def _torn_cases(benchmark: Benchmark, rows: Sequence[Row]) -> Iterator[Fault]:
-    """Rows of one case and phase that were not written at once."""
-    if not benchmark.index:  # each is a case of its own
+def _mixed_cases(benchmark: Benchmark, rows: Sequence[Row]) -> Iterator[Fault]:
+    """Yield rows of one case and phase that cannot have been written by one measurement."""
+    if not benchmark.index:  # one row per case and phase
         return
     for indices in _alike(rows, (*(a.name for a in benchmark.axes), "implementation", "phase")):
         if len(indices) < 2:
             continue
         for name in ("key", "environment", "together"):
             if len({rows[n].get(name) for n in indices}) > 1:
-                yield from ((n, f"{name} is not that of the case's other rows") for n in indices)
-        whole = [s for n in indices if (s := rows[n].get("status")) in _WHOLE]
+                words = f"{name} differs from that of the case's other rows"
+                yield from ((n, words) for n in indices)
+        whole = [s for n in indices if (s := rows[n].get("status")) in _WHOLE_CASE]
         if whole:
-            yield from ((n, f"stands beside other rows of a case of {whole[0]}") for n in indices)
+            words = f"its case has the status {whole[0]} and more than one row"
+            yield from ((n, words) for n in indices)
 
 
-def _torn_passes(benchmark: Benchmark, rows: Sequence[Row]) -> Iterator[Fault]:
-    """Rows that say they were timed in turn, and were not: other cells, phases or rounds."""
+def _mixed_groups(benchmark: Benchmark, rows: Sequence[Row]) -> Iterator[Fault]:
+    """Yield rows whose `together` names rows of another cell, phase or number of rounds.
+
+    Rows with the same `together` were timed in turn, so all of these must agree.
+    """
     shared = ("phase", *(a.name for a in benchmark.axes if a.name not in benchmark.together))
     passes: dict[str, dict[tuple, list[int]]] = defaultdict(lambda: defaultdict(list))
     for index, row in enumerate(rows):
@@ -166,12 +174,12 @@ def _torn_passes(benchmark: Benchmark, rows: Sequence[Row]) -> Iterator[Fault]:
             passes[together][rounds, *map(row.get, shared)].append(index)
     for together, kinds in passes.items():
         if len(kinds) > 1:
-            words = f"together is {shown(together)}, of several cells, phases or numbers of rounds"
+            words = f"together is {quoted(together)} in several cells, phases or numbers of rounds"
             yield from ((index, words) for indices in kinds.values() for index in indices)
 
 
 def _alike(rows: Sequence[Row], names: Sequence[str]) -> list[list[int]]:
-    """The indices of rows that have the same texts in some columns."""
+    """Group the indices of the rows by their texts in these columns."""
     found: dict[tuple, list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
         found[tuple(map(row.get, names))].append(index)

@@ -1,8 +1,8 @@
-"""Evidence on disk: a file beside its digest, replaced whole, never half-written.
+"""Evidence on disk: each file has a digest beside it and is replaced as a whole.
 
-`<stem>.csv` holds rows, `machine.json` the facts of a machine; `<stem>.sha256` is the digest in
-the format of sha256sum, so that a file that was edited, or cut at the end of a line, is found out.
-While a file is being replaced the digest names the old and the new one: killed at any moment, the
+`<stem>.csv` holds rows, `machine.json` the facts of a machine. `<stem>.sha256` holds the digest in
+the format of sha256sum, so that an edited or truncated file is detected. While a file is being
+replaced, the digest file names both the old and the new content: whenever the writer is killed, the
 file matches one of the two.
 """
 
@@ -17,8 +17,9 @@ import io
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 STATISTICS = ("median_ms", "mean_ms", "std_ms", "p20_ms", "p80_ms", "repetitions")
@@ -30,19 +31,21 @@ _AFTER_IDENTITY = (
 _LAST = ("clock_mhz", "power_w", "throttle", "seed", "environment", "commit", "measured_at", "key")
 
 Row = dict[str, str]
-# Below `report/<machine>`: what is read and published, and all that was measured.
+# Axis -> name in evidence measured before a renaming -> the name of today.
+Former = Mapping[str, Mapping[str, str]]
+# Folders of `report/<machine>`: the published rows, and every row that was measured.
 EVIDENCE, STORE = "evidence", "store"
 
 
 class DamagedEvidence(Exception):
-    """A file that is not what lmperf wrote; the message names it and what is wrong."""
+    """A file is not what lmperf wrote; the message names the file and the fault."""
 
 
 def text_of(value: Any) -> str:
-    """A cell of the CSV: floats in full precision, nothing for None."""
+    """Return a value as a CSV cell: floats in full precision, None as an empty cell."""
     if value is None:
         return ""
-    # A float of NumPy is a float, whose own repr names its type.
+    # repr(numpy.float64(0.5)) is "np.float64(0.5)", so its base class's repr is used.
     return float.__repr__(value) if isinstance(value, float) else str(value)
 
 
@@ -53,29 +56,38 @@ class Evidence:
         path: `report/<machine>/evidence/<stem>.csv`.
         identity: columns that name a row (axes, implementation, phase, index).
         case_columns: columns that name a case and phase; a new measurement replaces all its rows.
+        former: the former names of axis values, which `read` replaces by those of today.
     """
 
-    def __init__(self, path: Path, identity: Sequence[str], case_columns: Sequence[str]):
+    def __init__(
+        self,
+        path: Path,
+        identity: Sequence[str],
+        case_columns: Sequence[str],
+        former: Former = MappingProxyType({}),
+    ):
         self.path = path
         self.identity = tuple(identity)
         self.case_columns = tuple(case_columns)
+        self.former = former
 
     @property
     def digest_path(self) -> Path:
         return self.path.with_suffix(".sha256")
 
     def read(self) -> list[Row]:
-        """All rows; none where nothing was measured yet.
+        """Return all rows; an empty list if there is no file.
 
-        An axis that the benchmark has got since the rows were written is empty.
+        Axes that are younger than the rows are empty; former names of values become today's.
 
         Raises:
             DamagedEvidence: the file is not the one whose digest was recorded.
         """
-        return [{**dict.fromkeys(self.identity, ""), **row} for row in read_rows(self.path)]
+        rows = read_rows(self.path, self.former)
+        return [{**dict.fromkeys(self.identity, ""), **row} for row in rows]
 
     def replace(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Put new rows in place of those of the same case and phase, and keep all others."""
+        """Replace the rows of the same cases and phases by new rows; keep all others."""
         new = [{name: text_of(value) for name, value in row.items()} for row in rows]
         replaced = {self.case_of(row) for row in new}
         with self._locked():
@@ -85,17 +97,17 @@ class Evidence:
             self._write(kept[:position] + new + kept[position:])
 
     def hold(self, rows: list[Row]) -> None:
-        """Have these rows and no others; nothing is written where they are there already."""
+        """Make these rows the content of the file; write only if they are not."""
         with self._locked():
             if not self.holds(rows):
                 self._write(rows)
 
     def holds(self, rows: list[Row]) -> bool:
-        """Whether the file is what these rows are written as, and its digest right."""
+        """Whether the file has exactly these rows and a matching digest."""
         return holds(self.path, self._text(rows))
 
     def keep(self, wanted: Callable[[Row], bool]) -> int:
-        """Drop the rows that are not wanted; how many there were."""
+        """Drop the rows that are not wanted; return how many were dropped."""
         with self._locked():
             rows = self.read()
             kept = [row for row in rows if wanted(row)]
@@ -103,17 +115,12 @@ class Evidence:
                 self._write(kept)
         return len(rows) - len(kept)
 
-    def rekey(self, key_of: Callable[[Row], str]) -> None:
-        """Give every row the key that `key_of` has for it; nothing else changes."""
-        with self._locked():
-            self._write([{**row, "key": key_of(row)} for row in self.read()])
-
     def set_aside(self) -> Path:
-        """Move a damaged file out of the way, without losing it."""
+        """Rename the file and its digest to `*.damaged`; return the new path of the file."""
         return set_aside(self.path)
 
     def case_of(self, row: Row) -> tuple[str, ...]:
-        """What a new measurement of the row replaces as a whole."""
+        """Return the case and phase of a row: a new measurement replaces all rows that share it."""
         return tuple(row.get(name, "") for name in self.case_columns)
 
     def _columns(self, rows: list[Row]) -> list[str]:
@@ -151,25 +158,29 @@ def _first_position(rows: list[Row], replaced: set, case_of) -> int:
     return len(rows)
 
 
-def read_rows(path: Path) -> list[Row]:
-    """Rows of a CSV whose digest holds; see `Evidence.read`."""
+def read_rows(path: Path, former: Former = MappingProxyType({})) -> list[Row]:
+    """Return the rows of a CSV with a matching digest; see `Evidence.read`."""
     content = read_signed(path)
     if content is None:
         return []
     try:
         rows = list(csv.DictReader(io.StringIO(content.decode(), newline=""), strict=True))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise DamagedEvidence(f"{path} is no CSV: {error}") from None
+        raise DamagedEvidence(f"{path} is not a CSV: {error}") from None
     if any(None in row or None in row.values() for row in rows):
         raise DamagedEvidence(f"{path} has a row that is shorter or longer than its first line")
+    for axis, today in former.items():
+        for row in rows:
+            if row.get(axis) in today:
+                row[axis] = today[row[axis]]
     return rows
 
 
 def read_signed(path: Path) -> bytes | None:
-    """The content of a file whose digest holds; None where there is no such file.
+    """Return the content of a file with a matching digest; None if there is no such file.
 
     Raises:
-        DamagedEvidence: it is not the file whose digest was recorded, or cannot be read.
+        DamagedEvidence: the file is not the one whose digest was recorded, or cannot be read.
     """
     digests = path.with_suffix(".sha256")
     try:
@@ -179,17 +190,17 @@ def read_signed(path: Path) -> bytes | None:
         if str(error.filename) == str(path):
             return None
         raise DamagedEvidence(
-            f"{path} has no digest beside it: {digests.name} is missing"
+            f"{path} has no digest: {digests.name} is missing beside it"
         ) from None
     except OSError as error:
         raise DamagedEvidence(f"{error.filename} cannot be read: {error.strerror}") from None
     if hashlib.sha256(content).hexdigest().encode() not in recorded:
-        raise DamagedEvidence(f"{path} is not what was measured: edited or cut, by its digest")
+        raise DamagedEvidence(f"{path} was edited or truncated: it does not match its digest")
     return content
 
 
 def holds(path: Path, content: bytes) -> bool:
-    """Whether a file has this content, and its digest is right."""
+    """Whether a file has this content and a matching digest."""
     try:
         return read_signed(path) == content
     except DamagedEvidence:
@@ -197,7 +208,7 @@ def holds(path: Path, content: bytes) -> bool:
 
 
 def write_signed(path: Path, content: bytes) -> None:
-    """Replace a file whole, and its digest with it."""
+    """Replace a file and its digest."""
     digests = path.with_suffix(".sha256")
     path.parent.mkdir(parents=True, exist_ok=True)
     new = hashlib.sha256(content).hexdigest()
@@ -208,7 +219,7 @@ def write_signed(path: Path, content: bytes) -> None:
 
 
 def set_aside(path: Path) -> Path:
-    """Move a damaged file out of the way, without losing it; where it is now."""
+    """Rename a file and its digest to `*.damaged`; return the new path of the file."""
     for one in (path.with_suffix(".sha256"), path):
         aside = one.with_name(f"{one.name}.damaged")
         if one.exists():
@@ -227,7 +238,7 @@ def file_digest(path: Path) -> str:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file whole; a reader sees the old content or the new."""
+    """Replace a file; a reader sees either the old content or the new."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -239,8 +250,10 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def no_later_than_now(paths: Iterable[Path]) -> None:
-    """Give files from the future today's time: a clock was set back, and Snakemake takes an output
-    that is older than its inputs for a failure."""
+    """Set modification times in the future to now.
+
+    After the system clock was set back, Snakemake would fail: its outputs look older than inputs.
+    """
     now = time.time()
     for path in paths:
         if path.is_file() and path.stat().st_mtime > now:
@@ -248,7 +261,7 @@ def no_later_than_now(paths: Iterable[Path]) -> None:
 
 
 def _remove_leftovers(path: Path) -> None:
-    """What writers of this file left that were killed; the caller holds its lock."""
+    """Delete the temporary files of writers that were killed. The caller holds the lock."""
     for name in (path.name, path.with_suffix(".sha256").name):
         for temporary in path.parent.glob(f".{glob.escape(name)}.*"):
             temporary.unlink(missing_ok=True)

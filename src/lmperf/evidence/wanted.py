@@ -1,22 +1,24 @@
-"""Which benchmarks, cases and phases a command is about: what is asked for, out of the grid."""
+"""Select the benchmarks, cases and phases that a command is about."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lmperf.benchmark import Case, Timed, Value, load, stems
+from lmperf.benchmark import Case, Timed, Value
+from lmperf.benchmarks import load, stems
+from lmperf.config import canonical
 from lmperf.errors import UserError
 from lmperf.evidence.plan import Project
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is asked for; all where it is empty.
+    """A selection from the grid; an empty field selects everything.
 
     Attributes:
-        benchmarks: stems; where there is none, those whose code differs between the versions.
-        only: (axis, value): cases that have, of each axis named, one of the values named.
+        benchmarks: stems; if empty, the benchmarks whose code differs between the versions.
+        only: (axis, value) pairs: a case must have, for each axis named, one of its values.
         implementations, phases: names.
     """
 
@@ -28,87 +30,84 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A benchmark with the cases and, set on it, the phases that are meant."""
+    """A benchmark, reduced to the selected phases, with the selected cases."""
 
     benchmark: Timed
     cases: list[Case]
 
     @property
-    def modules(self) -> list[str]:
-        """Those whose code, with what they import, decides what is timed."""
-        names = dict.fromkeys(case.implementation for case in self.cases)
-        return list(dict.fromkeys(module for name in names for module in self.modules_of(name)))
-
-    def modules_of(self, implementation: str) -> list[str]:
-        """Those that decide what is timed of an implementation: a user's own has one more."""
-        own = self.benchmark.own_implementations.get(implementation)
-        return [f"lmperf.benchmarks.{self.benchmark.stem}", *([own.module] if own else [])]
+    def implementations(self) -> list[str]:
+        """The implementations of the cases."""
+        return list(dict.fromkeys(case.implementation for case in self.cases))
 
 
 def timed_benchmarks(project: Project, names: Sequence[str]) -> list[Chosen]:
-    """The benchmarks of these stems, or all that the configuration names, with their whole grid.
+    """Return the timed benchmarks of these stems with their whole grid; by default the configured.
 
     Raises:
-        UserError: there is no such benchmark, or none that is timed on this machine.
+        UserError: a stem is not that of a timed benchmark.
     """
     known = [stem for stem in stems() if isinstance(load(stem), Timed)]
     for name in names:
         if name not in known:
-            raise UserError(f"no benchmark {name} that is timed; there are: {', '.join(known)}")
+            raise UserError(f"there is no timed benchmark {name}; there are: {', '.join(known)}")
     chosen = names or [stem for stem in project.config.stems(project.preset) if stem in known]
     plans = [project.plan(stem) for stem in dict.fromkeys(chosen)]
     return [Chosen(plan.benchmark, list(plan.cases)) for plan in plans]
 
 
 def select(found: Sequence[Chosen], wanted: Wanted) -> list[Chosen]:
-    """Of each benchmark the cases that are asked for; benchmarks without any are left out.
+    """Reduce benchmarks to the wanted cases and phases; leave out those without any.
 
     Raises:
-        UserError: an axis, value, implementation or phase is of no benchmark, or no case is left.
+        UserError: an axis, value, implementation or phase is unknown, or no case is left.
     """
     pairs = [*wanted.only, *(("implementation", name) for name in wanted.implementations)]
-    for name, value in pairs:
-        _refuse_unknown(found, name, value)
+    values: dict[str, set[Value]] = {}
+    for name, text in pairs:
+        values.setdefault(name, set()).add(_value(found, name, text))
     phases = list(dict.fromkeys(phase for one in found for phase in one.benchmark.phases))
     for phase in wanted.phases:
         if phase not in phases:
             raise UserError(f"--phases: no phase {phase}; there are: {', '.join(phases)}")
-    left = [_selected(one, pairs, wanted.phases) for one in found]
+    left = [_selected(one, values, wanted.phases) for one in found]
     left = [one for one in left if one.cases and one.benchmark.phases]
     if not left:
-        raise UserError("no cell of the grid has all of what was asked for")
+        raise UserError("no cell of the grid has all the values that were given")
     return left
 
 
-def _refuse_unknown(found: Sequence[Chosen], name: str, value: str) -> None:
-    there = [named for one in found for case in one.cases if name in (named := _named(case))]
-    if not there:
-        names = dict.fromkeys(axis.name for one in found for axis in one.benchmark.axes)
-        raise UserError(f"--only: no axis {name}; there are: {', '.join(names)}, implementation")
-    values = dict.fromkeys(str(named[name]) for named in there)
-    if not any(_is(named[name], value) for named in there):
-        raise UserError(f"no {name}={value} in the grid; there are: {', '.join(values)}")
+def _value(found: Sequence[Chosen], name: str, text: str) -> Value:
+    """Return the value of the grid that a text or an alias stands for, in upper or lower case."""
+    cells = [_named(case) for one in found for case in one.cases]
+    values = dict.fromkeys(cell[name] for cell in cells if name in cell)
+    axes = {axis.name: axis for one in found for axis in one.benchmark.axes}
+    if not values:
+        raise UserError(f"--only: no axis {name}; there are: {', '.join(axes)}, implementation")
+    spelled = {str(value).lower(): value for value in values}
+    if text.lower() in spelled:
+        return spelled[text.lower()]
+    if name in axes and axes[name].aliases:
+        try:
+            text = canonical(axes[name], text)
+        except ValueError as error:
+            raise UserError(f"--only: {name} {error}") from None
+    if text not in values:
+        raise UserError(f"no {name}={text} in the grid; there are: {', '.join(map(str, values))}")
+    return text
 
 
-def _selected(chosen: Chosen, pairs: Sequence[tuple[str, str]], phases: Sequence[str]) -> Chosen:
-    cases = [case for case in chosen.cases if _has(case, pairs)]
+def _selected(chosen: Chosen, values: dict[str, set[Value]], phases: Sequence[str]) -> Chosen:
+    cells = [(case, _named(case)) for case in chosen.cases]
+    cases = [
+        case
+        for case, cell in cells
+        if all(name in cell and cell[name] in of for name, of in values.items())
+    ]
     if phases:
         chosen.benchmark.phases = tuple(p for p in chosen.benchmark.phases if p in phases)
     return Chosen(chosen.benchmark, cases)
 
 
-def _has(case: Case, pairs: Sequence[tuple[str, str]]) -> bool:
-    named = _named(case)
-    names = {name for name, _ in pairs}
-    return all(
-        name in named and any(_is(named[name], value) for of, value in pairs if of == name)
-        for name in names
-    )
-
-
 def _named(case: Case) -> dict[str, Value]:
     return {**case.axes, "implementation": case.implementation}
-
-
-def _is(value: Value, text: str) -> bool:
-    return str(value).lower() == text.lower()

@@ -1,1 +1,1 @@
-"""What watches a run without timing it in turn: profiler, memory over time, dtypes, first steps."""
+"""Instruments that observe a run: profiler, memory over time, dtypes, first steps."""

@@ -1,4 +1,4 @@
-"""Reduced precision: sums that drift (table M1) and the dtypes that autocast picks (table M2)."""
+"""Reduced precision: errors of sums (table M1) and the dtypes that autocast chooses (table M2)."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,10 +22,10 @@ def accumulate(
     additions: int = 1000,
     addend: float = 0.01,
 ) -> float:
-    """Add `addend` to a zero of accumulator_dtype, one addition after the other.
+    """Sum `additions` times `addend` sequentially in accumulator_dtype, starting at zero.
 
-    The accumulator keeps its dtype. An addend of a narrower dtype is rounded to that dtype first;
-    the addition then widens it by itself, or explicitly before it with upcast, to the same effect.
+    The addend is rounded to addend_dtype first. If that is narrower than the accumulator, the
+    addition converts it implicitly; upcast converts it explicitly, with the same result.
     """
     total = torch.zeros((), dtype=accumulator_dtype)
     step = torch.tensor(addend, dtype=addend_dtype)
@@ -35,9 +35,9 @@ def accumulate(
 
 
 class ObservedDtype(NamedTuple):
-    """A tensor of a forward and backward: its name, its kind and its dtype ("float32", ...).
+    """A tensor of a forward and backward pass: its name, its kind and its dtype ("float32", ...).
 
-    kind: parameter, output (of a module), logits (of the whole model), loss, gradient.
+    kind: parameter, output (of a module), logits (of the whole model), loss or gradient.
     """
 
     tensor: str
@@ -54,16 +54,15 @@ def observed_dtypes(
     device: torch.device | str = "cpu",
     whole: tuple[str, str] = ("logits", "logits"),
 ) -> list[ObservedDtype]:
-    """Run model(inputs) and loss_of(output) under autocast, then backward; look at every tensor.
+    """Run a forward pass under autocast and a backward pass; returns the dtype of every tensor.
 
-    Parameters, the output of every module, the output of the whole model (name and kind: `whole`),
-    the loss and the gradient of every parameter, in this order. Model and inputs are moved to
-    device; hooks are removed and gradients cleared afterwards.
+    In this order: parameters, the output of every module, the output of the whole model (`whole`:
+    its name and kind), the loss, and the gradient of every parameter. Model and inputs are moved to
+    the device; hooks are removed and gradients cleared afterwards.
 
-    compiled: hooks of the inner modules run while torch.compile traces, on fake tensors. What they
-    see are the dtypes of the traced program. Inductor fuses, and may keep such a value in float32
-    registers and never store it, so an output's dtype is its declared one; the whole output, the
-    loss and the gradients are real tensors.
+    compiled: the hooks of inner modules run on fake tensors while torch.compile traces, so they
+    report the dtypes of the traced program. Inductor may keep such an output in float32 registers
+    and never store it. The output of the whole model, the loss and the gradients are real tensors.
     """
     device = torch.device(device)
     model, inputs = model.to(device), inputs.to(device)
@@ -87,11 +86,11 @@ def observed_dtypes(
 
 
 def _compiled_anew(compiled: bool) -> AbstractContextManager:
-    """Without the graphs of earlier compilations, which may be those of another autocast dtype.
+    """Disable the AOTAutograd cache, which may return a graph of another autocast dtype.
 
-    Before PyTorch 2.13 the key of its cache of differentiated graphs said whether autocast is on,
-    not its dtype (pytorch/pytorch#181564): a graph compiled for float16, even by another process,
-    then runs under bfloat16, and its results are float16.
+    Before PyTorch 2.13 its key contains whether autocast is on but not its dtype
+    (pytorch/pytorch#181564): a graph compiled for float16, even by another process, runs under
+    bfloat16 and returns float16.
     """
     if not compiled:
         return nullcontext()
@@ -102,7 +101,7 @@ def _compiled_anew(compiled: bool) -> AbstractContextManager:
 
 @contextmanager
 def _recorded_outputs(model: nn.Module) -> Iterator[list[tuple[str, str]]]:
-    """Collects (name, dtype) of what each inner module returns, in the order of the calls."""
+    """Collect (name, dtype) of the output of each inner module, in the order of the calls."""
     outputs: list[tuple[str, str]] = []
     hooks = [
         module.register_forward_hook(_recorder(name, outputs))
@@ -117,7 +116,7 @@ def _recorded_outputs(model: nn.Module) -> Iterator[list[tuple[str, str]]]:
 
 
 def _recorder(name: str, outputs: list[tuple[str, str]]) -> Callable:
-    # Dynamo replays appends of constants to a list of ours as a side effect of the traced call.
+    # Dynamo replays the append of a constant to an outer list as a side effect of the traced call.
     def record(module: nn.Module, arguments: tuple, output: Tensor) -> None:
         outputs.append((name, str(output.dtype).removeprefix("torch.")))
 
@@ -125,7 +124,7 @@ def _recorder(name: str, outputs: list[tuple[str, str]]) -> Callable:
 
 
 def _number_calls(outputs: list[tuple[str, str]]) -> list[ObservedDtype]:
-    """A module that is called again (RoPE, for q and for k) gets its second name, "rotary[1]"."""
+    """Number repeated calls of a module: RoPE of q is "rotary", that of k "rotary[1]"."""
     calls: Counter[str] = Counter()
     observed = []
     for name, dtype in outputs:
@@ -148,8 +147,11 @@ def introspect(
 ) -> list[ObservedDtype]:
     """`observed_dtypes` of the toy model ("toy") or of one Transformer block ("transformer_block").
 
-    Normal random float32 inputs from seed. Toy: [8, 20] -> 5 classes, cross-entropy; block:
-    [2, 16, 64], whose loss is the mean square of its output. Raises ValueError for another subject.
+    Inputs are normal random float32 tensors. Toy: [8, 20] -> 5 classes, cross entropy. Block:
+    [2, 16, 64], with the mean square of the output as its loss.
+
+    Raises:
+        ValueError: the subject is unknown.
     """
     if subject not in SUBJECTS:
         raise ValueError(f"subject {subject!r} is none of {', '.join(SUBJECTS)}")

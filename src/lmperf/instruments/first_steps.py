@@ -1,9 +1,9 @@
-"""The first training steps of a process that has done nothing before, timed one by one.
+"""The first training steps of a new process, timed one by one.
 
     python -m lmperf.instruments.first_steps small 256 4 float32 cuda 15
 
-prints a JSON list: for each step milliseconds of wall time in all (`step_ms`) and of its three
-parts, each between two synchronisations, and the bytes by which the allocator's reserve grew.
+prints a JSON list with an object for each step: milliseconds of wall time of the step and of its
+three parts, synchronized, and by how many MiB the memory reserved by the allocator grew.
 """
 
 from __future__ import annotations
@@ -29,9 +29,12 @@ def measured(
     steps: int,
     use: str | None = None,
 ) -> list[dict[str, float]]:
-    """`main` in a new process; raises RuntimeError with its last line when it fails.
+    """Run `main` in a new process; returns a row of COLUMNS for each step.
 
-    use: `package.module:name` of a user's model class, or of a way to run the project's model.
+    use: `package.module:name` of a custom model class, or of a way to run the project's model.
+
+    Raises:
+        RuntimeError: the process failed; with the last line of its error output.
     """
     arguments = [size, str(context), str(batch), dtype, device, str(steps), *([use] if use else [])]
     done = subprocess.run(
@@ -43,7 +46,7 @@ def measured(
     )
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["no message"]
-        raise RuntimeError(f"the process of the cold steps failed: {lines[-1]}")
+        raise RuntimeError(f"the process that timed the first steps failed: {lines[-1]}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -54,20 +57,21 @@ def main(
 
     from lmperf.measuring.clock import synchronizer
     from lmperf.precision import precision
-    from lmperf.transformer.custom import built, is_model
+    from lmperf.transformer.custom import build, is_model
     from lmperf.transformer.model import TransformerLM
-    from lmperf.transformer.sizes import SIZES, VOCAB_SIZE
+    from lmperf.transformer.sizes import SIZES, VOCAB_SIZE, canonical
     from lmperf.transformer.training import adamw, autocast, loss_of
 
     module, _, name = (use or "").partition(":")
-    given = getattr(importlib.import_module(module), name) if use else None
+    implementation = getattr(importlib.import_module(module), name) if use else None
+    widths = SIZES[canonical(size)]
     torch.manual_seed(0)
     with torch.device(device):
-        if is_model(given):
-            model = run = built(given, SIZES[size], int(context)).to(device)
+        if is_model(implementation):
+            model = run = build(implementation, widths, int(context)).to(device)
         else:
-            model = TransformerLM.of_size(SIZES[size], VOCAB_SIZE, int(context))
-            run = given(model) if given else model
+            model = TransformerLM.of_size(widths, VOCAB_SIZE, int(context))
+            run = implementation(model) if implementation else model
         tokens, targets = torch.randint(VOCAB_SIZE, (2, int(batch), int(context)))
     optimizer = adamw(model)
     synchronize = synchronizer(device)

@@ -1,10 +1,10 @@
-"""Memory over the course of a call, by category: who holds how many bytes at which moment.
+"""Memory over time by category: how many bytes are alive at each moment of a call.
 
-Every storage that an operator returns is followed from its first tensor to its release, on any
-device: the same instrument as `lmperf.measuring.memory.LiveTensors`, with a name for each. On CUDA
-the allocator's own peak stands beside it, so what operators allocate inside (workspaces) shows as
-the difference. Categories: parameters, gradients, optimizer state; activations, what was made in a
-forward pass and outlives it; inputs, with the model's buffers; temporary, all else.
+A `Recorder` tracks every storage that an operator returns, from allocation to release, on any
+device, like `lmperf.measuring.memory.LiveTensors`, and assigns a category to each. On CUDA, memory
+that operators allocate internally (workspaces) is the difference from the allocator's peak.
+Categories: parameters, gradients, optimizer state; activations (allocated in a forward pass and
+alive after it); inputs (including the model's buffers); temporary (everything else).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ACTIVATIONS, TEMPORARY, INPUTS = "activations", "temporary", "inputs"
 CATEGORIES = (PARAMETERS, OPTIMIZER, INPUTS, GRADIENTS, ACTIVATIONS, TEMPORARY)
 
 _PACKAGE = Path(__file__).parents[1]
-# What runs a model made none of its tensors.
+# Files that run a model: their frames are skipped in a search for the line that made a tensor.
 _RUNNERS = (
     "benchmarks/",
     "measuring/",
@@ -36,7 +36,7 @@ _RUNNERS = (
 
 @dataclass
 class Block:
-    """One storage: its size, when it was there, and who made it."""
+    """One storage: its size in bytes, its lifetime, and the line of code that allocated it."""
 
     size: int
     born: int
@@ -49,7 +49,7 @@ class Block:
 
 
 class Recorder(TorchDispatchMode):
-    """Follows storages while it is on; time is the number of allocations and releases so far."""
+    """Tracks storages while active. A moment is the number of allocations and releases so far."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Recorder(TorchDispatchMode):
         self.phases.append((self.now, phase))
 
     def add(self, tensor: Tensor, category: str) -> None:
-        """A tensor that exists already, or a new name for one that is followed."""
+        """Track an existing tensor, or change the category of a tracked one."""
         storage = tensor.untyped_storage()
         known = self._alive.get(storage._cdata)
         if known is not None:
@@ -100,7 +100,7 @@ class Recorder(TorchDispatchMode):
 
 
 def _frame() -> str:
-    """The innermost frame of this package: file, function and line; "autograd" where none is."""
+    """The innermost frame of this package as `file:line function`, or "autograd"."""
     for frame in reversed(traceback.extract_stack(limit=40)):
         path = Path(frame.filename)
         if not path.is_relative_to(_PACKAGE):
@@ -117,10 +117,10 @@ def record(
     inputs: list[Tensor],
     parts: list[tuple[str, Callable[[], object]]],
 ) -> Recorder:
-    """Runs the named parts in order under a Recorder that knows the model and its optimizer.
+    """Run the named parts in order under a Recorder that tracks the model and its optimizer.
 
-    What a part returns is dropped when the next has run. Gradients get their category as soon as a
-    parameter has them, activations when a forward part ends and they are still there.
+    The results of the parts stay alive until the end. A tensor becomes a gradient when it is
+    accumulated into a parameter, and an activation if it is alive when the forward part ends.
     """
     recorder = Recorder()
     for parameter in model.parameters():
@@ -156,7 +156,7 @@ def _keep_activations(recorder: Recorder) -> None:
 
 
 def curve(recorder: Recorder) -> list[tuple[int, dict[str, int]]]:
-    """(moment, bytes by category) after every change, in order; the peak is among them."""
+    """(moment, bytes by category) after every allocation and release, in order."""
     changes = []
     for block in recorder.blocks:
         changes.append((block.born, block.category, block.size))
@@ -173,13 +173,13 @@ def curve(recorder: Recorder) -> list[tuple[int, dict[str, int]]]:
 def thinned(
     points: list[tuple[int, dict[str, int]]], most: int
 ) -> list[tuple[int, dict[str, int]]]:
-    """At most about `most` points: the highest of each stretch, so that the peak stays exact."""
+    """At most `most` points: the highest of each interval, so that the peak is kept."""
     stride = max(1, -(-len(points) // most))
     parts = (points[i : i + stride] for i in range(0, len(points), stride))
     return [max(part, key=lambda point: sum(point[1].values())) for part in parts]
 
 
 def alive_at(recorder: Recorder, moment: int) -> list[Block]:
-    """The blocks that are there at a moment, the largest first."""
+    """The blocks that are alive at a moment, the largest first."""
     there = [b for b in recorder.blocks if b.born <= moment and (b.died is None or b.died > moment)]
     return sorted(there, key=lambda block: -block.size)

@@ -1,10 +1,10 @@
-"""The phases of a model in NVTX ranges, for Nsight Systems.
+"""Runs the phases of a model in NVTX ranges, for Nsight Systems.
 
     nsys profile --trace cuda,nvtx python -m lmperf.instruments.nsight small 512 4 float32
 
 CUPTI serves one profiler at a time, so the benchmark `profiles`, which uses torch.profiler, cannot
-run under nsys. This runs the same phases of the same cell without it: each phase is a range, and in
-it are the operators and the three parts of attention.
+run under nsys. This module runs the same phases of the same cell without torch.profiler. Each phase
+is a range that contains ranges of the operators and of the three parts of attention.
 """
 
 from __future__ import annotations
@@ -15,26 +15,28 @@ from contextlib import contextmanager
 
 import torch
 
+from lmperf.dtypes import MODEL_STORED_DTYPES
+from lmperf.errors import UserError
 from lmperf.instruments.profiling import ranged_attention
-from lmperf.names import MODEL_STORED_DTYPES, PHASES
+from lmperf.names import PHASES
 from lmperf.precision import precision
 from lmperf.transformer.implementations import with_attention
 from lmperf.transformer.problem import ModelProblem
-from lmperf.transformer.sizes import SIZES
+from lmperf.transformer.sizes import canonical
 
 _WARM_UPS = 2
 
 
 @contextmanager
 def phase_range(name: str) -> Iterator[None]:
-    """An NVTX range that ends when the device has done what was started in it."""
+    """An NVTX range that ends when the device has finished the work queued in it."""
     with torch.cuda.nvtx.range(name):
         yield
         torch.cuda.synchronize()
 
 
 def run(size: str, context: int, batch: int, dtype: str, device: str = "cuda") -> None:
-    """Each phase once, after warm-up, eagerly and with plain attention as `profiles` has it."""
+    """Run each phase once after warm-up, in eager mode with plain attention, as in `profiles`."""
     problem = ModelProblem(size, context, batch, device, seed=0)
     phases = problem.phases(with_attention(problem.model, ranged_attention), dtype)
     with precision(dtype):
@@ -48,20 +50,23 @@ def run(size: str, context: int, batch: int, dtype: str, device: str = "cuda") -
 
 
 def main(arguments: list[str]) -> int:
-    """0 when done; 2 with one line for what is not a cell, or where there is no CUDA device."""
-    usage = "nsight: give a size, a context length, a batch and a dtype: small 512 4 float32"
+    """Run a cell; returns the exit code: 2, with a message, for a wrong cell or without CUDA."""
+    usage = "nsight: expected size, context length, batch and dtype, e.g. small 512 4 float32"
     try:
         size, context, batch, dtype = arguments
-        cell = size, int(context), int(batch), dtype
+        cell = canonical(size), int(context), int(batch), dtype
     except ValueError:
         print(usage, file=sys.stderr)
         return 2
-    if size not in SIZES or dtype not in MODEL_STORED_DTYPES or min(cell[1:3]) < 1:
-        known = f"sizes: {', '.join(SIZES)}; dtypes: {', '.join(MODEL_STORED_DTYPES)}"
-        print(f"{usage}; {known}; got {' '.join(arguments)}", file=sys.stderr)
+    except UserError as error:
+        print(f"nsight: {error}", file=sys.stderr)
+        return 2
+    if dtype not in MODEL_STORED_DTYPES or min(cell[1:3]) < 1:
+        dtypes = f"dtypes: {', '.join(MODEL_STORED_DTYPES)}"
+        print(f"{usage}; {dtypes}; got {' '.join(arguments)}", file=sys.stderr)
         return 2
     if not torch.cuda.is_available():
-        print("nsight: torch finds no CUDA device here", file=sys.stderr)
+        print("nsight: torch finds no CUDA device", file=sys.stderr)
         return 2
     run(*cell)
     return 0

@@ -1,8 +1,8 @@
-"""One pass of a phase under torch.profiler: its kernels, their classes, the ranges of attention.
+"""One run of a phase under torch.profiler: times of its kernels and of the ranges of attention.
 
-On CUDA what counts are the kernels and copies that CUPTI saw on the device; on a CPU it is the time
-that operators spent themselves, without the operators that they called. The profile is read from
-the trace that the profiler writes for Perfetto, so the report's numbers are those of the trace.
+On CUDA these are the kernels, copies and memsets that CUPTI recorded on the device; on a CPU the
+self time of operators. Times are read from the Chrome trace that the profiler exports, so that the
+report and the trace agree.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Event = Mapping[str, Any]
 
 
 def ranged_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = True) -> Tensor:
-    """Plain attention as the model has it, its three parts in named ranges (also under nsys).
+    """The model's plain attention with its three parts in named ranges (also under nsys).
 
     q, k, v: [batch, heads, seq_len, d_head]; returns the shape and dtype of q.
     """
@@ -45,7 +45,7 @@ def ranged_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = True) -> Te
 
 
 def trace_of(run: Callable[[], object], device: str, path: Path) -> None:
-    """Runs once under the profiler and writes the Chrome trace to `path` (JSON, not compressed)."""
+    """Run once under the profiler and write the Chrome trace to `path` (uncompressed JSON)."""
     activities = [ProfilerActivity.CPU]
     if device == "cuda":
         activities.append(ProfilerActivity.CUDA)
@@ -58,7 +58,7 @@ def trace_of(run: Callable[[], object], device: str, path: Path) -> None:
 
 
 def events_of(run: Callable[[], object], device: str, kept: Path | None) -> list[Event]:
-    """The complete events of one run; the trace is kept, compressed, where `kept` says."""
+    """The complete events of one run. `kept`: where to store the trace (gzip), or None."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "trace.json"
         trace_of(run, device, path)
@@ -76,22 +76,22 @@ def _keep(text: bytes, path: Path) -> None:
 
 
 def durations(events: Iterable[Event], device: str) -> dict[str, list[float]]:
-    """Name -> microseconds of each kernel on the device, or of each operator itself on a CPU."""
+    """Name -> microseconds of each call: kernels on CUDA, self times of operators on a CPU."""
     found: dict[str, list[float]] = {}
     if device == "cuda":
         for event in events:
             if event.get("cat") in ON_DEVICE:
                 found.setdefault(event["name"], []).append(float(event["dur"]))
         return found
-    for event, own in _own_times([e for e in events if e.get("cat") == "cpu_op"]):
+    for event, microseconds in _self_times([e for e in events if e.get("cat") == "cpu_op"]):
         if event["name"].startswith("aten::"):
-            found.setdefault(event["name"], []).append(own)
+            found.setdefault(event["name"], []).append(microseconds)
     return found
 
 
-def _own_times(events: list[Event]) -> list[tuple[Event, float]]:
-    """Each event with its duration less those of the events directly inside it, by thread."""
-    own = {id(event): float(event["dur"]) for event in events}
+def _self_times(events: list[Event]) -> list[tuple[Event, float]]:
+    """Each event with its self time: its duration without the events nested in it."""
+    self_time = {id(event): float(event["dur"]) for event in events}
     by_thread: dict[Any, list[Event]] = {}
     for event in events:
         by_thread.setdefault(event["tid"], []).append(event)
@@ -101,9 +101,9 @@ def _own_times(events: list[Event]) -> list[tuple[Event, float]]:
             while open_events and _end(open_events[-1]) <= event["ts"]:
                 open_events.pop()
             if open_events:
-                own[id(open_events[-1])] -= float(event["dur"])
+                self_time[id(open_events[-1])] -= float(event["dur"])
             open_events.append(event)
-    return [(event, max(0.0, own[id(event)])) for event in events]
+    return [(event, max(0.0, self_time[id(event)])) for event in events]
 
 
 def _end(event: Event) -> float:
@@ -111,7 +111,7 @@ def _end(event: Event) -> float:
 
 
 def range_times(events: list[Event], device: str) -> dict[str, float]:
-    """Microseconds inside each of the three ranges of attention: of kernels, or on a CPU of all."""
+    """Microseconds in each of the three ranges of attention: kernel time, on a CPU wall time."""
     category = "gpu_user_annotation" if device == "cuda" else "user_annotation"
     found = dict.fromkeys(RANGES, 0.0)
     kernels = sorted(

@@ -1,4 +1,4 @@
-"""The toy model of table M2: what autocast does to a linear layer, a ReLU and a norm."""
+"""The toy model of table M2, which shows how autocast treats linear layers, ReLU and a norm."""
 
 from torch import Tensor, nn
 

@@ -1,1 +1,1 @@
-"""md_lrpe_cosine: its definition, what is timed of it, its kernels, and how far each may be off."""
+"""md_lrpe_cosine: definition and reference, timed problem, error bounds, kernels."""

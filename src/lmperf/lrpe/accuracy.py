@@ -1,23 +1,23 @@
-"""How far an md_lrpe_cosine may be from its definition, and from the properties it must have.
+"""Error bounds of md_lrpe_cosine: against its definition, and for properties that it must have.
 
-An error is that of a row relative to the size of the result (`accuracy.blockwise_error`). With u
-the unit roundoff of the storage dtype and w = 2^-24 that of float32:
+The error of a row is relative to the size of the result (`attention.accuracy.blockwise_error`).
+With u the unit roundoff of the storage dtype and w = 2^-24 that of float32:
 
-    out         cos and sin are off by at most 3 w each, the product by w; storing rounds by u. A
-                row of Out is as long as its row of X, so nothing cancels: u + 8 w.
-    dx          the same for two products and a sum, but dX may be shorter than dOut, sqrt(2) times
-                on random data and never 4 times over a block of rows: u + 32 w.
-    angle       Out of ones in float32 is cos and sin themselves, whatever the storage: w + 8 w.
-                In bfloat16 an angle of 65536 taken as a float32 product (off by up to 0.004
-                radians) would hide in the rounding of Out; here it does not.
-    norm        ||Out| / |X| - 1| <= u + 8 w: cos^2 + sin^2 = 1 at any angle, right or wrong.
-    inverse     backward of dOut = Out gives X: two roundings, 2 u (1 + u) + 16 w.
-    difference  with one vector at every position, <Out_p, Out_(p + delta)> / |X|^2 is the same for
-                all p. Each inner product has the error of two rows, so two of them differ by
-                4 (u + 8 w) at most.
+    out         cos and sin each have an error of at most 3 w, the product adds w, storing u. A row
+                of Out has the norm of its row of X, so nothing cancels: u + 8 w.
+    dx          the same for two products and a sum, but the norm of dX may be smaller than that of
+                dOut: by sqrt(2) on random data, and never by 4 over a block of rows: u + 32 w.
+    angle       With X = 1 in float32, Out is cos and sin themselves, for every storage dtype:
+                w + 8 w. In bfloat16 the error of an angle of 65536 computed in float32 (up to 0.004
+                radians) would be hidden by the rounding of Out; here it is not.
+    norm        ||Out| / |X| - 1| <= u + 8 w, as cos^2 + sin^2 = 1 even for a wrong angle.
+    inverse     The backward pass of dOut = Out gives X: rounded twice, 2 u (1 + u) + 16 w.
+    difference  With the same vector at every position, <Out_p, Out_(p + delta)> / |X|^2 is the same
+                for all p. An inner product has the error of two rows, so two of them differ by at
+                most 4 (u + 8 w).
 
-Plain PyTorch takes the angle in float32: half a unit in its last place, w times the angle, which
-turns the row by as much. It is added for those that declare it, as `rounded_angles`.
+Plain PyTorch computes the angle in float32, with a relative error of w: the row is rotated by w
+times the angle. The bounds of implementations that declare `rounded_angles` include this.
 """
 
 from __future__ import annotations
@@ -32,47 +32,47 @@ from lmperf.attention.accuracy import UNIT_ROUNDOFF
 from lmperf.benchmark import STRICT
 
 FLOAT32 = UNIT_ROUNDOFF["float32"]
-NUMERICS = (STRICT, "rounded_angles")
+TOLERANCES = (STRICT, "rounded_angles")
 
 
 def error_bounds(
-    dtype: str, numerics: str = STRICT, largest_angle: float = 0.0
+    dtype: str, tolerance: str = STRICT, largest_angle: float = 0.0
 ) -> dict[str, float]:
-    """The largest error that rounding explains, by name of what is compared.
+    """The largest error that rounding explains, for each error that the module docstring lists.
 
-    dtype: float32, float16 or bfloat16. numerics: what the implementation declares: `strict` is
-    exact for large angles, `rounded_angles` takes them in float32. largest_angle: in radians.
-    Raises ValueError for other numerics, KeyError for another dtype.
+    dtype: float32, float16 or bfloat16. tolerance: what the implementation declares: `strict` if
+    large angles are exact, `rounded_angles` if they are computed in float32. largest_angle: in
+    radians. Raises ValueError for any other tolerance, KeyError for an unknown dtype.
     """
-    if numerics not in NUMERICS:
-        raise ValueError(f"numerics must be one of {', '.join(NUMERICS)}, got {numerics!r}")
-    angle_error = 0.0 if numerics == STRICT else largest_angle * FLOAT32
-    u, turned = UNIT_ROUNDOFF[dtype], 8 * FLOAT32 + angle_error
+    if tolerance not in TOLERANCES:
+        raise ValueError(f"tolerance must be one of {', '.join(TOLERANCES)}, got {tolerance!r}")
+    angle_error = 0.0 if tolerance == STRICT else largest_angle * FLOAT32
+    u, rotation = UNIT_ROUNDOFF[dtype], 8 * FLOAT32 + angle_error
     return {
-        "out": u + turned,
-        "dx": u + 4 * turned,
-        "angle": FLOAT32 + turned,
+        "out": u + rotation,
+        "dx": u + 4 * rotation,
+        "angle": FLOAT32 + rotation,
         "norm": u + 8 * FLOAT32,
         "inverse": 2 * u * (1 + u) + 16 * FLOAT32,
-        "difference": 4 * (u + turned),
+        "difference": 4 * (u + rotation),
     }
 
 
 @torch.no_grad()
 def norm_error(out: Tensor, x: Tensor) -> float:
-    """max over tokens of ||out| / |x| - 1|; out [h, t, 2 d], x [h, t, d]; inf if not finite."""
+    """max over tokens of ||out| / |x| - 1| for out [h, t, 2 d], x [h, t, d]; inf if not finite."""
     lengths, expected = (torch.linalg.vector_norm(t.double(), dim=-1) for t in (out, x))
     return _largest((lengths - expected).abs() / expected.clamp_min(torch.finfo(x.dtype).tiny))
 
 
 @torch.no_grad()
 def difference_error(out: Tensor, shape: Sequence[int], extra_tokens: int) -> float:
-    """How far inner products of tokens at one difference of indices differ from each other.
+    """Largest spread of inner products of tokens whose positions differ by the same delta.
 
-    out: [h, extra_tokens + n, 2 d], the encoding of one vector v_h at every position. For the
-    differences of about half of every axis, of one step along each, and of both directions at once,
-    the spread (max - min) of <Out_p, Out_(p + delta)> over p, relative to |v_h|^2. Returns inf when
-    anything is not finite, 0 for a shape with a single token.
+    out: [h, extra_tokens + n, 2 d], the encoding of one vector v_h at every position. The spread is
+    max - min over p of <Out_p, Out_(p + delta)>, relative to |v_h|^2. delta is about half of every
+    axis, one step along every axis, and half of every axis with alternating signs. Returns inf if
+    any element is not finite, 0 for a shape with a single token.
     """
     h, _, width = out.shape
     grid = out[:, extra_tokens:].double().reshape(h, *shape, width)

@@ -1,7 +1,7 @@
-"""Inputs that are other ones for every call, in the same memory.
+"""Inputs of md_lrpe_cosine that are drawn anew for every call, in the same memory.
 
-X and theta are drawn for each call, so that cosines and results that were kept are wrong. The
-gradient of the output is drawn when the forward has run.
+So results and cosines that an implementation cached are wrong. dOut is drawn after the forward
+pass.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ _X, _THETA, _GRADIENT = range(3)
 
 
 class FreshInputs:
-    """X, theta and gradients of the output, unit normal but for theta.
+    """X and dOut, standard normal, and theta.
 
-    theta holds the frequencies of rotary embeddings, 10000^(-c / e), times a factor from 0.5 to 1.5
-    of each head and channel, as if they had been learned.
+    theta contains the frequencies of rotary embeddings, 10000^(-c / e), each times a random factor
+    from 0.5 to 1.5 as if it had been learned.
 
     Args:
-        sizes: batch, heads, tokens and d, the channels of X a head.
-        axes: how many axes the positions have.
-        dtype: in which X and the gradient are stored; theta is in float32.
-        device: where they are.
+        sizes: batch, heads, tokens and d, the channels of X per head.
+        axes: the number of axes of the positions.
+        dtype: in which X and dOut are stored; theta is in float32.
+        device: on which they are.
         seed: of the first draw.
     """
 
@@ -41,12 +41,12 @@ class FreshInputs:
 
     @property
     def width(self) -> int:
-        """e, the channels of an axis."""
+        """e, the channels per axis."""
         return -(-self._sizes[-1] // self._axes)
 
     @property
     def drawn(self) -> int:
-        """The seed of the present X and theta."""
+        """The seed of the present draw of X and theta."""
         return self._seed
 
     @cached_property
@@ -61,24 +61,24 @@ class FreshInputs:
 
     @torch.no_grad()
     def freshen(self, seed: int) -> None:
-        """Draws X and theta anew, in place; the gradients that follow depend on this seed, too."""
+        """Draw X and theta anew, in place; later draws of dOut depend on this seed as well."""
         self._seed, self._gradients = seed, 0
         self._normal(self.x.detach(), _X)
         self.theta.copy_(self._frequencies())
 
     @torch.no_grad()
     def fresh_gradient(self) -> Tensor:
-        """A gradient of the output [batch, heads, tokens, 2 d] like none before, in new memory."""
+        """Draw the next dOut [batch, heads, tokens, 2 d], in new memory."""
         self._gradients += 1
         return self.gradient()
 
     def gradient(self) -> Tensor:
-        """The last `fresh_gradient` once more."""
+        """The present dOut once more, in new memory."""
         return self._normal(self._empty(2 * self._sizes[-1]), _GRADIENT + self._gradients)
 
     @torch.no_grad()
     def changed(self) -> list[str]:
-        """The inputs, by name, that are not what was put there last."""
+        """Names of the inputs that no longer hold the values that were drawn last."""
         same = {
             "x": torch.equal(self.x, self._normal(self._empty(self._sizes[-1]), _X)),
             "theta": torch.equal(self.theta, self._frequencies()),

@@ -1,19 +1,20 @@
-"""Peak memory of md_lrpe_cosine in closed form: what autograd saves, and what is alive with it.
+"""Peak memory of md_lrpe_cosine in closed form: tensors that autograd saves, and temporaries.
 
-X [b, h, t, d] weighs x bytes, so Out, dOut and dX weigh 2 x, 2 x and x. A float32 tensor of angles
-[h, t, d] weighs a, one of X's shape f. In float32 `.float()` copies nothing. theta and X, which is
-resident once, count throughout.
+X [b, h, t, d] has x bytes, so Out, dOut and dX have 2 x, 2 x and x. A float32 tensor of angles
+[h, t, d] has a bytes, one of X's shape f bytes. For a float32 X, `.float()` makes no copy. X and
+theta are always included.
 
-    forward    our kernel        3 x            X and Out: backward needs theta alone
-               cached            3 x + 2 a      and cos and sin
-               compiled          3 x + a        Inductor keeps the angle
-               plain, half       x + 5 f + 3 a  at the concatenation: X in float32, the angle, its
-                                                cos and sin, both products and both in one
+    forward    our kernel        3 x            X and Out: the backward pass needs only theta
+               cached            3 x + 2 a      also cos and sin
+               compiled          3 x + a        also the angle, which Inductor saves
+               plain, half       x + 5 f + 3 a  during torch.cat: X in float32, the angle, its cos
+                                                and sin, both products and their concatenation
                plain, float32    x + 4 f + 3 a
     backward   our kernel        6 x            X, Out, dOut and dX
-               cached, compiled  the same and the angles that were kept
+               cached, compiled  the same and the saved angles
                plain, half       5 x + 4 f + a  dOut in float32, both products, and cos or sin
-               plain, float32    5 x + 2 f + max(a, f)  both products, and one angle or their sum
+               plain, float32    5 x + 2 f + max(a, f)  both products, and the larger of cos or sin
+                                                and the sum of the products
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ _KEPT_ANGLES = {"triton": 0, "triton_cached": 2, "compiled": 1}
 def predicted_peaks(
     implementation: str, batch: int, heads: int, tokens: int, d: int, width: int, dtype: str
 ) -> dict[str, int]:
-    """Bytes at the peak of "forward" and of "backward"; empty for an implementation not known here.
+    """Peak bytes of "forward" and "backward"; empty for an implementation without a closed form.
 
-    width: of theta [heads, width], in float32. dtype: float32, float16 or bfloat16.
+    width: of theta [heads, width], in float32. dtype: float32, float16 or bfloat16; else KeyError.
     """
     angle, theta = 4 * heads * tokens * d, 4 * heads * width
     x = batch * heads * tokens * d * BYTES_PER_ELEMENT[dtype]

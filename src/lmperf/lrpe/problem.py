@@ -1,4 +1,4 @@
-"""One md_lrpe_cosine to compute: inputs, the phases that are timed, and the gate."""
+"""An md_lrpe_cosine problem: inputs, timed phases, and the gate against float64."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ from lmperf.lrpe.reference import (
 from lmperf.outputs import require_unchanged, tensors_of
 from lmperf.precision import storage_dtype
 
-# Sequences that are checked of a timed call; the gate checks all.
-CHECKED = 2
+# Sequences on which a timed call is checked; the gate checks all.
+CHECKED_SEQUENCES = 2
 
 LrpeFunction = Callable[..., Tensor]
 
 
 @dataclass
 class LrpeProblem:
-    """X, theta and the gradient of the output, drawn at random (`FreshInputs`).
+    """X, theta and dOut, drawn at random (`FreshInputs`), and what is computed from them.
 
     Args:
-        batch: sequences.
-        heads: heads, each with a theta of its own.
+        batch: number of sequences.
+        heads: number of heads, each with its own theta.
         shape: lengths of the axes of the positions, the last one fastest.
-        d: channels of X a head; the output has twice as many.
+        d: channels of X per head; the output has twice as many.
         extra_tokens: tokens before the first position.
         dtype: float32, float16 or bfloat16.
-        device: where the tensors are.
-        seed: of the generators that draw the inputs.
+        device: on which the tensors are.
+        seed: of the inputs that the gate is computed on.
     """
 
     batch: int
@@ -73,12 +73,12 @@ class LrpeProblem:
 
     @property
     def x(self) -> Tensor:
-        """[batch, heads, tokens, d], which requires a gradient, as it is now."""
+        """[batch, heads, tokens, d], which requires a gradient: the present draw."""
         return self.fresh.x
 
     @property
     def theta(self) -> Tensor:
-        """[heads, ceil(d / m)] in float32, as it is now."""
+        """[heads, ceil(d / m)] in float32: the present draw."""
         return self.fresh.theta
 
     @property
@@ -97,32 +97,31 @@ class LrpeProblem:
         function: LrpeFunction,
         phases: Sequence[str],
         compiles: bool = False,
-        numerics: str = STRICT,
+        tolerance: str = STRICT,
         angles_too: bool = True,
         columns: dict[str, float] | None = None,
     ) -> Workload:
-        """What is timed and checked of `function(x, theta, shape, extra_tokens)`.
+        """The phases and checks of an implementation `function(x, theta, shape, extra_tokens)`.
 
-        numerics: what it declares to round, strict or `rounded_angles` (see `lrpe.accuracy`).
-        angles_too: whether these are checked apart, in float32, which costs torch.compile another
-        compilation. columns: further columns of its rows.
+        compiles: whether its first calls compile. tolerance: what it declares to round, `strict` or
+        `rounded_angles` (see `lrpe.accuracy`). angles_too: whether the gate also checks the angles,
+        in float32, for which torch.compile compiles once more. columns: further ones of its rows.
         """
         return Workload(
             {name: self._phase(function, name) for name in phases},
-            gate=lambda present: self.gate(function, present, numerics, angles_too),
+            gate=lambda present: self.gate(function, present, tolerance, angles_too),
             freshen=self.fresh.freshen,
-            check=lambda name, result: self.check(name, result, numerics),
+            check=lambda name, result: self.check(name, result, tolerance),
             resident=[self.x, self.theta],
             compiles=compiles,
             columns=columns or {},
         )
 
     def copy(self, phases: Sequence[str]) -> Workload:
-        """PyTorch's copy of the bytes that each direction moves: the yardstick.
+        """A copy in PyTorch of as many bytes as each direction moves: the bandwidth baseline.
 
-        Forward, x is read and twice as much is written: a copy of bfloat16 to float32. Backward it
-        is the other way round. What the bytes stand for does not matter, so that this is the copy
-        for every dtype.
+        Forward reads X and writes twice as many bytes: a copy from bfloat16 to float32. Backward is
+        the opposite. Only the number of bytes matters: every dtype is compared with these copies.
         """
         narrow = torch.empty(self.x.nbytes // 2, dtype=torch.bfloat16, device=self.device)
         wide = torch.empty_like(narrow, dtype=torch.float32)
@@ -144,7 +143,7 @@ class LrpeProblem:
             return Phase(lambda _: self.encode(function, self.x), **work)
 
         def before() -> tuple[Tensor, Tensor]:
-            # The gradient of the output belongs to the backward alone, as in training.
+            # dOut is allocated after the forward pass, as in training.
             return self.encode(function, self.x), self.fresh.fresh_gradient()
 
         def backward(state: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
@@ -157,13 +156,14 @@ class LrpeProblem:
         self,
         function: LrpeFunction,
         phases: Sequence[str],
-        numerics: str = STRICT,
+        tolerance: str = STRICT,
         angles_too: bool = True,
     ) -> Gate:
         """Errors against float64 and of the properties, with their bounds (`lrpe.accuracy`).
 
         Raises:
-            WrongResult: another type, shape, dtype or device, or the inputs changed.
+            WrongResult: a result has a wrong type, shape, dtype or device, or a call changed its
+                inputs.
         """
 
         def errors(called: LrpeFunction) -> dict[str, float]:
@@ -177,23 +177,24 @@ class LrpeProblem:
             found["difference"] = self._difference_error(called)
             return found | ({"angle": self._angle_error(called)} if angles_too else {})
 
-        return self._judged(errors(function), numerics, partial(errors, lrpe_cosine))
+        return self._judged(errors(function), tolerance, partial(errors, lrpe_cosine))
 
-    def check(self, phase: str, result: Any, numerics: str = STRICT) -> Gate:
-        """What a call of a phase returned, against float64 on the inputs as they are now.
+    def check(self, phase: str, result: Any, tolerance: str = STRICT) -> Gate:
+        """The gate of the result of one timed call, on the present inputs.
 
-        Of the sequences some are chosen by chance: the reference costs more than the call.
+        Checks a random sample of the sequences: the reference costs more than the call.
 
         Raises:
-            WrongResult: another type, shape, dtype or device, or the call changed its inputs.
+            WrongResult: the result has a wrong type, shape, dtype or device, or the call changed
+                its inputs.
         """
-
-        chosen = random.SystemRandom().sample(range(self.batch), min(self.batch, CHECKED))
+        count = min(self.batch, CHECKED_SEQUENCES)
+        chosen = random.SystemRandom().sample(range(self.batch), count)
 
         def pytorch() -> dict[str, float]:
             return self._errors(phase, self._called(lrpe_cosine, phase), chosen)
 
-        return self._judged(self._errors(phase, result, chosen), numerics, pytorch)
+        return self._judged(self._errors(phase, result, chosen), tolerance, pytorch)
 
     def _called(self, function: LrpeFunction, name: str) -> Any:
         phase = self._phase(function, name)
@@ -202,14 +203,14 @@ class LrpeProblem:
     def _judged(
         self,
         errors: dict[str, float],
-        numerics: str,
+        tolerance: str,
         pytorch: Callable[[], dict[str, float]],
     ) -> Gate:
-        bounds = error_bounds(self.dtype, numerics, largest_angle(self.theta, self.shape))
+        bounds = error_bounds(self.dtype, tolerance, largest_angle(self.theta, self.shape))
         return Gate(errors, {name: bounds[name] for name in errors}, pytorch)
 
     def _errors(self, phase: str, result: Any, sequences: list[int]) -> dict[str, float]:
-        """Errors of what a phase returned: of these sequences, the largest counts."""
+        """The largest errors of the result of a phase over these sequences, by name."""
         forward = phase == "forward"
         like = {"out": self._like_out} if forward else {"dx": self.x}
         (got,) = tensors_of((result,) if forward else result, like).values()
@@ -236,7 +237,7 @@ class LrpeProblem:
         return max(map(blockwise_error, dx, self.x.detach()))
 
     def _difference_error(self, function: LrpeFunction) -> float:
-        """One vector a head at every position of every sequence; the last sequence counts."""
+        """`difference_error` of the last sequence, with the same vector at every position."""
         same = self.x.detach()[:, :, :1].expand_as(self.x).contiguous().requires_grad_()
         out = self.encode(function, same).detach()[-1]
         return difference_error(out, self.shape, self.extra_tokens)

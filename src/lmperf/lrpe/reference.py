@@ -1,14 +1,15 @@
-"""md_lrpe_cosine by its definition: the plain version, the compiled one, and the closed forms.
+"""md_lrpe_cosine by definition: in plain PyTorch, compiled, in float64; its FLOPs and bytes.
 
 Multi-dimensional linearised relative positional encoding in its cosine form (Qin et al. 2023,
-"Linearized Relative Positional Encoding", arXiv:2307.09270). A token p beyond the first l has the
-indices (s_1 ... s_m), p - l unravelled row-major into the shape (n_1 ... n_m). With theta [h, e],
+"Linearized Relative Positional Encoding", arXiv:2307.09270). The first l tokens are extra tokens
+with the angle 0. A later token p has the indices (s_1 ... s_m): p - l unravelled row-major into the
+shape (n_1 ... n_m). With theta [h, e],
 
     Angle[h, p, c] = s_i theta[h, c - (i - 1) e],  i = floor(c / e) + 1;  0 for p < l
     Out = concat(X cos(Angle), X sin(Angle)),      dX = dOut_cos cos(Angle) + dOut_sin sin(Angle)
 
-so that <Out_p, Out_q> = sum_c X_pc X_qc cos(Angle_pc - Angle_qc) depends on the difference of the
-indices alone.
+so that <Out_p, Out_q> = sum_c X_pc X_qc cos(Angle_pc - Angle_qc) depends only on the difference of
+the indices.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ from functools import cache
 import torch
 from torch import Tensor
 
-BYTES_PER_ELEMENT = {"float32": 4, "float16": 2, "bfloat16": 2}
+from lmperf.dtypes import DTYPES, STORED_DTYPES
+
+BYTES_PER_ELEMENT = {name: DTYPES[name].bytes for name in STORED_DTYPES}
 
 
 def angles(
     theta: Tensor, shape: Sequence[int], d: int, extra_tokens: int, dtype: torch.dtype
 ) -> Tensor:
-    """Angle [h, extra_tokens + n, d], the product of index and theta [h, e] taken in `dtype`."""
+    """Angle [h, extra_tokens + n, d]: the product of index and theta [h, e], in `dtype`."""
     width = theta.shape[1]
     tokens = torch.arange(math.prod(shape), device=theta.device)
     channels = torch.arange(d, device=theta.device)
@@ -43,8 +46,8 @@ def lrpe_cosine(x: Tensor, theta: Tensor, shape: Sequence[int], extra_tokens: in
     """concat(x cos, x sin) in plain PyTorch, computed in float32.
 
     x: [b, h, extra_tokens + n, d]; theta: [h, e]; shape: lengths whose product is n. Returns
-    [b, h, extra_tokens + n, 2 d] in x's dtype. The angle is one float32 product, as anyone would
-    write it: half a unit in the last place of 32768 is 0.001 radians.
+    [b, h, extra_tokens + n, 2 d] in x's dtype. The angle is a float32 product, the obvious way to
+    write it: at 32768, half a unit in the last place is 0.001 radians.
     """
     angle = angles(theta, shape, x.shape[-1], extra_tokens, torch.float32)
     wide = x.float()
@@ -52,7 +55,7 @@ def lrpe_cosine(x: Tensor, theta: Tensor, shape: Sequence[int], extra_tokens: in
 
 
 def compiled(x: Tensor, theta: Tensor, shape: Sequence[int], extra_tokens: int = 0) -> Tensor:
-    """`lrpe_cosine` through torch.compile, for this shape alone."""
+    """`lrpe_cosine` through torch.compile, specialised to each shape."""
     return _compiled()(x, theta, shape, extra_tokens)
 
 
@@ -70,12 +73,12 @@ def cosines_float64(
 
 
 def encoded_float64(x: Tensor, cosines: tuple[Tensor, Tensor]) -> Tensor:
-    """The output [h, t, 2 d] of one sequence [h, t, d], with the cos and sin of its angles."""
+    """The output [h, t, 2 d] of one sequence x [h, t, d], from cos and sin of its angles."""
     return torch.cat([x.double() * part for part in cosines], dim=-1)
 
 
 def turned_back_float64(gradient: Tensor, cosines: tuple[Tensor, Tensor]) -> Tensor:
-    """dX of one sequence [h, t, d], from the gradient of its output [h, t, 2 d]."""
+    """dX [h, t, d] of one sequence, from dOut [h, t, 2 d] and cos and sin of its angles."""
     parts = gradient.double().chunk(2, dim=-1)
     return sum(part * angle for part, angle in zip(parts, cosines, strict=True))
 
@@ -86,16 +89,16 @@ def largest_angle(theta: Tensor, shape: Sequence[int]) -> float:
 
 
 def flops(batch: int, heads: int, tokens: int, d: int, phase: str = "forward") -> int:
-    """Multiplications and additions with x and dOut; what the angles cost is not counted.
+    """Multiplications and additions with x and dOut; computing the angles is not counted.
 
-    Forward: 2 an element of x. Backward: 3. Raises KeyError for another phase.
+    Forward: 2 per element of x. Backward: 3. Raises KeyError for any other phase.
     """
     return {"forward": 2, "backward": 3}[phase] * batch * heads * tokens * d
 
 
 def bytes_moved(batch: int, heads: int, tokens: int, d: int, dtype: str) -> int:
-    """The fewest bytes of either direction: one tensor the size of x and one of twice that.
+    """The fewest bytes that either direction can move: x or dx, and Out or dOut of twice the size.
 
-    theta, 4 h e bytes, is left out. dtype: float32, float16 or bfloat16; else KeyError.
+    theta, 4 h e bytes, is not counted. dtype: float32, float16 or bfloat16; else KeyError.
     """
     return 3 * batch * heads * tokens * d * BYTES_PER_ELEMENT[dtype]

@@ -1,8 +1,8 @@
-"""Clocks: device events with an L2 flush, and synchronised wall time. All times are in ms.
+"""Clocks: device events after an L2 flush, and synchronised wall time. All times are in ms.
 
-A clock times calls of a phase one by one. What a call needs first (other inputs, a forward pass
+A clock times the calls of a phase one by one. What a call needs first (fresh inputs, a forward pass
 before a backward, cleared gradients) runs outside the clock. The functions that tell the time are
-bound when this module is imported, before any implementation is.
+bound when this module is imported, before any implementation could replace them.
 """
 
 from __future__ import annotations
@@ -38,33 +38,35 @@ from lmperf.measuring.clock_settings import (
 )
 
 _elapsed_ms = torch.cuda.Event.elapsed_time
-# At least the clock rate of a present device, so that a wait is at least as long as it is meant to.
+# At least the clock rate of any current device, so that a wait is never too short.
 _CYCLES_PER_MS = 2_000_000
 
 
 @dataclass
 class Slice:
-    """What some calls of a phase in a row took.
+    """Consecutive calls of a phase.
 
-    times: ms of each sound call. host: ms until each was queued; empty on a CPU. host_bound: the
-    host was late even with the longest lead, so that the times hold host time. snapshot: copies of
-    what one call had returned when its clock stopped. left: the settings of torch that the
-    implementation left changed.
+    Attributes:
+        times: ms of each valid call.
+        host: ms until each call was queued; empty on a CPU.
+        host_bound: the host was late even with the longest lead, so that `times` hold host time.
+        snapshot: copies of what one call had returned when its clock stopped.
+        changed_settings: settings of torch that the implementation left changed.
     """
 
     times: list[float] = field(default_factory=list)
     host: list[float] = field(default_factory=list)
     host_bound: bool = False
     snapshot: Any = None
-    left: set[str] = field(default_factory=set)
+    changed_settings: set[str] = field(default_factory=set)
 
 
 class ClocksDisagree(guards.WrongResult):
-    """A slice took another time by the device's events than by the host's clock."""
+    """The device's events and the host's clock disagree on how long a slice took."""
 
 
 class Clock:
-    """Times slices; a subclass times one call."""
+    """Times slices of calls; subclasses time one call."""
 
     def __init__(self, device: str) -> None:
         self._synchronize = synchronizer(device)
@@ -72,15 +74,15 @@ class Clock:
         self._random = random.SystemRandom()
 
     def slice(self, workload: Workload, name: str, repetitions: int, chosen: int | None) -> Slice:
-        """Time `repetitions` calls of the phase `name`, and copy what call `chosen` returned.
+        """Time `repetitions` calls of the phase `name`, and copy the result of call `chosen`.
 
-        The chosen call is the last one: what is checked afterwards are its inputs. So a slice with
-        a check in it ends with it, at a random number of calls up to `repetitions`.
+        The chosen call ends the slice, because the check afterwards needs the inputs of that call.
+        None: no result is copied.
 
-        A slice whose clocks disagree is taken again: a host that was waked late is not so always.
+        A slice whose clocks disagree is repeated, since the host may have been woken late.
 
         Raises:
-            ClocksDisagree: those of several slices in a row.
+            ClocksDisagree: the clocks disagreed in several slices in a row.
         """
         for _ in range(OTHER_CLOCK_SLICES - 1):
             with contextlib.suppress(ClocksDisagree):
@@ -92,13 +94,13 @@ class Clock:
         self._begin()
         calls = repetitions if chosen is None else chosen + 1
         for call in range(calls):
-            with guards.settings_kept(found.left):
+            with guards.settings_restored(found.changed_settings):
                 self._call(workload, phase, found, call == chosen)
         self._finish(phase, found)
         return found
 
     def warm_up(self, workload: Workload, name: str, least_ms: float) -> tuple[float, float]:
-        """Call until `least_ms` have passed: ms of the last call, and a call with all around it."""
+        """Call for at least `least_ms`; ms of the last call, and ms of a call with its overhead."""
         began, calls = now(), 0
         while True:
             found = self.slice(workload, name, 1, None)
@@ -108,25 +110,26 @@ class Clock:
                 return found.times[-1], elapsed / calls
 
     def freshen(self, workload: Workload) -> None:
-        """Other inputs, by a seed that no implementation can know."""
+        """Write fresh inputs, from a seed that no implementation can know."""
         if workload.freshen is not None:
             workload.freshen(self._random.getrandbits(31))
 
     def _call(self, workload: Workload, phase: Phase, found: Slice, chosen: bool) -> None:
-        """Time a call on fresh inputs, and once more on others where it is not sound."""
+        """Time a call on fresh inputs; repeat it with other inputs while it is not valid."""
         raise NotImplementedError
 
     def _begin(self) -> None:
-        """What a slice begins with."""
+        """Run before the first call of a slice."""
 
     def _finish(self, phase: Phase, found: Slice) -> None:
-        """What a slice ends with; it may raise WrongResult."""
+        """Run after the last call of a slice; may raise WrongResult."""
 
     def host_and_loop(self, workload: Workload, name: str, call_ms: float, saved_bytes: float):
-        """ms to queue one call on an idle device, and ms a call in a loop; None on a CPU.
+        """ms to queue one call on an idle device, and ms of a call in a loop; None twice on a CPU.
 
-        call_ms: what a call takes; saved_bytes: what its preparation keeps alive, which limits how
-        many calls a loop can have.
+        Args:
+            call_ms: ms of one call.
+            saved_bytes: bytes that the preparation of a call keeps alive; it limits the loop.
         """
         if self._device != "cuda":
             return None, None
@@ -160,9 +163,9 @@ class Clock:
 class EventClock(Clock):
     """CUDA events around each call, after the L2 cache was overwritten.
 
-    The device waits before each call for longer than the host takes to queue it, so that what is
-    timed is the device. When a call is queued and its start has already passed, the host was late
-    and the sample holds host time: it is taken again after a longer wait.
+    Before each call the device waits longer than the host needs to queue it, so that device time
+    is measured. If the start event has already passed when the call is queued, the host was late
+    and the sample would hold host time: it is repeated with a longer wait.
     """
 
     def __init__(self) -> None:
@@ -208,8 +211,8 @@ class EventClock(Clock):
         device_ms, host_ms = _elapsed_ms(self._first, last), (began - self._began) / 1e6
         if not OTHER_CLOCK * host_ms - OTHER_CLOCK_MS <= device_ms <= host_ms + OTHER_CLOCK_MS:
             raise ClocksDisagree(
-                f"its clock is another: {device_ms:.3g} ms between events of the device, for what"
-                f" took {host_ms:.3g} ms of the host"
+                f"its clock is wrong: {device_ms:.3g} ms between device events, but"
+                f" {host_ms:.3g} ms by the host's clock"
             )
         torch.cuda.synchronize()
         outlived_ms = (now() - began) / 1e6
@@ -221,18 +224,18 @@ class EventClock(Clock):
         if in_a_row >= OUTLIVES_SLICES:
             raise guards.WrongResult(
                 f"work outlives the call: the device was busy for {outlived_ms:.2g} ms after the"
-                " end of what was timed; all of it must be on the current stream"
+                " last event; all work must be on the current stream"
             )
 
     def _passed(self) -> torch.cuda.Event:
-        """An event behind all that is queued on the current stream, which has passed."""
+        """Queue an event behind all work on the current stream, wait for it, and return it."""
         last = torch.cuda.Event(enable_timing=True)
         last.record()
         last.synchronize()
         return last
 
     def _idle_ms(self) -> float:
-        """The longest of some such waits for the device, after nothing but work of the clock."""
+        """The longest of some waits for the device after work of the clock alone, in ms."""
         waits = []
         for _ in range(IDLE_TRIES):
             self._flush.zero_()
@@ -244,7 +247,7 @@ class EventClock(Clock):
 
 
 class WallClock(Clock):
-    """Wall time between two synchronisations of the device, or none to synchronise on a CPU."""
+    """Wall time of a call, with the device synchronised before and after it."""
 
     def _call(self, workload: Workload, phase: Phase, found: Slice, chosen: bool) -> None:
         self.freshen(workload)
@@ -262,7 +265,7 @@ class WallClock(Clock):
 
 
 def synchronizer(device: str) -> Callable[[], None]:
-    """The call that waits for all work queued on the device."""
+    """The function that waits for all work queued on the device."""
     if device == "cuda":
         return torch.cuda.synchronize
     if device == "mps":
@@ -271,5 +274,5 @@ def synchronizer(device: str) -> Callable[[], None]:
 
 
 def clock_for(kind: str, device: str) -> Clock:
-    """The clock for kernels (`kernel`) or for whole model steps (`step`) on a device."""
+    """The clock for kernels (`kernel`) or for model steps (`step`) on a device."""
     return EventClock() if kind == "kernel" and device == "cuda" else WallClock(device)

@@ -1,6 +1,6 @@
-"""Compiling as if for the first time: what an earlier run has left is neither used nor touched.
+"""An empty compile cache for a run, so that the times of first calls can be compared.
 
-With it first calls would be a tenth as long, and each run's would tell of another thing.
+With the cache of an earlier run, first calls would take a tenth of the time.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ _INDUCTOR = "TORCHINDUCTOR_CACHE_DIR"
 
 
 @contextlib.contextmanager
-def compiling_anew() -> Iterator[None]:
-    """Have what this process starts keep what Inductor compiles in a folder that goes with the
-    context, inside the one that the environment names.
+def empty_compile_cache() -> Iterator[None]:
+    """Use a new Inductor cache in this block, in a temporary folder inside the user's cache folder.
 
     Raises:
-        UserError: no folder can be made.
+        UserError: the folder cannot be created.
     """
     given = os.environ.get(_INDUCTOR)
     try:
@@ -29,8 +28,8 @@ def compiling_anew() -> Iterator[None]:
             prefix="lmperf-inductor-", dir=given, ignore_cleanup_errors=True
         )
     except OSError as error:
-        words = "there is no folder for what is compiled"
-        raise UserError(f"{words} ({error.strerror}); set TMPDIR to one with room") from None
+        words = "no folder can be created for the compile cache"
+        raise UserError(f"{words} ({error.strerror}); set TMPDIR to one with free space") from None
     with new as folder:
         os.environ[_INDUCTOR] = folder
         try:

@@ -1,4 +1,4 @@
-"""Faults: what goes wrong in a case, as the status and the reason that its row will hold."""
+"""Turns exceptions of a case into the status and reason of its row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lmperf.measuring.printable import one_line
 
 
 class Poisoned(Exception):
-    """A fault after which this process is not to be trusted with another measurement."""
+    """An error after which this process must not measure again, for example a CUDA error."""
 
     def __init__(self, case: Case, phase: str | None, row: dict[str, Any]):
         super().__init__(case.name)
@@ -21,7 +21,7 @@ class Poisoned(Exception):
 
 
 def failure_row(error: BaseException) -> dict[str, Any]:
-    """Status and reason of a fault: what the row of its case will say."""
+    """The status and reason that a row gives for an exception."""
     from lmperf.measuring.memory import out_of_memory
 
     memory = out_of_memory(error)
@@ -29,26 +29,26 @@ def failure_row(error: BaseException) -> dict[str, Any]:
         requested, free = memory.requested_bytes, memory.free_bytes
         return {"status": "oom", "requested_bytes": requested, "free_bytes": free}
     if isinstance(error, Unsupported):
-        return {"status": "unsupported", "reason": _said(error)}
+        return {"status": "unsupported", "reason": _message(error)}
     if isinstance(error, WrongResult):
-        return {"status": "failed_check", "reason": _said(error)}
+        return {"status": "failed_check", "reason": _message(error)}
     where = innermost(error) or traceback.extract_tb(error.__traceback__)[-1]
     place = f"{Path(where.filename).name}:{where.lineno}"
-    return {"status": "crash", "reason": f"{type(error).__name__}: {_said(error)} ({place})"}
+    return {"status": "crash", "reason": f"{type(error).__name__}: {_message(error)} ({place})"}
 
 
-def _said(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     try:
         return one_line(str(error))
     except Exception as fault:
-        return f"its text cannot be had, because of a {type(fault).__name__}"
+        return f"its message cannot be read: str() raised {type(fault).__name__}"
 
 
 def guarded(case: Case, phase: str | None, step: Callable[[], Any]) -> Any:
-    """Run a step of a case; what goes wrong in it becomes a row, and this process is replaced.
+    """Run a step of a case.
 
     Raises:
-        Poisoned: whatever else than Unsupported or WrongResult the step raises.
+        Poisoned: the step raised anything but Unsupported or WrongResult.
     """
     try:
         return step()

@@ -1,9 +1,8 @@
-"""Processes that end with the one that started them, however that one ends. On Linux; elsewhere
-nothing here does anything.
+"""Ends processes together with the process that started them, however that one ends (Linux only).
 
-Workers are forked from a server, which would outlive its owner for as long as a worker holds its
-pipe. So the server follows its owner, and the workers follow the server. The server preloads this
-module first, and is told by an environment variable that it is the server.
+Workers are forked from a server, which would outlive its owner while a worker holds its pipe open.
+So the server is killed when its owner ends, and the workers when the server ends. The server
+imports this module first; an environment variable tells it that it is the server.
 """
 
 from __future__ import annotations
@@ -20,31 +19,31 @@ _SET_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36  # of prctl(2)
 
 
 def die_with(parent: int) -> None:
-    """Have this process killed when `parent` ends, if that is what started it.
+    """Have the kernel kill this process when `parent` ends; no effect if that is not its parent.
 
-    The kernel watches the thread that started it: one that ends before its process counts as well.
+    The kernel watches the thread that started this process, which may end before its process does.
     """
     if sys.platform != "linux" or os.getppid() != parent:
         return
     _prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before it was watched
+    if os.getppid() != parent:  # the parent ended before the kernel watched it
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def adopt_orphans() -> None:
-    """Have what a child of this process leaves behind become a child of this process."""
+    """Make orphans among the descendants of this process its own children (subreaper)."""
     if sys.platform == "linux":
         _prctl(_SET_CHILD_SUBREAPER, 1)
 
 
 @contextlib.contextmanager
 def owning_a_server() -> Iterator[None]:
-    """A fork server that is started in this block follows this process; Ctrl-C does not end it."""
+    """A fork server started in this block ends with this process, and ignores Ctrl-C."""
     from multiprocessing import resource_tracker
 
-    resource_tracker.ensure_running()  # it would unblock what is blocked here
+    resource_tracker.ensure_running()  # started later, it would unblock SIGINT
     os.environ[_OWNER] = str(os.getpid())
-    # It inherits the mask, and so is not interrupted before it ignores interrupts.
+    # The server inherits this mask, so no interrupt reaches it before it ignores them.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -59,7 +58,7 @@ def _serve(owner: int) -> None:
     if os.getppid() != owner:
         os._exit(1)
     die_with(owner)
-    # What a lost worker leaves behind is found here, and no child of anybody else is.
+    # Orphans of lost workers become children of the server, where they can be found.
     adopt_orphans()
     warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")
 

@@ -1,4 +1,4 @@
-"""The memory of a timed phase: what stays, what its preparation leaves alive, and its peak."""
+"""The memory of a timed phase: resident, saved for the backward pass, and peak."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from lmperf.benchmark import Phase, Workload
 from lmperf.measuring.memory import LiveTensors
 
 _MIB = 2**20
-# Calls after the first, which may fill caches, to see whether more stays alive with each.
+# Calls after the first (which may fill caches) that show whether memory grows with each call.
 _FURTHER_CALLS = 2
-# Longer calls are not repeated for that alone: a leak of a whole step shows as out of memory.
+# Longer calls are not repeated for that: a step that leaks runs out of memory anyway.
 _LONGEST_MS = 100.0
 
 
 def resident_bytes(resident: list[Any]) -> int:
-    """Bytes of the storages of tensors, modules and optimizers, each storage once."""
+    """Bytes of the storages of tensors, modules and optimizers; each storage counts once."""
     live = LiveTensors()
     live.register(resident)
     return live.live_bytes
@@ -29,10 +29,10 @@ def resident_bytes(resident: list[Any]) -> int:
 def phase_memory(workload: Workload, phase: Phase, device: str) -> dict[str, Any]:
     """Columns `resident_mib`, `saved_mib`, `peak_mib` of one call of a phase, and `live_bytes`.
 
-    `saved_mib` is what is alive when the phase starts (after the forward pass, for a backward),
-    `peak_mib` the most while it runs; both count this workload's tensors only. `live_bytes` has
-    what is alive after each of a few calls, when their results are let go. On a CPU a compiled
-    workload is not seen by the instrument, and has no such columns.
+    `saved_mib` is what is alive when the phase starts (for a backward: after the forward pass),
+    `peak_mib` the maximum while it runs; both count this workload's tensors only. `live_bytes` is
+    what is alive after each of a few calls, once their results are freed. On a CPU a compiled
+    workload is invisible to `LiveTensors` and has no such columns.
     """
     if device == "cuda":
         return _by_allocator(workload, phase)
@@ -44,7 +44,7 @@ def phase_memory(workload: Workload, phase: Phase, device: str) -> dict[str, Any
 def _by_allocator(workload: Workload, phase: Phase) -> dict[str, Any]:
     resident = resident_bytes(workload.resident)
     torch.cuda.synchronize()
-    # What other workloads of the group keep alive is not this one's.
+    # Other workloads of the group keep memory alive that must not count here.
     others = torch.cuda.memory_allocated() - resident
     state = phase.before()
     torch.cuda.synchronize()
@@ -82,7 +82,7 @@ def _after_calls(phase: Phase, live_bytes: Callable[[], int], took_ms: float) ->
         phase.run(phase.before())
         found.append(live_bytes())
         if found[-1] > found[-2]:
-            gc.collect()  # what only waits to be collected is not kept
+            gc.collect()  # garbage is not a leak
             found[-1] = live_bytes()
     return found
 

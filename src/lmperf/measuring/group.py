@@ -1,271 +1,350 @@
-"""A group of cases on its way from preparation to rows, over one or several workers."""
+"""A group of cases: prepared in their workers, timed in turn, and turned into rows."""
 
 from __future__ import annotations
 
 import contextlib
+import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lmperf.benchmark import Benchmark, Case
-from lmperf.measuring.losses import Losses
-from lmperf.measuring.process import Lost
-from lmperf.measuring.rounds import Timings, in_turn, pace_of
-from lmperf.measuring.seat import GroupSeat, HostLost
+from lmperf.measuring.history import MOST_TIMEOUTS, GroupLosses, RunHistory
+from lmperf.measuring.process import CheckFailed, WorkerLost
+from lmperf.measuring.rounds import SliceResult, Timings, pace_of, time_in_turn
 from lmperf.measuring.state import DRIFT
-
-if TYPE_CHECKING:
-    from lmperf.measuring.supervisor import Supervisor
+from lmperf.measuring.workers import Workers
 
 Row = dict[str, Any]
-# After so many time-outs an implementation is not tried any more.
-_MOST_HUNG = 2
 
 
 @dataclass(frozen=True)
-class Place:
-    """A case, and the worker that holds it, by the name of its host."""
+class Assignment:
+    """A case and the name of the worker that runs it."""
 
-    host: str
+    worker: str
     case: Case
 
 
-class Group:
-    """Places whose cases are measured together.
+Entry = tuple[Assignment, str]  # with the phase
+Rows = dict[Entry, list[Row]]
 
-    When a worker dies for the first time the case that was in turn goes on in a worker of its own,
-    and the others are prepared again where they were: see `lmperf.measuring.losses`.
+
+class MustPrepareAgain(Exception):
+    """Workers were lost while a phase was timed; these must prepare their cases again."""
+
+    def __init__(self, *workers: str):
+        super().__init__(*workers)
+        self.workers = workers
+
+
+class Group:
+    """Measures cases together. It is the `rounds.Timer` of its entries (assignment, phase).
+
+    When a worker dies for the first time, the case that it was running moves to a worker of its own
+    and the others are prepared again where they were: see `lmperf.measuring.history`.
 
     Args:
-        supervisor: has the workers.
-        benchmark: what the cases are of.
-        places: the cases, in the order of their rows.
-        seed: of the inputs.
-        again: whether the first place of each numerics is timed against itself too.
+        workers: the worker processes.
+        history: what earlier groups of the run have shown.
+        benchmark: the benchmark of the cases.
+        assignments: the cases, in the order of their rows.
+        seed: seed of the inputs.
+        again: whether the first case of each dtype is also timed against itself.
     """
 
     def __init__(
         self,
-        supervisor: Supervisor,
+        workers: Workers,
+        history: RunHistory,
         benchmark: Benchmark,
-        places: Sequence[Place],
+        assignments: Sequence[Assignment],
         seed: int,
         again: bool = True,
     ):
-        self._supervisor, self._benchmark = supervisor, benchmark
-        self._places, self._seed, self._again = list(places), seed, again
-        self._hosts = {place: place.host for place in places}
-        # Of the workers that hold what is ready: host -> process id.
-        self._holding: dict[str, int | None] = {}
-        self._losses = Losses()
-        self._rows: dict[tuple[Place, str], list[Row]] = {}
-        self._ready: dict[tuple[Place, str], Row] = {}
+        self._workers, self._history, self._benchmark = workers, history, benchmark
+        self._assignments, self._seed, self._again = list(assignments), seed, again
+        # The worker that has each case now.
+        self._worker_of = {one: one.worker for one in assignments}
+        # Worker name -> id of the process that prepared its cases.
+        self._prepared_by: dict[str, int | None] = {}
+        self._losses = GroupLosses()
+        self._rows: Rows = {}
+        # Entries that are prepared and passed their gate -> columns known before timing.
+        self._ready: dict[Entry, Row] = {}
         self._left_out = {*type(benchmark).phases} - {*benchmark.phases}
 
-    def observed(self) -> dict[tuple[Place, str], list[Row]]:
-        """The rows of observations that need no clock."""
-        for host in self._all_hosts():
-            self._until_through(host, "observe")
+    def observe(self) -> Rows:
+        """The rows of an observed benchmark."""
+        for worker in self._current_workers():
+            self._complete(worker, "observe")
         return self._in_order()
 
-    def timed(self) -> dict[tuple[Place, str], list[Row]]:
-        """The rows of timings; once more, if the machine drifted meanwhile and is itself again."""
-        self._supervisor.start(self._all_hosts())
-        for host in self._all_hosts():
-            self._until_through(host, "prepare")
-        before = self._supervisor.reference()
-        self._time_all()
-        after = self._supervisor.reference()
-        if self._drifted(before, after) and self._supervisor.may_repeat:
-            before = self._supervisor.reference()
-            if not self._drifted(before):  # else what is taken again would be marked again
-                self._time_all()
-                after = self._supervisor.reference()
-            self._supervisor.repeated(in_vain=self._drifted(before, after))
-        if self._drifted(before, after):
-            self._mark_all("drift")
-        self._set_all("reference", after)
-        for host in set(self._all_hosts()) & set(self._supervisor.hosts):
-            with contextlib.suppress(Lost):
-                self._ask(host, "clear")
+    def time(self) -> Rows:
+        """The rows of a timed benchmark.
+
+        Repeats once if the reference cell drifted and has recovered.
+        """
+        self._workers.start(self._current_workers())
+        for worker in self._current_workers():
+            self._complete(worker, "prepare")
+        before = self._reference()
+        self._time_phases()
+        after = self._reference()
+        if self._drifted(before, after) and self._history.may_repeat:
+            before = self._reference()
+            if not self._drifted(before):  # else the repeated timings would be marked as well
+                self._time_phases()
+                after = self._reference()
+            self._history.repeated(disturbed=self._drifted(before, after))
+        self._write_reference(after, self._drifted(before, after))
+        for worker in {*self._current_workers()} & {*self._workers.names}:
+            with contextlib.suppress(WorkerLost):
+                self._ask(worker, "clear")
         return self._in_order()
 
-    def _in_order(self) -> dict[tuple[Place, str], list[Row]]:
-        keys = [(place, phase) for phase in self._benchmark.phases for place in self._places]
-        # A version of the code may lack a phase.
-        return {key: self._rows[key] for key in keys if key in self._rows}
+    def dtype(self, entry: Entry) -> str | None:
+        """See `rounds.Timer`."""
+        return dtype_of(entry[0].case)
 
-    def _all_hosts(self) -> list[str]:
-        return list(dict.fromkeys(self._hosts.values()))
+    def warm_up(self, entry: Entry, least_ms: float) -> tuple[float, float] | None:
+        """See `rounds.Timer`."""
+        return self._ask_timing(entry, "warm_up", least_ms)
 
-    def host_of(self, place: Place) -> str:
-        """The host that has a place now: another one than its own after a worker died."""
-        return self._hosts[place]
+    def slice(self, entry: Entry, repetitions: int, checked: bool) -> SliceResult | None:
+        """See `rounds.Timer`. A slice whose worker has another clock than this process fails."""
+        watch = self._workers.watch
+        began = time.perf_counter_ns()
+        watch.begin()
+        found = self._ask_timing(entry, "slice", repetitions, checked, on_wait=watch.sample)
+        state = watch.end()
+        if found is None:
+            return None
+        here = began, time.perf_counter_ns()
+        if reason := clock_fault(here, found.pop("interval_ns"), found["times"]):
+            self._fail(entry, {"status": "failed_check", "reason": reason})
+            return None
+        return SliceResult(state=state, **found)
 
-    def _place(self, host: str, case: Case) -> Place:
-        return next(at for at, its in self._hosts.items() if (its, at.case) == (host, case))
+    def _current_workers(self) -> list[str]:
+        return list(dict.fromkeys(self._worker_of.values()))
 
-    def _until_through(self, host: str, request: str) -> None:
-        """Have a host go through its cases, each phase of which then has rows or is ready."""
+    def _in_order(self) -> Rows:
+        entries = [(one, phase) for phase in self._benchmark.phases for one in self._assignments]
+        # An older version of the code may lack a phase.
+        return {entry: self._rows[entry] for entry in entries if entry in self._rows}
+
+    def _complete(self, worker: str, request: str) -> None:
+        """Run `request` on the worker until no case of it is pending."""
         while True:
-            self._drop(host)
-            self._give_up_hung()
-            pending = self._pending(host)
+            self._ready = {
+                e: row for e, row in self._ready.items() if self._worker_of[e[0]] != worker
+            }
+            self._skip_timed_out()
+            pending = self._pending(worker)
             if not pending:
                 return
             try:
-                self._ask(host, request, *self._arguments(host))
-                self._holding[host] = self._supervisor.pid_of(host)
+                self._ask(worker, request, *self._arguments(worker))
+                self._prepared_by[worker] = self._workers.pid_of(worker)
                 return
-            except Lost as lost:
-                self._rows.pop(self._key(host, lost), None)  # observations are only whole
-                moved = self._note(host, lost, pending[0])
-                if moved not in (None, host):
-                    self._until_through(moved, request)
+            except WorkerLost as lost:
+                self._rows.pop(self._entry_of(worker, lost), None)  # drop incomplete observations
+                moved = self._record_loss(worker, lost, pending[0])
+                if moved not in (None, worker):
+                    self._complete(moved, request)
 
-    def _pending(self, host: str) -> list[Place]:
-        """The places of a host that lack a row."""
+    def _pending(self, worker: str) -> list[Assignment]:
+        """The cases of a worker that lack a row for some phase."""
+        phases = self._benchmark.phases
         return [
-            place
-            for place, at in self._hosts.items()
-            if at == host
-            and any((place, name) not in self._rows for name in self._benchmark.phases)
+            one
+            for one, at in self._worker_of.items()
+            if at == worker and any((one, phase) not in self._rows for phase in phases)
         ]
 
-    def _arguments(self, host: str) -> tuple:
-        """What a host's worker is asked to go through, without what has rows or is left out."""
-        places = [place for place, at in self._hosts.items() if at == host]
-        failures = {
-            (place.case, phase): rows
-            for (place, phase), rows in self._rows.items()
-            if place in places
-        }
-        failures |= {(place.case, phase): [] for place in places for phase in self._left_out}
-        own = self._benchmark.own_implementations
-        return self._benchmark.stem, own, [place.case for place in places], failures, self._seed
+    def _arguments(self, worker: str) -> tuple:
+        """The arguments of `prepare` and `observe`; phases with rows or left out are skipped."""
+        ours = [one for one, at in self._worker_of.items() if at == worker]
+        skipped = {(one.case, phase) for one, phase in self._rows if one in ours}
+        skipped |= {(one.case, phase) for one in ours for phase in self._left_out}
+        made_of = self._benchmark.entry, self._benchmark.stem, self._benchmark.external
+        return *made_of, [one.case for one in ours], skipped, self._seed
 
-    def _drop(self, host: str) -> None:
-        """A host that begins anew has nothing ready."""
-        self._ready = {key: row for key, row in self._ready.items() if self._hosts[key[0]] != host}
-
-    def _give_up_hung(self) -> None:
-        """What has hung twice has its rows at once."""
-        hung = self._supervisor.hung
-        reason = "not tried: no answer in time twice before in this run"
-        for place in self._places:
-            if hung[place.host, place.case.implementation] >= _MOST_HUNG:
+    def _skip_timed_out(self) -> None:
+        """Record `timeout` for implementations that already timed out twice."""
+        row = {"status": "timeout", "reason": "skipped: it timed out twice before in this run"}
+        for one in self._assignments:
+            if self._history.timeouts[one.worker, one.case.implementation] >= MOST_TIMEOUTS:
                 for phase in self._benchmark.phases:
-                    self._rows.setdefault((place, phase), [{"status": "timeout", "reason": reason}])
-                    self._ready.pop((place, phase), None)
+                    self._rows.setdefault((one, phase), [dict(row)])
+                    self._ready.pop((one, phase), None)
 
-    def _ask(self, host: str, *request: Any, glance=None) -> Any:
-        def told(kind: str, case: Case, phase: str | None, what: Any) -> None:
-            key = (self._place(host, case), phase)
+    def _ask(self, worker: str, *request: Any, on_wait: Callable[[], None] | None = None) -> Any:
+        def on_message(kind: str, case: Case, phase: str | None, what: Any) -> None:
             if kind == "step":
-                self._supervisor.said(what, case, phase)
+                self._workers.on_step(what, case, phase)
             elif kind == "row":
-                self._rows.setdefault(key, []).append(what)
+                self._rows.setdefault((self._find(worker, case), phase), []).append(what)
             elif kind == "ready":
-                self._ready[key] = what
+                self._ready[self._find(worker, case), phase] = what
 
         limit_s = self._benchmark.limit_s
-        return self._supervisor.ask(host, *request, limit_s=limit_s, told=told, glance=glance)
+        return self._workers.ask(
+            worker, *request, limit_s=limit_s, on_message=on_message, on_wait=on_wait
+        )
 
-    def _key(self, host: str, lost: Lost) -> tuple[Place, str | None] | None:
-        """Where a worker was, if it said so."""
-        return None if lost.case is None else (self._place(host, lost.case), lost.phase)
+    def _ask_timing(
+        self, entry: Entry, request: str, *arguments: Any, on_wait: Callable | None = None
+    ) -> Any:
+        """The answer of an entry's worker; None if a result was wrong, which is then its row.
 
-    def _note(self, host: str, lost: Lost, at: Place, phase: str | None = None) -> str | None:
-        """The host that a place moves to, or the rows that a fault takes.
-
-        `at` and `phase` are for a worker that did not say where it was.
+        Raises:
+            MustPrepareAgain: the worker was lost.
         """
-        place, phase = self._key(host, lost) or (at, phase)
-        row = self._losses.row(place, phase, lost, place.case.name)
+        one, phase = entry
+        worker = self._worker_of[one]
+        self._workers.on_step("timing", one.case, phase)
+        try:
+            return self._ask(worker, request, one.case, phase, *arguments, on_wait=on_wait)
+        except CheckFailed as failed:
+            self._fail(entry, failed.row)
+            return None
+        except WorkerLost as lost:
+            moved = self._record_loss(worker, lost, one, phase)
+            raise MustPrepareAgain(*dict.fromkeys((worker, moved or worker))) from None
+
+    def _fail(self, entry: Entry, row: Row) -> None:
+        """Record a failed row for an entry that was ready."""
+        self._rows[entry] = [{**self._ready.pop(entry), **row}]
+
+    def _find(self, worker: str, case: Case) -> Assignment:
+        return next(one for one, at in self._worker_of.items() if (at, one.case) == (worker, case))
+
+    def _entry_of(self, worker: str, lost: WorkerLost) -> tuple[Assignment, str | None] | None:
+        """The case and phase that a lost worker was running, if it had said so."""
+        return None if lost.case is None else (self._find(worker, lost.case), lost.phase)
+
+    def _record_loss(
+        self, worker: str, lost: WorkerLost, default: Assignment, phase: str | None = None
+    ) -> str | None:
+        """Record a lost worker as rows, or move its case; returns the worker it moves to.
+
+        `default` and `phase` are used if the worker had not said what it was running.
+        """
+        one, phase = self._entry_of(worker, lost) or (default, phase)
+        row = self._losses.row(one, phase, lost, one.case.name)
         if row is None:
-            self._hosts[place] = self._supervisor.apart(place)
-            return self._hosts[place]
+            self._worker_of[one] = self._workers.isolate(one.worker, one.case)
+            return self._worker_of[one]
         if row["status"] == "timeout":
-            self._supervisor.hung[place.host, place.case.implementation] += 1
+            self._history.timeouts[one.worker, one.case.implementation] += 1
         for name in self._benchmark.phases if phase is None else [phase]:
-            if phase is not None or (place, name) not in self._rows:
-                self._rows[place, name] = [row]
-            self._ready.pop((place, name), None)
+            if phase is not None or (one, name) not in self._rows:
+                self._rows[one, name] = [row]
+            self._ready.pop((one, name), None)
         return None
 
-    def _time_all(self) -> None:
+    def _time_phases(self) -> None:
         for phase in self._benchmark.phases:
-            self._time(phase)
+            self._time_phase(phase)
 
-    def _time(self, phase: str) -> None:
-        """Time a phase of all places in turn; anew where a worker is lost on the way."""
-        pace = pace_of(self._benchmark.clock, self._supervisor.device, self._benchmark.patient)
+    def _time_phase(self, phase: str) -> None:
+        """Time one phase of all cases in turn; start over if a worker is lost."""
+        pace = pace_of(self._benchmark.clock, self._workers.device, self._benchmark.patient)
         while True:
-            self._renew()
-            self._give_up_hung()
-            ready = [place for place in self._places if (place, phase) in self._ready]
+            self._prepare_replaced()
+            self._skip_timed_out()
+            ready = [(one, phase) for one in self._assignments if (one, phase) in self._ready]
             if not ready:
                 return
-            seats = [GroupSeat(self, place, phase) for place in ready]
             try:
-                timings = in_turn(seats, pace, again=self._again)
-                if _loaded(timings) and self._supervisor.may_repeat:
-                    timings = in_turn(list(timings), pace, again=self._again)
-                    self._supervisor.repeated(in_vain=_loaded(timings))
-                self._write(phase, timings)
-            except HostLost as lost:
-                for host in lost.hosts:
-                    self._until_through(host, "prepare")
+                timings = time_in_turn(ready, self, pace, again=self._again)
+                if _loaded(timings) and self._history.may_repeat:
+                    timings = time_in_turn(list(timings), self, pace, again=self._again)
+                    self._history.repeated(disturbed=_loaded(timings))
+                self._write(timings)
+            except MustPrepareAgain as lost:
+                for worker in lost.workers:
+                    self._complete(worker, "prepare")
             else:
                 return
 
-    def _renew(self) -> None:
-        """Prepare again what a worker held that was lost between: it is another one now."""
-        for host in {self._hosts[place] for place, _ in self._ready}:
-            if self._supervisor.pid_of(host) != self._holding[host]:
-                self._until_through(host, "prepare")
+    def _prepare_replaced(self) -> None:
+        """Prepare again the cases of workers that were replaced by a new process."""
+        for worker in {self._worker_of[one] for one, _ in self._ready}:
+            if self._workers.pid_of(worker) != self._prepared_by[worker]:
+                self._complete(worker, "prepare")
 
-    def _write(self, phase: str, timings: dict[GroupSeat, Timings]) -> None:
-        """All rows of a round or, where a worker is lost on the way, none: they were in turn."""
+    def _write(self, timings: dict[Entry, Timings]) -> None:
+        """Write the rows of all entries; of none if a worker is lost: they belong together."""
         together, found = uuid.uuid4().hex[:12], {}
-        for seat, timing in timings.items():
+        for entry, timing in timings.items():
             columns = timing.columns()
-            host = seat.host_and_loop(columns["median_ms"])
+            host = self._ask_timing(entry, "host_and_loop", columns["median_ms"])
             if host is not None:
-                prepared = self._ready[seat.place, phase]
-                row = {"status": "ok", **columns, "together": together, **prepared, **host}
-                found[seat.place, phase] = [row | achieved(row)]
+                row = {
+                    "status": "ok",
+                    **columns,
+                    "together": together,
+                    **self._ready[entry],
+                    **host,
+                }
+                found[entry] = [row | achieved(row)]
         self._rows |= found
 
+    def _reference(self) -> float | None:
+        """Time of the reference cell over its time at the start of the run; None if unknown."""
+        times = self._workers.reference_times()
+        return None if times is None else self._history.drift(times)
+
     def _drifted(self, *ratios: float | None) -> bool:
-        known = [ratio for ratio in ratios if ratio is not None]
-        return any(abs(ratio - 1) > DRIFT[self._supervisor.device] for ratio in known)
+        limit = DRIFT[self._workers.device]
+        return any(ratio is not None and abs(ratio - 1) > limit for ratio in ratios)
 
-    def _timed_rows(self) -> list[Row]:
-        return [row for rows in self._rows.values() for row in rows if "median_ms" in row]
-
-    def _mark_all(self, mark: str) -> None:
-        for row in self._timed_rows():
-            row["marks"] = ";".join(filter(None, [row["marks"], mark]))
-
-    def _set_all(self, column: str, value: float | None) -> None:
-        for row in self._timed_rows():
-            row[column] = value
+    def _write_reference(self, reference: float | None, drifted: bool) -> None:
+        for row in (row for rows in self._rows.values() for row in rows if "median_ms" in row):
+            row["reference"] = reference
+            if drifted:
+                row["marks"] = ";".join(filter(None, [row["marks"], "drift"]))
 
 
-def _loaded(timings: dict[GroupSeat, Timings]) -> bool:
-    return any(timing.state.loaded for timing in timings.values())
+def dtype_of(case: Case) -> str | None:
+    """The dtype of a case; None if its benchmark has no such axis."""
+    return case.axes.get("dtype")
+
+
+def clock_fault(
+    here: tuple[int, int], in_worker: tuple[int, int], times: Sequence[float]
+) -> str | None:
+    """Why the times of a slice cannot be true: its worker's clock is not that of this process.
+
+    All processes of a machine share one monotonic clock, so the worker's slice lies within the
+    request, and its calls within the slice.
+
+    Args:
+        here: when this process sent the request and had the answer, in ns.
+        in_worker: when the slice began and ended by the worker's clock, in ns.
+        times: ms of its calls.
+    """
+    here_ms, worker_ms = ((end - begin) / 1e6 for begin, end in (here, in_worker))
+    if here[0] <= in_worker[0] <= in_worker[1] <= here[1] and sum(times) <= worker_ms:
+        return None
+    return (
+        f"its clock is wrong: it reports {worker_ms:.3g} ms, of which {sum(times):.3g} ms in calls,"
+        f" for a slice that took {here_ms:.3g} ms by the supervisor's clock"
+    )
 
 
 def take_noise(row: Row, twin: Row) -> None:
-    """Have what a second process of the same code took as `again_ms`, if both were timed."""
+    """Write the rounds of a second process with the same code as `again_ms`, if both were timed."""
     if "rounds_ms" in row and "rounds_ms" in twin:
         row["again_ms"] = twin["rounds_ms"]
 
 
 def achieved(row: Row) -> Row:
-    """The rates that the median time gives."""
+    """TFLOP/s and GB/s of a row, from its median time."""
     seconds = row["median_ms"] / 1e3
     columns: Row = {}
     if row.get("flops"):
@@ -273,3 +352,7 @@ def achieved(row: Row) -> Row:
     if row.get("bytes"):
         columns["bandwidth_gbps"] = row["bytes"] / seconds / 1e9
     return columns
+
+
+def _loaded(timings: dict[Entry, Timings]) -> bool:
+    return any(timing.state.loaded for timing in timings.values())

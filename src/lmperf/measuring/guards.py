@@ -1,7 +1,8 @@
-"""Guards: what keeps an implementation from being timed for something that it does not do.
+"""Guards against timings of work that an implementation did not do.
 
-They stand around the calls, outside the clock: what a timed call returned is copied as it was when
-its clock stopped, and must be plain tensors; torch's settings are put back; memory must not grow.
+They run around the calls, outside the clock. The result of a timed call is copied when its clock
+stops, and must consist of plain tensors; changed settings of torch are restored; memory must not
+grow from call to call.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ _MIB = 2**20
 
 
 def snapshot(result: Any) -> Any:
-    """Copies of the tensors that a call returned, as they are now.
+    """Copies of the tensors that a call returned.
 
     Raises:
-        WrongResult: one of them is no plain tensor: a subclass may put off its work.
+        WrongResult: a tensor is of a subclass, which may postpone its work until it is read.
     """
     for leaf in tree_leaves(result):
         if isinstance(leaf, Tensor) and type(leaf) is not Tensor:
@@ -34,7 +35,7 @@ def snapshot(result: Any) -> Any:
     )
 
 
-# Name -> how it is read and how it is set.
+# Setting of torch -> (function that reads it, function that sets it).
 _SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "gradients": (torch.is_grad_enabled, torch.set_grad_enabled),
     "default dtype": (torch.get_default_dtype, torch.set_default_dtype),
@@ -51,26 +52,26 @@ _SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
 
 
 @contextlib.contextmanager
-def settings_kept(left: set[str]) -> Iterator[None]:
-    """Put torch's settings back as they were; the names of those that had changed go to `left`."""
+def settings_restored(changed: set[str]) -> Iterator[None]:
+    """Restore torch's settings after this block; adds the names of changed ones to `changed`."""
     before = {name: read() for name, (read, _) in _SETTINGS.items()}
     try:
         yield
     finally:
         for name, (read, put) in _SETTINGS.items():
             if read() != before[name]:
-                left.add(name)
+                changed.add(name)
                 put(before[name])
 
 
 def refuse_growth(live_bytes: list[int]) -> None:
-    """Refuse a phase after each of whose calls more memory is alive than after the one before.
+    """Reject a phase whose memory grows with every call.
 
-    live_bytes: after three or more calls, the results of which were let go. A cache that the first
-    call makes is no leak.
+    live_bytes: bytes alive after each of three or more calls, once its result is freed. A cache
+    that the first call fills is not growth.
 
     Raises:
-        WrongResult: by how much it grows.
+        WrongResult: memory grew after every call; the message says by how much.
     """
     steps = [after - before for before, after in itertools.pairwise(live_bytes)]
     if len(steps) > 1 and min(steps) > 0:

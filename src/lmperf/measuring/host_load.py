@@ -1,8 +1,11 @@
-"""What processes that are not ours use of this machine's cores, by Linux's /proc.
+"""CPU time that other processes use on this machine, from Linux's /proc.
 
-The kernel says how long each core was idle, to a hundredth of a second, and what each process
-used, to the nanosecond. What is busy and not ours is other load: also what a hypervisor took away
-(steal). Ours are this process, the workers that it names, and the descendants of them all.
+The kernel counts the idle time of each core in hundredths of a second and the CPU time of each
+process in nanoseconds. Other load is busy time that is not ours; that includes time taken by the
+hypervisor (steal). Ours are this process, its workers and all their descendants.
+
+psutil would not do here: it numbers the cores of /proc/stat by position, which is wrong when some
+are offline, and rounds the CPU time of a process to hundredths of a second.
 """
 
 from __future__ import annotations
@@ -18,9 +21,12 @@ from lmperf.measuring.descendants import PROC, descendants
 
 @dataclass(frozen=True)
 class Reading:
-    """Counters of one moment, in seconds: idle time of the usable cores, CPU time of our processes.
+    """Counters at one moment, in seconds.
 
-    `used` has (time of a process itself, time of its ended children) by process id.
+    Attributes:
+        at: the time of the reading.
+        idle: summed idle time of the usable cores.
+        used: id of each of our processes -> (its CPU time, that of its ended children).
     """
 
     at: float
@@ -29,10 +35,10 @@ class Reading:
 
 
 class HostLoad:
-    """Counters of the host, and the load by others between two readings of them.
+    """Reads the counters of the host, and computes other load from two readings.
 
     Args:
-        workers: gives the ids of processes that are ours beside this one and its descendants.
+        workers: returns the ids of our processes that do not descend from this one.
         proc: where the process file system is mounted.
     """
 
@@ -43,7 +49,7 @@ class HostLoad:
         self._tick = 1 / os.sysconf("SC_CLK_TCK")
 
     def read(self) -> Reading | None:
-        """The counters as they are now; None where the system has none."""
+        """The current counters; None if the system has none."""
         try:
             idle = self._idle()
         except OSError:
@@ -54,14 +60,14 @@ class HostLoad:
         return Reading(at, idle, {pid: self._used(pid) for pid in self.ours()})
 
     def others(self, first: Reading, last: Reading) -> float:
-        """Cores that others used on average between two readings, 0 to `cores`."""
+        """Mean number of cores that others used between two readings, 0 to `cores`."""
         seconds = last.at - first.at
         busy = seconds * self.cores - (last.idle - first.idle)
         cores = (busy - _used_between(first.used, last.used)) / seconds
         return min(max(cores, 0.0), float(self.cores))
 
     def ours(self) -> set[int]:
-        """Ids of our processes: this one, the workers, and what any of them started."""
+        """The ids of our processes: this one, the workers and all descendants."""
         return descendants(os.getpid(), *self._workers(), proc=self._proc)
 
     def _idle(self) -> float | None:
@@ -69,7 +75,7 @@ class HostLoad:
         for line in (self._proc / "stat").read_text().splitlines():
             name, *fields = line.split()
             if not name.startswith("cpu"):
-                break  # the counters of interrupts that follow are long
+                break  # skips the long lines of interrupt counters
             if name[3:].isdigit() and int(name[3:]) in self._cpus:
                 ticks += int(fields[3]) + int(fields[4])
                 seen |= any(field != "0" for field in fields)
@@ -80,25 +86,25 @@ class HostLoad:
         if len(fields) < 15:
             return 0.0, 0.0
         user, system, of_children, system_of_children = map(int, fields[11:15])
-        own = (user + system) * self._tick
+        itself = (user + system) * self._tick
         if self._proc == PROC:
-            own = _process_clock(pid, own)
-        return own, (of_children + system_of_children) * self._tick
+            itself = _process_clock(pid, itself)
+        return itself, (of_children + system_of_children) * self._tick
 
 
 def _process_clock(pid: int, coarse: float) -> float:
-    """CPU time of a process with all its threads, in nanoseconds' resolution where Linux has it."""
+    """CPU seconds of a process with nanosecond resolution; `coarse` if its clock cannot be read."""
     try:
-        return time.clock_gettime((~pid << 3) | 2)  # what clock_getcpuclockid(3) returns
+        return time.clock_gettime((~pid << 3) | 2)  # the value of clock_getcpuclockid(3)
     except OSError:
         return coarse
 
 
 def _used_between(first: Mapping[int, tuple], last: Mapping[int, tuple]) -> float:
-    """CPU seconds of our processes between two readings.
+    """CPU seconds that our processes used between two readings.
 
-    The time of a process that ended is with its parent, if that waited for it; if not, the sums
-    would run backwards, and only those that live on are counted.
+    The time of an ended process moves to its parent, if the parent waits for it. If not, the sum
+    decreases, and only the processes that still run are counted.
     """
     sums = sum(map(sum, last.values())) - sum(map(sum, first.values()))
     alive = sum(last[pid][0] - first[pid][0] for pid in last.keys() & first.keys())
@@ -114,5 +120,5 @@ def _usable_cpus() -> frozenset[int]:
 def _text(path: Path) -> str:
     try:
         return path.read_text()
-    except OSError:  # a process that ended meanwhile
+    except OSError:  # the process has ended
         return ""

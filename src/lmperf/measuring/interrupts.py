@@ -1,4 +1,4 @@
-"""What must not be left halfway, whoever presses Ctrl-C how often."""
+"""Delays signals while something must not be interrupted halfway."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextlib.contextmanager
-def held_back() -> Iterator[None]:
-    """Interrupts and requests to end take effect after this block."""
+def delayed_signals() -> Iterator[None]:
+    """SIGINT, SIGTERM and SIGHUP take effect after this block."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals are the main thread's
+        yield  # only the main thread receives signals
         return
     came: list[int] = []
     before = [signal.signal(number, lambda number, _: came.append(number)) for number in _NUMBERS]

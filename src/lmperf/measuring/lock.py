@@ -1,11 +1,14 @@
-"""The lock of a machine: one measurement at a time, whoever takes it, of whichever device.
+"""The lock of a machine: one measurement at a time, by any user, on any device.
 
     with machine_lock(print) as lock:
         ...
 
-A process may take it as often as it likes; a worker that inherits the open file keeps it taken for
-as long as it lives. The file is for all users of the machine, so that it is in none's TMPDIR, and
-is opened for reading, which is all that a lock needs.
+A process may take it several times. A worker that inherits the open file holds the lock until it
+ends. The file is shared by all users of the machine: it does not depend on TMPDIR, and it is only
+opened for reading, so that a file of another user will do.
+
+The package filelock cannot replace this: it unlocks on release, which would free the lock while a
+worker still runs, and it needs write permission for the file.
 """
 
 from __future__ import annotations
@@ -26,10 +29,10 @@ _WAITING = "waiting for another measurement on this machine"
 
 
 class MachineLock:
-    """The lock, as this process holds it: `$LMPERF_LOCK`, or a fixed path.
+    """The lock as this process holds it; its file is `$LMPERF_LOCK` or a fixed path.
 
     Raises:
-        UserError: from `take`, where the path is no file that can be opened.
+        UserError: from `take`, if the file cannot be opened or locked.
     """
 
     def __init__(self) -> None:
@@ -41,19 +44,19 @@ class MachineLock:
         return Path(os.environ.get("LMPERF_LOCK") or _PATH)
 
     def take(self, waiting: Callable[[str], None]) -> None:
-        """Take the lock; where another process has it, say so once, and wait."""
+        """Take the lock. If another process has it, call `waiting` once with its name, and wait."""
         if not self._taken:
             self._descriptor = _locked(self.path, waiting)
         self._taken += 1
 
     def release(self) -> None:
-        """Undo one `take`. After the last one the lock is free, once no worker has it either."""
+        """Undo one `take`. After the last one the lock is free as soon as no worker holds it."""
         self._taken -= 1
         if not self._taken:
-            os.close(self._descriptor)  # and not unlocked, which would take it from the workers
+            os.close(self._descriptor)  # unlocking would free it for the workers as well
 
     def fileno(self) -> int:
-        """The open file, for a worker to inherit."""
+        """The descriptor of the open file, for workers to inherit."""
         return self._descriptor
 
 
@@ -62,7 +65,7 @@ MACHINE = MachineLock()
 
 @contextlib.contextmanager
 def machine_lock(waiting: Callable[[str], None]) -> Iterator[MachineLock]:
-    """Hold the machine's lock for a block; `waiting` is told who has it, if need be."""
+    """Hold the machine's lock in this block; `waiting` as for `MachineLock.take`."""
     MACHINE.take(waiting)
     try:
         yield MACHINE
@@ -80,7 +83,7 @@ def _locked(path: Path, waiting: Callable[[str], None]) -> int:
                     waiting(_WAITING + _holder(descriptor))
                     told = True
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if _is_at(path, descriptor):  # else somebody took it away, and others lock a new one
+            if _is_at(path, descriptor):  # else it was deleted, and others lock a new file
                 return descriptor
         except BaseException:
             os.close(descriptor)
@@ -99,13 +102,13 @@ def _locks_at_once(descriptor: int, path: Path) -> bool:
 
 
 def _opened(path: Path) -> int:
-    """The file, made if need be. A folder is not enough, and nothing is followed or waited for."""
+    """A descriptor of the file, created if need be; never follows a link or blocks on a FIFO."""
     try:
         while True:
             with contextlib.suppress(FileNotFoundError):
                 descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
                 break
-            with contextlib.suppress(FileExistsError):  # another process was faster
+            with contextlib.suppress(FileExistsError):  # another process created it meanwhile
                 descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL, 0o666)
                 os.fchmod(descriptor, 0o666)  # whatever the umask
                 break
@@ -114,14 +117,14 @@ def _opened(path: Path) -> int:
         raise _unusable(path, "is a symbolic link" if link else error.strerror) from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise _unusable(path, "is no file")
+        raise _unusable(path, "is not a regular file")
     return descriptor
 
 
 def _unusable(path: Path, why: str) -> UserError:
     return UserError(
-        f"the lock of this machine, {path}: {why}; set LMPERF_LOCK to a file that every user of it"
-        " can open"
+        f"the lock file of this machine, {path}: {why}; set LMPERF_LOCK to a file that all users of"
+        " the machine can open"
     )
 
 
@@ -134,7 +137,7 @@ def _is_at(path: Path, descriptor: int) -> bool:
 
 
 def _holder(descriptor: int) -> str:
-    """Who took the lock, in words, where the system tells and it still lives."""
+    """The process that holds the lock, in words; empty if it has ended or /proc does not tell."""
     here = os.fstat(descriptor)
     file = f"{os.major(here.st_dev):02x}:{os.minor(here.st_dev):02x}:{here.st_ino}"
     with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""Peak memory of a call, and what an out-of-memory error says.
+"""Peak memory of a call, and the sizes in out-of-memory errors.
 
-On CUDA the caching allocator counts. Elsewhere `LiveTensors` counts the bytes of tensors that are
-alive, which is what the allocator would be asked for: scratch space inside an operator is unseen.
+On CUDA the caching allocator counts. Elsewhere `LiveTensors` sums the bytes of live tensors, which
+is what an allocator would be asked for; scratch space inside an operator is not seen.
 """
 
 import re
@@ -23,9 +23,9 @@ Resident = Tensor | nn.Module | torch.optim.Optimizer
 class LiveTensors(TorchDispatchMode):
     """Counts the bytes of the storages that operators return while the mode is on.
 
-    Each storage counts once, whatever the number of its views, and until it is freed. Forward,
-    backward and optimizer are seen alike. `live_bytes` and `peak_bytes` are in bytes. Tensors that
-    exist before count when registered. Compiled code runs outside the dispatcher and is not seen.
+    Each storage counts once, however many views it has, until it is freed. Forward, backward and
+    optimizer are all seen. `live_bytes` and `peak_bytes` are in bytes. Tensors that existed before
+    count once they are registered. Compiled code bypasses the dispatcher and is not seen.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class LiveTensors(TorchDispatchMode):
         storage = tensor.untyped_storage()
         address, size = storage._cdata, storage.nbytes()
         known = self._storages.get(address)
-        # A resized storage keeps its address, and counts again at its new size.
+        # A resized storage keeps its address and counts with its new size.
         if known is not None and known[1] == size:
             return
         if known is not None:
@@ -83,7 +83,7 @@ def _tensors_of(subject: Resident) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class Peak:
-    """Memory of one call, in bytes: at its highest, after it (result still held), and before."""
+    """Bytes allocated at the peak of a call, after it (with its result alive), and before it."""
 
     peak_bytes: int
     after_bytes: int
@@ -94,10 +94,10 @@ class Peak:
 def peak_memory(
     run: Callable[[], object], device: torch.device | str, resident: Iterable[Resident] = ()
 ) -> Peak:
-    """Call run once and measure the memory of the whole device while it runs.
+    """Call `run` once and measure the memory of the whole device; exceptions of `run` propagate.
 
-    device: where run works. resident: what exists before and is to count (on CUDA the allocator
-    knows it already, and counts anything else that is alive, too). What run raises passes through.
+    device: the device that `run` uses. resident: existing tensors, modules and optimizers that are
+    to count. On CUDA the allocator counts all live memory, whether listed or not.
     """
     device = torch.device(device)
     if device.type == "cuda":
@@ -125,7 +125,7 @@ def _peak_of_allocator(run: Callable[[], object], device: torch.device) -> Peak:
 
 @dataclass(frozen=True)
 class OutOfMemory:
-    """Bytes that were asked for and bytes that were free; None where the error does not say."""
+    """Bytes requested and bytes free; None if the error does not say."""
 
     requested_bytes: int | None
     free_bytes: int | None
@@ -135,7 +135,7 @@ _UNITS = {"bytes": 1, "B": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _SIZE = r"(\d+(?:\.\d+)?) (bytes|[KMGT]i?B)"
 _REQUESTED = re.compile(rf"[Tt]ried to allocate {_SIZE}")
 _FREE = re.compile(rf"{_SIZE}(?: is)? free")
-# The MPS allocator reports what is in use and what is allowed, not what is free.
+# The MPS allocator reports used and allowed memory, not free memory.
 _ON_DEVICE = re.compile(
     r"CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED|MPS backend out of memory"
 )
@@ -143,14 +143,14 @@ _ON_HOST = re.compile(r"DefaultCPUAllocator: (?:can't allocate memory|not enough
 
 
 def out_of_memory(error: BaseException) -> OutOfMemory | None:
-    """What an out-of-memory error says, None for any other error.
+    """The sizes in an out-of-memory error; None for any other error.
 
-    Knows torch.OutOfMemoryError, the CPU allocator's and the CUDA runtime's RuntimeError, and
+    Recognises torch.OutOfMemoryError, the CPU allocator's and the CUDA runtime's RuntimeError, and
     MemoryError. Sizes in messages are binary and rounded to two decimals of their unit.
     """
     try:
         message = str(error)
-    except Exception:  # its own fault: an exception of somebody else's
+    except Exception:  # foreign exceptions may fail in __str__
         return None
     if isinstance(error, torch.OutOfMemoryError):
         return OutOfMemory(_size(_REQUESTED, message), _size(_FREE, message))
@@ -174,7 +174,7 @@ def _size(pattern: re.Pattern, message: str) -> int | None:
 
 
 def available_host_bytes() -> int | None:
-    """Memory that a new process could take on this host; None where /proc/meminfo is absent."""
+    """Bytes that a new process could allocate on this host; None without /proc/meminfo."""
     try:
         with open("/proc/meminfo") as lines:
             for line in lines:

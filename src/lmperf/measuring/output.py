@@ -1,8 +1,8 @@
-"""What a worker's process writes to stdout and stderr, read while its answer is waited for.
+"""Reads what a worker prints, while its supervisor waits for an answer.
 
-It is handed on line by line, made visible, so that neither a megabyte nor a terminal's control
-codes reach a log. A worker that nobody reads would wait for its reader: it is read whenever it is
-in turn.
+Output is forwarded line by line, shortened and with control characters escaped, so that neither a
+megabyte nor a terminal's control codes reach a log. A worker blocks when its pipe is full, so the
+pipe is read whenever the worker runs.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from collections.abc import Callable
 from lmperf.measuring.printable import one_line
 
 _CHUNK = 2**16
-# Of a line without an end so much is kept, and of a chunk so many lines are looked at.
+# Most bytes that are kept of a line, and most lines that are forwarded from one chunk.
 _LONGEST = 2**12
 _MOST = 100
 
 
 class Output:
-    """The lines of one process.
+    """The output of one process.
 
     Args:
-        heard: gets each line.
+        on_line: called with each line.
 
     Attributes:
-        theirs: the descriptor that the process shall write to, to be closed here once it has it.
-        last: the last line with anything on it since `last` was set, ended or not.
+        theirs: the descriptor that the process writes to; the caller closes it after the start.
+        last: the last line that is not blank since `last` was set, complete or not.
     """
 
-    def __init__(self, heard: Callable[[str], None]):
-        self._heard = heard
+    def __init__(self, on_line: Callable[[str], None]):
+        self._on_line = on_line
         self._ours: int | None
         self._ours, self.theirs = os.pipe()
         os.set_blocking(self._ours, False)
@@ -40,11 +40,11 @@ class Output:
 
     @property
     def readable(self) -> list[int]:
-        """The descriptor to wait for, none once all writers are gone."""
+        """The descriptor to wait for; none once all writers have closed theirs."""
         return [self._ours] if self._open else []
 
     def read(self) -> None:
-        """Take in what is there now, at most a chunk."""
+        """Read what is available, at most one chunk."""
         try:
             chunk = os.read(self._ours, _CHUNK)
         except BlockingIOError:
@@ -53,7 +53,7 @@ class Output:
         *lines, unended = (self._unended + chunk).split(b"\n")
         self._unended = unended[-_LONGEST:]
         for text in filter(None, map(_text, lines[:_MOST])):
-            self._heard(text)
+            self._on_line(text)
         ends = map(_text, (self._unended, *lines[: -_MOST - 1 : -1]))
         self.last = next(filter(None, ends), self.last)
 

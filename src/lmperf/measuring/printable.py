@@ -1,13 +1,12 @@
-"""Text that others wrote, made fit for a line of a table, a log or a terminal."""
+"""Makes foreign text safe for one line of a table, a log or a terminal."""
 
 from __future__ import annotations
 
 
 def one_line(text: str, limit: int = 240) -> str:
-    """Text in one line of at most `limit` characters, of which all can be encoded and seen.
+    """The text as one line of at most `limit` characters, all of them visible and encodable.
 
-    Control characters, those that turn the direction of what follows, and lone surrogates appear as
-    escapes: `\\x1b`.
+    Control characters, bidirectional controls and lone surrogates are escaped: `\\x1b`.
     """
     words = " ".join(text[: 8 * limit].split())
     line = "".join(map(_visible, words[: 2 * limit]))

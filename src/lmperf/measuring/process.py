@@ -1,7 +1,7 @@
-"""A worker's process, from outside: started, asked, stopped while others are in turn, ended.
+"""A worker's process as its supervisor sees it: started, asked, paused and ended.
 
-Each worker leads a process group of its own, and adopts what its children leave behind: all that it
-has started stops and ends with it.
+Each worker leads a process group of its own and adopts the orphans of its children, so that
+whatever it started is paused and ended with it.
 """
 
 from __future__ import annotations
@@ -22,20 +22,22 @@ from lmperf.measuring.output import Output
 
 _PRELOADED = ["lmperf.measuring.follow", "torch", "lmperf.measuring.serving"]
 _START_LIMIT_S = 180.0
-# How often a worker that says nothing is looked at, in seconds: its end is not always heard.
+# How often a silent worker is looked at, in seconds: its end is not always signalled.
 _CHECK_S = 1.0
-# How long a worker that has closed its connection may take to end, in seconds.
+# How long a worker that closed its connection may take to end, in seconds.
 _END_LIMIT_S = 1.0
-# How long a reply is waited for before the machine is looked at again, in seconds.
-_GLANCE_S = 0.004
+# How often `on_wait` is called while a worker is silent, in seconds.
+_WAIT_S = 0.004
 
-Told = Callable[..., None]
+OnMessage = Callable[..., None]
 
 
-class Lost(Exception):
-    """A worker that died, hung, or is not to be trusted; what its row shall say, and where it was.
+class WorkerLost(Exception):
+    """A worker died, hung, or reported that it cannot be used any more.
 
-    `case` and `phase` are those of its last step, None where the request itself tells.
+    Attributes:
+        row: status and reason for the row of what it was running.
+        case, phase: what it was running by its last message; None if it sent none.
     """
 
     def __init__(self, row: dict[str, Any], case: Any = None, phase: str | None = None):
@@ -44,12 +46,12 @@ class Lost(Exception):
 
     @property
     def died(self) -> bool:
-        """Whether its process ended or raised: by whose doing, only another try can tell."""
+        """Whether its process ended or raised. Only a retry shows whether its case caused that."""
         return self.row["status"] == "crash"
 
 
-class Wrong(Exception):
-    """A result that is not right; what its row shall say."""
+class CheckFailed(Exception):
+    """A worker found a result wrong; `row` has status and reason."""
 
     def __init__(self, row: dict[str, Any]):
         super().__init__(str(row))
@@ -57,7 +59,7 @@ class Wrong(Exception):
 
 
 class _Inherited:
-    """An open file that a worker gets, whichever way it is started."""
+    """An open file that a worker inherits, both if it is forked and if it is spawned."""
 
     def __init__(self, descriptor: int):
         self._descriptor = descriptor
@@ -76,18 +78,17 @@ class WorkerProcess:
     Args:
         device: cuda, mps or cpu.
         lock: descriptor of the open file that holds the machine's lock.
-        path: its `sys.path`, where it has code of its own; None for this process's code, for which
-            workers are forked from one server that has imported torch and not touched the device,
-            so that a new one costs milliseconds.
-        heard: gets each line that it writes to stdout or stderr; with a path it has those of this
-            process, since its code may be older than this.
+        path: its `sys.path`, if it runs other code than this process. With None it is forked, in
+            milliseconds, from a server that has imported torch but has not touched the device.
+        on_line: called with each line that it prints. With a path it inherits the output of this
+            process instead, since its code may be older.
 
     Attributes:
-        code: the directory that its lmperf was imported from.
-        facts: what it says of the device.
+        code: the directory from which it imported lmperf.
+        facts: what it reported about the device.
 
     Raises:
-        Lost: it could not be started.
+        WorkerLost: it could not be started.
     """
 
     def __init__(
@@ -95,39 +96,39 @@ class WorkerProcess:
         device: str,
         lock: int,
         path: Sequence[str] | None = None,
-        heard: Callable[[str], None] = lambda _: None,
+        on_line: Callable[[str], None] = lambda _: None,
     ):
         context = multiprocessing.get_context("forkserver" if path is None else "spawn")
         if path is None:
             _ensure_server(context)
         self._connection, theirs = context.Pipe()
-        self._output = Output(heard)
+        self._output = Output(on_line)
         output = [_Inherited(self._output.theirs)] if path is None else []
         self._process = context.Process(
             target=worker.main, args=(theirs, device, _Inherited(lock), *output), daemon=False
         )
-        self._stopped: set[int] = set()
+        self._paused: set[int] = set()
         self.facts: dict[str, Any] = {}
         self.code = ""
         try:
             with _search_path(path):
                 self._process.start()
-            atexit.register(self.end)  # before multiprocessing waits for it, if we do not end it
+            atexit.register(self.end)  # runs before multiprocessing would wait for the worker
         except BaseException as error:
             self._connection.close()
             self._output.close()
             if isinstance(error, EOFError | ConnectionError):
-                raise Lost(_crash("the server of workers ended")) from None
+                raise WorkerLost(_crash("the server that forks workers ended")) from None
             raise
         finally:
             theirs.close()
             os.close(self._output.theirs)
 
     def wait_until_ready(self) -> None:
-        """Wait until it has touched the device, and says what it is.
+        """Wait until it has initialised the device and sent its facts.
 
         Raises:
-            Lost: it died, or took too long.
+            WorkerLost: it died, or took too long.
         """
         self.facts = self._reply(_START_LIMIT_S, lambda *_: None, None)
         self.code = self.facts.pop("code")
@@ -136,58 +137,66 @@ class WorkerProcess:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def is_paused(self) -> bool:
+        return bool(self._paused)
+
     def ask(
         self,
         *request: Any,
         limit_s: float,
-        told: Told = lambda *_: None,
-        glance: Callable[[], None] | None = None,
+        on_message: OnMessage = lambda *_: None,
+        on_wait: Callable[[], None] | None = None,
     ) -> Any:
-        """What a request gives.
+        """Send a request; returns the result.
 
-        limit_s: seconds that a step may take. told: gets every other message on the way. glance:
-        called now and then while nothing is said.
+        Args:
+            limit_s: seconds that one step may take.
+            on_message: called with every message before the result.
+            on_wait: called every few milliseconds while the worker is silent.
 
         Raises:
-            Lost: the worker died, took longer, or says that it is not to be trusted any more.
-            Wrong: a result is not right.
+            WorkerLost: the worker died, timed out, or reported that it cannot be used any more.
+            CheckFailed: a result is wrong.
         """
         self._output.last = ""
-        with contextlib.suppress(OSError):  # a dead worker is found when it is read from
+        with contextlib.suppress(OSError):  # a dead worker is found when reading
             self._connection.send(request)
-        return self._reply(limit_s, told, glance)
+        return self._reply(limit_s, on_message, on_wait)
 
-    def _reply(self, limit_s: float, told: Told, glance: Callable[[], None] | None) -> Any:
+    def _reply(
+        self, limit_s: float, on_message: OnMessage, on_wait: Callable[[], None] | None
+    ) -> Any:
         at: tuple[Any, str | None] = (None, None)
         while True:
-            match self._receive(limit_s, at, glance):
+            match self._receive(limit_s, at, on_wait):
                 case ("done", result):
                     return result
                 case ("wrong", row):
-                    raise Wrong(row)
+                    raise CheckFailed(row)
                 case ("failed", case, phase, row):
-                    raise Lost(row, case, phase)
+                    raise WorkerLost(row, case, phase)
                 case message:
                     at = message[1], message[2]
-                    told(*message)
+                    on_message(*message)
 
-    def _receive(self, limit_s: float, at: tuple, glance: Callable[[], None] | None) -> tuple:
+    def _receive(self, limit_s: float, at: tuple, on_wait: Callable[[], None] | None) -> tuple:
         until = time.monotonic() + limit_s
-        while not self._heard_within(_GLANCE_S if glance else _CHECK_S, until):
-            if glance:
-                glance()
+        while not self._has_message(_WAIT_S if on_wait else _CHECK_S, until):
+            if on_wait:
+                on_wait()
             if not self._process.is_alive() and not self._connection.poll():
                 raise self._ended(at)
             if time.monotonic() >= until:
                 reason = f"no answer within {limit_s:g} s"
-                raise Lost({"status": "timeout", "reason": reason}, *at)
+                raise WorkerLost({"status": "timeout", "reason": reason}, *at)
         try:
             return self._connection.recv()
         except (EOFError, ConnectionResetError):
             raise self._ended(at) from None
 
-    def _heard_within(self, seconds: float, until: float) -> bool:
-        """Whether there is a message, after at most some seconds; its output is taken in."""
+    def _has_message(self, seconds: float, until: float) -> bool:
+        """Whether a message arrives within so many seconds; reads the worker's output as well."""
         left = max(0.0, min(seconds, until - time.monotonic()))
         sources = [self._connection, self._process.sentinel, *self._output.readable]
         ready = connection.wait(sources, left)
@@ -197,27 +206,25 @@ class WorkerProcess:
             self._output.read()
         return False
 
-    def _ended(self, at: tuple) -> Lost:
+    def _ended(self, at: tuple) -> WorkerLost:
         self._process.join(_END_LIMIT_S)
         while self._output.readable and connection.wait(self._output.readable, 0):
             self._output.read()
         words = f', after it wrote "{last}"' if (last := self._output.last) else ""
-        return Lost(_crash(_ending(self._process.exitcode) + words), *at)
-
-    def is_alive(self) -> bool:
-        return self._process.is_alive()
+        return WorkerLost(_crash(_ending(self._process.exitcode) + words), *at)
 
     def pause(self) -> None:
-        """Stop it and what it has started, so that nothing of it runs while others are timed."""
-        if not self._stopped:
+        """Stop it and its descendants, so that they use nothing while another worker is timed."""
+        if not self._paused:
             self._signal_group(signal.SIGSTOP)
-            self._stopped = descendants.stop(self.pid)
+            self._paused = descendants.stop(self.pid)
 
     def resume(self) -> None:
-        if self._stopped:
+        """Continue it after `pause`."""
+        if self._paused:
             self._signal_group(signal.SIGCONT)
-            descendants.send(self._stopped, signal.SIGCONT)
-            self._stopped = set()
+            descendants.send(self._paused, signal.SIGCONT)
+            self._paused = set()
 
     def end(self) -> None:
         """End it and every process that it has started."""
@@ -238,14 +245,14 @@ class WorkerProcess:
 
 
 def _ensure_server(context: Any) -> None:
-    """Start the server that workers are forked from, if there is none; it ends with us."""
+    """Start the server that forks workers, if there is none; it ends with this process."""
     context.set_forkserver_preload(_PRELOADED)
     with follow.owning_a_server():
         forkserver.ensure_running()
 
 
 def _end_orphans() -> None:
-    """End what lost workers left behind: the server has adopted it."""
+    """End the orphans of lost workers, which the fork server has adopted."""
     server = forkserver._forkserver._forkserver_pid
     if server is not None:
         workers = [process.pid for process in multiprocessing.active_children()]
@@ -267,7 +274,7 @@ def _ending(exitcode: int | None) -> str:
 
 @contextlib.contextmanager
 def _search_path(path: Sequence[str] | None) -> Iterator[None]:
-    """A process that is spawned gets this process's `sys.path`."""
+    """Replace `sys.path` in this block: a spawned process inherits it."""
     before = list(sys.path)
     if path is not None:
         sys.path[:] = path

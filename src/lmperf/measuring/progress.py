@@ -1,4 +1,4 @@
-"""Progress of a benchmark: a live bar on a terminal, plain lines with the same facts in the log."""
+"""Shows the progress of a benchmark: a bar on a terminal, lines in the log."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _SECONDS_BETWEEN_STEPS = 15.0
 
 
 class Reporter:
-    """Tells a person what is being measured.
+    """Shows what is being measured.
 
     Args:
-        stem: the benchmark.
-        total: groups to measure.
-        log: file that gets a line a group, and one every few seconds within a long group.
+        stem: stem of the benchmark.
+        total: number of groups to measure.
+        log: file that gets a line for each group, and one every 15 s within a long group.
     """
 
     def __init__(self, stem: str, total: int, log: Path | None):
@@ -61,17 +61,17 @@ class Reporter:
             self._log.close()
 
     def step(self, text: str) -> None:
-        """What runs now; shown at once on a terminal, now and then in the log."""
+        """Show the current step: at once on a terminal, every 15 s in the log."""
         self._bar.update(self._task, step=text)
         if time.monotonic() - self._last_line > _SECONDS_BETWEEN_STEPS:
             self._line(f"{self._counts()} {text}")
 
     def note(self, text: str) -> None:
-        """Something that a person should know, said once."""
+        """Show a line that the user should know."""
         self._line(text)
 
     def finished(self, text: str) -> None:
-        """A group is measured and saved."""
+        """Count a group as measured and saved."""
         self._done += 1
         self._bar.advance(self._task)
         self._line(f"{self._counts()} {text}")

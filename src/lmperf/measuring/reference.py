@@ -1,8 +1,7 @@
-"""The reference cell: one matmul and one copy of a fixed size, timed before, amid and after.
+"""The reference cell: one matmul and one copy of fixed sizes, timed before and after every group.
 
-Its times say whether the machine is still what it was: they belong to no benchmark, and what is
-timed has no say in them. It runs in the worker, between slices; about 0.1 s a call. How far they
-may move, `DRIFT`, stands with what the supervisor, which has no torch, judges: `state.drift`.
+Its times show whether the machine has drifted. No benchmark's code is involved. It runs in the
+worker, between groups, in about 0.1 s. `state.DRIFT` says how far its times may move.
 """
 
 from __future__ import annotations
@@ -18,17 +17,21 @@ from lmperf.measuring.clock import synchronizer
 
 Times = tuple[float, float]
 
-# A millisecond at the clock of present devices, in which a host with slow cores queues the call,
-# too: what is timed is the device alone.
+# About a millisecond on current devices: enough for a slow host to queue the call, so that device
+# time alone is measured.
 _LEAD_CYCLES = 2_000_000
 
 
 @dataclass(frozen=True)
 class _Cell:
-    """Sizes of the reference cell on a device, and the calls of which the least is taken.
+    """The reference cell of a device.
 
-    The matmul is of two square matrices; the copy reads and writes `copy_bytes` in all, more than
-    any present cache. A device that was idle needs `warm_up_ms` to come back to its clock.
+    Attributes:
+        side: the matmul is of two square matrices with so many rows.
+        dtype: of the matrices.
+        copy_bytes: bytes that the copy reads and writes; more than any current cache holds.
+        calls: number of calls, of which the fastest counts.
+        warm_up_ms: time that an idle device needs to reach its clock.
     """
 
     side: int
@@ -46,9 +49,9 @@ _CELLS = {
 
 
 def measure(device: str) -> Times:
-    """Milliseconds of the matmul and of the copy on a device (cuda, mps or cpu).
+    """ms of the matmul and of the copy on a device (cuda, mps or cpu).
 
-    Each is the least of a few calls, since what disturbs a call makes it longer.
+    Each is the minimum of a few calls, since every disturbance makes a call longer.
     """
     cell = _CELLS[device]
     matmul, copy = _calls(device)
@@ -64,19 +67,19 @@ def measure(device: str) -> Times:
 
 
 def release() -> None:
-    """Give up the tensors; the next call allocates them anew."""
+    """Free the tensors; the next `measure` allocates new ones."""
     _calls.cache_clear()
 
 
 @cache
 def _calls(device: str) -> tuple[Callable[[], object], Callable[[], object]]:
     cell = _CELLS[device]
-    generator = torch.Generator(device).manual_seed(0)  # not the one of what is measured
+    generator = torch.Generator(device).manual_seed(0)  # leaves the global generator alone
 
     def normal(*shape: int, dtype: torch.dtype) -> torch.Tensor:
         return torch.randn(*shape, dtype=dtype, device=device, generator=generator)
 
-    # What a device draws, and so its clock, depends on the values: ones would be cheaper.
+    # Random values: power, and so the clock, depends on the data, and constants draw less.
     left, right, product = (normal(cell.side, cell.side, dtype=cell.dtype) for _ in range(3))
     source, target = (normal(cell.copy_bytes // 8, dtype=torch.float32) for _ in range(2))
 
@@ -86,7 +89,7 @@ def _calls(device: str) -> tuple[Callable[[], object], Callable[[], object]]:
     def copy() -> object:
         return target.copy_(source)
 
-    for call in (matmul, copy):  # a first call allocates, and chooses its kernel
+    for call in (matmul, copy):  # the first call allocates memory and selects a kernel
         call()
     return matmul, copy
 

@@ -1,12 +1,12 @@
-"""Timing in turn: slices of the calls of several seats, round after round, until it is decided.
+"""Times cases in turn: one slice of calls each, round after round, until every pair is decided.
 
-A seat is a case in the worker that holds it. In each round every seat runs a slice of calls of a
-phase, in rotating order; the first seat of each numerics runs a second one. The median of each
-slice is kept: the ratio of two seats is taken round by round, so that what drifts with the machine
-drifts in both, and the ratio of the two slices of one seat is the noise floor.
+In each round every entry (a case and phase) runs one slice, and the order rotates. The first entry
+of each dtype runs a second slice, which is compared with its first (an A/A test). The median of
+each slice is kept. The ratio of two entries is taken round by round, so that drift of the machine
+cancels; the ratio of the two slices of one entry gives the noise floor.
 
-Rounds are added until every comparison is decided (`lmperf.statistics.decided`), or the time that
-the pace allows is over.
+Rounds are added until every comparison is decided (`lmperf.statistics.decided`) or the time limit
+of the pace has passed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import random
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -23,24 +23,24 @@ import numpy as np
 from lmperf.measuring.state import State, combine
 from lmperf.statistics import decided
 
-# With six rounds the smallest and the largest enclose the median of all with 97 % certainty.
+# The smallest and largest of six rounds enclose the true median with 97 % confidence.
 LEAST_ROUNDS = 6
-# When it is looked at whether all is decided: seldom, since each look is a chance to err.
+# Rounds after which a decision is tested: few, since every test may decide wrongly.
 LOOKS = (LEAST_ROUNDS, 9, 14, 20)
 MOST_REPETITIONS = 20
-# A longer call is not run once more against itself: it would cost more than it tells.
+# Longer calls are not timed against themselves: that would cost more than it tells.
 LONGEST_AGAIN_MS = 120.0
-# How often a round, beside those after which it is looked, has a call whose result is checked.
+# Share of the other rounds in which the result of one call is checked.
 CHECKED_ROUNDS = 0.2
-# A capped or loaded device gets this long to come to rest before a slice is taken again.
+# How long a throttled device rests before its slice is repeated, in seconds.
 _REST_S = 0.05
-# Where taking again has not helped so often, it is the call itself that brings the device there.
+# After so many useless repeats the call itself throttles the device, and nothing is repeated.
 _MOST_RETAKES = 3
 
 
 @dataclass(frozen=True)
 class Pace:
-    """Milliseconds of warm-up and of a slice, and the seconds that a phase of a group may take."""
+    """How long to measure: ms of warm-up, ms of one slice, seconds for one phase of a group."""
 
     warm_up_ms: float
     slice_ms: float
@@ -53,42 +53,49 @@ PACES = {
     ("kernel", "cpu"): Pace(20, 15, 0.5),
     ("step", "cpu"): Pace(50, 30, 1),
 }
-# A report on a processor is to be there within minutes; who asks for few rows may wait for them.
+# A full report on a CPU should take minutes; a run of a few rows may take longer for each.
 _PATIENT = {("kernel", "cpu"): Pace(50, 60, 10), ("step", "cpu"): Pace(100, 120, 20)}
 
 
 def pace_of(kind: str, device: str, patient: bool = False) -> Pace:
-    """The pace of a clock (kernel or step) on a device; patient: of few rows."""
+    """The pace of a clock (kernel or step) on a device; `patient` for a run of a few rows."""
     known = PACES | _PATIENT if patient else PACES
     return known[kind, "cuda" if device == "cuda" else "cpu"]
 
 
 @dataclass
-class Taken:
-    """One slice as the conductor has it: ms of its calls, and the machine meanwhile."""
+class SliceResult:
+    """One slice: ms of its calls, and the state of the machine meanwhile.
+
+    Attributes:
+        host: ms until each call was queued; empty on a CPU.
+        host_bound: the host queued calls too late, so that `times` hold host time.
+        changed_settings: settings of torch that the implementation left changed.
+    """
 
     times: list[float]
     state: State
     host: list[float] = field(default_factory=list)
     host_bound: bool = False
-    left: set[str] = field(default_factory=set)
+    changed_settings: set[str] = field(default_factory=set)
 
 
-class Seat(Protocol):
-    """A case in a worker."""
+class Timer(Protocol):
+    """Runs the calls of an entry; a result of None means that the entry failed and is dropped."""
 
-    numerics: Hashable
+    def dtype(self, entry: Any) -> Hashable:
+        """The dtype of an entry: the first entry of each is timed against itself."""
 
-    def warm_up(self, least_ms: float) -> tuple[float, float]:
-        """ms of a call, and ms a call with all that is done around it."""
+    def warm_up(self, entry: Any, least_ms: float) -> tuple[float, float] | None:
+        """Call for at least `least_ms`; ms of one call, and ms of a call with its overhead."""
 
-    def slice(self, repetitions: int, checked: bool) -> Taken | None:
-        """Time calls; None where the seat is lost, and is left out from then on."""
+    def slice(self, entry: Any, repetitions: int, checked: bool) -> SliceResult | None:
+        """Time calls; if `checked`, compare the result of one with the reference."""
 
 
 @dataclass
 class Timings:
-    """Times of one seat and phase in ms: all of them, and by round the medians and clocks."""
+    """The times of one entry in ms: of all calls, and the median of each round."""
 
     times: list[float] = field(default_factory=list)
     rounds: list[float] = field(default_factory=list)
@@ -97,32 +104,34 @@ class Timings:
     states: list[State] = field(default_factory=list)
     marks: dict[str, None] = field(default_factory=dict)
 
-    def add(self, taken: Taken) -> None:
-        self.times += taken.times
-        self.rounds.append(float(np.median(taken.times)))
-        self.host += taken.host
-        self.states.append(taken.state)
-        self._mark(taken)
+    def add(self, found: SliceResult) -> None:
+        """Add the slice of a round."""
+        self.times += found.times
+        self.rounds.append(float(np.median(found.times)))
+        self.host += found.host
+        self.states.append(found.state)
+        self._mark(found)
 
-    def add_again(self, taken: Taken) -> None:
-        self.again.append(float(np.median(taken.times)))
-        self._mark(taken)
+    def add_again(self, found: SliceResult) -> None:
+        """Add the second slice of a round, which gives the noise."""
+        self.again.append(float(np.median(found.times)))
+        self._mark(found)
 
-    def _mark(self, taken: Taken) -> None:
+    def _mark(self, found: SliceResult) -> None:
         marks = {
-            "host_bound": taken.host_bound,
-            "capped": taken.state.capped,
-            "settings": bool(taken.left),
+            "host_bound": found.host_bound,
+            "capped": found.state.capped,
+            "settings": bool(found.changed_settings),
         }
         self.marks |= {name: None for name, holds in marks.items() if holds}
 
     @property
     def state(self) -> State:
-        """The machine while all of it was timed."""
+        """The state of the machine over all slices."""
         return combine(self.states)
 
     def columns(self) -> dict[str, Any]:
-        """The statistics of a row; `lmperf.statistics` has what they are worth."""
+        """The columns of a row; `lmperf.statistics` says how they are compared."""
         state = self.state
         marks = dict(self.marks) | ({"loaded": None} if state.loaded else {})
         p20, median, p80 = np.quantile(self.times, (0.2, 0.5, 0.8))
@@ -154,99 +163,97 @@ def _joined(values: Sequence[float | None]) -> str:
     return ";".join("" if value is None else repr(value) for value in values)
 
 
-def in_turn(
-    seats: Sequence[Seat],
+def time_in_turn(
+    entries: Iterable[Any],
+    timer: Timer,
     pace: Pace,
     chance: random.Random | None = None,
     clock: Callable[[], float] = time.monotonic,
     again: bool = True,
-) -> dict[Seat, Timings]:
-    """Time seats in turn until all is decided; the timings of those that were not lost.
+) -> dict[Any, Timings]:
+    """Time entries in turn until every pair is decided; the timings of those that did not fail.
 
-    chance: draws the rounds whose results are checked. clock: seconds. again: whether the first
-    seat of each numerics runs twice a round; there may be another of the same code.
+    Args:
+        chance: chooses the rounds in which a result is checked.
+        clock: returns seconds.
+        again: whether the first entry of each dtype runs two slices a round.
     """
     chance = chance or random.SystemRandom()
-    turn = _Turn(seats, pace, again)
+    rounds = _Rounds(entries, timer, pace, again)
     ends = clock() + pace.cap_s
     for number in itertools.count(1):
         look = number in LOOKS
-        # A round after which it may be over has a call that is checked: what changed on the way is
-        # seen here.
-        turn.round(checked=look or chance.random() < CHECKED_ROUNDS)
+        # A round that may be the last one has a check, which finds whatever changed on the way.
+        rounds.run(checked=look or chance.random() < CHECKED_ROUNDS)
         over = number >= LOOKS[-1] or (number >= LEAST_ROUNDS and clock() >= ends)
-        if (look or over) and (turn.is_decided() or over):
+        if (look or over) and (rounds.is_decided() or over):
             break
-    if not turn.is_decided():
-        turn.mark("time_cap")
+    if not rounds.is_decided():
+        rounds.mark("time_cap")
     if not look:
-        turn.round(checked=True)
-    return turn.timings
+        rounds.run(checked=True)
+    return rounds.timings
 
 
-class _Turn:
-    """The seats that are left, and what they have taken so far."""
+class _Rounds:
+    """The entries that have not failed, and their timings so far."""
 
-    def __init__(self, seats: Sequence[Seat], pace: Pace, again: bool) -> None:
-        self._repetitions: dict[Seat, int] = {}
-        self._retakes: dict[Seat, int] = {}
+    def __init__(self, entries: Iterable[Any], timer: Timer, pace: Pace, again: bool) -> None:
+        self._timer = timer
+        self._repetitions: dict[Any, int] = {}
+        self._retakes: dict[Any, int] = {}
         self._number = 0
-        self.timings: dict[Seat, Timings] = {}
-        for seat in seats:
-            warmed = seat.warm_up(pace.warm_up_ms)
+        self.timings: dict[Any, Timings] = {}
+        for entry in entries:
+            warmed = timer.warm_up(entry, pace.warm_up_ms)
             if warmed is not None:
-                self._repetitions[seat] = _repetitions(*warmed, pace)
-                self.timings[seat] = Timings()
-        self._twice = _first_of_each_numerics(self.timings) if again else set()
+                self._repetitions[entry] = _repetitions(*warmed, pace)
+                self.timings[entry] = Timings()
+        first: dict[Hashable, Any] = {}
+        for entry in self.timings if again else ():
+            first.setdefault(timer.dtype(entry), entry)
+        self._twice = list(first.values())
 
-    def round(self, checked: bool) -> None:
-        """One slice of every seat, beginning with another one each time."""
+    def run(self, checked: bool) -> None:
+        """One slice of every entry; each round begins with the next one."""
         order = list(self.timings)
         start = self._number % max(len(order), 1)
-        for seat in order[start:] + order[:start]:
-            taken = self._taken(seat, checked)
-            if taken is not None:
-                self.timings[seat].add(taken)
-        for seat in self._twice & self.timings.keys():
-            if self.timings[seat].rounds[0] <= LONGEST_AGAIN_MS:
-                taken = self._taken(seat, False)
-                if taken is not None:
-                    self.timings[seat].add_again(taken)
+        for entry in order[start:] + order[:start]:
+            found = self._slice(entry, checked)
+            if found is not None:
+                self.timings[entry].add(found)
+        for entry in self._twice:
+            if entry in self.timings and self.timings[entry].rounds[0] <= LONGEST_AGAIN_MS:
+                found = self._slice(entry, False)
+                if found is not None:
+                    self.timings[entry].add_again(found)
         self._number += 1
 
-    def _taken(self, seat: Seat, checked: bool) -> Taken | None:
-        """A slice; once more where the machine was not itself. A seat that is lost is left out."""
-        taken = seat.slice(self._repetitions[seat], checked)
-        if taken is not None and taken.state.capped and self._may_retake(seat):
+    def _slice(self, entry: Any, checked: bool) -> SliceResult | None:
+        """A slice, repeated once if the device was throttled; drops an entry that fails."""
+        found = self._timer.slice(entry, self._repetitions[entry], checked)
+        retakes = self._retakes.get(entry, 0)
+        if found is not None and found.state.capped and retakes < _MOST_RETAKES:
             time.sleep(_REST_S)
-            again = seat.slice(self._repetitions[seat], checked)
-            helped = again is not None and not again.state.capped
-            self._retakes[seat] = 0 if helped else self._retakes.get(seat, 0) + 1
-            taken = again
-        if taken is None:
-            self.timings.pop(seat, None)
-        return taken
-
-    def _may_retake(self, seat: Seat) -> bool:
-        return self._retakes.get(seat, 0) < _MOST_RETAKES
+            found = self._timer.slice(entry, self._repetitions[entry], checked)
+            helped = found is not None and not found.state.capped
+            self._retakes[entry] = 0 if helped else retakes + 1
+        if found is None:
+            self.timings.pop(entry, None)
+        return found
 
     def is_decided(self) -> bool:
+        """Whether no pair of entries needs further rounds."""
         rounds = [np.array(timings.rounds) for timings in self.timings.values()]
         return all(decided(base, other) for base, other in itertools.combinations(rounds, 2))
 
     def mark(self, name: str) -> None:
+        """Mark all entries."""
         for timings in self.timings.values():
             timings.marks[name] = None
 
 
-def _first_of_each_numerics(seats) -> set[Seat]:
-    first: dict[Hashable, Seat] = {}
-    for seat in seats:
-        first.setdefault(seat.numerics, seat)
-    return set(first.values())
-
-
-def _repetitions(call_ms: float, around_ms: float, pace: Pace) -> int:
-    """Calls of a slice: as many as fill it, with what is done around a call counted at a third."""
-    weight = max(call_ms, around_ms / 3, 1e-6)
+def _repetitions(call_ms: float, with_overhead_ms: float, pace: Pace) -> int:
+    """The number of calls that fill a slice; the overhead of a call counts at a third."""
+    weight = max(call_ms, with_overhead_ms / 3, 1e-6)
     return max(1, min(MOST_REPETITIONS, int(pace.slice_ms / weight)))

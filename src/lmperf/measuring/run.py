@@ -1,4 +1,4 @@
-"""Measuring groups of cases, one after another; what a group gives is handed on when it is done."""
+"""Measures groups of cases one after another, and saves each group when it is done."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from typing import Any
 from lmperf.benchmark import Benchmark, Case
 from lmperf.errors import UserError
 from lmperf.measuring.first_check import first_checks
-from lmperf.measuring.losses import LostTooOften
+from lmperf.measuring.history import TooManyWorkersLost
 from lmperf.measuring.progress import Reporter
 from lmperf.measuring.stopwatch import Stopwatch
-from lmperf.measuring.supervisor import Supervisor, WorkerLost
+from lmperf.measuring.supervisor import Supervisor
+from lmperf.measuring.workers import WorkerStartError
 
 Save = Callable[[list[dict[str, Any]], Mapping[str, Any]], None]
 
@@ -29,11 +30,12 @@ def measure(
     watch: Stopwatch,
     broken: Mapping[str, str],
 ) -> Counter[str]:
-    """Measure groups of a benchmark on a device (cuda, mps or cpu); the number of rows by status.
+    """Measure groups of a benchmark on a device (cuda, mps or cpu); returns rows by status.
 
-    `save` takes the rows of a group and what the worker knows of the device, before the next group.
-    `broken` says of a user's own implementations what is wrong with those that cannot be called:
-    each of their rows says it, and none is tried.
+    Args:
+        save: called after each group with its rows and the worker's facts about the device.
+        broken: custom implementations that cannot be called -> why. They are not run: each of
+            their rows gives that reason.
 
     Raises:
         UserError: no worker starts, or too many are lost.
@@ -42,24 +44,24 @@ def measure(
         os.environ["TRITON_INTERPRET"] = "1"  # before the first worker imports Triton
     statuses: Counter[str] = Counter()
 
-    def step(words: str, case: Case | None, phase: str | None) -> None:
+    def on_step(words: str, case: Case | None, phase: str | None) -> None:
         watch.enter(words)
         name = f"{case.name}{', ' + phase if phase else ''}: " if case else ""
         reporter.step(name + words)
 
-    with _said(), Supervisor(device, step, note=reporter.note) as supervisor:
-        if others := supervisor.others():
-            reporter.note(f"this machine is not at rest: {others}")
-        # Of one group alone it would say no sooner what its rows say.
+    with _user_errors(), Supervisor(device, on_step, note=reporter.note) as supervisor:
+        if others := supervisor.other_work():
+            reporter.note(f"this machine is not idle: {others}")
+        # A single group shows the same as early, in its rows.
         for line in first_checks(benchmark, supervisor, broken) if len(groups) > 1 else ():
             reporter.note(line)
         for group in groups:
             seed = seed_of(benchmark, group)
-            whole = [case for case in group if case.implementation not in broken]
-            rows = supervisor.measure(benchmark, whole, seed) if whole else []
+            callable_cases = [case for case in group if case.implementation not in broken]
+            rows = supervisor.measure(benchmark, callable_cases, seed) if callable_cases else []
             rows += _rows_of_broken(benchmark, group, broken, seed)
             watch.enter("saving")
-            save(rows, supervisor.facts)
+            save(rows, supervisor.workers.facts)
             found = Counter(str(row["status"]) for row in rows)
             statuses.update(found)
             counts = ", ".join(f"{number} {status}" for status, number in sorted(found.items()))
@@ -83,15 +85,15 @@ def _rows_of_broken(
 
 
 @contextlib.contextmanager
-def _said() -> Iterator[None]:
+def _user_errors() -> Iterator[None]:
     try:
         yield
-    except (WorkerLost, LostTooOften) as lost:
+    except (WorkerStartError, TooManyWorkersLost) as lost:
         raise UserError(str(lost)) from None
 
 
 def seed_of(benchmark: Benchmark, group: list[Case]) -> int:
-    """The seed of a group's inputs: another for each cell, the same in every run."""
+    """The seed of a group's inputs: different for each cell, the same in every run."""
     text = f"{benchmark.stem} {group[0].cell}"
     return int(hashlib.sha256(text.encode()).hexdigest()[:7], 16)
 

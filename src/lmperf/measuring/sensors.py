@@ -1,4 +1,4 @@
-"""What a device says of itself: clock, power, temperature, what holds it back, who else uses it."""
+"""Reads a device's clock, power, temperature, throttle reasons and other processes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 
 _CPUFREQ = Path("/sys/devices/system/cpu")
 _CPUINFO = Path("/proc/cpuinfo")
-# Reading every core of a large machine would take longer than a slice.
+# Cores whose clock is read: reading all cores of a large machine takes longer than a slice.
 _CORES_READ = 4
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One moment of the device; what it does not tell is None."""
+    """The device at one moment; None where it does not tell."""
 
     clock_mhz: float | None = None
     power_w: float | None = None
@@ -26,9 +26,9 @@ class Sample:
 
 
 class Processor:
-    """The cores of a CPU, or of the host of a device that tells nothing.
+    """A CPU, or a device that cannot be queried.
 
-    `highest_mhz` is the highest clock that a device has, None where it does not say.
+    `highest_mhz` is the highest clock of the device; None if unknown.
     """
 
     highest_mhz: float | None = None
@@ -44,7 +44,7 @@ class Processor:
 
 
 class Device(Processor):
-    """A CUDA device, by NVML."""
+    """A CUDA device, read through NVML."""
 
     def __init__(self, nvml: Any, handle: Any):
         super().__init__()
@@ -63,10 +63,14 @@ class Device(Processor):
         )
 
     def other_processes(self, ours: Collection[int], workers: int) -> int | None:
-        """Compute processes that are not ours, out of `workers` that may be.
+        """The number of compute processes on the device that are not ours; None if unknown.
 
-        In a container the list may be empty, or hold process ids of the host. It is trusted
-        where one of ours is in it, or where its length, at first without a worker, has grown.
+        In a container NVML's list may be empty or hold the host's process ids. It is trusted if one
+        of our processes is in it, or if it has grown since it was first read without a worker.
+
+        Args:
+            ours: ids of our processes.
+            workers: number of our workers.
         """
         listed = self._ask(self._nvml.nvmlDeviceGetComputeRunningProcesses, self._handle)
         if listed is None:
@@ -76,7 +80,7 @@ class Device(Processor):
             return len(found - set(ours))
         if not workers:
             self._alone = len(found)
-            return self._alone or None  # an empty list may be one that shows nobody
+            return self._alone or None  # an empty list may hide all processes
         if self._alone is not None and len(found) > self._alone:
             return max(self._alone, len(found) - workers)
         return None
@@ -89,7 +93,7 @@ class Device(Processor):
 
 
 def sensor(device: str, uuid: str | None) -> Processor:
-    """What samples a device (cuda, mps or cpu); one that knows nothing where it cannot be asked."""
+    """The sensor of a device (cuda, mps or cpu); one without values if it cannot be queried."""
     if device == "cpu":
         return Processor(clock_reader())
     if device == "cuda" and uuid is not None:
@@ -102,7 +106,10 @@ def sensor(device: str, uuid: str | None) -> Processor:
 
 
 def clock_reader(cpufreq: Path = _CPUFREQ, cpuinfo: Path = _CPUINFO) -> Callable:
-    """What reads the clock of the cores, in MHz: a constant of a virtual machine is not one."""
+    """A function that returns the mean clock of the cores in MHz, or None if it is unknown.
+
+    /proc/cpuinfo of a virtual machine may show a constant; only cores with aperfmperf are read.
+    """
     files = sorted(cpufreq.glob("cpu[0-9]*/cpufreq/scaling_cur_freq"))[:_CORES_READ]
     if files:
         return lambda: _mean(int(file.read_text()) / 1000 for file in files)

@@ -1,48 +1,49 @@
-"""What a worker does on each request, with the group of cases that it holds."""
+"""Answers the requests of the supervisor in a worker's process."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
-from lmperf.benchmark import Case, Observed, Unsupported, WrongResult, load
+from lmperf.benchmark import Case, Implementation, Observed, Unsupported, WrongResult, resolve
 from lmperf.measuring import reference
 from lmperf.measuring.faults import Poisoned, failure_row, guarded
-from lmperf.measuring.prepared import Failures, Prepared, clear
+from lmperf.measuring.prepared import Prepared, clear
 
 
 class Serving:
-    """What a worker does on each request; the group that it holds."""
+    """Answers requests; holds the prepared cases of the current group."""
 
     def __init__(self, connection: Connection, device: str):
         self._connection, self._device = connection, device
         self._prepared: Prepared | None = None
-        gc.freeze()  # the modules are there to stay: a collection need not go through them
+        gc.freeze()  # keeps the imported modules out of every later garbage collection
 
     def answer(self, name: str, arguments: list) -> None:
-        """Do what is asked, and say how it ended."""
+        """Run the request `name`, and send its result or how it failed."""
         try:
-            self._say("done", getattr(self, f"_{name}")(*arguments))
+            self._send("done", getattr(self, f"_{name}")(*arguments))
         except WrongResult as wrong:
-            self._say("wrong", failure_row(wrong))
+            self._send("wrong", failure_row(wrong))
         except Poisoned as fault:
-            self._say("failed", fault.case, fault.phase, fault.row)
+            self._send("failed", fault.case, fault.phase, fault.row)
 
-    def _say(self, *message: Any) -> None:
+    def _send(self, *message: Any) -> None:
         self._connection.send(message)
 
     def _prepare(
         self,
+        entry: str,
         stem: str,
-        implementations: dict,
+        external: dict[str, Implementation],
         cases: Sequence[Case],
-        failures: Failures,
+        skipped: Collection[tuple[Case, str]],
         seed: int,
     ) -> None:
-        benchmark = load(stem, implementations)
-        self._prepared = Prepared(benchmark, cases, failures, self._device, seed, self._say)
+        benchmark = resolve(entry)(stem, external)
+        self._prepared = Prepared(benchmark, cases, skipped, self._device, seed, self._send)
         self._prepared.prepare()
 
     def _warm_up(self, *arguments: Any) -> tuple[float, float]:
@@ -62,29 +63,30 @@ class Serving:
         try:
             return reference.measure(self._device)
         finally:
-            if self._device == "cuda":  # its memory is what groups are short of
+            if self._device == "cuda":  # groups need its memory
                 reference.release()
 
     def _observe(
         self,
+        entry: str,
         stem: str,
-        implementations: dict,
+        external: dict[str, Implementation],
         cases: Sequence[Case],
-        failures: Failures,
+        skipped: Collection[tuple[Case, str]],
         seed: int,
     ) -> None:
-        benchmark = load(stem, implementations)
+        benchmark = resolve(entry)(stem, external)
         for case in cases:
             for phase in benchmark.phases:
-                if (case, phase) not in failures:
+                if (case, phase) not in skipped:
                     for row in self._observations(benchmark, case, phase, seed):
-                        self._say("row", case, phase, row)
+                        self._send("row", case, phase, row)
         clear(self._device)
 
     def _observations(
         self, benchmark: Observed, case: Case, phase: str, seed: int
     ) -> list[dict[str, Any]]:
-        self._say("step", case, phase, "observing")
+        self._send("step", case, phase, "observing")
         try:
             rows = guarded(case, phase, lambda: benchmark.observe(case, phase, self._device, seed))
         except (Unsupported, WrongResult) as reason:

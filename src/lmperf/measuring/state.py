@@ -1,15 +1,14 @@
-"""The state of the machine while a slice is timed: clock, power, caps, and what others use of it.
+"""The state of the machine while a slice is timed: clock, power, throttling, other load.
 
-It is sampled by the supervisor, beside the worker that is timed, and never in it:
+The supervisor samples it beside the worker, never inside it:
 
     watch = state.watch("cuda", "GPU-...", workers)
-    watch.begin()       # right before a slice is asked for
-    watch.sample()      # while it runs, as often as one likes
+    watch.begin()       # right before a slice is requested
+    watch.sample()      # while it runs, any number of times
     state = watch.end()
 
-Load by others on the host is that of the last `_WINDOW_S` up to the end of the slice, or of the
-slice if that is longer: the kernel counts idle time in hundredths of a second, and a slice is three
-of them.
+Other load on the host is averaged over the slice, but at least over `_WINDOW_S` up to its end: the
+kernel counts idle time in hundredths of a second, and a slice may last three of them.
 """
 
 from __future__ import annotations
@@ -25,32 +24,37 @@ from dataclasses import dataclass
 from lmperf.measuring.host_load import HostLoad, Reading
 from lmperf.measuring.sensors import Processor, Sample, sensor
 
-# Power cap, slow-down, software and hardware thermal, power brake; not: idle, clocks that are set.
+# NVML's throttle reasons: power cap, slow-down, software and hardware thermal limit, power brake.
+# Not among them: idle, and clocks set by a user.
 CAPPED = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
-# A device names its power cap as a reason for one step of its clock, too, which is under 1 %.
+# A device also reports its power cap for a single clock step, which is less than 1 %.
 CAPPED_CLOCK = 0.97
-# Shares of the usable cores. On a CPU the cores are what is timed: on two of them 600 slices of
-# 30 ms read at most 0.03 with nothing else to do, and 0.5 beside a busy process. The host of a
-# device needs cores only to queue work.
+# Other load above which a slice is marked, as a share of the usable cores. On a CPU the cores
+# themselves are timed: on two idle cores 600 slices of 30 ms read at most 0.03, next to one busy
+# process 0.5. With a device, the host needs cores only to queue work.
 LOADED = {"cpu": 0.05, "cuda": 0.5, "mps": 0.5}
-# How far from its first times the reference cell may be (see `reference`). Of 265 calls on two
-# cores of a virtual machine, with nothing else in it, 9 % were more than 0.25 off their median; 0.1
-# would mark every other row, since what its host does is not seen. A device is nobody else's.
+# How far the reference cell (`measuring.reference`) may be from its first times. Of 265 calls on
+# two cores of an otherwise idle virtual machine, 9 % differed by more than 0.25 from the median,
+# because its host is shared; 0.1 would mark every second row there. A GPU is not shared.
 DRIFT = {"cpu": 0.25, "cuda": 0.10, "mps": 0.25}
 _WINDOW_S = 0.3
 _APART_S = 0.05
-# What was read longer ago tells of other work than the slice's.
+# Older readings say nothing about the load during a slice.
 _FORGOTTEN_S = 2.0
 
 
 @dataclass(frozen=True)
 class State:
-    """The machine while something was timed. What is unknown is None.
+    """The machine during a slice; None where unknown.
 
-    `clock_mhz` is the SM clock, or the mean of the cores; `throttle` the OR of NVML's reasons;
-    `other_load` the share of the usable cores that others used (0 to 1), loaded above `limit`;
-    `other_processes` the foreign compute processes on the device; `seconds` how long it took;
-    `highest_mhz` the highest clock that the device has.
+    Attributes:
+        clock_mhz: the SM clock, or the mean clock of the cores.
+        throttle: NVML's throttle reasons, combined by OR.
+        other_load: share of the usable cores that others used, 0 to 1.
+        other_processes: number of foreign compute processes on the device.
+        seconds: length of the slice.
+        limit: `other_load` above which the slice counts as loaded.
+        highest_mhz: the highest clock of the device.
     """
 
     clock_mhz: float | None = None
@@ -65,7 +69,7 @@ class State:
 
     @property
     def capped(self) -> bool:
-        """Whether power or heat held the device back, below CAPPED_CLOCK of its highest clock."""
+        """Whether power or heat throttled the device below CAPPED_CLOCK of its highest clock."""
         if not (self.throttle or 0) & CAPPED:
             return False
         if self.clock_mhz is None or self.highest_mhz is None:
@@ -74,12 +78,12 @@ class State:
 
     @property
     def loaded(self) -> bool:
-        """Whether others used the host's cores, or the device."""
+        """Whether other processes used the host's cores beyond the limit, or the device."""
         return (self.other_load or 0.0) > self.limit or (self.other_processes or 0) > 0
 
 
 def combine(states: Iterable[State]) -> State:
-    """One state for several slices: medians, every reason, load weighted by the slices' length."""
+    """One state for several slices: medians, all throttle reasons, load weighted by length."""
     states = list(states)
     if not states:
         return State()
@@ -100,7 +104,7 @@ def combine(states: Iterable[State]) -> State:
 
 @dataclass(frozen=True)
 class Before:
-    """The machine before a benchmark: load average of a minute, and what others use of it."""
+    """The machine before a benchmark: one-minute load average and other work."""
 
     cores: int
     load_average: float | None
@@ -108,7 +112,7 @@ class Before:
 
     @property
     def words(self) -> str | None:
-        """What others do on this machine, in a line; None where it is quiet, or nobody can tell."""
+        """One line on what others do on this machine; None if it is idle or unknown."""
         parts = []
         load = self.state.other_load
         if load is not None and load > LOADED["cpu"]:
@@ -121,7 +125,7 @@ class Before:
 
 
 class Watch:
-    """Samples the state of the machine around and during slices; see `watch`."""
+    """Samples the state of the machine during slices; made by `watch`."""
 
     def __init__(self, device: str, sensor: Processor, host: HostLoad, workers: Callable):
         self._limit = LOADED[device]
@@ -132,14 +136,14 @@ class Watch:
         self._others: tuple[float, int | None] = (float("-inf"), None)
 
     def before(self, seconds: float = _WINDOW_S) -> Before:
-        """What the machine does before it is measured; waits for `seconds`."""
+        """What the machine does before the benchmark, averaged over `seconds`, which it waits."""
         self.begin()
         time.sleep(seconds)
         average = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
         return Before(self._host.cores, average, self.end())
 
     def begin(self) -> None:
-        """A slice is about to run."""
+        """Call this right before a slice."""
         if self._readings and time.perf_counter() - self._readings[-1].at > _FORGOTTEN_S:
             self._readings.clear()
         self._read()
@@ -147,7 +151,7 @@ class Watch:
         self._began = time.perf_counter()
 
     def sample(self) -> None:
-        """The device as it is now; well under a millisecond."""
+        """Sample the device; takes well under a millisecond."""
         self._samples.append(self._sensor.sample())
 
     def end(self) -> State:
@@ -155,7 +159,7 @@ class Watch:
         ended = time.perf_counter()
         self.sample()
         self._read()
-        samples = self._samples[:-1] or self._samples  # the last one is of an idle device
+        samples = self._samples[:-1] or self._samples  # the last sample sees an idle device
         return State(
             *(_median(_known(samples, name)) for name in ("clock_mhz", "power_w", "temperature_c")),
             throttle=_any_bits(_known(samples, "throttle")),
@@ -172,7 +176,7 @@ class Watch:
             return
         if (reading := self._host.read()) is not None:
             self._readings.append(reading)
-        # One that is older than the window and than the slice stays, and no more than one.
+        # Keep one reading that is older than both the window and the slice.
         start = min(self._began, now - _WINDOW_S)
         while len(self._readings) > 1 and self._readings[1].at <= start:
             self._readings.popleft()
@@ -182,7 +186,7 @@ class Watch:
             return None
         first, last = self._readings[0], self._readings[-1]
         if last.at - first.at < _WINDOW_S / 2:
-            return None  # too short to tell a tick from a process
+            return None  # too short: one tick would look like a process
         return self._host.others(first, last) / self._host.cores
 
     def _other_processes(self) -> int | None:
@@ -194,17 +198,17 @@ class Watch:
 
 
 def drift(reference: Sequence[float], first: Sequence[float]) -> float:
-    """Time over first time, of the reference cell's parts that which is farther from 1."""
+    """Time over first time of the reference cell: matmul or copy, whichever is farther from 1."""
     ratios = (now / before for now, before in zip(reference, first, strict=True))
     return max(ratios, key=lambda ratio: abs(math.log(ratio)))
 
 
 def watch(device: str, uuid: str | None, workers: Callable[[], Sequence[int]]) -> Watch:
-    """A watch on a machine whose device (cuda, mps or cpu) is measured.
+    """A Watch for a device (cuda, mps or cpu).
 
     Args:
         uuid: of the CUDA device, as `GPU-...`.
-        workers: gives the ids of our own workers, which lead process groups.
+        workers: returns the process ids of our workers.
     """
     return Watch(device, sensor(device, uuid), HostLoad(workers), workers)
 

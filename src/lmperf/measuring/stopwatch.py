@@ -1,7 +1,7 @@
-"""Seconds of a job by kind of work.
+"""The seconds of a job by kind of work.
 
-The worker says each step before it takes it; the seconds until it says the next are that step's.
-So nothing inside the measured code counts anything.
+A worker announces each step before it takes it; the seconds until the next announcement are those
+of the step. So nothing has to be counted inside the measured code.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-# What the worker calls a step: the column of its seconds.
+# Step, as the worker announces it -> the column of its seconds.
 STEPS = {
     "timing": "timing_s",
     "first call": "first_calls_s",
@@ -26,11 +26,11 @@ KINDS = (*STEPS.values(), START, OTHER)
 
 
 class Stopwatch:
-    """Seconds of a job by kind of work, from one step to the next.
+    """Counts the seconds of a job by kind of work.
 
     Args:
-        age: seconds that the job's process had lived before; they count as its start.
-        clock: seconds, never running backwards.
+        age: seconds that the process had run before; they count as start-up.
+        clock: returns monotonic seconds.
     """
 
     def __init__(self, age: float = 0.0, clock: Callable[[], float] = time.perf_counter):
@@ -42,13 +42,13 @@ class Stopwatch:
         self.seconds = dict.fromkeys(KINDS, 0.0) | {START: age}
 
     def enter(self, words: str) -> None:
-        """What follows is a step that the worker calls by these words."""
+        """Begin the step that the worker announced with these words."""
         now = self._clock()
         self.seconds[self._kind] += now - self._since
         self._since, self._kind = now, STEPS.get(words, OTHER)
 
     def row(self, stem: str, preset: str, groups: int, rows: int) -> dict[str, object]:
-        """The job's cost until now."""
+        """A row of `cost.csv` with the cost until now."""
         self.enter("saving")
         return {
             "stem": stem,
@@ -67,7 +67,7 @@ def _iso(timestamp: float) -> str:
 
 
 def process_age() -> float:
-    """Seconds since this process began, where the system tells (Linux); else 0."""
+    """Seconds since this process began; 0 on systems other than Linux."""
     stat = Path("/proc/self/stat")
     if not stat.exists():
         return 0.0

@@ -1,8 +1,9 @@
-"""The worker: a process that touches the device, measures on request, and may be lost.
+"""The worker: the process that uses the device and measures on request.
 
-It says each step before it takes it, so that the supervisor knows what was running when it dies or
-hangs. Requests and replies are tuples whose first word says what they are; every request ends with
-`done`, `wrong` (a result that is not right) or `failed` (this process is not to be trusted again).
+It announces each step before it takes it, so that the supervisor knows what was running if it
+crashes or hangs. Requests and replies are tuples that begin with a word; the last reply to a
+request is `done` with the result, `wrong` (a result failed its check) or `failed` (an error, after
+which this process must not be used again).
 """
 
 from __future__ import annotations
@@ -17,23 +18,23 @@ from typing import Any
 
 from lmperf.measuring import follow
 
-# Of what a worker is asked and answers: where it is another one, a conductor and a worker of two
-# versions of the code do not understand each other.
-PROTOCOL = 1
+# Version of the requests and replies. A supervisor can only use workers with the same version.
+PROTOCOL = 3
 
 
 def main(connection: Connection, device: str, lock: Any, output: Any = None) -> None:
-    """Serve requests until the supervisor closes the connection; runs in the worker's process.
+    """Answer requests until the supervisor closes the connection; runs in the worker's process.
 
-    lock: descriptor of an open file that holds the machine's lock for as long as any process has
-    it. output: one of what shall be stdout and stderr.
+    Args:
+        lock: descriptor of the open file that holds the machine's lock.
+        output: descriptor that replaces stdout and stderr.
     """
     os.setsid()
     _end_with_supervisor()
     if output is not None:
-        _write_to(output)
+        _redirect_output(output)
     _keep_from_children(connection.fileno(), lock)
-    # Before any implementation is imported: the clock binds what it tells the time with.
+    # Before any implementation is imported, which could replace the functions that tell the time.
     from lmperf.measuring.serving import Serving
 
     code = str(Path(__file__).resolve().parents[1])
@@ -56,21 +57,21 @@ def _end_with_supervisor() -> None:
         os._exit(1)
 
 
-def _write_to(output: int) -> None:
+def _redirect_output(output: int) -> None:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
-    if sys.stdout is not None:  # a line that was printed before a crash shall not be lost
+    if sys.stdout is not None:  # keeps lines printed before a crash
         sys.stdout.reconfigure(line_buffering=True)
 
 
 def _keep_from_children(*descriptors: int) -> None:
-    """A process that is forked or started here must keep neither the lock nor the connection."""
+    """Have child processes of this worker inherit neither the lock nor the connection."""
 
-    def replace() -> None:  # not closed: a closed number would be another file's soon
+    def replace() -> None:  # closing would let another file take the number
         nothing = os.open(os.devnull, os.O_RDWR)
         for descriptor in descriptors:
             os.dup2(nothing, descriptor, inheritable=False)

@@ -1,5 +1,4 @@
-"""Implementations of other projects, a module each, in the form that a user's own has.
+"""Implementations of other projects, one module each, in the form of a custom implementation.
 
-Each imports its package when it is first called, not before: a package that is installed and broken
-is a row with its reason, and stands in nobody's way.
+Each imports its package at the first call, so that a broken package fails only its own rows.
 """

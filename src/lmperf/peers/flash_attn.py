@@ -1,4 +1,4 @@
-"""FlashAttention-2 by its authors (Dao 2023, arXiv:2307.08691): the package `flash-attn`."""
+"""FlashAttention-2 of its authors (Dao 2023, arXiv:2307.08691), package `flash-attn`."""
 
 from torch import Tensor
 
@@ -7,8 +7,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
     """softmax(q k^T / sqrt(d_head)) v.
 
     q, k, v: [batch, heads, seq_len, d_head] in float16 or bfloat16 on a CUDA device, d_head at most
-    256; returns the shape and dtype of q. The kernels take [batch, seq_len, heads, d_head] by its
-    strides, so that nothing is copied.
+    256; returns the shape and dtype of q. The kernels take [batch, seq_len, heads, d_head] with any
+    strides, so nothing is copied.
     """
     from flash_attn import flash_attn_func
 

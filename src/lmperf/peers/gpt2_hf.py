@@ -1,4 +1,4 @@
-"""GPT-2 (Radford et al. 2019) as Hugging Face's `transformers` has it, at the widths of a size."""
+"""GPT-2 (Radford et al. 2019) of Hugging Face's `transformers`, with the widths of a size."""
 
 from torch import Tensor, nn
 
@@ -6,9 +6,9 @@ from torch import Tensor, nn
 class GPT2(nn.Module):
     """Tokens [batch, seq_len] int64 -> logits [batch, seq_len, vocab_size].
 
-    Learned positions, LayerNorm, biases and a GELU of d_ff channels are GPT-2's; without dropout,
-    and with a head of its own, as the project's model has, where GPT-2 reuses its embedding. The
-    attention is PyTorch's SDPA.
+    As GPT-2: learned positions, LayerNorm, biases and a GELU of d_ff channels. As the project's
+    model and unlike GPT-2: no dropout, and a head that is not tied to the embedding. The attention
+    is PyTorch's SDPA.
     """
 
     def __init__(

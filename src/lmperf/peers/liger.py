@@ -1,7 +1,8 @@
-"""The project's model with kernels of Liger (Hsu et al. 2024, arXiv:2410.10989): `liger-kernel`.
+"""The project's model with kernels of Liger (Hsu et al. 2024, arXiv:2410.10989), `liger-kernel`.
 
-RMSNorm and the gate of the SwiGLU are Liger's. Its cross entropy is not, since the loss is outside
-of what is called, nor its rotary embedding, which turns queries and keys in one call.
+Liger's RMSNorm and SwiGLU replace those of the model. Its cross entropy is not used, because the
+loss is computed outside the model, nor its rotary embedding, which rotates queries and keys in one
+call.
 """
 
 from torch import Tensor, nn
@@ -10,7 +11,7 @@ from lmperf.transformer.model import Block, RMSNorm, SwiGLU, TransformerLM
 
 
 def with_kernels(model: TransformerLM) -> TransformerLM:
-    """The model, changed in place: other norms and SwiGLUs over the same parameters."""
+    """Replace norms and SwiGLUs in place, keeping their parameters; returns the model."""
     for block in model.blocks:
         _change(block)
     model.norm = _Norm(model.norm)
@@ -24,7 +25,7 @@ def _change(block: Block) -> None:
 
 
 class _Norm(nn.Module):
-    """x / rms(x) * weight over the last dimension, in at least float32."""
+    """x / rms(x) * weight over the last dimension, computed in at least float32."""
 
     def __init__(self, norm: RMSNorm) -> None:
         from liger_kernel.ops import LigerRMSNormFunction
@@ -38,7 +39,7 @@ class _Norm(nn.Module):
 
 
 class _SwiGLU(nn.Module):
-    """down(silu(gate x) * up x), gate and up in one projection as Liger's kernel takes them."""
+    """down(silu(gate x) * up x), gate and up in one projection, with Liger's kernel."""
 
     def __init__(self, layer: SwiGLU) -> None:
         from liger_kernel.ops import LigerFusedGateUpSiLUMulFunction
@@ -48,5 +49,5 @@ class _SwiGLU(nn.Module):
         self._function = LigerFusedGateUpSiLUMulFunction
 
     def forward(self, x: Tensor) -> Tensor:
-        tokens = self.gate_up(x).flatten(0, -2)  # its gradient has no more than two dimensions
+        tokens = self.gate_up(x).flatten(0, -2)  # the kernel returns a gradient of two dimensions
         return self.down(self._function.apply(tokens)).unflatten(0, x.shape[:-1])

@@ -1,4 +1,4 @@
-"""Which peers there are: the package that each needs, and the benchmarks that it belongs to."""
+"""The peers: implementations of other projects, their packages and their benchmarks."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import metadata
 
-from lmperf.benchmark import Own
+from lmperf.benchmark import Implementation
 
-# Larger models cost minutes a cell, and say the same of a peer; so do contexts between the shortest
-# and the longest.
-_MODELS = {"size": ("tiny", "small", "medium"), "context_length": (128, 1024)}
+# Peers are measured on small models, at the shortest and the longest context: larger models cost
+# minutes per cell and compare in the same way.
+_MODELS = {"size": ("tiny", "0.13B", "0.42B"), "context_length": (128, 1024)}
 
 
 @dataclass(frozen=True)
@@ -18,41 +18,50 @@ class Peer:
     """An implementation of another project.
 
     Attributes:
-        package: what must be installed, as pip calls it.
-        benchmarks: stems of those that it takes part in.
-        own: what stands for it there, but for its version.
+        package: its package, as pip names it.
+        benchmarks: the benchmarks in which it takes part.
+        implementation: its declaration there, without the version.
     """
 
     package: str
     benchmarks: tuple[str, ...]
-    own: Own
+    implementation: Implementation
 
 
-PEERS = {
-    "flash_attn": Peer(
+_PEERS = (
+    Peer(
         "flash-attn",
         ("flash_attention",),
-        Own(
+        Implementation(
+            "flash_attn",
             "lmperf.peers.flash_attn:attention",
+            origin="peer",
             presets=("gpu",),
             only={"dtype": ("float16", "bfloat16")},
         ),
     ),
-    "gpt2_hf": Peer(
+    Peer(
         "transformers",
         ("end_to_end", "memory"),
-        Own("lmperf.peers.gpt2_hf:GPT2", only=_MODELS),
+        Implementation("gpt2_hf", "lmperf.peers.gpt2_hf:GPT2", origin="peer", only=_MODELS),
     ),
-    "liger": Peer(
+    Peer(
         "liger-kernel",
         ("end_to_end",),
-        Own("lmperf.peers.liger:with_kernels", presets=("gpu",), only=_MODELS),
+        Implementation(
+            "liger",
+            "lmperf.peers.liger:with_kernels",
+            origin="peer",
+            presets=("gpu",),
+            only=_MODELS,
+        ),
     ),
-}
+)
+PEERS = {peer.implementation.name: peer for peer in _PEERS}
 
 
 def installed() -> dict[str, str]:
-    """The version of the package of each peer that could be measured here; imports none."""
+    """The version of each peer's package that is installed here; imports none of them."""
     found = {}
     for name, peer in PEERS.items():
         try:
@@ -62,10 +71,10 @@ def installed() -> dict[str, str]:
     return found
 
 
-def peers_of(stem: str, versions: Mapping[str, str]) -> dict[str, Own]:
-    """The peers of a benchmark whose versions these are."""
+def peers_of(stem: str, versions: Mapping[str, str]) -> dict[str, Implementation]:
+    """The peers of a benchmark, for the packages that are installed in these versions."""
     return {
-        name: replace(peer.own, version=versions[name])
+        name: replace(peer.implementation, version=versions[name])
         for name, peer in PEERS.items()
         if stem in peer.benchmarks and name in versions
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pandas as pd
 
 from lmperf.devices import DataSheet, sheet_of
-from lmperf.names import matmul_of
+from lmperf.dtypes import dtype_of
 from lmperf.reporting import gates, machine
 from lmperf.reporting.evidence import MachineEvidence, having
 
@@ -45,7 +45,7 @@ def ceilings(evidence: MachineEvidence, load: str = BURST) -> dict[tuple[str, st
 
 def matmul_ceiling(evidence: MachineEvidence, dtype: str, load: str = BURST) -> float | None:
     """TFLOP/s of a matmul in the numerics of ``dtype``; None where it was not measured."""
-    return ceilings(evidence, load).get((MATMUL, matmul_of(dtype)))
+    return ceilings(evidence, load).get((MATMUL, dtype_of(dtype).matmul))
 
 
 def data_sheet(evidence: MachineEvidence) -> DataSheet | None:
@@ -56,7 +56,7 @@ def data_sheet(evidence: MachineEvidence) -> DataSheet | None:
 def sheet_ceiling(evidence: MachineEvidence, dtype: str) -> float | None:
     """TFLOP/s that the data sheet promises in the numerics of ``dtype``, or None."""
     sheet = data_sheet(evidence)
-    return sheet.tflops.get(matmul_of(dtype)) if sheet else None
+    return sheet.tflops.get(dtype_of(dtype).matmul) if sheet else None
 
 
 def achieved_tflops(frame: pd.DataFrame) -> pd.Series:

@@ -11,7 +11,8 @@ from functools import partial
 
 import pandas as pd
 
-from lmperf.benchmark import Timed, load
+from lmperf.benchmark import Timed
+from lmperf.benchmarks import load
 from lmperf.names import IMPLEMENTATIONS, dtype_words, implementation_words, in_order, phase_words
 from lmperf.peers.table import PEERS
 from lmperf.reporting import gates
@@ -48,7 +49,7 @@ def names(evidence: MachineEvidence, stem: str) -> list[str]:
         return []
     benchmark = load(stem)
     grids = (grid for grids in benchmark.grids.values() for grid in grids)
-    known = {*benchmark.implementations, *IMPLEMENTATIONS}
+    known = {*(one.name for one in benchmark.implementations), *IMPLEMENTATIONS}
     known |= {name for grid in grids for name in grid["implementation"]}
     return sorted(set(frame["implementation"]) - known)
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from lmperf.benchmark import COMMON_COLUMNS, load, stems
+from lmperf.benchmark import COMMON_COLUMNS
+from lmperf.benchmarks import load, stems
 from lmperf.evidence import plausible
 from lmperf.names import in_order
 from lmperf.reporting import foreign

@@ -1,4 +1,9 @@
-"""The gate of a row: a timing is shown only where its result was found right, and can be true."""
+"""Which timings may be shown: those whose correctness gate passed and whose time is possible.
+
+The worker's verdict is the status of a row (`lmperf.gate`). Evidence can be edited, so rows whose
+values contradict their status, or are faster than the machine allows, count as failed as well
+(`evidence.plausible`).
+"""
 
 from __future__ import annotations
 
@@ -7,11 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from lmperf.evidence.plausible import KIND
+from lmperf.evidence.plausible import KIND, contradicts_bound
+from lmperf.gate import FAILED
 from lmperf.reporting.evidence import row_names
 from lmperf.reporting.numbers import absent, error, significant
-
-FAILED = ("failed_check", "nan")
 
 
 @dataclass(frozen=True)
@@ -23,17 +27,16 @@ class GateSummary:
 
 
 def red(frame: pd.DataFrame) -> pd.Series:
-    """Rows whose gate failed: by status, by an error above its bound, or a bound never checked;
-    and rows that are faster than possible."""
+    """Rows whose gate failed, and rows that are implausible."""
     failed = _is_failed(frame) | _is_impossible(frame)
     if "max_error" in frame and "error_bound" in frame:
         error, bound = (frame[name].to_numpy(float) for name in ("max_error", "error_bound"))
-        failed |= ~np.isnan(bound) & _is_ok(frame) & ~(error <= bound)
+        failed |= _is_ok(frame) & contradicts_bound(error, bound)
     return pd.Series(failed, frame.index)
 
 
 def impossible(frame: pd.DataFrame) -> pd.Series:
-    """Rows whose time is below what the machine needs at least (see ``evidence.plausible``)."""
+    """Rows whose time is below the least time that the machine needs."""
     return pd.Series(_is_impossible(frame), frame.index)
 
 
@@ -43,7 +46,7 @@ def shown(frame: pd.DataFrame) -> pd.Series:
 
 
 def gated(frame: pd.DataFrame) -> pd.Series:
-    """Rows that were checked against a reference, or found to be faster than possible."""
+    """Rows that were compared with a reference, and rows that are faster than possible."""
     checked = _is_failed(frame) | _is_impossible(frame)
     if "error_bound" in frame:
         checked |= frame["error_bound"].notna().to_numpy()
@@ -51,14 +54,14 @@ def gated(frame: pd.DataFrame) -> pd.Series:
 
 
 def summary(frame: pd.DataFrame) -> GateSummary:
-    """Counts and names of the gates of one benchmark."""
+    """The number of gated rows of one benchmark, and each red row with its reason."""
     failed = frame[red(frame)]
     reasons = [_reason(row) for row in failed.to_dict("records")]
     names = [f"{n} ({why})" for n, why in zip(row_names(failed), reasons, strict=True)]
     return GateSummary(int(gated(frame).sum()), names)
 
 
-# Of arrays: these are asked of every table, where joining series by their index takes longer.
+# These return arrays: they run for every table, and aligning series by index takes longer.
 def _is_ok(frame: pd.DataFrame) -> np.ndarray:
     return (frame["status"] == "ok").to_numpy(bool)
 
@@ -75,13 +78,14 @@ def _is_impossible(frame: pd.DataFrame) -> np.ndarray:
 
 
 def _reason(row: dict) -> str:
-    """The error over its bound, with PyTorch's own where that is known; else what was wrong."""
+    """The time with its floor, or the error with its bound and PyTorch's error, or the reason."""
     if row["status"] == "ok" and row.get("median_ms", 0.0) < row.get("floor_ms", 0.0):
         time, floor = significant(row["median_ms"]), significant(row["floor_ms"])
         return f"{KIND}: {time} ms, where it takes at least {floor} ms"
-    found, bound, own = (row.get(name) for name in ("max_error", "error_bound", "pytorch_error"))
-    over = not (absent(found) or absent(bound)) and found > bound
-    if not over and isinstance(row.get("reason"), str):
+    found, bound = row.get("max_error"), row.get("error_bound")
+    compared = not (absent(found) or absent(bound))
+    if isinstance(row.get("reason"), str) and not (compared and found > bound):
         return row["reason"]
-    pytorch = "" if absent(own) else f", PyTorch's own {error(own)}"
+    reference = row.get("pytorch_error")
+    pytorch = "" if absent(reference) else f", PyTorch's own {error(reference)}"
     return f"error {error(found)}, bound {error(bound)}{pytorch}"

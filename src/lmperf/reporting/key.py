@@ -7,7 +7,7 @@ from pathlib import Path
 
 import lmperf
 from lmperf.config import Config
-from lmperf.evidence.keys import digest
+from lmperf.evidence.closure import digest
 from lmperf.evidence.store import file_digest
 
 PACKAGE = Path(lmperf.__file__).parent

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from lmperf.benchmark import Timed, load, stems
+from lmperf.benchmark import Timed
+from lmperf.benchmarks import load, stems
 from lmperf.names import phase_words, value_words
 from lmperf.reporting import machine
 from lmperf.reporting.ceilings import BURST, MATMUL, STEM, SUSTAINED, ceilings

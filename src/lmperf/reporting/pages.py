@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 from lmperf.reporting import coverage, machine, marks, other_machines
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.findings import SECTION, SHORT

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from lmperf.benchmark import load, stems
+from lmperf.benchmarks import load, stems
 from lmperf.evidence import cost
 from lmperf.evidence.plan import Project, row_name
 from lmperf.evidence.review import Review, review

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lmperf.attention import rounding
+from lmperf.dtypes import dtype_of
 from lmperf.evidence.keys import METHOD_VERSION
 from lmperf.measuring import clock_settings, rounds, state
-from lmperf.names import DTYPES, dtype_words, in_order
+from lmperf.names import dtype_words, in_order
 from lmperf.reporting.numbers import MIB
 from lmperf.statistics import CONFIDENCE, FALSE_DISCOVERY, FLOOR_QUANTILE, LEAST_FLOOR, MOST_FLOOR
 from lmperf.transformer.rounding import FACTOR
@@ -60,7 +61,7 @@ def _bounds(dtypes: Iterable[str]) -> list[dict]:
     """Of each numerics the bound of attention: in unit roundoffs, and as a share."""
     allowed = rounding.ROUNDOFFS_ALLOWED
     known = in_order("dtype", set(allowed) & set(dtypes))
-    known = [dtype for dtype in known if not DTYPES[dtype].autocast]
+    known = [dtype for dtype in known if dtype_of(dtype).autocast is None]
     return [
         {
             "words": dtype_words(dtype),

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pandas as pd
 
-from lmperf.benchmark import Timed, load
+from lmperf.benchmark import Timed
+from lmperf.benchmarks import load
 from lmperf.names import implementation_words, in_order, phase_words
 from lmperf.reporting import custom
 from lmperf.reporting.evidence import MachineEvidence, axes, having

@@ -1,1 +1,1 @@
-"""Selftest: the pipeline, on implementations that are planted to fool it or to harm their peers."""
+"""Tests the pipeline with implementations planted to deceive it or to harm their peers."""

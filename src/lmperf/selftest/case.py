@@ -1,4 +1,4 @@
-"""What a case of the selftest is: something planted, beside whom, and what must become of it."""
+"""The cases of the selftest: a planted implementation, its session, and the expected outcome."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from lmperf.selftest.expectations import Found, Outcome
 
 
 class Expectation(Protocol):
-    """What must become of a planted implementation; `words` say it."""
+    """The expected outcome of a planted implementation; `words` describe it."""
 
     words: str
 
     def __call__(self, found: Found) -> Outcome:
-        """What has become of it."""
+        """The outcome, judged from the rows of the session."""
 
 
 @dataclass(frozen=True, eq=False)
 class Session:
-    """One cell, at which planted implementations are measured beside one of the project's own.
+    """One cell, in which planted implementations are measured beside one of the project's.
 
     Attributes:
         name: of the session.
-        cpu, cuda: axes of its cell that differ from the default.
-        peer: the project's own implementation.
-        limit_s: time-out of a step.
-        patient: whether its verdicts matter, so that a processor may take longer over them.
+        cpu, cuda: axes of its cell that differ from the default, by device.
+        peer: the project's implementation.
+        limit_s: timeout of a step in seconds.
+        patient: whether its verdicts matter, so that a CPU may take longer for them.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Session:
     patient: bool = False
 
     def grid(self, kind: str) -> dict[str, list]:
-        """The cell on a kind of device, as a grid of the configuration."""
+        """The cell on a kind of device (cpu, cuda, mps), as a grid of a configuration."""
         cell = {"batch": 1, "heads": 4, "d_head": 64, "dtype": "float32", "causal": True}
         cell |= {"cuda_graph": False, **(self.cuda if kind == "cuda" else self.cpu)}
         return {**{axis: [value] for axis, value in cell.items()}, "implementation": [self.peer]}
@@ -49,12 +49,12 @@ class Case:
     """A planted implementation.
 
     Attributes:
-        module: of `lmperf.selftest.planted`.
-        name: the function in it, and of the implementation.
-        does: what is wrong with it, or special.
-        expect: what must become of it.
-        why: the guard that catches it, or that leaves it in peace.
-        needs: the kind of device without which it cannot run.
+        module: module of `lmperf.selftest.planted`.
+        name: the function in it, which is also the name of the implementation.
+        does: its fault, or what is special about it.
+        expect: the expected outcome.
+        why: the guard that catches it, or why no guard does.
+        needs: the kind of device that it needs, if any.
     """
 
     module: str
@@ -69,5 +69,5 @@ class Case:
         return f"lmperf.selftest.planted.{self.module}:{self.name}"
 
     def left_out(self, kind: str) -> str | None:
-        """Why it is not run on a kind of device, or None."""
+        """Why it cannot run on a kind of device; None if it can."""
         return f"needs a {self.needs.upper()} device" if self.needs not in (None, kind) else None

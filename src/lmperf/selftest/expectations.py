@@ -1,4 +1,4 @@
-"""What must become of a planted implementation, held against the rows that the pipeline gave."""
+"""Expected outcomes of planted implementations, judged from the rows of a session."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from lmperf.gate import FAILED
 from lmperf.names import MARKS, phase_words
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
@@ -15,19 +16,19 @@ from lmperf.reporting.speedup import Series, speedups
 from lmperf.reporting.tables import STATUS_WORDS
 from lmperf.statistics import FASTER
 
-# The benchmark whose implementations are planted.
+# The benchmark that the implementations are planted in.
 STEM = "flash_attention"
-# Slower than this beside a neighbour is no drift of the machine between two sessions: one thread
-# of two, or as many spinning threads as there are processors, cost half of the pace.
+# A peer that takes more than this multiple of its undisturbed time was disturbed. Drift between two
+# sessions is less; losing one thread of two, or a spinning thread on every core, doubles the time.
 DRIFT = 1.5
-_KEPT = f"its peer ok, at most {DRIFT:g} times what it takes without it"
-# Marks of a row that was not taken on a machine of its own: what rests on its times may be off.
+_KEPT = f"its peer ok, in at most {DRIFT:g} times its undisturbed time"
+# Marks of rows whose machine was disturbed: conclusions from their times may be wrong.
 DISTURBED = ("loaded", "drift")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out, in words, and whether it is what was expected."""
+    """An outcome in words, and whether it is the expected one."""
 
     words: str
     held: bool
@@ -35,13 +36,13 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Found:
-    """The evidence of a session, for one planted implementation of it.
+    """The evidence of a session, as one planted implementation is judged from it.
 
     Attributes:
-        evidence: of the session, as a report takes it.
+        evidence: of the session, as a report reads it.
         name: the planted implementation.
-        peer: the project's own implementation that was timed beside it.
-        quiet: least ms of the peer by phase, in a session without anything that harms.
+        peer: the project's implementation that was timed beside it.
+        quiet: phase -> least ms of the peer in the session without harmful implementations.
     """
 
     evidence: MachineEvidence
@@ -50,12 +51,12 @@ class Found:
     quiet: dict[str, float]
 
     def rows(self, name: str | None = None) -> pd.DataFrame:
-        """The rows of an implementation, of this one by default, by phase."""
+        """The rows of an implementation (default: the planted one), indexed by phase."""
         frame = self.evidence.frame(STEM)
         return having(frame, implementation=name or self.name).set_index("phase")
 
     def verdicts(self, base: str) -> pd.DataFrame:
-        """Speed-up over another implementation: ratio, low, high, verdict, by phase."""
+        """Speed-up over `base` by phase, with columns ratio, low, high and verdict."""
         frame = self.evidence.frame(STEM)
         ours, theirs = (Series.of(implementation=name) for name in (self.name, base))
         found = speedups(self.evidence, STEM, ours, theirs)
@@ -63,7 +64,7 @@ class Found:
 
 
 def least_ms(rows: pd.DataFrame) -> dict[str, float]:
-    """The shortest of a row's medians by round, by phase: what disturbs at times is not in it."""
+    """Phase -> the least median of a round in ms, which brief disturbances do not affect."""
     ok = rows[rows["status"] == "ok"]
     return {
         phase: min(map(float, str(rounds).split(";"))) for phase, rounds in ok["rounds_ms"].items()
@@ -72,7 +73,7 @@ def least_ms(rows: pd.DataFrame) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Withheld:
-    """No time is shown of these phases, or of all, for one of these reasons."""
+    """The times of these phases (default: all) are withheld, each for one of these reasons."""
 
     reasons: tuple[str, ...]
     phases: tuple[str, ...] = ()
@@ -83,14 +84,14 @@ class Withheld:
 
     def __call__(self, found: Found) -> Outcome:
         rows = _of(found.rows(), self.phases)
-        red = rows["status"].isin(gates.FAILED) & rows["median_ms"].isna() & ~gates.shown(rows)
+        red = rows["status"].isin(FAILED) & rows["median_ms"].isna() & ~gates.shown(rows)
         held = red & _names_any(rows["reason"], self.reasons)
         return Outcome(_said(found.rows()), len(rows) > 0 and bool(held.all()))
 
 
 @dataclass(frozen=True)
 class Ended:
-    """These phases, or all, have this status and reason; its peer is measured all the same."""
+    """These phases (default: all) have this status and reason, and its peer is measured."""
 
     status: str
     reason: str
@@ -109,10 +110,10 @@ class Ended:
 
 @dataclass(frozen=True)
 class Reads:
-    """Ok, and one of these verdicts over another implementation in every phase.
+    """Every phase is ok and has one of these verdicts over `base`.
 
-    seen: the verdict that one phase at least must have. first_call_s: what the first call takes at
-    least, and is said to have taken.
+    seen: the verdict that at least one phase must have. first_call_s: least time of the first call,
+    which its column must show.
     """
 
     verdicts: tuple[str, ...]
@@ -122,9 +123,9 @@ class Reads:
 
     @property
     def words(self) -> str:
-        first = "" if self.first_call_s is None else ", its first call shown"
-        seen = "" if self.seen is None else f", {self.seen} in one phase at least"
-        return f"ok, {' or '.join(self.verdicts)} beside {self.base}{seen}{first}"
+        first = "" if self.first_call_s is None else ", with the time of its first call"
+        seen = "" if self.seen is None else f", {self.seen} in at least one phase"
+        return f"ok, {' or '.join(self.verdicts)} compared with {self.base}{seen}{first}"
 
     def __call__(self, found: Found) -> Outcome:
         rows, verdicts = found.rows(), found.verdicts(self.base)
@@ -141,7 +142,7 @@ class Reads:
 
 @dataclass(frozen=True)
 class NotFaster:
-    """Not shown, or shown and no faster than its peer; and the peer is kept as by `PeerKept`."""
+    """Withheld, or no faster than its peer, which must be as `PeerKept` says."""
 
     words = f"withheld, or no faster than its peer; {_KEPT}"
 
@@ -154,7 +155,7 @@ class NotFaster:
 
 @dataclass(frozen=True)
 class PeerKept:
-    """Whatever becomes of it, its peer is ok, and at most DRIFT times as slow as without it."""
+    """Its peer is ok and takes at most DRIFT times as long as without it."""
 
     words = _KEPT
 
@@ -165,7 +166,7 @@ class PeerKept:
         now = least_ms(peer)
         ratios = [now[phase] / ms for phase, ms in found.quiet.items()]
         worst = max(ratios, default=float("nan"))
-        words = f"its peer ok, {significant(worst)} times what it takes without it"
+        words = f"its peer ok, in {significant(worst)} times its undisturbed time"
         words += _disturbed(peer)
         return Outcome(words, len(ratios) == len(peer) and worst <= DRIFT)
 
@@ -197,7 +198,7 @@ def _phases(names: Iterable[str]) -> str:
 
 
 def _said(rows: pd.DataFrame, verdicts: pd.DataFrame | None = None) -> str:
-    """What the rows say, phases that say the same together."""
+    """The rows in words; phases with the same words are joined."""
     by_words: dict[str, list[str]] = {}
     for phase, row in rows.iterrows():
         by_words.setdefault(_row_words(phase, row, verdicts), []).append(phase)

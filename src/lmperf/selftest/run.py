@@ -1,7 +1,7 @@
-"""Running the selftest: each session is measured as a user's own report is, in a folder of its own.
+"""Runs the selftest: measures each session as a user's report would be, in a temporary folder.
 
-A session has a configuration that names the planted implementations; what it measures goes through
-plan, record, evidence and the tables of a report, and is held against what must become of it.
+The configuration of a session names the planted implementations as custom ones. Its rows go through
+plan, record, evidence and the tables of a report, and are compared with the expected outcomes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Sessions = Mapping[Session, Sequence[Case]]
 
 @dataclass(frozen=True)
 class Result:
-    """A case, and what came out; or why it was not run, in which case there are no rows."""
+    """A case with its outcome and rows; `left_out` says why it was not run."""
 
     case: Case
     outcome: Outcome | None
@@ -38,7 +38,7 @@ class Result:
 
 
 class SessionProject(Project):
-    """A project whose benchmarks have the time-out and the patience of a session."""
+    """A project whose benchmarks have the timeout and the pace of a session."""
 
     limit_s: float
     patient: bool = False
@@ -50,7 +50,7 @@ class SessionProject(Project):
 
 
 def run(project: Project, sessions: Sessions = SESSIONS) -> Iterator[Result]:
-    """The results of every case, session after session, as they come."""
+    """Yield the result of every case, session after session."""
     kind = project.machine.kind
     quiet: dict[str, float] = {}
     for session, cases in sessions.items():
@@ -71,19 +71,19 @@ def run(project: Project, sessions: Sessions = SESSIONS) -> Iterator[Result]:
 def measured(
     project: Project, session: Session, cases: Sequence[Case], root: Path
 ) -> MachineEvidence:
-    """The evidence of a session, as a report of this machine takes it.
+    """Measure a session; returns its evidence as a report of this machine reads it.
 
     Args:
-        project: the user's own, which names machine and preset; nothing of it is written.
-        cases: those that can run here.
+        project: the user's project, which names machine and preset; it is not changed.
+        cases: the cases that can run here.
         root: an empty folder.
     """
     path = root / "config.yaml"
     path.write_text(yaml.safe_dump(_configuration(project, session, cases)))
-    own = SessionProject(load_config(path), root)
-    own.limit_s, own.patient = session.limit_s, session.patient
-    record(own, own.plan(STEM))
-    return machine_evidence(own, review(own, own.machine.slug))
+    of_session = SessionProject(load_config(path), root)
+    of_session.limit_s, of_session.patient = session.limit_s, session.patient
+    record(of_session, of_session.plan(STEM))
+    return machine_evidence(of_session, review(of_session, of_session.machine.slug))
 
 
 def _configuration(project: Project, session: Session, cases: Sequence[Case]) -> dict:

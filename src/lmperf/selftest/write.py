@@ -1,4 +1,4 @@
-"""The record of a selftest: a line for each case in `selftest.csv`, and its page beside it."""
+"""Writes the results of a selftest: `selftest.csv` with a line for each case, and its page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 from lmperf.evidence.machine import commit_facts
 from lmperf.evidence.plan import Project
 from lmperf.evidence.store import text_of, write_atomically
@@ -20,14 +20,14 @@ from lmperf.reporting.written import SELFTEST
 from lmperf.selftest.expectations import STEM
 from lmperf.selftest.run import Result
 
-# What the rows of a case say, for each phase.
+# Columns of each phase's row that are recorded.
 _OF_ROWS = ("status", "reason", "marks", "median_ms")
 
 
 def write(project: Project, results: Sequence[Result]) -> Path:
-    """Write record and page into `report/<machine>`; the path of the page.
+    """Write the CSV and the page into `report/<machine>`; returns the path of the page.
 
-    A write-up that was rendered from its evidence still is, with this page in it.
+    A write-up that was up to date still is: its record of rendered files is updated.
     """
     slug, directory = project.machine.slug, project.directory
     current = [machine for machine in (slug, None) if written.is_current(project, machine)]
@@ -64,7 +64,7 @@ def _line(result: Result) -> dict[str, Any]:
 
 
 def answer(result: Result) -> str:
-    """Whether a case has held, as its column says it."""
+    """Whether a case held, in the word of its column."""
     if result.outcome is None:
         return NOT_RUN
     return HELD if result.outcome.held else NOT_HELD

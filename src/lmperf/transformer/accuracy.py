@@ -1,17 +1,18 @@
-"""How far a model's logits, loss and gradients are from float64, and how far they may be.
+"""Errors of a model's logits, loss and gradients against float64, and their bounds.
 
-A tensor is held to PyTorch's own error: that of the eager model in the same numerics, with the same
-weights and tokens. The bound of every implementation, eager too, is
+The bound of a tensor follows from PyTorch's own error: that of the eager model in the same dtype,
+with the same weights and tokens. For every implementation, eager included, it is
 
-    min(FACTOR * max(error of eager, u), what rounding explains)
+    min(FACTOR * max(error of eager, u), error that rounding explains)
 
-with u the unit roundoff of the numerics. The first term follows the model: an error grows with
-width and depth in a way that no short formula has. The second does not depend on any run, so that
-an eager model with a wrong operator is red as well, and with it all that agree with it.
+with u the unit roundoff. The first term follows the model, because errors grow with width and depth
+in a way that no short formula describes. The second does not depend on a run, so that an eager
+model with a wrong operator fails too.
 
-The worst row of a gradient finds what is wrong in one place. What is a little wrong everywhere, a
-scale that is 1 % off say, hides in bf16 below rounding errors of 5 to 10 % a row. But rounding has
-no direction, so that along the reference its errors cancel: the gains see one part in a hundred.
+Two measures detect two kinds of fault. The blockwise error finds a fault in one place. A small
+fault everywhere, such as a scale that is 1 % off, disappears in bf16 below rounding errors of 5 to
+10 % per row. The gain (see `compared`) detects it, because rounding errors have no preferred
+direction and cancel along the reference.
 """
 
 from __future__ import annotations
@@ -26,22 +27,23 @@ from lmperf.attention.accuracy import BLOCK, CHUNK_ELEMENTS, UNIT_ROUNDOFF, bloc
 from lmperf.gate import Gate
 from lmperf.transformer.rounding import FACTOR
 
-# Errors of rounding over u sqrt(2 layers), largest seen: 1.9 in logits, 5.1 in gradients.
+# In units of u sqrt(2 layers). The largest rounding errors seen: 1.9 (logits), 5.1 (gradients).
 _LOGITS_ALLOWED, _GRADIENTS_ALLOWED = 4.0, 12.0
-# A loss has the error of a float32 sum and of its rounding, however exact the logits are.
+# The loss is a float32 sum: it has this error even with exact logits.
 _LOSS_FLOOR = 2 * UNIT_ROUNDOFF["float32"]
 
 
 def compared(
     got: Mapping[str, Tensor], reference: Mapping[str, Tensor]
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Of "logits", "loss" and gradients (by name of the parameter) the errors, and the gains.
+    """The errors of all tensors, and the gains of the gradients, by name.
 
-    The error is `blockwise_error`. The gain, of gradients alone, is by how much they are too long
-    along the reference, in the worst block B of rows: |<got_B, ref_B> / <ref_B, ref_B> - 1|.
+    Names are "logits", "loss" and those of parameters (for their gradients). An error is a
+    `blockwise_error`. A gain is the relative error of the length along the reference, in the worst
+    block B of rows: |<got_B, ref_B> / <ref_B, ref_B> - 1|.
 
-    got: on the device, of any dtype. reference: the same tensors and more, anywhere; each is moved
-    to the device of its counterpart for as long as it is needed.
+    got: tensors of any dtype. reference: at least the same names, on any device; each tensor is
+    moved to the device of its counterpart while it is compared.
     """
     errors, gains = {}, {}
     for name, value in got.items():
@@ -53,7 +55,10 @@ def compared(
 
 
 def _rows(tensor: Tensor) -> Tensor:
-    """As [..., rows, columns]: a vector in rows of a block, so that a fault in a few is seen."""
+    """The tensor as [..., rows, columns].
+
+    A vector is split into rows of up to BLOCK elements, so that a fault in a few of them is seen.
+    """
     if tensor.ndim >= 2:
         return tensor
     return tensor.reshape(-1, math.gcd(tensor.numel(), BLOCK))
@@ -61,6 +66,7 @@ def _rows(tensor: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _gain(got: Tensor, reference: Tensor) -> float:
+    """The gain of a gradient [rows, columns]; see `compared`."""
     chunk = max(BLOCK, CHUNK_ELEMENTS // got.shape[-1] // BLOCK * BLOCK)
     worst = 0.0
     for part, exact in zip(got.split(chunk), reference.double().split(chunk), strict=True):
@@ -69,35 +75,36 @@ def _gain(got: Tensor, reference: Tensor) -> float:
             torch.nn.functional.pad(rows, (0, -len(rows) % BLOCK)).view(-1, BLOCK).sum(-1)
             for rows in (along, squares)
         ]
-        # Tokens that do not occur have no gradient in an embedding: 0 / 0.
+        # A token that does not occur has no gradient in the embedding: 0 / 0.
         off = torch.where(blocks[1] == 0, blocks[0], blocks[0] / blocks[1] - 1).abs()
         worst = max(worst, float(off.nan_to_num(nan=math.inf, posinf=math.inf).max()))
     return worst
 
 
-def own_errors(got: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> dict[str, float]:
-    """PyTorch's own error of each tensor, where `got` is of the eager model in some numerics.
+def pytorch_errors(got: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> dict[str, float]:
+    """The error of each tensor of eager PyTorch, and the largest gain of its gradients as "gain".
 
-    A loss is one number, whose error may be nil by chance: it counts as no less than its scatter,
-    see `_loss_scatter`. "gain" is the worst of all gradients: some have a few blocks only.
+    got: results of the eager model. The loss is a single number whose error may be zero by chance,
+    so its error is at least its scatter (`_loss_scatter`). Gains are not per tensor, because some
+    gradients have only a few blocks.
     """
-    own, along = compared(got, reference)
-    own["loss"] = max(own["loss"], _loss_scatter(own["logits"], reference))
-    return {**own, "gain": max(along.values())}
+    errors, gains = compared(got, reference)
+    errors["loss"] = max(errors["loss"], _loss_scatter(errors["logits"], reference))
+    return {**errors, "gain": max(gains.values())}
 
 
 def bounds(
-    own: Mapping[str, float],
+    pytorch: Mapping[str, float],
     dtype: str,
     model: nn.Module,
     layers: int,
     reference: Mapping[str, Tensor],
 ) -> dict[str, float]:
-    """The largest error of each tensor, given `own_errors` in the numerics of `dtype`."""
+    """The largest error that each tensor may have, given `pytorch_errors` in the same dtype."""
     explained = explained_by_rounding(dtype, model, layers, reference)
-    # Of loss and gain rounding leaves less than one unit.
-    least = dict.fromkeys(own, UNIT_ROUNDOFF[dtype]) | {"loss": 0.0, "gain": 0.0}
-    found = {name: FACTOR * max(error, least[name]) for name, error in own.items()}
+    # Rounding changes loss and gain by less than one unit.
+    least = dict.fromkeys(pytorch, UNIT_ROUNDOFF[dtype]) | {"loss": 0.0, "gain": 0.0}
+    found = {name: FACTOR * max(error, least[name]) for name, error in pytorch.items()}
     return {
         name: min(bound, explained.get(name, explained["gradient"]))
         for name, bound in found.items()
@@ -107,20 +114,20 @@ def bounds(
 def explained_by_rounding(
     dtype: str, model: nn.Module, layers: int, reference: Mapping[str, Tensor]
 ) -> dict[str, float]:
-    """The error of "logits", "loss" and "gradient" (each parameter's) that rounding explains.
+    """The error of "logits", "loss" and "gradient" (of any parameter) that rounding explains.
 
-    Each of a block's two additions to the residual stream brings its own rounding: some six
-    operands and results of 0.41 u each (in the root mean square over mantissas), 1.0 u together.
-    It also passes on the error e of the stream: a product of two factors that have e each, as in
-    SwiGLU, has sqrt(2) e. With 2 L additions of equal size, e^2 grows by 1 part in k at addition k
-    for what is passed on, and by 1 / k u^2 for what is new: e is at most u sqrt(2 L). The worst of
-    some thousand rows, and attention, whose scores turn a relative error e into one of e |s|, make
-    it up to twice that: 1.9 u sqrt(2 L) is the largest seen, and 4 are allowed.
+    Logits. Each of a block's two additions to the residual stream adds rounding errors: about six
+    operands and results with 0.41 u each (root mean square over mantissas), 1.0 u together. It also
+    propagates the error e of the stream: a product of two factors with error e, as in SwiGLU, has
+    sqrt(2) e. With 2 L additions of equal size, addition k increases e^2 by one part in k
+    (propagated) and by u^2 / k (new), so e is at most u sqrt(2 L). Two effects together at most
+    double it: the error is the worst of some thousand rows, and attention turns a relative error e
+    of the scores s into e |s|. The largest error seen is 1.9 u sqrt(2 L), the limit is 4.
 
-    A gradient has the errors of the activations as well as those of the backward pass, and is a sum
-    over tokens that cancels in part: 5.1 u sqrt(2 L) is the largest seen, and 12 are allowed.
+    Gradients. They have the errors of the activations and of the backward pass, and are sums over
+    tokens that partly cancel: the largest error seen is 5.1 u sqrt(2 L), the limit is 12.
 
-    float32 has no wider accumulator: a running sum of K terms of either sign has the error
+    float32 has no wider accumulator: a running sum of K terms of random sign has the error
     0.41 u sqrt(K / 2) = 0.29 u sqrt(K), which adds to u. K is the longest sum of the model: over
     the inputs of a layer in the forward pass, over its outputs or the tokens in the backward pass.
     """
@@ -139,12 +146,13 @@ def explained_by_rounding(
 
 
 def _loss_scatter(logits_error: float, reference: Mapping[str, Tensor]) -> float:
-    """The relative error of the loss that comes from an error of the logits.
+    """The relative error of the loss that an error e of the logits causes.
 
     The loss is the mean over T tokens of logsumexp - logit of the target. The error of the
-    logsumexp is a mean over the vocabulary and vanishes beside that of one logit, which is
-    e times the RMS of the logits. The tokens share the rounded weights, so their errors are not
-    independent: four tokens count as one. (Measured: at most 1.2 of this.)
+    logsumexp is a mean over the vocabulary and negligible compared with that of one logit, which is
+    e times the RMS of the logits. The tokens share the rounded weights, so their errors are
+    correlated: four tokens count as one independent sample. Measured losses differ by at most 1.2
+    times this.
     """
     logits = reference["logits"]
     rms = float(torch.linalg.vector_norm(logits)) / math.sqrt(logits.numel())
@@ -157,21 +165,21 @@ def gate_of(
     got: Mapping[str, Tensor],
     reference: Mapping[str, Tensor],
     allowed: Mapping[str, float],
-    own: Mapping[str, float],
+    pytorch: Mapping[str, float],
 ) -> Gate:
-    """A gate of logits, loss, and of all gradients the worst error and the worst gain.
+    """The gate of logits, loss, the worst gradient and the worst gain.
 
-    got, reference: as for `compared`. allowed, own: of every tensor, by the names of `own_errors`.
+    got, reference: as for `compared`. allowed: bounds; pytorch: PyTorch's errors; both by the names
+    of `pytorch_errors`.
     """
-    found, along = compared(got, reference)
-    named = {name: name for name in ("logits", "loss") if name in found}
-    shown = {name: found.pop(name) for name in named}
+    gradients, gains = compared(got, reference)
+    keys = {name: name for name in ("logits", "loss") if name in gradients}
+    errors = {name: gradients.pop(name) for name in keys}
     where = {}
-    if found:
-        where = {"gradient": Gate(found, allowed).worst, "gain": max(along, key=along.__getitem__)}
-        named |= {"gradient": where["gradient"], "gain": "gain"}
-        shown |= {"gradient": found[where["gradient"]], "gain": along[where["gain"]]}
-    limits, pytorch = (
-        {column: values[name] for column, name in named.items()} for values in (allowed, own)
-    )
-    return Gate(shown, limits, lambda: pytorch, where)
+    if gradients:
+        worst = Gate(gradients, allowed).worst
+        where = {"gradient": worst, "gain": max(gains, key=gains.__getitem__)}
+        keys |= {"gradient": worst, "gain": "gain"}
+        errors |= {"gradient": gradients[worst], "gain": gains[where["gain"]]}
+    limits, eager = ({name: of[key] for name, key in keys.items()} for of in (allowed, pytorch))
+    return Gate(errors, limits, lambda: eager, where)

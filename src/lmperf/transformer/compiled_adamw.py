@@ -1,8 +1,8 @@
 """AdamW whose update of a parameter is one compiled kernel.
 
-PyTorch's fused AdamW reaches half of an H200's memory bandwidth with tensors of bfloat16; a kernel
-for each parameter reaches nearly all of it where parameters are large. Inside a CUDA graph its
-launches cost nothing.
+PyTorch's fused AdamW reaches half of an H200's memory bandwidth with bfloat16 tensors. One compiled
+kernel per parameter reaches nearly all of it for large parameters; the CUDA graph removes the
+launch overhead.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from torch import Tensor
 
 
 class CompiledAdamW(torch.optim.AdamW):
-    """As `torch.optim.AdamW` with its defaults, for parameters that all have a contiguous gradient.
+    """`torch.optim.AdamW` with default hyperparameters and compiled updates.
 
-    The arithmetic is in float32; what is stored has the dtype of the parameter, moments too.
+    Computes in float32; parameters and moments are stored in the dtype of the parameter. Every
+    parameter needs a contiguous gradient.
     """
 
     def __init__(self, parameters: Iterable[Tensor], lr: float):
@@ -30,8 +31,8 @@ class CompiledAdamW(torch.optim.AdamW):
         states = [self._state_of(parameter) for parameter in parameters]
         torch._foreach_add_([state["step"] for state in states], 1)
         made, rate, betas = states[0]["step"], group["lr"], group["betas"]
-        # As tensors: what is compiled holds for every step and every learning rate. What a graph
-        # captures holds the rate that it had then.
+        # Tensors, so that a new step or learning rate does not recompile. A CUDA graph keeps the
+        # learning rate of its capture.
         shrink = torch.full_like(made, 1 - rate * group["weight_decay"])
         length, root = rate / (1 - betas[0] ** made), (1 - betas[1] ** made).sqrt()
         for parameter, state in zip(parameters, states, strict=True):
@@ -58,10 +59,10 @@ def _update(
     betas: tuple[float, float],
     eps: float,
 ) -> None:
-    """One step of a parameter and its moments, in place.
+    """Update a parameter p and its moments m and v in place, given its gradient g.
 
-    p, g, m, v: [n] of one dtype. shrink: 1 - lr * decay; length: lr over the first bias correction;
-    root: of the second one; float32 scalars on the device.
+    p, g, m, v: [n], of one dtype. shrink: 1 - lr * weight_decay. length: lr / (1 - beta1^t). root:
+    sqrt(1 - beta2^t). All three are float32 scalars on the device.
     """
     gradient = g.float()
     mean = torch.lerp(m.float(), gradient, 1 - betas[0])

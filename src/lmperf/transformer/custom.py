@@ -1,5 +1,7 @@
-"""What a user has of their own: a model class with the constructor of the common course model, a
-train step, or a way to run the project's model."""
+"""Custom implementations: a model class, a train step, or a way to run the project's model.
+
+A model class has the constructor of the courses' model; see `build`.
+"""
 
 from __future__ import annotations
 
@@ -16,29 +18,32 @@ from lmperf.transformer.model import twin_of
 from lmperf.transformer.sizes import ROPE_THETA, VOCAB_SIZE, ModelSize
 
 
-def is_model(given: Any) -> bool:
-    """Whether it is a model class of the user's own, and not a way to run the project's model."""
-    return isinstance(given, type) and issubclass(given, nn.Module)
+def is_model(implementation: Any) -> bool:
+    """Whether it is a model class rather than a way to run the project's model."""
+    return isinstance(implementation, type) and issubclass(implementation, nn.Module)
 
 
-def is_step(given: Any) -> bool:
+def is_step(implementation: Any) -> bool:
     """Whether it is a train step: a function of (model, optimizer, tokens, targets)."""
     try:
-        parameters = inspect.signature(given).parameters.values()
-    except (TypeError, ValueError):  # some functions in C say nothing
+        parameters = inspect.signature(implementation).parameters.values()
+    except (TypeError, ValueError):  # some C functions have no signature
         return False
-    if isinstance(given, type):
+    if isinstance(implementation, type):
         return False
     kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
     needed = [p for p in parameters if p.default is p.empty]
     return len([p for p in needed if p.kind in kinds]) == 4
 
 
-def built(given: type[nn.Module], size: ModelSize, context_length: int) -> nn.Module:
-    """The model of a size; where tensors go is for the caller to say, by `torch.device`.
+def build(model_class: type[nn.Module], size: ModelSize, context_length: int) -> nn.Module:
+    """A model of the given class and size, on the default device (see `torch.device`).
+
+    The constructor receives those of vocab_size, context_length, d_model, num_layers, num_heads,
+    d_ff and rope_theta that it takes.
 
     Raises:
-        Unsupported: the constructor needs more than the widths that a size has.
+        Unsupported: the constructor requires other arguments.
     """
     known = {
         "vocab_size": VOCAB_SIZE,
@@ -49,23 +54,23 @@ def built(given: type[nn.Module], size: ModelSize, context_length: int) -> nn.Mo
         "d_ff": size.d_ff,
         "rope_theta": ROPE_THETA,
     }
-    parameters = inspect.signature(given).parameters.values()
+    parameters = inspect.signature(model_class).parameters.values()
     by_name = {p.name: p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
     needed = [name for name, p in by_name.items() if p.default is p.empty and name not in known]
     if needed:
         raise Unsupported(
-            f"the constructor of {given.__name__} needs {', '.join(needed)}; what a size has is"
+            f"the constructor of {model_class.__name__} requires {', '.join(needed)}; it may take"
             f" {', '.join(known)}"
         )
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return given(**known)
-    return given(**{name: value for name, value in known.items() if name in by_name})
+        return model_class(**known)
+    return model_class(**{name: value for name, value in known.items() if name in by_name})
 
 
 def forward_flops(model: nn.Module, tokens: Tensor) -> int:
-    """FLOPs of the matmuls of a forward pass on tokens [batch, seq_len], as PyTorch counts them.
+    """FLOPs of a forward pass on tokens [batch, seq_len], counted by `FlopCounterMode`.
 
-    One sequence is sent through. What runs in kernels that PyTorch does not know is not counted.
+    It runs one sequence. Custom kernels, which PyTorch does not know, are not counted.
     """
     counter = FlopCounterMode(display=False)
     with torch.no_grad(), counter:
@@ -73,14 +78,14 @@ def forward_flops(model: nn.Module, tokens: Tensor) -> int:
     return len(tokens) * counter.get_total_flops()
 
 
-def called(given: Any, model: nn.Module) -> Callable[[Tensor], Tensor]:
-    """What is called with tokens: a user's model as it is, else what a way to run gives.
+def runnable(implementation: Any, model: nn.Module) -> Callable[[Tensor], Tensor]:
+    """The callable from tokens to logits: a custom model, or `model` as a way to run returns it.
 
-    Parameters and buffers are those of `model`; its modules stay as they are.
+    It shares parameters and buffers with `model`, whose modules do not change.
 
     Raises:
-        Unsupported: it is a train step, which is called otherwise.
+        Unsupported: `implementation` is a train step.
     """
-    if is_step(given):
-        raise Unsupported("a train step is timed end to end, and nowhere else")
-    return twin_of(model) if is_model(given) else given(twin_of(model))
+    if is_step(implementation):
+        raise Unsupported("a train step is timed in the benchmark end_to_end only")
+    return twin_of(model) if is_model(implementation) else implementation(twin_of(model))

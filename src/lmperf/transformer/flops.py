@@ -1,4 +1,4 @@
-"""FLOPs of `TransformerLM` in closed form. No torch.
+"""FLOPs of `TransformerLM` in closed form. Imports no torch.
 
 Symbols, in elements: b batch, n context, T = b n tokens, d = d_model, f = d_ff, L layers,
 V vocabulary.
@@ -12,11 +12,14 @@ FLOPS_PER_FORWARD = {"forward": 1, "backward": 2, "forward_backward": 3, "train_
 def flops(size: ModelSize, context: int, batch: int, phase: str, vocab: int = VOCAB_SIZE) -> int:
     """FLOPs of the matmuls of one phase: forward, backward, forward_backward or train_step.
 
-    A weight does 2 FLOPs a token, so a forward does 2 T (L (4 d^2 + 3 d f) + V d). Plain attention
-    computes all n^2 scores and masks half of them, so what is executed is counted: 2 b n^2 d for
-    q k^T and as many for the values, 4 L b n^2 d in all. The backward does two matmuls, for the
-    input and for the weight, where the forward does one. The optimizer multiplies no matrices.
-    Raises ValueError for another phase.
+    Each weight costs 2 FLOPs per token: 2 T (L (4 d^2 + 3 d f) + V d) for a forward pass. Plain
+    attention computes all n^2 scores and masks half of them; all executed FLOPs are counted:
+    2 b n^2 d for q k^T and as many for the values, 4 L b n^2 d over all layers. The backward pass
+    has two matmuls (input and weight gradient) for each one of the forward pass. The optimizer has
+    none.
+
+    Raises:
+        ValueError: the phase is unknown.
     """
     if phase not in FLOPS_PER_FORWARD:
         raise ValueError(f"phase {phase!r} is none of {', '.join(FLOPS_PER_FORWARD)}")

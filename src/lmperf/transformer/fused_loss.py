@@ -1,11 +1,11 @@
-"""Head and loss in one, a chunk of tokens at a time: no logits [T, V] in memory.
+"""Fused head and cross entropy, a chunk of tokens at a time: logits [T, V] are never stored.
 
-The logits of a chunk give its loss and, at once, the gradients with respect to its hidden states
-and the head's weight, so that nothing of them outlives the chunk; the backward pass only scales.
-Logits are as they are without it: of the dtype of the matmul, the loss in float32.
+The forward pass computes the loss of a chunk and, from the same logits, the gradients with respect
+to its hidden states and the head's weight; the backward pass only scales them. As without fusion,
+logits have the dtype of the matmul and the loss is float32.
 
-Sources: Liger Kernel (Hsu et al. 2024, arXiv 2410.10989), "fused linear cross entropy"; Cut Your
-Losses (Wijmans et al. 2024, arXiv 2411.09009) goes further, and has the logits of a tile alone.
+Sources: Liger Kernel (Hsu et al. 2024, arXiv 2410.10989), "fused linear cross entropy". Cut Your
+Losses (Wijmans et al. 2024, arXiv 2411.09009) stores only the logits of a tile.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-# Logits of a chunk: enough tokens for a matmul to fill the device.
+# Tokens of a chunk: enough for a matmul to fill the device.
 CHUNK = 2048
 
 
 def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
     """Mean negative log-likelihood of targets under the logits hidden @ weight.T, in float32.
 
-    hidden: [batch, seq_len, d], weight: [vocab_size, d], targets: [batch, seq_len] int64, none of
-    them to be ignored; differentiable once. The
-    matmuls are in the dtype of autocast where that is on, else in that of the weight.
+    hidden: [batch, seq_len, d]; weight: [vocab_size, d]; targets: [batch, seq_len] int64, without
+    ignored positions. Matmuls run in the autocast dtype if autocast is on, else in the dtype of the
+    weight. Differentiable once.
     """
     device = hidden.device.type
     low = torch.is_autocast_enabled(device)
@@ -35,13 +35,13 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor) -> Ten
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
-    """`apply(hidden [T, d], weight [V, d], targets [T], dtype of the matmuls)`."""
+    """`apply(hidden [T, d], weight [V, d], targets [T], matmul dtype)` -> loss, a scalar."""
 
     @staticmethod
     def forward(ctx, hidden, weight, targets, dtype):
         operand, factor = hidden.to(dtype), weight.to(dtype)
         grad_hidden = torch.empty_like(operand)
-        # Over chunks the sum is in float32, however the matmuls round.
+        # Chunks accumulate in float32, whatever the matmul dtype.
         grad_weight = torch.zeros_like(weight, dtype=torch.promote_types(dtype, torch.float32))
         loss = grad_weight.new_zeros(())
         for first in range(0, len(operand), CHUNK):
@@ -74,9 +74,9 @@ def _loss_and_gradient():
 
 
 def _softmax_loss(logits: Tensor, targets: Tensor, share: float) -> tuple[Tensor, Tensor]:
-    """The sum of the losses of a chunk, each times `share`, and its gradient for the logits.
+    """`share` times the summed loss of a chunk, and its gradient with respect to the logits.
 
-    logits: [tokens, V], targets: [tokens]; the gradient has the dtype of the logits.
+    logits: [tokens, V]; targets: [tokens]. The gradient has the shape and dtype of the logits.
     """
     exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
     log_sums = exact.logsumexp(-1, keepdim=True)

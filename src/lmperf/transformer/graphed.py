@@ -1,4 +1,4 @@
-"""A whole training step as one CUDA graph: one launch for all of its kernels."""
+"""A training step as one CUDA graph: a single launch for all of its kernels."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ _MIB = 2**20
 
 
 class Graphed:
-    """The replay of a step: forward, backward, optimizer, cleared gradients first.
+    """Captures a training step at the first call and replays it at every call.
 
-    It reads tokens and targets where they were when it was captured, at the first call: what is
-    written there in between, it sees. Gradients and loss are those of the last replay, overwritten
-    by the next. What a replay uses the allocator does not count as alive.
+    A replay reads tokens and targets at the addresses of the capture, so new contents are copied
+    there. Each replay overwrites the gradients and the loss of the last one. The memory pool of the
+    graph is not part of what the allocator counts as allocated.
 
     Args:
-        step: takes nothing and returns the loss; it must allocate on the device alone.
-        optimizer: the one that makes the step, fused and capturable.
-        warm_ups: steps before the capture, in which everything is compiled and tuned; that they are
-            made is taken back from the optimizer's count, though not from its moments. 0 for one
-            that has been called before.
+        step: clears the gradients, makes a training step and returns the loss. It must not allocate
+            host memory.
+        optimizer: the optimizer of the step, capturable.
+        warm_ups: steps before the capture, which compile and autotune. They are subtracted from the
+            optimizer's step count, but their effect on the moments stays. 0 if the step has been
+            called before.
 
     Attributes:
         uncaptured: the step itself.
-        pool_mib: the most that the replay uses beside what is alive after it.
+        pool_mib: peak memory of a replay beyond the tensors that are alive after it.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Graphed:
         if self._graph is None:
             self._capture()
         self._graph.replay()
-        for parameter, gradient in self._gradients:  # which others may have cleared meanwhile
+        for parameter, gradient in self._gradients:  # they may have been cleared since
             parameter.grad = gradient
         return self._loss
 
@@ -61,7 +62,7 @@ class Graphed:
             state["step"] -= self._warm_ups
         self._optimizer.zero_grad(set_to_none=True)
         torch.cuda.synchronize()
-        torch.cuda.empty_cache()  # the pool of a graph takes nothing from the allocator's reserve
+        torch.cuda.empty_cache()  # a graph's pool cannot reuse memory that the allocator caches
         torch.cuda.reset_peak_memory_stats()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=stream):

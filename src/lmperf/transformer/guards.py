@@ -1,4 +1,4 @@
-"""What a result must be, and whether weights are what they were."""
+"""Checks of results (type, shape, dtype, device), and a digest that detects changed weights."""
 
 from __future__ import annotations
 
@@ -18,10 +18,16 @@ def require_plain(
     device: torch.device,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """The value, detached, if it is a plain tensor of this shape, kind of device and dtype.
+    """The value, detached, if it is a plain tensor of this shape, device type and dtype.
 
-    A subclass may put off its work. dtype: any where None. Raises WrongResult, which names the
-    value by `words`.
+    Tensor subclasses are rejected, because they may defer work beyond the timed call.
+
+    Args:
+        words: what the value is, for the message ("the loss").
+        dtype: None accepts any.
+
+    Raises:
+        WrongResult: the value is not such a tensor.
     """
     if type(value) is not Tensor:
         raise WrongResult(f"{words}: a {type(value).__name__}, not a torch.Tensor")
@@ -38,7 +44,7 @@ def _described(shape: tuple[int, ...], device: str, dtype: torch.dtype) -> str:
 
 @torch.no_grad()
 def digest(model: nn.Module) -> Tensor:
-    """For each parameter and buffer the sum of its bits, read as integers."""
+    """For each parameter and buffer, the sum of its elements' bits read as integers; [tensors]."""
     tensors = (*model.parameters(), *model.buffers())
     return torch.stack([_integers(tensor).sum() for tensor in tensors])
 

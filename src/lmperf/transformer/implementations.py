@@ -1,7 +1,7 @@
-"""Ways to run a model: each takes a TransformerLM and returns what is called with its tokens.
+"""Ways to run a model: each takes a TransformerLM and returns a callable from tokens to logits.
 
-An attention (plain, SDPA, the project's own) times a way to run it (eager, compiled by block,
-compiled whole). What is compiled has a compiled loss, too: see `WithLoss`.
+Each combines an attention (plain, SDPA, the project's Triton kernel) with an execution mode (eager,
+compiled by block, compiled whole). Compiled ways compile the loss as well: see `WithLoss`.
 """
 
 from __future__ import annotations
@@ -17,57 +17,62 @@ from lmperf.transformer.training import WithLoss
 
 
 def eager(model: TransformerLM) -> Callable[[Tensor], Tensor]:
-    """As it is written, one kernel an operator."""
+    """Run the model in eager mode, one kernel per operator."""
     return model
 
 
 def sdpa(model: TransformerLM) -> TransformerLM:
-    """Eager, with the attention that PyTorch's dispatcher chooses."""
+    """Eager mode with `scaled_dot_product_attention`; PyTorch selects the backend."""
     return with_attention(model, _sdpa)
 
 
 def triton(model: TransformerLM) -> TransformerLM:
-    """Eager, with the project's FlashAttention-2."""
+    """Eager mode with the project's FlashAttention-2."""
     from lmperf.attention.triton import flash_attention
 
     return with_attention(model, flash_attention)
 
 
 def compiled(model: TransformerLM) -> WithLoss:
-    """The whole model as one graph; compiling takes longer with every layer."""
+    """Compile the whole model as one graph; compile time grows with the number of layers."""
     return _with_compiled_loss(compile_static(model))
 
 
 def compiled_blocks(model: TransformerLM) -> WithLoss:
-    """One block compiled, and reused by every layer: the graph does not grow with depth. Norm and
-    head are compiled as one more graph, the loss as another."""
+    """Compile one block and reuse it for every layer, so that compile time is independent of depth.
+
+    The final norm and the head are one more graph, the loss another.
+    """
     hidden, head = hidden_by_block(model), compile_static(lambda x: model.head(model.norm(x)))
     return _with_compiled_loss(lambda tokens: head(hidden(tokens)))
 
 
 def sdpa_compiled(model: TransformerLM) -> WithLoss:
-    """Compiled whole, with the attention that PyTorch's dispatcher chooses."""
+    """Compiled whole, with `scaled_dot_product_attention`."""
     return compiled(sdpa(model))
 
 
 def sdpa_compiled_blocks(model: TransformerLM) -> WithLoss:
-    """Compiled by block, with the attention that PyTorch's dispatcher chooses."""
+    """Compiled by block, with `scaled_dot_product_attention`."""
     return compiled_blocks(sdpa(model))
 
 
 def triton_compiled(model: TransformerLM) -> WithLoss:
-    """Compiled whole, with the project's FlashAttention-2 inside."""
+    """Compiled whole, with the project's FlashAttention-2."""
     return compiled(triton(model))
 
 
 def triton_compiled_blocks(model: TransformerLM) -> WithLoss:
-    """Compiled by block, with the project's FlashAttention-2 inside."""
+    """Compiled by block, with the project's FlashAttention-2."""
     return compiled_blocks(triton(model))
 
 
 def hidden_by_block(model: TransformerLM) -> Callable[[Tensor], Tensor]:
-    """Tokens [batch, seq_len] -> what leaves the last block, [batch, seq_len, d_model]; each block
-    is compiled, all to the same code."""
+    """Compile the blocks, which share one graph; returns tokens -> hidden states.
+
+    The callable takes tokens [batch, seq_len] int64 and returns the output of the last block,
+    [batch, seq_len, d_model].
+    """
     blocks = [compile_static(block) for block in model.blocks]
 
     def hidden(tokens: Tensor) -> Tensor:
@@ -80,19 +85,22 @@ def hidden_by_block(model: TransformerLM) -> Callable[[Tensor], Tensor]:
 
 
 def compile_static(function: Callable) -> Callable:
-    """Compiled for the shapes that it is called with, as one graph."""
+    """Compile as one graph with static shapes."""
     return torch.compile(function, dynamic=False, fullgraph=True)
 
 
 def _with_compiled_loss(logits: Callable[[Tensor], Tensor]) -> WithLoss:
-    """The logits are an array in memory whoever takes their loss, so that a graph of its own costs
-    nothing, and those that are gated are those that are timed."""
+    """Add a loss that is compiled as a separate graph.
+
+    The logits are stored in memory in any case, so the separate graph costs nothing, and the gate
+    checks the same logits that are timed.
+    """
     loss = compile_static(cross_entropy)
     return WithLoss(logits, lambda tokens, targets: loss(logits(tokens), targets))
 
 
 def with_attention(model: TransformerLM, attention: Attention) -> TransformerLM:
-    """The same model, parameters and buffers shared, with another attention."""
+    """A copy of the model with another attention; parameters and buffers are shared."""
     twin = twin_of(model)
     for block in twin.blocks:
         block.attention.attention = attention

@@ -1,7 +1,8 @@
-"""The ladder: ways to train, each of which adds one technique to the one below it.
+"""The ladder: training steps, each of which adds one technique to the step below it.
 
-A rung is the numerics of a step, the dtype of the weights (that of their gradients and of AdamW's
-moments as well), and a way to run the model; the last is captured as a CUDA graph.
+The benchmark `ladder` declares the rungs. The entry of a rung is one of `plain`, `by_block`,
+`flash_by_block` and `chunked_loss`: a function for each way to run the model, so that a change of
+one way concerns only its own rungs. Its options are the fields of `Rung`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lmperf.names import RUNGS
+from lmperf.dtypes import dtype_of
 from lmperf.transformer.compiled_adamw import CompiledAdamW
 from lmperf.transformer.fused_loss import linear_cross_entropy
 from lmperf.transformer.graphed import Graphed
@@ -29,47 +30,78 @@ from lmperf.transformer.implementations import (
 from lmperf.transformer.model import TransformerLM
 from lmperf.transformer.training import WithLoss, adamw, train_step
 
-BF16 = "bfloat16"
-
 
 @dataclass(frozen=True)
 class Rung:
-    """How a step is made.
+    """How a training step is made.
 
     Attributes:
-        dtype: numerics, a value of the dtype axis; "bfloat16": weights too.
-        way: takes a TransformerLM and returns what is called with its tokens.
-        graphed: whether the step is one CUDA graph.
+        way: takes a TransformerLM and returns a callable from tokens to logits.
+        dtype: in which the step computes, a value of the dtype axis.
+        weights: torch dtype, by name, of weights, gradients and moments.
+        graph: whether the step is captured as a CUDA graph.
+
+    Raises:
+        ValueError: the dtype is unknown, no optimizer is known for the weights, or the step would
+            compute in another dtype than that of its weights without autocast.
     """
 
-    dtype: str
     way: Callable[[TransformerLM], Callable[[Tensor], Tensor]]
-    graphed: bool = False
+    dtype: str
+    weights: str
+    graph: bool
 
-    @property
-    def weights(self) -> str:
-        """The dtype of weights, gradients and moments."""
-        return BF16 if self.dtype == BF16 else "float32"
+    def __post_init__(self) -> None:
+        if self.weights not in _OPTIMIZERS:
+            known = ", ".join(_OPTIMIZERS)
+            raise ValueError(f"no optimizer for weights {self.weights!r}; known: {known}")
+        dtype = dtype_of(self.dtype)
+        if dtype.autocast is None and dtype.storage != self.weights:
+            raise ValueError(f"weights {self.weights} compute in {self.dtype} only under autocast")
 
     def prepare(self, model: TransformerLM, learning_rate: float) -> torch.optim.Optimizer:
-        """Give the model the weights of the rung, in place; returns what trains it."""
-        if self.weights == "float32":
-            return adamw(model, learning_rate)
-        return CompiledAdamW(rounded(model).parameters(), learning_rate)
+        """Convert the weights of the model in place; returns its optimizer."""
+        return _OPTIMIZERS[self.weights](model, learning_rate)
 
     def step(
         self, model: TransformerLM, optimizer: Any, tokens: Tensor, targets: Tensor, **graph: int
     ) -> Callable[[], Tensor]:
-        """A training step on tokens and targets as they are when it is called; gives the loss.
+        """A training step on the current contents of tokens and targets; it returns the loss.
 
-        model: its own from here on. graph: arguments of `Graphed`.
+        model: changed by the step's way. graph: arguments of `Graphed`.
         """
         made = partial(train_step, self.way(model), optimizer, tokens, targets, self.dtype)
-        return Graphed(made, optimizer, **graph) if self.graphed else made
+        return Graphed(made, optimizer, **graph) if self.graph else made
+
+
+def plain(**options: Any) -> Rung:
+    """A step of the model in eager mode."""
+    return Rung(eager, **options)
+
+
+def by_block(**options: Any) -> Rung:
+    """A step of the model compiled by block."""
+    return Rung(compiled_blocks, **options)
+
+
+def flash_by_block(**options: Any) -> Rung:
+    """A step of the model compiled by block, with the project's FlashAttention-2."""
+    return Rung(triton_compiled_blocks, **options)
+
+
+def chunked_loss(**options: Any) -> Rung:
+    """A step as `flash_by_block`, with head and loss fused a chunk of tokens at a time."""
+    return Rung(flash_fused_loss, **options)
+
+
+def flash_fused_loss(model: TransformerLM) -> WithLoss:
+    """As `fused_loss`, with the project's FlashAttention-2 on CUDA and plain attention on a CPU."""
+    on_cuda = next(model.parameters()).is_cuda
+    return fused_loss(triton(model) if on_cuda else model)
 
 
 def fused_loss(model: TransformerLM) -> WithLoss:
-    """Compiled by block; head and loss a chunk of tokens at a time."""
+    """The model compiled by block, with head and loss fused a chunk of tokens at a time."""
     hidden, norm = hidden_by_block(model), compile_static(model.norm)
 
     def loss(tokens: Tensor, targets: Tensor) -> Tensor:
@@ -78,28 +110,12 @@ def fused_loss(model: TransformerLM) -> WithLoss:
     return WithLoss(lambda tokens: model.head(norm(hidden(tokens))), loss)
 
 
-def flash_fused_loss(model: TransformerLM) -> WithLoss:
-    """As `fused_loss`, with the project's FlashAttention-2; with plain attention on a processor,
-    which has no such kernel."""
-    on_device = next(model.parameters()).is_cuda
-    return fused_loss(triton(model) if on_device else model)
-
-
-def rung(name: str) -> Rung:
-    """The rung of a name of `lmperf.names.RUNGS`."""
-    return Rung(RUNGS[name], _WAYS.get(name, eager), graphed=name == "graph")
-
-
-_WAYS = {
-    "compiled_blocks": compiled_blocks,
-    "flash_attention": triton_compiled_blocks,
-    **dict.fromkeys(("fused_loss", "bf16_weights", "graph"), flash_fused_loss),
-}
-
-
-@torch.no_grad()
-def rounded(model: TransformerLM) -> TransformerLM:
-    """The model with its parameters in bfloat16, in place; the RoPE tables stay in float32."""
+def bfloat16_adamw(model: TransformerLM, learning_rate: float) -> CompiledAdamW:
+    """Convert the parameters to bfloat16 in place; the RoPE tables stay in float32."""
     for parameter in model.parameters():
         parameter.data = parameter.data.bfloat16()
-    return model
+    return CompiledAdamW(model.parameters(), learning_rate)
+
+
+# dtype of the weights -> (model, learning rate) -> optimizer
+_OPTIMIZERS = {"float32": adamw, "bfloat16": bfloat16_adamw}

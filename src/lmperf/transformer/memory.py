@@ -1,22 +1,24 @@
-"""The memory of `TransformerLM`, moment by moment, from the shapes that autograd saves. No torch.
+"""The memory of `TransformerLM` in closed form, from the shapes that autograd saves.
+
+Imports no torch.
 
 Symbols, in elements: b batch, n context, T = b n tokens, d = d_model, f = d_ff, h heads, L layers,
 V vocabulary, N = b h n^2 attention scores of a layer; w bytes of a matmul operand (4, or 2 under
-bfloat16 autocast). The residual stream, the norms, the softmax and the loss take 4 bytes always.
-The smaller temporaries of a norm or of RoPE are never the peak and are left out.
+bfloat16 autocast). Residual stream, norms, softmax and loss always take 4 bytes per element. The
+smaller temporaries of a norm or of RoPE are never the peak and are left out.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from lmperf.dtypes import dtype_of
 from lmperf.transformer.sizes import VOCAB_SIZE, ModelSize
 
 FLOAT32 = 4
-OPERAND_BYTES = {"float32": 4, "tf32": 4, "autocast_bfloat16": 2}
 PHASES = ("forward", "train_step")
 DEVICES = ("cpu", "cuda", "mps")
-# cuBLAS takes this from PyTorch's allocator on Hopper, once for each thread that calls it, and the
-# backward runs in a thread of its own.
+# cuBLAS allocates this workspace on Hopper, through PyTorch's allocator, once for each calling
+# thread; the backward pass runs in a separate thread.
 CUBLAS_WORKSPACE = 32 * 2**20
 
 
@@ -31,13 +33,15 @@ def predicted_memory(
 ) -> dict[str, int]:
     """Bytes alive at the peak of a phase, by category, and their sum as "peak".
 
-    phase: "forward" (inference under no_grad, no optimizer) or "train_step" (a step after the
-    first: `lmperf.transformer.training.train_step` with the fused AdamW, its state alive, gradients
-    cleared). dtype: float32, tf32 or autocast_bfloat16. device: "cuda" adds what its operators
-    allocate inside. The categories, as they are at that moment: parameters; weight_copies (cached
-    by autocast); gradients; optimizer (two moments); activations (saved for the backward);
-    temporary; inputs (tokens, targets, RoPE tables); workspace (cuBLAS).
-    Raises ValueError for another dtype, phase or device.
+    phase: "forward" (inference under no_grad, no optimizer) or "train_step" (any step but the
+    first: `lmperf.transformer.training.train_step` with the fused AdamW, whose state exists, and
+    cleared gradients). dtype: a value of the dtype axis that stores float32 weights. device: "cuda"
+    adds memory that its operators allocate internally. Categories: parameters; weight_copies
+    (autocast's cache); gradients; optimizer (two moments); activations (saved for the backward
+    pass); temporary; inputs (tokens, targets, RoPE tables); workspace (cuBLAS).
+
+    Raises:
+        ValueError: the phase, dtype or device is unknown, or the dtype stores other weights.
     """
     moments = memory_moments(size, context, batch, dtype, phase, device, vocab)
     return max(moments.values(), key=lambda moment: moment["peak"])
@@ -52,16 +56,23 @@ def memory_moments(
     device: str = "cpu",
     vocab: int = VOCAB_SIZE,
 ) -> dict[str, dict[str, int]]:
-    """The moments that can be the peak of a phase -> what `predicted_memory` returns for them.
+    """Each moment that can be the peak of a phase -> its bytes, as `predicted_memory` returns them.
 
-    Between the last block's backward and the first's, activations fall and gradients grow by the
-    same amount with every layer, so that one of the two ends is the highest.
+    From the last block's backward pass to the first's, every layer changes the sum of activations
+    and gradients by the same amount, so that the maximum is at one of the two ends.
     """
     _check("phase", phase, PHASES)
-    _check("dtype", dtype, OPERAND_BYTES)
     _check("device", device, DEVICES)
-    footprint = Footprint(size, context, batch, OPERAND_BYTES[dtype], device, vocab)
+    footprint = Footprint(size, context, batch, _operand_bytes(dtype), device, vocab)
     return footprint.inference() if phase == "forward" else footprint.training()
+
+
+def _operand_bytes(dtype: str) -> int:
+    """Bytes of an element of a matmul operand, for a dtype with float32 weights."""
+    stored = dtype_of(dtype)
+    if stored.storage != "float32":
+        raise ValueError(f"dtype {dtype!r}: the closed form needs float32 weights")
+    return dtype_of(stored.autocast).bytes if stored.autocast else FLOAT32
 
 
 def _check(name: str, value: str, known: Iterable[str]) -> None:
@@ -73,7 +84,8 @@ def _check(name: str, value: str, known: Iterable[str]) -> None:
 class Footprint:
     """Bytes alive at the moments of inference and of a training step that can be their peak.
 
-    w: bytes of a matmul operand, 4 or 2. device: "cuda" adds what its operators allocate inside.
+    w: bytes of a matmul operand, 4 or 2. device: "cuda" adds memory that its operators allocate
+    internally.
     """
 
     size: ModelSize
@@ -108,21 +120,22 @@ class Footprint:
         return self.w < FLOAT32
 
     def norm_saved(self) -> int:
-        """The input and the normalised input [T, d], 1/rms [T], and the next linear's operand."""
+        """Bytes saved by a norm: input and normalised input [T, d], 1/rms [T], the next operand."""
         tokens = self.batch * self.context
         return FLOAT32 * (2 * self.stream + tokens) + self.w * self.stream
 
     def attention_saved(self) -> int:
-        """Norm; q, k, a contiguous v; mask [n, n]; probabilities and their cast; the mixture."""
+        """Bytes saved by attention: norm; q, k, contiguous v; mask [n, n]; probabilities and their
+        cast; output of the attention."""
         probabilities = self.scores * (FLOAT32 + (self.w if self.autocasts else 0))
         return self.norm_saved() + 4 * self.w * self.stream + self.context**2 + probabilities
 
     def feed_forward_saved(self) -> int:
-        """Norm; gate and up; silu(gate); their product."""
+        """Bytes saved by the feed-forward layer: norm; gate and up; silu(gate); their product."""
         return self.norm_saved() + 4 * self.w * self.hidden
 
     def weight_copies(self, blocks: int, *rest: int) -> int:
-        """Copies of all linear weights of so many blocks, and of other weights, in elements."""
+        """Bytes of autocast's copies of `blocks` blocks' linear weights and of `rest` elements."""
         elements = blocks * self.size.linear_parameters + sum(rest)
         return self.w * elements if self.autocasts else 0
 
@@ -141,11 +154,11 @@ class Footprint:
         return alive | {"peak": sum(alive.values())}
 
     def inference(self) -> dict[str, dict[str, int]]:
-        """Nothing is saved: the temporaries of the last block, or the logits."""
+        """Moments of inference: temporaries of the last block, or the logits. Nothing is saved."""
         stream, w = FLOAT32 * self.stream, self.w
         d, f, layers = self.size.d_model, self.size.d_ff, self.size.num_layers
-        # x, its norm, the fused projection, rotated q and k; then masked scores, their float32 copy
-        # and the softmax, or without autocast scores before and after masking, with the mask.
+        # x, its norm, the fused projection, rotated q and k. Under autocast also the masked scores,
+        # their float32 copy and the softmax; else scores before and after masking, and the mask.
         softmax = (w + 2 * FLOAT32) * self.scores
         masking = 2 * FLOAT32 * self.scores + self.context**2
         attention = 2 * stream + 5 * w * self.stream + (softmax if self.autocasts else masking)
@@ -163,13 +176,13 @@ class Footprint:
         }
 
     def training(self) -> dict[str, dict[str, int]]:
-        """Loss, both ends of the backward through the blocks, and the update."""
+        """Moments of a train step: loss, both ends of the backward pass, and the update."""
         parameters = FLOAT32 * self.size.parameters(self.vocab)
         moments = {"loss": self._loss()}
         for name, index in (("last", self.size.num_layers - 1), ("first", 0)):
             moments[f"{name} feed_forward"] = self._feed_forward_backward(index)
             moments[f"{name} attention"] = self._attention_backward(index)
-        # The gradient of the table is written while the gradient of the stream is still there.
+        # The embedding's gradient is written while the gradient of the stream is still alive.
         moments["embedding"] = self._training_moment(parameters, 0, FLOAT32 * self.stream, 0)
         moments["optimizer"] = self._training_moment(parameters, 0, 0, 0)
         return moments
@@ -187,7 +200,7 @@ class Footprint:
         )
 
     def _loss(self) -> dict[str, int]:
-        """Saved log-probabilities, their gradient and that of the logits, each [T, V] float32."""
+        """Loss: log-probabilities, their gradient and that of the logits, each [T, V] float32."""
         layers = self.size.num_layers
         saved = layers * (self.attention_saved() + self.feed_forward_saved()) + self.norm_saved()
         return self._training_moment(
@@ -198,7 +211,7 @@ class Footprint:
         )
 
     def _gradients_after(self, index: int) -> int:
-        """Gradients of the head, the last norm and the blocks behind block `index`."""
+        """Bytes of the gradients of the head, the last norm and the blocks after block `index`."""
         behind = self.size.num_layers - 1 - index
         head = (self.vocab + 1) * self.size.d_model
         return FLOAT32 * (head + behind * self.size.block_parameters)
@@ -207,9 +220,10 @@ class Footprint:
         return index * (self.attention_saved() + self.feed_forward_saved())
 
     def _feed_forward_backward(self, index: int) -> dict[str, int]:
-        """Backward of silu(gate) * up: its two gradients and the one that came in, each [T, f].
+        """Backward of silu(gate) * up: gradients of both factors and of the product, each [T, f].
 
-        The product was freed with the down projection, whose gradient is there, as is the stream's.
+        The product was freed after the backward of the down projection. The gradients of that
+        projection's weight and of the stream are alive.
         """
         saved = self.attention_saved() + self.feed_forward_saved() - self.w * self.hidden
         d, f = self.size.d_model, self.size.d_ff
@@ -223,8 +237,8 @@ class Footprint:
     def _attention_backward(self, index: int) -> dict[str, int]:
         """Backward of the softmax: gradients of the probabilities and of the scores, float32.
 
-        The mixture, v and the cast probabilities are freed; the gradients of the stream and of v
-        are there. CUDA's kernel multiplies gradient and probabilities into one more tensor.
+        The output of the attention, v and the cast probabilities are freed; the gradients of the
+        stream and of v are alive. CUDA's kernel stores gradient times probabilities as well.
         """
         cast = self.w * self.scores if self.autocasts else 0
         saved = self.attention_saved() - 2 * self.w * self.stream - cast

@@ -1,9 +1,9 @@
 """A Transformer language model: pre-norm, RMSNorm, RoPE, SwiGLU, causal attention, untied head.
 
-Every operation is written out in plain PyTorch, with one precision policy on every device: under
-autocast the linear layers and the two attention matmuls run in the low precision, while the
-residual stream, the norms, RoPE, the softmax and the loss stay in float32. What autograd saves
-is therefore the same on a CPU and on a GPU: `lmperf.transformer.memory` counts it in closed form.
+Every operation is written in plain PyTorch, with one precision policy on every device: under
+autocast the linear layers and the two attention matmuls run in the low precision; residual stream,
+norms, RoPE, softmax and loss stay in float32. Autograd therefore saves the same tensors on a CPU
+and on a GPU, and `lmperf.transformer.memory` counts them in closed form.
 
 Sources: Vaswani et al. 2017 (attention), Zhang and Sennrich 2019 (RMSNorm), Su et al. 2021 (RoPE),
 Shazeer 2020 (SwiGLU), Radford et al. 2019 (initialisation scaled by depth).
@@ -25,7 +25,7 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 def plain_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = True) -> Tensor:
-    """softmax(q k^T / sqrt(d)) v with every intermediate stored; the softmax is at least float32.
+    """softmax(q k^T / sqrt(d)) v, storing every intermediate; the softmax is at least float32.
 
     q, k, v: [batch, heads, seq_len, d_head] of one dtype; returns the shape and dtype of q.
     """
@@ -139,9 +139,12 @@ class TransformerLM(nn.Module):
     """Causal language model: tokens [batch, seq_len] int64 -> logits [batch, seq_len, vocab_size].
 
     attention: callable (q, k, v, causal=True) on [batch, heads, seq_len, d_head]. `blocks` is a
-    ModuleList, so that each block can be compiled by itself. Under autocast the logits have the low
-    precision. Raises ValueError for widths that do not split into even heads, and from forward for
-    a sequence longer than context_length.
+    ModuleList, so that each block can be compiled separately. Under autocast the logits have the
+    low precision.
+
+    Raises:
+        ValueError: d_model does not split into heads of an even width; from forward: the sequence
+            is longer than context_length.
     """
 
     def __init__(
@@ -175,7 +178,7 @@ class TransformerLM(nn.Module):
         context_length: int,
         attention: Attention = plain_attention,
     ) -> "TransformerLM":
-        """The model of a row of `lmperf.transformer.sizes.SIZES`."""
+        """The model of a size of `lmperf.transformer.sizes`."""
         return cls(
             vocab_size,
             context_length,
@@ -187,8 +190,8 @@ class TransformerLM(nn.Module):
         )
 
     def _initialise(self, num_layers: int) -> None:
-        # Each block adds twice to the residual stream: shrinking what it adds by the square root of
-        # the additions keeps the stream's variance independent of depth.
+        # Each block adds to the residual stream twice. Dividing by the square root of the number of
+        # additions keeps the variance of the stream independent of depth.
         residual_std = 0.02 / math.sqrt(2 * max(num_layers, 1))
         for name, parameter in self.named_parameters():
             if parameter.ndim == 2:
@@ -210,13 +213,13 @@ class TransformerLM(nn.Module):
 
 
 def twin_of(model: Model) -> Model:
-    """The same parameters and buffers in other modules: what changes these leaves the model."""
+    """A copy of the modules that shares parameters and buffers with `model`."""
     shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     return copy.deepcopy(model, memo=shared)
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Mean negative log-likelihood, at least in float32.
+    """Mean negative log-likelihood, computed in at least float32.
 
     logits [batch, seq_len, vocab_size], targets [batch, seq_len] int64; returns a scalar.
     """

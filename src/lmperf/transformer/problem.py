@@ -1,4 +1,4 @@
-"""One language model to run: weights, tokens, the phases that are timed, and what checks them."""
+"""A language model with weights and tokens: its timed phases, its gate and its checks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lmperf.benchmark import Phase, WrongResult
 from lmperf.gate import Gate
 from lmperf.precision import precision
 from lmperf.transformer import accuracy
-from lmperf.transformer.custom import built, forward_flops, is_model
+from lmperf.transformer.custom import build, forward_flops, is_model
 from lmperf.transformer.flops import FLOPS_PER_FORWARD, flops
 from lmperf.transformer.guards import digest, require_plain
 from lmperf.transformer.model import TransformerLM, cross_entropy
@@ -24,13 +24,12 @@ from lmperf.transformer.sizes import SIZES, VOCAB_SIZE
 from lmperf.transformer.training import WithLoss, adamw, autocast, loss_of, train_step
 
 Model = Callable[[Tensor], Tensor]
-# (model, optimizer, tokens, targets) -> loss; clears the gradients first, and leaves its own.
+# (model, optimizer, tokens, targets) -> loss. Clears the gradients first and keeps the new ones.
 Step = Callable[[Model, torch.optim.Optimizer, Tensor, Tensor], Tensor]
 
-# Gradients of a timed call that are looked at; the gate looks at all of them.
+# Gradients that are checked after a timed call; the gate checks all.
 _GRADIENTS_CHECKED = 2
-# What AdamW keeps of gradients and of their squares, and how far off, as a share, rounding to
-# bfloat16 leaves them at most.
+# AdamW's moments, and their largest relative error from rounding to bfloat16.
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 _MOMENT_OFF = 0.01
 
@@ -39,8 +38,8 @@ class ModelProblem:
     """A TransformerLM of a named size, with random weights and a batch of random tokens.
 
     All implementations and dtypes of a cell share it. The learning rate is zero: a step does all of
-    its arithmetic, and every case finds the weights that the gate's reference has. `model` is
-    PyTorch's side of every check: an implementation is given a twin of it.
+    its arithmetic, and the weights stay those of the gate's reference. `model` is the eager model
+    that implementations are checked against; an implementation receives a twin of it.
 
     Args:
         size: key of `lmperf.transformer.sizes.SIZES`.
@@ -48,9 +47,8 @@ class ModelProblem:
         batch: sequences.
         device: where weights and tokens are.
         seed: of weights, tokens and targets.
-        given: a model class of the user's own, whose model stands in the place of TransformerLM.
-        prepare: takes the new model, which it may change in place, and a learning rate, and
-            returns the optimizer.
+        implementation: a custom model class replaces TransformerLM; other values do not.
+        prepare: (model, learning rate) -> optimizer; may change the model in place.
     """
 
     def __init__(
@@ -60,15 +58,15 @@ class ModelProblem:
         batch: int,
         device: str,
         seed: int,
-        given: Any = None,
+        implementation: Any = None,
         prepare: Callable[[Any, float], torch.optim.Optimizer] = adamw,
     ):
         self._size, self._context, self._batch = SIZES[size], context, batch
         self._gate_seed = self._seed = seed
         torch.manual_seed(seed)
         with torch.device(device):
-            if is_model(given):
-                self.model = built(given, self._size, context).to(device)
+            if is_model(implementation):
+                self.model = build(implementation, self._size, context).to(device)
             else:
                 self.model = TransformerLM.of_size(self._size, VOCAB_SIZE, context)
             self.tokens = torch.empty(batch, context, dtype=torch.int64)
@@ -85,31 +83,31 @@ class ModelProblem:
 
     @property
     def resident(self) -> list[Any]:
-        """What lives as long as the model: weights and gradients, optimizer state, tokens."""
+        """Objects that live as long as the problem: model, optimizer, tokens and targets."""
         return [self.model, self.optimizer, self.tokens, self.targets]
 
     def freshen(self, seed: int) -> None:
-        """Other random tokens and targets in the place of the last ones, in the same memory."""
+        """Overwrite tokens and targets, in place, by random ones of another seed."""
         self._seed = seed
         _draw(seed, self.tokens, self.targets)
 
     def inference(self, dtype: str) -> Tensor:
-        """Logits without a graph."""
+        """The logits of a forward pass without autograd."""
         with torch.no_grad(), autocast(dtype, self.tokens.device):
             return self.model(self.tokens)
 
     def train_step(self, dtype: str, model: Model | None = None) -> Tensor:
-        """Cleared gradients, forward, backward, AdamW; the loss."""
-        called = self.model if model is None else model
-        loss = train_step(called, self.optimizer, self.tokens, self.targets, dtype)
+        """Clear gradients, forward, backward, AdamW; returns the loss."""
+        run = self.model if model is None else model
+        loss = train_step(run, self.optimizer, self.tokens, self.targets, dtype)
         self._steps += 1
         return loss
 
     def phases(self, model: Model, dtype: str) -> dict[str, Phase]:
-        """What is timed of a model; only a train step clears the gradients inside the clock.
+        """The timed phases of a model; only the train step clears gradients inside the clock.
 
-        Each returns the loss, a scalar, but for the backward, which leaves its gradients on the
-        parameters and returns nothing.
+        Each returns the loss, a scalar, except backward, which returns None and leaves the
+        gradients on the parameters.
         """
 
         def forward(_: object = None) -> Tensor:
@@ -138,15 +136,15 @@ class ModelProblem:
         }
 
     def step_phases(self, step: Step, model: Model, dtype: str) -> dict[str, Phase]:
-        """What is timed of a user's own train step, which returns the loss: a step, and no more."""
-        return {"train_step": self.step_phase(partial(self._own_step, step, model, dtype))}
+        """The timed phases of a custom train step: only the step itself."""
+        return {"train_step": self.step_phase(partial(self._custom_step, step, model, dtype))}
 
     def step_phase(self, run: Callable[[], Any]) -> Phase:
-        """What is timed of a step that takes nothing and returns the loss."""
+        """The timed phase of a step, which takes no arguments and returns the loss."""
         work = self._forward_flops * FLOPS_PER_FORWARD["train_step"]
         return Phase(lambda _: self._counted(run), flops=work)
 
-    def _own_step(self, step: Step, model: Model, dtype: str) -> Any:
+    def _custom_step(self, step: Step, model: Model, dtype: str) -> Any:
         with autocast(dtype, self.tokens.device):
             loss = step(model, self.optimizer, self.tokens, self.targets)
         return loss.detach() if isinstance(loss, Tensor) else loss
@@ -166,7 +164,7 @@ class ModelProblem:
         self.optimizer.zero_grad(set_to_none=True)
 
     def _outputs(self, model: Model, dtype: str) -> tuple[Tensor, Tensor]:
-        """Logits and loss; where the model has a loss of its own, each by a call of its own."""
+        """Logits and loss; a `WithLoss` is called once for each."""
         with autocast(dtype, self.tokens.device):
             logits = model(self.tokens)
             require_plain(
@@ -177,17 +175,18 @@ class ModelProblem:
             return logits.detach(), cross_entropy(logits, self.targets)
 
     def gate(self, model: Model, dtype: str, phases: Sequence[str]) -> Gate:
-        """Logits, loss and the gradient of every parameter against float64 with the same weights.
+        """Compare logits, loss and the gradient of every parameter with float64.
 
-        For the bounds see `lmperf.transformer.accuracy`. The tokens are those of the problem's own
-        seed; those that were there are put back. Raises WrongResult for logits or gradients of
-        another type, shape, dtype or device than they must have.
+        Bounds: see `lmperf.transformer.accuracy`. Weights are the same; tokens are those of the
+        problem's seed, and the current ones are restored afterwards.
+
+        Raises:
+            WrongResult: logits or a gradient have the wrong type, shape, dtype or device.
         """
-
         with self._gate_tokens():
-            # PyTorch's side comes first: what it needs is free again before the model runs.
+            # The eager model runs first, so that its memory is free before the model runs.
             self._clear()
-            own, allowed = self._limits(dtype)
+            pytorch, allowed = self._limits(dtype)
             with precision(dtype):
                 logits, loss = self._outputs(model, dtype)
                 got = {"logits": logits, "loss": self._plain_loss(loss)}
@@ -196,67 +195,70 @@ class ModelProblem:
                     loss.backward()
                     got |= {name: self._gradient(name) for name in self._names}
             del loss
-            gate = accuracy.gate_of(got, self._reference, allowed, own)
+            gate = accuracy.gate_of(got, self._reference, allowed, pytorch)
             self._clear()
         return gate
 
     def gate_step(self, step: Step, model: Model, dtype: str, phases: Sequence[str]) -> Gate:
-        """`gate_run` of a user's own train step."""
-        return self.gate_run(partial(self._own_step, step, model, dtype), dtype)
+        """`gate_run` of a custom train step."""
+        return self.gate_run(partial(self._custom_step, step, model, dtype), dtype)
 
     def gate_run(self, run: Callable[[], Any], dtype: str) -> Gate:
-        """The loss of a step, and the gradients that it leaves, against float64.
+        """Compare the loss of a train step, and the gradients that it leaves, with float64.
 
-        run: makes the step and returns the loss. As `gate`; it also raises WrongResult where the
-        optimizer has not made a step, or not updated its moments.
+        run: makes the step and returns the loss. Otherwise as `gate`.
+
+        Raises:
+            WrongResult: as `gate`; or the optimizer made no step or did not update its moments.
         """
         with self._gate_tokens():
             self._clear()
-            own, allowed = self._limits(dtype)
+            pytorch, allowed = self._limits(dtype)
             before = self._moments()
             with precision(dtype):
                 got = {"loss": self._plain_loss(self._counted(run))}
             got |= {name: self._gradient(name) for name in self._names}
             self._require_steps(self._names)
             self._require_moments(before)
-            gate = accuracy.gate_of(got, self._reference, allowed, own)
+            gate = accuracy.gate_of(got, self._reference, allowed, pytorch)
             self._clear()
         return gate
 
     def check(self, dtype: str, phase: str, result: Any) -> Gate:
-        """What a timed call left behind against the eager model, with the tokens as they are now.
+        """Compare the results of a timed call with the eager model on the current tokens.
 
-        result: what `phases(...)[phase].run` returned, or a copy. The loss is compared and, after a
-        phase with a backward pass, the gradients of some parameters, chosen by the seed of the
-        tokens. Both sides have been held to float64 by the gate, so they may differ by the bound
-        and PyTorch's own error together. A loss alone is a weak check in bf16, where that of other
-        tokens passes with a chance of up to one in four (2.7B): the gradients are the strong one,
-        and a model cannot know whether a backward pass will follow.
+        result: what `phases(...)[phase].run` returned, or a copy. Compared are the loss and, after
+        a phase with a backward pass, the gradients of some parameters, chosen by the seed of the
+        tokens. The gate has compared both sides with float64, so they may differ by the sum of the
+        bound and PyTorch's error. The loss is a weak check: in bf16, up to one in four losses of
+        other tokens pass (3.4B). The gradients are the strong check; a forward call that cheats
+        would have to know that no backward pass follows.
 
-        Raises WrongResult for a result or gradient of another type, shape, dtype or device than it
-        must have, for tokens or weights that have changed, and for a step that the optimizer did
-        not make. Gradients are there afterwards if they were before, with other contents.
+        Gradients that existed before exist afterwards, with other contents.
+
+        Raises:
+            WrongResult: the result or a gradient has the wrong type, shape, dtype or device; tokens
+                or weights have changed; or the optimizer made no step.
         """
         self._require_inputs()
         got, names = {}, ()
         if phase != "backward":
             got["loss"] = self._plain_loss(result)
         elif result is not None:
-            raise WrongResult("the backward pass returned something")
+            raise WrongResult("the backward pass returned a value instead of None")
         if phase != "forward":
             names = random.Random(self._seed).sample(self._names, _GRADIENTS_CHECKED)
             got |= {name: self._gradient(name).clone() for name in names}
         if phase == "train_step":
             self._require_steps(names)
-        self._clear()  # The eager model needs their room.
+        self._clear()  # The eager model needs their memory.
         expected = eager(self.model, self.tokens, self.targets, dtype, names)
         if phase != "forward":
             for parameter in self.model.parameters():
                 parameter.grad = torch.empty_like(parameter)
-        own, allowed = self._limits(dtype)
-        return accuracy.gate_of(
-            got, expected, {name: allowed[name] + own[name] for name in own}, own
-        )
+        pytorch, allowed = self._limits(dtype)
+        limits = {name: allowed[name] + pytorch[name] for name in pytorch}
+        return accuracy.gate_of(got, expected, limits, pytorch)
 
     @property
     def _names(self) -> list[str]:
@@ -277,20 +279,22 @@ class ModelProblem:
             return float64_reference(self.model, self.tokens, self.targets)
 
     def _limits(self, dtype: str) -> tuple[dict[str, float], dict[str, float]]:
-        """PyTorch's own error of every tensor in these numerics, and what an error of it may be;
-        worked out once, so that a check needs no reference."""
+        """PyTorch's error of every tensor in this dtype, and the bound of each.
+
+        Cached, so that `check` needs no float64 reference.
+        """
         if dtype not in self._pytorch:
             reference = self._reference
             with self._gate_tokens():
                 got = eager(self.model, self.tokens, self.targets, dtype, self._names)
-            own = accuracy.own_errors(got, reference)
+            pytorch = accuracy.pytorch_errors(got, reference)
             layers = self._size.num_layers
-            allowed = accuracy.bounds(own, dtype, self.model, layers, reference)
-            self._pytorch[dtype] = own, allowed
+            allowed = accuracy.bounds(pytorch, dtype, self.model, layers, reference)
+            self._pytorch[dtype] = pytorch, allowed
         return self._pytorch[dtype]
 
     def forget_reference(self) -> None:
-        """Give the memory of the float64 reference back; it is computed anew where it is needed."""
+        """Free the float64 reference; the next gate computes it again."""
         self.__dict__.pop("_reference", None)
 
     def _gradient(self, name: str) -> Tensor:
@@ -315,10 +319,10 @@ class ModelProblem:
         for name in names:
             made = self.optimizer.state[self.model.get_parameter(name)].get("step")
             if made is None or int(made) != self._steps:
-                raise WrongResult(f"the optimizer did not step once a call for {name}")
+                raise WrongResult(f"the optimizer did not step exactly once per call for {name}")
 
     def _moments(self) -> dict[str, dict[str, Tensor]]:
-        """Copies of the moments of a few parameters, by name; none before a first step."""
+        """Copies of the moments of some parameters, by name; empty before the first step."""
         names = random.Random(self._seed).sample(self._names, _GRADIENTS_CHECKED)
         states = {name: self.optimizer.state.get(self.model.get_parameter(name)) for name in names}
         return {
@@ -328,9 +332,9 @@ class ModelProblem:
         }
 
     def _require_moments(self, before: dict[str, dict[str, Tensor]]) -> None:
-        """That the optimizer has brought each moment nearer to the gradient's power, by its beta.
+        """Raise WrongResult unless each moment moved towards its power of the gradient by 1 - beta.
 
-        With the learning rate zero the weights do not show what it did.
+        The learning rate is zero, so that the weights do not show whether the optimizer worked.
         """
         betas = self.optimizer.param_groups[0]["betas"]
         for name, old in before.items():

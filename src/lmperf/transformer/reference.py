@@ -1,4 +1,4 @@
-"""What a model computes, for the gate: eagerly, in float64 and in the numerics that are timed."""
+"""Reference results for the gate: float64, and eager mode in the timed dtype."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from lmperf.precision import precision
 from lmperf.transformer.model import TransformerLM, cross_entropy
 from lmperf.transformer.training import autocast
 
-# Of the memory that is free, how much the gradients of a reference may keep.
+# The share of free device memory that the gradients of a reference may take.
 _SHARE_KEPT = 1 / 4
 
 
 def checkpointed(model: nn.Module, tokens: Tensor) -> Tensor:
-    """The model's logits; its backward computes each block anew instead of saving activations.
+    """The model's logits, with activation checkpointing of each block.
 
-    The same operations on the same values as without, in less memory and a third more time: it
-    fits wherever what is timed fits. A model of the user's own is called as it is.
+    It executes the same operations on the same values, in less memory and a third more time: the
+    reference fits wherever the timed step fits. A custom model is called without checkpointing.
     """
     if not isinstance(model, TransformerLM):
         return model(tokens)
@@ -35,12 +35,12 @@ def checkpointed(model: nn.Module, tokens: Tensor) -> Tensor:
 def float64_reference(model: nn.Module, tokens: Tensor, targets: Tensor) -> dict[str, Tensor]:
     """Logits, loss and the gradient of every parameter, computed in float64.
 
-    Logits and gradients are stored in float32: that rounds each element by at most 2^-24 of itself,
-    a 30th or less of any error of float32 that is measured against it, and adds in quadrature. The
-    loss, one number, stays in float64. They stay on the device where that has much room: their way
-    to the host and back, for each comparison, takes longer than all else. Elsewhere a gradient
-    leaves the device as soon as it is complete. The peak is a float64 copy of the weights, what
-    stays, and the activations of one block.
+    Logits and gradients are stored in float32: the relative rounding error of 2^-24 is at most 1/30
+    of any float32 error measured against them, and adds in quadrature. The loss stays in float64.
+    The results stay on the device if they take at most 1/4 of its free memory, because copying them
+    for each comparison takes longer than everything else; otherwise each gradient moves to the host
+    as soon as it is complete. Peak memory: a float64 copy of the weights, the results that stay on
+    the device, and the activations of one block.
     """
     size = 4 * sum(parameter.numel() for parameter in model.parameters())
     place = tokens.device if _has_room(tokens.device, size) else torch.device("cpu")
@@ -60,7 +60,7 @@ def float64_reference(model: nn.Module, tokens: Tensor, targets: Tensor) -> dict
 
 
 def _has_room(device: torch.device, size: int) -> bool:
-    """Whether so many bytes are a small part of what a CUDA device has left."""
+    """Whether `size` bytes fit into the share of free memory that a reference may take."""
     if device.type != "cuda":
         return device.type == "cpu"
     free, _ = torch.cuda.mem_get_info(device)
@@ -71,9 +71,9 @@ def _has_room(device: torch.device, size: int) -> bool:
 def eager(
     model: nn.Module, tokens: Tensor, targets: Tensor, dtype: str, wanted: Collection[str]
 ) -> dict[str, Tensor]:
-    """Logits, loss and the wanted parameters' gradients in the numerics of a dtype axis value.
+    """Logits, loss and the gradients of the wanted parameters, in eager mode.
 
-    `.grad` of the parameters is left as it is.
+    dtype: a value of the dtype axis. wanted: names of parameters; their `.grad` is not changed.
     """
     with precision(dtype):
         with autocast(dtype, tokens.device):

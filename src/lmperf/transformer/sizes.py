@@ -1,6 +1,14 @@
-"""The named model sizes. No torch here: the configuration and the report read this, too."""
+"""The named model sizes, their short names and aliases. Imports no torch.
+
+A size is named by its parameters, because courses reuse their names: "xl" has 2.0 billion
+parameters in the course of 2025 and 3.4 billion in that of 2026. `COURSES` maps the names of both.
+"""
+
+from __future__ import annotations
 
 from dataclasses import dataclass
+
+from lmperf.errors import UserError, shown
 
 VOCAB_SIZE = 10_000
 ROPE_THETA = 10_000.0
@@ -8,18 +16,31 @@ ROPE_THETA = 10_000.0
 
 @dataclass(frozen=True)
 class ModelSize:
-    """Widths and depth of a Transformer language model, all in elements.
+    """Widths and depth of a Transformer language model.
 
-    Raises ValueError when d_model does not split into heads of an even width (RoPE turns pairs).
+    Attributes:
+        d_model, d_ff, num_layers, num_heads: the dimensions, in elements.
+        short: the name in tables, after its first mention.
+        aliases: names that a user may write instead of the canonical one.
+
+    Raises:
+        ValueError: d_model does not split into heads of an even width, which RoPE needs.
     """
 
     d_model: int
     d_ff: int
     num_layers: int
     num_heads: int
+    short: str = ""
+    aliases: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_heads(self.d_model, self.num_heads)
+
+    @property
+    def dimensions(self) -> tuple[int, int, int, int]:
+        """(d_model, d_ff, num_layers, num_heads): what is measured of a size, without its names."""
+        return self.d_model, self.d_ff, self.num_layers, self.num_heads
 
     @property
     def d_head(self) -> int:
@@ -36,7 +57,7 @@ class ModelSize:
         return self.linear_parameters + 2 * self.d_model
 
     def parameters(self, vocab: int = VOCAB_SIZE) -> int:
-        """Embedding and untied head 2 V d, the blocks, the last norm d."""
+        """Parameters of the model: embedding and untied head 2 V d, the blocks, the last norm d."""
         return 2 * vocab * self.d_model + self.num_layers * self.block_parameters + self.d_model
 
 
@@ -51,10 +72,36 @@ def check_heads(d_model: int, num_heads: int) -> None:
 
 
 SIZES = {
-    "tiny": ModelSize(d_model=256, d_ff=1024, num_layers=4, num_heads=4),
-    "small": ModelSize(d_model=768, d_ff=3072, num_layers=12, num_heads=12),
-    "medium": ModelSize(d_model=1024, d_ff=4096, num_layers=24, num_heads=16),
-    "large": ModelSize(d_model=1280, d_ff=5120, num_layers=36, num_heads=20),
-    "xl": ModelSize(d_model=1600, d_ff=6400, num_layers=48, num_heads=25),
-    "2.7B": ModelSize(d_model=2560, d_ff=10240, num_layers=32, num_heads=32),
+    "tiny": ModelSize(256, 1024, 4, 4, short="tiny"),
+    "0.13B": ModelSize(768, 3072, 12, 12, short="small", aliases=("small",)),
+    "0.42B": ModelSize(1024, 4096, 24, 16, short="medium", aliases=("medium",)),
+    "0.97B": ModelSize(1280, 5120, 36, 20, short="large", aliases=("large",)),
+    "2.0B": ModelSize(1600, 6400, 48, 25, short="2.0B", aliases=("xl-2025",)),
+    "3.4B": ModelSize(2560, 10240, 32, 32, short="3.4B", aliases=("2.7B", "xl-2026")),
+    "12.8B": ModelSize(4608, 12288, 50, 36, short="12.8B", aliases=("10B",)),
 }
+# Year of a course -> its name of a size -> ours.
+COURSES = {
+    2025: {"small": "0.13B", "medium": "0.42B", "large": "0.97B", "xl": "2.0B", "2.7B": "3.4B"},
+    2026: {"small": "0.13B", "medium": "0.42B", "large": "0.97B", "xl": "3.4B", "10B": "12.8B"},
+}
+# Evidence measured before sizes were named by their parameters followed the course of 2025.
+FORMER = COURSES[2025]
+
+
+def canonical(name: str) -> str:
+    """The key of `SIZES` that a name or an alias stands for.
+
+    Raises:
+        UserError: the name is unknown, or two courses mean different sizes by it.
+    """
+    if name in SIZES:
+        return name
+    for known, size in SIZES.items():
+        if name in size.aliases:
+            return known
+    meanings = [f"{name}-{year} ({c[name]})" for year, c in COURSES.items() if name in c]
+    if meanings:
+        raise UserError(f"size {name} is ambiguous: write {' or '.join(meanings)}")
+    aliases = [alias for size in SIZES.values() for alias in size.aliases]
+    raise UserError(f"unknown size {shown(name)}: the sizes are {', '.join([*SIZES, *aliases])}")

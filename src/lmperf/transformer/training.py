@@ -1,4 +1,4 @@
-"""One training step, in the order of allocations that `lmperf.transformer.memory` counts."""
+"""One training step. `lmperf.transformer.memory` models its order of allocations."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -7,18 +7,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from lmperf.dtypes import dtype_of
 from lmperf.transformer.model import cross_entropy
-
-PLAIN_DTYPES = ("float32", "tf32", "float16", "bfloat16")
 
 
 @dataclass(frozen=True)
 class WithLoss:
-    """A way to run a model that has a loss of its own: compiled, say, or without logits in memory.
+    """A way to run a model with its own loss, for example compiled or without logits in memory.
 
     Attributes:
-        logits: tokens [batch, seq_len] -> logits, as any other way to run.
-        loss: (tokens, targets) -> mean negative log-likelihood, a float32 scalar with a gradient.
+        logits: tokens [batch, seq_len] -> logits [batch, seq_len, vocab_size].
+        loss: (tokens, targets) -> mean negative log-likelihood, a differentiable float32 scalar.
     """
 
     logits: Callable[[Tensor], Tensor]
@@ -29,28 +28,31 @@ class WithLoss:
 
 
 def loss_of(model: Callable[[Tensor], Tensor], tokens: Tensor, targets: Tensor) -> Tensor:
-    """The loss that a model is trained by: its own where it is a `WithLoss`, else of its logits."""
+    """The training loss: that of a `WithLoss`, else the cross entropy of the logits."""
     if isinstance(model, WithLoss):
         return model.loss(tokens, targets)
     return cross_entropy(model(tokens), targets)
 
 
 def autocast(dtype: str, device: torch.device | str) -> AbstractContextManager:
-    """The context of a value of the dtype axis: autocast, or nothing for a plain dtype.
+    """The autocast context of a value of the dtype axis; a null context for a plain dtype.
 
-    That the matmuls of "tf32" use TF32 is a setting of the process and not of this context. Raises
-    ValueError for any other name.
+    The matmul mode of "tf32" is a setting of the process; see `lmperf.precision`.
+
+    Raises:
+        ValueError: the dtype is unknown.
     """
-    if dtype == "autocast_bfloat16":
-        return torch.autocast(torch.device(device).type, dtype=torch.bfloat16)
-    if dtype in PLAIN_DTYPES:
+    name = dtype_of(dtype).autocast
+    if name is None:
         return nullcontext()
-    raise ValueError(f"dtype {dtype!r} is none of {', '.join(PLAIN_DTYPES)}, autocast_bfloat16")
+    return torch.autocast(torch.device(device).type, dtype=getattr(torch, name))
 
 
 def adamw(model: nn.Module, learning_rate: float = 1e-4) -> torch.optim.AdamW:
-    """AdamW (Loshchilov and Hutter 2019), fused: it allocates nothing but its state, in the dtype
-    of the parameters, and on a CUDA device a graph can be captured of it."""
+    """Fused AdamW (Loshchilov and Hutter 2019), capturable in a CUDA graph.
+
+    It allocates only its state, in the dtype of the parameters.
+    """
     parameters = list(model.parameters())
     capturable = all(parameter.is_cuda for parameter in parameters)
     return torch.optim.AdamW(parameters, lr=learning_rate, fused=True, capturable=capturable)
@@ -65,8 +67,8 @@ def train_step(
 ) -> Tensor:
     """Clear gradients, forward, backward, optimizer step; returns the loss, a detached scalar.
 
-    tokens, targets: [batch, seq_len] int64. The logits are not kept, and the backward runs outside
-    autocast, so that neither they nor the cached casts of the weights outlive their use.
+    tokens, targets: [batch, seq_len] int64. The logits are not kept and the backward pass runs
+    outside autocast, so that the logits and autocast's cached weight casts are freed early.
     """
     optimizer.zero_grad(set_to_none=True)
     with autocast(dtype, tokens.device):

@@ -1,4 +1,4 @@
-"""Training on tokens that are made up and can be learnt: the loss of every step."""
+"""Training on synthetic tokens with learnable structure: the loss of every step."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import torch
 from torch import Tensor
 
 from lmperf.precision import precision
-from lmperf.transformer import ladder
 from lmperf.transformer.graphed import Graphed
+from lmperf.transformer.ladder import Rung
 from lmperf.transformer.model import TransformerLM
 from lmperf.transformer.sizes import SIZES, VOCAB_SIZE
 
-# Of each token, with probabilities 1/2, 1/4, 1/8, 1/8.
+# Successors of each token, with probabilities 1/2, 1/4, 1/8, 1/8.
 _SUCCESSORS = 4
 _ZIPF = 1.2
-# Steps before a graph is captured: they are trained steps like any other.
+# Training steps before a graph is captured. They count like any other step.
 _UNCAPTURED = 3
 
 
 def losses(
-    rung: str,
+    rung: Rung,
     size: str,
     context: int,
     batch: int,
@@ -30,22 +30,21 @@ def losses(
     steps: int,
     learning_rate: float,
 ) -> list[float]:
-    """The loss of each training step of a rung, taken before the update.
+    """The loss of each training step of a rung, computed before the update.
 
-    seed: of weights and tokens; both are the same for every rung.
+    seed: determines weights and tokens, which are the same for every rung.
     """
-    how = ladder.rung(rung)
     torch.manual_seed(seed)
     with torch.device(device):
         model = TransformerLM.of_size(SIZES[size], VOCAB_SIZE, context)
-    optimizer = how.prepare(model, learning_rate)
+    optimizer = rung.prepare(model, learning_rate)
     stream = token_stream(steps * batch, context + 1, seed).view(steps, batch, -1).to(device)
     tokens, targets = (torch.empty_like(stream[0, :, 1:]).contiguous() for _ in range(2))
-    make = partial(how.step, model, optimizer, tokens, targets)
-    step = make(warm_ups=0) if how.graphed else make()
+    make = partial(rung.step, model, optimizer, tokens, targets)
+    step = make(warm_ups=0) if rung.graph else make()
     first = step.uncaptured if isinstance(step, Graphed) else step
     found = []
-    with precision(how.dtype):
+    with precision(rung.dtype):
         for number, part in enumerate(stream):
             tokens.copy_(part[:, :-1])
             targets.copy_(part[:, 1:])
@@ -54,10 +53,10 @@ def losses(
 
 
 def token_stream(sequences: int, length: int, seed: int) -> Tensor:
-    """Tokens [sequences, length] int64 of a chain in which each token has a few successors.
+    """Tokens [sequences, length] int64 of a Markov chain in which each token has four successors.
 
-    What is a successor, and what begins a sequence, is drawn by Zipf's law: token r with a
-    probability in proportion to (r + 1)^-1.2. On the host, so that every device has the same.
+    Successors and first tokens follow Zipf's law: token r has a probability proportional to
+    (r + 1)^-1.2. Drawn on the host, so that every device gets the same tokens.
     """
     chance = torch.Generator().manual_seed(seed)
     ranks = torch.arange(1, VOCAB_SIZE + 1, dtype=torch.float64) ** -_ZIPF

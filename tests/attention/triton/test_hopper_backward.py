@@ -1,18 +1,18 @@
-"""The backward pass in one kernel; what is in Gluon runs on a Hopper GPU only."""
+"""The fused backward pass; its Gluon kernel runs on a Hopper GPU only."""
 
 import pytest
 import torch
 
 from lmperf.attention.accuracy import attention_errors, error_bound
-from lmperf.attention.check import uninitialised_memory_is_nan
 from lmperf.attention.reference import attention_float64
 from lmperf.attention.triton import backward as backward_pass
-from lmperf.attention.triton import configurations, flash_attention
+from lmperf.attention.triton import flash_attention, selection
 from lmperf.attention.triton import hopper_backward as fused
-from lmperf.attention.triton.configurations import FUSED, choose_fused
+from lmperf.attention.triton.configurations import FUSED
 from lmperf.attention.triton.forward import forward
 from lmperf.attention.triton.launch import HAS_GLUON, Form
 from lmperf.attention.triton.tiles import LOG2_E, padded
+from lmperf.benchmarks.flash_attention_check import uninitialised_memory_is_nan
 
 pytestmark = pytest.mark.interpreter
 
@@ -27,14 +27,14 @@ def hopper():
 
 
 def places(rows, columns):
-    """Where `fused_kernel` adds each element of a [rows, columns] accumulator."""
+    """Offset at which `fused_kernel` adds each element of a [rows, columns] accumulator."""
     r, c = torch.arange(rows)[:, None], torch.arange(columns)[None, :]
     fragment = c // 8 * (8 * rows) + r // 16 * 128
     return fragment + r % 8 * 16 + c % 8 // 2 * 4 + r // 8 % 2 * 2 + c % 2
 
 
 @pytest.mark.parametrize("transposed, d", [(True, 96), (False, 64), (False, 200)])
-def test_the_accumulator_is_put_in_order(transposed, d):
+def test_finish_kernel_restores_row_order(transposed, d):
     block, width = 64, padded(d)
     tiles = torch.randn(SEQUENCES, 2, block, width, device=DEVICE)
     tiled = tiles.mT if transposed else tiles
@@ -52,7 +52,7 @@ def test_the_accumulator_is_put_in_order(transposed, d):
 
 
 @pytest.mark.parametrize("has_grad_lse", [False, True])
-def test_rows_beyond_the_last_query_vanish(has_grad_lse):
+def test_prepare_kernel_masks_rows_beyond_the_last_query(has_grad_lse):
     d, block = 40, 64
     out, grad_out = (torch.randn(1, SEQUENCES, LENGTH, d, device=DEVICE) for _ in range(2))
     lse, grad_lse = (torch.randn(1, SEQUENCES, LENGTH, device=DEVICE) for _ in range(2))
@@ -69,19 +69,6 @@ def test_rows_beyond_the_last_query_vanish(has_grad_lse):
     torch.testing.assert_close(delta[:, :LENGTH], expected, rtol=1e-5, atol=1e-5)
     assert bool(row_lse[:, LENGTH:].isposinf().all()) and not delta[:, LENGTH:].any()
     assert not dq.any()
-
-
-def test_it_is_chosen_where_it_was_faster(monkeypatch):
-    device = torch.device("cuda", 0)
-    monkeypatch.setattr(configurations, "device_facts", lambda index: (True, 132))
-    assert choose_fused(4096, 4096, 64, 64, device) == FUSED[64]
-    assert choose_fused(4096, 4096, 80, 64, device) == FUSED[128]
-    assert choose_fused(1024, 1024, 64, 512, device) is None  # short
-    assert choose_fused(8192, 8192, 128, 1, device) is None  # one head
-    assert choose_fused(4096, 4096, 65, 64, device) is None  # rows that are not aligned
-    assert choose_fused(4096, 4096, 32, 64, device) is None
-    monkeypatch.setattr(configurations, "device_facts", lambda index: (False, 132))
-    assert choose_fused(4096, 4096, 64, 64, device) is None
 
 
 def gradients(x, causal):
@@ -106,7 +93,7 @@ def gradients(x, causal):
     ],
 )
 @pytest.mark.parametrize("d", [64, 80, 128, 256])
-def test_gradients_on_a_gpu(hopper, d, n, m, causal, dtype):
+def test_fused_gradients_are_within_bounds(hopper, d, n, m, causal, dtype):
     torch.manual_seed(0)
     shapes = ((2, n, 3, d), (2, m, 3, d), (2, m, 3, d), (2, n, 3, d))
     x = [torch.randn(shape, device="cuda", dtype=dtype).transpose(1, 2) for shape in shapes]
@@ -118,7 +105,7 @@ def test_gradients_on_a_gpu(hopper, d, n, m, causal, dtype):
 
 
 @pytest.mark.gpu
-def test_the_gradient_of_the_logsumexp_and_the_pair_on_a_gpu(hopper, monkeypatch):
+def test_deterministic_mode_uses_two_kernels(hopper, monkeypatch):
     torch.manual_seed(0)
     x = [torch.randn(2, 8, 2048, 64, device="cuda", dtype=torch.bfloat16) for _ in range(4)]
     q, k, v, grad_out = x
@@ -127,7 +114,7 @@ def test_the_gradient_of_the_logsumexp_and_the_pair_on_a_gpu(hopper, monkeypatch
     arguments = (q, k, v, out, lse, grad_out, grad_lse, True, 0.125)
     taken = []
     monkeypatch.setattr(backward_pass, "Fused", lambda *a: taken.append(a) or fused.Fused(*a))
-    monkeypatch.setattr(configurations, "FUSED_ROUNDS", 1)
+    monkeypatch.setattr(selection, "FUSED_PROGRAMS", 1)
     one = backward_pass.backward(*arguments)
     assert taken
     torch.use_deterministic_algorithms(True)
@@ -142,7 +129,7 @@ def test_the_gradient_of_the_logsumexp_and_the_pair_on_a_gpu(hopper, monkeypatch
 
 
 @pytest.mark.gpu
-def test_a_gradient_that_must_be_copied_takes_the_kernel_as_well(hopper, monkeypatch):
+def test_copied_dout_still_uses_the_fused_kernel(hopper, monkeypatch):
     x = [torch.randn(1, 16, 4096, 64, device="cuda").bfloat16().requires_grad_() for _ in range(3)]
     taken = []
     monkeypatch.setattr(backward_pass, "Fused", lambda *a: taken.append(a) or fused.Fused(*a))

@@ -1,4 +1,4 @@
-"""The forward pass of a Hopper GPU: against float64, and when it is taken."""
+"""The forward pass on a Hopper GPU: against float64, and when it is used."""
 
 import pytest
 import torch
@@ -35,7 +35,7 @@ def strided(batch, heads, n, d, dtype):
 @pytest.mark.parametrize(
     "configuration, d", [(c, d) for c, widths in CONFIGURATIONS.values() for d in widths]
 )
-def test_each_configuration_is_right(configuration, d, causal, on_hopper):
+def test_every_configuration_is_within_bounds(configuration, d, causal, on_hopper):
     for name in ("bfloat16", "float16"):
         for batch, heads, n, m in SHAPES:
             if causal and n != m:
@@ -55,7 +55,7 @@ def test_each_configuration_is_right(configuration, d, causal, on_hopper):
 
 
 @pytest.mark.gpu
-def test_tiles_in_pairs_and_the_same_bits_every_time(on_hopper):
+def test_paired_tiles_are_correct_and_reproducible(on_hopper):
     for heads, n in ((260, 390), (240, 700)):
         q, k, v = (strided(1, heads, n, 128, torch.bfloat16) for _ in range(3))
         launches = hopper_forward.Forward(Form.of(q), Form.of(k), True, 128**-0.5)
@@ -71,13 +71,13 @@ def test_tiles_in_pairs_and_the_same_bits_every_time(on_hopper):
 def test_offsets_beyond_32_bits(on_hopper):
     x = torch.randn(33, 32, 32768, 64, device="cuda", dtype=torch.bfloat16)
     whole, lse = forward.forward(x, x, x, True, None)
-    last = x[-1:].clone()  # with heads enough for the same kernel
+    last = x[-1:].clone()  # has enough heads for the same kernel
     found = forward.forward(last, last, last, True, None)
     assert torch.equal(whole[-1:], found[0]) and torch.equal(lse[-1:], found[1])
 
 
 @pytest.mark.gpu
-def test_taken_where_it_is_faster_and_the_copy_engine_can_read(on_hopper):
+def test_hopper_kernel_is_used_for_large_tma_readable_inputs(on_hopper):
     def planned(x, dtype=torch.bfloat16, width=None):
         x = x.to(dtype)[..., :width]
         signature = (form(x), form(x), form(x), True, None, "ieee", None)

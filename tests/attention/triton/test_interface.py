@@ -2,9 +2,10 @@ import pytest
 import torch
 
 from lmperf.attention.accuracy import attention_errors, error_bound
-from lmperf.attention.check import matmul_precision, uninitialised_memory_is_nan
 from lmperf.attention.reference import attention, attention_float64
 from lmperf.attention.triton import FlashAttention, flash_attention, hopper_forward
+from lmperf.benchmarks.flash_attention_check import uninitialised_memory_is_nan
+from lmperf.precision import precision
 
 pytestmark = pytest.mark.interpreter
 
@@ -14,7 +15,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 @pytest.fixture(autouse=True)
 def strict_memory_and_float32():
     torch.manual_seed(0)
-    with uninitialised_memory_is_nan(), matmul_precision("ieee"):
+    with uninitialised_memory_is_nan(), precision("float32"):
         yield
 
 
@@ -22,7 +23,7 @@ def normal(*shape, dtype=torch.float32, grad=False):
     return torch.randn(shape, device=DEVICE, dtype=dtype, requires_grad=grad)
 
 
-def test_function_saves_the_logsumexp_for_three_and_four_dimensions():
+def test_logsumexp_is_saved_for_3d_and_4d_inputs():
     for shape in [(2, 50, 16), (2, 3, 50, 16)]:
         q, k, v = (normal(*shape, grad=True) for _ in range(3))
         out = FlashAttention.apply(q, k, v, True)
@@ -33,14 +34,14 @@ def test_function_saves_the_logsumexp_for_three_and_four_dimensions():
         torch.testing.assert_close(out, reference["out"].float(), rtol=1e-4, atol=1e-5)
 
 
-def test_mask_is_off_by_default():
+def test_causal_mask_is_off_by_default():
     q, k, v = (normal(1, 20, 16) for _ in range(3))
     torch.testing.assert_close(FlashAttention.apply(q, k, v), attention(q, k, v))
     torch.testing.assert_close(flash_attention(q, k, v), attention(q, k, v))
 
 
 @pytest.mark.parametrize("n,m", [(1, 90), (90, 1), (40, 77)])
-def test_other_numbers_of_keys_than_queries(n, m):
+def test_different_numbers_of_queries_and_keys(n, m):
     q, grad_out, k, v = (normal(2, 2, length, 24) for length in (n, n, m, m))
     leaves = [t.clone().requires_grad_() for t in (q, k, v)]
     out, lse = flash_attention(*leaves, scale=0.3, return_lse=True)
@@ -52,7 +53,7 @@ def test_other_numbers_of_keys_than_queries(n, m):
         assert error <= error_bound(tensor, "float32"), tensor
 
 
-def test_gradients_agree_with_finite_differences():
+def test_gradients_match_finite_differences():
     q, k, v, w = (normal(1, 9, 8) for _ in range(4))
     direction = [normal(1, 9, 8) for _ in range(3)]
     leaves = [t.clone().requires_grad_() for t in (q, k, v)]
@@ -79,7 +80,7 @@ def test_gradient_flows_through_the_logsumexp():
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
-def test_same_inputs_give_the_same_bits():
+def test_results_are_bitwise_reproducible():
     def run():
         torch.manual_seed(3)
         leaves = [normal(1, 2, 150, 16, grad=True) for _ in range(3)]
@@ -90,7 +91,7 @@ def test_same_inputs_give_the_same_bits():
     assert all(torch.equal(a, b) for a, b in zip(run(), run(), strict=True))
 
 
-def test_layout_follows_the_inputs_and_expanded_inputs_work():
+def test_output_layout_follows_the_inputs():
     q = normal(1, 30, 2, 16).transpose(1, 2)
     k, v = (normal(1, 1, 30, 16).expand(1, 2, 30, 16) for _ in range(2))
     out = flash_attention(q, k, v, True)
@@ -98,7 +99,7 @@ def test_layout_follows_the_inputs_and_expanded_inputs_work():
     torch.testing.assert_close(out, attention(q, k, v, True), rtol=1e-4, atol=1e-5)
 
 
-def test_tiles_too_far_apart_for_32_bits_are_copied():
+def test_strides_beyond_32_bit_offsets_are_copied():
     x = normal(1, 1, 20, 16)
     far = x.as_strided(x.shape, (0, 0, 16, 1))
     from lmperf.attention.triton.launch import LARGEST_STRIDE, addressable
@@ -111,7 +112,7 @@ def test_tiles_too_far_apart_for_32_bits_are_copied():
     torch.testing.assert_close(gradient, torch.ones_like(gradient))
 
 
-def test_autocast_casts_as_torch_does():
+def test_autocast_casts_the_inputs():
     dtype = torch.bfloat16 if DEVICE == "cuda" else torch.float16
     q, k, v = (normal(1, 2, 33, 16, grad=True) for _ in range(3))
     with torch.autocast(DEVICE, dtype):
@@ -122,7 +123,7 @@ def test_autocast_casts_as_torch_does():
 
 
 @pytest.mark.parametrize("shape", [(2, 40, 16), (1, 2, 40, 16)])
-def test_one_graph_under_torch_compile(shape):
+def test_torch_compile_makes_one_graph(shape):
     backend = "inductor" if DEVICE == "cuda" else "aot_eager"
 
     def model(q, k, v):
@@ -137,7 +138,7 @@ def test_one_graph_under_torch_compile(shape):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
-def test_operators_pass_torchs_own_checks():
+def test_operators_pass_opcheck():
     q, k, v = (normal(1, 2, 20, 16) for _ in range(3))
     torch.library.opcheck(torch.ops.lmperf.flash_attention_forward, (q, k, v, True, 0.25))
     out, lse = torch.ops.lmperf.flash_attention_forward(q, k, v, True, 0.25)
@@ -145,7 +146,7 @@ def test_operators_pass_torchs_own_checks():
     torch.library.opcheck(torch.ops.lmperf.flash_attention_backward, saved)
 
 
-def test_second_derivative_is_refused():
+def test_second_derivative_is_rejected():
     q, k, v = (normal(1, 8, 16, grad=True) for _ in range(3))
     (g,) = torch.autograd.grad(flash_attention(q, k, v).square().sum(), q, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
@@ -159,10 +160,10 @@ X = (1, 2, 8, 16)
     "error,message,q,k,v,options",
     [
         (ValueError, "got 2 dimensions", (8, 16), (8, 16), (8, 16), {}),
-        (ValueError, "k and v must have one shape", X, X, (1, 2, 9, 16), {}),
-        (ValueError, "differ in length only", X, (1, 3, 8, 16), (1, 3, 8, 16), {}),
-        (ValueError, "differ in length only", X, (1, 8, 16), (1, 8, 16), {}),
-        (ValueError, "differ in length only", X, (16,), (16,), {}),
+        (ValueError, "k and v must have the same shape", X, X, (1, 2, 9, 16), {}),
+        (ValueError, "differ only in length", X, (1, 3, 8, 16), (1, 3, 8, 16), {}),
+        (ValueError, "differ only in length", X, (1, 8, 16), (1, 8, 16), {}),
+        (ValueError, "differ only in length", X, (16,), (16,), {}),
         (ValueError, "d must be from 1 to 256", (1, 2, 257), (1, 2, 257), (1, 2, 257), {}),
         (ValueError, "must not be empty", (0, 2, 8, 16), (0, 2, 8, 16), (0, 2, 8, 16), {}),
         (ValueError, "as many keys", X, (1, 2, 9, 16), (1, 2, 9, 16), {"causal": True}),
@@ -170,31 +171,31 @@ X = (1, 2, 8, 16)
         (ValueError, "scale must be", X, X, X, {"scale": float("inf")}),
     ],
 )
-def test_shapes_that_do_not_fit_are_named(error, message, q, k, v, options):
+def test_invalid_shapes_are_rejected(error, message, q, k, v, options):
     with pytest.raises(error, match=message) as caught:
         flash_attention(normal(*q), normal(*k), normal(*v), **options)
     assert "\n" not in str(caught.value)
 
 
-def test_dtypes_and_devices_that_do_not_fit_are_named():
+def test_invalid_dtypes_and_devices_are_rejected():
     x = normal(*X)
-    with pytest.raises(TypeError, match="one dtype"):
+    with pytest.raises(TypeError, match="same dtype"):
         flash_attention(x, x.half(), x)
     with pytest.raises(TypeError, match="dtype must be"):
         flash_attention(x.double(), x.double(), x.double())
-    with pytest.raises(ValueError, match="one device"):
+    with pytest.raises(ValueError, match="same device"):
         flash_attention(x, x.to("meta"), x)
 
 
-@pytest.mark.skipif(DEVICE == "cuda", reason="only the interpreter computes bfloat16 wrongly")
-def test_bfloat16_is_refused_under_the_interpreter():
+@pytest.mark.skipif(DEVICE == "cuda", reason="needs the interpreter")
+def test_interpreter_rejects_bfloat16():
     x = normal(*X, dtype=torch.bfloat16)
     with pytest.raises(TypeError, match="interpreter"):
         flash_attention(x, x, x)
 
 
 @pytest.mark.gpu
-def test_cpu_tensors_without_the_interpreter_are_refused():
+def test_cpu_tensors_are_rejected_without_interpreter():
     x = torch.randn(X)
     with pytest.raises(ValueError, match="TRITON_INTERPRET"):
         flash_attention(x, x, x)
@@ -203,7 +204,7 @@ def test_cpu_tensors_without_the_interpreter_are_refused():
 @pytest.mark.gpu
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("n,d", [(1000, 64), (8192, 128)])
-def test_float32_is_as_accurate_as_pytorchs(n, d, causal):
+def test_float32_is_as_accurate_as_pytorch(n, d, causal):
     x = [normal(1, 2, n, d) for _ in range(4)]
     reference = attention_float64(*x, causal)
     errors = []
@@ -219,7 +220,7 @@ def test_float32_is_as_accurate_as_pytorchs(n, d, causal):
 
 @pytest.mark.gpu
 def test_offsets_beyond_32_bits(monkeypatch):
-    # Those of a Hopper GPU's own kernel are tried beside it.
+    # test_hopper_forward.py tests the kernel for Hopper.
     monkeypatch.setattr(hopper_forward, "takes", lambda *forms: False)
     x = normal(33, 32, 32768, 64, dtype=torch.bfloat16)
     last = x[-1:, -1:].clone().requires_grad_()

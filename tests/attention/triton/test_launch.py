@@ -1,4 +1,4 @@
-"""Launching: the first call of a signature goes through Triton, later ones do not."""
+"""Launches: only the first call of a signature goes through Triton's launcher."""
 
 import weakref
 
@@ -12,7 +12,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 class Kernel:
-    """Stands in for a JIT function, and for the compiled kernel that it returns."""
+    """Fake JIT function that records its launches and those of its compiled kernel."""
 
     arg_names = ("x", "n", "D", "BLOCK")
 
@@ -41,7 +41,7 @@ def compiled(monkeypatch):
     monkeypatch.setattr(launch, "IS_KNOWN", False)
 
 
-def test_second_call_gives_the_compiled_kernel_all_arguments_in_order(compiled):
+def test_second_call_launches_the_compiled_kernel(compiled):
     kernel = Kernel()
     run = launch.Launch(kernel, (5, 2), {"BLOCK": 64, "D": 40}, {"num_warps": 4})
     run("a", 1)
@@ -50,7 +50,7 @@ def test_second_call_gives_the_compiled_kernel_all_arguments_in_order(compiled):
     assert kernel.direct == [((5, 2, 1), ("b", 2, 40, 64))]
 
 
-def test_descriptors_follow_the_tensors_of_each_call(compiled):
+def test_each_call_gets_descriptors_of_its_tensors(compiled):
     kernel = Kernel()
     run = launch.Launch(kernel, (1,), {"D": 40, "BLOCK": 64}, {}, launch.tiles_of(32))
     tensors = [torch.randn(1, 2, 70, 40) for _ in range(2)]
@@ -64,7 +64,7 @@ def test_descriptors_follow_the_tensors_of_each_call(compiled):
 
 
 class Launcher:
-    """Stands in for what a compiled kernel of Triton 3.6 is run by."""
+    """Fake launcher of a compiled kernel of Triton 3.6."""
 
     global_scratch_size = profile_scratch_size = 0
     launch_cooperative_grid, launch_pdl = False, True
@@ -76,7 +76,7 @@ class Launcher:
         self.launch = lambda *arguments: launcher(*arguments)
 
 
-def test_the_c_function_gets_grid_stream_kernel_and_encoded_descriptors(monkeypatch):
+def test_direct_launch_passes_arguments_in_order(monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", {3: 77}.get, raising=False)
     calls, compiled = [], Compiled(None)
@@ -92,7 +92,7 @@ def test_the_c_function_gets_grid_stream_kernel_and_encoded_descriptors(monkeypa
     assert launch.Direct.of(compiled, (5, 2, 1), []) is None
 
 
-def test_descriptors_are_encoded_once_an_address_and_hold_no_tensor(monkeypatch):
+def test_encoded_descriptors_are_cached_by_address(monkeypatch):
     encoded = launch.Encoded(lambda x: [x.data_ptr()], {})
     made = []
     encoded._encode = lambda descriptor, layout: made.append(descriptor) or [descriptor]
@@ -107,7 +107,7 @@ def test_descriptors_are_encoded_once_an_address_and_hold_no_tensor(monkeypatch)
     assert len(encoded._known) == 1
 
 
-def test_a_signature_is_worked_out_once():
+def test_launch_is_planned_once_per_signature():
     x = torch.randn(2, 1, 2, 20, 16, device=DEVICE, requires_grad=True)
     for scale in (None, None, 0.5):
         flash_attention(x[0], x[0], x[0], scale=scale).sum().backward()

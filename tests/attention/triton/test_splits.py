@@ -1,10 +1,9 @@
-"""Chunks, halves and descriptors: the same result as without them."""
+"""Chunks, halves and TMA loads give the same results as without them."""
 
 import pytest
 import torch
 
 from lmperf.attention.accuracy import attention_errors, error_bound
-from lmperf.attention.check import uninitialised_memory_is_nan
 from lmperf.attention.reference import attention_float64
 from lmperf.attention.triton import backward as backward_pass
 from lmperf.attention.triton import forward as forward_pass
@@ -14,6 +13,7 @@ from lmperf.attention.triton.key_gradients import KeyGradients
 from lmperf.attention.triton.launch import Form
 from lmperf.attention.triton.query_gradients import QueryGradients
 from lmperf.attention.triton.tiles import dot_precision
+from lmperf.benchmarks.flash_attention_check import uninitialised_memory_is_nan
 
 pytestmark = pytest.mark.interpreter
 
@@ -21,7 +21,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def results(x, causal, chunk, blocks=(64, 32)):
-    """Everything that the kernels compute of q, k, v, dO, in chunks of `chunk`."""
+    """out, lse, dq, dk and dv of q, k, v, dO, computed in chunks of `chunk`."""
     q, k, v, grad_out = x
     scale = q.shape[-1] ** -0.5
     owns_queries = Configuration(*blocks, 4, 1, chunk)
@@ -50,7 +50,7 @@ def assert_right(got, x, causal, dtype="float32"):
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("n, blocks", [(100, (64, 32)), (100, (32, 64)), (128, (64, 32))])
-def test_chunks_give_the_whole(n, causal, blocks):
+def test_chunks_combine_to_the_whole(n, causal, blocks):
     x = inputs(n, 24)
     assert_right(results(x, causal, 64, blocks), x, causal)
 
@@ -69,12 +69,12 @@ def in_halves(monkeypatch):
         (True, 0, (1e-12, 1e12, 1, 1e-20)),
     ],
 )
-def test_three_products_of_halves_are_as_exact_as_float32(in_halves, causal, chunk, sizes):
+def test_halves_are_as_accurate_as_float32(in_halves, causal, chunk, sizes):
     x = inputs(70, 24, sizes=sizes)
     assert_right(results(x, causal, chunk), x, causal)
 
 
-def test_halves_keep_22_bits_of_what_is_not_tiny():
+def test_halves_keep_22_bits():
     x = inputs(100, 40)[0]
     x[0, 0, 0, 0] = 1e4
     shorter = torch.randn(2, 2, 30, 40, device=DEVICE)
@@ -86,7 +86,7 @@ def test_halves_keep_22_bits_of_what_is_not_tiny():
     assert bool((error <= torch.maximum(x.double().abs() * 2.0**-22, unit * 2.0**-25)).all())
 
 
-def test_halves_of_zeros_and_of_huge_values(in_halves):
+def test_halves_of_zeros_and_huge_values(in_halves):
     x = inputs(70, 16, sizes=(1.0, 1.0, 0.0, 1.0))
     got = results(x, True, 0)
     for tensor in ("out", "dq", "dk"):
@@ -95,7 +95,7 @@ def test_halves_of_zeros_and_of_huge_values(in_halves):
     assert_right(results(x, True, 0), x, True)
 
 
-def test_descriptors_read_what_pointers_read(monkeypatch):
+def test_tma_loads_match_pointer_loads(monkeypatch):
     if DEVICE == "cuda" and torch.cuda.get_device_capability()[0] < 9:
         pytest.skip("descriptors need a Hopper GPU")
     dtype = torch.float16
@@ -105,7 +105,7 @@ def test_descriptors_read_what_pointers_read(monkeypatch):
         for is_described in (False, True):
             forward_pass.plan.cache_clear()
             for module in (forward_pass, operands):
-                monkeypatch.setattr(module, "describable", lambda *t, said=is_described: said)
+                monkeypatch.setattr(module, "tma_readable", lambda *t, said=is_described: said)
             found.append(results(x, True, 64))
         for tensor, value in found[0].items():
             torch.testing.assert_close(value, found[1][tensor], rtol=0, atol=0, msg=tensor)
@@ -114,7 +114,7 @@ def test_descriptors_read_what_pointers_read(monkeypatch):
 @pytest.mark.gpu
 @pytest.mark.parametrize("d", [16, 64, 80, 128])
 @pytest.mark.parametrize("n", [2048, 5000])
-def test_chosen_chunks_and_descriptors_on_a_gpu(n, d):
+def test_chosen_configurations_are_within_bounds(n, d):
     for dtype, name in ((torch.bfloat16, "bfloat16"), (torch.float32, "float32")):
         x = [t.contiguous() for t in inputs(n, d, dtype)]
         scale = d**-0.5

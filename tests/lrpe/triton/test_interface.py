@@ -1,4 +1,4 @@
-"""What a caller of lrpe_cosine meets: autograd, strides, torch.compile, autocast, errors."""
+"""`lrpe_cosine`: autograd, strides, torch.compile, autocast, errors."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def inputs(*shape, dtype=torch.float32, grad=False):
     return x, torch.rand(x.shape[1], -(-x.shape[-1] // 2), device=DEVICE)
 
 
-def test_backward_saves_theta_alone_or_the_angles_alone():
+def test_backward_saves_either_theta_or_angles():
     x, theta = inputs(grad=True)
     out = lrpe_cosine(x, theta, SHAPE)
     assert [t.data_ptr() for t in out.grad_fn.saved_tensors if t is not None] == [theta.data_ptr()]
@@ -31,7 +31,7 @@ def test_backward_saves_theta_alone_or_the_angles_alone():
     assert saved == [(2, 3, 12, 16)]
 
 
-def test_gradients_agree_with_those_of_plain_pytorch():
+def test_gradients_match_plain_pytorch():
     x, theta = inputs(grad=True)
     weights = torch.randn(2, 3, 12, 32, device=DEVICE)
     (got,) = torch.autograd.grad((lrpe_cosine(x, theta, SHAPE) * weights).sum(), x)
@@ -39,7 +39,7 @@ def test_gradients_agree_with_those_of_plain_pytorch():
     torch.testing.assert_close(got, expected)
 
 
-def test_gradients_of_a_broadcast_gradient():
+def test_expanded_dout_is_supported():
     x, theta = inputs(grad=True)
     (got,) = torch.autograd.grad(lrpe_cosine(x, theta, SHAPE).sum(), x)
     (expected,) = torch.autograd.grad(plain(x, theta, SHAPE).sum(), x)
@@ -57,7 +57,7 @@ def test_gradients_of_a_broadcast_gradient():
     ],
     ids=["heads inside", "channels outside", "expanded", "sliced", "one channel"],
 )
-def test_strides(view):
+def test_strided_inputs_match_plain_pytorch(view):
     x, theta = inputs()
     x = view(x)
     torch.testing.assert_close(lrpe_cosine(x, theta, SHAPE), plain(x, theta, SHAPE))
@@ -68,7 +68,7 @@ def test_strides(view):
     torch.testing.assert_close(got, x)
 
 
-def test_dtype_is_kept_under_autocast():
+def test_autocast_keeps_the_dtype():
     x, theta = inputs(grad=True)
     with torch.autocast(DEVICE, torch.bfloat16):
         out = lrpe_cosine(x, theta, SHAPE)
@@ -78,7 +78,7 @@ def test_dtype_is_kept_under_autocast():
 
 
 @pytest.mark.parametrize("cache_angles", [False, True])
-def test_one_graph_under_torch_compile(cache_angles):
+def test_torch_compile_makes_one_graph(cache_angles):
     backend = "inductor" if DEVICE == "cuda" else "aot_eager"
 
     def model(x, theta):
@@ -90,7 +90,7 @@ def test_one_graph_under_torch_compile(cache_angles):
     torch.testing.assert_close(torch.autograd.grad(compiled(x, theta), x), expected)
 
 
-def test_operators_pass_torchs_own_checks():
+def test_operators_pass_opcheck():
     x, theta = inputs()
     for cache_angles in (False, True):
         arguments = (x, theta, SHAPE, 0, cache_angles)
@@ -99,7 +99,7 @@ def test_operators_pass_torchs_own_checks():
     torch.library.opcheck(torch.ops.lmperf.lrpe_cosine_backward, (grad_out, theta, None, SHAPE, 0))
 
 
-def test_second_derivative_is_refused():
+def test_second_derivative_is_rejected():
     x, theta = inputs(grad=True)
     out = lrpe_cosine(x, theta, SHAPE).square().sum()
     (gradient,) = torch.autograd.grad(out, x, create_graph=True)
@@ -122,7 +122,7 @@ def test_second_derivative_is_refused():
         (ValueError, "2 axes of 7 channels", (2, 3, 12, 16), (3, 7), SHAPE, 0),
     ],
 )
-def test_shapes_that_do_not_fit_are_named(error, message, x, theta, shape, extra_tokens):
+def test_invalid_shapes_are_rejected(error, message, x, theta, shape, extra_tokens):
     with pytest.raises(error, match=message) as caught:
         lrpe_cosine(
             torch.randn(x, device=DEVICE), torch.rand(theta, device=DEVICE), shape, extra_tokens
@@ -130,13 +130,13 @@ def test_shapes_that_do_not_fit_are_named(error, message, x, theta, shape, extra
     assert "\n" not in str(caught.value)
 
 
-def test_dtypes_devices_and_gradients_that_do_not_fit_are_named():
+def test_invalid_dtypes_and_devices_are_rejected():
     x, theta = inputs()
     with pytest.raises(TypeError, match="must be float32, float16 or bfloat16"):
         lrpe_cosine(x.double(), theta, SHAPE)
     with pytest.raises(TypeError, match="must be float32, float16 or bfloat16"):
         lrpe_cosine(x, theta.long(), SHAPE)
-    with pytest.raises(ValueError, match="one device"):
+    with pytest.raises(ValueError, match="same device"):
         lrpe_cosine(x, theta.to("meta"), SHAPE)
     with pytest.raises(ValueError, match=r"theta\.detach"):
         lrpe_cosine(x, theta.requires_grad_(), SHAPE)
@@ -144,8 +144,8 @@ def test_dtypes_devices_and_gradients_that_do_not_fit_are_named():
         lrpe_cosine(x, theta, SHAPE)
 
 
-@pytest.mark.skipif(DEVICE == "cuda", reason="only the interpreter computes bfloat16 wrongly")
-def test_bfloat16_is_refused_under_the_interpreter():
+@pytest.mark.skipif(DEVICE == "cuda", reason="needs the interpreter")
+def test_interpreter_rejects_bfloat16():
     x, theta = inputs()
     for pair in ((x.bfloat16(), theta), (x, theta.bfloat16())):
         with pytest.raises(TypeError, match="interpreter"):
@@ -153,6 +153,6 @@ def test_bfloat16_is_refused_under_the_interpreter():
 
 
 @pytest.mark.gpu
-def test_cpu_tensors_without_the_interpreter_are_refused():
+def test_cpu_tensors_are_rejected_without_interpreter():
     with pytest.raises(ValueError, match="TRITON_INTERPRET"):
         lrpe_cosine(torch.randn(1, 1, 12, 4), torch.rand(1, 4), SHAPE)

@@ -1,9 +1,11 @@
 """The Triton kernels of md_lrpe_cosine against the definition and its properties."""
 
+from functools import partial
+
 import pytest
 import torch
 
-from lmperf.attention.check import uninitialised_memory_is_nan
+from lmperf.benchmarks.flash_attention_check import uninitialised_memory_is_nan
 from lmperf.lrpe.accuracy import FLOAT32
 from lmperf.lrpe.problem import LrpeProblem
 from lmperf.lrpe.reference import cosines_float64
@@ -24,21 +26,17 @@ def strict_memory():
         yield
 
 
-def cached(x, theta, shape, extra_tokens):
-    return lrpe_cosine(x, theta, shape, extra_tokens, cache_angles=True)
-
-
 def problem(shape, d, extra_tokens=0, dtype="float32", batch=2, heads=2):
     return LrpeProblem(batch, heads, shape, d, extra_tokens, dtype, DEVICE, seed=3)
 
 
-def assert_right(made, function=lrpe_cosine):
-    gate = made.gate(function, PHASES)
+def assert_passes(made, cache_angles):
+    gate = made.gate(partial(lrpe_cosine, cache_angles=cache_angles), PHASES)
     assert gate.passed, (gate.errors, gate.bounds)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("function", [lrpe_cosine, cached], ids=["recomputed", "cached"])
+@pytest.mark.parametrize("cache_angles", [False, True])
 @pytest.mark.parametrize(
     ("shape", "d", "extra_tokens"),
     [
@@ -51,13 +49,13 @@ def assert_right(made, function=lrpe_cosine):
         ((2, 1, 2, 2, 3), 3, 0),
     ],
 )
-def test_gate(shape, d, extra_tokens, function, dtype):
-    assert_right(problem(shape, d, extra_tokens, dtype), function)
+def test_kernels_pass_the_gate(shape, d, extra_tokens, cache_angles, dtype):
+    assert_passes(problem(shape, d, extra_tokens, dtype), cache_angles)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize("function", [lrpe_cosine, cached], ids=["recomputed", "cached"])
+@pytest.mark.parametrize("cache_angles", [False, True])
 @pytest.mark.parametrize(
     ("shape", "d", "extra_tokens"),
     [
@@ -69,11 +67,11 @@ def test_gate(shape, d, extra_tokens, function, dtype):
         ((256,), 1024, 1),
     ],
 )
-def test_gate_of_large_sizes(shape, d, extra_tokens, function, dtype):
-    assert_right(problem(shape, d, extra_tokens, dtype, batch=5, heads=3), function)
+def test_kernels_pass_the_gate_at_large_sizes(shape, d, extra_tokens, cache_angles, dtype):
+    assert_passes(problem(shape, d, extra_tokens, dtype, batch=5, heads=3), cache_angles)
 
 
-def test_large_angles_keep_their_precision():
+def test_large_angles_are_accurate():
     theta = torch.tensor([[1.0, -3.7, 1e4, 1e-6, 6.2831855, 0.5, 2.0**-20, 0.0]], device=DEVICE)
     ones, shape = torch.ones(1, 1, 65536, 8, device=DEVICE), (65536,)
     out, _ = kernels.forward(ones, theta, shape, 0, False, Configuration(8192))
@@ -81,13 +79,13 @@ def test_large_angles_keep_their_precision():
     assert (out[0].double() - expected).abs().max() <= 3 * FLOAT32
 
 
-def test_theta_that_is_not_finite_shows():
+def test_non_finite_theta_gives_nan():
     theta = torch.tensor([[float("inf"), float("nan"), 1.0]], device=DEVICE)
     out = lrpe_cosine(torch.ones(1, 1, 4, 3, device=DEVICE), theta, (4,))
     assert torch.equal(out.isnan()[0, 0, 1], torch.tensor([1, 1, 0] * 2, device=DEVICE).bool())
 
 
-def test_theta_wider_than_needed_and_of_another_dtype():
+def test_theta_may_be_wider_and_of_another_dtype():
     theta = torch.rand(2, 7, device=DEVICE).half()
     x = torch.randn(1, 2, 12, 10, device=DEVICE)
     cosine, sine = cosines_float64(theta, (3, 4), 10, 0)
@@ -96,11 +94,11 @@ def test_theta_wider_than_needed_and_of_another_dtype():
 
 
 @pytest.mark.parametrize("block_t", [1, 8, 64])
-@pytest.mark.parametrize("processors", [1, 100])
-def test_every_split_of_the_batch_gives_the_same_bits(block_t, processors, monkeypatch):
+@pytest.mark.parametrize("sms", [1, 100])
+def test_batch_splits_are_bitwise_equal(block_t, sms, monkeypatch):
     x, theta = torch.randn(5, 2, 21, 16, device=DEVICE), torch.rand(2, 8, device=DEVICE)
     out, angles = kernels.forward(x, theta, (3, 7), 0, True)
-    monkeypatch.setattr(launch, "_processors", lambda index: processors)
+    monkeypatch.setattr(launch, "_sms", lambda index: sms)
     chosen = Configuration(block_t)
     again, same = kernels.forward(x, theta, (3, 7), 0, True, chosen)
     assert torch.equal(out, again) and torch.equal(angles, same)
@@ -108,8 +106,8 @@ def test_every_split_of_the_batch_gives_the_same_bits(block_t, processors, monke
     assert torch.equal(dx, kernels.backward(out, None, angles, (3, 7), 0, chosen))
 
 
-def test_batches_are_split_only_where_the_device_is_not_full(monkeypatch):
-    monkeypatch.setattr(launch, "_processors", lambda index: 132)
+def test_batch_is_split_only_to_fill_the_device(monkeypatch):
+    monkeypatch.setattr(launch, "_sms", lambda index: 132)
     device = torch.device("cuda", 0)
     assert launch.shares(12, 24576, device) == (1, 12)
     assert launch.shares(12, 192, device) == (6, 2)
@@ -121,7 +119,7 @@ def test_batches_are_split_only_where_the_device_is_not_full(monkeypatch):
 
 
 @pytest.mark.gpu
-def test_nothing_is_compiled_because_a_length_changed():
+def test_new_length_does_not_recompile():
     def run(batch, heads, shape, extra_tokens, d):
         tokens = extra_tokens + torch.Size(shape).numel()
         x = torch.randn(batch, tokens, heads, d, device=DEVICE, dtype=torch.bfloat16)

@@ -1,13 +1,22 @@
-"""What the section on FlashAttention-2 shows and draws."""
+"""Tables and figure of the section on FlashAttention-2."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from flash_rows import SINGLE, constant, edited, failed, line_of, parts_of, red, slower
+from flash_evidence import (
+    SINGLE,
+    gate_failed,
+    line_of,
+    parts_of,
+    times_scaled,
+    times_set,
+    with_changed_rows,
+    with_failed_gate,
+)
 from synthetic import cpu_evidence, gpu_evidence
 
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 from lmperf.reporting import coverage
 from lmperf.reporting.evidence import having
 from lmperf.reporting.figures import LIGHT, themed
@@ -20,8 +29,10 @@ from lmperf.reporting.speedup import geometric_mean
 STEM, CHECK = kinds.STEM, kinds.CHECK
 
 
-def test_host_and_loop_stand_beside_the_device(gpu):
-    gpu = edited(gpu, lambda rows: rows.assign(host_ms=0.25, eager_ms=0.5), phase="backward")
+def test_host_and_loop_times_are_shown_beside_device_times(gpu):
+    gpu = with_changed_rows(
+        gpu, lambda rows: rows.assign(host_ms=0.25, eager_ms=0.5), phase="backward"
+    )
     backward = parts_of(gpu, "Device, host and loop")[1]
     assert "backward" in backward.caption and "bf16" in backward.caption
     line = line_of(backward.frame, length=128, **{"CUDA graph": False})
@@ -32,7 +43,7 @@ def test_host_and_loop_stand_beside_the_device(gpu):
     assert set(backward.frame["length"]) == {2**power for power in range(7, 17)}
 
 
-def test_the_head_has_the_speedups_of_the_rounds(gpu):
+def test_head_speedups_come_from_the_rounds(gpu):
     line = line_of(tables.head(gpu).frame, d_head=64, mask="full", length=1024)
     row = _row(gpu, seq_len=1024, d_head=64, causal=False, dtype="bfloat16", phase="forward")
     cell = kinds.over(gpu, "flex", gpu.frame(STEM)).loc[row.name]
@@ -43,13 +54,13 @@ def test_the_head_has_the_speedups_of_the_rounds(gpu):
     assert "batch x length 16,384, heads x d_head 2,048" in caption
 
 
-def test_the_head_of_a_machine_without_a_filled_grid_is_by_length(cpu):
+def test_head_is_by_length_without_a_filled_grid(cpu):
     frame = tables.head(cpu).frame
     assert list(frame["length"]) == [128, 256, 512, 1024]
     assert {"forward, tiled PyTorch (ms)", "backward, over SDPA"} <= set(frame.columns)
 
 
-def test_means_are_those_of_the_cells(gpu):
+def test_f2_means_are_geometric_over_the_cells(gpu):
     half = next(part for part in parts_of(gpu, "F2") if part.caption == "Triton over each, bf16")
     line = line_of(half.frame, work="filled grid", phase="backward")
     rows = kinds.over(gpu, "sdpa_cudnn", gpu.frame(STEM))
@@ -58,36 +69,38 @@ def test_means_are_those_of_the_cells(gpu):
     assert line["cells"] == len(rows) == 8
 
 
-def test_the_fastest_backend_is_that_of_each_cell(gpu):
-    quick = edited(gpu, slower(0.1), implementation="sdpa_flash", dtype="bfloat16", seq_len=1024)
+def test_f2_takes_the_fastest_backend_per_cell(gpu):
+    quick = with_changed_rows(
+        gpu, times_scaled(0.1), implementation="sdpa_flash", dtype="bfloat16", seq_len=1024
+    )
     half = next(part for part in parts_of(quick, "F2") if part.caption == "Triton over each, bf16")
     line = line_of(half.frame, work="filled grid, d_head 64", phase="forward")
     least = [line[f"over SDPA {name}"].split("(")[1][:4] for name in ("cuDNN", "flash")]
     assert line["over the fastest SDPA backend"].split("(")[1][:4] == min(least)
 
 
-def test_a_red_gate_withholds_its_time_and_speedup(gpu):
-    part = compose(STEM, red(gpu), drawn=False).parts["F1"][0]
+def test_failed_gate_withholds_time_and_speedup(gpu):
+    part = compose(STEM, with_failed_gate(gpu), drawn=False).parts["F1"][0]
     line = line_of(part.frame, length=128, d_head=64)
     assert line["forward, Triton (ms)"] == "gate failed, withheld"
     assert line["forward, over PyTorch"] == "withheld"
 
 
-def test_plain_attention_out_of_memory_is_said(gpu):
+def test_plain_attention_out_of_memory_is_shown(gpu):
     part = compose(STEM, gpu, drawn=False).parts["F1"][0]
     line = line_of(part.frame, length=65536, d_head=64)
     assert line["forward, PyTorch (ms)"].startswith("OOM (asked 16.0 GiB")
     assert line["forward, over PyTorch"] == "–"
 
 
-def test_rates_stand_beside_shares_of_the_ceiling(gpu):
+def test_f3_shows_rates_with_shares_of_the_ceiling(gpu):
     part = next(p for p in parts_of(gpu, "F3") if p.caption.startswith("Forward, bf16"))
     line = line_of(part.frame, length=16384, d_head=128, mask="causal")
     row = _row(gpu, seq_len=16384, d_head=128, causal=True, dtype="bfloat16", phase="forward")
     assert line["Triton (TFLOP/s)"] == f"{significant(_rate(row))} ({_rate(row) / 8:.1f} %)"
 
 
-def test_errors_are_ours_over_those_of_pytorch(gpu):
+def test_f4_shows_our_error_beside_pytorchs(gpu):
     rows = having(gpu.frames[STEM], seq_len=512, d_head=64, dtype="bfloat16")
     ours, plain = (
         having(rows, implementation=name, **SINGLE)["error_dq"].max()
@@ -101,8 +114,8 @@ def test_errors_are_ours_over_those_of_pytorch(gpu):
     assert "times the error of plain PyTorch" in half.notes
 
 
-def test_a_failed_gate_is_said_beside_its_errors(gpu):
-    half = next(p for p in error_tables(red(gpu)) if "bf16" in p.caption)
+def test_f4_shows_failed_gates_beside_errors(gpu):
+    half = next(p for p in error_tables(with_failed_gate(gpu)) if "bf16" in p.caption)
     gates = having(half.frame, **{"length": 128, "d_head": 64, "CUDA graph": False})["gate"]
     assert set(gates) == {"failed"}
 
@@ -119,7 +132,7 @@ def test_sdpa_efficient_has_no_tf32(gpu):
     assert not errors_of_tf32.frame["dQ"].str.contains("/").any()
 
 
-def test_the_index_counts_the_cells_of_each_table(gpu):
+def test_index_counts_the_cells_of_each_table(gpu):
     states = {s.table.id: s for s in coverage.states(gpu, [compose(STEM, gpu, drawn=False)])}
     frame = gpu.frame(STEM)
     grid = frame[kinds.filled(frame)]
@@ -127,49 +140,51 @@ def test_the_index_counts_the_cells_of_each_table(gpu):
     assert {state.words for state in states.values()} == {"measured"}
 
 
-def test_kernel_tests_alone_are_shown(gpu):
+def test_kernel_tests_are_shown_without_timings(gpu):
     alone = replace(gpu, frames={CHECK: gpu.frames[CHECK]})
     composed = compose(STEM, alone, drawn=False)
     assert [name for name, parts in composed.parts.items() if parts] == ["Kernel tests"]
 
 
 @pytest.mark.parametrize("make", [gpu_evidence, cpu_evidence])
-def test_a_figure_is_drawn_in_two_panels(make):
+def test_figure_has_a_forward_and_a_backward_panel(make):
     drawn = themed(lambda pen: SECTION.figure(make(), pen), LIGHT)
     assert [axis.get_title() for axis in drawn.axes] == ["forward", "backward"]
     assert drawn.axes[0].get_ylim()[0] == 0
 
 
-def test_the_title_counts_the_highest_bars(gpu):
+def test_figure_title_names_the_fastest(gpu):
     drawn = themed(lambda pen: SECTION.figure(gpu, pen), LIGHT)
     tops = [max(bar.get_height() for bar in bars) for bars in drawn.axes[0].containers]
     assert np.argmax(tops) == 0
     assert drawn.get_suptitle().endswith("Triton is the fastest")
 
 
-def test_the_title_names_none_where_two_are_not_told_apart(gpu):
+def test_figure_title_counts_unresolved_cells(gpu):
     half = {"dtype": kinds.HALF, "status": "ok"}
-    two = edited(gpu, slower(500), phase="backward", **half)
-    two = edited(
-        two, constant(50.0), phase="backward", implementation=("triton", "sdpa_cudnn"), **half
+    two = with_changed_rows(gpu, times_scaled(500), phase="backward", **half)
+    two = with_changed_rows(
+        two, times_set(50.0), phase="backward", implementation=("triton", "sdpa_cudnn"), **half
     )
     drawn = themed(lambda pen: SECTION.figure(two, pen), LIGHT)
     bars = [len(panel.containers[0]) for panel in drawn.axes]
     title = drawn.get_suptitle()
     assert title.endswith(f"Triton fastest in {bars[0]} of {sum(bars)}, {bars[1]} not told apart")
-    drawn = themed(lambda pen: SECTION.figure(edited(gpu, constant(50.0), **half), pen), LIGHT)
+    drawn = themed(
+        lambda pen: SECTION.figure(with_changed_rows(gpu, times_set(50.0), **half), pen), LIGHT
+    )
     assert drawn.get_suptitle().endswith("which is the fastest is not told apart")
 
 
-def test_a_rate_of_the_second_panel_above_all_of_the_first_is_drawn(cpu):
-    quick = edited(cpu, slower(0.1), phase="backward")
+def test_y_axis_covers_the_backward_panel(cpu):
+    quick = with_changed_rows(cpu, times_scaled(0.1), phase="backward")
     drawn = themed(lambda pen: SECTION.figure(quick, pen), LIGHT)
     highest = max(np.nanmax(line.get_ydata()) for line in drawn.axes[1].lines)
     assert drawn.axes[1].get_ylim()[1] >= highest
 
 
-def test_without_a_time_nothing_is_drawn(gpu):
-    assert SECTION.figure(edited(gpu, failed), None) is None
+def test_figure_needs_a_time(gpu):
+    assert SECTION.figure(with_changed_rows(gpu, gate_failed), None) is None
 
 
 def _rate(row):

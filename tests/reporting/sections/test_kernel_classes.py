@@ -1,4 +1,4 @@
-"""The rules meet names as CUPTI and PyTorch give them, from cuBLAS, CUTLASS, ATen and Inductor."""
+"""Classes of kernels by name, as CUPTI and PyTorch report them."""
 
 import re
 
@@ -32,7 +32,7 @@ NAMES = [
     ("void (anonymous namespace)::softmax_warp_forward<float, float, float, 9>", "reduction"),
     ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, MeanOps>>", "reduction"),
     ("void at::native::elementwise_kernel<128, 4, masked_fill_kernel(Iterator&)>", "elementwise"),
-    # A fused kernel is what makes it expensive, whatever casts and views stand in its name.
+    # A fused kernel belongs to its most expensive operation, whatever casts its name lists.
     ("triton_red_fused__to_copy_mean_pow_0", "reduction"),
     ("triton_red_fused__to_copy__unsafe_view_add_mul_sum_view_9", "reduction"),
     ("triton_per_fused__softmax__to_copy_arange_exp_gt_masked_fill_mul_view_3", "reduction"),
@@ -56,17 +56,17 @@ NAMES = [
 
 
 @pytest.mark.parametrize(("name", "expected"), NAMES, ids=[f"{i}" for i in range(len(NAMES))])
-def test_the_class_of_a_name(name, expected):
+def test_kernel_name_has_the_expected_class(name, expected):
     assert class_of(name) == expected
 
 
-def test_every_class_but_other_has_a_rule_and_every_rule_is_a_pattern():
+def test_every_class_has_a_rule_with_a_valid_pattern():
     assert {name for name, _ in RULES} == set(CLASSES) - {OTHER}
     for _, pattern in RULES:
         re.compile(pattern)
 
 
-def test_every_operator_of_a_training_step_has_a_class():
+def test_nearly_all_operators_of_a_train_step_have_a_class():
     torch.manual_seed(0)
     model = TransformerLM(31, 16, 16, 1, 2, 32, 1e4)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)

@@ -1,8 +1,8 @@
-"""md_lrpe_cosine: every answer of its findings, its tables, what its figure shows."""
+"""md_lrpe_cosine: findings, tables and figure."""
 
 import pytest
 import synthetic
-from answers import check_answers
+from finding_checks import assert_answers_reached
 
 from lmperf.reporting.evidence import having
 from lmperf.reporting.figures import LIGHT, Pen
@@ -16,8 +16,8 @@ L1, L2, HOST, GATES = SECTION.tables
 TRITON = {"implementation": "triton"}
 
 
-def rescaled(evidence, factor, **where):
-    """The evidence with the times of the given rows of md_lrpe_cosine scaled."""
+def with_times_scaled(evidence, factor, **where):
+    """Multiply the times of some rows by ``factor``, in place; returns the evidence."""
     frame = evidence.frames["lrpe"]
     rows = having(frame, **where).index
     rounds = [map(float, text.split(";")) for text in frame.loc[rows, "rounds_ms"]]
@@ -26,35 +26,35 @@ def rescaled(evidence, factor, **where):
     return evidence
 
 
-def scaled(factor, **where):
-    """What makes GPU evidence with the times of the given rows scaled."""
-    return lambda: rescaled(synthetic.gpu_evidence(), factor, **where)
+def gpu_with_times_scaled(factor, **where):
+    """A function that makes GPU evidence with the times of some rows multiplied."""
+    return lambda: with_times_scaled(synthetic.gpu_evidence(), factor, **where)
 
 
 CASES = {
     "lrpe_copy": {
-        "both": scaled(0.96, **TRITON),
-        "backward": scaled(0.96, **TRITON, phase="backward"),
+        "both": gpu_with_times_scaled(0.96, **TRITON),
+        "backward": gpu_with_times_scaled(0.96, **TRITON, phase="backward"),
         "shares": synthetic.gpu_evidence,
     },
     "lrpe_extra_tokens": {
-        "faster": scaled(0.5, implementation="compiled", extra_tokens=10),
+        "faster": gpu_with_times_scaled(0.5, implementation="compiled", extra_tokens=10),
         "either": synthetic.gpu_evidence,
     },
     "lrpe_axes": {
-        "costs": scaled(1.5, implementation="compiled", shape="32x32x32"),
+        "costs": gpu_with_times_scaled(1.5, implementation="compiled", shape="32x32x32"),
         "free": synthetic.gpu_evidence,
     },
     "lrpe_cached": {
         "costs": synthetic.gpu_evidence,
-        "pays": scaled(2.0, **TRITON),
-        "either": scaled(2.0, **TRITON, shape="32768"),
+        "pays": gpu_with_times_scaled(2.0, **TRITON),
+        "either": gpu_with_times_scaled(2.0, **TRITON, shape="32768"),
     },
 }
 
 
-def timed(evidence, ms, **where):
-    """The evidence in which every round of the given rows takes so many milliseconds."""
+def with_times(evidence, ms, **where):
+    """Set every round of some rows to ``ms`` milliseconds, in place; returns the evidence."""
     frame = evidence.frames["lrpe"]
     rows = having(frame, **where).index
     rounds = frame.loc[rows, "rounds_ms"].str.count(";") + 1
@@ -63,78 +63,80 @@ def timed(evidence, ms, **where):
     return evidence
 
 
-def said(name, evidence):
+def sentence_of(name, evidence):
     return str(state(FINDINGS[name], evidence))
 
 
 def test_every_answer_is_reached():
-    check_answers(SECTION.findings, CASES)
+    assert_answers_reached(SECTION.findings, CASES)
 
 
-def test_a_share_of_a_copy_is_stated_with_its_numerics_and_from_where(gpu):
-    words = said("lrpe_copy", gpu)
+def test_share_of_copy_states_dtype_and_positions(gpu):
+    words = sentence_of("lrpe_copy", gpu)
     assert words.startswith("md_lrpe_cosine, Triton (bf16, from 8,192 positions): 9")
     assert " % of copy; " in words and words.endswith(" over compiled.")
 
 
-def test_the_share_of_a_copy_is_the_time_of_the_copy_over_that_of_the_kernel(gpu_copy):
+def test_share_of_copy_is_copy_time_over_kernel_time(gpu_copy):
     for name, ms in {"copy": 4.0, "triton": 5.0, "compiled": 15.0}.items():
-        timed(gpu_copy, ms, implementation=name)
-    assert said("lrpe_copy", gpu_copy).endswith(": 80.0 % of copy; 3.00x over compiled.")
+        with_times(gpu_copy, ms, implementation=name)
+    assert sentence_of("lrpe_copy", gpu_copy).endswith(": 80.0 % of copy; 3.00x over compiled.")
 
 
-def test_extra_tokens_gain_the_time_without_them_over_the_time_with_them(gpu_copy):
+def test_extra_token_speedup_is_time_without_over_time_with(gpu_copy):
     for phase, without, with_ten in (("forward", 6.0, 2.0), ("backward", 2.0, 4.0)):
         rows = {"implementation": "compiled", "phase": phase}
-        timed(timed(gpu_copy, without, **rows, extra_tokens=0), with_ten, **rows, extra_tokens=10)
-    words = said("lrpe_extra_tokens", gpu_copy)
+        with_times(
+            with_times(gpu_copy, without, **rows, extra_tokens=0), with_ten, **rows, extra_tokens=10
+        )
+    words = sentence_of("lrpe_extra_tokens", gpu_copy)
     assert "3.00x" in words and "0.50x" in words
 
 
-def test_kept_angles_cost_their_peak_over_that_of_the_kernel_without(gpu_copy):
+def test_cached_angles_state_their_speed_and_memory(gpu_copy):
     frame = gpu_copy.frames["lrpe"]
     for name, ms, peak in (("triton", 4.0, 200.0), ("triton_cached", 5.0, 300.0)):
-        timed(gpu_copy, ms, implementation=name)
+        with_times(gpu_copy, ms, implementation=name)
         frame.loc[frame["implementation"] == name, "peak_mib"] = peak
-    words = said("lrpe_cached", gpu_copy)
+    words = sentence_of("lrpe_cached", gpu_copy)
     assert "0.80x the speed" in words and "50.0 % more memory" in words
 
 
 @pytest.mark.parametrize("answer", ["both", "backward", "shares"])
-def test_the_first_screen_has_it_in_twenty_words(answer):
-    words = said("lrpe_copy", CASES["lrpe_copy"][answer]())
+def test_summary_sentence_has_at_most_20_words(answer):
+    words = sentence_of("lrpe_copy", CASES["lrpe_copy"][answer]())
     assert len([word for word in words.split() if word != "%"]) <= 20, words
 
 
-def test_a_cpu_is_told_what_compiling_brings_and_nothing_about_triton(cpu):
-    words = said("lrpe_copy", cpu)
+def test_cpu_states_the_gain_of_compiling_without_triton(cpu):
+    words = sentence_of("lrpe_copy", cpu)
     assert words.startswith("md_lrpe_cosine, compiled (float32, 1,024 positions): ")
     assert "over PyTorch" in words
     assert all(state(FINDINGS[name], cpu) is None for name in set(FINDINGS) - {"lrpe_copy"})
     assert "Triton" not in markdown(SECTION.head(cpu))
 
 
-def test_a_head_without_peaks_of_compiled_has_no_column_of_them(cpu_copy):
+def test_head_leaves_out_a_peak_column_without_peaks(cpu_copy):
     frame = cpu_copy.frames["lrpe"]
     frame.loc[having(frame, implementation="compiled").index, "peak_mib"] = None
     headers = list(SECTION.head(cpu_copy).frame)
     assert "peak, PyTorch (MiB)" in headers and "peak, compiled (MiB)" not in headers
 
 
-def test_the_price_of_more_axes_names_the_shape_that_pays_most(gpu_copy):
+def test_cost_of_more_axes_names_the_worst_shape(gpu_copy):
     several = {"implementation": "compiled", "shape": "32x32x32", "phase": "forward"}
-    words = said("lrpe_axes", rescaled(gpu_copy, 1.5, **several, extra_tokens=0))
+    words = sentence_of("lrpe_axes", with_times_scaled(gpu_copy, 1.5, **several, extra_tokens=0))
     assert "(32x32x32, forward, no extra tokens)" in words
     assert float(words.split("up to ")[1].split()[0]) == pytest.approx(50, abs=1)
 
 
-def test_extra_tokens_are_priced_in_every_shape(gpu_copy):
-    assert "in 8 shapes" in said("lrpe_extra_tokens", synthetic.gpu_evidence())
+def test_extra_tokens_are_compared_in_every_shape(gpu_copy):
+    assert "in 8 shapes" in sentence_of("lrpe_extra_tokens", synthetic.gpu_evidence())
     gpu_copy.frames["lrpe"] = having(gpu_copy.frames["lrpe"], extra_tokens=0)
     assert state(FINDINGS["lrpe_extra_tokens"], gpu_copy) is None
 
 
-def test_head_has_the_largest_shapes_and_some_small_ones_with_and_without_extra_tokens(gpu):
+def test_head_has_large_and_small_shapes_with_extra_tokens(gpu):
     frame = SECTION.head(gpu).frame
     assert set(zip(frame["shape"], frame["extra tokens"], strict=True)) >= {
         (shape, extra) for shape in ("32768", "128x128", "32x32x32", "4x4x4") for extra in (0, 10)
@@ -146,7 +148,7 @@ def test_head_has_the_largest_shapes_and_some_small_ones_with_and_without_extra_
     assert float(share) == pytest.approx(96, abs=1)
 
 
-def test_speed_has_a_line_a_cell_with_shares_and_speed_ups(gpu):
+def test_l1_has_one_line_per_cell_with_shares_and_speedups(gpu):
     forward, backward = L1.make(gpu)
     assert len(forward.frame) == len(backward.frame) == 16
     line = forward.frame[forward.frame["shape"] == "32768"].iloc[0]
@@ -154,7 +156,7 @@ def test_speed_has_a_line_a_cell_with_shares_and_speed_ups(gpu):
     assert line["Triton over compiled"].startswith("3.") and "Triton over PyTorch" in line.index
 
 
-def test_a_red_gate_withholds_times_rates_and_ratios(gpu_copy):
+def test_failed_gate_withholds_times_rates_and_ratios(gpu_copy):
     frame = gpu_copy.frames["lrpe"]
     rows = having(frame, **TRITON, shape="32768", extra_tokens=0, phase="forward").index
     frame.loc[rows, "max_error"] = 1.0
@@ -168,7 +170,7 @@ def test_a_red_gate_withholds_times_rates_and_ratios(gpu_copy):
     assert gates.loc["compiled", "passed"] == "32 of 32"
 
 
-def test_out_of_memory_is_said_in_both_tables(gpu_copy):
+def test_out_of_memory_is_shown_in_both_tables(gpu_copy):
     frame = gpu_copy.frames["lrpe"]
     rows = having(frame, implementation="eager", shape="32768", extra_tokens=10).index
     frame.loc[rows, ["status", "requested_bytes", "free_bytes"]] = ["oom", 2**31, 2**30]
@@ -179,13 +181,13 @@ def test_out_of_memory_is_said_in_both_tables(gpu_copy):
         assert cell == "OOM (asked 2.0 GiB, 1.0 GiB free)"
 
 
-def test_memory_has_each_peak_beside_its_closed_form(gpu):
+def test_l2_shows_each_peak_beside_its_closed_form(gpu):
     line = L2.make(gpu)[0].frame.set_index(["shape", "extra tokens"]).loc[("32768", 0)]
     assert line["Triton (MiB)"] == "3,491" and line["Triton, closed form (MiB)"] == "3,456"
     assert line["Triton, difference"] == "+1.0 %"
 
 
-def test_kernel_tests_stand_beside_the_gates_and_alone(gpu_copy):
+def test_kernel_tests_are_shown_with_and_without_gates(gpu_copy):
     assert len(GATES.make(gpu_copy)) == 2
     del gpu_copy.frames["lrpe"]
     (checks,) = GATES.make(gpu_copy)
@@ -194,33 +196,33 @@ def test_kernel_tests_stand_beside_the_gates_and_alone(gpu_copy):
     assert not any(state(finding, gpu_copy) for finding in SECTION.findings)
 
 
-def test_the_title_of_the_figure_is_what_it_shows(gpu):
+def test_figure_title_states_dtype_and_positions(gpu):
     title = figure(gpu, Pen(LIGHT)).get_suptitle()
     assert title.startswith("md_lrpe_cosine from 8,192 positions (Triton, bf16)")
     assert "forward" in title and "%" in title
 
 
-def test_a_rate_of_the_second_panel_above_all_of_the_first_is_drawn(gpu_copy):
-    drawn = figure(rescaled(gpu_copy, 3.0, phase="forward"), Pen(LIGHT))
+def test_y_axis_covers_the_backward_panel(gpu_copy):
+    drawn = figure(with_times_scaled(gpu_copy, 3.0, phase="forward"), Pen(LIGHT))
     highest = max(line.get_ydata().max() for line in drawn.axes[1].lines)
     assert drawn.axes[1].get_ylim()[1] >= highest
 
 
-def test_one_number_of_positions_makes_no_line(cpu):
+def test_figure_needs_two_numbers_of_positions(cpu):
     assert figure(cpu, Pen(LIGHT)) is None
 
 
 @pytest.mark.parametrize("implementation", ["triton", "copy"])
-def test_without_the_copy_or_the_kernel_the_others_remain(gpu_copy, implementation):
+def test_section_works_without_the_copy_or_the_kernel(gpu_copy, implementation):
     frame = gpu_copy.frames["lrpe"]
     gpu_copy.frames["lrpe"] = frame[frame["implementation"] != implementation]
     assert len(SECTION.head(gpu_copy).frame) and len(L1.make(gpu_copy)) == 2
     assert figure(gpu_copy, Pen(LIGHT)) is not None
 
 
-def test_host_and_loop_stand_beside_the_device_where_they_are_known():
+def test_host_and_loop_times_appear_only_if_measured():
     forward, backward = HOST.make(synthetic.gpu_evidence())
     assert "forward" in forward.caption and "extra tokens 0" in backward.caption
-    # Of the copy too, which is queued by the same host.
+    # The copy is queued by the host as well.
     assert {"copy, host (ms)", "Triton, loop (ms)"} <= set(forward.frame)
     assert HOST.make(synthetic.cpu_evidence()) == []

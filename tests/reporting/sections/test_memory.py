@@ -1,4 +1,4 @@
-"""The section on memory: what its findings answer, its cells, and its picture."""
+"""The section on memory: findings, tables and figure."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import synthetic
-from answers import check_answers
+from finding_checks import assert_answers_reached
 
 from lmperf.reporting import coverage, figures
 from lmperf.reporting.evidence import having
@@ -21,8 +21,8 @@ GIB = 2**30
 AUTOCAST = "autocast_bfloat16"
 
 
-def edited(stem, change, make=synthetic.gpu_evidence):
-    """Evidence whose frame of a stem is what ``change`` makes of it."""
+def with_changed_rows(stem, change, make=synthetic.gpu_evidence):
+    """A function that makes evidence with ``change(frame)`` as the frame of a benchmark."""
 
     def evidence():
         made = make()
@@ -32,8 +32,8 @@ def edited(stem, change, make=synthetic.gpu_evidence):
     return evidence
 
 
-def peaks(factor, **where):
-    """Autocast's peaks as a factor of float32's, in the rows that ``where`` names."""
+def autocast_peaks(factor, **where):
+    """A change that sets autocast's peaks to ``factor`` times float32's in some rows."""
 
     def change(frame):
         keys = ["size", "context_length", "phase"]
@@ -48,7 +48,7 @@ def peaks(factor, **where):
     return change
 
 
-def both(*changes):
+def in_sequence(*changes):
     def change(frame):
         for each in changes:
             frame = each(frame)
@@ -57,8 +57,8 @@ def both(*changes):
     return change
 
 
-def shares(short, long):
-    """Parameters' share at the shortest and at the longest context; no other state."""
+def parameter_shares(short, long):
+    """A change of the parameters' share at the shortest and longest context; no other state."""
 
     def change(frame):
         ends = frame["context_length"].map({128: short, 1024: long}).fillna(0.5)
@@ -68,46 +68,48 @@ def shares(short, long):
     return change
 
 
-def excess(mib, workspace):
-    """Peaks as predicted, but those of the smallest size, which are so much higher."""
+def peak_excess(mib, workspace):
+    """A change to peaks as predicted, but ``mib`` higher for the smallest size."""
 
     def change(frame):
-        small = np.where(frame["size"] == "small", mib, 0.0)
+        small = np.where(frame["size"] == "0.13B", mib, 0.0)
         return frame.assign(predicted_mib=500.0, peak_mib=500.0 + small, workspace_mib=workspace)
 
     return change
 
 
-SMALLER, LARGER = peaks(0.8), peaks(1.2)
+SMALLER, LARGER = autocast_peaks(0.8), autocast_peaks(1.2)
 CASES = {
     "memory_made_of": {
-        "alone": edited("memory", lambda frame: frame[frame["dtype"] == "float32"]),
-        "both": edited("memory", both(SMALLER, peaks(1.2, size="xl"))),
+        "alone": with_changed_rows("memory", lambda frame: frame[frame["dtype"] == "float32"]),
+        "both": with_changed_rows("memory", in_sequence(SMALLER, autocast_peaks(1.2, size="2.0B"))),
     },
     "memory_by_context": {
-        "turns": edited("memory", shares(0.9, 0.2)),
-        "stays": edited("memory", shares(0.9, 0.6)),
+        "turns": with_changed_rows("memory", parameter_shares(0.9, 0.2)),
+        "stays": with_changed_rows("memory", parameter_shares(0.9, 0.6)),
     },
     "memory_autocast": {
-        "saves": edited("memory", SMALLER),
-        "never": edited("memory", LARGER),
-        "not_everywhere": edited("memory", both(SMALLER, peaks(1.2, size="xl"))),
+        "saves": with_changed_rows("memory", SMALLER),
+        "never": with_changed_rows("memory", LARGER),
+        "not_everywhere": with_changed_rows(
+            "memory", in_sequence(SMALLER, autocast_peaks(1.2, size="2.0B"))
+        ),
     },
     "memory_predicted": {
         "within": synthetic.gpu_evidence,
-        "workspace": edited("memory", excess(40.0, 32.0)),
-        "outside": edited("memory", excess(40.0, np.nan)),
+        "workspace": with_changed_rows("memory", peak_excess(40.0, 32.0)),
+        "outside": with_changed_rows("memory", peak_excess(40.0, np.nan)),
     },
 }
 
 
-def said(name, evidence):
+def sentence_of(name, evidence):
     finding = next(finding for finding in FINDINGS if finding.name == name)
     return state(finding, evidence).sentence
 
 
-def cell(lines, column, **where):
-    """The cell of a table in the only line that has these values."""
+def cell_of(lines, column, **where):
+    """The cell in the only line of a table with these values."""
     frame = lines.frame
     for name, value in where.items():
         frame = frame[frame[name] == value]
@@ -116,13 +118,17 @@ def cell(lines, column, **where):
 
 
 def test_every_answer_is_reached():
-    check_answers(FINDINGS, CASES)
+    assert_answers_reached(FINDINGS, CASES)
 
 
-def test_the_first_sentence_says_how_much_autocast_changes():
-    evidence = edited("memory", both(peaks(0.875), peaks(1.25, size="xl")))()
-    assert "changes peaks by -12.5 to +25.0 %." in said("memory_made_of", evidence)
-    assert "changes peaks by -20.0 %." in said("memory_made_of", edited("memory", SMALLER)())
+def test_first_sentence_states_how_autocast_changes_peaks():
+    evidence = with_changed_rows(
+        "memory", in_sequence(autocast_peaks(0.875), autocast_peaks(1.25, size="2.0B"))
+    )()
+    assert "changes peaks by -12.5 to +25.0 %." in sentence_of("memory_made_of", evidence)
+    assert "changes peaks by -20.0 %." in sentence_of(
+        "memory_made_of", with_changed_rows("memory", SMALLER)()
+    )
 
 
 @pytest.mark.parametrize("make", [synthetic.gpu_evidence, synthetic.cpu_evidence])
@@ -132,49 +138,60 @@ def test_sentences_are_short(make):
             assert len(sentence.split()) <= (20 if statement.place == SHORT else 35), sentence
 
 
-def test_peaks_under_autocast_that_are_alike_are_neither_lower_nor_higher():
-    evidence = edited("memory", both(peaks(0.995), peaks(0.8, size="small"), peaks(1.2, size="xl")))
-    sentence = said("memory_autocast", evidence())
+def test_autocast_peaks_within_1_percent_count_as_equal():
+    evidence = with_changed_rows(
+        "memory",
+        in_sequence(
+            autocast_peaks(0.995),
+            autocast_peaks(0.8, size="0.13B"),
+            autocast_peaks(1.2, size="2.0B"),
+        ),
+    )
+    sentence = sentence_of("memory_autocast", evidence())
     assert "lower in 4 of 20 cells, within 1 % in 12 and higher in 4." in sentence
 
 
-def test_the_head_has_a_line_a_size_and_the_shares_of_the_peak(gpu):
+def test_head_has_one_line_per_size_with_shares_of_the_peak(gpu):
     head = compose("memory", gpu, drawn=False).head
-    assert head.frame["size"].tolist() == ["small", "medium", "large", "xl", "2.7B"]
+    assert head.frame["size"].tolist() == ["small", "medium", "large", "2.0B", "3.4B"]
     frame = gpu.frames["memory"]
-    where = {"size": "xl", "context_length": 512, "dtype": "float32", "phase": "train_step"}
+    where = {"size": "2.0B", "context_length": 512, "dtype": "float32", "phase": "train_step"}
     row = having(frame, **where).iloc[0]
-    assert cell(head, "train step, float32 (GiB)", size="xl") == f"{row['peak_mib'] / 1024:.1f}"
+    assert (
+        cell_of(head, "train step, float32 (GiB)", size="2.0B") == f"{row['peak_mib'] / 1024:.1f}"
+    )
     share = 100 * row["activations_mib"] / row["predicted_mib"]
-    assert cell(head, "activations (%)", size="xl") == f"{share:.0f}"
+    assert cell_of(head, "activations (%)", size="2.0B") == f"{share:.0f}"
 
 
-def test_sizes_without_the_usual_context_stand_at_their_nearest(cpu_copy):
+def test_head_uses_the_nearest_context_of_each_size(cpu_copy):
     frame = cpu_copy.frames["memory"]
-    cpu_copy.frames["memory"] = frame[(frame["size"] != "small") | (frame["context_length"] == 128)]
+    cpu_copy.frames["memory"] = frame[(frame["size"] != "0.13B") | (frame["context_length"] == 128)]
     head = compose("memory", cpu_copy, drawn=False).head
     assert head.frame[["size", "context"]].values.tolist() == [["tiny", 256], ["small", 128]]
-    assert "(predicted, size tiny, context 256)" in said("memory_made_of", cpu_copy)
+    assert "(predicted, size tiny, context 256)" in sentence_of("memory_made_of", cpu_copy)
 
 
-def test_out_of_memory_is_said_with_its_bytes_beside_the_prediction(gpu_copy):
+def test_out_of_memory_is_shown_beside_the_prediction(gpu_copy):
     frame = gpu_copy.frames["memory"]
-    where = {"size": "2.7B", "context_length": 1024, "dtype": "float32", "phase": "train_step"}
+    where = {"size": "3.4B", "context_length": 1024, "dtype": "float32", "phase": "train_step"}
     at = having(frame, **where).index
     frame.loc[at, ["status", "peak_mib"]] = ["oom", np.nan]
     frame["requested_bytes"], frame["free_bytes"] = 12 * GIB, 3.5 * GIB
     table = compose("memory", gpu_copy, drawn=False).parts["Y1"][1]
-    where = {"size": "2.7B", "context": 1024}
-    assert cell(table, "measured, float32 (MiB)", **where) == "OOM (asked 12.0 GiB, 3.5 GiB free)"
+    where = {"size": "3.4B", "context": 1024}
+    assert (
+        cell_of(table, "measured, float32 (MiB)", **where) == "OOM (asked 12.0 GiB, 3.5 GiB free)"
+    )
     predicted = frame.loc[at, "predicted_mib"].iloc[0]
-    assert cell(table, "predicted, float32 (MiB)", **where) == f"{predicted:,.0f}"
-    assert cell(table, "difference, float32", **where) == "–"
+    assert cell_of(table, "predicted, float32 (MiB)", **where) == f"{predicted:,.0f}"
+    assert cell_of(table, "difference, float32", **where) == "–"
 
 
-def test_the_peak_of_the_picture_is_where_most_is_alive(gpu):
+def test_y2_peak_is_where_most_memory_is_alive(gpu):
     lines = compose("memory", gpu, drawn=False).parts["Y2"][0]
-    where = {"size": "xl", "dtype": "float32", "phase": "train step"}
-    assert cell(lines, "peak in", **where) == "backward, 0.0 % through"
+    where = {"size": "2.0B", "dtype": "float32", "phase": "train step"}
+    assert cell_of(lines, "peak in", **where) == "backward, 0.0 % through"
     curve = timeline.observed(gpu, "curve")
     total = timeline.levels(curve).sum(axis=1).groupby([curve[c] for c in timeline.CELL]).max()
     pd.testing.assert_series_equal(
@@ -182,63 +199,63 @@ def test_the_peak_of_the_picture_is_where_most_is_alive(gpu):
     )
 
 
-def test_a_call_that_failed_has_a_line_and_counts_as_tried(gpu_copy):
+def test_failed_call_has_a_line_and_counts_as_measured(gpu_copy):
     frame = gpu_copy.frames["memory_timeline"]
-    calls = having(frame, size="xl", dtype=AUTOCAST)
+    calls = having(frame, size="2.0B", dtype=AUTOCAST)
     failed = calls.drop_duplicates("phase").assign(status="oom", table=None)
     failed = failed.assign(requested_bytes=GIB, free_bytes=GIB / 2)
     rest = frame.drop(calls.index)
     gpu_copy.frames["memory_timeline"] = pd.concat([rest, failed], ignore_index=True)
     section = compose("memory", gpu_copy, drawn=False)
-    where = {"size": "xl", "dtype": "bf16 autocast", "phase": "train step"}
-    words = cell(section.parts["Y2"][0], "peak in", **where)
+    where = {"size": "2.0B", "dtype": "bf16 autocast", "phase": "train step"}
+    words = cell_of(section.parts["Y2"][0], "peak in", **where)
     assert words == "OOM (asked 1.0 GiB, 0.500 GiB free)"
     found = {s.table.id: (s.measured, s.owed, s.gap) for s in coverage.states(gpu_copy, [section])}
     assert found["Y2"] == found["Y5"] == (4, 4, False)
 
 
-def test_what_lacks_is_owed_to_every_table(gpu_copy):
-    cell = {"size": "2.7B", "context_length": 512, "batch": 4, "dtype": "float32"}
+def test_missing_cell_counts_in_every_table(gpu_copy):
+    cell = {"size": "3.4B", "context_length": 512, "batch": 4, "dtype": "float32"}
     lacking = [{**cell, "implementation": "eager", "phase": "forward"}]
     gpu_copy.lacking["memory_timeline"] = pd.DataFrame(lacking)
     found = coverage.states(gpu_copy, [compose("memory", gpu_copy, drawn=False)])
     assert {(s.measured, s.owed, s.words) for s in found[1:]} == {(4, 5, "in part")}
 
 
-def test_tensors_that_are_alike_share_a_line(gpu):
+def test_y3_joins_equal_tensors_in_one_line(gpu):
     lines = compose("memory", gpu, drawn=False).parts["Y3"][0]
-    where = {"size": "xl", "dtype": "float32", "phase": "train step"}
-    assert cell(lines, "how many", category="activations", **where) == 2
-    assert cell(lines, "made in", category="parameters", **where) == "before"
+    where = {"size": "2.0B", "dtype": "float32", "phase": "train step"}
+    assert cell_of(lines, "how many", category="activations", **where) == 2
+    assert cell_of(lines, "made in", category="parameters", **where) == "before"
 
 
-def test_a_tensor_of_the_residual_stream_is_held_against_its_closed_form(gpu_copy):
+def test_y4_compares_residual_stream_with_closed_form(gpu_copy):
     frame = gpu_copy.frames["memory_timeline"]
-    frame.loc[frame["table"].eq("stream") & frame["size"].eq("xl"), "size_mib"] *= 2
+    frame.loc[frame["table"].eq("stream") & frame["size"].eq("2.0B"), "size_mib"] *= 2
     lines = compose("memory", gpu_copy, drawn=False).parts["Y4"][0]
     assert lines.frame["measured (bytes an element)"].tolist() == ["4", "8"]
     assert "003" in lines.notes
 
 
-def test_the_table_that_comes_first_says_when_memory_peaks(gpu_copy):
+def test_head_note_states_when_memory_peaks(gpu_copy):
     assert "before nearly any gradient" not in compose("memory", gpu_copy, drawn=False).head.notes
     gpu_copy.derived.clear()
     gpu_copy.frames["memory"]["gradients_mib"] = 0.0
     assert "before nearly any gradient" in compose("memory", gpu_copy, drawn=False).head.notes
 
 
-def test_weights_that_autocast_casts_are_temporary_in_a_forward(gpu_copy):
+def test_y5_counts_cast_weights_as_temporary(gpu_copy):
     frame = gpu_copy.frames["memory_timeline"]
-    chosen = frame["table"].eq("category") & frame["phase"].eq("forward") & frame["size"].eq("xl")
+    chosen = frame["table"].eq("category") & frame["phase"].eq("forward") & frame["size"].eq("2.0B")
     frame.loc[chosen & (frame["name"] == "activations"), "predicted_mib"] = 100.0
     frame.loc[chosen & (frame["name"] == "temporary"), ["predicted_mib", "size_mib"]] = [1, 101]
     lines = compose("memory", gpu_copy, drawn=False).parts["Y5"][0]
-    where = {"size": "xl", "dtype": "float32", "phase": "forward"}
-    assert cell(lines, "temporary (MiB)", **where) == "101.0 / 101.0"
-    assert cell(lines, "activations (MiB)", **where) == "–"
+    where = {"size": "2.0B", "dtype": "float32", "phase": "forward"}
+    assert cell_of(lines, "temporary (MiB)", **where) == "101.0 / 101.0"
+    assert cell_of(lines, "activations (MiB)", **where) == "–"
 
 
-def test_the_picture_begins_with_the_call(gpu):
+def test_figure_begins_with_the_call(gpu):
     drawn = figures.themed(lambda pen: figure(gpu, pen), figures.LIGHT)
     forward, step = drawn.axes
     assert (forward.get_title(), step.get_title()) == ("forward", "train step")
@@ -247,30 +264,30 @@ def test_the_picture_begins_with_the_call(gpu):
         for layer in axis.collections:
             vertices = layer.get_paths()[0].vertices
             assert vertices[:, 0].min() >= 0
-        # Parameters are there from the first point on: no ramp of what was only entered.
+        # Parameters are there from the first point: the points that add them are not drawn.
         bottom = axis.collections[0].get_paths()[0].vertices
         assert len(set(bottom[bottom[:, 1] > 0][:, 1].round(6))) == 1
 
 
 @pytest.mark.parametrize("stem", ["memory", "memory_timeline"])
-def test_either_benchmark_may_be_missing(gpu_copy, stem):
+def test_section_works_without_either_benchmark(gpu_copy, stem):
     del gpu_copy.frames[stem]
     section = compose("memory", gpu_copy)
     assert section.measured and any(section.parts.values()) and section.figures is not None
     assert bool(section.statements) == (stem == "memory_timeline")
 
 
-def test_a_cpu_says_nothing_of_what_only_a_gpu_has(cpu):
+def test_cpu_section_mentions_nothing_of_a_gpu(cpu):
     section = compose("memory", cpu)
     text = " ".join(s.sentence for s in section.statements)
     assert "cuBLAS" not in text and "nan" not in text and "–" not in text
     assert section.head is not None and set(section.figures) == {"light", "dark"}
 
 
-def test_a_users_model_stands_beside_the_projects_and_changes_nothing_of_it(gpu):
+def test_custom_model_adds_columns_and_changes_no_others(gpu):
     before = compose("memory", gpu, drawn=False)
     frame = gpu.frames["memory"]
-    mine = frame[frame["size"] == "large"].assign(implementation="mine", predicted_mib=np.nan)
+    mine = frame[frame["size"] == "0.97B"].assign(implementation="mine", predicted_mib=np.nan)
     both = [frame, mine.assign(peak_mib=mine["peak_mib"] * 1.1)]
     frames = {**gpu.frames, "memory": pd.concat(both, ignore_index=True)}
     gpu = replace(gpu, frames=frames)

@@ -1,8 +1,10 @@
-"""The method's own findings: each answer on evidence that reaches it."""
+"""The method page: findings, stated constants and length."""
+
+from dataclasses import replace
 
 import pytest
 import synthetic
-from answers import check_answers
+from finding_checks import assert_answers_reached
 
 from lmperf.attention import rounding
 from lmperf.evidence import keys
@@ -11,8 +13,7 @@ from lmperf.reporting import pages, stated
 from lmperf.reporting.sections import compose
 from lmperf.reporting.sections.method import SECTION
 
-TABLES = "\n## The machine"
-# Two printed pages.
+# About two printed pages.
 MOST_WORDS = 1700
 
 
@@ -21,8 +22,9 @@ def page(evidence, has_reference=True):
     new = {"reference": 1.0} if has_reference else {}
     frames = {stem: frame.assign(**new) for stem, frame in evidence.frames.items()}
     copy = synthetic.with_frames(evidence, **frames)
-    text = pages.page(copy, compose("method", copy, drawn=False), synthetic.TEMPLATES)
-    return text[: text.index(TABLES)]
+    composed = compose("method", copy, drawn=False)
+    composed = replace(composed, section=replace(composed.section, tables=()))
+    return pages.page(copy, composed, synthetic.TEMPLATES)
 
 
 def without(evidence, stem):
@@ -31,7 +33,7 @@ def without(evidence, stem):
     return copy
 
 
-def evidence(**changes):
+def evidence_with(**changes):
     def make():
         made = synthetic.cpu_evidence()
         for name, value in changes.items():
@@ -41,7 +43,7 @@ def evidence(**changes):
     return make
 
 
-def rows_with(**columns):
+def evidence_with_columns(**columns):
     def make():
         made = synthetic.cpu_evidence()
         made.frames["attention"] = made.frames["attention"].assign(**columns)
@@ -51,15 +53,15 @@ def rows_with(**columns):
 
 
 def test_every_answer_is_reached():
-    check_answers(
+    assert_answers_reached(
         SECTION.findings,
         {
             "limits": {
-                "stale": evidence(stale=["a row"]),
-                "missing": evidence(missing=["a row"]),
-                "red": rows_with(status="failed_check", marks="loaded"),
-                "loaded": rows_with(marks="capped;loaded"),
-                "marks": rows_with(marks="capped"),
+                "stale": evidence_with(stale=["a row"]),
+                "missing": evidence_with(missing=["a row"]),
+                "red": evidence_with_columns(status="failed_check", marks="loaded"),
+                "loaded": evidence_with_columns(marks="capped;loaded"),
+                "marks": evidence_with_columns(marks="capped"),
                 "none": synthetic.cpu_evidence,
             },
             "balance": {"is": synthetic.cpu_evidence},
@@ -67,7 +69,7 @@ def test_every_answer_is_reached():
     )
 
 
-def test_the_page_is_two_printed_pages_and_has_a_part_for_every_step(gpu):
+def test_page_fits_two_printed_pages_with_all_parts(gpu):
     text = page(gpu)
     assert len(text.split()) <= MOST_WORDS
     parts = [line[3:] for line in text.splitlines() if line.startswith("## ")]
@@ -77,7 +79,7 @@ def test_the_page_is_two_printed_pages_and_has_a_part_for_every_step(gpu):
     ]
 
 
-# What the page says of a constant, were it another one.
+# (module, constant, other value, the words that the page must then contain).
 STATED = [
     (clock_settings, "FLUSH_BYTES", 5 * 2**20, "5 MiB are overwritten"),
     (clock_settings, "SHORTEST_LEAD_MS", 0.7, "0.7 ms at first"),
@@ -99,14 +101,14 @@ STATED = [
 ]
 
 
-def test_its_numbers_are_those_of_the_code(gpu, monkeypatch):
+def test_stated_constants_are_those_of_the_code(gpu, monkeypatch):
     for module, name, value, _ in STATED:
         monkeypatch.setattr(module, name, value)
     text = " ".join(page(gpu).split())
     assert [words for *_, words in STATED if words not in text] == []
 
 
-def test_its_times_are_those_of_the_pace_on_the_device(gpu, monkeypatch):
+def test_stated_times_follow_the_pace_of_the_device(gpu, monkeypatch):
     paces = {kind: rounds.Pace(91, 92, 93) for kind in (("kernel", "cuda"), ("step", "cuda"))}
     monkeypatch.setattr(rounds, "PACES", paces)
     text = " ".join(page(gpu).split())
@@ -116,25 +118,25 @@ def test_its_times_are_those_of_the_pace_on_the_device(gpu, monkeypatch):
     )
 
 
-def test_bounds_stand_beside_the_numerics_that_were_measured(gpu, cpu):
+def test_error_bounds_are_stated_for_the_measured_dtypes(gpu, cpu):
     bounds = "off by 256 unit roundoffs in float32 (1.5e-05)"
     assert f"{bounds}, 24 in TF32 (1.2e-02), 24 in float16 (1.2e-02), 6 in bf16" in page(gpu)
     assert bounds in page(cpu) and "TF32" not in page(cpu)
 
 
-def test_a_processor_is_not_told_of_devices(cpu):
+def test_cpu_page_mentions_nothing_of_a_gpu(cpu):
     text = page(cpu)
     for word in ("event", "L2", "power or heat", "queue", "multiprocessor"):
         assert word not in text, word
     assert "by the wall clock." in text
 
 
-def test_what_was_not_measured_is_not_explained(cpu):
+def test_unmeasured_benchmarks_are_not_explained(cpu):
     assert "**md_lrpe_cosine.**" in page(cpu)
     assert "**md_lrpe_cosine.**" not in page(without(cpu, "lrpe"))
 
 
-def test_ceilings_are_spoken_of_where_they_were_measured(cpu):
+def test_ceilings_are_mentioned_only_if_measured(cpu):
     assert "Both were measured for this report" in page(cpu)
     assert "by the ceilings measured here" in page(cpu)
     text = page(without(cpu, "ceilings"))
@@ -142,14 +144,14 @@ def test_ceilings_are_spoken_of_where_they_were_measured(cpu):
     assert "by the ceilings measured here" not in text
 
 
-def test_evidence_of_an_earlier_method_says_so(gpu):
+def test_evidence_of_an_earlier_method_is_called_older(gpu):
     old = page(gpu, has_reference=False)
     assert "Older evidence" in old and f"version {keys.METHOD_VERSION}" in old
     assert "Older evidence" not in page(gpu)
 
 
 @pytest.mark.machine
-def test_the_write_up_keeps_to_seven_points_of_it(cpu):
+def test_write_up_sums_the_method_up_in_seven_points(cpu):
     sections = pages.composed(cpu, synthetic.TEMPLATES, drawn=False)
     text = pages.write_up(cpu, sections, synthetic.TEMPLATES)
     short = text[text.index("## Method") : text.index("Method](method.md).")]

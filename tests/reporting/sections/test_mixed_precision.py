@@ -1,8 +1,8 @@
-"""Mixed precision: what is said of sums and dtypes, and how both tables show them."""
+"""Mixed precision: findings and tables on accumulation and on autocast dtypes."""
 
 import pandas as pd
 import synthetic
-from answers import check_answers
+from finding_checks import assert_answers_reached
 
 from lmperf.reporting.coverage import gaps, states
 from lmperf.reporting.findings import state
@@ -12,8 +12,8 @@ from lmperf.reporting.sections.mixed_precision import FINDINGS, SECTION
 UPCAST = "float32 + float32(bfloat16)"
 
 
-def edited(change=None):
-    """The GPU's evidence with every sum, after ``change`` of its frame."""
+def with_changed_rows(change=None):
+    """GPU evidence with every sum, after ``change(frame)``."""
     evidence = synthetic.gpu_evidence()
     frame = evidence.frames["mixed_precision"]
     upcast = frame[frame["subject"] == "float32 + bfloat16"].assign(subject=UPCAST)
@@ -24,15 +24,15 @@ def edited(change=None):
     return evidence
 
 
-def value(number, *subjects):
+def with_sum(number, *subjects):
     def change(frame):
         frame.loc[frame["subject"].isin(subjects), "value"] = number
 
-    return lambda: edited(change)
+    return lambda: with_changed_rows(change)
 
 
-def observed(seen, **where):
-    """``seen`` as the dtype of every tensor with the given values."""
+def with_observed_dtype(seen, **where):
+    """A function that makes evidence with ``seen`` as the dtype of the selected tensors."""
 
     def change(frame):
         wanted = frame["tensor"].notna()
@@ -40,77 +40,83 @@ def observed(seen, **where):
             wanted &= frame[column] == given
         frame.loc[wanted, "observed_dtype"] = seen
 
-    return lambda: edited(change)
+    return lambda: with_changed_rows(change)
 
 
-OF_ANOTHER = observed("float16", kind="logits", dtype="bfloat16", implementation="compiled")
+OF_ANOTHER = with_observed_dtype(
+    "float16", kind="logits", dtype="bfloat16", implementation="compiled"
+)
 CASES = {
-    "accumulator": {"is": edited},
-    "addend": {"lost": edited, "mended": value(10.0, UPCAST)},
+    "accumulator": {"is": with_changed_rows},
+    "addend": {"lost": with_changed_rows, "mended": with_sum(10.0, UPCAST)},
     "autocast_keeps": {
-        "all": edited,
-        "some": observed("float16", kind="gradient", implementation="compiled"),
+        "all": with_changed_rows,
+        "some": with_observed_dtype("float16", kind="gradient", implementation="compiled"),
     },
     "autocast_logits": {"is": OF_ANOTHER},
 }
 
 
-def said(name, evidence):
+def sentence_of(name, evidence):
     finding = next(finding for finding in FINDINGS if finding.name == name)
     return state(finding, evidence).sentence
 
 
-def toy(evidence):
+def toy_table(evidence):
     return compose("mixed_precision", evidence).parts["M2"][0].frame.set_index("tensor")
 
 
-def test_every_answer_has_a_sentence():
-    check_answers(FINDINGS, CASES)
+def test_every_answer_is_reached():
+    assert_answers_reached(FINDINGS, CASES)
 
 
-def test_the_head_has_a_line_a_sum_in_the_order_of_the_benchmark():
-    table = SECTION.head(edited()).frame
+def test_head_has_one_line_per_sum_in_benchmark_order():
+    table = SECTION.head(with_changed_rows()).frame
     assert table["accumulator + addend"].tolist()[:2] == ["float32 + float32", "float16 + float16"]
     assert table["accumulator + addend"].tolist()[-1] == UPCAST
     assert table.iloc[1].tolist() == ["float16 + float16", "9.9531", "-0.469 %"]
 
 
-def test_what_autocast_keeps_is_named_from_the_data():
-    sentence = said("autocast_keeps", edited())
+def test_modules_kept_in_float32_come_from_the_data():
+    sentence = sentence_of("autocast_keeps", with_changed_rows())
     assert "`ln`, `attention_norm` and `block`" in sentence
-    torn = said("autocast_keeps", observed("float16", tensor="ln", dtype="float16")())
+    torn = sentence_of(
+        "autocast_keeps", with_observed_dtype("float16", tensor="ln", dtype="float16")()
+    )
     assert "but for `ln`, where runs differ" in torn
 
 
-def test_what_is_added_is_said_with_the_sums():
-    assert said("accumulator", edited()) == (
+def test_accumulator_finding_states_the_sums():
+    assert sentence_of("accumulator", with_changed_rows()) == (
         "1,000 additions of 0.01: a float16 accumulator ends at 9.9531, bf16 at 4.0000."
     )
 
 
-def test_logits_of_another_autocast_are_said_with_a_possible_reason():
-    assert "in float16 under bf16 autocast: possibly" in said("autocast_logits", OF_ANOTHER())
-    assert "but for `logits`, where runs differ" in said("autocast_keeps", OF_ANOTHER())
-    assert state(FINDINGS[-1], edited()) is None
+def test_logits_in_an_unexpected_dtype_are_reported():
+    assert "in float16 under bf16 autocast: possibly" in sentence_of(
+        "autocast_logits", OF_ANOTHER()
+    )
+    assert "but for `logits`, where runs differ" in sentence_of("autocast_keeps", OF_ANOTHER())
+    assert state(FINDINGS[-1], with_changed_rows()) is None
 
 
-def test_eager_and_compiled_share_a_column_where_they_agree():
+def test_eager_and_compiled_share_a_column_if_equal():
     agreed = "bf16 autocast (PyTorch and compiled)"
-    assert toy(edited())[agreed]["logits"] == "bf16"
-    apart = toy(OF_ANOTHER())
+    assert toy_table(with_changed_rows())[agreed]["logits"] == "bf16"
+    apart = toy_table(OF_ANOTHER())
     assert agreed not in apart
     assert apart["bf16 autocast (PyTorch)"]["logits"] == "bf16"
     assert apart["bf16 autocast (compiled)"]["logits"] == "float16"
     assert apart["float16 autocast (PyTorch and compiled)"]["fc1"] == "float16"
 
 
-def test_without_a_compiler_the_eager_dtypes_stand_alone():
+def test_eager_dtypes_are_shown_without_a_compiler():
     def change(frame):
         rows = frame["implementation"] == "compiled"
         frame.loc[rows, ["status", "reason", "tensor"]] = ["unsupported", "no C compiler", None]
 
-    evidence = edited(change)
-    assert list(toy(evidence).columns) == [
+    evidence = with_changed_rows(change)
+    assert list(toy_table(evidence).columns) == [
         "kind",
         "float16 autocast (PyTorch)",
         "bf16 autocast (PyTorch)",
@@ -118,15 +124,15 @@ def test_without_a_compiler_the_eager_dtypes_stand_alone():
     assert "no C compiler" in compose("mixed_precision", evidence).reasons
 
 
-def test_both_tables_owe_their_own_cells():
-    evidence = edited()
+def test_each_table_counts_only_its_own_cells():
+    evidence = with_changed_rows()
     found = states(evidence, [compose("mixed_precision", evidence)])
     assert [(s.table.id, s.measured) for s in found] == [("M1", 7), ("M2", 8)]
     assert gaps(found) == []
 
 
-def test_half_of_the_evidence_leaves_out_the_other():
-    evidence = edited()
+def test_section_works_with_one_of_two_experiments():
+    evidence = with_changed_rows()
     frame = evidence.frames["mixed_precision"]
     evidence.frames["mixed_precision"] = frame[frame["experiment"] == "dtypes"]
     composed = compose("mixed_precision", evidence)

@@ -1,8 +1,10 @@
+"""The section on profiles: findings, kernel tables and figure."""
+
 from dataclasses import replace
 
 import pytest
 import synthetic
-from answers import check_answers
+from finding_checks import assert_answers_reached
 
 from lmperf.reporting import pages
 from lmperf.reporting.figures import LIGHT, themed
@@ -15,21 +17,21 @@ from lmperf.reporting.sections.profiles.rows import CASE, kernels
 from lmperf.reporting.sections.profiles.tables import PUBLISHED_TRACE, class_table, kernel_tables
 
 
-def changed(change):
-    """Evidence of a GPU whose profiles are what ``change`` makes of them."""
+def with_changed_rows(change):
+    """GPU evidence with ``change(frame)`` as the profiles."""
     evidence = synthetic.gpu_evidence()
     frames = {**evidence.frames, "profiles": change(evidence.frames["profiles"].copy())}
     return replace(evidence, frames=frames)
 
 
-def triton_with(column, factor):
-    """Evidence in which Triton attention has ``factor`` times as much of a column."""
+def with_triton_scaled(column, factor):
+    """GPU evidence with a column of the Triton rows multiplied by ``factor``."""
 
     def change(frame):
         frame.loc[frame["implementation"] == "triton", column] *= factor
         return frame
 
-    return changed(change)
+    return with_changed_rows(change)
 
 
 CASES = {
@@ -38,17 +40,17 @@ CASES = {
     "compiled_kernels": {"is": synthetic.gpu_evidence},
     "attention_kernels": {
         "shorter": synthetic.gpu_evidence,
-        "longer": lambda: triton_with("total_ms", 10),
+        "longer": lambda: with_triton_scaled("total_ms", 10),
     },
     "matmul_rule": {"is": synthetic.gpu_evidence},
 }
 
 
-def test_every_answer_has_a_sentence():
-    check_answers(FINDINGS, CASES)
+def test_every_answer_is_reached():
+    assert_answers_reached(FINDINGS, CASES)
 
 
-# Milliseconds of the kernels of a train step, by a part of their names; all others take none.
+# Milliseconds of the kernels of a train step by a part of their names; others take none.
 MADE_UP = {
     "eager": {"gemm_f32f32_f32f32_f32_tn_n_tilesize128": 40, "Memcpy": 5, "softmax": 3, "Mul": 1},
     "compiled_blocks": {"tilesize128": 30, "per_fused": 3, "poi_fused": 1},
@@ -81,17 +83,17 @@ def made_up(frame):
         ("matmul_rule", "80.0 % in bf16 autocast"),
     ],
 )
-def test_numbers_are_sums_of_the_times_of_kernels(name, numbers):
+def test_findings_sum_kernel_times(name, numbers):
     finding = next(finding for finding in FINDINGS if finding.name == name)
-    assert numbers in state(finding, changed(made_up)).sentence
+    assert numbers in state(finding, with_changed_rows(made_up)).sentence
 
 
-def test_nothing_is_said_where_nothing_ran():
+def test_nothing_is_said_or_drawn_if_all_rows_failed():
     def failed(frame):
         rows = frame.drop_duplicates(CASE)[CASE]
         return rows.assign(status="oom", requested_bytes=2**31, free_bytes=2**30)
 
-    evidence = changed(failed)
+    evidence = with_changed_rows(failed)
     assert all(state(finding, evidence) is None for finding in FINDINGS)
     assert SECTION.head(evidence) is None
     assert SECTION.figure(evidence, None) is None
@@ -101,7 +103,7 @@ def test_nothing_is_said_where_nothing_ran():
     assert made == {"P1": 0, "P2": 1, "P3": 0, "P4": 1}
 
 
-def test_the_shares_of_a_phase_are_those_of_its_kernels(gpu):
+def test_shares_of_a_phase_sum_its_kernels(gpu):
     table = SECTION.head(gpu).frame
     assert len(table) <= 12
     line = table[(table["dtype"] == "float32") & (table["phase"] == "forward")].iloc[0]
@@ -112,44 +114,46 @@ def test_the_shares_of_a_phase_are_those_of_its_kernels(gpu):
     assert total.astype(float).sum(axis=1).to_numpy() == pytest.approx(100, abs=0.3)
 
 
-def test_what_has_no_class_is_shown_where_there_is_any(gpu):
+def test_unclassified_kernels_get_a_column_only_if_any(gpu):
     assert "no class (%)" not in SECTION.head(gpu).frame
-    unknown = changed(lambda f: f.replace({"name": {"Memcpy DtoD (Device -> Device)": "mystery"}}))
+    unknown = with_changed_rows(
+        lambda f: f.replace({"name": {"Memcpy DtoD (Device -> Device)": "mystery"}})
+    )
     assert "no class (%)" in SECTION.head(unknown).frame
 
 
-def test_the_longest_kernels_of_a_phase_and_what_the_others_are_together(gpu):
+def test_p2_shows_the_longest_kernels_and_sums_the_rest(gpu):
     first = next(t for t in kernel_tables(gpu) if "small, float32" in t.caption)
     step = first.frame[first.frame["phase"] == "train step"]
     assert len(step) == 13 and step["kernel"].iloc[-1] == "4 others"
     assert step["time (%)"].astype(float).sum() == pytest.approx(100, abs=0.6)
     rows = kernels(gpu)
-    own = rows[(rows["size"] == "small") & (rows["dtype"] == "float32")]
+    own = rows[(rows["size"] == "0.13B") & (rows["dtype"] == "float32")]
     shortest = own[own["phase"] == "train_step"].nsmallest(4, "total_ms")
     assert float(step["total (ms)"].iloc[-1]) == pytest.approx(shortest["total_ms"].sum(), 1e-2)
     assert step["median (µs)"].iloc[-1] == "–"
 
 
-def test_softmax_stands_with_its_share_of_time_beside_its_share_of_flops(gpu):
+def test_p3_shows_softmax_share_of_time_and_of_flops(gpu):
     (table,) = compose("profiles", gpu, drawn=False).parts["P3"]
     line = table.frame[(table.frame["size"] == "large") & (table.frame["dtype"] == "float32")]
     assert line["softmax: time (%)"].item() == "41.0"
     assert line["softmax: FLOPs (%)"].item() == "2.0"
 
 
-def test_the_published_trace_is_a_link_and_no_other(gpu, templates):
+def test_only_the_published_trace_is_a_link(gpu, templates):
     page = pages.page(gpu, compose("profiles", gpu, drawn=False), templates)
     assert f"[{PUBLISHED_TRACE}](traces/{PUBLISHED_TRACE})" in page
     assert page.count("](traces/") == 1
 
 
-def test_a_cpu_times_operators_and_says_nothing_of_a_device(cpu, templates):
+def test_cpu_page_shows_operators_and_no_kernels(cpu, templates):
     page = pages.page(cpu, compose("profiles", cpu, drawn=False), templates)
     assert "| aten::mm |" in page and "kernel time" not in page and "nsys" not in page
 
 
 @pytest.mark.parametrize("make", [synthetic.gpu_evidence, synthetic.cpu_evidence])
-def test_it_is_drawn(make):
+def test_figure_bars_end_at_100_percent(make):
     evidence = make()
     figure = themed(lambda pen: SECTION.figure(evidence, pen), LIGHT)
     (axis,) = figure.axes

@@ -1,8 +1,8 @@
-"""Published figures: as printed, with source and device, beside the same cell, never a verdict."""
+"""Published figures beside our measurement of the same cell, without a verdict."""
 
 import pytest
 
-from lmperf.benchmark import load, stems
+from lmperf.benchmarks import load, stems
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.published import STEMS, cell_of, figures_of
 from lmperf.reporting.sections.published import MOST, beside
@@ -12,7 +12,7 @@ UNITS = {"", "s", "ms", "MB", "GB", "G", "%"}
 
 
 @pytest.mark.parametrize("stem", STEMS)
-def test_every_figure_has_source_device_value_and_a_known_unit(stem):
+def test_every_figure_has_source_device_value_and_known_unit(stem):
     figures = figures_of(stem)
     assert (figures[["source", "device", "metric", "value"]] != "").all(axis=None)
     assert set(figures["unit"]) <= UNITS
@@ -22,14 +22,14 @@ def test_every_figure_has_source_device_value_and_a_known_unit(stem):
 
 
 @pytest.mark.parametrize("stem", sorted(set(STEMS) & set(stems())))
-def test_the_cells_of_figures_are_cells_of_the_benchmark(stem):
+def test_figures_use_axes_of_their_benchmark(stem):
     benchmark = load(stem)
-    # What a write-up names beside the cell: a kernel, a number of warm-up steps.
+    # Write-ups also name a kernel or a number of warm-up steps.
     known = {"kernel", "warmup_steps", "implementation", *benchmark.index}
     assert set(cell_of(figures_of(stem))) <= known | {axis.name for axis in benchmark.axes}
 
 
-def test_all_write_ups_are_there():
+def test_figures_cover_all_write_ups():
     sources = set().union(*(figures_of(stem)["source"] for stem in STEMS))
     write_ups = [f"write-up 00{number}" for number in range(5)]
     assert sorted(sources) == ["course leaderboard 2025", *write_ups]
@@ -40,7 +40,7 @@ def lines_of(evidence):
     return table.frame.set_index(["benchmark", "source"])
 
 
-def test_one_table_has_the_largest_cell_of_each_source_whole(gpu):
+def test_table_shows_the_largest_cell_of_each_source(gpu):
     lines = lines_of(gpu)
     assert len(lines) <= MOST
     lrpe = lines.loc[("lrpe", "write-up 004, A800")].set_index("quantity")
@@ -57,30 +57,30 @@ def test_seconds_are_shown_in_milliseconds(gpu):
     assert line["published"] == "2,517 / 5,547 / 8,064 ms"
 
 
-def test_what_ran_out_of_memory_elsewhere_has_no_unit(gpu_copy):
+def test_published_oom_has_no_unit(gpu_copy):
     frame = gpu_copy.frames["attention"]
     gpu_copy.frames["attention"] = having(frame, seq_len=16384).assign(causal=False)
     line = lines_of(gpu_copy).loc[("attention", "write-up 000")].set_index("quantity")
     assert line.loc["forward / backward", "published"] == "OOM / OOM"
 
 
-def test_a_red_gate_has_no_figure_here(gpu_copy):
+def test_rows_with_a_failed_gate_are_not_shown(gpu_copy):
     frame = gpu_copy.frames["flash_attention"]
     frame["max_error"] = 1.0
     assert "flash_attention" not in {stem for stem, _ in lines_of(gpu_copy).index}
 
 
-def test_the_table_is_not_folded_and_leads_to_every_figure(gpu):
+def test_table_is_not_folded_and_links_every_source(gpu):
     text = markdown(beside(gpu)[0])
     assert "<details>" not in text
     assert all(f"[{stem}](" in text for stem in STEMS)
 
 
-def test_without_a_counterpart_nothing_is_shown():
+def test_nothing_is_shown_without_a_matching_cell():
     assert beside(MachineEvidence("bare")) == []
 
 
-def test_what_is_no_time_is_said_and_what_differs_is_remarked(gpu):
+def test_impossible_times_and_differences_are_remarked(gpu):
     assert "a backward of -2.75 ms (write-up 002, small, context 256)" in beside(gpu)[0].notes
     lines = lines_of(gpu)
     assert lines.loc[("memory", "write-up 003, A100 40 GB"), "remark"] == (

@@ -1,8 +1,8 @@
-"""Warm-up: the first steps of a process, and warm ones beside the same steps in turn."""
+"""Warm-up: the first steps of a process, and warm steps compared with those of E1."""
 
 import pandas as pd
-from answers import check_answers
-from steps import cells, edited, said, timed, with_frame
+from finding_checks import assert_answers_reached
+from step_evidence import line_of, sentence_of, with_rows, with_times, with_values
 from synthetic import cpu_evidence, gpu_evidence
 
 from lmperf.reporting.evidence import MachineEvidence, having
@@ -13,59 +13,61 @@ from lmperf.reporting.sections.end_to_end import warmup, ways
 EAGER, BF16 = ways.EAGER, ways.BF16
 
 
-def warm_as(factor: float) -> MachineEvidence:
-    """Evidence whose warm steps take so many times what they take in E1, where one waits."""
-    evidence = timed(gpu_evidence(), 100.0, implementation=EAGER)
-    evidence = edited(evidence, {"host_ms": 10.0}, implementation=EAGER)
-    evidence = edited(evidence, {"host_ms": 95.0}, implementation=EAGER, size="small", dtype=BF16)
-    return edited(evidence, {"step_ms": 100.0 * factor}, warmup.STEM)
+def with_warm_steps(factor: float) -> MachineEvidence:
+    """Evidence whose warm steps take ``factor`` times as long as in E1; one is host-bound."""
+    evidence = with_times(gpu_evidence(), 100.0, implementation=EAGER)
+    evidence = with_values(evidence, {"host_ms": 10.0}, implementation=EAGER)
+    evidence = with_values(
+        evidence, {"host_ms": 95.0}, implementation=EAGER, size="0.13B", dtype=BF16
+    )
+    return with_values(evidence, {"step_ms": 100.0 * factor}, warmup.STEM)
 
 
 CASES = {
     "first_step": {
         "reserves": gpu_evidence,
         "longer": cpu_evidence,
-        "not_always": lambda: edited(cpu_evidence(), {"step_ms": 0.1}, warmup.STEM, step=1),
+        "not_always": lambda: with_values(cpu_evidence(), {"step_ms": 0.1}, warmup.STEM, step=1),
     },
     "warm_again": {
-        "near": lambda: warm_as(1.05),
-        "apart": lambda: warm_as(2.0),
+        "near": lambda: with_warm_steps(1.05),
+        "apart": lambda: with_warm_steps(2.0),
     },
 }
 
 
 def test_every_answer_is_reached():
-    check_answers(warmup.FINDINGS, CASES)
+    assert_answers_reached(warmup.FINDINGS, CASES)
 
 
-def test_the_first_step_is_said_over_the_second(cpu):
-    first = edited(cpu, {"step_ms": 300.0}, warmup.STEM, step=1)
-    second = edited(first, {"step_ms": 100.0}, warmup.STEM, step=2)
-    assert "takes 3.00 times the second" in said("first_step", second)
+def test_first_step_is_stated_relative_to_the_second(cpu):
+    first = with_values(cpu, {"step_ms": 300.0}, warmup.STEM, step=1)
+    second = with_values(first, {"step_ms": 100.0}, warmup.STEM, step=2)
+    assert "takes 3.00 times the second" in sentence_of("first_step", second)
 
 
-def test_e2_leaves_out_the_steps_of_warm_up(gpu):
-    rows = having(gpu.frame(warmup.STEM), size="small", dtype="float32").set_index("step")
+def test_e2_statistics_exclude_the_warm_up_steps(gpu):
+    rows = having(gpu.frame(warmup.STEM), size="0.13B", dtype="float32").set_index("step")
     parts = warmup.tables(gpu)
-    line = cells(parts[0], size="small", dtype="float32")
+    line = line_of(parts[0], size="small", dtype="float32")
     timed = rows["step_ms"].loc[2:11]
     assert line["after 1 (ms)"] == spread(timed.mean(), timed.std())
     assert float(line["std / mean after 0"]) > float(line["std / mean after 1"])
-    assert cells(parts[1], size="small", dtype="float32")["step 1"] == f"{rows['step_ms'][1]:.0f}"
-    first = cells(parts[2], size="small", dtype="float32")
+    assert line_of(parts[1], size="small", dtype="float32")["step 1"] == f"{rows['step_ms'][1]:.0f}"
+    first = line_of(parts[2], size="small", dtype="float32")
     assert first["forward (ms)"].startswith(f"{rows['forward_ms'][1]:.0f} / ")
     assert [h for h in first.index if "reserved in step" in h][1:] == ["reserved in step 2 (MiB)"]
 
 
-def test_e2_without_rows_that_may_be_shown_names_what_became_of_each(gpu):
-    (table,) = warmup.tables(edited(gpu, {"status": "crash"}, warmup.STEM, batch=4))
+def test_e2_names_the_status_if_every_row_failed(gpu):
+    (table,) = warmup.tables(with_values(gpu, {"status": "crash"}, warmup.STEM, batch=4))
     assert set(table.frame["status"]) == {"crash"}
 
 
-def test_a_users_model_has_lines_of_its_own_among_first_steps_and_none_of_the_finding(gpu):
+def test_custom_model_gets_lines_but_no_part_in_findings(gpu):
     frame = gpu.frames[warmup.STEM]
     both = [frame, frame.assign(implementation="mine", step_ms=3 * frame["step_ms"])]
-    after = with_frame(gpu, pd.concat(both), warmup.STEM)
+    after = with_rows(gpu, pd.concat(both), warmup.STEM)
     assert "implementation" not in warmup.tables(gpu)[0].frame
     for old, new in zip(warmup.tables(gpu), warmup.tables(after), strict=True):
         lines = new.frame
@@ -76,10 +78,10 @@ def test_a_users_model_has_lines_of_its_own_among_first_steps_and_none_of_the_fi
     assert said == before
 
 
-def test_warm_steps_are_held_against_the_same_steps_in_turn():
-    assert said("warm_again", warm_as(1.05)) == (
+def test_warm_steps_are_compared_with_those_of_e1():
+    assert sentence_of("warm_again", with_warm_steps(1.05)) == (
         "Warm steps of E2 take 1.05x what the same steps take in E1."
     )
-    sentence = said("warm_again", warm_as(2.0))
+    sentence = sentence_of("warm_again", with_warm_steps(2.0))
     assert "take 2.00x what" in sentence
     assert "8 of 8 are more than 10 % apart, 1 of them bound by the host in E1." in sentence

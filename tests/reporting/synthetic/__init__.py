@@ -1,4 +1,4 @@
-"""Synthetic evidence: the columns of the real one, with times from a simple model of a machine."""
+"""Synthetic evidence with the columns of real evidence and times from a simple machine model."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from lmperf.reporting.evidence import MachineEvidence, axes, having
 from synthetic import kernels, limit, models, profiles, timeline, warmup
 from synthetic.builder import CPU, GPU, Builder
 
-FEW = {
-    "size": ["tiny", "small", "large"],
-    "context_length": [128, 256, 512],
+SMALL_AXES = {
+    "size": ["tiny", "0.13B", "2.0B", "3.4B"],
+    "context_length": [128, 512, 1024],
     "seq_len": [128, 256, 1024, 4096, 16384, 65536],
     "d_head": [16, 64],
 }
@@ -59,7 +59,7 @@ def facts(machine: str, kind: str, device: str | None, environments=("e1",)) -> 
 
 
 def cost(stems) -> pd.DataFrame:
-    """A job for each benchmark, most of its seconds inside measurement."""
+    """One measuring job per benchmark, with its seconds by activity."""
     kinds = ("timing_s", "first_calls_s", "observing_s", "preparing_s", "checking_s", "memory_s")
     seconds = dict(zip((*kinds, "start_s", "other_s"), (12, 4, 0, 1, 1, 0, 1, 1), strict=True))
     window = {"started_at": "2026-01-02T03:00:00Z", "finished_at": "2026-01-02T03:30:00Z"}
@@ -67,7 +67,7 @@ def cost(stems) -> pd.DataFrame:
 
 
 def gpu_evidence(seed: int = 1) -> MachineEvidence:
-    """A copy of its own for each caller, who may change it; made once."""
+    """Evidence of an H200 with the full grid; each call returns a copy that may be changed."""
     return copy.deepcopy(_gpu_evidence(seed))
 
 
@@ -75,16 +75,16 @@ def gpu_evidence(seed: int = 1) -> MachineEvidence:
 def _gpu_evidence(seed: int) -> MachineEvidence:
     build = Builder(seed)
     dtypes = ("float32", "tf32", "autocast_bfloat16")
-    sizes, contexts = ("small", "medium", "large", "xl", "2.7B"), (128, 256, 512, 1024)
+    sizes, contexts = ("0.13B", "0.42B", "0.97B", "2.0B", "3.4B"), (128, 256, 512, 1024)
     frames = {
         "ceilings": models.ceilings(build, GPU),
         "end_to_end": models.end_to_end(build, GPU, sizes, contexts, dtypes),
-        "ladder": models.ladder(build, GPU, {"small": (4, 64), "large": (4, 16), "2.7B": (4, 8)}),
-        "ladder_loss": models.ladder_loss(("small", "large", "2.7B")),
+        "ladder": models.ladder(build, GPU, {"0.13B": (4, 64), "0.97B": (4, 16), "3.4B": (4, 8)}),
+        "ladder_loss": models.ladder_loss(("0.13B", "0.97B", "3.4B")),
         "mixed_precision": models.mixed_precision(),
         "memory": models.memory(build, GPU, sizes, contexts),
         "memory_timeline": timeline.memory_timeline(
-            ("small", "xl"), 512, ("float32", "autocast_bfloat16")
+            ("0.13B", "2.0B"), 512, ("float32", "autocast_bfloat16")
         ),
         "attention": kernels.attention(
             build,
@@ -110,14 +110,24 @@ def _gpu_evidence(seed: int) -> MachineEvidence:
         "profiles": profiles.gpu(build),
     }
     numerics = ("float32", "autocast_bfloat16")
-    frames["warmup"] = warmup.warmup(build, GPU, ("small", "medium", "large", "xl"), numerics)
+    frames["warmup"] = warmup.warmup(build, GPU, ("0.13B", "0.42B", "0.97B", "2.0B"), numerics)
     frames = {stem: provenance(frame, "e1") for stem, frame in frames.items()}
     known = facts("nvidia-h200", "cuda", "NVIDIA H200")
     return MachineEvidence("nvidia-h200", known, frames, cost=cost(frames))
 
 
+def small_gpu_evidence() -> MachineEvidence:
+    """GPU evidence with a third of the rows, for the caller to change."""
+    return copy.deepcopy(_small_gpu_evidence())
+
+
+@cache
+def _small_gpu_evidence() -> MachineEvidence:
+    return small(_gpu_evidence(1))
+
+
 def cpu_evidence(seed: int = 2) -> MachineEvidence:
-    """As `gpu_evidence`, of a machine without a GPU."""
+    """Evidence of a machine without a GPU; each call returns a copy that may be changed."""
     return copy.deepcopy(_cpu_evidence(seed))
 
 
@@ -127,13 +137,13 @@ def _cpu_evidence(seed: int) -> MachineEvidence:
     frames = {
         "ceilings": models.ceilings(build, CPU),
         "end_to_end": models.end_to_end(
-            build, CPU, ("tiny", "small"), (128,), ("float32", "autocast_bfloat16"), batch=4
+            build, CPU, ("tiny", "0.13B"), (128,), ("float32", "autocast_bfloat16"), batch=4
         ),
         "ladder": models.ladder(build, CPU, {"tiny": (4,)}, 128, CPU_RUNGS),
         "ladder_loss": models.ladder_loss(("tiny",), ("float32", "autocast", "bf16_weights")),
         "mixed_precision": models.mixed_precision(norm="float16"),
         "memory": models.memory(
-            build, CPU, ("tiny", "small"), (128, 256), instrument="live tensors"
+            build, CPU, ("tiny", "0.13B"), (128, 256), instrument="live tensors"
         ),
         "memory_timeline": timeline.memory_timeline(("tiny",), 128, ("float32",)),
         "attention": kernels.attention(
@@ -167,7 +177,10 @@ def with_frames(evidence: MachineEvidence, **frames: pd.DataFrame) -> MachineEvi
     Unlike ``dataclasses.replace`` it does not clean the text of every frame again.
     """
     changed = copy.copy(evidence)
-    changed.frames = {**evidence.frames, **frames}
+    for field in fields(evidence):
+        if isinstance(value := getattr(evidence, field.name), dict):
+            setattr(changed, field.name, dict(value))
+    changed.frames |= frames
     changed.derived = {}
     return changed
 
@@ -188,20 +201,20 @@ def _equal(one: pd.DataFrame | None, other: pd.DataFrame | None) -> bool:
     return one is other if one is None or other is None else one.equals(other)
 
 
-def few(evidence: MachineEvidence) -> MachineEvidence:
-    """The same evidence with as few values of an axis as every kind of table needs."""
-    return replace(evidence, frames={stem: _few(f) for stem, f in evidence.frames.items()})
+def small(evidence: MachineEvidence) -> MachineEvidence:
+    """The evidence with the fewest values per axis that every kind of table needs."""
+    return replace(evidence, frames={stem: _small(f) for stem, f in evidence.frames.items()})
 
 
-def _few(frame: pd.DataFrame) -> pd.DataFrame:
-    for name in filter(axes(frame).__contains__, FEW):
-        fewer = having(frame, **{name: FEW[name]})
+def _small(frame: pd.DataFrame) -> pd.DataFrame:
+    for name in filter(axes(frame).__contains__, SMALL_AXES):
+        fewer = having(frame, **{name: SMALL_AXES[name]})
         frame = frame if fewer.empty else fewer
     return frame
 
 
 def grown(evidence: MachineEvidence, rows: int) -> MachineEvidence:
-    """The same evidence with copies in cells of their own until it has so many rows."""
+    """The evidence with copies of its rows in new cells, until it has ``rows`` rows."""
     # The losses of the ladder are of one batch a size.
     stems = [s for s, frame in evidence.frames.items() if "batch" in frame and s != "ladder_loss"]
     frames = dict(evidence.frames)

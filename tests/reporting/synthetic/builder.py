@@ -1,4 +1,4 @@
-"""A simple model of a machine, and rows with statistics and rounds around its times."""
+"""Simple models of a GPU and a CPU, and rows with statistics around their times."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import random
 
 SIZES = {
     "tiny": (8.4e6, 256, 4),
-    "small": (128.6e6, 768, 12),
-    "medium": (423.2e6, 1024, 24),
-    "large": (969.4e6, 1280, 36),
-    "xl": (1.998e9, 1600, 48),
-    "2.7B": (3.407e9, 2560, 32),
+    "0.13B": (128.6e6, 768, 12),
+    "0.42B": (423.2e6, 1024, 24),
+    "0.97B": (969.4e6, 1280, 36),
+    "2.0B": (1.998e9, 1600, 48),
+    "3.4B": (3.407e9, 2560, 32),
 }
 GIB = 2**30
 GPU = {
@@ -32,7 +32,7 @@ PHASE_COST = {"forward": 1.0, "backward": 2.0, "forward_backward": 3.0, "train_s
 
 
 class Builder:
-    """Rows with statistics and rounds around a time; ``seed`` makes them reproducible."""
+    """Builds rows with statistics and rounds around given times, reproducibly by ``seed``."""
 
     def __init__(self, seed: int = 1, rounds: int = 7):
         self.random, self.rounds = random.Random(seed), rounds
@@ -59,7 +59,7 @@ class Builder:
         }
 
     def host(self, machine: dict, ms: float, launches: float) -> dict:
-        """Host time and a call in a loop, of a machine with a device."""
+        """Host time and time per call in a loop; empty for a machine without a GPU."""
         if machine["device"] is None:
             return {}
         host = machine["launch"] * launches

@@ -1,8 +1,8 @@
-"""Rows of failures in the place of measured ones, as the pipeline writes them.
+"""Replace measured rows by failed ones, as the pipeline writes them.
 
-A case that fails has one row a phase: its axes, its status, where it has one a reason, and of an
-exhausted memory what was asked and what was free. Every other column that is measured is empty,
-those too that tell its rows apart.
+A failed case has one row per phase with its axes, status and, where there is one, a reason; an OOM
+row also has the bytes requested and free. All other measured columns are empty, including those
+that tell several rows of a phase apart.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 from lmperf.reporting.evidence import MachineEvidence, frame_of, having
 
 REASONS = {
@@ -35,13 +35,13 @@ PROVENANCE = ("seed", "environment", "commit", "measured_at", "key")
 
 @dataclass(frozen=True)
 class Fault:
-    """What becomes of the rows of a benchmark.
+    """A failure to put into the rows of a benchmark.
 
     Attributes:
         stem: the benchmark.
-        scope: which of its cases and phases fail.
-        statuses: how they fail, drawn from these.
-        seed: of what is drawn.
+        scope: which cases and phases fail.
+        statuses: the statuses to draw from.
+        seed: of the random choices.
     """
 
     stem: str
@@ -51,7 +51,7 @@ class Fault:
 
 
 def faulty(evidence: MachineEvidence, faults: Sequence[Fault]) -> MachineEvidence:
-    """The evidence with those faults, as it is read from its files."""
+    """The evidence with these failures, with the column types it would have when read from CSV."""
     frames = dict(evidence.frames)
     for fault in faults:
         frame = frames.pop(fault.stem, None)
@@ -61,7 +61,7 @@ def faulty(evidence: MachineEvidence, faults: Sequence[Fault]) -> MachineEvidenc
 
 
 def as_read(frame: pd.DataFrame, stem: str) -> pd.DataFrame:
-    """The frame by way of a CSV, which is where the types of its columns come from."""
+    """The frame written as CSV and read again, which decides the types of its columns."""
     return frame_of(
         list(csv.DictReader(io.StringIO(frame.to_csv(index=False)))), load(stem).kinds, stem
     )

@@ -1,4 +1,4 @@
-"""Rows of the smallest attention that does not fit, by the closed form of its tensors."""
+"""Rows of the shortest attention that exhausts memory, from the closed form of its tensors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ BYTES = {"float32": 4, "bfloat16": 2}
 
 
 def attention_limit(machine: dict, batch: int = 8, d_head: int = 64) -> pd.DataFrame:
-    """A row a dtype; a machine without a device does not run it."""
+    """One row per dtype; a machine without a GPU does not run it."""
     return pd.DataFrame(
         [_row(machine, batch, d_head, dtype) for dtype in machine["rates"] if dtype in BYTES]
     )
@@ -38,7 +38,7 @@ def _row(machine: dict, batch: int, d_head: int, dtype: str) -> dict:
     if machine["device"] is None:
         why = "not run: it would take the memory of the whole machine"
         return {**row, "outcome": why, "requested_mib": None, "free_mib": None}
-    # The first tensor of the size of the scores may fit, the second does not.
+    # The first score-sized tensor may fit, the second does not.
     left = free - inputs
     left -= scores if scores <= left else 0
     out = {"requested_mib": scores / MIB, "free_mib": left / MIB}

@@ -1,4 +1,4 @@
-"""Rows of ceilings, of the models end to end, of their memory and of their dtypes."""
+"""Rows of ceilings, model steps, the ladder, memory and mixed precision."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pandas as pd
 from synthetic.builder import GIB, PHASE_COST, SIZES, Builder
 
 FLOPS = 1.1e12
-# Rates of copies by the bytes that they read to those that they write, to that of a plain copy.
+# Copy -> (dtype, rate relative to a plain copy); names say how bytes read compare with written.
 COPIES = {"copy": ("float32", 1.0), "widen": ("bfloat16", 0.97), "narrow": ("float32", 1.02)}
-# The rate of a shape, to that of the best one; and of a hundred calls back to back.
+# Rate of a shape relative to the best one; SUSTAINED: of a hundred calls back to back.
 SHAPES = {"4096x4096x4096": 0.93, "8192x8192x8192": 1.0}
 SUSTAINED = 0.9
 
@@ -95,7 +95,7 @@ def _model_row(build, machine, size, context, batch, dtype, name, phase, togethe
     }
 
 
-# A rung -> the time of its step, to that of a matmul at the rate of float32, and its loss.
+# Rung -> (step time relative to matmuls at the float32 rate, loss).
 RUNGS = {
     "float32": (1.0, 6.500),
     "tf32": (0.4, 6.501),
@@ -109,7 +109,7 @@ RUNGS = {
 
 
 def ladder(build: Builder, machine: dict, batches: dict, context=1024, rungs=tuple(RUNGS)):
-    """batches: size -> batches, of all but the first of which the first four rungs are left out."""
+    """``batches``: size -> batch sizes; only the first one has the first four rungs."""
     rows = []
     for size, several in batches.items():
         for number, batch in enumerate(several):

@@ -1,4 +1,4 @@
-"""Rows of profiles: a few kernels of each class, their times from a simple model."""
+"""Rows of profiles: a few kernels of each class with times from a simple model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from synthetic.builder import PHASE_COST, SIZES, Builder
 
 GEMM = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize{}_stage3_execute_kernel__5x_cublas"
 ATEN = "void at::native::{}_elementwise_kernel<4, at::native::{}, std::array<char*, 3ul> >(int)"
-# Name -> milliseconds of a forward of a billion parameters in float32.
+# Kernel -> milliseconds of a float32 forward pass with a billion parameters.
 DEVICE = {
     GEMM.format("128x128x8"): 60.0,
     GEMM.format("64x64x8"): 20.0,
@@ -32,7 +32,7 @@ PARTS = {"scores": (0.36, 0.49), "softmax": (0.41, 0.02), "values": (0.23, 0.49)
 
 
 def profiles(build: Builder, sizes: Sequence[str], runs: Mapping, device: bool) -> pd.DataFrame:
-    """Every phase of each size; ``runs`` maps (dtype, implementation) to the speed of matmuls."""
+    """Rows for every size and phase; ``runs``: (dtype, implementation) -> speed of matmuls."""
     rows = []
     for size in sizes:
         for (dtype, name), speed in runs.items():
@@ -51,7 +51,7 @@ def profiles(build: Builder, sizes: Sequence[str], runs: Mapping, device: bool) 
 
 
 def kernels_of(name: str, speed: float, phase: str, device: bool) -> dict[str, float]:
-    """Kernel -> milliseconds, in units of a forward."""
+    """Kernel -> milliseconds of a forward pass with a billion parameters."""
     times = dict(DEVICE if device else HOST)
     first = list(times)[:2] if device else list(times)[:1]
     times |= {matmul: times[matmul] / speed for matmul in first}
@@ -64,7 +64,7 @@ def kernels_of(name: str, speed: float, phase: str, device: bool) -> dict[str, f
 
 
 def parts(scale: float, speed: float) -> list[dict]:
-    """The parts of attention: a faster matmul leaves more of the time to the softmax."""
+    """Rows of the parts of attention; faster matmuls leave a larger share to the softmax."""
     return [
         {
             "table": "attention",
@@ -100,7 +100,7 @@ GPU_RUNS = {
 
 
 def gpu(build: Builder) -> pd.DataFrame:
-    return profiles(build, ("small", "large", "2.7B"), GPU_RUNS, device=True)
+    return profiles(build, ("0.13B", "0.97B", "3.4B"), GPU_RUNS, device=True)
 
 
 def cpu(build: Builder) -> pd.DataFrame:

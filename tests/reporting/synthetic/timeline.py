@@ -1,4 +1,4 @@
-"""Rows of memory over time, from a simple model of a step: a few events a layer."""
+"""Rows of memory over time from a simple model of a step with a few events per layer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CATEGORIES = ("parameters", "optimizer", "inputs", "gradients", "activations", "
 MIB = 2**20
 EVENTS_A_LAYER = 10
 INPUTS_MIB = 0.125
-ENTERED = 4  # points of the curve from before the call: what was there is entered one by one
+ENTERED = 4  # points of the curve before the call, while existing tensors are added one by one
 
 
 def memory_timeline(sizes, context: int, dtypes, batch: int = 4) -> pd.DataFrame:

@@ -1,7 +1,7 @@
-"""Backward pass: delta, then dK and dV by tiles of keys, then dQ by tiles of queries.
+"""Launch plan of the backward pass: delta, then dK and dV, then dQ; or one fused kernel.
 
-The order of every sum is fixed, so the same inputs give the same bits. Where that is not asked
-for, one kernel that makes all three (`hopper_backward.py`) takes its place where it is faster.
+The three kernels are bitwise reproducible. The fused kernel (`hopper_backward.py`) is not; it is
+used where it is faster, unless deterministic algorithms are required.
 """
 
 from functools import lru_cache
@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from lmperf.attention.triton.arguments import scale_of
-from lmperf.attention.triton.configurations import choose_fused
 from lmperf.attention.triton.hopper_backward import Fused
 from lmperf.attention.triton.key_gradients import KeyGradients
 from lmperf.attention.triton.launch import (
@@ -19,12 +18,13 @@ from lmperf.attention.triton.launch import (
     Form,
     addressable,
     copied,
-    describable,
     form,
     on_device,
+    tma_readable,
 )
 from lmperf.attention.triton.operands import Delta, Inputs
 from lmperf.attention.triton.query_gradients import QueryGradients
+from lmperf.attention.triton.selection import choose_fused
 from lmperf.attention.triton.tiles import dot_precision
 
 
@@ -39,14 +39,14 @@ def backward(
     causal: bool,
     scale: float | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """dQ, dK, dV from what forward saved.
+    """dQ, dK, dV from the tensors that the forward pass saved.
 
     q, out, grad_out: [b, h, n, d]; k, v: [b, h, m, d]; lse, grad_lse: [b, h, n]. A gradient of the
-    logsumexp adds P * dL to dS, so it is taken off delta.
+    logsumexp adds P * dL to dS, so it is subtracted from delta.
     """
     forms = form(q), form(k), form(v), form(out), form(grad_out)
-    asked = (dot_precision(q.dtype), _same_bits_are_asked_for(), grad_lse is not None)
-    planned = plan(forms, causal, scale, *asked)
+    settings = (dot_precision(q.dtype), _is_deterministic(), grad_lse is not None)
+    planned = plan(forms, causal, scale, *settings)
     if planned is None:
         q, k, v, out = map(addressable, (q, k, v, out))
         return backward(q, k, v, out, lse, copied(grad_out), grad_lse, causal, scale)
@@ -59,34 +59,34 @@ def plan(
     causal: bool,
     scale: float | None,
     precision: str,
-    same_bits: bool,
+    deterministic: bool,
     has_grad_lse: bool,
 ) -> "Backward | Fused | None":
-    """The launches for the forms of q, k, v, out and dO; None where one must be copied first."""
+    """The launches for the forms of q, k, v, out and dO; None if one must be copied first."""
     q, k, v, out, grad_out = forms = [Form(*each) for each in members]
     if not all(f.addressable for f in forms):
         return None
     batch, heads, n, d = q.shape
-    # That of a sum, say, has one element for all: its copy costs less than to go without the
-    # copy engine.
-    if d % 8 == 0 and describable(q, k, v) and not describable(q, k, v, grad_out):
+    # TMA cannot read an expanded dO, such as the gradient of a sum: a copy costs less than plain
+    # loads.
+    if d % 8 == 0 and tma_readable(q, k, v) and not tma_readable(q, k, v, grad_out):
         return None
     scale = scale_of(scale, d)
-    if HAS_GLUON and not same_bits and describable(q, k, v, grad_out):
+    if HAS_GLUON and not deterministic and tma_readable(q, k, v, grad_out):
         c = choose_fused(n, k.shape[2], d, batch * heads, q.device)
         if c is not None:
             return Fused(q, k, out, grad_out, has_grad_lse, causal, scale, c)
     return Backward(*forms, causal, scale, precision)
 
 
-def _same_bits_are_asked_for() -> bool:
+def _is_deterministic() -> bool:
     if not torch.are_deterministic_algorithms_enabled():
         return False
     return not torch.is_deterministic_algorithms_warn_only_enabled()
 
 
 class Backward:
-    """What one signature launches: delta, the halves, and the two gradient kernels."""
+    """The launches of one signature: delta, the float16 halves, and the two gradient kernels."""
 
     def __init__(
         self,

@@ -1,5 +1,6 @@
-"""Forward pass: one kernel, a program for each tile of queries, or for each part of its keys."""
+"""Forward pass: a program for each tile of queries, or for each chunk of its keys."""
 
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import torch
@@ -9,18 +10,20 @@ from torch import Tensor
 
 from lmperf.attention.triton import hopper_forward
 from lmperf.attention.triton.arguments import check_arguments, scale_of
-from lmperf.attention.triton.configurations import Configuration, choose, products_of
+from lmperf.attention.triton.autotune import Kernel
+from lmperf.attention.triton.configurations import Configuration, products_of
 from lmperf.attention.triton.halves import SHIFT, Halves, power_of_two
 from lmperf.attention.triton.launch import (
     MOST_PLANS,
     Form,
     Launch,
     addressable,
-    describable,
     form,
     on_device,
     tiles_of,
+    tma_readable,
 )
+from lmperf.attention.triton.selection import choose
 from lmperf.attention.triton.splits import Combine, new_parts, splits_of
 from lmperf.attention.triton.tiles import (
     LENGTHS,
@@ -69,7 +72,7 @@ def _attend(
 ):
     """Online softmax over the keys low ... high (Dao 2023, algorithm 1, lines 6 to 10)."""
     rows = first_row + tl.arange(0, BLOCK_M)
-    # On the diagonal the loop has a step or two, where a pipeline costs more than it hides.
+    # On the diagonal the loop has one or two steps: a pipeline costs more than it hides.
     stages: tl.constexpr = 1 if MASKED else None
     for start in tl.range(low, high, BLOCK_N, num_stages=stages):
         k_tile = load(
@@ -127,19 +130,19 @@ def forward_kernel(
     PRECISION: tl.constexpr,
     P_SHIFT: tl.constexpr,
 ):
-    """Output and logsumexp of one tile of queries; maximum and scores in units of log 2.
+    """Output and logsumexp of one tile of queries; maximum and scores are in base 2.
 
-    Keys that every row sees come first, without masks; then the tiles on the diagonal and, where
-    the length is no multiple of the tile (TAIL), the last. The first tile holds a key that every
+    Tiles of keys that every row sees come first, without a mask; then those on the diagonal and, if
+    the length is no multiple of the tile (TAIL), the last one. The first tile has a key that every
     row sees, so the running maximum is finite from then on. With SPLIT, a program takes the keys
-    of one chunk, and out and lse are the partial results [splits, b, h, n, (d)] in float32.
+    of one chunk, and out and lse are partial results [splits, b, h, n, (d)] in float32.
     """
     tiles = tl.cdiv(n_queries, BLOCK_M)
     sequence = tl.program_id(0) // tiles
     batch, head = sequence // heads, sequence % heads
     tile = tl.program_id(0) % tiles
     if CAUSAL:
-        # The longest rows start first, so that no long program is left at the end.
+        # The longest rows start first, so that no long program runs alone at the end.
         tile = tiles - 1 - tile
     first_row = tile * BLOCK_M
     low = 0
@@ -204,17 +207,27 @@ def forward(
     scale: float | None,
     configuration: Configuration | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Launches the forward kernel, and those that divide its inputs or combine its parts.
+    """Launch the forward pass.
 
-    q: [b, h, n, d]; k, v: [b, h, m, d], any strides; scale: 1 / sqrt(d) where None. Returns
-    out [b, h, n, d] in q's dtype and, where q is dense, in q's layout, and lse [b, h, n] in
-    float32.
+    q: [b, h, n, d]; k, v: [b, h, m, d], any strides; scale: defaults to 1 / sqrt(d). Returns
+    out [b, h, n, d] in q's dtype and, if q is dense, in q's layout, and lse [b, h, n] in float32.
+    Raises TypeError or ValueError for unsupported arguments.
     """
     precision = dot_precision(q.dtype)
     planned = plan(form(q), form(k), form(v), causal, scale, precision, configuration)
     if planned is None:
         return forward(*map(addressable, (q, k, v)), causal, scale, configuration)
     return on_device(q.device, planned, q, k, v)
+
+
+def _prepare(
+    x: Sequence[Tensor], lse: Tensor, delta: Tensor, causal: bool, configuration: Configuration
+) -> Callable[[], tuple[Tensor, ...]]:
+    q, k, v, _ = x
+    return lambda: forward(q, k, v, causal, None, configuration)
+
+
+FORWARD = Kernel("forward", ("out", "lse"), _prepare)
 
 
 @lru_cache(MOST_PLANS)
@@ -227,9 +240,9 @@ def plan(
     precision: str,
     configuration: Configuration | None,
 ) -> "Forward | hopper_forward.Forward | None":
-    """The launches for these forms; None where a tensor must be copied first.
+    """The launches for these forms; None if a tensor must be copied first.
 
-    Raises TypeError or ValueError for what the kernels cannot do.
+    Raises TypeError or ValueError for unsupported arguments.
     """
     forms = [Form(*members) for members in (q, k, v)]
     check_arguments(*forms, causal, scale)
@@ -242,7 +255,7 @@ def plan(
 
 
 class Forward:
-    """What one signature launches: the halves of q, k and v, the kernel, and what combines."""
+    """The launches of one signature: the halves of q, k, v; the kernel; combining the chunks."""
 
     def __init__(
         self,
@@ -256,13 +269,13 @@ class Forward:
     ):
         batch, heads, n, d = q.shape
         m = k.shape[2]
-        c = configuration or choose("forward", causal, q.dtype, n, m, d, batch * heads, q.device)
+        c = configuration or choose(FORWARD, causal, q.dtype, n, m, d, batch * heads, q.device)
         self._rows, self._splits = (batch, heads, n), splits_of(m, c.chunk)
         products = products_of(q.dtype)
         self._halves = Halves(q, k, v) if products == 3 else None
         self._combine = Combine(q, self._splits, c.chunk, causal) if self._splits > 1 else None
         read = self._halves.forms if self._halves else (q, k, v)
-        is_described = describable(*read)
+        is_described = tma_readable(*read)
         self._launch = Launch(
             forward_kernel,
             (triton.cdiv(n, c.block_m) * batch * heads, self._splits),

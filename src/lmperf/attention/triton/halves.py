@@ -1,17 +1,17 @@
-"""float32 operands as two float16 halves: the accuracy of float32 at the rate of float16.
+"""float32 operands as two float16 halves: the accuracy of float32 on the tensor cores of float16.
 
-After a scaling by a power of two that brings the largest |x| of the tensor to [2^14, 2^15),
+After scaling by a power of two that brings the largest |x| of the tensor to [2^14, 2^15),
 
     hi = float16(x),  lo = float16(x - hi),  |x - hi - lo| <= max(2^-23 |x|, 2^-25).
 
-So 22 bits are kept of every element within 2^-17 of the largest, and 39 bits of the largest in
-absolute terms (Ootomo and Yokota 2022, arXiv:2203.03341, who scale lo instead). Three products on
-the matrix units of an H200 are then 330 TFLOP/s at most, where IEEE float32 has 67.
+Every element within 2^-17 of the largest keeps 22 bits; the absolute error is 2^-39 of the largest
+(Ootomo and Yokota 2022, arXiv:2203.03341, who scale lo instead). A product is three matmuls: up to
+330 TFLOP/s on an H200, against 67 TFLOP/s of IEEE float32.
 
-The gradient of the scores has no known size beforehand, and where P is tiny a whole row of it is:
-one scale for all of it would leave such rows a few bits. So in each tile each row has its own.
+The size of dS is not known beforehand, and where P is tiny, a whole row of dS is: a single scale
+would leave few bits to such rows. So each row of each tile of dS has its own scale.
 
-Bytes: each tensor is read twice and written once more, 12 bytes an element.
+Bytes: each tensor is read twice and written once more, 12 bytes per element.
 """
 
 import torch
@@ -23,7 +23,7 @@ from lmperf.attention.triton.launch import Form, Launch
 from lmperf.attention.triton.tiles import add_product, operand, padded, product, sequence_at
 
 ROWS = 64
-# Probabilities times 2^12 keep their low bits above the smallest float16, with room to 2^15.
+# Scales probabilities by 2^12: their low bits stay above the smallest float16, without overflow.
 SHIFT = 12
 
 _LARGEST = tl.constexpr(3.0e38)
@@ -42,7 +42,7 @@ def measure_kernel(
     BLOCK: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):
-    """sizes[i]: the largest |x| of each tensor [b, h, n, D]; program_id(1) says of which."""
+    """sizes[i] = max |x| of tensor i, [b, h, n, D]; program_id(1) selects the tensor."""
     for i in tl.static_range(len(tensors)):
         tiles = tl.cdiv(lengths[i], BLOCK)
         sequence = tl.program_id(0) // tiles
@@ -65,7 +65,7 @@ def split_kernel(
     BLOCK: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):
-    """Writes halves [2, b, h, n, D] of each tensor [b, h, n, D]; program_id(1) says of which."""
+    """Write the halves [2, b, h, n, D] of tensor i, [b, h, n, D]; program_id(1) selects it."""
     for i in tl.static_range(len(tensors)):
         n = lengths[i]
         tiles = tl.cdiv(n, BLOCK)
@@ -94,7 +94,7 @@ def _rows(x, strides, sequence, rows, heads, n, D: tl.constexpr, BLOCK_D: tl.con
 
 @triton.jit
 def power_of_two(sizes):
-    """What the halves of a tensor were divided by: its largest element is 2^14 to 2^15 times it."""
+    """The power of two that a tensor is divided by before it is split, from its max |x|."""
     return tl.exp2(_exponent(tl.load(sizes)))
 
 
@@ -106,7 +106,7 @@ def _exponent(largest):
 
 @triton.jit
 def score_units(sizes, scale_log2, PRODUCTS: tl.constexpr):
-    """What the products q k and dO v are multiplied by: with halves by their powers of two, too."""
+    """Factors of the products q k and dO v; with halves they include the powers of two."""
     if PRODUCTS == 3:
         scores = scale_log2 * power_of_two(sizes) * power_of_two(sizes + 1)
         return scores, power_of_two(sizes + 2) * power_of_two(sizes + 3)
@@ -116,9 +116,9 @@ def score_units(sizes, scale_log2, PRODUCTS: tl.constexpr):
 
 @triton.jit
 def add_rows(acc, x, b, PRODUCTS: tl.constexpr, PRECISION: tl.constexpr):
-    """acc + x b of a float32 x [m, k] of unknown size and an operand b [k, n].
+    """acc + x b for a float32 x [m, k] of unknown size and an operand b [k, n].
 
-    Halves of x are divided by a power of two for each row, as those of a tensor are for all of it.
+    Halves of x are divided by one power of two per row instead of one per tensor.
     """
     if PRODUCTS == 3:
         exponent = _exponent(tl.max(tl.abs(x), 1))
@@ -129,7 +129,7 @@ def add_rows(acc, x, b, PRODUCTS: tl.constexpr, PRECISION: tl.constexpr):
 
 
 class Halves:
-    """Launches what divides tensors [b, h, n, d] float32, whose n may differ, into halves.
+    """Launches of the kernels that split float32 tensors [b, h, n, d], each with its n, in halves.
 
     Attributes:
         forms: of the halves, [2 b, h, n, d] float16.
@@ -155,7 +155,7 @@ class Halves:
         )
 
     def __call__(self, *tensors: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """The largest |x| of each, [tensors] float32, and their halves."""
+        """max |x| of each tensor, [tensors] float32, and the halves of each."""
         sizes = tensors[0].new_zeros(len(tensors))
         halves = tuple(
             x.new_empty(form.shape, dtype=form.dtype)

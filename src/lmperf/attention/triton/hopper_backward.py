@@ -1,15 +1,15 @@
-"""Backward pass on a Hopper GPU in one kernel: five products a tile instead of seven.
+"""Fused backward pass on a Hopper GPU: five matmuls per tile instead of seven.
 
-A program owns a tile of keys and walks over the queries, as FlashAttention-3 does (Shah et al.
-2024, arXiv:2407.08608, section 3.4). dK and dV stay in registers; the tile of dQ is added to a
-float32 accumulator in device memory. Programs add in no fixed order, so the last bits of dQ differ
-from run to run; the pair of kernels of `backward.py` has one order.
+A program owns a tile of keys and loops over the queries, as in FlashAttention-3 (Shah et al. 2024,
+arXiv:2407.08608, section 3.4). dK and dV stay in registers; each tile of dQ is added atomically to
+a float32 accumulator in device memory. The order of these additions is not fixed, so the last bits
+of dQ differ from run to run; the two gradient kernels of `backward.py` are reproducible.
 
-Three launches: `prepare_kernel` writes the rows (logsumexp and delta) and clears the accumulator,
-`fused_kernel` adds to it, `finish_kernel` rounds it to dQ. Bytes beside those of the pair: 8 for
-each padded element of dQ to clear and read it, and the additions, 4 bytes for each element and
-tile of keys that sees it, in L2 mostly. On an H200 they cost a fifth to a third of the time; the
-copy engine's addition (cp.reduce.async.bulk.tensor), from shared memory, was slower.
+Three launches: `prepare_kernel` writes the rows (logsumexp and delta) and zeroes the accumulator,
+`fused_kernel` adds to it, `finish_kernel` scales it and rounds it to dQ. Bytes beyond those of the
+two gradient kernels: 8 per padded element of dQ to zero and read the accumulator, and 4 per element
+for every tile of keys that adds to it, mostly in L2. On an H200 the additions take a fifth to a
+third of the time; TMA reduce-add from shared memory (cp.reduce.async.bulk.tensor) was slower.
 """
 
 import torch
@@ -41,9 +41,9 @@ def prepare_kernel(
     BLOCK_D: tl.constexpr,
     HAS_GRAD_LSE: tl.constexpr,
 ):
-    """What one tile of queries needs beforehand.
+    """Write `rows` and zero `dq` for one tile of queries.
 
-    rows [b h tiles, 2, BLOCK]: logsumexp / log 2, and delta = rowsum(dO * O) less grad_lse.
+    rows [b h tiles, 2, BLOCK]: logsumexp / log 2, and delta = rowsum(dO * O) - grad_lse.
     dq [b h tiles, BLOCK * BLOCK_D]: zeros. Both float32.
     """
     tiles = tl.cdiv(n, BLOCK)
@@ -56,7 +56,7 @@ def prepare_kernel(
     offsets = tl.arange(0, BLOCK)
     inside = offsets < n - start
     row = tl.cast(sequence, tl.int64) * n + start + offsets
-    # A logsumexp of infinity makes P vanish in rows beyond the last query.
+    # An infinite logsumexp makes P zero in rows beyond the last query.
     row_lse = tl.load(lse + row, inside, float("inf")) * LOG2_E
     if HAS_GRAD_LSE:
         delta -= tl.load(grad_lse + row, inside, 0.0)
@@ -82,7 +82,7 @@ def finish_kernel(
     BLOCK_D: tl.constexpr,
     TRANSPOSED: tl.constexpr,
 ):
-    """dQ = scale * accumulated, of one tile of queries in the order that `fused_kernel` left."""
+    """dQ = scale * accumulated, for one tile of queries in the element order of `fused_kernel`."""
     tiles = tl.cdiv(n, BLOCK)
     sequence = tl.program_id(0) // tiles
     start = tl.program_id(0) % tiles * BLOCK
@@ -90,7 +90,7 @@ def finish_kernel(
     COLUMNS: tl.constexpr = BLOCK if TRANSPOSED else BLOCK_D
     first = accumulated + tl.cast(tl.program_id(0), tl.int64) * (BLOCK * BLOCK_D)
     tile = tl.load(first + tl.arange(0, BLOCK * BLOCK_D))
-    # Fragments of the matrix units, in the order of `_add_fragments`, to rows and columns.
+    # From WGMMA fragments, in the order of `_add_fragments`, to rows and columns.
     tile = tl.reshape(tile, [COLUMNS // 8, ROWS // 16, 8, 4, 2, 2])
     tile = tl.reshape(tl.permute(tile, (1, 4, 2, 0, 3, 5)), [ROWS, COLUMNS])
     if TRANSPOSED:
@@ -100,7 +100,7 @@ def finish_kernel(
 
 
 class Fused:
-    """The launches of one signature: float16 or bfloat16 that the copy engine can read."""
+    """The launches of one signature: float16 or bfloat16 tensors that TMA can read."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""dQ, dK and dV in one kernel on Hopper, in Gluon: five products a tile instead of seven.
+"""The fused backward kernel for Hopper, in Gluon: dQ, dK and dV in five matmuls per tile.
 
-Gluon says which products are in flight while others are awaited: dQ of the last step and S, S and
-dP, dV and dK.
+Gluon controls which matmuls are in flight together: dQ of the previous step and S; S and dP; dV and
+dK.
 """
 
 from triton.experimental import gluon
@@ -15,19 +15,19 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-# What the matrix units read: rows of 128 bytes, swizzled.
+# The layout that WGMMA reads: rows of 128 bytes, swizzled.
 LAYOUT = gl.NVMMASharedLayout(128, 16, 4)
 ROWS_LAYOUT = gl.NVMMASharedLayout(0, 32, 1)
-# Tiles of dS, and of P, in shared memory: one is written while the other is read.
+# Double buffering of dS, and of P, in shared memory.
 BUFFERS = gl.constexpr(2)
 
 
 @gluon.jit
 def _add_fragments(first, x):
-    """Adds x, an accumulator of the matrix units, to device memory from registers.
+    """Add x, a WGMMA accumulator, to device memory atomically, from registers.
 
-    A thread has 2 x 2 elements of each 16 x 8 fragment: columns c, c + 1 of rows r, r + 8. Kept
-    side by side in memory they are one instruction, and a warp writes 512 bytes in a row.
+    A thread has 2 x 2 elements of each 16 x 8 fragment: columns c, c + 1 of rows r, r + 8. They are
+    adjacent in memory: one vector instruction per thread, 512 contiguous bytes per warp.
     """
     rows: gl.constexpr = x.shape[0]
     r = gl.arange(0, rows, gl.SliceLayout(1, x.type.layout))
@@ -47,7 +47,7 @@ def _add_fragments(first, x):
 
 @gluon.jit
 def _dq_product(ds, k, zeros, TRANSPOSED: gl.constexpr):
-    """dQ of a tile from dS^T [keys, queries] and K [keys, d], or with TRANSPOSED dQ^T."""
+    """Issue dQ of a tile, or with TRANSPOSED dQ^T, from dS^T [keys, queries] and K [keys, d]."""
     if TRANSPOSED:
         return warpgroup_mma(k.permute([1, 0]), ds, zeros, use_acc=False, is_async=True)
     else:
@@ -74,10 +74,10 @@ def _copy(
     BLOCK_M: gl.constexpr,
     valid,
 ):
-    """Starts the copies of Q, dO and the rows of one tile of queries.
+    """Start the TMA loads of Q, dO and the rows (logsumexp, delta) of one tile of queries.
 
-    Every source has a barrier of its own, and all are armed before any copy starts: the compiler
-    would put a barrier of all threads between two uses of one.
+    Every source has its own mbarrier, and `_expect` arms all of them before any load starts: the
+    compiler would insert a thread barrier between two uses of the same one.
     """
     row = tile * BLOCK_M
     for j in gl.static_range(2):
@@ -112,19 +112,20 @@ def fused_kernel(
     STAGES: gl.constexpr,
     num_warps: gl.constexpr,
 ):
-    """dK and dV of one tile of keys, and what it adds to dQ / scale of every query that sees it.
+    """dK and dV of one tile of keys, and its contribution to dQ / scale of all queries.
 
-    Descriptors: q, grad_out of [1, 1, BLOCK_M, BLOCK_D]; k, v, dk, dv of [1, 1, BLOCK_N, BLOCK_D];
-    rows of [2 * BLOCK_M]. dq: pointer to [b h tiles, BLOCK_M * BLOCK_D] float32.
+    TMA descriptors: q, grad_out of [1, 1, BLOCK_M, BLOCK_D]; k, v, dk, dv of
+    [1, 1, BLOCK_N, BLOCK_D]; rows of [2 * BLOCK_M]. dq: pointer to
+    [b h tiles, BLOCK_M * BLOCK_D] float32.
     """
     dtype: gl.constexpr = q.dtype
-    # Each of the two warp groups has 64 keys. Or WIDE: both have the same 64 keys and half of the
-    # columns each, and P^T and dS^T go to the products of dV and dK by shared memory.
+    # Each of the two warp groups has 64 keys. If WIDE, both have the same 64 keys and half of the
+    # columns each, and P^T and dS^T reach the matmuls of dV and dK through shared memory.
     key_warps: gl.constexpr = BLOCK_N // 16
     column_warps: gl.constexpr = num_warps // key_warps
     query_warps: gl.constexpr = BLOCK_M // 16
     WIDE: gl.constexpr = column_warps > 1
-    # dQ^T has the shape of dP^T then, and can share its registers.
+    # Then dQ^T has the shape of dP^T and can share its registers.
     TRANSPOSED: gl.constexpr = BLOCK_D == BLOCK_N
     s_layout: gl.constexpr = gl.NVMMADistributedLayout(
         [3, 0], [key_warps, column_warps], [16, BLOCK_M // column_warps, 16]
@@ -153,8 +154,8 @@ def fused_kernel(
     batch, head = sequence // heads, sequence % heads
     first_column = gl.program_id(0) % key_tiles * BLOCK_N
     sequence_tile = sequence * tiles
-    # The walk starts at the diagonal, without a mask too: programs that run at once then add to
-    # different rows. A tile of keys beyond the last query takes one step, in which P is 0.
+    # The loop starts at the diagonal, even without a mask, so that concurrent programs add to
+    # different rows of dQ. A tile of keys beyond the last query takes one step, with P = 0.
     first = first_column // BLOCK_M
     if CAUSAL:
         first = gl.minimum(first, tiles - 1)
@@ -207,7 +208,7 @@ def fused_kernel(
     dq_zeros = gl.zeros([DQ_ROWS, DQ_COLUMNS], gl.float32, q_layout)
     dk_tile = warpgroup_mma_init(gl.zeros([BLOCK_N, BLOCK_D], gl.float32, d_layout))
     dv_tile = warpgroup_mma_init(gl.zeros([BLOCK_N, BLOCK_D], gl.float32, d_layout))
-    # The first step adds nothing to dQ.
+    # There is no previous step: the first one adds zeros to dQ.
     ds_shared.index(1).store(gl.zeros([BLOCK_N, BLOCK_M], dtype, s_layout))
     fence_async_shared()
     mbarrier.wait(k_bar, 0)
@@ -215,11 +216,11 @@ def fused_kernel(
     gl.thread_barrier()
     stage = 0
     phase = 0
-    # Sums, so that the compiler takes them for two variables of the loop.
+    # The additions make the compiler treat these as two loop variables.
     tile = first + 0
     last_tile = first + 0
-    # At least one step, which there always is: a path around the loop would define accumulators
-    # that are in flight, and the assembler would then wait for every product.
+    # `maximum` tells the compiler that there is at least one step: with a path around the loop,
+    # ptxas would wait for every matmul as soon as it is issued.
     for i in range(gl.maximum(steps, 1)):
         q_tile = q_shared.index(stage).reshape([BLOCK_M, BLOCK_D])
         do_tile = do_shared.index(stage).reshape([BLOCK_M, BLOCK_D])
@@ -263,7 +264,7 @@ def fused_kernel(
             ds_operand = gl.convert_layout(ds, operand_layout, assert_trivial=True)
             dk_tile = warpgroup_mma(ds_operand, q_tile, dk_tile, is_async=True)
         fence_async_shared()
-        # The stage of the last step is free: the wait for dP was one for its products, too.
+        # The stage of the previous step is free: the wait for dP also waited for its matmuls.
         ahead = i + STAGES - 1
         free = gl.where(stage == 0, STAGES - 1, stage - 1)
         _expect(bars, free, BLOCK_M, BLOCK_D, ahead < steps)

@@ -1,4 +1,4 @@
-"""Forward pass on a Hopper GPU: when `hopper_forward_kernel.py` is taken, how, and its launch."""
+"""Forward pass on a Hopper GPU: when `hopper_forward_kernel.py` is used, and its launch."""
 
 from dataclasses import dataclass
 
@@ -7,25 +7,26 @@ import triton
 from torch import Tensor
 
 from lmperf.attention.triton.configurations import device_facts
-from lmperf.attention.triton.launch import HAS_GLUON, Form, Launch, describable
+from lmperf.attention.triton.launch import HAS_GLUON, Form, Launch, tma_readable
 from lmperf.attention.triton.tiles import LOG2_E
 
-# With less, the kernel that splits the keys was faster on an H200, by up to a fifth.
+# Least length, sequences and queries in total. Below, the kernel that splits the keys was faster on
+# an H200, by up to a fifth.
 SHORTEST, SEQUENCES, QUERIES = 1024, 8, 16384
-# Queries of a consumer, as in the kernel.
+# Queries per consumer, as in the kernel.
 ROWS = 64
-# For a thread of two or three consumers. A multiprocessor has 65536; the producer takes the fewest.
+# Per thread, by the number of consumers. An SM has 65536; the producer gets the fewest possible.
 CONSUMER_REGISTERS = {2: 240, 3: 160}
 PRODUCER_REGISTERS = 24
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """A tile has 64 queries for each of `consumers`, 2 or 3, which go over block_n keys at a time.
+    """A tile has 64 queries for each of 2 or 3 `consumers`; a step takes block_n keys.
 
     block_n: at least 64. stages: buffers for tiles of keys, and as many for values. overlap: as in
-    `hopper_forward_kernel.py`. own_out: whether outputs have buffers of their own, so that the next
-    queries can come before they are stored, or take those of the queries.
+    `hopper_forward_kernel.py`. own_out: outputs have buffers of their own, so that the next queries
+    can be loaded before the outputs are stored; else they reuse the buffers of the queries.
     """
 
     block_n: int
@@ -39,12 +40,13 @@ WIDE = Configuration(block_n=64, consumers=2, stages=2, overlap=True, own_out=Fa
 MIDDLE = Configuration(block_n=128, consumers=2, stages=2, overlap=True)
 NARROW = Configuration(block_n=128, consumers=3, stages=3, overlap=False)
 NARROW_SHORT = Configuration(block_n=128, consumers=2, stages=3, overlap=False)
-# From so many queries on, the tiles of NARROW leave little behind the diagonal or the end.
+# From this length on, little of NARROW's large tiles is wasted on the diagonal or at the end; by
+# `causal`.
 LONG = {True: 4096, False: 2048}
 
 
 def choose(n: int, d: int, causal: bool) -> Configuration:
-    """The configuration for n queries of heads of d."""
+    """The configuration for n queries and head width d."""
     if d > 128:
         return WIDE
     if d > 64:
@@ -53,23 +55,23 @@ def choose(n: int, d: int, causal: bool) -> Configuration:
 
 
 def tail_of(d: int) -> int:
-    """Columns of the second part of heads of d, or 0 where tiles are one part wide.
+    """Columns after the first 64 that a matmul covers; 0: it covers the whole tile.
 
-    Tiles in memory are a power of two wide, but matmuls need not go over all the zeros.
+    Tiles in shared memory are a power of two wide; for 64 < d <= 96 the matmuls skip most zeros.
     """
     return 16 if 64 < d <= 80 else 32 if 80 < d <= 96 else 0
 
 
 def takes(q: Form, k: Form, v: Form) -> bool:
-    """Whether the kernel can read these, and is faster: it needs long sequences, and enough.
+    """Whether the kernel supports these inputs and is faster: it needs many long sequences.
 
-    It does not split the keys among programs, as `forward.py` does where tiles are few.
+    It does not split the keys among programs, as `forward.py` does if there are few tiles.
     """
     batch, heads, n, d = q.shape
     sequences = batch * heads
     if n < SHORTEST or sequences < SEQUENCES or sequences * n < QUERIES:
         return False
-    if not HAS_GLUON or d % 8 or not describable(q, k, v):
+    if not HAS_GLUON or d % 8 or not tma_readable(q, k, v):
         return False
     hopper, _ = device_facts(q.device.index)
     return hopper
@@ -78,8 +80,8 @@ def takes(q: Form, k: Form, v: Form) -> bool:
 class Forward:
     """The launch of one signature: q [b, h, n, d], k and v [b, h, m, d], float16 or bfloat16.
 
-    d is a multiple of 8; innermost strides are 1, the others multiples of 16 bytes above 0, as the
-    copy engine needs.
+    TMA needs d to be a multiple of 8, the innermost stride to be 1, and all other strides to be
+    positive multiples of 16 bytes.
     """
 
     def __init__(
@@ -98,9 +100,9 @@ class Forward:
         m = k.shape[2]
         c = configuration or choose(n, d, causal)
         width = 64 if d <= 64 else 128 if d <= 128 else 256
-        tiles, (_, processors) = triton.cdiv(n, c.consumers * ROWS), device_facts(q.device.index)
-        # Pairs where there are enough of them: all alike, they keep the device busy to the end.
-        paired = causal and tiles * batch * heads >= 4 * processors
+        tiles, (_, sms) = triton.cdiv(n, c.consumers * ROWS), device_facts(q.device.index)
+        # Pairs have equal work, which keeps all SMs busy to the end, if there are enough of them.
+        paired = causal and tiles * batch * heads >= 4 * sms
         items = (triton.cdiv(tiles, 2) if paired else tiles) * batch * heads
 
         def described(rows: int):
@@ -110,7 +112,7 @@ class Forward:
         self._rows = (batch, heads, n)
         self._launch = Launch(
             forward_kernel,
-            (min(items, processors),),
+            (min(items, sms),),
             {
                 "BLOCK_N": c.block_n, "CONSUMERS": c.consumers, "STAGES": c.stages,
                 "CAUSAL": causal, "PAIRED": paired, "TAIL": tail_of(d), "OVERLAP": c.overlap,
@@ -123,7 +125,7 @@ class Forward:
         self._scalars = (items, tiles, heads, n, m, scale * LOG2_E.value)
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """out [b, h, n, d] in q's dtype and, where q is dense, layout; lse [b, h, n] float32."""
+        """out [b, h, n, d] in q's dtype and, if q is dense, layout; lse [b, h, n] float32."""
         out = torch.empty_like(q)
         lse = torch.empty(self._rows, dtype=torch.float32, device=q.device)
         self._launch(q, k, v, out, lse, *self._scalars)

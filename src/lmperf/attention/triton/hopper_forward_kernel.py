@@ -1,17 +1,16 @@
-"""Forward pass on Hopper: warp groups of their own for loads and for tiles of 64 queries.
+"""Warp-specialised forward kernel for Hopper: a producer warp and two or three consumer groups.
 
-The schedule is FlashAttention-3's (Shah et al. 2024, arXiv 2407.08608), in Gluon, Triton's language
-for layouts, barriers and roles of warps. A program stays on its multiprocessor and takes tiles of
-queries one after the other. One warp, the producer, has the copy engine fetch queries, keys and
-values. Two or three warp groups, the consumers, have 64 queries of the tile each, and share the
-keys and values. Barriers in shared memory say when a buffer is full, and when all consumers have
-read it. So loads, the matmuls of one consumer and the softmax of another run at the same time, and
-the next tile is being loaded while this one ends.
+The schedule is that of FlashAttention-3 (Shah et al. 2024, arXiv 2407.08608), written in Gluon,
+Triton's language with explicit layouts, barriers and warp roles. Programs are persistent: one per
+SM, which takes one tile of queries after the other. The producer warp loads queries, keys and
+values by TMA. Each consumer, a warp group, owns 64 queries of the tile; all share keys and values.
+mbarriers signal that a buffer is full, and that all consumers have read it. So loads, the matmuls
+of one consumer and the softmax of another overlap, and the next tile loads while this one finishes.
 
-With OVERLAP, a consumer's own matmuls also run under its own softmax: the next scores Q K_j^T and
-the sum O += P V_(j+1) are started together, and the softmax of the scores begins while the sum is
-still under way. That takes registers for the scores, the probabilities before and after, and O.
-Without it there is room for three consumers where heads are narrow, and they fill each other's gap.
+With OVERLAP, the matmuls of a consumer also overlap its own softmax: the next scores Q K_j^T and
+O += P V_(j+1) are issued together, and the softmax of the scores starts while the second matmul is
+in flight. That takes registers for the scores, two tiles of probabilities, and O. Without it,
+registers suffice for three consumers with narrow heads, which hide each other's latency.
 """
 
 from triton.experimental import gluon
@@ -26,17 +25,17 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 LN_2 = gl.constexpr(0.6931471805599453)
 
-# Queries of a consumer: the rows of one matmul instruction of a warp group.
+# Queries per consumer: the rows of one WGMMA instruction.
 ROWS = gl.constexpr(64)
-# Columns of the first part of a head that is multiplied in two parts: one swizzled row of LAYOUT.
+# Columns of the first part if a head is multiplied in two parts: one swizzled row of LAYOUT.
 FIRST = gl.constexpr(64)
-# What the copy engine writes and the matmuls read: rows of 128 bytes, swizzled.
+# The layout that TMA writes and WGMMA reads: rows of 128 bytes, swizzled.
 LAYOUT = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=4)
 
 
 @gluon.jit
 def _next(index, phase, STAGES: gl.constexpr):
-    """The next buffer of a ring, and the phase of its barriers, which flips from round to round."""
+    """The next buffer of a ring, and the phase of its barriers, which flips at each wrap-around."""
     index += 1
     wrapped = index == STAGES
     return gl.where(wrapped, 0, index), gl.where(wrapped, phase ^ 1, phase)
@@ -44,7 +43,7 @@ def _next(index, phase, STAGES: gl.constexpr):
 
 @gluon.jit
 def _tile_of(item, half, tiles, CAUSAL: gl.constexpr, PAIRED: gl.constexpr):
-    """(sequence, tile) of a work item; of half 0 or 1 of it where items are PAIRED.
+    """(sequence, tile) of a work item, or of half 0 or 1 of it if items are PAIRED.
 
     A pair is the i-th longest and the i-th shortest tile of a sequence under a causal mask, so that
     all pairs have the same number of keys.
@@ -58,14 +57,14 @@ def _tile_of(item, half, tiles, CAUSAL: gl.constexpr, PAIRED: gl.constexpr):
         sequence = item // tiles
         tile = item % tiles
         if CAUSAL:
-            # The longest start first, so that no long one is left at the end.
+            # The longest start first, so that no long one runs alone at the end.
             tile = tiles - 1 - tile
         return sequence, tile
 
 
 @gluon.jit
 def _next_item(item, half, tile, tiles, PAIRED: gl.constexpr):
-    """The (item, half) that a program takes next; the middle one of odd tiles is alone."""
+    """The next (item, half) of a program; with an odd number of tiles the middle one is alone."""
     if PAIRED:
         stay = (half == 0) & (2 * tile != tiles - 1)
         return gl.where(stay, item, item + gl.num_programs(0)), gl.where(stay, 1, 0)
@@ -84,7 +83,7 @@ def _last_key_tile(high, m, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr):
 
 @gluon.jit
 def _fetch(descriptor, buffers, full, empty, index, phase, batch, head, row):
-    """Has the copy engine fill a buffer from rows row ... as soon as it is empty."""
+    """Fill a buffer with the rows from `row` on, by TMA, as soon as it is empty."""
     buffer = buffers.index(index)
     mbarrier.wait(empty.index(index), phase ^ 1)
     mbarrier.expect(full.index(index), descriptor.block_type.nbytes)
@@ -100,7 +99,7 @@ def _producer(
     CAUSAL: gl.constexpr,
     PAIRED: gl.constexpr,
 ):
-    """Loads of all tiles of a program, in the order in which the consumers use them."""
+    """Load all tiles of a program, in the order in which the consumers use them."""
     q, k, v = args[0][0], args[0][1], args[0][2]
     q_buffers, k_buffers, v_buffers = args[1][0], args[1][1], args[1][2]
     q_full, k_full, v_full = args[2]
@@ -138,7 +137,7 @@ def _producer(
 
 @gluon.jit
 def _scores(q, k, zeros, TAIL: gl.constexpr):
-    """Starts q k^T, [ROWS, BLOCK_N]; with TAIL, of the first 64 + TAIL columns of both."""
+    """Issue q k^T, [ROWS, BLOCK_N]; with TAIL, over the first 64 + TAIL columns of both."""
     if TAIL == 0:
         return warpgroup_mma(q, k.permute([1, 0]), zeros, use_acc=False, is_async=True)
     else:
@@ -153,7 +152,7 @@ def _scores(q, k, zeros, TAIL: gl.constexpr):
 
 @gluon.jit
 def _add_values(p, v, acc, TAIL: gl.constexpr, tail_p_layout: gl.constexpr):
-    """Starts acc + p v for the accumulators of both parts of the columns of v, or of all."""
+    """Issue acc + p v for one accumulator or, with TAIL, for those of both parts of v's columns."""
     if TAIL == 0:
         return (warpgroup_mma(p, v, acc[0], is_async=True),)
     else:
@@ -164,7 +163,7 @@ def _add_values(p, v, acc, TAIL: gl.constexpr, tail_p_layout: gl.constexpr):
 
 @gluon.jit
 def _scaled(acc, factors, TAIL: gl.constexpr):
-    """The accumulators with every row times its factor."""
+    """The accumulators with each row multiplied by its factor."""
     first = gl.convert_layout(factors, gl.SliceLayout(1, acc[0].type.layout))
     if TAIL == 0:
         return (acc[0] * first[:, None],)
@@ -175,13 +174,13 @@ def _scaled(acc, factors, TAIL: gl.constexpr):
 
 @gluon.jit
 def _partial_sums(p):
-    """[ROWS, 4]: sums of every row over the columns of one thread, of the four that share a row."""
+    """[ROWS, 4]: row sums over the columns of each of the four threads that share a row."""
     return gl.sum(gl.sum(p.reshape([p.shape[0], p.shape[1] // 8, 4, 2]), 3), 1)
 
 
 @gluon.jit
 def _softmax(s, maximum, total, scale_log2):
-    """One step of the online softmax (Dao 2023): p, the correction, new maximum, new sums."""
+    """One step of the online softmax (Dao 2023): p, correction, new maximum, new row sums."""
     new_maximum = gl.maximum(maximum, gl.max(s, 1) * scale_log2)
     p = gl.exp2(s * scale_log2 - new_maximum[:, None])
     correction = gl.exp2(maximum - new_maximum)
@@ -203,10 +202,10 @@ def _consumer(
     OWN_OUT: gl.constexpr,
     WHICH: gl.constexpr,
 ):
-    """Output and logsumexp of 64 queries of every tile; maximum and scores in units of log 2.
+    """Output and logsumexp of 64 queries of every tile; maximum and scores are in base 2.
 
-    The keys go from the last tile to the first: only the last holds keys that some rows do not
-    see, as 64 queries on a diagonal end in one tile of at least 64 keys.
+    The loop runs from the last tile of keys to the first. Only the last needs a mask: the diagonal
+    of 64 queries ends within one tile of at least 64 keys.
     """
     out = args[0][3]
     q_buffers, k_buffers, v_buffers, o_buffers = args[1]
@@ -240,7 +239,7 @@ def _consumer(
         high = tile * (CONSUMERS * ROWS) + CONSUMERS * ROWS
         last = _last_key_tile(first + ROWS, m, BLOCK_N, CAUSAL)
         if CAUSAL and not (CONSUMERS == 2 and BLOCK_N == 2 * ROWS):
-            # Tiles of keys that only the consumers of later queries see are handed back.
+            # Release the tiles of keys that only consumers of later queries use.
             for _ in range(_last_key_tile(high, m, BLOCK_N, CAUSAL) - last):
                 mbarrier.wait(k_full.index(k_index), k_phase)
                 mbarrier.arrive(k_empty.index(k_index), count=1)
@@ -285,10 +284,10 @@ def _consumer(
                 mbarrier.arrive(k_empty.index(k_index), count=1)
                 new_p, correction, maximum, total = _softmax(s, maximum, total, scale_log2)
                 new_p = gl.convert_layout(new_p.to(dtype), p_layout)
-                # The assembler moves the wait for the matmul in front of the softmax unless a
-                # branch keeps it behind: another wait for a barrier that was passed long ago.
+                # ptxas hoists the wait for the matmul above the softmax unless a branch keeps it
+                # below: here, the wait for a barrier that has long been passed.
                 mbarrier.wait(q_full.index(WHICH), q_phase)
-                # Operands in registers stay as they are until the matmul has read them.
+                # Keeps the operands in registers unchanged until the matmul has read them.
                 operands = (p, new_p)
                 waited = warpgroup_mma_wait(0, deps=acc + operands)
                 mbarrier.arrive(v_empty.index(v_index), count=1)
@@ -327,7 +326,7 @@ def _consumer(
         v_index, v_phase = _next(v_index, v_phase, STAGES)
         acc = _scaled(waited, 1.0 / sums, TAIL)
         if OWN_OUT:
-            # The output of the tile before must have left its buffer.
+            # The previous output must have been read from its buffer.
             tma.store_wait(0)
         if TAIL:
             o.slice(0, FIRST, 1).store(acc[0].to(dtype))
@@ -349,7 +348,7 @@ def _consumer(
 
 @gluon.jit
 def _barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
-    """[COUNT] barriers, each for so many arrivals."""
+    """[COUNT] barriers, each completed by ARRIVALS arrivals."""
     barriers = gl.allocate_shared_memory(gl.int64, [COUNT, 1], mbarrier.MBarrierLayout())
     for i in gl.static_range(COUNT):
         mbarrier.init(barriers.index(i), count=ARRIVALS)
@@ -380,10 +379,10 @@ def forward_kernel(
     REGISTERS: gl.constexpr,
     PRODUCER: gl.constexpr,
 ):
-    """Buffers, barriers, and the roles of the warps.
+    """Allocate buffers and barriers, and start the producer and the consumers.
 
-    q, out: descriptors of tiles [1, 1, ROWS, D] of [b, h, n, d]; k, v: of [1, 1, BLOCK_N, D] of
-    [b, h, m, d]; D is d or more, with zeros behind d. lse: [b, h, n] in float32. items: tiles of
+    q, out: TMA descriptors of tiles [1, 1, ROWS, D] of [b, h, n, d]; k, v: of [1, 1, BLOCK_N, D] of
+    [b, h, m, d]; D >= d, padded with zeros. lse: [b, h, n] in float32. items: tiles of
     CONSUMERS * ROWS queries, or pairs of them, of all sequences; tiles: those of one sequence.
     """
     dtype: gl.constexpr = q.dtype
@@ -401,7 +400,7 @@ def forward_kernel(
     k_empty = _barriers(STAGES, CONSUMERS)
     v_full = _barriers(STAGES, 1)
     v_empty = _barriers(STAGES, CONSUMERS)
-    # The copy engine must see the barriers.
+    # Makes the barriers visible to TMA.
     fence_async_shared()
     args = (
         (q, k, v, out),

@@ -1,4 +1,4 @@
-"""What a caller uses: autograd, autocast, torch.compile."""
+"""Public API of the kernels: `flash_attention` with autograd, autocast and torch.compile."""
 
 import torch
 from torch import Tensor
@@ -39,14 +39,14 @@ def flash_attention(
 class FlashAttention(torch.autograd.Function):
     """`FlashAttention.apply(q, k, v, is_causal=False, scale=None, return_lse=False)`.
 
-    Arguments as those of `flash_attention`, without its care for autocast. Saves q, k, v, out and
-    the logsumexp ([batch, n], or [batch, heads, n]).
+    Arguments as in `flash_attention`, but autocast is ignored. Saves q, k, v, out and the logsumexp
+    ([batch, n] or [batch, heads, n]) for the backward pass.
     """
 
     @staticmethod
     def forward(ctx, q, k, v, is_causal=False, scale=None, return_lse=False):
         is_causal, scale = bool(is_causal), scale if scale is None else float(scale)
-        # Where launches are planned, by signature, the arguments are checked as well.
+        # Otherwise `forward.plan` checks the arguments, once per signature.
         if q.ndim != 4 or torch.compiler.is_compiling():
             check_arguments(q, k, v, is_causal, scale)
         out, lse = _forward(*_with_heads(q.ndim, q, k, v), is_causal, scale)
@@ -59,7 +59,7 @@ class FlashAttention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad_out, grad_lse=None):
-        # The guard against a second derivative takes the host longer than a launch.
+        # `once_differentiable` takes the host longer than a launch.
         guarded = torch.is_grad_enabled() or torch.compiler.is_compiling()
         return (_guarded_gradients if guarded else _gradients)(ctx, grad_out, grad_lse)
 
@@ -79,14 +79,14 @@ _guarded_gradients = once_differentiable(_gradients)
 
 
 def _with_heads(ndim: int, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
-    """The tensors with a dimension of one head where the caller's have none."""
+    """The tensors as [batch, heads, ...]: those of [batch, n, d] get a dimension of one head."""
     if ndim == 4:
         return tensors
     return tuple(None if t is None else t.unsqueeze(1) for t in tensors)
 
 
-# Operators for torch.compile, which takes each as a whole. They are registered for their devices
-# and nothing else: what `custom_op` adds, autograd among it, costs the host more than the launch.
+# Operators for torch.compile, which does not trace into them. Only device kernels are registered:
+# what `custom_op` adds, such as autograd, takes the host longer than a launch.
 _LIBRARY = torch.library.Library("lmperf", "FRAGMENT")
 _LIBRARY.define(
     "flash_attention_forward(Tensor q, Tensor k, Tensor v, bool causal, float? scale)"

@@ -1,18 +1,22 @@
-"""dK and dV: a program owns a tile of keys and walks over queries.
+"""dK and dV: a program owns a tile of keys and loops over queries.
 
-The kernel holds its scores transposed ([keys, queries]): P^T and dS^T are then the left operands of
-the products that make dV and dK, straight from registers.
+The scores are transposed, [keys, queries]: P^T and dS^T are then the left operands of the matmuls
+of dV and dK and stay in registers.
 """
+
+from collections.abc import Callable, Sequence
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from lmperf.attention.triton.configurations import Configuration, choose
+from lmperf.attention.triton.autotune import Kernel
+from lmperf.attention.triton.configurations import Configuration
 from lmperf.attention.triton.halves import add_rows, power_of_two, score_units
 from lmperf.attention.triton.launch import Form
-from lmperf.attention.triton.operands import GradientLaunch, Inputs, Operands
+from lmperf.attention.triton.operands import GradientLaunch, Inputs, Operands, operands_of
+from lmperf.attention.triton.selection import choose
 from lmperf.attention.triton.splits import ALL, FROM, Sum, new_parts, splits_of
 from lmperf.attention.triton.tiles import (
     LENGTHS,
@@ -59,14 +63,14 @@ def _accumulate_key_gradients(
     PRECISION: tl.constexpr,
     P_SHIFT: tl.constexpr,
 ):
-    """Adds what the queries low ... high contribute to dK / scale and dV of one tile of keys."""
+    """Add the contribution of queries low ... high to dK / scale and dV of one tile of keys."""
     for start in tl.range(low, high, BLOCK_M):
         rows = start + tl.arange(0, BLOCK_M)
         q_tile = load(
             q, strides_q, batch, head, start, n_queries, batches,
             D, BLOCK_M, BLOCK_D, TAIL, DESCRIBED, PRODUCTS,
         )  # fmt: skip
-        # A logsumexp of infinity makes P vanish in rows beyond the last query.
+        # An infinite logsumexp makes P zero in rows beyond the last query.
         if TAIL:
             row_lse = tl.load(lse + rows, rows < n_queries, float("inf"))
             row_delta = tl.load(delta + rows, rows < n_queries, 0.0)
@@ -127,8 +131,8 @@ def key_gradients_kernel(
 ):
     """dK and dV of one tile of keys, over all queries that see it; TAIL: n_queries % BLOCK_M.
 
-    Rows beyond the last key hold garbage that stays in those rows and is not stored. With SPLIT,
-    a program takes the queries of one chunk, and dk and dv are parts [splits, b, h, m, d].
+    Rows beyond the last key contain garbage, which does not leave them and is not stored. With
+    SPLIT, a program takes the queries of one chunk, and dk and dv are parts [splits, b, h, m, d].
     """
     tiles = tl.cdiv(n_keys, BLOCK_N)
     sequence = tl.program_id(0) // tiles
@@ -192,13 +196,13 @@ def key_gradients_kernel(
 
 
 class KeyGradients:
-    """Launches `key_gradients_kernel`, and what adds its parts up, for one form of k and v."""
+    """Launches of `key_gradients_kernel`, and of `Sum` if it is split, for one form of k and v."""
 
     def __init__(self, x: Inputs, k: Form, v: Form, configuration: Configuration | None = None):
         batch, heads, m, d = k.shape
         n = x.shape[2]
         c = configuration or choose(
-            "key_gradients", x.causal, x.dtype, m, n, d, batch * heads, x.device
+            KEY_GRADIENTS, x.causal, x.dtype, m, n, d, batch * heads, x.device
         )
         self._splits = splits = splits_of(n, c.chunk)
         self._launch = GradientLaunch(
@@ -215,3 +219,15 @@ class KeyGradients:
         for add_up, part, result in zip(self._sums, parts, results, strict=False):
             add_up(part, result)
         return results
+
+
+def _prepare(
+    x: Sequence[Tensor], lse: Tensor, delta: Tensor, causal: bool, configuration: Configuration
+) -> Callable[[], tuple[Tensor, ...]]:
+    _, k, v, _ = x
+    reads, operands = operands_of(x, lse, delta, causal)
+    launches = KeyGradients(reads, Form.of(k), Form.of(v), configuration)
+    return lambda: launches(operands, k, v)
+
+
+KEY_GRADIENTS = Kernel("key_gradients", ("dk", "dv"), _prepare)

@@ -1,8 +1,8 @@
-"""Launching a kernel for the price of a launch: what a signature decides is worked out once.
+"""Launches with little host overhead: planned once per signature of the arguments.
 
-`kernel[grid](...)` finds its compiled kernel by looking at every argument, which takes the host 20
-to 60 us with the arguments of these kernels. Here the first call of a signature (shapes, strides,
-dtypes, alignment) goes that way, and later ones launch the compiled kernel that it gave back.
+`kernel[grid](...)` looks up the compiled kernel by inspecting every argument, which takes the host
+20 to 60 us for these kernels. Here only the first call of a signature (shapes, strides, dtypes,
+alignment) does that; later calls launch the compiled kernel that it returned.
 """
 
 import inspect
@@ -16,29 +16,29 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from lmperf.attention.triton.tiles import INTERPRETED, padded
 
-# The version whose launcher and whose Gluon, which is experimental, these kernels were run with.
+# The launcher is private and Gluon is experimental: both were tested with this version of Triton.
 IS_KNOWN = triton.__version__.startswith("3.6.") and torch.version.hip is None
 HAS_GLUON = IS_KNOWN and not INTERPRETED
 
-# How many signatures each kernel remembers.
+# Signatures cached per kernel.
 MOST_PLANS = 4096
-# How many addresses of a tensor each descriptor remembers.
+# Addresses cached per descriptor.
 MOST_ADDRESSES = 32
-# What Triton compiles a kernel of its own for, and what the copy engine needs.
+# In bytes: TMA needs it, and Triton specialises kernels for it.
 ALIGNMENT = 16
 LARGEST_STRIDE = 2**22
 
-# Below this many scores the host needs longer to make descriptors than they save.
+# With fewer scores, encoding TMA descriptors takes the host longer than they save.
 DESCRIBED_SCORES = 2**22
 
 
 def form(x: Tensor) -> tuple:
-    """The members of x's `Form`, at a third of the time: what signatures are made of."""
+    """The members of `Form.of(x)` as a plain tuple, which takes a third of the time to make."""
     return x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % ALIGNMENT == 0
 
 
 class Form(NamedTuple):
-    """All of a tensor that decides how it is read: everything but its values."""
+    """Shape, strides, dtype, device and 16-byte alignment of a tensor, [b, h, n, d]."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -52,20 +52,20 @@ class Form(NamedTuple):
 
     @property
     def addressable(self) -> bool:
-        """Whether offsets inside one tile fit into 32 bits."""
+        """Whether offsets inside a tile fit into 32 bits."""
         return _fits(self.strides)
 
 
 class Launch:
-    """A kernel on one grid, for arguments of one form.
+    """Launches a kernel on one grid, for arguments of one signature.
 
     Args:
-        kernel: its `constexpr` parameters come last.
+        kernel: a JIT function whose `constexpr` parameters come last.
         grid: programs along up to three axes.
-        constants: the `constexpr` parameters.
+        constants: the `constexpr` parameters by name.
         options: num_warps and num_stages.
-        descriptors: for each of the first arguments what makes a descriptor of it; none where
-            pointers are read.
+        descriptors: functions that make a TMA descriptor of the first arguments, one for each;
+            empty if the kernel takes pointers.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Launch:
         self._run: Callable | None = None
 
     def __call__(self, *arguments: Any) -> None:
-        """Launches with all that is no constant, in the order of the kernel's parameters."""
+        """Launch with all arguments but the constants, in the order of the kernel's parameters."""
         if self._run is None:
             self._first(arguments)
             return
@@ -101,17 +101,17 @@ class Launch:
         compiled = self._kernel[self._grid](*descriptors, *rest, **self._named)
         if INTERPRETED:
             return
-        alike = [_like(descriptor) for descriptor in descriptors]
-        direct = IS_KNOWN and Direct.of(compiled, self._grid, alike)
-        self._reads = direct.reads if direct else alike
+        clones = [_clone_of(descriptor) for descriptor in descriptors]
+        direct = IS_KNOWN and Direct.of(compiled, self._grid, clones)
+        self._reads = direct.reads if direct else clones
         self._run = direct or compiled[self._grid]
 
 
 class Direct:
-    """The C function by which Triton 3.6 launches, at a third of the time of the Python above it.
+    """A launch by the C function of Triton 3.6, in a third of the time of its Python wrapper.
 
     Attributes:
-        reads: for each descriptor, what gives the function's arguments for a tensor.
+        reads: for each descriptor, a function from a tensor to the arguments of the C function.
     """
 
     def __init__(self, launch: Callable, compiled: Any, grid: tuple, reads: list[Callable]):
@@ -124,13 +124,13 @@ class Direct:
 
     @classmethod
     def of(cls, compiled: Any, grid: tuple, descriptors: list[Callable]) -> "Direct | None":
-        """None for a kernel that needs more than its arguments."""
+        """A direct launch; None for a kernel that needs scratch memory."""
         launcher = compiled.run
         if launcher.global_scratch_size or launcher.profile_scratch_size:
             return None
         if not descriptors:
             return cls(launcher.launch, compiled, grid, [])
-        # What encodes the descriptors is wrapped around the function.
+        # The C function is wrapped in a Python function that encodes descriptors.
         launch = inspect.getclosurevars(launcher.launch).nonlocals["launcher"]
         encoded = zip(descriptors, compiled.metadata.tensordesc_meta, strict=True)
         return cls(launch, compiled, grid, [Encoded(*each) for each in encoded])
@@ -141,10 +141,10 @@ class Direct:
 
 
 class Encoded:
-    """Descriptors of tensors of one form, as the driver encodes them; the last ones by address."""
+    """Encodes TMA descriptors of tensors of one form, with a cache by address."""
 
     def __init__(self, describe: Callable[[Tensor], list], layout: dict[str, Any]):
-        # Where other versions keep it does not matter: this is for one alone.
+        # Used with Triton 3.6 only: other versions have it elsewhere.
         from triton.backends.nvidia.driver import make_tensordesc_arg
 
         self._encode, self._layout = make_tensordesc_arg, layout
@@ -157,13 +157,13 @@ class Encoded:
             if len(self._known) == MOST_ADDRESSES:
                 self._known.clear()
             (descriptor,) = self._describe(x)
-            # Kept without the tensor, which it does not need any more.
+            # The encoded descriptor does not keep the tensor alive.
             found = self._known[address] = self._encode(descriptor, self._layout)
         return found
 
 
-def _like(checked: Any) -> Callable[[Tensor], list]:
-    """What describes other tensors of one form as one that has been checked."""
+def _clone_of(checked: Any) -> Callable[[Tensor], list]:
+    """Clones a validated TMA descriptor for tensors of the same form, without validation."""
     kind, attributes = type(checked), vars(checked) | {"base": None}
 
     def described(x: Tensor) -> list:
@@ -175,7 +175,7 @@ def _like(checked: Any) -> Callable[[Tensor], list]:
 
 
 def tiles_of(*rows: int) -> tuple[Callable[[Tensor], TensorDescriptor], ...]:
-    """What makes descriptors of tiles of so many rows of tensors [b, h, n, d], one for each."""
+    """For each number of rows, a function from [b, h, n, d] to a TMA descriptor of such tiles."""
 
     def of(tile: int) -> Callable[[Tensor], TensorDescriptor]:
         def described(x: Tensor) -> TensorDescriptor:
@@ -188,12 +188,12 @@ def tiles_of(*rows: int) -> tuple[Callable[[Tensor], TensorDescriptor], ...]:
 
 
 def addressable(x: Tensor) -> Tensor:
-    """x, or a contiguous copy where offsets inside one tile would not fit into 32 bits."""
+    """x, or a contiguous copy if offsets inside a tile do not fit into 32 bits."""
     return x if _fits(x.stride()) else copied(x)
 
 
 def copied(x: Tensor) -> Tensor:
-    """A contiguous copy, also of what is contiguous with odd strides or off its alignment."""
+    """A copy that is contiguous and aligned, even if torch already calls x contiguous."""
     return x.clone(memory_format=torch.contiguous_format)
 
 
@@ -202,15 +202,15 @@ def _fits(strides: tuple[int, ...]) -> bool:
 
 
 def on_device(device: torch.device, run: Callable, *arguments: Any) -> Any:
-    """What `run` returns, with the device current that it launches on."""
+    """`run(*arguments)` with `device` as the current CUDA device."""
     if device.type != "cuda" or device.index == torch.cuda.current_device():
         return run(*arguments)
     with torch.cuda.device(device):
         return run(*arguments)
 
 
-def describable(*forms: Form) -> bool:
-    """Whether the copy engine can read tiles of all of these [b, h, n, d], and it pays."""
+def tma_readable(*forms: Form) -> bool:
+    """Whether TMA can read tiles of all of these [b, h, n, d], and there is work enough for it."""
     first = forms[0]
     if INTERPRETED or torch.version.hip is not None or first.dtype.itemsize != 2:
         return False

@@ -1,4 +1,4 @@
-"""What both gradient kernels read (q, k, v, dO, logsumexp, delta), and how they are launched."""
+"""Operands of both gradient kernels (q, k, v, dO, logsumexp, delta), and their launch."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -8,10 +8,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from lmperf.attention.triton.arguments import scale_of
 from lmperf.attention.triton.configurations import Configuration, products_of
 from lmperf.attention.triton.halves import SHIFT, Halves
-from lmperf.attention.triton.launch import Form, Launch, describable, tiles_of
-from lmperf.attention.triton.tiles import LOG2_E, load_tile, padded
+from lmperf.attention.triton.launch import Form, Launch, tiles_of, tma_readable
+from lmperf.attention.triton.tiles import LOG2_E, dot_precision, load_tile, padded
 
 DELTA_ROWS = 32
 
@@ -29,7 +30,7 @@ def delta_kernel(
     BLOCK: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):
-    """delta = rowsum(dO * O), read: out, grad_out; written: delta [b, h, n] float32."""
+    """delta = rowsum(dO * O), [b, h, n] float32, of one tile of queries."""
     tiles = tl.cdiv(n, BLOCK)
     sequence = tl.program_id(0) // tiles
     batch, head = sequence // heads, sequence % heads
@@ -42,9 +43,9 @@ def delta_kernel(
 
 
 class Operands(NamedTuple):
-    """q, grad_out [b, h, n, d] and k, v [b, h, m, d] as they are or in halves, [2 b, ...].
+    """tensors: q, k, v, grad_out [b, h, n or m, d], or their halves [2 b, ...].
 
-    sizes: what `Halves` measured of the four, or None; lse, delta: [b, h, n] float32.
+    sizes: max |x| of each of the four if they are halves, else None; lse, delta: [b, h, n] float32.
     """
 
     tensors: Sequence[Tensor]
@@ -54,7 +55,7 @@ class Operands(NamedTuple):
 
 
 class Delta:
-    """Launches `delta_kernel` for two [b, h, n, d] of any strides."""
+    """Launches `delta_kernel` for out and grad_out [b, h, n, d] of any strides."""
 
     def __init__(self, out: Form, grad_out: Form):
         batch, heads, n, d = out.shape
@@ -75,7 +76,7 @@ class Delta:
 
 
 class Inputs:
-    """The forms of q, k, v and dO as the gradient kernels read them, and what makes them so."""
+    """Forms of q, k, v and dO as the gradient kernels read them: as given, or in halves."""
 
     def __init__(
         self,
@@ -104,8 +105,24 @@ class Inputs:
         return Operands(tensors, sizes, lse, delta)
 
 
+def operands_of(
+    x: Sequence[Tensor], lse: Tensor, delta: Tensor, causal: bool
+) -> tuple[Inputs, Operands]:
+    """The operands to call a gradient kernel on its own, with the default scale.
+
+    x: q, k, v, dO [b, h, n, d]; lse, delta: [b, h, n] float32.
+    """
+    q = x[0]
+    precision = dot_precision(q.dtype)
+    reads = Inputs(*map(Form.of, x), causal, scale_of(None, q.shape[-1]), precision)
+    return reads, reads.operands(*x, lse, delta)
+
+
 class GradientLaunch:
-    """A kernel that owns `tiles` tiles a sequence; tail: of what a program walks over."""
+    """Launches a gradient kernel with `tiles` tiles per sequence.
+
+    tail: whether the length that a program loops over is no multiple of its tile.
+    """
 
     def __init__(
         self,
@@ -117,7 +134,7 @@ class GradientLaunch:
         tail: bool,
     ):
         batch, heads, n, d = x.shape
-        is_described = describable(*x.forms)
+        is_described = tma_readable(*x.forms)
         self._launch = Launch(
             kernel,
             (tiles * batch * heads, splits),
@@ -136,7 +153,7 @@ class GradientLaunch:
     def __call__(
         self, x: Operands, results: Sequence[Tensor], strides: Sequence[tuple[int, ...]]
     ) -> None:
-        """Writes the results, or their parts; `strides` are those of the results."""
+        """Write the results, or their parts; `strides` are those of the results."""
         self._launch(
             *x.tensors, x.sizes, x.lse, x.delta, *results, *self._strides, *strides, *self._scalars
         )

@@ -1,14 +1,18 @@
-"""dQ: a program owns a tile of queries and walks over keys, in the order of the forward kernel."""
+"""dQ: a program owns a tile of queries and loops over keys, in the order of the forward kernel."""
+
+from collections.abc import Callable, Sequence
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from lmperf.attention.triton.configurations import Configuration, choose
+from lmperf.attention.triton.autotune import Kernel
+from lmperf.attention.triton.configurations import Configuration
 from lmperf.attention.triton.halves import add_rows, power_of_two, score_units
 from lmperf.attention.triton.launch import Form
-from lmperf.attention.triton.operands import GradientLaunch, Inputs, Operands
+from lmperf.attention.triton.operands import GradientLaunch, Inputs, Operands, operands_of
+from lmperf.attention.triton.selection import choose
 from lmperf.attention.triton.splits import ALL, UP_TO, Sum, new_parts, splits_of
 from lmperf.attention.triton.tiles import (
     LENGTHS,
@@ -51,9 +55,9 @@ def _accumulate_query_gradients(
     PRODUCTS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Adds what the keys low ... high contribute to dQ / scale of one tile of queries."""
+    """Add the contribution of keys low ... high to dQ / scale of one tile of queries."""
     rows = first_row + tl.arange(0, BLOCK_M)
-    # On the diagonal the loop has a step or two, where a pipeline costs more than it hides.
+    # On the diagonal the loop has one or two steps: a pipeline costs more than it hides.
     stages: tl.constexpr = 1 if MASKED else None
     for start in tl.range(low, high, BLOCK_N, num_stages=stages):
         k_tile = load(
@@ -176,13 +180,13 @@ def query_gradients_kernel(
 
 
 class QueryGradients:
-    """Launches `query_gradients_kernel`, and what adds its parts up, for q of one form."""
+    """Launches of `query_gradients_kernel`, and of `Sum` if it is split, for one form of q."""
 
     def __init__(self, x: Inputs, q: Form, configuration: Configuration | None = None):
         batch, heads, n, d = q.shape
         m = x.keys
         c = configuration or choose(
-            "query_gradients", x.causal, x.dtype, n, m, d, batch * heads, x.device
+            QUERY_GRADIENTS, x.causal, x.dtype, n, m, d, batch * heads, x.device
         )
         self._splits = splits = splits_of(m, c.chunk)
         self._launch = GradientLaunch(
@@ -199,3 +203,15 @@ class QueryGradients:
         if self._sum:
             self._sum(part, dq)
         return dq
+
+
+def _prepare(
+    x: Sequence[Tensor], lse: Tensor, delta: Tensor, causal: bool, configuration: Configuration
+) -> Callable[[], tuple[Tensor, ...]]:
+    q = x[0]
+    reads, operands = operands_of(x, lse, delta, causal)
+    launches = QueryGradients(reads, Form.of(q), configuration)
+    return lambda: (launches(operands, q),)
+
+
+QUERY_GRADIENTS = Kernel("query_gradients", ("dq",), _prepare)

@@ -1,10 +1,10 @@
-"""Work split along the other axis, where the tiles alone leave multiprocessors idle.
+"""Split loops: combining the parts of a tile, for when there are too few tiles to fill the device.
 
-One head of n = 8192 is 64 tiles of 128 rows for 132 multiprocessors, and under a causal mask the
-last tile has 128 times the work of the first. So each kernel can divide what a tile walks over
-into chunks, a program for each; the parts [splits, b, h, n, d] (float32) are then added here, in
-one order: the same bits every time. Forward follows section 3.1 of Dao et al. 2023, "Flash-Decoding
-for long-context inference": with L_s the logsumexp of chunk s, L = log sum_s exp(L_s) and
+One head of n = 8192 is 64 tiles of 128 rows for 132 SMs, and under a causal mask the last tile has
+128 times the work of the first. So each kernel can split its loop into chunks, with a program for
+each. The kernels here combine the parts [splits, b, h, n, d] (float32) in a fixed order: results
+are bitwise reproducible. Forward follows section 3.1 of Dao et al. 2023, "Flash-Decoding for
+long-context inference": with L_s the logsumexp of chunk s, L = log sum_s exp(L_s) and
 O = sum_s exp(L_s - L) O_s. Bytes: splits * 4 n d written and read once more, mostly in L2.
 
 A chunk is a multiple of both sides of a tile, so every row of a tile sees the first key of each
@@ -21,17 +21,17 @@ from lmperf.attention.triton.tiles import LN_2, padded, sequence_at, store_tile
 
 ROWS = 16
 
-# Which chunks a row of the result has: all, those up to its own row, or those from it on.
+# Which chunks contribute to a row: all, those up to the row itself, or those from it on.
 ALL, UP_TO, FROM = (tl.constexpr(i) for i in range(3))
 
 
 def splits_of(length: int, chunk: int) -> int:
-    """How many chunks a length has; a chunk of 0 means that nothing is split."""
+    """The number of chunks of a length; a chunk of 0 means no split."""
     return triton.cdiv(length, chunk) if chunk else 1
 
 
 def new_parts(splits: int, like: Tensor) -> Tensor:
-    """Room for [splits, b, h, n, d] float32, where `like` is [b, h, n, d]."""
+    """Uninitialised parts [splits, b, h, n, d] float32 for `like` [b, h, n, d]."""
     return like.new_empty((splits, *like.shape), dtype=torch.float32)
 
 
@@ -51,7 +51,7 @@ def combine_kernel(
     BLOCK: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):
-    """out and lse of BLOCK rows from their parts; parts_lse is in units of log 2."""
+    """out and lse of BLOCK rows from their parts; parts_lse is in base 2."""
     tiles = tl.cdiv(n, BLOCK)
     sequences = tl.num_programs(0) // tiles
     sequence = tl.program_id(0) // tiles
@@ -83,7 +83,7 @@ def combine_kernel(
 
 
 class Combine:
-    """Launches `combine_kernel` for out like q [b, h, n, d] of so many chunks of keys."""
+    """Launches `combine_kernel` for an output like q [b, h, n, d] from `splits` chunks of keys."""
 
     def __init__(self, q: Form, splits: int, chunk: int, causal: bool):
         batch, heads, n, d = q.shape
@@ -96,7 +96,7 @@ class Combine:
         self._scalars = (heads, n, splits, chunk)
 
     def __call__(self, parts: Tensor, parts_lse: Tensor, out: Tensor, lse: Tensor) -> None:
-        """Writes out [b, h, n, d] and lse [b, h, n] from the parts of each chunk of keys."""
+        """Write out [b, h, n, d] and lse [b, h, n] from their parts."""
         self._launch(parts, parts_lse, out, lse, out.stride(), *self._scalars)
 
 
@@ -114,7 +114,7 @@ def sum_kernel(
     BLOCK: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):
-    """The sum of the parts that BLOCK rows have, first chunk first."""
+    """The sum of the parts of BLOCK rows, in the order of the chunks."""
     tiles = tl.cdiv(n, BLOCK)
     sequences = tl.num_programs(0) // tiles
     sequence = tl.program_id(0) // tiles
@@ -149,5 +149,5 @@ class Sum:
         self._scalars = (heads, n, splits, chunk)
 
     def __call__(self, parts: Tensor, out: Tensor) -> None:
-        """Writes the sum over chunks to out [b, h, n, d]."""
+        """Write the sum over chunks to out [b, h, n, d]."""
         self._launch(parts, out, out.stride(), *self._scalars)

@@ -1,11 +1,11 @@
-"""Tiles [rows, d]: how they are loaded, multiplied and stored.
+"""Tiles [rows, d]: loading, multiplying and storing.
 
 A tile of an operand is a tuple. For float16, bfloat16 and TF32 it has one member. A float32 operand
-comes as two float16 halves (`halves.py`), x = hi + lo, and a product is three,
+is two float16 halves (`halves.py`), x = hi + lo, and a product is the sum of three matmuls,
 
     a b = a_hi b_hi + (a_hi b_lo + a_lo b_hi) + O(2^-22 |a| |b|),
 
-the small ones first. PRODUCTS says which: 1 or 3.
+the small ones first. PRODUCTS is the number of matmuls: 1 or 3.
 """
 
 import torch
@@ -17,7 +17,7 @@ INTERPRETED = triton.knobs.runtime.interpret
 LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)
 
-# One compiled kernel serves every length and every number of heads.
+# Not specialised: one compiled kernel serves every length and number of heads.
 LENGTHS = ("batches", "heads", "n_queries", "n_keys", "chunk")
 
 
@@ -37,7 +37,7 @@ def load_tile(
 ):
     """Rows start ... start + BLOCK of x[batch, head] [n, D] as [BLOCK, BLOCK_D], zeros outside.
 
-    x is a pointer, or with DESCRIBED a descriptor, which the copy engine of a Hopper GPU reads.
+    x is a pointer, or with DESCRIBED a TMA descriptor.
     """
     if DESCRIBED:
         return x.load([batch, head, start, 0]).reshape(BLOCK, BLOCK_D)
@@ -70,7 +70,7 @@ def load(
     DESCRIBED: tl.constexpr,
     PRODUCTS: tl.constexpr,
 ):
-    """An operand's tile; its second half is `batches` batches behind the first."""
+    """Load a tile of an operand; the second half is `batches` batches after the first."""
     tile = load_tile(
         x, strides, batch, head, start, n, D, BLOCK, BLOCK_D, MASKED, DESCRIBED
     )  # fmt: skip
@@ -95,7 +95,7 @@ def store_tile(
     BLOCK: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):
-    """Writes [BLOCK, BLOCK_D] to rows start ... of base [n, D], in its dtype, within its edges."""
+    """Store [BLOCK, BLOCK_D] to rows from `start` on of base [n, D], in its dtype, masked."""
     rows = tl.arange(0, BLOCK)
     columns = tl.arange(0, BLOCK_D)
     first = base + tl.cast(start, tl.int64) * stride_row
@@ -106,7 +106,7 @@ def store_tile(
 
 @triton.jit
 def sequence_at(base, strides, batch, head):
-    """The [n, d] of one batch and head of [batch, heads, n, d]."""
+    """Pointer to [n, d] of one batch and head of [batch, heads, n, d]."""
     return base + tl.cast(batch, tl.int64) * strides[0] + tl.cast(head, tl.int64) * strides[1]
 
 
@@ -120,7 +120,7 @@ def transposed(a, PRODUCTS: tl.constexpr):
 
 @triton.jit
 def product(a, b, PRODUCTS: tl.constexpr, PRECISION: tl.constexpr):
-    """a b of two operands [m, k] and [k, n], in float32."""
+    """a b in float32, of operands [m, k] and [k, n]."""
     if PRODUCTS == 3:
         small = tl.dot(a[0], b[1], tl.dot(a[1], b[0]))
         return tl.dot(a[0], b[0], small)
@@ -130,10 +130,10 @@ def product(a, b, PRODUCTS: tl.constexpr, PRECISION: tl.constexpr):
 
 @triton.jit
 def add_product(acc, a, b, PRODUCTS: tl.constexpr, PRECISION: tl.constexpr):
-    """acc + a b. The matrix units cut what they add to an accumulator; an addition rounds it.
+    """acc + a b. Tensor cores truncate when they accumulate; a separate addition rounds.
 
-    Along a sequence the cuts would add up to 45 u at n = 512 already, so with PRODUCTS = 3 they
-    stay within a tile.
+    Over a sequence the truncations would add up to 45 u at n = 512 already. So with PRODUCTS = 3
+    the tensor cores accumulate within a tile only.
     """
     if PRODUCTS == 3:
         return acc + product(a, b, PRODUCTS, PRECISION)
@@ -143,7 +143,7 @@ def add_product(acc, a, b, PRODUCTS: tl.constexpr, PRECISION: tl.constexpr):
 
 @triton.jit
 def operand(x, like, PRODUCTS: tl.constexpr):
-    """A float32 result as the operand of another product, in the dtype of `like`."""
+    """A float32 result as an operand of another product, in the dtype of `like`."""
     high = x.to(like[0].dtype)
     if PRODUCTS == 3:
         return (high, (x - high.to(tl.float32)).to(like[0].dtype))
@@ -152,12 +152,12 @@ def operand(x, like, PRODUCTS: tl.constexpr):
 
 
 def padded(d: int) -> int:
-    """The width of the tiles for heads of d: a power of two that tl.dot accepts."""
+    """The width of tiles for head width d: a power of two that tl.dot accepts."""
     return max(16, triton.next_power_of_2(d))
 
 
 def dot_precision(dtype: torch.dtype) -> str:
-    """How tl.dot multiplies float32: "tf32" where torch allows it, else "ieee"."""
+    """How tl.dot multiplies float32: "tf32" if torch allows it, else "ieee"."""
     if dtype != torch.float32 or INTERPRETED:
         return "ieee"
     return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"

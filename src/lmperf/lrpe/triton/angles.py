@@ -1,4 +1,4 @@
-"""The cosine and sine of every angle of a tile, exact to float32 however large the angle is."""
+"""Cosine and sine of every angle of a tile, accurate to float32 for angles of any size."""
 
 import triton
 import triton.language as tl
@@ -22,17 +22,17 @@ COSINE_4 = tl.constexpr(0.0009040216100402176)
 def cosine_and_sine(index, theta):
     """cos and sin of index * theta, in float32.
 
-    index: int32, 0 or more, and theta: float32, float16 or bfloat16, of shapes that broadcast.
+    index: int32, 0 or more; theta: float32, float16 or bfloat16; their shapes broadcast.
 
-    A product in float32 would be off by index * theta * 2^-24 radians: 0.004 at an angle of 65536.
-    Only its fraction of a turn matters, so theta becomes turns in 64-bit fixed point (through
-    float64, once per theta), and the integer product with the index wraps around at whole turns by
-    itself. The upper 32 bits of it are the phase: its first two bits name the nearest quarter turn
-    and the rest how far from it y lies, in quarter turns from -1/2 to 1/2.
+    A product in float32 would have an error of index * theta * 2^-24 radians: 0.004 at an angle of
+    65536. Only the fraction of a turn matters. So theta is converted to turns in 64-bit fixed point
+    (through float64, once per theta), and the integer product with the index wraps around at whole
+    turns. Its upper 32 bits are the phase: the nearest quarter turn, and y, the distance from it in
+    quarter turns, from -1/2 to 1/2.
 
-    Error of the phase: index * (|theta| 2^-54 + 2^-62) + 2^-32 turns at most. Rounding y to
-    float32, the polynomials and their evaluation leave each of cos and sin within 3 * 2^-24 of the
-    exact value. A theta that is infinite or NaN gives NaN.
+    Error of the phase: at most index * (|theta| 2^-54 + 2^-62) + 2^-32 turns. After rounding y to
+    float32 and evaluating the polynomials, cos and sin are within 3 * 2^-24 of the exact values. An
+    infinite or NaN theta gives NaN.
     """
     turns = theta.to(tl.float64) * INVERSE_TWO_PI
     fixed = ((turns - tl.floor(turns)) * FIXED_POINT).to(tl.int64) << 2
@@ -65,9 +65,9 @@ def tile_of_angles(
 ):
     """cos and sin of the angles of tokens first ... first + BLOCK_T of one head.
 
-    theta: pointer to that head's row [WIDTH]. odd_lengths: see `odd`. Channel c turns with the
-    index along axis c // WIDTH and with theta[c % WIDTH]; extra tokens have index 0 on each axis.
-    Returns two float32 tiles [BLOCK_T, BLOCK_D].
+    theta: pointer to the row [WIDTH] of that head. odd_lengths: see `odd`. The angle of channel c
+    is the index along axis c // WIDTH times theta[c % WIDTH]; extra tokens have index 0 on each
+    axis. Returns two float32 tiles [BLOCK_T, BLOCK_D].
     """
     channels = tl.arange(0, BLOCK_D)
     step = tl.load(theta + channels % WIDTH, channels < D, 0.0)[None, :]
@@ -91,7 +91,7 @@ def tile_of_angles(
 def odd(lengths: tuple[int, ...]) -> tuple[int, ...]:
     """Lengths as a kernel takes them: 2 n + 1.
 
-    Triton compiles a tuple anew for each element that is 1, and for each that is or is not a
-    multiple of 16. These are neither, so that one kernel serves every length.
+    Triton specialises on elements of a tuple that are 1 or multiples of 16. These are neither, so
+    one compiled kernel serves every length.
     """
     return tuple(2 * length + 1 for length in lengths)

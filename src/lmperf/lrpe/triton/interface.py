@@ -1,4 +1,4 @@
-"""What a caller uses: checked arguments, autograd, torch.compile."""
+"""Public API of the kernels: `lrpe_cosine` with checks, autograd and torch.compile."""
 
 import math
 from collections.abc import Sequence
@@ -22,32 +22,25 @@ def lrpe_cosine(
     extra_tokens: int = 0,
     cache_angles: bool = False,
 ) -> Tensor:
-    """Encodes the position of every token by angles: concat(x cos, x sin), differentiable once.
+    """Encode the position of every token by angles: concat(x cos, x sin), differentiable once.
 
     x: [batch, heads, extra_tokens + n, d], float32, float16 or bfloat16, any strides, d from 1 to
     1024. theta: [heads, e], of any of these dtypes; it gets no gradient. shape: lengths of the m
     axes, whose product is n, the last one fastest; m * e must be at least d. The first extra_tokens
-    tokens have the angle 0. cache_angles: keep cos and sin ([heads, extra_tokens + n, d] float32)
-    for the backward instead of computing them once more from theta.
+    tokens have the angle 0. cache_angles: save cos and sin ([heads, extra_tokens + n, d] float32)
+    for the backward pass instead of recomputing them from theta.
 
-    Returns [batch, heads, extra_tokens + n, 2 d] in x's dtype, computed in float32. Like every
-    elementwise operation it keeps its dtype under autocast. Raises TypeError for dtypes, ValueError
-    for shapes, devices and a theta that requires a gradient.
+    Returns [batch, heads, extra_tokens + n, 2 d] in x's dtype, computed in float32. Like other
+    elementwise operations it keeps the dtype of x under autocast. Raises TypeError for dtypes,
+    ValueError for shapes, devices and a theta that requires a gradient.
     """
     shape = tuple(shape)
     check_arguments(x, theta, shape, extra_tokens)
     return LrpeCosine.apply(x, theta, shape, extra_tokens, cache_angles)
 
 
-def lrpe_cosine_cached(
-    x: Tensor, theta: Tensor, shape: Sequence[int], extra_tokens: int = 0
-) -> Tensor:
-    """`lrpe_cosine` with cache_angles, as an implementation of its own."""
-    return lrpe_cosine(x, theta, shape, extra_tokens, cache_angles=True)
-
-
 class LrpeCosine(torch.autograd.Function):
-    """Saves theta and the shape; with cache_angles, cos and sin instead of theta."""
+    """Saves theta for the backward pass or, with cache_angles, cos and sin."""
 
     @staticmethod
     def forward(ctx, x, theta, shape, extra_tokens, cache_angles):
@@ -64,7 +57,7 @@ class LrpeCosine(torch.autograd.Function):
 
 
 def check_arguments(x: Tensor, theta: Tensor, shape: tuple[int, ...], extra_tokens: int) -> None:
-    """Raises TypeError or ValueError, in one line, for what the kernels cannot do."""
+    """Raise TypeError or ValueError, with a message of one line, for unsupported arguments."""
     if x.ndim != 4:
         raise ValueError(f"x must be [batch, heads, tokens, d], got {x.ndim} dimensions")
     if x.dtype not in DTYPES or theta.dtype not in DTYPES:
@@ -73,11 +66,11 @@ def check_arguments(x: Tensor, theta: Tensor, shape: tuple[int, ...], extra_toke
         )
     if x.device != theta.device:
         raise ValueError(
-            f"x and theta must be on one device, got x on {x.device}, theta on {theta.device}"
+            f"x and theta must be on the same device, got x on {x.device}, theta on {theta.device}"
         )
     _check_shapes(x, theta, shape, extra_tokens)
     if theta.requires_grad and torch.is_grad_enabled():
-        raise ValueError("theta gets no gradient here: pass theta.detach()")
+        raise ValueError("theta gets no gradient: pass theta.detach()")
     _check_capability(x, theta)
 
 
@@ -115,7 +108,9 @@ def _check_capability(x: Tensor, theta: Tensor) -> None:
             "Triton's interpreter (TRITON_INTERPRET=1 before triton is imported)"
         )
     if INTERPRETED and torch.bfloat16 in (x.dtype, theta.dtype):
-        raise TypeError("Triton's interpreter computes bfloat16 wrongly: use float32 or float16")
+        raise TypeError(
+            "Triton's interpreter gives wrong results in bfloat16: use float32 or float16"
+        )
 
 
 @torch.library.custom_op("lmperf::lrpe_cosine_forward", mutates_args=())
@@ -152,7 +147,7 @@ def _(grad_out, theta, angles, shape, extra_tokens):
 
 
 def _forward(*arguments) -> tuple[Tensor, Tensor | None]:
-    """The launch itself, or an operator that torch.compile takes as a whole (it costs 20 us)."""
+    """A direct launch or, under torch.compile, an operator, whose dispatch takes 20 us more."""
     run = _forward_op if torch.compiler.is_compiling() else kernels.forward
     return run(*arguments)
 

@@ -1,20 +1,20 @@
 """The two kernels of md_lrpe_cosine and their launches (Qin et al. 2023, arXiv:2307.09270, cosine
-form; `lmperf.lrpe.reference` has the equations).
+form; the equations are in `lmperf.lrpe.reference`).
 
 Algorithm. The angle depends on head, token and channel, but not on the sequence of the batch. So a
-program owns a block of tokens of one head. It unravels their positions, takes cos and sin of the
-tile's angles once, keeps both in registers and walks over the batch: load a tile of X, multiply,
-store two tiles of Out (backward: load two of dOut, store one of dX). Where heads x blocks are too
-few to fill the device, the batch is split between programs, which take the same angles.
+program owns a block of tokens of one head. It unravels their positions, computes cos and sin of the
+tile's angles once, keeps both in registers and loops over the batch: load a tile of X, multiply,
+store two tiles of Out (backward: load two of dOut, store one of dX). If heads x blocks are too few
+to fill the device, the batch is split among programs, each of which computes the angles.
 
-Bytes: 3 b h t d elements in either direction for t tokens, each moved once, 16 bytes an access.
-FLOPs: 2 an element forward, 3 backward. Besides, some 45 instructions an angle, 4 an element once
-they serve a batch of 12, and 5 an element in the loop, where 6 bytes of bfloat16 allow some 40: the
-memory is the bound.
+Bytes: 3 b h t d elements in either direction for t tokens, each moved once, 16 bytes per access.
+FLOPs: 2 per element forward, 3 backward. Also about 45 instructions per angle, which is 4 per
+element at a batch of 12, and 5 per element in the loop. In the time of its 6 bytes in bfloat16 an
+element could have about 40: the kernels are memory-bound.
 
 Errors: cos and sin are within 3 * 2^-24 at any length (`angles.cosine_and_sine`), products and sum
-are float32, and the result is rounded once to the storage dtype of unit roundoff u. A row of Out is
-off by u + 8 * 2^-24 of its length, one of dX by u + 32 * 2^-24 (`lmperf.lrpe.accuracy`).
+are float32, and the result is rounded once to the storage dtype of unit roundoff u. The relative
+error of a row of Out is at most u + 8 * 2^-24, of dX u + 32 * 2^-24 (`lmperf.lrpe.accuracy`).
 """
 
 import torch
@@ -35,7 +35,7 @@ from lmperf.lrpe.triton.launch import (
 
 @triton.jit
 def _place(tokens, heads, batch, share, BLOCK_T: tl.constexpr):
-    """What this program owns: its first token, its head, and its sequences begin ... end."""
+    """The first token, the head and the sequences begin ... end of this program."""
     blocks = tl.cdiv(tokens, BLOCK_T)
     program = tl.program_id(0)
     first = program % blocks * BLOCK_T
@@ -46,13 +46,13 @@ def _place(tokens, heads, batch, share, BLOCK_T: tl.constexpr):
 
 @triton.jit
 def _row_offsets(WIDTH, BLOCK_T: tl.constexpr, BLOCK_D: tl.constexpr):
-    """Elements from a tile's first one to each of [BLOCK_T, BLOCK_D], rows WIDTH apart."""
+    """Offsets of the elements of a tile [BLOCK_T, BLOCK_D] whose rows are WIDTH apart."""
     return tl.arange(0, BLOCK_T)[:, None] * WIDTH + tl.arange(0, BLOCK_D)[None, :]
 
 
 @triton.jit
 def _within(first, tokens, D: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_D: tl.constexpr):
-    """The mask of a tile's tokens and channels that exist."""
+    """The mask of the tokens and channels of a tile that exist."""
     rows = first + tl.arange(0, BLOCK_T) < tokens
     if D == BLOCK_D:
         return rows[:, None]
@@ -94,7 +94,7 @@ def forward_kernel(
     )
     within = _within(first, tokens, D, BLOCK_T, BLOCK_D)
     token = tl.cast(first, tl.int64)
-    if CACHE:  # noqa: SIM102 - decided by the compiler, the next one by the program
+    if CACHE:  # noqa: SIM102 - a compile-time condition, unlike the next one
         if begin == 0:
             kept = (tl.cast(head, tl.int64) * tokens + token) * D
             cosines = angles + kept + _row_offsets(D, BLOCK_T, BLOCK_D)
@@ -173,9 +173,9 @@ def forward(
     cache_angles: bool,
     chosen: Configuration | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Launches the forward kernel.
+    """Launch the forward kernel.
 
-    x: [b, h, l + n, d]; theta: [h, e]; arguments as `lrpe_cosine` has checked them. Returns out
+    x: [b, h, l + n, d]; theta: [h, e]; arguments as checked by `lrpe_cosine`. Returns out
     [b, h, l + n, 2 d] in x's dtype and, with cache_angles, cos and sin [2, h, l + n, d] in float32.
     """
     batch, heads, tokens, d = x.shape
@@ -193,7 +193,7 @@ def backward(
     extra_tokens: int,
     chosen: Configuration | None = None,
 ) -> Tensor:
-    """Launches the backward kernel.
+    """Launch the backward kernel.
 
     grad_out: [b, h, l + n, 2 d]; either theta [h, e] or the angles that `forward` returned.
     Returns dx [b, h, l + n, d] in the dtype of grad_out.

@@ -1,4 +1,4 @@
-"""How the work is cut into programs."""
+"""Tile sizes, split of the batch among programs, and alignment of the strides."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from torch import Tensor
 
 INTERPRETED = triton.knobs.runtime.interpret
 
-# One compiled kernel serves every value of these.
+# Not specialised: one compiled kernel serves every value of these.
 COUNTS = (
     *("batch", "heads", "tokens", "extra_tokens", "share"),
     *("stride_b", "stride_h", "stride_t"),
 )
 
 ELEMENTS = 1024
-PROGRAMS_PER_PROCESSOR = 8
+PROGRAMS_PER_SM = 8
 LARGEST_ALIGNMENT = 16
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """A program owns block_t tokens of one head, with `stages` loads under way in its loop."""
+    """A program owns block_t tokens of one head and has `stages` loads in flight in its loop."""
 
     block_t: int
     num_warps: int = 4
@@ -34,42 +34,42 @@ class Configuration:
 
 @lru_cache
 def configuration(d: int) -> Configuration:
-    """Tiles of 2048 elements for heads of d.
+    """Tiles of ELEMENTS elements for head width d.
 
-    That is 4 KiB of bfloat16, and 16 angles a thread, whose cos and sin take 32 registers: six
-    programs or more share a multiprocessor and hide each other's waits.
+    That is 2 KiB of bfloat16, and 8 angles per thread, whose cos and sin take 16 registers: several
+    programs share an SM and hide each other's latency.
     """
     return Configuration(max(1, ELEMENTS // triton.next_power_of_2(d)))
 
 
 @lru_cache
-def _processors(index: int | None) -> int:
+def _sms(index: int | None) -> int:
     if INTERPRETED:
         return 1
     return torch.cuda.get_device_properties(index).multi_processor_count
 
 
 def shares(batch: int, tiles: int, device: torch.device) -> tuple[int, int]:
-    """Into how many parts the batch is cut, and how many sequences a part has at most.
+    """The number of parts that the batch is split into, and the most sequences of a part.
 
-    One part computes each angle once. More parts compute it once each, and are worth it where
-    there are too few tiles (heads x blocks of tokens) to fill the device.
+    Each part computes all angles, so there is one part unless there are too few tiles (heads x
+    blocks of tokens) to fill the device.
     """
-    wanted = PROGRAMS_PER_PROCESSOR * _processors(device.index)
+    wanted = PROGRAMS_PER_SM * _sms(device.index)
     share = -(-batch // min(batch, -(-wanted // tiles)))
     return -(-batch // share), share
 
 
 def readable(x: Tensor) -> Tensor:
-    """x, or a contiguous copy where its channels do not lie next to each other."""
+    """x, or a contiguous copy if the stride of its channels is not 1."""
     return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
 
 
 def aligned_strides(x: Tensor) -> tuple[int, tuple[int, int, int]]:
-    """The largest power of two up to 16 that divides the strides of x, and the strides in it.
+    """The largest power of two up to 16 that divides the strides of x, and the strides over it.
 
-    The kernel multiplies them again, so the compiler knows the alignment of every row (and loads
-    16 bytes at a time) without knowing the strides, which change with the length.
+    The kernel multiplies them again. So the compiler knows the alignment of every row, and loads 16
+    bytes at a time, without being specialised to the strides, which change with the length.
     """
     strides = x.stride()[:3]
     alignment = math.gcd(LARGEST_ALIGNMENT, *strides)

@@ -20,8 +20,10 @@ from typing import Any
 import pandas as pd
 
 from lmperf.benchmark import COMMON_COLUMNS
+from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError
 from lmperf.evidence import cost
+from lmperf.evidence.plan import former_names
 from lmperf.evidence.store import DamagedEvidence, read_rows
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import axes, completed, frame_of
@@ -85,7 +87,9 @@ def _facts(path: Path) -> Any:
 
 
 def _frame(path: Path) -> pd.DataFrame:
-    rows = read_rows(path)
+    # Results of two versions name their cells alike; a stem may be of another version.
+    former = former_names(load(path.stem)) if path.stem in stems() else {}
+    rows = read_rows(path, former)
     names = list(rows[0]) if rows else ["implementation"]
     kinds = {name: str for name in names[: names.index("implementation")]}
     kinds |= {column.name: column.kind for column in COMMON_COLUMNS}

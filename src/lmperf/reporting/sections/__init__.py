@@ -16,7 +16,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from lmperf import benchmark
+from lmperf import benchmarks
 from lmperf.reporting import custom
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.figures import Pen, draw
@@ -150,19 +150,19 @@ def declared(stem: str) -> Section:
 
 def title_of(stem: str) -> str:
     """The heading of a section: that of its benchmark."""
-    if stem in benchmark.stems():
-        return benchmark.load(stem).title
+    if stem in benchmarks.stems():
+        return benchmarks.load(stem).title
     return declared(stem).title or stem
 
 
 def section_of(stem: str) -> str:
     """The section that shows a benchmark; a section is its own."""
-    return (benchmark.load(stem).section or stem) if stem in benchmark.stems() else stem
+    return (benchmarks.load(stem).section or stem) if stem in benchmarks.stems() else stem
 
 
 def benchmarks_of(stem: str) -> list[str]:
     """The benchmarks that a section shows: its own and those that name it."""
-    known = [name for name in benchmark.stems() if section_of(name) == stem]
+    known = [name for name in benchmarks.stems() if section_of(name) == stem]
     return sorted(known, key=lambda name: (name != stem, name))
 
 
@@ -195,13 +195,13 @@ def _with_own(section: Section, evidence: MachineEvidence, stems: Sequence[str])
 
 
 def _order(stem: str) -> int:
-    return benchmark.load(stem).order if stem in benchmark.stems() else declared(stem).order
+    return benchmarks.load(stem).order if stem in benchmarks.stems() else declared(stem).order
 
 
 def _made(group: TableGroup, evidence: MachineEvidence, stem: str) -> list[Table]:
     """The parts of a table; none where it is numbered and what it rests on has no rows."""
     stem = group.owed.stem or stem
-    if group.id and stem in benchmark.stems() and evidence.frame(stem) is None:
+    if group.id and stem in benchmarks.stems() and evidence.frame(stem) is None:
         return []
     made = [part for part in group.make(evidence) if part is not None]
     return [replace(part, id=group.id) for part in made]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from lmperf.benchmark import Timed, load
+from lmperf.benchmark import Timed
+from lmperf.benchmarks import load
 from lmperf.names import implementation_words, in_order, phase_words
 from lmperf.reporting.evidence import MachineEvidence, axes, having
 from lmperf.reporting.side_by_side import side_by_side, text, time

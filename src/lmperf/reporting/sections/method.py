@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from lmperf.benchmark import stems
+from lmperf.benchmarks import stems
 from lmperf.names import dtype_words, in_order
 from lmperf.reporting import gates, machine, marks
 from lmperf.reporting.ceilings import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 from lmperf.names import dtype_words, implementation_words, in_order
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import PAGE, SHORT, Finding, NotMeasured, always, measured, rows_of

@@ -1,4 +1,4 @@
-"""Answers without the work, and work where the clock does not look."""
+"""Results without the work, and work that the clock does not see."""
 
 from lmperf.selftest.case import Case, Session
 from lmperf.selftest.cases.results import DIFFERS
@@ -7,79 +7,79 @@ from lmperf.selftest.expectations import Withheld
 SESSION = Session("answers", {"seq_len": 512}, {"seq_len": 2048})
 _TIMED_CALL = "a timed call"
 _FRESH = (
-    "Every call has other inputs in the same memory, and results of timed calls, chosen at random,"
-    " are held against the reference of their inputs."
+    "Every call has fresh inputs in the same memory, and the results of randomly chosen timed calls"
+    " are compared with the reference for their inputs."
 )
 CASES = (
     Case(
         "answers",
         "by_address",
-        "gives the answer of its first call with tensors at these addresses",
+        "returns the result of its first call with tensors at these addresses",
         Withheld((_TIMED_CALL,), ("forward",)),
         _FRESH,
     ),
     Case(
         "answers",
         "gradients_by_address",
-        "gives the gradients of its first call with tensors at these addresses",
+        "returns the gradients of its first call with tensors at these addresses",
         Withheld((_TIMED_CALL, DIFFERS), ("backward", "forward_backward")),
-        "The gradient of the output is another one for every call, too.",
+        "The output gradient, too, is fresh for every call.",
     ),
     Case(
         "answers",
         "by_shape",
-        "gives the answer of its first call with tensors of this shape",
+        "returns the result of its first call with tensors of this shape",
         Withheld((_TIMED_CALL,), ("forward",)),
         _FRESH,
     ),
     Case(
         "answers",
         "after_twenty_calls",
-        "is right for 20 calls, then gives the answer of the last of them",
+        "is correct for 20 calls, then repeats the last result",
         Withheld((_TIMED_CALL,), ("forward",)),
-        "A timed call of the last round is checked, too.",
+        "The last round has a checked call, too.",
     ),
     Case(
         "answers",
         "for_the_seed",
-        "has the answer ready for the inputs that the group's seed gives",
+        "has precomputed the result for the inputs of the group's seed",
         Withheld((_TIMED_CALL,), ("forward",)),
-        "The seeds of timed calls are drawn when they are needed, by the system's generator.",
+        "Timed calls draw their seeds from the system's generator when they need them.",
     ),
     Case(
         "answers",
         "turned",
-        "turns its first answer as the inputs seem to be turned",
+        "transforms its first result as the inputs seem to be transformed",
         Withheld((_TIMED_CALL,), ("forward",)),
-        "Every call has a draw of its own.",
+        "Every call draws its inputs anew.",
     ),
     Case(
         "answers",
         "lazy",
-        "gives back a tensor of a subclass that works when it is looked at",
+        "returns a tensor subclass that computes when it is read",
         Withheld(("plain tensor", "must be a torch.Tensor"), ("forward",)),
-        "What a call returns must be of the type Tensor itself.",
+        "Results must be of type torch.Tensor itself.",
     ),
     Case(
         "elsewhere",
         "early_backward",
-        "works out the backward pass in the forward pass",
+        "computes the backward pass in the forward pass",
         Withheld((_TIMED_CALL, DIFFERS), ("backward",)),
         "The gradient of the output is drawn after the forward pass.",
     ),
     Case(
         "elsewhere",
         "in_thread",
-        "gives back a tensor that a thread is still filling",
+        "returns a tensor that a thread is still filling",
         Withheld((_TIMED_CALL, DIFFERS, "outlives", "grows"), ("forward",)),
-        "A result is copied as it is when its clock stops.",
+        "The result is copied when the clock stops.",
     ),
     Case(
         "elsewhere",
         "on_stream",
-        "works on another stream, for which the current one does not wait",
+        "works on another stream without a dependency of the current one",
         Withheld((_TIMED_CALL, DIFFERS, "outlives"), ("forward",)),
-        "The device must be idle when the last event of a slice has passed.",
+        "The device must be idle after the last event of a slice.",
         needs="cuda",
     ),
 )

@@ -1,4 +1,4 @@
-"""One tile of many: the fault that a norm over the whole result does not show."""
+"""One dropped tile of many: a fault that a norm over the whole result hides."""
 
 from lmperf.selftest.case import Case, Session
 from lmperf.selftest.cases.results import DIFFERS, REFERENCE
@@ -15,14 +15,14 @@ CASES = (
     Case(
         "results",
         "no_tile_dropped",
-        "works out one tile of 64 queries apart",
+        "computes one tile of 64 queries separately",
         Reads((SAME, UNRESOLVED, SLOWER), "sdpa"),
-        "It is right: what key_tile_dropped is held against.",
+        "It is correct: key_tile_dropped is compared with it.",
     ),
     Case(
         "results",
         "key_tile_dropped",
-        "does the same, and drops one tile of 64 keys there",
+        "does the same but drops one tile of 64 keys there",
         Withheld((DIFFERS,)),
         REFERENCE,
     ),

@@ -1,4 +1,4 @@
-"""Right results at different paces: what verdicts must tell apart, and what they must not."""
+"""Correct results at different speeds, which verdicts must and must not tell apart."""
 
 from lmperf.selftest.case import Case, Session
 from lmperf.selftest.expectations import Reads
@@ -14,27 +14,27 @@ CASES = (
         "copy_of_eager",
         "runs the code of its peer",
         Reads((SAME, UNRESOLVED), "eager"),
-        "A verdict needs an interval that leaves out one, and a ratio beyond the noise floor.",
+        "A verdict needs an interval that excludes 1 and a ratio beyond the noise floor.",
     ),
     Case(
         "pace",
         "twin",
         "works on copies of its inputs",
         Reads((SAME, UNRESOLVED, SLOWER), "eager"),
-        "It is right: what tenth_more is held against.",
+        "It is correct: tenth_more is compared with it.",
     ),
     Case(
         "pace",
         "tenth_more",
-        "does the same, and a tenth of its heads twice",
+        "does the same but computes a tenth of its heads twice",
         Reads((SLOWER, UNRESOLVED), "twin", seen=SLOWER),
-        "Both are timed in turn, and rounds are added until the verdict is decided.",
+        "Both are timed in turn, with more rounds until the verdict is decided.",
     ),
     Case(
         "pace",
         "slow_first_call",
         f"sleeps for {FIRST_CALL_S:g} s in its first call",
         Reads((SAME, UNRESOLVED), "eager", FIRST_CALL_S),
-        "The first call is timed apart, before the warm-up and the slices.",
+        "The first call is timed separately, before warm-up and slices.",
     ),
 )

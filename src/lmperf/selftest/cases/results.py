@@ -1,13 +1,13 @@
-"""Wrong results, of which no time may be shown."""
+"""Wrong results, whose times must be withheld."""
 
 from lmperf.selftest.case import Case, Session
 from lmperf.selftest.expectations import Withheld
 
 SESSION = Session("results", {"seq_len": 512}, {"seq_len": 2048})
 DIFFERS = "differs from the float64 reference"
-REFERENCE = "The gate holds each row against float64, beside the rows around it."
+REFERENCE = "The gate compares each row with float64, relative to the rows around it."
 CASES = (
-    Case("results", "zeros", "gives back zeros", Withheld((DIFFERS,)), REFERENCE),
+    Case("results", "zeros", "returns zeros", Withheld((DIFFERS,)), REFERENCE),
     Case(
         "results",
         "mask_dropped_in_one_head",
@@ -25,36 +25,36 @@ CASES = (
     Case(
         "results",
         "nan_at_one_position",
-        "gives back NaN at one position",
+        "returns NaN at one position",
         Withheld(("not finite",)),
-        "An error that is not finite is over every bound.",
+        "An error that is not finite exceeds every bound.",
     ),
     Case(
         "results",
         "in_another_dtype",
-        "works in bfloat16 where it is given float32",
+        "computes in bfloat16 for float32 inputs",
         Withheld((DIFFERS,)),
-        "The bound is that of the row's own numerics.",
+        "The bound is that of the row's dtype.",
     ),
     Case(
         "results",
         "in_float64",
-        "gives back float64 where it is given float32",
+        "returns float64 for float32 inputs",
         Withheld(("float64",)),
-        "Dtype, shape and device of a result must be those of the inputs.",
+        "A result must have the dtype, shape and device of the inputs.",
     ),
     Case(
         "results",
         "changes_its_inputs",
-        "changes a column of the keys that it is given",
+        "changes a column of its keys",
         Withheld(("inputs",)),
-        "After a call that is checked its inputs are drawn once more, and must be the same.",
+        "After a checked call its inputs are drawn again and must be unchanged.",
     ),
     Case(
         "ends",
         "leaks",
         "keeps every output",
         Withheld(("grows",)),
-        "What is alive after a call must not grow from call to call.",
+        "Live memory after a call must not grow from call to call.",
     ),
 )

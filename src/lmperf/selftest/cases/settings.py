@@ -1,61 +1,61 @@
-"""What is left behind in a process, and clocks that are replaced: no peer must notice."""
+"""Side effects on the process, and replaced clocks: no peer may be affected."""
 
 from lmperf.selftest.case import Case, Session
 from lmperf.selftest.cases import pace
 from lmperf.selftest.expectations import NotFaster, PeerKept, Withheld
 
-# At the cell of the session that has nothing in it that harms.
+# The cell of the session without harmful implementations.
 SESSION = Session("settings", pace.SESSION.cpu, pace.SESSION.cuda)
-_ALONE = "It runs in a worker of its own, which is stopped while another one is in turn."
+_ALONE = "It runs in a worker of its own, which is stopped while others are timed."
 CASES = (
     Case(
         "settings",
         "leaves_gradients_off",
-        "leaves torch.set_grad_enabled(False) behind",
+        "leaves gradients disabled (torch.set_grad_enabled(False))",
         PeerKept(),
         _ALONE,
     ),
     Case(
         "settings",
         "leaves_another_dtype",
-        "leaves float64 as the default dtype behind",
+        "leaves float64 as the default dtype",
         PeerKept(),
         _ALONE,
     ),
     Case(
         "settings",
         "leaves_one_thread",
-        "leaves torch with one thread behind",
+        "leaves torch with one thread",
         PeerKept(),
         _ALONE,
     ),
     Case(
         "settings",
         "leaves_spinning_threads",
-        "leaves a busy thread for each processor behind",
+        "leaves a busy thread on every core",
         PeerKept(),
         _ALONE,
     ),
     Case(
         "settings",
         "slows_the_clock",
-        "divides what time.perf_counter and perf_counter_ns say by 1000",
+        "makes time.perf_counter and perf_counter_ns 1000 times slower",
         NotFaster(),
-        "The clock's functions are bound before any implementation is imported.",
+        "The harness binds its clocks before any implementation is imported.",
     ),
     Case(
         "settings",
         "slows_the_harness",
-        "divides what every clock says that the harness has bound by 30",
+        "makes every clock that the harness has bound 30 times slower",
         Withheld(("clock",)),
-        "Each slice is timed a second time by the conductor, in another process.",
+        "The supervisor times each slice as well, in another process.",
     ),
     Case(
         "settings",
         "slows_the_events",
-        "divides the time between two events of the device, as the harness has bound it, by 1000",
+        "divides the time between device events, as bound by the harness, by 1000",
         Withheld(("clock",)),
-        "What the device's clock says is held against the host's.",
+        "The device's clock is compared with the host's.",
         needs="cuda",
     ),
 )

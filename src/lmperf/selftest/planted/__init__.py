@@ -1,8 +1,8 @@
-"""Implementations of attention that are wrong, late, faked or harmful, each in its own way.
+"""Attention implementations that are wrong, slow, faked or harmful, one fault each.
 
-Each is called as `function(q, k, v, causal=...)`, with q, k, v [..., n, d], as an implementation of
-a user's own is. `lmperf.selftest.cases` says what must become of each.
+Each is called like a custom implementation, as `function(q, k, v, causal=...)` with q, k, v
+[..., n, d]. `lmperf.selftest.cases` has the expected outcome of each.
 """
 
-# How long the one sleeps that sleeps in its first call.
+# Seconds that `slow_first_call` sleeps.
 FIRST_CALL_S = 0.5

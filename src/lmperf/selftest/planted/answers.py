@@ -1,4 +1,4 @@
-"""Answers that were worked out before: for other inputs, or not at all until somebody looks."""
+"""Results computed earlier for other inputs, or only when they are read."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from lmperf.attention.reference import attention
 
 
 class Memory:
-    """What was worked out in `honest_calls` calls with a key, and afterwards the last of it.
+    """A cache that computes the first `honest_calls` calls of a key, then repeats the last result.
 
-    key: what it tells calls apart by.
+    key: inputs -> the key by which calls are told apart.
     """
 
     def __init__(self, key: Callable[[Sequence[Tensor]], Hashable], honest_calls: int = 1) -> None:
@@ -23,17 +23,17 @@ class Memory:
         self._calls: dict[Hashable, int] = {}
         self._last: dict[Hashable, Any] = {}
 
-    def recall(self, key: Hashable, work_out: Callable[[], Any]) -> Any:
+    def recall(self, key: Hashable, compute: Callable[[], Any]) -> Any:
         self._calls[key] = self._calls.get(key, 0) + 1
         if self._calls[key] <= self._honest_calls:
-            self._last[key] = work_out()
+            self._last[key] = compute()
         return self._last[key]
 
 
 class Remembered(torch.autograd.Function):
-    """Attention with its output, or its gradients, from a memory where one is given.
+    """Attention whose output or gradients come from a Memory, if one is given.
 
-    source: gives the inputs whose output is worked out, where it is not that of q, k, v.
+    source: returns the inputs to compute the output for, if not q, k, v.
     """
 
     @staticmethod
@@ -53,8 +53,8 @@ class Remembered(torch.autograd.Function):
         return *found, None, None, None, None
 
 
-def _recalled(memory: Memory | None, tensors, work_out: Callable[[], Any]) -> Any:
-    return work_out() if memory is None else memory.recall(memory.key(tensors), work_out)
+def _recalled(memory: Memory | None, tensors, compute: Callable[[], Any]) -> Any:
+    return compute() if memory is None else memory.recall(memory.key(tensors), compute)
 
 
 def gradients(inputs, causal: bool, gradient: Tensor) -> tuple[Tensor, ...]:
@@ -93,7 +93,7 @@ def after_twenty_calls(q, k, v, causal=False):
 
 
 def for_the_seed(q, k, v, causal=False):
-    """Knows how a group's inputs are drawn, and has the answer to them ready."""
+    """Draws the inputs of the group's seed and returns the result for those."""
 
     def source():
         return _inputs_of_the_seed(q, causal)
@@ -105,7 +105,7 @@ _FIRST: dict[Hashable, tuple[Tensor, ...]] = {}
 
 
 def turned(q, k, v, causal=False):
-    """Knows that the inputs of all calls are one draw, and turns its first answer as they are."""
+    """Assumes that inputs are one draw, reordered with new signs; transforms its first result."""
     return _Turned.apply(q, k, v, causal)
 
 
@@ -125,7 +125,7 @@ class _Turned(torch.autograd.Function):
 
 
 def _turned_as(q: Tensor, v: Tensor, first_q: Tensor, first_v: Tensor, out: Tensor) -> Tensor:
-    """The first output, in the order that the sequences have now and with the signs of now."""
+    """The first output with the current order and signs of the sequences."""
     n, d = q.shape[-2:]
     now, then = (t.reshape(-1, n, d)[:, 0].abs() for t in (q, first_q))
     order = torch.cdist(now.float(), then.float()).argmin(dim=1)
@@ -135,7 +135,8 @@ def _turned_as(q: Tensor, v: Tensor, first_q: Tensor, first_v: Tensor, out: Tens
 
 def _inputs_of_the_seed(q: Tensor, causal: bool) -> tuple[Tensor, ...]:
     from lmperf.attention.problem import AttentionProblem
-    from lmperf.benchmark import Case, load
+    from lmperf.benchmark import Case
+    from lmperf.benchmarks import load
     from lmperf.measuring.run import seed_of
 
     dtype = str(q.dtype).removeprefix("torch.")
@@ -148,33 +149,33 @@ def _inputs_of_the_seed(q: Tensor, causal: bool) -> tuple[Tensor, ...]:
 
 
 class Lazy(Tensor):
-    """A tensor that is worked out when it is first looked at: after the clock, if at all."""
+    """A tensor that is computed when it is first read: after the clock, if at all."""
 
     @staticmethod
-    def __new__(cls, work_out: Callable[[], Tensor], like: Tensor):
+    def __new__(cls, compute: Callable[[], Tensor], like: Tensor):
         return Tensor._make_wrapper_subclass(
             cls, like.shape, dtype=like.dtype, device=like.device, requires_grad=True
         )
 
-    def __init__(self, work_out: Callable[[], Tensor], like: Tensor):
-        self.work_out, self.value = work_out, None
+    def __init__(self, compute: Callable[[], Tensor], like: Tensor):
+        self.compute, self.value = compute, None
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
-        args, kwargs = tree_map(cls._worked_out, (args, kwargs or {}))
+        args, kwargs = tree_map(cls._computed, (args, kwargs or {}))
         return function(*args, **kwargs)
 
     @classmethod
     def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
-        args, kwargs = tree_map(cls._worked_out, (args, kwargs or {}))
+        args, kwargs = tree_map(cls._computed, (args, kwargs or {}))
         return function(*args, **kwargs)
 
     @staticmethod
-    def _worked_out(value):
+    def _computed(value):
         if not isinstance(value, Lazy):
             return value
         if value.value is None:
-            value.value = value.work_out()
+            value.value = value.compute()
         return value.value
 
 

@@ -1,4 +1,4 @@
-"""Work where the clock does not look: in another thread, on another stream, in another phase."""
+"""Work that the clock does not see: in another thread, on another stream, in another phase."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _fill(out, q, k, v, causal):
 
 
 def in_thread(q, k, v, causal=False):
-    """Gives back a tensor that a thread is still filling."""
+    """Returns a tensor that a thread is still filling."""
     return _InThread.apply(q, k, v, causal)
 
 
@@ -60,7 +60,7 @@ def _side_stream() -> torch.cuda.Stream:
 
 
 def on_stream(q, k, v, causal=False):
-    """Queues its work on a stream of its own, and does not make the current one wait for it."""
+    """Queues its work on another stream, for which the current stream does not wait."""
     return _OnStream.apply(q, k, v, causal)
 
 
@@ -84,5 +84,5 @@ class _Early(torch.autograd.Function):
 
 
 def early_backward(q, k, v, causal=False):
-    """Works the gradients out in the forward pass, from what lies where the last gradient lay."""
+    """Computes the gradients in the forward pass, from the memory of the last output gradient."""
     return _Early.apply(q, k, v, causal)

@@ -1,4 +1,4 @@
-"""What does not come to an end, or to a bad one, or takes ever more memory."""
+"""Implementations that hang, crash or leak memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from lmperf.attention.reference import attention
 
 _KEPT: list = []
-# So that the machine does not run out of memory where the leak goes unseen.
+# Keeps the machine from running out of memory if the leak goes unnoticed.
 _MOST_KEPT = 500
 
 
@@ -34,7 +34,7 @@ def segfaults(q, k, v, causal=False):
 
 
 def hangs(q, k, v, causal=False):
-    """Does not come back from its backward pass."""
+    """Hangs in its backward pass."""
     out = attention(q, k, v, causal)
     out.register_hook(lambda gradient: time.sleep(3600))
     return out

@@ -1,4 +1,4 @@
-"""Right results at different paces: what a verdict must tell apart, and what it must not."""
+"""Correct results at different speeds."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def copy_of_eager(q, k, v, causal=False):
 
 
 def twin(q, k, v, causal=False):
-    """Attention on copies of its inputs: what `tenth_more` is, without the tenth."""
+    """Attention on copies of its inputs: `tenth_more` without the extra heads."""
     return _with_heads(q, k, v, causal, 0)
 
 
 def tenth_more(q, k, v, causal=False):
-    """A tenth of its heads (rounded) is worked out twice. q, k, v: [batch, heads, n, d]."""
+    """Computes a tenth of its heads (rounded) twice. q, k, v: [batch, heads, n, d]."""
     return _with_heads(q, k, v, causal, round(q.shape[1] / 10))
 
 

@@ -1,4 +1,4 @@
-"""Wrong results: everywhere, in one head, in one block, at one position, or in the wrong type."""
+"""Wrong results: everywhere, in one head, one block or one position, or of the wrong dtype."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def mask_dropped_in_one_head(q, k, v, causal=False):
 
 
 def scale_of_the_last_block(q, k, v, causal=False):
-    """Scores of the last 64 queries are scaled as if d were one less."""
+    """Scales the scores of the last 64 queries as if d were one less."""
     d = q.shape[-1]
     factor = torch.ones(q.shape[-2], 1, dtype=q.dtype, device=q.device)
     factor[-TILE:] = math.sqrt(d / (d - 1))
@@ -39,34 +39,34 @@ def nan_at_one_position(q, k, v, causal=False):
 
 
 def in_another_dtype(q, k, v, causal=False):
-    """Works in a narrower type than that of its inputs, and gives theirs back."""
+    """Computes in bfloat16 and returns the dtype of its inputs."""
     narrow = (tensor.to(torch.bfloat16) for tensor in (q, k, v))
     return attention(*narrow, causal).to(q.dtype)
 
 
 def in_float64(q, k, v, causal=False):
-    """Gives back float64, whatever its inputs are."""
+    """Returns float64 for inputs of any dtype."""
     return attention(q, k, v, causal).double()
 
 
 def changes_its_inputs(q, k, v, causal=False):
-    """The right result; then the keys that it was given are no longer what they were."""
+    """Returns the correct result but changes its keys."""
     out = attention(q, k, v, causal)
-    k.data[..., 0, 0] += 1.0  # by `data`, which autograd does not notice
+    k.data[..., 0, 0] += 1.0  # through `data`, so that autograd does not notice
     return out
 
 
 def key_tile_dropped(q, k, v, causal=False):
-    """One tile of 64 queries never meets one tile of 64 keys."""
-    return _one_tile_apart(q, k, v, causal, drop=True)
+    """Leaves out one tile of 64 keys for one tile of 64 queries."""
+    return _with_separate_tile(q, k, v, causal, drop=True)
 
 
 def no_tile_dropped(q, k, v, causal=False):
-    """The same in pieces, and nothing dropped: it is right."""
-    return _one_tile_apart(q, k, v, causal, drop=False)
+    """The same computation without dropping anything: correct."""
+    return _with_separate_tile(q, k, v, causal, drop=False)
 
 
-def _one_tile_apart(q: Tensor, k: Tensor, v: Tensor, causal: bool, drop: bool) -> Tensor:
+def _with_separate_tile(q: Tensor, k: Tensor, v: Tensor, causal: bool, drop: bool) -> Tensor:
     start = q.shape[-2] // 2
     tile = slice(start, start + TILE)
     out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
@@ -75,7 +75,7 @@ def _one_tile_apart(q: Tensor, k: Tensor, v: Tensor, causal: bool, drop: bool) -
 
 
 def _queries(q: Tensor, k: Tensor, v: Tensor, start: int | None, drop: bool) -> Tensor:
-    """Attention of some queries in float32; the first is query `start` of a causal mask."""
+    """Attention of some queries in float32; the first one is row `start` of a causal mask."""
     scores = q.float() @ k.float().transpose(-2, -1) * q.shape[-1] ** -0.5
     hidden = torch.zeros(scores.shape[-2:], dtype=torch.bool, device=q.device)
     if start is not None:

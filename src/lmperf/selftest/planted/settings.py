@@ -1,4 +1,4 @@
-"""Right results, and something left behind in the process that those who come after would meet."""
+"""Correct results with side effects on the process that later calls would meet."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SPINNING: list[threading.Thread] = []
 
 
 def leaves_spinning_threads(q, k, v, causal=False):
-    """Leaves a thread for each processor behind, which works without end, and without the GIL."""
+    """Leaves a thread for each core that computes forever without holding the GIL."""
     if not _SPINNING:
         for _ in range(os.cpu_count() or 1):
             _SPINNING.append(threading.Thread(target=_spin, daemon=True))
@@ -55,12 +55,12 @@ _ELAPSED = torch.cuda.Event.elapsed_time
 
 
 def _slowed(factor: int) -> dict[Callable, Callable]:
-    """Clock -> what says a fraction of it."""
+    """Clock -> a clock that runs `factor` times slower."""
     return {_REAL_NS: lambda: _REAL_NS() // factor, _REAL: lambda: _REAL() / factor}
 
 
 def _replace_in_harness(clocks: dict[Callable, Callable]) -> None:
-    """Have other functions wherever a module of the harness has bound these."""
+    """Replace these functions wherever a module of the harness has bound them."""
     for name, module in list(sys.modules.items()):
         if name.startswith("lmperf.measuring."):
             for bound, value in list(vars(module).items()):
@@ -70,19 +70,19 @@ def _replace_in_harness(clocks: dict[Callable, Callable]) -> None:
 
 
 def slows_the_clock(q, k, v, causal=False):
-    """From now on a second is a millisecond, by the clocks of Python's `time`."""
+    """Makes the clocks of Python's `time` 1000 times slower."""
     slowed = _slowed(1000)
     time.perf_counter_ns, time.perf_counter = slowed[_REAL_NS], slowed[_REAL]
     return attention(q, k, v, causal)
 
 
 def slows_the_harness(q, k, v, causal=False):
-    """Less so, since the harness warms up by them: all clocks that its modules have bound."""
+    """Makes all clocks that the harness has bound 30 times slower; its warm-up still has to end."""
     _replace_in_harness(_slowed(30))
     return attention(q, k, v, causal)
 
 
 def slows_the_events(q, k, v, causal=False):
-    """The clock of the device alone, as the harness has bound it."""
+    """Makes only the device's clock slower, as the harness has bound it."""
     _replace_in_harness({_ELAPSED: lambda start, end: _ELAPSED(start, end) / 1000})
     return attention(q, k, v, causal)

@@ -7,7 +7,8 @@ from functools import partial
 
 import pandas as pd
 
-from lmperf.names import DTYPES, dtype_words, in_order, phase_words
+from lmperf.dtypes import dtype_of
+from lmperf.names import dtype_words, in_order, phase_words
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import (
     SHORT,
@@ -44,7 +45,7 @@ def _matrices(evidence: MachineEvidence) -> dict:
     rows = rows[rows["saved_mib"].notna()]
     lengths = sorted(set(rows["seq_len"]))[-2:]
     rows = having(rows, seq_len=lengths)
-    one = rows["batch"] * rows["seq_len"] ** 2 * DTYPES["float32"].bytes / MIB
+    one = rows["batch"] * rows["seq_len"] ** 2 * dtype_of("float32").bytes / MIB
     rows = rows.assign(kept=held(rows) / one, peak=(rows["peak_mib"] - rows["resident_mib"]) / one)
     of = {phase: measured(having(rows, phase=phase)) for phase in ("forward", "backward")}
     kept = Spread.of(of["backward"]["kept"])

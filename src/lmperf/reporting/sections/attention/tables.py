@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from lmperf.names import DTYPES, dtype_words, in_order, phase_words
+from lmperf.dtypes import dtype_of
+from lmperf.names import dtype_words, in_order, phase_words
 from lmperf.reporting import custom, gates, host_time
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import EMPTY, MIB, Spread, absent, precise, ranged
@@ -249,7 +250,7 @@ def _published() -> str:
     """What two write-ups print for memory before backward, in matrices of the length squared."""
     rows = having(figures_of(STEM), source=SOURCES, unit=[*UNITS], implementation="eager")
     rows = rows[rows["value"] != "OOM"].astype({"value": float, "batch": int, "seq_len": int})
-    one = rows["batch"] * rows["seq_len"] ** 2 * DTYPES["float32"].bytes
+    one = rows["batch"] * rows["seq_len"] ** 2 * dtype_of("float32").bytes
     rows = rows.assign(matrices=rows["value"] * rows["unit"].map(UNITS) / one)
     wide = rows.pivot_table("matrices", ["seq_len", "batch", "d_head"], "source")[SOURCES].dropna()
     long = wide.index.get_level_values("seq_len").max()

@@ -19,7 +19,7 @@ from lmperf.statistics import FASTER
 PANELS = 2
 HEIGHT = 4.0
 GROUP = 0.84
-# Table alone: as SVG a hatch of dots is a hundred times as long.
+# Lines alone: as SVG a hatch of dots is a hundred times as long.
 HATCHES = ("", "//", "--", "xx", "\\\\", "||", "++", "/", "-")
 COLOURS = ("blue", "mustard", "green", "orange", "pink", "violet", "grey")
 

@@ -6,8 +6,8 @@ import itertools
 
 import pandas as pd
 
-from lmperf.benchmark import load
-from lmperf.names import RUNGS, implementation_words, in_order
+from lmperf.benchmarks import load
+from lmperf.names import implementation_words, in_order
 from lmperf.reporting import gates
 from lmperf.reporting.ceilings import SUSTAINED, matmul_ceiling, sheet_ceiling
 from lmperf.reporting.evidence import MachineEvidence, groups, having
@@ -36,6 +36,7 @@ from lmperf.results import LOWER, Table
 from lmperf.statistics import FASTER
 
 STEM, LOSS, STEP = "ladder", "ladder_loss", ways.STEP
+RUNGS = {rung.name: rung for rung in load(STEM).implementations}
 BASE = next(iter(RUNGS))
 MIB_PER_GIB = 1024
 # A loss that is no further off, as a share of the nearest with float32 weights, is as good.
@@ -66,7 +67,7 @@ def _fastest_numerics(evidence: MachineEvidence) -> str:
         promised = sheet_ceiling(evidence, dtype)
         return promised or matmul_ceiling(evidence, dtype, SUSTAINED) or 0.0
 
-    return max(dict.fromkeys(RUNGS.values()), key=most)
+    return max(dict.fromkeys(rung.options["dtype"] for rung in RUNGS.values()), key=most)
 
 
 def _cell(evidence: MachineEvidence, rows: pd.DataFrame, losses: pd.DataFrame) -> Table | None:
@@ -205,7 +206,7 @@ def _cost_in_loss(evidence: MachineEvidence) -> dict:
     the loss after so many steps.
     """
     losses = _losses(evidence)["loss"].unstack()
-    rounded_weights = [RUNGS[rung] == "bfloat16" for rung in losses]
+    rounded_weights = [RUNGS[rung].options["weights"] != "float32" for rung in losses]
     wide, narrow = losses.loc[:, [not r for r in rounded_weights]], losses.loc[:, rounded_weights]
     wide, narrow = (side.dropna(how="all") for side in (wide, narrow))
     several = wide.index[wide.count(axis="columns") > 1]

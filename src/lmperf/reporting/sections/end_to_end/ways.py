@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from lmperf.names import dtype_words, implementation_words, in_order, matmul_of
+from lmperf.dtypes import dtype_of
+from lmperf.names import dtype_words, implementation_words, in_order
 from lmperf.reporting import gates
 from lmperf.reporting.ceilings import (
     SUSTAINED,
@@ -137,7 +138,7 @@ def denominators(evidence: MachineEvidence, dtype: str) -> str:
     """What MFU is of, in TFLOP/s: the sustained matmul, and the data sheet, where known."""
     measured = matmul_ceiling(evidence, dtype, SUSTAINED)
     promised = sheet_ceiling(evidence, dtype)
-    words = dtype_words(matmul_of(dtype))
+    words = dtype_words(dtype_of(dtype).matmul)
     of = [
         *([f"MFU of {significant(measured)} TFLOP/s, the matmul ceiling"] if measured else []),
         *([f"{significant(promised)} TFLOP/s by the data sheet"] if promised else []),

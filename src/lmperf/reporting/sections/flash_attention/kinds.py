@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from lmperf.benchmark import load
+from lmperf.benchmarks import load
 from lmperf.names import dtype_words, implementation_words, in_order
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.speedup import Series, compared

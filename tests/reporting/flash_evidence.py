@@ -1,4 +1,4 @@
-"""Evidence of FlashAttention-2 with rows changed on purpose, and what is shown of it."""
+"""Changes of FlashAttention-2 evidence, and access to what the section shows."""
 
 from synthetic import with_frames
 
@@ -9,8 +9,8 @@ from lmperf.reporting.sections.flash_attention.kinds import STEM
 SINGLE = {"heads": 1, "cuda_graph": False}
 
 
-def edited(evidence, change, stem=STEM, **where):
-    """The evidence with ``change(rows)`` in place of the rows that have these values."""
+def with_changed_rows(evidence, change, stem=STEM, **where):
+    """The evidence with ``change(rows)`` in place of the rows selected by ``where``."""
     frame = evidence.frames[stem].copy()
     rows = having(frame, **where)
     assert len(rows)
@@ -19,8 +19,8 @@ def edited(evidence, change, stem=STEM, **where):
     return with_frames(evidence, **{stem: frame})
 
 
-def slower(factor):
-    """A change that makes rows take ``factor`` times as long."""
+def times_scaled(factor):
+    """A change that multiplies all times by ``factor``."""
 
     def change(rows):
         times = rows["rounds_ms"].str.split(";")
@@ -30,8 +30,8 @@ def slower(factor):
     return change
 
 
-def constant(ms):
-    """A change that makes every round of the rows take so many milliseconds."""
+def times_set(ms):
+    """A change that sets every round to ``ms`` milliseconds."""
 
     def change(rows):
         rounds = [";".join([str(ms)] * (text.count(";") + 1)) for text in rows["rounds_ms"]]
@@ -40,17 +40,19 @@ def constant(ms):
     return change
 
 
-def hosts(ms):
-    """A change that makes the host take so many milliseconds a call."""
+def host_times_set(ms):
+    """A change that sets the host time per call to ``ms`` milliseconds."""
     return lambda rows: rows.assign(host_ms=ms)
 
 
-def failed(rows):
+def gate_failed(rows):
     return rows.assign(status="failed_check", max_error=9.0)
 
 
-def red(evidence):
-    return edited(evidence, failed, implementation="triton", seq_len=128, d_head=64, **SINGLE)
+def with_failed_gate(evidence):
+    return with_changed_rows(
+        evidence, gate_failed, implementation="triton", seq_len=128, d_head=64, **SINGLE
+    )
 
 
 def parts_of(evidence, table):

@@ -1,4 +1,4 @@
-"""Findings held to what they promise: every answer has a sentence, and evidence that reaches it."""
+"""Checks that every answer of a finding has a sentence and evidence that reaches it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from lmperf.reporting.findings import Finding, state
 Cases = Mapping[str, Mapping[str, Callable[[], MachineEvidence]]]
 
 
-def check_answers(findings: Sequence[Finding], cases: Cases) -> None:
-    """Each answer of each finding is reached by the evidence that is made up for it.
+def assert_answers_reached(findings: Sequence[Finding], cases: Cases) -> None:
+    """Assert that each answer of each finding is given for the evidence made for it.
 
     Args:
-        findings: those of a section.
-        cases: finding -> answer -> what makes the evidence that must give this answer.
+        findings: the findings of a section.
+        cases: finding -> answer -> function that makes evidence with this answer.
     """
     assert {f.name: set(f.answers) for f in findings} == {n: set(c) for n, c in cases.items()}
     for finding in findings:

@@ -1,7 +1,7 @@
-"""Evidence of steps with rows changed on purpose, for the tests of what is said of them."""
+"""Changes of evidence of model steps, and access to what the section shows."""
 
 import pandas as pd
-from synthetic import gpu_evidence, with_frames
+from synthetic import small_gpu_evidence, with_frames
 
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.figures import LIGHT, themed
@@ -9,23 +9,25 @@ from lmperf.reporting.findings import state
 from lmperf.reporting.sections.end_to_end import SECTION, ways
 
 
-def with_frame(evidence: MachineEvidence, frame: pd.DataFrame, stem: str = ways.STEM):
+def with_rows(evidence: MachineEvidence, frame: pd.DataFrame, stem: str = ways.STEM):
     return with_frames(evidence, **{stem: frame.reset_index(drop=True)})
 
 
-def edited(evidence: MachineEvidence, values: dict, stem: str = ways.STEM, **where):
-    """The evidence with columns of some rows set."""
+def with_values(evidence: MachineEvidence, values: dict, stem: str = ways.STEM, **where):
+    """The evidence with columns set to ``values`` in the rows selected by ``where``."""
     frame = evidence.frames[stem].copy()
     rows = having(frame, **where).index
     assert len(rows), where
     for column, value in values.items():
         frame.loc[rows, column] = value
-    return with_frame(evidence, frame, stem)
+    return with_rows(evidence, frame, stem)
 
 
-def scaled(evidence: MachineEvidence, factor: float, **where) -> MachineEvidence:
-    """The evidence with the times of some rows multiplied; their work too, where they get shorter,
-    so that no row is faster than possible."""
+def with_times_scaled(evidence: MachineEvidence, factor: float, **where) -> MachineEvidence:
+    """The evidence with the times of some rows multiplied by ``factor``.
+
+    Where they get shorter the FLOPs shrink as well, so that no row exceeds the ceiling.
+    """
     frame = evidence.frames[ways.STEM].copy()
     rows = having(frame, status="ok", **where).index
     assert len(rows), where
@@ -38,12 +40,14 @@ def scaled(evidence: MachineEvidence, factor: float, **where) -> MachineEvidence
             else text
             for text in frame.loc[rows, column]
         ]
-    return with_frame(evidence, frame)
+    return with_rows(evidence, frame)
 
 
-def timed(evidence: MachineEvidence, ms: float, **where) -> MachineEvidence:
-    """The evidence in which rounds and median of some rows are so long, and their mean twice; their
-    work is not known, so that none is faster than possible."""
+def with_times(evidence: MachineEvidence, ms: float, **where) -> MachineEvidence:
+    """The evidence with rounds and median of some rows set to ``ms``, and the mean to twice that.
+
+    Their FLOPs become unknown, so that no row exceeds the ceiling.
+    """
     frame = evidence.frames[ways.STEM].copy()
     rows = having(frame, status="ok", **where).index
     rounds = [";".join([str(ms)] * (t.count(";") + 1)) for t in frame.loc[rows, "rounds_ms"]]
@@ -51,50 +55,50 @@ def timed(evidence: MachineEvidence, ms: float, **where) -> MachineEvidence:
     values["flops"] = None
     for column, value in values.items():
         frame.loc[rows, column] = value
-    return with_frame(evidence, frame)
+    return with_rows(evidence, frame)
 
 
-def level(evidence: MachineEvidence, one: dict, other: dict, **where) -> MachineEvidence:
-    """The evidence with the rounds of some rows those of others: neither is the faster."""
+def with_equal_times(evidence: MachineEvidence, one: dict, other: dict, **where) -> MachineEvidence:
+    """The evidence with the rounds of rows ``other`` copied to rows ``one``: neither is faster."""
     frame = evidence.frames[ways.STEM].copy()
     mine, theirs = (having(frame, **each, **where) for each in (one, other))
     assert len(mine) == len(theirs) > 0
     frame.loc[mine.index, "rounds_ms"] = theirs["rounds_ms"].to_numpy()
-    return with_frame(evidence, frame)
+    return with_rows(evidence, frame)
 
 
-def without(evidence: MachineEvidence, **where) -> MachineEvidence:
+def without_rows(evidence: MachineEvidence, **where) -> MachineEvidence:
     frame = evidence.frames[ways.STEM]
-    return with_frame(evidence, frame.drop(having(frame, **where).index))
+    return with_rows(evidence, frame.drop(having(frame, **where).index))
 
 
-def with_attention(factor: float = 0.5, peak: float = 0.6) -> MachineEvidence:
-    """Evidence in which SDPA was timed inside the model, at one context, in bf16."""
-    evidence = scaled(gpu_evidence(), 1.0, implementation=ways.EAGER)
+def with_sdpa(factor: float = 0.5, peak: float = 0.6) -> MachineEvidence:
+    """Small GPU evidence with SDPA inside the model, at context 1024 in bf16 autocast."""
+    evidence = with_times_scaled(small_gpu_evidence(), 1.0, implementation=ways.EAGER)
     frame = evidence.frames[ways.STEM]
     rows = having(frame, implementation=ways.EAGER, dtype=ways.BF16, context_length=1024)
     rows = rows.assign(implementation="sdpa", peak_mib=peak * rows["peak_mib"], again_ms=None)
-    evidence = with_frame(evidence, pd.concat([frame, rows], ignore_index=True))
-    return scaled(evidence, factor, implementation="sdpa")
+    evidence = with_rows(evidence, pd.concat([frame, rows], ignore_index=True))
+    return with_times_scaled(evidence, factor, implementation="sdpa")
 
 
-def also_triton(evidence: MachineEvidence) -> MachineEvidence:
-    """The evidence with every row of SDPA once more, as one of the project's kernel."""
+def with_triton_like_sdpa(evidence: MachineEvidence) -> MachineEvidence:
+    """The evidence with a copy of each SDPA row for Triton attention."""
     frame = evidence.frames[ways.STEM]
     rows = having(frame, implementation="sdpa").assign(implementation="triton")
-    return with_frame(evidence, pd.concat([frame, rows], ignore_index=True))
+    return with_rows(evidence, pd.concat([frame, rows], ignore_index=True))
 
 
-def cells(table, **where) -> pd.Series:
+def line_of(table, **where) -> pd.Series:
     found = having(table.frame, **where)
     assert len(found) == 1, (where, table.frame)
     return found.iloc[0]
 
 
-def said(name: str, evidence: MachineEvidence) -> str:
+def sentence_of(name: str, evidence: MachineEvidence) -> str:
     finding = next(finding for finding in SECTION.findings if finding.name == name)
     return str(state(finding, evidence))
 
 
-def drawn(evidence: MachineEvidence):
+def light_figure(evidence: MachineEvidence):
     return themed(lambda pen: SECTION.figure(evidence, pen), LIGHT)

@@ -1,0 +1,92 @@
+"""Describe what is wrong with a configuration, from pydantic's errors, in one line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from lmperf.benchmarks import load, stems
+from lmperf.errors import shown
+from lmperf.peers.table import PEERS
+
+NAME = r"^[a-z][a-z0-9_]*$"
+ENTRY = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
+_PATTERNS = {
+    NAME: "a word of a-z, 0-9 and _ that begins with a letter",
+    ENTRY: "a function as package.module:function",
+}
+Fault = Mapping[str, Any]
+
+
+def first_fault(error: ValidationError) -> Fault:
+    """Return the most specific of pydantic's errors.
+
+    A union reports the errors of each of its branches; the deepest one is in the branch that the
+    user meant. That a list is not the literal of another branch says nothing.
+    """
+
+    def rank(fault: Fault) -> tuple:
+        return fault["type"] != "too_short", -len(fault["loc"]), fault["type"] == "literal_error"
+
+    return min(error.errors(), key=rank)
+
+
+def keys_of(fault: Fault) -> list[str]:
+    """Return the path of keys to a fault, without pydantic's names of union branches."""
+    return [str(part) for part in fault["loc"] if not re.search(r"[\[(]|^literal", str(part))]
+
+
+def in_words(fault: Fault, model: type[BaseModel]) -> str:
+    """Describe a fault of the configuration's model: which key, what is there, what it must be."""
+    keys = [key if key.isprintable() and len(key) <= 40 else shown(key) for key in keys_of(fault)]
+    place, value = ".".join(keys), shown(fault["input"])
+    match fault["type"]:
+        case "extra_forbidden":
+            return f"{place} is not a known key; {_known_keys(keys[:-1], model)}"
+        case "too_short":
+            return f"{place} is an empty list; it must name at least one value, or be left out"
+        case "missing":
+            return f"{'.'.join(keys[:-1])} lacks the key {keys[-1]}, which is required"
+        case "value_error":
+            return f"{place} {fault['ctx']['error']}"
+        case _:
+            return f"{place} is {value}; it must {_wanted(fault, place, value)}"
+
+
+def _wanted(fault: Fault, place: str, value: str) -> str:
+    """Describe what must be there, in words that follow "it must"."""
+    match fault["type"]:
+        case "model_type" | "dict_type":
+            return "be a mapping of keys to values"
+        case "list_type" if place == "benchmarks":
+            return f"be all, or a list of benchmarks: [{stems()[0]}]"
+        case "bool_type" if place == "peers":
+            return f"be true, false, or a list: [{', '.join(PEERS)}]"
+        case "list_type":
+            return f"be a list: [{value}]"
+        case "literal_error":
+            return f"be {fault['ctx']['expected']}"
+        case "string_pattern_mismatch" if fault["ctx"]["pattern"] in _PATTERNS:
+            return f"be {_PATTERNS[fault['ctx']['pattern']]}"
+        case _:
+            # "Input should be a valid integer", "String should have at most 64 characters"
+            return fault["msg"].partition(" should ")[2]
+
+
+def _known_keys(parents: list[str], model: type[BaseModel]) -> str:
+    match parents:
+        case []:
+            return "known keys: " + ", ".join(model.model_fields)
+        case ["grid"]:
+            return "benchmarks: " + ", ".join(stems())
+        case ["implementations"]:
+            return "benchmarks that take one: " + ", ".join(s for s in stems() if load(s).takes)
+        case ["grid", stem]:
+            axes = [axis.name for axis in load(stem).axes]
+            return "axes: " + ", ".join([*axes, "implementation"])
+        case ["implementations", _, _]:
+            return "keys: use, tolerance"
+    return "leave it out"

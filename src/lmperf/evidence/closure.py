@@ -1,0 +1,514 @@
+"""The code that an entry point can reach, and digests of it.
+
+An entry is `package.module:name`, `package.module:Class.method` or `package.module`. Inside lmperf
+code is followed symbol by symbol: a function depends on the functions, classes and constants that
+it names, and so on, wherever they are defined. Another function of the same module does not count.
+A user's module counts as a whole, with every module that it imports.
+
+Three rules decide what a symbol depends on:
+
+- Names are resolved by the imports of the module and of the function. Strings that hold
+  `package.module:name`, or the name of a module of lmperf, count as imports: implementations and
+  child processes are declared by them.
+- Statements that run when a module is imported and do more than define a name (registrations,
+  loops, decorators other than those of `_PURE_DECORATORS`) count for everything that imports the
+  module.
+- Some code is left out, because keys count it in another way (`COUNTED_ELSEWHERE`,
+  `COUNTED_BY_VALUE`).
+
+Nothing is imported to find this out. Comments, docstrings and formatting change no digest, and
+every supported Python version computes the same ones.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from lmperf.errors import UserError
+from lmperf.sources import Place, find, tree_of
+
+# Modules whose code counts by the version of the method, or changes no number.
+COUNTED_ELSEWHERE = (
+    "lmperf.benchmark",
+    "lmperf.errors",
+    "lmperf.gate",
+    "lmperf.measuring",
+    "lmperf.names",
+    "lmperf.statistics",
+)
+# Tables of which a key holds the entry that its cell uses.
+COUNTED_BY_VALUE = frozenset({("lmperf.dtypes", "DTYPES"), ("lmperf.transformer.sizes", "SIZES")})
+# The environment of a key holds their versions.
+_IN_ENVIRONMENT = frozenset({"torch", "triton"})
+_PURE_DECORATORS = frozenset(
+    {
+        *("cache", "cached_property", "classmethod", "constexpr_function", "contextmanager"),
+        *("dataclass", "jit", "lru_cache", "no_grad", "once_differentiable", "overload"),
+        *("property", "staticmethod", "total_ordering", "wraps"),
+    }
+)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_WHOLE = "*"
+_ENTRY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*|lmperf\.[\w.]+")
+
+
+def digest(text: str) -> str:
+    """The first 16 hexadecimal digits of the SHA-256 of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def canonical(node: ast.AST | list | object) -> str:
+    """A syntax tree as text, equal under every Python version, without docstrings.
+
+    `ast.dump` differs between versions by fields that are empty in the older ones.
+    """
+    if isinstance(node, ast.AST):
+        fields = ((name, value) for name, value in _fields(node) if value not in (None, []))
+        inner = ",".join(f"{name}={canonical(value)}" for name, value in fields if name != "ctx")
+        return f"{type(node).__name__}({inner})"
+    if isinstance(node, list):
+        return "[" + ",".join(map(canonical, node)) + "]"
+    return repr(node)
+
+
+def _fields(node: ast.AST) -> Iterator[tuple[str, object]]:
+    documented = isinstance(
+        node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    )
+    for name, value in ast.iter_fields(node):
+        if name == "body" and documented and ast.get_docstring(node, clean=False) is not None:
+            yield name, value[1:]
+        else:
+            yield name, value
+
+
+@dataclass(frozen=True, order=True)
+class Symbol:
+    """A top-level name of a module; "*": the whole module; "": what runs when it is imported."""
+
+    module: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.name}" if self.name not in ("", _WHOLE) else self.module
+
+
+@dataclass
+class _Module:
+    """The top level of a module: what each name is bound by, and what runs on import."""
+
+    name: str
+    place: Place
+    tree: ast.Module
+    definitions: dict[str, list[ast.stmt]] = field(default_factory=dict)
+    imports: dict[str, Symbol] = field(default_factory=dict)
+    imported: set[str] = field(default_factory=set)
+    effects: list[ast.stmt] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for statement in self.tree.body:
+            self._add(statement)
+
+    @property
+    def is_package(self) -> bool:
+        return bool(self.place.folders)
+
+    def _add(self, statement: ast.stmt) -> None:
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            bindings, modules = self.bindings([statement])
+            self.imports |= bindings
+            self.imported |= modules
+        elif not _never_runs(statement):
+            names = _bound_names(statement)
+            for name in names:
+                self.definitions.setdefault(name, []).append(statement)
+            if not names or not _only_defines(statement):
+                self.effects.append(statement)
+
+    def bindings(self, statements: Iterable[ast.AST]) -> tuple[dict[str, Symbol], set[str]]:
+        """What import statements bind each name to, and the modules that they import."""
+        found: dict[str, Symbol] = {}
+        modules: set[str] = set()
+        for node in statements:
+            for alias in node.names:
+                if isinstance(node, ast.Import):
+                    modules.add(alias.name)
+                    target = alias.name if alias.asname else alias.name.partition(".")[0]
+                    found[alias.asname or target] = Symbol(target, _WHOLE)
+                else:
+                    base = self.absolute(node)
+                    modules.add(base)
+                    found[alias.asname or alias.name] = Symbol(base, alias.name)
+        return found, modules
+
+    def absolute(self, node: ast.ImportFrom) -> str:
+        """The module that a `from ... import` names, relative or not."""
+        if not node.level:
+            return node.module or ""
+        parts = self.name.split(".") if self.is_package else self.name.split(".")[:-1]
+        parts = parts[: len(parts) - node.level + 1]
+        return ".".join([*parts, *([node.module] if node.module else [])])
+
+
+def _never_runs(statement: ast.stmt) -> bool:
+    """Docstrings, and blocks for type checkers or for running the module as a script."""
+    if isinstance(statement, ast.Expr):
+        return isinstance(statement.value, ast.Constant)
+    if not isinstance(statement, ast.If):
+        return False
+    names = {node.id for node in ast.walk(statement.test) if isinstance(node, ast.Name)}
+    return bool(names & {"TYPE_CHECKING", "__name__"})
+
+
+def _bound_names(statement: ast.stmt) -> set[str]:
+    if isinstance(statement, (*_FUNCTIONS, ast.ClassDef)):
+        return {statement.name}
+    nodes = list(ast.walk(statement))
+    # A comprehension has a scope of its own.
+    local = {id(n) for c in nodes if isinstance(c, ast.comprehension) for n in ast.walk(c.target)}
+    stored = (n for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    names = {node.id for node in stored if id(node) not in local}
+    if isinstance(statement, ast.If | ast.Try | ast.With):
+        inner = (one for node in ast.walk(statement) for one in getattr(node, "names", ()))
+        names |= {one.asname or one.name for one in inner if isinstance(one, ast.alias)}
+        defined = (n for n in ast.walk(statement) if isinstance(n, (*_FUNCTIONS, ast.ClassDef)))
+        names |= {node.name for node in defined}
+    return names
+
+
+def _only_defines(statement: ast.stmt) -> bool:
+    if isinstance(statement, (*_FUNCTIONS, ast.ClassDef)):
+        return all(_last_name(one) in _PURE_DECORATORS for one in statement.decorator_list)
+    if isinstance(statement, ast.Assign):
+        return all(isinstance(one, ast.Name | ast.Tuple) for one in statement.targets)
+    return isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
+
+
+def _last_name(node: ast.expr) -> str:
+    """The last part of a dotted name, called or not: `jit` of `@triton.jit(...)`."""
+    if isinstance(node, ast.Call):
+        node = node.func
+    return getattr(node, "attr", getattr(node, "id", ""))
+
+
+class _References(ast.NodeVisitor):
+    """Dotted names, local imports and strings that may name an entry, of some statements."""
+
+    def __init__(self, nodes: Iterable[ast.AST]) -> None:
+        self.chains: set[tuple[str, ...]] = set()
+        self.imports: list[ast.Import | ast.ImportFrom] = []
+        self.strings: set[str] = set()
+        self.modules: set[str] = set()
+        self.computed: set[str] = set()
+        for node in nodes:
+            self.visit(node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        attributes: list[str] = []
+        inner: ast.expr = node
+        while isinstance(inner, ast.Attribute):
+            attributes.append(inner.attr)
+            inner = inner.value
+        if isinstance(inner, ast.Name):
+            self.chains.add((inner.id, *reversed(attributes)))
+        else:
+            self.visit(inner)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        self.chains.add((node.id,))
+
+    def visit_Import(self, node: ast.Import) -> None:
+        self.imports.append(node)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        self.imports.append(node)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        if isinstance(node.value, str) and _ENTRY.fullmatch(node.value):
+            self.strings.add(node.value)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        if _last_name(node) in ("import_module", "__import__"):
+            first = node.args[0] if node.args else None
+            if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                self.modules.add(first.value)
+            else:
+                self.computed.add(f"{_last_name(node)}(...)")
+        self.generic_visit(node)
+
+
+@dataclass(frozen=True)
+class Closure:
+    """The code that an entry reaches.
+
+    Attributes:
+        digests: the digest of each symbol's code, by `module:name`; of a user's code, by module.
+        missing: names of imported modules that cannot be followed: modules that do not exist here,
+            C extensions outside the environment, `import_module` of a computed name.
+    """
+
+    digests: dict[str, str]
+    missing: frozenset[str]
+
+    @property
+    def fingerprint(self) -> str:
+        """One digest of them all."""
+        return digest("\n".join(f"{name} {code}" for name, code in self.digests.items()))
+
+
+@dataclass(frozen=True)
+class _Node:
+    """A symbol: the digest of its code, and what it depends on directly."""
+
+    code: str
+    targets: tuple[Symbol, ...]
+    missing: frozenset[str]
+
+
+class Code:
+    """Source code, found and parsed once.
+
+    Args:
+        lmperf: the folder of the package lmperf, where it is not the one that runs.
+    """
+
+    def __init__(self, lmperf: Path | None = None) -> None:
+        self._lmperf = lmperf
+        self._modules: dict[tuple, _Module | None] = {}
+        self._nodes: dict[tuple, _Node | None] = {}
+        self._closures: dict[tuple, Closure] = {}
+
+    def closure(self, entry: str, leave_out: frozenset[str] = frozenset()) -> Closure:
+        """What an entry reaches.
+
+        leave_out: names of class attributes that do not count, of classes of the entry's package.
+
+        Raises:
+            UserError: a file of lmperf is not valid Python.
+        """
+        known = (entry, leave_out, _search_path(entry))
+        if known not in self._closures:
+            self._closures[known] = self._reached(entry, leave_out)
+        return self._closures[known]
+
+    def _reached(self, entry: str, leave_out: frozenset[str]) -> Closure:
+        module, _, path = entry.partition(":")
+        name, _, member = path.partition(".")
+        package = module.rpartition(".")[0]
+        is_ours = module.partition(".")[0] == "lmperf"
+        nodes: dict[Symbol, _Node] = {}
+        first = Symbol(module, (is_ours and name) or _WHOLE)
+        waiting = [first]
+        while waiting:
+            symbol = waiting.pop()
+            if symbol in nodes:
+                continue
+            within = symbol.module.rpartition(".")[0] == package
+            left_out = leave_out if within else frozenset()
+            node = self._node(symbol, left_out, member if symbol == first else "")
+            if node is not None:
+                nodes[symbol] = node
+                waiting += node.targets
+        digests = {str(symbol): node.code for symbol, node in sorted(nodes.items()) if node.code}
+        return Closure(digests, frozenset().union(*(node.missing for node in nodes.values())))
+
+    def _node(self, symbol: Symbol, leave_out: frozenset[str], member: str) -> _Node | None:
+        """The node of a symbol; None if its module cannot be read."""
+        known = (symbol, leave_out, member, _search_path(symbol.module))
+        if known not in self._nodes:
+            module = self._module(symbol.module)
+            node = self._node_in(module, symbol, leave_out, member) if module else None
+            self._nodes[known] = node
+        return self._nodes[known]
+
+    def _node_in(
+        self, module: _Module, symbol: Symbol, leave_out: frozenset[str], member: str
+    ) -> _Node:
+        statements = self._statements(module, symbol.name)
+        if member:
+            statements = [s for c in statements for s in c.body if _defines(s, member)]
+        elif leave_out:
+            statements = [_without(statement, leave_out) for statement in statements]
+        missing: set[str] = set()
+        references = self._references(module, symbol, statements, missing)
+        targets = (self._target(one, symbol.module) for one in references)
+        code = _digest_of(statements, module) if statements else ""
+        return _Node(code, tuple(one for one in targets if one), frozenset(missing))
+
+    def _statements(self, module: _Module, name: str) -> list[ast.stmt]:
+        if name == _WHOLE:
+            return module.tree.body
+        if not name:
+            return module.effects
+        if name in module.definitions:
+            return module.definitions[name]
+        lazy = module.definitions.get("__getattr__", [])
+        return lazy if name not in module.imports else []
+
+    def _references(
+        self, module: _Module, symbol: Symbol, statements: list[ast.stmt], missing: set[str]
+    ) -> set[Symbol]:
+        """The symbols that statements of a module depend on directly."""
+        names = _References(statements)
+        local, imported = module.bindings(names.imports)
+        bound = {**module.imports, **local}
+        found = {Symbol(one, "") for one in imported}
+        if symbol.name in ("", _WHOLE):
+            found |= {Symbol(one, "") for one in module.imported}
+        found |= {Symbol(one, "") for one in (*_parents(module.name), module.name)}
+        if symbol.name in bound and (symbol.name in local or not statements):
+            found.add(bound[symbol.name])
+        if not module.name.startswith("lmperf."):
+            found |= set(local.values())
+            missing |= {f"{one} in {module.name}" for one in names.computed}
+            missing |= {one for one in imported | names.modules if self._is_missing(one)}
+        found |= {Symbol(one, _WHOLE) for one in names.modules}
+        for text in names.strings:
+            where, _, what = text.partition(":")
+            found.add(Symbol(where, what.partition(".")[0] or _WHOLE))
+        for root, *attributes in names.chains:
+            if root in bound:
+                found.add(self._resolve(bound[root], attributes))
+            elif root in module.definitions:
+                found.add(Symbol(module.name, root))
+        return found - {symbol}
+
+    def _resolve(self, symbol: Symbol, attributes: list[str]) -> Symbol:
+        """The symbol that a chain of attributes of an imported name leads to."""
+        module, name = symbol.module, symbol.name
+        if name not in ("", _WHOLE) and self._is_module(f"{module}.{name}"):
+            module, name = f"{module}.{name}", _WHOLE
+        for attribute in attributes if name == _WHOLE else ():
+            if not self._is_module(f"{module}.{attribute}"):
+                return Symbol(module, attribute)
+            module = f"{module}.{attribute}"
+        return Symbol(module, name)
+
+    def _target(self, symbol: Symbol, source: str) -> Symbol | None:
+        """The node that stands for a symbol named in the module `source`; None: not followed."""
+        if (symbol.module, symbol.name) in COUNTED_BY_VALUE:
+            return None
+        resolved = self._resolve(symbol, [])
+        if not self._follows(resolved.module, source) or not self._module(resolved.module):
+            return None
+        is_ours = resolved.module.partition(".")[0] == "lmperf"
+        return resolved if is_ours else Symbol(resolved.module, _WHOLE)
+
+    def _follows(self, module: str, source: str) -> bool:
+        top = module.partition(".")[0]
+        if top == "lmperf":
+            return module != "lmperf" and not is_counted_elsewhere(module)
+        if source.partition(".")[0] == "lmperf" or top in _IN_ENVIRONMENT:
+            return False
+        place = find(module)
+        return place is not None and (top == source.partition(".")[0] or not place.is_environment)
+
+    def _is_missing(self, module: str) -> bool:
+        top = module.partition(".")[0]
+        if top in {"lmperf", *_IN_ENVIRONMENT, *sys.stdlib_module_names}:
+            return False
+        place = find(module)
+        return place is None or (place.is_closed and not place.is_environment)
+
+    def _is_module(self, name: str) -> bool:
+        place = self._place(name)
+        return place is not None and (place.source is not None or bool(place.folders))
+
+    def _place(self, module: str) -> Place | None:
+        if self._lmperf is None or module.partition(".")[0] != "lmperf":
+            return find(module)
+        path = self._lmperf.joinpath(*module.split(".")[1:])
+        if (path / "__init__.py").is_file():
+            return Place(path / "__init__.py", (path,))
+        file = path.with_suffix(".py")
+        return Place(file) if file.is_file() else None
+
+    def _module(self, name: str) -> _Module | None:
+        known = (name, _search_path(name))
+        if known not in self._modules:
+            place = self._place(name)
+            source = place.source if place else None
+            tree = _tree(name, source) if source else None
+            self._modules[known] = _Module(name, place, tree) if tree else None
+        return self._modules[known]
+
+
+def _digest_of(statements: list[ast.stmt], module: _Module) -> str:
+    try:
+        return digest(canonical(statements))
+    except RecursionError:  # nested too deeply to be walked
+        return digest(module.place.file.read_bytes().hex())
+
+
+def _search_path(module: str) -> tuple[str, ...]:
+    """Where a module is looked for; lmperf is where it runs."""
+    return () if module.startswith("lmperf.") else tuple(sys.path)
+
+
+def _parents(module: str) -> list[str]:
+    parts = module.split(".")[:-1]
+    return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
+
+
+def _defines(statement: ast.stmt, name: str) -> bool:
+    return name in _bound_names(statement)
+
+
+def _without(statement: ast.stmt, names: frozenset[str]) -> ast.stmt:
+    """A class without the attributes and methods of these names; any other statement as it is."""
+    if not isinstance(statement, ast.ClassDef):
+        return statement
+    body = [one for one in statement.body if not (_bound_names(one) and _bound_names(one) <= names)]
+    kept = {name: getattr(statement, name) for name in statement._fields}
+    return ast.copy_location(ast.ClassDef(**{**kept, "body": body}), statement)
+
+
+def _tree(name: str, path: Path) -> ast.Module:
+    """The syntax tree of a module. Of a user's file that is not Python, a tree of its text: the
+    fault is reported where the module is imported, in a row of its own."""
+    try:
+        return tree_of(path)
+    except UserError:
+        if name.startswith("lmperf."):
+            raise
+        return ast.Module([ast.Assign([], ast.Constant(path.read_bytes()))], [])
+
+
+def is_counted_elsewhere(module: str) -> bool:
+    """Whether a module of lmperf counts by the version of the method, or changes no number."""
+    return any(module == one or module.startswith(f"{one}.") for one in COUNTED_ELSEWHERE)
+
+
+@cache
+def _running() -> Code:
+    return Code()
+
+
+def fingerprint(entry: str, leave_out: frozenset[str] = frozenset()) -> str:
+    """The digest of all code that an entry reaches; see `Code.closure`."""
+    return _running().closure(entry, leave_out).fingerprint
+
+
+def digests(entry: str, leave_out: frozenset[str] = frozenset()) -> dict[str, str]:
+    """The digest of each symbol that an entry reaches, by `module:name`; see `Code.closure`."""
+    return _running().closure(entry, leave_out).digests
+
+
+def not_followed(entry: str) -> list[str]:
+    """What a user's entry imports outside the environment that no key can cover."""
+    return sorted(_running().closure(entry).missing)
+
+
+def module_digest(module: str) -> str:
+    """The digest of one module's code as a whole, without what it imports."""
+    place = find(module)
+    if place is None or place.source is None:
+        raise ValueError(f"no module {module}")
+    return digest(canonical(tree_of(place.source)))

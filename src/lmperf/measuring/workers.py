@@ -1,0 +1,209 @@
+"""The worker processes of one device, by name. One of them runs; the others are stopped meanwhile.
+
+The project's implementations share a worker. Each custom implementation has its own, so that
+whatever it leaves behind in its process cannot affect the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lmperf.benchmark import Case
+from lmperf.measuring.interrupts import delayed_signals
+from lmperf.measuring.lock import MACHINE
+from lmperf.measuring.process import OnMessage, WorkerLost, WorkerProcess
+from lmperf.measuring.state import Watch, watch
+
+OnStep = Callable[[str, Case | None, str | None], None]
+_REFERENCE_LIMIT_S = 120.0
+# Name of the worker of the project's implementations.
+PROJECT = ""
+# Name of a second worker with the same code, which gives the noise between two processes.
+TWIN = "twin"
+# Most lines of the implementations' output that are forwarded.
+_MOST_LINES = 100
+
+
+class WorkerStartError(Exception):
+    """No worker could be started; the message says why."""
+
+
+class Workers:
+    """Starts, asks, stops and ends the workers of one device.
+
+    Args:
+        device: cuda, mps or cpu.
+        on_step: called before every step of a worker with (words, case or None, phase or None).
+        note: called with each line for the user: who holds the lock, what implementations print.
+        paths: worker name -> `sys.path` of that worker, whose lmperf must come from the first
+            entry. Other workers run the code of this process. Workers named here live until `stop`,
+            and the first of them measures the reference cell.
+
+    Attributes:
+        facts: what the last started worker reported about the device.
+    """
+
+    def __init__(
+        self,
+        device: str,
+        on_step: OnStep = lambda *_: None,
+        note: Callable[[str], None] = lambda _: None,
+        paths: Mapping[str, Sequence[str]] | None = None,
+    ):
+        self.device, self.on_step = device, on_step
+        self.facts: dict[str, Any] = {}
+        self._note = note
+        self._paths = dict(paths or {})
+        # Worker of a single case -> the worker that the case had before, whose code it runs.
+        self._isolated: dict[str, str] = {}
+        self._processes: dict[str, WorkerProcess] = {}
+        self._has_lock = False
+        self._lines = 0
+        self._watch: Watch | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the running workers."""
+        return list(self._processes)
+
+    @property
+    def pids(self) -> list[int]:
+        """The process ids of the running workers."""
+        return [process.pid for process in self._processes.values()]
+
+    def pid_of(self, name: str) -> int | None:
+        """The process id of a worker; None if it does not run."""
+        process = self._processes.get(name)
+        return process.pid if process else None
+
+    @property
+    def watch(self) -> Watch:
+        """Samples the state of the machine while a slice runs; needs `facts` of the device."""
+        if self._watch is None:
+            self._watch = watch(self.device, self.facts.get("uuid"), lambda: self.pids)
+        return self._watch
+
+    def start(self, names: Sequence[str]) -> None:
+        """Start those of the workers that do not run, in parallel.
+
+        Raises:
+            WorkerStartError: a worker did not start, or imported lmperf from another directory.
+        """
+        if not self._has_lock:
+            MACHINE.take(self._note)
+            self._has_lock = True
+        new = [name for name in names if name not in self._processes]
+        for name in new:
+            with contextlib.suppress(WorkerLost):  # `_wait_for` starts it again
+                self._begin(name)
+        for name in new:
+            self._wait_for(name)
+
+    def ask(
+        self,
+        name: str,
+        *request: Any,
+        limit_s: float,
+        on_message: OnMessage = lambda *_: None,
+        on_wait: Callable[[], None] | None = None,
+    ) -> Any:
+        """Ask a worker, as `WorkerProcess.ask`. It is started if need be; all others are stopped.
+
+        Raises:
+            WorkerLost: the worker died or hung; it has been ended.
+            CheckFailed: the worker found a result wrong.
+        """
+        process = self._switch_to(name)
+        try:
+            return process.ask(*request, limit_s=limit_s, on_message=on_message, on_wait=on_wait)
+        except WorkerLost:
+            self.end(name)
+            raise
+
+    def isolate(self, name: str, case: Case) -> str:
+        """The name of a new worker for one case, with the code of the worker that it had."""
+        isolated = f"{name} {case.name}, alone".strip()
+        self._isolated[isolated] = name
+        return isolated
+
+    def reference_times(self) -> tuple[float, float] | None:
+        """ms of the reference cell's matmul and copy; None if they cannot be measured."""
+        name = next(iter(self._paths), PROJECT)
+        for _ in range(2):  # the first worker may have been killed from outside
+            try:
+                return self.ask(name, "reference", limit_s=_REFERENCE_LIMIT_S)
+            except WorkerLost as lost:
+                if not lost.died:
+                    break
+        return None
+
+    def _switch_to(self, name: str) -> WorkerProcess:
+        for other, process in self._processes.items():
+            if other != name:
+                process.pause()
+        if name not in self._processes:
+            self.start([name])
+        self._processes[name].resume()
+        return self._processes[name]
+
+    def _begin(self, name: str) -> None:
+        def on_line(line: str) -> None:
+            self._forward(f"{self._isolated.get(name, name) or 'the worker'} writes: {line}")
+
+        lock, path = MACHINE.fileno(), self._path_of(name)
+        self._processes[name] = WorkerProcess(self.device, lock, path, on_line)
+
+    def _path_of(self, name: str) -> Sequence[str] | None:
+        return self._paths.get(self._isolated.get(name, name))
+
+    def _wait_for(self, name: str) -> None:
+        """Wait until a worker is ready; start it once more if it dies: it may have been killed."""
+        for last in (False, True):
+            try:
+                if name not in self._processes:
+                    self._begin(name)
+                self._processes[name].wait_until_ready()
+                break
+            except WorkerLost as lost:
+                self.end(name)
+                if last or not lost.died:
+                    words = f"no worker could be started on {self.device}: {lost.row['reason']}"
+                    raise WorkerStartError(words) from None
+        code, path = self._processes[name].code, self._path_of(name)
+        if path and not Path(code).is_relative_to(Path(path[0]).resolve()):
+            self.end(name)
+            raise WorkerStartError(f"a worker imported lmperf from {code}, not from {path[0]}")
+        self.facts = self._processes[name].facts
+
+    def _forward(self, line: str) -> None:
+        self._lines += 1
+        if self._lines <= _MOST_LINES:
+            self._note(line)
+        elif self._lines == _MOST_LINES + 1:
+            self._note("further output of implementations is not shown")
+
+    def end(self, name: str) -> None:
+        """End a worker and every process that it started."""
+        with delayed_signals():
+            process = self._processes.pop(name, None)
+            if process is not None:
+                process.end()
+
+    def end_custom(self) -> None:
+        """End the workers of custom implementations and of isolated cases."""
+        kept = {PROJECT, TWIN, *self._paths}
+        for name in [name for name in self._processes if name not in kept]:
+            self.end(name)
+        self._isolated.clear()
+
+    def stop(self) -> None:
+        """End all workers and release the lock of the machine."""
+        with delayed_signals():
+            for name in list(self._processes):
+                self.end(name)
+            if self._has_lock:
+                MACHINE.release()
+            self._has_lock = False

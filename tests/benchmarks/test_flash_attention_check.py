@@ -1,0 +1,47 @@
+import pytest
+import torch
+
+from lmperf.attention.accuracy import error_bound
+from lmperf.attention.triton import flash_attention, forward, interface
+from lmperf.benchmarks import load
+from lmperf.benchmarks.flash_attention_check import errors
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@pytest.fixture
+def skips_a_key_tile(monkeypatch):
+    """The forward kernel leaves out the first tile of keys for the first rows."""
+    correct = forward.forward
+
+    def skips(q, k, v, causal, scale):
+        out, lse = correct(q, k, v, causal, scale)
+        out[:, :, :32] = correct(q[:, :, :32], k[:, :, 32:], v[:, :, 32:], False, scale)[0]
+        return out, lse
+
+    monkeypatch.setattr(interface.forward_pass, "forward", skips)
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "strided"])
+def test_skipped_key_tile_exceeds_the_error_bound(skips_a_key_tile, layout):
+    axes = {"batch": 1, "heads": 2, "seq_len": 127, "d_head": 40, "dtype": "float16"}
+    found = errors(flash_attention, axes | {"causal": False, "layout": layout}, DEVICE, seed=0)
+    assert found["out"] > error_bound("out", "float16")
+
+
+def observed():
+    benchmark = load("flash_attention_check")
+    axes = {"batch": [1], "heads": [1], "seq_len": [65], "d_head": [16], "dtype": ["float32"]}
+    (case,) = benchmark.cases("cpu", {**axes, "causal": [False], "layout": ["contiguous"]})[:1]
+    (row,) = benchmark.observe(case, "forward_backward", DEVICE, seed=0)
+    return row
+
+
+def test_failed_check_records_the_error_of_pytorch(skips_a_key_tile):
+    row = observed()
+    assert row["max_error"] > row["error_bound"] > row["pytorch_error"] > 0
+
+
+def test_passed_check_records_no_error_of_pytorch():
+    row = observed()
+    assert row["max_error"] <= row["error_bound"] and "pytorch_error" not in row

@@ -1,0 +1,141 @@
+"""What an entry's digests cover, on small packages written for each test."""
+
+from pathlib import Path
+
+import pytest
+
+from lmperf.evidence.closure import Code, digests, fingerprint, not_followed
+
+MODULES = {
+    "kernel": (
+        "SCALE = 2\nUNUSED = 1\ndef run(x):\n    return x * SCALE\ndef other(x):\n    return x\n"
+    ),
+    "ways": (
+        "from lmperf import helpers\n"
+        "def eager(x):\n    return helpers.double(x)\n"
+        "def triton(x):\n    from lmperf.kernel import run\n    return run(x)\n"
+        "def named():\n    return 'lmperf.kernel:run'\n"
+    ),
+    "helpers": "def double(x):\n    return x + x\ndef triple(x):\n    return 3 * x\n",
+}
+
+
+@pytest.fixture
+def closure(tmp_path):
+    """Writes the modules with some replacements; gives the digests of an entry."""
+
+    def make(entry: str, leave_out: frozenset = frozenset(), **edits: tuple[str, str]) -> dict:
+        folder = tmp_path / "_".join(["lmperf", *edits])
+        folder.mkdir(exist_ok=True)
+        for name, text in MODULES.items():
+            old, new = edits.get(name, ("", ""))
+            assert old in text
+            (folder / f"{name}.py").write_text(text.replace(old, new, 1) if old else text)
+        return Code(folder).closure(entry, leave_out).digests
+
+    return make
+
+
+@pytest.mark.parametrize("entry", ["lmperf.ways:triton", "lmperf.ways:named", "lmperf.kernel:run"])
+def test_constant_that_the_entry_reaches_counts(closure, entry):
+    assert closure(entry) != closure(entry, kernel=("SCALE = 2", "SCALE = 3"))
+
+
+@pytest.mark.parametrize(
+    ("module", "old", "new"),
+    [
+        ("kernel", "UNUSED = 1", "UNUSED = 2"),
+        ("kernel", "    return x\n", "    return -x\n"),
+        ("kernel", "SCALE = 2", "SCALE = 2  # a comment"),
+        ("kernel", "def run(x):\n", 'def run(x):\n    """A docstring."""\n'),
+        ("helpers", "x + x", "2 * x"),
+        ("ways", "double(x)", "double(-x)"),
+    ],
+)
+def test_code_that_the_entry_does_not_reach_does_not_count(closure, module, old, new):
+    entry = "lmperf.ways:triton"
+    assert closure(entry) == closure(entry, **{module: (old, new)})
+
+
+def test_attribute_of_an_imported_module_is_followed(closure):
+    assert sorted(closure("lmperf.ways:eager")) == ["lmperf.helpers:double", "lmperf.ways:eager"]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "register(run)\n",
+        "@register\ndef _(x):\n    return 1\n",
+        "for _ in (1,):\n    register(_)\n",
+    ],
+)
+def test_statement_that_runs_on_import_counts(closure, statement):
+    entry = "lmperf.ways:triton"
+    assert closure(entry) != closure(entry, kernel=("SCALE = 2\n", f"SCALE = 2\n{statement}"))
+
+
+def test_variable_of_a_comprehension_is_no_name_of_the_module(closure):
+    entry = "lmperf.helpers:double"
+    edit = ("def double", "SQUARES = [x * x for x in range(3)]\ndef double")
+    assert closure(entry) == closure(entry, helpers=edit)
+
+
+def test_left_out_attribute_of_a_class_does_not_count(tmp_path):
+    def of(grids: str) -> str:
+        folder = tmp_path / grids
+        folder.mkdir()
+        text = (
+            f"LENGTHS = {grids}\nclass B:\n    grids = LENGTHS\n    def run(self):\n        pass\n"
+        )
+        (folder / "b.py").write_text(text)
+        return Code(folder).closure("lmperf.b:B", frozenset({"grids"})).fingerprint
+
+    assert of("1") == of("2")
+
+
+def test_entry_in_a_module_counted_elsewhere_counts_itself():
+    assert list(digests("lmperf.benchmark:Benchmark.groups")) == ["lmperf.benchmark:Benchmark"]
+
+
+def test_child_process_named_by_its_module_is_followed():
+    assert "lmperf.transformer.training:adamw" in digests("lmperf.instruments.first_steps:measured")
+
+
+@pytest.fixture
+def user(tmp_path, monkeypatch):
+    """Writes modules of a user's package `mine`, which is importable."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write(**files: str) -> Path:
+        folder = tmp_path / "mine"
+        folder.mkdir(exist_ok=True)
+        for name, text in files.items():
+            (folder / f"{name}.py").write_text(text)
+        return folder
+
+    return write
+
+
+def test_users_module_counts_whole_with_what_it_imports(user):
+    user(__init__="", a="from mine import b\ndef f():\n    pass\n", b="X = 1\n")
+    assert sorted(Code().closure("mine.a:f").digests) == ["mine.a", "mine.b"]
+    before = Code().closure("mine.a:f").fingerprint
+    user(b="X = 2\n")
+    assert Code().closure("mine.a:f").fingerprint != before
+
+
+def test_users_import_of_lmperf_is_followed_by_symbol(user):
+    user(c="from lmperf.attention.reference import attention\n")
+    found = Code().closure("mine.c:attention").digests
+    assert "lmperf.attention.reference:attention" in found
+    assert "lmperf.attention.reference:attention_float64" not in found
+
+
+def test_users_imports_without_source_are_named(user):
+    user(d="import nowhere_at_all\nimport importlib\nimportlib.import_module(str())\n")
+    assert not_followed("mine.d:f") == ["import_module(...) in mine.d", "nowhere_at_all"]
+
+
+def test_users_file_that_is_not_python_has_a_digest(user):
+    user(e="def f(:\n")
+    assert fingerprint("mine.e:f")

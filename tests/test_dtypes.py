@@ -1,0 +1,45 @@
+"""The table of dtypes and the torch settings made from it."""
+
+import pytest
+import torch
+
+from lmperf.dtypes import DTYPES, MATMULS, PLAIN_DTYPES, STORED_DTYPES, Dtype, dtype_of
+from lmperf.precision import precision, storage_dtype
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_storage_has_the_bytes_of_the_table(name):
+    assert storage_dtype(name).itemsize == dtype_of(name).bytes
+
+
+def test_only_tf32_multiplies_float32_in_tf32():
+    modes = {}
+    for name in DTYPES:
+        with precision(name):
+            modes[name] = torch.get_float32_matmul_precision()
+    assert {name for name, mode in modes.items() if mode == "high"} == {"tf32"}
+    assert set(modes.values()) == {"high", "highest"}
+
+
+def test_precision_is_restored_after_an_error():
+    before = torch.get_float32_matmul_precision()
+    with pytest.raises(RuntimeError), precision("tf32"):
+        raise RuntimeError
+    assert torch.get_float32_matmul_precision() == before
+
+
+@pytest.mark.parametrize("use", [dtype_of, storage_dtype, lambda name: precision(name).__enter__()])
+def test_unknown_dtype_is_an_error(use):
+    with pytest.raises(ValueError, match="unknown dtype 'fp8'; known dtypes: float32, tf32"):
+        use("fp8")
+
+
+def test_dtype_without_a_torch_type_is_an_error(monkeypatch):
+    monkeypatch.setitem(DTYPES, "fp8", Dtype("fp8", "no_such_dtype", "fp8"))
+    with pytest.raises(AttributeError, match="no_such_dtype"):
+        storage_dtype("fp8")
+
+
+def test_kinds_of_dtypes_follow_from_the_table():
+    assert PLAIN_DTYPES == MATMULS == ("float32", "tf32", "float16", "bfloat16")
+    assert STORED_DTYPES == ("float32", "float16", "bfloat16")
