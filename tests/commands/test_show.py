@@ -12,10 +12,10 @@ from lmperf.commands.show import _parts
 from lmperf.errors import UserError
 from lmperf.reporting.foreign import taken
 from lmperf.reporting.formats import FORMATS, sentence
-from lmperf.reporting.tables import Lines
+from lmperf.reporting.tables import from_frame
 
 FRAME = pd.DataFrame({"name": [taken("a_b|c <i> 5 %")], "time (ms)": ["1.20 (1.1-1.3)"]})
-TABLE = Lines("Times of a & b", FRAME, "Median.")
+TABLE = from_frame("Times of a & b", FRAME, "Median.")
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,11 @@ TABLE = Lines("Times of a & b", FRAME, "Median.")
         ("html", ["<caption>Times of a &amp; b</caption>", "<td>a_b&#124;c &#60;i&gt; 5 %"]),
         (
             "latex",
-            ["% Times of a & b\n", r"a\_b|c \ensuremath{<}i\ensuremath{>} 5 \%", r"\bottomrule"],
+            [
+                "% Times of a \\& b\n",
+                r"a\_b\textbar{}c \textless{}i\textgreater{} 5 \%",
+                r"\bottomrule",
+            ],
         ),
     ],
 )
@@ -37,7 +41,7 @@ def test_foreign_text_is_escaped_in_every_format(form, words):
 
 def test_csv_cells_round_trip():
     rows = list(csv.reader(io.StringIO(FORMATS["csv"](TABLE))))
-    named = ["table", "name", "time (ms)"]
+    named = ["table", "name", "time"]
     assert rows == [named, ["Times of a & b", "a_b|c <i> 5 %", "1.20 (1.1-1.3)"]]
 
 

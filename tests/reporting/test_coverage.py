@@ -8,14 +8,14 @@ import pytest
 from lmperf.reporting import coverage
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.sections import Composed, Section
-from lmperf.reporting.tables import Lines, Owed, Table
+from lmperf.reporting.tables import Owed, TableGroup, from_frame
 
 LACKING = pd.DataFrame([{"size": "2.0B", "implementation": "eager", "phase": "forward"}])
-SHOWN = [Lines("times", pd.DataFrame({"n": [1]}))]
+SHOWN = [from_frame("times", pd.DataFrame({"n": [1]}))]
 
 
 def state_of(evidence, parts=SHOWN, **owed):
-    table = Table("E1", "a step", lambda _: parts, Owed(**owed))
+    table = TableGroup("E1", "a step", lambda _: parts, Owed(**owed))
     section = Section(tables=(table,))
     composed = Composed("end_to_end", section, evidence, ["end_to_end"], drawn=False)
     return coverage.states(evidence, [composed])[0]

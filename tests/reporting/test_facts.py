@@ -8,7 +8,7 @@ import synthetic
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lmperf.reporting import ceilings, machine, other_machines, pages, sections
+from lmperf.reporting import ceilings, machine, other_machines, pages, sections, tables
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.facts import FLAGS, NUMBERS, TEXTS, facts_of
 
@@ -43,9 +43,9 @@ def evidence_with(content, **columns):
 def test_any_content_of_machine_json_is_rendered(content):
     evidence = evidence_with(content)
     text = pages.write_up(evidence, [], synthetic.TEMPLATES)
-    text += pages.tidy(other_machines.machines_lines([evidence]).markdown())
+    text += pages.tidy(tables.markdown(other_machines.machines_lines([evidence])))
     table = machine.facts_table(evidence)
-    text += pages.tidy(table.markdown()) if table else ""
+    text += pages.tidy(tables.markdown(table)) if table else ""
     ceilings.sheet_share(evidence, evidence.frame("ceilings"))
     assert not markdown.foreign_tags(text) and not markdown.ragged(text)
 

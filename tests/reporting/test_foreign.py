@@ -13,9 +13,9 @@ import synthetic
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lmperf.reporting import figures, foreign, pages
+from lmperf.reporting import figures, foreign, pages, tables
 from lmperf.reporting.evidence import MachineEvidence
-from lmperf.reporting.tables import Lines, pipe_table
+from lmperf.reporting.tables import from_frame, pipe_table
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -95,7 +95,7 @@ def test_table_row_keeps_its_cells(cells, lines):
 
 @given(texts)
 def test_title_of_a_folded_table_adds_no_tag(text):
-    made = Lines(foreign.taken(text), pd.DataFrame({"a": range(20)})).markdown()
+    made = tables.markdown(from_frame(foreign.taken(text), pd.DataFrame({"a": range(20)})))
     assert markdown.REPORT_TAGS.sub("", pages.tidy(made)).count("<") == 0
 
 

@@ -11,13 +11,15 @@ from lmperf.reporting.evidence import having
 from lmperf.reporting.sections.flash_attention.tables import filled_tables
 from lmperf.reporting.sections.lrpe.tables import head as lrpe_head
 from lmperf.reporting.speedup import Series, speedup_cells
-from lmperf.reporting.tables import Lines, kernel_times, medians, step_times
+from lmperf.reporting.tables import from_frame, kernel_times, markdown, medians, step_times
+from lmperf.results import SIGNS, Cell
 
 TIMED = {
     **{"status": "ok", "implementation": "eager", "median_ms": 1.25, "mean_ms": 1.25},
     **{"std_ms": 0.1, "repetitions": 60, "rounds_ms": "1.0;1.1;1.2;1.3;1.4;1.5"},
     **{"requested_bytes": None, "free_bytes": None},
 }
+STALE = SIGNS["stale"]
 CAPPED, LOADED, HOST_BOUND = (MARKS[name].sign for name in ("capped", "loaded", "host_bound"))
 
 
@@ -54,42 +56,45 @@ def test_throttle_is_ignored_if_the_row_was_checked_for_marks():
 
 
 def test_frame_without_mark_columns_has_no_signs():
-    assert marks.signs(frame({}, {})).tolist() == ["", ""]
+    assert marks.names_of(frame({}, {})) == [(), ()]
 
 
 @pytest.mark.parametrize("times", [kernel_times, step_times, medians])
 def test_times_of_marked_rows_carry_their_signs(times):
     rows = frame({}, {"marks": "host_bound;capped"}, {"status": "oom", "marks": "capped"})
-    clean, dirty, gone = times(rows)
+    clean, dirty, gone = map(str, times(rows))
     assert dirty == clean + HOST_BOUND + CAPPED
     assert gone == "OOM"
 
 
 def test_time_cap_is_counted_but_has_no_sign():
-    assert marks.signs(frame({"marks": "time_cap"})).tolist() == [""]
+    assert str(kernel_times(frame({"marks": "time_cap"}))[0]) == "1.25 (1.00-1.50; 60)"
     assert marks.counts([frame({"marks": "time_cap"})]) == {"time_cap": 1}
 
 
 def test_stale_sign_comes_after_the_marks():
     rows = frame({"marks": "capped", "stale": True}, {"stale": True}, {"stale": False})
-    assert marks.signs(rows).tolist() == [CAPPED + marks.STALE, marks.STALE, ""]
-    assert marks.legend(marks.signs(rows)).endswith(f"{marks.SIGNS[marks.STALE]} (2 cells).")
+    assert marks.names_of(rows) == [("capped", "stale"), ("stale",), ()]
+    cells = medians(rows)
+    assert [str(cell).removeprefix("1.25") for cell in cells] == [CAPPED + STALE, STALE, ""]
+    assert marks.legend(cells).endswith(f"{marks.MEANINGS['stale']} (2 cells).")
     assert marks.counts([rows]) == {"capped": 1}, "what is stale is counted apart"
 
 
 def test_signs_are_distinct_single_non_ascii_characters():
-    signs = [*(mark.sign for mark in MARKS.values() if mark.sign), marks.STALE]
+    signs = [*(mark.sign for mark in MARKS.values() if mark.sign), STALE]
     assert len(set(signs)) == len(signs) and all(len(sign) == 1 for sign in signs)
     assert not any(sign.isascii() for sign in signs)
 
 
 def test_table_explains_and_counts_its_signs():
-    table = Lines("T", pd.DataFrame({"ms": [f"1{CAPPED}", f"2{CAPPED}{LOADED}", "3"]}), "Median.")
+    cells = [Cell("1", marks=("capped",)), Cell("2", marks=("capped", "loaded")), Cell("3ᶜ")]
+    table = from_frame("T", pd.DataFrame({"ms": cells}), "Median.")
     capped, loaded = MARKS["capped"].meaning, MARKS["loaded"].meaning
     words = f"{CAPPED} {capped} (2 cells); {LOADED} {loaded} (1 cell)."
-    assert table.markdown().endswith(f"\n\nMedian. {words}")
-    assert words in table.markdown(fold=1)
-    assert Lines("T", pd.DataFrame({"ms": ["3"]})).markdown().endswith("| 3 |")
+    assert markdown(table).endswith(f"\n\nMedian. {words}")
+    assert words in markdown(table, fold=1)
+    assert markdown(from_frame("T", pd.DataFrame({"ms": ["3"]}))).endswith("| 3 |")
 
 
 def test_speedup_carries_the_signs_of_both_rows(gpu):
@@ -98,17 +103,17 @@ def test_speedup_carries_the_signs_of_both_rows(gpu):
     evidence = synthetic.gpu_evidence()
     with_marks(evidence, "attention", "capped", lambda f: f["implementation"] == "eager")
     capped = speedup_cells(evidence, "attention", compiled, eager)
-    timed = clean.str.contains("x")
-    assert timed.any() and (capped[timed] == clean[timed] + CAPPED).all()
-    assert (capped[~timed] == clean[~timed]).all()
-    assert marks.both(CAPPED, HOST_BOUND + CAPPED) == HOST_BOUND + CAPPED
+    timed = clean.map(lambda cell: cell.value is not None).astype(bool)
+    assert timed.any() and (capped[timed].map(str) == clean[timed].map(str) + CAPPED).all()
+    assert (capped[~timed].map(str) == clean[~timed].map(str)).all()
+    assert marks.both(("capped",), ("capped", "host_bound")) == ("host_bound", "capped")
 
 
 @pytest.mark.parametrize(("stem", "make"), [("flash_attention", filled_tables), ("lrpe", None)])
 def test_rates_without_a_time_carry_signs(gpu, stem, make):
-    clean = "".join(t.markdown() for t in (make or (lambda e: [lrpe_head(e)]))(gpu))
+    clean = "".join(markdown(t) for t in (make or (lambda e: [lrpe_head(e)]))(gpu))
     evidence = with_marks(synthetic.gpu_evidence(), stem, "loaded")
-    text = "".join(t.markdown() for t in (make or (lambda e: [lrpe_head(e)]))(evidence))
+    text = "".join(markdown(t) for t in (make or (lambda e: [lrpe_head(e)]))(evidence))
     assert LOADED not in clean
     assert text.count(f"%){LOADED}") == clean.count("%) |") > 0
 

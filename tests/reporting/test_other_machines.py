@@ -8,7 +8,7 @@ import synthetic
 from lmperf.reporting import other_machines, pages
 from lmperf.reporting.coverage import State
 from lmperf.reporting.evidence import having
-from lmperf.reporting.tables import Table
+from lmperf.reporting.tables import TableGroup
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_index_counts_the_shared_cells(gpu_copy, second, cpu_copy):
 
 
 def test_e5_follows_e4_in_the_index(gpu):
-    tables = [Table(name, name, lambda _: []) for name in ("M1", "E1", "E4", "E6", "P1")]
+    tables = [TableGroup(name, name, lambda _: []) for name in ("M1", "E1", "E4", "E6", "P1")]
     states = [State(table, "x.md", 1, 1, "measured", False) for table in tables]
     ids = [s.table.id for s in other_machines.indexed(states, [gpu])]
     assert ids == ["M1", "E1", "E4", "E5", "E6", "P1"]

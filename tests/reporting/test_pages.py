@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import synthetic
 
-from lmperf.reporting import marks, pages
+from lmperf.reporting import pages
 from lmperf.reporting.findings import PLACES, SECTION, SHORT
 from lmperf.reporting.sections import declared, stems
+from lmperf.results import SIGNS
 
 pytestmark = pytest.mark.machine
 
@@ -71,7 +72,7 @@ def test_published_write_up_keeps_its_size_limits(path):
 def test_clean_evidence_shows_no_mark_and_no_other_load(rendered):
     files = {name: text for name, text in rendered[2].items() if name.endswith(".md")}
     assert "Other processes used" not in files["report.md"]
-    assert not any(sign in text for text in files.values() for sign in marks.SIGNS)
+    assert not any(sign in text for text in files.values() for sign in SIGNS.values())
 
 
 def test_every_list_item_is_on_its_own_line(rendered):
@@ -85,7 +86,7 @@ def test_every_section_has_findings_short_head_and_link(rendered):
         if not (section.section.in_write_up and section.measured):
             continue
         assert f"]({section.page})" in files["report.md"]
-        assert section.head is None or len(section.head.frame) <= HEAD_LINES, section.stem
+        assert section.head is None or section.head.length <= HEAD_LINES, section.stem
         said = Counter(s.place for s in section.statements)
         assert said[SHORT] + said[SECTION] >= 1, f"{section.stem} says nothing"
         assert said[SECTION] <= 5, section.stem

@@ -6,17 +6,24 @@ import pytest
 from lmperf.reporting.side_by_side import Beside, side_by_side
 from lmperf.reporting.tables import (
     FOLD,
-    Lines,
-    Table,
+    TableGroup,
+    from_frame,
     kernel_note,
     kernel_times,
+    markdown,
     pipe_table,
     reasons,
     shared_axes,
+    shared_words,
     step_times,
 )
 
 GIB = 2**30
+
+
+def words(cells):
+    """What a page shows of cells."""
+    return [*map(str, cells)]
 
 
 def rows(*cells):
@@ -39,7 +46,7 @@ def test_oom_states_bytes_requested_and_free():
         {"status": "timeout"},
         {"status": "nan", "max_error": float("nan"), "error_bound": 1.0},
     )
-    assert step_times(frame).tolist() == [
+    assert words(step_times(frame)) == [
         "OOM (asked 12.0 GiB, 3.5 GiB free)",
         "OOM",
         "time-out",
@@ -69,7 +76,7 @@ def test_failed_gate_withholds_the_time_whatever_the_status():
         },
     )
     withheld = "gate failed, withheld"
-    assert step_times(frame).tolist() == [withheld, withheld, withheld, "1.00 ± 0.10 (6)"]
+    assert words(step_times(frame)) == [withheld, withheld, withheld, "1.00 ± 0.10 (6)"]
 
 
 def test_numbers_align_right_and_text_left_without_padding():
@@ -87,14 +94,14 @@ def test_number_like_text_stays_as_written():
 
 
 def test_long_table_is_folded_and_states_its_length():
-    lines = Lines("Times", pd.DataFrame({"n": range(FOLD + 1)}), "Median.")
-    assert f"<summary>Times ({FOLD + 1} lines)</summary>" in lines.markdown()
-    assert "Median." in lines.markdown()
-    assert "<details>" not in lines.markdown(fold=None)
+    table = from_frame("Times", pd.DataFrame({"n": range(FOLD + 1)}), "Median.")
+    assert f"<summary>Times ({FOLD + 1} lines)</summary>" in markdown(table)
+    assert "Median." in markdown(table)
+    assert "<details>" not in markdown(table, fold=None)
 
 
 def test_anchor_of_a_table_is_that_of_its_heading():
-    table = Table("F2", "Against the backends of PyTorch, named", lambda _: [])
+    table = TableGroup("F2", "Against the backends of PyTorch, named", lambda _: [])
     assert table.anchor == "f2-against-the-backends-of-pytorch-named"
 
 
@@ -109,7 +116,7 @@ def test_side_by_side_has_a_line_per_cell_and_dashes():
         }
     )
     columns = [
-        Beside(name, frame.loc[frame["implementation"] == name, "ms"])
+        Beside(name, frame.loc[frame["implementation"] == name, "ms"], name)
         for name in ("eager", "compiled", "absent")
     ]
     table = side_by_side("Times", frame, ["n", "batch"], columns)
@@ -121,14 +128,14 @@ def test_side_by_side_has_a_line_per_cell_and_dashes():
 
 def test_side_by_side_keeps_headers_and_translates_axes():
     frame = pd.DataFrame({"seq_len": [1, 2], "implementation": "my_own", "phase": "forward"})
-    columns = [Beside("my_own (ms)", pd.Series(["a", "b"]))]
+    columns = [Beside("my_own (ms)", pd.Series(["a", "b"]), "forward.my_own")]
     table = side_by_side("Times", frame, ["seq_len"], columns)
     assert list(table.frame.columns) == ["length", "my_own (ms)"]
 
 
 def test_side_by_side_shows_a_dash_for_a_missing_axis():
     frame = pd.DataFrame({"n": [1, None, None], "implementation": "eager", "phase": "forward"})
-    columns = [Beside("ms", pd.Series(["a", "b", "c"]))]
+    columns = [Beside("ms", pd.Series(["a", "b", "c"]), "forward")]
     assert side_by_side("T", frame, ["n"], columns).frame["ms"].tolist() == ["c", "a"]
     assert side_by_side("T", frame, ["n"], columns).frame["n"].tolist() == ["–", 1]
 
@@ -136,7 +143,7 @@ def test_side_by_side_shows_a_dash_for_a_missing_axis():
 def test_kernel_time_is_median_with_interval_and_count():
     rounds = ";".join(map(str, [1.0, 1.1, 1.2, 1.3, 1.4, 1.5]))
     row = {"status": "ok", "median_ms": 1.25, "rounds_ms": rounds, "repetitions": 60}
-    assert kernel_times(rows(row)).tolist() == ["1.25 (1.00-1.50; 60)"]
+    assert words(kernel_times(rows(row))) == ["1.25 (1.00-1.50; 60)"]
 
 
 def test_note_states_the_number_of_rounds():
@@ -152,8 +159,10 @@ def test_note_states_the_number_of_rounds():
 
 def test_axes_with_one_value_go_to_the_caption():
     frame = pd.DataFrame({"batch": [4, 4], "seq_len": [1, 2], "causal": [False, False]})
-    words, varying = shared_axes(frame, ["batch", "seq_len", "causal"])
-    assert varying == ["seq_len"] and words == ", batch 4, not causal"
+    cell = ["batch", "seq_len", "causal"]
+    shared, varying = shared_axes(frame, cell)
+    assert varying == ["seq_len"] and shared == ["batch", "causal"]
+    assert shared_words(frame, cell, shared) == ", batch 4, not causal"
 
 
 def test_reasons_are_counted_and_escaped():
@@ -167,16 +176,16 @@ def test_reasons_are_counted_and_escaped():
 
 
 @pytest.mark.parametrize(
-    ("median", "words"),
+    ("median", "shown"),
     [
         (300.0, "307 ± 15 (6)"),
         (219.0, "307 ± 15 (6), median 219"),
         (330.0, "307 ± 15 (6), median 330"),
     ],
 )
-def test_median_is_shown_if_it_differs_from_the_mean(median, words):
+def test_median_is_shown_if_it_differs_from_the_mean(median, shown):
     row = {"status": "ok", "mean_ms": 307.0, "std_ms": 15.0, "median_ms": median}
-    assert list(step_times(rows(row))) == [words]
+    assert words(step_times(rows(row))) == [shown]
 
 
 def test_headers_and_cells_are_escaped():

@@ -9,13 +9,15 @@ import click
 
 from lmperf.commands.options import PERCENT, only_option
 
+FORMATS = ("text", "markdown", "json", "csv")
+
 
 def comparison_options(command: Callable) -> Callable:
     """Add the options that `diff` and `compare` share."""
     for option in (
         click.option(
             "--format",
-            type=click.Choice(("text", "markdown", "json")),
+            type=click.Choice(FORMATS),
             default="text",
             show_default=True,
         ),

@@ -13,9 +13,9 @@ from lmperf.evidence.plan import Project
 
 if TYPE_CHECKING:  # pandas and matplotlib are slow to import
     from lmperf.reporting.sections import Composed
-    from lmperf.reporting.tables import Lines
+    from lmperf.results import Table
 
-FORMATS = ("text", "markdown", "csv", "html", "latex")
+FORMATS = ("text", "markdown", "csv", "json", "html", "latex")
 
 
 @click.command(short_help="Print findings and tables of the evidence.")
@@ -63,7 +63,7 @@ def show(project: Project, stem: str | None, wanted: str | None, machine: str | 
         print("\n\n".join([*words, *map(forms[format], tables)]), end="\n\n")
 
 
-def _parts(sections: Sequence[Composed], wanted: str) -> Sequence[Lines]:
+def _parts(sections: Sequence[Composed], wanted: str) -> Sequence[Table]:
     """The parts of a table."""
     if parts := [part for section in sections for part in section.parts.get(wanted, ())]:
         return parts

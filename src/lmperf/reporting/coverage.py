@@ -11,18 +11,17 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from lmperf.reporting import gates
+from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence, axes
-from lmperf.reporting.marks import marks_of
 from lmperf.reporting.sections import Composed
-from lmperf.reporting.tables import Owed, Table
+from lmperf.reporting.tables import Owed, TableGroup
 
 
 @dataclass(frozen=True)
 class State:
     """A table's state: its cells measured of those owed, in words, and whether it is a gap."""
 
-    table: Table
+    table: TableGroup
     page: str
     measured: int
     owed: int
@@ -48,7 +47,7 @@ def gaps(found: Sequence[State]) -> list[str]:
     return [f"table {s.table.id} ({s.table.title}): {s.words}" for s in found if s.gap]
 
 
-def _state(evidence: MachineEvidence, section: Composed, table: Table) -> State:
+def _state(evidence: MachineEvidence, section: Composed, table: TableGroup) -> State:
     owed, stem = table.owed, table.owed.stem or section.stem
     rows = _chosen(evidence.frame(stem), owed)
     lacking = _chosen(evidence.lacking.get(stem), owed)
@@ -63,8 +62,8 @@ def _state(evidence: MachineEvidence, section: Composed, table: Table) -> State:
     if withheld and len(withheld) < len(measured):
         words += f", {len(withheld)} withheld"
     parts = section.parts.get(table.name)
-    if any(part.legend() for part in parts or ()):
-        marked = _cells(rows[gates.shown(rows) & marks_of(rows).map(bool)], owed)
+    if any(marks.legend(part.cells) for part in parts or ()):
+        marked = _cells(rows[gates.shown(rows) & marks.marks_of(rows).map(bool)], owed)
         words += f", {len(marked)} marked"
     if not gap and gates.shown(rows).any() and not parts:
         words, gap = "measured, but its page does not show it", True

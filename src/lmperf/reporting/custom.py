@@ -20,18 +20,21 @@ from lmperf.reporting.evidence import MachineEvidence, axes, having
 from lmperf.reporting.findings import SECTION, SHORT, Finding, NotMeasured
 from lmperf.reporting.foreign import code
 from lmperf.reporting.numbers import Count, Spread, counted, error, percent, ranged, ratio
-from lmperf.reporting.side_by_side import Beside, each, side_by_side
+from lmperf.reporting.side_by_side import Beside, each, side_by_side, speedup, time
 from lmperf.reporting.speedup import Series, compared, geometric_mean, speedup_cells
 from lmperf.reporting.tables import (
     STEPS,
-    Lines,
-    Table,
+    TableGroup,
+    beside,
     kernel_note,
     kernel_times,
+    number_cells,
     shortened,
+    status_cells,
     status_words,
     step_times,
 )
+from lmperf.results import LOWER, Table
 from lmperf.statistics import FASTER, SLOWER
 
 SPEEDUPS = (
@@ -61,13 +64,13 @@ def another_model(frame: pd.DataFrame) -> pd.Series:
     return known.notna() & frame["parameters"].notna() & (frame["parameters"] != known)
 
 
-def table(stem: str) -> Table:
+def table(stem: str) -> TableGroup:
     """Of each, its times and its speed-up over each of the others, a part a phase and dtype."""
     title = "Your own and peers, beside each of the others"
-    return Table("", title, lambda evidence: _tables(evidence, stem))
+    return TableGroup("", title, lambda evidence: _tables(evidence, stem))
 
 
-def _tables(evidence: MachineEvidence, stem: str) -> list[Lines]:
+def _tables(evidence: MachineEvidence, stem: str) -> list[Table]:
     own = names(evidence, stem)
     if not own or not isinstance(load(stem), Timed):
         return []
@@ -87,34 +90,37 @@ def _parts(evidence: MachineEvidence, stem: str) -> list[pd.DataFrame]:
     ]
 
 
-def _of(evidence: MachineEvidence, stem: str, name: str, rows: pd.DataFrame) -> Lines | None:
+def _of(evidence: MachineEvidence, stem: str, name: str, rows: pd.DataFrame) -> Table | None:
     mine = Series.of(implementation=name)
     own = mine.rows(rows)
     if (own["status"] == "unsupported").all():  # or there is none
         return None
     steps = load(stem).clock == "step"
     times, note = (step_times, STEPS) if steps else (kernel_times, kernel_note(rows))
-    cells = times(own) if own["median_ms"].notna().any() else status_words(own)
-    columns = [Beside(f"{name} (ms)", cells)]
+    cells = times(own) if own["median_ms"].notna().any() else status_cells(own)
+    phase, median = rows["phase"].iloc[0], "median" if steps else ""
+    columns = [time(name, cells, f"{phase}.{name}", second=median)]
     for peer in _timed_peers(evidence, stem, name, rows):
-        speed = speedup_cells(evidence, stem, mine, Series.of(implementation=peer))
-        speed = speed[speed.index.isin(rows.index)]
-        columns.append(Beside(f"over {implementation_words(peer, axes(rows))}", speed))
+        cells = speedup_cells(evidence, stem, mine, Series.of(implementation=peer))
+        cells = cells[cells.index.isin(rows.index)]
+        words = f"over {implementation_words(peer, axes(rows))}"
+        columns.append(speedup(words, cells, f"{phase}.{name}.over.{peer}"))
     if own["error_bound"].notna().any():
-        columns.append(Beside("largest error / bound", errors(own)))
-    words = [phase_words(rows["phase"].iloc[0])]
+        columns.append(error_column(own, f"{phase}.{name}.error"))
+    words = [phase_words(phase)]
     words += [dtype_words(rows["dtype"].iloc[0])] if "dtype" in axes(rows) else []
     cell = [axis for axis in axes(rows) if axis != "dtype"]
     note = f"{note} {SPEEDUPS.format(name)}"
     return side_by_side(f"{name}, {', '.join(words)}", own, cell, columns, note)
 
 
-def errors(rows: pd.DataFrame) -> pd.Series:
+def error_column(rows: pd.DataFrame, name: str) -> Beside:
     """The error that comes closest to its bound, over all tensors, and that bound."""
     known = rows[rows["error_bound"].notna()]
-    pairs = zip(known["max_error"], known["error_bound"], strict=True)
-    words = [f"{error(found)} / {error(bound)}" for found, bound in pairs]
-    return pd.Series(words, known.index, dtype=object)
+    cells = beside(number_cells(known["max_error"], error), known["error_bound"], error)
+    return Beside(
+        "largest error / bound", cells, name, format="error", better=LOWER, second="bound"
+    )
 
 
 def _timed_peers(evidence: MachineEvidence, stem: str, name: str, rows: pd.DataFrame) -> list[str]:

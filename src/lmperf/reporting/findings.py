@@ -30,6 +30,7 @@ from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import Count, Spread
 from lmperf.reporting.templates import load_templates
+from lmperf.results import Statement
 from lmperf.statistics import FASTER, SLOWER
 
 # Where a finding stands: among the ten of the first screen, in its section of the write-up, or on
@@ -63,19 +64,6 @@ class Finding:
     place: str = SECTION
 
 
-@dataclass(frozen=True)
-class Statement:
-    """What a finding says of some evidence."""
-
-    name: str
-    answer: str
-    sentence: str
-    place: str
-
-    def __str__(self) -> str:
-        return self.sentence
-
-
 def state(finding: Finding, evidence: MachineEvidence) -> Statement | None:
     """What the finding says of the evidence; None where it has nothing to go by."""
     try:
@@ -84,7 +72,7 @@ def state(finding: Finding, evidence: MachineEvidence) -> Statement | None:
         return None
     answer = finding.answer(values)
     sentence = load_templates().from_string(finding.answers[answer]).render(values)
-    return Statement(finding.name, answer, sentence, finding.place)
+    return Statement(finding.name, answer, sentence, finding.place, values)
 
 
 def statements(findings: Sequence[Finding], evidence: MachineEvidence) -> list[Statement]:

@@ -1,51 +1,233 @@
-"""Tables of a report in other forms than a page's: for a terminal, a spreadsheet, a paper."""
+"""Tables of results in other forms than a page's: terminal, Markdown, CSV, JSON, HTML, LaTeX.
+
+CSV and JSON hold the numbers behind the words, unrounded; the others the words. HTML has both: the
+number is in ``data-value``, by which a script can sort.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import re
+import unicodedata
 from collections.abc import Callable
 from html import escape
+from typing import Any
 
-import pandas as pd
 from tabulate import tabulate
 
-from lmperf.reporting.foreign import in_html, in_markdown, plain
-from lmperf.reporting.tables import Lines, cells_of
+from lmperf.reporting.foreign import deep, in_html, in_markdown, plain
+from lmperf.reporting.marks import MEANINGS
+from lmperf.reporting.tables import laid_out, markdown, notes_of
+from lmperf.results import Cell, Column, Table
+
+# What stands in a CSV beside the value of a column, where any of its cells has it.
+COMPANIONS = ("low", "high", "n", "std", "second", "verdict", "state", "marks")
 
 
-def _text(table: Lines) -> str:
-    words = " ".join(filter(None, (table.note.strip(), table.legend())))
-    return plain("\n".join(filter(None, (table.caption, _laid_out(table, "simple"), words))))
-
-
-def _markdown(table: Lines) -> str:
-    return in_markdown(table.markdown(fold=None))
-
-
-def _csv(table: Lines) -> str:
-    headers, rows, _ = cells_of(table.frame, table.right)
-    named = [(table.caption, *row) for row in rows]  # what all its lines share stands there
-    return plain(pd.DataFrame(named, columns=["table", *headers]).to_csv(index=False)).rstrip("\n")
-
-
-def _html(table: Lines) -> str:
-    caption = f"<table>\n<caption>{escape(table.caption)}</caption>"
-    return in_html(_laid_out(table, "html").replace("<table>", caption, 1))
-
-
-def _latex(table: Lines) -> str:
-    return plain(f"% {table.caption}\n") + _laid_out(table, "latex_booktabs", plain)
-
-
-def _laid_out(table: Lines, form: str, read: Callable[[str], str] = str) -> str:
-    headers, rows, aligns = cells_of(table.frame, table.right)
-    return tabulate(
-        [[read(cell) for cell in row] for row in rows],
-        headers=[read(header) for header in headers],
-        tablefmt=form,
+def _text(table: Table) -> str:
+    headers, rows, aligns = laid_out(table)
+    body = tabulate(
+        rows,
+        headers=headers,
+        tablefmt="simple",
         colalign=aligns if rows else None,
         disable_numparse=True,
     )
+    return plain("\n".join(filter(None, (table.caption, body, notes_of(table)))))
+
+
+def _markdown(table: Table) -> str:
+    return in_markdown(markdown(table, fold=None))
+
+
+def _csv(table: Table) -> str:
+    """The numbers: a column a line of the header, then those that say how far it holds.
+
+    ``forward.triton`` is followed by ``forward.triton.low``, ``.high``, ``.n``, ``.std``, the name
+    of its second number, ``.verdict``, ``.state`` (why there is no value) and ``.marks``, each
+    only where a cell has it. The first column is the caption, so that files can be put together.
+    """
+    headers, columns = ["table"], [[table.caption] * table.length]
+    for column in table.columns:
+        headers.append(column.name)
+        columns.append([_written(cell.value) for cell in column.cells])
+        for companion in COMPANIONS:
+            values = [_written(getattr(cell, companion)) for cell in column.cells]
+            if any(value != "" for value in values):
+                headers.append(f"{column.name}.{_companion_name(column, companion)}")
+                columns.append(values)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(map(plain, headers))
+    writer.writerows(zip(*columns, strict=True))
+    return text.getvalue().rstrip("\n")
+
+
+def _companion_name(column: Column, companion: str) -> str:
+    named = companion == "second" and column.second
+    return re.sub(r"\W+", "_", column.second).strip("_") if named else companion
+
+
+def _written(value) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, tuple):
+        return ";".join(value)
+    return repr(value) if isinstance(value, float) else plain(str(value))
+
+
+def document(table: Table) -> dict[str, Any]:
+    """A table as JSON can hold it: what is empty is left out of a cell."""
+    return deep(
+        plain,
+        {
+            "id": table.id,
+            "caption": table.caption,
+            "axes": dict(table.axes),
+            "notes": notes_of(table),
+            "columns": [
+                {
+                    **{name: getattr(column, name) for name in _DESCRIBED if getattr(column, name)},
+                    "cells": [_cell(cell) for cell in column.cells],
+                }
+                for column in table.columns
+            ],
+        },
+    )
+
+
+_DESCRIBED = ("name", "header", "unit", "format", "better", "role", "second")
+
+
+def _cell(cell: Cell) -> dict[str, Any]:
+    values = ((name, getattr(cell, name)) for name in Cell.__dataclass_fields__)
+    found = {name: value for name, value in values if value is not None and value != ()}
+    return {**found, "marks": list(cell.marks)} if cell.marks else found
+
+
+def _json(table: Table) -> str:
+    return json.dumps(document(table), indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def _html(table: Table) -> str:
+    _, _, aligns = laid_out(table)
+    heads = (
+        f"<th{_styled(align)}>{_shown(column.header)}</th>"
+        for column, align in zip(table.columns, aligns, strict=True)
+    )
+    lines = zip(*(column.cells for column in table.columns), strict=True)
+    rows = (
+        "".join(
+            f"<td{_styled(align)}{_sorted_by(cell)}>{_shown(str(cell))}</td>"
+            for cell, align in zip(line, aligns, strict=True)
+        )
+        for line in lines
+    )
+    words = notes_of(table)
+    return "\n".join(
+        [
+            "<table>",
+            f"<caption>{_shown(table.caption)}</caption>",
+            f"<thead>\n<tr>{''.join(heads)}</tr>\n</thead>",
+            "<tbody>",
+            *(f"<tr>{row}</tr>" for row in rows),
+            "</tbody>",
+            "</table>",
+            *([f"<p>{_shown(words)}</p>"] if words else []),
+        ]
+    )
+
+
+def _shown(text: str) -> str:
+    return in_html(escape(text))
+
+
+def _styled(align: str) -> str:
+    return ' style="text-align: right;"' if align == "right" else ""
+
+
+def _sorted_by(cell: Cell) -> str:
+    """The number of a cell as an attribute; text sorts as it is shown."""
+    if isinstance(cell.value, bool) or not isinstance(cell.value, int | float):
+        return ""
+    return f' data-value="{cell.value!r}"'
+
+
+# What LaTeX does not print as it is: it must neither be obeyed nor stop pdflatex.
+_IN_LATEX = {
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "–": "--",
+    "—": "---",
+    "…": r"\ldots{}",
+    "±": r"$\pm$",
+    "·": r"$\cdot$",
+    "×": r"$\times$",
+    "µ": r"$\mu$",
+    "μ": r"$\mu$",
+    "²": r"$^2$",
+    "³": r"$^3$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+}
+_UNKNOWN = "?"
+
+
+def in_latex(text: str) -> str:
+    """Text in ASCII that LaTeX prints; of a letter with an accent the letter, ``?`` of others."""
+    return "".join(map(_in_latex, plain(text)))
+
+
+def _in_latex(character: str) -> str:
+    if character in _IN_LATEX:
+        return _IN_LATEX[character]
+    if " " <= character <= "~":
+        return character
+    bare = [c for c in unicodedata.normalize("NFKD", character) if " " <= c <= "~"]
+    return "".join(_IN_LATEX.get(c, c) for c in bare) or _UNKNOWN
+
+
+def _latex(table: Table) -> str:
+    """A tabular in the style of booktabs; marks are letters, which stand in a note below it."""
+    _, _, aligns = laid_out(table)
+    letters = _letters(table)
+    lines = zip(*(column.cells for column in table.columns), strict=True)
+    rows = (" & ".join(_latex_cell(cell, letters) for cell in line) for line in lines)
+    notes = [in_latex(table.notes.strip())] if table.notes.strip() else []
+    notes += [f"$^{{{letter}}}$ {in_latex(MEANINGS[mark])}." for mark, letter in letters.items()]
+    return "\n".join(
+        [
+            f"% {in_latex(table.caption)}",
+            f"\\begin{{tabular}}{{{''.join(align[0] for align in aligns)}}}",
+            r"\toprule",
+            " & ".join(in_latex(column.header) for column in table.columns) + r" \\",
+            r"\midrule",
+            *(rf"{row} \\" for row in rows),
+            r"\bottomrule",
+            r"\end{tabular}",
+            *(rf"\par {note}" for note in notes),
+        ]
+    )
+
+
+def _letters(table: Table) -> dict[str, str]:
+    """Mark -> letter of the marks with a sign that the cells have."""
+    seen = {mark for cell in table.cells for mark in cell.marks}
+    return dict(zip((m for m in MEANINGS if m in seen), "abcdefgh", strict=False))
+
+
+def _latex_cell(cell: Cell, letters: dict[str, str]) -> str:
+    marks = ",".join(letters[mark] for mark in cell.marks if mark in letters)
+    # A bracket at the start of a line would be the optional argument of the line break before it.
+    words = re.sub(r"^(?=[\[*])", "{}", in_latex(cell.words))
+    return f"{words}$^{{{marks}}}$" if marks else words
 
 
 def sentence(text: str) -> str:
@@ -53,10 +235,11 @@ def sentence(text: str) -> str:
     return plain(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text))
 
 
-FORMATS: dict[str, Callable[[Lines], str]] = {
+FORMATS: dict[str, Callable[[Table], str]] = {
     "text": _text,
     "markdown": _markdown,
     "csv": _csv,
+    "json": _json,
     "html": _html,
     "latex": _latex,
 }

@@ -15,8 +15,9 @@ from lmperf.measuring.clock_settings import HOST_CALLS, LOOP_CALLS
 from lmperf.names import implementation_words, in_order, phase_words
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import having
-from lmperf.reporting.side_by_side import Beside, each, side_by_side
-from lmperf.reporting.tables import Lines, medians, value_cells
+from lmperf.reporting.side_by_side import each, side_by_side, time
+from lmperf.reporting.tables import medians, value_cells
+from lmperf.results import Table
 
 TITLE = "Device, host and loop"
 NOTE = (
@@ -33,7 +34,7 @@ def known(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[gates.shown(frame) & frame["host_ms"].notna()]
 
 
-def tables(frame: pd.DataFrame | None, what: str, cell: Sequence[str]) -> list[Lines]:
+def tables(frame: pd.DataFrame | None, what: str, cell: Sequence[str]) -> list[Table]:
     """A table for each phase: of each implementation device, host and loop; none without them.
 
     Args:
@@ -47,17 +48,17 @@ def tables(frame: pd.DataFrame | None, what: str, cell: Sequence[str]) -> list[L
     return each(*(_table(part, what, cell) for part in parts))
 
 
-def _table(frame: pd.DataFrame, what: str, cell: Sequence[str]) -> Lines | None:
-    measured = set(known(frame)["implementation"])
+def _table(frame: pd.DataFrame, what: str, cell: Sequence[str]) -> Table | None:
+    measured, phase = set(known(frame)["implementation"]), frame["phase"].iloc[0]
     columns = []
     for name in in_order("implementation", measured):
         rows, words = having(frame, implementation=name), implementation_words(name)
-        columns.append(Beside(f"{words}, device (ms)", medians(rows)))
-        for time, column in TIMES.items():
-            columns.append(Beside(f"{words}, {time} (ms)", value_cells(rows, rows[column])))
-    phase = phase_words(frame["phase"].iloc[0])
+        columns.append(time(f"{words}, device", medians(rows), f"{phase}.{name}.device"))
+        for kind, column in TIMES.items():
+            cells = value_cells(rows, rows[column])
+            columns.append(time(f"{words}, {kind}", cells, f"{phase}.{name}.{kind}"))
     rows = having(frame, implementation=list(measured))
-    return side_by_side(f"{what}, {phase}", rows, [*cell, "dtype"], columns, NOTE)
+    return side_by_side(f"{what}, {phase_words(phase)}", rows, [*cell, "dtype"], columns, NOTE)
 
 
 def end_of_waiting(rows: pd.DataFrame, axis: str) -> float | None:

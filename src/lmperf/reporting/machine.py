@@ -20,7 +20,8 @@ from lmperf.reporting.speedup import (
     rounds_words,
 )
 from lmperf.reporting.stated import stated
-from lmperf.reporting.tables import MEDIAN_APART, Lines
+from lmperf.reporting.tables import MEDIAN_APART, from_frame, number_cell
+from lmperf.results import Table
 from lmperf.statistics import FLOOR_QUANTILE, LEAST_FLOOR
 
 COMMIT_LENGTH = 12
@@ -94,7 +95,7 @@ def newest(evidence: MachineEvidence) -> dict:
     return next(reversed(environments(evidence).values()), {})
 
 
-def facts_table(evidence: MachineEvidence) -> Lines | None:
+def facts_table(evidence: MachineEvidence) -> Table | None:
     """One line a fact, one column an environment; None without facts."""
     gone = unrecorded(evidence)
     found = environments(evidence) | {name: {} for name in gone}
@@ -109,7 +110,7 @@ def facts_table(evidence: MachineEvidence) -> Lines | None:
     ]
     frame = pd.DataFrame(lines, columns=["fact", *(f"environment {name}" for name in found)])
     note = f"Not recorded: environment {', '.join(gone)}." if gone else ""
-    return Lines("The machine and its software", frame, note, right=[])
+    return from_frame("The machine and its software", frame, note, right=[])
 
 
 def _fact(facts: dict, key: str) -> str:
@@ -149,7 +150,7 @@ def facts_line(evidence: MachineEvidence) -> list[str]:
     return [word for word in words if word]
 
 
-def counts_table(evidence: MachineEvidence) -> Lines:
+def counts_table(evidence: MachineEvidence) -> Table:
     """Rows of each benchmark by status, with its gates and its marks."""
     frames = evidence.present()
     seen = {status for frame in frames.values() for status in frame["status"].dropna()}
@@ -168,7 +169,7 @@ def counts_table(evidence: MachineEvidence) -> Lines:
         }
         for stem, frame in frames.items()
     ]
-    return Lines("Rows of evidence, by status", pd.DataFrame(lines))
+    return from_frame("Rows of evidence, by status", pd.DataFrame(lines))
 
 
 def marked(evidence: MachineEvidence, benchmarks: Sequence[str] | None = None) -> dict[str, int]:
@@ -182,7 +183,7 @@ def watched(evidence: MachineEvidence) -> bool:
     return any(frame["reference"].notna().any() for frame in evidence.present().values())
 
 
-def floors_table(evidence: MachineEvidence) -> Lines | None:
+def floors_table(evidence: MachineEvidence) -> Table | None:
     """How far implementations read from themselves, and the noise floor, by benchmark, phase and
     numerics; None where nothing was paired."""
     every = {stem: noise_floors(frame) for stem, frame in evidence.present().items()}
@@ -195,9 +196,9 @@ def floors_table(evidence: MachineEvidence) -> Lines | None:
             "phase": phase_words(phase),
             "numerics": dtype_words(dtype) or EMPTY,
             "cells": int(of.pairs),
-            f"apart in {percent(FLOOR_QUANTILE, 0)} of them": percent(of.apart, 2),
+            f"apart in {percent(FLOOR_QUANTILE, 0)} of them": number_cell(of.apart, _percent),
             "interval leaves out one": int(of.beyond),
-            "noise floor": percent(of.floor, 2),
+            "noise floor": number_cell(of.floor, _percent),
         }
         for stem, floors in every.items()
         for phase in in_order("phase", floors.index.get_level_values("phase").unique())
@@ -211,10 +212,14 @@ def floors_table(evidence: MachineEvidence) -> Lines | None:
         f" chance {rounded(chance, 2)} would. Other numerics have no floor but"
         f" {percent(LEAST_FLOOR, 0)}."
     )
-    return Lines(caption, pd.DataFrame(lines), note)
+    return from_frame(caption, pd.DataFrame(lines), note)
 
 
-def commits_table(evidence: MachineEvidence) -> Lines:
+def _percent(fraction: float) -> str:
+    return percent(fraction, 2)
+
+
+def commits_table(evidence: MachineEvidence) -> Table:
     """Rows of each benchmark by the commit of the code that measured them."""
     lines = []
     for stem, frame in evidence.present().items():
@@ -229,7 +234,7 @@ def commits_table(evidence: MachineEvidence) -> Lines:
                     "rows": rows,
                 }
             )
-    return Lines("The code that measured: rows by commit", pd.DataFrame(lines), right=["rows"])
+    return from_frame("The code that measured: rows by commit", pd.DataFrame(lines), right=["rows"])
 
 
 def rounds(evidence: MachineEvidence) -> list[int]:

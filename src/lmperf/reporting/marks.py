@@ -15,10 +15,11 @@ import pandas as pd
 from lmperf.measuring.state import CAPPED
 from lmperf.names import MARKS, in_order, mark_words
 from lmperf.reporting.numbers import counted
+from lmperf.results import SIGNS, STALE, Cell
 
-STALE = "ˢ"
-SIGNS = {
-    **{mark.sign: mark.meaning for mark in MARKS.values() if mark.sign},
+# Mark that has a sign -> what it means.
+MEANINGS = {
+    **{name: MARKS[name].meaning for name in SIGNS if name in MARKS},
     STALE: "stale: code or environment has changed since",
 }
 
@@ -33,25 +34,24 @@ def marks_of(frame: pd.DataFrame) -> pd.Series:
     return pd.Series(found, frame.index, dtype=object)
 
 
-def signs(frame: pd.DataFrame) -> pd.Series:
-    """What stands behind a time of each row; empty for a row that is clean and fresh."""
-    known = {name: mark.sign for name, mark in MARKS.items()}
-    found = ["".join(known.get(name, "") for name in names) for names in marks_of(frame)]
+def names_of(frame: pd.DataFrame) -> list[tuple[str, ...]]:
+    """What the cells of each row are marked with: its marks, and ``stale`` where it is."""
     stale = frame.get("stale", [False] * len(frame))
-    found = [sign + STALE * bool(old) for sign, old in zip(found, stale, strict=True)]
-    return pd.Series(found, frame.index, dtype=object)
+    found = zip(marks_of(frame), stale, strict=True)
+    return [(*names, STALE) if old else names for names, old in found]
 
 
-def both(one: str, other: str) -> str:
-    """The signs of a speed-up of two rows."""
-    return "".join(sign for sign in SIGNS if sign in one + other)
+def both(one: Iterable[str], other: Iterable[str]) -> tuple[str, ...]:
+    """The marks of a speed-up of two rows."""
+    names = {*one, *other}
+    return tuple([*in_order("marks", names - {STALE}), *([STALE] if STALE in names else [])])
 
 
-def legend(cells: Iterable[str]) -> str:
-    """What the signs in cells mean, and how many cells have each; empty where none has."""
-    cells = list(cells)
-    counts = {sign: sum(sign in cell for cell in cells) for sign in SIGNS}
-    said = [f"{s} {SIGNS[s]} ({counted(n, 'cell')})" for s, n in counts.items() if n]
+def legend(cells: Iterable[Cell]) -> str:
+    """What the signs of cells mean, and how many cells have each; empty where none has."""
+    marked = [cell.marks for cell in cells if cell.marks]
+    counts = {name: sum(name in marks for marks in marked) for name in SIGNS}
+    said = [f"{SIGNS[m]} {MEANINGS[m]} ({counted(n, 'cell')})" for m, n in counts.items() if n]
     return f"{'; '.join(said)}." if said else ""
 
 

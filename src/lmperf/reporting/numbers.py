@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-EMPTY = "–"
+from lmperf.results import EMPTY
+
 MIB = 2**20
 GIB = 2**30
 FIXED_DECIMALS = 4
@@ -54,6 +55,16 @@ def absent(value) -> bool:
     return value is None or value != value
 
 
+def finite(value) -> float | None:
+    """The number of a cell; None where it is empty or not finite."""
+    return None if absent(value) or not math.isfinite(value) else float(value)
+
+
+def whole(value) -> int | None:
+    """A whole number of a cell; None where it is empty."""
+    return None if absent(value) else int(value)
+
+
 def decimals(value: float, digits: int = 3) -> int:
     """How many decimals show ``value`` to ``digits`` significant digits."""
     if not math.isfinite(value) or value == 0:
@@ -76,6 +87,11 @@ def rounded(value: float, digits: int = 3) -> str:
     if absent(value) or math.isinf(value) or value == 0:
         return significant(value, digits)
     return significant(float(f"{value:.{digits - 1}e}"), digits)
+
+
+def precise(value: float) -> str:
+    """``value`` to four significant digits."""
+    return significant(value, 4)
 
 
 def fixed(value: float) -> str:
@@ -119,6 +135,16 @@ def percent(fraction: float, places: int = 1) -> str:
         return EMPTY
     text = f"{100 * fraction:.{places}f}"
     return (text[1:] if text.strip("-0.") == "" and text.startswith("-") else text) + " %"
+
+
+def percent_digits(value: float) -> str:
+    """A percentage with one decimal, below a header that has the sign."""
+    return percent(value / 100).removesuffix(" %")
+
+
+def whole_percent(value: float) -> str:
+    """A percentage without decimals, below a header that has the sign."""
+    return percent(value / 100, 0).rstrip(" %")
 
 
 def signed_percent(fraction: float, places: int = 1) -> str:

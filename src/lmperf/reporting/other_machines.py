@@ -17,21 +17,22 @@ from lmperf.reporting import machine
 from lmperf.reporting.ceilings import BURST, MATMUL, STEM, SUSTAINED, ceilings
 from lmperf.reporting.coverage import State
 from lmperf.reporting.evidence import MachineEvidence, groups, having
-from lmperf.reporting.numbers import EMPTY, significant
-from lmperf.reporting.side_by_side import Beside, each, side_by_side
-from lmperf.reporting.tables import Lines, Table, medians
+from lmperf.reporting.numbers import EMPTY
+from lmperf.reporting.side_by_side import each, side_by_side, time
+from lmperf.reporting.tables import TableGroup, from_frame, medians, number_cells
+from lmperf.results import Table
 
 # It rests on several machines, so that no section makes it; its page lies beside their folders.
-TABLE = Table("E5", "The same cells on several machines", lambda evidence: [])
+TABLE = TableGroup("E5", "The same cells on several machines", lambda evidence: [])
 PAGE = "machines.md"
 NOTE = "Medians; their intervals stand on each machine's own pages."
 
 
-def machines_lines(machines: Sequence[MachineEvidence]) -> Lines | None:
+def machines_lines(machines: Sequence[MachineEvidence]) -> Table | None:
     """Every machine with evidence: device, software, when, and a link to its write-up."""
     if not machines:
         return None
-    return Lines("Machines with evidence", pd.DataFrame([_line(e) for e in machines]))
+    return from_frame("Machines with evidence", pd.DataFrame([_line(e) for e in machines]))
 
 
 def _line(evidence: MachineEvidence) -> dict:
@@ -47,14 +48,14 @@ def _line(evidence: MachineEvidence) -> dict:
     }
 
 
-def machines_tables(machines: Sequence[MachineEvidence]) -> list[Lines]:
+def machines_tables(machines: Sequence[MachineEvidence]) -> list[Table]:
     """E5: ceilings by machine, then of each benchmark the cells of at least two machines."""
     shared = {stem: _shared(rows) for stem, rows in _timed(machines).items()}
     cells = [_beside(stem, rows) for stem, rows in shared.items() if len(rows)]
     return each(ceilings_by_machine(machines), *cells)
 
 
-def side_by_side_steps(machines: Sequence[MachineEvidence]) -> Lines | None:
+def side_by_side_steps(machines: Sequence[MachineEvidence]) -> Table | None:
     """One line a size: its plain float32 train step at the longest context that two have."""
     plain = {"phase": "train_step", "implementation": "eager", "dtype": "float32"}
     rows = _shared(having(_rows(machines, "end_to_end"), **plain))
@@ -83,17 +84,19 @@ def indexed(states: Sequence[State], machines: Sequence[MachineEvidence]) -> lis
     return [*states[:place], state(machines), *states[place:]]
 
 
-def ceilings_by_machine(machines: Sequence[MachineEvidence]) -> Lines | None:
+def ceilings_by_machine(machines: Sequence[MachineEvidence]) -> Table | None:
     """One line an operation, dtype and load, one column a machine; None for fewer than two."""
     found = {e.name: pd.Series(rates) for e in machines if (rates := _best(e))}
     if len(found) < 2:
         return None
     keys = ["operation", "dtype", "load"]
-    rates = pd.DataFrame(found).map(significant).rename_axis(keys).reset_index()
+    rates = pd.DataFrame(found).apply(number_cells).rename_axis(keys).reset_index()
     rates = pd.concat([rows for *_, rows in groups(rates, *keys)])
     rates.insert(3, "unit", rates["operation"].map({MATMUL: "TFLOP/s"}).fillna("GB/s"))
     words = {name: [value_words(name, value) for value in rates[name]] for name in keys}
-    return Lines("Ceilings by machine", rates.assign(**words).rename(columns={"dtype": "numerics"}))
+    return from_frame(
+        "Ceilings by machine", rates.assign(**words).rename(columns={"dtype": "numerics"})
+    )
 
 
 def _best(evidence: MachineEvidence) -> dict[tuple[str, str, str], float]:
@@ -115,30 +118,30 @@ def _cell(stem: str) -> list[str]:
 
 
 def _rows(machines: Sequence[MachineEvidence], stem: str) -> pd.DataFrame:
-    """Cell, phase, machine and ``words``, its time or its status, of all rows of a benchmark.
+    """Cell, phase, machine and ``time``, or its status, of all rows of a benchmark.
 
     Evidence that lacks an axis of today's benchmark is left out: its cells are not the same.
     """
     columns = [*_cell(stem), "phase"]
     parts = [
-        frame[columns].assign(machine=evidence.name, words=medians(frame))
+        frame[columns].assign(machine=evidence.name, time=medians(frame))
         for evidence in machines
         if (frame := evidence.frame(stem)) is not None and set(columns) <= set(frame.columns)
     ]
-    empty = pd.DataFrame(columns=[*columns, "machine", "words"])
+    empty = pd.DataFrame(columns=[*columns, "machine", "time"])
     return pd.concat(parts, ignore_index=True) if parts else empty
 
 
 def _shared(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows whose cell and phase at least two machines have."""
-    keys = list(rows.columns.drop(["machine", "words"]))
+    keys = list(rows.columns.drop(["machine", "time"]))
     return rows[rows.groupby(keys, dropna=False)["machine"].transform("nunique") >= 2]
 
 
-def _beside(stem: str, rows: pd.DataFrame) -> Lines | None:
+def _beside(stem: str, rows: pd.DataFrame) -> Table | None:
     """One line a cell, of each phase a column a machine."""
     columns = [
-        Beside(f"{phase_words(phase)}, {name} (ms)", having(part, machine=name)["words"])
+        time(f"{phase_words(phase)}, {name}", having(part, machine=name)["time"], f"{phase}.{name}")
         for phase, part in groups(rows, "phase")
         for name in rows["machine"].unique()
     ]

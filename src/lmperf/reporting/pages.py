@@ -14,8 +14,9 @@ from lmperf.reporting.findings import SECTION, SHORT
 from lmperf.reporting.foreign import in_markdown
 from lmperf.reporting.other_machines import machines_lines, machines_tables, side_by_side_steps
 from lmperf.reporting.sections import Composed, compose, stems
-from lmperf.reporting.tables import Lines
+from lmperf.reporting.tables import markdown
 from lmperf.reporting.templates import load_templates
+from lmperf.results import Table
 
 WRITE_UP = "report.md"
 FIGURES = "figures"
@@ -268,5 +269,5 @@ def _index_line(state: coverage.State, root: str) -> dict:
     }
 
 
-def _markdown(lines: Lines | None, **options) -> str:
-    return lines.markdown(**options) if lines is not None else ""
+def _markdown(table: Table | None, **options) -> str:
+    return markdown(table, **options) if table is not None else ""

@@ -1,31 +1,89 @@
 """Tables with one line a cell and one column for each thing that is known of it.
 
 side_by_side("forward, bf16", frame, ["seq_len", "d_head"], [
-    Beside("PyTorch (ms)", kernel_times(base.rows(frame))),
-    Beside("Triton (ms)", kernel_times(ours.rows(frame))),
-    Beside("Triton over PyTorch", speedup_cells(evidence, stem, ours, base)),
+    time("PyTorch", kernel_times(base.rows(frame)), "forward.eager"),
+    time("Triton", kernel_times(ours.rows(frame)), "forward.triton"),
+    speedup("Triton over PyTorch", speedup_cells(evidence, stem, ours, base), "..."),
 ])
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from lmperf.names import axis_words, value_words
 from lmperf.reporting.evidence import in_reading_order
-from lmperf.reporting.numbers import EMPTY
-from lmperf.reporting.tables import Lines, shared_axes
+from lmperf.reporting.tables import as_cell, shared_axes, shared_words
+from lmperf.results import (
+    AXIS,
+    DERIVED,
+    EMPTY,
+    HIGHER,
+    LOWER,
+    NO_ROW,
+    OBSERVED,
+    TIME,
+    Cell,
+    Column,
+    Table,
+)
 
 
 @dataclass(frozen=True)
 class Beside:
-    """One column: its header, and cells whose index are rows of the benchmark's frame."""
+    """A column before its lines are known; see `lmperf.results.Column`.
+
+    cells: their index are rows of the benchmark's frame.
+    """
 
     header: str
     cells: pd.Series
+    name: str
+    unit: str = ""
+    format: str = ""
+    better: str = ""
+    role: str = OBSERVED
+    second: str = ""
+
+
+def time(what: str, cells: pd.Series, name: str, unit: str = "ms", second: str = "") -> Beside:
+    """A column of measured times."""
+    return Beside(f"{what} ({unit})", cells, name, unit, "significant", LOWER, TIME, second)
+
+
+def step_time(what: str, cells: pd.Series, name: str) -> Beside:
+    """A column of times of steps: means, with the medians as second values."""
+    return time(what, cells, name, second="median")
+
+
+def speedup(header: str, cells: pd.Series, name: str) -> Beside:
+    """A column of speed-ups; above one, what the column is named after is faster."""
+    return Beside(header, cells, name, "", "ratio", HIGHER, DERIVED)
+
+
+def rate(
+    what: str, cells: pd.Series, name: str, unit: str, form: str = "significant", second: str = ""
+) -> Beside:
+    """A column of rates, or of shares of one: more is better."""
+    return Beside(f"{what} ({unit})", cells, name, unit, form, HIGHER, DERIVED, second)
+
+
+def memory(what: str, cells: pd.Series, name: str, unit: str = "MiB", second: str = "") -> Beside:
+    """A column of memory."""
+    return Beside(f"{what} ({unit})", cells, name, unit, "significant", LOWER, OBSERVED, second)
+
+
+def share(header: str, cells: pd.Series, name: str, unit: str = "", form="percent") -> Beside:
+    """A column of shares or relative differences of which neither end is better."""
+    return Beside(header, cells, name, unit, form, "", DERIVED)
+
+
+def text(header: str, cells: pd.Series, name: str, form: str = "") -> Beside:
+    """A column of text, or of numbers as they are."""
+    return Beside(header, cells, name, format=form)
 
 
 def side_by_side(
@@ -33,8 +91,8 @@ def side_by_side(
     frame: pd.DataFrame,
     cell: Sequence[str],
     columns: Sequence[Beside],
-    note: str = "",
-) -> Lines | None:
+    notes: str = "",
+) -> Table | None:
     """One line for each cell of ``frame``; None where no column has anything to show.
 
     Args:
@@ -42,24 +100,48 @@ def side_by_side(
         frame: rows whose cells make the lines; cells of a column outside it are left out.
         cell: the axes of a line, in the order of the columns; text columns are sorted by name.
         columns: what stands beside them. One whose cells are all dashes is left out.
-        note: how to read the cells.
+        notes: how to read the cells.
     """
     frame = in_reading_order(frame, first=list(cell))
     constant, names = shared_axes(frame, cell)
     line_of = dict(zip(frame.index, _lines(frame, names), strict=True))
     lines = list(dict.fromkeys(line_of.values()))
     found = [_by_line(column.cells, line_of) for column in columns]
-    if not any(found):
+    shown = [any(one.words != EMPTY for one in cells.values()) for cells in found]
+    if not any(shown):
         return None
-    values = zip(*lines, strict=True)
-    table = {
-        axis_words(name): [value_words(name, value, cell) for value in column]
-        for name, column in zip(names, values, strict=True)
-    }
-    for column, cells in zip(columns, found, strict=True):
-        if cells:
-            table[column.header] = [cells.get(line, EMPTY) for line in lines]
-    return Lines(caption + constant, pd.DataFrame(table, dtype=object), note)
+    made = [_axis(n, v, cell) for n, v in zip(names, zip(*lines, strict=True), strict=True)]
+    made += [
+        _column(column, [cells.get(line, _NO_ROW) for line in lines])
+        for column, cells, has_some in zip(columns, found, shown, strict=True)
+        if has_some
+    ]
+    shared = {name: as_cell(frame[name].iloc[0]).value for name in constant}
+    caption += shared_words(frame, cell, constant)
+    return Table(caption, tuple(made), notes, shared)
+
+
+_NO_ROW = Cell(EMPTY, state=NO_ROW)
+
+
+def _axis(name: str, values: Sequence, cell: Sequence[str]) -> Column:
+    cells = (as_cell(value) for value in values)
+    words = (as_cell(value_words(name, value, cell)).words for value in values)
+    cells = (replace(one, words=text) for one, text in zip(cells, words, strict=True))
+    return Column(name, axis_words(name), tuple(cells), role=AXIS)
+
+
+def _column(column: Beside, cells: Sequence[Cell]) -> Column:
+    return Column(
+        column.name,
+        column.header,
+        tuple(cells),
+        column.unit,
+        column.format,
+        column.better,
+        column.role,
+        column.second,
+    )
 
 
 def _lines(frame: pd.DataFrame, names: Sequence[str]) -> list[tuple]:
@@ -68,12 +150,17 @@ def _lines(frame: pd.DataFrame, names: Sequence[str]) -> list[tuple]:
     return list(zip(*columns, strict=True))
 
 
-def _by_line(cells: pd.Series, line_of: dict[Hashable, tuple]) -> dict[tuple, str]:
-    """What stands in each line, of several cells the last; what is a dash is left out."""
-    known = ((line_of[row], words) for row, words in cells.items() if row in line_of)
-    return {line: words for line, words in known if words != EMPTY}
+def _by_line(cells: pd.Series, line_of: dict[Hashable, tuple]) -> dict[tuple, Cell]:
+    """What stands in each line, of several cells the last that is no dash."""
+    found: dict[tuple, Cell] = {}
+    for row, value in zip(cells.index, cells, strict=True):
+        if row in line_of:
+            cell, line = as_cell(value), line_of[row]
+            if cell.words != EMPTY or line not in found:
+                found[line] = cell
+    return found
 
 
-def each(*tables: Lines | None) -> list[Lines]:
+def each(*tables: Table | None) -> list[Table]:
     """Those of the tables that have something to show."""
     return [table for table in tables if table is not None]

@@ -24,7 +24,8 @@ import pandas as pd
 from lmperf.names import dtype_words, implementation_words
 from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence, axes, having
-from lmperf.reporting.numbers import EMPTY, Spread, interval, listed, percent, ranged, ratio
+from lmperf.reporting.numbers import Spread, finite, interval, listed, percent, ranged, ratio, whole
+from lmperf.results import EMPTY, NO_BASELINE, NO_TIME, NOT_IN_TURN, WITHHELD, Cell, joined
 from lmperf.statistics import (
     FALSE_DISCOVERY,
     SAME,
@@ -38,8 +39,6 @@ from lmperf.statistics import (
     verdict,
 )
 
-WITHHELD = "withheld"
-NOT_IN_TURN = "not timed in turn"
 COLUMNS = ["ratio", "low", "high", "rounds", "p", "floor", "verdict", "base_ms"]
 FLOOR_COLUMNS = ["pairs", "apart", "beyond", "chance", "floor"]
 
@@ -65,6 +64,12 @@ class Series:
         form = {"implementation": implementation_words, "dtype": dtype_words}
         order = [name for name in ("implementation", "dtype") if name in named]
         return ", ".join(form[name](named[name]) for name in order)
+
+    @property
+    def name(self) -> str:
+        """``compiled.tf32``: the part of a column's name that says what it is of."""
+        named = dict(self.where)
+        return joined(*(named[name] for name in ("implementation", "dtype") if name in named))
 
     def rows(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The rows of a frame that are of this series."""
@@ -101,10 +106,10 @@ def compared(evidence: MachineEvidence, stem: str, series: Series, base: Series)
 def speedup_cells(
     evidence: MachineEvidence, stem: str, series: Series, base: Series, brackets: bool = True
 ) -> pd.Series:
-    """The speed-up of each row of the series in words: ``1.42x (1.38-1.45)``, with its verdict
-    where that is not plain from the interval; why there is none; a dash where there is no base.
+    """The speed-up of each row of the series: ``1.42x (1.38-1.45)``, with its verdict where that
+    is not plain from the interval; why there is none; a dash where there is no base.
 
-    brackets: whether the interval is shown.
+    brackets: whether the words have the interval.
     """
     of = ("speedup cells", stem, series, base, brackets)
     return evidence.once(of, lambda: _cells(evidence, stem, series, base, brackets))
@@ -115,17 +120,31 @@ def _cells(
 ) -> pd.Series:
     frame = evidence.frame(stem)
     rows = series.rows(frame)
-    words = pd.Series(EMPTY, index=rows.index, dtype=object)
+    cells = pd.Series([_NO_BASELINE] * len(rows), rows.index, dtype=object)
     both = _paired(frame, series, base, [])
     ok, red = frame["status"] == "ok", gates.red(frame)
     here, there = both.index, both["base_row"].to_numpy()
-    words[here[ok.loc[here].to_numpy() & ok.loc[there].to_numpy()]] = NOT_IN_TURN
-    words[here[red.loc[here].to_numpy() | red.loc[there].to_numpy()]] = WITHHELD
+    timed = ok.loc[here].to_numpy() & ok.loc[there].to_numpy()
+    withheld = red.loc[here].to_numpy() | red.loc[there].to_numpy()
+    cells[here] = _NO_TIME
+    cells[here[timed]] = _NOT_IN_TURN
+    cells[here[withheld]] = _WITHHELD
     found = speedups(evidence, stem, series, base)
-    words[found.index] = [speedup_text(row, brackets) for row in found.itertuples(index=False)]
     own, bases = (frame.loc[rows] for rows in (found.index, both["base_row"].loc[found.index]))
-    words[found.index] += list(map(marks.both, marks.signs(own), marks.signs(bases)))
-    return words
+    parts = zip(
+        *(found.itertuples(index=False), own["key"] if "key" in own else [None] * len(own)),
+        *(marks.names_of(own), marks.names_of(bases)),
+        strict=True,
+    )
+    made = [speedup_cell(row, brackets, marks.both(a, b), key) for row, key, a, b in parts]
+    cells[found.index] = made
+    return cells
+
+
+_NO_BASELINE = Cell(EMPTY, state=NO_BASELINE)
+_NO_TIME = Cell(EMPTY, state=NO_TIME)
+_NOT_IN_TURN = Cell("not timed in turn", state=NOT_IN_TURN)
+_WITHHELD = Cell("withheld", state=WITHHELD)
 
 
 def geometric_mean(ratios: pd.Series) -> float:
@@ -133,10 +152,22 @@ def geometric_mean(ratios: pd.Series) -> float:
     return float(np.exp(np.log(ratios).mean()))
 
 
-def speedup_text(row, brackets: bool = True) -> str:
-    """``1.42x (1.38-1.45)``; ``same`` or ``unresolved`` behind it where that is the verdict."""
+def speedup_cell(
+    row, brackets: bool = True, marked: tuple[str, ...] = (), key: str | None = None
+) -> Cell:
+    """``1.42x (1.38-1.45)``; ``same`` or ``unresolved`` behind it where that is the verdict.
+
+    row: of ``speedups``, as a named tuple.
+    """
     text = interval(row.ratio, row.low, row.high) if brackets else ratio(row.ratio)
-    return f"{text} {row.verdict}" if row.verdict in (SAME, UNRESOLVED) else text
+    words = f"{text} {row.verdict}" if row.verdict in (SAME, UNRESOLVED) else text
+    return Cell(
+        words,
+        *(finite(row.ratio), finite(row.low), finite(row.high), whole(row.rounds)),
+        verdict=row.verdict,
+        marks=marked,
+        row=key,
+    )
 
 
 def parse_rounds(column: pd.Series) -> np.ndarray:

@@ -1,10 +1,10 @@
-"""Markdown tables from rows of evidence: statuses in words, units in headers, captions with ids."""
+"""Tables from rows of evidence, and their Markdown: cells of times and of values, statuses."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
@@ -15,8 +15,28 @@ from lmperf.names import STATUSES, axis_words, implementation_words, value_words
 from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.foreign import LONGEST, in_html
-from lmperf.reporting.numbers import EMPTY, absent, counted, gib, percent, significant, spread
+from lmperf.reporting.numbers import (
+    absent,
+    counted,
+    finite,
+    gib,
+    percent,
+    significant,
+    spread,
+    whole,
+)
 from lmperf.reporting.speedup import median_intervals, round_numbers, rounds_words
+from lmperf.results import (
+    EMPTY,
+    IMPOSSIBLE,
+    NO_ROW,
+    NOT_RECORDED,
+    Cell,
+    Column,
+    Table,
+    name_of,
+    plain_words,
+)
 
 # A longer table is folded: a page shows what matters first.
 FOLD = 15
@@ -24,7 +44,7 @@ REASON_LENGTH = 160
 REASONS = 12
 MEDIAN_APART = 0.05
 STATUS_WORDS = {**STATUSES, "failed_check": "gate failed, withheld"}
-IMPOSSIBLE = f"{KIND}, withheld"
+IMPOSSIBLE_WORDS = f"{KIND}, withheld"
 STEPS = (
     "Mean ± standard deviation (n calls), the median where it is more than"
     f" {percent(MEDIAN_APART, 0)} off."
@@ -36,41 +56,6 @@ def escaped(value) -> str:
     text = " ".join(str(value).split())
     text = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
-
-
-@dataclass(frozen=True)
-class Lines:
-    """One Markdown table: a frame of cells under a caption.
-
-    Attributes:
-        caption: what the table shows, with what all its lines share (dtype, mask, unit).
-        frame: text or numbers; headers carry the units.
-        right: columns that are flush right; of the others those that hold numbers alone are.
-        note: how to read its cells (estimator, what brackets mean), below the table, before what
-            the signs of marked rows mean.
-        folds: whether a page may fold it when it is long.
-    """
-
-    caption: str
-    frame: pd.DataFrame
-    note: str = ""
-    right: Sequence[str] | None = None
-    folds: bool = True
-
-    def markdown(self, fold: int | None = FOLD) -> str:
-        """The table, inside ``<details>`` when it is longer than ``fold`` lines."""
-        body = pipe_table(self.frame, self.right)
-        words = " ".join(filter(None, (self.note.strip(), self.legend())))
-        note = f"\n\n{words}" if words else ""
-        if fold is None or not self.folds or len(self.frame) <= fold:
-            return f"**{self.caption}.**\n\n{body}{note}"
-        title = f"{self.caption} ({counted(len(self.frame), 'line')})"
-        opening = f"<details>\n<summary>{in_html(escaped(title))}</summary>\n"
-        return f"{opening}\n{body}{note}\n\n</details>"
-
-    def legend(self) -> str:
-        """What the signs of marked rows mean, of those that its cells have."""
-        return marks.legend(cell for cell in self.frame.to_numpy().flat if isinstance(cell, str))
 
 
 @dataclass(frozen=True)
@@ -93,19 +78,19 @@ class Owed:
 
 
 @dataclass(frozen=True)
-class Table:
-    """A numbered table of the report: E1, F2, ...
+class TableGroup:
+    """A numbered table of the report (E1, F2, ...), which may consist of several tables.
 
     Attributes:
         id: its number; empty for one that is not in the index.
         title: what it shows, in a few words.
-        make: evidence -> its parts; empty where there is nothing to show.
-        owed: what it rests on.
+        make: evidence -> its tables; empty where there is nothing to show.
+        owed: the rows that it rests on.
     """
 
     id: str
     title: str
-    make: Callable[[MachineEvidence], Sequence[Lines]]
+    make: Callable[[MachineEvidence], Sequence[Table]]
     owed: Owed = field(default_factory=Owed)
 
     @property
@@ -123,31 +108,88 @@ class Table:
         return re.sub(r"[^\w\- ]", "", self.heading.lower()).replace(" ", "-")
 
 
-def cells_of(
-    frame: pd.DataFrame, right: Sequence[str] | None = None
-) -> tuple[list[str], list[tuple[str, ...]], list[str]]:
-    """The headers of a frame, its lines of cells as text, and whether a column is flush right."""
-    columns = [[_plain(value) for value in frame[name]] for name in frame.columns]
-    aligns = [
-        "right" if (name in right if right is not None else _numeric(column)) else "left"
-        for name, column in zip(frame.columns, columns, strict=True)
-    ]
-    return [*map(str, frame.columns)], list(zip(*columns, strict=True)), aligns
+def from_frame(
+    caption: str,
+    frame: pd.DataFrame,
+    notes: str = "",
+    right: Sequence[str] | None = None,
+    folds: bool = True,
+) -> Table:
+    """A table of a data frame whose columns are headers; values are cells, or become such.
+
+    right: the columns that are flush right; None leaves it to the cells.
+    """
+    columns = [_column_of(str(name), frame[name]) for name in frame.columns]
+    if right is not None:
+        columns = [replace(c, align="right" if c.header in right else "left") for c in columns]
+    return Table(caption, tuple(columns), notes, folds=folds)
 
 
-def pipe_table(frame: pd.DataFrame, right: Sequence[str] | None = None) -> str:
-    """The frame as a pipe table by tabulate, its cells safe and unpadded."""
-    headers, rows, aligns = cells_of(frame, right)
+def _column_of(header: str, values: pd.Series) -> Column:
+    """A column of cells, whose unit the header has in brackets at its end, or of values."""
+    made = tuple(map(as_cell, values))
+    if not any(isinstance(value, Cell) for value in values):
+        return Column(name_of(header), header, made)
+    unit = re.search(r" \(([^()]*)\)$", header)
+    return Column(name_of(header), header, made, unit[1] if unit else "", "significant")
+
+
+def as_cell(value) -> Cell:
+    """A cell that shows a value as it is; a cell stays itself."""
+    if isinstance(value, Cell):
+        return value
+    if absent(value):
+        return Cell(EMPTY, state=NO_ROW)
+    if isinstance(value, str):
+        return Cell(EMPTY, state=NOT_RECORDED) if value == EMPTY else Cell(value, value)
+    value = value.item() if isinstance(value, np.generic) else value
+    return Cell(plain_words(value), value)
+
+
+def markdown(table: Table, fold: int | None = FOLD) -> str:
+    """The table under its caption, inside ``<details>`` when it is longer than ``fold`` lines."""
+    words = notes_of(table)
+    text = body(table) + (f"\n\n{words}" if words else "")
+    if fold is None or not table.folds or table.length <= fold:
+        return f"**{table.caption}.**\n\n{text}"
+    title = f"{table.caption} ({counted(table.length, 'line')})"
+    opening = f"<details>\n<summary>{in_html(escaped(title))}</summary>\n"
+    return f"{opening}\n{text}\n\n</details>"
+
+
+def notes_of(table: Table) -> str:
+    """How to read the cells of a table, and what the signs of its marks mean."""
+    return " ".join(filter(None, (table.notes.strip(), marks.legend(table.cells))))
+
+
+def body(table: Table) -> str:
+    """The lines of the table as a pipe table by tabulate, its cells safe and unpadded."""
+    headers, rows, aligns = laid_out(table)
     text = tabulate(
         [[escaped(cell) for cell in row] for row in rows],
         headers=[escaped(name) for name in headers],
         tablefmt="pipe",
-        colalign=aligns if len(frame) else None,
+        colalign=aligns if rows else None,
         disable_numparse=True,
     )
     head, rule, *rest = text.splitlines()
     rule = re.sub(r"-{3,}", "---", rule)
     return "\n".join([_unpadded(head), rule, *map(_unpadded, rest)])
+
+
+def pipe_table(frame: pd.DataFrame, right: Sequence[str] | None = None) -> str:
+    """A data frame as a pipe table; see ``from_frame``."""
+    return body(from_frame("", frame, right=right))
+
+
+def laid_out(table: Table) -> tuple[list[str], list[tuple[str, ...]], list[str]]:
+    """The headers of a table, its lines as text, and how each column is aligned."""
+    columns = [[str(cell) for cell in column.cells] for column in table.columns]
+    aligns = [
+        column.align or ("right" if _numeric(cells) else "left")
+        for column, cells in zip(table.columns, columns, strict=True)
+    ]
+    return [column.header for column in table.columns], list(zip(*columns, strict=True)), aligns
 
 
 def _unpadded(line: str) -> str:
@@ -159,21 +201,11 @@ def _numeric(cells: Sequence[str]) -> bool:
     return sum(bool(re.match(r"[-+]?\d", cell)) for cell in cells) * 2 > len(cells)
 
 
-def _plain(value) -> str:
-    if isinstance(value, str):
-        return value
-    if absent(value):
-        return EMPTY
-    if isinstance(value, bool | np.bool_):
-        return "yes" if value else "no"
-    return f"{value:.12g}" if isinstance(value, float) else str(value)
-
-
 def status_words(frame: pd.DataFrame) -> pd.Series:
     """The status of each row in words; a red gate is said whatever the status column says."""
     words = frame["status"].map(STATUS_WORDS).fillna(frame["status"]).astype(object)
     words[gates.red(frame) & (frame["status"] != "nan")] = STATUS_WORDS["failed_check"]
-    words[gates.impossible(frame)] = IMPOSSIBLE
+    words[gates.impossible(frame)] = IMPOSSIBLE_WORDS
     oom = frame["status"] == "oom"
     if oom.any():
         sizes = zip(frame.loc[oom, "requested_bytes"], frame.loc[oom, "free_bytes"], strict=True)
@@ -188,19 +220,69 @@ def _out_of_memory(requested: float, free: float) -> str:
     return f"OOM ({details})" if details else "OOM"
 
 
+def states(frame: pd.DataFrame) -> pd.Series:
+    """Why no number of a row may be shown: its status, or that it cannot be; None where it may."""
+    status, red = frame["status"].to_numpy(object), gates.red(frame).to_numpy()
+    state = status.copy()
+    state[(status == "ok") & ~red] = None
+    state[red & (status != "nan")] = "failed_check"
+    state[gates.impossible(frame).to_numpy()] = IMPOSSIBLE
+    return pd.Series(state, frame.index, dtype=object)
+
+
+def status_cells(frame: pd.DataFrame) -> pd.Series:
+    """The status of each row: in words, and as it is called in the evidence."""
+    parts = zip(status_words(frame), states(frame), keys_of(frame), strict=True)
+    cells = [Cell(words, state or "ok", row=row) for words, state, row in parts]
+    return pd.Series(cells, frame.index, dtype=object)
+
+
+def keys_of(frame: pd.DataFrame) -> Sequence[str | None]:
+    """The key of the evidence of each row; None where the rows have none."""
+    return frame["key"].tolist() if "key" in frame else [None] * len(frame)
+
+
+def or_status(frame: pd.DataFrame, shown: pd.Series, made: Sequence[Cell]) -> pd.Series:
+    """The cells that were made of the rows that are shown; the others have the status in words.
+
+    A row that is ok and not shown lacks what the cells hold.
+    """
+    cells, mask = np.empty(len(frame), dtype=object), shown.to_numpy(bool)
+    if mask.all():
+        cells[:] = made
+        return pd.Series(cells, frame.index, dtype=object)
+    others = frame[~mask]
+    parts = zip(status_words(others), states(others), keys_of(others), strict=True)
+    cells[~mask] = [Cell(w, state=s or NOT_RECORDED, row=row) for w, s, row in parts]
+    cells[mask] = made
+    return pd.Series(cells, frame.index, dtype=object)
+
+
 def step_times(frame: pd.DataFrame) -> pd.Series:
     """``mean ± std (n)`` in ms where it may be shown, the status in words elsewhere.
 
     Where slow repetitions pull the mean away from the median, on which ratios and rates rest, the
-    median stands beside it. See ``STEPS``.
+    median stands beside it. See ``STEPS``. The second value is the median in any case.
     """
-    words = status_words(frame)
-    ok = frame[gates.shown(frame)]
-    triples = ok[["mean_ms", "std_ms", "repetitions"]].itertuples(index=False)
-    words[ok.index] = [f"{spread(mean, std)} ({n:.0f})" for mean, std, n in triples]
-    apart = ok[(ok["mean_ms"] - ok["median_ms"]).abs() > MEDIAN_APART * ok["median_ms"]]
-    words[apart.index] += [f", median {significant(m)}" for m in apart["median_ms"]]
-    return _signed(words, ok)
+    shown = gates.shown(frame)
+    ok = frame[shown]
+    columns = ["mean_ms", "std_ms", "repetitions", "median_ms"]
+    numbers = zip(*(ok[c].tolist() for c in columns), marks.names_of(ok), keys_of(ok), strict=True)
+    made = [
+        Cell(
+            f"{spread(mean, std)} ({n:.0f}){_median_beside(mean, median)}",
+            *(finite(mean), None, None, whole(n), finite(std), finite(median)),
+            marks=names,
+            row=row,
+        )
+        for mean, std, n, median, names, row in numbers
+    ]
+    return or_status(frame, shown, made)
+
+
+def _median_beside(mean: float, median: float) -> str:
+    apart = abs(mean - median) > MEDIAN_APART * median
+    return f", median {significant(median)}" if apart else ""
 
 
 def kernel_times(frame: pd.DataFrame) -> pd.Series:
@@ -208,14 +290,24 @@ def kernel_times(frame: pd.DataFrame) -> pd.Series:
 
     The interval is that of the median of the rounds' medians. See ``kernel_note``.
     """
-    words = status_words(frame)
-    ok = frame[gates.shown(frame) & frame["median_ms"].notna()]
-    low, high = median_intervals(ok)
-    numbers = zip(ok["median_ms"], low, high, ok["repetitions"], strict=True)
-    words[ok.index] = [
-        f"{significant(m)} ({significant(a)}-{significant(b)}; {n:.0f})" for m, a, b, n in numbers
+    shown = gates.shown(frame) & frame["median_ms"].notna()
+    ok = frame[shown]
+    lows, highs = (ends.tolist() for ends in median_intervals(ok))
+    numbers = zip(
+        *(ok["median_ms"].tolist(), lows, highs, ok["repetitions"].tolist()),
+        *(marks.names_of(ok), keys_of(ok)),
+        strict=True,
+    )
+    made = [
+        Cell(
+            f"{significant(m)} ({significant(low)}-{significant(high)}; {n:.0f})",
+            *(m, finite(low), finite(high), whole(n)),
+            marks=names,
+            row=row,
+        )
+        for m, low, high, n, names, row in numbers
     ]
-    return _signed(words, ok)
+    return or_status(frame, shown, made)
 
 
 def kernel_note(frame: pd.DataFrame) -> str:
@@ -227,34 +319,79 @@ def kernel_note(frame: pd.DataFrame) -> str:
 
 def medians(frame: pd.DataFrame) -> pd.Series:
     """The median in ms where it may be shown, the status in words elsewhere."""
-    words = status_words(frame)
-    ok = frame[gates.shown(frame)]
-    words[ok.index] = [significant(m) for m in ok["median_ms"]]
-    return _signed(words, ok)
-
-
-def _signed(words: pd.Series, timed: pd.DataFrame) -> pd.Series:
-    """The cells with the signs of the rows that have a time."""
-    words[timed.index] += marks.signs(timed)
-    return words
+    shown = gates.shown(frame)
+    ok = frame[shown]
+    numbers = zip(ok["median_ms"].tolist(), marks.names_of(ok), keys_of(ok), strict=True)
+    made = [Cell(significant(m), finite(m), marks=names, row=row) for m, names, row in numbers]
+    return or_status(frame, shown, made)
 
 
 def value_cells(frame: pd.DataFrame, values: pd.Series, form=significant) -> pd.Series:
     """``form(value)`` where the row may be shown, a dash elsewhere."""
-    words = pd.Series(EMPTY, index=frame.index, dtype=object)
-    ok = gates.shown(frame) & values.notna()
-    words[ok] = [form(v) for v in values[ok]]
-    return words
+    cells = np.empty(len(frame), dtype=object)
+    parts = zip(values.reindex(frame.index), states(frame), keys_of(frame), strict=True)
+    for place, (value, state, row) in enumerate(parts):
+        if state is not None or absent(value):
+            cells[place] = Cell(EMPTY, state=state or NOT_RECORDED, row=row)
+        else:
+            cells[place] = Cell(form(value), finite(value), row=row)
+    return pd.Series(cells, frame.index, dtype=object)
 
 
-def shared_axes(frame: pd.DataFrame, cell: Sequence[str]) -> tuple[str, list[str]]:
-    """Axes with a single value, as words for the caption, and those that vary, for the lines."""
+def number_cells(values: pd.Series, form=significant) -> pd.Series:
+    """``form(value)`` of each number; what is empty has the words that ``form`` gives it."""
+    cells = [number_cell(value, form) for value in values.tolist()]
+    return pd.Series(cells, values.index, dtype=object)
+
+
+def number_cell(value: float, form=significant) -> Cell:
+    """One cell of ``number_cells``."""
+    return Cell(form(value), finite(value), state=NOT_RECORDED if absent(value) else None)
+
+
+def beside(cells: pd.Series, others: pd.Series, form=significant) -> pd.Series:
+    """``a / b``: cells with another number as their second value; a dash where there is none."""
+    made = [
+        replace(cell, words=f"{cell.words} / {form(other)}", second=finite(other))
+        for cell, other in zip(cells, others.reindex(cells.index), strict=True)
+    ]
+    return pd.Series(made, cells.index, dtype=object)
+
+
+def with_shares(cells: pd.Series, shares: pd.Series, rows: pd.DataFrame) -> pd.Series:
+    """``563 (78.3 %)``: cells with a share of something as their second value, where it is known,
+    and the marks of their rows; those with a status stay as they are."""
+    parts = zip(cells, shares.reindex(rows.index), marks.names_of(rows), strict=True)
+    made = [_with_share(*part) for part in parts]
+    return pd.Series(made, rows.index, dtype=object)
+
+
+def _with_share(cell: Cell, share: float, names: tuple[str, ...]) -> Cell:
+    if cell.state not in (None, NOT_RECORDED):
+        return cell
+    words = cell.words if absent(share) else f"{cell.words} ({percent(share)})"
+    names = () if words == EMPTY else names
+    return replace(cell, words=words, second=finite(share), marks=names)
+
+
+def text_cells(values: pd.Series) -> pd.Series:
+    """Cells that show text as it is."""
+    return pd.Series([as_cell(value) for value in values], values.index, dtype=object)
+
+
+def shared_axes(frame: pd.DataFrame, cell: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Axes with a single value, for the caption, and those that vary, for the lines."""
     present = [name for name in cell if name in frame.columns and frame[name].notna().any()]
     varying = [name for name in present if frame[name].nunique(dropna=False) > 1]
     varying = varying or present[:1]
-    constant = [name for name in present if name not in varying]
-    words = (_axis_value(name, frame[name].iloc[0], present) for name in constant)
-    return "".join(f", {word}" for word in words), varying
+    return [name for name in present if name not in varying], varying
+
+
+def shared_words(frame: pd.DataFrame, cell: Sequence[str], shared: Sequence[str]) -> str:
+    """The axes with a single value as words that follow a caption."""
+    present = [name for name in cell if name in frame.columns and frame[name].notna().any()]
+    words = (_axis_value(name, frame[name].iloc[0], present) for name in shared)
+    return "".join(f", {word}" for word in words)
 
 
 def _axis_value(name: str, value, axes: Sequence[str]) -> str:
@@ -262,7 +399,7 @@ def _axis_value(name: str, value, axes: Sequence[str]) -> str:
         return axis_words(name) if value else f"not {axis_words(name)}"
     if name in ("dtype", "implementation"):
         return value_words(name, value, axes)
-    return f"{axis_words(name)} {_plain(value)}"
+    return f"{axis_words(name)} {as_cell(value)}"
 
 
 def reasons(frame: pd.DataFrame) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pandas as pd
 
@@ -12,20 +13,19 @@ from lmperf.names import implementation_words, in_order, phase_words
 from lmperf.reporting import custom
 from lmperf.reporting.evidence import MachineEvidence, axes, having
 from lmperf.reporting.sections.generic import measurements
-from lmperf.reporting.side_by_side import Beside, each, side_by_side
+from lmperf.reporting.side_by_side import Beside, each, side_by_side, speedup, text, time
 from lmperf.reporting.speedup import Series, compared, speedup_cells
 from lmperf.reporting.tables import (
     STEPS,
-    Lines,
     kernel_note,
     kernel_times,
     step_times,
     value_cells,
 )
-from lmperf.statistics import SAME, UNRESOLVED
+from lmperf.results import DERIVED, HIGHER, Cell, Table
 
 
-def verdict_tables(evidence: MachineEvidence, stem: str, over: str | None) -> list[Lines]:
+def verdict_tables(evidence: MachineEvidence, stem: str, over: str | None) -> list[Table]:
     """A table a phase: times, rates, and the speed-up over an implementation with its verdict.
 
     over: the implementation; where it is None the first in reading order that is no user's own.
@@ -49,22 +49,30 @@ def _first_peer(evidence: MachineEvidence, stem: str, frame: pd.DataFrame) -> st
     return next((name for name in known if name not in mine), known[0])
 
 
-def _of_phase(evidence: MachineEvidence, stem: str, rows: pd.DataFrame, base: str) -> Lines | None:
+def _of_phase(evidence: MachineEvidence, stem: str, rows: pd.DataFrame, base: str) -> Table | None:
     steps = load(stem).clock == "step"
     times, note = (step_times, STEPS) if steps else (kernel_times, kernel_note(rows))
     peers = [name for name in rows["implementation"].unique() if name != base]
     words = implementation_words(base, axes(rows))
+    phase, median = rows["phase"].iloc[0], "median" if steps else ""
+    speedups = _joined([_speed(evidence, stem, name, base) for name in peers])
+    verdicts = _joined([_verdicts(evidence, stem, name, base) for name in peers])
     columns = [
-        Beside("time (ms)", times(rows)),
-        Beside("host (ms)", value_cells(rows, rows["host_ms"])),
-        Beside("TFLOP/s", value_cells(rows, rows["tflops"])),
-        Beside("GB/s", value_cells(rows, rows["bandwidth_gbps"])),
-        Beside(f"over {words}", _joined([_speed(evidence, stem, name, base) for name in peers])),
-        Beside("verdict", _joined([_verdicts(evidence, stem, name, base) for name in peers])),
-        Beside("largest error / bound", custom.errors(rows)),
+        time("time", times(rows), phase, second=median),
+        time("host", value_cells(rows, rows["host_ms"]), f"{phase}.host"),
+        _rate("TFLOP/s", rows, "tflops", phase),
+        _rate("GB/s", rows, "bandwidth_gbps", phase),
+        speedup(f"over {words}", speedups, f"{phase}.over.{base}"),
+        text("verdict", verdicts, f"{phase}.verdict"),
+        custom.error_column(rows, f"{phase}.error"),
     ]
     cell = [*axes(rows), "implementation"]
-    return side_by_side(phase_words(rows["phase"].iloc[0]), rows, cell, columns, note)
+    return side_by_side(phase_words(phase), rows, cell, columns, note)
+
+
+def _rate(unit: str, rows: pd.DataFrame, column: str, phase: str) -> Beside:
+    cells = value_cells(rows, rows[column])
+    return Beside(unit, cells, f"{phase}.{column}", unit, "significant", HIGHER, DERIVED)
 
 
 def _joined(parts: Sequence[pd.Series]) -> pd.Series:
@@ -73,8 +81,12 @@ def _joined(parts: Sequence[pd.Series]) -> pd.Series:
 
 def _speed(evidence: MachineEvidence, stem: str, name: str, base: str) -> pd.Series:
     pair = (Series.of(implementation=one) for one in (name, base))
-    cells, verdicts = speedup_cells(evidence, stem, *pair), f" ({SAME}|{UNRESOLVED})"
-    return cells.str.replace(verdicts, "", regex=True)  # they have a column of their own
+    cells = speedup_cells(evidence, stem, *pair)
+    return cells.map(_without_verdict)  # it has a column of its own
+
+
+def _without_verdict(cell: Cell) -> Cell:
+    return replace(cell, words=cell.words.removesuffix(f" {cell.verdict}"))
 
 
 def _verdicts(evidence: MachineEvidence, stem: str, name: str, base: str) -> pd.Series:

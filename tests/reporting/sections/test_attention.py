@@ -11,6 +11,7 @@ from lmperf.reporting.findings import state
 from lmperf.reporting.sections import compose
 from lmperf.reporting.sections.attention import SECTION
 from lmperf.reporting.sections.attention.findings import FINDINGS
+from lmperf.reporting.tables import markdown
 
 
 def with_changed_rows(change, stem="attention"):
@@ -170,7 +171,7 @@ def test_head_ends_at_the_measured_limit_if_the_grid_fits():
     table = SECTION.head(with_requested_bytes(1.0))
     assert table.frame["length"].tolist()[-2:] == [16384, 65536]
     assert table.frame["forward (ms)"].iloc[-1] == "OOM (asked 128.0 GiB, 10.6 GiB free)"
-    assert table.note.endswith("No length between 16,384 and 65,536 was run.")
+    assert table.notes.endswith("No length between 16,384 and 65,536 was run.")
     masked = with_changed_rows(lambda frame: frame[frame["seq_len"] < 65536])
     assert SECTION.head(masked).frame["length"].tolist()[-1] == 16384
 
@@ -178,7 +179,7 @@ def test_head_ends_at_the_measured_limit_if_the_grid_fits():
 def test_cpu_head_has_one_line_per_length(cpu):
     table = SECTION.head(cpu)
     assert table.frame["length"].tolist() == [128, 256, 512]
-    assert "OOM" not in table.markdown()
+    assert "OOM" not in markdown(table)
 
 
 def test_a1_shows_times_memory_and_status_per_cell(gpu):
@@ -220,7 +221,7 @@ def test_a4_shows_memory_step_by_step(gpu):
     row = table[(table["d_head"] == 64) & (table["length"] == 1024)].iloc[0]
     assert row["kept for the backward (MiB)"] == "64.0"
     assert 65536 not in table["length"].tolist()
-    note = parts_of("A4", gpu)[0].note
+    note = parts_of("A4", gpu)[0].notes
     assert "(000, 001) differ 1.83 to 7.13 times" in note
     assert "at 8,192 it is 1.02 to 1.07 against 1.90 to 1.97 matrices" in note
 

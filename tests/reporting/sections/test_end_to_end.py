@@ -202,7 +202,7 @@ def test_host_bound_steps_are_counted_per_way_to_run():
     lines = SECTION.tables[0].make(evidence)
     bf16 = next(part for part in lines if part.caption.startswith("bf16"))
     line = line_of(bf16, context=512, implementation="eager")
-    assert line["queued (% of the step)"] == "85.0" and "from 90 % on" in bf16.note
+    assert line["queued (% of the step)"] == "85.0" and "from 90 % on" in bf16.notes
 
 
 def test_host_bound_count_excludes_other_models(gpu):
@@ -225,7 +225,7 @@ def test_cells_without_the_baseline_are_left_out_and_said(gpu):
 
 def test_cpu_tables_have_no_queued_column(cpu):
     assert not any("queued" in h for part in SECTION.tables[0].make(cpu) for h in part.frame)
-    assert "Queued" not in SECTION.tables[0].make(cpu)[0].note
+    assert "Queued" not in SECTION.tables[0].make(cpu)[0].notes
     assert "step_host" not in {s.name for s in statements(SECTION.findings, cpu)}
 
 

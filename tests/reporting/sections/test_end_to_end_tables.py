@@ -18,6 +18,7 @@ from lmperf.reporting.numbers import ratio, rounded
 from lmperf.reporting.sections import compose
 from lmperf.reporting.sections.end_to_end import SECTION, ways
 from lmperf.reporting.sections.end_to_end.tables import head
+from lmperf.reporting.tables import markdown
 
 EAGER, BLOCKS, WHOLE, BF16 = ways.EAGER, ways.BLOCKS, ways.WHOLE, ways.BF16
 SHOWN = ("E1", "E3", "E4")
@@ -37,7 +38,7 @@ def test_e1_shows_each_number_in_its_cell(gpu):
     assert line["MFU (%)"] == f"{100 * work / 46.8:.1f}"
     assert line["MFU of the data sheet (%)"] == f"{100 * work / 67:.1f}"
     ceilings = "MFU of 46.8 TFLOP/s, the matmul ceiling, 67.0 TFLOP/s by the data sheet, in float32"
-    assert ceilings in first.note
+    assert ceilings in first.notes
 
 
 def test_tables_withhold_failed_gates_and_show_oom():
@@ -70,17 +71,17 @@ def test_e3_counts_every_cell_compiled_in_any_way():
     assert found["E4"] == (9, 9, "measured")
     assert found["E2"] == (4, 4, "measured")
     assert not coverage.gaps(states)
-    note = {t.id: t for t in SECTION.tables}["E3"].make(one)[0].note
+    note = {t.id: t for t in SECTION.tables}["E3"].make(one)[0].notes
     assert "A dash: not configured (float32, compiled: 8 of 9 lines; TF32, compiled: 8 of" in note
     one.missing[ways.STEM] = ["a cell"]
-    assert "dash" not in {t.id: t for t in SECTION.tables}["E3"].make(one)[0].note
+    assert "dash" not in {t.id: t for t in SECTION.tables}["E3"].make(one)[0].notes
 
 
 def test_eager_model_is_never_called_pytorch():
     evidence, crash = small_gpu_evidence(), {"status": "crash", "reason": "signal"}
     failed = with_values(evidence, crash, **CELL, implementation=EAGER)
     made = compose("end_to_end", failed, drawn=False)
-    text = "\n".join(lines.markdown() for parts in made.parts.values() for lines in parts)
+    text = "\n".join(markdown(lines) for parts in made.parts.values() for lines in parts)
     assert "PyTorch" not in text + made.reasons and "crash, eager (12 rows)" in made.reasons
 
 
@@ -111,9 +112,9 @@ def test_head_shows_one_context_and_the_best_speedup(gpu):
 
 def test_head_names_the_best_per_size_if_sizes_differ(gpu):
     one = head(with_times_scaled(gpu, 0.1, implementation=BLOCKS, dtype=BF16))
-    assert "Best: bf16 autocast, compiled by block." in one.note
+    assert "Best: bf16 autocast, compiled by block." in one.notes
     several = head(with_times_scaled(gpu, 50, size="0.13B", dtype=BF16))
-    assert "Best" not in several.note and several.frame["best"].nunique() > 1
+    assert "Best" not in several.notes and several.frame["best"].nunique() > 1
 
 
 def test_head_has_one_line_per_size_with_two_batches(cpu):

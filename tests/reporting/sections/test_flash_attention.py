@@ -112,8 +112,8 @@ def test_kernel_float32_is_starred_and_explained(gpu, cpu):
     assert "(float32*, bf16)" in sentence_of("flash_one_head", gpu)
     composed = compose(STEM, gpu, drawn=False)
     assert "float32*" in composed.parts["F1"][0].caption
-    assert "float32*: Triton" in composed.head.note
-    assert "*" not in tables.head(cpu).note
+    assert "float32*: Triton" in composed.head.notes
+    assert "*" not in tables.head(cpu).notes
 
 
 def with_times_proportional_to_length(evidence, name, phase):

@@ -111,7 +111,7 @@ def test_f4_shows_our_error_beside_pytorchs(gpu):
     assert (line["dQ"], line["compared with"]) == (f"{ours:.1e} / {plain:.1e}", "plain PyTorch")
     grid = having(half.frame, length=1024, d_head=64, batch=16)
     assert set(grid["compared with"]) == {"SDPA efficient"}
-    assert "times the error of plain PyTorch" in half.note
+    assert "times the error of plain PyTorch" in half.notes
 
 
 def test_f4_shows_failed_gates_beside_errors(gpu):

@@ -72,7 +72,7 @@ def test_e6_compares_each_rung_with_the_one_above(gpu):
     assert list(lines["implementation"])[:2] == ["float32", "TF32"] and len(lines) == 8
     graph = line_of(parts[0], implementation="CUDA graph")
     assert graph["over the rung above"].startswith("1.49x (")
-    assert graph["loss"] == "6.520" and "Loss: of step 100" in parts[0].note
+    assert graph["loss"] == "6.520" and "Loss: of step 100" in parts[0].notes
     for rung, line in ("graph", graph), ("float32", line_of(parts[0], implementation="float32")):
         row = having(gpu.frame(ladder.STEM), size="0.13B", batch=4, implementation=rung).iloc[0]
         mfu = row["flops"] / row["median_ms"] / 1e9 / 720
@@ -80,7 +80,7 @@ def test_e6_compares_each_rung_with_the_one_above(gpu):
     row = having(gpu.frame(ladder.STEM), size="0.13B", batch=4, implementation="graph").iloc[0]
     assert graph["peak memory (GiB)"] == significant((row["peak_mib"] + 1024) / 1024)
     assert line_of(parts[1], implementation="flash attention")["over the rung above"] == "–"
-    assert "loss" not in parts[1].frame and "Loss:" not in parts[1].note, "of runs of one batch"
+    assert "loss" not in parts[1].frame and "Loss:" not in parts[1].notes, "of runs of one batch"
 
 
 def test_rung_after_an_oom_rung_has_no_speedup(gpu):

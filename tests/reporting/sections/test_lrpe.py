@@ -9,6 +9,7 @@ from lmperf.reporting.figures import LIGHT, Pen
 from lmperf.reporting.findings import state
 from lmperf.reporting.sections.lrpe import SECTION
 from lmperf.reporting.sections.lrpe.figure import figure
+from lmperf.reporting.tables import markdown
 
 FINDINGS = {finding.name: finding for finding in SECTION.findings}
 L1, L2, HOST, GATES = SECTION.tables
@@ -112,7 +113,7 @@ def test_cpu_states_the_gain_of_compiling_without_triton(cpu):
     assert words.startswith("md_lrpe_cosine, compiled (float32, 1,024 positions): ")
     assert "over PyTorch" in words
     assert all(state(FINDINGS[name], cpu) is None for name in set(FINDINGS) - {"lrpe_copy"})
-    assert "Triton" not in SECTION.head(cpu).markdown()
+    assert "Triton" not in markdown(SECTION.head(cpu))
 
 
 def test_head_leaves_out_a_peak_column_without_peaks(cpu_copy):

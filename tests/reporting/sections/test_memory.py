@@ -15,6 +15,7 @@ from lmperf.reporting.numbers import EMPTY
 from lmperf.reporting.sections import compose
 from lmperf.reporting.sections.memory import figure, timeline
 from lmperf.reporting.sections.memory.findings import FINDINGS
+from lmperf.reporting.tables import markdown
 
 GIB = 2**30
 AUTOCAST = "autocast_bfloat16"
@@ -233,14 +234,14 @@ def test_y4_compares_residual_stream_with_closed_form(gpu_copy):
     frame.loc[frame["table"].eq("stream") & frame["size"].eq("2.0B"), "size_mib"] *= 2
     lines = compose("memory", gpu_copy, drawn=False).parts["Y4"][0]
     assert lines.frame["measured (bytes an element)"].tolist() == ["4", "8"]
-    assert "003" in lines.note
+    assert "003" in lines.notes
 
 
 def test_head_note_states_when_memory_peaks(gpu_copy):
-    assert "before nearly any gradient" not in compose("memory", gpu_copy, drawn=False).head.note
+    assert "before nearly any gradient" not in compose("memory", gpu_copy, drawn=False).head.notes
     gpu_copy.derived.clear()
     gpu_copy.frames["memory"]["gradients_mib"] = 0.0
-    assert "before nearly any gradient" in compose("memory", gpu_copy, drawn=False).head.note
+    assert "before nearly any gradient" in compose("memory", gpu_copy, drawn=False).head.notes
 
 
 def test_y5_counts_cast_weights_as_temporary(gpu_copy):
@@ -291,7 +292,7 @@ def test_custom_model_adds_columns_and_changes_no_others(gpu):
     frames = {**gpu.frames, "memory": pd.concat(both, ignore_index=True)}
     gpu = replace(gpu, frames=frames)
     after = compose("memory", gpu, drawn=False)
-    assert after.head.markdown() == before.head.markdown()
+    assert markdown(after.head) == markdown(before.head)
     assert [s.sentence for s in after.statements] == [s.sentence for s in before.statements]
     for lines, old in zip(after.parts["Y1"], before.parts["Y1"], strict=True):
         table = lines.frame

@@ -6,6 +6,7 @@ from lmperf.benchmarks import load, stems
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.published import STEMS, cell_of, figures_of
 from lmperf.reporting.sections.published import MOST, beside
+from lmperf.reporting.tables import markdown
 
 UNITS = {"", "s", "ms", "MB", "GB", "G", "%"}
 
@@ -70,7 +71,7 @@ def test_rows_with_a_failed_gate_are_not_shown(gpu_copy):
 
 
 def test_table_is_not_folded_and_links_every_source(gpu):
-    text = beside(gpu)[0].markdown()
+    text = markdown(beside(gpu)[0])
     assert "<details>" not in text
     assert all(f"[{stem}](" in text for stem in STEMS)
 
@@ -80,7 +81,7 @@ def test_nothing_is_shown_without_a_matching_cell():
 
 
 def test_impossible_times_and_differences_are_remarked(gpu):
-    assert "a backward of -2.75 ms (write-up 002, small, context 256)" in beside(gpu)[0].note
+    assert "a backward of -2.75 ms (write-up 002, small, context 256)" in beside(gpu)[0].notes
     lines = lines_of(gpu)
     assert lines.loc[("memory", "write-up 003, A100 40 GB"), "remark"] == (
         "the forward here is without gradients"

@@ -215,7 +215,8 @@ def _small(frame: pd.DataFrame) -> pd.DataFrame:
 
 def grown(evidence: MachineEvidence, rows: int) -> MachineEvidence:
     """The evidence with copies of its rows in new cells, until it has ``rows`` rows."""
-    stems = [stem for stem, frame in evidence.frames.items() if "batch" in frame]
+    # The losses of the ladder are of one batch a size.
+    stems = [s for s, frame in evidence.frames.items() if "batch" in frame and s != "ladder_loss"]
     frames = dict(evidence.frames)
     for stem in stems:
         copies = -(-rows // len(stems) // len(frames[stem]))

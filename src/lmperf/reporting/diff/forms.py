@@ -1,4 +1,4 @@
-"""A comparison as text, as Markdown for a pull request, and as JSON."""
+"""A comparison as text, as Markdown for a pull request, as JSON and as CSV."""
 
 from __future__ import annotations
 
@@ -11,8 +11,30 @@ from tabulate import tabulate
 from lmperf.names import mark_words
 from lmperf.reporting.diff.comparison import BROKEN, Comparison
 from lmperf.reporting.foreign import deep, in_markdown, plain
-from lmperf.reporting.numbers import EMPTY, absent, counted, interval, listed, percent, significant
-from lmperf.reporting.tables import pipe_table
+from lmperf.reporting.formats import FORMATS
+from lmperf.reporting.numbers import (
+    absent,
+    counted,
+    finite,
+    interval,
+    listed,
+    percent,
+    significant,
+    whole,
+)
+from lmperf.reporting.tables import as_cell, body, laid_out
+from lmperf.results import (
+    DERIVED,
+    EMPTY,
+    HIGHER,
+    LOWER,
+    NO_TIME,
+    NOT_RECORDED,
+    TIME,
+    Cell,
+    Column,
+    Table,
+)
 from lmperf.statistics import FALSE_DISCOVERY, FLOOR_QUANTILE, SAME
 
 WORST = 20
@@ -57,34 +79,36 @@ def summary(comparison: Comparison) -> list[str]:
     return lines + comparison.notes
 
 
-def table(rows: pd.DataFrame) -> pd.DataFrame:
-    """Cells of the rows of a comparison: verdict, ratio with interval, times, cycles, marks, and
-    why a row does not work any more."""
-    cells = pd.DataFrame(
-        {
-            "verdict": rows["verdict"],
-            "benchmark": rows["benchmark"],
-            "row": rows["name"],
-            "old (ms)": _times(rows, "old"),
-            "new (ms)": _times(rows, "new"),
-            "old / new": _intervals(rows, "ratio", "low", "high"),
-        }
-    )
+def table(rows: pd.DataFrame, caption: str = "") -> Table:
+    """The rows of a comparison: verdict, times, ratio with interval, cycles, marks, and why a row
+    does not work any more."""
+    named = {"verdict": rows["verdict"], "benchmark": rows["benchmark"], "row": rows["name"]}
+    columns = [Column(name, name, tuple(map(as_cell, of))) for name, of in named.items()]
+    columns += [
+        Column(f"{side}.time", f"{side} (ms)", _times(rows, side), "ms", "significant", LOWER, TIME)
+        for side in ("old", "new")
+    ]
+    ratios = _intervals(rows, "ratio", "low", "high")
+    columns.append(Column("old.over.new", "old / new", ratios, "", "ratio", HIGHER, DERIVED))
     if rows["cycles"].notna().any():
-        cells["in cycles"] = _intervals(rows, "cycles", "cycles_low", "cycles_high")
+        ratios = _intervals(rows, "cycles", "cycles_low", "cycles_high")
+        name = "old.over.new.cycles"
+        columns.append(Column(name, "in cycles", ratios, "", "ratio", HIGHER, DERIVED))
     further = {
         "marks": rows[["marks_old", "marks_new"]].apply(lambda row: _marks(*row), axis=1),
         "why": rows["reason_new"].where(rows["verdict"] == BROKEN).fillna(""),
     }
-    return cells.assign(**{name: of for name, of in further.items() if (of != "").any()})
+    further = {name: of for name, of in further.items() if (of != "").any()}
+    columns += [Column(name, name, tuple(map(as_cell, of))) for name, of in further.items()]
+    return Table(caption, tuple(columns))
 
 
 def as_text(comparison: Comparison) -> str:
     """The summary, and a line for each row, worst first."""
     lines = [headline(comparison), *(f"  {line}" for line in summary(comparison)), ""]
-    cells = table(comparison.rows)
-    body = tabulate(cells, headers="keys", showindex=False, tablefmt="plain", disable_numparse=True)
-    return plain("\n".join([*lines, body]) + "\n")
+    headers, cells, _ = laid_out(table(comparison.rows))
+    text = tabulate(cells, headers=headers, tablefmt="plain", disable_numparse=True)
+    return plain("\n".join([*lines, text]) + "\n")
 
 
 def as_markdown(comparison: Comparison) -> str:
@@ -93,13 +117,13 @@ def as_markdown(comparison: Comparison) -> str:
     rows = comparison.rows[comparison.rows["verdict"] != SAME]
     worst, rest = rows.iloc[:WORST], rows.iloc[WORST:]
     if len(worst):
-        parts.append(pipe_table(table(worst)))
+        parts.append(body(table(worst)))
     if len(rest):
         title = f"{counted(len(rest), 'further row')} that are not the same"
         left = len(rest) - DETAILS
         more = f"\n\nand {counted(left, 'further row')}" if left > 0 else ""
-        body = pipe_table(table(rest.iloc[:DETAILS])) + more
-        parts.append(f"<details>\n<summary>{title}</summary>\n\n{body}\n\n</details>")
+        text = body(table(rest.iloc[:DETAILS])) + more
+        parts.append(f"<details>\n<summary>{title}</summary>\n\n{text}\n\n</details>")
     return in_markdown("\n\n".join(parts) + "\n")
 
 
@@ -125,7 +149,15 @@ def as_json(comparison: Comparison) -> str:
     return json.dumps(deep(plain, document), indent=2, allow_nan=False) + "\n"
 
 
-FORMS = {"text": as_text, "markdown": as_markdown, "json": as_json}
+def as_csv(comparison: Comparison) -> str:
+    """The numbers of every row, worst first."""
+    return (
+        FORMATS["csv"](table(comparison.rows, f"{comparison.old.name} -> {comparison.new.name}"))
+        + "\n"
+    )
+
+
+FORMS = {"text": as_text, "markdown": as_markdown, "json": as_json, "csv": as_csv}
 
 
 def _row(row: dict) -> dict:
@@ -146,17 +178,29 @@ def _side(result) -> dict:
     return {"name": result.name, "machine": result.machine, "commits": sorted(commits)}
 
 
-def _times(rows: pd.DataFrame, side: str) -> list[str]:
+def _times(rows: pd.DataFrame, side: str) -> tuple[Cell, ...]:
     """The median of each row on one side; its status where it is not ok."""
-    both = zip(rows[f"median_ms_{side}"], rows[f"state_{side}"], strict=True)
-    return [
-        state if state != "ok" or absent(median) else significant(median) for median, state in both
-    ]
+    names = ("median_ms", "state", "key")
+    return tuple(
+        Cell(state, state=NOT_RECORDED if state == "ok" else state, row=key)
+        if state != "ok" or absent(median)
+        else Cell(significant(median), finite(median), row=key)
+        for median, state, key in zip(*(rows[f"{name}_{side}"] for name in names), strict=True)
+    )
 
 
-def _intervals(rows: pd.DataFrame, *names: str) -> list[str]:
-    values = rows[list(names)].itertuples(index=False)
-    return [EMPTY if absent(value) else interval(value, low, high) for value, low, high in values]
+def _intervals(rows: pd.DataFrame, *names: str) -> tuple[Cell, ...]:
+    values = zip(*(rows[name] for name in names), rows["rounds"], rows["verdict"], strict=True)
+    return tuple(
+        Cell(EMPTY, state=NO_TIME, verdict=verdict)
+        if absent(value)
+        else Cell(
+            interval(value, low, high),
+            *(finite(value), finite(low), finite(high), whole(rounds)),
+            verdict=verdict,
+        )
+        for value, low, high, rounds, verdict in values
+    )
 
 
 def _marks(old, new) -> str:

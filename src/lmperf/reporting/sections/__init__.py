@@ -20,9 +20,10 @@ from lmperf import benchmarks
 from lmperf.reporting import custom
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.figures import Pen, draw
-from lmperf.reporting.findings import SHORT, Finding, Statement, statements
+from lmperf.reporting.findings import SHORT, Finding, statements
 from lmperf.reporting.sections.generic import measurements
-from lmperf.reporting.tables import Lines, Table, reasons
+from lmperf.reporting.tables import TableGroup, reasons
+from lmperf.results import Statement, Table
 
 TEMPLATES = "sections"
 
@@ -43,8 +44,8 @@ class Section:
     """
 
     findings: tuple[Finding, ...] = ()
-    head: Callable[[MachineEvidence], Lines | None] | None = None
-    tables: tuple[Table, ...] = ()
+    head: Callable[[MachineEvidence], Table | None] | None = None
+    tables: tuple[TableGroup, ...] = ()
     figure: Callable[[MachineEvidence, Pen], Figure | None] | None = None
     also: tuple[str, ...] = ()
     title: str | None = None
@@ -86,11 +87,11 @@ class Composed:
         return statements(self.section.findings, self.evidence)
 
     @cached_property
-    def head(self) -> Lines | None:
+    def head(self) -> Table | None:
         return self.section.head(self.evidence) if self.section.head and self.measured else None
 
     @cached_property
-    def parts(self) -> Mapping[str, Sequence[Lines]]:
+    def parts(self) -> Mapping[str, Sequence[Table]]:
         """The parts of each table, by its name."""
         return _Parts(self)
 
@@ -109,15 +110,15 @@ class Composed:
         return "\n".join(text for f in frames if f is not None and (text := reasons(f)))
 
 
-class _Parts(Mapping[str, Sequence[Lines]]):
+class _Parts(Mapping[str, Sequence[Table]]):
     """The parts of the tables of a section, each made when it is first looked at."""
 
     def __init__(self, composed: Composed):
         self._composed = composed
         self._tables = {table.name: table for table in composed.section.tables}
-        self._made: dict[str, Sequence[Lines]] = {}
+        self._made: dict[str, Sequence[Table]] = {}
 
-    def __getitem__(self, name: str) -> Sequence[Lines]:
+    def __getitem__(self, name: str) -> Sequence[Table]:
         table, of = self._tables[name], self._composed
         if name not in self._made:
             self._made[name] = _made(table, of.evidence, of.stem) if of.measured else []
@@ -143,7 +144,7 @@ def declared(stem: str) -> Section:
         return importlib.import_module(name).SECTION
     return Section(
         head=lambda evidence: measurements(evidence, stem, most=12),
-        tables=(Table("", "Measurements", lambda evidence: [measurements(evidence, stem)]),),
+        tables=(TableGroup("", "Measurements", lambda evidence: [measurements(evidence, stem)]),),
     )
 
 
@@ -197,9 +198,10 @@ def _order(stem: str) -> int:
     return benchmarks.load(stem).order if stem in benchmarks.stems() else declared(stem).order
 
 
-def _made(table: Table, evidence: MachineEvidence, stem: str) -> list[Lines]:
+def _made(group: TableGroup, evidence: MachineEvidence, stem: str) -> list[Table]:
     """The parts of a table; none where it is numbered and what it rests on has no rows."""
-    stem = table.owed.stem or stem
-    if table.id and stem in benchmarks.stems() and evidence.frame(stem) is None:
+    stem = group.owed.stem or stem
+    if group.id and stem in benchmarks.stems() and evidence.frame(stem) is None:
         return []
-    return [part for part in table.make(evidence) if part is not None]
+    made = [part for part in group.make(evidence) if part is not None]
+    return [replace(part, id=group.id) for part in made]

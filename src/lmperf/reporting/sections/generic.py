@@ -6,18 +6,18 @@ from lmperf.benchmark import Timed
 from lmperf.benchmarks import load
 from lmperf.names import implementation_words, in_order, phase_words
 from lmperf.reporting.evidence import MachineEvidence, axes, having
-from lmperf.reporting.side_by_side import Beside, side_by_side
+from lmperf.reporting.side_by_side import side_by_side, text, time
 from lmperf.reporting.tables import (
     STEPS,
-    Lines,
     kernel_note,
     kernel_times,
-    status_words,
+    status_cells,
     step_times,
 )
+from lmperf.results import Table
 
 
-def measurements(evidence: MachineEvidence, stem: str, most: int | None = None) -> Lines | None:
+def measurements(evidence: MachineEvidence, stem: str, most: int | None = None) -> Table | None:
     """Axes and implementation down, phases across: the times in ms, or the status in words.
 
     None where there is nothing, or there are more lines than ``most``.
@@ -28,12 +28,14 @@ def measurements(evidence: MachineEvidence, stem: str, most: int | None = None) 
     timed = frame["median_ms"].notna().any()
     steps = isinstance(load(stem), Timed) and load(stem).clock == "step"
     times, note = (step_times, STEPS) if steps else (kernel_times, kernel_note(frame))
-    cells = times if timed else status_words
-    columns = [
-        Beside(phase_words(phase) + (" (ms)" if timed else ""), cells(having(frame, phase=phase)))
-        for phase in in_order("phase", frame["phase"])
-    ]
+    columns = []
+    for phase in in_order("phase", frame["phase"]):
+        rows, words = having(frame, phase=phase), phase_words(phase)
+        if timed:
+            columns.append(time(words, times(rows), phase, second="median" if steps else ""))
+        else:
+            columns.append(text(words, status_cells(rows), phase))
     words = frame.assign(implementation=frame["implementation"].map(implementation_words))
     cell = [*axes(frame), "implementation"]
     table = side_by_side(load(stem).title, words, cell, columns, note if timed else "")
-    return None if most and table and len(table.frame) > most else table
+    return None if most and table and table.length > most else table

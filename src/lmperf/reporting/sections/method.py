@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 
 from lmperf.benchmarks import stems
@@ -18,10 +20,18 @@ from lmperf.reporting.ceilings import (
 )
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.findings import PAGE, Finding, NotMeasured, always
-from lmperf.reporting.numbers import percent, significant
+from lmperf.reporting.numbers import percent
 from lmperf.reporting.sections import Section
-from lmperf.reporting.side_by_side import Beside, each, side_by_side
-from lmperf.reporting.tables import Lines, Table, kernel_times, status_words, value_cells
+from lmperf.reporting.side_by_side import Beside, each, rate, side_by_side, time
+from lmperf.reporting.tables import (
+    TableGroup,
+    from_frame,
+    kernel_times,
+    number_cell,
+    status_cells,
+    value_cells,
+)
+from lmperf.results import DERIVED, HIGHER, Table
 
 CEILINGS = (
     "Single calls: median (interval over rounds; repetitions). Sustained: back to back. A copy is"
@@ -41,45 +51,67 @@ OUTSIDE = {
 }
 
 
-def ceilings_table(evidence: MachineEvidence) -> Lines | None:
+def ceilings_table(evidence: MachineEvidence) -> Table | None:
     """One line per operation, dtype and shape: time and rate of single calls, and sustained."""
     frame = rows(evidence)
     if frame is None:
         return None
     burst, sustained = (frame[(frame["load"] == SUSTAINED) == kept] for kept in (False, True))
-    shown = gates.shown(sustained)
-    lasting = value_cells(sustained, sustained["tflops"]) + marks.signs(sustained)
+    shown, names = gates.shown(sustained), marks.names_of(sustained)
+    lasting = value_cells(sustained, sustained["tflops"])
+    lasting = [replace(cell, marks=of) for cell, of in zip(lasting, names, strict=True)]
+    lasting = pd.Series(lasting, sustained.index, dtype=object)
+    moved = value_cells(burst, burst["rate"].where(~_matmuls(burst)))
     columns = [
-        Beside("time (ms)", kernel_times(burst)),
-        Beside("TFLOP/s", value_cells(burst, burst["tflops"])),
-        Beside("read + write (GB/s)", value_cells(burst, burst["rate"].where(~_matmuls(burst)))),
-        Beside("clock (MHz)", value_cells(burst, burst["clock_mhz"], "{:.0f}".format)),
-        Beside("sustained TFLOP/s", lasting.where(shown, status_words(sustained))),
-        Beside("its clock (MHz)", value_cells(sustained, sustained["clock_mhz"], "{:.0f}".format)),
+        time("time", kernel_times(burst), "burst"),
+        _tflops("TFLOP/s", value_cells(burst, burst["tflops"]), "burst.tflops"),
+        rate("read + write", moved, "burst.bandwidth", "GB/s"),
+        _clock("clock", burst, "burst.clock"),
+        _tflops(
+            "sustained TFLOP/s",
+            lasting.where(shown, status_cells(sustained)),
+            "sustained.tflops",
+        ),
+        _clock("its clock", sustained, "sustained.clock"),
     ]
     cell = [name for name in ("operation", "dtype", "shape") if name in frame]
     caption = "Ceilings: what this machine reaches with nothing else to do"
     return side_by_side(caption, frame, cell, columns, CEILINGS)
 
 
+def _tflops(header: str, cells: pd.Series, name: str) -> Beside:
+    return Beside(header, cells, name, "TFLOP/s", "significant", HIGHER, DERIVED)
+
+
+def _clock(what: str, frame: pd.DataFrame, name: str) -> Beside:
+    cells = value_cells(frame, frame["clock_mhz"], "{:.0f}".format)
+    return Beside(f"{what} (MHz)", cells, name, "MHz", "whole")
+
+
 def _matmuls(frame: pd.DataFrame) -> pd.Series:
     return frame["operation"] == MATMUL
 
 
-def sheet_table(evidence: MachineEvidence) -> Lines | None:
+def sheet_table(evidence: MachineEvidence) -> Table | None:
     """What the data sheet promises of each numerics and of memory; None without a sheet."""
     sheet = data_sheet(evidence)
     if sheet is None:
         return None
-    rates = {f"{dtype_words(d)} (TFLOP/s)": f"{rate:g}" for d, rate in sheet.tflops.items()}
-    bandwidth = f"{sheet.bandwidth_gbps:,.0f}"
-    line = {**rates, "memory (GB/s)": bandwidth, "clock (MHz)": f"{sheet.clock_mhz:g}"}
-    frame = pd.DataFrame([{**line, "source": sheet.source}])
+    line = {
+        **{
+            f"{dtype_words(dtype)} (TFLOP/s)": number_cell(promised, "{:g}".format)
+            for dtype, promised in sheet.tflops.items()
+        },
+        "memory (GB/s)": number_cell(sheet.bandwidth_gbps, "{:,.0f}".format),
+        "clock (MHz)": number_cell(sheet.clock_mhz, "{:g}".format),
+        "source": sheet.source,
+    }
+    frame = pd.DataFrame([line])
     note = "Dense rates, at the boost clock of the matrix units; float32 without them."
-    return Lines("The data sheet of this device", frame, note)
+    return from_frame("The data sheet of this device", frame, note)
 
 
-def cost_table(evidence: MachineEvidence) -> Lines | None:
+def cost_table(evidence: MachineEvidence) -> Table | None:
     """One line a benchmark and their sum; None where no job was recorded."""
     jobs = jobs_of(evidence)
     if jobs.empty:
@@ -95,13 +127,13 @@ def cost_table(evidence: MachineEvidence) -> Lines | None:
         if known == total
         else f"Of {known:,} of {total:,} rows; what the others cost was not recorded."
     )
-    return Lines("Seconds of measuring, by benchmark", pd.DataFrame(lines), note)
+    return from_frame("Seconds of measuring, by benchmark", pd.DataFrame(lines), note)
 
 
 def _cost_line(stem: str, jobs: int, row: pd.Series) -> dict:
-    seconds = {words: significant(row[name]) for name, words in {**INSIDE, **OUTSIDE}.items()}
-    inside = percent(row[list(INSIDE)].sum() / row["wall_s"])
-    wall = significant(row["wall_s"])
+    seconds = {words: number_cell(row[name]) for name, words in {**INSIDE, **OUTSIDE}.items()}
+    inside = number_cell(row[list(INSIDE)].sum() / row["wall_s"], percent)
+    wall = number_cell(row["wall_s"])
     return {"benchmark": stem, "jobs": jobs, "wall": wall, **seconds, "inside measurement": inside}
 
 
@@ -211,12 +243,12 @@ SECTION = Section(
         ),
     ),
     tables=(
-        Table("", "The machine", lambda e: each(machine.facts_table(e))),
-        Table("", "Ceilings", lambda e: each(ceilings_table(e), sheet_table(e))),
-        Table("", "Noise floors", lambda e: each(machine.floors_table(e))),
-        Table(
+        TableGroup("", "The machine", lambda e: each(machine.facts_table(e))),
+        TableGroup("", "Ceilings", lambda e: each(ceilings_table(e), sheet_table(e))),
+        TableGroup("", "Noise floors", lambda e: each(machine.floors_table(e))),
+        TableGroup(
             "", "Rows and commits", lambda e: [machine.counts_table(e), machine.commits_table(e)]
         ),
-        Table("", "Cost", lambda e: each(cost_table(e))),
+        TableGroup("", "Cost", lambda e: each(cost_table(e))),
     ),
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pandas as pd
 
 from lmperf.benchmarks import load
@@ -14,7 +12,15 @@ from lmperf.reporting.foreign import code
 from lmperf.reporting.numbers import EMPTY, fixed, listed, plural, signed_percent
 from lmperf.reporting.sections import Section
 from lmperf.reporting.side_by_side import each
-from lmperf.reporting.tables import Lines, Owed, Table, status_words
+from lmperf.reporting.tables import (
+    Owed,
+    TableGroup,
+    from_frame,
+    number_cells,
+    status_cells,
+    status_words,
+)
+from lmperf.results import Table
 
 STEM = "mixed_precision"
 SUMS, DTYPES = "accumulation", "dtypes"
@@ -23,14 +29,14 @@ SINGLE, HALVES = "float32", ("float16", "bfloat16")
 KINDS, OUTPUTS = ("parameter", "gradient", "loss"), ("output", "logits")
 
 
-def head(evidence: MachineEvidence) -> Lines | None:
+def head(evidence: MachineEvidence) -> Table | None:
     """M1 without what all its lines share."""
     for table in sums_tables(evidence):
-        return replace(table, frame=table.frame.drop(columns=["exact", "status"]))
+        return table.without("exact", "status")
     return None
 
 
-def sums_tables(evidence: MachineEvidence) -> list[Lines]:
+def sums_tables(evidence: MachineEvidence) -> list[Table]:
     """M1: every sum, beside the exact one."""
     frame = _rows(evidence, SUMS)
     if frame.empty:
@@ -39,14 +45,18 @@ def sums_tables(evidence: MachineEvidence) -> list[Lines]:
     frame = frame.sort_values("subject", key=lambda names: names.map(order.index), kind="stable")
     columns = {
         "accumulator + addend": frame["subject"],
-        "sum": frame["value"].map(fixed),
-        "exact": frame["exact"].map(fixed),
-        "error": [signed_percent(e, 3) for e in frame["value"] / frame["exact"] - 1],
-        "status": status_words(frame),
+        "sum": number_cells(frame["value"], fixed),
+        "exact": number_cells(frame["exact"], fixed),
+        "error": number_cells(frame["value"] / frame["exact"] - 1, _error),
+        "status": status_cells(frame),
     }
     additions, addend = (load(STEM).stated[name] for name in ("additions", "addend"))
     caption = f"{additions:,} additions of {addend}, {additions * addend:g} when exact"
-    return [Lines(caption, pd.DataFrame(columns))]
+    return [from_frame(caption, pd.DataFrame(columns))]
+
+
+def _error(fraction: float) -> str:
+    return signed_percent(fraction, 3)
 
 
 def _rows(evidence: MachineEvidence, experiment: str) -> pd.DataFrame:
@@ -54,14 +64,14 @@ def _rows(evidence: MachineEvidence, experiment: str) -> pd.DataFrame:
     return pd.DataFrame() if frame is None else having(frame, experiment=experiment)
 
 
-def dtypes_tables(evidence: MachineEvidence) -> list[Lines]:
+def dtypes_tables(evidence: MachineEvidence) -> list[Table]:
     """M2, a table a model: tensors down, dtypes of autocast across."""
     frame = _rows(evidence, DTYPES)
     subjects = [] if frame.empty else in_order("subject", frame["subject"])
     return each(*(_dtypes_table(having(frame, subject=name), name) for name in subjects))
 
 
-def _dtypes_table(frame: pd.DataFrame, subject: str) -> Lines | None:
+def _dtypes_table(frame: pd.DataFrame, subject: str) -> Table | None:
     """One column for the implementations that agree in every tensor."""
     words = frame["observed_dtype"].where(frame["status"] == "ok", status_words(frame))
     wide = _by_run(frame.assign(words=words)).fillna(EMPTY).map(dtype_words)
@@ -73,7 +83,7 @@ def _dtypes_table(frame: pd.DataFrame, subject: str) -> Lines | None:
         for cells, names in alike.items():
             columns[f"{dtype_words(dtype)} autocast ({listed(names)})"] = cells
     table = pd.DataFrame(columns, index=wide.index).reset_index()
-    return Lines(f"Dtypes under autocast, {subject.replace('_', ' ')}", table)
+    return from_frame(f"Dtypes under autocast, {subject.replace('_', ' ')}", table)
 
 
 def _by_run(frame: pd.DataFrame) -> pd.DataFrame:
@@ -205,7 +215,7 @@ def _owed(experiment: str) -> Owed:
 
 
 TABLES = (
-    Table("M1", "Accumulation", sums_tables, _owed(SUMS)),
-    Table("M2", "Dtypes under autocast", dtypes_tables, _owed(DTYPES)),
+    TableGroup("M1", "Accumulation", sums_tables, _owed(SUMS)),
+    TableGroup("M2", "Dtypes under autocast", dtypes_tables, _owed(DTYPES)),
 )
 SECTION = Section(findings=FINDINGS, head=head, tables=TABLES)

@@ -10,10 +10,11 @@ import pandas as pd
 from lmperf.names import axis_words, in_order, phase_words, value_words
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, groups, having
-from lmperf.reporting.numbers import fixed, significant
+from lmperf.reporting.numbers import finite, fixed, significant
 from lmperf.reporting.published import STEMS, cell_of, figures_of
 from lmperf.reporting.sections import Section
-from lmperf.reporting.tables import Lines, Table
+from lmperf.reporting.tables import TableGroup, from_frame
+from lmperf.results import Cell, Table
 
 LINK = "../../src/lmperf/reporting/published"
 # Metric -> the column here, its unit, its form.
@@ -37,7 +38,7 @@ MOST = 20
 NOT_STATED = "not stated"
 
 
-def beside(evidence: MachineEvidence) -> list[Lines]:
+def beside(evidence: MachineEvidence) -> list[Table]:
     """One line a source, device and metric: its largest cell that this machine has, both ways."""
     matched = {stem: _matched(evidence, stem) for stem in STEMS}
     lines = [
@@ -52,7 +53,8 @@ def beside(evidence: MachineEvidence) -> list[Lines]:
         f" {', '.join(f'[{stem}]({LINK}/{stem}.csv)' for stem in STEMS)}."
     )
     table = pd.DataFrame(lines[:MOST])
-    made = Lines("The largest cells that were published", table, note, right=[], folds=False)
+    caption = "The largest cells that were published"
+    made = from_frame(caption, table, note, right=[], folds=False)
     return [made] if lines else []
 
 
@@ -102,9 +104,15 @@ def _line(stem: str, rows: pd.DataFrame) -> dict[str, str]:
         "quantity": ", ".join(named if len(rows) > 1 else named[:1]),
         "source": first["source"] + device,
         "published": _printed(rows["value"], first["unit"]),
-        "here": " / ".join(map(form, rows["here"])) + unit,
+        "here": _here(rows["here"].tolist(), form, unit),
         "remark": "; ".join(filter(None, dict.fromkeys(notes))),
     }
+
+
+def _here(values: list[float], form, unit: str) -> Cell:
+    """The number of each phase in one cell; the second value is that of the second phase."""
+    first, second, *_ = *map(finite, values), None
+    return Cell(" / ".join(map(form, values)) + unit, first, second=second)
 
 
 def _printed(values: pd.Series, unit: str) -> str:
@@ -133,5 +141,5 @@ def _negative() -> str:
     return f"Subtraction gives times that cannot be: {time}."
 
 
-TABLES = (Table("", "Published figures beside this machine's", beside),)
+TABLES = (TableGroup("", "Published figures beside this machine's", beside),)
 SECTION = Section((), None, TABLES, None, STEMS, "Published figures", 90, in_write_up=False)

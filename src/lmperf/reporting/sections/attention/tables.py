@@ -10,20 +10,31 @@ from lmperf.dtypes import dtype_of
 from lmperf.names import dtype_words, in_order, phase_words
 from lmperf.reporting import custom, gates, host_time
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.numbers import EMPTY, MIB, Spread, absent, ranged, significant
+from lmperf.reporting.numbers import EMPTY, MIB, Spread, absent, precise, ranged
 from lmperf.reporting.published import figures_of
-from lmperf.reporting.side_by_side import Beside, each, side_by_side
+from lmperf.reporting.side_by_side import (
+    Beside,
+    each,
+    memory,
+    side_by_side,
+    speedup,
+    text,
+    time,
+)
 from lmperf.reporting.speedup import Series, speedup_cells
 from lmperf.reporting.tables import (
-    Lines,
     Owed,
-    Table,
+    TableGroup,
     kernel_note,
     kernel_times,
     medians,
+    number_cells,
+    status_cells,
     status_words,
+    text_cells,
     value_cells,
 )
+from lmperf.results import Table
 
 STEM, LIMIT = "attention", "attention_limit"
 CELL = ["d_head", "seq_len", "batch", "causal"]
@@ -34,7 +45,7 @@ TENSORS = ("inputs", "scores", "scaled", "softmax", "output")
 # A gradient for each of the four inputs but that of the output, which is one itself.
 GRADIENTS_PER_INPUT = 3 / 4
 PREDICTED = "predicted_requested_mib"
-BEFORE, KEPT = "memory before backward, with inputs (MiB)", "kept for the backward (MiB)"
+BEFORE, KEPT = "memory before backward, with inputs", "kept for the backward"
 SOURCES, UNITS = ["write-up 000", "write-up 001"], {"MB": 1e6, "GB": 1e9}
 
 
@@ -73,7 +84,7 @@ def ran_out(evidence: MachineEvidence) -> pd.DataFrame:
     return full.assign(causal=False, status="oom", **sizes)
 
 
-def head(evidence: MachineEvidence) -> Lines | None:
+def head(evidence: MachineEvidence) -> Table | None:
     """One line a length, at the usual width and float32: times, compiled, what is held."""
     frame = usual(evidence)
     if frame is None:
@@ -84,18 +95,20 @@ def head(evidence: MachineEvidence) -> Lines | None:
     eager = Series.of(implementation="eager", dtype=dtype)
     names = ["compiled", *custom.names(evidence, STEM)]
     others = {name: Series.of(implementation=name, dtype=dtype) for name in names}
-    speeds = {n: speedup_cells(evidence, STEM, one, eager) for n, one in others.items()}
+    speeds = {name: speedup_cells(evidence, STEM, one, eager) for name, one in others.items()}
     columns = []
     for phase in in_order("phase", frame["phase"]):
         rows, words = having(frame, phase=phase), phase_words(phase)
-        columns.append(Beside(f"{words} (ms)", medians(eager.rows(rows))))
-        for name, speed in speeds.items():
-            over = speed[speed.index.intersection(rows.index)]
-            columns.append(Beside(f"{words}, {name} over eager", over))
+        columns.append(time(words, medians(eager.rows(rows)), f"{phase}.eager"))
+        for name, cells in speeds.items():
+            over = cells[cells.index.intersection(rows.index)]
+            named = f"{phase}.{name}.over.eager"
+            columns.append(speedup(f"{words}, {name} over eager", over, named))
     backward = having(eager.rows(frame), phase="backward")
+    peak = value_cells(backward, backward["peak_mib"])
     columns += [
-        Beside(KEPT, value_cells(backward, held(backward))),
-        Beside("peak of the backward (MiB)", value_cells(backward, backward["peak_mib"])),
+        memory(KEPT, value_cells(backward, held(backward)), "backward.eager.kept"),
+        memory("peak of the backward", peak, "backward.eager.peak"),
     ]
     note = "Times: medians. Kept: without the inputs; peak: with them."
     if lengths[-1] > 2 * lengths[-2:][0]:
@@ -108,10 +121,10 @@ def held(frame: pd.DataFrame) -> pd.Series:
     return frame["saved_mib"] - frame["resident_mib"].fillna(0.0)
 
 
-def _by_dtype(make: Callable[[pd.DataFrame, str], Lines | None]) -> Callable:
+def _by_dtype(make: Callable[[pd.DataFrame, str], Table | None]) -> Callable:
     """A table a dtype of eager attention: ``make`` of the rows of that dtype, and its name."""
 
-    def tables(evidence: MachineEvidence) -> list[Lines]:
+    def tables(evidence: MachineEvidence) -> list[Table]:
         frame = evidence.frame(STEM)
         dtypes = [] if frame is None else in_order("dtype", EAGER.rows(frame)["dtype"])
         return each(*(make(having(frame, dtype=dtype), dtype) for dtype in dtypes))
@@ -119,26 +132,27 @@ def _by_dtype(make: Callable[[pd.DataFrame, str], Lines | None]) -> Callable:
     return tables
 
 
-def _plain(frame: pd.DataFrame, dtype: str) -> Lines | None:
+def _plain(frame: pd.DataFrame, dtype: str) -> Table | None:
     """A1: the times of each phase, memory before backward, status."""
     frame = EAGER.rows(frame)
     backward = having(frame, phase="backward")
     # A table keeps the last row of a cell: that of a phase which is not ok, if there is one.
-    status = status_words(frame.assign(requested_bytes=None, free_bytes=None))
-    status = status.sort_values(key=lambda words: words != "ok", kind="stable")
+    status = status_cells(frame.assign(requested_bytes=None, free_bytes=None))
+    is_ok = status.map(lambda cell: cell.words == "ok").astype(bool)
+    status = pd.concat([status[is_ok], status[~is_ok]])
     columns = [
         *(
-            Beside(f"{phase_words(phase)} (ms)", kernel_times(having(frame, phase=phase)))
+            time(phase_words(phase), kernel_times(having(frame, phase=phase)), f"{phase}.eager")
             for phase in in_order("phase", frame["phase"])
         ),
-        Beside(BEFORE, backward["saved_mib"].map(significant)),
-        Beside("status", status),
+        memory(BEFORE, number_cells(backward["saved_mib"]), "backward.eager.before"),
+        text("status", status, "status"),
     ]
     caption = f"Plain PyTorch attention, {dtype_words(dtype)}"
     return side_by_side(caption, frame, CELL, columns, kernel_note(frame))
 
 
-def beside_tables(evidence: MachineEvidence) -> list[Lines]:
+def beside_tables(evidence: MachineEvidence) -> list[Table]:
     """A2, a table a phase and dtype: eager, compiled; then the numerics against float32."""
     frame = evidence.frame(STEM)
     if frame is None:
@@ -148,52 +162,58 @@ def beside_tables(evidence: MachineEvidence) -> list[Lines]:
     return each(*compiled, *(_numerics(evidence, phase) for phase in phases))
 
 
-def _implementations(evidence: MachineEvidence, phase: str, dtype: str) -> Lines | None:
+def _implementations(evidence: MachineEvidence, phase: str, dtype: str) -> Table | None:
     frame = having(evidence.frame(STEM), phase=phase, dtype=dtype)
     names = in_order("implementation", set(frame["implementation"]) - {"eager"})
     others = [Series.of(implementation=name) for name in names]
-    columns = [Beside(f"{s.words} (ms)", kernel_times(s.rows(frame))) for s in (EAGER, *others)]
-    columns += [_over(evidence, series, EAGER) for series in others]
+    columns = [
+        time(s.words, kernel_times(s.rows(frame)), f"{phase}.{s.name}") for s in (EAGER, *others)
+    ]
+    columns += [_over(evidence, phase, series, EAGER) for series in others]
     caption = f"{phase_words(phase).capitalize()}, {dtype_words(dtype)}"
     return side_by_side(caption, frame, CELL, columns, kernel_note(frame)) if others else None
 
 
-def _numerics(evidence: MachineEvidence, phase: str) -> Lines | None:
+def _numerics(evidence: MachineEvidence, phase: str) -> Table | None:
     frame = having(evidence.frame(STEM), phase=phase)
     columns = []
     for name in in_order("implementation", frame["implementation"]):
         for dtype in in_order("dtype", set(frame["dtype"]) - {"float32"}):
             ours, base = (Series.of(implementation=name, dtype=d) for d in (dtype, "float32"))
-            columns.append(_over(evidence, ours, base))
+            columns.append(_over(evidence, phase, ours, base))
     return side_by_side(f"{phase_words(phase).capitalize()}, the numerics", frame, CELL, columns)
 
 
-def _over(evidence: MachineEvidence, ours: Series, base: Series) -> Beside:
-    return Beside(f"{ours.words} over {base.words}", speedup_cells(evidence, STEM, ours, base))
+def _over(evidence: MachineEvidence, phase: str, ours: Series, base: Series) -> Beside:
+    cells = speedup_cells(evidence, STEM, ours, base)
+    return speedup(
+        f"{ours.words} over {base.words}", cells, f"{phase}.{ours.name}.over.{base.name}"
+    )
 
 
-def host_tables(evidence: MachineEvidence) -> list[Lines]:
+def host_tables(evidence: MachineEvidence) -> list[Table]:
     """By length, in the cell of the write-up: device, host and loop."""
     cell = ["seq_len", "d_head", "batch", "causal"]
     return host_time.tables(usual(evidence), "Plain attention", cell)
 
 
-def limit_table(evidence: MachineEvidence) -> list[Lines]:
+def limit_table(evidence: MachineEvidence) -> list[Table]:
     """A3: the closed form, tensor by tensor, beside what the allocator said."""
     frame = evidence.frame(LIMIT)
     if frame is None:
         return []
     sizes = {
-        "free before (MiB)": "free_before_mib",
-        **{f"{name} (MiB)": f"{name}_mib" for name in TENSORS},
-        "asked for, closed form (MiB)": PREDICTED,
-        "asked for (MiB)": "requested_mib",
-        "free then (MiB)": "free_mib",
+        "free before": "free_before_mib",
+        **{name: f"{name}_mib" for name in TENSORS},
+        "asked for, closed form": PREDICTED,
+        "asked for": "requested_mib",
+        "free then": "free_mib",
     }
+    lengths = number_cells(frame["seq_len"], _whole)
     columns = [
-        Beside("first length that cannot fit", frame["seq_len"].map(_whole)),
-        *(Beside(name, frame[c].map(lambda v: significant(v, 4))) for name, c in sizes.items()),
-        Beside("outcome", frame["outcome"].fillna(status_words(frame))),
+        text("first length that cannot fit", lengths, "seq_len", "whole"),
+        *(memory(words, number_cells(frame[c], precise), c) for words, c in sizes.items()),
+        text("outcome", text_cells(frame["outcome"].fillna(status_words(frame))), "outcome"),
     ]
     caption = "The least power of two that cannot fit, forward, no mask"
     return each(side_by_side(caption, frame, ["dtype", "batch", "d_head"], columns))
@@ -203,23 +223,24 @@ def _whole(number: float) -> str:
     return EMPTY if absent(number) else f"{number:.0f}"
 
 
-def _memory(frame: pd.DataFrame, dtype: str) -> Lines | None:
+def _memory(frame: pd.DataFrame, dtype: str) -> Table | None:
     """A4: MiB of the inputs, at the peak and after each direction, and differences."""
     frame = frame[gates.shown(frame) & frame["peak_mib"].notna()]
     forward, backward = (having(EAGER.rows(frame), phase=p) for p in ("forward", "backward"))
+    compiled = having(COMPILED.rows(frame), phase="backward")
     inputs, before = backward["resident_mib"], backward["saved_mib"]
     after = inputs * (1 + GRADIENTS_PER_INPUT)
     sizes = {
-        "inputs (MiB)": inputs,
-        "peak of the forward (MiB)": forward["peak_mib"],
-        BEFORE: before,
-        KEPT: held(backward),
-        "peak of the backward (MiB)": backward["peak_mib"],
-        "the same, compiled (MiB)": having(COMPILED.rows(frame), phase="backward")["peak_mib"],
-        "after the backward, closed form (MiB)": after,
-        "after less before (MiB)": after - before,
+        "inputs": ("inputs", inputs),
+        "peak of the forward": ("forward.eager.peak", forward["peak_mib"]),
+        BEFORE: ("backward.eager.before", before),
+        KEPT: ("backward.eager.kept", held(backward)),
+        "peak of the backward": ("backward.eager.peak", backward["peak_mib"]),
+        "the same, compiled": ("backward.compiled.peak", compiled["peak_mib"]),
+        "after the backward, closed form": ("backward.eager.after", after),
+        "after less before": ("backward.eager.after_less_before", after - before),
     }
-    columns = [Beside(name, values.map(significant)) for name, values in sizes.items()]
+    columns = [memory(words, number_cells(of), name) for words, (name, of) in sizes.items()]
     caption = f"Memory of plain attention, {dtype_words(dtype)}"
     note = _published() if dtype == "float32" else ""
     return side_by_side(caption, frame, CELL, columns, note) if len(frame) else None
@@ -251,9 +272,11 @@ def _is_beside(frame: pd.DataFrame) -> pd.Series:
 
 
 TABLES = (
-    Table("A1", "Plain PyTorch attention", _by_dtype(_plain), Owed(_is_eager)),
-    Table("A2", "The same compiled, and in other numerics", beside_tables, Owed(_is_beside)),
-    Table("", host_time.TITLE, host_tables),
-    Table("A3", "The smallest attention that runs out of memory", limit_table, Owed(stem=LIMIT)),
-    Table("A4", "Memory of attention, step by step", _by_dtype(_memory), Owed(_is_eager)),
+    TableGroup("A1", "Plain PyTorch attention", _by_dtype(_plain), Owed(_is_eager)),
+    TableGroup("A2", "The same compiled, and in other numerics", beside_tables, Owed(_is_beside)),
+    TableGroup("", host_time.TITLE, host_tables),
+    TableGroup(
+        "A3", "The smallest attention that runs out of memory", limit_table, Owed(stem=LIMIT)
+    ),
+    TableGroup("A4", "Memory of attention, step by step", _by_dtype(_memory), Owed(_is_eager)),
 )

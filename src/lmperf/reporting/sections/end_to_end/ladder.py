@@ -20,14 +20,22 @@ from lmperf.reporting.findings import (
     rows_of,
     verdicts,
 )
-from lmperf.reporting.numbers import Spread, percent, ratio, rounded, signed_percent, significant
+from lmperf.reporting.numbers import Spread, percent, precise, ratio, signed_percent
 from lmperf.reporting.sections.end_to_end import ways
-from lmperf.reporting.side_by_side import Beside, each, side_by_side
+from lmperf.reporting.side_by_side import Beside, each, memory, side_by_side, speedup, step_time
 from lmperf.reporting.speedup import Series, compared, speedup_cells
-from lmperf.reporting.tables import STEPS, Lines, Owed, Table, step_times, value_cells
+from lmperf.reporting.tables import (
+    STEPS,
+    Owed,
+    TableGroup,
+    number_cells,
+    step_times,
+    value_cells,
+)
+from lmperf.results import LOWER, Table
 from lmperf.statistics import FASTER
 
-STEM, LOSS = "ladder", "ladder_loss"
+STEM, LOSS, STEP = "ladder", "ladder_loss", ways.STEP
 RUNGS = {rung.name: rung for rung in load(STEM).implementations}
 BASE = next(iter(RUNGS))
 MIB_PER_GIB = 1024
@@ -35,7 +43,7 @@ MIB_PER_GIB = 1024
 NEAR = 0.01
 
 
-def tables(evidence: MachineEvidence) -> list[Lines]:
+def tables(evidence: MachineEvidence) -> list[Table]:
     """E6, a table a size and batch: a line a rung."""
     frame = evidence.frame(STEM)
     if frame is None:
@@ -62,16 +70,15 @@ def _fastest_numerics(evidence: MachineEvidence) -> str:
     return max(dict.fromkeys(rung.options["dtype"] for rung in RUNGS.values()), key=most)
 
 
-def _cell(evidence: MachineEvidence, rows: pd.DataFrame, losses: pd.DataFrame) -> Lines | None:
+def _cell(evidence: MachineEvidence, rows: pd.DataFrame, losses: pd.DataFrame) -> Table | None:
     # What a graph replays in is not counted as alive, and lies beside what is.
     peak = (rows["peak_mib"] + rows["pool_mib"].fillna(0)) / MIB_PER_GIB
     columns = [
-        Beside("step (ms)", step_times(rows)),
-        Beside("over the rung above", _over_previous(evidence, rows)),
-        Beside("tokens/s", value_cells(rows, rows["rate"], rounded)),
-        Beside("MFU (%)", value_cells(rows, 100 * rows["share"])),
-        Beside("MFU of the data sheet (%)", value_cells(rows, 100 * rows["sheet"])),
-        Beside("peak memory (GiB)", value_cells(rows, peak)),
+        step_time("step", step_times(rows), STEP),
+        speedup("over the rung above", _over_previous(evidence, rows), f"{STEP}.over.previous"),
+        ways.tokens(rows, STEP),
+        *ways.mfu(rows, STEP),
+        memory("peak memory", value_cells(rows, peak), f"{STEP}.peak", "GiB"),
     ]
     replaces = "; autocast replaces TF32" if "tf32" in set(rows["implementation"]) else ""
     of = ways.denominators(evidence, _fastest_numerics(evidence))
@@ -81,10 +88,10 @@ def _cell(evidence: MachineEvidence, rows: pd.DataFrame, losses: pd.DataFrame) -
     smallest = rows["batch"].iloc[0] == having(evidence.frame(STEM), size=size)["batch"].min()
     if smallest and size in losses.index.get_level_values("size"):
         own = rows["implementation"].map(losses.loc[size]["loss"]).dropna()
-        words = own.map(lambda loss: significant(loss, 4))
-        columns.append(Beside("loss", words))
+        cells = number_cells(own, precise)
+        columns.append(Beside("loss", cells, "loss", "", "precise", LOWER))
         note += f" {_loss_words(evidence, size)}"
-        if len(words) < len(rows) and not evidence.missing.get(LOSS):
+        if len(cells) < len(rows) and not evidence.missing.get(LOSS):
             note += " Without a loss: not configured."
     caption = "The ladder" + "".join(
         f", {name} {rows[axis].iloc[0]}"
@@ -262,4 +269,4 @@ FINDINGS = (
         place=PAGE,
     ),
 )
-TABLE = Table("E6", "The ladder", tables, Owed(stem=STEM, cell=[*ways.CELL, "implementation"]))
+TABLE = TableGroup("E6", "The ladder", tables, Owed(stem=STEM, cell=[*ways.CELL, "implementation"]))

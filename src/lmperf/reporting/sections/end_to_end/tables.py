@@ -10,15 +10,34 @@ import pandas as pd
 from lmperf.names import dtype_words, in_order, phase_words
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import NotMeasured
-from lmperf.reporting.numbers import percent, rounded, significant
+from lmperf.reporting.numbers import percent, precise
 from lmperf.reporting.sections.end_to_end import ways
 from lmperf.reporting.sections.end_to_end.ways import BASE, CELL, EAGER, FLOAT32, STEM, STEP, Way
-from lmperf.reporting.side_by_side import Beside, each, side_by_side
-from lmperf.reporting.speedup import speedup_cells, speedup_text
-from lmperf.reporting.tables import STEPS, Lines, Owed, Table, medians, step_times, value_cells
+from lmperf.reporting.side_by_side import (
+    Beside,
+    each,
+    memory,
+    share,
+    side_by_side,
+    speedup,
+    step_time,
+    text,
+    time,
+)
+from lmperf.reporting.speedup import speedup_cell, speedup_cells
+from lmperf.reporting.tables import (
+    STEPS,
+    Owed,
+    TableGroup,
+    medians,
+    number_cells,
+    step_times,
+    value_cells,
+)
+from lmperf.results import Table
 
 NOTE = "Times: median; the speed-up: median of the ratios of the rounds, with its interval."
-FIRST_CALLS = "first calls, compilation and execution (s)"
+FIRST_CALLS = "first calls, compilation and execution"
 COMPILED = (ways.WHOLE, ways.BLOCKS)
 # Way to run -> the same with another attention.
 ATTENTIONS = {
@@ -29,7 +48,7 @@ ATTENTIONS = {
 MIB_PER_GIB = 1024
 
 
-def head(evidence: MachineEvidence) -> Lines | None:
+def head(evidence: MachineEvidence) -> Table | None:
     """One line a size at the usual context: the time of each way, and what the fastest reaches."""
     try:
         steps = ways.usual_steps(evidence)
@@ -37,58 +56,54 @@ def head(evidence: MachineEvidence) -> Lines | None:
         return None
     best = ways.fastest(evidence)
     one, ratios = best["way"].nunique() == 1, best.dropna(subset=["ratio"])
-    speedups = [speedup_text(row) for row in ratios.itertuples()]
-    parameters = (steps["parameters"].dropna() / 1e6).map(lambda value: significant(value, 4))
+    speedups = [speedup_cell(row) for row in ratios.itertuples()]
+    speedups = pd.Series(speedups, ratios.index, dtype=object)
+    parameters = number_cells(steps["parameters"].dropna() / 1e6, precise)
+    peak = value_cells(best, best["peak_mib"] / MIB_PER_GIB)
     columns = [
-        Beside("parameters (M)", parameters),
+        text("parameters (M)", parameters, "parameters", "precise"),
         *(
-            Beside(f"{way.words} (ms)", medians(way.rows(steps)))
+            time(way.words, medians(way.rows(steps)), way.name)
             for way in sorted(ways.of(steps), key=lambda way: way != BASE)
         ),
-        *([] if one else [Beside("best", best["way"])]),
-        Beside("best over eager float32", pd.Series(speedups, ratios.index, dtype=object)),
-        Beside("tokens/s", value_cells(best, best["rate"], rounded)),
-        *_mfu(best),
-        Beside("peak (GiB)", value_cells(best, best["peak_mib"] / MIB_PER_GIB)),
+        *([] if one else [text("best", best["way"], "best")]),
+        speedup("best over eager float32", speedups, f"best.over.{BASE.name}"),
+        ways.tokens(best, "best"),
+        *ways.mfu(best, "best"),
+        memory("peak", peak, "best.peak", "GiB"),
     ]
     which = f" Best: {best['way'].iloc[0]}." if one else ""
     note = f"{NOTE}{which} Rate, MFU and peak memory: of the best."
     return side_by_side(phase_words(STEP).capitalize(), steps, CELL, columns, note)
 
 
-def step_tables(evidence: MachineEvidence) -> list[Lines]:
+def step_tables(evidence: MachineEvidence) -> list[Table]:
     """E1, a table a dtype: every phase, and rate, share and peak of the train step."""
     frame = evidence.frame(STEM)
     dtypes = in_order("dtype", frame["dtype"]) if frame is not None else []
     return each(*(_steps(evidence, dtype) for dtype in dtypes))
 
 
-def _steps(evidence: MachineEvidence, dtype: str) -> Lines | None:
+def _steps(evidence: MachineEvidence, dtype: str) -> Table | None:
     frame = having(evidence.frame(STEM), dtype=dtype)
     step = ways.with_rates(evidence, having(frame, phase=STEP))
     columns = [
-        Beside(f"{phase_words(phase)} (ms)", step_times(having(frame, phase=phase)))
+        step_time(phase_words(phase), step_times(having(frame, phase=phase)), phase)
         for phase in in_order("phase", frame["phase"])
     ]
+    queued = value_cells(step, 100 * ways.queued(step))
     columns += [
-        Beside("tokens/s", value_cells(step, step["rate"], rounded)),
-        *_mfu(step),
-        Beside("peak memory (MiB)", value_cells(step, step["peak_mib"])),
-        Beside("queued (% of the step)", value_cells(step, 100 * ways.queued(step))),
-        Beside(FIRST_CALLS, value_cells(step, step["compile_s"])),
+        ways.tokens(step, STEP),
+        *ways.mfu(step, STEP),
+        memory("peak memory", value_cells(step, step["peak_mib"]), f"{STEP}.peak"),
+        share("queued (% of the step)", queued, f"{STEP}.queued", "%", "significant"),
+        time(FIRST_CALLS, value_cells(step, step["compile_s"]), "first_calls", "s"),
     ]
     note = (
         f"{STEPS} Rate, MFU and peak memory: of the train step{ways.denominators(evidence, dtype)}."
     )
     note += _queued(step)
     return side_by_side(dtype_words(dtype), frame, [*CELL, "implementation"], columns, note)
-
-
-def _mfu(steps: pd.DataFrame) -> list[Beside]:
-    return [
-        Beside("MFU (%)", value_cells(steps, 100 * steps["share"])),
-        Beside("MFU of the data sheet (%)", value_cells(steps, 100 * steps["sheet"])),
-    ]
 
 
 def _queued(step: pd.DataFrame) -> str:
@@ -122,7 +137,7 @@ def _further(base: Way, other: Way) -> bool:
 def _tables(pairs: Callable[[Way, Way], bool]):
     """Evidence -> a table a phase for each base, beside all ways that pair with it."""
 
-    def make(evidence: MachineEvidence) -> list[Lines]:
+    def make(evidence: MachineEvidence) -> list[Table]:
         frame = evidence.frame(STEM)
         if frame is None:
             return []
@@ -139,19 +154,19 @@ def _tables(pairs: Callable[[Way, Way], bool]):
 
 def _against(
     evidence: MachineEvidence, frame: pd.DataFrame, base: Way, pairs: Callable[[Way, Way], bool]
-) -> Lines | None:
+) -> Table | None:
     """The cells of a phase that both the base and another way were timed at: the times of all, and
     the speed-ups."""
     own, others = base.rows(frame), [way for way in ways.of(frame) if pairs(base, way)]
     if own.empty or not others:
         return None
     timed = _at(pd.concat([other.rows(frame) for other in others]), own)
-    own = _at(own, timed)
+    own, phase = _at(own, timed), frame["phase"].iloc[0]
     columns = [
-        Beside(f"{base.words} (ms)", step_times(own)),
+        step_time(base.words, step_times(own), f"{phase}.{base.name}"),
         *(column for other in others for column in _columns(evidence, frame, other, base)),
     ]
-    caption = f"{phase_words(frame['phase'].iloc[0]).capitalize()}, over {base.words}"
+    caption = f"{phase_words(phase).capitalize()}, over {base.words}"
     note = STEPS + _left_out(evidence, pd.concat([own, timed]), others)
     return side_by_side(caption, pd.concat([own, timed]), CELL, columns, note)
 
@@ -173,13 +188,16 @@ def _left_out(evidence: MachineEvidence, rows: pd.DataFrame, beside: Sequence[Wa
 
 def _columns(evidence: MachineEvidence, frame: pd.DataFrame, way: Way, base: Way) -> list[Beside]:
     rows, cells = way.rows(frame), speedup_cells(evidence, STEM, way.series, base.series)
+    cells, phase = cells[cells.index.isin(rows.index)], frame["phase"].iloc[0]
+    named = f"{phase}.{way.name}.over.{base.name}"
     columns = [
-        Beside(f"{way.words} (ms)", step_times(rows)),
-        Beside(f"{way.words} over {base.words}", cells[cells.index.isin(rows.index)]),
+        step_time(way.words, step_times(rows), f"{phase}.{way.name}"),
+        speedup(f"{way.words} over {base.words}", cells, named),
     ]
     # First calls are those of all phases together, and stand once, beside the train step.
     if way.implementation != base.implementation and (rows["phase"] == STEP).all():
-        columns.append(Beside(f"{way.words}: {FIRST_CALLS}", value_cells(rows, rows["compile_s"])))
+        first = value_cells(rows, rows["compile_s"])
+        columns.append(time(f"{way.words}: {FIRST_CALLS}", first, f"{way.name}.first_calls", "s"))
     return columns
 
 
@@ -187,22 +205,22 @@ def _of(*which: Way) -> Callable[[pd.DataFrame], pd.Series]:
     return lambda frame: frame.index.isin(pd.concat([way.rows(frame) for way in which]).index)
 
 
-PHASES = Table("E1", "Forward, backward, both and the train step", step_tables)
+PHASES = TableGroup("E1", "Forward, backward, both and the train step", step_tables)
 COMPARED = (
-    Table(
+    TableGroup(
         "E3",
         "Eager against compiled",
         _tables(_compiled),
         Owed(lambda frame: frame["implementation"].isin(COMPILED)),
     ),
-    Table(
+    TableGroup(
         "E4",
         "Float32 against TF32 and mixed precision",
         _tables(_numerics),
         Owed(_of(Way(EAGER, ways.BF16)), cell=CELL, of=_of(BASE)),
     ),
 )
-FURTHER = Table(
+FURTHER = TableGroup(
     "E7",
     "Other attention inside the model",
     _tables(_further),

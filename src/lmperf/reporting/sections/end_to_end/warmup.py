@@ -8,10 +8,11 @@ from lmperf.names import phase_words
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import PAGE, Finding, NotMeasured, measured, rows_of
-from lmperf.reporting.numbers import Count, Spread, listed, significant, spread
+from lmperf.reporting.numbers import Count, Spread, finite, listed, spread
 from lmperf.reporting.sections.end_to_end import ways
-from lmperf.reporting.side_by_side import Beside, each, side_by_side
-from lmperf.reporting.tables import Lines, Owed, Table, status_words
+from lmperf.reporting.side_by_side import Beside, each, memory, share, side_by_side, text, time
+from lmperf.reporting.tables import Owed, TableGroup, beside, number_cells, status_cells
+from lmperf.results import LOWER, TIME, Cell, Table
 
 STEM = "warmup"
 CELL = ["size", "context_length", "batch", "dtype"]
@@ -19,11 +20,13 @@ WARM_UPS = (0, 1, 2, 5)
 TIMED = 10
 # Steps of two processes that are no further apart, as a share, are as long.
 NEAR = 0.10
+# Unit, format, better and role of a column whose header has no unit.
+MS = ("ms", "significant", LOWER, TIME)
 PARTS = ("forward", "backward", "optimizer")
 WHOLE, RESERVED = "step_ms", "reserved_mib"
 
 
-def tables(evidence: MachineEvidence) -> list[Lines]:
+def tables(evidence: MachineEvidence) -> list[Table]:
     """E2: mean and spread by number of warm-up steps; every step; the first step by part."""
     frame = evidence.frame(STEM)
     if frame is None:
@@ -31,7 +34,7 @@ def tables(evidence: MachineEvidence) -> list[Lines]:
     several = frame["implementation"].nunique() > 1
     cell = [*CELL, "implementation"] if several else CELL
     failed, frame = frame[~gates.shown(frame)], frame[gates.shown(frame)]
-    status = [Beside("status", status_words(failed))]
+    status = [text("status", status_cells(failed), "status")]
     status = each(side_by_side("Processes without a series", failed, cell, status))
     if not frame["step"].eq(1).any():
         return status
@@ -41,8 +44,7 @@ def tables(evidence: MachineEvidence) -> list[Lines]:
         "The first step by part / the median later one": _first,
     }
     first, series = having(frame, step=1), _series(frame)
-    columns = {c: [Beside(*column) for column in of(series).items()] for c, of in made.items()}
-    made = (side_by_side(caption, first, cell, cs) for caption, cs in columns.items())
+    made = (side_by_side(caption, first, cell, of(series)) for caption, of in made.items())
     return each(*made, *status)
 
 
@@ -56,36 +58,51 @@ def _series(frame: pd.DataFrame) -> pd.DataFrame:
     return wide.reindex(pd.MultiIndex.from_frame(first[process])).set_axis(first.index)
 
 
-def _warm_ups(series: pd.DataFrame) -> dict[str, pd.Series]:
-    columns, steps = {}, series[WHOLE]
+def _warm_ups(series: pd.DataFrame) -> list[Beside]:
+    columns, steps = [], series[WHOLE]
     for warm_up in WARM_UPS:
         timed = steps[[n for n in steps if warm_up < n <= warm_up + TIMED]]
         mean, std = timed.mean(axis=1), timed.std(axis=1, ddof=1)
-        columns[f"after {warm_up} (ms)"] = mean.combine(std, spread)
-        columns[f"std / mean after {warm_up}"] = (std / mean).map(significant)
+        cells = [
+            Cell(spread(m, s), finite(m), n=int(n), std=finite(s))
+            for m, s, n in zip(mean, std, timed.notna().sum(axis=1), strict=True)
+        ]
+        means = pd.Series(cells, series.index, dtype=object)
+        ratios = number_cells(std / mean)
+        name = f"after_{warm_up}"
+        columns.append(time(f"after {warm_up}", means, name))
+        columns.append(
+            share(f"std / mean after {warm_up}", ratios, f"{name}.relative_std", form="significant")
+        )
     return columns
 
 
-def _steps(series: pd.DataFrame) -> dict[str, pd.Series]:
+def _steps(series: pd.DataFrame) -> list[Beside]:
     steps = series[WHOLE]
-    columns = {f"step {n:.0f}": times.map(significant) for n, times in steps.items()}
+    columns = [
+        Beside(f"step {n:.0f}", number_cells(times), f"step_{n:.0f}", *MS)
+        for n, times in steps.items()
+    ]
     if {1, 2} <= set(steps):
-        columns["step 1 / step 2"] = (steps[1] / steps[2]).map(significant)
+        ratios = number_cells(steps[1] / steps[2])
+        columns.append(share("step 1 / step 2", ratios, "step_1.over.step_2", form="significant"))
     return columns
 
 
-def _first(series: pd.DataFrame) -> dict[str, pd.Series]:
-    columns = {}
+def _first(series: pd.DataFrame) -> list[Beside]:
+    columns = []
     for part in PARTS:
         steps = series[f"{part}_ms"]
         first, later = steps[1], steps.drop(columns=1).median(axis=1)
-        words = first.map(significant) + " / " + later.map(significant)
-        columns[f"{phase_words(part)} (ms)"] = words
+        cells = beside(number_cells(first), later)
+        columns.append(time(phase_words(part), cells, part, second="median later"))
     reserved = series[RESERVED]
     until = max((n for n in reserved if reserved[n].any()), default=0)
     shown = reserved[[n for n in reserved if n <= until]]
-    named = {f"reserved in step {n:.0f} (MiB)": sizes for n, sizes in shown.items()}
-    return columns | {header: sizes.map(significant) for header, sizes in named.items()}
+    return columns + [
+        memory(f"reserved in step {n:.0f}", number_cells(sizes), f"step_{n:.0f}.reserved")
+        for n, sizes in shown.items()
+    ]
 
 
 def _cold(evidence: MachineEvidence) -> dict:
@@ -153,4 +170,6 @@ FINDINGS = (
         place=PAGE,
     ),
 )
-TABLE = Table("E2", "Warm-up: the first steps of a process", tables, Owed(stem=STEM, cell=CELL))
+TABLE = TableGroup(
+    "E2", "Warm-up: the first steps of a process", tables, Owed(stem=STEM, cell=CELL)
+)

@@ -20,8 +20,11 @@ from lmperf.reporting.ceilings import (
 from lmperf.reporting.custom import another_model
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import frame_of
-from lmperf.reporting.numbers import significant
+from lmperf.reporting.numbers import rounded, significant
+from lmperf.reporting.side_by_side import Beside, rate
 from lmperf.reporting.speedup import Series, compared
+from lmperf.reporting.tables import value_cells
+from lmperf.results import DERIVED, HIGHER
 from lmperf.statistics import FASTER
 
 STEM, STEP = "end_to_end", "train_step"
@@ -50,6 +53,11 @@ class Way(NamedTuple):
         if self.implementation == EAGER:
             return f"{EAGER} {numerics}"
         return f"{numerics}, {implementation_words(self.implementation)}"
+
+    @property
+    def name(self) -> str:
+        """The part of a column's name that says what it is of: ``eager.tf32``."""
+        return self.series.name
 
     def rows(self, frame: pd.DataFrame) -> pd.DataFrame:
         return having(frame, **self._asdict())
@@ -111,6 +119,21 @@ def with_rates(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def tokens(steps: pd.DataFrame, name: str) -> Beside:
+    """The column of tokens/s of steps that have their ``rate``."""
+    cells = value_cells(steps, steps["rate"], rounded)
+    return Beside("tokens/s", cells, f"{name}.tokens", "tokens/s", "rounded", HIGHER, DERIVED)
+
+
+def mfu(steps: pd.DataFrame, name: str) -> list[Beside]:
+    """Columns of the model FLOPs utilization: of the matmul ceiling, and of the data sheet."""
+    measured, promised = (value_cells(steps, 100 * steps[of]) for of in ("share", "sheet"))
+    return [
+        rate("MFU", measured, f"{name}.mfu", "%"),
+        rate("MFU of the data sheet", promised, f"{name}.mfu_of_data_sheet", "%"),
+    ]
+
+
 def denominators(evidence: MachineEvidence, dtype: str) -> str:
     """What MFU is of, in TFLOP/s: the sustained matmul, and the data sheet, where known."""
     measured = matmul_ceiling(evidence, dtype, SUSTAINED)
@@ -137,7 +160,7 @@ def fastest(evidence: MachineEvidence) -> pd.DataFrame:
     frame = usual_steps(evidence)
     frame = with_rates(evidence, frame[gates.shown(frame)])
     speed = pd.concat([frame.iloc[:0], *(steps_over(evidence, w) for w in of(frame) if w != BASE)])
-    frame = frame.join(speed.reindex(columns=["ratio", "low", "high", "verdict"]))
+    frame = frame.join(speed.reindex(columns=["ratio", "low", "high", "rounds", "verdict"]))
     pairs = zip(frame["implementation"], frame["dtype"], strict=True)
     frame["way"] = pd.Series([Way(*pair).words for pair in pairs], frame.index, dtype=object)
     frame["ways"] = frame.groupby("size")["size"].transform("size")

@@ -11,7 +11,15 @@ from lmperf.reporting import custom, gates
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import Count, Spread, error, ranged, significant
 from lmperf.reporting.sections.flash_attention import kinds
-from lmperf.reporting.tables import Lines, shared_axes, status_words
+from lmperf.reporting.tables import (
+    as_cell,
+    beside,
+    number_cells,
+    shared_axes,
+    shared_words,
+    status_words,
+)
+from lmperf.results import AXIS, LOWER, Column, Table
 
 TENSORS = {
     "error_out": "output",
@@ -38,14 +46,14 @@ def tensors(frame: pd.DataFrame) -> list[str]:
     return [name for name in TENSORS if name in frame and frame[name].notna().any()]
 
 
-def error_tables(evidence: MachineEvidence) -> list[Lines]:
+def error_tables(evidence: MachineEvidence) -> list[Table]:
     """F4, a table a kernel and dtype: it / PyTorch by tensor, the bound of the worst, the gate."""
     frame = evidence.frame(kinds.STEM)
     names = (kinds.kernel_of(frame), *custom.names(evidence, kinds.STEM))
     return [table for name in names for table in _of_kernel(frame, name)]
 
 
-def _of_kernel(frame: pd.DataFrame, name: str) -> list[Lines]:
+def _of_kernel(frame: pd.DataFrame, name: str) -> list[Table]:
     theirs = pd.concat(worst_errors(frame, n).assign(reference=n) for n in REFERENCES)
     theirs = theirs[~theirs.index.duplicated()].add_suffix("_theirs")
     both = worst_errors(frame, name).join(theirs).reset_index().assign(implementation=name)
@@ -54,7 +62,7 @@ def _of_kernel(frame: pd.DataFrame, name: str) -> list[Lines]:
     return [_against_pytorch(part) for part in kinds.parts(both, "dtype")]
 
 
-def _against_pytorch(both: pd.DataFrame) -> Lines:
+def _against_pytorch(both: pd.DataFrame) -> Table:
     cell = kinds.CELL if both["cuda_graph"].any() else kinds.CELL[:-1]
     kernel, numerics = both["implementation"].iloc[0], dtype_words(both["dtype"].iloc[0])
     if kernel in kinds.OURS:
@@ -80,19 +88,27 @@ def _times_as_large(ratios: pd.Series) -> str:
     )
 
 
-def _lines(rows: pd.DataFrame, cell: Sequence[str], caption: str, note: str = "") -> Lines:
+def _lines(rows: pd.DataFrame, cell: Sequence[str], caption: str, note: str = "") -> Table:
     constant, lines = shared_axes(rows, cell)
-    table = rows[lines].copy()
-    for name in tensors(rows):
-        table[TENSORS[name]] = rows[name].map(error)
-        if f"{name}_theirs" in rows:
-            table[TENSORS[name]] += " / " + rows[f"{name}_theirs"].map(error)
-    table["error of the worst tensor"] = rows["max_error"].map(error)
-    table = table.assign(**{"its bound": rows["error_bound"].map(error), "gate": rows["gate"]})
-    return Lines(caption + constant, table.rename(columns=axis_words), note)
+    columns = [
+        Column(name, axis_words(name), tuple(map(as_cell, rows[name])), role=AXIS) for name in lines
+    ]
+    errors = {TENSORS[name]: name for name in tensors(rows)}
+    errors |= {"error of the worst tensor": "max_error", "its bound": "error_bound"}
+    for header, name in errors.items():
+        cells, second = number_cells(rows[name], error), ""
+        if name in TENSORS and f"{name}_theirs" in rows:
+            cells, second = beside(cells, rows[f"{name}_theirs"], error), "error of PyTorch"
+        better = "" if name == "error_bound" else LOWER
+        made = Column(name, header, tuple(cells), "", "error", better, second=second)
+        columns.append(made)
+    columns.append(Column("gate", "gate", tuple(map(as_cell, rows["gate"]))))
+    shared = {name: as_cell(rows[name].iloc[0]).value for name in constant}
+    caption += shared_words(rows, cell, constant)
+    return Table(caption, tuple(columns), note, shared)
 
 
-def check_tables(evidence: MachineEvidence) -> list[Lines]:
+def check_tables(evidence: MachineEvidence) -> list[Table]:
     """The kernel tests, one line a case."""
     frame = evidence.frame(kinds.CHECK)
     if frame is None:

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 import pandas as pd
 
 from lmperf.names import dtype_words, implementation_words, in_order, phase_words
-from lmperf.reporting import gates, host_time, marks
+from lmperf.reporting import gates, host_time
 from lmperf.reporting.ceilings import achieved_tflops, matmul_ceiling, matmul_share
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.numbers import EMPTY, Spread, absent, percent, ranged, ratio, significant
+from lmperf.reporting.numbers import Spread, finite, ranged, ratio, significant
 from lmperf.reporting.sections.flash_attention import kinds
 from lmperf.reporting.sections.flash_attention.errors import check_tables, error_tables
-from lmperf.reporting.side_by_side import Beside, each, side_by_side
+from lmperf.reporting.side_by_side import Beside, each, rate, side_by_side, speedup, time
 from lmperf.reporting.speedup import Series, geometric_mean, speedup_cells
 from lmperf.reporting.tables import (
-    Lines,
     Owed,
-    Table,
+    TableGroup,
+    from_frame,
     kernel_note,
     kernel_times,
     medians,
-    status_words,
+    number_cells,
+    status_cells,
+    with_shares,
 )
+from lmperf.results import AXIS, DERIVED, HIGHER, OBSERVED, Cell, Table
 
 # Below it, launches and the part of a device that one head leaves idle set the time of one head.
 LONG = 2048
@@ -45,7 +47,7 @@ MEANS = (
 )
 
 
-def head(evidence: MachineEvidence) -> Lines | None:
+def head(evidence: MachineEvidence) -> Table | None:
     """At most twelve lines: rates of our kernel, or its times, and speed-ups over its peers."""
     frame = evidence.frame(kinds.STEM)
     if frame is None:
@@ -62,7 +64,7 @@ def head(evidence: MachineEvidence) -> Lines | None:
         notes.append(HALVES)
     own = having(rows, implementation=kinds.kernel_of(frame))
     table = _table(evidence, own, what, bases, cell, rates=on_grid, brief=True)
-    return table and replace(table, note=" ".join([table.note, *notes]))
+    return table and replace(table, notes=" ".join([table.notes, *notes]))
 
 
 def _products(rows: pd.DataFrame) -> str:
@@ -81,13 +83,9 @@ def _of_ceiling(evidence: MachineEvidence, rows: pd.DataFrame) -> str:
 
 def _rates(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.Series:
     """``563 (78.3 %)``: TFLOP/s and the share of the matmul ceiling; else the status in words."""
-    words = status_words(frame)
-    rates, shares = achieved_tflops(frame), matmul_share(evidence, frame)
-    signs = marks.signs(frame)
-    for row in frame.index[gates.shown(frame)]:
-        share = "" if absent(shares[row]) else f" ({percent(shares[row])})"
-        words[row] = significant(rates[row]) + share + signs[row]
-    return words
+    shown = gates.shown(frame)
+    rates = number_cells(achieved_tflops(frame)).where(shown, status_cells(frame))
+    return with_shares(rates, matmul_share(evidence, frame).where(shown), frame)
 
 
 def _table(
@@ -98,27 +96,35 @@ def _table(
     cell: Sequence[str],
     rates: bool = False,
     brief: bool = False,
-) -> Lines | None:
+) -> Table | None:
     """In each phase our kernel, each base, and the speed-up over it; brief: without the bases."""
     ours = Series.of(implementation=kinds.kernel_of(evidence.frame(kinds.STEM)))
     times = medians if brief else kernel_times
-    unit, cells = ("TFLOP/s", partial(_rates, evidence)) if rates else ("ms", times)
     columns, phases = [], in_order("phase", frame["phase"])
     for phase in phases:
         rows = having(frame, phase=phase)
         before = f"{phase_words(phase)}, " if len(phases) > 1 else ""
-        columns.append(Beside(f"{before}{ours.words} ({unit})", cells(ours.rows(rows))))
+
+        def measured(series: Series, phase=phase, rows=rows, before=before) -> Beside:
+            words, own = f"{before}{series.words}", series.rows(rows)
+            if not rates:
+                return time(words, times(own), f"{phase}.{series.name}")
+            named = f"{phase}.{series.name}.tflops"
+            return rate(words, _rates(evidence, own), named, "TFLOP/s", second="share of matmul")
+
+        columns.append(measured(ours))
         for base in (Series.of(implementation=name) for name in bases):
             if not brief:
-                columns.append(Beside(f"{before}{base.words} ({unit})", cells(base.rows(rows))))
-            speed = speedup_cells(evidence, kinds.STEM, ours, base, brackets=not brief)
-            speed = speed[speed.index.isin(rows.index)]
-            columns.append(Beside(f"{before}over {base.words}", speed))
+                columns.append(measured(base))
+            cells = speedup_cells(evidence, kinds.STEM, ours, base, brackets=not brief)
+            cells = cells[cells.index.isin(rows.index)]
+            named = f"{phase}.{ours.name}.over.{base.name}"
+            columns.append(speedup(f"{before}over {base.words}", cells, named))
     note = _of_ceiling(evidence, frame) if rates else TIMES if brief else kernel_note(frame)
     return side_by_side(f"{what}, {kinds.numerics(frame)}", frame, cell, columns, note)
 
 
-def plain_tables(evidence: MachineEvidence) -> list[Lines]:
+def plain_tables(evidence: MachineEvidence) -> list[Table]:
     """F1, a table a dtype: plain attention and our kernel, one head, in each phase."""
     frame = kinds.rows(evidence)
     parts = kinds.parts(frame[kinds.single(frame)], "dtype")
@@ -126,7 +132,7 @@ def plain_tables(evidence: MachineEvidence) -> list[Lines]:
     return each(*(_table(evidence, part, *how) for part in parts))
 
 
-def peer_tables(evidence: MachineEvidence) -> list[Lines]:
+def peer_tables(evidence: MachineEvidence) -> list[Table]:
     """F2: means by kind of work; then a table a dtype and phase, one head and as CUDA graphs."""
     frame = kinds.rows(evidence)
     means = (_means(evidence, part) for part in kinds.parts(frame, "dtype"))
@@ -134,19 +140,19 @@ def peer_tables(evidence: MachineEvidence) -> list[Lines]:
     return each(*means, *one, *_by_phase(evidence, frame[kinds.graphed(frame)], kinds.CELL))
 
 
-def filled_tables(evidence: MachineEvidence) -> list[Lines]:
+def filled_tables(evidence: MachineEvidence) -> list[Table]:
     """F3, a table a dtype and phase: rates, shares of the ceiling, and speed-ups."""
     frame = kinds.rows(evidence)
     return each(*_by_phase(evidence, frame[kinds.filled(frame)], GRID_CELL, rates=True))
 
 
-def other_tables(evidence: MachineEvidence) -> list[Lines]:
+def other_tables(evidence: MachineEvidence) -> list[Table]:
     """F5, a table a phase: other widths of a head, and the cell of a public leaderboard."""
     frame = kinds.rows(evidence)
     return each(*_by_phase(evidence, frame[kinds.other(frame)], GRID_CELL))
 
 
-def host_tables(evidence: MachineEvidence) -> list[Lines]:
+def host_tables(evidence: MachineEvidence) -> list[Table]:
     """Of one head, also as a CUDA graph, by length: device, host and loop of each peer."""
     frame = evidence.frame(kinds.STEM)
     if frame is None:
@@ -157,21 +163,25 @@ def host_tables(evidence: MachineEvidence) -> list[Lines]:
 
 def _by_phase(
     evidence: MachineEvidence, frame: pd.DataFrame, cell: Sequence[str], rates: bool = False
-) -> Iterator[Lines | None]:
+) -> Iterator[Table | None]:
     for part in kinds.parts(frame, "dtype", "phase"):
         what = phase_words(part["phase"].iloc[0]).capitalize()
         yield _table(evidence, part, what, kinds.peers_of(part), cell, rates)
 
 
-def _means(evidence: MachineEvidence, frame: pd.DataFrame) -> Lines | None:
+def _means(evidence: MachineEvidence, frame: pd.DataFrame) -> Table | None:
     """A line for each kind of work and phase, a column for each peer."""
     over = {peer: kinds.over(evidence, peer, frame) for peer in kinds.peers_of(frame)}
     columns = {f"over {implementation_words(peer)}": rows for peer, rows in over.items()}
+    ours = kinds.kernel_of(frame)
+    peers = {f"over {implementation_words(peer)}": f"{ours}.over.{peer}" for peer in over}
     backends = [rows for peer, rows in over.items() if peer.startswith("sdpa_")]
     if len(backends) > 1:
         # Over the fastest of a cell our kernel has its least speed-up.
         every = pd.concat(backends).sort_values("ratio", kind="stable")
-        columns["over the fastest SDPA backend"] = every[~every.index.duplicated()]
+        fastest = "over the fastest SDPA backend"
+        columns[fastest] = every[~every.index.duplicated()]
+        peers[fastest] = f"{ours}.over.fastest_sdpa"
     lines = []
     for work, rows in _works(frame).items():
         for phase in kinds.PHASES:
@@ -182,7 +192,19 @@ def _means(evidence: MachineEvidence, frame: pd.DataFrame) -> Lines | None:
             if cells:
                 lines.append({"work": work, "phase": phase_words(phase), "cells": n, **cells})
     caption = f"{kinds.kernel_words(frame)} over each, {kinds.numerics(frame)}"
-    return Lines(caption, pd.DataFrame(lines).fillna(EMPTY), MEANS) if lines else None
+    return _speedup_table(caption, lines, peers) if lines else None
+
+
+def _speedup_table(caption: str, lines: Sequence[dict], peers: Mapping[str, str]) -> Table:
+    """peers: header -> name of the columns of speed-ups."""
+    table = from_frame(caption, pd.DataFrame(lines), MEANS)
+    columns = (
+        replace(c, name=peers[c.header], format="ratio", better=HIGHER, role=DERIVED)
+        if c.header in peers
+        else replace(c, role=AXIS if c.header in ("work", "phase") else OBSERVED)
+        for c in table.columns
+    )
+    return replace(table, columns=tuple(columns))
 
 
 def _works(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -198,9 +220,12 @@ def _works(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
     }
 
 
-def _mean(ratios: pd.Series) -> str:
-    low, high = (ratio(value).removesuffix("x") for value in (ratios.min(), ratios.max()))
-    return f"{ratio(geometric_mean(ratios))} ({low}-{high})"
+def _mean(ratios: pd.Series) -> Cell:
+    """The geometric mean of ratios, from the least to the most."""
+    mean, ends = geometric_mean(ratios), (ratios.min(), ratios.max())
+    low, high = (ratio(value).removesuffix("x") for value in ends)
+    words = f"{ratio(mean)} ({low}-{high})"
+    return Cell(words, finite(mean), *map(finite, ends), n=len(ratios))
 
 
 def _one_head(frame: pd.DataFrame) -> pd.Series:
@@ -216,11 +241,13 @@ def _beside_peers(frame: pd.DataFrame) -> pd.Series:
 
 
 TABLES = (
-    Table("F1", "One head against plain PyTorch", plain_tables, Owed(_one_head)),
-    Table("F2", "Against the backends of PyTorch", peer_tables, Owed(_beside_peers)),
-    Table("F3", "On a grid that fills the device", filled_tables, Owed(kinds.filled)),
-    Table("", host_time.TITLE, host_tables),
-    Table("F4", "Errors against float64", error_tables, Owed(_of_ours)),
-    Table("F5", "Other widths, and a public leaderboard's cell", other_tables, Owed(kinds.other)),
-    Table("", "Kernel tests", check_tables, Owed(stem=kinds.CHECK)),
+    TableGroup("F1", "One head against plain PyTorch", plain_tables, Owed(_one_head)),
+    TableGroup("F2", "Against the backends of PyTorch", peer_tables, Owed(_beside_peers)),
+    TableGroup("F3", "On a grid that fills the device", filled_tables, Owed(kinds.filled)),
+    TableGroup("", host_time.TITLE, host_tables),
+    TableGroup("F4", "Errors against float64", error_tables, Owed(_of_ours)),
+    TableGroup(
+        "F5", "Other widths, and a public leaderboard's cell", other_tables, Owed(kinds.other)
+    ),
+    TableGroup("", "Kernel tests", check_tables, Owed(stem=kinds.CHECK)),
 )

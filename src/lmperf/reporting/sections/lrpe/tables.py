@@ -7,21 +7,35 @@ from collections.abc import Callable
 import pandas as pd
 
 from lmperf.names import dtype_words, implementation_words, in_order, phase_words
-from lmperf.reporting import gates, host_time, marks
+from lmperf.reporting import gates, host_time
 from lmperf.reporting.evidence import MachineEvidence, groups, having
-from lmperf.reporting.numbers import EMPTY, Count, error, percent, signed_percent, significant
+from lmperf.reporting.numbers import EMPTY, Count, error, finite, percent, signed_percent, whole
 from lmperf.reporting.sections.lrpe import shapes
-from lmperf.reporting.side_by_side import Beside, each, side_by_side
+from lmperf.reporting.side_by_side import (
+    Beside,
+    each,
+    memory,
+    rate,
+    share,
+    side_by_side,
+    speedup,
+    time,
+)
 from lmperf.reporting.speedup import Series, speedup_cells
 from lmperf.reporting.tables import (
-    Lines,
     Owed,
-    Table,
+    TableGroup,
+    from_frame,
     kernel_note,
     kernel_times,
+    number_cell,
+    number_cells,
+    status_cells,
     status_words,
     value_cells,
+    with_shares,
 )
+from lmperf.results import DERIVED, HIGHER, Cell, Table, joined
 
 HEAD_LINES = 12
 PEAKS = " Peak: the higher of the two directions."
@@ -37,31 +51,33 @@ CHECKED = {
     "inverse": "backward inverts",
     "difference": "difference alone",
 }
-Make = Callable[[MachineEvidence, pd.DataFrame, str], Lines | None]
+Make = Callable[[MachineEvidence, pd.DataFrame, str], Table | None]
 
 
-def head(evidence: MachineEvidence) -> Lines | None:
+def head(evidence: MachineEvidence) -> Table | None:
     """A small, a middle and the largest shapes of each number of axes: rates, speed-ups, peaks."""
     frame = shapes.rows_of(evidence)
     if frame is None or not shapes.leads(frame):
         return None
     lead, *peers = shapes.leads(frame)
     frame = _telling(having(frame, dtype=shapes.numerics(frame)))
-    shares = shapes.over(evidence, lead, "copy")["ratio"].astype(object)
-    shares = shares.map(lambda share: f" ({percent(share)})")
+    shares = shapes.over(evidence, lead, "copy")["ratio"]
     columns = []
     for phase, rows in groups(having(frame, implementation=lead), "phase"):
-        rates = value_cells(rows, rows["gbps"]) + shares.reindex(rows.index, fill_value="")
-        rates += marks.signs(rows).where(rates != EMPTY, "")
-        columns.append(Beside(f"{phase_words(phase)} (GB/s, % of copy)", rates))
+        rates = with_shares(value_cells(rows, rows["gbps"]), shares, rows)
+        header = f"{phase_words(phase)} (GB/s, % of copy)"
+        named = f"{phase}.{lead}.bandwidth"
+        columns.append(
+            Beside(header, rates, named, "GB/s", "significant", HIGHER, DERIVED, "share of copy")
+        )
         columns += _over(evidence, rows, lead, peers, f"{phase_words(phase)} over")
     for name in (lead, *peers[:1]):
         rows = having(frame, implementation=name)
         peaks = value_cells(rows, rows.groupby(shapes.CELL)["peak_mib"].transform("max"))
-        columns.append(Beside(f"peak, {implementation_words(name)} (MiB)", peaks))
+        columns.append(memory(f"peak, {implementation_words(name)}", peaks, f"{name}.peak"))
     what = f"md_lrpe_cosine, {implementation_words(lead)}, {dtype_words(shapes.numerics(frame))}"
     table = side_by_side(what, frame, shapes.CELL, columns, RATIOS + PEAKS)
-    return table and Lines(table.caption, table.frame.tail(HEAD_LINES), table.note)
+    return table and table.last(HEAD_LINES)
 
 
 def _telling(frame: pd.DataFrame) -> pd.DataFrame:
@@ -80,14 +96,17 @@ def _over(
     for peer in peers:
         series, base = Series.of(implementation=lead), Series.of(implementation=peer)
         cells = speedup_cells(evidence, shapes.STEM, series, base)
-        columns.append(Beside(f"{words} {base.words}", cells[cells.index.isin(rows.index)]))
+        cells = cells[cells.index.isin(rows.index)]
+        phase = rows["phase"].iloc[0] if len(rows) else ""
+        named = joined(phase, lead, "over", peer)
+        columns.append(speedup(f"{words} {base.words}", cells, named))
     return columns
 
 
-def _parts(make: Make) -> Callable[[MachineEvidence], list[Lines]]:
+def _parts(make: Make) -> Callable[[MachineEvidence], list[Table]]:
     """A table for each direction and numerics."""
 
-    def tables(evidence: MachineEvidence) -> list[Lines]:
+    def tables(evidence: MachineEvidence) -> list[Table]:
         frame = shapes.rows_of(evidence)
         parts = [] if frame is None else groups(frame, "phase", "dtype")
         return each(
@@ -103,17 +122,20 @@ def _ordered(frame: pd.DataFrame) -> list[str]:
     return sorted(names, key=lambda name: (name != "copy", name not in ("triton", "triton_cached")))
 
 
-def _speed(evidence: MachineEvidence, frame: pd.DataFrame, words: str) -> Lines | None:
+def _speed(evidence: MachineEvidence, frame: pd.DataFrame, words: str) -> Table | None:
     """Times, rates, share of the copy, speed-ups."""
     leads = shapes.leads(frame)
     columns = []
     for name in _ordered(frame):
         rows, label = having(frame, implementation=name), implementation_words(name)
-        columns.append(Beside(f"{label} (ms)", kernel_times(rows)))
+        named = f"{frame['phase'].iloc[0]}.{name}"
+        columns.append(time(label, kernel_times(rows), named))
         if name in ("copy", *leads[:1]):
-            columns.append(Beside(f"{label} (GB/s)", value_cells(rows, rows["gbps"])))
+            rates = value_cells(rows, rows["gbps"])
+            columns.append(rate(label, rates, f"{named}.bandwidth", "GB/s"))
         if name != "copy":
-            columns.append(Beside(f"{label} (% of copy)", _shares(evidence, name)))
+            shares = _shares(evidence, name)
+            columns.append(rate(label, shares, f"{named}.share_of_copy", "% of copy", "percent"))
     if leads:
         columns += _over(
             evidence, frame, leads[0], leads[1:], implementation_words(leads[0]) + " over"
@@ -126,12 +148,18 @@ def _speed(evidence: MachineEvidence, frame: pd.DataFrame, words: str) -> Lines 
 def _shares(evidence: MachineEvidence, name: str) -> pd.Series:
     """Speed as a share of the copy's in the same rounds: ``93.0 % (92.9-93.1)``."""
     found = shapes.over(evidence, name, "copy")
-    rows = found.itertuples()
-    words = [f"{percent(r.ratio)} ({100 * r.low:.1f}-{100 * r.high:.1f})" for r in rows]
-    return pd.Series(words, found.index, dtype=object)
+    cells = [
+        Cell(
+            f"{percent(r.ratio)} ({100 * r.low:.1f}-{100 * r.high:.1f})",
+            *(finite(100 * r.ratio), finite(100 * r.low), finite(100 * r.high), whole(r.rounds)),
+            verdict=r.verdict,
+        )
+        for r in found.itertuples()
+    ]
+    return pd.Series(cells, found.index, dtype=object)
 
 
-def _memory(_: MachineEvidence, frame: pd.DataFrame, words: str) -> Lines | None:
+def _memory(_: MachineEvidence, frame: pd.DataFrame, words: str) -> Table | None:
     """The peak, its closed form and the difference."""
     forward = frame["phase"] == "forward"
     closed = frame["predicted_forward_mib"].where(forward, frame["predicted_backward_mib"])
@@ -141,16 +169,18 @@ def _memory(_: MachineEvidence, frame: pd.DataFrame, words: str) -> Lines | None
     columns = []
     for name in _ordered(frame):
         rows, label = having(frame, implementation=name), implementation_words(name)
-        peaks, states = value_cells(rows, rows["peak_mib"]), status_words(rows)
+        peaks, named = value_cells(rows, rows["peak_mib"]), f"{frame['phase'].iloc[0]}.{name}"
+        peaks = peaks.where(status_words(rows) == "ok", status_cells(rows))
+        off = value_cells(rows, rows["off"], signed_percent)
         columns += [
-            Beside(f"{label} (MiB)", peaks.where(states == "ok", states)),
-            Beside(f"{label}, closed form (MiB)", rows["closed"].map(significant)),
-            Beside(f"{label}, difference", value_cells(rows, rows["off"], signed_percent)),
+            memory(label, peaks, f"{named}.peak"),
+            memory(f"{label}, closed form", number_cells(rows["closed"]), f"{named}.predicted"),
+            share(f"{label}, difference", off, f"{named}.difference", form="signed_percent"),
         ]
     return side_by_side(f"Peak memory, {words}", frame, shapes.CELL, columns)
 
 
-def host_tables(evidence: MachineEvidence) -> list[Lines]:
+def host_tables(evidence: MachineEvidence) -> list[Table]:
     """By shape, with the fewest extra tokens: device, host and loop."""
     frame = shapes.rows_of(evidence)
     if frame is not None:
@@ -159,7 +189,7 @@ def host_tables(evidence: MachineEvidence) -> list[Lines]:
     return host_time.tables(frame, "md_lrpe_cosine", shapes.CELL)
 
 
-def gate_tables(evidence: MachineEvidence) -> list[Lines]:
+def gate_tables(evidence: MachineEvidence) -> list[Table]:
     """The gates of what is timed, and the kernel tests: the largest errors over all cells."""
     return each(
         _gates(evidence.frame(shapes.STEM), "Gates of the timed rows"),
@@ -167,7 +197,7 @@ def gate_tables(evidence: MachineEvidence) -> list[Lines]:
     )
 
 
-def _gates(frame: pd.DataFrame | None, caption: str, every: bool = False) -> Lines | None:
+def _gates(frame: pd.DataFrame | None, caption: str, every: bool = False) -> Table | None:
     """One line an implementation and dtype; the share is the largest in its own row's bound.
 
     every: whether rows that never came to their gate count, too: those that another table has not.
@@ -181,18 +211,24 @@ def _gates(frame: pd.DataFrame | None, caption: str, every: bool = False) -> Lin
         {
             "implementation": implementation_words(name),
             "numerics": dtype_words(dtype),
-            **{words: error(rows[f"error_{key}"].max()) for key, words in CHECKED.items()},
-            "largest share of its bound": percent((rows["max_error"] / rows["error_bound"]).max()),
+            **{
+                words: number_cell(rows[f"error_{key}"].max(), error)
+                for key, words in CHECKED.items()
+            },
+            "largest share of its bound": number_cell(
+                (rows["max_error"] / rows["error_bound"]).max(), percent
+            ),
             "passed": _passed(rows),
             **_others(rows, frame),
         }
         for name, dtype, rows in groups(frame, "implementation", "dtype")
     ]
-    return Lines(f"{caption}, largest errors; {_passed(frame)} passed", pd.DataFrame(lines))
+    return from_frame(f"{caption}, largest errors; {_passed(frame)} passed", pd.DataFrame(lines))
 
 
-def _passed(frame: pd.DataFrame) -> str:
-    return str(Count(int(gates.shown(frame).sum()), len(frame)))
+def _passed(frame: pd.DataFrame) -> Cell:
+    passed = Count(int(gates.shown(frame).sum()), len(frame))
+    return Cell(str(passed), passed.k, n=passed.n)
 
 
 def _others(rows: pd.DataFrame, among: pd.DataFrame) -> dict[str, str]:
@@ -204,13 +240,13 @@ def _others(rows: pd.DataFrame, among: pd.DataFrame) -> dict[str, str]:
 
 
 TABLES = (
-    Table("L1", "Speed of md_lrpe_cosine, and its share of a copy", _parts(_speed)),
-    Table(
+    TableGroup("L1", "Speed of md_lrpe_cosine, and its share of a copy", _parts(_speed)),
+    TableGroup(
         "L2",
         "Memory of md_lrpe_cosine",
         _parts(_memory),
         Owed(where=lambda frame: frame["implementation"] != "copy"),
     ),
-    Table("", host_time.TITLE, host_tables),
-    Table("", "Gates and kernel tests", gate_tables),
+    TableGroup("", host_time.TITLE, host_tables),
+    TableGroup("", "Gates and kernel tests", gate_tables),
 )

@@ -7,9 +7,10 @@ import pandas as pd
 from lmperf.names import dtype_words, in_order, phase_words
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.numbers import EMPTY, percent, signed_percent, significant
-from lmperf.reporting.side_by_side import Beside, each, side_by_side
-from lmperf.reporting.tables import Lines, Table, status_words, value_cells
+from lmperf.reporting.numbers import signed_percent, whole_percent
+from lmperf.reporting.side_by_side import Beside, each, memory, share, side_by_side
+from lmperf.reporting.tables import TableGroup, number_cells, status_cells, value_cells
+from lmperf.results import LOWER, Table
 
 STEM = "memory"
 CELL = ["size", "context_length", "batch"]
@@ -23,7 +24,7 @@ MIB_IN_GIB = 1024
 HARDLY_ANY = 0.02
 
 
-def head(evidence: MachineEvidence) -> Lines | None:
+def head(evidence: MachineEvidence) -> Table | None:
     """One line a size, near the usual context: peaks in GiB, and what the largest is made of."""
     frame = evidence.frame(STEM)
     if frame is None or MODEL not in set(frame["implementation"]):
@@ -32,14 +33,16 @@ def head(evidence: MachineEvidence) -> Lines | None:
     columns = []
     for phase in in_order("phase", frame["phase"]):
         for dtype in in_order("dtype", frame["dtype"]):
-            header = f"{call_words(phase)}, {dtype_words(dtype)} (GiB)"
-            rows = having(frame, phase=phase, dtype=dtype)
-            columns.append(Beside(header, peaks(rows, MIB_IN_GIB)))
+            header = f"{call_words(phase)}, {dtype_words(dtype)}"
+            cells = peaks(having(frame, phase=phase, dtype=dtype), MIB_IN_GIB)
+            columns.append(memory(header, cells, f"{phase}.{dtype}.peak", "GiB"))
     steps = having(frame, phase="train_step", dtype=SINGLE)
-    predicted = (steps["predicted_mib"] / MIB_IN_GIB).map(significant)
-    columns.append(Beside(f"predicted, train step, {dtype_words(SINGLE)} (GiB)", predicted))
+    predicted = number_cells(steps["predicted_mib"] / MIB_IN_GIB)
+    header = f"predicted, train step, {dtype_words(SINGLE)}"
+    columns.append(memory(header, predicted, f"train_step.{SINGLE}.predicted", "GiB"))
     for name, shares in component_shares(steps).items():
-        columns.append(Beside(f"{name} (%)", shares.map(lambda s: percent(s, 0).rstrip(" %"))))
+        cells = number_cells(100 * shares, whole_percent)
+        columns.append(share(f"{name} (%)", cells, f"{name}.share", "%", "whole_percent"))
     return side_by_side("Peak memory", frame, CELL, columns, _note(steps))
 
 
@@ -86,11 +89,11 @@ def over_float32(frame: pd.DataFrame) -> pd.Series:
 
 def peaks(frame: pd.DataFrame, mib: int = 1) -> pd.Series:
     """The measured peak of each row, in so many MiB, or why there is none to be shown."""
-    words = value_cells(frame, frame["peak_mib"] / mib)
-    return words.where(gates.shown(frame), status_words(frame))
+    cells = value_cells(frame, frame["peak_mib"] / mib)
+    return cells.where(gates.shown(frame), status_cells(frame))
 
 
-def peak_tables(evidence: MachineEvidence) -> list[Lines]:
+def peak_tables(evidence: MachineEvidence) -> list[Table]:
     """Y1, a table a phase."""
     frame = evidence.frame(STEM)
     if frame is None:
@@ -98,38 +101,49 @@ def peak_tables(evidence: MachineEvidence) -> list[Lines]:
     return each(*(_of_phase(frame, phase) for phase in in_order("phase", frame["phase"])))
 
 
-def _of_phase(frame: pd.DataFrame, phase: str) -> Lines | None:
+def _of_phase(frame: pd.DataFrame, phase: str) -> Table | None:
     every = having(frame, phase=phase)
     frame, columns = having(every, implementation=MODEL), []
     for dtype in in_order("dtype", frame["dtype"]):
         rows, words = having(frame, dtype=dtype), dtype_words(dtype)
         difference = rows["peak_mib"] / rows["predicted_mib"] - 1
+        predicted = number_cells(rows["predicted_mib"])
         columns += [
-            Beside(f"measured, {words} (MiB)", peaks(rows)),
-            Beside(f"predicted, {words} (MiB)", rows["predicted_mib"].map(significant)),
-            Beside(f"difference, {words}", value_cells(rows, difference, signed_percent)),
+            memory(f"measured, {words}", peaks(rows), f"{phase}.{dtype}.peak"),
+            memory(f"predicted, {words}", predicted, f"{phase}.{dtype}.predicted"),
+            _relative(f"difference, {words}", rows, difference, f"{phase}.{dtype}.difference"),
         ]
     change = over_float32(frame[gates.shown(frame)])
-    half = value_cells(frame.loc[change.index], change, signed_percent)
-    columns.append(Beside(f"{dtype_words(HALF)} against {dtype_words(SINGLE)}", half))
+    against = f"{dtype_words(HALF)} against {dtype_words(SINGLE)}"
+    named = f"{phase}.{HALF}.over.{SINGLE}"
+    columns.append(_relative(against, frame.loc[change.index], change, named))
     for name in in_order("implementation", every["implementation"]):
         for dtype in in_order("dtype", every["dtype"]) if name != MODEL else ():
             rows = having(every, implementation=name, dtype=dtype)
-            columns += _own(rows, having(frame, dtype=dtype), f"{name}, {dtype_words(dtype)}")
+            columns += _custom(rows, having(frame, dtype=dtype), phase, name, dtype)
     instruments = ", ".join(sorted(every["instrument"].dropna().unique()))
     note = f"Measured by: {instruments}." if instruments else ""
     return side_by_side(f"Peak of one {call_words(phase)}", every, CELL, columns, note)
 
 
-def _own(rows: pd.DataFrame, model: pd.DataFrame, words: str) -> list[Beside]:
+def _relative(header: str, rows: pd.DataFrame, change: pd.Series, name: str) -> Beside:
+    """A column of relative differences in memory, where the rows may be shown."""
+    cells = value_cells(rows, change, signed_percent)
+    return Beside(header, cells, name, "", "signed_percent", LOWER)
+
+
+def _custom(
+    rows: pd.DataFrame, model: pd.DataFrame, phase: str, name: str, dtype: str
+) -> list[Beside]:
     """The peak of a user's model, and how far it is off that of the project's model."""
     known = model[gates.shown(model)].set_index(CELL)["peak_mib"]
     known = known.reindex(pd.MultiIndex.from_frame(rows[CELL])).to_numpy()
-    change = value_cells(rows, rows["peak_mib"] / known - 1, signed_percent)
+    words, named = f"{name}, {dtype_words(dtype)}", f"{phase}.{name}.{dtype}"
+    change = rows["peak_mib"] / known - 1
     return [
-        Beside(f"measured, {words} (MiB)", peaks(rows)),
-        Beside(f"{words}, against {MODEL}", change.where(gates.shown(rows), EMPTY)),
+        memory(f"measured, {words}", peaks(rows), f"{named}.peak"),
+        _relative(f"{words}, against {MODEL}", rows, change, f"{named}.over.{MODEL}"),
     ]
 
 
-TABLES = (Table("Y1", "Peak memory, measured and predicted", peak_tables),)
+TABLES = (TableGroup("Y1", "Peak memory, measured and predicted", peak_tables),)

@@ -7,10 +7,11 @@ import pandas as pd
 from lmperf.names import dtype_words, in_order
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having, in_reading_order
-from lmperf.reporting.numbers import EMPTY, percent, significant
+from lmperf.reporting.numbers import EMPTY, percent, precise
 from lmperf.reporting.sections.memory import peaks
-from lmperf.reporting.side_by_side import Beside, each, side_by_side
-from lmperf.reporting.tables import Lines, Owed, Table, status_words
+from lmperf.reporting.side_by_side import each, memory, side_by_side, text
+from lmperf.reporting.tables import Owed, TableGroup, beside, number_cells, status_cells
+from lmperf.results import Table
 
 STEM = "memory_timeline"
 CELL = ["size", "context_length", "batch", "dtype", "phase"]
@@ -53,7 +54,7 @@ def _where(top: pd.Series, phases: pd.DataFrame) -> str:
     return EMPTY
 
 
-def picture_table(evidence: MachineEvidence) -> list[Lines]:
+def picture_table(evidence: MachineEvidence) -> list[Table]:
     """Y2: the highest point of each curve, where it lies and what is alive; what could not run."""
     curve, phases = observed(evidence, "curve"), observed(evidence, "phase")
     frame = evidence.frame(STEM)
@@ -61,26 +62,23 @@ def picture_table(evidence: MachineEvidence) -> list[Lines]:
         return []
     failed = frame[~gates.shown(frame)]
     if curve.empty:
-        return each(side_by_side(ALIVE, failed, CELL, [Beside("status", status_words(failed))]))
+        status = text("status", status_cells(failed), "status")
+        return each(side_by_side(ALIVE, failed, CELL, [status]))
     total = levels(curve).sum(axis=1)
     tops = curve.loc[total.groupby([curve[name] for name in CELL], sort=False).idxmax()]
     where = pd.Series([_where(top, phases) for _, top in tops.iterrows()], tops.index, object)
     columns = [
-        Beside("peak in", pd.concat([where, status_words(failed)])),
-        *(Beside(f"{name} (MiB)", mib.map(significant)) for name, mib in levels(tops).items()),
-        Beside("all tensors (MiB)", _precise(tops["recorded_mib"])),
-        Beside("peak, measured apart (MiB)", _precise(tops["peak_mib"])),
+        text("peak in", pd.concat([where, status_cells(failed)]), "peak_in"),
+        *(memory(name, number_cells(mib), name) for name, mib in levels(tops).items()),
+        memory("all tensors", number_cells(tops["recorded_mib"], precise), "tensors"),
+        memory("peak, measured apart", number_cells(tops["peak_mib"], precise), "peak"),
     ]
     note = "A peak that an allocator measured holds more than tensors: workspaces of libraries."
     calls = pd.concat([tops, failed])
     return each(side_by_side(ALIVE, calls, CELL, columns, note))
 
 
-def _precise(mib: pd.Series) -> pd.Series:
-    return mib.map(lambda value: significant(value, 4))
-
-
-def largest_table(evidence: MachineEvidence) -> list[Lines]:
+def largest_table(evidence: MachineEvidence) -> list[Table]:
     """Y3: the largest tensors at the peak; those that are alike share a line."""
     blocks = observed(evidence, "block").rename(columns={"position": "rank"})
     if blocks.empty:
@@ -88,28 +86,29 @@ def largest_table(evidence: MachineEvidence) -> list[Lines]:
     same = [*CELL, "tensor", "size_mib", "name", "made_in", "frame"]
     first = blocks.drop_duplicates(same)
     columns = [
-        Beside("tensor", first["tensor"]),
-        Beside("each (MiB)", first["size_mib"].map(significant)),
-        Beside("category", first["name"]),
-        Beside("made in", first["made_in"].fillna("before")),
-        Beside("by", first["frame"].fillna(EMPTY)),
-        Beside("how many", blocks.groupby(same, dropna=False)["rank"].transform("size")),
+        text("tensor", first["tensor"], "tensor"),
+        memory("each", number_cells(first["size_mib"]), "tensor.size"),
+        text("category", first["name"], "category"),
+        text("made in", first["made_in"].fillna("before"), "made_in"),
+        text("by", first["frame"].fillna(EMPTY), "made_by"),
+        text("how many", blocks.groupby(same, dropna=False)["rank"].transform("size"), "count"),
     ]
     caption = f"The {blocks['rank'].max():g} largest tensors at the peak"
     return each(side_by_side(caption, first, [*CELL, "rank"], columns))
 
 
-def stream_table(evidence: MachineEvidence) -> list[Lines]:
+def stream_table(evidence: MachineEvidence) -> list[Table]:
     """Y4: one tensor of the residual stream, in closed form and as it lies in memory."""
     rows = observed(evidence, "stream")
     if rows.empty:
         return []
     each_element = FLOAT32_BYTES * rows["size_mib"] / rows["predicted_mib"]
+    bytes_each = number_cells(each_element, "{:g}".format)
     columns = [
-        Beside("tensor", rows["tensor"]),
-        Beside("closed form (MiB)", _precise(rows["predicted_mib"])),
-        Beside("measured (MiB)", _precise(rows["size_mib"])),
-        Beside("measured (bytes an element)", each_element.map(lambda size: f"{size:g}")),
+        text("tensor", rows["tensor"], "tensor"),
+        memory("closed form", number_cells(rows["predicted_mib"], precise), "predicted"),
+        memory("measured", number_cells(rows["size_mib"], precise), "measured"),
+        memory("measured", bytes_each, "measured.per_element", "bytes an element"),
     ]
     note = (
         f"Closed form: {FLOAT32_BYTES} bytes an element; a published write-up (003) counts"
@@ -118,7 +117,7 @@ def stream_table(evidence: MachineEvidence) -> list[Lines]:
     return each(side_by_side("One float32 tensor", rows, peaks.CELL, columns, note))
 
 
-def component_tables(evidence: MachineEvidence) -> list[Lines]:
+def component_tables(evidence: MachineEvidence) -> list[Table]:
     """Y5: by category at the peak, predicted and measured; then all that is predicted alone."""
     frame = evidence.frame(peaks.STEM)
     predicted = []
@@ -129,7 +128,7 @@ def component_tables(evidence: MachineEvidence) -> list[Lines]:
     return each(_measured_components(evidence), *predicted)
 
 
-def _measured_components(evidence: MachineEvidence) -> Lines | None:
+def _measured_components(evidence: MachineEvidence) -> Table | None:
     """Both by category.
 
     A forward keeps no activations: the weights that autocast has cast, which the prediction counts
@@ -143,16 +142,17 @@ def _measured_components(evidence: MachineEvidence) -> Lines | None:
     columns = []
     for name in CATEGORIES:
         sums = having(rows, name=name).groupby(CELL)[["predicted_mib", "size_mib"]]
-        both = sums.transform("sum").map(lambda mib: significant(mib, 4)).astype(str)
-        columns.append(Beside(f"{name} (MiB)", both["predicted_mib"] + " / " + both["size_mib"]))
+        sums = sums.transform("sum")
+        cells = beside(number_cells(sums["predicted_mib"], precise), sums["size_mib"], precise)
+        columns.append(memory(name, cells, f"{name}.predicted", second="measured"))
     note = "Predicted / measured."
     return side_by_side("Memory at the peak by component", rows, CELL, columns, note)
 
 
-def _predicted(rows: pd.DataFrame, dtype: str) -> Lines | None:
+def _predicted(rows: pd.DataFrame, dtype: str) -> Table | None:
     rows = having(rows, dtype=dtype)
     columns = [
-        Beside(f"{name.replace('_', ' ')} (MiB)", rows[f"{name}_mib"].map(significant))
+        memory(name.replace("_", " "), number_cells(rows[f"{name}_mib"]), name)
         for name in PREDICTED
         if (rows[f"{name}_mib"] > 0).any()
     ]
@@ -172,8 +172,8 @@ def _owed(kind: str) -> Owed:
 
 
 TABLES = (
-    Table("Y2", "Memory over time", picture_table, _owed("curve")),
-    Table("Y3", "Largest allocations", largest_table, _owed("block")),
-    Table("Y4", "One tensor of the residual stream", stream_table, _owed("stream")),
-    Table("Y5", "Memory by component", component_tables, _owed("category")),
+    TableGroup("Y2", "Memory over time", picture_table, _owed("curve")),
+    TableGroup("Y3", "Largest allocations", largest_table, _owed("block")),
+    TableGroup("Y4", "One tensor of the residual stream", stream_table, _owed("stream")),
+    TableGroup("Y5", "Memory by component", component_tables, _owed("category")),
 )

@@ -10,7 +10,7 @@ from lmperf.names import implementation_words, phase_words
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.foreign import plain, taken
-from lmperf.reporting.numbers import counted, percent, significant
+from lmperf.reporting.numbers import counted, percent_digits
 from lmperf.reporting.sections.profiles.kernel_classes import CLASSES
 from lmperf.reporting.sections.profiles.kernel_names import shortened
 from lmperf.reporting.sections.profiles.rows import (
@@ -26,8 +26,16 @@ from lmperf.reporting.sections.profiles.rows import (
     of_table,
     usual,
 )
-from lmperf.reporting.side_by_side import Beside, each, side_by_side
-from lmperf.reporting.tables import Lines, Owed, Table, status_words
+from lmperf.reporting.side_by_side import Beside, each, share, side_by_side, text, time
+from lmperf.reporting.tables import (
+    Owed,
+    TableGroup,
+    from_frame,
+    number_cells,
+    status_cells,
+    status_words,
+)
+from lmperf.results import Table
 
 HEAD_LINES = 12
 KERNELS_SHOWN = 12
@@ -41,39 +49,50 @@ WALL = (
 SLOWED = " Under the profiler operators are slower: their time may exceed it."
 
 
-def head(evidence: MachineEvidence) -> Lines | None:
+def head(evidence: MachineEvidence) -> Table | None:
     """One size, a line a phase and way of running it: the share of each class of kernels."""
     cases = usual(evidence).iloc[:HEAD_LINES]
     return side_by_side(*_classes(cases, classes_of(cases), kind_of(evidence)))
 
 
-def class_table(evidence: MachineEvidence) -> list[Lines]:
+def class_table(evidence: MachineEvidence) -> list[Table]:
     """P2: a line a case, the share of each class, the time of all beside the wall time."""
     frame = evidence.frame(STEM).drop_duplicates(CASE).drop(columns=["wall_ms", "total_ms"])
     cases = frame.merge(by_class(evidence), on=CASE, how="left")
-    status = [Beside("status", status_words(cases))] if (cases["status"] != "ok").any() else []
+    status = (
+        [text("status", status_cells(cases), "status")] if (cases["status"] != "ok").any() else []
+    )
     kind = kind_of(evidence)
     caption, _, cell, columns = _classes(cases, CLASSES, kind)
-    wall = Beside("wall time (ms)", cases["wall_ms"].map(significant))
+    wall = time("wall time", number_cells(cases["wall_ms"]), "wall")
     note = WALL if kind == KERNEL else WALL + SLOWED
-    return each(side_by_side(caption, cases, cell, [*columns, wall, *status], note))
+    return each(
+        side_by_side(
+            caption,
+            cases,
+            cell,
+            [*columns, wall, *status],
+            note,
+        )
+    )
 
 
 def _classes(cases: pd.DataFrame, classes: Iterable[str], kind: str) -> tuple:
     """Caption, cases, cell and columns of a table of classes."""
     total = cases["total_ms"]
     columns = [
-        *(Beside(f"{CLASSES[name].words} (%)", _percents(cases[name] / total)) for name in classes),
-        Beside(f"{kind} time (ms)", total.map(significant)),
+        *(_percents(CLASSES[name].words, cases[name] / total, f"{name}.share") for name in classes),
+        time(f"{kind} time", number_cells(total), "total"),
     ]
     return f"Share of the {kind} time, by class", cases, CASE, columns
 
 
-def _percents(shares: pd.Series) -> pd.Series:
-    return shares.map(lambda share: percent(share).removesuffix(" %"))
+def _percents(what: str, shares: pd.Series, name: str) -> Beside:
+    cells = number_cells(100 * shares, percent_digits)
+    return share(f"{what} (%)", cells, name, "%", "percent_digits")
 
 
-def kernel_tables(evidence: MachineEvidence) -> list[Lines]:
+def kernel_tables(evidence: MachineEvidence) -> list[Table]:
     """P1, a table a cell: the longest kernels of each phase, and what the others are together."""
     rows, kind = kernels(evidence), kind_of(evidence)
     full = {name: plain(name) for name in rows["name"].unique()}
@@ -82,7 +101,7 @@ def kernel_tables(evidence: MachineEvidence) -> list[Lines]:
     return [_cell_table(own, names, kind) for _, own in rows.groupby(CELL, sort=False)]
 
 
-def _cell_table(rows: pd.DataFrame, names: dict[str, str], kind: str) -> Lines:
+def _cell_table(rows: pd.DataFrame, names: dict[str, str], kind: str) -> Table:
     shown = pd.concat([_longest(own) for _, own in rows.groupby("phase", sort=False)])
     shown["mean_us"] = 1e3 * shown["total_ms"] / shown["instances"]
     times = ("mean", "median", "min", "max", "std")
@@ -91,15 +110,15 @@ def _cell_table(rows: pd.DataFrame, names: dict[str, str], kind: str) -> Lines:
             "phase": shown["phase"].map(phase_words),
             kind: [names.get(name, name) for name in shown["name"]],
             "class": shown["kernel_class"].map({name: c.words for name, c in CLASSES.items()}),
-            "time (%)": _percents(shown["share"]),
-            "total (ms)": shown["total_ms"].map(significant),
-            "instances": shown["instances"].map("{:.0f}".format),
-            **{f"{name} (µs)": shown[f"{name}_us"].map(significant) for name in times},
+            "time (%)": number_cells(100 * shown["share"], percent_digits),
+            "total (ms)": number_cells(shown["total_ms"]),
+            "instances": number_cells(shown["instances"], "{:.0f}".format),
+            **{f"{name} (µs)": number_cells(shown[f"{name}_us"]) for name in times},
         }
     )
     cell = rows.iloc[0]
     way = f"batch {cell['batch']}, {implementation_words(cell['implementation'], CELL)}"
-    return Lines(f"Longest {kind}s: {cell_words(cell)}, {way}", frame)
+    return from_frame(f"Longest {kind}s: {cell_words(cell)}, {way}", frame)
 
 
 def _longest(rows: pd.DataFrame) -> pd.DataFrame:
@@ -113,13 +132,13 @@ def _longest(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([shown, together.assign(name=counted(len(others), "other"))])
 
 
-def attention_table(evidence: MachineEvidence) -> list[Lines]:
+def attention_table(evidence: MachineEvidence) -> list[Table]:
     """P3: the parts of plain attention, share of its time beside share of its FLOPs."""
     parts, columns = attention_parts(evidence), []
     for part in PARTS:
-        own = having(parts, name=part)
-        columns.append(Beside(f"{part}: time (%)", _percents(own["share"])))
-        columns.append(Beside(f"{part}: FLOPs (%)", _percents(own["flops_share"])))
+        rows = having(parts, name=part)
+        columns.append(_percents(f"{part}: time", rows["share"], f"{part}.time"))
+        columns.append(_percents(f"{part}: FLOPs", rows["flops_share"], f"{part}.flops"))
     return each(side_by_side("Inside plain attention, forward", parts, CELL[:-1], columns))
 
 
@@ -129,13 +148,15 @@ def attention_parts(evidence: MachineEvidence) -> pd.DataFrame:
     return rows.assign(share=rows["total_ms"] / rows.groupby(CELL)["total_ms"].transform("sum"))
 
 
-def trace_table(evidence: MachineEvidence) -> list[Lines]:
+def trace_table(evidence: MachineEvidence) -> list[Table]:
     """P4: the trace of each case; the one that is published is a link."""
     rows = evidence.frame(STEM).drop_duplicates(CASE)
     link = f"[{PUBLISHED_TRACE}](traces/{PUBLISHED_TRACE})"
     traces = rows["trace"].where(gates.shown(rows), status_words(rows))
     traces = traces.dropna().replace(PUBLISHED_TRACE, link)
-    return each(side_by_side("Traces", rows.loc[traces.index], CASE, [Beside("trace", traces)]))
+    return each(
+        side_by_side("Traces", rows.loc[traces.index], CASE, [text("trace", traces, "trace")])
+    )
 
 
 def _is_eager_forward(frame: pd.DataFrame) -> pd.Series:
@@ -143,8 +164,10 @@ def _is_eager_forward(frame: pd.DataFrame) -> pd.Series:
 
 
 TABLES = (
-    Table("P1", "Kernels of a phase", kernel_tables),
-    Table("P2", "Share of each class of kernels", class_table),
-    Table("P3", "Inside attention: time beside FLOPs", attention_table, Owed(_is_eager_forward)),
-    Table("P4", "Traces", trace_table),
+    TableGroup("P1", "Kernels of a phase", kernel_tables),
+    TableGroup("P2", "Share of each class of kernels", class_table),
+    TableGroup(
+        "P3", "Inside attention: time beside FLOPs", attention_table, Owed(_is_eager_forward)
+    ),
+    TableGroup("P4", "Traces", trace_table),
 )

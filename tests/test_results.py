@@ -1,0 +1,51 @@
+"""Cells, columns and tables of results: what a data frame and a page read from them."""
+
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+from lmperf.results import AXIS, EMPTY, SIGNS, Cell, Column, Table, joined, name_of
+
+TABLE = Table(
+    "Forward, bf16",
+    (
+        Column("seq_len", "length", (Cell("128", 128), Cell("256", 256)), role=AXIS),
+        Column("dtype", "dtype", (Cell("bf16", "bfloat16"), Cell("bf16", "bfloat16")), role=AXIS),
+        Column(
+            "forward.triton",
+            "Triton (ms)",
+            (Cell("0.120", 0.12, marks=("capped", "stale")), Cell(EMPTY, state="oom")),
+            format="significant",
+        ),
+    ),
+)
+
+
+def test_cell_shows_words_and_signs_of_marks():
+    assert str(Cell("1.00", 1.0)) == "1.00"
+    assert str(Cell("1.00", 1.0, marks=("capped", "stale"))) == f"1.00{SIGNS['capped']}ˢ"
+    assert str(Cell("1.00", 1.0, marks=("time_cap", "odd"))) == "1.00"
+
+
+def test_cell_cannot_be_changed():
+    with pytest.raises(FrozenInstanceError):
+        Cell("1").words = "2"
+
+
+def test_frame_keeps_exact_numbers_and_shows_rounded_ones_as_words():
+    frame = TABLE.frame
+    assert list(frame) == ["length", "dtype", "Triton (ms)"]
+    assert frame.to_numpy().tolist() == [[128, "bf16", "0.120ᶜˢ"], [256, "bf16", EMPTY]]
+
+
+def test_last_lines_and_columns_can_be_taken():
+    assert TABLE.length == 2 and TABLE.last(1).frame["length"].tolist() == [256]
+    assert [column.name for column in TABLE.without("dtype").columns] == [
+        "seq_len",
+        "forward.triton",
+    ]
+
+
+def test_names_have_dots_and_no_unit():
+    assert joined("forward", "", "triton", "over", "sdpa_cudnn") == "forward.triton.over.sdpa_cudnn"
+    assert name_of("wall time (ms)") == "wall_time"
