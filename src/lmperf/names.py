@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from lmperf.dtypes import DTYPES
-from lmperf.transformer.sizes import SIZES
+from lmperf.transformer.sizes import FORMER, SIZES
 
 
 @dataclass(frozen=True)
@@ -109,9 +109,15 @@ MARKS = {
     "drift": Mark("drifted", "drifted: the reference cell had moved", "ᵈ"),
     "time_cap": Mark("undecided", "a pair of its group was left open"),
 }
+# Every name of a size -> its short name.
+_SHORT_SIZES = {
+    **{name: size.short for name, size in SIZES.items()},
+    **{alias: size.short for size in SIZES.values() for alias in size.aliases},
+    **{name: SIZES[canonical].short for name, canonical in FORMER.items()},
+}
 # Column -> its names in reading order.
 ORDERS: dict[str, tuple[str, ...]] = {
-    "size": tuple(SIZES),
+    "size": tuple(dict.fromkeys(n for name, size in SIZES.items() for n in (size.short, name))),
     "dtype": tuple(DTYPES),
     "implementation": tuple(IMPLEMENTATIONS),
     "phase": tuple(PHASES),
@@ -135,8 +141,14 @@ def dtype_words(dtype: str) -> str:
 
 
 def size_words(size: str) -> str:
-    """The short name of a size."""
-    return SIZES[size].short if size in SIZES else size
+    """The short name of a size, which may be given by any name that it has or had."""
+    return _SHORT_SIZES.get(size, size)
+
+
+def size_in_full(short: str) -> str:
+    """A size as it is introduced: its short name and what it is, as in "small (0.13B)"."""
+    canonical = next((name for name, size in SIZES.items() if size.short == short), short)
+    return short if canonical == short else f"{short} ({canonical})"
 
 
 def phase_words(phase: str) -> str:

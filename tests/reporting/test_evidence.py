@@ -58,15 +58,15 @@ def test_unknown_axis_keeps_its_text():
 def test_rows_are_sorted_in_reading_order():
     cells = [
         ("2.0B", "forward"),
-        ("0.13B", "train_step"),
-        ("0.13B", "backward"),
+        ("small", "train_step"),
+        ("small", "backward"),
         ("3.4B", "forward"),
     ]
     frame = pd.DataFrame(
         [{"size": s, "implementation": "eager", "phase": p, "status": "ok"} for s, p in cells]
     )
     ordered = in_reading_order(frame)
-    assert list(ordered["size"]) == ["0.13B", "0.13B", "2.0B", "3.4B"]
+    assert list(ordered["size"]) == ["small", "small", "2.0B", "3.4B"]
     assert list(ordered["phase"])[:2] == ["backward", "train_step"]
 
 

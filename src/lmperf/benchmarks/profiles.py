@@ -18,6 +18,7 @@ from typing import Any
 from lmperf.axes import SIZE, dtype_axis
 from lmperf.benchmark import Axis, Case, Implementation, Observed, numbers, texts
 from lmperf.dtypes import MODEL_STORED_DTYPES
+from lmperf.names import size_words
 
 _WARM_UPS = 2
 _WALLS = 3
@@ -108,7 +109,7 @@ def _trace_path(case: Case, phase: str) -> Path | None:
     directory = os.environ.get("LMPERF_TRACES")
     if directory is None:
         return None
-    values = [str(value) for _, value in case.cell]
+    values = [size_words(value) if axis == "size" else str(value) for axis, value in case.cell]
     return Path(directory) / f"{'-'.join([*values, case.implementation, phase])}.json.gz"
 
 

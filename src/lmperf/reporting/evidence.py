@@ -12,7 +12,7 @@ import pandas as pd
 from lmperf.benchmark import COMMON_COLUMNS
 from lmperf.benchmarks import load, stems
 from lmperf.evidence import plausible
-from lmperf.names import in_order
+from lmperf.names import in_order, size_words
 from lmperf.reporting import foreign
 from lmperf.reporting.facts import facts_of
 
@@ -48,8 +48,8 @@ class MachineEvidence:
     def __post_init__(self):
         """Evidence may come from elsewhere: here, once, its text is taken in as such."""
         self.facts = facts_of(self.facts)
-        self.frames = {stem: foreign.taken_frame(frame) for stem, frame in self.frames.items()}
-        self.lacking = {stem: foreign.taken_frame(rows) for stem, rows in self.lacking.items()}
+        self.frames = {stem: _taken(frame) for stem, frame in self.frames.items()}
+        self.lacking = {stem: _taken(rows) for stem, rows in self.lacking.items()}
         for named in ("stale", "damaged", "lost", "missing", "left_out"):
             setattr(self, named, foreign.deep(foreign.taken, getattr(self, named)))
 
@@ -100,6 +100,12 @@ class MachineEvidence:
         """Every stem that has rows to show, with them, in the order of the evidence."""
         found = {stem: self.frame(stem) for stem in self.frames}
         return {stem: frame for stem, frame in found.items() if frame is not None}
+
+
+def _taken(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows from elsewhere: their text made harmless, their sizes by their short names."""
+    frame = foreign.taken_frame(frame)
+    return frame.assign(size=frame["size"].map(size_words)) if "size" in frame else frame
 
 
 def frame_of(rows: Sequence[Mapping[str, str]], kinds: Mapping[str, type], of: str) -> pd.DataFrame:

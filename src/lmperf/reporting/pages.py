@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from lmperf.benchmarks import load
+from lmperf.names import size_in_full
 from lmperf.reporting import coverage, machine, marks, other_machines
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.findings import SECTION, SHORT
@@ -16,7 +18,7 @@ from lmperf.reporting.other_machines import machines_lines, machines_tables, sid
 from lmperf.reporting.sections import Composed, compose, stems
 from lmperf.reporting.tables import markdown
 from lmperf.reporting.templates import load_templates
-from lmperf.results import Table
+from lmperf.results import Column, Table
 
 WRITE_UP = "report.md"
 FIGURES = "figures"
@@ -87,6 +89,8 @@ def write_up(
     """
     states = other_machines.indexed(coverage.states(evidence, sections), others)
     several = [other for other in others if other.machine != evidence.machine]
+    shown = [section for section in sections if section.section.in_write_up and section.measured]
+    heads = _in_full_first(section.head for section in shown)
     text = (
         load_templates(templates)
         .get_template("report.md.j2")
@@ -99,9 +103,8 @@ def write_up(
                 if s.place == SHORT
             ],
             sections=[
-                _in_write_up(evidence, section, templates, root)
-                for section in sections
-                if section.section.in_write_up and section.measured
+                _in_write_up(evidence, section, head, templates, root)
+                for section, head in zip(shown, heads, strict=True)
             ],
             method=machine.method(evidence),
             limits=_limits(evidence),
@@ -129,7 +132,9 @@ def page(evidence: MachineEvidence, section: Composed, templates: Path) -> str:
         for table in section.section.tables
         if parts[table.name]
     ]
-    head = _markdown(section.head)
+    plain_head = _markdown(section.head)
+    repeats = any(plain_head in table["text"] for table in tables)
+    head = "" if repeats else _markdown(*_in_full_first([section.head]))
     text = (
         load_templates(templates)
         .get_template(f"sections/{section.stem}.md.j2")
@@ -137,7 +142,7 @@ def page(evidence: MachineEvidence, section: Composed, templates: Path) -> str:
             **_about(evidence, ""),
             title=section.title,
             findings=[s.sentence for s in section.statements],
-            head="" if any(head in table["text"] for table in tables) else head,
+            head=head,
             figure=_figure(section, ""),
             table={table["name"]: table["text"] for table in tables},
             tables=tables,
@@ -168,16 +173,35 @@ def question(stem: str, templates: Path) -> str:
     return "".join(block(template.new_context())).strip() if block else ""
 
 
-def _in_write_up(evidence: MachineEvidence, section: Composed, templates: Path, root: str) -> dict:
+def _in_write_up(
+    evidence: MachineEvidence, section: Composed, head: Table | None, templates: Path, root: str
+) -> dict:
     return {
         "health": _health(evidence, section.benchmarks),
         "title": section.title,
         "question": question(section.stem, templates),
         "page": root + section.page,
         "findings": [s.sentence for s in section.statements if s.place == SECTION],
-        "head": _markdown(section.head, fold=None),
+        "head": _markdown(head, fold=None),
         "figure": _figure(section, root),
     }
+
+
+def _in_full_first(tables: Iterable[Table | None]) -> list[Table | None]:
+    """The tables; the first one with sizes names each in full, as in "small (0.13B)"."""
+    found = list(tables)
+    for number, table in enumerate(found):
+        if table is not None and any(column.name == "size" for column in table.columns):
+            found[number] = replace(table, columns=tuple(map(_in_full, table.columns)))
+            break
+    return found
+
+
+def _in_full(column: Column) -> Column:
+    if column.name != "size":
+        return column
+    cells = (replace(cell, words=size_in_full(cell.words)) for cell in column.cells)
+    return replace(column, cells=tuple(cells))
 
 
 def _figure(section: Composed, root: str) -> dict | None:

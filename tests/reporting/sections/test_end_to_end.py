@@ -27,7 +27,7 @@ from lmperf.reporting.sections.end_to_end.tables import head
 
 EAGER, BLOCKS, WHOLE, BF16 = ways.EAGER, ways.BLOCKS, ways.WHOLE, ways.BF16
 COMPILED = (WHOLE, BLOCKS)
-CELL = {"size": "0.13B", "context_length": 512, "batch": 4}
+CELL = {"size": "small", "context_length": 512, "batch": 4}
 
 
 def with_both(factor: float) -> MachineEvidence:
@@ -42,7 +42,7 @@ CASES = {
         "one": lambda: with_times_scaled(
             small_gpu_evidence(), 0.1, implementation=BLOCKS, dtype=BF16
         ),
-        "by_size": lambda: with_times_scaled(small_gpu_evidence(), 50, size="0.13B", dtype=BF16),
+        "by_size": lambda: with_times_scaled(small_gpu_evidence(), 50, size="small", dtype=BF16),
         "base": lambda: with_times_scaled(
             small_gpu_evidence(), 1e-3, implementation=EAGER, dtype="float32"
         ),
@@ -53,7 +53,7 @@ CASES = {
             with_times_scaled(small_gpu_evidence(), 0.2, implementation=BLOCKS),
             50,
             implementation=BLOCKS,
-            size="0.13B",
+            size="small",
         ),
         "none": lambda: with_times_scaled(small_gpu_evidence(), 50, implementation=BLOCKS),
     },
@@ -63,7 +63,7 @@ CASES = {
             with_times_scaled(small_gpu_evidence(), 50, dtype="float32"),
             1e3,
             dtype=BF16,
-            size="0.13B",
+            size="small",
         ),
         "none": lambda: with_times_scaled(small_gpu_evidence(), 1e3, dtype=BF16),
     },
@@ -81,7 +81,7 @@ CASES = {
             with_times_scaled(small_gpu_evidence(), 0.1, dtype="tf32"),
             1e3,
             dtype="tf32",
-            size="0.13B",
+            size="small",
         ),
         "none": lambda: with_times_scaled(small_gpu_evidence(), 1e3, dtype="tf32"),
     },
@@ -162,7 +162,7 @@ def test_whole_model_speedup_is_per_block_time_over_whole_time():
 def test_mixed_precision_states_its_best_and_worst_speedup():
     evidence = with_times(with_times(small_gpu_evidence(), 8.0, dtype="float32"), 2.0, dtype=BF16)
     evidence = with_times(evidence, 1.0, dtype=BF16, size="2.0B")
-    evidence = with_times(evidence, 16.0, dtype=BF16, size="0.13B", context_length=128)
+    evidence = with_times(evidence, 16.0, dtype=BF16, size="small", context_length=128)
     sentence = sentence_of("mixed_precision", evidence)
     assert ": 0.50x (small, context 128) to 8.00x (2.0B, context 128), faster in 8 of 9" in sentence
 
@@ -194,7 +194,7 @@ def test_tokens_per_second_use_the_median():
 
 def test_host_bound_steps_are_counted_per_way_to_run():
     evidence = with_values(made_up(), {"host_ms": 1.7}, phase="train_step")
-    evidence = with_rows(evidence, having(evidence.frames[ways.STEM], size="0.13B"))
+    evidence = with_rows(evidence, having(evidence.frames[ways.STEM], size="small"))
     # 85 % of the 2 ms in bf16 and more than the 1 ms compiled; other steps take longer.
     sentence = sentence_of("step_host", without_rows(evidence, implementation=WHOLE))
     assert "bounds 3 of 18 train steps" in sentence
@@ -240,7 +240,7 @@ def test_findings_skip_what_was_not_measured():
 
 def test_fastest_way_needs_at_least_two_ways(cpu):
     alone = without_rows(
-        without_rows(cpu, size="0.13B", dtype=BF16), size="0.13B", implementation=[*COMPILED]
+        without_rows(cpu, size="small", dtype=BF16), size="small", implementation=[*COMPILED]
     )
     said = {s.name: str(s) for s in statements(SECTION.findings, alone)}
     assert "; tiny: " in said["fastest_step"] and "small" not in said["fastest_step"]

@@ -22,7 +22,7 @@ from lmperf.reporting.tables import markdown
 
 EAGER, BLOCKS, WHOLE, BF16 = ways.EAGER, ways.BLOCKS, ways.WHOLE, ways.BF16
 SHOWN = ("E1", "E3", "E4")
-CELL = {"size": "0.13B", "context_length": 512, "batch": 4}
+CELL = {"size": "small", "context_length": 512, "batch": 4}
 
 
 def test_e1_shows_each_number_in_its_cell(gpu):
@@ -113,13 +113,13 @@ def test_head_shows_one_context_and_the_best_speedup(gpu):
 def test_head_names_the_best_per_size_if_sizes_differ(gpu):
     one = head(with_times_scaled(gpu, 0.1, implementation=BLOCKS, dtype=BF16))
     assert "Best: bf16 autocast, compiled by block." in one.notes
-    several = head(with_times_scaled(gpu, 50, size="0.13B", dtype=BF16))
+    several = head(with_times_scaled(gpu, 50, size="small", dtype=BF16))
     assert "Best" not in several.notes and several.frame["best"].nunique() > 1
 
 
 def test_head_has_one_line_per_size_with_two_batches(cpu):
     frame = cpu.frames[ways.STEM]
-    small = frame.index.isin(having(frame, size="0.13B").index)
+    small = frame.index.isin(having(frame, size="small").index)
     frame = frame.assign(batch=frame["batch"].where(~small, 1))
     table = head(with_rows(cpu, frame))
     assert list(table.frame["size"]) == ["tiny", "small"]

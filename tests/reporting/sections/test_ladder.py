@@ -26,14 +26,14 @@ CASES = {
     "ladder": {
         "all": gpu_evidence,
         "some": lambda: with_rung_times_scaled(
-            gpu_evidence(), 20, implementation="graph", size="0.13B"
+            gpu_evidence(), 20, implementation="graph", size="small"
         ),
         "none": lambda: with_rung_times_scaled(gpu_evidence(), 20, implementation="graph"),
     },
     "ladder_most": {
         "one": gpu_evidence,
         "by_size": lambda: with_rung_times_scaled(
-            gpu_evidence(), 0.1, implementation="graph", size="0.13B"
+            gpu_evidence(), 0.1, implementation="graph", size="small"
         ),
         "none": lambda: with_rows(
             gpu_evidence(),
@@ -49,7 +49,7 @@ CASES = {
             gpu_evidence(),
             {"loss": 9.0},
             ladder.LOSS,
-            size="0.13B",
+            size="small",
             step=100,
             implementation="graph",
         ),
@@ -74,10 +74,10 @@ def test_e6_compares_each_rung_with_the_one_above(gpu):
     assert graph["over the rung above"].startswith("1.49x (")
     assert graph["loss"] == "6.520" and "Loss: of step 100" in parts[0].notes
     for rung, line in ("graph", graph), ("float32", line_of(parts[0], implementation="float32")):
-        row = having(gpu.frame(ladder.STEM), size="0.13B", batch=4, implementation=rung).iloc[0]
+        row = having(gpu.frame(ladder.STEM), size="small", batch=4, implementation=rung).iloc[0]
         mfu = row["flops"] / row["median_ms"] / 1e9 / 720
         assert line["MFU (%)"] == significant(100 * mfu), "of bf16's ceiling, in every line"
-    row = having(gpu.frame(ladder.STEM), size="0.13B", batch=4, implementation="graph").iloc[0]
+    row = having(gpu.frame(ladder.STEM), size="small", batch=4, implementation="graph").iloc[0]
     assert graph["peak memory (GiB)"] == significant((row["peak_mib"] + 1024) / 1024)
     assert line_of(parts[1], implementation="flash attention")["over the rung above"] == "–"
     assert "loss" not in parts[1].frame and "Loss:" not in parts[1].notes, "of runs of one batch"
@@ -85,7 +85,7 @@ def test_e6_compares_each_rung_with_the_one_above(gpu):
 
 def test_rung_after_an_oom_rung_has_no_speedup(gpu):
     full = {"status": "oom", "requested_bytes": 2 * 2**30, "free_bytes": 2**30, "rounds_ms": None}
-    failed = with_values(gpu, full, ladder.STEM, size="0.13B", batch=4, implementation="autocast")
+    failed = with_values(gpu, full, ladder.STEM, size="small", batch=4, implementation="autocast")
     part = {t.id: t for t in SECTION.tables}["E6"].make(failed)[0]
     line = line_of(part, implementation="bf16 autocast")
     assert line["step (ms)"].startswith("OOM") and line["peak memory (GiB)"] == "–"

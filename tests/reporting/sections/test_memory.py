@@ -72,7 +72,7 @@ def peak_excess(mib, workspace):
     """A change to peaks as predicted, but ``mib`` higher for the smallest size."""
 
     def change(frame):
-        small = np.where(frame["size"] == "0.13B", mib, 0.0)
+        small = np.where(frame["size"] == "small", mib, 0.0)
         return frame.assign(predicted_mib=500.0, peak_mib=500.0 + small, workspace_mib=workspace)
 
     return change
@@ -143,7 +143,7 @@ def test_autocast_peaks_within_1_percent_count_as_equal():
         "memory",
         in_sequence(
             autocast_peaks(0.995),
-            autocast_peaks(0.8, size="0.13B"),
+            autocast_peaks(0.8, size="small"),
             autocast_peaks(1.2, size="2.0B"),
         ),
     )
@@ -166,7 +166,7 @@ def test_head_has_one_line_per_size_with_shares_of_the_peak(gpu):
 
 def test_head_uses_the_nearest_context_of_each_size(cpu_copy):
     frame = cpu_copy.frames["memory"]
-    cpu_copy.frames["memory"] = frame[(frame["size"] != "0.13B") | (frame["context_length"] == 128)]
+    cpu_copy.frames["memory"] = frame[(frame["size"] != "small") | (frame["context_length"] == 128)]
     head = compose("memory", cpu_copy, drawn=False).head
     assert head.frame[["size", "context"]].values.tolist() == [["tiny", 256], ["small", 128]]
     assert "(predicted, size tiny, context 256)" in sentence_of("memory_made_of", cpu_copy)
@@ -287,7 +287,7 @@ def test_cpu_section_mentions_nothing_of_a_gpu(cpu):
 def test_custom_model_adds_columns_and_changes_no_others(gpu):
     before = compose("memory", gpu, drawn=False)
     frame = gpu.frames["memory"]
-    mine = frame[frame["size"] == "0.97B"].assign(implementation="mine", predicted_mib=np.nan)
+    mine = frame[frame["size"] == "large"].assign(implementation="mine", predicted_mib=np.nan)
     both = [frame, mine.assign(peak_mib=mine["peak_mib"] * 1.1)]
     frames = {**gpu.frames, "memory": pd.concat(both, ignore_index=True)}
     gpu = replace(gpu, frames=frames)

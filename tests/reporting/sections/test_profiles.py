@@ -128,7 +128,7 @@ def test_p2_shows_the_longest_kernels_and_sums_the_rest(gpu):
     assert len(step) == 13 and step["kernel"].iloc[-1] == "4 others"
     assert step["time (%)"].astype(float).sum() == pytest.approx(100, abs=0.6)
     rows = kernels(gpu)
-    own = rows[(rows["size"] == "0.13B") & (rows["dtype"] == "float32")]
+    own = rows[(rows["size"] == "small") & (rows["dtype"] == "float32")]
     shortest = own[own["phase"] == "train_step"].nsmallest(4, "total_ms")
     assert float(step["total (ms)"].iloc[-1]) == pytest.approx(shortest["total_ms"].sum(), 1e-2)
     assert step["median (µs)"].iloc[-1] == "–"

@@ -18,7 +18,7 @@ def with_warm_steps(factor: float) -> MachineEvidence:
     evidence = with_times(gpu_evidence(), 100.0, implementation=EAGER)
     evidence = with_values(evidence, {"host_ms": 10.0}, implementation=EAGER)
     evidence = with_values(
-        evidence, {"host_ms": 95.0}, implementation=EAGER, size="0.13B", dtype=BF16
+        evidence, {"host_ms": 95.0}, implementation=EAGER, size="small", dtype=BF16
     )
     return with_values(evidence, {"step_ms": 100.0 * factor}, warmup.STEM)
 
@@ -47,7 +47,7 @@ def test_first_step_is_stated_relative_to_the_second(cpu):
 
 
 def test_e2_statistics_exclude_the_warm_up_steps(gpu):
-    rows = having(gpu.frame(warmup.STEM), size="0.13B", dtype="float32").set_index("step")
+    rows = having(gpu.frame(warmup.STEM), size="small", dtype="float32").set_index("step")
     parts = warmup.tables(gpu)
     line = line_of(parts[0], size="small", dtype="float32")
     timed = rows["step_ms"].loc[2:11]

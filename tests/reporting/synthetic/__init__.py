@@ -14,7 +14,7 @@ from synthetic import kernels, limit, models, profiles, timeline, warmup
 from synthetic.builder import CPU, GPU, Builder
 
 SMALL_AXES = {
-    "size": ["tiny", "0.13B", "2.0B", "3.4B"],
+    "size": ["tiny", "small", "2.0B", "3.4B"],
     "context_length": [128, 512, 1024],
     "seq_len": [128, 256, 1024, 4096, 16384, 65536],
     "d_head": [16, 64],
@@ -75,16 +75,16 @@ def gpu_evidence(seed: int = 1) -> MachineEvidence:
 def _gpu_evidence(seed: int) -> MachineEvidence:
     build = Builder(seed)
     dtypes = ("float32", "tf32", "autocast_bfloat16")
-    sizes, contexts = ("0.13B", "0.42B", "0.97B", "2.0B", "3.4B"), (128, 256, 512, 1024)
+    sizes, contexts = ("small", "medium", "large", "2.0B", "3.4B"), (128, 256, 512, 1024)
     frames = {
         "ceilings": models.ceilings(build, GPU),
         "end_to_end": models.end_to_end(build, GPU, sizes, contexts, dtypes),
-        "ladder": models.ladder(build, GPU, {"0.13B": (4, 64), "0.97B": (4, 16), "3.4B": (4, 8)}),
-        "ladder_loss": models.ladder_loss(("0.13B", "0.97B", "3.4B")),
+        "ladder": models.ladder(build, GPU, {"small": (4, 64), "large": (4, 16), "3.4B": (4, 8)}),
+        "ladder_loss": models.ladder_loss(("small", "large", "3.4B")),
         "mixed_precision": models.mixed_precision(),
         "memory": models.memory(build, GPU, sizes, contexts),
         "memory_timeline": timeline.memory_timeline(
-            ("0.13B", "2.0B"), 512, ("float32", "autocast_bfloat16")
+            ("small", "2.0B"), 512, ("float32", "autocast_bfloat16")
         ),
         "attention": kernels.attention(
             build,
@@ -110,7 +110,7 @@ def _gpu_evidence(seed: int) -> MachineEvidence:
         "profiles": profiles.gpu(build),
     }
     numerics = ("float32", "autocast_bfloat16")
-    frames["warmup"] = warmup.warmup(build, GPU, ("0.13B", "0.42B", "0.97B", "2.0B"), numerics)
+    frames["warmup"] = warmup.warmup(build, GPU, ("small", "medium", "large", "2.0B"), numerics)
     frames = {stem: provenance(frame, "e1") for stem, frame in frames.items()}
     known = facts("nvidia-h200", "cuda", "NVIDIA H200")
     return MachineEvidence("nvidia-h200", known, frames, cost=cost(frames))
@@ -137,13 +137,13 @@ def _cpu_evidence(seed: int) -> MachineEvidence:
     frames = {
         "ceilings": models.ceilings(build, CPU),
         "end_to_end": models.end_to_end(
-            build, CPU, ("tiny", "0.13B"), (128,), ("float32", "autocast_bfloat16"), batch=4
+            build, CPU, ("tiny", "small"), (128,), ("float32", "autocast_bfloat16"), batch=4
         ),
         "ladder": models.ladder(build, CPU, {"tiny": (4,)}, 128, CPU_RUNGS),
         "ladder_loss": models.ladder_loss(("tiny",), ("float32", "autocast", "bf16_weights")),
         "mixed_precision": models.mixed_precision(norm="float16"),
         "memory": models.memory(
-            build, CPU, ("tiny", "0.13B"), (128, 256), instrument="live tensors"
+            build, CPU, ("tiny", "small"), (128, 256), instrument="live tensors"
         ),
         "memory_timeline": timeline.memory_timeline(("tiny",), 128, ("float32",)),
         "attention": kernels.attention(

@@ -100,7 +100,7 @@ GPU_RUNS = {
 
 
 def gpu(build: Builder) -> pd.DataFrame:
-    return profiles(build, ("0.13B", "0.97B", "3.4B"), GPU_RUNS, device=True)
+    return profiles(build, ("small", "large", "3.4B"), GPU_RUNS, device=True)
 
 
 def cpu(build: Builder) -> pd.DataFrame:

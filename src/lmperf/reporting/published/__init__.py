@@ -9,14 +9,20 @@ from pathlib import Path
 
 import pandas as pd
 
+from lmperf.names import size_words
+
 FOLDER = Path(__file__).parent
 STEMS = tuple(sorted(path.stem for path in FOLDER.glob("*.csv")))
 
 
 @cache
 def figures_of(stem: str) -> pd.DataFrame:
-    """The published figures of a benchmark, all columns as text, empty where not stated."""
-    return pd.read_csv(FOLDER / f"{stem}.csv", dtype=str, keep_default_na=False)
+    """The published figures of a benchmark, all columns as text, empty where not stated.
+
+    Sizes have their short names, whatever the source calls them.
+    """
+    figures = pd.read_csv(FOLDER / f"{stem}.csv", dtype=str, keep_default_na=False)
+    return figures.assign(size=figures["size"].map(size_words)) if "size" in figures else figures
 
 
 def cell_of(figures: pd.DataFrame) -> list[str]:

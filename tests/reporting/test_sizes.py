@@ -1,0 +1,32 @@
+"""Sizes in the report: one short name each, introduced once with its parameters."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from lmperf.names import size_in_full, size_words
+from lmperf.reporting import pages
+from lmperf.reporting.evidence import MachineEvidence
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [("0.13B", "small"), ("small", "small"), ("xl-2026", "3.4B"), ("2.7B", "3.4B"), ("xl", "2.0B")],
+)
+def test_evidence_shows_sizes_by_short_name(name, short):
+    rows = pd.DataFrame({"size": [name], "implementation": ["eager"], "phase": ["forward"]})
+    evidence = MachineEvidence("m", frames={"end_to_end": rows})
+    assert list(evidence.frames["end_to_end"]["size"]) == [short]
+    assert size_words(short) == short
+
+
+def test_size_in_full_names_its_parameters_unless_they_are_its_name():
+    assert (size_in_full("large"), size_in_full("3.4B")) == ("large (0.97B)", "3.4B")
+
+
+@pytest.mark.machine
+def test_write_up_introduces_each_size_once(gpu, templates):
+    sections = pages.composed(gpu, templates, drawn=False)
+    text = pages.write_up(gpu, sections, templates)
+    assert [text.count(words) for words in ("small (0.13B)", "large (0.97B)")] == [1, 1]
