@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import contextlib
 import os
 import re
@@ -13,7 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from lmperf import cli
+from lmperf.benchmarks import load
 from lmperf.cli import main
+from lmperf.errors import UserError
+from lmperf.evidence.wanted import Chosen, Wanted, select
 from lmperf.measuring import group
 from lmperf.measuring.rounds import Pace
 
@@ -38,7 +43,7 @@ benchmarks: [attention, flash_attention, lrpe]
 grid:
   attention: {batch: [1], d_head: [16], seq_len: [64], dtype: [float32], implementation: [eager]}
   flash_attention:
-    {batch: [1], heads: [1], seq_len: [256], d_head: [16], dtype: [float32],
+    {batch: [1], heads: [1], seq_len: [512], d_head: [16], dtype: [float32],
      implementation: [eager, tiled, sdpa]}
   lrpe: {batch: [1], heads: [1], shape: ["8x8"], d_head: [16], implementation: [eager, copy]}
 """
@@ -107,6 +112,34 @@ def test_readme_benchmark_has_two_files():
 def test_new_writes_the_files_of_the_readme(checkout):
     for path, content in files_of("Add a benchmark").items():
         assert (checkout / path).read_text() == content
+
+
+def examples():
+    """The lines with `--only` in the README and in the help texts of commands."""
+    readme = README.replace("\\\n", "")
+    texts = [readme, *(command.help for command in cli.lmperf.commands.values())]
+    found = [line for text in texts for line in re.findall(r"^ *(lmperf .*--only.*)$", text, re.M)]
+    return [pytest.param(line, id=line[:60]) for line in found]
+
+
+@pytest.mark.parametrize("line", examples())
+def test_example_selects_cells_of_a_grid(line):
+    """`run` and `compare` of an example find cells in the grid of a preset."""
+    words = shlex.split(line, comments=True)
+    options = dict(itertools.pairwise(words))
+    benchmark = load(options.get("--benchmark", words[2]))
+    only = [pair.split("=") for pair in options["--only"].split(",")]
+    pairs = [(axis, value) for axis, values in only for value in values.split("|")]
+    names = options["--implementations"].split(",") if "--implementations" in options else []
+    wanted = Wanted((), pairs, names, ())
+
+    def is_measured(preset):
+        try:
+            return bool(select([Chosen(benchmark, benchmark.cases(preset))], wanted))
+        except UserError:
+            return False
+
+    assert any(map(is_measured, benchmark.grids)), line
 
 
 def test_readme_commands_work(tmp_path, monkeypatch, capfd):

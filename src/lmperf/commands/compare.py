@@ -40,7 +40,7 @@ def compare(
 
     \b
     Example:
-      lmperf compare main --benchmark lrpe --only "seq_len=1024|4096"
+      lmperf compare main --benchmark lrpe --only "shape=1024|32x32"
     """
     from lmperf.comparing.run import compare_versions
     from lmperf.evidence.wanted import Wanted
