@@ -11,7 +11,8 @@ from lmperf.evidence import keys
 from lmperf.measuring import clock_settings, rounds, state
 from lmperf.reporting import pages, stated
 from lmperf.reporting.sections import compose
-from lmperf.reporting.sections.method import SECTION
+from lmperf.reporting.sections.method import SECTION, sizes_table
+from lmperf.transformer.sizes import SIZES
 
 # About two printed pages.
 MOST_WORDS = 1700
@@ -126,7 +127,7 @@ def test_error_bounds_are_stated_for_the_measured_dtypes(gpu, cpu):
 
 def test_cpu_page_mentions_nothing_of_a_gpu(cpu):
     text = page(cpu)
-    for word in ("event", "L2", "power or heat", "queue", "multiprocessor"):
+    for word in ("event", "L2", "power", "queue", "throttl", "SM clock"):
         assert word not in text, word
     assert "by the wall clock." in text
 
@@ -148,6 +149,23 @@ def test_evidence_of_an_earlier_method_is_called_older(gpu):
     old = page(gpu, has_reference=False)
     assert "Older evidence" in old and f"version {keys.METHOD_VERSION}" in old
     assert "Older evidence" not in page(gpu)
+
+
+def test_sizes_are_listed_with_their_names_in_each_course(gpu):
+    lines = sizes_table(gpu).frame.set_index("parameters")
+    assert list(lines) == ["this report", "course of 2025", "course of 2026"]
+    assert [*lines.loc["0.13B"]] == ["small", "small", "small"]
+    assert [*lines.loc["2.0B"]] == ["2.0B", "xl", "–"]
+    assert [*lines.loc["3.4B"]] == ["3.4B", "2.7B", "xl"]
+    assert [*lines.loc["12.8B"]] == ["12.8B", "–", "10B"]
+    assert set(SIZES) - set(lines.index) == {"tiny"}
+
+
+def test_sizes_are_not_listed_without_a_measured_model(gpu):
+    made = synthetic.with_frames(gpu)
+    for stem in [stem for stem, frame in made.frames.items() if "size" in frame]:
+        del made.frames[stem]
+    assert sizes_table(made) is None
 
 
 @pytest.mark.machine

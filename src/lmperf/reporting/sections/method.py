@@ -7,7 +7,7 @@ from dataclasses import replace
 import pandas as pd
 
 from lmperf.benchmarks import stems
-from lmperf.names import dtype_words, in_order
+from lmperf.names import dtype_words, in_order, size_words
 from lmperf.reporting import gates, machine, marks
 from lmperf.reporting.ceilings import (
     COPY,
@@ -32,6 +32,7 @@ from lmperf.reporting.tables import (
     value_cells,
 )
 from lmperf.results import DERIVED, HIGHER, Table
+from lmperf.transformer.sizes import COURSES
 
 CEILINGS = (
     "Single calls: median (interval over rounds; repetitions). Sustained: back to back. A copy is"
@@ -109,6 +110,26 @@ def sheet_table(evidence: MachineEvidence) -> Table | None:
     frame = pd.DataFrame([line])
     note = "Dense rates, at the boost clock of the matrix units; float32 without them."
     return from_frame("The data sheet of this device", frame, note)
+
+
+def sizes_table(evidence: MachineEvidence) -> Table | None:
+    """One line per model size: its name in each course. None if no model was measured."""
+    if not any("size" in frame for frame in evidence.present().values()):
+        return None
+    named = dict.fromkeys(size for names in COURSES.values() for size in names.values())
+    lines = [
+        {"parameters": size, "this report": size_words(size), **_in_courses(size)} for size in named
+    ]
+    note = "Courses call different sizes by the same name."
+    return from_frame("Names of the model sizes", pd.DataFrame(lines), note)
+
+
+def _in_courses(size: str) -> dict[str, str]:
+    """Course -> its name of a size; a dash if it has none."""
+    return {
+        f"course of {year}": next((name for name in names if names[name] == size), "–")
+        for year, names in COURSES.items()
+    }
 
 
 def cost_table(evidence: MachineEvidence) -> Table | None:
@@ -245,6 +266,7 @@ SECTION = Section(
     tables=(
         TableGroup("", "The machine", lambda e: each(machine.facts_table(e))),
         TableGroup("", "Ceilings", lambda e: each(ceilings_table(e), sheet_table(e))),
+        TableGroup("", "Model sizes", lambda e: each(sizes_table(e))),
         TableGroup("", "Noise floors", lambda e: each(machine.floors_table(e))),
         TableGroup(
             "", "Rows and commits", lambda e: [machine.counts_table(e), machine.commits_table(e)]
