@@ -68,20 +68,19 @@ def new(name: str):
 
 
 def _require_valid_name(name: str, class_name: str) -> None:
-    """Refuse a name that a benchmark, a rule of the workflow (each benchmark is one), Python or an
-    import of the new module has already."""
+    """Refuse a name that cannot name a module and a class, or that is taken.
+
+    Benchmarks, rules of the workflow (each benchmark is one) and names that the new module imports
+    are taken.
+    """
     workflow = [Path("Snakefile"), *Path("rules").glob("*.smk")]
     texts = [path.read_text() for path in workflow if path.is_file()]
-    rules = {rule for text in texts for rule in re.findall(r"^(?:rule|.* as) (\w+)\b", text, re.M)}
-    taken = [*stems(), *sorted(rules)]
+    rules = {rule for text in texts for rule in re.findall(r"^rule (\w+):", text, re.M)}
     imported = re.search(rf"\b{class_name}\b", _BENCHMARK.partition("class ")[0])
-    if (
-        not re.fullmatch(r"[a-z][a-z0-9_]{,63}", name)
-        or name in taken
-        or keyword.iskeyword(class_name)
-        or imported
-    ):
+    if name in (taken := [*stems(), *sorted(rules)]):
+        raise UserError(f"{name} is taken; choose a name other than {', '.join(taken)}")
+    if not re.fullmatch(r"[a-z][a-z0-9_]{,63}", name) or keyword.iskeyword(class_name) or imported:
         raise UserError(
             f"{name!r} is not a valid name for a benchmark; use a-z, 0-9 and _, begin with a"
-            f" letter, and avoid Python keywords and these names: {', '.join(taken)}"
+            " letter, and avoid names of Python and of lmperf.benchmark"
         )
