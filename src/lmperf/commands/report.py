@@ -52,13 +52,15 @@ def summary(project: Project, machine: str | None, current: bool) -> int:
 
 
 def not_rendered(project: Project, machine: str | None) -> list[str]:
-    """A message for each file of a write-up that differs from what its evidence renders to."""
+    """A message for each file of a write-up that is missing or differs from what is rendered."""
     from lmperf.reporting.render import edited
     from lmperf.reporting.written import target
 
     folder = target(project, machine).parent
-    words = "differs from what its evidence renders to: it was edited, or is out of date"
-    return [f"{folder / name}: {words}" for name in edited(project, machine)]
+    differs = "differs from what its evidence renders to: it was edited, or is out of date"
+    missing = "has not been rendered; run lmperf report"
+    paths = [folder / name for name in edited(project, machine)]
+    return [f"{path}: {differs if path.exists() else missing}" for path in paths]
 
 
 def _say_where(project: Project, machine: str | None) -> None:
