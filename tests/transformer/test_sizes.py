@@ -19,6 +19,21 @@ def test_size_name_is_its_parameter_count(name):
 
 
 @pytest.mark.parametrize(
+    "name, millions",
+    [
+        ("0.13B", 128.6),
+        ("0.42B", 423.2),
+        ("0.97B", 969.4),
+        ("2.0B", 1998),
+        ("3.4B", 3407),
+        ("12.8B", 12_830),
+    ],
+)
+def test_parameter_counts(name, millions):
+    assert SIZES[name].parameters() / 1e6 == pytest.approx(millions, rel=5e-4)
+
+
+@pytest.mark.parametrize(
     "name, expected",
     [
         ("tiny", "tiny"),
