@@ -37,7 +37,7 @@ def test_small_tiles_are_chosen_when_large_ones_leave_sms_idle(hopper, monkeypat
 
 @pytest.mark.parametrize("kernel", [FORWARD, KEY_GRADIENTS, QUERY_GRADIENTS], ids=lambda k: k.name)
 @pytest.mark.parametrize("causal", [False, True])
-def test_walks_are_split_until_programs_fill_the_device(hopper, kernel, causal):
+def test_loops_are_split_until_programs_fill_the_device(hopper, kernel, causal):
     for n in (1000, 2048, 8192, 16384):
         c = choose(n, causal, kernel=kernel)
         if not c.chunk:
@@ -51,12 +51,12 @@ def test_walks_are_split_until_programs_fill_the_device(hopper, kernel, causal):
     assert not choose(256, causal, kernel=kernel).chunk
 
 
-@pytest.mark.parametrize("precision", [torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("d", [1, 40, 256])
-def test_the_hopper_table_covers_every_width(hopper, precision, d):
+@pytest.mark.parametrize("precision", ["half", "tf32", "float32"])
+@pytest.mark.parametrize("d", [1, 17, 40, 128, 256])
+def test_hopper_table_covers_every_precision_and_width(hopper, precision, d):
     selection._chosen.cache_clear()
     for kernel in (FORWARD, KEY_GRADIENTS, QUERY_GRADIENTS):
-        assert selection.choose(kernel, True, precision, 4096, 4096, d, 16, DEVICE)
+        assert selection._chosen(kernel, True, precision, 4096, 4096, d, 16, DEVICE.index)
 
 
 def test_fused_backward_is_chosen_where_it_was_faster(hopper, monkeypatch):
