@@ -43,7 +43,6 @@ onstart:
 
 
 onsuccess:
-    if (
-        "LMPERF_NO_SUMMARY" not in os.environ
-    ):  # `make report` sets it and prints the summary itself
+    # `make report` sets LMPERF_NO_SUMMARY and prints the summary itself.
+    if "LMPERF_NO_SUMMARY" not in os.environ:
         print_summary()

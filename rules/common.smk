@@ -136,7 +136,7 @@ def evidence(machine):
 def kernel_tests(stem):
     """The kernel tests that must run before a benchmark; new ones alone do not make it run again."""
     check = PLANS[stem].benchmark.check
-    # The test's CSV as a missing input would run a benchmark that is not due.
+    # A missing CSV as an input would make Snakemake run a benchmark that is not due.
     needed = check and (stem in DUE or Path(csv_of(check)).exists())
     return [ancient(csv_of(check))] if needed else []
 

@@ -37,8 +37,8 @@ def configured(path):
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_is_found_prepared_and_right(path):
-    for stem, own in configured(path).items():
-        benchmark = load(stem, own)
+    for stem, custom in configured(path).items():
+        benchmark = load(stem, custom)
         check_names(benchmark)
         assert not broken_ones(benchmark)
         workload = benchmark.prepare(Case(tuple(CELLS[stem].items()), "mine"), "cpu", 1, {})

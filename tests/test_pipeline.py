@@ -184,8 +184,8 @@ def test_command_line_overrides_the_grid(checkout):
 
 
 def test_only_two_attributes_of_the_workflow_are_used():
-    """`basedir` is documented for Snakefiles. `dag_settings` is not (its class is); the tests of
-    forced benchmarks hold what it does. Tried with Snakemake 9.27.1."""
+    """`basedir` is documented for Snakefiles. Of `dag_settings` only the class is; the tests of
+    forced benchmarks fail if it changes. Tried with Snakemake 9.27.1."""
     text = "".join(path.read_text() for path in (ROOT / "Snakefile", *ROOT.glob("rules/*.smk")))
     code = re.sub(r"`[^`\n]*`", "", text)
     assert set(re.findall(r"\bworkflow\.(\w+)", code)) == {"basedir", "dag_settings", "rst"}

@@ -1,4 +1,4 @@
-"""The reports that are published here are what their evidence renders to today."""
+"""The committed reports equal what their evidence renders to."""
 
 import shutil
 from pathlib import Path
@@ -22,7 +22,7 @@ PUBLISHED = ["nvidia-h200"]
 
 @pytest.fixture
 def copy(tmp_path):
-    """A project with the published evidence alone, without any report."""
+    """A project with the published evidence but without reports."""
     for machine in PUBLISHED:
         shutil.copytree(ROOT / "report" / machine, tmp_path / "report" / machine)
         for path in (tmp_path / "report" / machine).glob("*.md"):
@@ -38,16 +38,16 @@ def texts(directory):
 
 
 @pytest.mark.parametrize("machine", PUBLISHED)
-def test_a_published_write_up_is_the_rendering_of_its_evidence(copy, machine):
+def test_published_report_matches_its_evidence(copy, machine):
     render_machine(copy, machine)
     published, rendered = texts(ROOT / "report" / machine), texts(copy.report_directory / machine)
     assert set(published) == set(rendered) and "report.md" in published
     for name, text in published.items():
-        assert rendered[name] == text, f"{name} is not what its evidence renders to"
+        assert rendered[name] == text, f"{name} differs from what its evidence renders to"
 
 
 @pytest.mark.parametrize("machine", PUBLISHED)
-def test_published_evidence_is_whole_and_what_is_not_right_is_named(copy, machine):
+def test_published_evidence_is_undamaged_and_faults_are_named(copy, machine):
     reviewed = review(copy, machine)
     assert reviewed.damaged == {} and reviewed.lost == {}
     pages = "".join(texts(ROOT / "report" / machine).values())
@@ -56,7 +56,7 @@ def test_published_evidence_is_whole_and_what_is_not_right_is_named(copy, machin
         assert not named or word in pages, f"{named} {kind}"
 
 
-def test_rows_of_changed_code_are_stale_by_name(copy, monkeypatch):
+def test_changed_code_makes_rows_stale_by_name(copy, monkeypatch):
     monkeypatch.setattr("lmperf.evidence.keys.fingerprint", lambda *_: "another")
     stale = review(copy, "nvidia-h200").stale
     path = copy.report_directory / "nvidia-h200/evidence/memory.csv"
@@ -64,12 +64,12 @@ def test_rows_of_changed_code_are_stale_by_name(copy, monkeypatch):
     assert stale["memory"][0].startswith("size=0.13B, context_length=128, batch=4, dtype=float32:")
 
 
-def test_results_to_compare_have_todays_size_names():
+def test_compared_results_have_current_size_names():
     frames = read_result("nvidia-h200", ROOT).frames
     assert set(frames["memory"]["size"]) <= set(SIZES)
 
 
-def test_pruning_drops_stale_rows_of_cells_that_no_grid_has(copy, monkeypatch):
+def test_prune_removes_only_stale_rows_outside_the_grid(copy, monkeypatch):
     path = copy.report_directory / "nvidia-h200/evidence/flash_attention.csv"
     before = len(read_rows(path))
     monkeypatch.setattr("lmperf.evidence.review.is_fresh", lambda *_: True)
@@ -77,7 +77,7 @@ def test_pruning_drops_stale_rows_of_cells_that_no_grid_has(copy, monkeypatch):
     benchmark = type(load("flash_attention"))
     cases = benchmark.cases
     monkeypatch.setattr(benchmark, "cases", lambda *args: list(filter(_is_128, cases(*args))))
-    assert prune(copy, "nvidia-h200") == 0, "rows that are fresh stay, whatever the grid"
+    assert prune(copy, "nvidia-h200") == 0, "fresh rows stay, even outside the grid"
     monkeypatch.setattr("lmperf.evidence.review.is_fresh", lambda *_: False)
     assert prune(copy, "nvidia-h200") > 0
     kept = read_rows(path)

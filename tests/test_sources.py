@@ -47,5 +47,5 @@ def test_module_without_spec_is_not_found(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["json", "json.decoder", "sys", "_json", "pytest"])
-def test_stdlib_and_installed_packages_are_environment(name):
+def test_stdlib_and_installed_packages_count_as_environment(name):
     assert find(name).is_environment

@@ -1,10 +1,10 @@
-"""Known vulnerabilities of what is installed in an environment, by pip-audit.
+"""List known vulnerabilities of the packages in an environment, with pip-audit.
 
     python tools/audit.py .venv/bin/python
 
-Exit codes: 0 none is known, or nothing could be looked up, which is said; 1 there are some, each a
-line. pip-audit takes a package that its source does not know for one without vulnerabilities: where
-the source is a mirror that has none at all, that would read as if all were well.
+Exit codes: 1 if a vulnerability is known, 0 otherwise. pip-audit reports no vulnerability for a
+package that its source does not know. A mirror without any data would thus pass every package, so
+packages that were not looked up are named, and an audit without any result is called skipped.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ def audit(python: str) -> tuple[int, list[str]]:
     try:
         packages = json.loads(done.stdout)["dependencies"]
     except (ValueError, KeyError):
-        *_, last = done.stderr.strip().splitlines() or ["pip-audit said nothing"]
+        *_, last = done.stderr.strip().splitlines() or ["pip-audit printed nothing"]
         return 0, [f"audit: skipped: pip-audit cannot reach its source ({last[:300]})"]
     return judged(packages)
 
 
 def judged(packages: Sequence[dict]) -> tuple[int, list[str]]:
-    """Exit code and lines for what pip-audit says of each package."""
+    """Exit code and lines to print for the packages in the output of pip-audit."""
     unknown = [package["name"] for package in packages if "vulns" not in package]
     if len(unknown) == len(packages):
         return 0, ["audit: skipped: the source that pip-audit reaches knows none of the packages"]

@@ -24,9 +24,9 @@ def test_missing_torch_or_compiler_says_how_to_install(lmperf, monkeypatch):
 
 def test_custom_function_that_cannot_be_imported_is_wrong(folder, lmperf):
     config = folder / "config/config.yaml"
-    own = "implementations: {flash_attention: {%s}}\n"
+    custom = "implementations: {flash_attention: {%s}}\n"
     uses = "mine: 'my_functions:attention', other: 'my_functions:absent'"
-    config.write_text(config.read_text() + own % uses)
+    config.write_text(config.read_text() + custom % uses)
     code, out, _ = lmperf("doctor")
     assert code == 1
     assert "ok      flash_attention, mine: my_functions:attention" in out

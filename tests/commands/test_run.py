@@ -78,9 +78,9 @@ def test_invalid_request_is_one_line_and_exit_code_2(lmperf, arguments, words):
 
 
 def test_try_takes_the_smallest_cell(folder):
-    own = {"implementations.flash_attention.mine": "my_functions:attention"}
-    own["grid.flash_attention.seq_len"] = [64, 32]
-    config = load_config(folder / "config/config.yaml", own)
+    overrides = {"implementations.flash_attention.mine": "my_functions:attention"}
+    overrides["grid.flash_attention.seq_len"] = [64, 32]
+    config = load_config(folder / "config/config.yaml", overrides)
     assert ("seq_len", "32") in _smallest(Project(config, folder).plan("flash_attention"))
 
 
@@ -105,9 +105,9 @@ def test_try_of_an_unsupported_kind_exits_with_1(folder, lmperf):
 
 def test_try_ignores_other_custom_implementations(folder, lmperf, monkeypatch):
     config = folder / "config/config.yaml"
-    own = "mine: {use: 'my_functions:doubled', tolerance: rounded_scores}, other: 'my_broken:x'"
+    custom = "mine: {use: 'my_functions:doubled', tolerance: rounded_scores}, other: 'my_broken:x'"
     (folder / "my_broken.py").write_text("raise RuntimeError('broken')\n")
-    config.write_text(f"{config.read_text()}implementations: {{flash_attention: {{{own}}}}}\n")
+    config.write_text(f"{config.read_text()}implementations: {{flash_attention: {{{custom}}}}}\n")
     found = []
 
     def measured_now(project, stem, wanted, over):

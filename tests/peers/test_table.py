@@ -32,7 +32,7 @@ def test_installed_peers_have_cases_where_they_fit(packages):
         packages.install(package, "1.0")
     config = configured()
     found = {stem: config.external(stem) for stem in stems() if config.external(stem)}
-    assert {stem: set(own) for stem, own in found.items()} == {
+    assert {stem: set(peers) for stem, peers in found.items()} == {
         "flash_attention": {"flash_attn"},
         "end_to_end": {"gpt2_hf", "liger"},
         "memory": {"gpt2_hf"},

@@ -69,7 +69,7 @@ def test_invalid_rungs_are_refused(dtype, weights, says):
         ("chunked_loss", {"triton"}),
     ],
 )
-def test_rung_reaches_the_code_of_its_own_way_alone(way, reached):
+def test_rung_reaches_only_the_code_of_its_way(way, reached):
     ways = {"eager", "sdpa", "triton", "compiled", "compiled_blocks", "triton_compiled_blocks"}
     code = digests(f"lmperf.transformer.ladder:{way}")
     assert {one for one in ways if f"lmperf.transformer.implementations:{one}" in code} == reached

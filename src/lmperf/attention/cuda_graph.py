@@ -22,7 +22,7 @@ def captured(steps: Sequence[Step]) -> list[Step]:
 
     A step takes the result of the step before it (the first step: None) and must not free memory
     that a replay reads. A replay ignores its argument and returns the tensors of the capture,
-    overwritten in place. It reads the memory that the capture read, with its present values. So
+    overwritten in place. It reads the memory that the capture read, with its current values. So
     replay a forward pass before its backward pass: it rewrites the tensors that autograd saved.
     """
     graphs = _Graphs(steps)

@@ -55,7 +55,7 @@ class FreshInputs:
 
     @torch.no_grad()
     def _draw(self, position: int, target: Tensor) -> Tensor:
-        """Write the present draw of the tensor at `position` in `tensors` to `target`."""
+        """Fill `target` with the current values of `tensors[position]`, from their seed."""
         which = position + self._gradients if position == _GRADIENT else position
         self._generator.manual_seed(self._seed * 2**16 + which)
         return target.detach().normal_(generator=self._generator)

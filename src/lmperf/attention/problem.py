@@ -76,7 +76,7 @@ class AttentionProblem:
 
     @property
     def inputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """q, k, v, which require gradients, and dO: the present draw."""
+        """q, k, v, which require gradients, and dO, as drawn last."""
         return self.fresh.tensors
 
     @cached_property
@@ -161,7 +161,7 @@ class AttentionProblem:
         return self._judged(errors, tolerance, pytorch)
 
     def check(self, phase: str, result: Any, tolerance: str = STRICT) -> Gate:
-        """The gate of the result of one timed call, on the present inputs.
+        """The gate of the result of one timed call, on the current inputs.
 
         Checks a random sample of the sequences: the reference costs more than the call.
 

@@ -46,7 +46,7 @@ class FreshInputs:
 
     @property
     def drawn(self) -> int:
-        """The seed of the present draw of X and theta."""
+        """The seed from which X and theta were drawn last."""
         return self._seed
 
     @cached_property
@@ -73,7 +73,7 @@ class FreshInputs:
         return self.gradient()
 
     def gradient(self) -> Tensor:
-        """The present dOut once more, in new memory."""
+        """The current dOut once more, in new memory."""
         return self._normal(self._empty(2 * self._sizes[-1]), _GRADIENT + self._gradients)
 
     @torch.no_grad()

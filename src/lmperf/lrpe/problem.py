@@ -73,17 +73,17 @@ class LrpeProblem:
 
     @property
     def x(self) -> Tensor:
-        """[batch, heads, tokens, d], which requires a gradient: the present draw."""
+        """[batch, heads, tokens, d], which requires a gradient, as drawn last."""
         return self.fresh.x
 
     @property
     def theta(self) -> Tensor:
-        """[heads, ceil(d / m)] in float32: the present draw."""
+        """[heads, ceil(d / m)] in float32, as drawn last."""
         return self.fresh.theta
 
     @property
     def cosines(self) -> tuple[Tensor, Tensor]:
-        """cos and sin of all angles of the present theta in float64, [heads, tokens, d] each."""
+        """cos and sin of all angles in float64, for the current theta; [heads, tokens, d] each."""
         if self._cosines is None or self._cosines[0] != self.fresh.drawn:
             made = cosines_float64(self.theta, self.shape, self.d, self.extra_tokens)
             self._cosines = self.fresh.drawn, made
@@ -105,7 +105,7 @@ class LrpeProblem:
 
         compiles: whether its first calls compile. tolerance: what it declares to round, `strict` or
         `rounded_angles` (see `lrpe.accuracy`). angles_too: whether the gate also checks the angles,
-        in float32, for which torch.compile compiles once more. columns: further ones of its rows.
+        in float32, for which torch.compile compiles once more. columns: additional columns.
         """
         return Workload(
             {name: self._phase(function, name) for name in phases},
@@ -180,7 +180,7 @@ class LrpeProblem:
         return self._judged(errors(function), tolerance, partial(errors, lrpe_cosine))
 
     def check(self, phase: str, result: Any, tolerance: str = STRICT) -> Gate:
-        """The gate of the result of one timed call, on the present inputs.
+        """The gate of the result of one timed call, on the current inputs.
 
         Checks a random sample of the sequences: the reference costs more than the call.
 

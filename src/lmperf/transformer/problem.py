@@ -332,9 +332,10 @@ class ModelProblem:
         }
 
     def _require_moments(self, before: dict[str, dict[str, Tensor]]) -> None:
-        """Raise WrongResult unless each moment moved towards its power of the gradient by 1 - beta.
+        """Raise WrongResult unless AdamW updated both moments m: m += (1 - beta) (gradient^k - m).
 
-        The learning rate is zero, so that the weights do not show whether the optimizer worked.
+        k is 1 for `exp_avg` and 2 for `exp_avg_sq`. The learning rate is zero, so that the weights
+        do not show whether the optimizer worked.
         """
         betas = self.optimizer.param_groups[0]["betas"]
         for name, old in before.items():

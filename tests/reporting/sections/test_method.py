@@ -139,10 +139,10 @@ def test_unmeasured_benchmarks_are_not_explained(cpu):
 
 def test_ceilings_are_mentioned_only_if_measured(cpu):
     assert "Both were measured for this report" in page(cpu)
-    assert "by the ceilings measured here" in page(cpu)
+    assert "according to the ceilings measured here" in page(cpu)
     text = page(without(cpu, "ceilings"))
     assert "Neither was measured here" in text
-    assert "by the ceilings measured here" not in text
+    assert "according to the ceilings measured here" not in text
 
 
 def test_evidence_of_an_earlier_method_is_called_older(gpu):

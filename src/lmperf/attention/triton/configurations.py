@@ -45,7 +45,7 @@ def _c(block_m: int, block_n: int, num_warps: int, num_stages: int) -> Configura
     return Configuration(block_m, block_n, num_warps, num_stages)
 
 
-# (kernel, precision, padded head width): causal, full, and if tiles do not fill the device.
+# (kernel, precision, padded head width): with a causal mask, without, for few tiles.
 HOPPER = {
     ("forward", "half", 16): (_c(128, 64, 4, 3), _c(64, 64, 4, 3), _c(64, 128, 4, 4)),
     ("key_gradients", "half", 16): (_c(32, 128, 4, 2), _c(32, 128, 4, 3), _c(128, 64, 4, 3)),

@@ -70,7 +70,7 @@ def load(
     DESCRIBED: tl.constexpr,
     PRODUCTS: tl.constexpr,
 ):
-    """Load a tile of an operand; the second half is `batches` batches after the first."""
+    """Load a tile of an operand: with PRODUCTS = 3 hi and lo, which is `batches` batches later."""
     tile = load_tile(
         x, strides, batch, head, start, n, D, BLOCK, BLOCK_D, MASKED, DESCRIBED
     )  # fmt: skip

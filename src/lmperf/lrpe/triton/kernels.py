@@ -9,8 +9,8 @@ to fill the device, the batch is split among programs, each of which computes th
 
 Bytes: 3 b h t d elements in either direction for t tokens, each moved once, 16 bytes per access.
 FLOPs: 2 per element forward, 3 backward. Also about 45 instructions per angle, which is 4 per
-element at a batch of 12, and 5 per element in the loop. In the time of its 6 bytes in bfloat16 an
-element could have about 40: the kernels are memory-bound.
+element at a batch of 12, and 5 per element in the loop. While the 6 bytes of an element in bfloat16
+are moved, an H200 has time for about 40 instructions: the kernels are memory-bound.
 
 Errors: cos and sin are within 3 * 2^-24 at any length (`angles.cosine_and_sine`), products and sum
 are float32, and the result is rounded once to the storage dtype of unit roundoff u. The relative
