@@ -1,4 +1,4 @@
-"""The implementations of `examples/`, each named in a configuration as its docstring says."""
+"""The examples pass their gates with the configuration in their docstrings."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ CELLS = {
 
 
 def configured(path):
-    """stem -> implementation, as the docstring of an example has them."""
+    """Stem -> name -> implementation, from the configuration in the docstring of an example."""
     lines = path.read_text().split('"""')[1].splitlines()
     block = "\n".join(line for line in lines if line.startswith("    "))
     config = config_model().model_validate(yaml.safe_load(block) | {"peers": False})
@@ -36,7 +36,7 @@ def configured(path):
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_is_found_prepared_and_right(path):
+def test_example_runs_and_passes_its_gate(path):
     for stem, custom in configured(path).items():
         benchmark = load(stem, custom)
         check_names(benchmark)
@@ -48,6 +48,6 @@ def test_an_example_is_found_prepared_and_right(path):
         assert gate.passed, (gate.errors, gate.bounds)
 
 
-def test_every_benchmark_that_takes_one_of_the_kind_is_shown():
+def test_examples_cover_every_kind():
     named = {stem for path in EXAMPLES for stem in configured(path)}
     assert named == set(CELLS) and len(EXAMPLES) == 4

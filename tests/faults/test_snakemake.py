@@ -32,7 +32,7 @@ def test_make_report_runs_the_command_tested_here():
 def test_second_run_in_a_checkout_is_refused(checkout):
     held = os.open(checkout.root, os.O_RDONLY)
     try:
-        fcntl.flock(held, fcntl.LOCK_EX)  # as a run does that is under way
+        fcntl.flock(held, fcntl.LOCK_EX)  # as a running report does
         second = checkout.run()
     finally:
         os.close(held)

@@ -1,4 +1,4 @@
-"""Peers take part where their packages are installed, as if a user had named them."""
+"""Peers are measured if their packages are installed, as if the configuration named them."""
 
 import pytest
 

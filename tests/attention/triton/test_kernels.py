@@ -63,6 +63,21 @@ def cases(shapes, dtypes, both_masks_up_to=256):
                 }
 
 
+@pytest.mark.parametrize(
+    "shapes, dtypes, limit",
+    [(INTERPRETER_SHAPES, INTERPRETER_DTYPES, 16), (CUDA_SHAPES, CUDA_DTYPES, 256)],
+)
+def test_cases_cover_both_masks_and_layouts(shapes, dtypes, limit):
+    found = list(cases(shapes, dtypes, limit))
+    for dtype in dtypes:
+        assert len({(c["causal"], c["layout"]) for c in found if c["dtype"] == dtype}) == 4
+    for axis in ("seq_len", "d_head"):
+        for value in {c[axis] for c in found}:
+            assert {c["causal"] for c in found if c[axis] == value} == {False, True}
+    assert {16, 40, 64, 80, 128, 256} <= {c["d_head"] for c in found}
+    assert any(c["seq_len"] == 1 for c in found)
+
+
 def name(axes):
     return "-".join(map(str, axes.values()))
 
