@@ -32,7 +32,7 @@ test: $(READY) ## run the whole test suite
 
 test-fast: $(READY) ## run the tests that take a minute: no processes, no whole reports
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal -m \
-	  "not (gpu or process or machine or interpreter or snakemake or compile)"
+	  "not (gpu or process or machine or interpreter or snakemake or compile or slow)"
 
 lint: $(READY) ## check style, what may import what, the workflow and the exported schema
 	$(BIN)/ruff check src tests tools examples

@@ -49,6 +49,7 @@ def test_link_in_a_sentence_becomes_its_text():
     assert sentence("see [the page](memory.md#m1), 2.1x") == "see the page, 2.1x"
 
 
+@pytest.mark.machine
 def test_show_prints_a_section_or_one_table(folder, lmperf):
     templates = Path(__file__).parents[2] / "templates"
     (folder / "templates").symlink_to(templates)

@@ -108,6 +108,7 @@ def test_file_truncated_at_any_byte_is_repaired(project, folder, name):
         assert path.read_bytes() == whole and not again(project).plan("attention").is_due
 
 
+@pytest.mark.slow
 def test_flipped_bits_are_detected(project):
     path = project.directory / "evidence/attention.csv"
     whole = path.read_bytes()

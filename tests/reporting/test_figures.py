@@ -14,6 +14,8 @@ from lmperf.names import IMPLEMENTATIONS
 from lmperf.reporting.figures import DARK, LIGHT, SPARE_LOOKS, THEMES, WIDTH, Pen, draw, themed
 from lmperf.reporting.sections import declared, stems
 
+pytestmark = pytest.mark.machine
+
 MACHINES = {"gpu": synthetic.gpu_evidence, "cpu": synthetic.cpu_evidence}
 LEAST_POINTS = 8
 SLACK = 1.0  # pixels by which boxes of text may touch

@@ -77,6 +77,7 @@ def test_cell_without_a_value_says_why(row, state):
     assert cell.value is None and cell.state == state
 
 
+@pytest.mark.machine
 def test_columns_are_named_once_and_described(tables):
     for _, table in tables:
         names = [column.name for column in table.columns]
@@ -88,6 +89,7 @@ def test_columns_are_named_once_and_described(tables):
             assert column.role != TIME or (column.unit in ("ms", "s") and column.better == LOWER)
 
 
+@pytest.mark.machine
 def test_cells_of_times_and_ratios_have_a_number_or_a_reason(tables):
     for _, table in tables:
         for column in table.columns:
@@ -97,11 +99,13 @@ def test_cells_of_times_and_ratios_have_a_number_or_a_reason(tables):
                     assert cell.verdict is None or cell.verdict in VERDICTS
 
 
+@pytest.mark.machine
 def test_speedups_name_both_sides(tables):
     names = {column.name for stem, t in tables if stem == "flash_attention" for column in t.columns}
     assert "forward.triton.over.sdpa_cudnn" in names and "backward.triton.tflops" in names
 
 
+@pytest.mark.machine
 def test_csv_has_numbers_in_columns_of_stable_names(tables):
     for _, table in tables:
         header, *rows = csv.reader(io.StringIO(FORMATS["csv"](table)))
@@ -125,6 +129,7 @@ def test_csv_has_companions_where_cells_have_them():
     ]
 
 
+@pytest.mark.machine
 def test_json_is_read_back_with_the_same_numbers(tables):
     for _, table in tables:
         read = json.loads(FORMATS["json"](table))
@@ -149,6 +154,7 @@ class Html(HTMLParser):
         self.values += [value for name, value in attrs if name == "data-value"]
 
 
+@pytest.mark.machine
 def test_html_sorts_by_numbers_and_runs_nothing(tables):
     for _, table in tables:
         page = Html(FORMATS["html"](table))
@@ -163,6 +169,7 @@ def test_html_value_is_the_unrounded_number():
     assert "data-value" not in FORMATS["html"](table).splitlines()[7]
 
 
+@pytest.mark.machine
 def test_latex_holds_ascii_and_no_open_command(tables):
     for _, table in tables:
         text = FORMATS["latex"](table)
@@ -195,6 +202,7 @@ def test_text_in_latex_is_printed_and_not_obeyed(text, written):
     assert in_latex(text) == written
 
 
+@pytest.mark.machine
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
 def test_pdflatex_compiles_every_table(tables, tmp_path):
     body = "\n\n".join(FORMATS["latex"](table.last(3)) for _, table in tables)

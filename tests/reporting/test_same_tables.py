@@ -57,6 +57,7 @@ def test_tables_of_one_caption_are_told_apart():
     assert [len(table.rows) for table in tables.values()] == [2, 1]
 
 
+@pytest.mark.process
 def test_evidence_is_rendered_by_another_process(tmp_path):
     cpu = synthetic.small(synthetic.cpu_evidence())
     frames = {"attention": cpu.frames["attention"]}
