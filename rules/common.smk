@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(workflow.basedir) / "src"))
 
 from lmperf.config import load_config
 from lmperf.errors import UserError
-from lmperf.evidence.plan import Project
+from lmperf.evidence.project import Project
 from lmperf.reporting import written
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from lmperf.cli import main
 from lmperf.config import load_config
-from lmperf.evidence.plan import Project
+from lmperf.evidence.project import Project
 from lmperf.reporting import written
 
 pytestmark = [pytest.mark.process, pytest.mark.snakemake]

@@ -7,7 +7,7 @@ import pytest
 
 from lmperf.benchmarks import load
 from lmperf.config import load_config
-from lmperf.evidence.plan import Project
+from lmperf.evidence.project import Project
 from lmperf.evidence.review import prune, review
 from lmperf.evidence.store import read_rows
 from lmperf.reporting.diff.results import read_result

@@ -6,7 +6,7 @@ import pytest
 
 from lmperf.config import load_config
 from lmperf.evidence import changes, closure
-from lmperf.evidence.plan import Project
+from lmperf.evidence.project import Project
 from lmperf.evidence.record import record
 
 CUSTOM = "implementations: {flash_attention: {mine: 'my_functions:attention'}}\n"

@@ -7,7 +7,7 @@ from lmperf.commands import run
 from lmperf.commands.run import _smallest
 from lmperf.config import load_config
 from lmperf.errors import UserError
-from lmperf.evidence.plan import Project
+from lmperf.evidence.project import Project
 
 pytestmark = pytest.mark.process
 

@@ -12,7 +12,7 @@ from lmperf.config import load_config
 from lmperf.errors import UserError
 from lmperf.evidence.cost import Cost
 from lmperf.evidence.facts import FILE, write_facts
-from lmperf.evidence.plan import Project
+from lmperf.evidence.project import Project
 from lmperf.evidence.record import record
 from lmperf.evidence.review import causes, out_of_memory, prune, review
 from lmperf.evidence.store import STORE, file_digest, read_rows

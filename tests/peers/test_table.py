@@ -9,7 +9,8 @@ from lmperf.custom import broken_ones, check_names
 from lmperf.errors import UserError
 from lmperf.evidence.facts import write_facts
 from lmperf.evidence.keys import row_key
-from lmperf.evidence.plan import Project, evidence_of
+from lmperf.evidence.plan import evidence_of
+from lmperf.evidence.project import Project
 from lmperf.evidence.review import review
 from lmperf.peers.table import PEERS
 

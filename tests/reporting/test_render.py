@@ -8,7 +8,8 @@ import synthetic
 
 from lmperf.benchmarks import load
 from lmperf.config import load_config
-from lmperf.evidence.plan import Project, row_name
+from lmperf.evidence.plan import row_name
+from lmperf.evidence.project import Project
 from lmperf.evidence.review import Review
 from lmperf.reporting import render, written
 from lmperf.reporting.render import edited

@@ -9,7 +9,7 @@ import pytest
 from lmperf import cli
 from lmperf.benchmarks import load
 from lmperf.config import load_config
-from lmperf.evidence.plan import Project
+from lmperf.evidence.project import Project
 from lmperf.reporting.render import render_machine
 from lmperf.reporting.written import SELFTEST
 from lmperf.selftest import run as running

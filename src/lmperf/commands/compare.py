@@ -9,7 +9,7 @@ import click
 from lmperf.commands.diff import comparison_options
 from lmperf.commands.options import implementations_option, of_project, phases_option, say
 from lmperf.errors import UserError
-from lmperf.evidence.plan import Project
+from lmperf.evidence.project import Project
 
 
 @click.command(short_help="Time two versions of the code, interleaved.")

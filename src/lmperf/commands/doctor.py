@@ -17,7 +17,7 @@ from lmperf.commands.options import of_project
 from lmperf.custom import broken_ones
 from lmperf.errors import UserError
 from lmperf.evidence.machine import torch_version, version_of
-from lmperf.evidence.plan import Project
+from lmperf.evidence.project import Project
 
 HERE, ABSENT, WRONG = "ok", "absent", "wrong"
 

@@ -9,7 +9,8 @@ import click
 from lmperf.benchmark import Case
 from lmperf.commands.options import of_project, stem_argument
 from lmperf.evidence.changes import Changes
-from lmperf.evidence.plan import Plan, Project
+from lmperf.evidence.plan import Plan
+from lmperf.evidence.project import Project
 
 
 @click.command("list", short_help="List benchmarks and cases, what is due, and why.")

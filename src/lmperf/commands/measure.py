@@ -9,7 +9,8 @@ import click
 
 from lmperf.commands.options import Settings, config_option, say, stem_argument
 from lmperf.errors import UserError
-from lmperf.evidence.plan import FAILURES, Plan, Project
+from lmperf.evidence.plan import FAILURES, Plan
+from lmperf.evidence.project import Project
 
 
 @click.command(short_help="Measure the missing and stale cases of a benchmark.")

@@ -13,7 +13,7 @@ import click
 from lmperf.benchmarks import stems
 from lmperf.config import load_config, overrides_of, slug
 from lmperf.errors import UserError
-from lmperf.evidence.plan import Project
+from lmperf.evidence.project import Project
 
 CONFIG = Path("config/config.yaml")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from lmperf.commands.options import MACHINE, of_project, say
-from lmperf.evidence.plan import Project
+from lmperf.evidence.project import Project
 
 
 @click.command(short_help="Render the write-up of measured evidence.")

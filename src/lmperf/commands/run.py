@@ -25,7 +25,8 @@ from lmperf.commands.options import (
 )
 from lmperf.custom import broken_ones
 from lmperf.errors import UserError
-from lmperf.evidence.plan import Plan, Project
+from lmperf.evidence.plan import Plan
+from lmperf.evidence.project import Project
 from lmperf.evidence.wanted import Chosen, Wanted, select
 
 if TYPE_CHECKING:  # pandas is slow to import

@@ -9,7 +9,7 @@ import click
 
 from lmperf.commands.options import of_project
 from lmperf.errors import UserError
-from lmperf.evidence.plan import Project
+from lmperf.evidence.project import Project
 
 
 @click.command(short_help="Check that the pipeline detects faulty implementations.")

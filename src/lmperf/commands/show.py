@@ -9,7 +9,7 @@ import click
 
 from lmperf.commands.options import MACHINE, of_project, say, stem_argument
 from lmperf.errors import UserError
-from lmperf.evidence.plan import Project
+from lmperf.evidence.project import Project
 
 if TYPE_CHECKING:  # pandas and matplotlib are slow to import
     from lmperf.reporting.sections import Composed

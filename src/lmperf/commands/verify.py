@@ -8,7 +8,7 @@ import click
 
 from lmperf.commands.options import MACHINE, of_project
 from lmperf.commands.report import not_rendered
-from lmperf.evidence.plan import Project
+from lmperf.evidence.project import Project
 
 
 @click.command(short_help="Fail, with the causes, unless evidence is complete, fresh and right.")

@@ -14,7 +14,8 @@ from pathlib import Path
 from lmperf.comparing.timing import NEW, OLD, TWIN, time_versions
 from lmperf.comparing.versions import Codes, Version, version, working_tree
 from lmperf.errors import UserError
-from lmperf.evidence.plan import Project, evidence_of
+from lmperf.evidence.plan import evidence_of
+from lmperf.evidence.project import Project
 from lmperf.evidence.store import write_atomically
 from lmperf.evidence.wanted import Chosen, Wanted, select, timed_benchmarks
 from lmperf.measuring.group import Row

@@ -22,7 +22,8 @@ from lmperf.benchmark import Benchmark
 from lmperf.evidence.closure import digests
 from lmperf.evidence.keys import DECLARATIONS, Code, code_of, row_key_of
 from lmperf.evidence.machine import environment_changes
-from lmperf.evidence.plan import Plan, Project
+from lmperf.evidence.plan import Plan
+from lmperf.evidence.project import Project
 from lmperf.evidence.store import DamagedEvidence, Row, read_signed, write_signed
 
 FILE = "code.json"

@@ -17,7 +17,8 @@ from lmperf.evidence.closure import not_followed
 from lmperf.evidence.cost import Cost
 from lmperf.evidence.facts import FILE, read_facts, write_facts
 from lmperf.evidence.machine import commit_facts
-from lmperf.evidence.plan import Plan, Project
+from lmperf.evidence.plan import Plan
+from lmperf.evidence.project import Project
 from lmperf.evidence.schema import faults
 from lmperf.evidence.store import (
     EVIDENCE,

@@ -17,7 +17,8 @@ from lmperf.evidence import cost, plausible
 from lmperf.evidence.cost import Cost
 from lmperf.evidence.facts import FILE, Facts, empty, read_facts
 from lmperf.evidence.keys import is_fresh
-from lmperf.evidence.plan import Project, asked, evidence_of, read, row_name
+from lmperf.evidence.plan import asked, evidence_of, read, row_name
+from lmperf.evidence.project import Project
 from lmperf.evidence.store import EVIDENCE, STORE, DamagedEvidence, Row, text_of
 from lmperf.gate import FAILED
 

@@ -9,7 +9,7 @@ from lmperf.benchmark import Case, Timed, Value
 from lmperf.benchmarks import load, stems
 from lmperf.config import canonical
 from lmperf.errors import UserError
-from lmperf.evidence.plan import Project
+from lmperf.evidence.project import Project
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ import pandas as pd
 
 from lmperf.benchmarks import load, stems
 from lmperf.evidence import cost
-from lmperf.evidence.plan import Project, row_name
+from lmperf.evidence.plan import row_name
+from lmperf.evidence.project import Project
 from lmperf.evidence.review import Review, review
 from lmperf.reporting import coverage, pages, selftest, written
 from lmperf.reporting.evidence import MachineEvidence, frame_of

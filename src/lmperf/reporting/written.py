@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lmperf.evidence.closure import digest
-from lmperf.evidence.plan import Project
+from lmperf.evidence.project import Project
 from lmperf.evidence.store import file_digest, no_later_than_now, write_atomically
 from lmperf.reporting.key import rendering_key
 

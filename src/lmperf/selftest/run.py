@@ -15,7 +15,8 @@ import pandas as pd
 import yaml
 
 from lmperf.config import load_config
-from lmperf.evidence.plan import Plan, Project
+from lmperf.evidence.plan import Plan
+from lmperf.evidence.project import Project
 from lmperf.evidence.record import record
 from lmperf.evidence.review import review
 from lmperf.reporting.evidence import MachineEvidence

@@ -11,7 +11,7 @@ import pandas as pd
 
 from lmperf.benchmarks import load
 from lmperf.evidence.machine import commit_facts
-from lmperf.evidence.plan import Project
+from lmperf.evidence.project import Project
 from lmperf.evidence.store import text_of, write_atomically
 from lmperf.reporting import written
 from lmperf.reporting.render import TEMPLATES

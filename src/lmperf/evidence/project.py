@@ -1,0 +1,136 @@
+"""The project at hand: its configuration, its folders, and the plan of each benchmark."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import cached_property
+from pathlib import Path
+
+from lmperf.benchmarks import load
+from lmperf.config import Config, is_slug
+from lmperf.custom import check_names
+from lmperf.errors import UserError
+from lmperf.evidence.cost import Cost
+from lmperf.evidence.facts import FILE, Facts, empty, hardware, read_facts
+from lmperf.evidence.machine import Machine, detect, preset_of, torch_version
+from lmperf.evidence.plan import FAILURES, Plan, evidence_of
+from lmperf.evidence.store import EVIDENCE, STORE, DamagedEvidence, Row
+
+
+class Project:
+    """A checkout with its configuration: its folders, and what to measure on this machine.
+
+    Raises:
+        UserError: the configuration gives this machine the name of another one.
+    """
+
+    def __init__(self, config: Config, root: Path = Path()):
+        self.config = config
+        self.root = root
+        self.machine: Machine = detect(config.preset, config.machine)
+        self.preset = preset_of(config.preset, self.machine.kind)
+        self._require_own_name()
+
+    @property
+    def report_directory(self) -> Path:
+        return self.root / "report"
+
+    @property
+    def directory(self) -> Path:
+        """`report/<machine>` of the machine at hand."""
+        return self.report_directory / self.machine.slug
+
+    @property
+    def store(self) -> Path:
+        """`report/<machine>/store` of the machine at hand: all that was measured here."""
+        return self.directory / STORE
+
+    def is_here(self, machine: str) -> bool:
+        return machine == self.machine.slug
+
+    @property
+    def can_measure(self) -> bool:
+        return torch_version() is not None
+
+    @cached_property
+    def plans(self) -> dict[str, Plan]:
+        """The plan of each benchmark to measure here; empty on a machine without torch."""
+        stems = self.config.stems(self.preset) if self.can_measure else []
+        return {stem: self.plan(stem) for stem in stems}
+
+    def plan(self, stem: str) -> Plan:
+        """The plan of a benchmark, with its peers and custom implementations.
+
+        Raises:
+            UserError: a custom implementation has a name that is taken, or no module.
+        """
+        benchmark = load(stem, self.config.external(stem))
+        check_names(benchmark)
+        return Plan(
+            benchmark,
+            tuple(benchmark.cases(self.preset, self.config.grid_of(stem))),
+            evidence_of(benchmark, self.directory, STORE),
+            evidence_of(benchmark, self.directory),
+            self.machine.environment,
+            FAILURES if self.config.retry_failed else frozenset(),
+            files_hold=self._files_hold,
+        )
+
+    def machines_with_evidence(self) -> list[str]:
+        """The machines that have facts or evidence in `report/`."""
+        found = {path.parent.name for path in self.report_directory.glob(f"*/{FILE}")}
+        found |= {
+            path.parent.parent.name for path in self.report_directory.glob(f"*/{EVIDENCE}/*.csv")
+        }
+        return sorted(name for name in found if is_slug(name))
+
+    def known_facts(self) -> tuple[Facts, list[str]]:
+        """The facts of this machine from evidence and store, and a message for a damaged file."""
+        known, damaged = empty(self.machine.slug), []
+        for directory in (self.directory, self.store):
+            try:
+                facts = read_facts(directory, self.machine.slug)
+            except DamagedEvidence as damage:
+                damaged.append(str(damage))
+            else:
+                known["environments"] |= facts["environments"]
+        return {**known, "preset": self.preset}, damaged
+
+    def known_costs(self) -> list[Row]:
+        """What jobs on this machine have cost, from the first file that is undamaged."""
+        for folder in (STORE, EVIDENCE):
+            with contextlib.suppress(DamagedEvidence):
+                if rows := Cost(self.directory, folder).read():
+                    return rows
+        return []
+
+    @cached_property
+    def _files_hold(self) -> bool:
+        """Whether facts and costs are undamaged, and the same in evidence and store."""
+        known, damaged = self.known_facts()
+        if damaged or not known["environments"]:
+            return not damaged
+        costs = self.known_costs()
+        for directory, folder in ((self.directory, EVIDENCE), (self.store, STORE)):
+            if folder == STORE and not directory.exists():  # a clone has no store
+                continue
+            environments = read_facts(directory, self.machine.slug)["environments"]
+            if self.machine.environment not in environments:
+                return False
+            try:
+                if Cost(self.directory, folder).read() != costs:
+                    return False
+            except DamagedEvidence:
+                return False
+        return True
+
+    def _require_own_name(self) -> None:
+        environments = self.known_facts()[0]["environments"].values()
+        here = hardware(self.machine.facts)
+        if environments and here not in [hardware(facts) for facts in environments]:
+            there = next(iter(environments)).get("device")
+            raise UserError(
+                f"config: machine is {self.machine.slug!r}, which is the name of another one"
+                f" ({there}); this one ({here['device']}) needs a name of its own: give it a new"
+                " one, or leave machine out"
+            )
