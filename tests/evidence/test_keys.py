@@ -299,6 +299,11 @@ def test_declarations_of_words_and_order_make_nothing_stale(before, tree):
     assert not changed(before, tree.keys())
 
 
+def test_check_without_interpreter_is_stale(before, tree):
+    tree.edit("benchmarks/lrpe_check.py", "    is_check = True\n", "")
+    assert changed(before, tree.keys()) == rows_of("lrpe_check")
+
+
 def test_code_of_one_problem_makes_its_benchmarks_stale(before, tree):
     tree.edit("lrpe/inputs.py", "2**16", "2**17")
     assert changed(before, tree.keys()) == rows_of("lrpe", "lrpe_check")

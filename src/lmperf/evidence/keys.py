@@ -57,8 +57,8 @@ NO_NUMBERS = {
 # Attributes of a benchmark that decide which cells there are and how they are shown.
 DECLARATIONS = frozenset(
     {
-        *("axes", "check", "columns", "grids", "implementations", "is_check", "not_applicable"),
-        *("order", "section", "stated", "takes", "title"),
+        *("axes", "check", "columns", "grids", "implementations", "not_applicable", "order"),
+        *("section", "stated", "takes", "title"),
     }
 )
 
