@@ -1,5 +1,7 @@
 """What an entry's digests cover, on small packages written for each test."""
 
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
@@ -139,3 +141,126 @@ def test_users_imports_without_source_are_named(user):
 def test_users_file_that_is_not_python_has_a_digest(user):
     user(e="def f(:\n")
     assert fingerprint("mine.e:f")
+
+
+KERNEL = """
+import statistics
+import torch, triton
+import custom_sibling as s
+import editable.deep.end
+from editable import native
+from custom_space.inner.part import width
+from installed import anything
+from lmperf.attention.reference import attention
+import importlib, nowhere.at_all
+def kernel(q, name):
+    importlib.import_module("custom_called")
+    importlib.import_module("custom_" + name)
+    return "custom_named:width"
+"""
+
+
+@pytest.fixture
+def folders(tmp_path, monkeypatch):
+    """A user's kernel that imports other code by every form of import, in three folders."""
+    files = {
+        "here/custom_kernel.py": KERNEL,
+        "here/custom_sibling.py": "import custom_imported_by_sibling\n",
+        "here/custom_imported_by_sibling.py": "width = 1\n",
+        "here/custom_space/inner/part.py": "width = 1\n",
+        "here/custom_named.py": "width = 1\n",
+        "here/custom_called.py": "width = 1\n",
+        "here/custom_unused.py": "width = 1\n",
+        "lib/site-packages/installed/__init__.py": "import custom_unused\n",
+        "src/editable/__init__.py": "raise RuntimeError('imported')\n",
+        "src/editable/deep/__init__.py": "from . import beside\n",
+        "src/editable/deep/beside.py": "from ..above import width\n",
+        "src/editable/above.py": "width = 1\n",
+        "src/editable/deep/end.py": "width = 1\n",
+        "src/triton/__init__.py": "a build whose version is in the environment\n",
+        f"src/editable/native{EXTENSION_SUFFIXES[0]}": "",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    for folder in ("lib/site-packages", "src", "here"):
+        monkeypatch.syspath_prepend(tmp_path / folder)
+    return tmp_path
+
+
+def of_kernel():
+    return Code().closure("custom_kernel:kernel")
+
+
+def test_users_code_is_followed_in_every_form_and_folder(folders):
+    found = [name for name in of_kernel().digests if not name.startswith("lmperf.")]
+    assert found == [
+        *("custom_called", "custom_imported_by_sibling", "custom_kernel", "custom_named"),
+        *("custom_sibling", "custom_space.inner.part", "editable", "editable.above"),
+        *("editable.deep", "editable.deep.beside", "editable.deep.end"),
+    ]
+    assert not {*found, "installed"} & sys.modules.keys()
+
+
+def test_imports_without_source_are_named(folders):
+    assert not_followed("custom_kernel:kernel") == [
+        *("import_module(...) in custom_kernel", "nowhere.at_all"),
+    ]
+    assert not_followed("custom_named:width") == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("here/custom_imported_by_sibling.py", "here/custom_space/inner/part.py"),
+        *("here/custom_named.py", "here/custom_called.py"),
+        *("src/editable/deep/end.py", "src/editable/above.py"),
+    ],
+)
+def test_change_of_what_users_code_imports_counts(folders, name):
+    before = of_kernel()
+    (folders / name).write_text("# a comment\nwidth = 1\n")
+    assert of_kernel() == before
+    (folders / name).write_text("width = 2\n")
+    assert of_kernel() != before
+
+
+@pytest.mark.parametrize(
+    "name", ["here/custom_unused.py", "lib/site-packages/installed/__init__.py"]
+)
+def test_unused_module_and_installed_package_do_not_count(folders, name):
+    before = of_kernel()
+    (folders / name).write_text("width = 2\n")
+    assert of_kernel() == before
+
+
+def test_installed_module_that_is_the_entry_counts(folders):
+    before = Code().closure("installed:anything")
+    (folders / "lib/site-packages/installed/__init__.py").write_text("width = 2\n")
+    assert Code().closure("installed:anything") != before
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"x = 1\ndef f(:\n",
+        b"x = '\0'",
+        b"x = '\xff'",
+        b"(" * 5000,
+        b"x = " + b"-" * 50_000 + b"1",
+        b"x = 1" + b" + 1" * 30_000,
+        b"x = 1" + b" + 1" * 600,
+    ],
+)
+def test_users_file_that_cannot_be_parsed_counts_by_its_text(folders, content):
+    (folders / "here/custom_sibling.py").write_bytes(content)
+    before = of_kernel()
+    (folders / "here/custom_sibling.py").write_bytes(content + b" ")
+    assert of_kernel() != before
+
+
+def test_users_file_is_read_in_its_encoding(folders):
+    (folders / "here/custom_sibling.py").write_bytes(b"# coding: latin-1\nx = '\xe9'\n")
+    before = of_kernel()
+    (folders / "here/custom_sibling.py").write_text("x = 'é'\n", encoding="utf-8")
+    assert of_kernel() == before

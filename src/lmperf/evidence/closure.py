@@ -198,8 +198,16 @@ def _last_name(node: ast.expr) -> str:
     return getattr(node, "attr", getattr(node, "id", ""))
 
 
-class _References(ast.NodeVisitor):
-    """Dotted names, local imports and strings that may name an entry, of some statements."""
+class _References:
+    """The names that some statements refer to.
+
+    Attributes:
+        chains: dotted names, as tuples of their parts.
+        imports: import statements, in the order of the source.
+        strings: strings that may name an entry or a module of lmperf.
+        modules: arguments of `import_module` that are written out.
+        computed: calls of `import_module` whose argument is computed.
+    """
 
     def __init__(self, nodes: Iterable[ast.AST]) -> None:
         self.chains: set[tuple[str, ...]] = set()
@@ -207,41 +215,39 @@ class _References(ast.NodeVisitor):
         self.strings: set[str] = set()
         self.modules: set[str] = set()
         self.computed: set[str] = set()
-        for node in nodes:
-            self.visit(node)
+        waiting = [*nodes][::-1]
+        while waiting:  # an ast.NodeVisitor would recurse too deeply in long expressions
+            waiting += self._add(waiting.pop())[::-1]
 
-    def visit_Attribute(self, node: ast.Attribute) -> None:
-        attributes: list[str] = []
-        inner: ast.expr = node
-        while isinstance(inner, ast.Attribute):
-            attributes.append(inner.attr)
-            inner = inner.value
-        if isinstance(inner, ast.Name):
-            self.chains.add((inner.id, *reversed(attributes)))
-        else:
-            self.visit(inner)
-
-    def visit_Name(self, node: ast.Name) -> None:
-        self.chains.add((node.id,))
-
-    def visit_Import(self, node: ast.Import) -> None:
-        self.imports.append(node)
-
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-        self.imports.append(node)
-
-    def visit_Constant(self, node: ast.Constant) -> None:
-        if isinstance(node.value, str) and _ENTRY.fullmatch(node.value):
-            self.strings.add(node.value)
-
-    def visit_Call(self, node: ast.Call) -> None:
-        if _last_name(node) in ("import_module", "__import__"):
+    def _add(self, node: ast.AST) -> list[ast.AST]:
+        """Add what a node refers to; returns the nodes below it that are still to be added."""
+        if isinstance(node, ast.Attribute):
+            return self._add_chain(node)
+        if isinstance(node, ast.Name):
+            self.chains.add((node.id,))
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            self.imports.append(node)
+        elif isinstance(node, ast.Constant):
+            if isinstance(node.value, str) and _ENTRY.fullmatch(node.value):
+                self.strings.add(node.value)
+        elif isinstance(node, ast.Call) and _last_name(node) in ("import_module", "__import__"):
             first = node.args[0] if node.args else None
             if isinstance(first, ast.Constant) and isinstance(first.value, str):
                 self.modules.add(first.value)
             else:
                 self.computed.add(f"{_last_name(node)}(...)")
-        self.generic_visit(node)
+        return [*ast.iter_child_nodes(node)]
+
+    def _add_chain(self, node: ast.Attribute) -> list[ast.AST]:
+        attributes: list[str] = []
+        inner: ast.expr = node
+        while isinstance(inner, ast.Attribute):
+            attributes.append(inner.attr)
+            inner = inner.value
+        if not isinstance(inner, ast.Name):
+            return [inner]
+        self.chains.add((inner.id, *reversed(attributes)))
+        return []
 
 
 @dataclass(frozen=True)
