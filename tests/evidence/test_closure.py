@@ -204,7 +204,7 @@ def test_users_code_is_followed_in_every_form_and_folder(folders):
 
 def test_imports_without_source_are_named(folders):
     assert not_followed("custom_kernel:kernel") == [
-        *("import_module(...) in custom_kernel", "nowhere.at_all"),
+        *("editable.native", "import_module(...) in custom_kernel", "nowhere.at_all"),
     ]
     assert not_followed("custom_named:width") == []
 

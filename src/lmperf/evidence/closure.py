@@ -375,6 +375,10 @@ class Code:
             found |= set(local.values())
             missing |= {f"{one} in {module.name}" for one in names.computed}
             missing |= {one for one in imported | names.modules if self._is_missing(one)}
+            # The name of a `from ... import` may be an extension module.
+            inside = (one for one in local.values() if not self._is_missing(one.module))
+            parts = (f"{one.module}.{one.name}" for one in inside)
+            missing |= {part for part in parts if find(part) and self._is_missing(part)}
         found |= {Symbol(one, _WHOLE) for one in names.modules}
         for text in names.strings:
             where, _, what = text.partition(":")
