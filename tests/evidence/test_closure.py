@@ -95,6 +95,76 @@ def test_left_out_attribute_of_a_class_does_not_count(tmp_path):
     assert of("1") == of("2")
 
 
+PACKAGE = {
+    "__init__.py": "",
+    "kernels/__init__.py": "from lmperf.kernels.fast import run\nTHREADS = 1\nset_up()\n",
+    "kernels/fast.py": "def run(x):\n    return x\n",
+    "kernels/lazy.py": "def __getattr__(name):\n    return name\n",
+    "patch.py": "register(1)\nUNUSED = 1\n",
+    "optional.py": (
+        "try:\n    from lmperf.kernels.fast import run\nexcept ImportError:\n    run = 1\n"
+    ),
+    "dtypes.py": "DTYPES = {1: 2}\n",
+    "main.py": (
+        "from typing import TYPE_CHECKING\n"
+        "if TYPE_CHECKING:\n    from lmperf.patch import UNUSED\n"
+        "from lmperf import kernels, optional\n"
+        "from lmperf.dtypes import DTYPES\n"
+        "def reexported(x):\n    return kernels.run(x)\n"
+        "def lazy(x):\n    from lmperf.kernels import lazy\n    return lazy.anything(x)\n"
+        "def patched():\n    import lmperf.patch\n"
+        "def tried(x):\n    return optional.run(x)\n"
+        "def table(x):\n    return DTYPES[x]\n"
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "old", "new", "counts"),
+    [
+        ("reexported", "kernels/fast.py", "return x", "return -x", True),
+        ("reexported", "kernels/__init__.py", "set_up()", "set_up(1)", True),
+        ("reexported", "kernels/__init__.py", "THREADS = 1", "THREADS = 2", False),
+        ("reexported", "patch.py", "register(1)", "register(2)", False),
+        ("lazy", "kernels/lazy.py", "return name", "return 1", True),
+        ("lazy", "kernels/__init__.py", "set_up()", "set_up(1)", True),
+        ("patched", "patch.py", "register(1)", "register(2)", True),
+        ("patched", "patch.py", "UNUSED = 1", "UNUSED = 2", False),
+        ("tried", "kernels/fast.py", "return x", "return -x", True),
+        ("tried", "optional.py", "run = 1", "run = 2", True),
+        ("table", "dtypes.py", "{1: 2}", "{1: 3}", False),
+    ],
+)
+def test_edit_counts_if_the_entry_reaches_it(tmp_path, name, path, old, new, counts):
+    for file, text in PACKAGE.items():
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text(text)
+    before = Code(tmp_path).closure(f"lmperf.main:{name}")
+    assert old in PACKAGE[path]
+    (tmp_path / path).write_text(PACKAGE[path].replace(old, new))
+    assert (Code(tmp_path).closure(f"lmperf.main:{name}") != before) == counts
+
+
+def test_attribute_is_left_out_in_the_package_of_the_entry_only(tmp_path):
+    def of(base: str, other: str) -> str:
+        texts = {
+            "benchmarks/b.py": (
+                "from lmperf.benchmarks.base import Base\nfrom lmperf.model import Model\n"
+                "class B(Base):\n    model = Model\n"
+            ),
+            "benchmarks/base.py": f"class Base:\n    grids = {base}\n",
+            "model.py": f"class Model:\n    grids = {other}\n",
+        }
+        folder = tmp_path / f"{base}{other}"
+        for name, text in texts.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+        return Code(folder).closure("lmperf.benchmarks.b:B", frozenset({"grids"})).fingerprint
+
+    assert of("1", "1") == of("2", "1")
+    assert of("1", "1") != of("1", "2")
+
+
 def test_entry_in_a_module_counted_elsewhere_counts_itself():
     assert list(digests("lmperf.benchmark:Benchmark.groups")) == ["lmperf.benchmark:Benchmark"]
 
