@@ -99,7 +99,6 @@ PACKAGE = {
     "__init__.py": "",
     "kernels/__init__.py": "from lmperf.kernels.fast import run\nTHREADS = 1\nset_up()\n",
     "kernels/fast.py": "def run(x):\n    return x\n",
-    "kernels/lazy.py": "def __getattr__(name):\n    return name\n",
     "patch.py": "register(1)\nUNUSED = 1\n",
     "optional.py": (
         "try:\n    from lmperf.kernels.fast import run\nexcept ImportError:\n    run = 1\n"
@@ -111,7 +110,6 @@ PACKAGE = {
         "from lmperf import kernels, optional\n"
         "from lmperf.dtypes import DTYPES\n"
         "def reexported(x):\n    return kernels.run(x)\n"
-        "def lazy(x):\n    from lmperf.kernels import lazy\n    return lazy.anything(x)\n"
         "def patched():\n    import lmperf.patch\n"
         "def tried(x):\n    return optional.run(x)\n"
         "def table(x):\n    return DTYPES[x]\n"
@@ -126,8 +124,6 @@ PACKAGE = {
         ("reexported", "kernels/__init__.py", "set_up()", "set_up(1)", True),
         ("reexported", "kernels/__init__.py", "THREADS = 1", "THREADS = 2", False),
         ("reexported", "patch.py", "register(1)", "register(2)", False),
-        ("lazy", "kernels/lazy.py", "return name", "return 1", True),
-        ("lazy", "kernels/__init__.py", "set_up()", "set_up(1)", True),
         ("patched", "patch.py", "register(1)", "register(2)", True),
         ("patched", "patch.py", "UNUSED = 1", "UNUSED = 2", False),
         ("tried", "kernels/fast.py", "return x", "return -x", True),
@@ -163,10 +159,6 @@ def test_attribute_is_left_out_in_the_package_of_the_entry_only(tmp_path):
 
     assert of("1", "1") == of("2", "1")
     assert of("1", "1") != of("1", "2")
-
-
-def test_entry_in_a_module_counted_elsewhere_counts_itself():
-    assert list(digests("lmperf.benchmark:Benchmark.groups")) == ["lmperf.benchmark:Benchmark"]
 
 
 def test_child_process_named_by_its_module_is_followed():

@@ -1,9 +1,9 @@
 """The code that an entry point can reach, and digests of it.
 
-An entry is `package.module:name`, `package.module:Class.method` or `package.module`. Inside lmperf
-code is followed symbol by symbol: a function depends on the functions, classes and constants that
-it names, and so on, wherever they are defined. Another function of the same module does not count.
-A user's module counts as a whole, with every module that it imports.
+An entry is `package.module:name` or `package.module`. Inside lmperf code is followed symbol by
+symbol: a function depends on the functions, classes and constants that it names, and so on,
+wherever they are defined. Another function of the same module does not count. A user's module
+counts as a whole, with every module that it imports.
 
 Three rules decide what a symbol depends on:
 
@@ -305,43 +305,33 @@ class Code:
         return self._closures[known]
 
     def _reached(self, entry: str, leave_out: frozenset[str]) -> Closure:
-        module, _, path = entry.partition(":")
-        name, _, member = path.partition(".")
+        module, _, name = entry.partition(":")
         package = module.rpartition(".")[0]
         is_ours = module.partition(".")[0] == "lmperf"
         nodes: dict[Symbol, _Node] = {}
-        first = Symbol(module, (is_ours and name) or _WHOLE)
-        waiting = [first]
+        waiting = [Symbol(module, (is_ours and name) or _WHOLE)]
         while waiting:
             symbol = waiting.pop()
             if symbol in nodes:
                 continue
             within = symbol.module.rpartition(".")[0] == package
-            left_out = leave_out if within else frozenset()
-            node = self._node(symbol, left_out, member if symbol == first else "")
+            node = self._node(symbol, leave_out if within else frozenset())
             if node is not None:
                 nodes[symbol] = node
                 waiting += node.targets
         digests = {str(symbol): node.code for symbol, node in sorted(nodes.items()) if node.code}
         return Closure(digests, frozenset().union(*(node.missing for node in nodes.values())))
 
-    def _node(self, symbol: Symbol, leave_out: frozenset[str], member: str) -> _Node | None:
+    def _node(self, symbol: Symbol, leave_out: frozenset[str]) -> _Node | None:
         """The node of a symbol; None if its module cannot be read."""
-        known = (symbol, leave_out, member, _search_path(symbol.module))
+        known = (symbol, leave_out, _search_path(symbol.module))
         if known not in self._nodes:
             module = self._module(symbol.module)
-            node = self._node_in(module, symbol, leave_out, member) if module else None
-            self._nodes[known] = node
+            self._nodes[known] = self._node_in(module, symbol, leave_out) if module else None
         return self._nodes[known]
 
-    def _node_in(
-        self, module: _Module, symbol: Symbol, leave_out: frozenset[str], member: str
-    ) -> _Node:
-        statements = self._statements(module, symbol.name)
-        if member:
-            statements = [s for c in statements for s in c.body if _defines(s, member)]
-        elif leave_out:
-            statements = [_without(statement, leave_out) for statement in statements]
+    def _node_in(self, module: _Module, symbol: Symbol, leave_out: frozenset[str]) -> _Node:
+        statements = [_without(one, leave_out) for one in self._statements(module, symbol.name)]
         missing: set[str] = set()
         references = self._references(module, symbol, statements, missing)
         targets = (self._target(one, symbol.module) for one in references)
@@ -353,10 +343,7 @@ class Code:
             return module.tree.body
         if not name:
             return module.effects
-        if name in module.definitions:
-            return module.definitions[name]
-        lazy = module.definitions.get("__getattr__", [])
-        return lazy if name not in module.imports else []
+        return module.definitions.get(name, [])
 
     def _references(
         self, module: _Module, symbol: Symbol, statements: list[ast.stmt], missing: set[str]
@@ -467,13 +454,9 @@ def _parents(module: str) -> list[str]:
     return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
 
-def _defines(statement: ast.stmt, name: str) -> bool:
-    return name in _bound_names(statement)
-
-
 def _without(statement: ast.stmt, names: frozenset[str]) -> ast.stmt:
     """A class without the attributes and methods of these names; any other statement as it is."""
-    if not isinstance(statement, ast.ClassDef):
+    if not names or not isinstance(statement, ast.ClassDef):
         return statement
     body = [one for one in statement.body if not (_bound_names(one) and _bound_names(one) <= names)]
     kept = {name: getattr(statement, name) for name in statement._fields}
