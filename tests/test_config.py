@@ -72,7 +72,7 @@ def test_command_line_overrides_file(tmp_path):
     assert load(tmp_path, "preset: gpu", preset="cpu").preset == "cpu"
 
 
-def test_benchmark_brings_its_check(tmp_path):
+def test_check_is_run_with_its_benchmark(tmp_path):
     config = load(tmp_path, "benchmarks: [flash_attention]")
     assert config.stems("cpu") == ["flash_attention", "flash_attention_check"]
 

@@ -179,7 +179,7 @@ def test_import_that_prints_and_starts_threads_passes(package, monkeypatch, capf
     assert capfd.readouterr() == ("", "")
 
 
-def test_namespace_package_has_no_function(package):
+def test_entry_in_a_namespace_package_is_reported(package):
     benchmark = load(STEM, {"mine": "a_namespace:attention"})
     check_names(benchmark)
     assert "the module a_namespace has no attention" in broken_ones(benchmark)["mine"]

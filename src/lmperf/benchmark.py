@@ -40,7 +40,7 @@ class Axis:
     Attributes:
         aliases: what a user may write instead of a value -> the value.
         former: what evidence of an earlier version calls a value -> the value.
-        meaning: a value -> what the key of a row holds of it; None: the value itself.
+        meaning: a value -> the definition that keys of rows hold; None: the value itself.
     """
 
     name: str

@@ -25,7 +25,7 @@ def first_fault(error: ValidationError) -> Fault:
     """Return the most specific of pydantic's errors.
 
     A union reports the errors of each of its branches; the deepest one is in the branch that the
-    user meant. That a list is not the literal of another branch says nothing.
+    user meant. Of errors of equal depth, one that names a literal of another branch comes last.
     """
 
     def rank(fault: Fault) -> tuple:

@@ -19,9 +19,9 @@ class Mark:
     """A reason why a row may not hold.
 
     Attributes:
-        words: in a sentence, after a number of rows.
-        meaning: below a table that shows its sign.
-        sign: after a time in a table; empty: not shown there.
+        words: its name in a sentence, after a number of rows ("3 rows drifted").
+        meaning: its explanation below a table that shows its sign.
+        sign: a superscript after a time in a table; empty: tables do not show the mark.
     """
 
     words: str

@@ -98,7 +98,8 @@ def paired(base: Rounds, candidate: Rounds) -> Ratio:
 def unpaired(base: Rounds, candidate: Rounds, seed: int = 0) -> Ratio:
     """The ratio of two cases that were timed apart, from their medians by round.
 
-    `rounds` is that of the side with fewer. With less than two the interval is NaN.
+    `rounds` of the result is the smaller of the two numbers of rounds; if it is below two, the
+    interval is NaN.
     """
     one, two = (np.atleast_2d(np.asarray(side, float)) for side in (base, candidate))
     counts = np.minimum(_counts(one), _counts(two))

@@ -187,7 +187,7 @@ def test_clone_continues_from_its_evidence(project):
     assert len(read_rows(project.store / "attention.csv")) == 4
 
 
-def test_later_of_two_measurements_counts(project):
+def test_later_of_two_measurements_is_shown(project):
     plan = project.plan("attention")
     later = {"measured_at": "2026-02-02T03:04:05+00:00", "reason": "later"}
     plan.evidence.hold([{**row, **later} for row in plan.rows])

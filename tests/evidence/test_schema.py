@@ -146,14 +146,14 @@ def test_required_column_cannot_be_missing(name):
     assert (0, f"{name} is missing") in list(faults(ATTENTION, [row]))
 
 
-def test_younger_axes_and_undeclared_columns_are_ignored():
+def test_lacking_axes_and_undeclared_columns_are_ignored():
     row = ok(of_a_later_version="\x1b" * 20_000)
     del row["causal"]
     assert not list(faults(ATTENTION, [row, ok(causal="", seq_len=512, together="bb")]))
 
 
 def test_custom_implementation_is_sound():
-    assert not list(faults(ATTENTION, [ok(implementation="my_own2")]))
+    assert not list(faults(ATTENTION, [ok(implementation="my_attention2")]))
 
 
 @pytest.mark.parametrize(

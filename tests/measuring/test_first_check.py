@@ -13,7 +13,7 @@ CELL = "batch=8, seq_len=256, d_head=16, dtype=float32, causal=False"
 
 
 @pytest.mark.process
-def test_each_is_checked_and_its_worker_ended(monkeypatch):
+def test_each_implementation_is_checked_and_its_worker_ended(monkeypatch):
     monkeypatch.setattr(group, "pace_of", lambda *_: Pace(1, 1, 0.05))
     monkeypatch.setattr(first_check, "_LIMIT_S", 3.0)
     names = ("is_right", "drops_the_last_key", "raises", "hangs")
@@ -33,7 +33,7 @@ def test_each_is_checked_and_its_worker_ended(monkeypatch):
 
 
 @pytest.mark.process
-def test_timeout_at_the_benchmarks_own_limit_counts(monkeypatch):
+def test_timeout_of_first_check_counts_in_the_run(monkeypatch):
     benchmark = load("attention", {"hangs": "faulty:hangs"})
     benchmark.limit_s = 1.5
     with Supervisor("cpu") as supervisor:

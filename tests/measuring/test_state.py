@@ -77,10 +77,10 @@ def test_other_load_is_busy_time_that_is_not_ours(proc, idle, used, cores):
 def test_time_of_ended_process_is_not_other_load(proc):
     host = HostLoad(proc=proc)
     first = Reading(0.0, 0.0, {1: (3.0, 0.0), 2: (8.0, 0.0)})
-    with_its_parent = Reading(1.0, 0.0, {1: (3.5, 8.5)})
-    with_nobody = Reading(1.0, 0.0, {1: (4.0, 0.0)})
-    assert host.others(first, with_its_parent) == pytest.approx(1.0)
-    assert host.others(first, with_nobody) == pytest.approx(1.0)
+    waited_for = Reading(1.0, 0.0, {1: (3.5, 8.5)})
+    not_waited_for = Reading(1.0, 0.0, {1: (4.0, 0.0)})
+    assert host.others(first, waited_for) == pytest.approx(1.0)
+    assert host.others(first, not_waited_for) == pytest.approx(1.0)
 
 
 BUSY = "import time\nwhile time.process_time() < {}: pass\n{}"
@@ -259,7 +259,7 @@ def test_load_limit_is_higher_for_the_host_of_a_gpu():
         (0.9, 0.0, 2, "other processes use 1.8 of 2 cores, 2 other processes on the device"),
     ],
 )
-def test_words_on_other_work_before_a_benchmark(load, average, count, words):
+def test_other_work_before_a_benchmark_is_described(load, average, count, words):
     assert Before(2, average, State(other_load=load, other_processes=count)).words == words
 
 
@@ -276,7 +276,7 @@ class NVMLError(Exception):
 
 
 def nvml(pids, **answers):
-    """A stand-in for NVML whose device runs these processes; what is not given is an error."""
+    """A stand-in for NVML whose device runs these processes; other questions are errors."""
 
     def ask(name):
         def answer(*_):

@@ -90,7 +90,7 @@ def test_cached_result_is_returned_for_new_inputs(planted, inputs, name):
     assert torch.equal(function(*inputs, causal=True), first)
 
 
-def test_result_is_cached_after_twenty_calls(planted, inputs):
+def test_after_twenty_calls_repeats_its_result(planted, inputs):
     function = planted("after_twenty_calls")
     for seed in range(20):
         renew(inputs, seed)

@@ -113,7 +113,7 @@ def _floor_note(old: Result, twin: bool) -> list[str]:
     highest = max(found["apart"].max() for found in floors)
     what = "two processes of the old version" if twin else "two slices of one process"
     return [
-        f"noise floor, by phase and numerics: {what} differ by up to {percent(highest)} in"
+        f"noise floor, by phase and dtype: {what} differ by up to {percent(highest)} in"
         f" {percent(FLOOR_QUANTILE, 0)} of rows ({counted(pairs, 'row')});"
         " with few rows this is a rough estimate"
     ]

@@ -36,11 +36,11 @@ def time_versions(
     Raises:
         UserError: no worker of a version starts, or too many are lost.
     """
-    own = {name: None for one in chosen for name in one.benchmark.external}
+    external = {name: None for one in chosen for name in one.benchmark.external}
     paths = {
         worker: version.search_path
         for side, version in sides.items()
-        for worker in (side, *(f"{side} {name}" for name in own))
+        for worker in (side, *(f"{side} {name}" for name in external))
     }
 
     def on_step(words: str, case: Case | None, phase: str | None) -> None:

@@ -32,7 +32,7 @@ _MOST_NAMES = 8
 
 
 def keep(project: Project, plan: Plan) -> None:
-    """Add the parts of the keys of a benchmark's rows, as they are now, to the store."""
+    """Store the parts of today's keys of a benchmark, so that a later change can be named."""
     known = _read(project.store)
     codes = known["codes"].setdefault(plan.stem, [])
     for name in dict.fromkeys(case.implementation for case in plan.cases):
@@ -45,7 +45,7 @@ def keep(project: Project, plan: Plan) -> None:
 
 
 def _symbols(benchmark: Benchmark, code: Code) -> dict[str, dict[str, str]]:
-    """The digests behind each fingerprint of a code of today, by its part of the code."""
+    """Part of a code of today (`problem`, `implementation`) -> the digests of its symbols."""
     found = {"problem": digests(benchmark.entry, DECLARATIONS)}
     return found | ({"implementation": digests(code["entry"])} if code["entry"] else {})
 
@@ -54,7 +54,7 @@ def _read(store: Path) -> dict[str, Any]:
     try:
         known = json.loads(read_signed(store / FILE) or b"{}")
         return {name: dict(known.get(name, {})) for name in ("codes", "symbols")}
-    except (DamagedEvidence, ValueError, AttributeError, TypeError):  # no decision rests on it
+    except (DamagedEvidence, ValueError, AttributeError, TypeError):  # only messages depend on it
         return {"codes": {}, "symbols": {}}
 
 
@@ -110,7 +110,7 @@ class Changes:
 
     def _changed_symbols(self, then: Code, now: Code) -> list[str]:
         """The names of symbols whose code has changed, come or gone."""
-        if then["entry"] != now["entry"]:  # another function altogether
+        if then["entry"] != now["entry"]:  # the entry itself has changed
             then = {**then, "implementation": now["implementation"]}
         changed: dict[str, None] = {}
         for part, after in _symbols(self.plan.benchmark, now).items():

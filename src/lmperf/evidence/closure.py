@@ -102,7 +102,7 @@ class Symbol:
 
 @dataclass
 class _Module:
-    """The top level of a module: what each name is bound by, and what runs on import."""
+    """The top level of a module: the statements that bind each name, and those with effects."""
 
     name: str
     place: Place
@@ -133,7 +133,7 @@ class _Module:
                 self.effects.append(statement)
 
     def bindings(self, statements: Iterable[ast.AST]) -> tuple[dict[str, Symbol], set[str]]:
-        """What import statements bind each name to, and the modules that they import."""
+        """Name -> the symbol that import statements bind it to; and the modules they import."""
         found: dict[str, Symbol] = {}
         modules: set[str] = set()
         for node in statements:
@@ -279,10 +279,10 @@ class _Node:
 
 
 class Code:
-    """Source code, found and parsed once.
+    """Finds and parses source code, each file once.
 
     Args:
-        lmperf: the folder of the package lmperf, where it is not the one that runs.
+        lmperf: the folder of the package lmperf; None: the package that is running.
     """
 
     def __init__(self, lmperf: Path | None = None) -> None:
@@ -292,7 +292,7 @@ class Code:
         self._closures: dict[tuple, Closure] = {}
 
     def closure(self, entry: str, leave_out: frozenset[str] = frozenset()) -> Closure:
-        """What an entry reaches.
+        """The code that an entry reaches.
 
         leave_out: names of class attributes that do not count, of classes of the entry's package.
 
@@ -464,8 +464,10 @@ def _without(statement: ast.stmt, names: frozenset[str]) -> ast.stmt:
 
 
 def _tree(name: str, path: Path) -> ast.Module:
-    """The syntax tree of a module. Of a user's file that is not Python, a tree of its text: the
-    fault is reported where the module is imported, in a row of its own."""
+    """The syntax tree of a module; for a user's file that cannot be parsed, a tree of its text.
+
+    The fault of such a file is reported in the rows of the implementation.
+    """
     try:
         return tree_of(path)
     except UserError:
@@ -495,7 +497,7 @@ def digests(entry: str, leave_out: frozenset[str] = frozenset()) -> dict[str, st
 
 
 def not_followed(entry: str) -> list[str]:
-    """What a user's entry imports outside the environment that no key can cover."""
+    """The imports of a user's code whose source cannot be followed: no key covers them."""
     return sorted(_running().closure(entry).missing)
 
 

@@ -93,9 +93,10 @@ class Plan:
 
     @cached_property
     def known(self) -> list[Row]:
-        """All valid rows, asked for or not; where both files have a case, those measured last.
+        """All valid rows of both files, also of cases that the configuration does not ask for.
 
-        Evidence without a store comes from a clone, or from another version of lmperf.
+        Of a case that both files have, the rows measured last. Evidence without a store comes from
+        a clone, or from another version of lmperf.
         """
         stored, published = (found.rows for found in self._readings.values())
         latest: dict[tuple[str, ...], list[Row]] = {}
@@ -133,7 +134,7 @@ class Plan:
 
     @cached_property
     def _reasons(self) -> dict[Case, str]:
-        """The cases that must be measured for their own sake, each with the reason in a word."""
+        """Case -> why its own rows do not suffice, in a word; other cases may share its group."""
         reasons: dict[Case, str] = {}
         for case in self.cases:
             rows = self._rows_of.get(_texts_of(case), [])
@@ -173,7 +174,7 @@ class Plan:
         counts = ", ".join(f"{number} {reason}" for reason, number in sorted(reasons.items()))
         words = f"{reasons.total()} of {len(self.cases)} cases to measure"
         if self.is_due and not counts:
-            counts = "its evidence to write from what was measured"
+            counts = "its evidence must be written from the store"
         return f"{words} ({counts})" if counts else words
 
 

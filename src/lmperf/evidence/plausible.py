@@ -71,12 +71,13 @@ class Limits:
         numerics = dtype_of(dtype).matmul
         if numerics not in self.tflops:
             return None
-        exacter = [self._in(name) for name in dtype_of(numerics).more_exact if name in self.tflops]
-        return max(self._in(numerics), *exacter, 0.0)
+        names = (numerics, *dtype_of(numerics).more_exact)
+        return max(self._matmul_rate(name) for name in names if name in self.tflops)
 
-    def _in(self, numerics: str) -> float:
-        halves = max(self.tflops.values()) / PRODUCTS if numerics == "float32" else 0.0
-        return max(self.tflops[numerics], halves)
+    def _matmul_rate(self, numerics: str) -> float:
+        """TFLOP/s of a matmul; one in float32 may be made of PRODUCTS faster ones."""
+        split = max(self.tflops.values()) / PRODUCTS if numerics == "float32" else 0.0
+        return max(self.tflops[numerics], split)
 
 
 def limits_of(
@@ -90,7 +91,7 @@ def limits_of(
     for row in ceilings:
         if row.get("load") == "burst" and row.get("status") == "ok" and number(row["median_ms"]):
             rows.setdefault(str(row["environment"]), []).append(row)
-    return {name: _limits(own, environments.get(name, {})) for name, own in rows.items()}
+    return {name: _limits(found, environments.get(name, {})) for name, found in rows.items()}
 
 
 def impossible(limits: Mapping[str, Limits], row: Row) -> bool:

@@ -97,7 +97,7 @@ class Project:
         return {**known, "preset": self.preset}, damaged
 
     def known_costs(self) -> list[Row]:
-        """What jobs on this machine have cost, from the first file that is undamaged."""
+        """The costs of jobs on this machine, from the first of its two files that is undamaged."""
         for folder in (STORE, EVIDENCE):
             with contextlib.suppress(DamagedEvidence):
                 if rows := Cost(self.directory, folder).read():

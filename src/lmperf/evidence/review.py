@@ -59,10 +59,10 @@ class Review:
     """The evidence of one machine and what is wrong with it.
 
     Attributes:
-        lost: what is damaged about files of no benchmark (the machine's facts, the costs), by stem.
-        damaged: what is damaged about a benchmark's file, by stem.
+        lost: file that belongs to no benchmark (`machine`, `cost`) -> how it is damaged.
+        damaged: stem -> how the evidence of that benchmark is damaged.
         rows: the rows to show, stale ones included, by stem.
-        lacking: axes, implementation and phase of the rows that are not there, by stem.
+        lacking: axes, implementation and phase of each missing row, by stem.
         faults: names of rows by kind of fault and stem.
         cost: what each job took.
     """
@@ -83,7 +83,7 @@ class Review:
 
     @property
     def missing(self) -> dict[str, list[str]]:
-        """Names of the rows that are not there, by stem."""
+        """Names of the missing rows, by stem."""
         return self.faults["missing"]
 
     def add(self, kind: str, benchmark: Benchmark, rows: Iterable[Mapping[str, object]]) -> None:
@@ -168,7 +168,7 @@ class _Machine:
 
     @cached_property
     def environment(self) -> str | None:
-        """The environment that fresh rows must have; None: whichever they were measured in."""
+        """The environment that fresh rows must have; None: the one in which each was measured."""
         here = self.is_here and self.project.can_measure
         return self.project.machine.environment if here else None
 
@@ -216,7 +216,7 @@ def _review_benchmark(machine: _Machine, reviewed: Review, stem: str) -> None:
 
 
 def _lacking(benchmark: Benchmark, cases: Sequence[Case], rows: Sequence[Row]) -> list[dict]:
-    """The axes, implementation and phase of each row of these cases that is not there."""
+    """The axes, implementation and phase of each missing row of these cases."""
     names = [*(axis.name for axis in benchmark.axes), "implementation", "phase"]
     there = {tuple(row[name] for name in names) for row in rows}
     wanted = [
@@ -276,7 +276,7 @@ def _unwritten(project: Project) -> Iterator[Cause]:
     """Yield the benchmarks whose evidence a job would rewrite without measuring anything."""
     for stem, plan in project.plans.items():
         if plan.is_due and not plan.pending and not plan.damaged:
-            words = "it is not what the store holds, as the configuration asks for it"
+            words = "it differs from the rows in the store that the configuration asks for"
             yield Cause(project.machine.slug, stem, "not as measured", (words,))
 
 

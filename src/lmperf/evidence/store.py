@@ -78,7 +78,7 @@ class Evidence:
     def read(self) -> list[Row]:
         """Return all rows; an empty list if there is no file.
 
-        Axes that are younger than the rows are empty; former names of values become today's.
+        Axes added since the rows were measured are empty; former names of values become today's.
 
         Raises:
             DamagedEvidence: the file is not the one whose digest was recorded.

@@ -78,7 +78,7 @@ def select(found: Sequence[Chosen], wanted: Wanted) -> list[Chosen]:
 
 
 def _value(found: Sequence[Chosen], name: str, text: str) -> Value:
-    """Return the value of the grid that a text or an alias stands for, in upper or lower case."""
+    """Return the value of the grid that a text (in any case) or an alias (as spelled) means."""
     cells = [_named(case) for one in found for case in one.cases]
     values = dict.fromkeys(cell[name] for cell in cells if name in cell)
     axes = {axis.name: axis for one in found for axis in one.benchmark.axes}

@@ -17,11 +17,11 @@ _LIMIT_S = 120.0
 def first_checks(
     benchmark: Benchmark, supervisor: Supervisor, broken: Container[str] = ()
 ) -> Iterator[str]:
-    """A line for each implementation from outside: whether it is right in a small cell.
+    """A line for each peer and custom implementation: whether it is right in a small cell.
 
     Implementations in `broken` cannot be called and are left out. Nothing is recorded; the run
-    measures each implementation whatever its check says. A timeout counts as one of the run's,
-    unless the benchmark's limit is longer than that of this check.
+    measures each implementation whatever its check says. A timeout counts in the run as
+    well, unless the benchmark's limit is longer than that of this check.
     """
     limit_s = benchmark.limit_s
     benchmark.limit_s = min(limit_s, _LIMIT_S)

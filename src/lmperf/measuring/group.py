@@ -73,6 +73,7 @@ class Group:
         self._rows: Rows = {}
         # Entries that are prepared and passed their gate -> columns known before timing.
         self._ready: dict[Entry, Row] = {}
+        # Phases that the command did not select; a worker's benchmark has all of them.
         self._left_out = {*type(benchmark).phases} - {*benchmark.phases}
 
     def observe(self) -> Rows:

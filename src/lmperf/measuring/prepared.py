@@ -75,8 +75,8 @@ class Prepared:
         with in_context(workload):
             seconds = sum([self._first_call(case, phase, workload) for phase in phases])
             gate = self._gate(case, phases, workload)
-            own = case.implementation in self._benchmark.external
-            compiled = {"compile_s": seconds} if workload.compiles or own else {}
+            external = case.implementation in self._benchmark.external
+            compiled = {"compile_s": seconds} if workload.compiles or external else {}
             for phase in phases:
                 columns = {**workload.columns, **compiled, **gate}
                 if columns.get("status", "ok") == "ok":

@@ -52,7 +52,7 @@ def measure(
     with _user_errors(), Supervisor(device, on_step, note=reporter.note) as supervisor:
         if others := supervisor.other_work():
             reporter.note(f"this machine is not idle: {others}")
-        # A single group shows the same as early, in its rows.
+        # The rows of a single group come as early as the first check would.
         for line in first_checks(benchmark, supervisor, broken) if len(groups) > 1 else ():
             reporter.note(line)
         for group in groups:

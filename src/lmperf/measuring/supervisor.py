@@ -91,7 +91,7 @@ class Supervisor:
 
 
 def worker_of(benchmark: Benchmark, implementation: str) -> str:
-    """The name of the worker of an implementation: each one from outside has its own."""
+    """The name of an implementation's worker: peers and custom ones have a worker each."""
     return implementation if implementation in benchmark.external else PROJECT
 
 

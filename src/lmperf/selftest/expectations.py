@@ -73,7 +73,7 @@ def least_ms(rows: pd.DataFrame) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Withheld:
-    """The times of these phases (default: all) are withheld, each for one of these reasons."""
+    """Each of these phases (default: all) has no time, for one of these reasons."""
 
     reasons: tuple[str, ...]
     phases: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ class Withheld:
 
 @dataclass(frozen=True)
 class Ended:
-    """These phases (default: all) have this status and reason, and its peer is measured."""
+    """Each of these phases (default: all) has this status and reason; the peer's rows are ok."""
 
     status: str
     reason: str
