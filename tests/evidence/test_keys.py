@@ -348,6 +348,14 @@ def test_key_covers_cell_and_phase(column):
     assert key_of(**column) != key_of()
 
 
+def test_key_covers_benchmark_and_name_of_implementation():
+    alias = replace(MINE, name="alias")
+    benchmark = load("attention", {"mine": MINE, "alias": alias})
+    other = type(benchmark)("other", benchmark.external)
+    rows = [(benchmark, ROW), (benchmark, {**ROW, "implementation": "alias"}), (other, ROW)]
+    assert len({row_key(of, row, "environment") for of, row in rows}) == 3
+
+
 def test_key_covers_environment_and_method(monkeypatch):
     before = key_of()
     assert key_of(environment="another") != before
