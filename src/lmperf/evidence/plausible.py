@@ -36,6 +36,8 @@ EVENT_STEP_MS = 0.0005
 # A float32-accurate product takes three TF32 or 16-bit products (hi hi + hi lo + lo hi).
 PRODUCTS = 3
 COPIES = frozenset(("copy", "widen", "narrow"))
+# Operation of the ceilings -> the column of its work; None: one launch.
+_WORK = {"matmul": "flops", "launch": None, **dict.fromkeys(COPIES, "bytes")}
 # The columns on which the floor of a row depends.
 NEEDED = frozenset(("environment", "dtype", "flops", "bytes"))
 Row = Mapping[str, object]
@@ -167,7 +169,7 @@ def _text(value: object) -> str:
 
 def _per_ms(row: Row) -> float:
     """FLOPs, bytes (of copies) or launches per millisecond."""
-    work = {"matmul": "flops", "launch": None}.get(str(row["operation"]), "bytes")
+    work = _WORK[str(row["operation"])]
     return (number(row[work]) or 0.0 if work else 1.0) / number(row["median_ms"])
 
 
