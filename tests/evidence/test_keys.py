@@ -377,6 +377,7 @@ def test_row_of_an_unknown_implementation_or_value_is_not_fresh():
     assert is_fresh(benchmark, row, "environment")
     assert not is_fresh(load("attention"), row, "environment")
     assert not is_fresh(benchmark, {**row, "dtype": "fp4"}, "environment")
+    assert not is_fresh(benchmark, row, "another environment")
 
 
 def test_declarations_are_attributes_of_benchmarks():
