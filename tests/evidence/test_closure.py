@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lmperf.evidence.closure import Code, digests, fingerprint, not_followed
+from lmperf.evidence.closure import Code, digests, not_followed
 
 MODULES = {
     "kernel": (
@@ -101,12 +101,14 @@ PACKAGE = {
     "kernels/fast.py": "def run(x):\n    return x\n",
     "patch.py": "register(1)\nUNUSED = 1\n",
     "optional.py": (
-        "try:\n    from lmperf.kernels.fast import run\nexcept ImportError:\n    run = 1\n"
+        "try:\n    from lmperf.kernels.fast import run\nexcept ImportError:\n    pass\n"
     ),
+    "plugins.py": "register(3)\n",
     "dtypes.py": "DTYPES = {1: 2}\n",
     "main.py": (
         "from typing import TYPE_CHECKING\n"
         "if TYPE_CHECKING:\n    from lmperf.patch import UNUSED\n"
+        "import lmperf.plugins\n"
         "from lmperf import kernels, optional\n"
         "from lmperf.dtypes import DTYPES\n"
         "def reexported(x):\n    return kernels.run(x)\n"
@@ -127,7 +129,8 @@ PACKAGE = {
         ("patched", "patch.py", "register(1)", "register(2)", True),
         ("patched", "patch.py", "UNUSED = 1", "UNUSED = 2", False),
         ("tried", "kernels/fast.py", "return x", "return -x", True),
-        ("tried", "optional.py", "run = 1", "run = 2", True),
+        ("tried", "optional.py", "    pass", "    raise", True),
+        ("table", "plugins.py", "register(3)", "register(4)", True),
         ("table", "dtypes.py", "{1: 2}", "{1: 3}", False),
     ],
 )
@@ -200,9 +203,14 @@ def test_users_imports_without_source_are_named(user):
     assert not_followed("mine.d:f") == ["import_module(...) in mine.d", "nowhere_at_all"]
 
 
-def test_users_file_that_is_not_python_has_a_digest(user):
-    user(e="def f(:\n")
-    assert fingerprint("mine.e:f")
+def test_users_module_is_found_on_the_path_of_the_call(tmp_path, monkeypatch):
+    code, path, found = Code(), [*sys.path], set()
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "on_two_paths.py").write_text(f"X = {name!r}\n")
+        monkeypatch.setattr(sys, "path", [str(tmp_path / name), *path])
+        found.add(code.closure("on_two_paths:X").fingerprint)
+    assert len(found) == 2
 
 
 KERNEL = """
