@@ -2,7 +2,7 @@
 
 from lmperf.commands.report import not_rendered
 from lmperf.config import load_config
-from lmperf.evidence.plan import Project
+from lmperf.evidence.project import Project
 
 
 def test_missing_and_edited_pages_have_different_messages(folder, monkeypatch):
