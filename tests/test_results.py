@@ -4,7 +4,7 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from lmperf.results import AXIS, EMPTY, SIGNS, Cell, Column, Table, joined, name_of
+from lmperf.results import AXIS, EMPTY, SIGNS, Cell, Column, Table, joined
 
 TABLE = Table(
     "Forward, bf16",
@@ -46,6 +46,5 @@ def test_last_lines_and_columns_can_be_taken():
     ]
 
 
-def test_names_have_dots_and_no_unit():
+def test_joined_names_leave_out_empty_parts():
     assert joined("forward", "", "triton", "over", "sdpa_cudnn") == "forward.triton.over.sdpa_cudnn"
-    assert name_of("wall time (ms)") == "wall_time"

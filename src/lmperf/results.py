@@ -6,7 +6,6 @@ site reads the number and never parses the words. Nothing here imports torch.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,7 +23,9 @@ NOT_IN_TURN = "not_in_turn"  # both rows were measured, but not in the same roun
 NO_BASELINE = "no_baseline"  # no row to compare with
 NO_TIME = "no_time"  # one of the rows of the pair has no time
 NOT_RECORDED = "not_recorded"  # the row is there and lacks this number
-NO_ROW = "no_row"  # not configured, or not measured yet
+NO_ROW = "no_row"  # no row of evidence; whether one is configured is not known
+NOT_CONFIGURED = "not_configured"  # no row of evidence, and the configuration asks for none
+NOT_MEASURED = "not_measured"  # configured, and not measured yet
 
 STALE = "stale"
 # Mark -> the sign that stands behind the words of a cell.
@@ -186,12 +187,6 @@ def plain_words(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.12g}" if isinstance(value, float) else str(value)
-
-
-def name_of(words: str) -> str:
-    """A column's name from words without a name of their own: ``wall time (ms)``, ``wall_time``."""
-    text = re.sub(r" \([^()]*\)$", "", words)
-    return re.sub(r"\W+", "_", text.lower()).strip("_")
 
 
 def joined(*parts: object) -> str:

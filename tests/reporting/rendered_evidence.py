@@ -16,7 +16,7 @@ from synthetic.failures import REASONS, SCOPES, Fault, as_read, faulty
 from lmperf.benchmarks import stems
 from lmperf.evidence import cost
 from lmperf.names import MARKS
-from lmperf.reporting.evidence import MachineEvidence, frame_of
+from lmperf.reporting.evidence import MachineEvidence, typed_rows
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = (
@@ -59,7 +59,7 @@ def of_machine(directory: Path) -> MachineEvidence:
         directory.name,
         json.loads((directory / "machine.json").read_text()),
         {stem: as_read(frame, stem) for stem, frame in rows.items() if stem in stems()},
-        cost=None if spent is None else frame_of(spent.to_dict("records"), {}, cost.STEM),
+        cost=None if spent is None else typed_rows(spent.to_dict("records"), {}, cost.STEM),
     )
 
 

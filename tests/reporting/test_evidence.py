@@ -10,10 +10,10 @@ from lmperf.benchmark import COMMON_COLUMNS
 from lmperf.reporting.evidence import (
     MachineEvidence,
     axes,
-    frame_of,
     groups,
     in_reading_order,
     row_names,
+    typed_rows,
 )
 
 KINDS = {c.name: c.kind for c in COMMON_COLUMNS} | {"causal": bool, "seq_len": int}
@@ -21,7 +21,7 @@ HEADER = "seq_len,dtype,causal,implementation,phase,status,median_ms,rounds_ms,c
 
 
 def read(*lines, header=HEADER):
-    return frame_of(list(csv.DictReader([header, *lines])), KINDS, "topic")
+    return typed_rows(list(csv.DictReader([header, *lines])), KINDS, "topic")
 
 
 def test_columns_are_typed_as_declared():

@@ -85,7 +85,7 @@ def test_columns_are_named_once_and_described(tables):
         for column in table.columns:
             assert column.role in ROLES and column.better in ("", LOWER, HIGHER)
             assert not column.format or callable(getattr(numbers, column.format))
-            assert not column.name.isspace() and column.name
+            assert re.fullmatch(r"[\w.+-]+", column.name), column.name
             assert column.role != TIME or (column.unit in ("ms", "s") and column.better == LOWER)
 
 

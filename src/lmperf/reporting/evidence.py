@@ -1,4 +1,4 @@
-"""The evidence of one machine as the renderer meets it, and the order in which it is read."""
+"""The evidence of one machine as the report reads it, and the reading order of its rows."""
 
 from __future__ import annotations
 
@@ -23,14 +23,18 @@ TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 class MachineEvidence:
     """What one machine measured.
 
-    ``machine`` is the name of its directory, as it is; ``facts`` is machine.json (see
-    ``facts_of``); ``frames`` maps a stem to its rows (see ``frame_of``), where only some are stale
-    with a column ``stale``; ``stale`` maps a stem to the one-line names of rows whose code or
-    environment has since changed; ``damaged`` maps a stem to the reason why its evidence is
-    withheld, ``lost`` does so for the files beside it; ``missing`` maps a stem to the names of
-    configured cells without a row, ``lacking`` to the same as rows without a status; ``left_out``
-    maps a stem to why the configuration does not ask for it, or not for all of it; ``cost`` has a
-    row for each job that measured, None where none was recorded.
+    Attributes:
+        machine: the name of its directory below `report/`.
+        facts: machine.json (see ``facts_of``).
+        frames: stem -> its rows (see ``typed_rows``); with a column ``stale`` where only some are.
+        stale: stem -> one-line names of rows whose code or environment has changed since.
+        damaged: stem -> why its evidence is withheld.
+        lost: file name -> why a file beside the evidence is withheld.
+        missing: stem -> names of the configured cells without a row.
+        lacking: stem -> the same as a data frame of axes, implementation and phase.
+        left_out: stem -> why the configuration does not ask for it, or not for all of it.
+        cost: a row for each job that measured; None where none was recorded.
+        derived: results that ``once`` keeps.
     """
 
     machine: str
@@ -46,7 +50,7 @@ class MachineEvidence:
     derived: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self):
-        """Evidence may come from elsewhere: here, once, its text is taken in as such."""
+        """Neutralise all text: the evidence may be someone else's (`lmperf.reporting.foreign`)."""
         self.facts = facts_of(self.facts)
         self.frames = {stem: _taken(frame) for stem, frame in self.frames.items()}
         self.lacking = {stem: _taken(rows) for stem, rows in self.lacking.items()}
@@ -55,29 +59,29 @@ class MachineEvidence:
 
     @property
     def name(self) -> str:
-        """The machine as it is named to a reader."""
+        """The name of the machine, safe to show."""
         return foreign.taken(self.machine)
 
     @property
     def link(self) -> str:
-        """Its directory as a part of a link."""
+        """The name of its directory as a part of a link."""
         return foreign.link(self.machine)
 
     def once(self, key: tuple, make: Callable):
-        """``make()`` of the first call with this key; frames must not change afterwards."""
+        """The result of ``make()``, computed once per key; rows must not change afterwards."""
         if key not in self.derived:
             self.derived[key] = make()
         return self.derived[key]
 
     def frame(self, stem: str) -> pd.DataFrame | None:
-        """The rows of a stem in reading order; None where there are none or they are damaged."""
+        """The rows of a benchmark in reading order; None if there are none or they are damaged."""
         frame = self.frames.get(stem)
         if frame is None or stem in self.damaged or frame.empty:
             return None
         return self.once(("frame", stem), lambda: self._read(completed(frame, stem)))
 
     def _read(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """In reading order, with ``floor_ms``: what a row takes at least on this machine."""
+        """The rows in reading order, with ``floor_ms``: the least time each can take here."""
         frame = in_reading_order(frame)
         limits = self.once(("limits",), self._limits)
         if not limits:
@@ -91,72 +95,81 @@ class MachineEvidence:
         return plausible.limits_of(known, self.facts.get("environments") or {})
 
     def environment_names(self) -> set[str]:
-        """The environments that rows to show name."""
+        """The environments in which the rows to show were measured."""
         shown = [rows for stem, rows in self.frames.items() if stem not in self.damaged]
         named = [rows["environment"].dropna() for rows in shown if "environment" in rows]
         return {name for names in named for name in names.unique()}
 
     def present(self) -> dict[str, pd.DataFrame]:
-        """Every stem that has rows to show, with them, in the order of the evidence."""
+        """Stem -> rows, of every benchmark that has rows to show."""
         found = {stem: self.frame(stem) for stem in self.frames}
         return {stem: frame for stem, frame in found.items() if frame is not None}
 
 
 def _taken(frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows from elsewhere: their text made harmless, their sizes by their short names."""
+    """The rows with all text neutralised and sizes by their short names."""
     frame = foreign.taken_frame(frame)
     return frame.assign(size=frame["size"].map(size_words)) if "size" in frame else frame
 
 
-def frame_of(rows: Sequence[Mapping[str, str]], kinds: Mapping[str, type], of: str) -> pd.DataFrame:
-    """Rows of text by the declared kinds of their columns; empty is NaN.
+def typed_rows(
+    rows: Sequence[Mapping[str, str]], kinds: Mapping[str, type], source: str
+) -> pd.DataFrame:
+    """Rows of text as a data frame whose columns have their declared types; empty text is NaN.
 
-    A column that is not declared is text, or numbers where it holds nothing else.
+    An undeclared column is numeric if all its values are numbers, else text.
 
-    Raises ValueError, naming what the rows are of and the column, where a number or a truth value
-    is neither.
+    Args:
+        rows: column -> text.
+        kinds: column -> str, bool or a type of number.
+        source: what the rows are of, for the error message.
+
+    Raises:
+        ValueError: a declared number or truth value cannot be read as one.
     """
     raw = pd.DataFrame(rows, dtype=object)
     raw = raw.mask(raw == "")
-    columns = {name: _typed(of, raw[name], kinds.get(name)) for name in raw.columns}
+    columns = {name: _typed(source, raw[name], kinds.get(name)) for name in raw.columns}
     return pd.DataFrame(columns, columns=raw.columns)
 
 
-def _typed(of: str, column: pd.Series, kind: type | None) -> pd.Series:
+def _typed(source: str, column: pd.Series, kind: type | None) -> pd.Series:
     if kind is str:
         return column.astype(object)
     if kind is bool:
-        return _truths(of, column)
+        return _truths(source, column)
     numbers = pd.to_numeric(column, errors="coerce")
     if not (numbers.isna() & column.notna() & (column.str.lower() != "nan")).any():
         return numbers
     if kind is not None:
-        raise ValueError(f"{of}: column {column.name!r} holds something that is no number")
+        raise ValueError(f"{source}: column {column.name!r} has a value that is not a number")
     return column
 
 
-def _truths(of: str, column: pd.Series) -> pd.Series:
+def _truths(source: str, column: pd.Series) -> pd.Series:
     values = column.str.lower().map(TRUTHS)
     if (values.isna() & column.notna()).any():
-        raise ValueError(f"{of}: column {column.name!r} holds neither True nor False")
+        raise ValueError(
+            f"{source}: column {column.name!r} has a value that is neither True nor False"
+        )
     return values.astype(bool) if values.notna().all() else values.astype(object)
 
 
 def completed(frame: pd.DataFrame, stem: str) -> pd.DataFrame:
-    """The frame with every column that its benchmark declares: those that no row has are empty.
+    """The rows with every column that the benchmark declares; absent columns are added empty.
 
-    A benchmark of which nothing could run has no column of what it would have measured.
+    If no case of a benchmark could run, its rows lack the columns of measured values.
     """
     declared = load(stem).columns if stem in stems() else ()
     lacking = [c for c in (*COMMON_COLUMNS, *declared) if c.name not in frame.columns]
     empty = pd.Series(None, range(len(frame)), object)
     added = {c.name: empty if c.kind in (str, bool) else np.nan for c in lacking}
-    # A copy joins columns of a kind, which every later selection of rows is quicker for.
+    # The copy consolidates columns of one dtype, which makes every later row selection faster.
     return frame.reset_index(drop=True).assign(**added).copy()
 
 
 def axes(frame: pd.DataFrame) -> list[str]:
-    """The axes of a benchmark: the columns that stand before ``implementation``."""
+    """The axes of a benchmark: the columns before ``implementation``."""
     columns = list(frame.columns)
     return columns[: columns.index("implementation")]
 
@@ -171,7 +184,9 @@ def in_reading_order(frame: pd.DataFrame, first: Sequence[str] = ()) -> pd.DataF
 def _ranks(column: pd.Series) -> np.ndarray:
     codes, values = pd.factorize(column)
     places = {value: place for place, value in enumerate(in_order(str(column.name), values))}
-    return np.array([*map(places.get, values), -1])[codes]  # the code of what is empty is -1
+    return np.array([*map(places.get, values), -1])[
+        codes
+    ]  # factorize gives empty values the code -1
 
 
 def having(frame: pd.DataFrame, **columns) -> pd.DataFrame:
@@ -185,7 +200,7 @@ def having(frame: pd.DataFrame, **columns) -> pd.DataFrame:
 
 
 def groups(frame: pd.DataFrame, *names: str) -> Iterator[tuple]:
-    """``(value, ..., rows)`` for each combination of values that has rows, in reading order."""
+    """Yield ``(value, ..., rows)`` for each combination of values with rows, in reading order."""
     for values in itertools.product(*(in_order(name, frame[name]) for name in names)):
         rows = having(frame, **dict(zip(names, values, strict=True)))
         if len(rows):
@@ -193,7 +208,7 @@ def groups(frame: pd.DataFrame, *names: str) -> Iterator[tuple]:
 
 
 def row_names(frame: pd.DataFrame) -> list[str]:
-    """One line a row, as in ``seq_len=128, dtype=float32, eager, forward``."""
+    """A one-line name for each row: ``seq_len=128, dtype=float32, eager, forward``."""
     names = axes(frame)
     cells = (
         ", ".join(f"{n}={_plain(v)}" for n, v in zip(names, row, strict=True) if not _absent(v))

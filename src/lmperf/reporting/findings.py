@@ -97,7 +97,7 @@ def verdicts(rows: pd.DataFrame) -> dict[str, Any]:
     return {**counts, "gain": Spread.of(rows["ratio"])}
 
 
-def frame_of(evidence: MachineEvidence, stem: str) -> pd.DataFrame:
+def all_rows(evidence: MachineEvidence, stem: str) -> pd.DataFrame:
     """All rows of a benchmark; raises NotMeasured where there is no evidence of it."""
     frame = evidence.frame(stem)
     if frame is None:
@@ -110,7 +110,7 @@ def rows_of(evidence: MachineEvidence, stem: str, **where) -> pd.DataFrame:
 
     Raises NotMeasured where there is none.
     """
-    frame = frame_of(evidence, stem)
+    frame = all_rows(evidence, stem)
     shown = evidence.once(("shown", stem), lambda: frame[gates.shown(frame)])
     return measured(having(shown, **where))
 

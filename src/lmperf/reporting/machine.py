@@ -108,9 +108,10 @@ def facts_table(evidence: MachineEvidence) -> Table | None:
         for key, label in labels.items()
         if any(not absent(facts.get(key)) for facts in found.values())
     ]
-    frame = pd.DataFrame(lines, columns=["fact", *(f"environment {name}" for name in found)])
+    headers = {f"environment.{name}": f"environment {name}" for name in found}
+    frame = pd.DataFrame(lines, columns=["fact", *headers])
     note = f"Not recorded: environment {', '.join(gone)}." if gone else ""
-    return from_frame("The machine and its software", frame, note, right=[])
+    return from_frame("The machine and its software", frame, note, right=[], headers=headers)
 
 
 def _fact(facts: dict, key: str) -> str:
@@ -162,14 +163,19 @@ def counts_table(evidence: MachineEvidence) -> Table:
             "benchmark": stem,
             "rows": len(frame),
             "ok": int(gates.shown(frame).sum()),
-            **{STATUSES[s]: int((frame["status"] == s).sum()) for s in statuses},
+            **{f"status.{s}": int((frame["status"] == s).sum()) for s in statuses},
             "checked": int(gates.gated(frame).sum()),
-            "gates failed": int(gates.red(frame).sum()),
-            **{mark_words(mark): marked[stem].get(mark, 0) for mark in kinds},
+            "gates_failed": int(gates.red(frame).sum()),
+            **{f"mark.{mark}": marked[stem].get(mark, 0) for mark in kinds},
         }
         for stem, frame in frames.items()
     ]
-    return from_frame("Rows of evidence, by status", pd.DataFrame(lines))
+    headers = {
+        **{f"status.{status}": STATUSES[status] for status in statuses},
+        "gates_failed": "gates failed",
+        **{f"mark.{mark}": mark_words(mark) for mark in kinds},
+    }
+    return from_frame("Rows of evidence, by status", pd.DataFrame(lines), headers=headers)
 
 
 def marked(evidence: MachineEvidence, benchmarks: Sequence[str] | None = None) -> dict[str, int]:
@@ -196,9 +202,9 @@ def floors_table(evidence: MachineEvidence) -> Table | None:
             "phase": phase_words(phase),
             "numerics": dtype_words(dtype) or EMPTY,
             "cells": int(of.pairs),
-            f"apart in {percent(FLOOR_QUANTILE, 0)} of them": number_cell(of.apart, _percent),
-            "interval leaves out one": int(of.beyond),
-            "noise floor": number_cell(of.floor, _percent),
+            "apart": number_cell(of.apart, _percent),
+            "beyond": int(of.beyond),
+            "floor": number_cell(of.floor, _percent),
         }
         for stem, floors in every.items()
         for phase in in_order("phase", floors.index.get_level_values("phase").unique())
@@ -212,7 +218,12 @@ def floors_table(evidence: MachineEvidence) -> Table | None:
         f" chance {rounded(chance, 2)} would. Other numerics have no floor but"
         f" {percent(LEAST_FLOOR, 0)}."
     )
-    return from_frame(caption, pd.DataFrame(lines), note)
+    headers = {
+        "apart": f"apart in {percent(FLOOR_QUANTILE, 0)} of them",
+        "beyond": "interval leaves out one",
+        "floor": "noise floor",
+    }
+    return from_frame(caption, pd.DataFrame(lines), note, headers=headers)
 
 
 def _percent(fraction: float) -> str:
@@ -230,11 +241,12 @@ def commits_table(evidence: MachineEvidence) -> Table:
                 {
                     "benchmark": stem,
                     "commit": name or "not recorded",
-                    "state of the code": state if name else EMPTY,
+                    "state": state if name else EMPTY,
                     "rows": rows,
                 }
             )
-    return from_frame("The code that measured: rows by commit", pd.DataFrame(lines), right=["rows"])
+    caption, headers = "The code that measured: rows by commit", {"state": "state of the code"}
+    return from_frame(caption, pd.DataFrame(lines), right=["rows"], headers=headers)
 
 
 def rounds(evidence: MachineEvidence) -> list[int]:

@@ -32,7 +32,9 @@ def machines_lines(machines: Sequence[MachineEvidence]) -> Table | None:
     """Every machine with evidence: device, software, when, and a link to its write-up."""
     if not machines:
         return None
-    return from_frame("Machines with evidence", pd.DataFrame([_line(e) for e in machines]))
+    headers = {"triton": "Triton", "gates_failed": "gates failed"}
+    frame = pd.DataFrame([_line(evidence) for evidence in machines])
+    return from_frame("Machines with evidence", frame, headers=headers)
 
 
 def _line(evidence: MachineEvidence) -> dict:
@@ -41,10 +43,10 @@ def _line(evidence: MachineEvidence) -> dict:
         "machine": f"[{evidence.name}]({evidence.link}/report.md)",
         "device": machine.device_words(evidence),
         "torch": facts.get("torch") or EMPTY,
-        "Triton": facts.get("triton") or EMPTY,
+        "triton": facts.get("triton") or EMPTY,
         "measured": str(facts.get("measured_at") or EMPTY)[:10],
         "rows": f"{machine.rows(evidence):,}",
-        "gates failed": sum(map(len, machine.red_gates(evidence).values())),
+        "gates_failed": sum(map(len, machine.red_gates(evidence).values())),
     }
 
 
@@ -94,9 +96,7 @@ def ceilings_by_machine(machines: Sequence[MachineEvidence]) -> Table | None:
     rates = pd.concat([rows for *_, rows in groups(rates, *keys)])
     rates.insert(3, "unit", rates["operation"].map({MATMUL: "TFLOP/s"}).fillna("GB/s"))
     words = {name: [value_words(name, value) for value in rates[name]] for name in keys}
-    return from_frame(
-        "Ceilings by machine", rates.assign(**words).rename(columns={"dtype": "numerics"})
-    )
+    return from_frame("Ceilings by machine", rates.assign(**words), headers={"dtype": "numerics"})
 
 
 def _best(evidence: MachineEvidence) -> dict[tuple[str, str, str], float]:

@@ -13,7 +13,7 @@ from lmperf.evidence.plan import row_name
 from lmperf.evidence.project import Project
 from lmperf.evidence.review import Review, review
 from lmperf.reporting import coverage, pages, selftest, written
-from lmperf.reporting.evidence import MachineEvidence, frame_of
+from lmperf.reporting.evidence import MachineEvidence, typed_rows
 from lmperf.reporting.files import replace_files
 
 TEMPLATES = Path("templates")
@@ -30,7 +30,7 @@ def machine_evidence(project: Project, reviewed: Review) -> MachineEvidence:
         lost=reviewed.lost,
         missing=reviewed.missing,
         lacking={stem: pd.DataFrame(rows) for stem, rows in reviewed.lacking.items()},
-        cost=frame_of(reviewed.cost, {}, cost.STEM) if reviewed.cost else None,
+        cost=typed_rows(reviewed.cost, {}, cost.STEM) if reviewed.cost else None,
         left_out=_left_out(project, reviewed) if project.is_here(reviewed.machine) else {},
     )
 
@@ -38,7 +38,7 @@ def machine_evidence(project: Project, reviewed: Review) -> MachineEvidence:
 def _frame(reviewed: Review, stem: str) -> pd.DataFrame:
     """A benchmark's rows; of one that was measured again in part, which rows are ``stale``."""
     benchmark, rows = load(stem), reviewed.rows[stem]
-    frame = frame_of(rows, benchmark.kinds, stem)
+    frame = typed_rows(rows, benchmark.kinds, stem)
     stale = set(reviewed.stale.get(stem, ()))
     is_stale = [row_name(benchmark, row) in stale for row in rows]
     return frame.assign(stale=is_stale) if any(is_stale) and not all(is_stale) else frame

@@ -40,7 +40,7 @@ def page(directory: Path, templates: Path) -> str:
         held=rows[rows["held"] == HELD]["case"].tolist(),
         broken=rows[rows["held"] == NOT_HELD]["case"].tolist(),
         left_out=rows[rows["held"] == NOT_RUN]["case"].tolist(),
-        table=pipe_table(rows[list(HEADERS)].rename(columns=HEADERS), right=[]),
+        table=pipe_table(rows[list(HEADERS)], right=[], headers=HEADERS),
     )
     return tidy(text)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -34,7 +34,6 @@ from lmperf.results import (
     Cell,
     Column,
     Table,
-    name_of,
     plain_words,
 )
 
@@ -114,24 +113,31 @@ def from_frame(
     notes: str = "",
     right: Sequence[str] | None = None,
     folds: bool = True,
+    headers: Mapping[str, str] | None = None,
 ) -> Table:
-    """A table of a data frame whose columns are headers; values are cells, or become such.
+    """A table from a data frame of cells or plain values.
 
-    right: the columns that are flush right; None leaves it to the cells.
+    Args:
+        frame: its columns are called by their stable names (`lmperf.results.Column.name`).
+        right: names of the right-aligned columns; None: columns of numbers are right-aligned.
+        headers: name -> header, with the unit in brackets at its end; a column without an entry
+            has its name as its header.
     """
-    columns = [_column_of(str(name), frame[name]) for name in frame.columns]
+    headers = headers or {}
+    columns = [
+        _column_of(str(name), headers.get(name, str(name)), frame[name]) for name in frame.columns
+    ]
     if right is not None:
-        columns = [replace(c, align="right" if c.header in right else "left") for c in columns]
+        columns = [replace(c, align="right" if c.name in right else "left") for c in columns]
     return Table(caption, tuple(columns), notes, folds=folds)
 
 
-def _column_of(header: str, values: pd.Series) -> Column:
-    """A column of cells, whose unit the header has in brackets at its end, or of values."""
+def _column_of(name: str, header: str, values: pd.Series) -> Column:
     made = tuple(map(as_cell, values))
     if not any(isinstance(value, Cell) for value in values):
-        return Column(name_of(header), header, made)
+        return Column(name, header, made)
     unit = re.search(r" \(([^()]*)\)$", header)
-    return Column(name_of(header), header, made, unit[1] if unit else "", "significant")
+    return Column(name, header, made, unit[1] if unit else "", "significant")
 
 
 def as_cell(value) -> Cell:
@@ -177,9 +183,13 @@ def body(table: Table) -> str:
     return "\n".join([_unpadded(head), rule, *map(_unpadded, rest)])
 
 
-def pipe_table(frame: pd.DataFrame, right: Sequence[str] | None = None) -> str:
-    """A data frame as a pipe table; see ``from_frame``."""
-    return body(from_frame("", frame, right=right))
+def pipe_table(
+    frame: pd.DataFrame,
+    right: Sequence[str] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> str:
+    """A data frame as a Markdown table without a caption; for the arguments see ``from_frame``."""
+    return body(from_frame("", frame, right=right, headers=headers))
 
 
 def laid_out(table: Table) -> tuple[list[str], list[tuple[str, ...]], list[str]]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from lmperf.benchmarks import load
-from lmperf.reporting.evidence import MachineEvidence, frame_of, having
+from lmperf.reporting.evidence import MachineEvidence, having, typed_rows
 
 REASONS = {
     "oom": None,
@@ -62,7 +62,7 @@ def faulty(evidence: MachineEvidence, faults: Sequence[Fault]) -> MachineEvidenc
 
 def as_read(frame: pd.DataFrame, stem: str) -> pd.DataFrame:
     """The frame written as CSV and read again, which decides the types of its columns."""
-    return frame_of(
+    return typed_rows(
         list(csv.DictReader(io.StringIO(frame.to_csv(index=False)))), load(stem).kinds, stem
     )
 

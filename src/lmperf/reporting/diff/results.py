@@ -26,7 +26,7 @@ from lmperf.evidence import cost
 from lmperf.evidence.plan import former_names
 from lmperf.evidence.store import DamagedEvidence, read_rows
 from lmperf.reporting import gates
-from lmperf.reporting.evidence import axes, completed, frame_of
+from lmperf.reporting.evidence import axes, completed, typed_rows
 from lmperf.reporting.facts import facts_of
 from lmperf.reporting.foreign import taken, taken_frame
 
@@ -93,7 +93,7 @@ def _frame(path: Path) -> pd.DataFrame:
     names = list(rows[0]) if rows else ["implementation"]
     kinds = {name: str for name in names[: names.index("implementation")]}
     kinds |= {column.name: column.kind for column in COMMON_COLUMNS}
-    frame = completed(taken_frame(frame_of(rows, kinds, str(path))), path.stem)
+    frame = completed(taken_frame(typed_rows(rows, kinds, str(path))), path.stem)
     frame[axes(frame)] = frame[axes(frame)].fillna("")
     return frame.assign(state=frame["status"].mask(gates.red(frame), "failed_check"))
 

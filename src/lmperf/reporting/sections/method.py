@@ -99,17 +99,19 @@ def sheet_table(evidence: MachineEvidence) -> Table | None:
     if sheet is None:
         return None
     line = {
-        **{
-            f"{dtype_words(dtype)} (TFLOP/s)": number_cell(promised, "{:g}".format)
-            for dtype, promised in sheet.tflops.items()
-        },
-        "memory (GB/s)": number_cell(sheet.bandwidth_gbps, "{:,.0f}".format),
-        "clock (MHz)": number_cell(sheet.clock_mhz, "{:g}".format),
+        **{name: number_cell(rate, "{:g}".format) for name, rate in sheet.tflops.items()},
+        "memory": number_cell(sheet.bandwidth_gbps, "{:,.0f}".format),
+        "clock": number_cell(sheet.clock_mhz, "{:g}".format),
         "source": sheet.source,
+    }
+    headers = {
+        **{dtype: f"{dtype_words(dtype)} (TFLOP/s)" for dtype in sheet.tflops},
+        "memory": "memory (GB/s)",
+        "clock": "clock (MHz)",
     }
     frame = pd.DataFrame([line])
     note = "Dense rates, at the boost clock of the matrix units; float32 without them."
-    return from_frame("The data sheet of this device", frame, note)
+    return from_frame("The data sheet of this device", frame, note, headers=headers)
 
 
 def sizes_table(evidence: MachineEvidence) -> Table | None:
@@ -148,14 +150,16 @@ def cost_table(evidence: MachineEvidence) -> Table | None:
         if known == total
         else f"Of {known:,} of {total:,} rows; what the others cost was not recorded."
     )
-    return from_frame("Seconds of measuring, by benchmark", pd.DataFrame(lines), note)
+    headers = {**INSIDE, **OUTSIDE, "inside": "inside measurement"}
+    caption = "Seconds of measuring, by benchmark"
+    return from_frame(caption, pd.DataFrame(lines), note, headers=headers)
 
 
 def _cost_line(stem: str, jobs: int, row: pd.Series) -> dict:
-    seconds = {words: number_cell(row[name]) for name, words in {**INSIDE, **OUTSIDE}.items()}
+    seconds = {name: number_cell(row[name]) for name in (*INSIDE, *OUTSIDE)}
     inside = number_cell(row[list(INSIDE)].sum() / row["wall_s"], percent)
     wall = number_cell(row["wall_s"])
-    return {"benchmark": stem, "jobs": jobs, "wall": wall, **seconds, "inside measurement": inside}
+    return {"benchmark": stem, "jobs": jobs, "wall": wall, **seconds, "inside": inside}
 
 
 def jobs_of(evidence: MachineEvidence) -> pd.DataFrame:

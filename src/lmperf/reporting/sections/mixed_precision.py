@@ -44,7 +44,7 @@ def sums_tables(evidence: MachineEvidence) -> list[Table]:
     order = {axis.name: axis.choices for axis in load(STEM).axes}["subject"]
     frame = frame.sort_values("subject", key=lambda names: names.map(order.index), kind="stable")
     columns = {
-        "accumulator + addend": frame["subject"],
+        "subject": frame["subject"],
         "sum": number_cells(frame["value"], fixed),
         "exact": number_cells(frame["exact"], fixed),
         "error": number_cells(frame["value"] / frame["exact"] - 1, _error),
@@ -52,7 +52,8 @@ def sums_tables(evidence: MachineEvidence) -> list[Table]:
     }
     additions, addend = (load(STEM).stated[name] for name in ("additions", "addend"))
     caption = f"{additions:,} additions of {addend}, {additions * addend:g} when exact"
-    return [from_frame(caption, pd.DataFrame(columns))]
+    headers = {"subject": "accumulator + addend"}
+    return [from_frame(caption, pd.DataFrame(columns), headers=headers)]
 
 
 def _error(fraction: float) -> str:
@@ -75,15 +76,18 @@ def _dtypes_table(frame: pd.DataFrame, subject: str) -> Table | None:
     """One column for the implementations that agree in every tensor."""
     words = frame["observed_dtype"].where(frame["status"] == "ok", status_words(frame))
     wide = _by_run(frame.assign(words=words)).fillna(EMPTY).map(dtype_words)
-    columns = {}
+    columns, headers = {}, {}
     for dtype in in_order("dtype", wide.columns.get_level_values("dtype")):
-        alike: dict[tuple, list[str]] = {}
+        alike: dict[tuple, list[str]] = {}  # the column's cells -> implementations
         for name in in_order("implementation", wide[dtype].columns):
-            alike.setdefault(tuple(wide[dtype][name]), []).append(implementation_words(name))
+            alike.setdefault(tuple(wide[dtype][name]), []).append(name)
         for cells, names in alike.items():
-            columns[f"{dtype_words(dtype)} autocast ({listed(names)})"] = cells
+            column = f"{dtype}.{'+'.join(names)}"
+            words = listed(map(implementation_words, names))
+            columns[column], headers[column] = cells, f"{dtype_words(dtype)} autocast ({words})"
     table = pd.DataFrame(columns, index=wide.index).reset_index()
-    return from_frame(f"Dtypes under autocast, {subject.replace('_', ' ')}", table)
+    caption = f"Dtypes under autocast, {subject.replace('_', ' ')}"
+    return from_frame(caption, table, headers=headers)
 
 
 def _by_run(frame: pd.DataFrame) -> pd.DataFrame:

@@ -14,7 +14,7 @@ from lmperf.reporting.findings import (
     SHORT,
     Finding,
     NotMeasured,
-    frame_of,
+    all_rows,
     measured,
     rows_of,
     verdicts,
@@ -79,7 +79,7 @@ def _gains(rows: pd.DataFrame) -> list[tuple[str, Spread]]:
 
 def _numerics(evidence: MachineEvidence) -> dict:
     """Each numerics over float32 at the longest length: the speed-ups of each phase."""
-    others = in_order("dtype", set(frame_of(evidence, STEM)["dtype"]) - {"float32"})
+    others = in_order("dtype", set(all_rows(evidence, STEM)["dtype"]) - {"float32"})
     series = [Series.of(implementation="eager", dtype=dtype) for dtype in others]
     found = [compared(evidence, STEM, ours, BASE) for ours in series]
     rows = measured(pd.concat(found or [pd.DataFrame()]))

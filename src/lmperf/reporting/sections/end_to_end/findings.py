@@ -15,7 +15,7 @@ from lmperf.reporting.findings import (
     SHORT,
     Finding,
     NotMeasured,
-    frame_of,
+    all_rows,
     measured,
     rows_of,
     verdicts,
@@ -41,7 +41,7 @@ def _contexts(rows: pd.DataFrame) -> str:
 
 
 def _dtypes(evidence: MachineEvidence) -> list[str]:
-    return in_order("dtype", frame_of(evidence, STEM)["dtype"])
+    return in_order("dtype", all_rows(evidence, STEM)["dtype"])
 
 
 def _compared(evidence: MachineEvidence, pairs: Pairs) -> tuple[pd.DataFrame, dict]:
@@ -111,7 +111,7 @@ def _fastest_answer(values: dict) -> str:
 
 def _compiling(evidence: MachineEvidence) -> dict:
     """By block; whole where nothing was compiled by block."""
-    name = BLOCKS if (frame_of(evidence, STEM)["implementation"] == BLOCKS).any() else WHOLE
+    name = BLOCKS if (all_rows(evidence, STEM)["implementation"] == BLOCKS).any() else WHOLE
     pairs = {dtype_words(d): (Way(name, d), Way(EAGER, d)) for d in _dtypes(evidence)}
     rows, values = _compared(evidence, pairs)
     seconds = Spread.of(measured(rows["compile_s"].dropna()))

@@ -15,7 +15,7 @@ from lmperf.reporting.findings import (
     PAGE,
     SHORT,
     Finding,
-    frame_of,
+    all_rows,
     measured,
     rows_of,
     verdicts,
@@ -125,7 +125,7 @@ def _losses(evidence: MachineEvidence) -> pd.DataFrame:
 
 
 def _loss_words(evidence: MachineEvidence, size: str) -> str:
-    frame = having(frame_of(evidence, LOSS), size=size)
+    frame = having(all_rows(evidence, LOSS), size=size)
     context, batch = (frame[axis].iloc[0] for axis in ("context_length", "batch"))
     rate, steps = load(LOSS).stated["learning_rate"], frame["step"].max()
     return (

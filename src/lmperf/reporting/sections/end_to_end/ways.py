@@ -19,7 +19,7 @@ from lmperf.reporting.ceilings import (
 )
 from lmperf.reporting.custom import another_model
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.findings import frame_of
+from lmperf.reporting.findings import all_rows
 from lmperf.reporting.numbers import rounded, significant
 from lmperf.reporting.side_by_side import Beside, rate
 from lmperf.reporting.speedup import Series, compared
@@ -90,7 +90,7 @@ def steps_over(evidence: MachineEvidence, way: Way, base: Way = BASE) -> pd.Data
 
     Raises NotMeasured where there is no evidence at all.
     """
-    frame_of(evidence, STEM)
+    all_rows(evidence, STEM)
     return having(compared(evidence, STEM, way.series, base.series), phase=STEP)
 
 
@@ -100,7 +100,7 @@ def usual_steps(evidence: MachineEvidence) -> pd.DataFrame:
     The context is, of those that most sizes were measured at, the one nearest to ``CONTEXT``.
     Raises NotMeasured where there is no evidence at all.
     """
-    frame = having(frame_of(evidence, STEM), phase=STEP)
+    frame = having(all_rows(evidence, STEM), phase=STEP)
     frame = frame[~another_model(frame)]
     sizes = frame.groupby("context_length")["size"].nunique()
     contexts = sorted(sizes[sizes == sizes.max()].index, key=lambda n: (abs(n - CONTEXT), n))

@@ -12,8 +12,8 @@ from lmperf.reporting.findings import (
     SHORT,
     Finding,
     NotMeasured,
+    all_rows,
     always,
-    frame_of,
     measured,
     verdicts,
 )
@@ -31,7 +31,7 @@ LEAST_DIP = 0.1
 
 def _peers(evidence: MachineEvidence) -> dict:
     """Geometric means over each peer: on the filled grid in bf16, else of one head."""
-    work, rows = kinds.main(frame_of(evidence, kinds.STEM))
+    work, rows = kinds.main(all_rows(evidence, kinds.STEM))
     means = {
         implementation_words(peer): [
             geometric_mean(having(kinds.over(evidence, peer, rows), phase=phase)["ratio"])
@@ -47,7 +47,7 @@ def _peers(evidence: MachineEvidence) -> dict:
 
 
 def _over_plain(evidence: MachineEvidence, *phases: str) -> pd.DataFrame:
-    frame = frame_of(evidence, kinds.STEM)
+    frame = all_rows(evidence, kinds.STEM)
     rows = kinds.over(evidence, kinds.PLAIN, frame[kinds.single(frame)])
     return measured(having(rows, phase=phases))
 
@@ -106,7 +106,7 @@ def _dip(evidence: MachineEvidence) -> dict:
 
 def _tf32(evidence: MachineEvidence) -> dict:
     """Our kernel with TF32 products against the same from halves, on the filled grid."""
-    frame = frame_of(evidence, kinds.STEM)
+    frame = all_rows(evidence, kinds.STEM)
     frame = frame[kinds.filled(frame)]
     ours, base = (Series.of(implementation=kinds.TRITON, dtype=d) for d in ("tf32", "float32"))
     rows = compared(evidence, kinds.STEM, ours, base)
@@ -120,7 +120,7 @@ def _tf32(evidence: MachineEvidence) -> dict:
 
 def _leaderboard(evidence: MachineEvidence) -> dict:
     """Forward and backward together in the leaderboard's cell, beside its best published time."""
-    frame = frame_of(evidence, kinds.STEM)
+    frame = all_rows(evidence, kinds.STEM)
     rows = having(kinds.leaderboard(frame), phase="forward_backward")
     ours = measured(having(rows, implementation=kinds.kernel_of(frame))).iloc[0]
     peers = measured(having(rows, implementation=kinds.rivals(rows)))
@@ -139,7 +139,7 @@ def _leaderboard(evidence: MachineEvidence) -> dict:
 
 def _waiting(evidence: MachineEvidence) -> dict:
     """Up to which length the host takes longer than the device: our kernel, and the first peer."""
-    rows = kinds.short_work(frame_of(evidence, kinds.STEM))
+    rows = kinds.short_work(all_rows(evidence, kinds.STEM))
     rows = measured(host_time.known(rows[kinds.single(rows)]))
     rows = having(rows, causal=rows["causal"].max())
     names = [kinds.kernel_of(rows), *kinds.rivals(rows)[:1]]
@@ -159,7 +159,7 @@ def _waiting(evidence: MachineEvidence) -> dict:
 
 def _launch(evidence: MachineEvidence) -> dict:
     """Of each kernel the host's and the device's median over the cells of the filled grid."""
-    frame = frame_of(evidence, kinds.STEM)
+    frame = all_rows(evidence, kinds.STEM)
     rows = host_time.known(having(frame[kinds.filled(frame)], dtype=kinds.HALF))
     names = [kinds.kernel_of(frame), *kinds.rivals(measured(rows))]
     columns = ["host_ms", "median_ms"]
@@ -189,7 +189,7 @@ def _waiting_answer(values: dict) -> str:
 
 def _checks(evidence: MachineEvidence) -> dict:
     """Kernel tests that pass, red gates of timed rows, and what is furthest over its bound."""
-    tests, rows = frame_of(evidence, kinds.CHECK), frame_of(evidence, kinds.STEM)
+    tests, rows = all_rows(evidence, kinds.CHECK), all_rows(evidence, kinds.STEM)
     tests = measured(tests[tests["status"] != "unsupported"])
     red = gates.red(rows)
     failed = pd.concat([tests[~gates.shown(tests)], rows[red]], ignore_index=True)

@@ -172,16 +172,16 @@ def _by_phase(
 def _means(evidence: MachineEvidence, frame: pd.DataFrame) -> Table | None:
     """A line for each kind of work and phase, a column for each peer."""
     over = {peer: kinds.over(evidence, peer, frame) for peer in kinds.peers_of(frame)}
-    columns = {f"over {implementation_words(peer)}": rows for peer, rows in over.items()}
     ours = kinds.kernel_of(frame)
-    peers = {f"over {implementation_words(peer)}": f"{ours}.over.{peer}" for peer in over}
+    columns = {f"{ours}.over.{peer}": rows for peer, rows in over.items()}
+    headers = {f"{ours}.over.{peer}": f"over {implementation_words(peer)}" for peer in over}
     backends = [rows for peer, rows in over.items() if peer.startswith("sdpa_")]
     if len(backends) > 1:
         # Over the fastest of a cell our kernel has its least speed-up.
         every = pd.concat(backends).sort_values("ratio", kind="stable")
-        fastest = "over the fastest SDPA backend"
+        fastest = f"{ours}.over.fastest_sdpa"
         columns[fastest] = every[~every.index.duplicated()]
-        peers[fastest] = f"{ours}.over.fastest_sdpa"
+        headers[fastest] = "over the fastest SDPA backend"
     lines = []
     for work, rows in _works(frame).items():
         for phase in kinds.PHASES:
@@ -192,16 +192,16 @@ def _means(evidence: MachineEvidence, frame: pd.DataFrame) -> Table | None:
             if cells:
                 lines.append({"work": work, "phase": phase_words(phase), "cells": n, **cells})
     caption = f"{kinds.kernel_words(frame)} over each, {kinds.numerics(frame)}"
-    return _speedup_table(caption, lines, peers) if lines else None
+    return _speedup_table(caption, lines, headers) if lines else None
 
 
-def _speedup_table(caption: str, lines: Sequence[dict], peers: Mapping[str, str]) -> Table:
-    """peers: header -> name of the columns of speed-ups."""
-    table = from_frame(caption, pd.DataFrame(lines), MEANS)
+def _speedup_table(caption: str, lines: Sequence[dict], headers: Mapping[str, str]) -> Table:
+    """headers: name -> header of the columns of speed-ups."""
+    table = from_frame(caption, pd.DataFrame(lines), MEANS, headers=headers)
     columns = (
-        replace(c, name=peers[c.header], format="ratio", better=HIGHER, role=DERIVED)
-        if c.header in peers
-        else replace(c, role=AXIS if c.header in ("work", "phase") else OBSERVED)
+        replace(c, format="ratio", better=HIGHER, role=DERIVED)
+        if c.name in headers
+        else replace(c, role=AXIS if c.name in ("work", "phase") else OBSERVED)
         for c in table.columns
     )
     return replace(table, columns=tuple(columns))

@@ -211,19 +211,20 @@ def _gates(frame: pd.DataFrame | None, caption: str, every: bool = False) -> Tab
         {
             "implementation": implementation_words(name),
             "numerics": dtype_words(dtype),
-            **{
-                words: number_cell(rows[f"error_{key}"].max(), error)
-                for key, words in CHECKED.items()
-            },
-            "largest share of its bound": number_cell(
-                (rows["max_error"] / rows["error_bound"]).max(), percent
-            ),
+            **{key: number_cell(rows[f"error_{key}"].max(), error) for key in CHECKED},
+            "share_of_bound": number_cell((rows["max_error"] / rows["error_bound"]).max(), percent),
             "passed": _passed(rows),
             **_others(rows, frame),
         }
         for name, dtype, rows in groups(frame, "implementation", "dtype")
     ]
-    return from_frame(f"{caption}, largest errors; {_passed(frame)} passed", pd.DataFrame(lines))
+    caption = f"{caption}, largest errors; {_passed(frame)} passed"
+    headers = {
+        **CHECKED,
+        "share_of_bound": "largest share of its bound",
+        "not_passed": "not passed",
+    }
+    return from_frame(caption, pd.DataFrame(lines), headers=headers)
 
 
 def _passed(frame: pd.DataFrame) -> Cell:
@@ -236,7 +237,7 @@ def _others(rows: pd.DataFrame, among: pd.DataFrame) -> dict[str, str]:
     if gates.shown(among).all():
         return {}
     counts = status_words(rows[~gates.shown(rows)]).value_counts(sort=False)
-    return {"not passed": "; ".join(f"{words}: {n}" for words, n in counts.items()) or EMPTY}
+    return {"not_passed": "; ".join(f"{words}: {n}" for words, n in counts.items()) or EMPTY}
 
 
 TABLES = (

@@ -7,7 +7,7 @@ import pandas as pd
 from lmperf.names import dtype_words, in_order
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.findings import frame_of
+from lmperf.reporting.findings import all_rows
 from lmperf.reporting.foreign import plain
 from lmperf.reporting.machine import newest
 from lmperf.reporting.numbers import Spread, percent, ranged
@@ -23,7 +23,7 @@ KERNEL, OPERATOR = "kernel", "operator"
 
 def of_table(evidence: MachineEvidence, table: str) -> pd.DataFrame:
     """The rows of a kind (``kernel``, ``attention``) that may be shown."""
-    frame = frame_of(evidence, STEM)
+    frame = all_rows(evidence, STEM)
     return having(frame[gates.shown(frame)], table=table)
 
 

@@ -108,17 +108,23 @@ def _cell_table(rows: pd.DataFrame, names: dict[str, str], kind: str) -> Table:
     frame = pd.DataFrame(
         {
             "phase": shown["phase"].map(phase_words),
-            kind: [names.get(name, name) for name in shown["name"]],
+            "name": [names.get(name, name) for name in shown["name"]],
             "class": shown["kernel_class"].map({name: c.words for name, c in CLASSES.items()}),
-            "time (%)": number_cells(100 * shown["share"], percent_digits),
-            "total (ms)": number_cells(shown["total_ms"]),
+            "share": number_cells(100 * shown["share"], percent_digits),
+            "total": number_cells(shown["total_ms"]),
             "instances": number_cells(shown["instances"], "{:.0f}".format),
-            **{f"{name} (µs)": number_cells(shown[f"{name}_us"]) for name in times},
+            **{name: number_cells(shown[f"{name}_us"]) for name in times},
         }
     )
+    headers = {
+        "name": kind,
+        "share": "time (%)",
+        "total": "total (ms)",
+        **{name: f"{name} (µs)" for name in times},
+    }
     cell = rows.iloc[0]
     way = f"batch {cell['batch']}, {implementation_words(cell['implementation'], CELL)}"
-    return from_frame(f"Longest {kind}s: {cell_words(cell)}, {way}", frame)
+    return from_frame(f"Longest {kind}s: {cell_words(cell)}, {way}", frame, headers=headers)
 
 
 def _longest(rows: pd.DataFrame) -> pd.DataFrame:
