@@ -14,8 +14,8 @@ from lmperf.reporting.foreign import taken
 from lmperf.reporting.formats import FORMATS, sentence
 from lmperf.reporting.tables import from_frame
 
-FRAME = pd.DataFrame({"name": [taken("a_b|c <i> 5 %")], "time (ms)": ["1.20 (1.1-1.3)"]})
-TABLE = from_frame("Times of a & b", FRAME, "Median.")
+FRAME = pd.DataFrame({"name": [taken("a_b|c <i> 5 %")], "time": ["1.20 (1.1-1.3)"]})
+TABLE = from_frame("Times of a & b", FRAME, "Median.", headers={"time": "time (ms)"})
 
 
 @pytest.mark.parametrize(
@@ -63,6 +63,16 @@ def test_show_prints_a_section_or_one_table(folder, lmperf):
     name = said.rpartition("choose one of: ")[2].split(",")[0].strip()
     code, out, _ = lmperf("show", "flash_attention", "--table", name, "--format", "csv")
     assert code == 0 and list(csv.reader(io.StringIO(out)))
+    code, out, said = lmperf("show", "--format", "csv", "--output", "tables")
+    assert code == 0 and not out and "tables to tables" in said
+    written = {path.name: path.read_text() for path in (folder / "tables").iterdir()}
+    assert f"{name}-1.csv" in written
+    for text in written.values():  # one table a file: a single header line
+        header, *lines = csv.reader(io.StringIO(text))
+        assert header[0] == "table" and lines and all(len(line) == len(header) for line in lines)
+        assert header not in lines
+    (folder / "file").touch()
+    assert "--output: file cannot be written" in lmperf("show", "--output", "file/tables")[2]
 
 
 def test_missing_evidence_or_section_is_named(folder, lmperf):
