@@ -72,7 +72,7 @@ def test_show_prints_a_section_or_one_table(folder, lmperf):
         assert header[0] == "table" and lines and all(len(line) == len(header) for line in lines)
         assert header not in lines
     (folder / "file").touch()
-    assert "--output: file cannot be written" in lmperf("show", "--output", "file/tables")[2]
+    assert "--output: file/tables cannot be written" in lmperf("show", "--output", "file/tables")[2]
 
 
 def test_missing_evidence_or_section_is_named(folder, lmperf):
