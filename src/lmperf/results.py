@@ -1,7 +1,7 @@
-"""Results as data: cells, columns, tables and statements, from which every format is made.
+"""Results as data: cells, columns, tables and statements. Every format is made from them.
 
-A cell carries its number beside the words that a page shows, so that a format, a comparison or a
-site reads the number and never parses the words. Nothing here imports torch.
+A cell holds its number as well as the words that a page shows, so that no format or comparison has
+to parse words. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ import pandas as pd
 
 from lmperf.names import MARKS
 
-# The words of a cell that has nothing to show.
+# The words of a cell without a value.
 EMPTY = "–"
-# Why a cell has no value, beside the statuses of a row (`lmperf.names.STATUSES`).
+# Why a cell has no value, in addition to the statuses of a row (`lmperf.names.STATUSES`).
 IMPOSSIBLE = "impossible"  # faster than the machine can be
 WITHHELD = "withheld"  # a row of the pair failed its gate
 NOT_IN_TURN = "not_in_turn"  # both rows were measured, but not in the same rounds
 NO_BASELINE = "no_baseline"  # no row to compare with
 NO_TIME = "no_time"  # one of the rows of the pair has no time
-NOT_RECORDED = "not_recorded"  # the row is there and lacks this number
+NOT_RECORDED = "not_recorded"  # the row exists but lacks this number
 NO_ROW = "no_row"  # no row of evidence; whether one is configured is not known
 NOT_CONFIGURED = "not_configured"  # no row of evidence, and the configuration asks for none
 NOT_MEASURED = "not_measured"  # configured, and not measured yet
 
 STALE = "stale"
-# Mark -> the sign that stands behind the words of a cell.
+# Mark -> the sign appended to the words of a cell.
 SIGNS = {**{name: mark.sign for name, mark in MARKS.items() if mark.sign}, STALE: "ˢ"}
 
-# What a column holds.
+# Roles of a column.
 AXIS, TIME, DERIVED, OBSERVED = "axis", "time", "derived", "observed"
 ROLES = (AXIS, TIME, DERIVED, OBSERVED)
 LOWER, HIGHER = "lower", "higher"
@@ -42,18 +42,17 @@ class Cell:
     """One value of a table.
 
     Attributes:
-        words: what a page shows, without the signs of its marks.
-        value: the number behind the words, in the unit of the column and unrounded; text in a
-            column of text; None where there is none.
+        words: the text that a page shows, without the signs of its marks.
+        value: the unrounded number in the unit of the column; text in a column of text; None if
+            there is none.
         low: lower end of the confidence interval of ``value``.
         high: upper end of it.
         n: number of calls or samples that ``value`` is an estimate from.
         std: standard deviation of a single call, in the unit of the column.
-        second: another number that the words hold; ``Column.second`` says which.
+        second: another number in the words; ``Column.second`` says which.
         verdict: of a comparison: faster, slower, same or unresolved.
         state: why there is no value: a status of a row, or a constant of this module.
-        marks: names of what was not clean when the row was measured (`lmperf.names.MARKS`), and
-            ``stale``.
+        marks: names of the marks of its row (`lmperf.names.MARKS`), and ``stale``.
         row: key of the row of evidence.
     """
 
@@ -71,11 +70,11 @@ class Cell:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the words are a number or a truth value as it is."""
+        """Whether the words are the unrounded number or a truth value."""
         return isinstance(self.value, int | float) and self.words == plain_words(self.value)
 
     def __str__(self) -> str:
-        """The words, and behind them the signs of the marks."""
+        """The words followed by the signs of the marks."""
         return self.words + "".join(SIGNS.get(mark, "") for mark in self.marks)
 
 
@@ -84,17 +83,16 @@ class Column:
     """A column of a table.
 
     Attributes:
-        name: stable, with dots: ``forward.triton.over.sdpa_cudnn``; it does not change with the
-            words of the header.
-        header: as a page shows it, with the unit.
+        name: stable, with dots, as ``forward.triton.over.sdpa_cudnn``; independent of the header.
+        header: the words that a page shows, with the unit.
         cells: one for each line of the table.
         unit: of ``Cell.value``; empty for a ratio, a fraction, a count or text.
         format: name of the function of `lmperf.reporting.numbers` that rounds the value; empty
-            where the words are the value itself.
-        better: LOWER or HIGHER where one of the two is better, else empty.
-        role: AXIS, TIME, DERIVED (from times: rates, speed-ups) or OBSERVED (all else).
-        second: what ``Cell.second`` is; empty where the cells have none.
-        align: ``left`` or ``right``; None leaves it to the cells.
+            if the words are the value itself.
+        better: LOWER or HIGHER if that direction is better, else empty.
+        role: AXIS, TIME, DERIVED (from times: rates, speed-ups) or OBSERVED (all others).
+        second: what ``Cell.second`` is; empty if the cells have none.
+        align: ``left`` or ``right``; None: columns of numbers are right-aligned.
     """
 
     name: str
@@ -113,11 +111,11 @@ class Table:
     """A table of results.
 
     Attributes:
-        caption: what it shows, with what all its lines share in words.
-        columns: all of one length.
-        notes: how to read its cells; empty where nothing needs to be said.
-        axes: axis -> value that all lines share and the caption names.
-        id: of the numbered table that it is a part of (``F2``); empty outside of one.
+        caption: what it shows, with the axis values that all lines share.
+        columns: all of the same length.
+        notes: how to read its cells; may be empty.
+        axes: axis -> value, for the axes whose value all lines share.
+        id: the number of the report's table that it is a part of (``F2``); may be empty.
         folds: whether a page may fold it when it is long.
     """
 
@@ -140,7 +138,7 @@ class Table:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """The table as a data frame by header: numbers where none was rounded, else text."""
+        """The table as a data frame with headers as columns; rounded numbers are text."""
         columns = {
             column.header: [
                 cell.value if not column.format and cell.is_plain else str(cell)
@@ -151,25 +149,25 @@ class Table:
         return pd.DataFrame(columns, dtype=object)
 
     def last(self, lines: int) -> Table:
-        """The same table with its last lines alone."""
+        """The table with its last ``lines`` lines only."""
         columns = (replace(column, cells=column.cells[-lines:]) for column in self.columns)
         return replace(self, columns=tuple(columns))
 
     def without(self, *names: str) -> Table:
-        """The same table without the columns of these names."""
+        """The table without the columns of these names."""
         return replace(self, columns=tuple(c for c in self.columns if c.name not in names))
 
 
 @dataclass(frozen=True)
 class Statement:
-    """A sentence of a report that the data chose.
+    """A sentence of a report with the values that it was made from.
 
     Attributes:
-        name: of the finding; unique in a report.
-        answer: name of the answer that holds.
+        name: the name of the finding; unique in a report.
+        answer: the name of the answer that the data gave.
         sentence: in Markdown.
-        place: where it stands (`lmperf.reporting.findings`).
-        values: what the sentence was made from, by name.
+        place: where it is printed (`lmperf.reporting.findings`).
+        values: name -> value in the sentence.
     """
 
     name: str
@@ -183,7 +181,7 @@ class Statement:
 
 
 def plain_words(value: object) -> str:
-    """A value as it is: no number is rounded to fewer than twelve digits."""
+    """A value as text: numbers to twelve significant digits, truth values as yes and no."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.12g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""The state of each table in the index: measured, in part, explained, or a gap."""
+"""The state of each table in the index: measured, partly measured, explained, or a gap."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_missing_cells_are_owed(gpu_copy):
     assert (found.words, found.measured, found.owed) == ("measured", 5, 5)
     gpu_copy.lacking["end_to_end"] = LACKING.assign(size="huge")
     found = state_of(gpu_copy, cell=("size",))
-    assert (found.words, found.measured, found.owed) == ("in part", 5, 6)
+    assert (found.words, found.measured, found.owed) == ("partly measured", 5, 6)
     assert (
         state_of(gpu_copy, where=of_implementation("compiled"), cell=("size",)).words == "measured"
     ), "of another table"
@@ -94,7 +94,7 @@ def test_configured_cells_without_rows_are_not_measured_yet(gpu):
         (lambda e: e.damaged.update(end_to_end="digest"), "withheld: its evidence is damaged"),
         (
             lambda e: e.frames.update(end_to_end=e.frames["end_to_end"].assign(status="oom")),
-            "nothing that may be shown",
+            "no row with a valid result",
         ),
     ],
 )

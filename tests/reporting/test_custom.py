@@ -42,7 +42,7 @@ def test_there_is_no_custom_implementation_by_default(make):
 def test_custom_one_is_compared_with_all_others_and_comes_first(gpu):
     evidence = with_custom(gpu, 2.0)
     made = compose(STEM, evidence, drawn=False)
-    tables = made.parts["Your own and peers, beside each of the others"]
+    tables = made.parts["Custom implementations and peers"]
     phases, dtypes = (gpu.frames[STEM][name].nunique() for name in ("phase", "dtype"))
     assert len(tables) == phases * dtypes
     cells = pd.concat([table.frame for table in tables])[f"over {TRITON}"].dropna()
@@ -51,7 +51,7 @@ def test_custom_one_is_compared_with_all_others_and_comes_first(gpu):
     worst = gpu.frames[STEM].query("implementation == 'triton' and status == 'ok'").iloc[0]
     assert f"{error(worst['max_error'])} / {error(worst['error_bound'])}" in set(errors)
     first = made.statements[0]
-    assert first.name == "own_flash_attention_mine" and first.place == "short"
+    assert first.name == "external_flash_attention_mine" and first.place == "short"
     assert first.sentence.startswith("mine, forward/backward/forward + backward, geometric mean ov")
     beside = sum(cells.str.startswith("0.50x"))
     assert f"{TRITON} 0.50x/0.50x/0.50x (slower in {beside} of {beside} rows)" in (first.sentence)
@@ -63,7 +63,7 @@ def test_peer_comes_last_and_is_judged_by_train_steps(cpu):
     peer = evidence.frames[stem].replace({"implementation": {"mine": "liger"}})
     evidence = replace(evidence, frames={**evidence.frames, stem: peer})
     *others, last = compose(stem, evidence, drawn=False).statements
-    assert last.name == "own_end_to_end_liger" and last.place == "section"
+    assert last.name == "external_end_to_end_liger" and last.place == "section"
     assert last.sentence.startswith("liger, train step")
     rows = peer.query("implementation == 'liger' and phase == 'train_step' and status == 'ok'")
     assert f"(faster in {len(rows)} of {len(rows)} rows)" in last.sentence
@@ -139,7 +139,7 @@ def test_model_with_other_flops_never_counts_as_fastest(cpu):
         other = {"parameters": share * parameters.to_numpy(), "flops": share * flops.to_numpy()}
         made = compose(stem, with_custom(cpu, 0.5, stem, "eager", **other), drawn=False)
         first = next(s.sentence for s in made.statements if s.name == "fastest_step")
-        own = next(s.sentence for s in made.statements if s.name == "own_end_to_end_mine")
+        own = next(s.sentence for s in made.statements if s.name == "external_end_to_end_mine")
         assert own.startswith(
             "mine, " if fastest else "mine (another model of 90 % of the FLOPs), "
         )
@@ -152,7 +152,7 @@ def test_each_section_shows_it_and_the_write_up_names_it_once(cpu):
     sections = pages.composed(evidence, synthetic.TEMPLATES, drawn=False)
     files = pages.machine_files(evidence, sections, synthetic.TEMPLATES)
     for stem in (STEM, "end_to_end"):
-        assert "## Your own and peers, beside each of the others" in files[f"{stem}.md"]
+        assert "## Custom implementations and peers" in files[f"{stem}.md"]
     written = files["report.md"]
     assert written.count("- mine, forward") == written.count("- mine, train step") == 1
     assert "mine" not in files["attention.md"]

@@ -246,13 +246,13 @@ def test_bad_input_prints_one_line_and_exits_with_2(result, capsys, tmp_path):
         file.write("edited\n")
     (tmp_path / "empty").mkdir()
     for arguments, why in (
-        ((old, "nowhere"), "nowhere: neither a directory, nor a machine"),
-        ((old, str(tmp_path / "empty")), "no evidence there"),
+        ((old, "nowhere"), "nowhere is neither a directory nor a machine"),
+        ((old, str(tmp_path / "empty")), "no evidence: there is no"),
         ((old, str(damaged)), "topic.csv was edited or truncated"),
         ((old, "machine@no-such-revision"), "not committed there"),
-        ((old, "machine@--output=x"), "is no revision"),
+        ((old, "machine@--output=x"), "is not a revision"),
         ((old, old, "--only", "colour=red"), "no axis colour; there are: dtype"),
-        ((old, old, "--only", "dtype=red"), "no row in common"),
+        ((old, old, "--only", "dtype=red"), "share none of the requested rows"),
         ((old, old, "--benchmark", "nothing"), "no benchmark nothing in either; there are: topic"),
     ):
         code, out, error = diff(capsys, *arguments)

@@ -67,7 +67,7 @@ def test_rows_of_an_unrecorded_environment_get_no_facts():
     known = synthetic.facts("m", "cuda", "NVIDIA H200")
     evidence = evidence_with(known, environment="gone")
     text = pages.write_up(evidence, [], synthetic.TEMPLATES)
-    rows = f"{len(FRAMES['ceilings'])} rows of an environment that is not recorded"
+    rows = f"{len(FRAMES['ceilings'])} rows from an unrecorded environment"
     assert rows in text and "H200" not in text
     assert ceilings.data_sheet(evidence) is None
     assert "not recorded" not in pages.write_up(evidence_with(known), [], synthetic.TEMPLATES)

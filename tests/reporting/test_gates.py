@@ -19,7 +19,7 @@ def reason_of(**row):
         ({"max_error": 2e-3, "error_bound": 1e-3}, "error 2.0e-03, bound 1.0e-03"),
         (
             {"max_error": 2e-3, "error_bound": 1e-3, "pytorch_error": 9e-4, "reason": "out is off"},
-            "error 2.0e-03, bound 1.0e-03, PyTorch's own 9.0e-04",
+            "error 2.0e-03, bound 1.0e-03, PyTorch's error 9.0e-04",
         ),
         # The gate passed, but the result of a timed call was wrong.
         ({"max_error": 2e-4, "error_bound": 1e-3, "reason": "a timed call"}, "a timed call"),

@@ -84,11 +84,11 @@ def test_index_counts_the_shared_cells(gpu_copy, second, cpu_copy):
     assert (alone.measured, alone.owed, alone.gap) == (0, 0, False)
     both = other_machines.state([cpu_copy, gpu_copy])
     assert both.measured == 10 and both.owed > 800
-    assert both.words == "measured on two machines or more"
+    assert both.words == "measured on at least two machines"
     all_of_them = other_machines.state([gpu_copy, second])
     assert all_of_them.measured == all_of_them.owed
     cpu_copy.frames = {"attention": cpu_copy.frames["attention"]}
-    assert other_machines.state([cpu_copy, gpu_copy]).words == "no cell in common"
+    assert other_machines.state([cpu_copy, gpu_copy]).words == "no shared cell"
 
 
 def test_e5_follows_e4_in_the_index(gpu):

@@ -1,9 +1,9 @@
-"""From the evidence of a machine to its report: tables, figures and claims in Markdown.
+"""Make reports from evidence: findings, tables and figures as Markdown and other formats.
 
-Nothing here imports torch: a report renders on a machine without it.
+Nothing here imports torch: a report can be rendered on a machine without it.
 """
 
 import pandas
 
-# Texts behave as on a machine without pyarrow, which pandas would take for them where it is there.
+# Without this, pandas would store text differently where pyarrow is installed.
 pandas.set_option("mode.string_storage", "python")

@@ -1,7 +1,7 @@
-"""What the machine at hand can do at most: as it was measured there, and by its data sheet.
+"""Ceilings of a machine: the best rates measured on it, and those of its data sheet.
 
-A kernel, one call, is held against the matmul in single calls (``BURST``); a step, which keeps the
-device busy for long, against the matmul back to back (``SUSTAINED``).
+Kernels are compared with matmuls timed one by one (``BURST``); steps of a model, which keep the
+device busy for long, with matmuls timed back to back (``SUSTAINED``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MATMUL, COPY, LAUNCH = "matmul", "copy", "launch"
 def rows(evidence: MachineEvidence) -> pd.DataFrame | None:
     """The ceilings with ``load`` and with ``rate``: TFLOP/s of a matmul, GB/s of a copy.
 
-    Evidence of before there were loads has none there: its matmul stands for both.
+    Rows measured before ``load`` existed lack it; their matmul counts as both loads.
     """
     frame = evidence.frame(STEM)
     if frame is None:
@@ -32,7 +32,7 @@ def rows(evidence: MachineEvidence) -> pd.DataFrame | None:
 
 
 def ceilings(evidence: MachineEvidence, load: str = BURST) -> dict[tuple[str, str], float]:
-    """(operation, dtype) -> best rate over shapes: TFLOP/s for a matmul, GB/s for a copy."""
+    """(operation, dtype) -> best rate over all shapes: TFLOP/s of a matmul, GB/s of a copy."""
     frame = rows(evidence)
     if frame is None:
         return {}
@@ -49,12 +49,12 @@ def matmul_ceiling(evidence: MachineEvidence, dtype: str, load: str = BURST) -> 
 
 
 def data_sheet(evidence: MachineEvidence) -> DataSheet | None:
-    """The data sheet of the device; None where it is a processor or its sheet is not known."""
+    """The data sheet of the device; None for a CPU or a device without a known data sheet."""
     return sheet_of(machine.newest(evidence).get("device"))
 
 
 def sheet_ceiling(evidence: MachineEvidence, dtype: str) -> float | None:
-    """TFLOP/s that the data sheet promises in the numerics of ``dtype``, or None."""
+    """TFLOP/s on the data sheet in the numerics of ``dtype``; None without a data sheet."""
     sheet = data_sheet(evidence)
     return sheet.tflops.get(dtype_of(dtype).matmul) if sheet else None
 
@@ -70,7 +70,7 @@ def matmul_share(evidence: MachineEvidence, frame: pd.DataFrame, load: str = BUR
 
 
 def sheet_share(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.Series:
-    """Achieved TFLOP/s of each row as a fraction of what the data sheet promises."""
+    """Achieved TFLOP/s of each row as a fraction of the data sheet's."""
     share = _share(frame, {d: sheet_ceiling(evidence, d) for d in frame["dtype"].unique()})
     return share.where(machine.recorded(evidence, frame))
 

@@ -1,7 +1,7 @@
-"""Which tables this report owes its reader, and the state of each on this machine.
+"""The state of every numbered table on a machine: measured, partly, or why not.
 
-A table is a silent gap where its rows are there and it shows nothing, or where neither rows nor a
-reason are there; that fails ``lmperf verify``.
+``lmperf verify`` fails on a silent gap: a table that has rows and shows nothing, or that has
+neither rows nor a reason why.
 """
 
 from __future__ import annotations
@@ -19,7 +19,15 @@ from lmperf.reporting.tables import Owed, TableGroup
 
 @dataclass(frozen=True)
 class State:
-    """A table's state: its cells measured of those owed, in words, and whether it is a gap."""
+    """How much of a table is measured.
+
+    Attributes:
+        page: file name of the page that shows it.
+        measured: number of its cells with rows.
+        owed: number of its cells that are configured or measured.
+        words: the state in words.
+        gap: whether it is a silent gap.
+    """
 
     table: TableGroup
     page: str
@@ -43,7 +51,7 @@ def states(evidence: MachineEvidence, sections: Sequence[Composed]) -> list[Stat
 
 
 def gaps(found: Sequence[State]) -> list[str]:
-    """The silent gaps, in words."""
+    """The silent gaps among the states, one line each."""
     return [f"table {s.table.id} ({s.table.title}): {s.words}" for s in found if s.gap]
 
 
@@ -90,19 +98,19 @@ def _axes_of(rows: pd.DataFrame) -> list[str]:
 def _words(
     evidence: MachineEvidence, stem: str, owed: Owed, rows: pd.DataFrame, measured: int, due: int
 ) -> tuple[str, bool]:
-    """The state in words, and whether it is a gap that nothing accounts for."""
+    """The state in words, and whether it is a silent gap."""
     if stem in evidence.damaged:
         return "withheld: its evidence is damaged", False
     if len(rows) and not gates.shown(rows).any():
-        return "nothing that may be shown", False
+        return "no row with a valid result", False
     if len(rows):
         is_stale = rows["stale"].any() if "stale" in rows else evidence.stale.get(stem)
         stale = ", stale" if is_stale else ""
-        return ("measured" if measured == due else "in part") + stale, False
+        return ("measured" if measured == due else "partly measured") + stale, False
     if due:
         asked = len(_chosen(evidence.lacking.get(stem), owed))
         return "not measured yet" if asked else evidence.left_out.get(stem, NOT_ASKED), False
     preset = evidence.facts.get("preset", "cpu")
     outside = None if preset == "gpu" else f"not in the {preset} preset"
     reason = owed.unless or evidence.left_out.get(stem) or outside
-    return reason or "not measured, and nothing says why", reason is None
+    return reason or "not measured, no reason recorded", reason is None

@@ -1,7 +1,7 @@
-"""A user's own implementations in whatever section: beside each of the others, and what follows.
+"""Tables and findings of external implementations: custom ones and peers (`lmperf.peers`).
 
-An implementation is a user's own where neither its benchmark nor `lmperf.names` knows its name: the
-peers (`lmperf.peers`) are shown as a user's own are.
+An implementation counts as external if neither its benchmark nor `lmperf.names` knows its name.
+Any section shows them, each compared with every other implementation of the benchmark.
 """
 
 from __future__ import annotations
@@ -37,13 +37,12 @@ from lmperf.reporting.tables import (
 from lmperf.results import LOWER, Table
 from lmperf.statistics import FASTER, SLOWER
 
-SPEEDUPS = (
-    "Speed-ups: median of the ratios of rounds, in the same numerics; above one, {} is faster."
-)
+TITLE = "Custom implementations and peers"
+SPEEDUPS = "Speed-ups: median of the per-round ratios in the same numerics; above 1, {} is faster."
 
 
 def names(evidence: MachineEvidence, stem: str) -> list[str]:
-    """The user's own implementations that a benchmark has rows of."""
+    """The external implementations that a benchmark has rows of, by name."""
     frame = evidence.frame(stem)
     if frame is None:
         return []
@@ -55,8 +54,10 @@ def names(evidence: MachineEvidence, stem: str) -> list[str]:
 
 
 def another_model(frame: pd.DataFrame) -> pd.Series:
-    """Which rows are of a model with more or fewer parameters than the eager one of its size: it is
-    another one, and no other way of running that."""
+    """Which rows are of a model with another number of parameters than ours of the same size.
+
+    Such a row measures a different model, not another way to run the same one.
+    """
     if "parameters" not in frame:
         return pd.Series(False, frame.index)
     eager = having(frame, implementation="eager").groupby("size")["parameters"].max()
@@ -65,18 +66,16 @@ def another_model(frame: pd.DataFrame) -> pd.Series:
 
 
 def table(stem: str) -> TableGroup:
-    """Of each, its times and its speed-up over each of the others, a part a phase and dtype."""
-    title = "Your own and peers, beside each of the others"
-    return TableGroup("", title, lambda evidence: _tables(evidence, stem))
+    """A table for each external implementation, phase and dtype: times and speed-ups."""
+    return TableGroup("", TITLE, lambda evidence: _tables(evidence, stem))
 
 
 def _tables(evidence: MachineEvidence, stem: str) -> list[Table]:
-    own = names(evidence, stem)
-    if not own or not isinstance(load(stem), Timed):
+    external = names(evidence, stem)
+    if not external or not isinstance(load(stem), Timed):
         return []
-    return each(
-        *(_of(evidence, stem, name, part) for name in own for part in _parts(evidence, stem))
-    )
+    parts = _parts(evidence, stem)
+    return each(*(_table(evidence, stem, name, part) for name in external for part in parts))
 
 
 def _parts(evidence: MachineEvidence, stem: str) -> list[pd.DataFrame]:
@@ -90,32 +89,32 @@ def _parts(evidence: MachineEvidence, stem: str) -> list[pd.DataFrame]:
     ]
 
 
-def _of(evidence: MachineEvidence, stem: str, name: str, rows: pd.DataFrame) -> Table | None:
-    mine = Series.of(implementation=name)
-    own = mine.rows(rows)
-    if (own["status"] == "unsupported").all():  # or there is none
+def _table(evidence: MachineEvidence, stem: str, name: str, rows: pd.DataFrame) -> Table | None:
+    series = Series.of(implementation=name)
+    shown = series.rows(rows)
+    if (shown["status"] == "unsupported").all():  # also true without any row
         return None
     steps = load(stem).clock == "step"
     times, note = (step_times, STEPS) if steps else (kernel_times, kernel_note(rows))
-    cells = times(own) if own["median_ms"].notna().any() else status_cells(own)
+    cells = times(shown) if shown["median_ms"].notna().any() else status_cells(shown)
     phase, median = rows["phase"].iloc[0], "median" if steps else ""
     columns = [time(name, cells, f"{phase}.{name}", second=median)]
     for peer in _timed_peers(evidence, stem, name, rows):
-        cells = speedup_cells(evidence, stem, mine, Series.of(implementation=peer))
+        cells = speedup_cells(evidence, stem, series, Series.of(implementation=peer))
         cells = cells[cells.index.isin(rows.index)]
         words = f"over {implementation_words(peer, axes(rows))}"
         columns.append(speedup(words, cells, f"{phase}.{name}.over.{peer}"))
-    if own["error_bound"].notna().any():
-        columns.append(error_column(own, f"{phase}.{name}.error"))
+    if shown["error_bound"].notna().any():
+        columns.append(error_column(shown, f"{phase}.{name}.error"))
     words = [phase_words(phase)]
     words += [dtype_words(rows["dtype"].iloc[0])] if "dtype" in axes(rows) else []
     cell = [axis for axis in axes(rows) if axis != "dtype"]
     note = f"{note} {SPEEDUPS.format(name)}"
-    return side_by_side(f"{name}, {', '.join(words)}", own, cell, columns, note)
+    return side_by_side(f"{name}, {', '.join(words)}", shown, cell, columns, note)
 
 
 def error_column(rows: pd.DataFrame, name: str) -> Beside:
-    """The error that comes closest to its bound, over all tensors, and that bound."""
+    """The error that comes closest to its bound over all tensors, beside that bound."""
     known = rows[rows["error_bound"].notna()]
     cells = beside(number_cells(known["max_error"], error), known["error_bound"], error)
     return Beside(
@@ -124,7 +123,7 @@ def error_column(rows: pd.DataFrame, name: str) -> Beside:
 
 
 def _timed_peers(evidence: MachineEvidence, stem: str, name: str, rows: pd.DataFrame) -> list[str]:
-    """Those with a time among the rows; none where the implementation itself has none."""
+    """The other implementations with a time among the rows; none if this one has no time."""
     timed = set(rows.loc[gates.shown(rows), "implementation"])
     return [peer for peer in _peers(evidence, stem, name) if {peer, name} <= timed]
 
@@ -138,19 +137,19 @@ def _peers(evidence: MachineEvidence, stem: str, name: str) -> list[str]:
 
 
 def finding(stem: str, name: str) -> Finding:
-    """How fast one of them is beside each of the others, or why it has no time; of steps of a
-    model, how fast a train step is, which is made of the others."""
+    """The finding that compares an external implementation with the others, or says why it has no
+    time. Of a model it compares train steps alone, since they contain the other phases."""
     over = "{{ name }}, {{ phases }}{{ ', geometric mean' if several }} over {{ over | listed }}"
     return Finding(
-        name=f"own_{stem}_{name}",
-        question="How fast is one that is not the project's beside each of the others?",
+        name=f"external_{stem}_{name}",
+        question="How fast is an external implementation, compared with each of the others?",
         values=lambda evidence: _values(evidence, stem, name),
         answer=_answer,
         answers={
             "compared": f"{over}.",
             "in_part": f"{over}; no time in {{{{ without }}}} rows: {{{{ why | listed }}}}.",
             "withheld": "{{ name }} has no time to show: {{ why | listed }}.",
-            "alone": "{{ name }} was timed, and nothing beside it.",
+            "alone": "{{ name }} was timed; there is nothing to compare it with.",
         },
         place=SECTION if name in PEERS else SHORT,
     )
@@ -160,32 +159,32 @@ def _values(evidence: MachineEvidence, stem: str, name: str) -> dict:
     frame = evidence.frame(stem)
     if frame is None or not isinstance(load(stem), Timed):
         raise NotMeasured
-    own = having(frame, implementation=name)
-    if own.empty:
+    rows = having(frame, implementation=name)
+    if rows.empty:
         raise NotMeasured
-    shown = gates.shown(own)
-    phases = in_order("phase", own.loc[shown, "phase"])
+    shown = gates.shown(rows)
+    phases = in_order("phase", rows.loc[shown, "phase"])
     phases = ["train_step"] if "train_step" in phases else phases
     every, others = _peers(evidence, stem, name), names(evidence, stem)
-    # What is the user's own as well stands in the table.
+    # Speed-ups over other external implementations are in the table alone.
     peers = [peer for peer in every if peer not in others] or every
     over = {
         implementation_words(peer, axes(frame)): _over(evidence, stem, name, peer, phases)
         for peer in peers
     }
     return {
-        "name": _named(evidence, stem, own),
+        "name": _named(evidence, stem, rows),
         "phases": "/".join(map(phase_words, phases)),
         "over": [f"{peer} {words}" for peer, words in over.items() if words],
-        "several": bool(having(own[shown], phase=phases)["phase"].duplicated().any()),
+        "several": bool(having(rows[shown], phase=phases)["phase"].duplicated().any()),
         "any": bool(shown.any()),
-        "without": Count(int((~shown).sum()), len(own)),
-        "why": _why(own[~shown]),
+        "without": Count(int((~shown).sum()), len(rows)),
+        "why": _why(rows[~shown]),
     }
 
 
 def _why(rows: pd.DataFrame) -> list[str]:
-    """The statuses of rows, each with the first reason that it has."""
+    """The distinct statuses of rows, each with the first reason recorded for it."""
     words = status_words(rows)
     found: dict[str, str] = {}
     for status, reason in zip(words, rows["reason"], strict=True):
@@ -194,20 +193,20 @@ def _why(rows: pd.DataFrame) -> list[str]:
     return [status + reason for status, reason in found.items()]
 
 
-def _named(evidence: MachineEvidence, stem: str, own: pd.DataFrame) -> str:
-    """An implementation with the module and name that it has there, as far as that is recorded."""
-    name, found = own["implementation"].iloc[0], evidence.facts["environments"].values()
+def _named(evidence: MachineEvidence, stem: str, rows: pd.DataFrame) -> str:
+    """The name of an implementation with its module and function, if recorded."""
+    name, found = rows["implementation"].iloc[0], evidence.facts["environments"].values()
     uses = [facts.get("implementations", {}).get(f"{stem}.{name}") for facts in found]
     words = [code(use) for use in uses[-1:] if use]
-    if another_model(evidence.frame(stem))[own.index].any():
-        words.append(f"another model{_work(evidence.frame(stem), own)}")
+    if another_model(evidence.frame(stem))[rows.index].any():
+        words.append(f"another model{_work(evidence.frame(stem), rows)}")
     return f"{name} ({', '.join(words)})" if words else name
 
 
-def _work(frame: pd.DataFrame, own: pd.DataFrame) -> str:
-    """How many FLOPs another model has, as a share of the eager one's; empty where not known."""
+def _work(frame: pd.DataFrame, rows: pd.DataFrame) -> str:
+    """The FLOPs of another model as a share of ours, in words; empty if unknown."""
     eager = having(frame, implementation="eager")[[*axes(frame), "phase", "flops"]]
-    both = own.merge(eager, on=[*axes(frame), "phase"], suffixes=("", "_eager"))
+    both = rows.merge(eager, on=[*axes(frame), "phase"], suffixes=("", "_eager"))
     shares = (both["flops"] / both["flops_eager"]).dropna()
     if shares.empty:
         return ""
@@ -215,8 +214,8 @@ def _work(frame: pd.DataFrame, own: pd.DataFrame) -> str:
 
 
 def _over(evidence: MachineEvidence, stem: str, name: str, peer: str, phases: Sequence[str]) -> str:
-    """``0.71x/0.65x (faster in 1, slower in 9 of 12 rows)``: the mean speed-up over a peer in
-    each phase, and what is not none; empty where nothing was compared."""
+    """``0.71x/0.65x (faster in 1, slower in 9 of 12 rows)``: the geometric mean speed-up in each
+    phase over ``peer``, and the verdicts; empty where nothing was compared."""
     series, base = (Series.of(implementation=one) for one in (name, peer))
     found = having(compared(evidence, stem, series, base), phase=phases)
     if found.empty:

@@ -1,4 +1,4 @@
-"""machine.json as the renderer takes it: a fact of another type than it has is not recorded."""
+"""machine.json as the report reads it: a fact of the wrong type counts as not recorded."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ MOST = 1e15
 
 
 def facts_of(content: Any) -> dict:
-    """``preset`` and ``environments``, name -> facts, of whatever machine.json holds.
+    """The content of machine.json with ``preset`` (if valid) and ``environments`` (name -> facts).
 
-    Facts that this project knows have their type, or are left out; others are what JSON can hold.
+    Facts that this project knows have their declared type or are left out; other facts may be
+    anything that JSON can hold.
     """
     content = deep(taken, content) if isinstance(content, dict) else {}
     found = content.get("environments")
@@ -36,10 +37,10 @@ def facts_of(content: Any) -> dict:
 
 
 def _of(facts: dict) -> dict:
-    return {key: value for key, value in facts.items() if _may_be(key, value)}
+    return {key: value for key, value in facts.items() if _has_its_type(key, value)}
 
 
-def _may_be(key: str, value: Any) -> bool:
+def _has_its_type(key: str, value: Any) -> bool:
     if value is None:
         return True
     if key in TEXTS:

@@ -1,8 +1,8 @@
-"""The house style of the figures: SVG that is the same byte for byte, in a light and a dark form.
+"""The style of the figures: reproducible SVG, in a light and a dark theme.
 
-A figure is WIDTH inches, which a reader sees at 700 px. Its title is the sentence that it shows.
-What is drawn is told apart without colour: by marker, dash or hatch. Text has a contrast of 4.5:1
-against the background of its form; text stays text.
+A figure is WIDTH inches wide, shown at 700 px. Its title is the sentence that it supports. Lines
+and bars differ by marker, dash or hatch as well as by colour. Text has a contrast of at least 4.5:1
+against the background of its theme and stays text in the SVG.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TITLE_CHARACTERS = 76
 
 @dataclass(frozen=True)
 class Theme:
-    """A form of every figure: the background it is for, and its colours by name."""
+    """The background that a figure is drawn for, and its colours by name."""
 
     name: str
     background: str
@@ -102,7 +102,7 @@ def _style(theme: Theme) -> dict:
 
 @dataclass(frozen=True)
 class Pen:
-    """What a figure's function draws with: the colours of a theme, and the looks of names."""
+    """Colours and line styles for drawing a figure in a theme."""
 
     theme: Theme
 
@@ -122,7 +122,7 @@ class Pen:
         return self.filled(look.colour, look.hatch)
 
     def filled(self, colour: str, hatch: str = "") -> dict:
-        """Arguments of ``bar`` or ``fill_between`` for a colour told apart by its hatch."""
+        """Arguments of ``bar`` or ``fill_between`` for a colour and a hatch."""
         return {
             "facecolor": self.colour(colour),
             "edgecolor": self.theme.background,
@@ -132,7 +132,7 @@ class Pen:
 
 
 def look_of(implementation: str, among: Sequence[str] = ()) -> Look:
-    """The look of an implementation; those of a user come from the spare ones in turn."""
+    """The look of an implementation; unknown ones take the spare looks in alphabetical order."""
     if implementation in IMPLEMENTATIONS:
         return IMPLEMENTATIONS[implementation].look
     unknown = sorted(name for name in among if name not in IMPLEMENTATIONS)
@@ -141,7 +141,7 @@ def look_of(implementation: str, among: Sequence[str] = ()) -> Look:
 
 
 def themed(build: Callable[[Pen], Figure | None], theme: Theme) -> Figure | None:
-    """The figure in a theme, laid out; None when there is nothing to draw."""
+    """The figure in a theme, with its layout done; None if there is nothing to draw."""
     with matplotlib.rc_context({**matplotlib.rcParamsDefault, **_style(theme)}):
         figure = build(Pen(theme))
         if figure is not None:
@@ -150,7 +150,7 @@ def themed(build: Callable[[Pen], Figure | None], theme: Theme) -> Figure | None
 
 
 def draw(build: Callable[[Pen], Figure | None]) -> dict[str, str]:
-    """Theme -> SVG text of the figure that ``build`` makes; empty when there is none."""
+    """Theme -> SVG of the figure that ``build`` makes; empty if there is nothing to draw."""
     made = {}
     for theme in THEMES:
         with matplotlib.rc_context({**matplotlib.rcParamsDefault, **_style(theme)}):
@@ -164,7 +164,7 @@ def draw(build: Callable[[Pen], Figure | None]) -> dict[str, str]:
 
 
 def _svg(figure: Figure) -> str:
-    """The figure as SVG, whatever its font lacks and however long its words are."""
+    """The figure as SVG, without matplotlib's warnings about missing glyphs and tight layouts."""
     buffer = io.StringIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Glyph|constrained_layout", UserWarning)
@@ -173,7 +173,7 @@ def _svg(figure: Figure) -> str:
 
 
 def panels(title: str, count: int = 1, height: float = HEIGHT, **shared) -> tuple[Figure, list]:
-    """A figure with ``count`` panels side by side under its title, at most two lines long."""
+    """A figure with ``count`` panels side by side under its title."""
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     axes = figure.subplots(1, count, squeeze=False, **shared)
     figure.suptitle(wrapped(title), x=0.01, ha="left", fontweight="bold")
@@ -191,7 +191,7 @@ def wrapped(title: str, width: int = TITLE_CHARACTERS) -> str:
 
 
 def powers_of_two(axis: Axes, values) -> None:
-    """A logarithmic axis of lengths with every other value named when there are many."""
+    """Make an x axis of lengths logarithmic, with at most six labelled values."""
     values = sorted(set(values))
     axis.set_xscale("log", base=2)
     shown = values if len(values) <= 6 else values[:: -(-len(values) // 6)]
@@ -205,7 +205,7 @@ def length(value: float) -> str:
 
 
 def logarithmic(axis: Axes) -> None:
-    """A logarithmic y axis with plain numbers at its ticks."""
+    """Make a y axis logarithmic, with plain numbers at its ticks."""
     axis.set_yscale("log")
     low, high = axis.get_ylim()
     subs = (1.0,) if high / low > 50 else (1.0, 2.0, 5.0)
@@ -215,7 +215,7 @@ def logarithmic(axis: Axes) -> None:
 
 
 def legend_below(figure: Figure, axes: Sequence[Axes]) -> None:
-    """One legend for all panels, each name once, below them."""
+    """Add one legend below all panels, each name once."""
     entries = {}
     for axis in axes:
         handles, labels = axis.get_legend_handles_labels()
@@ -223,7 +223,7 @@ def legend_below(figure: Figure, axes: Sequence[Axes]) -> None:
             entries.setdefault(label, handle)
     if not entries:
         return
-    # A column is as wide as its widest name: one row needs less than several.
+    # Columns are as wide as their widest name, so a single row may fit where several do not.
     beside = sum(len(name) + 7 for name in entries) <= 100
     columns = len(entries) if beside else max(1, 100 // (max(map(len, entries)) + 7))
     figure.legend(

@@ -1,4 +1,4 @@
-"""Rendered files on disk: all of them are replaced, or none."""
+"""Write rendered files: either all are replaced or none."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from lmperf.errors import UserError
 
 
 def replace_files(directory: Path, files: Mapping[str, str], globs: Sequence[str]) -> None:
-    """Put files in place of those that were there, then remove what else the globs find.
+    """Replace files, then remove the other files that the globs match.
 
-    All are written beside their places before the first is put there: a disk that fills up leaves
-    the old ones as they were.
+    All are first written to temporary files next to their targets, so that a full disk leaves the
+    old files unchanged.
 
     Args:
-        directory: where they lie.
+        directory: the folder of the files.
         files: name below the directory -> text.
-        globs: what belongs to these files; what they find that is no file stays.
+        globs: patterns of former files to remove; directories stay.
 
     Raises:
-        UserError: one of them cannot be written. None is.
+        UserError: a file cannot be written; the old files are unchanged.
     """
     contents = {directory / name: text.encode() for name, text in files.items()}
     temporaries: dict[Path, Path] = {}
@@ -43,16 +43,16 @@ def replace_files(directory: Path, files: Mapping[str, str], globs: Sequence[str
 
 
 def _require_place(path: Path, directory: Path) -> None:
-    """Raises UserError where something else than a file, or than a folder of files, lies."""
+    """Raise UserError if the path is a directory or leads through a symbolic link."""
     for place in (path, *(up for up in path.parents if directory in up.parents)):
         if place.is_symlink():
-            raise UserError(f"{place} is a symbolic link; remove it, lmperf report writes there")
+            raise UserError(f"{place} is a symbolic link; remove it: lmperf report writes there")
     if path.is_dir():
-        raise UserError(f"{path} is a directory; remove it, lmperf report writes a file there")
+        raise UserError(f"{path} is a directory; remove it: lmperf report writes a file there")
 
 
 def _put(temporaries: Mapping[Path, Path]) -> None:
-    """Replace every file by its temporary; where one cannot be, those before it come back."""
+    """Move every temporary file to its target; after an error restore the former files."""
     replaced: dict[Path, bytes | None] = {}
     try:
         for path, temporary in temporaries.items():
@@ -75,4 +75,4 @@ def _restore(path: Path, temporary: Path, old: bytes | None) -> None:
 
 def _words(error: OSError, path: Path) -> str:
     why = (error.strerror or str(error)).lower()
-    return f"{path}: cannot be written: {why}; mend that, and run lmperf report again"
+    return f"{path}: cannot be written: {why}; fix this and run lmperf report again"

@@ -1,9 +1,9 @@
 """Findings: sentences that the data choose.
 
-A finding asks a question of the evidence. Its values are computed; from them it names the one
-answer that holds; the sentence of that answer is printed. Every answer that the data can give has
-a sentence, so that none can be contradicted by its table; where the rows are missing, nothing is
-said. Two answers cannot hold at once, since ``answer`` returns one name.
+A finding asks a question of the evidence: ``values`` computes numbers, ``answer`` chooses the one
+answer that they give, and the sentence of that answer is printed. Every possible answer has a
+sentence, so that no sentence contradicts its table. Without the rows it needs, a finding is left
+out.
 
     Finding(
         name="bf16_pays",
@@ -33,14 +33,14 @@ from lmperf.reporting.templates import load_templates
 from lmperf.results import Statement
 from lmperf.statistics import FASTER, SLOWER
 
-# Where a finding stands: among the ten of the first screen, in its section of the write-up, or on
-# the page of the section alone. A page has all findings of its section.
+# Where a finding is printed: among the ten of the first screen, in its section of the write-up, or
+# on the page of the section alone. A page has all findings of its section.
 SHORT, SECTION, PAGE = "short", "section", "page"
 PLACES = (SHORT, SECTION, PAGE)
 
 
 class NotMeasured(Exception):
-    """The rows that a finding needs are not there: nothing is said."""
+    """The rows that a finding needs are missing: the finding is left out."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Finding:
 
     Attributes:
         name: unique in the report.
-        question: what it asks, in words (for people who read the code, and for the tests).
+        question: what it asks, for readers of the code and the tests.
         values: evidence -> the values of the sentence; raises NotMeasured.
         answer: values -> the name of the answer that holds.
         answers: answer -> sentence, a Jinja template over the values.
@@ -65,7 +65,7 @@ class Finding:
 
 
 def state(finding: Finding, evidence: MachineEvidence) -> Statement | None:
-    """What the finding says of the evidence; None where it has nothing to go by."""
+    """The statement of a finding on this evidence; None if the rows it needs are missing."""
     try:
         values = finding.values(evidence)
     except NotMeasured:
@@ -76,20 +76,20 @@ def state(finding: Finding, evidence: MachineEvidence) -> Statement | None:
 
 
 def statements(findings: Sequence[Finding], evidence: MachineEvidence) -> list[Statement]:
-    """What those findings say that have something to go by, in order."""
+    """The statements of the findings whose rows are there, in order."""
     found = [state(finding, evidence) for finding in findings]
     return [statement for statement in found if statement is not None]
 
 
 def always(_: Mapping[str, Any]) -> str:
-    """The answer of a finding that has one sentence, whatever its values."""
+    """The answer of a finding that has a single sentence."""
     return "is"
 
 
 def verdicts(rows: pd.DataFrame) -> dict[str, Any]:
     """Values that most comparisons need: ``faster`` and ``slower`` (Count), ``gain`` (Spread).
 
-    rows: of ``speedup.compared``; raises NotMeasured where there is none.
+    rows: of ``speedup.compared``; raises NotMeasured if there are none.
     """
     measured(rows)
     found = {name: int((rows["verdict"] == name).sum()) for name in (FASTER, SLOWER)}
@@ -98,25 +98,25 @@ def verdicts(rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def all_rows(evidence: MachineEvidence, stem: str) -> pd.DataFrame:
-    """All rows of a benchmark; raises NotMeasured where there is no evidence of it."""
-    frame = evidence.frame(stem)
-    if frame is None:
+    """All rows of a benchmark; raises NotMeasured if there is no evidence of it."""
+    rows = evidence.frame(stem)
+    if rows is None:
         raise NotMeasured(stem)
-    return frame
+    return rows
 
 
 def rows_of(evidence: MachineEvidence, stem: str, **where) -> pd.DataFrame:
-    """The rows of a benchmark that have the given values and may be shown.
+    """The rows of a benchmark that may be shown and have the given values.
 
-    Raises NotMeasured where there is none.
+    Raises NotMeasured if there are none.
     """
-    frame = all_rows(evidence, stem)
-    shown = evidence.once(("shown", stem), lambda: frame[gates.shown(frame)])
+    rows = all_rows(evidence, stem)
+    shown = evidence.once(("shown", stem), lambda: rows[gates.shown(rows)])
     return measured(having(shown, **where))
 
 
 def measured(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows themselves; raises NotMeasured where there is none."""
+    """The rows unchanged; raises NotMeasured if there are none."""
     if rows.empty:
         raise NotMeasured
     return rows

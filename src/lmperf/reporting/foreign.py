@@ -1,10 +1,10 @@
-"""Text that others wrote: names, reasons, facts of a machine. It is shown as it is, never obeyed.
+"""Untrusted text in evidence (names, reasons, facts of a machine): shown literally in any format.
 
-What means something to Markdown, HTML, mathtext or Liquid becomes private characters when evidence
-is taken in (``taken``). Nothing between knows these: a section, a template or a figure need not
-ask which of its words are foreign. Each exit writes them as what they are there: ``in_markdown``,
-``in_html``, ``in_figure``. What reads such text by its signs, as the names of kernels are read,
-asks for ``plain``, and takes in again what it makes of it.
+``taken`` replaces every character with a meaning in Markdown, HTML, mathtext or Liquid by a
+character of Unicode's private use area when evidence is read. Sections, templates and figures
+handle such text like any other. On output, ``in_markdown``, ``in_html`` and ``in_figure`` replace
+the private characters by escaped ones. Code that parses such text, such as names of kernels, calls
+``plain`` first and ``taken`` on its result.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from xml.sax.saxutils import escape
 import pandas as pd
 
 LONGEST = 300
-# Names of kernels are read whole, and shown short; rounds are numbers, and never shown.
+# Columns of kernel names, which are parsed in full length, and of numbers joined by ";".
 LONG_NAMES, LONGEST_NAME = ("name",), 4000
 NUMBERS = ("rounds_ms", "again_ms", "rounds_mhz")
-# A sign only where it would mean something: `a_b` and `float32[4, 8]` stay as they are.
+# Characters only where they have a meaning: `a_b` and `float32[4, 8]` stay as they are.
 _SPECIAL = re.compile(
     r"[\\`*<|$~]"  # spans, tags, cells, mathematics
     r"|(?<![A-Za-z0-9_])_+|_+(?![A-Za-z0-9_])"  # emphasis; no legend has what begins with it
@@ -49,9 +49,9 @@ _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 @lru_cache(maxsize=2**16)
 def taken(text: str, longest: int = LONGEST) -> str:
-    """The text in one line, cut, what cannot be seen made visible, its signs in private characters.
+    """Untrusted text on one line, shortened, with special characters as private ones.
 
-    Text that was taken in before stays as it is.
+    Invisible characters become visible ones. Applying it twice changes nothing more.
     """
     text = " ".join(text.split())
     if not (text.isascii() and text.isprintable()):
@@ -62,37 +62,37 @@ def taken(text: str, longest: int = LONGEST) -> str:
 
 
 def plain(text: str) -> str:
-    """Text that was taken in with its signs as they were."""
+    """The text with private characters back as the original ones."""
     return text.translate(_PLAIN)
 
 
 def in_markdown(text: str) -> str:
-    """A finished Markdown text with the foreign signs in it escaped."""
+    """A finished Markdown text with its private characters as escaped ones."""
     return text.translate(_IN_MARKDOWN)
 
 
 def in_html(text: str) -> str:
-    """Text with its foreign signs as entities, where Markdown is not read: inside a tag."""
+    """Text for use inside an HTML tag, with its private characters as entities."""
     return text.translate(_IN_HTML)
 
 
 def in_figure(svg: str) -> str:
-    """A finished SVG with the foreign signs in it escaped."""
+    """A finished SVG with its private characters as escaped ones."""
     return svg.translate(_IN_FIGURE)
 
 
 def code(text: str) -> str:
-    """A code span of foreign text, in which nothing but its end has a meaning."""
+    """A Markdown code span of untrusted text; backticks in it are replaced."""
     return f"`{plain(taken(text)).replace('`', _REPLACEMENT)}`"
 
 
 def link(name: str) -> str:
-    """A directory's name as a part of a link."""
+    """The name of a directory, quoted for use in a link."""
     return quote(name, safe="", errors="replace")
 
 
 def taken_frame(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with its text, and the names of its columns, taken in; itself if that is so."""
+    """The data frame with ``taken`` applied to its text and column names."""
     texts = [name for name in frame if name not in NUMBERS and not _is_number(frame[name])]
     changed = {name: new for name in texts if (new := _taken_column(frame[name])) is not None}
     frame = frame.assign(**changed) if changed else frame
@@ -101,7 +101,7 @@ def taken_frame(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def deep(form: Callable[[str], str], value: Any) -> Any:
-    """What JSON can hold, with the text in it in another form, keys too."""
+    """A JSON value with ``form`` applied to every text in it, keys too."""
     if isinstance(value, str):
         return form(value)
     if isinstance(value, Mapping):
@@ -114,7 +114,7 @@ def _is_number(column: pd.Series) -> bool:
 
 
 def _taken_column(column: pd.Series) -> pd.Series | None:
-    """The column taken in; None where it is so already."""
+    """The column with ``taken`` applied to its text; None if nothing changes."""
     longest = LONGEST_NAME if column.name in LONG_NAMES else LONGEST
     texts = [value for value in column.unique() if isinstance(value, str)]
     changed = {text: new for text in texts if (new := taken(text, longest)) != text}

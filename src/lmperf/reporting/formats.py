@@ -1,7 +1,7 @@
-"""Tables of results in other forms than a page's: terminal, Markdown, CSV, JSON, HTML, LaTeX.
+"""Tables of results as text for a terminal, Markdown, CSV, JSON, HTML and LaTeX.
 
-CSV and JSON hold the numbers behind the words, unrounded; the others the words. HTML has both: the
-number is in ``data-value``, by which a script can sort.
+CSV and JSON hold unrounded numbers, the others the words of the cells. HTML holds both: the number
+is in ``data-value``, so that a script can sort by it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lmperf.reporting.marks import MEANINGS
 from lmperf.reporting.tables import laid_out, markdown, notes_of
 from lmperf.results import Cell, Column, Table
 
-# What stands in a CSV beside the value of a column, where any of its cells has it.
+# Fields of a cell that follow its value in a CSV, each only if a cell of the column has it.
 COMPANIONS = ("low", "high", "n", "std", "second", "verdict", "state", "marks")
 
 
@@ -43,11 +43,12 @@ def _markdown(table: Table) -> str:
 
 
 def _csv(table: Table) -> str:
-    """The numbers: a column a line of the header, then those that say how far it holds.
+    """The table as CSV with stable column names and unrounded numbers.
 
-    ``forward.triton`` is followed by ``forward.triton.low``, ``.high``, ``.n``, ``.std``, the name
-    of its second number, ``.verdict``, ``.state`` (why there is no value) and ``.marks``, each
-    only where a cell has it. The first column is the caption, so that files can be put together.
+    The column ``forward.triton`` is followed by ``forward.triton.low``, ``.high``, ``.n``,
+    ``.std``, one named after its second number, ``.verdict``, ``.state`` (why there is no value)
+    and ``.marks``, each only if a cell has it. The first column is the caption of the table, so
+    that several files can be concatenated.
     """
     headers, columns = ["table"], [[table.caption] * table.length]
     for column in table.columns:
@@ -79,7 +80,7 @@ def _written(value) -> str:
 
 
 def document(table: Table) -> dict[str, Any]:
-    """A table as JSON can hold it: what is empty is left out of a cell."""
+    """A table as a JSON value; empty fields of cells and columns are left out."""
     return deep(
         plain,
         {
@@ -149,13 +150,13 @@ def _styled(align: str) -> str:
 
 
 def _sorted_by(cell: Cell) -> str:
-    """The number of a cell as an attribute; text sorts as it is shown."""
+    """The attribute ``data-value`` with the number of a cell; empty for text."""
     if isinstance(cell.value, bool) or not isinstance(cell.value, int | float):
         return ""
     return f' data-value="{cell.value!r}"'
 
 
-# What LaTeX does not print as it is: it must neither be obeyed nor stop pdflatex.
+# Characters that LaTeX would interpret, or that pdflatex cannot print -> how to write them.
 _IN_LATEX = {
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
     "\\": r"\textbackslash{}",
@@ -181,7 +182,7 @@ _UNKNOWN = "?"
 
 
 def in_latex(text: str) -> str:
-    """Text in ASCII that LaTeX prints; of a letter with an accent the letter, ``?`` of others."""
+    """Text in ASCII for LaTeX; accents are dropped, other unknown characters become ``?``."""
     return "".join(map(_in_latex, plain(text)))
 
 
@@ -195,7 +196,7 @@ def _in_latex(character: str) -> str:
 
 
 def _latex(table: Table) -> str:
-    """A tabular in the style of booktabs; marks are letters, which stand in a note below it."""
+    """A tabular in the style of booktabs; letters refer to the marks explained below it."""
     _, _, aligns = laid_out(table)
     letters = _letters(table)
     lines = zip(*(column.cells for column in table.columns), strict=True)
@@ -218,20 +219,20 @@ def _latex(table: Table) -> str:
 
 
 def _letters(table: Table) -> dict[str, str]:
-    """Mark -> letter of the marks with a sign that the cells have."""
+    """Mark -> letter, for the marks with a sign that the cells have."""
     seen = {mark for cell in table.cells for mark in cell.marks}
     return dict(zip((m for m in MEANINGS if m in seen), "abcdefgh", strict=False))
 
 
 def _latex_cell(cell: Cell, letters: dict[str, str]) -> str:
     marks = ",".join(letters[mark] for mark in cell.marks if mark in letters)
-    # A bracket at the start of a line would be the optional argument of the line break before it.
+    # LaTeX would read a leading bracket or star as an argument of the preceding line break.
     words = re.sub(r"^(?=[\[*])", "{}", in_latex(cell.words))
     return f"{words}$^{{{marks}}}$" if marks else words
 
 
 def sentence(text: str) -> str:
-    """A sentence of a finding as a terminal shows it: a link is its words."""
+    """A sentence of a finding for a terminal: a link becomes its text."""
     return plain(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text))
 
 

@@ -27,7 +27,7 @@ class GateSummary:
 
 
 def red(frame: pd.DataFrame) -> pd.Series:
-    """Rows whose gate failed, and rows that are implausible."""
+    """Rows whose gate failed and rows that are implausible."""
     failed = _is_failed(frame) | _is_impossible(frame)
     if "max_error" in frame and "error_bound" in frame:
         error, bound = (frame[name].to_numpy(float) for name in ("max_error", "error_bound"))
@@ -36,7 +36,7 @@ def red(frame: pd.DataFrame) -> pd.Series:
 
 
 def impossible(frame: pd.DataFrame) -> pd.Series:
-    """Rows whose time is below the least time that the machine needs."""
+    """Rows whose time is below the least possible on the machine (``floor_ms``)."""
     return pd.Series(_is_impossible(frame), frame.index)
 
 
@@ -61,7 +61,7 @@ def summary(frame: pd.DataFrame) -> GateSummary:
     return GateSummary(int(gated(frame).sum()), names)
 
 
-# These return arrays: they run for every table, and aligning series by index takes longer.
+# Arrays instead of series: these run for every table, and aligning series by index is slow.
 def _is_ok(frame: pd.DataFrame) -> np.ndarray:
     return (frame["status"] == "ok").to_numpy(bool)
 
@@ -78,14 +78,14 @@ def _is_impossible(frame: pd.DataFrame) -> np.ndarray:
 
 
 def _reason(row: dict) -> str:
-    """The time with its floor, or the error with its bound and PyTorch's error, or the reason."""
+    """Why a row is red: its time and floor, its recorded reason, or its error and bound."""
     if row["status"] == "ok" and row.get("median_ms", 0.0) < row.get("floor_ms", 0.0):
         time, floor = significant(row["median_ms"]), significant(row["floor_ms"])
-        return f"{KIND}: {time} ms, where it takes at least {floor} ms"
+        return f"{KIND}: {time} ms, the least possible is {floor} ms"
     found, bound = row.get("max_error"), row.get("error_bound")
     compared = not (absent(found) or absent(bound))
     if isinstance(row.get("reason"), str) and not (compared and found > bound):
         return row["reason"]
     reference = row.get("pytorch_error")
-    pytorch = "" if absent(reference) else f", PyTorch's own {error(reference)}"
+    pytorch = "" if absent(reference) else f", PyTorch's error {error(reference)}"
     return f"error {error(found)}, bound {error(bound)}{pytorch}"

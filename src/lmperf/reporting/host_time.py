@@ -1,8 +1,8 @@
-"""The time of the host beside that of the device: which of the two a user of a kernel waits for.
+"""Tables of device time beside host time: which of the two a user of a kernel waits for.
 
-A row of a kernel on a GPU has ``median_ms``, which the device takes; ``host_ms``, which the host
-takes to queue the call on an idle device; and ``eager_ms``, a call of a loop as a user runs it.
-Other machines and older evidence have the first alone, and nothing is said of the rest.
+A row of a kernel on a GPU has ``median_ms``, its time on the device; ``host_ms``, the host's time
+to queue the call on an idle device; and ``eager_ms``, the time per call in a loop. Rows of other
+machines and older rows have ``median_ms`` alone; they are left out.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from lmperf.results import Table
 
 TITLE = "Device, host and loop"
 NOTE = (
-    "Device: median, the caches overwritten before each call. Host: from the call to its return on"
-    f" an idle device, median of {HOST_CALLS}. Loop: time a call of {LOOP_CALLS} at most, back to"
-    " back on inputs that stay. Where the host takes longer than the device, it is the host that a"
-    " user waits for."
+    "Device: median time on the device, caches overwritten before each call. Host: time from the"
+    f" call to its return on an idle device, median of {HOST_CALLS} calls. Loop: time per call of"
+    f" up to {LOOP_CALLS} calls back to back on the same inputs. Where the host takes longer than"
+    " the device, a user waits for the host."
 )
 TIMES = {"host": "host_ms", "loop": "eager_ms"}
 
@@ -35,11 +35,11 @@ def known(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def tables(frame: pd.DataFrame | None, what: str, cell: Sequence[str]) -> list[Table]:
-    """A table for each phase: of each implementation device, host and loop; none without them.
+    """A table for each phase: device, host and loop time of each implementation.
 
     Args:
-        frame: the rows, None where there is no evidence.
-        what: what they are, as a caption begins.
+        frame: the rows; None, or no known host time: no tables.
+        what: the beginning of the captions.
         cell: the axes of a line.
     """
     if frame is None or known(frame).empty:
@@ -62,9 +62,9 @@ def _table(frame: pd.DataFrame, what: str, cell: Sequence[str]) -> Table | None:
 
 
 def end_of_waiting(rows: pd.DataFrame, axis: str) -> float | None:
-    """From which value of an axis on the device takes longer than the host; None where it is none.
+    """The value of an axis from which on the device takes longer than the host; None without one.
 
-    rows: one for each value, of ``known``. The least value where it is so everywhere.
+    rows: of ``known``, one for each value of the axis.
     """
     rows = rows.sort_values(axis)
     waits = (rows["median_ms"] < rows["host_ms"]).to_numpy()

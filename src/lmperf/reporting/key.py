@@ -1,4 +1,4 @@
-"""The key of a rendering: what a report depends on beside the evidence."""
+"""The key of a rendering: a digest of all inputs of a report other than the evidence."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ PACKAGE = Path(lmperf.__file__).parent
 def rendering_key(config: Config, root: Path = Path(), package: Path = PACKAGE) -> str:
     """Digest of the code, the templates, the published figures and the configuration.
 
-    All code of the package counts, since what is stale is part of a report, and any module can make
-    a row stale. To render once more for a comment takes less than to parse every module each time.
+    All code of the package counts: a report names stale rows, and any module can make a row stale.
+    Rendering again after a changed comment costs less than parsing every module each time.
 
     Args:
-        root: of the checkout, with its templates.
+        root: the checkout, with its templates.
         package: the folder of the package.
     """
     parts = []

@@ -1,4 +1,4 @@
-"""The machine and how it was measured: facts by environment, counts, rounds and noise floors."""
+"""Facts of a machine and of its measurements: environments, counts, rounds and noise floors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ FACTS = {
     "measured_at": "newest run at",
 }
 
-# What the first line of the write-up says, in order, where it is known.
+# The facts in the first line of the write-up, in order; unknown ones are left out.
 LINE = {
     "device_memory_gib": "{:.0f} GiB",
     "power_limit_w": "{:.0f} W",
@@ -64,7 +64,7 @@ LINE = {
 
 
 def environments(evidence: MachineEvidence) -> dict[str, dict]:
-    """The recorded environments in which rows of the evidence were measured, oldest first."""
+    """Name -> facts of the recorded environments that rows were measured in, oldest first."""
     return evidence.once(("environments",), lambda: _environments(evidence))
 
 
@@ -76,29 +76,29 @@ def _environments(evidence: MachineEvidence) -> dict[str, dict]:
 
 
 def recorded(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.Series:
-    """Which rows were measured in an environment whose facts machine.json has."""
+    """Which rows were measured in an environment that machine.json records."""
     return frame["environment"].isin(list(evidence.facts["environments"]))
 
 
 def unrecorded(evidence: MachineEvidence) -> list[str]:
-    """The environments that rows name and machine.json does not have."""
+    """The environments of rows that machine.json does not record."""
     return sorted(set(map(str, evidence.environment_names())) - set(evidence.facts["environments"]))
 
 
 def unrecorded_rows(evidence: MachineEvidence) -> int:
-    """How many rows were measured nobody knows where."""
+    """The number of rows whose environment is not recorded."""
     return sum(int((~recorded(evidence, f)).sum()) for f in evidence.present().values())
 
 
 def newest(evidence: MachineEvidence) -> dict:
-    """The facts of the newest environment; empty where none were recorded."""
+    """The facts of the newest environment; empty if none is recorded."""
     return next(reversed(environments(evidence).values()), {})
 
 
 def facts_table(evidence: MachineEvidence) -> Table | None:
-    """One line a fact, one column an environment; None without facts."""
-    gone = unrecorded(evidence)
-    found = environments(evidence) | {name: {} for name in gone}
+    """A table with a line for each fact and a column for each environment; None without facts."""
+    missing = unrecorded(evidence)
+    found = environments(evidence) | {name: {} for name in missing}
     if not found:
         return None
     rest = sorted({key for facts in found.values() for key in facts} - {*FACTS, "dirty"})
@@ -110,7 +110,7 @@ def facts_table(evidence: MachineEvidence) -> Table | None:
     ]
     headers = {f"environment.{name}": f"environment {name}" for name in found}
     frame = pd.DataFrame(lines, columns=["fact", *headers])
-    note = f"Not recorded: environment {', '.join(gone)}." if gone else ""
+    note = f"Not recorded: environment {', '.join(missing)}." if missing else ""
     return from_frame("The machine and its software", frame, note, right=[], headers=headers)
 
 
@@ -129,13 +129,13 @@ def _fact(facts: dict, key: str) -> str:
 
 
 def device_words(evidence: MachineEvidence) -> str:
-    """The device that measured, as its newest environment names it; else the slug."""
+    """The name of the device in the newest environment; the machine's slug if not recorded."""
     facts = newest(evidence)
     return facts.get("device") or facts.get("cpu_model") or evidence.name
 
 
 def facts_line(evidence: MachineEvidence) -> list[str]:
-    """Device, memory, power limit, software, date and commit in words: those that are known."""
+    """Device, memory, power limit, software, date and commit in words, as far as known."""
     facts, unrecorded = newest(evidence), unrecorded_rows(evidence)
     commit = facts.get("commit") and f"newest commit {code(facts['commit'][:COMMIT_LENGTH])}"
     words = [
@@ -146,13 +146,13 @@ def facts_line(evidence: MachineEvidence) -> list[str]:
             if not absent(facts.get(key)) and not (key == "cores" and facts.get("kind") == "cuda")
         ),
         f"{commit} with uncommitted changes" if commit and facts.get("dirty") else commit,
-        unrecorded and f"{counted(unrecorded, 'row')} of an environment that is not recorded",
+        unrecorded and f"{counted(unrecorded, 'row')} from an unrecorded environment",
     ]
     return [word for word in words if word]
 
 
 def counts_table(evidence: MachineEvidence) -> Table:
-    """Rows of each benchmark by status, with its gates and its marks."""
+    """A table of the rows of each benchmark by status, with its gates and its marks."""
     frames = evidence.present()
     seen = {status for frame in frames.values() for status in frame["status"].dropna()}
     statuses = in_order("status", seen - {"ok"})
@@ -179,21 +179,22 @@ def counts_table(evidence: MachineEvidence) -> Table:
 
 
 def marked(evidence: MachineEvidence, benchmarks: Sequence[str] | None = None) -> dict[str, int]:
-    """How many rows of these benchmarks, or of all, have each mark; see ``names.MARKS``."""
+    """Mark -> number of rows that have it, of these benchmarks or of all."""
     frames = evidence.present().items()
     return marks.counts(f for stem, f in frames if benchmarks is None or stem in benchmarks)
 
 
 def watched(evidence: MachineEvidence) -> bool:
-    """Whether load and drift were watched while the evidence was taken; older evidence was not."""
+    """Whether load and drift were recorded during measuring; older evidence lacks them."""
     return any(frame["reference"].notna().any() for frame in evidence.present().values())
 
 
 def floors_table(evidence: MachineEvidence) -> Table | None:
-    """How far implementations read from themselves, and the noise floor, by benchmark, phase and
-    numerics; None where nothing was paired."""
-    every = {stem: noise_floors(frame) for stem, frame in evidence.present().items()}
-    every = {stem: of[of["pairs"] > 0] for stem, of in every.items() if of["pairs"].any()}
+    """A table of A/A differences and noise floors by benchmark, phase and numerics; None without
+    A/A pairs."""
+    every = {stem: noise_floors(rows) for stem, rows in evidence.present().items()}
+    every = {stem: floors[floors["pairs"] > 0] for stem, floors in every.items()}
+    every = {stem: floors for stem, floors in every.items() if len(floors)}
     if not every:
         return None
     lines = [
@@ -211,11 +212,12 @@ def floors_table(evidence: MachineEvidence) -> Table | None:
         for dtype in in_order("dtype", floors.loc[phase].index)
         for of in [floors.loc[(phase, dtype)]]
     ]
-    caption = "Noise floor: by how much intervals of an implementation over itself leave out one"
+    caption = "Noise floor: how far A/A intervals exclude 1"
     pairs, beyond, chance = pd.concat(every)[["pairs", "beyond", "chance"]].sum()
     note = (
-        f"Apart: the ratios. Of {counted(int(pairs), 'interval')} {int(beyond)} leave out one; by"
-        f" chance {rounded(chance, 2)} would. Other numerics have no floor but"
+        "A/A: an implementation timed twice in the same rounds. Apart: how far the ratios are from"
+        f" 1. Of {counted(int(pairs), 'interval')}, {int(beyond)} exclude 1; by chance"
+        f" {rounded(chance, 2)} would. Numerics without A/A pairs have the least floor,"
         f" {percent(LEAST_FLOOR, 0)}."
     )
     headers = {
@@ -231,7 +233,7 @@ def _percent(fraction: float) -> str:
 
 
 def commits_table(evidence: MachineEvidence) -> Table:
-    """Rows of each benchmark by the commit of the code that measured them."""
+    """A table of the rows of each benchmark by the commit that measured them."""
     lines = []
     for stem, frame in evidence.present().items():
         for commit, rows in frame["commit"].fillna("").value_counts(sort=False).items():
@@ -250,7 +252,7 @@ def commits_table(evidence: MachineEvidence) -> Table:
 
 
 def rounds(evidence: MachineEvidence) -> list[int]:
-    """The numbers of rounds that occur in the evidence, ascending."""
+    """The distinct numbers of rounds in the evidence, ascending."""
     found: set[int] = set()
     for frame in evidence.present().values():
         found |= set(round_numbers(frame))
@@ -258,18 +260,18 @@ def rounds(evidence: MachineEvidence) -> list[int]:
 
 
 def rows(evidence: MachineEvidence) -> int:
-    """How many rows the evidence holds."""
+    """The number of rows of the evidence."""
     return sum(len(frame) for frame in evidence.present().values())
 
 
 def gated(evidence: MachineEvidence) -> int:
-    """How many rows were checked against a reference."""
+    """The number of rows that were checked against a reference."""
     frames = evidence.present().values()
     return evidence.once(("gated",), lambda: sum(int(gates.gated(f).sum()) for f in frames))
 
 
 def worst_gate(frame: pd.DataFrame) -> str | None:
-    """The name of the row whose error is furthest over its bound, with both."""
+    """The row whose error exceeds its bound most, with both; None if no gate failed."""
     failed = frame[gates.red(frame)]
     if failed.empty:
         return None
@@ -278,7 +280,7 @@ def worst_gate(frame: pd.DataFrame) -> str | None:
 
 
 def uncommitted(evidence: MachineEvidence) -> list[str]:
-    """The benchmarks that have rows measured from code with uncommitted changes."""
+    """The benchmarks with rows that were measured with uncommitted changes."""
     frames = evidence.present().items()
     return [s for s, frame in frames if frame["commit"].fillna("").str.endswith(DIRTY).any()]
 
@@ -286,7 +288,7 @@ def uncommitted(evidence: MachineEvidence) -> list[str]:
 def red_gates(
     evidence: MachineEvidence, benchmarks: Sequence[str] | None = None
 ) -> dict[str, list[str]]:
-    """By benchmark, of these or of all: every row with a failed gate, its error and its bound."""
+    """Benchmark -> its rows with a failed gate, each with the reason; None means all benchmarks."""
     frames = evidence.present().items()
     wanted = {stem: f for stem, f in frames if benchmarks is None or stem in benchmarks}
     found = {stem: _red(evidence, stem, frame) for stem, frame in wanted.items()}
@@ -298,7 +300,7 @@ def _red(evidence: MachineEvidence, stem: str, frame: pd.DataFrame) -> list[str]
 
 
 def method(evidence: MachineEvidence) -> dict:
-    """The numbers of the method that a reader is told."""
+    """The values of the method section."""
     return evidence.once(("method",), lambda: _method(evidence))
 
 
@@ -322,8 +324,8 @@ def _method(evidence: MachineEvidence) -> dict:
 
 
 def _margins(evidence: MachineEvidence) -> dict[str, float | None]:
-    """How far below its floor a time must be to be withheld; none by ceilings that were not
-    measured, nor by a data sheet that is not known."""
+    """How far below its floor a time must be to be withheld, as a fraction: by measured ceilings
+    and by the data sheet. None without ceilings, or without a data sheet."""
     facts = newest(evidence)
     margin = plausible.GPU_MARGIN if facts.get("kind") == "cuda" else plausible.CPU_MARGIN
     measured = None if evidence.frame("ceilings") is None else margin

@@ -1,8 +1,8 @@
-"""What was not clean when a row was taken: the signs of a table, and the counts of the write-up.
+"""Marks of rows: their signs in tables, the legend below a table, and counts for the write-up.
 
-A sign stands behind every time, rate or speed-up of a marked row, once in a line; what it means,
-and how many cells have it, stands below the table. A speed-up has the signs of both its rows.
-A benchmark that was measured again in part has a sign at what is stale of it, too.
+A mark says why a row may not hold (`lmperf.names.MARKS`). Every time, rate or speed-up of a marked
+row shows the sign of the mark; the legend explains it and counts the cells that have it. A speed-up
+has the marks of both its rows. Where only some rows of a benchmark are stale, these are marked too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lmperf.names import MARKS, in_order, mark_words
 from lmperf.reporting.numbers import counted
 from lmperf.results import SIGNS, STALE, Cell
 
-# Mark that has a sign -> what it means.
+# Mark with a sign -> its meaning.
 MEANINGS = {
     **{name: MARKS[name].meaning for name in SIGNS if name in MARKS},
     STALE: "stale: code or environment has changed since",
@@ -25,9 +25,9 @@ MEANINGS = {
 
 
 def marks_of(frame: pd.DataFrame) -> pd.Series:
-    """The names of each row's marks, in order: a tuple, empty for a row that is clean.
+    """For each row a tuple of the names of its marks, in order; empty for a clean row.
 
-    Rows of evidence without marks may hold why the device was slowed down: then that is one.
+    Rows measured before marks existed are marked ``capped`` if they record a throttle reason.
     """
     columns = (frame.get(name, [None] * len(frame)) for name in ("marks", "throttle", "reference"))
     found = [_of_row(*row) for row in zip(*columns, strict=True)]
@@ -35,20 +35,20 @@ def marks_of(frame: pd.DataFrame) -> pd.Series:
 
 
 def names_of(frame: pd.DataFrame) -> list[tuple[str, ...]]:
-    """What the cells of each row are marked with: its marks, and ``stale`` where it is."""
+    """The marks of each row, with ``stale`` for a stale row."""
     stale = frame.get("stale", [False] * len(frame))
     found = zip(marks_of(frame), stale, strict=True)
     return [(*names, STALE) if old else names for names, old in found]
 
 
 def both(one: Iterable[str], other: Iterable[str]) -> tuple[str, ...]:
-    """The marks of a speed-up of two rows."""
+    """The marks of two rows, joined: those of a speed-up."""
     names = {*one, *other}
     return tuple([*in_order("marks", names - {STALE}), *([STALE] if STALE in names else [])])
 
 
 def legend(cells: Iterable[Cell]) -> str:
-    """What the signs of cells mean, and how many cells have each; empty where none has."""
+    """The meaning of each sign among the cells with the number of cells; empty without signs."""
     marked = [cell.marks for cell in cells if cell.marks]
     counts = {name: sum(name in marks for marks in marked) for name in SIGNS}
     said = [f"{SIGNS[m]} {MEANINGS[m]} ({counted(n, 'cell')})" for m, n in counts.items() if n]
@@ -56,13 +56,13 @@ def legend(cells: Iterable[Cell]) -> str:
 
 
 def counts(frames: Iterable[pd.DataFrame]) -> dict[str, int]:
-    """How many rows have each mark, in the order of marks; those that none has are left out."""
+    """Mark -> number of rows that have it, in the order of marks; unused marks are left out."""
     names = [name for frame in frames for row in marks_of(frame) for name in row]
     return {name: names.count(name) for name in in_order("marks", names)}
 
 
 def counted_words(found: dict[str, int]) -> str:
-    """``96 rows capped, 2 host-bound``, of the marks that were counted; empty for none."""
+    """The counts of marks in words: ``96 rows capped, 2 host-bound``; empty for none."""
     said = [f"{number:,} {mark_words(name)}" for name, number in found.items()]
     first = [f"{counted(number, 'row')} {mark_words(name)}" for name, number in found.items()]
     return ", ".join(first[:1] + said[1:])
@@ -71,7 +71,7 @@ def counted_words(found: dict[str, int]) -> str:
 def _of_row(marks, throttle, reference) -> tuple[str, ...]:
     if isinstance(marks, str):
         return _names(marks)
-    # The method that has marks is the one that times a reference cell: such a row is clean.
+    # A row with a reference time was measured by a method that records marks: it is clean.
     known = reference is not None and reference == reference
     return ("capped",) if not known and _is_capped(throttle) else ()
 
@@ -82,5 +82,5 @@ def _names(marks: str) -> tuple[str, ...]:
 
 
 def _is_capped(throttle) -> bool:
-    """Whether reasons, as they are written (hexadecimal), hold one that is power or heat."""
+    """Whether throttle reasons (a hexadecimal bit mask) include power or temperature."""
     return isinstance(throttle, str) and bool(int(throttle, 16) & CAPPED)

@@ -1,4 +1,4 @@
-"""Numbers as a reader sees them: significant digits, units, ranges, counts."""
+"""Numbers as text: significant digits, units, ranges, counts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIXED_DECIMALS = 4
 
 @dataclass(frozen=True)
 class Spread:
-    """A quantity over several cells: least, middle (median) and most, and how many there are."""
+    """Least value, median, greatest value and number of values of a quantity over several cells."""
 
     low: float
     middle: float
@@ -26,14 +26,14 @@ class Spread:
 
     @staticmethod
     def of(values: Iterable[float]) -> Spread:
-        """The spread of values, of which there must be one at least."""
+        """The spread of at least one value."""
         series = pd.Series(list(values), dtype=float)
         return Spread(series.min(), series.median(), series.max(), len(series))
 
 
 @dataclass(frozen=True)
 class Count:
-    """How many of how many."""
+    """``k`` of ``n``."""
 
     k: int
     n: int
@@ -51,22 +51,22 @@ class Count:
 
 
 def absent(value) -> bool:
-    """Whether a cell of the evidence is empty."""
+    """Whether a value of the evidence is empty: None or NaN."""
     return value is None or value != value
 
 
 def finite(value) -> float | None:
-    """The number of a cell; None where it is empty or not finite."""
+    """The value as a float; None if it is empty or not finite."""
     return None if absent(value) or not math.isfinite(value) else float(value)
 
 
 def whole(value) -> int | None:
-    """A whole number of a cell; None where it is empty."""
+    """The value as an int; None if it is empty."""
     return None if absent(value) else int(value)
 
 
 def decimals(value: float, digits: int = 3) -> int:
-    """How many decimals show ``value`` to ``digits`` significant digits."""
+    """The number of decimals that show ``value`` to ``digits`` significant digits."""
     if not math.isfinite(value) or value == 0:
         return 0
     shown = float(f"{value:.{digits - 1}e}")
@@ -74,7 +74,10 @@ def decimals(value: float, digits: int = 3) -> int:
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """``value`` to ``digits`` significant digits, thousands apart, never in exponents."""
+    """``value`` to ``digits`` significant digits, with thousands separators and no exponent.
+
+    Digits before the decimal point are never rounded: 12,345 stays so; see ``rounded``.
+    """
     if absent(value):
         return EMPTY
     if math.isinf(value):
@@ -83,7 +86,7 @@ def significant(value: float, digits: int = 3) -> str:
 
 
 def rounded(value: float, digits: int = 3) -> str:
-    """``value`` to ``digits`` significant digits, also where they end before the point."""
+    """``value`` to ``digits`` significant digits, also before the decimal point: 12,300."""
     if absent(value) or math.isinf(value) or value == 0:
         return significant(value, digits)
     return significant(float(f"{value:.{digits - 1}e}"), digits)
@@ -95,7 +98,7 @@ def precise(value: float) -> str:
 
 
 def fixed(value: float) -> str:
-    """A sum with as many decimals as tell accumulators apart; a dash where there is none."""
+    """``value`` with FIXED_DECIMALS decimals; a dash if it is empty."""
     return EMPTY if absent(value) else f"{value:.{FIXED_DECIMALS}f}"
 
 
@@ -109,8 +112,8 @@ def ratio(value: float) -> str:
 
 
 def interval(value: float, low: float, high: float) -> str:
-    """A ratio with its interval: ``1.42x (1.38-1.45)``; on which side of one an end lies is seen:
-    ``1.02x (1.0009-1.03)``."""
+    """A ratio with its interval: ``1.42x (1.38-1.45)``. An end close to 1 has enough decimals to
+    differ from 1: ``1.02x (1.0009-1.03)``."""
     return f"{ratio(value)} ({_end(low)}-{_end(high)})"
 
 
@@ -119,7 +122,7 @@ def _end(value: float) -> str:
 
 
 def spread(mean: float, std: float, digits: int = 3) -> str:
-    """``mean ± std`` with the decimals of the mean; a std too small for them has its own."""
+    """``mean ± std`` with the decimals of the mean, or more if the std would round to zero."""
     if absent(mean):
         return EMPTY
     if absent(std):
@@ -138,17 +141,17 @@ def percent(fraction: float, places: int = 1) -> str:
 
 
 def percent_digits(value: float) -> str:
-    """A percentage with one decimal, below a header that has the sign."""
+    """A percentage with one decimal and no sign, for a column whose header has ``%``."""
     return percent(value / 100).removesuffix(" %")
 
 
 def whole_percent(value: float) -> str:
-    """A percentage without decimals, below a header that has the sign."""
+    """A percentage without decimals and sign, for a column whose header has ``%``."""
     return percent(value / 100, 0).rstrip(" %")
 
 
 def signed_percent(fraction: float, places: int = 1) -> str:
-    """A difference as a percentage with its sign."""
+    """A relative difference as a percentage with ``+`` or ``-``."""
     text = percent(fraction, places)
     shown = text.strip("-0. %") != ""
     return f"+{text}" if shown and text != EMPTY and fraction > 0 else text
@@ -176,7 +179,7 @@ def listed(items) -> str:
 
 
 def ranged(values: Spread, form=significant) -> str:
-    """``low to high`` by ``form``, a unit once; one value where both read the same."""
+    """``low to high`` formatted by ``form``, the unit once; one value if both are the same text."""
     low, high = form(values.low), form(values.high)
     if low == high:
         return low

@@ -1,7 +1,6 @@
-"""Machines side by side: their ceilings, and the cells that more than one of them measured (E5).
+"""Tables that compare machines: their ceilings and the cells that at least two measured (E5).
 
-Times of two machines were never taken in turn, so they stand beside each other and no ratio is
-made.
+Times of two machines are never taken in turn, so the tables show no ratios between machines.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from lmperf.reporting.side_by_side import each, side_by_side, time
 from lmperf.reporting.tables import TableGroup, from_frame, medians, number_cells
 from lmperf.results import Table
 
-# It rests on several machines, so that no section makes it; its page lies beside their folders.
+# No section makes this table, since it needs several machines; its page is next to their folders.
 TABLE = TableGroup("E5", "The same cells on several machines", lambda evidence: [])
 PAGE = "machines.md"
-NOTE = "Medians; their intervals stand on each machine's own pages."
+NOTE = "Medians. Their intervals are on the pages of each machine."
 
 
 def machines_lines(machines: Sequence[MachineEvidence]) -> Table | None:
-    """Every machine with evidence: device, software, when, and a link to its write-up."""
+    """A table of all machines: device, software, date and a link to the write-up; None for none."""
     if not machines:
         return None
     headers = {"triton": "Triton", "gates_failed": "gates failed"}
@@ -51,14 +50,14 @@ def _line(evidence: MachineEvidence) -> dict:
 
 
 def machines_tables(machines: Sequence[MachineEvidence]) -> list[Table]:
-    """E5: ceilings by machine, then of each benchmark the cells of at least two machines."""
+    """E5: ceilings by machine, then a table for each benchmark of the cells that several share."""
     shared = {stem: _shared(rows) for stem, rows in _timed(machines).items()}
     cells = [_beside(stem, rows) for stem, rows in shared.items() if len(rows)]
     return each(ceilings_by_machine(machines), *cells)
 
 
 def side_by_side_steps(machines: Sequence[MachineEvidence]) -> Table | None:
-    """One line a size: its plain float32 train step at the longest context that two have."""
+    """A line for each size: its eager float32 train step at the longest shared context."""
     plain = {"phase": "train_step", "implementation": "eager", "dtype": "float32"}
     rows = _shared(having(_rows(machines, "end_to_end"), **plain))
     if rows.empty:
@@ -68,18 +67,18 @@ def side_by_side_steps(machines: Sequence[MachineEvidence]) -> Table | None:
 
 
 def state(machines: Sequence[MachineEvidence]) -> State:
-    """The state of E5 in the index: cells of two machines or more, of all that any of them has."""
+    """The state of E5 in the index: cells shared by at least two machines, of all cells."""
     if len(machines) < 2:
-        return State(TABLE, PAGE, 0, 0, "shown where another machine has evidence", False)
+        return State(TABLE, PAGE, 0, 0, "needs evidence of another machine", False)
     found = [(_cell(stem), rows) for stem, rows in _timed(machines).items()]
     owed = sum(len(rows[cell].drop_duplicates()) for cell, rows in found)
     shared = sum(len(_shared(rows)[cell].drop_duplicates()) for cell, rows in found)
-    words = "measured on two machines or more" if shared else "no cell in common"
+    words = "measured on at least two machines" if shared else "no shared cell"
     return State(TABLE, f"../{PAGE}", shared, owed, words, False)
 
 
 def indexed(states: Sequence[State], machines: Sequence[MachineEvidence]) -> list[State]:
-    """The states of a machine's tables with that of E5 behind those that it follows by number."""
+    """The states of a machine's tables with that of E5 inserted in the order of numbers."""
     letter = TABLE.id[0]
     before = [i for i, s in enumerate(states) if letter <= s.table.id < TABLE.id]
     place = before[-1] + 1 if before else len(states)
@@ -87,7 +86,8 @@ def indexed(states: Sequence[State], machines: Sequence[MachineEvidence]) -> lis
 
 
 def ceilings_by_machine(machines: Sequence[MachineEvidence]) -> Table | None:
-    """One line an operation, dtype and load, one column a machine; None for fewer than two."""
+    """A line for each operation, dtype and load, a column for each machine; None for fewer than
+    two machines with ceilings."""
     found = {e.name: pd.Series(rates) for e in machines if (rates := _best(e))}
     if len(found) < 2:
         return None
@@ -100,7 +100,7 @@ def ceilings_by_machine(machines: Sequence[MachineEvidence]) -> Table | None:
 
 
 def _best(evidence: MachineEvidence) -> dict[tuple[str, str, str], float]:
-    """(operation, dtype, load) -> the best rate; evidence of before there were loads has bursts."""
+    """(operation, dtype, load) -> best rate; rows measured before ``load`` existed are bursts."""
     burst, sustained = (ceilings(evidence, load) for load in (BURST, SUSTAINED))
     has_loads = evidence.frame(STEM) is not None and "load" in evidence.frame(STEM)
     loads = {BURST: burst, **({SUSTAINED: sustained} if has_loads else {})}
@@ -108,7 +108,7 @@ def _best(evidence: MachineEvidence) -> dict[tuple[str, str, str], float]:
 
 
 def _timed(machines: Sequence[MachineEvidence]) -> dict[str, pd.DataFrame]:
-    """The rows of each benchmark whose times of a cell a reader may compare."""
+    """Benchmark -> rows of all machines, of the benchmarks that measure times."""
     timed = [stem for stem in stems() if stem != STEM and isinstance(load(stem), Timed)]
     return {stem: _rows(machines, stem) for stem in timed}
 
@@ -118,9 +118,9 @@ def _cell(stem: str) -> list[str]:
 
 
 def _rows(machines: Sequence[MachineEvidence], stem: str) -> pd.DataFrame:
-    """Cell, phase, machine and ``time``, or its status, of all rows of a benchmark.
+    """All rows of a benchmark: cell, phase, machine and ``time`` (a cell: median or status).
 
-    Evidence that lacks an axis of today's benchmark is left out: its cells are not the same.
+    Evidence that lacks an axis of today's benchmark is left out: its cells are different ones.
     """
     columns = [*_cell(stem), "phase"]
     parts = [
@@ -133,13 +133,13 @@ def _rows(machines: Sequence[MachineEvidence], stem: str) -> pd.DataFrame:
 
 
 def _shared(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows whose cell and phase at least two machines have."""
+    """The rows whose cell and phase were measured on at least two machines."""
     keys = list(rows.columns.drop(["machine", "time"]))
     return rows[rows.groupby(keys, dropna=False)["machine"].transform("nunique") >= 2]
 
 
 def _beside(stem: str, rows: pd.DataFrame) -> Table | None:
-    """One line a cell, of each phase a column a machine."""
+    """A line for each cell, a column for each phase and machine."""
     columns = [
         time(f"{phase_words(phase)}, {name}", having(part, machine=name)["time"], f"{phase}.{name}")
         for phase, part in groups(rows, "phase")

@@ -1,4 +1,4 @@
-"""The write-up of a machine and its pages, as Markdown and SVG; the overview over all machines."""
+"""The files of a report: write-up and pages of each machine, and the overview of all machines."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ FIGURES = "figures"
 
 
 def composed(evidence: MachineEvidence, templates: Path, drawn: bool = True) -> list[Composed]:
-    """Every section of the report, on this evidence."""
+    """All sections of the report for this evidence."""
     return [compose(stem, evidence, drawn) for stem in stems(templates)]
 
 
 def machine_files(
     evidence: MachineEvidence, sections: Sequence[Composed], templates: Path
 ) -> dict[str, str]:
-    """File name -> text of all that is rendered into ``report/<machine>``."""
+    """File name -> text of all files in ``report/<machine>``."""
     files = {WRITE_UP: write_up(evidence, sections, templates)}
     for section in sections:
         if section.measured or any(_notices(evidence, section.benchmarks).values()):
@@ -49,16 +49,17 @@ def overview_files(
     templates: Path,
     reason: str | None = None,
 ) -> dict[str, str]:
-    """File name -> text of what is rendered into ``report``: the write-up of the machine at hand.
+    """File name -> text of the files in ``report``: write-up of this machine, page of all machines.
 
     Args:
         evidences: every machine that has rows to show.
-        here: slug of the machine at hand, whose ``sections`` are given if it has evidence.
-        reason: why the machine at hand was not measured, in words.
+        here: slug of this machine.
+        sections: those of this machine; empty if it has no evidence.
+        reason: why this machine was not measured, in words.
     """
-    own = next((evidence for evidence in evidences if evidence.machine == here), None)
-    if own is not None:
-        text = write_up(own, sections, templates, f"{own.link}/", evidences)
+    this = next((evidence for evidence in evidences if evidence.machine == here), None)
+    if this is not None:
+        text = write_up(this, sections, templates, f"{this.link}/", evidences)
     else:
         template = load_templates(templates).get_template("unmeasured.md.j2")
         lines = _markdown(machines_lines(evidences))
@@ -84,8 +85,8 @@ def write_up(
     """The write-up of a machine.
 
     Args:
-        root: what stands before its links: empty, or the folder of the machine.
-        others: all machines with evidence, for the last section; without any it is left out.
+        root: prefix of its links: empty, or the folder of the machine.
+        others: all machines with evidence, for the last section; that is left out if empty.
     """
     states = other_machines.indexed(coverage.states(evidence, sections), others)
     several = [other for other in others if other.machine != evidence.machine]
@@ -156,18 +157,18 @@ def page(evidence: MachineEvidence, section: Composed, templates: Path) -> str:
 
 
 def figure_name(stem: str, theme: str) -> str:
-    """Where the figure of a section lies, below the folder of its machine."""
+    """The path of a section's figure below the folder of its machine."""
     return f"{FIGURES}/{stem}-{theme}.svg"
 
 
 def tidy(text: str) -> str:
-    """At most one empty line in a row, one newline at the end; what is foreign is escaped."""
+    """The finished Markdown: untrusted text escaped, no two empty lines in a row."""
     text = "\n".join(line.rstrip() for line in text.splitlines())
     return in_markdown(re.sub(r"\n{3,}", "\n\n", text).strip() + "\n")
 
 
 def question(stem: str, templates: Path) -> str:
-    """What a section asks: the block ``question`` of its template."""
+    """The question of a section: the block ``question`` of its template."""
     template = load_templates(templates).get_template(f"sections/{stem}.md.j2")
     block = template.blocks.get("question")
     return "".join(block(template.new_context())).strip() if block else ""
@@ -222,9 +223,9 @@ def _about(evidence: MachineEvidence, root: str) -> dict:
 
 
 def _health(evidence: MachineEvidence, benchmarks: Sequence[str] | None = None) -> dict:
-    """What is not as it should be, each a number of measurements; nought where it is.
+    """Numbers of rows: all, checked, and those that are red, stale, missing, damaged or marked.
 
-    benchmarks: of which; None means all.
+    benchmarks: which ones count; None means all.
     """
     red = machine.red_gates(evidence, benchmarks)
     marked = machine.marked(evidence, benchmarks)
@@ -248,7 +249,7 @@ def _health(evidence: MachineEvidence, benchmarks: Sequence[str] | None = None) 
 
 
 def _notices(evidence: MachineEvidence, benchmarks: Sequence[str]) -> dict:
-    """What is stale, missing, red or marked of these benchmarks, and why one is withheld."""
+    """Names of stale, missing and red rows of these benchmarks, marks, and damaged evidence."""
     red = machine.red_gates(evidence, benchmarks)
     return {
         "damaged": {s: evidence.damaged[s] for s in benchmarks if s in evidence.damaged},
@@ -260,7 +261,7 @@ def _notices(evidence: MachineEvidence, benchmarks: Sequence[str]) -> dict:
 
 
 def _limits(evidence: MachineEvidence) -> list[dict]:
-    """By benchmark what is red, stale, missing, damaged, of no commit or marked; else left out."""
+    """A line for each benchmark with red, stale, missing, damaged, uncommitted or marked rows."""
     red = machine.red_gates(evidence)
     worst = {stem: machine.worst_gate(frame) for stem, frame in evidence.present().items()}
     uncommitted = machine.uncommitted(evidence)

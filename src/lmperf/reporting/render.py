@@ -1,4 +1,4 @@
-"""From reviewed evidence to files: what ``lmperf report`` does."""
+"""Render reviewed evidence to the files of a report: the work of ``lmperf report``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEMPLATES = Path("templates")
 
 
 def machine_evidence(project: Project, reviewed: Review) -> MachineEvidence:
-    """A machine's evidence as the renderer takes it."""
+    """Reviewed evidence of a machine as the report reads it."""
     return MachineEvidence(
         machine=reviewed.machine,
         facts=reviewed.facts,
@@ -36,7 +36,7 @@ def machine_evidence(project: Project, reviewed: Review) -> MachineEvidence:
 
 
 def _frame(reviewed: Review, stem: str) -> pd.DataFrame:
-    """A benchmark's rows; of one that was measured again in part, which rows are ``stale``."""
+    """The rows of a benchmark, with a column ``stale`` if only some of them are."""
     benchmark, rows = load(stem), reviewed.rows[stem]
     frame = typed_rows(rows, benchmark.kinds, stem)
     stale = set(reviewed.stale.get(stem, ()))
@@ -45,7 +45,7 @@ def _frame(reviewed: Review, stem: str) -> pd.DataFrame:
 
 
 def _left_out(project: Project, reviewed: Review) -> dict[str, str]:
-    """Benchmarks that the configuration does not ask for whole, with the reason."""
+    """Benchmark -> why the configuration asks for only a part of it, or for none."""
     preset = reviewed.facts["preset"]
     asked, config = project.config.stems(preset), project.config
     narrowed = [stem for stem in stems() if config.grid_of(stem)]
@@ -57,7 +57,7 @@ def _left_out(project: Project, reviewed: Review) -> dict[str, str]:
 
 
 def render_machine(project: Project, machine: str) -> Path:
-    """Write `report/<machine>/report.md`, its pages and figures; the path of the write-up."""
+    """Write `report/<machine>/report.md`, its pages and figures; return the write-up's path."""
     directory = project.report_directory / machine
     files = _files_of_machine(project, machine)
     replace_files(directory, files, (f"{pages.FIGURES}/*.svg", "*.md"))
@@ -65,18 +65,18 @@ def render_machine(project: Project, machine: str) -> Path:
 
 
 def render_overview(project: Project) -> Path:
-    """Write `report/report.md`, the write-up of the machine at hand; its path."""
+    """Write `report/report.md`, the write-up of this machine; return its path."""
     replace_files(project.report_directory, _files_of_overview(project), ("*.md",))
     return project.report_directory / pages.WRITE_UP
 
 
 def edited(project: Project, machine: str | None) -> list[str]:
-    """The Markdown files of a write-up that are not what its evidence renders to, by name.
+    """Names of the Markdown files of a write-up that differ from what its evidence renders to.
 
-    Those that lack, and those that do not belong there, are named as well. Figures count only as
-    far as the note that a rendering leaves knows them (``written.is_current``).
+    Includes missing files and files that do not belong there. Figures are compared only through
+    the note of the last rendering (``written.is_current``).
 
-    machine: whose write-up; None is the overview.
+    machine: the machine of the write-up; None is the overview.
     """
     if written.is_current(project, machine):
         return []
@@ -88,7 +88,7 @@ def edited(project: Project, machine: str | None) -> list[str]:
 
 
 def _files_of_machine(project: Project, machine: str) -> dict[str, str]:
-    """File name -> text of all that is rendered of a machine."""
+    """File name -> text of all files of a machine."""
     evidence = machine_evidence(project, review(project, machine))
     templates = project.root / TEMPLATES
     sections = pages.composed(evidence, templates)
@@ -97,7 +97,7 @@ def _files_of_machine(project: Project, machine: str) -> dict[str, str]:
 
 
 def _files_of_overview(project: Project) -> dict[str, str]:
-    """File name -> text of all that is rendered over the machines."""
+    """File name -> text of all files of the overview."""
     here = project.machine.slug
     evidences = [
         machine_evidence(project, review(project, machine))
@@ -105,16 +105,16 @@ def _files_of_overview(project: Project) -> dict[str, str]:
     ]
     evidences = [evidence for evidence in evidences if evidence.present()]
     templates = project.root / TEMPLATES
-    own = [evidence for evidence in evidences if evidence.machine == here]
-    sections = pages.composed(own[0], templates) if own else []
+    this = next((evidence for evidence in evidences if evidence.machine == here), None)
+    sections = pages.composed(this, templates) if this else []
     reason = None
     if not project.can_measure:
-        reason = "torch is not installed, so that nothing can be measured"
+        reason = "torch is not installed, so nothing can be measured"
     return pages.overview_files(evidences, here, sections, templates, reason)
 
 
 def silent_gaps(project: Project, machines: Sequence[str]) -> list[str]:
-    """By machine and name: the tables that are missing without a reason."""
+    """The tables that are missing without a reason, one line each with the machine."""
     gaps = []
     for machine in machines:
         evidence = machine_evidence(project, review(project, machine))

@@ -1,4 +1,4 @@
-"""The page of a machine's selftest, from `selftest.csv`: what was planted, and what came of it."""
+"""The page of a machine's selftest, from `selftest.csv`: planted faults and their outcomes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lmperf.reporting.templates import load_templates
 from lmperf.reporting.written import SELFTEST
 
 PAGE = "selftest.md"
-# The answers of the column `held`.
+# Values of the column `held`.
 HELD, NOT_HELD, NOT_RUN = "yes", "no", "not run"
 HEADERS = {
     "case": "planted",
@@ -29,7 +29,7 @@ COLUMNS = (*HEADERS, "device", "torch", "commit", "measured_at")
 
 
 def page(directory: Path, templates: Path) -> str:
-    """The text of the page of a machine that has a record.
+    """The page of a machine's selftest as Markdown.
 
     directory: `report/<machine>`.
     """
@@ -46,18 +46,18 @@ def page(directory: Path, templates: Path) -> str:
 
 
 def _rows(path: Path) -> pd.DataFrame:
-    """The record; raises UserError where it is none."""
+    """The rows of `selftest.csv`; raises UserError if it cannot be read or is incomplete."""
     try:
         rows = pd.read_csv(path, dtype=str, keep_default_na=False)
     except (ValueError, OSError):
-        raise UserError(f"{path}: cannot be read; make selftest writes it anew") from None
+        raise UserError(f"{path}: cannot be read; run make selftest to write it again") from None
     lacking = [name for name in COLUMNS if name not in rows]
     if lacking or rows.empty:
         what = f"lacks {', '.join(lacking)}" if lacking else "has no row"
-        raise UserError(f"{path}: {what}; make selftest writes it anew")
+        raise UserError(f"{path}: {what}; run make selftest to write it again")
     return taken_frame(rows)
 
 
 def files(directory: Path, templates: Path) -> dict[str, str]:
-    """File name -> text of the page; empty where the selftest was not run on this machine."""
+    """File name -> text of the page; empty if the selftest has not run on this machine."""
     return {PAGE: page(directory, templates)} if (directory / SELFTEST).exists() else {}

@@ -1,4 +1,4 @@
-"""Tables with one line a cell and one column for each thing that is known of it.
+"""Tables with a line for each cell and a column for each quantity.
 
 side_by_side("forward, bf16", frame, ["seq_len", "d_head"], [
     time("PyTorch", kernel_times(base.rows(frame)), "forward.eager"),
@@ -34,9 +34,9 @@ from lmperf.results import (
 
 @dataclass(frozen=True)
 class Beside:
-    """A column before its lines are known; see `lmperf.results.Column`.
+    """A column before it is sorted into the lines of a table; see `lmperf.results.Column`.
 
-    cells: their index are rows of the benchmark's frame.
+    cells: indexed like the rows of the benchmark that they belong to.
     """
 
     header: str
@@ -55,19 +55,19 @@ def time(what: str, cells: pd.Series, name: str, unit: str = "ms", second: str =
 
 
 def step_time(what: str, cells: pd.Series, name: str) -> Beside:
-    """A column of times of steps: means, with the medians as second values."""
+    """A column of step times: means, with medians as second values."""
     return time(what, cells, name, second="median")
 
 
 def speedup(header: str, cells: pd.Series, name: str) -> Beside:
-    """A column of speed-ups; above one, what the column is named after is faster."""
+    """A column of speed-ups; above 1 the first implementation in the column's name is faster."""
     return Beside(header, cells, name, "", "ratio", HIGHER, DERIVED)
 
 
 def rate(
     what: str, cells: pd.Series, name: str, unit: str, form: str = "significant", second: str = ""
 ) -> Beside:
-    """A column of rates, or of shares of one: more is better."""
+    """A column of rates, or of shares of a rate: higher is better."""
     return Beside(f"{what} ({unit})", cells, name, unit, form, HIGHER, DERIVED, second)
 
 
@@ -77,12 +77,12 @@ def memory(what: str, cells: pd.Series, name: str, unit: str = "MiB", second: st
 
 
 def share(header: str, cells: pd.Series, name: str, unit: str = "", form="percent") -> Beside:
-    """A column of shares or relative differences of which neither end is better."""
+    """A column of shares or relative differences for which neither direction is better."""
     return Beside(header, cells, name, unit, form, "", DERIVED)
 
 
 def text(header: str, cells: pd.Series, name: str, form: str = "") -> Beside:
-    """A column of text, or of numbers as they are."""
+    """A column of text, or of numbers without unit and direction."""
     return Beside(header, cells, name, format=form)
 
 
@@ -93,13 +93,13 @@ def side_by_side(
     columns: Sequence[Beside],
     notes: str = "",
 ) -> Table | None:
-    """One line for each cell of ``frame``; None where no column has anything to show.
+    """A table with a line for each cell of ``frame``; None if no column has anything to show.
 
     Args:
-        caption: what the table shows; axes with a single value are added to it.
-        frame: rows whose cells make the lines; cells of a column outside it are left out.
-        cell: the axes of a line, in the order of the columns; text columns are sorted by name.
-        columns: what stands beside them. One whose cells are all dashes is left out.
+        caption: what the table shows; axes with a single value are appended to it.
+        frame: the rows that make the lines; cells of other rows are left out.
+        cell: the axes of a line, in the order of their columns.
+        columns: the columns after the axes. A column of dashes only is left out.
         notes: how to read the cells.
     """
     frame = in_reading_order(frame, first=list(cell))
@@ -145,13 +145,13 @@ def _column(column: Beside, cells: Sequence[Cell]) -> Column:
 
 
 def _lines(frame: pd.DataFrame, names: Sequence[str]) -> list[tuple]:
-    """The line of each row: its values of these columns, a dash where it has none."""
+    """The line of each row: its values of these columns, a dash for an empty one."""
     columns = (frame[name].astype(object).where(frame[name].notna(), EMPTY) for name in names)
     return list(zip(*columns, strict=True))
 
 
 def _by_line(cells: pd.Series, line_of: dict[Hashable, tuple]) -> dict[tuple, Cell]:
-    """What stands in each line, of several cells the last that is no dash."""
+    """Line -> its cell; of several cells the last that is not a dash."""
     found: dict[tuple, Cell] = {}
     for row, value in zip(cells.index, cells, strict=True):
         if row in line_of:
@@ -162,5 +162,5 @@ def _by_line(cells: pd.Series, line_of: dict[Hashable, tuple]) -> dict[tuple, Ce
 
 
 def each(*tables: Table | None) -> list[Table]:
-    """Those of the tables that have something to show."""
+    """The tables without None."""
     return [table for table in tables if table is not None]

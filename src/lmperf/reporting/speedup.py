@@ -1,16 +1,16 @@
-"""Speed-ups as intervals: per-round ratios of rows that were timed in turn.
+"""Speed-ups with intervals, from per-round ratios of rows that were timed in turn.
 
-Two rows may be compared only if they share ``together``, the pass in which they were timed round
-after round. Estimator, interval and verdict are those of ``lmperf.statistics``; what is added here
-is which rows belong to each other, the noise floor of each, and over which cells false discovery
-is controlled: those of one comparison, one call of ``speedups``.
+Two rows are compared only if they share ``together``, the pass in which they were timed round after
+round. Estimator, interval and verdict are those of ``lmperf.statistics``. This module decides which
+rows form a pair and what its noise floor is; false discovery is controlled over all pairs of one
+comparison, that is of one call of ``speedups``.
 
-The noise floor comes from pairs of one implementation with itself in the same rounds (A/A), apart
-for each phase and numerics: pairs of float32 say nothing of bfloat16. It is of their intervals: a
-case that scatters has a wide one, and does not raise the floor of cells beside it that do not. So
-an interval is held against those of A/A pairs, end against end. Where there are no pairs the floor
-is NaN, and the least one holds. What two runs or processes differ by no interval of one knows:
-`lmperf.reporting.diff` holds its ratios against how far pairs read apart.
+The noise floor comes from A/A pairs: one implementation timed twice in the same rounds. Each phase
+and numerics has its own, since float32 pairs tell nothing about bfloat16. It is made from the
+intervals of the pairs, not from their ratios: a case that scatters has a wide interval, which does
+not raise the floor of quieter cells. An interval must exclude 1 by more than the floor. Without
+pairs the floor is NaN and the least floor applies. No interval within a run covers the difference
+between two runs; `lmperf.reporting.diff` uses the ratios of A/A pairs instead.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ FLOOR_COLUMNS = ["pairs", "apart", "beyond", "chance", "floor"]
 
 @dataclass(frozen=True)
 class Series:
-    """Rows that make one column of a comparison: an implementation, numerics, or both.
+    """The rows of one side of a comparison: an implementation, numerics, or both.
 
-    ``Series.of(implementation="compiled", dtype="tf32")`` is the implementation in those numerics;
-    a column that is not named may have any value, which two compared rows then share.
+    ``Series.of(implementation="compiled", dtype="tf32")`` is an implementation in some numerics.
+    Columns that are not named may have any value; two compared rows have the same one.
     """
 
     where: tuple[tuple[str, str], ...]
@@ -59,7 +59,7 @@ class Series:
 
     @property
     def words(self) -> str:
-        """``compiled, TF32``; the numerics alone, or the implementation alone, where no more."""
+        """In words, as ``compiled, TF32``; only what is named."""
         named = dict(self.where)
         form = {"implementation": implementation_words, "dtype": dtype_words}
         order = [name for name in ("implementation", "dtype") if name in named]
@@ -67,19 +67,19 @@ class Series:
 
     @property
     def name(self) -> str:
-        """``compiled.tf32``: the part of a column's name that says what it is of."""
+        """The part of a column's name, as ``compiled.tf32``; only what is named."""
         named = dict(self.where)
         return joined(*(named[name] for name in ("implementation", "dtype") if name in named))
 
     def rows(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """The rows of a frame that are of this series."""
+        """Those of the rows that belong to this series."""
         return having(frame, **dict(self.where))
 
 
 def speedups(evidence: MachineEvidence, stem: str, series: Series, base: Series) -> pd.DataFrame:
-    """Speed-ups of the rows of a series over the rows of the base that agree in all else.
+    """Speed-ups of the rows of a series over the base rows that agree in all other columns.
 
-    Both series name the same columns.
+    Both series must name the same columns.
 
     Returns:
         One row for each row of the series that was timed in turn with its base (index of
@@ -98,7 +98,7 @@ def speedups(evidence: MachineEvidence, stem: str, series: Series, base: Series)
 
 
 def compared(evidence: MachineEvidence, stem: str, series: Series, base: Series) -> pd.DataFrame:
-    """The rows of a series that have a speed-up over the base, with the columns of ``speedups``."""
+    """The rows of a series with a speed-up over the base, with the columns of ``speedups``."""
     found = speedups(evidence, stem, series, base)
     return evidence.frame(stem).loc[found.index].join(found)
 
@@ -106,10 +106,10 @@ def compared(evidence: MachineEvidence, stem: str, series: Series, base: Series)
 def speedup_cells(
     evidence: MachineEvidence, stem: str, series: Series, base: Series, brackets: bool = True
 ) -> pd.Series:
-    """The speed-up of each row of the series: ``1.42x (1.38-1.45)``, with its verdict where that
-    is not plain from the interval; why there is none; a dash where there is no base.
+    """The speed-up of each row of the series: ``1.42x (1.38-1.45)``, and its verdict if that is
+    ``same`` or ``unresolved``. Without a speed-up the reason, without a base row a dash.
 
-    brackets: whether the words have the interval.
+    brackets: whether the words include the interval.
     """
     of = ("speedup cells", stem, series, base, brackets)
     return evidence.once(of, lambda: _cells(evidence, stem, series, base, brackets))
@@ -130,10 +130,10 @@ def _cells(
     cells[here[timed]] = _NOT_IN_TURN
     cells[here[withheld]] = _WITHHELD
     found = speedups(evidence, stem, series, base)
-    own, bases = (frame.loc[rows] for rows in (found.index, both["base_row"].loc[found.index]))
+    ours, bases = (frame.loc[rows] for rows in (found.index, both["base_row"].loc[found.index]))
     parts = zip(
-        *(found.itertuples(index=False), own["key"] if "key" in own else [None] * len(own)),
-        *(marks.names_of(own), marks.names_of(bases)),
+        *(found.itertuples(index=False), ours["key"] if "key" in ours else [None] * len(ours)),
+        *(marks.names_of(ours), marks.names_of(bases)),
         strict=True,
     )
     made = [speedup_cell(row, brackets, marks.both(a, b), key) for row, key, a, b in parts]
@@ -148,14 +148,14 @@ _WITHHELD = Cell("withheld", state=WITHHELD)
 
 
 def geometric_mean(ratios: pd.Series) -> float:
-    """The mean that does not depend on which of the two is the base."""
+    """The geometric mean: its inverse is that of the inverse ratios."""
     return float(np.exp(np.log(ratios).mean()))
 
 
 def speedup_cell(
     row, brackets: bool = True, marked: tuple[str, ...] = (), key: str | None = None
 ) -> Cell:
-    """``1.42x (1.38-1.45)``; ``same`` or ``unresolved`` behind it where that is the verdict.
+    """A cell ``1.42x (1.38-1.45)``, followed by ``same`` or ``unresolved`` if that is its verdict.
 
     row: of ``speedups``, as a named tuple.
     """
@@ -171,7 +171,7 @@ def speedup_cell(
 
 
 def parse_rounds(column: pd.Series) -> np.ndarray:
-    """``"1.0;1.1"`` strings to an array [rows, most rounds] of ms, padded with NaN."""
+    """Strings such as ``"1.0;1.1"`` as an array [rows, most rounds], padded with NaN."""
     text = column.fillna("").astype(str)
     counts = np.array([row.count(";") + 1 if row else 0 for row in text], dtype=int)
     matrix = np.full((len(text), max(counts.max(initial=0), 1)), np.nan)
@@ -182,19 +182,17 @@ def parse_rounds(column: pd.Series) -> np.ndarray:
 
 
 def median_intervals(frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Low and high end of the interval of each row's median, from its rounds, in ms."""
+    """Low and high ends (ms) of the interval of each row's median, from its rounds."""
     return median_interval(parse_rounds(frame["rounds_ms"]))
 
 
 def noise_floors(frame: pd.DataFrame) -> pd.DataFrame:
-    """What pairs of an implementation with itself say, by phase and numerics.
-
-    Numerics that were timed without A/A pairs have a line too, with no pairs.
+    """Noise floors from A/A pairs, one line for each phase and numerics that was timed.
 
     Returns:
-        Columns pairs, of how many cells it is; apart, how far most of them (FLOOR_QUANTILE) read
-        from themselves; beyond, how many have an interval that leaves out one, and chance, how many
-        would by chance; and floor, by how much most of those intervals leave out one at most.
+        Columns pairs, the number of A/A pairs (may be 0); apart, the FLOOR_QUANTILE quantile of how
+        far their ratios are from 1; beyond, how many of their intervals exclude 1; chance, how many
+        would by chance; floor, the FLOOR_QUANTILE quantile of how far the intervals exclude 1.
         apart and floor are fractions, NaN without pairs.
     """
     timed = frame[gates.shown(frame) & frame["rounds_ms"].notna()]
@@ -211,7 +209,7 @@ def noise_floors(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _beyond(found: Ratio) -> np.ndarray:
-    """By how much each interval leaves out one, as a fraction; nought where it holds it."""
+    """How far each interval excludes 1, as a fraction; 0 for an interval that contains 1."""
     return np.fmax(np.fmax(found.low, np.divide(1, found.high)) - 1, 0)
 
 
@@ -223,7 +221,7 @@ def _floor_of(again: pd.DataFrame) -> tuple[int, float, int, float, float]:
 
 
 def _numerics(frame: pd.DataFrame) -> pd.Series:
-    """The dtype of each row; empty where the benchmark has no such axis."""
+    """The dtype of each row; empty if the benchmark has no such axis."""
     return frame.get("dtype", pd.Series("", frame.index)).rename("dtype").fillna("")
 
 
@@ -279,18 +277,18 @@ def _same_width(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def round_numbers(frame: pd.DataFrame) -> list[int]:
-    """The numbers of rounds in which the rows of a frame were taken, ascending."""
+    """The distinct numbers of rounds of the rows, ascending."""
     text = frame["rounds_ms"].dropna().astype(str)
     return sorted(int(n) for n in (text.str.count(";") + 1).unique())
 
 
 def rounds_words(counts: Sequence[int]) -> str:
-    """Numbers of rounds in words: ``6``, ``6 and 12``, or the least and the most of many."""
+    """Numbers of rounds in words: ``6``, ``6 and 12``; four or more as ``6 to 20``."""
     return listed(counts) if len(counts) < 4 else f"{min(counts)} to {max(counts)}"
 
 
 def interval_sentence(counts: Sequence[int]) -> str:
-    """Which intervals some numbers of rounds give, and with what coverage."""
+    """A sentence that says which intervals these numbers of rounds give, with their coverage."""
     several = [n for n in counts if n > 1]
     if not several:
         return "with one round there is no interval, so that every comparison is unresolved"

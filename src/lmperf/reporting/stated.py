@@ -1,4 +1,4 @@
-"""The constants of the code that the method page states: it names no number of its own."""
+"""The constants that the method page quotes, taken from the code that uses them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lmperf.transformer.rounding import FACTOR
 
 
 def stated(device: str, dtypes: Iterable[str] = ()) -> dict:
-    """What holds on a device (cuda, mps or cpu), and the bounds of these values of a dtype axis."""
+    """The constants for a device (cuda, mps or cpu), with the error bounds of these dtypes."""
     return {
         "version": METHOD_VERSION,
         "clock": _clock(),
@@ -58,7 +58,7 @@ def _clock() -> dict:
 
 
 def _bounds(dtypes: Iterable[str]) -> list[dict]:
-    """Of each numerics the bound of attention: in unit roundoffs, and as a share."""
+    """The error bound of attention for each dtype: in unit roundoffs and as a fraction."""
     allowed = rounding.ROUNDOFFS_ALLOWED
     known = in_order("dtype", set(allowed) & set(dtypes))
     known = [dtype for dtype in known if dtype_of(dtype).autocast is None]

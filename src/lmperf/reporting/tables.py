@@ -1,4 +1,4 @@
-"""Tables from rows of evidence, and their Markdown: cells of times and of values, statuses."""
+"""Cells of times, values and statuses from rows of evidence; tables and their Markdown."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from lmperf.results import (
     plain_words,
 )
 
-# A longer table is folded: a page shows what matters first.
+# Tables with more lines are folded.
 FOLD = 15
 REASON_LENGTH = 160
 REASONS = 12
@@ -45,13 +45,13 @@ MEDIAN_APART = 0.05
 STATUS_WORDS = {**STATUSES, "failed_check": "gate failed, withheld"}
 IMPOSSIBLE_WORDS = f"{KIND}, withheld"
 STEPS = (
-    "Mean ± standard deviation (n calls), the median where it is more than"
-    f" {percent(MEDIAN_APART, 0)} off."
+    "Mean ± standard deviation (n calls); the median too if it differs from the mean by more than"
+    f" {percent(MEDIAN_APART, 0)}."
 )
 
 
 def escaped(value) -> str:
-    """Text that is safe inside a cell of a Markdown table; what is too long for one is cut."""
+    """Text on one line, escaped for a cell of a Markdown table and cut to LONGEST characters."""
     text = " ".join(str(value).split())
     text = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
     return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
@@ -59,14 +59,14 @@ def escaped(value) -> str:
 
 @dataclass(frozen=True)
 class Owed:
-    """What a table rests on, of what the grid asks for.
+    """The configured rows that a table must show.
 
     Attributes:
-        where: the rows of a frame that it shows; all of them when None.
-        stem: the benchmark; that of the section itself when None.
-        cell: the axes that make one cell of it; all axes and the implementation when empty.
-        of: the rows whose cells it owes as well, where that is more than the grid has of ``where``.
-        unless: why a machine may have no such rows although its preset has them.
+        where: selects them among the rows of the benchmark; None selects all.
+        stem: the benchmark; None is that of the section.
+        cell: the axes of a cell of the table; empty means all axes and the implementation.
+        of: selects further rows whose cells the table must show.
+        unless: why a machine may lack these rows although its preset has them.
     """
 
     where: Callable[[pd.DataFrame], pd.Series] | None = None
@@ -78,13 +78,13 @@ class Owed:
 
 @dataclass(frozen=True)
 class TableGroup:
-    """A numbered table of the report (E1, F2, ...), which may consist of several tables.
+    """A numbered table of the report (E1, F2, ...), made of one or more tables.
 
     Attributes:
-        id: its number; empty for one that is not in the index.
+        id: its number; empty for a table that is not in the index.
         title: what it shows, in a few words.
-        make: evidence -> its tables; empty where there is nothing to show.
-        owed: the rows that it rests on.
+        make: evidence -> its tables; empty if there is nothing to show.
+        owed: the rows that it must show.
     """
 
     id: str
@@ -94,7 +94,7 @@ class TableGroup:
 
     @property
     def name(self) -> str:
-        """How a page names it: its number, or its title where it has none."""
+        """Its number, or its title if it has no number."""
         return self.id or self.title
 
     @property
@@ -103,7 +103,7 @@ class TableGroup:
 
     @property
     def anchor(self) -> str:
-        """What a forge makes of its heading."""
+        """The anchor that GitHub and GitLab derive from its heading."""
         return re.sub(r"[^\w\- ]", "", self.heading.lower()).replace(" ", "-")
 
 
@@ -141,7 +141,7 @@ def _column_of(name: str, header: str, values: pd.Series) -> Column:
 
 
 def as_cell(value) -> Cell:
-    """A cell that shows a value as it is; a cell stays itself."""
+    """A cell that shows a value unrounded; a Cell is returned unchanged."""
     if isinstance(value, Cell):
         return value
     if absent(value):
@@ -164,12 +164,12 @@ def markdown(table: Table, fold: int | None = FOLD) -> str:
 
 
 def notes_of(table: Table) -> str:
-    """How to read the cells of a table, and what the signs of its marks mean."""
+    """The notes of a table and the legend of its marks."""
     return " ".join(filter(None, (table.notes.strip(), marks.legend(table.cells))))
 
 
 def body(table: Table) -> str:
-    """The lines of the table as a pipe table by tabulate, its cells safe and unpadded."""
+    """The headers and lines of the table as a Markdown table, escaped and without padding."""
     headers, rows, aligns = laid_out(table)
     text = tabulate(
         [[escaped(cell) for cell in row] for row in rows],
@@ -193,7 +193,7 @@ def pipe_table(
 
 
 def laid_out(table: Table) -> tuple[list[str], list[tuple[str, ...]], list[str]]:
-    """The headers of a table, its lines as text, and how each column is aligned."""
+    """Headers, lines as text, and the alignment of each column."""
     columns = [[str(cell) for cell in column.cells] for column in table.columns]
     aligns = [
         column.align or ("right" if _numeric(cells) else "left")
@@ -207,12 +207,12 @@ def _unpadded(line: str) -> str:
 
 
 def _numeric(cells: Sequence[str]) -> bool:
-    """Whether most cells of a column begin with a digit: such a column is flush right."""
+    """Whether most cells of a column begin with a digit; such a column is right-aligned."""
     return sum(bool(re.match(r"[-+]?\d", cell)) for cell in cells) * 2 > len(cells)
 
 
 def status_words(frame: pd.DataFrame) -> pd.Series:
-    """The status of each row in words; a red gate is said whatever the status column says."""
+    """The status of each row in words; red rows are called withheld whatever their status."""
     words = frame["status"].map(STATUS_WORDS).fillna(frame["status"]).astype(object)
     words[gates.red(frame) & (frame["status"] != "nan")] = STATUS_WORDS["failed_check"]
     words[gates.impossible(frame)] = IMPOSSIBLE_WORDS
@@ -231,7 +231,7 @@ def _out_of_memory(requested: float, free: float) -> str:
 
 
 def states(frame: pd.DataFrame) -> pd.Series:
-    """Why no number of a row may be shown: its status, or that it cannot be; None where it may."""
+    """Why no number of a row may be shown (a status or IMPOSSIBLE); None for rows that may."""
     status, red = frame["status"].to_numpy(object), gates.red(frame).to_numpy()
     state = status.copy()
     state[(status == "ok") & ~red] = None
@@ -241,21 +241,21 @@ def states(frame: pd.DataFrame) -> pd.Series:
 
 
 def status_cells(frame: pd.DataFrame) -> pd.Series:
-    """The status of each row: in words, and as it is called in the evidence."""
+    """A cell for each row with its status in words; the value is the status in the evidence."""
     parts = zip(status_words(frame), states(frame), keys_of(frame), strict=True)
     cells = [Cell(words, state or "ok", row=row) for words, state, row in parts]
     return pd.Series(cells, frame.index, dtype=object)
 
 
 def keys_of(frame: pd.DataFrame) -> Sequence[str | None]:
-    """The key of the evidence of each row; None where the rows have none."""
+    """The key of each row; None for rows without keys."""
     return frame["key"].tolist() if "key" in frame else [None] * len(frame)
 
 
 def or_status(frame: pd.DataFrame, shown: pd.Series, made: Sequence[Cell]) -> pd.Series:
-    """The cells that were made of the rows that are shown; the others have the status in words.
+    """The cells ``made`` for the rows that are ``shown``; cells with the status for the others.
 
-    A row that is ok and not shown lacks what the cells hold.
+    A row that is ok but not shown lacks the number: its state is NOT_RECORDED.
     """
     cells, mask = np.empty(len(frame), dtype=object), shown.to_numpy(bool)
     if mask.all():
@@ -269,10 +269,10 @@ def or_status(frame: pd.DataFrame, shown: pd.Series, made: Sequence[Cell]) -> pd
 
 
 def step_times(frame: pd.DataFrame) -> pd.Series:
-    """``mean ± std (n)`` in ms where it may be shown, the status in words elsewhere.
+    """``mean ± std (n)`` in ms for rows that may be shown, the status in words for others.
 
-    Where slow repetitions pull the mean away from the median, on which ratios and rates rest, the
-    median stands beside it. See ``STEPS``. The second value is the median in any case.
+    If slow repetitions pull the mean away from the median, which ratios and rates are made from,
+    the words show the median too. The second value is always the median. Note: ``STEPS``.
     """
     shown = gates.shown(frame)
     ok = frame[shown]
@@ -296,9 +296,9 @@ def _median_beside(mean: float, median: float) -> str:
 
 
 def kernel_times(frame: pd.DataFrame) -> pd.Series:
-    """``median (low-high; n)`` in ms where it may be shown, the status in words elsewhere.
+    """``median (low-high; n)`` in ms for rows that may be shown, the status in words for others.
 
-    The interval is that of the median of the rounds' medians. See ``kernel_note``.
+    The interval is that of the median over the medians of the rounds. Note: ``kernel_note``.
     """
     shown = gates.shown(frame) & frame["median_ms"].notna()
     ok = frame[shown]
@@ -321,14 +321,14 @@ def kernel_times(frame: pd.DataFrame) -> pd.Series:
 
 
 def kernel_note(frame: pd.DataFrame) -> str:
-    """How to read ``kernel_times``: what its brackets hold, and in how many rounds it was taken."""
+    """The note for ``kernel_times``, with the numbers of rounds."""
     rounds = round_numbers(frame[gates.shown(frame)])
     taken = f" in {rounds_words(rounds)} rounds" if rounds else ""
     return f"Median (interval over rounds; n calls{taken})."
 
 
 def medians(frame: pd.DataFrame) -> pd.Series:
-    """The median in ms where it may be shown, the status in words elsewhere."""
+    """The median in ms for rows that may be shown, the status in words for others."""
     shown = gates.shown(frame)
     ok = frame[shown]
     numbers = zip(ok["median_ms"].tolist(), marks.names_of(ok), keys_of(ok), strict=True)
@@ -337,7 +337,7 @@ def medians(frame: pd.DataFrame) -> pd.Series:
 
 
 def value_cells(frame: pd.DataFrame, values: pd.Series, form=significant) -> pd.Series:
-    """``form(value)`` where the row may be shown, a dash elsewhere."""
+    """``form(value)`` for rows that may be shown, a dash for others."""
     cells = np.empty(len(frame), dtype=object)
     parts = zip(values.reindex(frame.index), states(frame), keys_of(frame), strict=True)
     for place, (value, state, row) in enumerate(parts):
@@ -349,7 +349,7 @@ def value_cells(frame: pd.DataFrame, values: pd.Series, form=significant) -> pd.
 
 
 def number_cells(values: pd.Series, form=significant) -> pd.Series:
-    """``form(value)`` of each number; what is empty has the words that ``form`` gives it."""
+    """A cell ``form(value)`` for each number; an empty value has state NOT_RECORDED."""
     cells = [number_cell(value, form) for value in values.tolist()]
     return pd.Series(cells, values.index, dtype=object)
 
@@ -360,7 +360,7 @@ def number_cell(value: float, form=significant) -> Cell:
 
 
 def beside(cells: pd.Series, others: pd.Series, form=significant) -> pd.Series:
-    """``a / b``: cells with another number as their second value; a dash where there is none."""
+    """``a / b``: the cells with another number as their second value; a dash if it is empty."""
     made = [
         replace(cell, words=f"{cell.words} / {form(other)}", second=finite(other))
         for cell, other in zip(cells, others.reindex(cells.index), strict=True)
@@ -369,8 +369,8 @@ def beside(cells: pd.Series, others: pd.Series, form=significant) -> pd.Series:
 
 
 def with_shares(cells: pd.Series, shares: pd.Series, rows: pd.DataFrame) -> pd.Series:
-    """``563 (78.3 %)``: cells with a share of something as their second value, where it is known,
-    and the marks of their rows; those with a status stay as they are."""
+    """``563 (78.3 %)``: the cells with a share as their second value (if known) and the marks of
+    their rows; cells with a status stay unchanged."""
     parts = zip(cells, shares.reindex(rows.index), marks.names_of(rows), strict=True)
     made = [_with_share(*part) for part in parts]
     return pd.Series(made, rows.index, dtype=object)
@@ -385,12 +385,12 @@ def _with_share(cell: Cell, share: float, names: tuple[str, ...]) -> Cell:
 
 
 def text_cells(values: pd.Series) -> pd.Series:
-    """Cells that show text as it is."""
+    """Cells that show text unchanged."""
     return pd.Series([as_cell(value) for value in values], values.index, dtype=object)
 
 
 def shared_axes(frame: pd.DataFrame, cell: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Axes with a single value, for the caption, and those that vary, for the lines."""
+    """The axes with a single value (for the caption) and those that vary (for the lines)."""
     present = [name for name in cell if name in frame.columns and frame[name].notna().any()]
     varying = [name for name in present if frame[name].nunique(dropna=False) > 1]
     varying = varying or present[:1]
@@ -398,7 +398,7 @@ def shared_axes(frame: pd.DataFrame, cell: Sequence[str]) -> tuple[list[str], li
 
 
 def shared_words(frame: pd.DataFrame, cell: Sequence[str], shared: Sequence[str]) -> str:
-    """The axes with a single value as words that follow a caption."""
+    """The axes ``shared`` with their values in words, to append to a caption."""
     present = [name for name in cell if name in frame.columns and frame[name].notna().any()]
     words = (_axis_value(name, frame[name].iloc[0], present) for name in shared)
     return "".join(f", {word}" for word in words)
@@ -413,9 +413,9 @@ def _axis_value(name: str, value, axes: Sequence[str]) -> str:
 
 
 def reasons(frame: pd.DataFrame) -> str:
-    """Why rows are not ok: status, implementation, reason and number, most frequent first.
+    """A list of why rows are not ok: status, implementation, count, reason; most frequent first.
 
-    Out of memory is left out: the cells themselves say what was asked and what was free.
+    Out of memory is left out: the cells themselves give the requested and free memory.
     """
     failed = frame[~frame["status"].isin(["ok", "oom"]) & frame["reason"].notna()]
     if failed.empty:
@@ -437,7 +437,7 @@ def _reason_line(
 
 
 def shortened(reason: str, most: int = REASON_LENGTH) -> str:
-    """A reason of at most so many characters; the place in the code that it ends with is kept."""
+    """The reason cut to ``most`` characters; a place in the code at its end is kept."""
     if len(reason) <= most:
         return reason
     place = re.search(r" \([^()\s]{1,60}:\d+\)", reason)

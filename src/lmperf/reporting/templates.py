@@ -1,4 +1,4 @@
-"""The Jinja environment of templates and findings: sandboxed, strict, with our filters."""
+"""Jinja for templates and findings: sandboxed, undefined names are errors, with our filters."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FORMS = {
 
 @cache
 def load_templates(templates: Path | None = None) -> SandboxedEnvironment:
-    """An environment that loads from ``templates``, if any; an undefined name is an error."""
+    """The Jinja environment of templates; without a folder it takes templates from strings only."""
     made = SandboxedEnvironment(
         loader=FileSystemLoader(templates) if templates else None,
         undefined=StrictUndefined,

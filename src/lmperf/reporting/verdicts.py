@@ -1,4 +1,4 @@
-"""What was just measured, for a terminal: every row with its verdict over one of them."""
+"""Tables of ``lmperf run`` for a terminal: every row with its speed-up over a baseline."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from lmperf.results import DERIVED, HIGHER, Cell, Table
 
 
 def verdict_tables(evidence: MachineEvidence, stem: str, over: str | None) -> list[Table]:
-    """A table a phase: times, rates, and the speed-up over an implementation with its verdict.
+    """A table for each phase: times, rates, and the speed-up over a baseline with its verdict.
 
-    over: the implementation; where it is None the first in reading order that is no user's own.
+    over: the baseline; None: the first in reading order that is neither a peer nor custom.
     """
     frame = evidence.frame(stem)
     if frame is None:
         return []
     if not isinstance(load(stem), Timed):
         return each(measurements(evidence, stem))
-    base = over or _first_peer(evidence, stem, frame)
+    base = over or _baseline(evidence, stem, frame)
     return each(
         *(
             _of_phase(evidence, stem, having(frame, phase=phase), base)
@@ -44,9 +44,10 @@ def verdict_tables(evidence: MachineEvidence, stem: str, over: str | None) -> li
     )
 
 
-def _first_peer(evidence: MachineEvidence, stem: str, frame: pd.DataFrame) -> str:
-    known, mine = in_order("implementation", frame["implementation"]), custom.names(evidence, stem)
-    return next((name for name in known if name not in mine), known[0])
+def _baseline(evidence: MachineEvidence, stem: str, frame: pd.DataFrame) -> str:
+    known = in_order("implementation", frame["implementation"])
+    external = custom.names(evidence, stem)
+    return next((name for name in known if name not in external), known[0])
 
 
 def _of_phase(evidence: MachineEvidence, stem: str, rows: pd.DataFrame, base: str) -> Table | None:
@@ -82,7 +83,7 @@ def _joined(parts: Sequence[pd.Series]) -> pd.Series:
 def _speed(evidence: MachineEvidence, stem: str, name: str, base: str) -> pd.Series:
     pair = (Series.of(implementation=one) for one in (name, base))
     cells = speedup_cells(evidence, stem, *pair)
-    return cells.map(_without_verdict)  # it has a column of its own
+    return cells.map(_without_verdict)  # the verdict is in the next column
 
 
 def _without_verdict(cell: Cell) -> Cell:

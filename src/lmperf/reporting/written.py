@@ -1,8 +1,8 @@
-"""Whether a write-up is what its evidence renders to today.
+"""Whether a write-up is up to date with its evidence and the code that renders it.
 
-Rendering leaves a note in `.lmperf/written/`: a digest of the evidence, of what renders it, and of
-the files that came out. While the note holds, the write-up need not be rendered again. It is lost
-with `.lmperf/`, and then the write-up is rendered once more than it had to be.
+Rendering writes a note to `.lmperf/written/`: a digest of the evidence, of code and templates, and
+of the resulting files. While it matches, the write-up is not rendered again. Without `.lmperf/` the
+write-up is rendered once more than necessary.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from lmperf.evidence.store import file_digest, no_later_than_now, write_atomical
 from lmperf.reporting.key import rendering_key
 
 NOTES = Path(".lmperf/written")
-# What a selftest leaves in the directory of a machine; a page is rendered from it.
+# The results of a selftest in the directory of a machine; a page is rendered from it.
 SELFTEST = "selftest.csv"
-# Above the findings of the first screen.
+# Heading of the findings of the first screen.
 SHORT = "In short"
 
 
 def target(project: Project, machine: str | None) -> Path:
-    """The file that a reader opens: of a machine, or of the checkout when `machine` is None."""
+    """The write-up of a machine, or that of this checkout if `machine` is None."""
     return project.report_directory / (machine or "") / "report.md"
 
 
 def is_current(project: Project, machine: str | None) -> bool:
-    """Whether rendering would write what is there already."""
+    """Whether rendering would write the files that are already there."""
     try:
         return _note(project, machine).read_text() == _state(project, machine)
     except (OSError, UnicodeError):
@@ -39,9 +39,9 @@ def is_current(project: Project, machine: str | None) -> bool:
 
 
 def record(project: Project, machine: str | None) -> None:
-    """Note that the write-up has just been rendered from the evidence that is here.
+    """Note that the write-up was just rendered from today's evidence.
 
-    Where no note can be written, the write-up is rendered once more than it had to be.
+    A note that cannot be written is left out: the write-up is then rendered again next time.
     """
     no_later_than_now([*_evidence(project), *pages(project, project.machine.slug)])
     with contextlib.suppress(OSError):
@@ -49,12 +49,12 @@ def record(project: Project, machine: str | None) -> None:
 
 
 def pages(project: Project, machine: str | None) -> list[Path]:
-    """The Markdown files of a write-up, the one to open first among them."""
+    """The Markdown files of a write-up, including ``target``."""
     return sorted(target(project, machine).parent.glob("*.md"))
 
 
 def findings(project: Project, machine: str) -> list[str]:
-    """The sentences of a machine's write-up that stand on its first screen, without their links."""
+    """The sentences of the first screen of a machine's write-up, without their links."""
     path = target(project, machine)
     text = path.read_text() if path.exists() else ""
     short = text.partition(f"## {SHORT}\n")[2].partition("\n## ")[0]

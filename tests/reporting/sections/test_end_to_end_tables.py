@@ -67,7 +67,7 @@ def test_e3_counts_every_cell_compiled_in_any_way():
     one.lacking[ways.STEM] = having(frame, implementation=BLOCKS, size="2.0B").assign(size="huge")
     states = coverage.states(one, [compose("end_to_end", one, drawn=False)])
     found = {state.table.id: (state.measured, state.owed, state.words) for state in states}
-    assert found["E3"] == (30, 39, "in part")
+    assert found["E3"] == (30, 39, "partly measured")
     assert found["E4"] == (9, 9, "measured")
     assert found["E2"] == (4, 4, "measured")
     assert not coverage.gaps(states)

@@ -1,1 +1,1 @@
-"""What changed from one result to another, row by row: ``lmperf diff OLD NEW``."""
+"""Compare two results row by row: ``lmperf diff OLD NEW``."""

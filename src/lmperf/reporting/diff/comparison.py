@@ -1,14 +1,13 @@
-"""Rows of two results side by side, each with a verdict.
+"""Compare two results row by row, with a verdict for each row.
 
-The ratio is old / new: above one, the new is faster. Two runs of the same code differ by more than
-two slices of one run do (another allocation, another temperature, another clock), and no interval
-within a run knows of it: a difference counts from a least one on (``AT_LEAST``), or from the noise
-floor of its benchmark, phase and numerics on where that is wider. False discovery is controlled
-over all rows compared.
+The ratio is old / new: above 1, the new result is faster. Two runs of the same code differ by more
+than the rounds within a run (other memory allocation, temperature, clock), and no interval within a
+run covers this. So a difference counts only above ``AT_LEAST``, or above the noise floor of its
+benchmark, phase and numerics if that is higher. False discovery is controlled over all rows.
 
-On a GPU a difference in time must be one in cycles (time x SM clock) too. Where the clock explains
-it, so that no more than the least difference is left in cycles, the verdict is ``clock``: another
-clock, not another kernel. Where more is left and its interval contains one, it is unresolved.
+On a GPU, a difference in time must also be one in cycles (time x SM clock). If in cycles no more
+than the least difference is left, the verdict is ``clock``: the clock changed, not the kernel. If
+more is left, but the interval in cycles contains 1, the verdict is ``unresolved``.
 """
 
 from __future__ import annotations
@@ -53,19 +52,19 @@ _TAKEN = (
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two results, and the rows that both have.
+    """Two results and the comparison of the rows that both have.
 
     Attributes:
-        rows: worst first: benchmark, axes (a dict), implementation, phase, name, verdict; ratio,
-            low, high, p (adjusted), floor and rounds; cycles, cycles_low, cycles_high; of each side
-            state, reason, median_ms, marks and key, with ``_old`` and ``_new`` behind. NaN where
-            there is none.
-        only: how many rows the old result alone has, and the new alone.
-        neither: how many rows are ok in neither.
-        untimed: how many rows are ok in both and have no time.
-        identical: how many rows are one and the same measurement in both.
+        rows: worst first, with columns benchmark, axes (a dict), implementation, phase, name,
+            verdict; ratio, low, high, p (adjusted), floor, rounds; cycles, cycles_low, cycles_high;
+            and state, reason, median_ms, marks and key of each side, with the suffix ``_old`` or
+            ``_new``. Absent numbers are NaN.
+        only: number of rows in the old result alone, and in the new alone.
+        neither: number of rows that are ok in neither.
+        untimed: number of rows that are ok in both and have no time.
+        identical: number of rows that are the same measurement in both.
         at_least: the least difference that counts, as a fraction.
-        notes: what else differs between the two, in words.
+        notes: other differences between the two results, in words.
     """
 
     old: Result
@@ -80,14 +79,14 @@ class Comparison:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many rows have each verdict, worst first."""
+        """Verdict -> number of rows, worst first."""
         return {name: int((self.rows["verdict"] == name).sum()) for name in VERDICTS}
 
     @property
     def same_code(self) -> tuple[int, float]:
-        """How many timed rows have one key on both sides, and how far most of them are apart.
+        """The number of timed rows with the same key on both sides, and how far most are apart.
 
-        Nothing but the run differs between them: a least difference below this is noise.
+        They differ by the run alone, so an ``at_least`` below this distance would report noise.
         """
         same = self.rows[_alike(self.rows, "key") & self.rows["ratio"].notna()]
         return len(same), noise_floor(same["ratio"].to_numpy(float))
@@ -105,22 +104,22 @@ def compare(
     benchmarks: Sequence[str] = (),
     estimate: Callable[[np.ndarray, np.ndarray], Ratio] = unpaired,
 ) -> Comparison:
-    """The rows of two results, each with its verdict.
+    """The comparison of two results.
 
     Args:
-        only: (column, value): rows that have, in each column named, one of the values named.
-        benchmarks: stems; all when empty.
-        estimate: ``paired`` where the rounds of both were timed in turn, and those of the old one
-            a second time (``again_ms``): what differs must differ from both.
+        only: pairs (column, value); a row must have one of the values given for each column.
+        benchmarks: stems; empty means all.
+        estimate: ``paired`` if both were timed in turn and the old one a second time
+            (``again_ms``); a difference must then hold against both timings of the old one.
 
     Raises:
-        UserError: they have no row in common, or no such benchmark or column.
+        UserError: they share no row, or a benchmark or column is unknown.
     """
     both = _joined(old, new, only, benchmarks)
     sides = both.pop("_merge")
     rows = both[sides == "both"].reset_index(drop=True)
     if rows.empty:
-        raise UserError(f"{old.name} and {new.name} have no row in common of what was asked for")
+        raise UserError(f"{old.name} and {new.name} share none of the requested rows")
     was, now = rows["state_old"] == "ok", rows["state_new"] == "ok"
     timed = was & now & rows["rounds_ms_old"].notna() & rows["rounds_ms_new"].notna()
     identical = timed & _alike(rows, "rounds_ms") & _alike(rows, "measured_at")
@@ -148,7 +147,7 @@ def _alike(rows: pd.DataFrame, name: str) -> pd.Series:
 
 
 def _joined(old: Result, new: Result, only, benchmarks) -> pd.DataFrame:
-    """Rows of both results by what names them, with ``_merge`` as pandas has it."""
+    """An outer join of the rows of both results by benchmark, axes, implementation and phase."""
     stems = sorted({*old.frames, *new.frames})
     unknown = [stem for stem in benchmarks if stem not in stems]
     if unknown:
@@ -172,20 +171,20 @@ def _joined(old: Result, new: Result, only, benchmarks) -> pd.DataFrame:
 
 
 def _side(result: Result, stems: Sequence[str]) -> pd.DataFrame:
-    """All rows of a result: what names them, and what of them is compared."""
+    """All rows of a result, with the columns that identify and that are compared."""
     frames = [_named(stem, result.frames[stem]) for stem in stems if stem in result.frames]
     empty = pd.DataFrame(columns=[*_NAMED, *_TAKEN])
     return pd.concat([frame for frame in frames if len(frame)] or [empty], ignore_index=True)
 
 
 def _named(stem: str, frame: pd.DataFrame) -> pd.DataFrame:
-    floors = noise_floors(frame)["apart"]  # two runs differ by more than an interval knows
+    floors = noise_floors(frame)["apart"]  # of ratios: intervals do not cover other runs
     numerics = frame.get("dtype", pd.Series("", frame.index))
     places = pd.MultiIndex.from_arrays([frame["phase"], numerics])
     floor = floors.reindex(places).to_numpy() if len(floors) else np.nan
     keys = ["benchmark", *axes(frame), "implementation", "phase"]
     found = frame.assign(benchmark=stem, floor=floor)[[*keys, *_TAKEN]]
-    return found.drop_duplicates(keys)  # an observation may have several rows
+    return found.drop_duplicates(keys)  # observations such as kernels have several rows a case
 
 
 def _known_columns(names: Sequence[str], known: Sequence[str]) -> None:
@@ -203,7 +202,7 @@ def _selected(side: pd.DataFrame, only: Sequence[tuple[str, str]]) -> pd.DataFra
 
 
 def _judged(timed: pd.DataFrame, at_least: float, estimate, confirm: bool) -> pd.DataFrame:
-    """Ratio, interval, p and verdict of rows that are ok in both; in cycles where time differs."""
+    """Ratio, interval, p and verdict of timed rows, and of those that differ also in cycles."""
     old, new = (parse_rounds(timed[f"rounds_ms_{side}"]) for side in ("old", "new"))
     found = estimate(*_padded(old, new))
     p = adjusted(found.p)
@@ -225,16 +224,16 @@ def _judged(timed: pd.DataFrame, at_least: float, estimate, confirm: bool) -> pd
 
 
 def _differs_again(found: Ratio, again: Ratio) -> np.ndarray:
-    """Where the old version, timed once more, lies on the same side of the new; true if unknown.
+    """Whether the second timing of the old version differs in the same direction; true if unknown.
 
-    Two processes of one version differ by more than their rounds tell: one may be the odd one.
+    Two processes of one version can differ by more than their intervals: one may be an outlier.
     """
     same_side = np.where(found.ratio > 1, np.greater(again.low, 1), np.less(again.high, 1))
     return same_side | np.isnan(again.ratio)
 
 
 def _confirm(judged: pd.DataFrame, timed: pd.DataFrame, old, new, estimate) -> None:
-    """Put ratios in cycles beside those in time, and name those that the clock explains."""
+    """Add ratios in cycles and set the verdict of differences that they do not confirm."""
     cycles = estimate(*_padded(old * _clocks(timed, "old", old), new * _clocks(timed, "new", new)))
     here = timed.index
     judged.loc[here, "cycles"] = cycles.ratio
@@ -249,7 +248,7 @@ def _confirm(judged: pd.DataFrame, timed: pd.DataFrame, old, new, estimate) -> N
 
 
 def _clocks(timed: pd.DataFrame, side: str, rounds: np.ndarray) -> np.ndarray:
-    """The SM clock of each round; that of the row where it was not sampled by round."""
+    """The SM clock of each round; that of the row if rounds were not sampled."""
     sampled, rounds = _padded(parse_rounds(timed[f"rounds_mhz_{side}"]), rounds)
     whole = (np.isnan(sampled) == np.isnan(rounds)).all(axis=1)
     row = timed[f"clock_mhz_{side}"].to_numpy(float)[:, None]
@@ -257,7 +256,7 @@ def _clocks(timed: pd.DataFrame, side: str, rounds: np.ndarray) -> np.ndarray:
 
 
 def _padded(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both with as many columns as the wider has, the further ones NaN."""
+    """Both arrays padded with NaN columns to the same width."""
     width = max(one.shape[1], other.shape[1])
 
     def padded(matrix: np.ndarray) -> np.ndarray:
@@ -272,7 +271,7 @@ def _worst_first(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _notes(old: Result, new: Result, shown: pd.DataFrame) -> list[str]:
-    """What else a reader must know of the two: machines, software, keys, marks."""
+    """Other differences between two results, one line each: machines, software, keys, marks."""
     notes = []
     if old.machine != new.machine:
         notes.append(f"two machines: {old.machine} and {new.machine}")
@@ -284,13 +283,15 @@ def _notes(old: Result, new: Result, shown: pd.DataFrame) -> list[str]:
     if changed:
         notes.append(
             f"{changed:,} of {counted(len(shown), 'row')} have another key: code, method or"
-            " environment changed between the two"
+            " environment changed in between"
         )
     marked = shown[["marks_old", "marks_new"]].notna().any(axis=1).sum()
     if marked:
-        notes.append(f"{counted(int(marked), 'row')} marked as not clean in one of the two")
+        notes.append(
+            f"{counted(int(marked), 'row')} marked as not clean in at least one of the two"
+        )
     wide = shown[shown["floor"] > AT_LEAST]
     if len(wide):
         widest = percent(wide["floor"].max())
-        notes.append(f"{counted(len(wide), 'row')} held against a noise floor of up to {widest}")
+        notes.append(f"{counted(len(wide), 'row')} compared with a noise floor of up to {widest}")
     return notes

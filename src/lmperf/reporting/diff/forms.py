@@ -38,12 +38,12 @@ from lmperf.results import (
 from lmperf.statistics import FALSE_DISCOVERY, FLOOR_QUANTILE, SAME
 
 WORST = 20
-# A forge takes 65,536 characters as one comment.
+# Rows in the folded part; GitHub limits a comment to 65,536 characters.
 DETAILS = 200
 
 
 def headline(comparison: Comparison) -> str:
-    """Whether there is a regression, in a few words."""
+    """One line: the number of regressions."""
     if comparison.rows.empty:
         return "No row to compare"
     if not comparison.regressions:
@@ -52,36 +52,37 @@ def headline(comparison: Comparison) -> str:
 
 
 def summary(comparison: Comparison) -> list[str]:
-    """What was compared, how many rows have each verdict, and what else differs, a line each."""
+    """Lines about what was compared, the number of rows by verdict, and other differences."""
     counts = [f"{number:,} {name}" for name, number in comparison.counts.items() if number]
     left = {
-        "in the old alone": comparison.only[0],
-        "in the new alone": comparison.only[1],
+        "only in the old": comparison.only[0],
+        "only in the new": comparison.only[1],
         "ok in neither": comparison.neither,
         "without a time": comparison.untimed,
-        "one measurement in both": comparison.identical,
+        "the same measurement in both": comparison.identical,
     }
     left = [f"{number:,} {why}" for why, number in left.items() if number]
     lines = [
         f"{comparison.old.name} -> {comparison.new.name}:"
         f" {counted(len(comparison.rows), 'row')} compared: {listed(counts)}",
-        f"old / new, above one is faster; differences from {percent(comparison.at_least)} on;"
-        f" at most {percent(FALSE_DISCOVERY, 0)} of those named are expected to be chance of the"
-        " rounds",
+        "ratio: old / new, above 1 the new is faster; a difference counts from"
+        f" {percent(comparison.at_least)} on; at most {percent(FALSE_DISCOVERY, 0)} of the"
+        " differences found are expected to be due to chance",
         *([f"not compared: {listed(left)}"] if left else []),
     ]
     same, floor = comparison.same_code
     if same:
         lines.append(
-            f"{counted(same, 'row')} of the same code and environment in both:"
-            f" {percent(FLOOR_QUANTILE, 0)} of them differ by at most {percent(floor)}, by the run"
+            f"{counted(same, 'row')} with the same code and environment in both:"
+            f" {percent(FLOOR_QUANTILE, 0)} of them differ by at most {percent(floor)} from run to"
+            " run"
         )
     return lines + comparison.notes
 
 
 def table(rows: pd.DataFrame, caption: str = "") -> Table:
-    """The rows of a comparison: verdict, times, ratio with interval, cycles, marks, and why a row
-    does not work any more."""
+    """A table of compared rows: verdict, times, ratio with interval, cycles, marks, and the reason
+    of rows that no longer work."""
     named = {"verdict": rows["verdict"], "benchmark": rows["benchmark"], "row": rows["name"]}
     columns = [Column(name, name, tuple(map(as_cell, of))) for name, of in named.items()]
     columns += [
@@ -112,7 +113,7 @@ def as_text(comparison: Comparison) -> str:
 
 
 def as_markdown(comparison: Comparison) -> str:
-    """The summary, the worst rows, and the others folded; short enough for a comment."""
+    """The summary, the worst rows, and the others folded; short enough for a comment on GitHub."""
     parts = [f"### {headline(comparison)}", "\n".join(f"- {line}" for line in summary(comparison))]
     rows = comparison.rows[comparison.rows["verdict"] != SAME]
     worst, rest = rows.iloc[:WORST], rows.iloc[WORST:]
@@ -128,7 +129,7 @@ def as_markdown(comparison: Comparison) -> str:
 
 
 def as_json(comparison: Comparison) -> str:
-    """Everything, with ratios as fractions and times in milliseconds; null where there is none."""
+    """All results as JSON, times in milliseconds; absent numbers are null."""
     old, new = comparison.only
     document = {
         "old": _side(comparison.old),
@@ -179,7 +180,7 @@ def _side(result) -> dict:
 
 
 def _times(rows: pd.DataFrame, side: str) -> tuple[Cell, ...]:
-    """The median of each row on one side; its status where it is not ok."""
+    """The median of each row on one side, or its status if it is not ok."""
     names = ("median_ms", "state", "key")
     return tuple(
         Cell(state, state=NOT_RECORDED if state == "ok" else state, row=key)
@@ -204,6 +205,6 @@ def _intervals(rows: pd.DataFrame, *names: str) -> tuple[Cell, ...]:
 
 
 def _marks(old, new) -> str:
-    """Marks of either side: what is not clean about the row."""
+    """The marks of both sides in words."""
     found = [mark for marks in (old, new) if not absent(marks) for mark in marks.split(";")]
     return ", ".join(dict.fromkeys(map(mark_words, found)))

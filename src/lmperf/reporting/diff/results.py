@@ -1,7 +1,7 @@
-"""A result: the evidence of one machine, wherever it lies, read for a comparison with another.
+"""Results for a comparison: the evidence of one machine, from a directory or a Git revision.
 
-It is named by a directory (``report/<machine>``, or a copy of one), by ``MACHINE@REV`` (as it was
-committed at a Git revision), or by a machine's slug (as it lies in ``report/``).
+A result is named by a directory (``report/<machine>`` or a copy of it), by ``MACHINE@REV`` (as
+committed at a Git revision), or by the slug of a machine in ``report/``.
 """
 
 from __future__ import annotations
@@ -35,10 +35,14 @@ REPORT = "report"
 
 @dataclass(frozen=True)
 class Result:
-    """Rows by stem, of one machine; ``name`` is what it was called by.
+    """The rows of one machine by benchmark.
 
-    A frame's axes are text, so that rows of two versions of the code can be told to be the same;
-    its ``state`` is the status, or ``failed_check`` where a gate is red whatever the status says.
+    Attributes:
+        name: the name that the user gave.
+        machine: slug of the machine.
+        facts: machine.json (see ``facts_of``).
+        frames: stem -> rows. Axes are text, so that rows of two versions of the code compare equal.
+            The column ``state`` is the status, or ``failed_check`` if the gate is red.
     """
 
     name: str
@@ -48,18 +52,18 @@ class Result:
 
     @property
     def environments(self) -> list[dict]:
-        """The facts of the environments that rows were measured in, where they are known."""
+        """The recorded facts of the environments that rows were measured in."""
         known = self.facts.get("environments", {})
         used = {name for frame in self.frames.values() for name in frame["environment"].unique()}
         return [facts for name, facts in known.items() if name in used]
 
     def known(self, fact: str) -> list[str]:
-        """The values of a fact over its environments."""
+        """The distinct values of a fact over the environments."""
         return sorted({str(facts[fact]) for facts in self.environments if facts.get(fact)})
 
 
 def read_result(name: str, root: Path = Path()) -> Result:
-    """The result of that name, in the project at ``root``.
+    """Read the result of this name (see the module) in the project at ``root``.
 
     Raises:
         UserError: there is no such result, or its evidence is damaged.
@@ -68,7 +72,7 @@ def read_result(name: str, root: Path = Path()) -> Result:
         paths = sorted((directory / "evidence").glob("*.csv"))
         paths = [path for path in paths if path.stem != cost.STEM]
         if not paths:
-            raise UserError(f"{name}: no evidence there, that is no {directory / 'evidence'}/*.csv")
+            raise UserError(f"{name}: no evidence: there is no {directory / 'evidence'}/*.csv")
         facts = facts_of(_facts(directory / "machine.json"))
         try:
             frames = {path.stem: _frame(path) for path in paths}
@@ -83,11 +87,11 @@ def _facts(path: Path) -> Any:
     try:
         return json.loads(path.read_text()) if path.exists() else {}
     except ValueError as error:
-        raise UserError(f"{path}: no JSON: {error}") from None
+        raise UserError(f"{path}: not valid JSON: {error}") from None
 
 
 def _frame(path: Path) -> pd.DataFrame:
-    # Results of two versions name their cells alike; a stem may be of another version.
+    # Rows of older versions get today's names; a benchmark may no longer exist.
     former = former_names(load(path.stem)) if path.stem in stems() else {}
     rows = read_rows(path, former)
     names = list(rows[0]) if rows else ["implementation"]
@@ -100,13 +104,15 @@ def _frame(path: Path) -> pd.DataFrame:
 
 @contextlib.contextmanager
 def _directory(name: str, root: Path) -> Iterator[Path]:
-    """Where a result lies; of a revision, for as long as the context lasts."""
+    """The directory of a result; that of a revision is temporary."""
     machine, at, revision = name.partition("@")
     if Path(name).is_dir():
         yield Path(name)
     elif not at:
         if not (root / REPORT / name).is_dir():
-            raise UserError(f"{name}: neither a directory, nor a machine with evidence in {REPORT}")
+            raise UserError(
+                f"{name} is neither a directory nor a machine with evidence in {REPORT}"
+            )
         yield root / REPORT / name
     else:
         with tempfile.TemporaryDirectory() as temporary:
@@ -117,18 +123,18 @@ def _directory(name: str, root: Path) -> Iterator[Path]:
 def _extract(root: Path, revision: str, path: str, into: Path) -> None:
     """Write the evidence below a path as it was committed at a revision."""
     if not revision or revision.startswith("-"):
-        raise UserError(f"{path}@{revision}: {revision or 'nothing'!r} is no revision")
+        raise UserError(f"{path}@{revision}: {revision or 'nothing'!r} is not a revision")
     wanted = [f"{path}/evidence", f"{path}/machine.json"]
     command = ["git", "-C", str(root), "archive", "--format=tar", revision, "--", *wanted]
     try:
         done = subprocess.run(command, capture_output=True)
     except OSError as error:
-        raise UserError(f"{path}@{revision}: git does not run: {error}") from None
+        raise UserError(f"{path}@{revision}: git cannot be run: {error}") from None
     if done.returncode:
         why = " ".join(done.stderr.decode(errors="replace").split())
         raise UserError(f"{path} at {revision}: not committed there ({why})")
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
-        # Files alone: a link could lead out of the folder.
+        # Skip links: they could point outside the folder.
         for member in filter(tarfile.TarInfo.isfile, archive):
             target = into / member.name
             target.parent.mkdir(parents=True, exist_ok=True)
