@@ -22,8 +22,8 @@ def test_floors_table_covers_dtypes_without_pairs():
     assert found.frame.drop(columns=["benchmark", "phase"]).values.tolist() == [
         ["float32", 1, "2.00 %", 1, "2.00 %"]
     ]
-    assert "Of 1 interval 1 leave out one; by chance 0.031 would." in found.notes
-    assert found.notes.endswith("Other numerics have no floor but 1 %.")
+    assert "Of all A/A intervals (1), 1 exclude 1; 0.031 would by chance." in found.notes
+    assert found.notes.endswith("Numerics without A/A pairs have the least floor, 1 %.")
     assert machine.floors_table(evidence({"rounds_ms": "1.0;1.0"})) is None
 
 

@@ -216,8 +216,8 @@ def floors_table(evidence: MachineEvidence) -> Table | None:
     pairs, beyond, chance = pd.concat(every)[["pairs", "beyond", "chance"]].sum()
     note = (
         "A/A: an implementation timed twice in the same rounds. Apart: how far the ratios are from"
-        f" 1. Of {counted(int(pairs), 'interval')}, {int(beyond)} exclude 1; by chance"
-        f" {rounded(chance, 2)} would. Numerics without A/A pairs have the least floor,"
+        f" 1. Of all A/A intervals ({int(pairs):,}), {int(beyond):,} exclude 1;"
+        f" {rounded(chance, 2)} would by chance. Numerics without A/A pairs have the least floor,"
         f" {percent(LEAST_FLOOR, 0)}."
     )
     headers = {

@@ -70,13 +70,13 @@ def _against_pytorch(both: pd.DataFrame) -> Table:
     if both["reference_theirs"].isna().all():
         theirs = [name for name in both if name.endswith("_theirs")]
         return _lines(both.drop(columns=theirs), cell, f"{kernel}, {numerics}")
-    both = both.assign(**{"compared with": both["reference_theirs"].map(REFERENCES)})
+    both = both.assign(compared_with=both["reference_theirs"].map(REFERENCES))
     plain = both[both["reference_theirs"] == kinds.PLAIN]
     names = [n for n in tensors(both) if f"{n}_theirs" in both]
     ratios = [plain[n] / plain[f"{n}_theirs"].where(plain[f"{n}_theirs"] > 0) for n in names]
     ratios = pd.concat(ratios).dropna() if ratios else ()
     note = _times_as_large(ratios) if len(ratios) else ""
-    return _lines(both, [*cell, "compared with"], f"{kernel} / PyTorch, {numerics}", note)
+    return _lines(both, [*cell, "compared_with"], f"{kernel} / PyTorch, {numerics}", note)
 
 
 def _times_as_large(ratios: pd.Series) -> str:
