@@ -32,7 +32,7 @@ def test_cell_cannot_be_changed():
         Cell("1").words = "2"
 
 
-def test_frame_keeps_exact_numbers_and_shows_rounded_ones_as_words():
+def test_frame_has_exact_numbers_and_rounded_ones_as_text():
     frame = TABLE.frame
     assert list(frame) == ["length", "dtype", "Triton (ms)"]
     assert frame.to_numpy().tolist() == [[128, "bf16", "0.120ᶜˢ"], [256, "bf16", EMPTY]]

@@ -2,7 +2,7 @@
 
     python render_evidence.py EVIDENCE.pickle TEMPLATES
 
-Calls only functions that have been the same for long, so that it runs on older revisions.
+Calls only functions that older revisions have, too.
 """
 
 import json

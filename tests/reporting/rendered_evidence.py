@@ -29,7 +29,7 @@ FAULTY = 6
 
 
 def evidences() -> dict[str, MachineEvidence]:
-    """Name -> evidence. The first of those of one machine is the real or the whole one."""
+    """Name -> evidence. Of several for one machine the first is the real or complete one."""
     gpu, cpu = synthetic.gpu_evidence(), synthetic.cpu_evidence()
     few = synthetic.small(gpu)
     committed = {path.parent.name: of_machine(path.parent) for path in _machines()}
@@ -69,7 +69,7 @@ def _rows(path: Path) -> pd.DataFrame:
 
 
 def custom(evidence: MachineEvidence) -> MachineEvidence:
-    """With `mine`, which takes 1.5 times what the first implementation of each benchmark takes."""
+    """The evidence with `mine`, 1.5 times as slow as the first implementation of each benchmark."""
     frames = {}
     for stem, frame in evidence.frames.items():
         if "median_ms" not in frame or not frame["median_ms"].notna().any():
@@ -91,7 +91,7 @@ def _slower(rounds):
 
 
 def marked(evidence: MachineEvidence) -> MachineEvidence:
-    """With every mark on some rows, and some rows stale."""
+    """The evidence with every mark on some rows, and with some stale rows."""
     draw, names = random.Random(5), [None, *MARKS, ";".join(MARKS)]
     frames = {}
     for stem, frame in evidence.frames.items():
@@ -104,7 +104,7 @@ def marked(evidence: MachineEvidence) -> MachineEvidence:
 
 
 def hostile(evidence: MachineEvidence) -> MachineEvidence:
-    """With reasons, and an implementation of each benchmark, that mean something to a format."""
+    """The evidence with reasons and names of implementations that hold markup of the formats."""
     frames = {}
     for place, (stem, frame) in enumerate(evidence.frames.items()):
         text = HOSTILE[place % len(HOSTILE)]
@@ -112,7 +112,7 @@ def hostile(evidence: MachineEvidence) -> MachineEvidence:
         reasons = frame.get("reason", pd.Series(None, frame.index)).astype(object)
         reasons = reasons.mask(failed, text)
         known = frame["implementation"].unique()
-        # The ladder's rungs are its own: no user's implementation stands among them.
+        # The rungs of the ladder are fixed: it takes no custom implementation.
         names = {known[-1]: text} if len(known) > 2 and not stem.startswith("ladder") else {}
         frames[stem] = frame.assign(
             reason=reasons, implementation=frame["implementation"].replace(names)
@@ -121,7 +121,7 @@ def hostile(evidence: MachineEvidence) -> MachineEvidence:
 
 
 def holes(evidence: MachineEvidence) -> MachineEvidence:
-    """With a fifth of all measured numbers of rows that are ok missing."""
+    """The evidence without a fifth of the measured numbers of ok rows."""
     draw = np.random.default_rng(11)
     kept = ("d_head", "seq_len", "batch", "context_length", "extra_tokens", "step", "heads")
     frames = {}
@@ -136,7 +136,7 @@ def holes(evidence: MachineEvidence) -> MachineEvidence:
 
 
 def drawn(evidence: MachineEvidence, seed: int) -> MachineEvidence:
-    """With faults of any kind in half of the benchmarks."""
+    """The evidence with random faults in half of the benchmarks."""
     draw = random.Random(seed)
     return faulty(
         evidence,

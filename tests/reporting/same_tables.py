@@ -1,12 +1,12 @@
-"""Which cells of the report differ between a Git revision and the working tree.
+"""Compare the report's cells between a Git revision and the working tree.
 
     python tests/reporting/same_tables.py REVISION [--only NAME]
 
-Both render the same evidence, each in a process of its own with its own code and templates: the
+Both render the same evidence, in separate processes with the code and templates of each tree: the
 committed evidence of every machine, synthetic machines, and synthetic machines with faults (every
 status, missing phases, NaN, marks, stale rows, custom implementations, hostile text). The Markdown
 that results is compared table by table and column by column; text outside tables line by line.
-Exits with 1 where anything differs.
+Exits with 1 if anything differs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SHOWN = 40
 
 
 class Difference(NamedTuple):
-    """One cell, or one line outside of tables, that is not the same; empty where it is absent."""
+    """A cell, or a line outside of tables, that differs; ``old`` or ``new`` is empty if absent."""
 
     file: str
     table: str
@@ -47,7 +47,7 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True)
 class MarkdownTable:
-    """A pipe table as it stands in a page."""
+    """A Markdown table of a page."""
 
     caption: str
     headers: list[str]
@@ -55,7 +55,7 @@ class MarkdownTable:
 
 
 def differences(old: Mapping[str, str], new: Mapping[str, str]) -> list[Difference]:
-    """What differs between two renderings, each file name -> Markdown."""
+    """The differences between two renderings, each file name -> Markdown."""
     found = []
     for name in sorted({*old, *new}):
         if old.get(name) != new.get(name):
@@ -147,7 +147,7 @@ def rendered(tree: Path, evidence: Path) -> dict[str, str]:
 
 
 def compared(revision: str, only: str | None = None) -> list[Difference]:
-    """What differs between the code of a revision and that of the working tree."""
+    """The differences between the report of a revision and that of the working tree."""
     with tempfile.TemporaryDirectory() as folder:
         tree, pickled = Path(folder) / "tree", Path(folder) / "evidence.pickle"
         pickled.write_bytes(pickle.dumps(evidences(only)))

@@ -139,8 +139,8 @@ def test_model_with_other_flops_never_counts_as_fastest(cpu):
         other = {"parameters": share * parameters.to_numpy(), "flops": share * flops.to_numpy()}
         made = compose(stem, with_custom(cpu, 0.5, stem, "eager", **other), drawn=False)
         first = next(s.sentence for s in made.statements if s.name == "fastest_step")
-        own = next(s.sentence for s in made.statements if s.name == "external_end_to_end_mine")
-        assert own.startswith(
+        found = next(s.sentence for s in made.statements if s.name == "external_end_to_end_mine")
+        assert found.startswith(
             "mine, " if fastest else "mine (another model of 90 % of the FLOPs), "
         )
         assert ("mine" in first) == ("mine" in " ".join(made.head.frame.columns)) == fastest

@@ -206,7 +206,7 @@ def test_latex_marks_are_letters_with_a_note():
         ("\\frac{1}^~", r"\textbackslash{}frac\{1\}\textasciicircum{}\textasciitilde{}"),
     ],
 )
-def test_text_in_latex_is_printed_and_not_obeyed(text, written):
+def test_latex_prints_special_characters_of_text(text, written):
     assert in_latex(text) == written
 
 

@@ -29,9 +29,9 @@ def frame(*rows):
 
 def with_marks(evidence, stem, names, where=lambda frame: frame.index == frame.index):
     """The evidence with marks on the rows selected by ``where``; every row has a reference cell."""
-    own = evidence.frames[stem].assign(reference=1.0, marks=None)
-    own["marks"] = own["marks"].astype(object).mask(where(own), names)
-    evidence.frames[stem] = own
+    rows = evidence.frames[stem].assign(reference=1.0, marks=None)
+    rows["marks"] = rows["marks"].astype(object).mask(where(rows), names)
+    evidence.frames[stem] = rows
     return evidence
 
 
@@ -138,8 +138,8 @@ def test_marked_rows_are_counted_wherever_they_are_shown():
     words = f"{rows} rows capped, {rows} beside other load"
     assert words in top
     assert f"**Other processes used this machine** while {rows} rows were measured." in top
-    own = next(text for text in sections if text.startswith("Attention"))
-    assert words in own
+    section = next(text for text in sections if text.startswith("Attention"))
+    assert words in section
     assert not any(words in text for text in sections if text.startswith("md_lrpe_cosine"))
     assert f"> **Marked.** {words}" in files["attention.md"]
     limits = next(text for text in sections if text.startswith("Limits"))

@@ -148,8 +148,8 @@ def test_overview_is_the_write_up_of_this_machine(rendered):
     evidence, sections, files = rendered
     made = pages.overview_files([evidence], evidence.machine, sections, synthetic.TEMPLATES)
     assert list(made) == ["report.md"]
-    own = made["report.md"].replace(f"{evidence.machine}/", "")
-    assert own == files["report.md"]
+    write_up = made["report.md"].replace(f"{evidence.machine}/", "")
+    assert write_up == files["report.md"]
 
 
 def test_unmeasured_machine_names_the_reason_and_the_others():
