@@ -119,17 +119,16 @@ def sizes_table(evidence: MachineEvidence) -> Table | None:
     if not any("size" in frame for frame in evidence.present().values()):
         return None
     named = dict.fromkeys(size for names in COURSES.values() for size in names.values())
-    lines = [
-        {"parameters": size, "this report": size_words(size), **_in_courses(size)} for size in named
-    ]
+    lines = [{"parameters": size, "here": size_words(size), **_in_courses(size)} for size in named]
+    headers = {"here": "this report", **{f"course.{year}": f"course of {year}" for year in COURSES}}
     note = "Courses call different sizes by the same name."
-    return from_frame("Names of the model sizes", pd.DataFrame(lines), note)
+    return from_frame("Names of the model sizes", pd.DataFrame(lines), note, headers=headers)
 
 
 def _in_courses(size: str) -> dict[str, str]:
-    """Course -> its name of a size; a dash if it has none."""
+    """Column of each course -> its name of a size; a dash if it has none."""
     return {
-        f"course of {year}": next((name for name in names if names[name] == size), "–")
+        f"course.{year}": next((name for name in names if names[name] == size), "–")
         for year, names in COURSES.items()
     }
 
