@@ -18,20 +18,13 @@ from synthetic import cpu_evidence, gpu_evidence
 
 from lmperf.reporting.evidence import having
 from lmperf.reporting.findings import SHORT, state
-from lmperf.reporting.numbers import ratio, significant
+from lmperf.reporting.numbers import significant
 from lmperf.reporting.sections import compose
 from lmperf.reporting.sections.flash_attention import kinds, tables
 from lmperf.reporting.sections.flash_attention.findings import FINDINGS
-from lmperf.reporting.speedup import geometric_mean
 
 STEM, CHECK = kinds.STEM, kinds.CHECK
 NO_OTHER = dict.fromkeys(("error_out", "error_lse", "error_dk", "error_dv"), 0.0)
-
-
-def with_dip(evidence):
-    return with_changed_rows(
-        evidence, times_scaled(3), implementation="triton", seq_len=256, **SINGLE
-    )
 
 
 def with_failed_kernel_test(evidence):
@@ -51,14 +44,12 @@ CASES = {
             cpu_evidence(), times_scaled(90), implementation="tiled", seq_len=1024
         ),
     },
-    "flash_dip": {"is": lambda: with_dip(gpu_evidence())},
     "flash_tf32": {"is": gpu_evidence},
     "flash_leaderboard": {"is": gpu_evidence},
     "flash_host": {
         "host": gpu_evidence,
         "device": lambda: with_changed_rows(gpu_evidence(), host_times_set(1e-4), **SINGLE),
     },
-    "flash_launch": {"is": gpu_evidence},
     "flash_checks": {
         "passed": gpu_evidence,
         "failed": lambda: with_failed_kernel_test(gpu_evidence()),
@@ -83,7 +74,7 @@ def test_summary_sentence_has_at_most_20_words(gpu, cpu):
 
 
 def test_other_sentences_have_at_most_35_words(gpu):
-    for evidence in (with_dip(gpu), with_failed_kernel_test(with_failed_gate(gpu))):
+    for evidence in (gpu, with_failed_kernel_test(with_failed_gate(gpu))):
         for statement in compose(STEM, evidence, drawn=False).statements:
             assert len(str(statement).split()) <= 35, str(statement)
 
@@ -91,21 +82,6 @@ def test_other_sentences_have_at_most_35_words(gpu):
 def test_findings_skip_what_was_not_measured(gpu):
     bare = replace(gpu, frames={})
     assert all(state(finding, bare) is None for finding in FINDINGS)
-
-
-def test_dip_is_not_stated_if_speedups_only_rise(gpu, cpu):
-    names = [s.name for e in (gpu, cpu) for s in compose(STEM, e, drawn=False).statements]
-    assert "flash_dip" not in names and "flash_one_head" in names
-
-
-def test_dip_is_stated_with_both_times(gpu):
-    rows = kinds.over(gpu, kinds.PLAIN, gpu.frame(STEM))
-    rows = having(rows[kinds.single(rows)], phase="forward", dtype=kinds.HALF)
-    before, there = (having(rows, seq_len=n) for n in (128, 256))
-    sentence = sentence_of("flash_dip", with_dip(gpu))
-    assert f"{ratio(geometric_mean(before['ratio']))} at length 128" in sentence
-    took, takes = (geometric_mean(own["median_ms"]) for own in (before, there))
-    assert sentence.endswith(f"as long as at 128, Triton {significant(3 * takes / took)}.")
 
 
 def test_kernel_float32_is_starred_and_explained(gpu, cpu):
@@ -139,18 +115,6 @@ def test_host_bound_length_is_stated_per_implementation(gpu):
     )
 
 
-def test_launch_finding_states_host_and_device_time(gpu):
-    frame = gpu.frame(STEM)
-    grid = having(frame[kinds.filled(frame)], dtype="bfloat16", implementation="triton")
-    host, device = (
-        [significant(having(grid, phase=p)[column].median()) for p in kinds.PHASES]
-        for column in ("host_ms", "median_ms")
-    )
-    assert f" Triton {'/'.join(host)} and {'/'.join(device)}, SDPA" in sentence_of(
-        "flash_launch", gpu
-    )
-
-
 def test_host_findings_need_host_times(gpu, cpu):
     old = with_changed_rows(
         gpu, host_times_set(np.nan), phase=["forward", "backward", "forward_backward"]
@@ -158,7 +122,7 @@ def test_host_findings_need_host_times(gpu, cpu):
     for evidence in (old, cpu):
         composed = compose(STEM, evidence, drawn=False)
         assert not composed.parts["Device, host and loop"]
-        assert not {"flash_host", "flash_launch"} & {s.name for s in composed.statements}
+        assert "flash_host" not in {s.name for s in composed.statements}
 
 
 def test_worst_failed_kernel_test_is_named(gpu):

@@ -24,13 +24,6 @@ def with_changed_rows(change=None):
     return evidence
 
 
-def with_sum(number, *subjects):
-    def change(frame):
-        frame.loc[frame["subject"].isin(subjects), "value"] = number
-
-    return lambda: with_changed_rows(change)
-
-
 def with_observed_dtype(seen, **where):
     """A function that makes evidence with ``seen`` as the dtype of the selected tensors."""
 
@@ -48,7 +41,6 @@ OF_ANOTHER = with_observed_dtype(
 )
 CASES = {
     "accumulator": {"is": with_changed_rows},
-    "addend": {"lost": with_changed_rows, "mended": with_sum(10.0, UPCAST)},
     "autocast_keeps": {
         "all": with_changed_rows,
         "some": with_observed_dtype("float16", kind="gradient", implementation="compiled"),

@@ -30,14 +30,12 @@ KINDS, OUTPUTS = ("parameter", "gradient", "loss"), ("output", "logits")
 
 
 def head(evidence: MachineEvidence) -> Table | None:
-    """M1 without what all its lines share."""
-    for table in sums_tables(evidence):
-        return table.without("exact", "status")
-    return None
+    """M1; None without rows."""
+    return next(iter(sums_tables(evidence)), None)
 
 
 def sums_tables(evidence: MachineEvidence) -> list[Table]:
-    """M1: every sum, beside the exact one."""
+    """M1: every sum and its error; the status if any row has failed."""
     frame = _rows(evidence, SUMS)
     if frame.empty:
         return []
@@ -46,10 +44,10 @@ def sums_tables(evidence: MachineEvidence) -> list[Table]:
     columns = {
         "accumulator + addend": frame["subject"],
         "sum": number_cells(frame["value"], fixed),
-        "exact": number_cells(frame["exact"], fixed),
         "error": number_cells(frame["value"] / frame["exact"] - 1, _error),
-        "status": status_cells(frame),
     }
+    if (frame["status"] != "ok").any():
+        columns["status"] = status_cells(frame)
     additions, addend = (load(STEM).stated[name] for name in ("additions", "addend"))
     caption = f"{additions:,} additions of {addend}, {additions * addend:g} when exact"
     return [from_frame(caption, pd.DataFrame(columns))]
@@ -111,19 +109,6 @@ def _sums(evidence: MachineEvidence, form: str) -> dict:
     return {**load(STEM).stated, **sums, "exact": rows["exact"].iloc[0]}
 
 
-def _addends(evidence: MachineEvidence) -> dict:
-    """Errors of a float32 accumulator whose addend was rounded, and of one cast up again."""
-    forms = {"rounded": f"{SINGLE} + {{0}}", "upcast": f"{SINGLE} + {SINGLE}({{0}})"}
-    sums = {name: _sums(evidence, form) for name, form in forms.items()}
-    return {
-        name: " or ".join(
-            f"{signed_percent(v[half] / v['exact'] - 1, 3)} ({dtype_words(half)})"
-            for half in HALVES
-        )
-        for name, v in sums.items()
-    }
-
-
 def _kept(evidence: MachineEvidence) -> dict:
     """What is float32 in every run, and which outputs are not in the dtype of the autocast."""
     rows = rows_of(evidence, STEM, experiment=DTYPES)
@@ -155,7 +140,6 @@ def _logits(evidence: MachineEvidence) -> dict:
     return {"seen": seen}
 
 
-_ROUNDED = "Rounding the addend first leaves a float32 accumulator off by {{ rounded }}"
 _OUTPUTS = (
     "{% if outputs %}, as do outputs of {{ outputs | listed }}{% endif %}; other outputs take its"
     " dtype{% if torn %}, but for {{ torn | listed }}, where runs differ (M2){% endif %}."
@@ -172,16 +156,6 @@ FINDINGS = (
             " ends at {{ float16 | fixed }}, bf16 at {{ bfloat16 | fixed }}."
         },
         place=SHORT,
-    ),
-    Finding(
-        name="addend",
-        question="What does a 16-bit addend cost, and does casting it up mend it?",
-        values=_addends,
-        answer=lambda v: "lost" if v["rounded"] == v["upcast"] else "mended",
-        answers={
-            "lost": _ROUNDED + "; casting it up again recovers nothing.",
-            "mended": _ROUNDED + "; casting it up again, by {{ upcast }}.",
-        },
     ),
     Finding(
         name="autocast_keeps",

@@ -25,8 +25,6 @@ from lmperf.reporting.speedup import Series, compared, geometric_mean
 from lmperf.statistics import FASTER
 
 PUBLISHED = "course leaderboard 2025"
-# A smaller fall of the speed-up is not worth a word.
-LEAST_DIP = 0.1
 
 
 def _peers(evidence: MachineEvidence) -> dict:
@@ -81,29 +79,6 @@ def _one_head_answer(values: dict) -> str:
     return "from" if values["first"] else "counted"
 
 
-def _dip(evidence: MachineEvidence) -> dict:
-    """The deepest fall of the forward speed-up as the length grows, and both times across it."""
-    rows = _over_plain(evidence, "forward")
-    dtype = kinds.HALF if kinds.HALF in set(rows["dtype"]) else in_order("dtype", rows["dtype"])[0]
-    rows = having(rows, dtype=dtype)
-    cells = rows["seq_len"].map(rows["seq_len"].value_counts())
-    columns = ["ratio", "base_ms", "median_ms"]
-    means = rows[cells == cells.max()].groupby("seq_len")[columns].agg(geometric_mean)
-    ratios = means["ratio"]
-    kept = ratios / ratios.cummax()
-    if kept.min() > 1 - LEAST_DIP:
-        raise NotMeasured
-    low = kept.idxmin()
-    high = ratios.loc[:low].idxmax()
-    shown = pd.concat([ratios.loc[high:low], ratios.loc[low:].iloc[1:].tail(1)])
-    theirs, ours = (means.loc[low] / means.loc[high])[columns[1:]]
-    return {
-        "kernel": implementation_words(kinds.kernel_of(rows)),
-        "numerics": kinds.numerics(rows),
-        **{"points": shown.to_dict(), "high": high, "low": low, "theirs": theirs, "ours": ours},
-    }
-
-
 def _tf32(evidence: MachineEvidence) -> dict:
     """Our kernel with TF32 products against the same from halves, on the filled grid."""
     frame = frame_of(evidence, kinds.STEM)
@@ -153,23 +128,6 @@ def _waiting(evidence: MachineEvidence) -> dict:
                 for phase in kinds.PHASES
             ]
             for name in names
-        },
-    }
-
-
-def _launch(evidence: MachineEvidence) -> dict:
-    """Of each kernel the host's and the device's median over the cells of the filled grid."""
-    frame = frame_of(evidence, kinds.STEM)
-    rows = host_time.known(having(frame[kinds.filled(frame)], dtype=kinds.HALF))
-    names = [kinds.kernel_of(frame), *kinds.rivals(measured(rows))]
-    columns = ["host_ms", "median_ms"]
-    found = rows.groupby(["implementation", "phase"])[columns].median()
-    return {
-        "numerics": kinds.numerics(measured(rows)),
-        "kernels": {
-            implementation_words(name): [found.loc[name, phase] for phase in kinds.PHASES]
-            for name in names
-            if all((name, phase) in found.index for phase in kinds.PHASES)
         },
     }
 
@@ -253,20 +211,6 @@ FINDINGS = (
         },
     ),
     Finding(
-        name="flash_dip",
-        question="Where does the speed-up over plain attention fall as the length grows?",
-        values=_dip,
-        answer=always,
-        answers={
-            "is": "One head, {{ numerics }}, forward over PyTorch, geometric means (F1):"
-            "{% for n, each in points.items() %} {{ each | ratio }} at"
-            " {{ 'length ' if loop.first }}{{ n | sig }}{{ ',' if not loop.last }}{% endfor %};"
-            " at {{ low | sig }} plain PyTorch takes {{ theirs | sig }} times as long as at"
-            " {{ high | sig }}, {{ kernel }} {{ ours | sig }}."
-        },
-        place=PAGE,
-    ),
-    Finding(
         name="flash_tf32",
         question="Does TF32 make our kernel faster than float32 from halves?",
         values=_tf32,
@@ -305,19 +249,6 @@ FINDINGS = (
             "device": "One head ({{ numerics }}, d_head {{ d_head }}), from length"
             " {{ least | sig }} on: the device takes longer than the host with"
             " {{ kernels | listed }}.",
-        },
-    ),
-    Finding(
-        name="flash_launch",
-        question="How long does the host take to launch what the device then takes long for?",
-        values=_launch,
-        answer=always,
-        answers={
-            "is": "Host and device of a call on the filled grid (ms, {{ numerics }}, medians,"
-            " forward/backward):{% for name, (forward, backward) in kernels.items() %} {{ name }}"
-            " {{ forward.host_ms | sig }}/{{ backward.host_ms | sig }} and"
-            " {{ forward.median_ms | sig }}/{{ backward.median_ms | sig }}"
-            "{{ '.' if loop.last else ',' }}{% endfor %}"
         },
     ),
     Finding(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pandas as pd
 
 from lmperf.reporting.evidence import MachineEvidence, having
@@ -31,16 +29,10 @@ def _softmax(evidence: MachineEvidence) -> dict:
     return {"time": part["share"], "flops": part["flops_share"], "cell": cell_words(part)}
 
 
-def _matmuls(cases: Callable[[MachineEvidence], pd.DataFrame]) -> Callable:
-    """The values of what matmuls take of the eager steps among cases."""
-
-    def values(evidence: MachineEvidence) -> dict:
-        steps = measured(having(cases(evidence), implementation="eager", **STEP))
-        where = {"size": steps["size"].iloc[0], "context": steps["context_length"].iloc[0]}
-        kind = kind_of(evidence)
-        return {**where, "shares": matmul_shares(steps), "kind": kind, "rule": RULE}
-
-    return values
+def _matmuls(evidence: MachineEvidence) -> dict:
+    """Share of matmuls in the kernel time of all eager train steps."""
+    steps = measured(having(by_class(evidence), implementation="eager", **STEP))
+    return {"shares": matmul_shares(steps), "rule": RULE}
 
 
 def _beside_eager(evidence: MachineEvidence, implementation: str) -> dict:
@@ -71,16 +63,6 @@ FINDINGS = (
         place=SHORT,
     ),
     Finding(
-        name="matmul_share",
-        question="What do matmuls take of a train step?",
-        values=_matmuls(usual),
-        answer=always,
-        answers={
-            "is": "Of an eager train step's {{ kind }} time ({{ size }}, context {{ context }}),"
-            " matmuls take {{ shares | listed }}."
-        },
-    ),
-    Finding(
         name="compiled_kernels",
         question="Which kernels does compiling shorten?",
         values=lambda evidence: _beside_eager(evidence, "compiled_blocks"),
@@ -93,21 +75,9 @@ FINDINGS = (
         },
     ),
     Finding(
-        name="attention_kernels",
-        question="What does flash attention spare of the kernels of a step?",
-        values=lambda evidence: _beside_eager(evidence, "triton"),
-        answer=lambda v: "shorter" if v["now"]["kernels"] < v["eager"]["kernels"] else "longer",
-        answers={
-            "shorter": "Triton attention cuts a train step's kernel time from"
-            " {{ eager.kernels | sig }} to {{ now.kernels | sig }} ms ({{ cell }}).",
-            "longer": "With Triton attention a train step's kernels take {{ now.kernels | sig }}"
-            " ms, no less than the {{ eager.kernels | sig }} ms of plain attention ({{ cell }}).",
-        },
-    ),
-    Finding(
         name="matmul_rule",
         question="Does a published rule of thumb on matmuls hold?",
-        values=_matmuls(by_class),
+        values=_matmuls,
         answer=always,
         answers={
             "is": "A published write-up (003) quotes {{ rule }} for matmuls in a train step; here"
