@@ -20,7 +20,6 @@ from lmperf.reporting.ceilings import (
 )
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.findings import PAGE, Finding, NotMeasured, always
-from lmperf.reporting.numbers import percent
 from lmperf.reporting.sections import Section
 from lmperf.reporting.side_by_side import Beside, each, rate, side_by_side, time
 from lmperf.reporting.tables import (
@@ -153,9 +152,8 @@ def cost_table(evidence: MachineEvidence) -> Table | None:
 
 def _cost_line(stem: str, jobs: int, row: pd.Series) -> dict:
     seconds = {words: number_cell(row[name]) for name, words in {**INSIDE, **OUTSIDE}.items()}
-    inside = number_cell(row[list(INSIDE)].sum() / row["wall_s"], percent)
     wall = number_cell(row["wall_s"])
-    return {"benchmark": stem, "jobs": jobs, "wall": wall, **seconds, "inside measurement": inside}
+    return {"benchmark": stem, "jobs": jobs, "wall": wall, **seconds}
 
 
 def jobs_of(evidence: MachineEvidence) -> pd.DataFrame:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from lmperf.dtypes import dtype_of
+from lmperf.dtypes import STORED_DTYPES, dtype_of
 from lmperf.names import dtype_words, in_order, phase_words
-from lmperf.reporting import custom, gates, host_time
+from lmperf.reporting import custom, gates
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import EMPTY, MIB, Spread, absent, precise, ranged
 from lmperf.reporting.published import figures_of
@@ -121,20 +121,20 @@ def held(frame: pd.DataFrame) -> pd.Series:
     return frame["saved_mib"] - frame["resident_mib"].fillna(0.0)
 
 
-def _by_dtype(make: Callable[[pd.DataFrame, str], Table | None]) -> Callable:
-    """A table a dtype of eager attention: ``make`` of the rows of that dtype, and its name."""
+def _by_dtype(make: Callable[[pd.DataFrame], Table | None], among: Callable) -> Callable:
+    """Return a function: evidence -> a table for each dtype of the rows that ``among`` selects."""
 
     def tables(evidence: MachineEvidence) -> list[Table]:
         frame = evidence.frame(STEM)
-        dtypes = [] if frame is None else in_order("dtype", EAGER.rows(frame)["dtype"])
-        return each(*(make(having(frame, dtype=dtype), dtype) for dtype in dtypes))
+        dtypes = [] if frame is None else in_order("dtype", frame[among(frame)]["dtype"])
+        return each(*(make(having(frame, dtype=dtype)) for dtype in dtypes))
 
     return tables
 
 
-def _plain(frame: pd.DataFrame, dtype: str) -> Table | None:
-    """A1: the times of each phase, memory before backward, status."""
-    frame = EAGER.rows(frame)
+def _plain(frame: pd.DataFrame) -> Table | None:
+    """A1: times of each phase, memory before backward, status."""
+    dtype, frame = frame["dtype"].iloc[0], EAGER.rows(frame)
     backward = having(frame, phase="backward")
     # A table keeps the last row of a cell: that of a phase which is not ok, if there is one.
     status = status_cells(frame.assign(requested_bytes=None, free_bytes=None))
@@ -153,48 +153,49 @@ def _plain(frame: pd.DataFrame, dtype: str) -> Table | None:
 
 
 def beside_tables(evidence: MachineEvidence) -> list[Table]:
-    """A2, a table a phase and dtype: eager, compiled; then the numerics against float32."""
+    """A2: for each dtype, eager beside the other implementations; then dtypes against float32."""
     frame = evidence.frame(STEM)
     if frame is None:
         return []
-    phases, dtypes = in_order("phase", frame["phase"]), in_order("dtype", frame["dtype"])
-    compiled = (_implementations(evidence, phase, dtype) for phase in phases for dtype in dtypes)
-    return each(*compiled, *(_numerics(evidence, phase) for phase in phases))
+    by_dtype = (having(frame, dtype=dtype) for dtype in in_order("dtype", frame["dtype"]))
+    return each(*(_implementations(evidence, rows) for rows in by_dtype), _dtypes(evidence, frame))
 
 
-def _implementations(evidence: MachineEvidence, phase: str, dtype: str) -> Table | None:
-    frame = having(evidence.frame(STEM), phase=phase, dtype=dtype)
+def _implementations(evidence: MachineEvidence, frame: pd.DataFrame) -> Table | None:
+    """Times of all implementations in one dtype, and their speed-ups over eager, by phase."""
     names = in_order("implementation", set(frame["implementation"]) - {"eager"})
     others = [Series.of(implementation=name) for name in names]
-    columns = [
-        time(s.words, kernel_times(s.rows(frame)), f"{phase}.{s.name}") for s in (EAGER, *others)
-    ]
-    columns += [_over(evidence, phase, series, EAGER) for series in others]
-    caption = f"{phase_words(phase).capitalize()}, {dtype_words(dtype)}"
+    columns = []
+    for phase in in_order("phase", frame["phase"]):
+        rows, words = having(frame, phase=phase), phase_words(phase)
+        for series in (EAGER, *others):
+            cells, name = kernel_times(series.rows(rows)), f"{phase}.{series.name}"
+            columns.append(time(f"{words}, {series.words}", cells, name))
+        columns += [_over(evidence, rows, series, EAGER) for series in others]
+    caption = f"Plain attention and others, {dtype_words(frame['dtype'].iloc[0])}"
     return side_by_side(caption, frame, CELL, columns, kernel_note(frame)) if others else None
 
 
-def _numerics(evidence: MachineEvidence, phase: str) -> Table | None:
-    frame = having(evidence.frame(STEM), phase=phase)
+def _dtypes(evidence: MachineEvidence, frame: pd.DataFrame) -> Table | None:
+    """Speed-ups of each implementation in each dtype over the same in float32, by phase."""
     columns = []
-    for name in in_order("implementation", frame["implementation"]):
-        for dtype in in_order("dtype", set(frame["dtype"]) - {"float32"}):
-            ours, base = (Series.of(implementation=name, dtype=d) for d in (dtype, "float32"))
-            columns.append(_over(evidence, phase, ours, base))
-    return side_by_side(f"{phase_words(phase).capitalize()}, the numerics", frame, CELL, columns)
+    for phase in in_order("phase", frame["phase"]):
+        rows = having(frame, phase=phase)
+        for name in in_order("implementation", rows["implementation"]):
+            for dtype in in_order("dtype", set(rows["dtype"]) - {"float32"}):
+                faster, base = (Series.of(implementation=name, dtype=d) for d in (dtype, "float32"))
+                columns.append(_over(evidence, rows, faster, base))
+    return side_by_side("Other dtypes over float32", frame, CELL, columns)
 
 
-def _over(evidence: MachineEvidence, phase: str, ours: Series, base: Series) -> Beside:
-    cells = speedup_cells(evidence, STEM, ours, base)
+def _over(evidence: MachineEvidence, rows: pd.DataFrame, series: Series, base: Series) -> Beside:
+    """A column of the speed-ups of ``series`` over ``base`` in one phase."""
+    cells, phase = speedup_cells(evidence, STEM, series, base), rows["phase"].iloc[0]
     return speedup(
-        f"{ours.words} over {base.words}", cells, f"{phase}.{ours.name}.over.{base.name}"
+        f"{phase_words(phase)}, {series.words} over {base.words}",
+        cells[cells.index.isin(rows.index)],
+        f"{phase}.{series.name}.over.{base.name}",
     )
-
-
-def host_tables(evidence: MachineEvidence) -> list[Table]:
-    """By length, in the cell of the write-up: device, host and loop."""
-    cell = ["seq_len", "d_head", "batch", "causal"]
-    return host_time.tables(usual(evidence), "Plain attention", cell)
 
 
 def limit_table(evidence: MachineEvidence) -> list[Table]:
@@ -223,8 +224,9 @@ def _whole(number: float) -> str:
     return EMPTY if absent(number) else f"{number:.0f}"
 
 
-def _memory(frame: pd.DataFrame, dtype: str) -> Table | None:
-    """A4: MiB of the inputs, at the peak and after each direction, and differences."""
+def _memory(frame: pd.DataFrame) -> Table | None:
+    """A4: MiB of the inputs, at the peak and after each phase, and differences."""
+    dtype = frame["dtype"].iloc[0]
     frame = frame[gates.shown(frame) & frame["peak_mib"].notna()]
     forward, backward = (having(EAGER.rows(frame), phase=p) for p in ("forward", "backward"))
     compiled = having(COMPILED.rows(frame), phase="backward")
@@ -271,12 +273,21 @@ def _is_beside(frame: pd.DataFrame) -> pd.Series:
     return ~_is_eager(frame) | (frame["dtype"] != "float32")
 
 
+def _has_memory_of_its_own(frame: pd.DataFrame) -> pd.Series:
+    """Eager rows whose dtype is a storage dtype: TF32 stores float32, so its memory is the same."""
+    return _is_eager(frame) & frame["dtype"].isin(STORED_DTYPES)
+
+
 TABLES = (
-    TableGroup("A1", "Plain PyTorch attention", _by_dtype(_plain), Owed(_is_eager)),
+    TableGroup("A1", "Plain PyTorch attention", _by_dtype(_plain, _is_eager), Owed(_is_eager)),
     TableGroup("A2", "The same compiled, and in other numerics", beside_tables, Owed(_is_beside)),
-    TableGroup("", host_time.TITLE, host_tables),
     TableGroup(
         "A3", "The smallest attention that runs out of memory", limit_table, Owed(stem=LIMIT)
     ),
-    TableGroup("A4", "Memory of attention, step by step", _by_dtype(_memory), Owed(_is_eager)),
+    TableGroup(
+        "A4",
+        "Memory of attention, step by step",
+        _by_dtype(_memory, _has_memory_of_its_own),
+        Owed(_has_memory_of_its_own),
+    ),
 )

@@ -39,6 +39,7 @@ from lmperf.results import Table
 NOTE = "Times: median; the speed-up: median of the ratios of the rounds, with its interval."
 FIRST_CALLS = "first calls, compilation and execution"
 COMPILED = (ways.WHOLE, ways.BLOCKS)
+COMPARED_PHASES = (STEP, "forward", "backward")
 # Way to run -> the same with another attention.
 ATTENTIONS = {
     EAGER: ("sdpa", "triton"),
@@ -135,13 +136,16 @@ def _further(base: Way, other: Way) -> bool:
 
 
 def _tables(pairs: Callable[[Way, Way], bool]):
-    """Evidence -> a table a phase for each base, beside all ways that pair with it."""
+    """Return a function: evidence -> a table for each phase and base, with the ways paired with it.
+
+    E1 has the times of forward and backward together; no comparison repeats that phase.
+    """
 
     def make(evidence: MachineEvidence) -> list[Table]:
         frame = evidence.frame(STEM)
         if frame is None:
             return []
-        phases = sorted(in_order("phase", frame["phase"]), key=lambda phase: phase != STEP)
+        phases = [name for name in COMPARED_PHASES if name in set(frame["phase"])]
         by_phase = [having(frame, phase=phase) for phase in phases]
         bases = [
             way for way in ways.of(frame) if any(pairs(way, other) for other in ways.of(frame))

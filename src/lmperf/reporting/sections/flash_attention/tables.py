@@ -133,17 +133,19 @@ def plain_tables(evidence: MachineEvidence) -> list[Table]:
 
 
 def peer_tables(evidence: MachineEvidence) -> list[Table]:
-    """F2: means by kind of work; then a table a dtype and phase, one head and as CUDA graphs."""
+    """F2: means by kind of work; then by dtype and phase, one head and as CUDA graphs."""
     frame = kinds.rows(evidence)
     means = (_means(evidence, part) for part in kinds.parts(frame, "dtype"))
     one = _by_phase(evidence, frame[kinds.single(frame)], kinds.CELL[:-1])
-    return each(*means, *one, *_by_phase(evidence, frame[kinds.graphed(frame)], kinds.CELL))
+    graphs = having(frame[kinds.graphed(frame)], phase=kinds.PHASES)
+    return each(*means, *one, *_by_phase(evidence, graphs, kinds.CELL))
 
 
 def filled_tables(evidence: MachineEvidence) -> list[Table]:
-    """F3, a table a dtype and phase: rates, shares of the ceiling, and speed-ups."""
+    """F3, a table for each dtype and direction: rates, shares of the ceiling, and speed-ups."""
     frame = kinds.rows(evidence)
-    return each(*_by_phase(evidence, frame[kinds.filled(frame)], GRID_CELL, rates=True))
+    rows = having(frame[kinds.filled(frame)], phase=kinds.PHASES)
+    return each(*_by_phase(evidence, rows, GRID_CELL, rates=True))
 
 
 def other_tables(evidence: MachineEvidence) -> list[Table]:

@@ -9,14 +9,13 @@ import pandas as pd
 from lmperf.names import dtype_words, implementation_words, in_order, phase_words
 from lmperf.reporting import gates, host_time
 from lmperf.reporting.evidence import MachineEvidence, groups, having
-from lmperf.reporting.numbers import EMPTY, Count, error, finite, percent, signed_percent, whole
+from lmperf.reporting.numbers import EMPTY, Count, error, finite, percent, whole
 from lmperf.reporting.sections.lrpe import shapes
 from lmperf.reporting.side_by_side import (
     Beside,
     each,
     memory,
     rate,
-    share,
     side_by_side,
     speedup,
     time,
@@ -160,10 +159,10 @@ def _shares(evidence: MachineEvidence, name: str) -> pd.Series:
 
 
 def _memory(_: MachineEvidence, frame: pd.DataFrame, words: str) -> Table | None:
-    """The peak, its closed form and the difference."""
+    """The peak beside its closed form."""
     forward = frame["phase"] == "forward"
     closed = frame["predicted_forward_mib"].where(forward, frame["predicted_backward_mib"])
-    frame = frame.assign(closed=closed, off=frame["peak_mib"] / closed - 1)[closed.notna()]
+    frame = frame.assign(closed=closed)[closed.notna()]
     if frame["peak_mib"].isna().all():
         return None
     columns = []
@@ -171,11 +170,9 @@ def _memory(_: MachineEvidence, frame: pd.DataFrame, words: str) -> Table | None
         rows, label = having(frame, implementation=name), implementation_words(name)
         peaks, named = value_cells(rows, rows["peak_mib"]), f"{frame['phase'].iloc[0]}.{name}"
         peaks = peaks.where(status_words(rows) == "ok", status_cells(rows))
-        off = value_cells(rows, rows["off"], signed_percent)
         columns += [
             memory(label, peaks, f"{named}.peak"),
             memory(f"{label}, closed form", number_cells(rows["closed"]), f"{named}.predicted"),
-            share(f"{label}, difference", off, f"{named}.difference", form="signed_percent"),
         ]
     return side_by_side(f"Peak memory, {words}", frame, shapes.CELL, columns)
 

@@ -20,7 +20,7 @@ PREDICTED = (
     *("parameters", "weight_copies", "gradients", "optimizer", "activations", "temporary"),
     *("inputs", "workspace"),
 )
-ALIVE = "What is alive at the peak"
+PEAK = "The peak of each call"
 FLOAT32_BYTES, BYTES_OF_003 = 4, 8
 
 
@@ -55,7 +55,10 @@ def _where(top: pd.Series, phases: pd.DataFrame) -> str:
 
 
 def picture_table(evidence: MachineEvidence) -> list[Table]:
-    """Y2: the highest point of each curve, where it lies and what is alive; what could not run."""
+    """Y2: the highest point of each curve and where it lies; calls that failed and their status.
+
+    Y5 shows what is alive there.
+    """
     curve, phases = observed(evidence, "curve"), observed(evidence, "phase")
     frame = evidence.frame(STEM)
     if frame is None:
@@ -63,19 +66,18 @@ def picture_table(evidence: MachineEvidence) -> list[Table]:
     failed = frame[~gates.shown(frame)]
     if curve.empty:
         status = text("status", status_cells(failed), "status")
-        return each(side_by_side(ALIVE, failed, CELL, [status]))
+        return each(side_by_side(PEAK, failed, CELL, [status]))
     total = levels(curve).sum(axis=1)
     tops = curve.loc[total.groupby([curve[name] for name in CELL], sort=False).idxmax()]
     where = pd.Series([_where(top, phases) for _, top in tops.iterrows()], tops.index, object)
     columns = [
         text("peak in", pd.concat([where, status_cells(failed)]), "peak_in"),
-        *(memory(name, number_cells(mib), name) for name, mib in levels(tops).items()),
         memory("all tensors", number_cells(tops["recorded_mib"], precise), "tensors"),
         memory("peak, measured apart", number_cells(tops["peak_mib"], precise), "peak"),
     ]
     note = "A peak that an allocator measured holds more than tensors: workspaces of libraries."
     calls = pd.concat([tops, failed])
-    return each(side_by_side(ALIVE, calls, CELL, columns, note))
+    return each(side_by_side(PEAK, calls, CELL, columns, note))
 
 
 def largest_table(evidence: MachineEvidence) -> list[Table]:
@@ -118,14 +120,11 @@ def stream_table(evidence: MachineEvidence) -> list[Table]:
 
 
 def component_tables(evidence: MachineEvidence) -> list[Table]:
-    """Y5: by category at the peak, predicted and measured; then all that is predicted alone."""
+    """Y5: by category at the peak, predicted and measured; then train steps, predicted alone."""
     frame = evidence.frame(peaks.STEM)
-    predicted = []
-    if frame is not None:
-        for phase in in_order("phase", frame["phase"]):
-            rows = having(frame, phase=phase)
-            predicted += [_predicted(rows, d) for d in in_order("dtype", rows["dtype"])]
-    return each(_measured_components(evidence), *predicted)
+    steps = having(frame, phase="train_step") if frame is not None else pd.DataFrame({"dtype": []})
+    dtypes = in_order("dtype", steps["dtype"])
+    return each(_measured_components(evidence), *(_predicted(steps, dtype) for dtype in dtypes))
 
 
 def _measured_components(evidence: MachineEvidence) -> Table | None:
