@@ -109,20 +109,20 @@ def test_findings_skip_what_was_not_measured(cpu_copy):
 
 def test_oom_length_is_stated_with_the_bytes_requested():
     assert sentence_of("attention_ends", with_requested_bytes(1.0)) == (
-        "Plain attention's forward (float32, batch 8, d_head 64) exhausts memory at length 65,536,"
-        " as predicted: 128 GiB asked, 10.6 free."
+        "Plain attention's forward (float32, batch 8, d_head 64) runs out of memory at length"
+        " 65,536, as predicted: 128 GiB requested, 10.6 GiB free."
     )
     assert "as predicted" not in sentence_of("attention_ends", with_requested_bytes(2.0))
 
 
 def test_memory_is_counted_in_matrices_of_length_squared(gpu, cpu):
     assert sentence_of("attention_matrices", gpu) == (
-        "In matrices of length squared (8,192 and 16,384, float32, inputs apart): 2.0 kept for the"
-        " backward, 3.0 at the forward's peak, 3.0 at the backward's; a published"
-        " write-up (001) says that memory is linear."
+        "Memory in matrices of length x length (float32, lengths 8,192 and 16,384, without inputs):"
+        " 2.0 kept for the backward, 3.0 at the forward's peak, 3.0 at the backward's; a published"
+        " write-up (001) says that memory is linear in the length."
     )
     assert sentence_of("attention_matrices", cpu).startswith(
-        "In matrices of length squared (256 and 512"
+        "Memory in matrices of length x length (float32, lengths 256 and 512"
     )
 
 
@@ -146,14 +146,14 @@ def test_speedup_is_eager_float32_time_over_the_other_time():
     frame.loc[matches(frame, implementation="compiled"), "peak_mib"] = 100.0
     sentence = sentence_of("attention_compiled", evidence)
     assert "4.00x forward, 4.00x backward" in sentence
-    assert "peaks at 25.0 % of eager's" in sentence
+    assert "the peak memory of its backward is 25.0 % of eager's" in sentence
     quick = with_times(0.25, implementation="eager", dtype="tf32")
     assert "TF32 4.00x forward, 4.00x backward" in sentence_of("attention_numerics", quick)
 
 
 def test_range_excludes_unresolved_comparisons():
     sentence = sentence_of("attention_compiled", with_times(2.0, 0.5, **COMPILED))
-    assert "40 comparisons (float32), slower in 20; where resolved, 0.50x to" in sentence
+    assert "40 comparisons (float32), slower in 20; resolved speed-ups: 0.50x to" in sentence
     nothing = sentence_of("attention_compiled", with_times(1.0, **COMPILED))
     assert "in 0 of 40 comparisons (float32), slower in none; at" in nothing
     assert "resolved" not in nothing
@@ -225,8 +225,8 @@ def test_a4_shows_memory_step_by_step(gpu):
     assert row["kept for the backward (MiB)"] == "64.0"
     assert 65536 not in table["length"].tolist()
     note = parts_of("A4", gpu)[0].notes
-    assert "(000, 001) differ 1.83 to 7.13 times" in note
-    assert "at 8,192 it is 1.02 to 1.07 against 1.90 to 1.97 matrices" in note
+    assert "(000, 001) differs by a factor of 1.83 to 7.13" in note
+    assert "at length 8,192 it is 1.02 to 1.07 in the one and 1.90 to 1.97 in the other" in note
 
 
 def test_a4_leaves_out_dtypes_that_store_float32(gpu):

@@ -109,9 +109,9 @@ def test_host_bound_length_is_stated_per_implementation(gpu):
             where = {"implementation": name, "phase": phase, "seq_len": 128, **SINGLE}
             gpu = with_changed_rows(gpu, host_times_set(ms / 10), **where)
     assert sentence_of("flash_host", gpu) == (
-        "One head (bf16, d_head 64): the host (a median) outlasts the device"
-        " with Triton below 512 forward (0.300 ms), below 1,024 backward (0.600 ms), with SDPA"
-        " cuDNN nowhere (0.100 ms), at every length (70.0 ms)."
+        "Host time (median) exceeds device time for one head (bf16, d_head 64): Triton forward"
+        " below 512 (0.300 ms), backward below 1,024 (0.600 ms); SDPA cuDNN forward nowhere"
+        " (0.100 ms), backward at every length (70.0 ms)."
     )
 
 
@@ -165,7 +165,7 @@ def test_tf32_states_its_errors_relative_to_float32(gpu):
             gpu, lambda own, error=error: own.assign(error_dq=error, **NO_OTHER), **rows
         )
     sentence = sentence_of("flash_tf32", gpu)
-    assert "(3.00x)" in sentence and "errors are 4.00 times as large" in sentence
+    assert "(3.00x)" in sentence and "errors in TF32 are 4.00 times as large" in sentence
 
 
 def test_leaderboard_cell_is_shown_with_the_published_time(gpu):

@@ -66,13 +66,15 @@ def test_every_answer_is_reached():
 def test_share_of_copy_states_dtype_and_positions(gpu):
     words = sentence_of("lrpe_copy", gpu)
     assert words.startswith("md_lrpe_cosine, Triton (bf16, from 8,192 positions): 9")
-    assert " % of copy; " in words and words.endswith(" over compiled.")
+    assert " % of copy speed; " in words and words.endswith(" over compiled.")
 
 
 def test_share_of_copy_is_copy_time_over_kernel_time(gpu_copy):
     for name, ms in {"copy": 4.0, "triton": 5.0, "compiled": 15.0}.items():
         with_times(gpu_copy, ms, implementation=name)
-    assert sentence_of("lrpe_copy", gpu_copy).endswith(": 80.0 % of copy; 3.00x over compiled.")
+    assert sentence_of("lrpe_copy", gpu_copy).endswith(
+        ": 80.0 % of copy speed; 3.00x over compiled."
+    )
 
 
 def test_cached_angles_state_their_speed_and_memory(gpu_copy):

@@ -1,4 +1,4 @@
-"""A1: plain attention; A2: compiled and in other numerics; A3: where it ends; A4: its memory."""
+"""Head, A1 (plain attention), A2 (compiled, other dtypes), A3 (memory limit), A4 (memory)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ EAGER, COMPILED = (Series.of(implementation=name) for name in ("eager", "compile
 BASE = Series.of(implementation="eager", dtype="float32")
 D_HEAD, MOST = 64, 12
 TENSORS = ("inputs", "scores", "scaled", "softmax", "output")
-# A gradient for each of the four inputs but that of the output, which is one itself.
+# dq, dk and dv: three gradients for four inputs (the fourth is the gradient of the output).
 GRADIENTS_PER_INPUT = 3 / 4
 PREDICTED = "predicted_requested_mib"
 BEFORE, KEPT = "memory before backward, with inputs", "kept for the backward"
@@ -50,10 +50,10 @@ SOURCES, UNITS = ["write-up 000", "write-up 001"], {"MB": 1e6, "GB": 1e9}
 
 
 def usual(evidence: MachineEvidence) -> pd.DataFrame | None:
-    """The rows of one cell but for the length: float32 where it is there, d_head near D_HEAD.
+    """Rows of one cell at every length: the first dtype, and the d_head nearest to ``D_HEAD``.
 
-    They end with the first length that does not fit: of the grid itself, or, where all of that
-    fits, the one that ``attention_limit`` ran in the same cell.
+    The last length is the first that ran out of memory. If every length of the grid fits, it is
+    the length that ``attention_limit`` ran in the same cell, if any.
     """
     frame = evidence.frame(STEM)
     if frame is None:
@@ -72,9 +72,9 @@ def usual(evidence: MachineEvidence) -> pd.DataFrame | None:
 
 
 def ran_out(evidence: MachineEvidence) -> pd.DataFrame:
-    """The forwards of ``attention_limit`` that were run and did not fit, as rows of ``attention``.
+    """Forwards of ``attention_limit`` that ran out of memory, as rows of ``attention``.
 
-    Their indices are none of that benchmark's. A machine may have no such row.
+    Their indices are negative, so that they differ from those of ``attention``. May be empty.
     """
     frame = evidence.frame(LIMIT)
     if frame is None:
@@ -85,7 +85,7 @@ def ran_out(evidence: MachineEvidence) -> pd.DataFrame:
 
 
 def head(evidence: MachineEvidence) -> Table | None:
-    """One line a length, at the usual width and float32: times, compiled, what is held."""
+    """One line for each length of ``usual``: times, speed-ups over eager, memory."""
     frame = usual(evidence)
     if frame is None:
         return None
@@ -110,14 +110,14 @@ def head(evidence: MachineEvidence) -> Table | None:
         memory(KEPT, value_cells(backward, held(backward)), "backward.eager.kept"),
         memory("peak of the backward", peak, "backward.eager.peak"),
     ]
-    note = "Times: medians. Kept: without the inputs; peak: with them."
+    note = "Times: medians. *Kept for the backward* excludes the inputs, the peak includes them."
     if lengths[-1] > 2 * lengths[-2:][0]:
         note += f" No length between {lengths[-2]:,} and {lengths[-1]:,} was run."
     return side_by_side(f"Plain attention, {dtype_words(dtype)}", frame, CELL, columns, note)
 
 
 def held(frame: pd.DataFrame) -> pd.Series:
-    """MiB that the forward leaves for the backward, the inputs not counted."""
+    """MiB kept for the backward, without the inputs."""
     return frame["saved_mib"] - frame["resident_mib"].fillna(0.0)
 
 
@@ -136,7 +136,7 @@ def _plain(frame: pd.DataFrame) -> Table | None:
     """A1: times of each phase, memory before backward, status."""
     dtype, frame = frame["dtype"].iloc[0], EAGER.rows(frame)
     backward = having(frame, phase="backward")
-    # A table keeps the last row of a cell: that of a phase which is not ok, if there is one.
+    # A table keeps the last row of a cell, so rows that are not ok come last.
     status = status_cells(frame.assign(requested_bytes=None, free_bytes=None))
     is_ok = status.map(lambda cell: cell.words == "ok").astype(bool)
     status = pd.concat([status[is_ok], status[~is_ok]])
@@ -199,7 +199,7 @@ def _over(evidence: MachineEvidence, rows: pd.DataFrame, series: Series, base: S
 
 
 def limit_table(evidence: MachineEvidence) -> list[Table]:
-    """A3: the closed form, tensor by tensor, beside what the allocator said."""
+    """A3: the closed form of each tensor beside the sizes in the allocator's message."""
     frame = evidence.frame(LIMIT)
     if frame is None:
         return []
@@ -249,7 +249,7 @@ def _memory(frame: pd.DataFrame) -> Table | None:
 
 
 def _published() -> str:
-    """What two write-ups print for memory before backward, in matrices of the length squared."""
+    """Note: memory before backward of two write-ups, in matrices of length x length."""
     rows = having(figures_of(STEM), source=SOURCES, unit=[*UNITS], implementation="eager")
     rows = rows[rows["value"] != "OOM"].astype({"value": float, "batch": int, "seq_len": int})
     one = rows["batch"] * rows["seq_len"] ** 2 * dtype_of("float32").bytes
@@ -259,9 +259,9 @@ def _published() -> str:
     apart = ranged(Spread.of(wide[SOURCES[1]] / wide[SOURCES[0]]))
     first, second = (ranged(Spread.of(wide.loc[long, source])) for source in SOURCES)
     return (
-        f"Two published write-ups (000, 001) differ {apart} times in memory before backward: at"
-        f" {long:,} it is {first} against {second} matrices of the length squared. Compare what is"
-        " kept here, and the peak of the forward."
+        f"The memory before backward of two published write-ups (000, 001) differs by a factor of"
+        f" {apart}: at length {long:,} it is {first} in the one and {second} in the other, in"
+        " matrices of length x length. Compare *kept for the backward* and the peak of the forward."
     )
 
 

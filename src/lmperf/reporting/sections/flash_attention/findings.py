@@ -1,4 +1,4 @@
-"""What the evidence on FlashAttention-2 says."""
+"""Findings on FlashAttention-2: speed-ups over peers, host time, errors and tests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PUBLISHED = "course leaderboard 2025"
 
 
 def _peers(evidence: MachineEvidence) -> dict:
-    """Geometric means over each peer: on the filled grid in bf16, else of one head."""
+    """Geometric means over each peer: of the filled grid in bf16, else of one head."""
     work, rows = kinds.main(frame_of(evidence, kinds.STEM))
     means = {
         implementation_words(peer): [
@@ -51,11 +51,11 @@ def _over_plain(evidence: MachineEvidence, *phases: str) -> pd.DataFrame:
 
 
 def _one_head(evidence: MachineEvidence) -> dict:
-    """From which length on our kernel is faster in every cell, forward and backward."""
+    """The length from which on our kernel is faster in every cell, forward and backward."""
     rows = _over_plain(evidence, *kinds.PHASES)
     every = (rows["verdict"] == FASTER).groupby(rows["seq_len"]).all()
     steady = every.index[every[::-1].cummin()[::-1]]
-    # One length makes no trend.
+    # Being faster at the longest length alone is no trend.
     first = steady[0] if len(steady) > 1 else None
     found = verdicts(rows)
     at_end = having(rows, seq_len=rows["seq_len"].max())
@@ -94,7 +94,7 @@ def _tf32(evidence: MachineEvidence) -> dict:
 
 
 def _leaderboard(evidence: MachineEvidence) -> dict:
-    """Forward and backward together in the leaderboard's cell, beside its best published time."""
+    """Forward and backward in the leaderboard's cell, and the best published time."""
     frame = frame_of(evidence, kinds.STEM)
     rows = having(kinds.leaderboard(frame), phase="forward_backward")
     ours = measured(having(rows, implementation=kinds.kernel_of(frame))).iloc[0]
@@ -113,7 +113,7 @@ def _leaderboard(evidence: MachineEvidence) -> dict:
 
 
 def _waiting(evidence: MachineEvidence) -> dict:
-    """Up to which length the host takes longer than the device: our kernel, and the first peer."""
+    """Up to which length host time exceeds device time, for our kernel and the first peer."""
     rows = kinds.short_work(frame_of(evidence, kinds.STEM))
     rows = measured(host_time.known(rows[kinds.single(rows)]))
     rows = having(rows, causal=rows["causal"].max())
@@ -146,7 +146,7 @@ def _waiting_answer(values: dict) -> str:
 
 
 def _checks(evidence: MachineEvidence) -> dict:
-    """Kernel tests that pass, red gates of timed rows, and what is furthest over its bound."""
+    """Passed kernel tests, failed gates of timed rows, and the error furthest over its bound."""
     tests, rows = frame_of(evidence, kinds.CHECK), frame_of(evidence, kinds.STEM)
     tests = measured(tests[tests["status"] != "unsupported"])
     red = gates.red(rows)
@@ -180,12 +180,12 @@ _AT_THE_END = (
     "; at {{ longest | sig }}: {% for phase, gain in gains.items() %}{{ gain | range('ratio') }}"
     " {{ phase }}{{ ', ' if not loop.last }}{% endfor %} ({{ numerics }})."
 )
-_NO_RED = "no gate of {{ red.n | count('timed row') }} is red."
+_NO_RED = "no gate of {{ red.n | count('timed row') }} failed."
 
 FINDINGS = (
     Finding(
         name="flash_peers",
-        question="How fast is our kernel against the best kernels there are?",
+        question="How fast is our kernel compared with the best kernels?",
         values=_peers,
         answer=always,
         answers={
@@ -216,8 +216,8 @@ FINDINGS = (
         values=_tf32,
         answer=always,
         answers={
-            "is": "Filled grid (F3): our TF32 is {{ which }} than our float32* in {{ counted }}"
-            " comparisons ({{ gain | range('ratio') }}), and its errors are"
+            "is": "Filled grid (F3): Triton is {{ which }} in TF32 than in float32* in"
+            " {{ counted }} comparisons ({{ gain | range('ratio') }}); errors in TF32 are"
             " {{ errors | range('rounded') }} times as large."
         },
         place=PAGE,
@@ -237,18 +237,17 @@ FINDINGS = (
     ),
     Finding(
         name="flash_host",
-        question="Below which length is it the host that a user waits for?",
+        question="Below which length is a call host-bound?",
         values=_waiting,
         answer=_waiting_answer,
         answers={
-            "host": "One head ({{ numerics }}, d_head {{ d_head }}): the host (a median) outlasts"
-            " the device{% for name, (forward, backward) in kernels.items() %} with {{ name }}"
-            " {{ forward.where }}{{ ' forward' if loop.first }} ({{ forward.host | sig }} ms),"
-            " {{ backward.where }}{{ ' backward' if loop.first }} ({{ backward.host | sig }} ms)"
-            "{{ '.' if loop.last else ',' }}{% endfor %}",
-            "device": "One head ({{ numerics }}, d_head {{ d_head }}), from length"
-            " {{ least | sig }} on: the device takes longer than the host with"
-            " {{ kernels | listed }}.",
+            "host": "Host time (median) exceeds device time for one head ({{ numerics }}, d_head"
+            " {{ d_head }}):{% for name, (forward, backward) in kernels.items() %} {{ name }}"
+            " forward {{ forward.where }} ({{ forward.host | sig }} ms), backward"
+            " {{ backward.where }} ({{ backward.host | sig }} ms)"
+            "{{ '.' if loop.last else ';' }}{% endfor %}",
+            "device": "Device time exceeds host time for one head ({{ numerics }}, d_head"
+            " {{ d_head }}) from length {{ least | sig }} on: {{ kernels | listed }}.",
         },
     ),
     Finding(

@@ -1,4 +1,4 @@
-"""What the evidence on md_lrpe_cosine says."""
+"""Findings on md_lrpe_cosine: its share of copy speed, and the cost of cached angles."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from lmperf.reporting.findings import SHORT, Finding, NotMeasured, measured, ver
 from lmperf.reporting.numbers import Spread
 from lmperf.reporting.sections.lrpe import shapes
 
-# A share of a copy this near to one is as fast as a copy: copies of two runs differ by as much.
+# A share of copy speed this near to one counts as equal: copies of two runs differ by as much.
 NEAR_COPY = 0.02
 
 
 def _rows(evidence: MachineEvidence) -> pd.DataFrame:
-    """What may be shown in the main numerics."""
+    """The rows that may be shown, in the main dtype."""
     frame = shapes.rows_of(evidence)
     if frame is None:
         raise NotMeasured
@@ -25,13 +25,13 @@ def _rows(evidence: MachineEvidence) -> pd.DataFrame:
 
 
 def _compared(evidence: MachineEvidence, name: str, base: str) -> pd.DataFrame:
-    """The large rows of an implementation that have a speed-up over another, with it."""
+    """Large rows of an implementation with their speed-up over another one."""
     rows = _rows(evidence)
     return measured(rows[rows["large"]].join(shapes.over(evidence, name, base), how="inner"))
 
 
 def _by_phase(rows: pd.DataFrame) -> dict[str, Spread]:
-    """The spread of ``ratio`` in each direction; raises NotMeasured where one lacks."""
+    """The spread of ``ratio`` by phase; raises NotMeasured if a phase has no row."""
     parts = {phase: having(rows, phase=phase) for phase in ("forward", "backward")}
     return {phase: Spread.of(measured(part)["ratio"]) for phase, part in parts.items()}
 
@@ -63,7 +63,7 @@ def _copy_answer(values: dict) -> str:
 
 
 def _cached(evidence: MachineEvidence) -> dict:
-    """Keeping the angles against computing them again: speed and memory of the large shapes."""
+    """Cached against recomputed angles: speed and memory of the large shapes."""
     rows = _rows(evidence)
     peaks = rows[rows["large"]].pivot_table("peak_mib", [*shapes.CELL, "phase"], "implementation")
     peaks = measured(peaks.reindex(columns=["triton_cached", "triton"]).dropna())
@@ -89,26 +89,26 @@ _TAKES = (
 FINDINGS = (
     Finding(
         name="lrpe_copy",
-        question="How near to a copy of as many bytes is md_lrpe_cosine, where bytes decide?",
+        question="Which share of a copy's speed does it reach where it is memory-bound?",
         values=_copy,
         answer=_copy_answer,
         answers={
-            "both": "{{ what }}: as fast as a copy in both directions" + _OVER,
-            "backward": "{{ what }}: forward {{ forward | range('percent') }} of copy, backward as"
-            " fast" + _OVER,
-            "shares": "{{ what }}: {{ both | range('percent') }} of copy" + _OVER,
+            "both": "{{ what }}: as fast as a copy, forward and backward" + _OVER,
+            "backward": "{{ what }}: forward {{ forward | range('percent') }} of copy speed,"
+            " backward equal" + _OVER,
+            "shares": "{{ what }}: {{ both | range('percent') }} of copy speed" + _OVER,
         },
         place=SHORT,
     ),
     Finding(
         name="lrpe_cached",
-        question="Does it pay to keep the angles for the backward?",
+        question="Does caching the angles for the backward pay?",
         values=_cached,
         answer=_cached_answer,
         answers={
-            "costs": "Keeping the angles does not pay" + _TAKES,
-            "pays": "Keeping the angles pays in time" + _TAKES,
-            "either": "Keeping the angles pays in time in {{ faster }} comparisons" + _TAKES,
+            "costs": "Caching the angles does not pay" + _TAKES,
+            "pays": "Caching the angles is faster" + _TAKES,
+            "either": "Caching the angles is faster in {{ faster }} comparisons" + _TAKES,
         },
     ),
 )

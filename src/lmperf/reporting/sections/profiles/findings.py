@@ -1,4 +1,4 @@
-"""What the profiles say: of softmax and matmuls, of compiling, of the host."""
+"""Findings on profiles: the share of softmax and matmuls, and the kernels that compiling saves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lmperf.reporting.sections.profiles.rows import (
 from lmperf.reporting.sections.profiles.tables import attention_parts
 
 STEP = {"phase": "train_step"}
-# What write-up 003 passes on of the matmuls of a step of training.
+# The share of matmuls in a train step that write-up 003 quotes.
 RULE = "50 % to 70 %"
 
 
@@ -36,7 +36,7 @@ def _matmuls(evidence: MachineEvidence) -> dict:
 
 
 def _beside_eager(evidence: MachineEvidence, implementation: str) -> dict:
-    """A train step as an implementation runs it (``now``), and the same eagerly (``eager``)."""
+    """Kernel times of a train step of an implementation (``now``) and of ``eager``."""
     steps = having(usual(evidence), **STEP)
     row = measured(having(steps, implementation=implementation)).iloc[-1]
     same = {name: row[name] for name in CELL[:-1]}
@@ -53,12 +53,12 @@ def _times(row: pd.Series) -> dict[str, float]:
 FINDINGS = (
     Finding(
         name="softmax_share",
-        question="What does softmax take of the time of attention, and of its FLOPs?",
+        question="Which share of attention's time and FLOPs does softmax take?",
         values=_softmax,
         answer=always,
         answers={
-            "is": "Softmax, mask and casts: {{ time | percent }} of plain attention's forward,"
-            " {{ flops | percent }} of its FLOPs ({{ cell }})."
+            "is": "Softmax, mask and casts take {{ time | percent }} of the time of plain"
+            " attention's forward, {{ flops | percent }} of its FLOPs ({{ cell }})."
         },
         place=SHORT,
     ),
@@ -69,14 +69,14 @@ FINDINGS = (
         answer=always,
         answers={
             "is": "Compiled by block, a train step's {{ kind }}s take {{ now.kernels | sig }} ms,"
-            " else {{ eager.kernels | sig }} ms ({{ cell }}): matmuls {{ now.matmuls | sig }}"
+            " eager {{ eager.kernels | sig }} ms ({{ cell }}): matmuls {{ now.matmuls | sig }}"
             " against {{ eager.matmuls | sig }} ms; elementwise, reductions and copies"
             " {{ now.around | sig }} against {{ eager.around | sig }} ms."
         },
     ),
     Finding(
         name="matmul_rule",
-        question="Does a published rule of thumb on matmuls hold?",
+        question="Does a published rule of thumb on the share of matmuls hold?",
         values=_matmuls,
         answer=always,
         answers={
