@@ -124,8 +124,9 @@ def write_up(
 
 def page(evidence: MachineEvidence, section: Composed, templates: Path) -> str:
     """The page of a section: its findings, and every table."""
+    shown = iter(_in_full_first(part for lines in section.parts.values() for part in lines))
     parts = {
-        name: "\n\n".join(_markdown(part) for part in lines)
+        name: "\n\n".join(_markdown(next(shown)) for _ in lines)
         for name, lines in section.parts.items()
     }
     tables = [
@@ -133,9 +134,6 @@ def page(evidence: MachineEvidence, section: Composed, templates: Path) -> str:
         for table in section.section.tables
         if parts[table.name]
     ]
-    plain_head = _markdown(section.head)
-    repeats = any(plain_head in table["text"] for table in tables)
-    head = "" if repeats else _markdown(*_in_full_first([section.head]))
     text = (
         load_templates(templates)
         .get_template(f"sections/{section.stem}.md.j2")
@@ -143,7 +141,6 @@ def page(evidence: MachineEvidence, section: Composed, templates: Path) -> str:
             **_about(evidence, ""),
             title=section.title,
             findings=[s.sentence for s in section.statements],
-            head=head,
             figure=_figure(section, ""),
             table={table["name"]: table["text"] for table in tables},
             tables=tables,

@@ -74,7 +74,7 @@ CASES = {
         ),
         "none": lambda: with_sdpa(3.0),
     },
-    "own_attention_inside": {"told": lambda: with_both(1.5), "open": lambda: with_both(1.0)},
+    "triton_attention_inside": {"told": lambda: with_both(1.5), "open": lambda: with_both(1.0)},
     "tf32": {
         "all": lambda: with_times_scaled(small_gpu_evidence(), 0.1, dtype="tf32"),
         "some": lambda: with_times_scaled(
@@ -141,10 +141,10 @@ def made_up_without_whole_tf32_and_bf16() -> MachineEvidence:
     [
         ("fastest_step", ": 12.0x over eager float32; 3.4B: 4,100,000 tokens/s"),
         ("compiling", "float32 2.00x"),
-        ("compiling", "; first calls with execution 3.00 s"),
+        ("compiling", "; the first calls take 3.00 s with compilation"),
         ("mixed_precision", ": 6.00x."),
         ("tf32", ": 3.00x; bf16 autocast over TF32: 2.00x, faster in 9 of 9"),
-        ("tf32", ", where the host bounds 9 of its steps."),
+        ("tf32", "; 9 of its steps are host-bound."),
         ("share_of_ceiling", "50.0 % of the matmul ceiling in float32"),
         ("whole_or_block", "take 4.00 times as long, at most 12.0 s"),
     ],
@@ -173,7 +173,7 @@ def test_sdpa_states_its_speedup_and_the_memory_saved():
 
 
 def test_triton_attention_is_compared_with_sdpa_in_the_model():
-    sentence = sentence_of("own_attention_inside", with_both(2.0))
+    sentence = sentence_of("triton_attention_inside", with_both(2.0))
     assert sentence == (
         "Triton over SDPA in a bf16 autocast step (context 1024): eager 0.50x, faster in 0 of 3"
         " steps, slower in 3 of 3."
@@ -197,12 +197,12 @@ def test_host_bound_steps_are_counted_per_way_to_run():
     evidence = with_rows(evidence, having(evidence.frames[ways.STEM], size="small"))
     # 85 % of the 2 ms in bf16 and more than the 1 ms compiled; other steps take longer.
     sentence = sentence_of("step_host", without_rows(evidence, implementation=WHOLE))
-    assert "bounds 3 of 18 train steps" in sentence
+    assert "3 of 18 train steps are host-bound" in sentence
     assert sentence.endswith("after 90 % of the step): compiled by block 3 of 9.")
     lines = SECTION.tables[0].make(evidence)
     bf16 = next(part for part in lines if part.caption.startswith("bf16"))
     line = line_of(bf16, context=512, implementation="eager")
-    assert line["queued (% of the step)"] == "85.0" and "from 90 % on" in bf16.notes
+    assert line["queued (% of the step)"] == "85.0" and "From 90 % on" in bf16.notes
 
 
 def test_host_bound_count_excludes_other_models(gpu):
@@ -265,7 +265,9 @@ def test_fastest_way_must_beat_eager_float32_beyond_noise():
 def test_unresolved_rivals_are_named_with_the_fastest():
     evidence = with_times_scaled(with_sdpa(), 0.1, implementation=["sdpa", EAGER], dtype=BF16)
     alone = sentence_of("fastest_step", evidence)
-    assert ": bf16 autocast, SDPA: " in alone and alone.startswith("Fastest step, ladder aside (")
+    assert ": bf16 autocast, SDPA: " in alone and alone.startswith(
+        "Fastest step outside the ladder ("
+    )
     assert ": bf16 autocast, Triton or SDPA: " in sentence_of(
         "fastest_step", with_triton_like_sdpa(evidence)
     )

@@ -111,7 +111,7 @@ def test_f4_shows_our_error_beside_pytorchs(gpu):
     assert (line["dQ"], line["compared with"]) == (f"{ours:.1e} / {plain:.1e}", "plain PyTorch")
     grid = having(half.frame, length=1024, d_head=64, batch=16)
     assert set(grid["compared with"]) == {"SDPA efficient"}
-    assert "times the error of plain PyTorch" in half.notes
+    assert "times that of plain PyTorch" in half.notes
 
 
 def test_f4_shows_failed_gates_beside_errors(gpu):
@@ -169,11 +169,11 @@ def test_figure_title_counts_unresolved_cells(gpu):
     drawn = themed(lambda pen: SECTION.figure(two, pen), LIGHT)
     bars = [len(panel.containers[0]) for panel in drawn.axes]
     title = drawn.get_suptitle()
-    assert title.endswith(f"Triton fastest in {bars[0]} of {sum(bars)}, {bars[1]} not told apart")
+    assert title.endswith(f"Triton fastest in {bars[0]} of {sum(bars)}, {bars[1]} unresolved")
     drawn = themed(
         lambda pen: SECTION.figure(with_changed_rows(gpu, times_set(50.0), **half), pen), LIGHT
     )
-    assert drawn.get_suptitle().endswith("which is the fastest is not told apart")
+    assert drawn.get_suptitle().endswith("the fastest is unresolved")
 
 
 def test_y_axis_covers_the_backward_panel(cpu):

@@ -72,7 +72,7 @@ def test_e6_compares_each_rung_with_the_one_above(gpu):
     assert list(lines["implementation"])[:2] == ["float32", "TF32"] and len(lines) == 8
     graph = line_of(parts[0], implementation="CUDA graph")
     assert graph["over the rung above"].startswith("1.49x (")
-    assert graph["loss"] == "6.520" and "Loss: of step 100" in parts[0].notes
+    assert graph["loss"] == "6.520" and "Loss: at step 100" in parts[0].notes
     for rung, line in ("graph", graph), ("float32", line_of(parts[0], implementation="float32")):
         row = having(gpu.frame(ladder.STEM), size="small", batch=4, implementation=rung).iloc[0]
         mfu = row["flops"] / row["median_ms"] / 1e9 / 720
@@ -101,5 +101,5 @@ def test_ladder_finding_states_total_speedup_and_loss(gpu):
         "of those with float32 weights, which are up to 0.05 % apart."
     )
     apart = sentence_of("ladder_loss", CASES["ladder_loss"]["apart"]())
-    assert re.search(r"float32 weights, by \(the range\): small \+\d+\.\d % \(0\.\d\d %\)", apart)
+    assert re.search(r"the range \(and its width\): small \+\d+\.\d % \(0\.\d\d %\)", apart)
     assert "bf16 weights" in sentence_of("ladder", cpu_evidence())

@@ -43,7 +43,7 @@ def test_every_answer_is_reached():
 def test_first_step_is_stated_relative_to_the_second(cpu):
     first = with_values(cpu, {"step_ms": 300.0}, warmup.STEM, step=1)
     second = with_values(first, {"step_ms": 100.0}, warmup.STEM, step=2)
-    assert "takes 3.00 times the second" in sentence_of("first_step", second)
+    assert "takes 3.00 times as long as the second" in sentence_of("first_step", second)
 
 
 def test_e2_statistics_exclude_the_warm_up_steps(gpu):
@@ -80,8 +80,8 @@ def test_custom_model_gets_lines_but_no_part_in_findings(gpu):
 
 def test_warm_steps_are_compared_with_those_of_e1():
     assert sentence_of("warm_again", with_warm_steps(1.05)) == (
-        "Warm steps of E2 take 1.05x what the same steps take in E1."
+        "Warm steps take 1.05x as long in E2 as in E1."
     )
     sentence = sentence_of("warm_again", with_warm_steps(2.0))
-    assert "take 2.00x what" in sentence
-    assert "8 of 8 are more than 10 % apart, 1 of them bound by the host in E1." in sentence
+    assert "take 2.00x as long" in sentence
+    assert "8 of 8 differ by more than 10 %, 1 of them host-bound in E1." in sentence

@@ -1,8 +1,8 @@
-"""The sections of the write-up: what each says, shows and draws of the evidence.
+"""The sections of the write-up: findings, tables and figure of each.
 
-A section is a template ``templates/sections/<stem>.md.j2``, which holds its words, and where that
-is not enough a module of this package with the same stem, which declares ``SECTION``. Without one,
-a benchmark has the table of its measurements. Title and place come from the benchmark.
+A section is a template ``templates/sections/<stem>.md.j2`` with its text, and optionally a module
+of this package with the same stem that declares ``SECTION``. A section without a module shows the
+measurements of its benchmark in one table. Title and order come from the benchmark.
 """
 
 from __future__ import annotations
@@ -30,17 +30,16 @@ TEMPLATES = "sections"
 
 @dataclass(frozen=True)
 class Section:
-    """What a section says, shows and draws.
+    """The findings, tables and figure of a section.
 
     Attributes:
-        findings: in the order in which they are read; the most important first.
-        head: the one table of the write-up, at most 12 lines; None where there is nothing.
-        tables: the numbered tables of its page, in order.
-        figure: evidence and pen -> the figure; None where there is nothing to draw.
-        also: stems of further benchmarks whose rows it rests on.
-        title: of a section that is no benchmark.
-        order: of a section that is no benchmark.
-        in_write_up: whether it stands in the write-up, or has a page only.
+        findings: in reading order, the most important first.
+        head: evidence -> the one table in the write-up, at most 12 lines; None without rows.
+        tables: the tables of its page, in order.
+        figure: evidence and pen -> the figure; None if there is nothing to draw.
+        also: stems of further benchmarks whose rows it needs.
+        title, order: of a section that is no benchmark.
+        in_write_up: whether the write-up shows it; otherwise it has a page only.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -55,11 +54,11 @@ class Section:
 
 @dataclass(frozen=True)
 class Composed:
-    """A section as it stands on the evidence of a machine: what is asked for is made, once.
+    """A section with the evidence of a machine; its parts are made on first use.
 
     Attributes:
-        benchmarks: stems of those that it shows.
-        drawn: whether it has its figure.
+        benchmarks: stems of the benchmarks that it shows.
+        drawn: whether to draw the figure.
     """
 
     stem: str
@@ -78,7 +77,7 @@ class Composed:
 
     @cached_property
     def measured(self) -> bool:
-        """Whether there are rows of any benchmark that it shows or rests on."""
+        """Whether any benchmark that it shows or needs has rows."""
         stems = (*self.benchmarks, *self.section.also)
         return any(self.evidence.frame(stem) is not None for stem in stems)
 
@@ -97,7 +96,7 @@ class Composed:
 
     @cached_property
     def figures(self) -> dict[str, str]:
-        """Theme -> SVG; empty where there is nothing to draw."""
+        """Theme -> SVG; empty if there is nothing to draw."""
         make = self.section.figure
         if make is None or not (self.drawn and self.measured):
             return {}
@@ -105,13 +104,13 @@ class Composed:
 
     @property
     def reasons(self) -> str:
-        """Why rows of its benchmarks are not ok."""
+        """The reasons of rows of its benchmarks that are not ok."""
         frames = [self.evidence.frame(stem) for stem in self.benchmarks]
         return "\n".join(text for f in frames if f is not None and (text := reasons(f)))
 
 
 class _Parts(Mapping[str, Sequence[Table]]):
-    """The parts of the tables of a section, each made when it is first looked at."""
+    """The parts of the tables of a section, each made on first use."""
 
     def __init__(self, composed: Composed):
         self._composed = composed
@@ -138,7 +137,7 @@ def stems(templates: Path) -> list[str]:
 
 
 def declared(stem: str) -> Section:
-    """What the module of a section declares; the generic section where there is no module."""
+    """The ``SECTION`` of a section's module, or the generic section without a module."""
     name = f"{__name__}.{stem}"
     if importlib.util.find_spec(name):
         return importlib.import_module(name).SECTION
@@ -156,26 +155,28 @@ def title_of(stem: str) -> str:
 
 
 def section_of(stem: str) -> str:
-    """The section that shows a benchmark; a section is its own."""
+    """The stem of the section that shows a benchmark; the stem itself if it is a section."""
     return (benchmarks.load(stem).section or stem) if stem in benchmarks.stems() else stem
 
 
 def benchmarks_of(stem: str) -> list[str]:
-    """The benchmarks that a section shows: its own and those that name it."""
+    """The benchmarks that a section shows: the one of the same stem, then those that name it."""
     known = [name for name in benchmarks.stems() if section_of(name) == stem]
     return sorted(known, key=lambda name: (name != stem, name))
 
 
 def compose(stem: str, evidence: MachineEvidence, drawn: bool = True) -> Composed:
-    """Everything of a section on this evidence, with its figure unless it is not to be drawn."""
+    """A section with this evidence, with its figure if ``drawn``."""
     benchmarks = benchmarks_of(stem)
-    section = _with_own(declared(stem), evidence, benchmarks)
+    section = _with_custom(declared(stem), evidence, benchmarks)
     return Composed(stem, section, evidence, benchmarks, drawn)
 
 
-def _with_own(section: Section, evidence: MachineEvidence, stems: Sequence[str]) -> Section:
-    """The section with what there is of a user's own implementations: those that are nobody else's
-    before all else, peers at the end."""
+def _with_custom(section: Section, evidence: MachineEvidence, stems: Sequence[str]) -> Section:
+    """The section with findings and tables of custom implementations and peers.
+
+    Findings on custom implementations come first, those on peers last.
+    """
     known = [(stem, name) for stem in stems for name in custom.names(evidence, stem)]
     if not known:
         return section
@@ -199,7 +200,7 @@ def _order(stem: str) -> int:
 
 
 def _made(group: TableGroup, evidence: MachineEvidence, stem: str) -> list[Table]:
-    """The parts of a table; none where it is numbered and what it rests on has no rows."""
+    """The parts of a table; none if it is numbered and its benchmark has no rows."""
     stem = group.owed.stem or stem
     if group.id and stem in benchmarks.stems() and evidence.frame(stem) is None:
         return []

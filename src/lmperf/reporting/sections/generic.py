@@ -1,4 +1,4 @@
-"""The table that every benchmark has without a line of code: its cells by phase."""
+"""The table of a benchmark whose section has no module: its cells by phase."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from lmperf.results import Table
 
 
 def measurements(evidence: MachineEvidence, stem: str, most: int | None = None) -> Table | None:
-    """Axes and implementation down, phases across: the times in ms, or the status in words.
+    """Axes and implementation down, phases across: times in ms, or the status.
 
-    None where there is nothing, or there are more lines than ``most``.
+    None without rows, or with more than ``most`` lines.
     """
     frame = evidence.frame(stem)
     if frame is None:

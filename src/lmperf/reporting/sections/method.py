@@ -1,4 +1,4 @@
-"""How it was measured: the machine, what it can do at most, rows, noise floors, commits, cost."""
+"""The method page: machine, ceilings, noise floors, rows, commits, cost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from lmperf.reporting.ceilings import (
 )
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.findings import PAGE, Finding, NotMeasured, always
-from lmperf.reporting.numbers import percent
 from lmperf.reporting.sections import Section
 from lmperf.reporting.side_by_side import Beside, each, rate, side_by_side, time
 from lmperf.reporting.tables import (
@@ -35,8 +34,8 @@ from lmperf.results import DERIVED, HIGHER, Table
 from lmperf.transformer.sizes import COURSES
 
 CEILINGS = (
-    "Single calls: median (interval over rounds; repetitions). Sustained: back to back. A copy is"
-    " named by the bytes that it reads to those that it writes."
+    "Single calls: median (interval over rounds; repetitions). Sustained: calls back to back. A"
+    " copy is named by the ratio of the bytes that it reads to those that it writes."
 )
 INSIDE = {
     "timing_s": "warm-up and repetitions",
@@ -53,7 +52,7 @@ OUTSIDE = {
 
 
 def ceilings_table(evidence: MachineEvidence) -> Table | None:
-    """One line per operation, dtype and shape: time and rate of single calls, and sustained."""
+    """Times and rates by operation, dtype and shape, in single calls and sustained."""
     frame = rows(evidence)
     if frame is None:
         return None
@@ -94,7 +93,7 @@ def _matmuls(frame: pd.DataFrame) -> pd.Series:
 
 
 def sheet_table(evidence: MachineEvidence) -> Table | None:
-    """What the data sheet promises of each numerics and of memory; None without a sheet."""
+    """The data sheet's rates of each dtype and of memory; None without a data sheet."""
     sheet = data_sheet(evidence)
     if sheet is None:
         return None
@@ -134,7 +133,7 @@ def _in_courses(size: str) -> dict[str, str]:
 
 
 def cost_table(evidence: MachineEvidence) -> Table | None:
-    """One line a benchmark and their sum; None where no job was recorded."""
+    """Seconds of each benchmark and in total; None if no job was recorded."""
     jobs = jobs_of(evidence)
     if jobs.empty:
         return None
@@ -147,22 +146,21 @@ def cost_table(evidence: MachineEvidence) -> Table | None:
     note = (
         ""
         if known == total
-        else f"Of {known:,} of {total:,} rows; what the others cost was not recorded."
+        else f"The cost of {known:,} of {total:,} rows; that of the others was not recorded."
     )
-    headers = {**INSIDE, **OUTSIDE, "inside": "inside measurement"}
+    headers = {**INSIDE, **OUTSIDE}
     caption = "Seconds of measuring, by benchmark"
     return from_frame(caption, pd.DataFrame(lines), note, headers=headers)
 
 
 def _cost_line(stem: str, jobs: int, row: pd.Series) -> dict:
     seconds = {name: number_cell(row[name]) for name in (*INSIDE, *OUTSIDE)}
-    inside = number_cell(row[list(INSIDE)].sum() / row["wall_s"], percent)
     wall = number_cell(row["wall_s"])
-    return {"benchmark": stem, "jobs": jobs, "wall": wall, **seconds, "inside": inside}
+    return {"benchmark": stem, "jobs": jobs, "wall": wall, **seconds}
 
 
 def jobs_of(evidence: MachineEvidence) -> pd.DataFrame:
-    """The jobs from which a row of the evidence stems."""
+    """The jobs that measured a row of the evidence."""
     if evidence.cost is None:
         return pd.DataFrame(columns=["stem", "wall_s"])
     return evidence.cost[_rows_by_job(evidence) > 0]
@@ -173,17 +171,17 @@ def _rows_by_job(evidence: MachineEvidence) -> pd.Series:
     jobs = evidence.cost
     begin, end = _at(jobs["started_at"]).dt.floor("s"), _at(jobs["finished_at"]).dt.ceil("s")
     counts = pd.Series(0, jobs.index)
-    for stem, own in jobs.groupby("stem"):
+    for stem, of_stem in jobs.groupby("stem"):
         frame = evidence.frame(str(stem))
         if frame is not None:
             at = _at(frame["measured_at"])
-            for job in own.index:
+            for job in of_stem.index:
                 counts[job] = int(((at >= begin[job]) & (at <= end[job])).sum())
     return counts
 
 
 def _at(times: pd.Series) -> pd.Series:
-    """Points in time; of none what is no such point."""
+    """Timestamps in UTC; NaT for text that is none."""
     return pd.to_datetime(times, format="ISO8601", errors="coerce", utc=True)
 
 
@@ -237,21 +235,21 @@ SECTION = Section(
             values=_limits,
             answer=_strongest,
             answers={
-                "stale": "{{ stale | count('measurement') }} stale: code or environment has"
-                " changed since they were taken.",
-                "missing": "{{ missing | count('measurement') }} of the grid are not there yet.",
+                "stale": "{{ stale | count('measurement') }} stale: the code or the environment"
+                " has changed since.",
+                "missing": "{{ missing | count('measurement') }} of the grid missing.",
                 "red": "{{ red }} of {{ gated | count('checked row') }} failed.",
                 "loaded": "Other processes used this machine while {{ loaded | count('row') }}"
-                " {{ 'was' if loaded == 1 else 'were' }} taken.",
-                "marks": "{{ marks }}; all {{ gated | count('checked row') }} are right.",
-                "none": "All {{ gated | count('checked row') }} are right; nothing is stale or"
+                " {{ 'was' if loaded == 1 else 'were' }} measured.",
+                "marks": "{{ marks }}; all {{ gated | count('checked row') }} passed.",
+                "none": "All {{ gated | count('checked row') }} passed; nothing is stale or"
                 " missing.",
             },
             place=PAGE,
         ),
         Finding(
             name="balance",
-            question="From how many FLOPs a byte on is work bound by arithmetic?",
+            question="From how many FLOPs per byte on is work compute-bound?",
             values=_balance,
             answer=always,
             answers={
@@ -262,7 +260,7 @@ SECTION = Section(
                 " {% for words, rate in sustained %}{{ rate | sig }} in {{ words }}"
                 "{{ ', ' if not loop.last }}{% endfor %}{% endif %}. Work with fewer than"
                 " {% for words, rate, flops in rates %}{{ flops | sig }} ({{ words }})"
-                "{{ ', ' if not loop.last }}{% endfor %} FLOPs a byte is bound by memory.",
+                "{{ ', ' if not loop.last }}{% endfor %} FLOPs per byte is memory-bound.",
             },
         ),
     ),

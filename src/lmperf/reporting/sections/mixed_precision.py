@@ -25,19 +25,17 @@ from lmperf.results import Table
 STEM = "mixed_precision"
 SUMS, DTYPES = "accumulation", "dtypes"
 SINGLE, HALVES = "float32", ("float16", "bfloat16")
-# Kinds of tensors that training wants in float32, and those that a module returns.
+# Kinds of tensors that should be float32 in training, and kinds that a module returns.
 KINDS, OUTPUTS = ("parameter", "gradient", "loss"), ("output", "logits")
 
 
 def head(evidence: MachineEvidence) -> Table | None:
-    """M1 without what all its lines share."""
-    for table in sums_tables(evidence):
-        return table.without("exact", "status")
-    return None
+    """M1; None without rows."""
+    return next(iter(sums_tables(evidence)), None)
 
 
 def sums_tables(evidence: MachineEvidence) -> list[Table]:
-    """M1: every sum, beside the exact one."""
+    """M1: every sum and its error; the status if any row has failed."""
     frame = _rows(evidence, SUMS)
     if frame.empty:
         return []
@@ -46,10 +44,10 @@ def sums_tables(evidence: MachineEvidence) -> list[Table]:
     columns = {
         "subject": frame["subject"],
         "sum": number_cells(frame["value"], fixed),
-        "exact": number_cells(frame["exact"], fixed),
         "error": number_cells(frame["value"] / frame["exact"] - 1, _error),
-        "status": status_cells(frame),
     }
+    if (frame["status"] != "ok").any():
+        columns["status"] = status_cells(frame)
     additions, addend = (load(STEM).stated[name] for name in ("additions", "addend"))
     caption = f"{additions:,} additions of {addend}, {additions * addend:g} when exact"
     headers = {"subject": "accumulator + addend"}
@@ -66,14 +64,14 @@ def _rows(evidence: MachineEvidence, experiment: str) -> pd.DataFrame:
 
 
 def dtypes_tables(evidence: MachineEvidence) -> list[Table]:
-    """M2, a table a model: tensors down, dtypes of autocast across."""
+    """M2, a table for each model: tensors down, autocast dtypes across."""
     frame = _rows(evidence, DTYPES)
     subjects = [] if frame.empty else in_order("subject", frame["subject"])
     return each(*(_dtypes_table(having(frame, subject=name), name) for name in subjects))
 
 
 def _dtypes_table(frame: pd.DataFrame, subject: str) -> Table | None:
-    """One column for the implementations that agree in every tensor."""
+    """One column for all implementations with the same dtype for every tensor."""
     words = frame["observed_dtype"].where(frame["status"] == "ok", status_words(frame))
     wide = _by_run(frame.assign(words=words)).fillna(EMPTY).map(dtype_words)
     columns, headers = {}, {}
@@ -91,9 +89,9 @@ def _dtypes_table(frame: pd.DataFrame, subject: str) -> Table | None:
 
 
 def _by_run(frame: pd.DataFrame) -> pd.DataFrame:
-    """Tensors down, runs across: dtypes; of a run that failed, which has no tensors, the status.
+    """Tensors down, runs across: the dtype, or the status of a failed run, which has no tensors.
 
-    What is not supported is no run, and stands with its reason.
+    Unsupported runs are left out: they are listed with their reason below the tables.
     """
     runs = ["dtype", "implementation"]
     seen, failed = frame.dropna(subset=["tensor"]), frame[frame["tensor"].isna()]
@@ -108,28 +106,15 @@ def _by_run(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _sums(evidence: MachineEvidence, form: str) -> dict:
-    """The sum of each 16-bit dtype, whose subject is ``form`` with it, and the exact one."""
+    """The sum in each 16-bit dtype, whose subject is ``form`` with that dtype; the exact sum."""
     rows = rows_of(evidence, STEM, experiment=SUMS)
     found = {half: measured(having(rows, subject=form.format(half))) for half in HALVES}
-    sums = {half: own["value"].iloc[-1] for half, own in found.items()}
+    sums = {half: rows["value"].iloc[-1] for half, rows in found.items()}
     return {**load(STEM).stated, **sums, "exact": rows["exact"].iloc[0]}
 
 
-def _addends(evidence: MachineEvidence) -> dict:
-    """Errors of a float32 accumulator whose addend was rounded, and of one cast up again."""
-    forms = {"rounded": f"{SINGLE} + {{0}}", "upcast": f"{SINGLE} + {SINGLE}({{0}})"}
-    sums = {name: _sums(evidence, form) for name, form in forms.items()}
-    return {
-        name: " or ".join(
-            f"{signed_percent(v[half] / v['exact'] - 1, 3)} ({dtype_words(half)})"
-            for half in HALVES
-        )
-        for name, v in sums.items()
-    }
-
-
 def _kept(evidence: MachineEvidence) -> dict:
-    """What is float32 in every run, and which outputs are not in the dtype of the autocast."""
+    """Kinds and outputs that are float32 in every run, and outputs whose dtype differs by run."""
     rows = rows_of(evidence, STEM, experiment=DTYPES)
     keys = [rows["kind"], rows["tensor"]]
     kept = (rows["observed_dtype"] == SINGLE).groupby(keys, sort=False).all()
@@ -151,7 +136,7 @@ def _kept(evidence: MachineEvidence) -> dict:
 
 
 def _logits(evidence: MachineEvidence) -> dict:
-    """The logits of compiled runs that come in the dtype of another autocast."""
+    """Compiled runs whose logits have the dtype of another autocast."""
     rows = rows_of(evidence, STEM, kind="logits", implementation="compiled")
     other = rows["observed_dtype"].isin(rows["dtype"]) & (rows["observed_dtype"] != rows["dtype"])
     pairs = measured(rows[other])[["observed_dtype", "dtype"]].map(dtype_words)
@@ -159,16 +144,15 @@ def _logits(evidence: MachineEvidence) -> dict:
     return {"seen": seen}
 
 
-_ROUNDED = "Rounding the addend first leaves a float32 accumulator off by {{ rounded }}"
 _OUTPUTS = (
-    "{% if outputs %}, as do outputs of {{ outputs | listed }}{% endif %}; other outputs take its"
-    " dtype{% if torn %}, but for {{ torn | listed }}, where runs differ (M2){% endif %}."
+    "{% if outputs %}, as do outputs of {{ outputs | listed }}{% endif %}; other outputs have its"
+    " dtype{% if torn %}, except {{ torn | listed }}, where runs differ (M2){% endif %}."
 )
 
 FINDINGS = (
     Finding(
         name="accumulator",
-        question="What does a 16-bit accumulator lose?",
+        question="How large is the error of a 16-bit accumulator?",
         values=lambda evidence: _sums(evidence, "{0} + {0}"),
         answer=always,
         answers={
@@ -178,36 +162,26 @@ FINDINGS = (
         place=SHORT,
     ),
     Finding(
-        name="addend",
-        question="What does a 16-bit addend cost, and does casting it up mend it?",
-        values=_addends,
-        answer=lambda v: "lost" if v["rounded"] == v["upcast"] else "mended",
-        answers={
-            "lost": _ROUNDED + "; casting it up again recovers nothing.",
-            "mended": _ROUNDED + "; casting it up again, by {{ upcast }}.",
-        },
-    ),
-    Finding(
         name="autocast_keeps",
         question="Which tensors stay in float32 under autocast?",
         values=_kept,
         answer=lambda v: "some" if v["lowered"] else "all",
         answers={
             "all": "Under autocast, {{ kept | listed }} stay in float32 (a published write-up"
-            " (003): float16 loss)" + _OUTPUTS,
+            " (003) reports a float16 loss)" + _OUTPUTS,
             "some": "Under autocast, {{ kept | listed }} stay in float32, {{ lowered | listed }}"
             " not in every run" + _OUTPUTS,
         },
     ),
     Finding(
         name="autocast_logits",
-        question="Which logits come in the dtype of another autocast?",
+        question="Which logits have the dtype of another autocast?",
         values=_logits,
         answer=always,
         answers={
-            "is": "The compiled toy model's logits come in {{ seen | listed }}: possibly the graph"
-            " of an earlier run, if the key of torch's cache of compiled graphs lacks the"
-            " autocast's dtype."
+            "is": "The compiled toy model's logits are {{ seen | listed }}: possibly the graph of"
+            " an earlier run is used, if the key of torch's cache of compiled graphs lacks the"
+            " autocast dtype."
         },
         place=PAGE,
     ),

@@ -1,4 +1,4 @@
-"""Figures that others published, beside what this machine measured in the same cell: context.
+"""Published figures beside what this machine measured in the same cell, as context.
 
 The page shows the largest cell of each source, device and metric; nothing passes or fails by it.
 """
@@ -25,21 +25,21 @@ MEASURED = {
     "peak memory": ("peak_mib", " MiB", significant),
     "sum": ("value", "", fixed),
 }
-# What a number here is, where it is not quite what was published: by benchmark, metric and phase.
+# How a number here differs from the published one: by benchmark, metric and phase.
 HERE = {
     ("attention", "memory", "backward"): "when is not stated; here before the backward",
     ("memory", "peak memory", "forward"): "the forward here is without gradients",
 }
-# What tells the size of a cell, the first that its benchmark has.
+# The columns that tell the size of a cell; the first that its benchmark has is used.
 WORK = ("flops", "bytes", "predicted_mib")
-# Whose figure is shown of a cell, the first that was published; else the first in reading order.
+# The implementation shown of a cell: the first of these published, else the first in reading order.
 FIRST = ("triton", "eager")
 MOST = 20
 NOT_STATED = "not stated"
 
 
 def beside(evidence: MachineEvidence) -> list[Table]:
-    """One line a source, device and metric: its largest cell that this machine has, both ways."""
+    """One line for each source, device and metric: the largest cell also measured here."""
     matched = {stem: _matched(evidence, stem) for stem in STEMS}
     lines = [
         _line(stem, found)
@@ -48,8 +48,9 @@ def beside(evidence: MachineEvidence) -> list[Table]:
     ]
     note = (
         f"Of {sum(len(figures_of(s)) for s in STEMS):,} published figures"
-        f" {sum(map(len, matched.values())):,} have a row here; shown is the largest such cell of"
-        f" each source, device and quantity. Times here are medians. {_negative()} All of them:"
+        f" {sum(map(len, matched.values())):,} have a row here. The table shows the largest such"
+        f" cell of each source, device and quantity. Times here are medians. {_negative()} All"
+        f" published figures:"
         f" {', '.join(f'[{stem}]({LINK}/{stem}.csv)' for stem in STEMS)}."
     )
     table = pd.DataFrame(lines[:MOST])
@@ -59,9 +60,9 @@ def beside(evidence: MachineEvidence) -> list[Table]:
 
 
 def _matched(evidence: MachineEvidence, stem: str) -> pd.DataFrame:
-    """Published figures whose cell this machine has, with ``here``, its number: the largest first.
+    """Published figures with a cell of this machine, whose number is ``here``; largest cell first.
 
-    Of cells with as much work by implementation, then the numerics that are named last.
+    Cells of equal work are ordered by implementation, then by dtype, the last one first.
     """
     figures, frame = figures_of(stem), evidence.frame(stem)
     keys = [*cell_of(figures), "phase"]
@@ -88,7 +89,7 @@ def _text(value) -> str:
 
 
 def _line(stem: str, rows: pd.DataFrame) -> dict[str, str]:
-    """The phases of the first cell of the rows, in one line."""
+    """One line with all phases of the first cell of the rows."""
     cell, first = cell_of(figures_of(stem)), rows.iloc[0]
     rows = rows[(rows[cell] == first[cell]).all(axis=1)].drop_duplicates("phase")
     rows = pd.concat([part for _, part in groups(rows, "phase")])
@@ -116,7 +117,7 @@ def _here(values: list[float], form, unit: str) -> Cell:
 
 
 def _printed(values: pd.Series, unit: str) -> str:
-    """Values as printed, with their unit if they are numbers; seconds in milliseconds."""
+    """Values as published, with their unit if they are numbers; seconds in milliseconds."""
     if unit == "s":
         values, unit = [significant(1e3 * float(value)) for value in values], "ms"
     number = any(value[-1].isdigit() for value in values)
@@ -132,13 +133,13 @@ def _words(name: str, value: str) -> str:
 
 
 def _negative() -> str:
-    """The published time furthest below nought, in words."""
+    """The most negative published time, in words."""
     times = having(figures_of("warmup"), metric="time", unit="s")
     milliseconds = 1e3 * times["value"].astype(float)
     least = times.loc[milliseconds.idxmin()]
     cell = f"{least['source']}, {least['size']}, context {least['context_length']}"
     time = f"a {phase_words(least['phase'])} of {significant(milliseconds.min())} ms ({cell})"
-    return f"Subtraction gives times that cannot be: {time}."
+    return f"Times obtained by subtraction can be impossible: {time}."
 
 
 TABLES = (TableGroup("", "Published figures beside this machine's", beside),)

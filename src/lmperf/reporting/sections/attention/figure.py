@@ -1,4 +1,4 @@
-"""Time and memory of plain attention against the length, and where it ends."""
+"""Time and memory of plain attention against the length, up to the first that does not fit."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
 
 
 def _has(frame: pd.DataFrame, phase: str, column: str) -> bool:
-    """Whether a panel has anything to draw: an axis without values has no logarithm."""
+    """Whether a panel has values: a logarithmic axis cannot be drawn without any."""
     return bool(having(frame[gates.shown(frame)], phase=phase)[column].notna().any())
 
 
 def _title(frame: pd.DataFrame) -> str:
-    """What the longest lengths show: by what time and peak grow, and the end."""
+    """The growth of time and peak memory over the last two lengths, and the first OOM length."""
     what = f"Plain attention, d_head {frame['d_head'].iloc[0]:g}"
     what += f", {dtype_words(frame['dtype'].iloc[0])}"
     full = frame.loc[frame["status"] == "oom", "seq_len"]
@@ -67,7 +67,7 @@ def _title(frame: pd.DataFrame) -> str:
 
 
 def _apart(lengths: pd.Series) -> list[float]:
-    """Lengths of which each is TICKS times the one before at least: their labels have room."""
+    """Lengths for tick labels, each at least TICKS times the one before."""
     kept: list[float] = []
     for value in sorted(lengths.unique()):
         if not kept or value >= TICKS * kept[-1]:
@@ -76,14 +76,14 @@ def _apart(lengths: pd.Series) -> list[float]:
 
 
 def _panel(axis, pen: Pen, frame: pd.DataFrame, phase: str, column: str) -> None:
-    """One line an implementation; a dotted line where eager attention does not fit."""
+    """Draw a line for each implementation, and a dotted line where eager attention does not fit."""
     rows = having(frame, phase=phase)
     names = in_order("implementation", rows["implementation"])
     for name in names:
-        own = having(rows[gates.shown(rows)], implementation=name).dropna(subset=[column])
-        own = own.drop_duplicates("seq_len", keep="last").sort_values("seq_len")
+        line = having(rows[gates.shown(rows)], implementation=name).dropna(subset=[column])
+        line = line.drop_duplicates("seq_len", keep="last").sort_values("seq_len")
         look = pen.line(name, names)
-        axis.plot(own["seq_len"], own[column], label=implementation_words(name), **look)
+        axis.plot(line["seq_len"], line[column], label=implementation_words(name), **look)
     powers_of_two(axis, _apart(frame["seq_len"]))
     axis.set_xlim(frame["seq_len"].min() / MARGIN, frame["seq_len"].max() * MARGIN)
     logarithmic(axis)

@@ -1,4 +1,4 @@
-"""What the evidence on plain attention says."""
+"""Findings on plain attention: where it runs out of memory, and what makes it faster."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WITHIN, AS_PREDICTED = 0.25, 0.01
 
 
 def _end(evidence: MachineEvidence) -> dict:
-    """The length at which the table of the write-up ends because it did not fit; sizes in GiB."""
+    """The first length that ran out of memory, with requested and free bytes in GiB."""
     frame = usual(evidence)
     if frame is None:
         raise NotMeasured
@@ -40,7 +40,7 @@ def _end(evidence: MachineEvidence) -> dict:
 
 
 def _matrices(evidence: MachineEvidence) -> dict:
-    """Matrices [batch, length, length] that float32 holds at the two longest lengths, no inputs."""
+    """float32 memory without the inputs at the two longest lengths, in [batch, length, length]."""
     rows = rows_of(evidence, STEM, implementation="eager", dtype="float32")
     rows = rows[rows["saved_mib"].notna()]
     lengths = sorted(set(rows["seq_len"]))[-2:]
@@ -54,7 +54,7 @@ def _matrices(evidence: MachineEvidence) -> dict:
         "lengths": lengths,
         "square": len(lengths) == 2 and kept.high <= (1 + WITHIN) * kept.low,
         "kept": ranged(kept, form),
-        **{phase: ranged(Spread.of(own["peak"]), form) for phase, own in of.items()},
+        **{phase: ranged(Spread.of(part["peak"]), form) for phase, part in of.items()},
     }
 
 
@@ -71,14 +71,14 @@ def _compiling(evidence: MachineEvidence) -> dict:
 
 
 def _gains(rows: pd.DataFrame) -> list[tuple[str, Spread]]:
-    """Phases in words, and the speed-ups of each that are resolved."""
+    """Each phase in words, with its resolved speed-ups."""
     rows = having(rows, verdict=[FASTER, SLOWER])
     phases = in_order("phase", rows["phase"])
     return [(phase_words(p), Spread.of(having(rows, phase=p)["ratio"])) for p in phases]
 
 
 def _numerics(evidence: MachineEvidence) -> dict:
-    """Each numerics over float32 at the longest length: the speed-ups of each phase."""
+    """Speed-ups of each other dtype over float32 at the longest length, by phase."""
     others = in_order("dtype", set(all_rows(evidence, STEM)["dtype"]) - {"float32"})
     series = [Series.of(implementation="eager", dtype=dtype) for dtype in others]
     found = [compared(evidence, STEM, ours, BASE) for ours in series]
@@ -103,33 +103,34 @@ def _all_faster(values: dict) -> str:
 
 _ENDS = (
     "Plain attention's {{ phase | phase }} ({{ dtype | numerics }}, batch {{ batch }}, d_head"
-    " {{ d_head }}) exhausts memory at length {{ seq_len | sig }}"
+    " {{ d_head }}) runs out of memory at length {{ seq_len | sig }}"
 )
-_ASKED = ": {{ requested | sig }} GiB asked, {{ free | sig }} free."
+_ASKED = ": {{ requested | sig }} GiB requested, {{ free | sig }} GiB free."
 _GAIN = (
     "{% for phase, gain in gains %}{{ gain | range('ratio') }} {{ phase }}"
     "{{ ', ' if not loop.last }}{% endfor %}"
 )
 _PEAK = (
-    "{% if peak %}; at {{ length | sig }} its backward peaks at {{ peak | range('percent') }} of"
-    " eager's{% endif %}."
+    "{% if peak %}; at length {{ length | sig }} the peak memory of its backward is"
+    " {{ peak | range('percent') }} of eager's{% endif %}."
 )
 _HELD = (
-    "In matrices of length squared ({{ lengths | map('sig') | join(' and ') }}, float32, inputs"
-    " apart): {{ kept }} kept for the backward, {{ forward }} at the forward's peak, {{ backward }}"
-    " at the backward's"
+    "Memory in matrices of length x length (float32, lengths"
+    " {{ lengths | map('sig') | join(' and ') }}, without inputs): {{ kept }} kept for the"
+    " backward, {{ forward }} at the forward's peak,"
+    " {{ backward }} at the backward's"
 )
-_COMPILED = "Compiling is faster in {{ faster }} comparisons (float32)"
-_LOWER = "At length {{ length | sig }} lower numerics are faster than float32"
+_COMPILED = "Compiled attention is faster than eager in {{ faster }} comparisons (float32)"
+_LOWER = "At length {{ length | sig }} lower precision is faster than float32"
 _EACH = (
     ": {% for numerics, gains in gains %}{{ numerics }} " + _GAIN + "{{ '; ' if not loop.last }}"
-    "{% endfor %}{% if widest %}, most with wide heads{% endif %}."
+    "{% endfor %}{% if widest %}; the widest heads gain more than the narrowest{% endif %}."
 )
 
 FINDINGS = (
     Finding(
         name="attention_ends",
-        question="Where does plain attention end?",
+        question="At which length does plain attention run out of memory?",
         values=_end,
         answer=lambda v: "predicted" if v["as_predicted"] else "other",
         answers={
@@ -140,28 +141,29 @@ FINDINGS = (
     ),
     Finding(
         name="attention_matrices",
-        question="How many matrices of the length squared does it hold?",
+        question="How many matrices of length x length does it hold in memory?",
         values=_matrices,
         answer=lambda v: "square" if v["square"] else "other",
         answers={
-            "square": _HELD + "; a published write-up (001) says that memory is linear.",
+            "square": _HELD
+            + "; a published write-up (001) says that memory is linear in the length.",
             "other": _HELD + ".",
         },
     ),
     Finding(
         name="attention_compiled",
-        question="What does compiling plain attention bring?",
+        question="How much does compiling speed up plain attention?",
         values=_compiling,
         answer=_all_faster,
         answers={
             "all": _COMPILED + ": " + _GAIN + _PEAK,
-            "rest": _COMPILED + ", slower in {{ slower.k or 'none' }}{% if gains %}; where"
-            " resolved, " + _GAIN + "{% endif %}" + _PEAK,
+            "rest": _COMPILED + ", slower in {{ slower.k or 'none' }}{% if gains %};"
+            " resolved speed-ups: " + _GAIN + "{% endif %}" + _PEAK,
         },
     ),
     Finding(
         name="attention_numerics",
-        question="What do lower numerics bring at the longest length?",
+        question="How much does lower precision speed up the longest length?",
         values=_numerics,
         answer=_all_faster,
         answers={

@@ -1,4 +1,4 @@
-"""A1: plain attention; A2: compiled and in other numerics; A3: where it ends; A4: its memory."""
+"""Head, A1 (plain attention), A2 (compiled, other dtypes), A3 (memory limit), A4 (memory)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from lmperf.dtypes import dtype_of
+from lmperf.dtypes import STORED_DTYPES, dtype_of
 from lmperf.names import dtype_words, in_order, phase_words
-from lmperf.reporting import custom, gates, host_time
+from lmperf.reporting import custom, gates
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import EMPTY, MIB, Spread, absent, precise, ranged
 from lmperf.reporting.published import figures_of
@@ -42,7 +42,7 @@ EAGER, COMPILED = (Series.of(implementation=name) for name in ("eager", "compile
 BASE = Series.of(implementation="eager", dtype="float32")
 D_HEAD, MOST = 64, 12
 TENSORS = ("inputs", "scores", "scaled", "softmax", "output")
-# A gradient for each of the four inputs but that of the output, which is one itself.
+# dq, dk and dv: three gradients for four inputs (the fourth is the gradient of the output).
 GRADIENTS_PER_INPUT = 3 / 4
 PREDICTED = "predicted_requested_mib"
 BEFORE, KEPT = "memory before backward, with inputs", "kept for the backward"
@@ -50,10 +50,10 @@ SOURCES, UNITS = ["write-up 000", "write-up 001"], {"MB": 1e6, "GB": 1e9}
 
 
 def usual(evidence: MachineEvidence) -> pd.DataFrame | None:
-    """The rows of one cell but for the length: float32 where it is there, d_head near D_HEAD.
+    """Rows of one cell at every length: the first dtype, and the d_head nearest to ``D_HEAD``.
 
-    They end with the first length that does not fit: of the grid itself, or, where all of that
-    fits, the one that ``attention_limit`` ran in the same cell.
+    The last length is the first that ran out of memory. If every length of the grid fits, it is
+    the length that ``attention_limit`` ran in the same cell, if any.
     """
     frame = evidence.frame(STEM)
     if frame is None:
@@ -72,9 +72,9 @@ def usual(evidence: MachineEvidence) -> pd.DataFrame | None:
 
 
 def ran_out(evidence: MachineEvidence) -> pd.DataFrame:
-    """The forwards of ``attention_limit`` that were run and did not fit, as rows of ``attention``.
+    """Forwards of ``attention_limit`` that ran out of memory, as rows of ``attention``.
 
-    Their indices are none of that benchmark's. A machine may have no such row.
+    Their indices are negative, so that they differ from those of ``attention``. May be empty.
     """
     frame = evidence.frame(LIMIT)
     if frame is None:
@@ -85,7 +85,7 @@ def ran_out(evidence: MachineEvidence) -> pd.DataFrame:
 
 
 def head(evidence: MachineEvidence) -> Table | None:
-    """One line a length, at the usual width and float32: times, compiled, what is held."""
+    """One line for each length of ``usual``: times, speed-ups over eager, memory."""
     frame = usual(evidence)
     if frame is None:
         return None
@@ -110,33 +110,33 @@ def head(evidence: MachineEvidence) -> Table | None:
         memory(KEPT, value_cells(backward, held(backward)), "backward.eager.kept"),
         memory("peak of the backward", peak, "backward.eager.peak"),
     ]
-    note = "Times: medians. Kept: without the inputs; peak: with them."
+    note = "Times: medians. *Kept for the backward* excludes the inputs, the peak includes them."
     if lengths[-1] > 2 * lengths[-2:][0]:
         note += f" No length between {lengths[-2]:,} and {lengths[-1]:,} was run."
     return side_by_side(f"Plain attention, {dtype_words(dtype)}", frame, CELL, columns, note)
 
 
 def held(frame: pd.DataFrame) -> pd.Series:
-    """MiB that the forward leaves for the backward, the inputs not counted."""
+    """MiB kept for the backward, without the inputs."""
     return frame["saved_mib"] - frame["resident_mib"].fillna(0.0)
 
 
-def _by_dtype(make: Callable[[pd.DataFrame, str], Table | None]) -> Callable:
-    """A table a dtype of eager attention: ``make`` of the rows of that dtype, and its name."""
+def _by_dtype(make: Callable[[pd.DataFrame], Table | None], among: Callable) -> Callable:
+    """Return a function: evidence -> a table for each dtype of the rows that ``among`` selects."""
 
     def tables(evidence: MachineEvidence) -> list[Table]:
         frame = evidence.frame(STEM)
-        dtypes = [] if frame is None else in_order("dtype", EAGER.rows(frame)["dtype"])
-        return each(*(make(having(frame, dtype=dtype), dtype) for dtype in dtypes))
+        dtypes = [] if frame is None else in_order("dtype", frame[among(frame)]["dtype"])
+        return each(*(make(having(frame, dtype=dtype)) for dtype in dtypes))
 
     return tables
 
 
-def _plain(frame: pd.DataFrame, dtype: str) -> Table | None:
-    """A1: the times of each phase, memory before backward, status."""
-    frame = EAGER.rows(frame)
+def _plain(frame: pd.DataFrame) -> Table | None:
+    """A1: times of each phase, memory before backward, status."""
+    dtype, frame = frame["dtype"].iloc[0], EAGER.rows(frame)
     backward = having(frame, phase="backward")
-    # A table keeps the last row of a cell: that of a phase which is not ok, if there is one.
+    # A table keeps the last row of a cell, so rows that are not ok come last.
     status = status_cells(frame.assign(requested_bytes=None, free_bytes=None))
     is_ok = status.map(lambda cell: cell.words == "ok").astype(bool)
     status = pd.concat([status[is_ok], status[~is_ok]])
@@ -153,52 +153,53 @@ def _plain(frame: pd.DataFrame, dtype: str) -> Table | None:
 
 
 def beside_tables(evidence: MachineEvidence) -> list[Table]:
-    """A2, a table a phase and dtype: eager, compiled; then the numerics against float32."""
+    """A2: for each dtype, eager beside the other implementations; then dtypes against float32."""
     frame = evidence.frame(STEM)
     if frame is None:
         return []
-    phases, dtypes = in_order("phase", frame["phase"]), in_order("dtype", frame["dtype"])
-    compiled = (_implementations(evidence, phase, dtype) for phase in phases for dtype in dtypes)
-    return each(*compiled, *(_numerics(evidence, phase) for phase in phases))
+    by_dtype = (having(frame, dtype=dtype) for dtype in in_order("dtype", frame["dtype"]))
+    return each(*(_implementations(evidence, rows) for rows in by_dtype), _dtypes(evidence, frame))
 
 
-def _implementations(evidence: MachineEvidence, phase: str, dtype: str) -> Table | None:
-    frame = having(evidence.frame(STEM), phase=phase, dtype=dtype)
+def _implementations(evidence: MachineEvidence, frame: pd.DataFrame) -> Table | None:
+    """Times of all implementations in one dtype, and their speed-ups over eager, by phase."""
     names = in_order("implementation", set(frame["implementation"]) - {"eager"})
     others = [Series.of(implementation=name) for name in names]
-    columns = [
-        time(s.words, kernel_times(s.rows(frame)), f"{phase}.{s.name}") for s in (EAGER, *others)
-    ]
-    columns += [_over(evidence, phase, series, EAGER) for series in others]
-    caption = f"{phase_words(phase).capitalize()}, {dtype_words(dtype)}"
+    columns = []
+    for phase in in_order("phase", frame["phase"]):
+        rows, words = having(frame, phase=phase), phase_words(phase)
+        for series in (EAGER, *others):
+            cells, name = kernel_times(series.rows(rows)), f"{phase}.{series.name}"
+            columns.append(time(f"{words}, {series.words}", cells, name))
+        columns += [_over(evidence, rows, series, EAGER) for series in others]
+    caption = f"Plain attention and others, {dtype_words(frame['dtype'].iloc[0])}"
     return side_by_side(caption, frame, CELL, columns, kernel_note(frame)) if others else None
 
 
-def _numerics(evidence: MachineEvidence, phase: str) -> Table | None:
-    frame = having(evidence.frame(STEM), phase=phase)
+def _dtypes(evidence: MachineEvidence, frame: pd.DataFrame) -> Table | None:
+    """Speed-ups of each implementation in each dtype over the same in float32, by phase."""
     columns = []
-    for name in in_order("implementation", frame["implementation"]):
-        for dtype in in_order("dtype", set(frame["dtype"]) - {"float32"}):
-            ours, base = (Series.of(implementation=name, dtype=d) for d in (dtype, "float32"))
-            columns.append(_over(evidence, phase, ours, base))
-    return side_by_side(f"{phase_words(phase).capitalize()}, the numerics", frame, CELL, columns)
+    for phase in in_order("phase", frame["phase"]):
+        rows = having(frame, phase=phase)
+        for name in in_order("implementation", rows["implementation"]):
+            for dtype in in_order("dtype", set(rows["dtype"]) - {"float32"}):
+                faster, base = (Series.of(implementation=name, dtype=d) for d in (dtype, "float32"))
+                columns.append(_over(evidence, rows, faster, base))
+    return side_by_side("Other dtypes over float32", frame, CELL, columns)
 
 
-def _over(evidence: MachineEvidence, phase: str, ours: Series, base: Series) -> Beside:
-    cells = speedup_cells(evidence, STEM, ours, base)
+def _over(evidence: MachineEvidence, rows: pd.DataFrame, series: Series, base: Series) -> Beside:
+    """A column of the speed-ups of ``series`` over ``base`` in one phase."""
+    cells, phase = speedup_cells(evidence, STEM, series, base), rows["phase"].iloc[0]
     return speedup(
-        f"{ours.words} over {base.words}", cells, f"{phase}.{ours.name}.over.{base.name}"
+        f"{phase_words(phase)}, {series.words} over {base.words}",
+        cells[cells.index.isin(rows.index)],
+        f"{phase}.{series.name}.over.{base.name}",
     )
 
 
-def host_tables(evidence: MachineEvidence) -> list[Table]:
-    """By length, in the cell of the write-up: device, host and loop."""
-    cell = ["seq_len", "d_head", "batch", "causal"]
-    return host_time.tables(usual(evidence), "Plain attention", cell)
-
-
 def limit_table(evidence: MachineEvidence) -> list[Table]:
-    """A3: the closed form, tensor by tensor, beside what the allocator said."""
+    """A3: the closed form of each tensor beside the sizes in the allocator's message."""
     frame = evidence.frame(LIMIT)
     if frame is None:
         return []
@@ -223,8 +224,9 @@ def _whole(number: float) -> str:
     return EMPTY if absent(number) else f"{number:.0f}"
 
 
-def _memory(frame: pd.DataFrame, dtype: str) -> Table | None:
-    """A4: MiB of the inputs, at the peak and after each direction, and differences."""
+def _memory(frame: pd.DataFrame) -> Table | None:
+    """A4: MiB of the inputs, at the peak and after each phase, and differences."""
+    dtype = frame["dtype"].iloc[0]
     frame = frame[gates.shown(frame) & frame["peak_mib"].notna()]
     forward, backward = (having(EAGER.rows(frame), phase=p) for p in ("forward", "backward"))
     compiled = having(COMPILED.rows(frame), phase="backward")
@@ -247,7 +249,7 @@ def _memory(frame: pd.DataFrame, dtype: str) -> Table | None:
 
 
 def _published() -> str:
-    """What two write-ups print for memory before backward, in matrices of the length squared."""
+    """Note: memory before backward of two write-ups, in matrices of length x length."""
     rows = having(figures_of(STEM), source=SOURCES, unit=[*UNITS], implementation="eager")
     rows = rows[rows["value"] != "OOM"].astype({"value": float, "batch": int, "seq_len": int})
     one = rows["batch"] * rows["seq_len"] ** 2 * dtype_of("float32").bytes
@@ -257,9 +259,9 @@ def _published() -> str:
     apart = ranged(Spread.of(wide[SOURCES[1]] / wide[SOURCES[0]]))
     first, second = (ranged(Spread.of(wide.loc[long, source])) for source in SOURCES)
     return (
-        f"Two published write-ups (000, 001) differ {apart} times in memory before backward: at"
-        f" {long:,} it is {first} against {second} matrices of the length squared. Compare what is"
-        " kept here, and the peak of the forward."
+        f"The memory before backward of two published write-ups (000, 001) differs by a factor of"
+        f" {apart}: at length {long:,} it is {first} in the one and {second} in the other, in"
+        " matrices of length x length. Compare *kept for the backward* and the peak of the forward."
     )
 
 
@@ -271,12 +273,21 @@ def _is_beside(frame: pd.DataFrame) -> pd.Series:
     return ~_is_eager(frame) | (frame["dtype"] != "float32")
 
 
+def _has_memory_of_its_own(frame: pd.DataFrame) -> pd.Series:
+    """Eager rows whose dtype is a storage dtype: TF32 stores float32, so its memory is the same."""
+    return _is_eager(frame) & frame["dtype"].isin(STORED_DTYPES)
+
+
 TABLES = (
-    TableGroup("A1", "Plain PyTorch attention", _by_dtype(_plain), Owed(_is_eager)),
+    TableGroup("A1", "Plain PyTorch attention", _by_dtype(_plain, _is_eager), Owed(_is_eager)),
     TableGroup("A2", "The same compiled, and in other numerics", beside_tables, Owed(_is_beside)),
-    TableGroup("", host_time.TITLE, host_tables),
     TableGroup(
         "A3", "The smallest attention that runs out of memory", limit_table, Owed(stem=LIMIT)
     ),
-    TableGroup("A4", "Memory of attention, step by step", _by_dtype(_memory), Owed(_is_eager)),
+    TableGroup(
+        "A4",
+        "Memory of attention, step by step",
+        _by_dtype(_memory, _has_memory_of_its_own),
+        Owed(_has_memory_of_its_own),
+    ),
 )

@@ -25,7 +25,7 @@ COLOURS = ("blue", "mustard", "green", "orange", "pink", "violet", "grey")
 
 
 def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
-    """A panel a context, as many as it takes to show each way, two at most."""
+    """One panel for each context that it takes to show every way, at most ``PANELS``."""
     frame = evidence.frame(ways.STEM)
     rows = _speedups(evidence, frame) if frame is not None else pd.DataFrame()
     if rows.empty:
@@ -45,20 +45,22 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
 
 
 def _speedups(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
-    """Train steps with a speed-up over eager float32 and their ``way`` in words, by way; without
-    the ways that fewer than half of the sizes of their context were timed in."""
+    """Train steps with their speed-up over eager float32 and their ``way`` in words.
+
+    A way that was timed for fewer than half of the sizes of a context is left out there.
+    """
     others = [way for way in ways.of(frame) if way != ways.BASE]
     found = [ways.steps_over(evidence, way).assign(way=way.words) for way in others]
     if not found:
         return pd.DataFrame()
     rows = pd.concat(found).drop_duplicates(["way", "size", "context_length"], keep="last")
     sizes = rows.groupby("context_length")["size"].transform("nunique")
-    own = rows.groupby(["context_length", "way"])["size"].transform("nunique")
-    return rows[2 * own >= sizes]
+    sizes_of_way = rows.groupby(["context_length", "way"])["size"].transform("nunique")
+    return rows[2 * sizes_of_way >= sizes]
 
 
 def _contexts(rows: pd.DataFrame) -> list[int]:
-    """The context with most bars, then the one with most bars of what that lacks, if any."""
+    """The context with most bars, then the one with most bars of ways missing there, if any."""
     chosen: list[int] = []
     while len(chosen) < PANELS:
         lacking = rows[~rows["way"].isin(having(rows, context_length=chosen)["way"])]
@@ -77,15 +79,15 @@ def _title(rows: pd.DataFrame) -> str:
 
 
 def _panel(axis: Axes, pen: Pen, rows: pd.DataFrame, steps: pd.DataFrame, bars: dict) -> None:
-    """Bars with the interval of each, for every size that was run in another way than the base."""
+    """Draw bars with their intervals for every size that ran in another way than the base."""
     base, ink = ways.BASE.rows(steps), pen.theme.ink
     sizes = in_order("size", steps.drop(base.index)["size"])
     labels = [size + _why(having(base, size=size)) for size in sizes]
     width = GROUP / rows["size"].value_counts().max()
     for place, size in enumerate(sizes):
-        own = having(rows, size=size)
-        for number, row in enumerate(own.itertuples()):
-            x = place + (number - (len(own) - 1) / 2) * width
+        bars_here = having(rows, size=size)
+        for number, row in enumerate(bars_here.itertuples()):
+            x = place + (number - (len(bars_here) - 1) / 2) * width
             axis.bar(x, row.ratio, width, label=row.way, **bars[row.way])
             reach = [[row.ratio - row.low], [row.high - row.ratio]]
             axis.errorbar(x, row.ratio, reach, fmt="none", ecolor=ink, elinewidth=0.8, capsize=1.5)
@@ -96,7 +98,7 @@ def _panel(axis: Axes, pen: Pen, rows: pd.DataFrame, steps: pd.DataFrame, bars: 
 
 
 def _why(base: pd.DataFrame) -> str:
-    """Why a size has no bars, below its name: what eager float32 came to."""
+    """The status of eager float32 for the tick label of a size without bars."""
     if gates.shown(base).any():
         return ""
     red = gates.red(base).any()

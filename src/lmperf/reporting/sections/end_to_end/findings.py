@@ -1,4 +1,4 @@
-"""What the evidence says of a train step: what is fastest, and what each way of it gives."""
+"""Findings on train steps: the fastest way to run one, and the gain of each way."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lmperf.reporting.sections.end_to_end.ways import BF16, BLOCKS, CELL, EAGER,
 from lmperf.statistics import FASTER
 
 ATTENTIONS = ("sdpa", "triton")
-# What a share of the ceiling must fall to, of the one before, to be called lower.
+# A share of the ceiling below this fraction of another one counts as lower.
 FALL = 0.9
 Pairs = dict[str, tuple[Way, Way]]
 
@@ -45,10 +45,10 @@ def _dtypes(evidence: MachineEvidence) -> list[str]:
 
 
 def _compared(evidence: MachineEvidence, pairs: Pairs) -> tuple[pd.DataFrame, dict]:
-    """The train steps of some ways over others, by name, and the values that sentences share."""
+    """Train steps with the speed-up of each pair of ways, and the values all sentences use."""
     found = {name: ways.steps_over(evidence, *pair) for name, pair in pairs.items()}
     rows = measured(pd.concat(found.values()))
-    gains = [f"{name} {_reach(own['ratio'])}" for name, own in found.items() if len(own)]
+    gains = [f"{name} {_reach(steps['ratio'])}" for name, steps in found.items() if len(steps)]
     return rows, {"contexts": _contexts(rows), "gains": gains, **verdicts(rows)}
 
 
@@ -59,11 +59,11 @@ def _how_many(values: dict) -> str:
 
 
 def _said(what: str, rest: str = "") -> dict[str, str]:
-    """The sentences of a comparison, by how many of its train steps are faster."""
+    """Sentences of a comparison, for all, some and none of its train steps being faster."""
     return {
         "all": f"{what}{rest}.",
         "some": f"{what}, faster in {{{{ faster }}}} steps{rest}.",
-        "none": f"{what}, no step faster{rest}.",
+        "none": f"{what}, faster in no step{rest}.",
     }
 
 
@@ -91,8 +91,7 @@ def _sizes(rows: pd.DataFrame) -> str:
 
 
 def _not_told_apart(evidence: MachineEvidence, fastest: pd.DataFrame) -> list[Way]:
-    """The one fastest way of all sizes, and those in its numerics that it is faster than at no
-    size."""
+    """The fastest way, and the ways in its dtype than which it is not faster at any size."""
     best = Way(*fastest.iloc[0][["implementation", "dtype"]])
     found = [best]
     for other in ways.of(having(evidence.frame(STEM), dtype=best.dtype)):
@@ -110,7 +109,7 @@ def _fastest_answer(values: dict) -> str:
 
 
 def _compiling(evidence: MachineEvidence) -> dict:
-    """By block; whole where nothing was compiled by block."""
+    """Compiled by block over eager; the whole model compiled, if no row is compiled by block."""
     name = BLOCKS if (all_rows(evidence, STEM)["implementation"] == BLOCKS).any() else WHOLE
     pairs = {dtype_words(d): (Way(name, d), Way(EAGER, d)) for d in _dtypes(evidence)}
     rows, values = _compared(evidence, pairs)
@@ -141,8 +140,8 @@ def _attention(evidence: MachineEvidence) -> dict:
     return {"words": plain.words, "less": Spread.of(less) if len(less) else None, **values}
 
 
-def _own_attention(evidence: MachineEvidence) -> dict:
-    """The project's kernel over PyTorch's attention, with both run in the same way."""
+def _triton_attention(evidence: MachineEvidence) -> dict:
+    """Steps with Triton attention over the same steps with SDPA."""
     frame = rows_of(evidence, STEM, implementation=ATTENTIONS, phase=ways.STEP)
     pairs = {
         implementation_words(run, axes(frame)): tuple(
@@ -196,8 +195,7 @@ def _whole(evidence: MachineEvidence) -> dict:
 
 
 def _host(evidence: MachineEvidence) -> dict:
-    """The project's train steps whose last work was queued when the step was nearly over, by
-    implementation."""
+    """Host-bound train steps of the project's implementations, counted by implementation."""
     rows = rows_of(evidence, STEM, phase=ways.STEP)
     rows = rows[~another_model(rows)]
     share = ways.queued(rows).dropna()
@@ -217,7 +215,7 @@ def _host(evidence: MachineEvidence) -> dict:
     }
 
 
-_FASTEST = "Fastest step{{ ', ladder aside' if aside }} ({{ contexts }}): "
+_FASTEST = "Fastest step{{ ' outside the ladder' if aside }} ({{ contexts }}): "
 _OVER = (
     "{% if over %}: {{ over }} over eager float32{% if based %} ({{ based }}){% endif %}{% endif %}"
 )
@@ -250,70 +248,71 @@ FINDINGS = (
     ),
     Finding(
         name="compiling",
-        question="What does compiling give, and what do its first calls cost?",
+        question="How much does compiling speed up a step, and how long do its first calls take?",
         values=_compiling,
         answer=_how_many,
         answers=_said(
             "{{ what }} over eager: {{ gains | join(', ') }}",
-            "; first calls with execution {{ seconds | range('sig') }} s",
+            "; the first calls take {{ seconds | range('sig') }} s with compilation",
         ),
     ),
     Finding(
         name="mixed_precision",
-        question="What does bf16 autocast give, and where does it not pay?",
+        question="How much does bf16 autocast speed up a step, and where is it slower?",
         values=_mixed_precision,
         answer=_how_many,
         answers=_said(_NUMERICS)
         | {
-            "some": "{{ words }} over float32, eager: {{ ends | join(' to ') }}, faster in"
+            "some": "{{ words }} over float32, both eager: {{ ends | join(' to ') }}, faster in"
             " {{ faster }} steps."
         },
         place=SHORT,
     ),
     Finding(
         name="attention_inside",
-        question="What does flash attention give inside the model, in time and memory?",
+        question="How much time and memory does flash attention save inside the model?",
         values=_attention,
         answer=_how_many,
         answers=_said(
-            "Over plain attention in an {{ words }} step, {{ contexts }}: {{ gains | join(', ') }}",
+            "Over plain attention in an {{ words }} step ({{ contexts }}):"
+            " {{ gains | join(', ') }}",
             "{% if less %}; peak memory {{ less | range('percent') }} lower{% endif %}",
         ),
     ),
     Finding(
-        name="own_attention_inside",
+        name="triton_attention_inside",
         question="Is the project's kernel inside the model as fast as PyTorch's attention?",
-        values=_own_attention,
+        values=_triton_attention,
         answer=lambda v: "open" if v["faster"].none and v["slower"].none else "told",
         answers={
             "told": _OWN + "faster in {{ faster }} steps, slower in {{ slower }}.",
-            "open": _OWN + "no step told apart.",
+            "open": _OWN + "no difference resolved.",
         },
         place=PAGE,
     ),
     Finding(
         name="tf32",
-        question="What does TF32 alone give, and does mixed precision give more?",
+        question="How much does TF32 speed up a step, and is mixed precision faster still?",
         values=_tf32,
         answer=_how_many,
         answers=_said(
             _NUMERICS,
             "{% if of_mixed %}; {{ mixed }} over {{ words }}: {{ of_mixed.gain | range('ratio') }},"
-            " faster in {{ of_mixed.faster }}{% if waits %}, where the host bounds {{ waits }} of"
-            " its steps{% endif %}{% endif %}",
+            " faster in {{ of_mixed.faster }}{% if waits %}; {{ waits }} of its steps are"
+            " host-bound{% endif %}{% endif %}",
         ),
     ),
     Finding(
         name="share_of_ceiling",
-        question="How much of the arithmetic does a train step use, by numerics?",
+        question="Which share of the matmul ceiling does a train step reach, by dtype?",
         values=_shares,
         answer=lambda v: "falls" if v["falls"] else "holds",
         answers={
-            "falls": "The faster the arithmetic, the less of it an eager step uses: at"
-            " {{ contexts }} at best " + _SHARES + ".",
-            "holds": "At {{ contexts }} an eager step uses at best "
+            "falls": "The faster the arithmetic, the smaller the share that an eager step reaches:"
+            " at {{ contexts }} at best " + _SHARES + ".",
+            "holds": "At {{ contexts }} an eager step reaches at best "
             + _SHARES
-            + ": faster arithmetic is not always used less.",
+            + ": the share does not always fall as the arithmetic gets faster.",
         },
     ),
     Finding(
@@ -322,7 +321,8 @@ FINDINGS = (
         values=_whole,
         answer=_how_many,
         answers=_said(
-            "Compiled whole over by block ({{ contexts }}): {{ gain | range('ratio') }}",
+            "Compiling the whole model over compiling by block ({{ contexts }}):"
+            " {{ gain | range('ratio') }}",
             "; its first calls take {{ cost | range }} times as long, at most"
             " {{ seconds | sig }} s",
         ),
@@ -330,14 +330,14 @@ FINDINGS = (
     ),
     Finding(
         name="step_host",
-        question="Which train steps wait for the host, and not for the device?",
+        question="Which train steps are host-bound?",
         values=_host,
         answer=lambda v: "none" if v["bound"].none else "some",
         answers={
-            "some": "The host bounds {{ bound }} train steps (last work queued after"
+            "some": "{{ bound }} train steps are host-bound (the last work is queued after"
             " {{ late | percent(0) }} of the step): {{ which | join(', ') }}.",
-            "none": "The host bounds none of {{ bound.n | count('train step') }}: all of their work"
-            " is queued after {{ most | percent }} of a step at the latest.",
+            "none": "None of {{ bound.n | count('train step') }} is host-bound: their last work is"
+            " queued after {{ most | percent }} of the step at the latest.",
         },
         place=PAGE,
     ),

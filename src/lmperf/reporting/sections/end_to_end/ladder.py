@@ -1,4 +1,4 @@
-"""E6: the ladder, a technique more with every rung, and the loss after the same steps."""
+"""E6: the ladder, in which each rung adds a technique, and the loss of each rung."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ STEM, LOSS, STEP = "ladder", "ladder_loss", ways.STEP
 RUNGS = {rung.name: rung for rung in load(STEM).implementations}
 BASE = next(iter(RUNGS))
 MIB_PER_GIB = 1024
-# A loss that is no further off, as a share of the nearest with float32 weights, is as good.
+# Losses that lie within this fraction of those with float32 weights count as equal.
 NEAR = 0.01
 
 
 def tables(evidence: MachineEvidence) -> list[Table]:
-    """E6, a table a size and batch: a line a rung."""
+    """E6: a table for each size and batch, a line for each rung."""
     frame = evidence.frame(STEM)
     if frame is None:
         return []
@@ -58,9 +58,10 @@ def _with_rates(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _fastest_numerics(evidence: MachineEvidence) -> str:
-    """Of the ladder's numerics those in which the device promises most, or was measured to do most.
+    """The ladder's dtype with the highest rate by the data sheet, else by the matmul ceiling.
 
-    Every rung is held against them: a share of slower numerics would fall where a rung is faster.
+    MFU of every rung is over this rate. Over the rate of its own dtype, a faster rung could have
+    a lower MFU.
     """
 
     def most(dtype: str) -> float:
@@ -71,7 +72,7 @@ def _fastest_numerics(evidence: MachineEvidence) -> str:
 
 
 def _cell(evidence: MachineEvidence, rows: pd.DataFrame, losses: pd.DataFrame) -> Table | None:
-    # What a graph replays in is not counted as alive, and lies beside what is.
+    # The allocator does not count the pool of a CUDA graph as allocated.
     peak = (rows["peak_mib"] + rows["pool_mib"].fillna(0)) / MIB_PER_GIB
     columns = [
         step_time("step", step_times(rows), STEP),
@@ -84,15 +85,14 @@ def _cell(evidence: MachineEvidence, rows: pd.DataFrame, losses: pd.DataFrame) -
     of = ways.denominators(evidence, _fastest_numerics(evidence))
     note = f"{STEPS} Each line adds a technique to the one above it{replaces}{of}."
     size = rows["size"].iloc[0]
-    # The loss is of runs of its own, of one batch a size, and stands once.
+    # The losses come from separate runs with one batch for each size: shown once.
     smallest = rows["batch"].iloc[0] == having(evidence.frame(STEM), size=size)["batch"].min()
     if smallest and size in losses.index.get_level_values("size"):
-        own = rows["implementation"].map(losses.loc[size]["loss"]).dropna()
-        cells = number_cells(own, precise)
+        cells = number_cells(rows["implementation"].map(losses.loc[size]["loss"]).dropna(), precise)
         columns.append(Beside("loss", cells, "loss", "", "precise", LOWER))
         note += f" {_loss_words(evidence, size)}"
         if len(cells) < len(rows) and not evidence.missing.get(LOSS):
-            note += " Without a loss: not configured."
+            note += " A dash: no loss is configured."
     caption = "The ladder" + "".join(
         f", {name} {rows[axis].iloc[0]}"
         for axis, name in zip(ways.CELL, ("size", "context", "batch"), strict=True)
@@ -101,7 +101,7 @@ def _cell(evidence: MachineEvidence, rows: pd.DataFrame, losses: pd.DataFrame) -
 
 
 def _over_previous(evidence: MachineEvidence, rows: pd.DataFrame) -> pd.Series:
-    """The speed-up of each rung over the one before it among these rows, in words."""
+    """The speed-up of each rung over the one before it among these rows."""
     cells = [
         speedup_cells(evidence, STEM, Series.of(implementation=b), Series.of(implementation=a))
         for a, b in itertools.pairwise(_rungs(rows))
@@ -115,7 +115,7 @@ def _rungs(rows: pd.DataFrame) -> list[str]:
 
 
 def _losses(evidence: MachineEvidence) -> pd.DataFrame:
-    """The ``loss`` after the last step that was recorded, by size and rung; empty without any."""
+    """The ``loss`` of the last recorded step by size and rung; may be empty."""
     frame = evidence.frame(LOSS)
     if frame is None:
         return pd.DataFrame({"loss": []}, pd.MultiIndex.from_tuples([], names=["size", "rung"]))
@@ -129,13 +129,13 @@ def _loss_words(evidence: MachineEvidence, size: str) -> str:
     context, batch = (frame[axis].iloc[0] for axis in ("context_length", "batch"))
     rate, steps = load(LOSS).stated["learning_rate"], frame["step"].max()
     return (
-        f"Loss: of step {steps:g} on the same tokens, {batch:g} sequences of {context:g} a step, at"
-        f" a learning rate of {rate:g}."
+        f"Loss: at step {steps:g} of a run on the same tokens, with {batch:g} sequences of"
+        f" {context:g} tokens in each step and a learning rate of {rate:g}."
     )
 
 
 def _top(evidence: MachineEvidence) -> pd.DataFrame:
-    """The rows of the highest rung that was timed in turn with the lowest, with the speed-up."""
+    """Rows of the highest rung with a speed-up over the lowest, with that speed-up."""
     rows = rows_of(evidence, STEM, phase=ways.STEP)
     base = Series.of(implementation=BASE)
     found = [compared(evidence, STEM, Series.of(implementation=r), base) for r in _rungs(rows)[1:]]
@@ -168,7 +168,7 @@ def _whole(evidence: MachineEvidence) -> dict:
 
 
 def _most(evidence: MachineEvidence) -> dict:
-    """At each cell of the whole ladder the rung that is fastest over the one before it."""
+    """The rung with the largest speed-up over the one before it, in each cell of the ladder."""
     cells = _top(evidence)[ways.CELL]
     frame = rows_of(evidence, STEM, phase=ways.STEP)
     pairs = itertools.pairwise(_rungs(frame))
@@ -200,10 +200,9 @@ def _most_answer(values: dict) -> str:
 
 
 def _cost_in_loss(evidence: MachineEvidence) -> dict:
-    """How far bf16 weights bring the loss outside of what rungs with float32 weights end at.
+    """How far losses with bf16 weights lie outside the range of losses with float32 weights.
 
-    Those compute the same but for rounding: what lies between them is what rounding alone does to
-    the loss after so many steps.
+    Rungs with float32 weights differ in rounding only, so their range is the effect of rounding.
     """
     losses = _losses(evidence)["loss"].unstack()
     rounded_weights = [RUNGS[rung].options["weights"] != "float32" for rung in losses]
@@ -227,44 +226,46 @@ def _cost_in_loss(evidence: MachineEvidence) -> dict:
 
 _WHOLE = "The ladder, {{ base }} to {{ top }} ({{ context }}): {{ gains | join(', ') }}"
 _SHARE = "{% if share %}; MFU {{ share | range('percent') }}{{ of }}{% endif %}."
-_LOSS = "After {{ steps }} steps on the same tokens, a run a rung, losses with bf16 weights end"
+_LOSS = (
+    "After {{ steps }} steps on the same tokens (one run per rung), losses with bf16 weights lie"
+)
 FINDINGS = (
     Finding(
         name="ladder",
-        question="What do all techniques together give, and how much of the device is used then?",
+        question="How much faster is a step with all techniques, and which MFU does it reach?",
         values=_whole,
         answer=lambda v: "all" if v["faster"].all else "none" if v["faster"].none else "some",
         answers={
             "all": _WHOLE + _SHARE,
             "some": _WHOLE + ", faster in {{ faster }} cells" + _SHARE,
-            "none": _WHOLE + ", no step faster" + _SHARE,
+            "none": _WHOLE + ", faster in no cell" + _SHARE,
         },
         place=SHORT,
     ),
     Finding(
         name="ladder_most",
-        question="Which rung of the ladder gives most over the one before it?",
+        question="Which rung of the ladder has the largest speed-up over the one before it?",
         values=_most,
         answer=_most_answer,
         answers={
-            "one": "Of the ladder's rungs ({{ where }}) {{ which | join }} gives most at every"
-            " size: {{ gain | range('ratio') }} over the one before it.",
-            "by_size": "The rung of the ladder that gives most over the one before it"
+            "one": "The largest speed-up of a ladder rung over the rung before it ({{ where }}) is"
+            " that of {{ which | join }} at every size: {{ gain | range('ratio') }}.",
+            "by_size": "The largest speed-up of a ladder rung over the rung before it"
             " ({{ where }}): {{ by_size | join(', ') }}.",
-            "none": "No rung of the ladder ({{ where }}) is faster than the one before it.",
+            "none": "No rung of the ladder ({{ where }}) is faster than the rung before it.",
         },
         place=PAGE,
     ),
     Finding(
         name="ladder_loss",
-        question="What do bf16 weights cost in loss?",
+        question="How much do bf16 weights change the loss?",
         values=_cost_in_loss,
         answer=lambda v: "near" if v["most"] <= NEAR else "apart",
         answers={
             "near": _LOSS + " within {{ most | percent(2) }} of those with float32 weights, which"
             " are up to {{ apart | percent(2) }} apart.",
-            "apart": _LOSS + " outside of the range of those with float32 weights, by (the range):"
-            " {{ by_size | join(', ') }}.",
+            "apart": _LOSS + " outside the range of those with float32 weights; distance from the"
+            " range (and its width): {{ by_size | join(', ') }}.",
         },
         place=PAGE,
     ),

@@ -1,4 +1,4 @@
-"""The head; E1: the phases by numerics; E3: compiled; E4: other numerics; E7: other attention."""
+"""Head, E1 (all phases), E3 (compiled), E4 (other dtypes), E7 (other attention)."""
 
 from __future__ import annotations
 
@@ -36,10 +36,11 @@ from lmperf.reporting.tables import (
 )
 from lmperf.results import Table
 
-NOTE = "Times: median; the speed-up: median of the ratios of the rounds, with its interval."
+NOTE = "Times: medians. Speed-up: median of the ratios of the rounds, with its interval."
 FIRST_CALLS = "first calls, compilation and execution"
 COMPILED = (ways.WHOLE, ways.BLOCKS)
-# Way to run -> the same with another attention.
+COMPARED_PHASES = (STEP, "forward", "backward")
+# Implementation -> the same with another attention.
 ATTENTIONS = {
     EAGER: ("sdpa", "triton"),
     ways.WHOLE: ("sdpa_compiled", "triton_compiled"),
@@ -49,7 +50,7 @@ MIB_PER_GIB = 1024
 
 
 def head(evidence: MachineEvidence) -> Table | None:
-    """One line a size at the usual context: the time of each way, and what the fastest reaches."""
+    """One line for each size at the usual context: time of each way; rates of the fastest."""
     try:
         steps = ways.usual_steps(evidence)
     except NotMeasured:
@@ -73,12 +74,12 @@ def head(evidence: MachineEvidence) -> Table | None:
         memory("peak", peak, "best.peak", "GiB"),
     ]
     which = f" Best: {best['way'].iloc[0]}." if one else ""
-    note = f"{NOTE}{which} Rate, MFU and peak memory: of the best."
+    note = f"{NOTE}{which} Tokens/s, MFU and peak memory are those of the best."
     return side_by_side(phase_words(STEP).capitalize(), steps, CELL, columns, note)
 
 
 def step_tables(evidence: MachineEvidence) -> list[Table]:
-    """E1, a table a dtype: every phase, and rate, share and peak of the train step."""
+    """E1, one table for each dtype: times of every phase; rate, MFU and peak of the train step."""
     frame = evidence.frame(STEM)
     dtypes = in_order("dtype", frame["dtype"]) if frame is not None else []
     return each(*(_steps(evidence, dtype) for dtype in dtypes))
@@ -99,10 +100,8 @@ def _steps(evidence: MachineEvidence, dtype: str) -> Table | None:
         share("queued (% of the step)", queued, f"{STEP}.queued", "%", "significant"),
         time(FIRST_CALLS, value_cells(step, step["compile_s"]), "first_calls", "s"),
     ]
-    note = (
-        f"{STEPS} Rate, MFU and peak memory: of the train step{ways.denominators(evidence, dtype)}."
-    )
-    note += _queued(step)
+    note = f"{STEPS} Tokens/s, MFU and peak memory: of the train step"
+    note += f"{ways.denominators(evidence, dtype)}.{_queued(step)}"
     return side_by_side(dtype_words(dtype), frame, [*CELL, "implementation"], columns, note)
 
 
@@ -111,37 +110,40 @@ def _queued(step: pd.DataFrame) -> str:
         return ""
     late = percent(ways.HOST_BOUND, 0)
     return (
-        f" Queued: when the host had queued the last work of the step; from {late} on it is the"
-        " host that bounds the step, unless a full queue of the device held the host back."
+        f" Queued: when the host had queued the last work of the step. From {late} on the step is"
+        " host-bound, unless the host had to wait because the device's queue was full."
     )
 
 
 def _compiled(base: Way, other: Way) -> bool:
-    """E3: eager beside compiled in the same numerics; beside float32 also compiled TF32."""
-    numerics = other.dtype == base.dtype or (base.dtype, other.dtype) == (FLOAT32, ways.TF32)
-    return base.implementation == EAGER and other.implementation in COMPILED and numerics
+    """E3: eager and compiled in the same dtype; eager float32 also with compiled TF32."""
+    dtypes = other.dtype == base.dtype or (base.dtype, other.dtype) == (FLOAT32, ways.TF32)
+    return base.implementation == EAGER and other.implementation in COMPILED and dtypes
 
 
-def _numerics(base: Way, other: Way) -> bool:
-    """E4: each implementation in float32 beside the other numerics."""
-    numerics = base.dtype == FLOAT32 != other.dtype
-    return numerics and other.implementation == base.implementation
+def _dtypes(base: Way, other: Way) -> bool:
+    """E4: an implementation in float32 and in another dtype."""
+    dtypes = base.dtype == FLOAT32 != other.dtype
+    return dtypes and other.implementation == base.implementation
 
 
 def _further(base: Way, other: Way) -> bool:
-    """E7: plain attention beside others, run in the same way and numerics."""
+    """E7: plain and another attention, compiled alike and in the same dtype."""
     others = ATTENTIONS.get(base.implementation, ())
     return other.implementation in others and other.dtype == base.dtype
 
 
 def _tables(pairs: Callable[[Way, Way], bool]):
-    """Evidence -> a table a phase for each base, beside all ways that pair with it."""
+    """Return a function: evidence -> a table for each phase and base, with the ways paired with it.
+
+    E1 has the times of forward and backward together; no comparison repeats that phase.
+    """
 
     def make(evidence: MachineEvidence) -> list[Table]:
         frame = evidence.frame(STEM)
         if frame is None:
             return []
-        phases = sorted(in_order("phase", frame["phase"]), key=lambda phase: phase != STEP)
+        phases = [name for name in COMPARED_PHASES if name in set(frame["phase"])]
         by_phase = [having(frame, phase=phase) for phase in phases]
         bases = [
             way for way in ways.of(frame) if any(pairs(way, other) for other in ways.of(frame))
@@ -155,29 +157,28 @@ def _tables(pairs: Callable[[Way, Way], bool]):
 def _against(
     evidence: MachineEvidence, frame: pd.DataFrame, base: Way, pairs: Callable[[Way, Way], bool]
 ) -> Table | None:
-    """The cells of a phase that both the base and another way were timed at: the times of all, and
-    the speed-ups."""
-    own, others = base.rows(frame), [way for way in ways.of(frame) if pairs(base, way)]
-    if own.empty or not others:
+    """Times and speed-ups in one phase, in the cells that the base shares with another way."""
+    based, others = base.rows(frame), [way for way in ways.of(frame) if pairs(base, way)]
+    if based.empty or not others:
         return None
-    timed = _at(pd.concat([other.rows(frame) for other in others]), own)
-    own, phase = _at(own, timed), frame["phase"].iloc[0]
+    timed = _at(pd.concat([other.rows(frame) for other in others]), based)
+    based, phase = _at(based, timed), frame["phase"].iloc[0]
     columns = [
-        step_time(base.words, step_times(own), f"{phase}.{base.name}"),
+        step_time(base.words, step_times(based), f"{phase}.{base.name}"),
         *(column for other in others for column in _columns(evidence, frame, other, base)),
     ]
     caption = f"{phase_words(phase).capitalize()}, over {base.words}"
-    note = STEPS + _left_out(evidence, pd.concat([own, timed]), others)
-    return side_by_side(caption, pd.concat([own, timed]), CELL, columns, note)
+    rows = pd.concat([based, timed])
+    return side_by_side(caption, rows, CELL, columns, STEPS + _left_out(evidence, rows, others))
 
 
 def _at(rows: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
-    """The rows at a cell of the others."""
+    """Those of the rows whose cell the others have."""
     return rows[pd.MultiIndex.from_frame(rows[CELL]).isin(pd.MultiIndex.from_frame(others[CELL]))]
 
 
 def _left_out(evidence: MachineEvidence, rows: pd.DataFrame, beside: Sequence[Way]) -> str:
-    """Which ways have dashes, since no more is configured; not while any cell is missing."""
+    """Note: which ways are not configured in every cell; empty while any cell is missing."""
     lines = len(rows[CELL].drop_duplicates())
     lack = {way.words: lines - len(way.rows(rows)) for way in beside}
     fewer = [f"{words}: {n} of {lines} lines" for words, n in lack.items() if n]
@@ -194,7 +195,7 @@ def _columns(evidence: MachineEvidence, frame: pd.DataFrame, way: Way, base: Way
         step_time(way.words, step_times(rows), f"{phase}.{way.name}"),
         speedup(f"{way.words} over {base.words}", cells, named),
     ]
-    # First calls are those of all phases together, and stand once, beside the train step.
+    # First calls are those of all phases together: shown once, beside the train step.
     if way.implementation != base.implementation and (rows["phase"] == STEP).all():
         first = value_cells(rows, rows["compile_s"])
         columns.append(time(f"{way.words}: {FIRST_CALLS}", first, f"{way.name}.first_calls", "s"))
@@ -216,7 +217,7 @@ COMPARED = (
     TableGroup(
         "E4",
         "Float32 against TF32 and mixed precision",
-        _tables(_numerics),
+        _tables(_dtypes),
         Owed(_of(Way(EAGER, ways.BF16)), cell=CELL, of=_of(BASE)),
     ),
 )

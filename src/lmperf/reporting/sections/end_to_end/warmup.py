@@ -1,4 +1,4 @@
-"""E2: what the first steps of a process cost, and what warm-up does to mean and spread."""
+"""E2: the first steps of a process, and their mean and spread after warm-up steps."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ STEM = "warmup"
 CELL = ["size", "context_length", "batch", "dtype"]
 WARM_UPS = (0, 1, 2, 5)
 TIMED = 10
-# Steps of two processes that are no further apart, as a share, are as long.
+# Times of the same step in two processes that differ by at most this fraction count as equal.
 NEAR = 0.10
-# Unit, format, better and role of a column whose header has no unit.
+# Unit, format, better and role of a column of times whose header does not name the unit.
 MS = ("ms", "significant", LOWER, TIME)
 PARTS = ("forward", "backward", "optimizer")
 WHOLE, RESERVED = "step_ms", "reserved_mib"
@@ -49,7 +49,10 @@ def tables(evidence: MachineEvidence) -> list[Table]:
 
 
 def _series(frame: pd.DataFrame) -> pd.DataFrame:
-    """A line a process, by the row of its first step; columns: what of a step, its number."""
+    """One line for each process, indexed by the row of its first step.
+
+    Columns: (quantity, number of the step).
+    """
     what = [WHOLE, *(f"{part}_ms" for part in PARTS), RESERVED]
     process = [*CELL, "implementation"]
     rows = frame.drop_duplicates([*process, "step"], keep="last")
@@ -124,7 +127,7 @@ def _cold_answer(values: dict) -> str:
 
 
 def _again(evidence: MachineEvidence) -> dict:
-    """Warm steps beside the same steps of E1, which another process took in turn with others."""
+    """Warm steps of E2 and the same steps of E1, which ran in another process."""
     warm = rows_of(evidence, STEM, implementation=ways.EAGER)
     steps = _series(warm)[WHOLE]
     alone = steps[[n for n in steps if n > max(WARM_UPS)]].median(axis=1)
@@ -142,30 +145,32 @@ def _again(evidence: MachineEvidence) -> dict:
     }
 
 
-_LONGER = "A process's first train step takes {{ ratio | range }} times the second (E2)"
-_AGAIN = "Warm steps of E2 take {{ ratio | range('ratio') }} what the same steps take in E1"
+_LONGER = (
+    "The first train step of a process takes {{ ratio | range }} times as long as the second (E2)"
+)
+_AGAIN = "Warm steps take {{ ratio | range('ratio') }} as long in E2 as in E1"
 FINDINGS = (
     Finding(
         name="first_step",
-        question="What does the first step of a process cost, and what is left of it after one?",
+        question="How much longer is the first step of a process than the second?",
         values=_cold,
         answer=_cold_answer,
         answers={
             "longer": f"{_LONGER}.",
             "reserves": f"{_LONGER}. Up to step {{{{ until }}}} the allocator still reserves"
-            " memory; a published write-up (003) guesses at caching.",
-            "not_always": f"{_LONGER}: it is not always the longer one.",
+            " memory; a published write-up (003) guesses that caching is the cause.",
+            "not_always": f"{_LONGER}: it is not always longer.",
         },
     ),
     Finding(
         name="warm_again",
-        question="Does a step that is warm take as long in E2 as in E1?",
+        question="Does a warm step take as long in E2 as in E1?",
         values=_again,
         answer=lambda v: "near" if v["off"].none else "apart",
         answers={
             "near": f"{_AGAIN}.",
-            "apart": f"{_AGAIN}: {{{{ off }}}} are more than {{{{ near | percent(0) }}}} apart,"
-            " {{ late }} of them bound by the host in E1.",
+            "apart": f"{_AGAIN}: {{{{ off }}}} differ by more than {{{{ near | percent(0) }}}},"
+            " {{ late }} of them host-bound in E1.",
         },
         place=PAGE,
     ),

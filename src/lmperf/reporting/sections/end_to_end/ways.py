@@ -1,4 +1,4 @@
-"""Ways of running a step: an implementation in some numerics, and its speed-up over another."""
+"""Ways of running a step: an implementation in a dtype, and its speed-up over another way."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ CELL = ["size", "context_length", "batch"]
 EAGER, WHOLE, BLOCKS = "eager", "compiled", "compiled_blocks"
 FLOAT32, TF32, BF16 = "float32", "tf32", "autocast_bfloat16"
 CONTEXT = 1024
-# A step whose last work is queued this late, as a share of its time, is bound by the host.
+# A step whose last work is queued after this share of its time is host-bound.
 HOST_BOUND = 0.9
 
 
 class Way(NamedTuple):
-    """An implementation in the numerics of a dtype."""
+    """An implementation in a dtype."""
 
     implementation: str
     dtype: str
@@ -56,7 +56,7 @@ class Way(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The part of a column's name that says what it is of: ``eager.tf32``."""
+        """Its part of the name of a column: ``eager.tf32``."""
         return self.series.name
 
     def rows(self, frame: pd.DataFrame) -> pd.DataFrame:
@@ -67,7 +67,7 @@ BASE = Way(EAGER, FLOAT32)
 
 
 def either(among: Sequence[Way]) -> str:
-    """``bf16 autocast, SDPA or Triton, compiled by block``: what differs, then what is shared."""
+    """The ways as alternatives: ``bf16 autocast, SDPA or Triton, compiled by block``."""
     words = [way.words for way in among]
     parts = [text.split(", ") for text in words]
     shared = {tuple(part[:1] + part[2:]) for part in parts}
@@ -78,7 +78,7 @@ def either(among: Sequence[Way]) -> str:
 
 
 def of(frame: pd.DataFrame) -> list[Way]:
-    """The ways that a frame has rows of, by numerics and then by implementation."""
+    """The ways that a frame has rows of, by dtype, then by implementation."""
     frame = frame[~another_model(frame)]
     names, dtypes = (in_order(n, frame[n]) for n in ("implementation", "dtype"))
     found = set(zip(frame["implementation"], frame["dtype"], strict=True))
@@ -86,19 +86,19 @@ def of(frame: pd.DataFrame) -> list[Way]:
 
 
 def steps_over(evidence: MachineEvidence, way: Way, base: Way = BASE) -> pd.DataFrame:
-    """The train steps of a way that have a speed-up over the base, with that speed-up.
+    """Train steps of a way with their speed-up over the base.
 
-    Raises NotMeasured where there is no evidence at all.
+    Raises NotMeasured without evidence.
     """
     all_rows(evidence, STEM)
     return having(compared(evidence, STEM, way.series, base.series), phase=STEP)
 
 
 def usual_steps(evidence: MachineEvidence) -> pd.DataFrame:
-    """The train steps at one context, each size with the batch that it has most rows of.
+    """Train steps at one context, each size with the batch that most of its rows have.
 
-    The context is, of those that most sizes were measured at, the one nearest to ``CONTEXT``.
-    Raises NotMeasured where there is no evidence at all.
+    The context is the one that most sizes were measured at, and of several such the nearest to
+    ``CONTEXT``. Raises NotMeasured without evidence.
     """
     frame = having(all_rows(evidence, STEM), phase=STEP)
     frame = frame[~another_model(frame)]
@@ -110,8 +110,10 @@ def usual_steps(evidence: MachineEvidence) -> pd.DataFrame:
 
 
 def with_rates(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows with ``rate``, tokens/s, and what they use of the arithmetic in their numerics:
-    ``share``, of the sustained matmul, and ``sheet``, of what the data sheet promises."""
+    """The rows with ``rate`` (tokens/s) and their MFU in the numerics of their dtype.
+
+    ``share`` is MFU over the sustained matmul ceiling, ``sheet`` over the data sheet's rate.
+    """
     return frame.assign(
         rate=frame["tokens"] / frame["median_ms"] * 1e3,
         share=matmul_share(evidence, frame, SUSTAINED),
@@ -120,13 +122,13 @@ def with_rates(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def tokens(steps: pd.DataFrame, name: str) -> Beside:
-    """The column of tokens/s of steps that have their ``rate``."""
+    """The column of tokens/s, from ``rate``."""
     cells = value_cells(steps, steps["rate"], rounded)
     return Beside("tokens/s", cells, f"{name}.tokens", "tokens/s", "rounded", HIGHER, DERIVED)
 
 
 def mfu(steps: pd.DataFrame, name: str) -> list[Beside]:
-    """Columns of the model FLOPs utilization: of the matmul ceiling, and of the data sheet."""
+    """Columns of the model FLOPs utilization: over the matmul ceiling and over the data sheet."""
     measured, promised = (value_cells(steps, 100 * steps[of]) for of in ("share", "sheet"))
     return [
         rate("MFU", measured, f"{name}.mfu", "%"),
@@ -135,7 +137,7 @@ def mfu(steps: pd.DataFrame, name: str) -> list[Beside]:
 
 
 def denominators(evidence: MachineEvidence, dtype: str) -> str:
-    """What MFU is of, in TFLOP/s: the sustained matmul, and the data sheet, where known."""
+    """The denominators of MFU in words: sustained matmul and data sheet, in TFLOP/s, if known."""
     measured = matmul_ceiling(evidence, dtype, SUSTAINED)
     promised = sheet_ceiling(evidence, dtype)
     words = dtype_words(dtype_of(dtype).matmul)
@@ -147,15 +149,15 @@ def denominators(evidence: MachineEvidence, dtype: str) -> str:
 
 
 def queued(frame: pd.DataFrame) -> pd.Series:
-    """How late in a step its last work was queued, as a share of its time; NaN where not known."""
+    """When the last work of a step was queued, as a share of its time; NaN if unknown."""
     return frame["host_ms"] / frame["median_ms"]
 
 
 def fastest(evidence: MachineEvidence) -> pd.DataFrame:
-    """The usual train step of each size with the shortest median: ``way`` in words, its speed-up
-    over eager float32, and ``ways``, the number of those that it was chosen from.
+    """The train step with the shortest median of each size, with its speed-up over eager float32.
 
-    What is not found faster than eager float32, where that is there, does not come before it.
+    ``way`` is its way in words, ``ways`` the number of ways it was chosen from. If eager float32
+    was timed, only ways whose verdict over it is faster can take its place.
     """
     frame = usual_steps(evidence)
     frame = with_rates(evidence, frame[gates.shown(frame)])

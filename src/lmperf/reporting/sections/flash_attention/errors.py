@@ -1,4 +1,4 @@
-"""F4: errors against float64 by tensor, beside those of PyTorch in the same dtype."""
+"""F4: errors of each tensor against float64, beside those of PyTorch in the same dtype."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TENSORS = {
     "error_dk": "dK",
     "error_dv": "dV",
 }
-# Where plain attention has no row, the backend that takes every dtype.
+# Plain attention; where it has no row, the SDPA backend that supports every dtype.
 REFERENCES = {kinds.PLAIN: "plain PyTorch", kinds.GENERAL: implementation_words(kinds.GENERAL)}
 GATES = {True: "failed", False: "passed"}
 
@@ -47,7 +47,7 @@ def tensors(frame: pd.DataFrame) -> list[str]:
 
 
 def error_tables(evidence: MachineEvidence) -> list[Table]:
-    """F4, a table a kernel and dtype: it / PyTorch by tensor, the bound of the worst, the gate."""
+    """F4, a table for each kernel and dtype: kernel / PyTorch by tensor, worst bound, gate."""
     frame = evidence.frame(kinds.STEM)
     names = (kinds.kernel_of(frame), *custom.names(evidence, kinds.STEM))
     return [table for name in names for table in _of_kernel(frame, name)]
@@ -83,8 +83,8 @@ def _times_as_large(ratios: pd.Series) -> str:
     spread, larger = Spread.of(ratios), Count(int((ratios > 1).sum()), len(ratios))
     middle = significant(spread.middle)
     return (
-        f"Over all cells and tensors {ranged(spread)} times the error of plain PyTorch, the median"
-        f" {middle} times; larger in {larger}."
+        f"Over all cells and tensors the error is {ranged(spread)} times that of plain PyTorch"
+        f" (median {middle}); it is larger in {larger}."
     )
 
 
@@ -109,7 +109,7 @@ def _lines(rows: pd.DataFrame, cell: Sequence[str], caption: str, note: str = ""
 
 
 def check_tables(evidence: MachineEvidence) -> list[Table]:
-    """The kernel tests, one line a case."""
+    """The kernel tests, one line for each case."""
     frame = evidence.frame(kinds.CHECK)
     if frame is None:
         return []

@@ -1,4 +1,4 @@
-"""Rates by backend on the filled grid, with the ceiling; where there is none, against length."""
+"""Rates by backend: bars on the filled grid, or lines against length without that grid."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
         else:
             _lines(axis, pen, rows, phase)
         axis.set_title(phase_words(phase))
-    # Only now does the shared axis know what all panels hold.
+    # After all panels are drawn, so that the shared axis covers them.
     axes[0].set_ylim(bottom=0)
     if on_grid and (ceiling := matmul_ceiling(evidence, kinds.HALF)):
         _ceiling(axes, pen, ceiling)
@@ -61,9 +61,9 @@ def _bars(axis: Axes, pen: Pen, rows: pd.DataFrame, phase: str) -> None:
     names = in_order("implementation", rows["implementation"])
     width = CLUSTER / len(names)
     for place, name in enumerate(names):
-        own = having(rows, implementation=name, phase=phase).drop_duplicates(GROUP)
+        bars = having(rows, implementation=name, phase=phase).drop_duplicates(GROUP)
         left = np.arange(len(groups)) - CLUSTER / 2 + (place + 0.5) * width
-        rates = own.set_index(GROUP)["rate"].reindex(map(tuple, groups)).to_numpy()
+        rates = bars.set_index(GROUP)["rate"].reindex(map(tuple, groups)).to_numpy()
         axis.bar(left, rates, width, label=implementation_words(name), **pen.bar(name, names))
     axis.set_xticks(range(len(groups)), [f"d {group[0]}\n{group[1]}" for group in groups])
     axis.grid(False, axis="x")
@@ -83,30 +83,30 @@ def _lines(axis: Axes, pen: Pen, rows: pd.DataFrame, phase: str) -> None:
     names = in_order("implementation", rows["implementation"])
     lengths = sorted(set(rows["seq_len"]))
     for name in names:
-        own = having(rows, implementation=name, phase=phase).drop_duplicates("seq_len")
-        rates = own.set_index("seq_len")["rate"].reindex(lengths)
+        line = having(rows, implementation=name, phase=phase).drop_duplicates("seq_len")
+        rates = line.set_index("seq_len")["rate"].reindex(lengths)
         axis.plot(lengths, rates, label=implementation_words(name), **pen.line(name, names))
     powers_of_two(axis, lengths)
     axis.set_xlabel("length")
 
 
 def _fastest(evidence: MachineEvidence, rows: pd.DataFrame) -> str:
-    """``SDPA cuDNN fastest in 5 of 8, Triton in 2, 1 not told apart``."""
+    """``SDPA cuDNN fastest in 5 of 8, Triton in 2, 1 unresolved``."""
     best = rows.loc[rows.groupby(["phase", *GROUP])["rate"].idxmax(), "implementation"]
-    told = best[~best.index.isin(_matched(evidence, rows))].map(implementation_words)
-    wins = told.value_counts()
+    resolved = best[~best.index.isin(_matched(evidence, rows))].map(implementation_words)
+    wins = resolved.value_counts()
     if not len(wins):
-        return "which is the fastest is not told apart"
+        return "the fastest is unresolved"
     first, *rest = sorted(wins.index, key=lambda name: (-wins[name], name))
     if wins[first] == len(best):
         return f"{first} is the fastest"
     others = [f"{name} in {wins[name]}" for name in rest]
-    others += [f"{len(best) - len(told)} not told apart"] if len(told) < len(best) else []
+    others += [f"{len(best) - len(resolved)} unresolved"] if len(resolved) < len(best) else []
     return ", ".join([f"{first} fastest in {wins[first]} of {len(best)}", *others])
 
 
 def _matched(evidence: MachineEvidence, rows: pd.DataFrame) -> pd.Index:
-    """The rows that are not found faster than all that was timed in turn with them."""
+    """Indices of rows without the verdict faster over every row of their group."""
     pairs = itertools.permutations(in_order("implementation", rows["implementation"]), 2)
     series = [[Series.of(implementation=name) for name in pair] for pair in pairs]
     found = [speedups(evidence, kinds.STEM, *pair)["verdict"] for pair in series]

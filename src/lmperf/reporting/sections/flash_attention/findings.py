@@ -1,4 +1,4 @@
-"""What the evidence on FlashAttention-2 says."""
+"""Findings on FlashAttention-2: speed-ups over peers, host time, errors and tests."""
 
 from __future__ import annotations
 
@@ -25,12 +25,10 @@ from lmperf.reporting.speedup import Series, compared, geometric_mean
 from lmperf.statistics import FASTER
 
 PUBLISHED = "course leaderboard 2025"
-# A smaller fall of the speed-up is not worth a word.
-LEAST_DIP = 0.1
 
 
 def _peers(evidence: MachineEvidence) -> dict:
-    """Geometric means over each peer: on the filled grid in bf16, else of one head."""
+    """Geometric means over each peer: of the filled grid in bf16, else of one head."""
     work, rows = kinds.main(all_rows(evidence, kinds.STEM))
     means = {
         implementation_words(peer): [
@@ -53,11 +51,11 @@ def _over_plain(evidence: MachineEvidence, *phases: str) -> pd.DataFrame:
 
 
 def _one_head(evidence: MachineEvidence) -> dict:
-    """From which length on our kernel is faster in every cell, forward and backward."""
+    """The length from which on our kernel is faster in every cell, forward and backward."""
     rows = _over_plain(evidence, *kinds.PHASES)
     every = (rows["verdict"] == FASTER).groupby(rows["seq_len"]).all()
     steady = every.index[every[::-1].cummin()[::-1]]
-    # One length makes no trend.
+    # Being faster at the longest length alone is no trend.
     first = steady[0] if len(steady) > 1 else None
     found = verdicts(rows)
     at_end = having(rows, seq_len=rows["seq_len"].max())
@@ -81,29 +79,6 @@ def _one_head_answer(values: dict) -> str:
     return "from" if values["first"] else "counted"
 
 
-def _dip(evidence: MachineEvidence) -> dict:
-    """The deepest fall of the forward speed-up as the length grows, and both times across it."""
-    rows = _over_plain(evidence, "forward")
-    dtype = kinds.HALF if kinds.HALF in set(rows["dtype"]) else in_order("dtype", rows["dtype"])[0]
-    rows = having(rows, dtype=dtype)
-    cells = rows["seq_len"].map(rows["seq_len"].value_counts())
-    columns = ["ratio", "base_ms", "median_ms"]
-    means = rows[cells == cells.max()].groupby("seq_len")[columns].agg(geometric_mean)
-    ratios = means["ratio"]
-    kept = ratios / ratios.cummax()
-    if kept.min() > 1 - LEAST_DIP:
-        raise NotMeasured
-    low = kept.idxmin()
-    high = ratios.loc[:low].idxmax()
-    shown = pd.concat([ratios.loc[high:low], ratios.loc[low:].iloc[1:].tail(1)])
-    theirs, ours = (means.loc[low] / means.loc[high])[columns[1:]]
-    return {
-        "kernel": implementation_words(kinds.kernel_of(rows)),
-        "numerics": kinds.numerics(rows),
-        **{"points": shown.to_dict(), "high": high, "low": low, "theirs": theirs, "ours": ours},
-    }
-
-
 def _tf32(evidence: MachineEvidence) -> dict:
     """Our kernel with TF32 products against the same from halves, on the filled grid."""
     frame = all_rows(evidence, kinds.STEM)
@@ -119,7 +94,7 @@ def _tf32(evidence: MachineEvidence) -> dict:
 
 
 def _leaderboard(evidence: MachineEvidence) -> dict:
-    """Forward and backward together in the leaderboard's cell, beside its best published time."""
+    """Forward and backward in the leaderboard's cell, and the best published time."""
     frame = all_rows(evidence, kinds.STEM)
     rows = having(kinds.leaderboard(frame), phase="forward_backward")
     ours = measured(having(rows, implementation=kinds.kernel_of(frame))).iloc[0]
@@ -138,7 +113,7 @@ def _leaderboard(evidence: MachineEvidence) -> dict:
 
 
 def _waiting(evidence: MachineEvidence) -> dict:
-    """Up to which length the host takes longer than the device: our kernel, and the first peer."""
+    """Up to which length host time exceeds device time, for our kernel and the first peer."""
     rows = kinds.short_work(all_rows(evidence, kinds.STEM))
     rows = measured(host_time.known(rows[kinds.single(rows)]))
     rows = having(rows, causal=rows["causal"].max())
@@ -158,18 +133,17 @@ def _waiting(evidence: MachineEvidence) -> dict:
 
 
 def _launch(evidence: MachineEvidence) -> dict:
-    """Of each kernel the host's and the device's median over the cells of the filled grid."""
+    """Median host time of each kernel over the cells of the filled grid, forward and backward."""
     frame = all_rows(evidence, kinds.STEM)
     rows = host_time.known(having(frame[kinds.filled(frame)], dtype=kinds.HALF))
     names = [kinds.kernel_of(frame), *kinds.rivals(measured(rows))]
-    columns = ["host_ms", "median_ms"]
-    found = rows.groupby(["implementation", "phase"])[columns].median()
+    host = rows.groupby(["implementation", "phase"])["host_ms"].median()
     return {
         "numerics": kinds.numerics(measured(rows)),
         "kernels": {
-            implementation_words(name): [found.loc[name, phase] for phase in kinds.PHASES]
+            implementation_words(name): [host[name, phase] for phase in kinds.PHASES]
             for name in names
-            if all((name, phase) in found.index for phase in kinds.PHASES)
+            if all((name, phase) in host.index for phase in kinds.PHASES)
         },
     }
 
@@ -188,7 +162,7 @@ def _waiting_answer(values: dict) -> str:
 
 
 def _checks(evidence: MachineEvidence) -> dict:
-    """Kernel tests that pass, red gates of timed rows, and what is furthest over its bound."""
+    """Passed kernel tests, failed gates of timed rows, and the error furthest over its bound."""
     tests, rows = all_rows(evidence, kinds.CHECK), all_rows(evidence, kinds.STEM)
     tests = measured(tests[tests["status"] != "unsupported"])
     red = gates.red(rows)
@@ -222,12 +196,12 @@ _AT_THE_END = (
     "; at {{ longest | sig }}: {% for phase, gain in gains.items() %}{{ gain | range('ratio') }}"
     " {{ phase }}{{ ', ' if not loop.last }}{% endfor %} ({{ numerics }})."
 )
-_NO_RED = "no gate of {{ red.n | count('timed row') }} is red."
+_NO_RED = "no gate of {{ red.n | count('timed row') }} failed."
 
 FINDINGS = (
     Finding(
         name="flash_peers",
-        question="How fast is our kernel against the best kernels there are?",
+        question="How fast is our kernel compared with the best kernels?",
         values=_peers,
         answer=always,
         answers={
@@ -253,27 +227,13 @@ FINDINGS = (
         },
     ),
     Finding(
-        name="flash_dip",
-        question="Where does the speed-up over plain attention fall as the length grows?",
-        values=_dip,
-        answer=always,
-        answers={
-            "is": "One head, {{ numerics }}, forward over PyTorch, geometric means (F1):"
-            "{% for n, each in points.items() %} {{ each | ratio }} at"
-            " {{ 'length ' if loop.first }}{{ n | sig }}{{ ',' if not loop.last }}{% endfor %};"
-            " at {{ low | sig }} plain PyTorch takes {{ theirs | sig }} times as long as at"
-            " {{ high | sig }}, {{ kernel }} {{ ours | sig }}."
-        },
-        place=PAGE,
-    ),
-    Finding(
         name="flash_tf32",
         question="Does TF32 make our kernel faster than float32 from halves?",
         values=_tf32,
         answer=always,
         answers={
-            "is": "Filled grid (F3): our TF32 is {{ which }} than our float32* in {{ counted }}"
-            " comparisons ({{ gain | range('ratio') }}), and its errors are"
+            "is": "Filled grid (F3): Triton is {{ which }} in TF32 than in float32* in"
+            " {{ counted }} comparisons ({{ gain | range('ratio') }}); errors in TF32 are"
             " {{ errors | range('rounded') }} times as large."
         },
         place=PAGE,
@@ -293,31 +253,28 @@ FINDINGS = (
     ),
     Finding(
         name="flash_host",
-        question="Below which length is it the host that a user waits for?",
+        question="Below which length is a call host-bound?",
         values=_waiting,
         answer=_waiting_answer,
         answers={
-            "host": "One head ({{ numerics }}, d_head {{ d_head }}): the host (a median) outlasts"
-            " the device{% for name, (forward, backward) in kernels.items() %} with {{ name }}"
-            " {{ forward.where }}{{ ' forward' if loop.first }} ({{ forward.host | sig }} ms),"
-            " {{ backward.where }}{{ ' backward' if loop.first }} ({{ backward.host | sig }} ms)"
-            "{{ '.' if loop.last else ',' }}{% endfor %}",
-            "device": "One head ({{ numerics }}, d_head {{ d_head }}), from length"
-            " {{ least | sig }} on: the device takes longer than the host with"
-            " {{ kernels | listed }}.",
+            "host": "Host time (median) exceeds device time for one head ({{ numerics }}, d_head"
+            " {{ d_head }}):{% for name, (forward, backward) in kernels.items() %} {{ name }}"
+            " forward {{ forward.where }} ({{ forward.host | sig }} ms), backward"
+            " {{ backward.where }} ({{ backward.host | sig }} ms)"
+            "{{ '.' if loop.last else ';' }}{% endfor %}",
+            "device": "Device time exceeds host time for one head ({{ numerics }}, d_head"
+            " {{ d_head }}) from length {{ least | sig }} on: {{ kernels | listed }}.",
         },
     ),
     Finding(
         name="flash_launch",
-        question="How long does the host take to launch what the device then takes long for?",
+        question="How long does the host need to launch each kernel?",
         values=_launch,
         answer=always,
         answers={
-            "is": "Host and device of a call on the filled grid (ms, {{ numerics }}, medians,"
+            "is": "Host time of a call on the filled grid (ms, {{ numerics }}, median,"
             " forward/backward):{% for name, (forward, backward) in kernels.items() %} {{ name }}"
-            " {{ forward.host_ms | sig }}/{{ backward.host_ms | sig }} and"
-            " {{ forward.median_ms | sig }}/{{ backward.median_ms | sig }}"
-            "{{ '.' if loop.last else ',' }}{% endfor %}"
+            " {{ forward | sig }}/{{ backward | sig }}{{ '.' if loop.last else ',' }}{% endfor %}"
         },
     ),
     Finding(

@@ -17,7 +17,7 @@ SHAPE = ("batch", "heads", "seq_len", "d_head")
 CELL = ["seq_len", "d_head", "mask", "batch", "heads", "cuda_graph"]
 PLAIN, TRITON = "eager", "triton"
 OURS = (TRITON, "tiled")
-# The backend that takes every dtype: nobody's choice where another one runs.
+# The SDPA backend that supports every dtype: a fallback, ignored if another one ran.
 GENERAL = "sdpa_efficient"
 HALF = "bfloat16"
 PHASES = ("forward", "backward")
@@ -30,12 +30,12 @@ def graphed(frame: pd.DataFrame) -> pd.Series:
 
 
 def filled(frame: pd.DataFrame) -> pd.Series:
-    """Cells with as many heads and batches as fill a device."""
+    """Cells with enough heads and batches to fill a device."""
     return (frame["heads"] > 1) & ~graphed(frame) & ~other(frame)
 
 
 def other(frame: pd.DataFrame) -> pd.Series:
-    """Cells of shapes which stand for themselves and in no mean."""
+    """Cells of the other shapes of the grid, which enter no mean."""
     shapes = frame[list(SHAPE)].apply(tuple, axis=1)
     return shapes.isin(load(STEM).stated["other_shapes"]) & ~graphed(frame)
 
@@ -52,7 +52,7 @@ def single(frame: pd.DataFrame) -> pd.Series:
 
 
 def main(frame: pd.DataFrame) -> tuple[str, pd.DataFrame]:
-    """What stands first, and its rows: the filled grid in bf16, else one head in one dtype."""
+    """Name and rows of the main comparison: the filled grid in bf16, else one head."""
     grid, head = having(frame[filled(frame)], dtype=HALF), frame[single(frame)]
     if len(grid):
         return "filled grid", grid
@@ -66,32 +66,32 @@ def kernel_of(frame: pd.DataFrame) -> str:
 
 
 def kernel_words(frame: pd.DataFrame) -> str:
-    """Our kernel in words, as a sentence begins."""
+    """Our kernel in words, capitalised."""
     words = implementation_words(kernel_of(frame))
     return words[:1].upper() + words[1:]
 
 
 def numerics(frame: pd.DataFrame) -> str:
-    """The numerics of the rows in words; ``float32*`` where our kernel has its own."""
+    """The dtypes of the rows in words; ``float32*`` for Triton, which multiplies float16 halves."""
     star = {"float32": "*"} if kernel_of(frame) == TRITON else {}
     dtypes = in_order("dtype", frame["dtype"])
     return ", ".join(dtype_words(dtype) + star.get(dtype, "") for dtype in dtypes)
 
 
 def peers_of(frame: pd.DataFrame) -> list[str]:
-    """What the kernel is held against beside plain attention, where it runs at all."""
+    """The implementations that ran, except ours and plain attention."""
     runs = frame.loc[frame["status"] != "unsupported", "implementation"]
     return in_order("implementation", set(runs) - {PLAIN, *OURS})
 
 
 def rivals(frame: pd.DataFrame) -> list[str]:
-    """Its peers without the one that is there for want of another."""
+    """The peers without the fallback backend, unless it is the only one."""
     peers = peers_of(frame)
     return [peer for peer in peers if peer != GENERAL] or peers
 
 
 def over(evidence: MachineEvidence, base: str, among: pd.DataFrame) -> pd.DataFrame:
-    """The rows of our kernel among these, with their speed-up over ``base`` in the same cell."""
+    """Rows of our kernel in ``among``, with their speed-up over ``base``."""
     ours = Series.of(implementation=kernel_of(evidence.frame(STEM)))
     found = compared(evidence, STEM, ours, Series.of(implementation=base))
     return found[found.index.isin(among.index)]
@@ -104,7 +104,7 @@ def usual_width(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def short_work(frame: pd.DataFrame) -> pd.DataFrame:
-    """Forward and backward of one head, graphs too, at one width and in bf16 where that is."""
+    """Forward and backward of one head, CUDA graphs included, at one width and in bf16 if any."""
     rows = usual_width(having(frame[single(frame) | graphed(frame)], phase=PHASES))
     dtypes = in_order("dtype", rows["dtype"])
     return having(rows, dtype=HALF if HALF in dtypes else dtypes[:1])

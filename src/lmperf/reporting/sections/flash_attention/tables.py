@@ -1,4 +1,4 @@
-"""The table of the write-up; F1: one head; F2: backends; F3: a filled device; F5: other shapes."""
+"""Head, F1 (one head), F2 (backends), F3 (filled grid), F5 (other shapes)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from lmperf.reporting.tables import (
 )
 from lmperf.results import AXIS, DERIVED, HIGHER, OBSERVED, Cell, Table
 
-# Below it, launches and the part of a device that one head leaves idle set the time of one head.
+# One head of a shorter sequence is launch-bound or leaves most SMs idle.
 LONG = 2048
 GRID_CELL = ["d_head", "mask", "seq_len", "batch", "heads"]
 FLOPS = (
@@ -42,13 +42,13 @@ HALVES = (
     "float32*: Triton forms float32 products from float16 halves, PyTorch computes IEEE float32."
 )
 MEANS = (
-    "Geometric mean over cells (the least to the most) of the speed-ups, each the median of the"
+    "Geometric mean over cells of the speed-ups (smallest to largest), each the median of the"
     " ratios of rounds; below one the other is faster."
 )
 
 
 def head(evidence: MachineEvidence) -> Table | None:
-    """At most twelve lines: rates of our kernel, or its times, and speed-ups over its peers."""
+    """At most twelve lines: rates or times of our kernel, and its speed-ups over its peers."""
     frame = evidence.frame(kinds.STEM)
     if frame is None:
         return None
@@ -62,13 +62,13 @@ def head(evidence: MachineEvidence) -> Table | None:
         cell, notes = kinds.CELL[:3], [SPEEDUPS.format("F1, F2")]
     if "*" in kinds.numerics(frame):
         notes.append(HALVES)
-    own = having(rows, implementation=kinds.kernel_of(frame))
-    table = _table(evidence, own, what, bases, cell, rates=on_grid, brief=True)
+    ours = having(rows, implementation=kinds.kernel_of(frame))
+    table = _table(evidence, ours, what, bases, cell, rates=on_grid, brief=True)
     return table and replace(table, notes=" ".join([table.notes, *notes]))
 
 
 def _products(rows: pd.DataFrame) -> str:
-    """What fills the device: tokens in a batch, and channels of all heads."""
+    """For a caption: the tokens of a batch and the channels of all heads, as products."""
     pairs = {"batch x length": ("batch", "seq_len"), "heads x d_head": ("heads", "d_head")}
     spreads = {words: Spread.of(rows[a] * rows[b]) for words, (a, b) in pairs.items()}
     return "".join(f", {w} {ranged(spread, '{:,.0f}'.format)}" for w, spread in spreads.items())
@@ -82,7 +82,7 @@ def _of_ceiling(evidence: MachineEvidence, rows: pd.DataFrame) -> str:
 
 
 def _rates(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.Series:
-    """``563 (78.3 %)``: TFLOP/s and the share of the matmul ceiling; else the status in words."""
+    """``563 (78.3 %)``: TFLOP/s and the share of the matmul ceiling; else the status."""
     shown = gates.shown(frame)
     rates = number_cells(achieved_tflops(frame)).where(shown, status_cells(frame))
     return with_shares(rates, matmul_share(evidence, frame).where(shown), frame)
@@ -97,7 +97,10 @@ def _table(
     rates: bool = False,
     brief: bool = False,
 ) -> Table | None:
-    """In each phase our kernel, each base, and the speed-up over it; brief: without the bases."""
+    """By phase: our kernel, each base, and the speed-up over it.
+
+    brief: leave out the times or rates of the bases, and the intervals.
+    """
     ours = Series.of(implementation=kinds.kernel_of(evidence.frame(kinds.STEM)))
     times = medians if brief else kernel_times
     columns, phases = [], in_order("phase", frame["phase"])
@@ -106,11 +109,11 @@ def _table(
         before = f"{phase_words(phase)}, " if len(phases) > 1 else ""
 
         def measured(series: Series, phase=phase, rows=rows, before=before) -> Beside:
-            words, own = f"{before}{series.words}", series.rows(rows)
+            words, timed = f"{before}{series.words}", series.rows(rows)
             if not rates:
-                return time(words, times(own), f"{phase}.{series.name}")
+                return time(words, times(timed), f"{phase}.{series.name}")
             named = f"{phase}.{series.name}.tflops"
-            return rate(words, _rates(evidence, own), named, "TFLOP/s", second="share of matmul")
+            return rate(words, _rates(evidence, timed), named, "TFLOP/s", second="share of matmul")
 
         columns.append(measured(ours))
         for base in (Series.of(implementation=name) for name in bases):
@@ -125,7 +128,7 @@ def _table(
 
 
 def plain_tables(evidence: MachineEvidence) -> list[Table]:
-    """F1, a table a dtype: plain attention and our kernel, one head, in each phase."""
+    """F1, a table for each dtype: plain attention and our kernel, one head, by phase."""
     frame = kinds.rows(evidence)
     parts = kinds.parts(frame[kinds.single(frame)], "dtype")
     how = ("One head", [kinds.PLAIN], kinds.CELL[:-1])
@@ -133,27 +136,29 @@ def plain_tables(evidence: MachineEvidence) -> list[Table]:
 
 
 def peer_tables(evidence: MachineEvidence) -> list[Table]:
-    """F2: means by kind of work; then a table a dtype and phase, one head and as CUDA graphs."""
+    """F2: means by kind of work; then by dtype and phase, one head and as CUDA graphs."""
     frame = kinds.rows(evidence)
     means = (_means(evidence, part) for part in kinds.parts(frame, "dtype"))
     one = _by_phase(evidence, frame[kinds.single(frame)], kinds.CELL[:-1])
-    return each(*means, *one, *_by_phase(evidence, frame[kinds.graphed(frame)], kinds.CELL))
+    graphs = having(frame[kinds.graphed(frame)], phase=kinds.PHASES)
+    return each(*means, *one, *_by_phase(evidence, graphs, kinds.CELL))
 
 
 def filled_tables(evidence: MachineEvidence) -> list[Table]:
-    """F3, a table a dtype and phase: rates, shares of the ceiling, and speed-ups."""
+    """F3, a table for each dtype and direction: rates, shares of the ceiling, and speed-ups."""
     frame = kinds.rows(evidence)
-    return each(*_by_phase(evidence, frame[kinds.filled(frame)], GRID_CELL, rates=True))
+    rows = having(frame[kinds.filled(frame)], phase=kinds.PHASES)
+    return each(*_by_phase(evidence, rows, GRID_CELL, rates=True))
 
 
 def other_tables(evidence: MachineEvidence) -> list[Table]:
-    """F5, a table a phase: other widths of a head, and the cell of a public leaderboard."""
+    """F5, a table for each phase: other widths of a head and a public leaderboard's cell."""
     frame = kinds.rows(evidence)
     return each(*_by_phase(evidence, frame[kinds.other(frame)], GRID_CELL))
 
 
 def host_tables(evidence: MachineEvidence) -> list[Table]:
-    """Of one head, also as a CUDA graph, by length: device, host and loop of each peer."""
+    """Device, host and loop times of one head by length, with and without CUDA graphs."""
     frame = evidence.frame(kinds.STEM)
     if frame is None:
         return []
@@ -177,7 +182,7 @@ def _means(evidence: MachineEvidence, frame: pd.DataFrame) -> Table | None:
     headers = {f"{ours}.over.{peer}": f"over {implementation_words(peer)}" for peer in over}
     backends = [rows for peer, rows in over.items() if peer.startswith("sdpa_")]
     if len(backends) > 1:
-        # Over the fastest of a cell our kernel has its least speed-up.
+        # The speed-up over the fastest backend of a cell is the smallest.
         every = pd.concat(backends).sort_values("ratio", kind="stable")
         fastest = f"{ours}.over.fastest_sdpa"
         columns[fastest] = every[~every.index.duplicated()]
@@ -185,8 +190,8 @@ def _means(evidence: MachineEvidence, frame: pd.DataFrame) -> Table | None:
     lines = []
     for work, rows in _works(frame).items():
         for phase in kinds.PHASES:
-            own = having(rows, phase=phase).index
-            chosen = {name: r["ratio"][r.index.isin(own)] for name, r in columns.items()}
+            in_phase = having(rows, phase=phase).index
+            chosen = {name: r["ratio"][r.index.isin(in_phase)] for name, r in columns.items()}
             cells = {name: _mean(ratios) for name, ratios in chosen.items() if len(ratios)}
             n = max(map(len, chosen.values()), default=0)
             if cells:
@@ -196,7 +201,7 @@ def _means(evidence: MachineEvidence, frame: pd.DataFrame) -> Table | None:
 
 
 def _speedup_table(caption: str, lines: Sequence[dict], headers: Mapping[str, str]) -> Table:
-    """headers: name -> header of the columns of speed-ups."""
+    """A table of the lines; ``headers``: name -> header of each column of speed-ups."""
     table = from_frame(caption, pd.DataFrame(lines), MEANS, headers=headers)
     columns = (
         replace(c, format="ratio", better=HIGHER, role=DERIVED)
@@ -208,7 +213,7 @@ def _speedup_table(caption: str, lines: Sequence[dict], headers: Mapping[str, st
 
 
 def _works(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Kind of work -> its rows: the grid whole and by width, one head short, long and graphed."""
+    """Kind of work -> rows: filled grid (all, by width), one head (long, short, CUDA graph)."""
     grid, head = frame[kinds.filled(frame)], frame[kinds.single(frame)]
     widths = in_order("d_head", grid["d_head"])
     return {
@@ -221,7 +226,7 @@ def _works(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def _mean(ratios: pd.Series) -> Cell:
-    """The geometric mean of ratios, from the least to the most."""
+    """The geometric mean of ratios, with the smallest and the largest."""
     mean, ends = geometric_mean(ratios), (ratios.min(), ratios.max())
     low, high = (ratio(value).removesuffix("x") for value in ends)
     words = f"{ratio(mean)} ({low}-{high})"

@@ -14,9 +14,9 @@ from lmperf.reporting.sections.lrpe import shapes
 
 
 def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
-    """GB/s of the bytes that have to move: positions along the fewest axes, fewest extra tokens.
+    """GB/s against positions, for shapes of the fewest axes and the fewest extra tokens.
 
-    None for a single number of positions, which makes no line.
+    None if there is only one number of positions.
     """
     frame = shapes.rows_of(evidence)
     if frame is None or not shapes.leads(frame):
@@ -36,7 +36,7 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
         powers_of_two(axis, rows["positions"])
         axis.set_title(phase_words(phase))
         axis.set_xlabel("positions")
-    # Only now does the shared axis know what all panels hold.
+    # After all panels are drawn, so that the shared axis covers them.
     axes[0].set_ylim(bottom=0)
     axes[0].set_ylabel("GB/s")
     legend_below(drawn, axes)
@@ -44,7 +44,7 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
 
 
 def _title(evidence: MachineEvidence, frame: pd.DataFrame) -> str:
-    """Which share of the copy's speed the lead reaches in the large shapes that are drawn."""
+    """The share of the copy's speed that the lead reaches in the large shapes drawn."""
     lead = shapes.leads(frame)[0]
     what = f"{implementation_words(lead)}, {dtype_words(shapes.numerics(frame))}"
     rows = frame[frame["large"]].join(shapes.over(evidence, lead, "copy"), how="inner")

@@ -1,24 +1,22 @@
-"""What the evidence on md_lrpe_cosine says."""
+"""Findings on md_lrpe_cosine: its share of copy speed, and the cost of cached angles."""
 
 from __future__ import annotations
 
 import pandas as pd
 
-from lmperf.names import dtype_words, implementation_words, phase_words
+from lmperf.names import dtype_words, implementation_words
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import SHORT, Finding, NotMeasured, measured, verdicts
 from lmperf.reporting.numbers import Spread
 from lmperf.reporting.sections.lrpe import shapes
 
-# A share of a copy this near to one is as fast as a copy: copies of two runs differ by as much.
+# A share of copy speed this near to one counts as equal: copies of two runs differ by as much.
 NEAR_COPY = 0.02
-# Medians that were not timed in turn differ from here on.
-APART = 0.05
 
 
 def _rows(evidence: MachineEvidence) -> pd.DataFrame:
-    """What may be shown in the main numerics."""
+    """The rows that may be shown, in the main dtype."""
     frame = shapes.rows_of(evidence)
     if frame is None:
         raise NotMeasured
@@ -27,13 +25,13 @@ def _rows(evidence: MachineEvidence) -> pd.DataFrame:
 
 
 def _compared(evidence: MachineEvidence, name: str, base: str) -> pd.DataFrame:
-    """The large rows of an implementation that have a speed-up over another, with it."""
+    """Large rows of an implementation with their speed-up over another one."""
     rows = _rows(evidence)
     return measured(rows[rows["large"]].join(shapes.over(evidence, name, base), how="inner"))
 
 
 def _by_phase(rows: pd.DataFrame) -> dict[str, Spread]:
-    """The spread of ``ratio`` in each direction; raises NotMeasured where one lacks."""
+    """The spread of ``ratio`` by phase; raises NotMeasured if a phase has no row."""
     parts = {phase: having(rows, phase=phase) for phase in ("forward", "backward")}
     return {phase: Spread.of(measured(part)["ratio"]) for phase, part in parts.items()}
 
@@ -64,39 +62,8 @@ def _copy_answer(values: dict) -> str:
     return "both" if near(values["forward"]) else "backward"
 
 
-def _extra(evidence: MachineEvidence) -> dict:
-    """The speed of the compiled version with the most extra tokens over none, by medians."""
-    rows = having(_rows(evidence), implementation="compiled")
-    times = rows.pivot_table("median_ms", ["phase", "shape"], "extra_tokens")
-    if 0 not in times or len(times.columns) < 2:
-        raise NotMeasured
-    ratios = (times[0] / times[times.columns.max()]).dropna().rename("ratio").reset_index()
-    return {**_by_phase(ratios), "extra": f"{times.columns.max():g}"}
-
-
-def _axes(evidence: MachineEvidence) -> dict:
-    """By how much a large shape takes longer than that of fewest axes and as many positions."""
-    rows = _rows(evidence)
-    rows = rows[rows["large"]].sort_values("axes", kind="stable")
-    same = [name for name in shapes.CELL if name != "shape"]
-    fewest = rows.groupby([*same, "implementation", "phase"])[["axes", "median_ms"]]
-    base = fewest.transform("first")
-    rows = rows.assign(cost=rows["median_ms"] / base["median_ms"] - 1)[rows["axes"] > base["axes"]]
-    compiled, triton = (
-        measured(having(rows, implementation=name)).nlargest(1, "cost").iloc[0]
-        for name in ("compiled", "triton")
-    )
-    tokens = f"{compiled['extra_tokens']:g}" if compiled["extra_tokens"] else "no"
-    return {
-        "least": shapes.large_words(_rows(evidence)),
-        "compiled": compiled["cost"],
-        "triton": triton["cost"],
-        "where": f"{compiled['shape']}, {phase_words(compiled['phase'])}, {tokens} extra tokens",
-    }
-
-
 def _cached(evidence: MachineEvidence) -> dict:
-    """Keeping the angles against computing them again: speed and memory of the large shapes."""
+    """Cached against recomputed angles: speed and memory of the large shapes."""
     rows = _rows(evidence)
     peaks = rows[rows["large"]].pivot_table("peak_mib", [*shapes.CELL, "phase"], "implementation")
     peaks = measured(peaks.reindex(columns=["triton_cached", "triton"]).dropna())
@@ -114,10 +81,6 @@ def _cached_answer(values: dict) -> str:
 
 
 _OVER = "; {{ over | range('ratio') }} over {{ peer }}."
-_SPEEDS = (
-    " (medians, not in turn): forward {{ forward | range('ratio') }} in"
-    " {{ forward.n | count('shape') }}; backward {{ backward | range('ratio') }}."
-)
 _TAKES = (
     " ({{ large }}): {{ gain | range('ratio') }} the speed, {{ memory | range('percent') }} more"
     " memory."
@@ -126,48 +89,26 @@ _TAKES = (
 FINDINGS = (
     Finding(
         name="lrpe_copy",
-        question="How near to a copy of as many bytes is md_lrpe_cosine, where bytes decide?",
+        question="Which share of a copy's speed does it reach where it is memory-bound?",
         values=_copy,
         answer=_copy_answer,
         answers={
-            "both": "{{ what }}: as fast as a copy in both directions" + _OVER,
-            "backward": "{{ what }}: forward {{ forward | range('percent') }} of copy, backward as"
-            " fast" + _OVER,
-            "shares": "{{ what }}: {{ both | range('percent') }} of copy" + _OVER,
+            "both": "{{ what }}: as fast as a copy, forward and backward" + _OVER,
+            "backward": "{{ what }}: forward {{ forward | range('percent') }} of copy speed,"
+            " backward equal" + _OVER,
+            "shares": "{{ what }}: {{ both | range('percent') }} of copy speed" + _OVER,
         },
         place=SHORT,
     ),
     Finding(
-        name="lrpe_extra_tokens",
-        question="What do extra tokens do to the compiled version?",
-        values=_extra,
-        answer=lambda v: "faster" if v["forward"].low > 1 + APART else "either",
-        answers={
-            "faster": "{{ extra }} extra tokens make every compiled forward faster" + _SPEEDS,
-            "either": "Compiled with {{ extra }} extra tokens over none" + _SPEEDS,
-        },
-    ),
-    Finding(
-        name="lrpe_axes",
-        question="What do more axes cost at as many positions?",
-        values=_axes,
-        answer=lambda v: "costs" if v["compiled"] > APART else "free",
-        answers={
-            "costs": "More axes at equal positions cost compiled up to {{ compiled | percent }}"
-            " ({{ where }}), Triton {{ triton | percent }} ({{ least }}).",
-            "free": "More axes at equal positions cost compiled {{ compiled | percent }} and Triton"
-            " {{ triton | percent }} at most.",
-        },
-    ),
-    Finding(
         name="lrpe_cached",
-        question="Does it pay to keep the angles for the backward?",
+        question="Does caching the angles for the backward pay?",
         values=_cached,
         answer=_cached_answer,
         answers={
-            "costs": "Keeping the angles does not pay" + _TAKES,
-            "pays": "Keeping the angles pays in time" + _TAKES,
-            "either": "Keeping the angles pays in time in {{ faster }} comparisons" + _TAKES,
+            "costs": "Caching the angles does not pay" + _TAKES,
+            "pays": "Caching the angles is faster" + _TAKES,
+            "either": "Caching the angles is faster in {{ faster }} comparisons" + _TAKES,
         },
     ),
 )

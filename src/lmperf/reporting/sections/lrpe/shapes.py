@@ -1,4 +1,4 @@
-"""Rows of md_lrpe_cosine by shape, and which of its implementations a section is about."""
+"""Rows of md_lrpe_cosine by shape, and the implementation that the section is about."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from lmperf.reporting.numbers import counted
 from lmperf.reporting.speedup import Series, speedups
 
 STEM = "lrpe"
-# The first that was measured leads: it is what a copy and the others behind it are beside.
+# The first of these that was measured is shown first; the copy and the others are compared with it.
 LEADS = ("triton", "compiled", "eager")
 CELL = ["positions", "shape", "extra_tokens", "batch", "heads", "d_head"]
-# From this share of the most positions on bytes decide, and not what every call costs.
+# From this fraction of the largest number of positions on: memory-bound rather than launch-bound.
 LARGE = 0.25
 
 
 def rows_of(evidence: MachineEvidence) -> pd.DataFrame | None:
-    """All rows, with ``axes`` (how many), ``positions`` (no extra tokens), ``large`` and ``gbps``.
+    """All rows with ``axes`` (their number), ``positions``, ``large`` and ``gbps``.
 
-    None where there is no evidence.
+    ``positions`` excludes extra tokens. None without evidence.
     """
     frame = evidence.frame(STEM)
     if frame is None:
@@ -45,7 +45,7 @@ def leads(frame: pd.DataFrame) -> list[str]:
 
 
 def numerics(frame: pd.DataFrame) -> str:
-    """The numerics that findings, head and figure are about: the last in reading order."""
+    """The dtype of findings, head and figure: the last in reading order."""
     return in_order("dtype", frame["dtype"])[-1]
 
 
@@ -55,6 +55,6 @@ def over(evidence: MachineEvidence, name: str, base: str) -> pd.DataFrame:
 
 
 def large_words(rows: pd.DataFrame) -> str:
-    """``from 8,192 positions``: the fewest that are large; no ``from`` where all have as many."""
+    """``from 8,192 positions``: the fewest large ones; no ``from`` if all have as many."""
     fewest = counted(rows.loc[rows["large"], "positions"].min(), "position")
     return fewest if rows["positions"].nunique() == 1 else f"from {fewest}"

@@ -9,14 +9,13 @@ import pandas as pd
 from lmperf.names import dtype_words, implementation_words, in_order, phase_words
 from lmperf.reporting import gates, host_time
 from lmperf.reporting.evidence import MachineEvidence, groups, having
-from lmperf.reporting.numbers import EMPTY, Count, error, finite, percent, signed_percent, whole
+from lmperf.reporting.numbers import EMPTY, Count, error, finite, percent, whole
 from lmperf.reporting.sections.lrpe import shapes
 from lmperf.reporting.side_by_side import (
     Beside,
     each,
     memory,
     rate,
-    share,
     side_by_side,
     speedup,
     time,
@@ -38,10 +37,10 @@ from lmperf.reporting.tables import (
 from lmperf.results import DERIVED, HIGHER, Cell, Table, joined
 
 HEAD_LINES = 12
-PEAKS = " Peak: the higher of the two directions."
+PEAKS = " Peak: the higher of forward and backward."
 RATIOS = (
-    "GB/s: the bytes that have to move over the median time. % of copy and speed-ups: the median"
-    " of the ratios of the rounds, with its interval."
+    "GB/s: the bytes that must be moved, divided by the median time. % of copy and speed-ups: the"
+    " median of the ratios of the rounds, with its interval."
 )
 CHECKED = {
     "out": "output",
@@ -55,7 +54,7 @@ Make = Callable[[MachineEvidence, pd.DataFrame, str], Table | None]
 
 
 def head(evidence: MachineEvidence) -> Table | None:
-    """A small, a middle and the largest shapes of each number of axes: rates, speed-ups, peaks."""
+    """Rates, speed-ups and peaks of a small, a middle and the largest shapes."""
     frame = shapes.rows_of(evidence)
     if frame is None or not shapes.leads(frame):
         return None
@@ -81,7 +80,7 @@ def head(evidence: MachineEvidence) -> Table | None:
 
 
 def _telling(frame: pd.DataFrame) -> pd.DataFrame:
-    """The largest shape of each number of axes, and the shapes of fewest and middle positions."""
+    """Rows of the largest shape of each number of axes, and of the fewest and middle positions."""
     largest = frame["positions"] == frame.groupby("axes")["positions"].transform("max")
     positions = sorted(frame["positions"].unique())
     few, middle = positions[0], positions[len(positions) // 2]
@@ -91,7 +90,7 @@ def _telling(frame: pd.DataFrame) -> pd.DataFrame:
 def _over(
     evidence: MachineEvidence, rows: pd.DataFrame, lead: str, peers: list[str], words: str
 ) -> list[Beside]:
-    """A column for each peer: the speed-ups of the lead over it."""
+    """The speed-ups of ``lead``, one column for each peer."""
     columns = []
     for peer in peers:
         series, base = Series.of(implementation=lead), Series.of(implementation=peer)
@@ -104,7 +103,7 @@ def _over(
 
 
 def _parts(make: Make) -> Callable[[MachineEvidence], list[Table]]:
-    """A table for each direction and numerics."""
+    """Return a function: evidence -> a table for each phase and dtype."""
 
     def tables(evidence: MachineEvidence) -> list[Table]:
         frame = shapes.rows_of(evidence)
@@ -123,7 +122,7 @@ def _ordered(frame: pd.DataFrame) -> list[str]:
 
 
 def _speed(evidence: MachineEvidence, frame: pd.DataFrame, words: str) -> Table | None:
-    """Times, rates, share of the copy, speed-ups."""
+    """L1: times, rates, shares of the copy's speed, speed-ups."""
     leads = shapes.leads(frame)
     columns = []
     for name in _ordered(frame):
@@ -146,7 +145,7 @@ def _speed(evidence: MachineEvidence, frame: pd.DataFrame, words: str) -> Table 
 
 
 def _shares(evidence: MachineEvidence, name: str) -> pd.Series:
-    """Speed as a share of the copy's in the same rounds: ``93.0 % (92.9-93.1)``."""
+    """Speed as a share of the copy's speed in the same rounds: ``93.0 % (92.9-93.1)``."""
     found = shapes.over(evidence, name, "copy")
     cells = [
         Cell(
@@ -160,10 +159,10 @@ def _shares(evidence: MachineEvidence, name: str) -> pd.Series:
 
 
 def _memory(_: MachineEvidence, frame: pd.DataFrame, words: str) -> Table | None:
-    """The peak, its closed form and the difference."""
+    """L2: each peak beside its closed form."""
     forward = frame["phase"] == "forward"
     closed = frame["predicted_forward_mib"].where(forward, frame["predicted_backward_mib"])
-    frame = frame.assign(closed=closed, off=frame["peak_mib"] / closed - 1)[closed.notna()]
+    frame = frame.assign(closed=closed)[closed.notna()]
     if frame["peak_mib"].isna().all():
         return None
     columns = []
@@ -171,17 +170,15 @@ def _memory(_: MachineEvidence, frame: pd.DataFrame, words: str) -> Table | None
         rows, label = having(frame, implementation=name), implementation_words(name)
         peaks, named = value_cells(rows, rows["peak_mib"]), f"{frame['phase'].iloc[0]}.{name}"
         peaks = peaks.where(status_words(rows) == "ok", status_cells(rows))
-        off = value_cells(rows, rows["off"], signed_percent)
         columns += [
             memory(label, peaks, f"{named}.peak"),
             memory(f"{label}, closed form", number_cells(rows["closed"]), f"{named}.predicted"),
-            share(f"{label}, difference", off, f"{named}.difference", form="signed_percent"),
         ]
     return side_by_side(f"Peak memory, {words}", frame, shapes.CELL, columns)
 
 
 def host_tables(evidence: MachineEvidence) -> list[Table]:
-    """By shape, with the fewest extra tokens: device, host and loop."""
+    """Device, host and loop times by shape, with the fewest extra tokens."""
     frame = shapes.rows_of(evidence)
     if frame is not None:
         frame = having(frame, dtype=shapes.numerics(frame))
@@ -190,7 +187,7 @@ def host_tables(evidence: MachineEvidence) -> list[Table]:
 
 
 def gate_tables(evidence: MachineEvidence) -> list[Table]:
-    """The gates of what is timed, and the kernel tests: the largest errors over all cells."""
+    """Largest errors over all cells: gates of the timed rows, and kernel tests."""
     return each(
         _gates(evidence.frame(shapes.STEM), "Gates of the timed rows"),
         _gates(evidence.frame(f"{shapes.STEM}_check"), "Kernel tests", every=True),
@@ -198,9 +195,9 @@ def gate_tables(evidence: MachineEvidence) -> list[Table]:
 
 
 def _gates(frame: pd.DataFrame | None, caption: str, every: bool = False) -> Table | None:
-    """One line an implementation and dtype; the share is the largest in its own row's bound.
+    """One line for each implementation and dtype; the share of the bound is the largest of a row.
 
-    every: whether rows that never came to their gate count, too: those that another table has not.
+    every: also count rows that failed before their gate, for rows shown in no other table.
     """
     if frame is None:
         return None
@@ -233,7 +230,7 @@ def _passed(frame: pd.DataFrame) -> Cell:
 
 
 def _others(rows: pd.DataFrame, among: pd.DataFrame) -> dict[str, str]:
-    """What became of the rows that did not pass; no such column where all have."""
+    """The statuses of rows that did not pass; no column if all have passed."""
     if gates.shown(among).all():
         return {}
     counts = status_words(rows[~gates.shown(rows)]).value_counts(sort=False)

@@ -23,7 +23,7 @@ LOOKS = {
     "activations": ("green", "--"),
     "temporary": ("violet", "xxx"),
 }
-# A category that never holds this share of the highest peak is as thin as a line: not drawn.
+# A category that never reaches this share of the highest peak is not drawn.
 LEAST_SHARE = 0.01
 MOST_POINTS = 125
 EDGE = 0.27
@@ -31,7 +31,7 @@ ROOM = 1.3
 
 
 def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
-    """A panel a phase of the largest size, in its first numerics: stacked GiB over its events."""
+    """A panel for each phase of the largest size in its first dtype: stacked GiB over events."""
     curves, phases = observed(evidence, "curve"), observed(evidence, "phase")
     if curves.empty:
         return None
@@ -57,7 +57,7 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
 
 
 def _from_its_start(curve: pd.DataFrame, parts: list) -> tuple[pd.DataFrame, list]:
-    """A curve without what is older than the call, which was entered at once; thinned."""
+    """The curve and its phases from the start of the call, with at most MOST_POINTS points."""
     start = parts[0][1]
     curve = curve[curve["position"] >= start]
     stretch = (np.arange(len(curve)) + 1) // -(-len(curve) // MOST_POINTS)
@@ -75,13 +75,13 @@ def _title(cell: pd.Series, curves: dict[str, pd.DataFrame]) -> str:
     by_category = levels(step).loc[levels(step).sum(axis=1).idxmax()]
     most = f"{percent(by_category.max() / by_category.sum(), 0)} of its peak is"
     return (
-        f"A train step takes {times} times what a forward does; {most} {by_category.idxmax()}"
+        f"A train step takes {times} times the memory of a forward; {most} {by_category.idxmax()}"
         f" ({what})"
     )
 
 
 def _panel(axis: Axes, pen: Pen, curve: pd.DataFrame, least: float) -> None:
-    """Layers of GiB, those that are ever thicker than ``least``, and the highest of their sum."""
+    """Draw the layers that ever exceed ``least`` GiB, and label the highest point of their sum."""
     at, by_category = curve["position"].to_numpy(float), levels(curve) / MIB_IN_GIB
     below = np.zeros(len(curve))
     for name, level in by_category.items():
@@ -102,7 +102,7 @@ def _panel(axis: Axes, pen: Pen, curve: pd.DataFrame, least: float) -> None:
 
 
 def _mark(axis: Axes, pen: Pen, parts: list[tuple[str, float, float]]) -> None:
-    """Where each part of the call begins that allocates, its name above it."""
+    """Mark where each phase of the call begins, with its name, if it allocates."""
     for name, start, stop in parts:
         if start > 0 and stop > start:
             axis.axvline(start, color=pen.theme.ink, linewidth=1, linestyle=":")

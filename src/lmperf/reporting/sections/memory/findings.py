@@ -1,4 +1,4 @@
-"""What the evidence on memory says."""
+"""Findings on memory: components of the peak, autocast, and the prediction."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ALIKE_WORDS = percent(ALIKE, 0)
 
 
 def _made_of(evidence: MachineEvidence) -> dict:
-    """What leads at the peak of a train step, at the context of the table beside it."""
+    """The largest component at the peak of a train step, at the context of the head."""
     steps = at_usual_context(rows_of(evidence, STEM, implementation=MODEL, phase="train_step"))
     nearest = (steps["context_length"] - CONTEXT).abs().idxmin()
     steps = having(steps, context_length=steps.loc[nearest, "context_length"])
@@ -45,7 +45,7 @@ def _made_of(evidence: MachineEvidence) -> dict:
 
 
 def _by_context(evidence: MachineEvidence) -> dict:
-    """Share of the model's state at the peak, at the ends of the contexts that sizes share."""
+    """Share of parameters, gradients and optimizer state at the shortest and longest context."""
     rows = rows_of(evidence, STEM, implementation=MODEL, phase="train_step", dtype=SINGLE)
     share = component_shares(rows)[STATE].sum(axis=1)
     wide = rows.assign(share=share).pivot_table(
@@ -66,7 +66,7 @@ def _by_context(evidence: MachineEvidence) -> dict:
 
 
 def _autocast(evidence: MachineEvidence) -> dict:
-    """What autocast does to the peak, with gradients and without."""
+    """How autocast changes the peak of train steps and of forwards without gradients."""
     rows = rows_of(evidence, STEM, implementation=MODEL)
     change = over_float32(rows).dropna()
     phases = rows.loc[change.index, "phase"]
@@ -83,7 +83,7 @@ def _autocast(evidence: MachineEvidence) -> dict:
 
 
 def _prediction(evidence: MachineEvidence) -> dict:
-    """How far measured peaks lie from predicted ones, and what those outside have in common."""
+    """How far measured peaks are off the predicted ones, and whether a workspace explains it."""
     rows = rows_of(evidence, STEM, implementation=MODEL).dropna(
         subset=["peak_mib", "predicted_mib"]
     )
@@ -119,12 +119,12 @@ MADE_OF = (
 BY_CONTEXT = (
     "Parameters, gradients and optimizer state are {{ at_short | range('percent') }} of a float32"
     " train step's peak at context {{ short }} (predicted"
-    "{{ '; size ' ~ sizes | listed if sizes }}), {{ at_long | range('percent') }} at {{ long }}"
+    "{{ '; size ' ~ sizes | listed if sizes }}) and {{ at_long | range('percent') }} at {{ long }}"
 )
-RULE = "Against the rule of thumb, bf16 autocast"
+RULE = "Contrary to the rule of thumb, bf16 autocast"
 FORWARD = (
     " In forwards without gradients the peak changes by {{ forward | range('signed_percent') }}; a"
-    " bf16 copy of the weights, up to {{ copies | gib }} (predicted), lies beside the originals."
+    " bf16 copy of the weights, up to {{ copies | gib }} (predicted), exists beside the originals."
 )
 PREDICTED = (
     f"{{{{ within }}}} peaks are within {percent(TOLERANCE, 0)} of the prediction; the others (size"
@@ -146,7 +146,7 @@ FINDINGS = (
     ),
     Finding(
         name="memory_by_context",
-        question="What does the context change?",
+        question="How do the components depend on the context?",
         values=_by_context,
         answer=lambda v: "turns" if v["at_short"].low > 0.5 > v["at_long"].high else "stays",
         answers={
@@ -172,14 +172,14 @@ FINDINGS = (
     ),
     Finding(
         name="memory_predicted",
-        question="How near is the closed form to the measured peak?",
+        question="How close is the closed form to the measured peak?",
         values=_prediction,
         answer=_prediction_answer,
         answers={
             "within": "All {{ within.n }} peaks are within {{ bound | percent }} of the"
             " prediction.",
-            "workspace": PREDICTED + " {{ excess | range }} MiB above it, where one more cuBLAS"
-            " workspace takes {{ workspace | sig }} MiB.",
+            "workspace": PREDICTED + " {{ excess | range }} MiB above it; one more cuBLAS workspace"
+            " takes {{ workspace | sig }} MiB.",
             "outside": PREDICTED + " off by up to {{ most | percent }}.",
         },
     ),

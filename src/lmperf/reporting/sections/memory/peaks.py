@@ -15,17 +15,17 @@ from lmperf.results import LOWER, Table
 STEM = "memory"
 CELL = ["size", "context_length", "batch"]
 CONTEXT = 512
-# The project's model, whose peak has a prediction; others are a user's own.
+# The project's model, whose peak has a prediction; other implementations are custom models.
 MODEL = "eager"
 SINGLE, HALF = "float32", "autocast_bfloat16"
 COMPONENTS = ("parameters", "gradients", "optimizer", "activations")
 MIB_IN_GIB = 1024
-# With a smaller share of the peak than this, gradients are as good as absent from it.
+# A smaller share of the peak than this counts as almost none.
 HARDLY_ANY = 0.02
 
 
 def head(evidence: MachineEvidence) -> Table | None:
-    """One line a size, near the usual context: peaks in GiB, and what the largest is made of."""
+    """One line for each size near the usual context: peaks in GiB, and components in percent."""
     frame = evidence.frame(STEM)
     if frame is None or MODEL not in set(frame["implementation"]):
         return None
@@ -47,22 +47,19 @@ def head(evidence: MachineEvidence) -> Table | None:
 
 
 def _note(steps: pd.DataFrame) -> str:
-    """What the shares are of, what is left of them, and what they say of the moment."""
+    """The denominator of the shares, the rest, and when the peak occurs."""
     workspace = " and workspace" if (steps["workspace_mib"] > 0).any() else ""
     note = (
-        f"Shares: of the predicted peak of a train step in {dtype_words(SINGLE)}; the rest:"
+        f"Shares: of the predicted peak of a train step in {dtype_words(SINGLE)}. The rest is"
         f" temporary tensors{workspace}."
     )
     if (component_shares(steps)["gradients"] < HARDLY_ANY).all():
-        note += (
-            " The peak is where the forward turns into the backward, before nearly any gradient"
-            " exists."
-        )
+        note += " The peak is at the beginning of the backward, before nearly any gradient exists."
     return note
 
 
 def call_words(phase: str) -> str:
-    """A phase in words; a forward here is one of inference."""
+    """A phase in words; forwards of this benchmark are without gradients."""
     return phase_words(phase) + (", no gradients" if phase == "forward" else "")
 
 
@@ -80,7 +77,7 @@ def component_shares(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def over_float32(frame: pd.DataFrame) -> pd.Series:
-    """How far the peak of each row under autocast is off that of its cell in float32."""
+    """The peak of each autocast row relative to the same cell in float32, minus one."""
     key = [*CELL, "phase"]
     single = having(frame, dtype=SINGLE).set_index(key)["peak_mib"]
     half = having(frame, dtype=HALF)
@@ -88,13 +85,13 @@ def over_float32(frame: pd.DataFrame) -> pd.Series:
 
 
 def peaks(frame: pd.DataFrame, mib: int = 1) -> pd.Series:
-    """The measured peak of each row, in so many MiB, or why there is none to be shown."""
+    """The measured peak of each row in units of ``mib`` MiB, or its status."""
     cells = value_cells(frame, frame["peak_mib"] / mib)
     return cells.where(gates.shown(frame), status_cells(frame))
 
 
 def peak_tables(evidence: MachineEvidence) -> list[Table]:
-    """Y1, a table a phase."""
+    """Y1, a table for each phase."""
     frame = evidence.frame(STEM)
     if frame is None:
         return []
@@ -127,7 +124,7 @@ def _of_phase(frame: pd.DataFrame, phase: str) -> Table | None:
 
 
 def _relative(header: str, rows: pd.DataFrame, change: pd.Series, name: str) -> Beside:
-    """A column of relative differences in memory, where the rows may be shown."""
+    """A column of relative differences in memory, for rows that may be shown."""
     cells = value_cells(rows, change, signed_percent)
     return Beside(header, cells, name, "", "signed_percent", LOWER)
 
@@ -135,7 +132,7 @@ def _relative(header: str, rows: pd.DataFrame, change: pd.Series, name: str) -> 
 def _custom(
     rows: pd.DataFrame, model: pd.DataFrame, phase: str, name: str, dtype: str
 ) -> list[Beside]:
-    """The peak of a user's model, and how far it is off that of the project's model."""
+    """The peak of a custom model, and its difference from the project's model."""
     known = model[gates.shown(model)].set_index(CELL)["peak_mib"]
     known = known.reindex(pd.MultiIndex.from_frame(rows[CELL])).to_numpy()
     words, named = f"{name}, {dtype_words(dtype)}", f"{phase}.{name}.{dtype}"

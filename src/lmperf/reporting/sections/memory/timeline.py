@@ -1,4 +1,4 @@
-"""Y2: the peak of the picture; Y3: largest tensors; Y4: residual stream; Y5: components."""
+"""Y2 (peaks over time), Y3 (largest tensors), Y4 (residual stream), Y5 (components)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ PREDICTED = (
     *("parameters", "weight_copies", "gradients", "optimizer", "activations", "temporary"),
     *("inputs", "workspace"),
 )
-ALIVE = "What is alive at the peak"
+PEAK = "The peak of each call"
 FLOAT32_BYTES, BYTES_OF_003 = 4, 8
 
 
 def observed(evidence: MachineEvidence, table: str) -> pd.DataFrame:
-    """The rows of one kind of observation, in reading order; empty where there are none."""
+    """The rows of one kind of observation in reading order; may be empty."""
     frame = evidence.frame(STEM)
     if frame is None:
         return pd.DataFrame(columns=[*CELL, "position", "name"])
@@ -39,14 +39,14 @@ def levels(curve: pd.DataFrame) -> pd.DataFrame:
 
 
 def spans(phases: pd.DataFrame) -> list[tuple[str, float, float]]:
-    """(name, start, end) of each phase of one call, in order, from where it begins."""
+    """(name, start, end) of each phase of one call, in order."""
     phases = phases.sort_values("position", kind="stable")
     starts = phases["position"].astype(float).tolist()
     return list(zip(phases["name"][:-1], starts, starts[1:], strict=False))
 
 
 def _where(top: pd.Series, phases: pd.DataFrame) -> str:
-    """The phase in which a point of a curve lies: ``backward, 0.2 % through``."""
+    """The phase of a point on a curve, and its progress: ``backward, 0.2 % through``."""
     at = top["position"]
     for name, start, end in spans(having(phases, **top[CELL])):
         if start <= at < end:
@@ -55,7 +55,10 @@ def _where(top: pd.Series, phases: pd.DataFrame) -> str:
 
 
 def picture_table(evidence: MachineEvidence) -> list[Table]:
-    """Y2: the highest point of each curve, where it lies and what is alive; what could not run."""
+    """Y2: the highest point of each curve and where it lies; calls that failed and their status.
+
+    Y5 shows what is alive there.
+    """
     curve, phases = observed(evidence, "curve"), observed(evidence, "phase")
     frame = evidence.frame(STEM)
     if frame is None:
@@ -63,23 +66,22 @@ def picture_table(evidence: MachineEvidence) -> list[Table]:
     failed = frame[~gates.shown(frame)]
     if curve.empty:
         status = text("status", status_cells(failed), "status")
-        return each(side_by_side(ALIVE, failed, CELL, [status]))
+        return each(side_by_side(PEAK, failed, CELL, [status]))
     total = levels(curve).sum(axis=1)
     tops = curve.loc[total.groupby([curve[name] for name in CELL], sort=False).idxmax()]
     where = pd.Series([_where(top, phases) for _, top in tops.iterrows()], tops.index, object)
     columns = [
         text("peak in", pd.concat([where, status_cells(failed)]), "peak_in"),
-        *(memory(name, number_cells(mib), name) for name, mib in levels(tops).items()),
         memory("all tensors", number_cells(tops["recorded_mib"], precise), "tensors"),
         memory("peak, measured apart", number_cells(tops["peak_mib"], precise), "peak"),
     ]
-    note = "A peak that an allocator measured holds more than tensors: workspaces of libraries."
+    note = "The allocator's peak includes workspaces of libraries, which are not tensors."
     calls = pd.concat([tops, failed])
-    return each(side_by_side(ALIVE, calls, CELL, columns, note))
+    return each(side_by_side(PEAK, calls, CELL, columns, note))
 
 
 def largest_table(evidence: MachineEvidence) -> list[Table]:
-    """Y3: the largest tensors at the peak; those that are alike share a line."""
+    """Y3: the largest tensors at the peak; equal tensors share a line."""
     blocks = observed(evidence, "block").rename(columns={"position": "rank"})
     if blocks.empty:
         return []
@@ -98,7 +100,7 @@ def largest_table(evidence: MachineEvidence) -> list[Table]:
 
 
 def stream_table(evidence: MachineEvidence) -> list[Table]:
-    """Y4: one tensor of the residual stream, in closed form and as it lies in memory."""
+    """Y4: one tensor of the residual stream, in closed form and measured."""
     rows = observed(evidence, "stream")
     if rows.empty:
         return []
@@ -111,28 +113,25 @@ def stream_table(evidence: MachineEvidence) -> list[Table]:
         memory("measured", bytes_each, "measured.per_element", "bytes an element"),
     ]
     note = (
-        f"Closed form: {FLOAT32_BYTES} bytes an element; a published write-up (003) counts"
+        f"Closed form: {FLOAT32_BYTES} bytes per element; a published write-up (003) counts"
         f" {BYTES_OF_003}."
     )
     return each(side_by_side("One float32 tensor", rows, peaks.CELL, columns, note))
 
 
 def component_tables(evidence: MachineEvidence) -> list[Table]:
-    """Y5: by category at the peak, predicted and measured; then all that is predicted alone."""
+    """Y5: by category at the peak, predicted and measured; then train steps, predicted alone."""
     frame = evidence.frame(peaks.STEM)
-    predicted = []
-    if frame is not None:
-        for phase in in_order("phase", frame["phase"]):
-            rows = having(frame, phase=phase)
-            predicted += [_predicted(rows, d) for d in in_order("dtype", rows["dtype"])]
-    return each(_measured_components(evidence), *predicted)
+    steps = having(frame, phase="train_step") if frame is not None else pd.DataFrame({"dtype": []})
+    dtypes = in_order("dtype", steps["dtype"])
+    return each(_measured_components(evidence), *(_predicted(steps, dtype) for dtype in dtypes))
 
 
 def _measured_components(evidence: MachineEvidence) -> Table | None:
-    """Both by category.
+    """Predicted and measured memory by category.
 
-    A forward keeps no activations: the weights that autocast has cast, which the prediction counts
-    as such, are temporary there, as the recording has them.
+    A forward without gradients keeps no activations. The prediction counts weights cast by autocast
+    as activations; the recording counts them as temporary, and so does this table.
     """
     rows = observed(evidence, "category")
     if rows.empty:
@@ -162,7 +161,7 @@ def _predicted(rows: pd.DataFrame, dtype: str) -> Table | None:
 
 
 def _owed(kind: str) -> Owed:
-    """Rests on the rows of a kind, and on calls that failed or lack, which have none."""
+    """The table needs rows of one kind; failed and missing calls, without a kind, count too."""
 
     def where(rows: pd.DataFrame) -> pd.Series:
         kinds = rows.get("table", pd.Series(None, rows.index, object))

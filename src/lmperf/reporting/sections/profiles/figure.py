@@ -24,7 +24,7 @@ INCHES_A_BAR, INCHES_AROUND = 0.26, 2.0
 
 
 def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
-    """Bars to 100 %, those of the table of the write-up; beside each the time of its kernels."""
+    """Stacked bars of the head's shares, with the kernel time at the end of each bar."""
     cases = usual(evidence).iloc[:HEAD_LINES]
     if cases.empty:
         return None
@@ -60,7 +60,7 @@ def _bars(axis, pen: Pen, cases: pd.DataFrame, places: pd.Series) -> None:
 
 
 def _title(cases: pd.DataFrame, kind: str) -> str:
-    """What matmuls take of the last phase, by numerics, for the first way of running it."""
+    """The share of matmuls in the last phase by dtype, for the first implementation."""
     first, last = cases.iloc[0], cases.iloc[-1]
     same = having(cases, phase=last["phase"], implementation=first["implementation"])
     way = f"{first['size']}, {implementation_words(first['implementation'], CELL)}"

@@ -1,8 +1,6 @@
-"""What the profiles say: of softmax and matmuls, of compiling, of the host."""
+"""Findings on profiles: the share of softmax and matmuls, and the kernels that compiling saves."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import pandas as pd
 
@@ -21,7 +19,7 @@ from lmperf.reporting.sections.profiles.rows import (
 from lmperf.reporting.sections.profiles.tables import attention_parts
 
 STEP = {"phase": "train_step"}
-# What write-up 003 passes on of the matmuls of a step of training.
+# The share of matmuls in a train step that write-up 003 quotes.
 RULE = "50 % to 70 %"
 
 
@@ -31,20 +29,14 @@ def _softmax(evidence: MachineEvidence) -> dict:
     return {"time": part["share"], "flops": part["flops_share"], "cell": cell_words(part)}
 
 
-def _matmuls(cases: Callable[[MachineEvidence], pd.DataFrame]) -> Callable:
-    """The values of what matmuls take of the eager steps among cases."""
-
-    def values(evidence: MachineEvidence) -> dict:
-        steps = measured(having(cases(evidence), implementation="eager", **STEP))
-        where = {"size": steps["size"].iloc[0], "context": steps["context_length"].iloc[0]}
-        kind = kind_of(evidence)
-        return {**where, "shares": matmul_shares(steps), "kind": kind, "rule": RULE}
-
-    return values
+def _matmuls(evidence: MachineEvidence) -> dict:
+    """Share of matmuls in the kernel time of all eager train steps."""
+    steps = measured(having(by_class(evidence), implementation="eager", **STEP))
+    return {"shares": matmul_shares(steps), "rule": RULE}
 
 
 def _beside_eager(evidence: MachineEvidence, implementation: str) -> dict:
-    """A train step as an implementation runs it (``now``), and the same eagerly (``eager``)."""
+    """Kernel times of a train step of an implementation (``now``) and of ``eager``."""
     steps = having(usual(evidence), **STEP)
     row = measured(having(steps, implementation=implementation)).iloc[-1]
     same = {name: row[name] for name in CELL[:-1]}
@@ -61,24 +53,14 @@ def _times(row: pd.Series) -> dict[str, float]:
 FINDINGS = (
     Finding(
         name="softmax_share",
-        question="What does softmax take of the time of attention, and of its FLOPs?",
+        question="Which share of attention's time and FLOPs does softmax take?",
         values=_softmax,
         answer=always,
         answers={
-            "is": "Softmax, mask and casts: {{ time | percent }} of plain attention's forward,"
-            " {{ flops | percent }} of its FLOPs ({{ cell }})."
+            "is": "Softmax, mask and casts take {{ time | percent }} of the time of plain"
+            " attention's forward, {{ flops | percent }} of its FLOPs ({{ cell }})."
         },
         place=SHORT,
-    ),
-    Finding(
-        name="matmul_share",
-        question="What do matmuls take of a train step?",
-        values=_matmuls(usual),
-        answer=always,
-        answers={
-            "is": "Of an eager train step's {{ kind }} time ({{ size }}, context {{ context }}),"
-            " matmuls take {{ shares | listed }}."
-        },
     ),
     Finding(
         name="compiled_kernels",
@@ -87,27 +69,15 @@ FINDINGS = (
         answer=always,
         answers={
             "is": "Compiled by block, a train step's {{ kind }}s take {{ now.kernels | sig }} ms,"
-            " else {{ eager.kernels | sig }} ms ({{ cell }}): matmuls {{ now.matmuls | sig }}"
+            " eager {{ eager.kernels | sig }} ms ({{ cell }}): matmuls {{ now.matmuls | sig }}"
             " against {{ eager.matmuls | sig }} ms; elementwise, reductions and copies"
             " {{ now.around | sig }} against {{ eager.around | sig }} ms."
         },
     ),
     Finding(
-        name="attention_kernels",
-        question="What does flash attention spare of the kernels of a step?",
-        values=lambda evidence: _beside_eager(evidence, "triton"),
-        answer=lambda v: "shorter" if v["now"]["kernels"] < v["eager"]["kernels"] else "longer",
-        answers={
-            "shorter": "Triton attention cuts a train step's kernel time from"
-            " {{ eager.kernels | sig }} to {{ now.kernels | sig }} ms ({{ cell }}).",
-            "longer": "With Triton attention a train step's kernels take {{ now.kernels | sig }}"
-            " ms, no less than the {{ eager.kernels | sig }} ms of plain attention ({{ cell }}).",
-        },
-    ),
-    Finding(
         name="matmul_rule",
-        question="Does a published rule of thumb on matmuls hold?",
-        values=_matmuls(by_class),
+        question="Does a published rule of thumb on the share of matmuls hold?",
+        values=_matmuls,
         answer=always,
         answers={
             "is": "A published write-up (003) quotes {{ rule }} for matmuls in a train step; here"

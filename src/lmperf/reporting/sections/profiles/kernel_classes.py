@@ -1,8 +1,8 @@
-"""What a kernel, or on a CPU an operator, is for: one table of rules, the first that matches.
+"""The class of a kernel, or of an operator on a CPU: the first rule that matches its name.
 
-Names are those of cuBLAS, CUTLASS, cuDNN, ATen, Inductor and this project's Triton kernels. A fused
-kernel of Inductor lists its operators in its name, those that come for free among them: it is of
-the class of the one that makes it expensive.
+Names are those of cuBLAS, CUTLASS, cuDNN, ATen, Inductor and this project's Triton kernels. The
+name of a fused Inductor kernel lists its operators, including those that cost nothing: its class is
+that of its most expensive operator.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lmperf.names import Look
 
 @dataclass(frozen=True)
 class KernelClass:
-    """A class in the words of a table's header, and as a figure draws it."""
+    """The header of a class in tables, and its look in figures."""
 
     words: str
     look: Look
@@ -60,7 +60,7 @@ _COMPILED = tuple((name, re.compile(pattern, re.IGNORECASE)) for name, pattern i
 FUSED = re.compile(r"^triton_(?P<kind>tem|for|red|per|mix|spl|poi)_fused_(?P<operators>\w+)")
 _BY_KIND = {"for": OPTIMIZER, **dict.fromkeys(("red", "per", "mix", "spl"), REDUCTION)}
 _REDUCING = re.compile("softmax|logsumexp|mean|sum|var|amax|amin|nll|norm|welford|prod|cumsum")
-# Words of operators that compute nothing; mm stands for the library's call beside which it runs.
+# Words of operators that compute nothing. `mm` names a library call beside the fused kernel.
 _MOVING = re.compile(
     r"|to|copy|clone|unsafe|view|permute|transpose|t|unsqueeze|squeeze|expand|reshape|cat|split|with"
     r"|sizes|slice|select|unbind|stack|as|strided|constant|pad|nd|full|like|zeros|ones|empty|new"

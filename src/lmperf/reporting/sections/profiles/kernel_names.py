@@ -1,4 +1,4 @@
-"""Names of kernels that fit into a table, different ones for different kernels."""
+"""Short names of kernels for tables, unique for each kernel."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from itertools import combinations
 
 LENGTH = 60
 MOST_WORDS = 3
-# What a template is instantiated for, and the wrappers that say nothing of it.
+# The purpose of a template's instantiation, and wrappers that do not tell it.
 PURPOSE = re.compile(r"\b(cutlass_\w+|\w*Functor\w*|\w+_kernel(?:_cuda|_impl)?)(?=[<(,>: ])")
 WRAPPER = re.compile(r"[AB]?(Binary|Unary)Functor|gpu_kernel_impl(_nocast)?|elementwise_kernel")
 
 
 def shortened(names: Iterable[str]) -> dict[str, str]:
-    """Full name -> a short one; where several are the same, with words that tell them apart.
+    """Full name -> short name; equal short names get words that tell them apart.
 
-    Deterministic in the set of the names, whatever their order.
+    The result does not depend on the order of the names.
     """
     groups: dict[str, list[str]] = {}
     for name in sorted(set(names)):
@@ -25,7 +25,7 @@ def shortened(names: Iterable[str]) -> dict[str, str]:
 
 
 def _base(name: str) -> str:
-    """The name without namespaces, return type and arguments; in brackets what it is made for."""
+    """The name without namespaces, return type and arguments, with its purpose in brackets."""
     if name.startswith("aten::"):
         return name
     name = name.replace("(anonymous namespace)", "anonymous")
@@ -37,19 +37,19 @@ def _base(name: str) -> str:
 
 
 def _apart(base: str, group: list[str]) -> Iterable[tuple[str, str]]:
-    """Each name of a group with the fewest words that no other has together, else its number."""
+    """Each name with the fewest words that no other name of its group has, else its number."""
     if len(group) == 1:
         return [(group[0], base)]
     words = [dict.fromkeys(re.findall(r"[^\W_]+", name)) for name in group]
-    labels = [_telling(own, [other for other in words if other is not own]) for own in words]
+    labels = [_telling(mine, [other for other in words if other is not mine]) for mine in words]
     return [
         (name, f"{base} ({label or f'no. {place}'})")
         for place, (name, label) in enumerate(zip(group, labels, strict=True), 1)
     ]
 
 
-def _telling(own: Iterable[str], others: list[dict]) -> str:
-    useful = [word for word in own if any(word not in other for other in others)]
+def _telling(words: Iterable[str], others: list[dict]) -> str:
+    useful = [word for word in words if any(word not in other for other in others)]
     useful = sorted(useful, key=lambda word: (not word[0].isalpha(), -len(word)))
     for number in range(1, MOST_WORDS + 1):
         for chosen in combinations(useful, number):

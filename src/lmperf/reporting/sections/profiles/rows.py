@@ -52,8 +52,8 @@ def by_class(evidence: MachineEvidence) -> pd.DataFrame:
 
 
 def usual(evidence: MachineEvidence) -> pd.DataFrame:
-    """What the write-up shows of ``by_class``: the usual size at its longest context, the phases
-    but forward and backward in one."""
+    """The rows of ``by_class`` in the write-up: the usual size at its longest context and batch,
+    without forward and backward in one."""
     cases = by_class(evidence)
     cases = having(cases, size=usual_size(cases), phase=PHASES)
     for name in ("context_length", "batch"):
@@ -62,26 +62,27 @@ def usual(evidence: MachineEvidence) -> pd.DataFrame:
 
 
 def usual_size(frame: pd.DataFrame) -> str | None:
-    """The size that stands for all: the usual one, or the middle one of those measured."""
+    """The size of the write-up: the usual one, or the middle one of those measured."""
     sizes = in_order("size", frame["size"])
     return SIZE if SIZE in sizes or not sizes else sizes[len(sizes) // 2]
 
 
 def classes_of(cases: pd.DataFrame) -> list[str]:
-    """The classes that take something of a case of ``by_class``, more than would read 0.0 %."""
+    """The classes that take more than ``LEAST_SHARE`` of any case of ``by_class``."""
     return [name for name in CLASSES if (cases[name] > LEAST_SHARE * cases["total_ms"]).any()]
 
 
 def matmul_shares(cases: pd.DataFrame) -> list[str]:
     """Share of matmuls in cases of ``by_class``, by numerics: ``83.6 % in float32``."""
     shares = cases[MATMUL] / cases["total_ms"]
-    found = [(Spread.of(own), dtype_words(name)) for name, own in shares.groupby(cases["dtype"])]
+    by_dtype = shares.groupby(cases["dtype"])
+    found = [(Spread.of(values), dtype_words(name)) for name, values in by_dtype]
     ascending = sorted(found, key=lambda pair: pair[0].low)
     return [f"{ranged(share, percent)} in {words}" for share, words in ascending]
 
 
 def kind_of(evidence: MachineEvidence) -> str:
-    """What was timed: kernels of a device, or operators on a CPU."""
+    """The unit of the profile: ``kernel`` on a GPU, ``operator`` on a CPU."""
     return KERNEL if newest(evidence).get("kind") == "cuda" else OPERATOR
 
 

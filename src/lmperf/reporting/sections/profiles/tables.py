@@ -1,4 +1,4 @@
-"""P1: kernels of a phase; P2: their classes; P3: inside attention; P4: the traces."""
+"""Head, P1 (kernels of a phase), P2 (their classes), P3 (inside attention), P4 (traces)."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ PARTS = ("scores", "softmax", "values")
 # The one trace that is published with the report; the others stay where they were measured.
 PUBLISHED_TRACE = "small-512-4-autocast_bfloat16-eager-forward.json.gz"
 WALL = (
-    "Wall time: median of three passes without the profiler, in which the host may be late; E1 has"
-    " the times to quote."
+    "Wall time: median of three passes without the profiler, which may be host-bound; E1 has the"
+    " times to quote."
 )
-SLOWED = " Under the profiler operators are slower: their time may exceed it."
+SLOWED = " The profiler slows down operators, so their time may exceed the wall time."
 
 
 def head(evidence: MachineEvidence) -> Table | None:
-    """One size, a line a phase and way of running it: the share of each class of kernels."""
+    """The share of each class of kernels for one size, by dtype, implementation and phase."""
     cases = usual(evidence).iloc[:HEAD_LINES]
     return side_by_side(*_classes(cases, classes_of(cases), kind_of(evidence)))
 
 
 def class_table(evidence: MachineEvidence) -> list[Table]:
-    """P2: a line a case, the share of each class, the time of all beside the wall time."""
+    """P2: one line for each case: share of each class, kernel time and wall time."""
     frame = evidence.frame(STEM).drop_duplicates(CASE).drop(columns=["wall_ms", "total_ms"])
     cases = frame.merge(by_class(evidence), on=CASE, how="left")
     status = (
@@ -93,16 +93,16 @@ def _percents(what: str, shares: pd.Series, name: str) -> Beside:
 
 
 def kernel_tables(evidence: MachineEvidence) -> list[Table]:
-    """P1, a table a cell: the longest kernels of each phase, and what the others are together."""
+    """P1, a table for each cell: the longest kernels of each phase, and the sum of the others."""
     rows, kind = kernels(evidence), kind_of(evidence)
     full = {name: plain(name) for name in rows["name"].unique()}
     short = shortened(full.values())
     names = {name: taken(short[text]) for name, text in full.items()}
-    return [_cell_table(own, names, kind) for _, own in rows.groupby(CELL, sort=False)]
+    return [_cell_table(part, names, kind) for _, part in rows.groupby(CELL, sort=False)]
 
 
 def _cell_table(rows: pd.DataFrame, names: dict[str, str], kind: str) -> Table:
-    shown = pd.concat([_longest(own) for _, own in rows.groupby("phase", sort=False)])
+    shown = pd.concat([_longest(part) for _, part in rows.groupby("phase", sort=False)])
     shown["mean_us"] = 1e3 * shown["total_ms"] / shown["instances"]
     times = ("mean", "median", "min", "max", "std")
     frame = pd.DataFrame(
@@ -139,7 +139,7 @@ def _longest(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def attention_table(evidence: MachineEvidence) -> list[Table]:
-    """P3: the parts of plain attention, share of its time beside share of its FLOPs."""
+    """P3: the parts of plain attention, with their shares of its time and FLOPs."""
     parts, columns = attention_parts(evidence), []
     for part in PARTS:
         rows = having(parts, name=part)
@@ -149,7 +149,7 @@ def attention_table(evidence: MachineEvidence) -> list[Table]:
 
 
 def attention_parts(evidence: MachineEvidence) -> pd.DataFrame:
-    """The parts of attention, with ``share``: that of the time of attention."""
+    """The parts of attention, with ``share``, their share of its time."""
     rows = of_table(evidence, "attention")
     return rows.assign(share=rows["total_ms"] / rows.groupby(CELL)["total_ms"].transform("sum"))
 
