@@ -176,7 +176,7 @@ def _git(*arguments: str) -> str:
     try:
         done = subprocess.run(["git", *arguments], capture_output=True, text=True)
     except OSError as error:
-        raise UserError(f"git does not run: {error}") from None
+        raise UserError(f"git cannot be started: {error}") from None
     if done.returncode and done.stderr:
         raise UserError(f"Git: {done.stderr.strip().splitlines()[0]}")
     return done.stdout.strip()

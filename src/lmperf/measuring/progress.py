@@ -47,7 +47,8 @@ class Reporter:
 
     def __enter__(self) -> Reporter:
         self._bar.start()
-        self._line(f"{self._total} groups to measure")
+        groups = "1 group" if self._total == 1 else f"{self._total} groups"
+        self._line(f"{groups} to measure")
         return self
 
     def __exit__(

@@ -29,7 +29,7 @@ DIRTY = "-dirty"
 FACTS = {
     "kind": "kind",
     "device": "device",
-    "multiprocessors": "multiprocessors",
+    "multiprocessors": "SMs",
     "device_memory_gib": "device memory (GiB)",
     "clock_sm_mhz": "processor clock, device (MHz)",
     "clock_memory_mhz": "memory clock, device (MHz)",
