@@ -1,5 +1,7 @@
 """`lmperf doctor`: what is installed, what is missing, and how to install it."""
 
+import pytest
+
 from lmperf.commands import doctor
 
 
@@ -22,6 +24,7 @@ def test_missing_torch_or_compiler_says_how_to_install(lmperf, monkeypatch):
     assert code == 1 and "wrong   torch: measuring needs it" in out
 
 
+@pytest.mark.process
 def test_custom_function_that_cannot_be_imported_is_wrong(folder, lmperf):
     config = folder / "config/config.yaml"
     custom = "implementations: {flash_attention: {%s}}\n"

@@ -9,6 +9,8 @@ from lmperf.evidence import changes, closure
 from lmperf.evidence.project import Project
 from lmperf.evidence.record import record
 
+pytestmark = pytest.mark.slow
+
 CUSTOM = "implementations: {flash_attention: {mine: 'my_functions:attention'}}\n"
 SIBLING = "from my_sibling import scale\n"
 

@@ -17,6 +17,8 @@ from lmperf.measuring.supervisor import Supervisor
 from lmperf.peers.liger import with_kernels
 from lmperf.transformer.model import TransformerLM, twin_of
 
+pytestmark = pytest.mark.slow
+
 
 def benchmark(stem):
     return load(stem, config_model()().external(stem))

@@ -17,6 +17,8 @@ from lmperf.measuring.run import seed_of
 from lmperf.selftest.cases import CASES
 from lmperf.selftest.expectations import STEM, Withheld
 
+pytestmark = pytest.mark.slow
+
 CELL = {"batch": 1, "heads": 2, "seq_len": 128, "d_head": 16, "dtype": "float32"}
 CELL |= {"causal": True, "cuda_graph": False}
 # Long enough that the result is copied before the thread has filled it.

@@ -175,6 +175,7 @@ def test_train_step_has_only_the_train_step_phase(problem_of):
     assert set(benchmark.prepare(case, "cpu", 1, {}).phases) == {"train_step"}
 
 
+@pytest.mark.slow
 def test_wrong_train_step_gives_one_row_per_phase(monkeypatch):
     benchmark = load("end_to_end", {"mine": f"{__name__}:makes_no_step"})
     monkeypatch.setattr(benchmark, "callable_of", lambda name: makes_no_step)
