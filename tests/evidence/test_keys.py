@@ -271,7 +271,7 @@ def test_edit_of_benchmark_changes_the_method(tree, monkeypatch, old, new):
     assert module_digest("lmperf.benchmark") != before
 
 
-def test_module_left_out_of_closures_is_in_the_method_or_changes_no_number():
+def test_module_outside_closures_is_method_or_changes_no_number():
     paths = [path.relative_to(SOURCE.parent).with_suffix("") for path in SOURCE.rglob("*.py")]
     names = {".".join(path.parts).removesuffix(".__init__") for path in paths}
     left_out = {name for name in names if is_counted_elsewhere(name)}

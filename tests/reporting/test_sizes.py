@@ -21,7 +21,7 @@ def test_evidence_shows_sizes_by_short_name(name, short):
     assert size_words(short) == short
 
 
-def test_size_in_full_names_its_parameters_unless_they_are_its_name():
+def test_size_is_introduced_with_its_parameters():
     assert (size_in_full("large"), size_in_full("3.4B")) == ("large (0.97B)", "3.4B")
 
 
