@@ -84,7 +84,7 @@ def ready(root, config=ONE):
 
 
 def measured(output):
-    return [int(total) for total in re.findall(r"\[mixed_precision\] (\d+) groups", output)]
+    return [int(total) for total in re.findall(r"\[mixed_precision\] (\d+) groups?", output)]
 
 
 def tree(root):

@@ -110,7 +110,7 @@ def test_findings_skip_what_was_not_measured(cpu_copy):
 def test_oom_length_is_stated_with_the_bytes_requested():
     assert sentence_of("attention_ends", with_requested_bytes(1.0)) == (
         "Plain attention's forward (float32, batch 8, d_head 64) runs out of memory at length"
-        " 65,536, as predicted: 128 GiB requested, 10.6 GiB free."
+        " 65,536, as predicted: 128 GiB requested, 10.6 free."
     )
     assert "as predicted" not in sentence_of("attention_ends", with_requested_bytes(2.0))
 

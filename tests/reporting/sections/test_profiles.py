@@ -58,7 +58,7 @@ def made_up(frame):
 @pytest.mark.parametrize(
     ("name", "numbers"),
     [
-        ("softmax_share", "60.0 % of the time of plain attention's forward, 2.0 % of its FLOPs"),
+        ("softmax_share", "60.0 % of plain attention's forward time, 2.0 % of its FLOPs"),
         ("compiled_kernels", "take 34.0 ms, eager 50.0 ms"),
         ("compiled_kernels", "matmuls 30.0 against 40.0 ms"),
         ("compiled_kernels", "elementwise, reductions and copies 4.00 against 10.0 ms"),

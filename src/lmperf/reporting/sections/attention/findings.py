@@ -105,7 +105,7 @@ _ENDS = (
     "Plain attention's {{ phase | phase }} ({{ dtype | numerics }}, batch {{ batch }}, d_head"
     " {{ d_head }}) runs out of memory at length {{ seq_len | sig }}"
 )
-_ASKED = ": {{ requested | sig }} GiB requested, {{ free | sig }} GiB free."
+_ASKED = ": {{ requested | sig }} GiB requested, {{ free | sig }} free."
 _GAIN = (
     "{% for phase, gain in gains %}{{ gain | range('ratio') }} {{ phase }}"
     "{{ ', ' if not loop.last }}{% endfor %}"

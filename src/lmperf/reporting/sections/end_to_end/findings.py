@@ -223,7 +223,7 @@ _LAST = (
     "; {{ size }}: {{ rate | rounded }} tokens/s"
     "{% if share == share %}, MFU {{ share | percent }}{% endif %}."
 )
-_NUMERICS = "{{ words }} over float32, both eager ({{ contexts }}): {{ gain | range('ratio') }}"
+_NUMERICS = "{{ words }} over float32, eager ({{ contexts }}): {{ gain | range('ratio') }}"
 _OWN = (
     "{{ names | join(' over ') }} in a {{ words }} step ({{ contexts }}):"
     " {{ gains | join(', ') }}, "
@@ -263,7 +263,7 @@ FINDINGS = (
         answer=_how_many,
         answers=_said(_NUMERICS)
         | {
-            "some": "{{ words }} over float32, both eager: {{ ends | join(' to ') }}, faster in"
+            "some": "{{ words }} over float32, eager: {{ ends | join(' to ') }}, faster in"
             " {{ faster }} steps."
         },
         place=SHORT,

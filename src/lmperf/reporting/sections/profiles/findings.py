@@ -57,8 +57,8 @@ FINDINGS = (
         values=_softmax,
         answer=always,
         answers={
-            "is": "Softmax, mask and casts take {{ time | percent }} of the time of plain"
-            " attention's forward, {{ flops | percent }} of its FLOPs ({{ cell }})."
+            "is": "Softmax, mask and casts take {{ time | percent }} of plain"
+            " attention's forward time, {{ flops | percent }} of its FLOPs ({{ cell }})."
         },
         place=SHORT,
     ),
