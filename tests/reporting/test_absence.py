@@ -41,7 +41,7 @@ def test_cell_without_a_row_is_not_configured_or_not_measured():
     assert rest and {(length, NOT_CONFIGURED) for length in rest} <= states
 
 
-def test_row_that_the_table_leaves_out_keeps_its_state():
+def test_cell_omitted_by_the_table_has_the_state_no_row():
     rows = synthetic.cpu_evidence().frame(STEM)
     rows = rows.assign(key=[f"key {number}" for number in range(len(rows))])
     evidence = MachineEvidence("m", frames={STEM: rows})

@@ -36,7 +36,7 @@ def test_ceiling_is_the_best_shape_of_each_load(gpu):
     assert ceilings(gpu)["copy", "float32"] == 4280
 
 
-def test_evidence_without_loads_counts_for_both(gpu):
+def test_ceilings_without_a_load_count_for_both_loads(gpu):
     old = without_loads(gpu)
     assert matmul_ceiling(old, "bfloat16") == matmul_ceiling(old, "bfloat16", SUSTAINED) == 800
     table = ceilings_table(old).frame
@@ -44,7 +44,7 @@ def test_evidence_without_loads_counts_for_both(gpu):
     assert not any(gates.impossible(frame).any() for frame in old.present().values())
 
 
-def test_share_is_of_burst_sustained_or_data_sheet_rate(gpu, cpu):
+def test_shares_use_the_burst_sustained_or_data_sheet_rate(gpu, cpu):
     frame = gpu.frame("end_to_end").assign(dtype="bfloat16", flops=80e9, median_ms=1.0)
     assert matmul_share(gpu, frame).iloc[0] == pytest.approx(0.1)
     assert matmul_share(gpu, frame, SUSTAINED).iloc[0] == pytest.approx(80 / 720)
@@ -52,7 +52,7 @@ def test_share_is_of_burst_sustained_or_data_sheet_rate(gpu, cpu):
     assert sheet_share(cpu, cpu.frame("end_to_end")).isna().all()
 
 
-def test_table_shows_both_loads_and_clocks_per_shape(gpu, cpu):
+def test_table_shows_rates_and_clocks_of_both_loads_per_shape(gpu, cpu):
     table = ceilings_table(gpu).frame
     line = having(table, operation="matmul", dtype="bf16", shape="8192x8192x8192").iloc[0]
     assert (line["TFLOP/s"], line["clock (MHz)"]) == ("800", "1980")
@@ -64,7 +64,7 @@ def test_table_shows_both_loads_and_clocks_per_shape(gpu, cpu):
     assert sheet_table(cpu) is None
 
 
-def test_balance_states_single_and_sustained_rates(gpu):
+def test_balance_finding_states_single_and_sustained_rates(gpu):
     said = next(str(s) for s in statements(SECTION.findings, gpu) if s.name == "balance")
     assert "800 TFLOP/s in bf16 in single calls, and back to back at 46.8 in float32" in said
     old = next(
@@ -73,7 +73,7 @@ def test_balance_states_single_and_sustained_rates(gpu):
     assert "back to back" not in old
 
 
-def test_floor_of_a_frame_is_the_floor_of_each_row(gpu):
+def test_least_times_of_a_frame_equal_those_of_single_rows(gpu):
     limits = limits_of(gpu.frames["ceilings"].to_dict("records"), gpu.facts["environments"])
     for stem in ("end_to_end", "flash_attention", "lrpe"):
         frame = gpu.frame(stem)

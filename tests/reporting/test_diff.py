@@ -94,13 +94,13 @@ def test_slowdown_explained_by_the_clock_is_no_regression(result):
     assert 0.90 < both.rows["cycles"].median() < 0.93
 
 
-def test_clocks_of_the_rounds_override_that_of_the_row(result):
+def test_clocks_of_rounds_override_the_clock_of_the_row(result):
     mhz = ";".join(["1800.0"] * ROUNDS)
     new = result("new", rows_of_run(2, 1.1, mhz=1980.0, rounds_mhz=mhz))
     assert shares_of(compare(result("old", rows_of_run(1)), new))["clock"] >= 0.95
 
 
-def test_cycles_are_compared_on_one_gpu_model_only(result):
+def test_cycles_are_compared_only_between_equal_gpu_models(result):
     old, slow = rows_of_run(1), rows_of_run(2, 1.1, mhz=1800.0)
     for facts in ({"device": "H100"}, {"kind": "cpu", "device": "H200"}):
         found = compare(result("old", old, device="H200"), result("new", slow, **facts))
@@ -115,7 +115,7 @@ def test_differences_below_the_noise_floor_do_not_count(result):
     assert found.regressions == 0 and any("noise floor" in note for note in found.notes)
 
 
-def test_regression_must_exceed_both_old_processes(result):
+def test_regression_must_be_slower_than_both_old_processes(result):
     old, new = rows_of_run(1), result("new", rows_of_run(2, 1.06))
     for factor, named in ((1.0, True), (1.06, False)):
         # In one cell of fifty the twin is as slow as the new version: the old process was odd.
@@ -150,14 +150,14 @@ def test_rows_that_are_not_compared_are_counted(result):
     assert found.identical == 1 and found.untimed == 1 and len(found.rows) == 4
 
 
-def test_axis_of_one_version_only_keeps_rows_apart(result):
+def test_rows_with_an_axis_of_one_version_are_not_compared(result):
     old, more = rows_of_run(1, cells=3), [{**row, "heads": 4} for row in rows_of_run(2, cells=2)]
     new = result("new", [*more, *rows_of_run(3, cells=3)], identity=("heads", *IDENTITY))
     found = compare(result("old", old), new)
     assert len(found.rows) == 3 and found.only == (0, 2)
 
 
-def test_notes_name_other_software_keys_and_marks(result):
+def test_notes_state_changed_software_keys_and_marks(result):
     rows = rows_of_run(1, cells=3)
     old = result("old", rows, torch="2.11", device="H200")
     other = [{**row, "key": "other", "marks": "capped"} for row in rows]
@@ -276,7 +276,7 @@ def test_committed_evidence_of_a_machine_can_be_compared(result, tmp_path, monke
     assert code == 1 and "h200@HEAD -> h200: 300 rows compared" in out
 
 
-def test_foreign_text_is_inert_in_every_format(result):
+def test_untrusted_text_is_inert_in_every_format(result):
     reason = "<script>|`x` \x1b[31m](javascript:x)"
     old, new = rows_of_run(1, cells=20), rows_of_run(2, cells=20)
     new[0] |= {"status": "crash", "reason": reason, "median_ms": None, "rounds_ms": None}

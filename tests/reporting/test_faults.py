@@ -98,7 +98,7 @@ def unnamed_failures(evidence, files):
 )
 @example(machine="cpu", faults=MANY)
 @given(machine=st.sampled_from(sorted(MACHINES)), faults=faults)
-def test_failures_are_rendered_and_named(machine, faults):
+def test_pages_render_and_name_every_failure(machine, faults):
     evidence = faulty(MACHINES[machine], faults)
     files, unseen = rendered(evidence)
     assert not unnamed_failures(evidence, files) and not unseen and not lines_without_numbers(files)
@@ -106,7 +106,7 @@ def test_failures_are_rendered_and_named(machine, faults):
 
 @pytest.mark.parametrize("scope", [ALL, LACKING])
 @pytest.mark.parametrize("stem", ["attention", "flash_attention", "memory_timeline"])
-def test_section_without_a_valid_row_states_why(stem, scope):
+def test_section_without_a_valid_row_states_the_failure(stem, scope):
     evidence = faulty(MACHINES["cpu"], [Fault(stem, scope, ("crash", "failed_check"), 1)])
     section = sections.compose(load(stem).section or stem, evidence)
     text = pages.page(evidence, section, synthetic.TEMPLATES)

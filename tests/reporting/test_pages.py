@@ -80,7 +80,7 @@ def test_every_list_item_is_on_its_own_line(rendered):
         assert not re.search(r"\S- \*\*", text), name
 
 
-def test_every_section_has_findings_short_head_and_link(rendered):
+def test_sections_have_a_finding_a_short_head_table_and_a_link(rendered):
     _, sections, files = rendered
     for section in sections:
         if not (section.section.in_write_up and section.measured):
@@ -111,7 +111,7 @@ def anchor_of(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
-def test_prose_avoids_words_of_the_findings_code(rendered):
+def test_markdown_pages_contain_no_banned_words(rendered):
     for name, text in rendered[2].items():
         for word in ("ontradicted", "could not be judged", "×", "claim"):
             assert not name.endswith(".md") or word not in text, (name, word)
@@ -152,7 +152,7 @@ def test_overview_is_the_write_up_of_this_machine(rendered):
     assert write_up == files["report.md"]
 
 
-def test_unmeasured_machine_names_the_reason_and_the_others():
+def test_overview_states_why_this_machine_is_unmeasured():
     other = synthetic.cpu_evidence()
     made = pages.overview_files([other], "here", [], synthetic.TEMPLATES, "torch is not installed")
     assert "torch is not installed" in made["report.md"] and "cpu-example" in made["report.md"]

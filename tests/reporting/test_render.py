@@ -48,7 +48,7 @@ def test_rendered_files_do_not_count_as_edited(project, machine, noted):
 
 @pytest.mark.parametrize("machine", ["m", None])
 @pytest.mark.parametrize("noted", [True, False])
-def test_edited_file_is_named(project, machine, noted):
+def test_edited_file_is_listed(project, machine, noted):
     directory = rendered(project, machine)
     if noted:
         written.record(project, machine)
@@ -56,7 +56,7 @@ def test_edited_file_is_named(project, machine, noted):
     assert edited(project, machine) == ["page.md"]
 
 
-def test_missing_and_added_files_are_named(project):
+def test_missing_and_added_files_count_as_edited(project):
     directory = rendered(project, "m")
     (directory / "page.md").unlink()
     (directory / "mine.md").write_text("mine\n")
@@ -75,14 +75,14 @@ def test_missing_write_up_is_named(project, machine):
     assert edited(project, machine) == ["page.md", "report.md"]
 
 
-def test_nothing_is_rendered_while_the_record_is_current(project, monkeypatch):
+def test_current_record_avoids_a_second_rendering(project, monkeypatch):
     rendered(project, "m")
     written.record(project, "m")
     monkeypatch.setattr(render, "_files_of_machine", lambda *_: pytest.fail("was rendered"))
     assert edited(project, "m") == []
 
 
-def test_unwritable_record_counts_as_none(project):
+def test_unwritable_record_counts_as_no_record(project):
     rendered(project, "m")
     (project.root / ".lmperf").write_text("in the way")
     written.record(project, "m")

@@ -57,11 +57,11 @@ CASES = {
 }
 
 
-def test_every_answer_is_reached():
+def test_findings_give_every_declared_answer():
     assert_answers_reached(ladder.FINDINGS, CASES)
 
 
-def test_e6_compares_each_rung_with_the_one_above(gpu):
+def test_table_e6_compares_each_rung_with_the_rung_above(gpu):
     parts = {t.id: t for t in SECTION.tables}["E6"].make(gpu)
     assert [part.caption.split(", ", 1)[1] for part in parts] == [
         *("size small, context 1024, batch 4", "size small, context 1024, batch 64"),

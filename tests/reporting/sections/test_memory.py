@@ -117,7 +117,7 @@ def cell_of(lines, column, **where):
     return frame[column].iloc[0]
 
 
-def test_every_answer_is_reached():
+def test_findings_give_every_declared_answer():
     assert_answers_reached(FINDINGS, CASES)
 
 
@@ -132,7 +132,7 @@ def test_first_sentence_states_how_autocast_changes_peaks():
 
 
 @pytest.mark.parametrize("make", [synthetic.gpu_evidence, synthetic.cpu_evidence])
-def test_sentences_are_short(make):
+def test_sentences_have_at_most_20_or_35_words(make):
     for statement in compose("memory", make(), drawn=False).statements:
         for sentence in statement.sentence.replace(" %", "%").replace(" to ", "-").split(". "):
             assert len(sentence.split()) <= (20 if statement.place == SHORT else 35), sentence
@@ -151,7 +151,7 @@ def test_autocast_peaks_within_1_percent_count_as_equal():
     assert "lower in 4 of 20 cells, within 1 % in 12 and higher in 4." in sentence
 
 
-def test_head_has_one_line_per_size_with_shares_of_the_peak(gpu):
+def test_head_table_has_shares_of_the_peak_per_size(gpu):
     head = compose("memory", gpu, drawn=False).head
     assert head.frame["size"].tolist() == ["small", "medium", "large", "2.0B", "3.4B"]
     frame = gpu.frames["memory"]
@@ -164,7 +164,7 @@ def test_head_has_one_line_per_size_with_shares_of_the_peak(gpu):
     assert cell_of(head, "activations (%)", size="2.0B") == f"{share:.0f}"
 
 
-def test_head_uses_the_nearest_context_of_each_size(cpu_copy):
+def test_head_table_uses_the_nearest_context_of_each_size(cpu_copy):
     frame = cpu_copy.frames["memory"]
     cpu_copy.frames["memory"] = frame[(frame["size"] != "small") | (frame["context_length"] == 128)]
     head = compose("memory", cpu_copy, drawn=False).head
@@ -188,7 +188,7 @@ def test_out_of_memory_is_shown_beside_the_prediction(gpu_copy):
     assert cell_of(table, "difference, float32", **where) == "–"
 
 
-def test_y2_peak_is_where_most_memory_is_alive(gpu):
+def test_table_y2_peak_is_where_most_memory_is_alive(gpu):
     lines = compose("memory", gpu, drawn=False).parts["Y2"][0]
     where = {"size": "2.0B", "dtype": "float32", "phase": "train step"}
     assert cell_of(lines, "peak in", **where) == "backward, 0.0 % through"
@@ -214,7 +214,7 @@ def test_failed_call_has_a_line_and_counts_as_measured(gpu_copy):
     assert found["Y2"] == found["Y5"] == (4, 4, False)
 
 
-def test_missing_cell_counts_in_every_table(gpu_copy):
+def test_missing_cell_is_counted_in_every_timeline_table(gpu_copy):
     cell = {"size": "3.4B", "context_length": 512, "batch": 4, "dtype": "float32"}
     lacking = [{**cell, "implementation": "eager", "phase": "forward"}]
     gpu_copy.lacking["memory_timeline"] = pd.DataFrame(lacking)
@@ -222,14 +222,14 @@ def test_missing_cell_counts_in_every_table(gpu_copy):
     assert {(s.measured, s.owed, s.words) for s in found[1:]} == {(4, 5, "partly measured")}
 
 
-def test_y3_joins_equal_tensors_in_one_line(gpu):
+def test_table_y3_joins_equal_tensors_in_one_line(gpu):
     lines = compose("memory", gpu, drawn=False).parts["Y3"][0]
     where = {"size": "2.0B", "dtype": "float32", "phase": "train step"}
     assert cell_of(lines, "how many", category="activations", **where) == 2
     assert cell_of(lines, "made in", category="parameters", **where) == "before"
 
 
-def test_y4_compares_residual_stream_with_closed_form(gpu_copy):
+def test_table_y4_compares_residual_stream_with_closed_form(gpu_copy):
     frame = gpu_copy.frames["memory_timeline"]
     frame.loc[frame["table"].eq("stream") & frame["size"].eq("2.0B"), "size_mib"] *= 2
     lines = compose("memory", gpu_copy, drawn=False).parts["Y4"][0]
@@ -237,14 +237,14 @@ def test_y4_compares_residual_stream_with_closed_form(gpu_copy):
     assert "003" in lines.notes
 
 
-def test_head_note_states_when_memory_peaks(gpu_copy):
+def test_head_table_note_states_when_memory_peaks(gpu_copy):
     assert "before nearly any gradient" not in compose("memory", gpu_copy, drawn=False).head.notes
     gpu_copy.derived.clear()
     gpu_copy.frames["memory"]["gradients_mib"] = 0.0
     assert "before nearly any gradient" in compose("memory", gpu_copy, drawn=False).head.notes
 
 
-def test_y5_counts_cast_weights_as_temporary(gpu_copy):
+def test_table_y5_counts_cast_weights_as_temporary(gpu_copy):
     frame = gpu_copy.frames["memory_timeline"]
     chosen = frame["table"].eq("category") & frame["phase"].eq("forward") & frame["size"].eq("2.0B")
     frame.loc[chosen & (frame["name"] == "activations"), "predicted_mib"] = 100.0
@@ -255,7 +255,7 @@ def test_y5_counts_cast_weights_as_temporary(gpu_copy):
     assert cell_of(lines, "activations (MiB)", **where) == "–"
 
 
-def test_figure_begins_with_the_call(gpu):
+def test_timeline_figure_starts_with_the_measured_call(gpu):
     drawn = figures.themed(lambda pen: figure(gpu, pen), figures.LIGHT)
     forward, step = drawn.axes
     assert (forward.get_title(), step.get_title()) == ("forward", "train step")
