@@ -1,4 +1,4 @@
-"""Why a cell has no row: not configured, not measured, or left out by the table."""
+"""A table cell without a value states why: not configured, not measured, or omitted."""
 
 import synthetic
 
@@ -12,9 +12,9 @@ STEM, CELL = "flash_attention", ["seq_len", "d_head"]
 
 
 def states_without(kept, configured):
-    """States of the tiled column, whose rows beyond length ``kept`` are taken away.
+    """(length, state) of the cells of column `tiled`, without its rows beyond length ``kept``.
 
-    configured: lengths of which the configuration asks for these rows.
+    configured: the lengths of removed rows that the configuration asks for.
     """
     full = synthetic.cpu_evidence().frame(STEM)
     full = having(full, phase="forward", dtype="float32", causal=True)

@@ -1,4 +1,7 @@
-"""Ceilings: which load they hold for, and rows withheld because they exceed them."""
+"""Ceilings (highest measured matmul and copy rates) and rows withheld for exceeding them.
+
+The load of a ceiling is "burst" (a single call) or "sustained" (calls back to back).
+"""
 
 from dataclasses import replace
 
@@ -14,7 +17,7 @@ from lmperf.reporting.tables import IMPOSSIBLE_WORDS, kernel_times, markdown
 
 
 def without_loads(evidence):
-    """The evidence as it was before ceilings had shapes and loads."""
+    """The evidence in its earlier form, without shapes and loads of ceilings."""
     frame = evidence.frames["ceilings"]
     frame = having(frame, operation=["matmul", "copy"], load="burst")
     frame = frame.drop_duplicates(["operation", "dtype"], keep="last")
@@ -23,14 +26,14 @@ def without_loads(evidence):
 
 
 def with_time_divided(evidence, stem, factor):
-    """The evidence with the median of one ok row divided by ``factor``, and the row's index."""
+    """The evidence with the median of one valid row divided by ``factor``, and the row's index."""
     frame = evidence.frames[stem].copy()
     row = having(frame, status="ok", dtype="bfloat16").index[0]
     frame.loc[row, "median_ms"] /= factor
     return replace(evidence, frames={**evidence.frames, stem: frame}), row
 
 
-def test_ceiling_is_the_best_shape_of_each_load(gpu):
+def test_ceiling_is_the_rate_of_the_best_shape_per_load(gpu):
     assert matmul_ceiling(gpu, "autocast_bfloat16") == 800
     assert matmul_ceiling(gpu, "autocast_bfloat16", SUSTAINED) == 720
     assert ceilings(gpu)["copy", "float32"] == 4280
@@ -100,7 +103,7 @@ def test_row_slightly_above_the_ceiling_is_shown(gpu):
     assert gates.shown(evidence.frame("flash_attention"))[row]
 
 
-def test_sustained_rate_at_the_power_limit_has_a_mark(gpu):
+def test_sustained_rate_of_a_capped_row_has_a_mark(gpu):
     frame = gpu.frames["ceilings"].copy()
     frame.loc[having(frame, load=SUSTAINED).index, "marks"] = "capped"
     table = ceilings_table(replace(gpu, frames={**gpu.frames, "ceilings": frame})).frame

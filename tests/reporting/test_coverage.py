@@ -1,4 +1,8 @@
-"""The state of each table in the index: measured, partly measured, explained, or a gap."""
+"""The state of each table in the index of tables: measured, partly measured, or a gap.
+
+A table owes the cells that are configured or measured. A gap is a table that has rows and does not
+show them, or that has neither rows nor a reason why.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A custom implementation is compared with all others in every section and stated first."""
+"""The report compares a user's custom implementation with all others and states it first."""
 
 from dataclasses import replace
 
@@ -15,7 +15,10 @@ TRITON = "Triton"
 
 
 def with_custom(evidence, factor, stem=STEM, like="triton", **columns):
-    """The evidence with an implementation `mine` that takes ``factor`` times as long."""
+    """The evidence with a custom `mine` that takes ``factor`` times as long as ``like``.
+
+    columns: values that replace those copied from the rows of ``like``.
+    """
     frame = evidence.frames[stem]
     mine = frame[frame["implementation"] == like].assign(implementation="mine", again_ms=None)
     times = ["median_ms", "mean_ms", "p20_ms", "p80_ms", "std_ms"]

@@ -1,4 +1,4 @@
-"""`lmperf diff` on made-up results whose true differences are known."""
+"""`lmperf diff` compares two runs, here synthetic ones whose true differences are known."""
 
 import json
 import shutil
@@ -16,13 +16,14 @@ from lmperf.reporting.diff.results import read_result
 from lmperf.statistics import paired
 
 CELLS, ROUNDS = 300, 6
-# Relative noise of rounds within a run, and of a row between runs, which no interval shows.
+# Relative noise of rounds within a run, and of a whole row between runs. Intervals over rounds do
+# not include the noise between runs.
 WITHIN, BETWEEN = 0.01, 0.004
 IDENTITY = ("seq_len", "dtype", "implementation", "phase")
 
 
 def rows_of_run(seed, factor=1.0, mhz=1980.0, cells=CELLS, **columns):
-    """Rows of one run: times that are equal in all runs, with noise, times ``factor``."""
+    """Rows of one run. The true times are equal in all runs, but multiplied by ``factor``."""
     noise = np.random.default_rng(seed)
     return [
         {
@@ -49,7 +50,10 @@ def times_of(ms, noise):
 
 @pytest.fixture
 def result(tmp_path):
-    """A function that writes rows as evidence of a machine and reads them back as a result."""
+    """A function that writes rows as evidence of a machine and reads them as a result to compare.
+
+    With ``read=False`` it returns the path of the directory instead.
+    """
 
     def write(name, rows, read=True, identity=IDENTITY, **facts):
         directory = tmp_path / name
@@ -118,7 +122,8 @@ def test_differences_below_the_noise_floor_do_not_count(result):
 def test_regression_must_be_slower_than_both_old_processes(result):
     old, new = rows_of_run(1), result("new", rows_of_run(2, 1.06))
     for factor, named in ((1.0, True), (1.06, False)):
-        # In one cell of fifty the twin is as slow as the new version: the old process was odd.
+        # `again_ms` has the times of a second old process. In one cell of fifty, that process is as
+        # slow as the new version if the factor is 1.06.
         usual, odd = rows_of_run(3), rows_of_run(3, factor)
         twin = [odd[i] if i % 50 == 0 else usual[i] for i in range(CELLS)]
         rows = [{**a, "again_ms": b["rounds_ms"]} for a, b in zip(old, twin, strict=True)]

@@ -1,4 +1,4 @@
-"""Tables in every format: numbers for programs, safe text for pages and papers."""
+"""Tables in CSV, JSON, HTML, LaTeX and Markdown: numbers for programs, safe text for readers."""
 
 import csv
 import io
@@ -30,7 +30,7 @@ TIMED = {
 
 
 def tables_of(evidence):
-    """(section, table) of all that the sections of a machine show."""
+    """(name of the section, table) for all tables that the sections of a machine show."""
     found = []
     for stem in stems(synthetic.TEMPLATES):
         made = compose(stem, evidence, drawn=False)
@@ -41,7 +41,7 @@ def tables_of(evidence):
 
 @pytest.fixture(scope="module")
 def tables():
-    """Tables of clean evidence, and of evidence with faults of every kind."""
+    """(section, table) of evidence without failures, and of evidence with every kind of fault."""
     few = synthetic.small(synthetic.gpu_evidence())
     spoilt = rendered_evidence.marked(rendered_evidence.custom(rendered_evidence.drawn(few, 99)))
     return tables_of(few) + tables_of(rendered_evidence.hostile(spoilt))
@@ -149,7 +149,7 @@ def test_json_is_read_back_with_the_same_numbers(tables):
 
 
 class Html(HTMLParser):
-    """Counts cells, collects the values that they sort by, and all tags."""
+    """Collects the tags of an HTML page and the sort values of its cells, and counts the cells."""
 
     def __init__(self, text):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Noise floors and numbers of rounds on the method page."""
+"""Noise floors (how far A/A intervals exclude 1) and numbers of rounds on the method page."""
 
 import pandas as pd
 

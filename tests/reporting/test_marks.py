@@ -1,4 +1,7 @@
-"""Marks of rows: signs in tables, their meanings and counts, and marks of older evidence."""
+"""Marks of rows: conditions that made a time doubtful, such as a capped clock.
+
+A table shows a mark as a superscript sign after the time, and explains and counts the signs.
+"""
 
 import numpy as np
 import pandas as pd
@@ -28,7 +31,10 @@ def frame(*rows):
 
 
 def with_marks(evidence, stem, names, where=lambda frame: frame.index == frame.index):
-    """The evidence with marks on the rows selected by ``where``; every row has a reference cell."""
+    """Set marks on the rows selected by ``where``, in place; return the evidence.
+
+    Every row gets a value in the column ``reference``, as rows that were checked for marks have.
+    """
     rows = evidence.frames[stem].assign(reference=1.0, marks=None)
     rows["marks"] = rows["marks"].astype(object).mask(where(rows), names)
     evidence.frames[stem] = rows
@@ -124,7 +130,7 @@ def files_of(evidence):
 
 
 def small_evidence():
-    """CPU evidence of three benchmarks."""
+    """CPU evidence with three benchmarks only."""
     evidence = synthetic.cpu_evidence()
     evidence.frames = {stem: evidence.frames[stem] for stem in ("ceilings", "attention", "lrpe")}
     return evidence

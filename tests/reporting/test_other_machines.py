@@ -1,4 +1,4 @@
-"""Comparison of machines: shared cells, the index and the overview."""
+"""Compare machines: tables of cells that two machines measured, table E5 and the overview."""
 
 from dataclasses import replace
 
@@ -79,7 +79,7 @@ def test_every_machine_has_a_line_with_a_link(gpu, cpu):
     assert other_machines.machines_lines([]) is None
 
 
-def test_index_counts_the_shared_cells(gpu_copy, second, cpu_copy):
+def test_index_counts_cells_that_machines_share(gpu_copy, second, cpu_copy):
     alone = other_machines.state([gpu_copy])
     assert (alone.measured, alone.owed, alone.gap) == (0, 0, False)
     both = other_machines.state([cpu_copy, gpu_copy])

@@ -1,4 +1,4 @@
-"""The write-up and its pages: order, length, links."""
+"""The write-up (report.md) and the pages of its sections: order, length and links."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 MOST_FINDINGS, MOST_WORDS = 45, 250
 WRITE_UP_LINES, WRITE_UP_BYTES, PAGE_BYTES = 300, 80_000, 250_000
 HEAD_LINES = 12
-# All specified tables except E5, which compares several machines.
+# All tables that the report must have, except E5, which compares several machines.
 NUMBERED = {
     *("E1", "E2", "E3", "E4", "P1", "P2", "P3", "P4", "M1", "M2", "Y1", "Y2", "Y3", "Y4", "Y5"),
     *("A1", "A2", "A3", "A4", "F1", "F2", "F3", "F4", "F5", "L1", "L2"),
@@ -29,7 +29,7 @@ NUMBERED = {
 
 @pytest.fixture(scope="module", params=["gpu", "cpu"])
 def rendered(request):
-    """(evidence, sections, files) of a machine."""
+    """(evidence, composed sections, file name -> text) of a synthetic machine."""
     evidence = getattr(synthetic, f"{request.param}_evidence")()
     sections = pages.composed(evidence, synthetic.TEMPLATES)
     return evidence, sections, pages.machine_files(evidence, sections, synthetic.TEMPLATES)
@@ -44,7 +44,7 @@ def test_write_up_and_pages_keep_their_size_limits(rendered):
 
 
 def words_before_the_first_table(write_up: str) -> int:
-    """The number of words before the first table, including its caption."""
+    """The number of words of the write-up before its first table, including the caption."""
     before = write_up[: write_up.index("\n|")]
     tokens = re.sub(r"\]\([^)]*\)", "]", before).split()
     return sum(any(sign.isalnum() for sign in token) for token in tokens)

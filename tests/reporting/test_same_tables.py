@@ -1,4 +1,4 @@
-"""The comparison of two renderings finds what differs, and nothing else."""
+"""`same_tables.py` reports each difference between two renderings, and no other."""
 
 import pickle
 

@@ -1,4 +1,7 @@
-"""Speed-ups: only between rows timed in turn, with intervals and verdicts against noise."""
+"""Speed-ups between rows timed in turn (in one pass), with intervals and verdicts.
+
+A verdict compares the interval with the noise floor (how far A/A intervals exclude 1).
+"""
 
 import numpy as np
 import pandas as pd
@@ -33,7 +36,10 @@ def row(implementation, rounds, together="p1", dtype="float32", again=None, **ot
 
 
 def speedup_of(*rows, ours="compiled", base="eager", **where):
-    """Speed-ups of one implementation over another, as a frame and as cells of a table."""
+    """Speed-ups of ``ours`` over ``base``: a data frame, and the texts of table cells.
+
+    where: column -> value of the rows of ``ours``; those of ``base`` have "float32" instead.
+    """
     evidence = MachineEvidence("m", frames={"topic": pd.DataFrame(rows)})
     series = (
         Series.of(implementation=ours, **where),
@@ -161,8 +167,8 @@ def test_noisy_cell_does_not_raise_the_floor_of_quiet_cells():
         ([1.05, 1.03, 1.05, 1.06, 1.05, 1.05], FASTER),
     ],
 )
-def test_interval_is_compared_with_a_a_intervals(ratios, said):
-    """An A/A interval starts at 1.02, so an interval from 1.019 may be noise as well."""
+def test_speedup_interval_is_compared_with_a_a_intervals(ratios, said):
+    """The A/A interval starts at 1.02, so a speed-up interval from 1.019 may be noise as well."""
     pair = row("eager", [1.02, 1.03, 1.08, 1.05, 1.06, 1.03], again=[1.0] * 6, seq_len=0)
     rows = row("eager", ratios, together="p2"), row("compiled", [1.0] * 6, together="p2")
     assert speedup_of(pair, *rows)[0]["floor"].tolist() == [pytest.approx(0.02)]

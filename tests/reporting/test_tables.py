@@ -1,4 +1,4 @@
-"""Tables: words for statuses, formats of times, escaping, side-by-side tables."""
+"""Tables of the report: words for statuses, formats of times, escaping, side-by-side tables."""
 
 import pandas as pd
 import pytest
@@ -22,7 +22,7 @@ GIB = 2**30
 
 
 def words(cells):
-    """What a page shows of cells."""
+    """The texts that a page shows for table cells."""
     return [*map(str, cells)]
 
 

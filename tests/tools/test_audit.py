@@ -1,4 +1,4 @@
-"""The audit reports what it found, and says when it could look nothing up."""
+"""tools/audit.py lists known vulnerabilities, and states if it could look up no package."""
 
 import sys
 from subprocess import CompletedProcess

@@ -1,4 +1,8 @@
-"""Plain attention: findings, tables, figure and the length that exhausts memory."""
+"""Report section on plain attention: findings, tables, figure, and the length that runs OOM.
+
+A finding prints one sentence that the measured rows choose. The head table is the one table of the
+section in the write-up; A1 to A4 are the tables on the page of the section.
+"""
 
 import pandas as pd
 import pytest
@@ -15,7 +19,10 @@ from lmperf.reporting.tables import markdown
 
 
 def with_changed_rows(change, stem="attention"):
-    """GPU evidence after ``change(frame)``, which edits the frame or returns another one."""
+    """GPU evidence with the rows of a benchmark changed by ``change(frame)``.
+
+    change: edits the data frame in place, or returns a new one.
+    """
     evidence = synthetic.gpu_evidence()
     frame = evidence.frames[stem].copy()
     changed = change(frame)
@@ -31,14 +38,17 @@ def matches(frame, **where):
 
 
 def with_requested_bytes(factor):
-    """Evidence whose grid fits and whose OOM request is ``factor`` times the predicted one."""
+    """Evidence with no OOM in the grid; the OOM request is ``factor`` times the prediction.
+
+    The benchmark ``attention_limit`` still runs out of memory.
+    """
     evidence = with_changed_rows(lambda frame: frame[frame["seq_len"] < 65536].assign(causal=False))
     evidence.frames["attention_limit"]["requested_mib"] *= factor
     return evidence
 
 
 def with_saved_memory(power):
-    """Evidence whose saved memory grows with the length to the power of ``power``."""
+    """Evidence in which memory saved for the backward grows as length to the power ``power``."""
 
     def change(frame):
         frame["saved_mib"] = frame["resident_mib"] + (frame["seq_len"] / 256.0) ** power
@@ -47,11 +57,14 @@ def with_saved_memory(power):
 
 
 def with_times(factor, share=1.0, **where):
-    """Evidence with rounds ``factor`` times eager float32's, for a ``share`` of the widths."""
+    """Evidence in which the rows selected by ``where`` take ``factor`` times eager float32's time.
+
+    share: the fraction of the values of ``d_head`` for which the rows are changed.
+    """
 
     def change(frame):
         keys = ["seq_len", "d_head", "phase"]
-        frame["again_ms"] = None  # else what is changed here would widen the noise floor
+        frame["again_ms"] = None  # else the changed rounds would widen the noise floor
         base = frame[matches(frame, implementation="eager", dtype="float32")]
         rounds = base.set_index(keys)["rounds_ms"]
         widths = sorted(frame["d_head"].unique())

@@ -1,4 +1,8 @@
-"""Tables and figure of the section end to end, except warm-up and ladder."""
+"""Tables and figure of the report section on whole model steps, except warm-up and the ladder.
+
+The head table is the one table of the section in the write-up; E1, E3, E4 and E7 are tables on the
+page of the section.
+"""
 
 import pytest
 from step_evidence import (

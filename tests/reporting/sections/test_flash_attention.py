@@ -1,4 +1,8 @@
-"""Findings of the section on FlashAttention-2."""
+"""Findings of the report section on FlashAttention-2.
+
+A finding prints one sentence that the measured rows choose. The filled grid is the set of shapes
+whose batch and heads fill the GPU.
+"""
 
 from dataclasses import replace
 
@@ -94,7 +98,7 @@ def test_float32_of_the_kernels_has_a_star_and_a_note(gpu, cpu):
 
 
 def with_times_proportional_to_length(evidence, name, phase):
-    """The evidence with a device time of one microsecond per position for one head."""
+    """The evidence with a device time of 1 us per position in the one-head rows of ``name``."""
     where = {"implementation": name, "phase": phase, "status": "ok", **SINGLE}
     change = lambda rows: rows.assign(median_ms=rows["seq_len"] / 1e3)  # noqa: E731
     return with_changed_rows(evidence, change, STEM, **where)

@@ -1,4 +1,8 @@
-"""Tables and figure of the section on FlashAttention-2."""
+"""Tables and figure of the report section on FlashAttention-2.
+
+The head table is the one table of the section in the write-up; F1 to F5 are tables on its page. The
+filled grid is the set of shapes whose batch and heads fill the GPU.
+"""
 
 from dataclasses import replace
 

@@ -1,4 +1,7 @@
-"""md_lrpe_cosine: findings, tables and figure."""
+"""Report section on md_lrpe_cosine, a position embedding: findings, tables and figure.
+
+The head table is the one table of the section in the write-up; L1 and L2 are tables on its page.
+"""
 
 import pytest
 import synthetic
@@ -17,7 +20,7 @@ TRITON = {"implementation": "triton"}
 
 
 def with_times_scaled(evidence, factor, **where):
-    """Multiply the times of some rows by ``factor``, in place; returns the evidence."""
+    """Multiply the times of the rows selected by ``where``, in place; return the evidence."""
     frame = evidence.frames["lrpe"]
     rows = having(frame, **where).index
     rounds = [map(float, text.split(";")) for text in frame.loc[rows, "rounds_ms"]]
@@ -27,7 +30,7 @@ def with_times_scaled(evidence, factor, **where):
 
 
 def gpu_with_times_scaled(factor, **where):
-    """A function that makes GPU evidence with the times of some rows multiplied."""
+    """A function that makes GPU evidence with some times multiplied (see with_times_scaled)."""
     return lambda: with_times_scaled(synthetic.gpu_evidence(), factor, **where)
 
 
@@ -46,7 +49,7 @@ CASES = {
 
 
 def with_times(evidence, ms, **where):
-    """Set every round of some rows to ``ms`` milliseconds, in place; returns the evidence."""
+    """Set the times of the rows selected by ``where`` to ``ms``, in place; return the evidence."""
     frame = evidence.frames["lrpe"]
     rows = having(frame, **where).index
     rounds = frame.loc[rows, "rounds_ms"].str.count(";") + 1
@@ -141,7 +144,7 @@ def test_failed_accuracy_gate_withholds_times_and_ratios(gpu_copy):
     assert gates.loc["compiled", "passed"] == "32 of 32"
 
 
-def test_out_of_memory_is_shown_in_both_tables(gpu_copy):
+def test_tables_l1_and_l2_show_out_of_memory(gpu_copy):
     frame = gpu_copy.frames["lrpe"]
     rows = having(frame, implementation="eager", shape="32768", extra_tokens=10).index
     frame.loc[rows, ["status", "requested_bytes", "free_bytes"]] = ["oom", 2**31, 2**30]
@@ -193,6 +196,6 @@ def test_section_works_without_copy_rows_or_kernel_rows(gpu_copy, implementation
 def test_host_and_loop_times_appear_only_if_measured():
     forward, backward = HOST.make(synthetic.gpu_evidence())
     assert "forward" in forward.caption and "extra tokens 0" in backward.caption
-    # The copy is queued by the host as well.
+    # The copy that serves as baseline has a host time as well.
     assert {"copy, host (ms)", "Triton, loop (ms)"} <= set(forward.frame)
     assert HOST.make(synthetic.cpu_evidence()) == []

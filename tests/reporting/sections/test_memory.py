@@ -1,4 +1,7 @@
-"""The section on memory: findings, tables and figure."""
+"""Report section on memory: findings, tables and figure.
+
+The head table is the one table of the section in the write-up; Y1 to Y5 are tables on its page.
+"""
 
 from dataclasses import replace
 
@@ -22,7 +25,7 @@ AUTOCAST = "autocast_bfloat16"
 
 
 def with_changed_rows(stem, change, make=synthetic.gpu_evidence):
-    """A function that makes evidence with ``change(frame)`` as the frame of a benchmark."""
+    """A function that makes evidence with the rows of a benchmark replaced by ``change(frame)``."""
 
     def evidence():
         made = make()
@@ -33,7 +36,7 @@ def with_changed_rows(stem, change, make=synthetic.gpu_evidence):
 
 
 def autocast_peaks(factor, **where):
-    """A change that sets autocast's peaks to ``factor`` times float32's in some rows."""
+    """A function that sets bf16 autocast's peaks to ``factor`` times float32's where selected."""
 
     def change(frame):
         keys = ["size", "context_length", "phase"]
@@ -58,7 +61,12 @@ def in_sequence(*changes):
 
 
 def parameter_shares(short, long):
-    """A change of the parameters' share at the shortest and longest context; no other state."""
+    """A function that sets the share of parameters in the predicted memory.
+
+    Gradients and optimizer state become 0.
+
+    short, long: the share at context lengths 128 and 1024; at others it is 0.5.
+    """
 
     def change(frame):
         ends = frame["context_length"].map({128: short, 1024: long}).fillna(0.5)
@@ -69,7 +77,10 @@ def parameter_shares(short, long):
 
 
 def peak_excess(mib, workspace):
-    """A change to peaks as predicted, but ``mib`` higher for the smallest size."""
+    """A function that sets peaks to the prediction, plus ``mib`` MiB for size small.
+
+    workspace: the value of the column ``workspace_mib``.
+    """
 
     def change(frame):
         small = np.where(frame["size"] == "small", mib, 0.0)
@@ -109,7 +120,7 @@ def sentence_of(name, evidence):
 
 
 def cell_of(lines, column, **where):
-    """The cell in the only line of a table with these values."""
+    """The cell of a column in the one table line that has the values ``where``."""
     frame = lines.frame
     for name, value in where.items():
         frame = frame[frame[name] == value]
@@ -264,7 +275,8 @@ def test_timeline_figure_starts_with_the_measured_call(gpu):
         for layer in axis.collections:
             vertices = layer.get_paths()[0].vertices
             assert vertices[:, 0].min() >= 0
-        # Parameters are there from the first point: the points that add them are not drawn.
+        # The lowest layer (parameters) is constant: the figure omits the points that add tensors
+        # which exist before the call.
         bottom = axis.collections[0].get_paths()[0].vertices
         assert len(set(bottom[bottom[:, 1] > 0][:, 1].round(6))) == 1
 

@@ -1,4 +1,4 @@
-"""The method page: findings, stated constants and length."""
+"""The page that explains the measuring method: findings, constants of the code, length."""
 
 from dataclasses import replace
 
@@ -19,7 +19,11 @@ MOST_WORDS = 1700
 
 
 def page(evidence, has_reference=True):
-    """The method page without its tables; by default each row has a reference cell."""
+    """The text of the method page without its tables.
+
+    has_reference: whether each row has the time of the reference cell, which is measured again
+        and again to detect drift; evidence of earlier versions lacks it.
+    """
     new = {"reference": 1.0} if has_reference else {}
     frames = {stem: frame.assign(**new) for stem, frame in evidence.frames.items()}
     copy = synthetic.with_frames(evidence, **frames)
@@ -80,7 +84,7 @@ def test_page_fits_two_printed_pages_with_all_parts(gpu):
     ]
 
 
-# (module, constant, other value, the words that the page must then contain).
+# (module, name of a constant, another value for it, words that the page then contains).
 STATED = [
     (clock_settings, "FLUSH_BYTES", 5 * 2**20, "5 MiB are overwritten"),
     (clock_settings, "SHORTEST_LEAD_MS", 0.7, "0.7 ms at first"),

@@ -1,4 +1,7 @@
-"""Mixed precision: findings and tables on accumulation and on autocast dtypes."""
+"""Report section on mixed precision: sums in low precision, and dtypes seen under autocast.
+
+The head table is the one table of the section in the write-up; M1 and M2 are tables on its page.
+"""
 
 import pandas as pd
 import synthetic
@@ -13,7 +16,7 @@ UPCAST = "float32 + float32(bfloat16)"
 
 
 def with_changed_rows(change=None):
-    """GPU evidence with every sum, after ``change(frame)``."""
+    """GPU evidence with one more sum, UPCAST, and with ``change(frame)`` applied in place."""
     evidence = synthetic.gpu_evidence()
     frame = evidence.frames["mixed_precision"]
     upcast = frame[frame["subject"] == "float32 + bfloat16"].assign(subject=UPCAST)
@@ -25,7 +28,7 @@ def with_changed_rows(change=None):
 
 
 def with_observed_dtype(seen, **where):
-    """A function that makes evidence with ``seen`` as the dtype of the selected tensors."""
+    """A function that makes evidence with ``seen`` as the dtype of the tensors in ``where``."""
 
     def change(frame):
         wanted = frame["tensor"].notna()

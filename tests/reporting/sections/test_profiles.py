@@ -1,4 +1,7 @@
-"""The section on profiles: findings, kernel tables and figure."""
+"""Report section on profiles: findings, kernel tables and figure.
+
+The head table is the one table of the section in the write-up; P1 to P4 are tables on its page.
+"""
 
 from dataclasses import replace
 
@@ -18,7 +21,7 @@ from lmperf.reporting.sections.profiles.tables import PUBLISHED_TRACE, class_tab
 
 
 def with_changed_rows(change):
-    """GPU evidence with ``change(frame)`` as the profiles."""
+    """GPU evidence with the rows of the benchmark ``profiles`` replaced by ``change(frame)``."""
     evidence = synthetic.gpu_evidence()
     frames = {**evidence.frames, "profiles": change(evidence.frames["profiles"].copy())}
     return replace(evidence, frames=frames)
@@ -35,7 +38,7 @@ def test_findings_give_every_declared_answer():
     assert_answers_reached(FINDINGS, CASES)
 
 
-# Milliseconds of the kernels of a train step by a part of their names; others take none.
+# Implementation -> part of a kernel's name -> its milliseconds in a train step; others take 0 ms.
 MADE_UP = {
     "eager": {"gemm_f32f32_f32f32_f32_tn_n_tilesize128": 40, "Memcpy": 5, "softmax": 3, "Mul": 1},
     "compiled_blocks": {"tilesize128": 30, "per_fused": 3, "poi_fused": 1},

@@ -1,4 +1,7 @@
-"""Published figures beside our measurement of the same cell, without a verdict."""
+"""The table of figures that others published beside our measurement of the same cell.
+
+The table gives no verdict (faster, slower) between the two.
+"""
 
 import pytest
 
@@ -24,7 +27,7 @@ def test_published_figures_have_source_device_and_known_unit(stem):
 @pytest.mark.parametrize("stem", sorted(set(STEMS) & set(stems())))
 def test_published_figures_use_axes_of_their_benchmark(stem):
     benchmark = load(stem)
-    # Write-ups also name a kernel or a number of warm-up steps.
+    # A published write-up may also state a kernel or a number of warm-up steps.
     known = {"kernel", "warmup_steps", "implementation", *benchmark.index}
     assert set(cell_of(figures_of(stem))) <= known | {axis.name for axis in benchmark.axes}
 

@@ -1,4 +1,7 @@
-"""Warm-up: the first steps of a process, and warm steps compared with those of E1."""
+"""Report on warm-up: the first train steps of a process in table E2, compared with table E1.
+
+Table E1 has train steps timed after warm-up.
+"""
 
 import pandas as pd
 from finding_checks import assert_answers_reached
@@ -14,7 +17,10 @@ EAGER, BF16 = ways.EAGER, ways.BF16
 
 
 def with_warm_steps(factor: float) -> MachineEvidence:
-    """Evidence whose warm steps take ``factor`` times as long as in E1; one is host-bound."""
+    """Evidence whose warm steps in table E2 take ``factor`` times as long as in table E1.
+
+    In E1 the steps of size small in bf16 autocast are host-bound.
+    """
     evidence = with_times(gpu_evidence(), 100.0, implementation=EAGER)
     evidence = with_values(evidence, {"host_ms": 10.0}, implementation=EAGER)
     evidence = with_values(
