@@ -1,4 +1,4 @@
-"""Settings for all tests: Triton's interpreter without a GPU, fixed seeds, a lock of their own."""
+"""Set up all tests: Triton's interpreter without a GPU, a fixed seed, a lock file per process."""
 
 import os
 import signal
@@ -17,14 +17,15 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
 
-# A shell ignores SIGINT in background jobs, and child processes inherit that.
+# A shell ignores SIGINT in background jobs, and their child processes inherit this setting:
+# restore Python's handler.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def lock(tmp_path_factory):
-    """A lock file per test process, so that no test waits for a measurement or another test."""
+    """Set a measurement lock file per test process, so that no test waits for another process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LMPERF_LOCK", str(tmp_path_factory.mktemp("lock") / "lmperf.lock"))
         yield
@@ -43,5 +44,5 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True)
 def seed():
-    """Seed PyTorch, so that random inputs do not depend on the tests before."""
+    """Seed PyTorch, so that random inputs do not depend on the tests that ran before."""
     torch.manual_seed(0)

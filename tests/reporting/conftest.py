@@ -1,4 +1,4 @@
-"""Synthetic evidence for every test of the report, and the path of the templates."""
+"""Fixtures: synthetic evidence (made-up measured rows) of a GPU and a CPU, and the templates."""
 
 import functools
 import sys
@@ -17,10 +17,12 @@ def templates() -> Path:
 
 
 def read_only(make):
-    """A fixture that lends all tests the same evidence and fails a test that changes it.
+    """A fixture that gives all tests the same evidence and fails a test that changes it.
 
-    What the report derives from evidence is kept with it, so tests that share evidence compute
-    each table once.
+    The evidence object caches the results that the report derives from it, so tests that share
+    evidence compute each table once.
+
+    make: a function without arguments that returns new evidence.
     """
     shared = functools.cache(make)
 
@@ -40,11 +42,11 @@ cpu = read_only(synthetic.cpu_evidence)
 
 @pytest.fixture
 def gpu_copy():
-    """GPU evidence that the test may change."""
+    """A new copy of the GPU evidence, which the test may change."""
     return synthetic.gpu_evidence()
 
 
 @pytest.fixture
 def cpu_copy():
-    """CPU evidence that the test may change."""
+    """A new copy of the CPU evidence, which the test may change."""
     return synthetic.cpu_evidence()

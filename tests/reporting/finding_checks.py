@@ -1,4 +1,7 @@
-"""Checks that every answer of a finding has a sentence and evidence that reaches it."""
+"""Check that synthetic evidence leads a finding to each of its answers.
+
+A finding asks the measured rows a question, and prints one sentence for each possible answer.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,11 @@ Cases = Mapping[str, Mapping[str, Callable[[], MachineEvidence]]]
 
 
 def assert_answers_reached(findings: Sequence[Finding], cases: Cases) -> None:
-    """Assert that each answer of each finding is given for the evidence made for it.
+    """Assert that each finding gives each of its answers for the evidence made for that answer.
 
     Args:
         findings: the findings of a section.
-        cases: finding -> answer -> function that makes evidence with this answer.
+        cases: name of a finding -> answer -> function that makes evidence with this answer.
     """
     assert {f.name: set(f.answers) for f in findings} == {n: set(c) for n, c in cases.items()}
     for finding in findings:

@@ -1,4 +1,4 @@
-"""Changes of FlashAttention-2 evidence, and access to what the section shows."""
+"""Change FlashAttention-2 evidence, and look up tables and lines of its report section."""
 
 from synthetic import with_frames
 
@@ -10,7 +10,10 @@ SINGLE = {"heads": 1, "cuda_graph": False}
 
 
 def with_changed_rows(evidence, change, stem=STEM, **where):
-    """The evidence with ``change(rows)`` in place of the rows selected by ``where``."""
+    """The evidence with the rows selected by ``where`` replaced by ``change(rows)``.
+
+    where: column -> value, or a list of values, of the selected rows.
+    """
     frame = evidence.frames[stem].copy()
     rows = having(frame, **where)
     assert len(rows)
@@ -20,7 +23,7 @@ def with_changed_rows(evidence, change, stem=STEM, **where):
 
 
 def times_scaled(factor):
-    """A change that multiplies all times by ``factor``."""
+    """A function that multiplies all device times of rows by ``factor``."""
 
     def change(rows):
         times = rows["rounds_ms"].str.split(";")
@@ -31,7 +34,7 @@ def times_scaled(factor):
 
 
 def times_set(ms):
-    """A change that sets every round to ``ms`` milliseconds."""
+    """A function that sets the time of every round of rows to ``ms`` milliseconds."""
 
     def change(rows):
         rounds = [";".join([str(ms)] * (text.count(";") + 1)) for text in rows["rounds_ms"]]
@@ -41,7 +44,7 @@ def times_set(ms):
 
 
 def host_times_set(ms):
-    """A change that sets the host time per call to ``ms`` milliseconds."""
+    """A function that sets the host time per call of rows to ``ms`` milliseconds."""
     return lambda rows: rows.assign(host_ms=ms)
 
 

@@ -1,4 +1,4 @@
-"""Parse Markdown as GitHub does: what a reader sees, and which links and HTML it contains."""
+"""Parse Markdown as GitHub does, to find its visible text, links and raw HTML."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from markdown_it.token import Token
 
 PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 SHOWN = ("text", "text_special", "softbreak", "code_inline")
-# HTML tags that templates and tables write.
+# The only HTML tags that the templates and tables of the report write.
 REPORT_TAGS = re.compile(r"</?(details|summary|picture|source|img)\b[^<>]*>")
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """Every token, including nested ones."""
+    """Every token of the parsed text, including tokens nested in others."""
     for token in PARSER.parse(text):
         yield token
         yield from token.children or ()
@@ -37,19 +37,19 @@ def _shown(token: Token) -> str:
 
 
 def foreign_tags(text: str) -> list[str]:
-    """Raw HTML other than REPORT_TAGS."""
+    """Each piece of raw HTML in the text that is not one of REPORT_TAGS."""
     html = [t.content for t in tokens(text) if t.type in ("html_inline", "html_block")]
     return [rest for part in html if "<" in (rest := REPORT_TAGS.sub("", part))]
 
 
 def targets(text: str) -> list[str]:
-    """Targets of links and images."""
+    """The target of each link and image in the text."""
     found = [t for t in tokens(text) if t.type in ("link_open", "image")]
     return [str(t.attrs.get("href") or t.attrs.get("src")) for t in found]
 
 
 def ragged(text: str) -> list[str]:
-    """Lines of tables whose number of cells differs from the line before."""
+    """Table lines whose number of cells differs from that of the line before."""
     lines = text.splitlines()
     pairs = [(a, b) for a, b in itertools.pairwise(lines) if a[:1] == b[:1] == "|"]
     return [line for before, line in pairs if _pipes(before) != _pipes(line)]

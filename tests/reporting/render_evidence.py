@@ -1,8 +1,9 @@
-"""Render pickled evidence to Markdown, as JSON on stdout; run by `same_tables.py` in each tree.
+"""Render pickled evidence to Markdown and print it as JSON: file name -> text.
 
     python render_evidence.py EVIDENCE.pickle TEMPLATES
 
-Calls only functions that older revisions have, too.
+`same_tables.py` runs this script with the code of two Git revisions, so it calls only functions
+that older revisions also have.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Evidence that `same_tables.py` renders: real, synthetic, and synthetic with faults."""
+"""Make the evidence that `same_tables.py` renders: committed, synthetic, and with faults."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FAULTY = 6
 
 
 def evidences() -> dict[str, MachineEvidence]:
-    """Name -> evidence. Of several for one machine the first is the real or complete one."""
+    """Name -> evidence. Of several entries for one machine, the committed or full one is first."""
     gpu, cpu = synthetic.gpu_evidence(), synthetic.cpu_evidence()
     few = synthetic.small(gpu)
     committed = {path.parent.name: of_machine(path.parent) for path in _machines()}
@@ -52,7 +52,7 @@ def _machines() -> list[Path]:
 
 
 def of_machine(directory: Path) -> MachineEvidence:
-    """The evidence below `report/<machine>`, without a review of what is stale."""
+    """The evidence in the directory `report/<machine>`; no row is checked for being stale."""
     rows = {path.stem: _rows(path) for path in sorted((directory / "evidence").glob("*.csv"))}
     spent = rows.pop(cost.STEM, None)
     return MachineEvidence(
@@ -69,7 +69,10 @@ def _rows(path: Path) -> pd.DataFrame:
 
 
 def custom(evidence: MachineEvidence) -> MachineEvidence:
-    """The evidence with `mine`, 1.5 times as slow as the first implementation of each benchmark."""
+    """The evidence with a custom implementation `mine` in each benchmark.
+
+    It takes 1.5 times as long as the first implementation that has a time.
+    """
     frames = {}
     for stem, frame in evidence.frames.items():
         if "median_ms" not in frame or not frame["median_ms"].notna().any():
@@ -91,7 +94,7 @@ def _slower(rounds):
 
 
 def marked(evidence: MachineEvidence) -> MachineEvidence:
-    """The evidence with every mark on some rows, and with some stale rows."""
+    """The evidence with each mark (such as "capped") on some rows, and with some stale rows."""
     draw, names = random.Random(5), [None, *MARKS, ";".join(MARKS)]
     frames = {}
     for stem, frame in evidence.frames.items():
@@ -104,7 +107,7 @@ def marked(evidence: MachineEvidence) -> MachineEvidence:
 
 
 def hostile(evidence: MachineEvidence) -> MachineEvidence:
-    """The evidence with reasons and names of implementations that hold markup of the formats."""
+    """The evidence with HTML, Markdown and LaTeX markup in failure reasons and names."""
     frames = {}
     for place, (stem, frame) in enumerate(evidence.frames.items()):
         text = HOSTILE[place % len(HOSTILE)]
@@ -112,7 +115,7 @@ def hostile(evidence: MachineEvidence) -> MachineEvidence:
         reasons = frame.get("reason", pd.Series(None, frame.index)).astype(object)
         reasons = reasons.mask(failed, text)
         known = frame["implementation"].unique()
-        # The rungs of the ladder are fixed: it takes no custom implementation.
+        # The ladder benchmark has a fixed list of implementations and accepts no custom one.
         names = {known[-1]: text} if len(known) > 2 and not stem.startswith("ladder") else {}
         frames[stem] = frame.assign(
             reason=reasons, implementation=frame["implementation"].replace(names)
@@ -121,7 +124,7 @@ def hostile(evidence: MachineEvidence) -> MachineEvidence:
 
 
 def holes(evidence: MachineEvidence) -> MachineEvidence:
-    """The evidence without a fifth of the measured numbers of ok rows."""
+    """The evidence with a random fifth of the measured numbers replaced by NaN."""
     draw = np.random.default_rng(11)
     kept = ("d_head", "seq_len", "batch", "context_length", "extra_tokens", "step", "heads")
     frames = {}
@@ -136,7 +139,10 @@ def holes(evidence: MachineEvidence) -> MachineEvidence:
 
 
 def drawn(evidence: MachineEvidence, seed: int) -> MachineEvidence:
-    """The evidence with random faults in half of the benchmarks."""
+    """The evidence with random failed rows in about half of the benchmarks.
+
+    seed: of the random choices.
+    """
     draw = random.Random(seed)
     return faulty(
         evidence,

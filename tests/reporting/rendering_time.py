@@ -1,4 +1,7 @@
-"""Measure how rendering time grows: ``python tests/reporting/rendering_time.py``."""
+"""Measure how the time to render a report grows with the number of rows.
+
+python tests/reporting/rendering_time.py
+"""
 
 import time
 
@@ -10,7 +13,7 @@ ROWS = (1_000, 10_000, 100_000)
 
 
 def seconds(rows: int) -> tuple[int, float]:
-    """The number of rows (at least ``rows``) and the CPU seconds of rendering them."""
+    """Render at least ``rows`` rows; return the number of rows and the CPU seconds taken."""
     evidence = synthetic.grown(synthetic.gpu_evidence(), rows)
     start = time.process_time()
     machine_files(evidence, composed(evidence, synthetic.TEMPLATES), synthetic.TEMPLATES)

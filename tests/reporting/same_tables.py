@@ -1,12 +1,12 @@
-"""Compare the report's cells between a Git revision and the working tree.
+"""Compare the reports that a Git revision and the working tree render, cell by cell.
 
     python tests/reporting/same_tables.py REVISION [--only NAME]
 
-Both render the same evidence, in separate processes with the code and templates of each tree: the
+Two processes, one with the code and templates of each tree, render the same evidence: the
 committed evidence of every machine, synthetic machines, and synthetic machines with faults (every
-status, missing phases, NaN, marks, stale rows, custom implementations, hostile text). The Markdown
-that results is compared table by table and column by column; text outside tables line by line.
-Exits with 1 if anything differs.
+status, missing phases, NaN, marks, stale rows, custom implementations, hostile text). The script
+compares tables column by column, and text outside tables line by line. Exit code: 1 if anything
+differs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ SHOWN = 40
 
 
 class Difference(NamedTuple):
-    """A cell, or a line outside of tables, that differs; ``old`` or ``new`` is empty if absent."""
+    """A table cell, or a line outside of tables, that differs between two renderings.
+
+    ``old`` or ``new`` is empty if only the other rendering has the cell or line.
+    """
 
     file: str
     table: str
@@ -47,7 +50,7 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True)
 class MarkdownTable:
-    """A Markdown table of a page."""
+    """A table parsed from a Markdown page."""
 
     caption: str
     headers: list[str]
@@ -55,7 +58,7 @@ class MarkdownTable:
 
 
 def differences(old: Mapping[str, str], new: Mapping[str, str]) -> list[Difference]:
-    """The differences between two renderings, each file name -> Markdown."""
+    """The differences between two renderings; each maps a file name to Markdown."""
     found = []
     for name in sorted({*old, *new}):
         if old.get(name) != new.get(name):
@@ -97,7 +100,10 @@ def _in_table(
 
 
 def parsed(markdown: str) -> tuple[dict[str, MarkdownTable], list[str]]:
-    """The tables of a page by caption (numbered where several have one), and all other lines."""
+    """Caption -> table, for the tables of a page, and the list of all other lines.
+
+    The second table with the same caption has the key "caption (2)".
+    """
     tables: dict[str, MarkdownTable] = {}
     text: list[str] = []
     for is_table, group in itertools.groupby(markdown.splitlines(), lambda n: n[:1] == "|"):
@@ -121,7 +127,10 @@ def _cells(line: str) -> list[str]:
 
 
 def evidences(only: str | None = None) -> dict[str, dict]:
-    """Name -> the arguments of `MachineEvidence`, of real, synthetic and faulty machines."""
+    """Name -> arguments of `MachineEvidence`, for committed, synthetic and faulty evidence.
+
+    only: return just the entries whose name contains this text.
+    """
     import rendered_evidence
 
     found = rendered_evidence.evidences()
@@ -133,7 +142,7 @@ def evidences(only: str | None = None) -> dict[str, dict]:
 
 
 def rendered(tree: Path, evidence: Path) -> dict[str, str]:
-    """File name -> Markdown of pickled evidence, with the code and the templates of a tree."""
+    """File name -> Markdown, rendered from pickled evidence with a tree's code and templates."""
     script = Path(__file__).with_name("render_evidence.py")
     done = subprocess.run(
         [sys.executable, str(script), str(evidence), str(tree / "templates")],
@@ -147,7 +156,7 @@ def rendered(tree: Path, evidence: Path) -> dict[str, str]:
 
 
 def compared(revision: str, only: str | None = None) -> list[Difference]:
-    """The differences between the report of a revision and that of the working tree."""
+    """The differences between the reports that a revision and the working tree render."""
     with tempfile.TemporaryDirectory() as folder:
         tree, pickled = Path(folder) / "tree", Path(folder) / "evidence.pickle"
         pickled.write_bytes(pickle.dumps(evidences(only)))

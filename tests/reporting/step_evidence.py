@@ -1,4 +1,4 @@
-"""Changes of evidence of model steps, and access to what the section shows."""
+"""Change evidence of whole model steps, and look up what its report section shows."""
 
 import pandas as pd
 from synthetic import small_gpu_evidence, with_frames
@@ -24,9 +24,9 @@ def with_values(evidence: MachineEvidence, values: dict, stem: str = ways.STEM, 
 
 
 def with_times_scaled(evidence: MachineEvidence, factor: float, **where) -> MachineEvidence:
-    """The evidence with the times of some rows multiplied by ``factor``.
+    """The evidence with the times of the rows selected by ``where`` multiplied by ``factor``.
 
-    Where they get shorter the FLOPs shrink as well, so that no row exceeds the ceiling.
+    If times get shorter, FLOPs shrink as well, so that no row exceeds the matmul ceiling.
     """
     frame = evidence.frames[ways.STEM].copy()
     rows = having(frame, status="ok", **where).index
@@ -44,9 +44,9 @@ def with_times_scaled(evidence: MachineEvidence, factor: float, **where) -> Mach
 
 
 def with_times(evidence: MachineEvidence, ms: float, **where) -> MachineEvidence:
-    """The evidence with rounds and median of some rows set to ``ms``, and the mean to twice that.
+    """The evidence with rounds and median of selected rows set to ``ms``, and the mean to 2 ``ms``.
 
-    Their FLOPs become unknown, so that no row exceeds the ceiling.
+    The FLOPs of these rows become unknown, so that no row exceeds the matmul ceiling.
     """
     frame = evidence.frames[ways.STEM].copy()
     rows = having(frame, status="ok", **where).index
@@ -59,7 +59,10 @@ def with_times(evidence: MachineEvidence, ms: float, **where) -> MachineEvidence
 
 
 def with_equal_times(evidence: MachineEvidence, one: dict, other: dict, **where) -> MachineEvidence:
-    """The evidence with the rounds of rows ``other`` copied to rows ``one``: neither is faster."""
+    """The evidence with the timed rounds of rows ``other`` copied to rows ``one``.
+
+    one, other: column -> value of the rows; neither is then faster.
+    """
     frame = evidence.frames[ways.STEM].copy()
     mine, theirs = (having(frame, **each, **where) for each in (one, other))
     assert len(mine) == len(theirs) > 0

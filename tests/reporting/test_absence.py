@@ -1,4 +1,4 @@
-"""Why a cell has no row: not configured, not measured, or left out by the table."""
+"""A table cell without a value states why: not configured, not measured, or omitted."""
 
 import synthetic
 
@@ -12,9 +12,9 @@ STEM, CELL = "flash_attention", ["seq_len", "d_head"]
 
 
 def states_without(kept, configured):
-    """States of the tiled column, whose rows beyond length ``kept`` are taken away.
+    """(length, state) of the cells of column `tiled`, without its rows beyond length ``kept``.
 
-    configured: lengths of which the configuration asks for these rows.
+    configured: the lengths of removed rows that the configuration asks for.
     """
     full = synthetic.cpu_evidence().frame(STEM)
     full = having(full, phase="forward", dtype="float32", causal=True)
@@ -41,7 +41,7 @@ def test_cell_without_a_row_is_not_configured_or_not_measured():
     assert rest and {(length, NOT_CONFIGURED) for length in rest} <= states
 
 
-def test_row_that_the_table_leaves_out_keeps_its_state():
+def test_cell_omitted_by_the_table_has_the_state_no_row():
     rows = synthetic.cpu_evidence().frame(STEM)
     rows = rows.assign(key=[f"key {number}" for number in range(len(rows))])
     evidence = MachineEvidence("m", frames={STEM: rows})

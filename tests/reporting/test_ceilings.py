@@ -1,4 +1,7 @@
-"""Ceilings: which load they hold for, and rows withheld because they exceed them."""
+"""Ceilings (highest measured matmul and copy rates) and rows withheld for exceeding them.
+
+The load of a ceiling is "burst" (a single call) or "sustained" (calls back to back).
+"""
 
 from dataclasses import replace
 
@@ -14,7 +17,7 @@ from lmperf.reporting.tables import IMPOSSIBLE_WORDS, kernel_times, markdown
 
 
 def without_loads(evidence):
-    """The evidence as it was before ceilings had shapes and loads."""
+    """The evidence in its earlier form, without shapes and loads of ceilings."""
     frame = evidence.frames["ceilings"]
     frame = having(frame, operation=["matmul", "copy"], load="burst")
     frame = frame.drop_duplicates(["operation", "dtype"], keep="last")
@@ -23,20 +26,20 @@ def without_loads(evidence):
 
 
 def with_time_divided(evidence, stem, factor):
-    """The evidence with the median of one ok row divided by ``factor``, and the row's index."""
+    """The evidence with the median of one valid row divided by ``factor``, and the row's index."""
     frame = evidence.frames[stem].copy()
     row = having(frame, status="ok", dtype="bfloat16").index[0]
     frame.loc[row, "median_ms"] /= factor
     return replace(evidence, frames={**evidence.frames, stem: frame}), row
 
 
-def test_ceiling_is_the_best_shape_of_each_load(gpu):
+def test_ceiling_is_the_rate_of_the_best_shape_per_load(gpu):
     assert matmul_ceiling(gpu, "autocast_bfloat16") == 800
     assert matmul_ceiling(gpu, "autocast_bfloat16", SUSTAINED) == 720
     assert ceilings(gpu)["copy", "float32"] == 4280
 
 
-def test_evidence_without_loads_counts_for_both(gpu):
+def test_ceilings_without_a_load_count_for_both_loads(gpu):
     old = without_loads(gpu)
     assert matmul_ceiling(old, "bfloat16") == matmul_ceiling(old, "bfloat16", SUSTAINED) == 800
     table = ceilings_table(old).frame
@@ -44,7 +47,7 @@ def test_evidence_without_loads_counts_for_both(gpu):
     assert not any(gates.impossible(frame).any() for frame in old.present().values())
 
 
-def test_share_is_of_burst_sustained_or_data_sheet_rate(gpu, cpu):
+def test_shares_use_the_burst_sustained_or_data_sheet_rate(gpu, cpu):
     frame = gpu.frame("end_to_end").assign(dtype="bfloat16", flops=80e9, median_ms=1.0)
     assert matmul_share(gpu, frame).iloc[0] == pytest.approx(0.1)
     assert matmul_share(gpu, frame, SUSTAINED).iloc[0] == pytest.approx(80 / 720)
@@ -52,7 +55,7 @@ def test_share_is_of_burst_sustained_or_data_sheet_rate(gpu, cpu):
     assert sheet_share(cpu, cpu.frame("end_to_end")).isna().all()
 
 
-def test_table_shows_both_loads_and_clocks_per_shape(gpu, cpu):
+def test_table_shows_rates_and_clocks_of_both_loads_per_shape(gpu, cpu):
     table = ceilings_table(gpu).frame
     line = having(table, operation="matmul", dtype="bf16", shape="8192x8192x8192").iloc[0]
     assert (line["TFLOP/s"], line["clock (MHz)"]) == ("800", "1980")
@@ -64,7 +67,7 @@ def test_table_shows_both_loads_and_clocks_per_shape(gpu, cpu):
     assert sheet_table(cpu) is None
 
 
-def test_balance_states_single_and_sustained_rates(gpu):
+def test_balance_finding_states_single_and_sustained_rates(gpu):
     said = next(str(s) for s in statements(SECTION.findings, gpu) if s.name == "balance")
     assert "800 TFLOP/s in bf16 in single calls, and back to back at 46.8 in float32" in said
     old = next(
@@ -73,7 +76,7 @@ def test_balance_states_single_and_sustained_rates(gpu):
     assert "back to back" not in old
 
 
-def test_floor_of_a_frame_is_the_floor_of_each_row(gpu):
+def test_least_times_of_a_frame_equal_those_of_single_rows(gpu):
     limits = limits_of(gpu.frames["ceilings"].to_dict("records"), gpu.facts["environments"])
     for stem in ("end_to_end", "flash_attention", "lrpe"):
         frame = gpu.frame(stem)
@@ -100,7 +103,7 @@ def test_row_slightly_above_the_ceiling_is_shown(gpu):
     assert gates.shown(evidence.frame("flash_attention"))[row]
 
 
-def test_sustained_rate_at_the_power_limit_has_a_mark(gpu):
+def test_sustained_rate_of_a_capped_row_has_a_mark(gpu):
     frame = gpu.frames["ceilings"].copy()
     frame.loc[having(frame, load=SUSTAINED).index, "marks"] = "capped"
     table = ceilings_table(replace(gpu, frames={**gpu.frames, "ceilings": frame})).frame

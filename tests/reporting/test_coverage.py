@@ -1,4 +1,8 @@
-"""The state of each table in the index: measured, partly measured, explained, or a gap."""
+"""The state of each table in the index of tables: measured, partly measured, or a gap.
+
+A table owes the cells that are configured or measured. A gap is a table that has rows and does not
+show them, or that has neither rows nor a reason why.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +34,12 @@ def of_implementation(implementation):
     return lambda frame: frame["implementation"] == implementation
 
 
-def test_measured_cells_are_counted_of_those_owed(gpu):
+def test_state_counts_measured_cells_and_owed_cells(gpu):
     found = state_of(gpu, cell=("size", "context_length"))
     assert (found.words, found.gap, found.measured, found.owed) == ("measured", False, 20, 20)
 
 
-def test_missing_cells_are_owed(gpu_copy):
+def test_configured_cells_without_rows_count_as_owed(gpu_copy):
     gpu_copy.lacking["end_to_end"] = LACKING
     found = state_of(gpu_copy, cell=("size",))
     assert (found.words, found.measured, found.owed) == ("measured", 5, 5)
@@ -47,7 +51,7 @@ def test_missing_cells_are_owed(gpu_copy):
     ), "of another table"
 
 
-def test_table_is_stale_only_by_its_own_rows(gpu_copy):
+def test_table_is_stale_only_if_rows_it_shows_are_stale(gpu_copy):
     gpu_copy.stale["end_to_end"] = ["a row of a compiled model"]
     rows = gpu_copy.frames["end_to_end"]
     gpu_copy.frames["end_to_end"] = rows.assign(stale=rows["implementation"] == "compiled")
@@ -55,12 +59,12 @@ def test_table_is_stale_only_by_its_own_rows(gpu_copy):
     assert state_of(gpu_copy, where=of_implementation("compiled")).words == "measured, stale"
 
 
-def test_every_table_is_stale_if_all_rows_are(gpu_copy):
+def test_every_table_is_stale_if_all_rows_are_stale(gpu_copy):
     gpu_copy.stale["end_to_end"] = ["each row"]
     assert state_of(gpu_copy, where=of_implementation("eager")).words == "measured, stale"
 
 
-def test_measured_but_not_shown_is_a_gap(gpu):
+def test_table_that_does_not_show_its_rows_is_a_gap(gpu):
     found = state_of(gpu, parts=[])
     assert found.gap and "does not show it" in found.words
     assert coverage.gaps([found]) == [f"table E1 (a step): {found.words}"]

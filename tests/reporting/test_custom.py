@@ -1,4 +1,4 @@
-"""A custom implementation is compared with all others in every section and stated first."""
+"""The report compares a user's custom implementation with all others and states it first."""
 
 from dataclasses import replace
 
@@ -15,7 +15,10 @@ TRITON = "Triton"
 
 
 def with_custom(evidence, factor, stem=STEM, like="triton", **columns):
-    """The evidence with an implementation `mine` that takes ``factor`` times as long."""
+    """The evidence with a custom `mine` that takes ``factor`` times as long as ``like``.
+
+    columns: values that replace those copied from the rows of ``like``.
+    """
     frame = evidence.frames[stem]
     mine = frame[frame["implementation"] == like].assign(implementation="mine", again_ms=None)
     times = ["median_ms", "mean_ms", "p20_ms", "p80_ms", "std_ms"]
@@ -32,14 +35,14 @@ def custom_sentences(evidence, stem=STEM):
 
 
 @pytest.mark.parametrize("make", [synthetic.gpu_evidence, synthetic.cpu_evidence])
-def test_there_is_no_custom_implementation_by_default(make):
+def test_synthetic_evidence_has_no_custom_implementation(make):
     evidence = make()
     assert not [
         custom.names(evidence, stem) for stem in evidence.frames if custom.names(evidence, stem)
     ]
 
 
-def test_custom_one_is_compared_with_all_others_and_comes_first(gpu):
+def test_custom_implementation_is_compared_and_stated_first(gpu):
     evidence = with_custom(gpu, 2.0)
     made = compose(STEM, evidence, drawn=False)
     tables = made.parts["Custom implementations and peers"]
@@ -57,7 +60,7 @@ def test_custom_one_is_compared_with_all_others_and_comes_first(gpu):
     assert f"{TRITON} 0.50x/0.50x/0.50x (slower in {beside} of {beside} rows)" in (first.sentence)
 
 
-def test_peer_comes_last_and_is_judged_by_train_steps(cpu):
+def test_peer_is_stated_last_and_compared_by_train_steps(cpu):
     stem = "end_to_end"
     evidence = with_custom(cpu, 0.5, stem, "eager")
     peer = evidence.frames[stem].replace({"implementation": {"mine": "liger"}})
@@ -70,7 +73,7 @@ def test_peer_comes_last_and_is_judged_by_train_steps(cpu):
     assert others[0].place == "short"
 
 
-def test_sentence_names_the_module(gpu):
+def test_sentence_names_the_module_of_the_implementation(gpu):
     environments = {
         name: {**facts, "implementations": {f"{STEM}.mine": "course.attention:apply"}}
         for name, facts in gpu.facts["environments"].items()
@@ -79,7 +82,7 @@ def test_sentence_names_the_module(gpu):
     assert custom_sentences(evidence)[0].startswith("mine (`course.attention:apply`), forward/")
 
 
-def test_errors_are_shown_beside_those_of_triton(gpu):
+def test_errors_of_a_custom_kernel_follow_those_of_triton(gpu):
     tables = compose(STEM, with_custom(gpu, 2.0), drawn=False).parts["F4"]
     dtypes = gpu.frames[STEM].query("implementation == 'triton'")["dtype"].nunique()
     assert len(tables) == 2 * dtypes
@@ -88,14 +91,14 @@ def test_errors_are_shown_beside_those_of_triton(gpu):
     assert ours.frame.equals(mine.frame)
 
 
-def test_attention_head_has_a_column_for_it(cpu):
+def test_attention_head_table_has_a_custom_column(cpu):
     frame = compose(
         "attention", with_custom(cpu, 2.0, "attention", "eager"), drawn=False
     ).head.frame
     assert set(frame["forward, mine over eager"]) == {"0.50x (0.50-0.50)"}
 
 
-def test_e7_ignores_a_custom_model(gpu):
+def test_table_e7_ignores_a_custom_model(gpu):
     tables = compose(
         "end_to_end", with_custom(gpu, 1.0, "end_to_end", "compiled_blocks"), drawn=False
     ).parts
@@ -147,7 +150,7 @@ def test_model_with_other_flops_never_counts_as_fastest(cpu):
 
 
 @pytest.mark.machine
-def test_each_section_shows_it_and_the_write_up_names_it_once(cpu):
+def test_write_up_names_a_custom_implementation_once(cpu):
     evidence = with_custom(with_custom(cpu, 1.5, like="tiled"), 1.5, "end_to_end", like="eager")
     sections = pages.composed(evidence, synthetic.TEMPLATES, drawn=False)
     files = pages.machine_files(evidence, sections, synthetic.TEMPLATES)

@@ -1,4 +1,4 @@
-"""`lmperf diff` on made-up results whose true differences are known."""
+"""`lmperf diff` compares two runs, here synthetic ones whose true differences are known."""
 
 import json
 import shutil
@@ -16,13 +16,14 @@ from lmperf.reporting.diff.results import read_result
 from lmperf.statistics import paired
 
 CELLS, ROUNDS = 300, 6
-# Relative noise of rounds within a run, and of a row between runs, which no interval shows.
+# Relative noise of rounds within a run, and of a whole row between runs. Intervals over rounds do
+# not include the noise between runs.
 WITHIN, BETWEEN = 0.01, 0.004
 IDENTITY = ("seq_len", "dtype", "implementation", "phase")
 
 
 def rows_of_run(seed, factor=1.0, mhz=1980.0, cells=CELLS, **columns):
-    """Rows of one run: times that are equal in all runs, with noise, times ``factor``."""
+    """Rows of one run. The true times are equal in all runs, but multiplied by ``factor``."""
     noise = np.random.default_rng(seed)
     return [
         {
@@ -49,7 +50,10 @@ def times_of(ms, noise):
 
 @pytest.fixture
 def result(tmp_path):
-    """A function that writes rows as evidence of a machine and reads them back as a result."""
+    """A function that writes rows as evidence of a machine and reads them as a result to compare.
+
+    With ``read=False`` it returns the path of the directory instead.
+    """
 
     def write(name, rows, read=True, identity=IDENTITY, **facts):
         directory = tmp_path / name
@@ -94,13 +98,13 @@ def test_slowdown_explained_by_the_clock_is_no_regression(result):
     assert 0.90 < both.rows["cycles"].median() < 0.93
 
 
-def test_clocks_of_the_rounds_override_that_of_the_row(result):
+def test_clocks_of_rounds_override_the_clock_of_the_row(result):
     mhz = ";".join(["1800.0"] * ROUNDS)
     new = result("new", rows_of_run(2, 1.1, mhz=1980.0, rounds_mhz=mhz))
     assert shares_of(compare(result("old", rows_of_run(1)), new))["clock"] >= 0.95
 
 
-def test_cycles_are_compared_on_one_gpu_model_only(result):
+def test_cycles_are_compared_only_between_equal_gpu_models(result):
     old, slow = rows_of_run(1), rows_of_run(2, 1.1, mhz=1800.0)
     for facts in ({"device": "H100"}, {"kind": "cpu", "device": "H200"}):
         found = compare(result("old", old, device="H200"), result("new", slow, **facts))
@@ -115,10 +119,11 @@ def test_differences_below_the_noise_floor_do_not_count(result):
     assert found.regressions == 0 and any("noise floor" in note for note in found.notes)
 
 
-def test_regression_must_exceed_both_old_processes(result):
+def test_regression_must_be_slower_than_both_old_processes(result):
     old, new = rows_of_run(1), result("new", rows_of_run(2, 1.06))
     for factor, named in ((1.0, True), (1.06, False)):
-        # In one cell of fifty the twin is as slow as the new version: the old process was odd.
+        # `again_ms` has the times of a second old process. In one cell of fifty, that process is as
+        # slow as the new version if the factor is 1.06.
         usual, odd = rows_of_run(3), rows_of_run(3, factor)
         twin = [odd[i] if i % 50 == 0 else usual[i] for i in range(CELLS)]
         rows = [{**a, "again_ms": b["rounds_ms"]} for a, b in zip(old, twin, strict=True)]
@@ -150,14 +155,14 @@ def test_rows_that_are_not_compared_are_counted(result):
     assert found.identical == 1 and found.untimed == 1 and len(found.rows) == 4
 
 
-def test_axis_of_one_version_only_keeps_rows_apart(result):
+def test_rows_with_an_axis_of_one_version_are_not_compared(result):
     old, more = rows_of_run(1, cells=3), [{**row, "heads": 4} for row in rows_of_run(2, cells=2)]
     new = result("new", [*more, *rows_of_run(3, cells=3)], identity=("heads", *IDENTITY))
     found = compare(result("old", old), new)
     assert len(found.rows) == 3 and found.only == (0, 2)
 
 
-def test_notes_name_other_software_keys_and_marks(result):
+def test_notes_state_changed_software_keys_and_marks(result):
     rows = rows_of_run(1, cells=3)
     old = result("old", rows, torch="2.11", device="H200")
     other = [{**row, "key": "other", "marks": "capped"} for row in rows]
@@ -276,7 +281,7 @@ def test_committed_evidence_of_a_machine_can_be_compared(result, tmp_path, monke
     assert code == 1 and "h200@HEAD -> h200: 300 rows compared" in out
 
 
-def test_foreign_text_is_inert_in_every_format(result):
+def test_untrusted_text_is_inert_in_every_format(result):
     reason = "<script>|`x` \x1b[31m](javascript:x)"
     old, new = rows_of_run(1, cells=20), rows_of_run(2, cells=20)
     new[0] |= {"status": "crash", "reason": reason, "median_ms": None, "rounds_ms": None}

@@ -1,4 +1,4 @@
-"""Reading evidence: column types, reading order, invalid cells."""
+"""Read evidence (measured rows in CSV): column types, order of rows, invalid values."""
 
 import csv
 

@@ -1,4 +1,4 @@
-"""Facts of a machine that are missing, of the wrong type, or of another environment."""
+"""Facts of a machine (machine.json) that are missing, invalid, or of another environment."""
 
 import math
 

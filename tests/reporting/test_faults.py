@@ -1,7 +1,7 @@
-"""Any combination of failed rows is rendered, and each failure is named in a table.
+"""The report renders any combination of failed rows and names each failure in a table.
 
-One example stands here. ``LMPERF_FAULTS=200 python -m pytest tests/reporting/test_faults.py`` draws
-so many more.
+By default one fixed example runs. This command runs 200 random examples as well:
+``LMPERF_FAULTS=200 python -m pytest tests/reporting/test_faults.py``.
 """
 
 import os
@@ -22,7 +22,8 @@ pytestmark = pytest.mark.machine
 
 EXAMPLES = int(os.environ.get("LMPERF_FAULTS", 0))
 MACHINES = {"cpu": synthetic.cpu_evidence(), "gpu": synthetic.small(synthetic.gpu_evidence())}
-# The gate column says `failed`; the other columns show the errors.
+# Status words that a table of the benchmark replaces: its gate column says `failed`, and its other
+# columns show the errors.
 SAID_OTHERWISE = {"flash_attention_check": {"gate failed, withheld"}}
 UNSEEN = "its page does not show it"
 
@@ -49,7 +50,7 @@ faults = st.lists(
 
 
 def drawn_once(build):
-    """Draw the light theme only and use it for both."""
+    """Draw the figure in the light theme and use the SVG for both themes."""
     svg = draw(build).get("light")
     return {"light": svg, "dark": svg} if svg else {}
 
@@ -63,7 +64,7 @@ def one_theme():
 
 
 def rendered(evidence):
-    """All files of a machine, and the gaps of tables that its pages do not show."""
+    """All rendered files of a machine, and the tables whose rows its pages do not show."""
     made = pages.composed(evidence, synthetic.TEMPLATES)
     files = pages.machine_files(evidence, made, synthetic.TEMPLATES)
     both = [evidence, MACHINES["cpu"]]
@@ -72,13 +73,13 @@ def rendered(evidence):
 
 
 def lines_without_numbers(files):
-    """Lines in which a missing value shows as `nan`, `None`, `NaT` or `inf`."""
+    """Lines that print a missing value as `nan`, `None`, `NaT` or `inf`."""
     lines = [line for text in files.values() for line in text.splitlines() if "<" not in line]
     return [line for line in lines if re.search(r"\b(nan|None|NaT|inf)\b", line)]
 
 
 def unnamed_failures(evidence, files):
-    """(benchmark, status words) of failures that no table of their page names."""
+    """(benchmark, status words) of failures that no table on the page of the benchmark names."""
     found = []
     for stem, frame in evidence.present().items():
         page = files[f"{load(stem).section or stem}.md"]
@@ -98,7 +99,7 @@ def unnamed_failures(evidence, files):
 )
 @example(machine="cpu", faults=MANY)
 @given(machine=st.sampled_from(sorted(MACHINES)), faults=faults)
-def test_failures_are_rendered_and_named(machine, faults):
+def test_pages_render_and_name_every_failure(machine, faults):
     evidence = faulty(MACHINES[machine], faults)
     files, unseen = rendered(evidence)
     assert not unnamed_failures(evidence, files) and not unseen and not lines_without_numbers(files)
@@ -106,7 +107,7 @@ def test_failures_are_rendered_and_named(machine, faults):
 
 @pytest.mark.parametrize("scope", [ALL, LACKING])
 @pytest.mark.parametrize("stem", ["attention", "flash_attention", "memory_timeline"])
-def test_section_without_a_valid_row_states_why(stem, scope):
+def test_section_without_a_valid_row_states_the_failure(stem, scope):
     evidence = faulty(MACHINES["cpu"], [Fault(stem, scope, ("crash", "failed_check"), 1)])
     section = sections.compose(load(stem).section or stem, evidence)
     text = pages.page(evidence, section, synthetic.TEMPLATES)

@@ -1,4 +1,4 @@
-"""Every figure in both themes: legible at 700 px, without overlaps or cut text."""
+"""Every figure, in the light and the dark theme, is legible at 700 px without overlapping text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ def evidences():
 
 @pytest.fixture(scope="module")
 def figure_of(evidences):
-    """(stem, machine, theme name) -> the figure, made once; None where nothing is drawn."""
+    """A function (benchmark, machine, theme name) -> figure, or None if nothing is drawn.
+
+    It makes each figure once.
+    """
 
     @functools.cache
     def make(stem, machine, theme):
@@ -45,7 +48,7 @@ def pytest_generate_tests(metafunc):
 
 
 def visible_texts(figure):
-    """(text, bounding box in pixels) of all visible text of a figure."""
+    """(text, bounding box in pixels) of each visible text of a figure."""
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     renderer = canvas.get_renderer()
@@ -109,7 +112,7 @@ def test_ink_and_colours_have_enough_contrast(theme):
 
 
 def test_lines_differ_by_marker_and_dash_not_only_by_colour():
-    stand_ins = ("torch", "tiled")  # for eager and Triton, where those are not
+    stand_ins = ("torch", "tiled")  # they share the looks of eager and Triton, which they replace
     looks = [i.look for name, i in IMPLEMENTATIONS.items() if name not in stand_ins]
     lines = [(look.marker, str(look.dash)) for look in (*looks, *SPARE_LOOKS)]
     assert len(set(lines)) == len(lines)

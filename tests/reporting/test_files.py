@@ -1,4 +1,4 @@
-"""Rendered files replace the old ones all together or not at all."""
+"""`replace_files` replaces all files of a report, or none if a write fails."""
 
 import errno
 import os
@@ -23,13 +23,13 @@ def directory(tmp_path):
 
 
 def tree(directory):
-    """Path -> text of every file; symbolic links are not followed."""
+    """Path -> text of every file in a directory, without entering linked directories."""
     files = [path for path in directory.rglob("*") if path.is_file() or path.is_symlink()]
     return {str(path.relative_to(directory)): path.read_text() for path in files}
 
 
 def failing(monkeypatch, owner, name, at, code):
-    """Make call number ``at`` of a function fail; a write fails halfway through."""
+    """Make call number ``at`` of ``owner.name`` raise OSError; a write stops after one byte."""
     real, calls = getattr(owner, name), []
 
     def fails(*arguments):
@@ -67,7 +67,7 @@ def test_failed_rename_restores_the_files_before_it(directory, monkeypatch, at):
     assert tree(directory) == OLD
 
 
-def test_read_only_file_is_named(directory, monkeypatch):
+def test_error_names_a_read_only_file(directory, monkeypatch):
     failing(monkeypatch, Path, "write_bytes", 0, errno.EROFS)
     with pytest.raises(UserError, match=r"report\.md: cannot be written: read-only file system"):
         replace_files(directory, NEW, GLOBS)
@@ -90,7 +90,7 @@ def test_symbolic_links_are_refused(directory, tmp_path_factory, name):
     assert (directory / name).is_symlink()
 
 
-def test_directory_in_place_of_a_file_is_named(directory):
+def test_error_names_a_directory_in_place_of_a_file(directory):
     (directory / "page.md").mkdir()
     with pytest.raises(UserError, match=r"page\.md is a directory"):
         replace_files(directory, NEW, GLOBS)

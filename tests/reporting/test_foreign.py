@@ -1,4 +1,8 @@
-"""Foreign text is shown as written and stays inert, whatever it contains."""
+"""The report shows untrusted text as it was written, without effect as markup or code.
+
+Untrusted text comes from outside the project: names of implementations and folders, failure
+reasons, facts of a machine.
+"""
 
 import re
 import unicodedata
@@ -49,7 +53,7 @@ texts = st.one_of(
 
 
 def as_seen(text):
-    """The text that a reader should see."""
+    """The text that a reader of the report should see for untrusted ``text``."""
     return foreign.plain(foreign.taken(text))
 
 
@@ -76,7 +80,7 @@ def test_code_span_holds_the_whole_text(text):
 
 
 @given(texts)
-def test_invisible_characters_go_and_text_is_cut(text):
+def test_invisible_characters_are_replaced_and_text_is_cut(text):
     seen = as_seen(text)
     bad = [c for c in seen if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")]
     assert not bad and len(seen) <= foreign.LONGEST
@@ -122,7 +126,7 @@ def test_figure_accepts_any_name(text):
 
 
 def hostile(evidence, text):
-    """The evidence with ``text`` in every name, reason and fact that comes from outside."""
+    """The evidence with ``text`` in every name, reason and fact that can be untrusted."""
     named = ("reason", "trace", "tensor", "frame", "made_in", "outcome", "instrument", "commit")
     frames = {}
     for stem, frame in evidence.frames.items():

@@ -1,4 +1,4 @@
-"""Tables in every format: numbers for programs, safe text for pages and papers."""
+"""Tables in CSV, JSON, HTML, LaTeX and Markdown: numbers for programs, safe text for readers."""
 
 import csv
 import io
@@ -30,7 +30,7 @@ TIMED = {
 
 
 def tables_of(evidence):
-    """(section, table) of all that the sections of a machine show."""
+    """(name of the section, table) for all tables that the sections of a machine show."""
     found = []
     for stem in stems(synthetic.TEMPLATES):
         made = compose(stem, evidence, drawn=False)
@@ -41,7 +41,7 @@ def tables_of(evidence):
 
 @pytest.fixture(scope="module")
 def tables():
-    """Tables of clean evidence, and of evidence with faults of every kind."""
+    """(section, table) of evidence without failures, and of evidence with every kind of fault."""
     few = synthetic.small(synthetic.gpu_evidence())
     spoilt = rendered_evidence.marked(rendered_evidence.custom(rendered_evidence.drawn(few, 99)))
     return tables_of(few) + tables_of(rendered_evidence.hostile(spoilt))
@@ -51,13 +51,13 @@ def frame(*rows):
     return pd.DataFrame([{**TIMED, **row} for row in rows])
 
 
-def test_kernel_time_carries_its_interval_and_row():
+def test_kernel_time_cell_has_interval_count_and_row_key():
     time, gone = kernel_times(frame({"marks": "capped"}, {"status": "oom", "key": "k2"}))
     assert time == Cell("1.25 (1.00-1.50; 60)", 1.25, 1.0, 1.5, 60, marks=("capped",), row="k1")
     assert gone == Cell("OOM", state="oom", row="k2")
 
 
-def test_step_time_carries_mean_deviation_and_median():
+def test_step_time_cell_has_mean_deviation_and_median():
     cell = step_times(frame({}))[0]
     assert (cell.value, cell.std, cell.n, cell.second) == (1.5, 0.1, 60, 1.25)
     assert cell.words == "1.50 ± 0.10 (60), median 1.25"
@@ -78,7 +78,7 @@ def test_cell_without_a_value_says_why(row, state):
 
 
 @pytest.mark.machine
-def test_columns_are_named_once_and_described(tables):
+def test_column_names_are_unique_and_roles_are_known(tables):
     for _, table in tables:
         names = [column.name for column in table.columns]
         assert len(set(names)) == len(names), (table.caption, names)
@@ -108,7 +108,7 @@ def test_cells_of_times_and_ratios_have_a_number_or_a_reason(tables):
 
 
 @pytest.mark.machine
-def test_speedups_name_both_sides(tables):
+def test_speedup_columns_name_both_implementations(tables):
     names = {column.name for stem, t in tables if stem == "flash_attention" for column in t.columns}
     assert "forward.triton.over.sdpa_cudnn" in names and "backward.triton.tflops" in names
 
@@ -127,7 +127,7 @@ def test_csv_has_numbers_in_columns_of_stable_names(tables):
     assert "±" not in text
 
 
-def test_csv_has_companions_where_cells_have_them():
+def test_csv_adds_interval_count_verdict_and_state_columns():
     cells = [Cell("1.0x same", 1.0, 0.9, 1.1, 7, verdict="same"), Cell("OOM", state="oom")]
     column = Column("a.over.b", "over b", tuple(cells), second="median later")
     assert FORMATS["csv"](Table("T", (column,))).splitlines() == [
@@ -149,7 +149,7 @@ def test_json_is_read_back_with_the_same_numbers(tables):
 
 
 class Html(HTMLParser):
-    """Counts cells, collects the values that they sort by, and all tags."""
+    """Collects the tags of an HTML page and the sort values of its cells, and counts the cells."""
 
     def __init__(self, text):
         super().__init__()

@@ -1,4 +1,7 @@
-"""The reason given for a failed gate: error and bound, PyTorch's error, or what was wrong."""
+"""The reason that the report gives for a failed accuracy gate of a row.
+
+It states the error and its bound, PyTorch's error if known, or the recorded reason.
+"""
 
 import pandas as pd
 import pytest

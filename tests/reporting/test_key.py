@@ -1,4 +1,7 @@
-"""The key of a rendering changes with everything that it depends on and nothing else."""
+"""The key of a rendering (a digest of code, templates and configuration).
+
+The key changes with each input of the report other than the evidence, and with nothing else.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +28,13 @@ for module in list(sys.modules.values()):
 """
 
 
-# These benchmarks suffice to import every module of a rendering, figures included.
+# Rendering these benchmarks imports every module that any report needs, including figures.
 FEW = ("attention", "lrpe", "memory_timeline", "mixed_precision")
 
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
-    """A copy of the sources and templates that tests may change, with some H200 evidence."""
+    """A copy of the sources and templates, with some H200 evidence, that tests may change."""
     root = tmp_path_factory.mktemp("checkout")
     for folder in ("src/lmperf", "templates", "config"):
         shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
@@ -49,7 +52,7 @@ def key(root, config=None):
 
 
 def changed(root, path, text):
-    """Whether the key changes with other content in a file; the file is restored."""
+    """Whether the key changes when a file has the content ``text(content)``; restores the file."""
     before, content = key(root), path.read_bytes()
     path.write_bytes(text(content))
     try:

@@ -1,4 +1,4 @@
-"""Noise floors and numbers of rounds on the method page."""
+"""Noise floors (how far A/A intervals exclude 1) and numbers of rounds on the method page."""
 
 import pandas as pd
 
@@ -12,7 +12,7 @@ def evidence(*rows):
     return MachineEvidence("m", frames={"topic": frame})
 
 
-def test_floors_table_covers_dtypes_without_pairs():
+def test_noise_floor_note_covers_dtypes_without_a_a_pairs():
     found = machine.floors_table(
         evidence(
             {"rounds_ms": ";".join(["1.0"] * 6), "again_ms": ";".join(["1.02"] * 6)},
@@ -27,7 +27,7 @@ def test_floors_table_covers_dtypes_without_pairs():
     assert machine.floors_table(evidence({"rounds_ms": "1.0;1.0"})) is None
 
 
-def test_method_states_the_range_of_rounds():
+def test_method_states_the_range_of_numbers_of_rounds():
     rows = [{"rounds_ms": ";".join(["1.0"] * n)} for n in range(6, 40)]
     assert machine.method(evidence(*rows))["rounds"] == "6 to 39"
     assert machine.method(evidence({}))["rounds"] == ""

@@ -1,4 +1,7 @@
-"""Marks of rows: signs in tables, their meanings and counts, and marks of older evidence."""
+"""Marks of rows: conditions that made a time doubtful, such as a capped clock.
+
+A table shows a mark as a superscript sign after the time, and explains and counts the signs.
+"""
 
 import numpy as np
 import pandas as pd
@@ -28,14 +31,17 @@ def frame(*rows):
 
 
 def with_marks(evidence, stem, names, where=lambda frame: frame.index == frame.index):
-    """The evidence with marks on the rows selected by ``where``; every row has a reference cell."""
+    """Set marks on the rows selected by ``where``, in place; return the evidence.
+
+    Every row gets a value in the column ``reference``, as rows that were checked for marks have.
+    """
     rows = evidence.frames[stem].assign(reference=1.0, marks=None)
     rows["marks"] = rows["marks"].astype(object).mask(where(rows), names)
     evidence.frames[stem] = rows
     return evidence
 
 
-def test_marks_are_ordered_with_unknown_ones_last():
+def test_unknown_marks_come_after_known_marks():
     found = marks.marks_of(frame({"marks": "loaded;capped"}, {"marks": "odd;drift"}, {}))
     assert found.tolist() == [("capped", "loaded"), ("drift", "odd"), ()]
 
@@ -44,18 +50,18 @@ def test_marks_are_ordered_with_unknown_ones_last():
     ("throttle", "names"),
     [("0x4", ("capped",)), ("0x24", ("capped",)), ("0x0", ()), ("0x1", ()), ("0x12", ())],
 )
-def test_older_rows_are_capped_by_their_throttle_reasons(throttle, names):
+def test_older_rows_get_the_capped_mark_from_throttle_bits(throttle, names):
     row = {"throttle": throttle}
     assert marks.marks_of(frame(row)).tolist() == [names]
     assert marks.marks_of(frame({**row, "marks": None, "reference": np.nan})).tolist() == [names]
 
 
-def test_throttle_is_ignored_if_the_row_was_checked_for_marks():
+def test_throttle_bits_are_ignored_if_a_row_was_checked():
     row = {"throttle": "0x4", "marks": np.nan, "reference": 1.01}
     assert marks.marks_of(frame(row)).tolist() == [()]
 
 
-def test_frame_without_mark_columns_has_no_signs():
+def test_rows_without_a_marks_column_have_no_marks():
     assert marks.names_of(frame({}, {})) == [(), ()]
 
 
@@ -67,7 +73,7 @@ def test_times_of_marked_rows_carry_their_signs(times):
     assert gone == "OOM"
 
 
-def test_time_cap_is_counted_but_has_no_sign():
+def test_time_cap_mark_is_counted_but_adds_no_sign_to_times():
     assert str(kernel_times(frame({"marks": "time_cap"}))[0]) == "1.25 (1.00-1.50; 60)"
     assert marks.counts([frame({"marks": "time_cap"})]) == {"time_cap": 1}
 
@@ -97,7 +103,7 @@ def test_table_explains_and_counts_its_signs():
     assert markdown(from_frame("T", pd.DataFrame({"ms": ["3"]}))).endswith("| 3 |")
 
 
-def test_speedup_carries_the_signs_of_both_rows(gpu):
+def test_speedup_carries_the_mark_signs_of_both_rows(gpu):
     compiled, eager = (Series.of(implementation=name) for name in ("compiled", "eager"))
     clean = speedup_cells(gpu, "attention", compiled, eager)
     evidence = synthetic.gpu_evidence()
@@ -110,7 +116,7 @@ def test_speedup_carries_the_signs_of_both_rows(gpu):
 
 
 @pytest.mark.parametrize(("stem", "make"), [("flash_attention", filled_tables), ("lrpe", None)])
-def test_rates_without_a_time_carry_signs(gpu, stem, make):
+def test_rate_cells_without_a_time_carry_mark_signs(gpu, stem, make):
     clean = "".join(markdown(t) for t in (make or (lambda e: [lrpe_head(e)]))(gpu))
     evidence = with_marks(synthetic.gpu_evidence(), stem, "loaded")
     text = "".join(markdown(t) for t in (make or (lambda e: [lrpe_head(e)]))(evidence))
@@ -124,7 +130,7 @@ def files_of(evidence):
 
 
 def small_evidence():
-    """CPU evidence of three benchmarks."""
+    """CPU evidence with three benchmarks only."""
     evidence = synthetic.cpu_evidence()
     evidence.frames = {stem: evidence.frames[stem] for stem in ("ceilings", "attention", "lrpe")}
     return evidence

@@ -1,4 +1,4 @@
-"""Formatting of numbers."""
+"""Format numbers, units, ranges and counts as the report prints them."""
 
 import pytest
 
@@ -80,6 +80,6 @@ def test_counted_nouns_are_singular_or_plural(number, noun, words):
     assert numbers.counted(number, noun) == words
 
 
-def test_counts_know_all_and_none():
+def test_count_tells_whether_it_is_all_or_none():
     assert str(numbers.Count(3, 4)) == "3 of 4"
     assert numbers.Count(4, 4).all and numbers.Count(0, 4).none

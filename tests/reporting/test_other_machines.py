@@ -1,4 +1,4 @@
-"""Comparison of machines: shared cells, the index and the overview."""
+"""Compare machines: tables of cells that two machines measured, table E5 and the overview."""
 
 from dataclasses import replace
 
@@ -35,7 +35,7 @@ def test_cells_of_one_machine_only_are_left_out(gpu, cpu):
     assert not any(table.caption.startswith("md_lrpe_cosine") for table in tables)
 
 
-def test_status_replaces_a_missing_time(gpu, second):
+def test_status_is_shown_in_place_of_a_missing_time(gpu, second):
     frame = second.frames["end_to_end"]
     rows = having(frame, size="3.4B", context_length=1024, phase="train_step").index
     frame.loc[rows, ["status", "requested_bytes", "free_bytes"]] = ["oom", 2**31, 2**30]
@@ -79,7 +79,7 @@ def test_every_machine_has_a_line_with_a_link(gpu, cpu):
     assert other_machines.machines_lines([]) is None
 
 
-def test_index_counts_the_shared_cells(gpu_copy, second, cpu_copy):
+def test_index_counts_cells_that_machines_share(gpu_copy, second, cpu_copy):
     alone = other_machines.state([gpu_copy])
     assert (alone.measured, alone.owed, alone.gap) == (0, 0, False)
     both = other_machines.state([cpu_copy, gpu_copy])
@@ -91,7 +91,7 @@ def test_index_counts_the_shared_cells(gpu_copy, second, cpu_copy):
     assert other_machines.state([cpu_copy, gpu_copy]).words == "no shared cell"
 
 
-def test_e5_follows_e4_in_the_index(gpu):
+def test_table_e5_follows_e4_in_the_index(gpu):
     tables = [TableGroup(name, name, lambda _: []) for name in ("M1", "E1", "E4", "E6", "P1")]
     states = [State(table, "x.md", 1, 1, "measured", False) for table in tables]
     ids = [s.table.id for s in other_machines.indexed(states, [gpu])]

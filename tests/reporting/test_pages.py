@@ -1,4 +1,4 @@
-"""The write-up and its pages: order, length, links."""
+"""The write-up (report.md) and the pages of its sections: order, length and links."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 MOST_FINDINGS, MOST_WORDS = 45, 250
 WRITE_UP_LINES, WRITE_UP_BYTES, PAGE_BYTES = 300, 80_000, 250_000
 HEAD_LINES = 12
-# All specified tables except E5, which compares several machines.
+# All tables that the report must have, except E5, which compares several machines.
 NUMBERED = {
     *("E1", "E2", "E3", "E4", "P1", "P2", "P3", "P4", "M1", "M2", "Y1", "Y2", "Y3", "Y4", "Y5"),
     *("A1", "A2", "A3", "A4", "F1", "F2", "F3", "F4", "F5", "L1", "L2"),
@@ -29,7 +29,7 @@ NUMBERED = {
 
 @pytest.fixture(scope="module", params=["gpu", "cpu"])
 def rendered(request):
-    """(evidence, sections, files) of a machine."""
+    """(evidence, composed sections, file name -> text) of a synthetic machine."""
     evidence = getattr(synthetic, f"{request.param}_evidence")()
     sections = pages.composed(evidence, synthetic.TEMPLATES)
     return evidence, sections, pages.machine_files(evidence, sections, synthetic.TEMPLATES)
@@ -44,7 +44,7 @@ def test_write_up_and_pages_keep_their_size_limits(rendered):
 
 
 def words_before_the_first_table(write_up: str) -> int:
-    """The number of words before the first table, including its caption."""
+    """The number of words of the write-up before its first table, including the caption."""
     before = write_up[: write_up.index("\n|")]
     tokens = re.sub(r"\]\([^)]*\)", "]", before).split()
     return sum(any(sign.isalnum() for sign in token) for token in tokens)
@@ -80,7 +80,7 @@ def test_every_list_item_is_on_its_own_line(rendered):
         assert not re.search(r"\S- \*\*", text), name
 
 
-def test_every_section_has_findings_short_head_and_link(rendered):
+def test_sections_have_a_finding_a_short_head_table_and_a_link(rendered):
     _, sections, files = rendered
     for section in sections:
         if not (section.section.in_write_up and section.measured):
@@ -111,7 +111,7 @@ def anchor_of(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
-def test_prose_avoids_words_of_the_findings_code(rendered):
+def test_markdown_pages_contain_no_banned_words(rendered):
     for name, text in rendered[2].items():
         for word in ("ontradicted", "could not be judged", "×", "claim"):
             assert not name.endswith(".md") or word not in text, (name, word)
@@ -152,7 +152,7 @@ def test_overview_is_the_write_up_of_this_machine(rendered):
     assert write_up == files["report.md"]
 
 
-def test_unmeasured_machine_names_the_reason_and_the_others():
+def test_overview_states_why_this_machine_is_unmeasured():
     other = synthetic.cpu_evidence()
     made = pages.overview_files([other], "here", [], synthetic.TEMPLATES, "torch is not installed")
     assert "torch is not installed" in made["report.md"] and "cpu-example" in made["report.md"]

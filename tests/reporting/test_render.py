@@ -1,4 +1,4 @@
-"""Rendering to files: detecting edited files and marking stale rows."""
+"""Render to files: detect files edited after rendering, and flag stale rows."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ TEXTS = {"report.md": "rendered\n", "page.md": "page\n", "figures/a.svg": "<svg/
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """A checkout with a machine `m`; its write-up and the overview render to TEXTS."""
+    """A project with a machine `m`, whose write-up and overview both render to TEXTS."""
     made = Project(load_config(ROOT / "config/config.yaml"), tmp_path)
     (tmp_path / "report/m").mkdir(parents=True)
     (tmp_path / "report/m/machine.json").write_text(json.dumps(synthetic.facts("m", "cpu", None)))
@@ -48,7 +48,7 @@ def test_rendered_files_do_not_count_as_edited(project, machine, noted):
 
 @pytest.mark.parametrize("machine", ["m", None])
 @pytest.mark.parametrize("noted", [True, False])
-def test_edited_file_is_named(project, machine, noted):
+def test_edited_file_is_listed(project, machine, noted):
     directory = rendered(project, machine)
     if noted:
         written.record(project, machine)
@@ -56,14 +56,14 @@ def test_edited_file_is_named(project, machine, noted):
     assert edited(project, machine) == ["page.md"]
 
 
-def test_missing_and_added_files_are_named(project):
+def test_missing_and_added_files_count_as_edited(project):
     directory = rendered(project, "m")
     (directory / "page.md").unlink()
     (directory / "mine.md").write_text("mine\n")
     assert edited(project, "m") == ["mine.md", "page.md"]
 
 
-def test_directory_in_place_of_a_file_is_named(project):
+def test_directory_in_place_of_a_file_counts_as_edited(project):
     directory = rendered(project, "m")
     (directory / "page.md").unlink()
     (directory / "page.md").mkdir()
@@ -71,18 +71,18 @@ def test_directory_in_place_of_a_file_is_named(project):
 
 
 @pytest.mark.parametrize("machine", ["m", None])
-def test_missing_write_up_is_named(project, machine):
+def test_missing_write_up_counts_as_edited(project, machine):
     assert edited(project, machine) == ["page.md", "report.md"]
 
 
-def test_nothing_is_rendered_while_the_record_is_current(project, monkeypatch):
+def test_current_record_avoids_a_second_rendering(project, monkeypatch):
     rendered(project, "m")
     written.record(project, "m")
     monkeypatch.setattr(render, "_files_of_machine", lambda *_: pytest.fail("was rendered"))
     assert edited(project, "m") == []
 
 
-def test_unwritable_record_counts_as_none(project):
+def test_unwritable_record_counts_as_no_record(project):
     rendered(project, "m")
     (project.root / ".lmperf").write_text("in the way")
     written.record(project, "m")

@@ -1,4 +1,4 @@
-"""The comparison of two renderings finds what differs, and nothing else."""
+"""`same_tables.py` reports each difference between two renderings, and no other."""
 
 import pickle
 
@@ -48,11 +48,11 @@ def test_planted_difference_is_found_at_its_place(old, new, column, row):
     assert (column, row) in {(one.column, one.row) for one in found}
 
 
-def test_page_that_one_side_lacks_is_a_difference():
+def test_page_missing_from_one_rendering_is_a_difference():
     assert same_tables.differences({"a.md": PAGE}, {})
 
 
-def test_tables_of_one_caption_are_told_apart():
+def test_tables_with_equal_captions_are_kept_apart():
     tables, _ = same_tables.parsed(PAGE)
     assert [len(table.rows) for table in tables.values()] == [2, 1]
 
@@ -70,7 +70,7 @@ def test_evidence_is_rendered_by_another_process(tmp_path):
     assert tables and "cpu/verdicts of attention" in files
 
 
-def test_faulty_evidence_has_every_kind_of_fault():
+def test_faulty_evidence_has_marks_gaps_and_every_status():
     few = synthetic.small(synthetic.cpu_evidence())
     assert rendered_evidence.custom(few).frames["attention"]["implementation"].eq("mine").any()
     assert rendered_evidence.marked(few).frames["attention"]["marks"].notna().any()

@@ -1,4 +1,4 @@
-"""Sizes in the report: one short name each, introduced once with its parameters."""
+"""Model sizes in the report: each has one short name, introduced once with its parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Speed-ups: only between rows timed in turn, with intervals and verdicts against noise."""
+"""Speed-ups between rows timed in turn (in one pass), with intervals and verdicts.
+
+A verdict compares the interval with the noise floor (how far A/A intervals exclude 1).
+"""
 
 import numpy as np
 import pandas as pd
@@ -33,7 +36,10 @@ def row(implementation, rounds, together="p1", dtype="float32", again=None, **ot
 
 
 def speedup_of(*rows, ours="compiled", base="eager", **where):
-    """Speed-ups of one implementation over another, as a frame and as cells of a table."""
+    """Speed-ups of ``ours`` over ``base``: a data frame, and the texts of table cells.
+
+    where: column -> value of the rows of ``ours``; those of ``base`` have "float32" instead.
+    """
     evidence = MachineEvidence("m", frames={"topic": pd.DataFrame(rows)})
     series = (
         Series.of(implementation=ours, **where),
@@ -52,13 +58,13 @@ def test_ratio_is_the_median_of_ratios_per_round():
     assert words == ["2.00x (2.00-2.00)"]
 
 
-def test_rows_of_different_passes_have_no_ratio():
+def test_rows_timed_in_different_passes_have_no_ratio():
     ratios, words = speedup_of(row("eager", [2] * 7), row("compiled", [1] * 7, together="p2"))
     assert ratios.empty
     assert words == ["not timed in turn"]
 
 
-def test_rows_without_a_pass_do_not_match_each_other():
+def test_rows_without_a_pass_name_are_not_compared():
     ratios, _ = speedup_of(
         row("eager", [2] * 7, together=None), row("compiled", [1] * 7, together=None)
     )
@@ -83,7 +89,7 @@ def test_other_implementation_in_another_dtype_has_a_ratio():
 
 
 @pytest.mark.parametrize("red", [{"status": "failed_check"}, {"max_error": 1.0}])
-def test_failed_gate_on_either_side_withholds_the_ratio(red):
+def test_failed_gate_of_either_row_withholds_the_ratio(red):
     for bad in (0, 1):
         rows = [row("eager", [2] * 7), row("compiled", [1] * 7)]
         rows[bad].update(red)
@@ -117,7 +123,7 @@ def test_interval_within_the_noise_floor_is_same():
     assert verdict_of(wide, again=[0.95] * 6)[0] == SAME, "the noise floor is 5 % now"
 
 
-def test_interval_beyond_the_noise_floor_is_decided():
+def test_interval_beyond_the_noise_floor_is_faster_or_slower():
     assert verdict_of([1.02] * 6)[0] == "faster" and verdict_of([0.97] * 6)[0] == "slower"
     assert verdict_of([1.005] * 6)[0] == SAME
     assert verdict_of([1.001, 1.002, 1.005, 1.006, 1.02, 1.03])[0] == UNRESOLVED
@@ -142,7 +148,7 @@ def test_noise_floor_is_per_phase_and_dtype():
     assert floors.loc[("x", "bfloat16"), "floor"] != floors.loc[("x", "bfloat16"), "floor"], "NaN"
 
 
-def test_noisy_cell_does_not_raise_the_floor_of_quiet_ones():
+def test_noisy_cell_does_not_raise_the_floor_of_quiet_cells():
     scatter = [1.0, 1.6, 0.8, 1.3, 1.4, 1.0]
     noisy = row("eager", [1.0] * 6, again=scatter, seq_len=0, together="p0")
     quiet = [
@@ -161,8 +167,8 @@ def test_noisy_cell_does_not_raise_the_floor_of_quiet_ones():
         ([1.05, 1.03, 1.05, 1.06, 1.05, 1.05], FASTER),
     ],
 )
-def test_interval_is_compared_with_a_a_intervals(ratios, said):
-    """An A/A interval starts at 1.02, so an interval from 1.019 may be noise as well."""
+def test_speedup_interval_is_compared_with_a_a_intervals(ratios, said):
+    """The A/A interval starts at 1.02, so a speed-up interval from 1.019 may be noise as well."""
     pair = row("eager", [1.02, 1.03, 1.08, 1.05, 1.06, 1.03], again=[1.0] * 6, seq_len=0)
     rows = row("eager", ratios, together="p2"), row("compiled", [1.0] * 6, together="p2")
     assert speedup_of(pair, *rows)[0]["floor"].tolist() == [pytest.approx(0.02)]
@@ -188,7 +194,7 @@ def test_a_a_pairs_of_one_dtype_do_not_judge_another():
 
 
 @pytest.mark.parametrize("noisy", ("float32", "tf32"))
-def test_floor_between_dtypes_is_that_of_the_noisier(noisy):
+def test_floor_of_two_dtypes_is_the_floor_of_the_noisier_one(noisy):
     again = {"float32": [1.0] * 6, "tf32": [0.9] * 6, noisy: [0.8] * 6}
     rows = [row("eager", [1.0 if d == "tf32" else 1.1] * 6, dtype=d, again=again[d]) for d in again]
     found, _ = speedup_of(*rows, ours="eager", dtype="tf32")

@@ -1,4 +1,4 @@
-"""Tables: words for statuses, formats of times, escaping, side-by-side tables."""
+"""Tables of the report: words for statuses, formats of times, escaping, side-by-side tables."""
 
 import pandas as pd
 import pytest
@@ -22,7 +22,7 @@ GIB = 2**30
 
 
 def words(cells):
-    """What a page shows of cells."""
+    """The texts that a page shows for table cells."""
     return [*map(str, cells)]
 
 
@@ -54,7 +54,7 @@ def test_oom_states_bytes_requested_and_free():
     ]
 
 
-def test_failed_gate_withholds_the_time_whatever_the_status():
+def test_failed_accuracy_gate_withholds_the_time():
     frame = rows(
         {
             "status": "ok",
@@ -100,12 +100,12 @@ def test_long_table_is_folded_and_states_its_length():
     assert "<details>" not in markdown(table, fold=None)
 
 
-def test_anchor_of_a_table_is_that_of_its_heading():
+def test_anchor_of_a_table_is_made_from_its_heading():
     table = TableGroup("F2", "Against the backends of PyTorch, named", lambda _: [])
     assert table.anchor == "f2-against-the-backends-of-pytorch-named"
 
 
-def test_side_by_side_has_a_line_per_cell_and_dashes():
+def test_side_by_side_table_has_one_line_per_cell():
     frame = pd.DataFrame(
         {
             "n": [1, 1, 2],

@@ -1,4 +1,4 @@
-"""The audit reports what it found, and says when it could look nothing up."""
+"""tools/audit.py lists known vulnerabilities, and states if it could look up no package."""
 
 import sys
 from subprocess import CompletedProcess
@@ -26,7 +26,7 @@ def test_vulnerabilities_are_listed_and_fail():
     )
 
 
-def test_unknown_packages_are_named():
+def test_packages_not_looked_up_are_listed():
     assert audit.judged([FINE, UNKNOWN]) == (
         0,
         ["audit: 0 known vulnerabilities in 1 packages; not looked up: torch"],
@@ -40,7 +40,7 @@ def test_audit_without_any_result_is_skipped():
 
 
 @pytest.mark.parametrize("said", ["", "Traceback\nConnectionError: no route\n"])
-def test_unreachable_source_is_named(monkeypatch, said):
+def test_unreachable_package_source_skips_the_audit(monkeypatch, said):
     done = CompletedProcess([], 1, stdout="", stderr=said)
     monkeypatch.setattr(audit, "_output", lambda *_: done)
     code, (line,) = audit.audit(sys.executable)

@@ -1,4 +1,8 @@
-"""Plain attention: findings, tables, figure and the length that exhausts memory."""
+"""Report section on plain attention: findings, tables, figure, and the length that runs OOM.
+
+A finding prints one sentence that the measured rows choose. The head table is the one table of the
+section in the write-up; A1 to A4 are the tables on the page of the section.
+"""
 
 import pandas as pd
 import pytest
@@ -15,7 +19,10 @@ from lmperf.reporting.tables import markdown
 
 
 def with_changed_rows(change, stem="attention"):
-    """GPU evidence after ``change(frame)``, which edits the frame or returns another one."""
+    """GPU evidence with the rows of a benchmark changed by ``change(frame)``.
+
+    change: edits the data frame in place, or returns a new one.
+    """
     evidence = synthetic.gpu_evidence()
     frame = evidence.frames[stem].copy()
     changed = change(frame)
@@ -31,14 +38,17 @@ def matches(frame, **where):
 
 
 def with_requested_bytes(factor):
-    """Evidence whose grid fits and whose OOM request is ``factor`` times the predicted one."""
+    """Evidence with no OOM in the grid; the OOM request is ``factor`` times the prediction.
+
+    The benchmark ``attention_limit`` still runs out of memory.
+    """
     evidence = with_changed_rows(lambda frame: frame[frame["seq_len"] < 65536].assign(causal=False))
     evidence.frames["attention_limit"]["requested_mib"] *= factor
     return evidence
 
 
 def with_saved_memory(power):
-    """Evidence whose saved memory grows with the length to the power of ``power``."""
+    """Evidence in which memory saved for the backward grows as length to the power ``power``."""
 
     def change(frame):
         frame["saved_mib"] = frame["resident_mib"] + (frame["seq_len"] / 256.0) ** power
@@ -47,11 +57,14 @@ def with_saved_memory(power):
 
 
 def with_times(factor, share=1.0, **where):
-    """Evidence with rounds ``factor`` times eager float32's, for a ``share`` of the widths."""
+    """Evidence in which the rows selected by ``where`` take ``factor`` times eager float32's time.
+
+    share: the fraction of the values of ``d_head`` for which the rows are changed.
+    """
 
     def change(frame):
         keys = ["seq_len", "d_head", "phase"]
-        frame["again_ms"] = None  # else what is changed here would widen the noise floor
+        frame["again_ms"] = None  # else the changed rounds would widen the noise floor
         base = frame[matches(frame, implementation="eager", dtype="float32")]
         rounds = base.set_index(keys)["rounds_ms"]
         widths = sorted(frame["d_head"].unique())
@@ -96,18 +109,18 @@ def parts_of(name, evidence):
     return compose("attention", evidence, drawn=False).parts[name]
 
 
-def test_every_answer_is_reached():
+def test_findings_give_every_declared_answer():
     assert_answers_reached(FINDINGS, CASES)
 
 
-def test_findings_skip_what_was_not_measured(cpu_copy):
+def test_findings_are_omitted_without_their_rows(cpu_copy):
     assert sentence_of("attention_ends", cpu_copy) is None
     assert sentence_of("attention_numerics", cpu_copy) is None
     del cpu_copy.frames["attention"]
     assert all(state(finding, cpu_copy) is None for finding in FINDINGS)
 
 
-def test_oom_length_is_stated_with_the_bytes_requested():
+def test_oom_finding_states_length_and_requested_bytes():
     assert sentence_of("attention_ends", with_requested_bytes(1.0)) == (
         "Plain attention's forward (float32, batch 8, d_head 64) runs out of memory at length"
         " 65,536, as predicted: 128 GiB requested, 10.6 free."
@@ -115,7 +128,7 @@ def test_oom_length_is_stated_with_the_bytes_requested():
     assert "as predicted" not in sentence_of("attention_ends", with_requested_bytes(2.0))
 
 
-def test_memory_is_counted_in_matrices_of_length_squared(gpu, cpu):
+def test_finding_gives_memory_in_length_by_length_matrices(gpu, cpu):
     assert sentence_of("attention_matrices", gpu) == (
         "Memory in matrices of length x length (float32, lengths 8,192 and 16,384, without inputs):"
         " 2.0 kept for the backward, 3.0 at the forward's peak, 3.0 at the backward's; a published"
@@ -126,7 +139,7 @@ def test_memory_is_counted_in_matrices_of_length_squared(gpu, cpu):
     )
 
 
-def test_matrix_count_excludes_the_inputs():
+def test_memory_in_matrices_excludes_the_inputs():
     def change(frame):
         one = frame["batch"] * frame["seq_len"] ** 2 * 4 / 2**20
         backward = matches(frame, phase="backward")
@@ -139,7 +152,7 @@ def test_matrix_count_excludes_the_inputs():
     assert "3.0 at the forward's peak, 5.0 at the backward's" in sentence
 
 
-def test_speedup_is_eager_float32_time_over_the_other_time():
+def test_speedup_divides_eager_float32_time_by_other_time():
     evidence = with_times(0.25, **COMPILED)
     frame = evidence.frames["attention"]
     frame.loc[matches(frame, implementation="eager"), "peak_mib"] = 400.0
@@ -151,7 +164,7 @@ def test_speedup_is_eager_float32_time_over_the_other_time():
     assert "TF32 4.00x forward, 4.00x backward" in sentence_of("attention_numerics", quick)
 
 
-def test_range_excludes_unresolved_comparisons():
+def test_speedup_range_excludes_unresolved_comparisons():
     sentence = sentence_of("attention_compiled", with_times(2.0, 0.5, **COMPILED))
     assert "40 comparisons (float32), slower in 20; resolved speed-ups: 0.50x to" in sentence
     nothing = sentence_of("attention_compiled", with_times(1.0, **COMPILED))
@@ -159,7 +172,7 @@ def test_range_excludes_unresolved_comparisons():
     assert "resolved" not in nothing
 
 
-def test_head_ends_at_the_first_length_out_of_memory(gpu):
+def test_head_table_ends_at_the_first_length_out_of_memory(gpu):
     table = SECTION.head(gpu).frame
     assert table["length"].tolist() == [256, 1024, 4096, 8192, 16384, 65536]
     last = table.iloc[-1]
@@ -167,7 +180,7 @@ def test_head_ends_at_the_first_length_out_of_memory(gpu):
     assert last["kept for the backward (MiB)"] == "–"
 
 
-def test_head_ends_at_the_measured_limit_if_the_grid_fits():
+def test_head_table_ends_at_the_oom_limit_if_the_grid_fits():
     table = SECTION.head(with_requested_bytes(1.0))
     assert table.frame["length"].tolist()[-2:] == [16384, 65536]
     assert table.frame["forward (ms)"].iloc[-1] == "OOM (asked 128.0 GiB, 10.6 GiB free)"
@@ -176,13 +189,13 @@ def test_head_ends_at_the_measured_limit_if_the_grid_fits():
     assert SECTION.head(masked).frame["length"].tolist()[-1] == 16384
 
 
-def test_cpu_head_has_one_line_per_length(cpu):
+def test_cpu_head_table_has_one_line_per_length(cpu):
     table = SECTION.head(cpu)
     assert table.frame["length"].tolist() == [128, 256, 512]
     assert "OOM" not in markdown(table)
 
 
-def test_a1_shows_times_memory_and_status_per_cell(gpu):
+def test_table_a1_shows_times_memory_and_status_per_cell(gpu):
     table = parts_of("A1", gpu)[0].frame
     row = table[(table["d_head"] == 64) & (table["length"] == 1024)].iloc[0]
     frame = gpu.frames["attention"]
@@ -196,7 +209,7 @@ def test_a1_shows_times_memory_and_status_per_cell(gpu):
     assert full["forward (ms)"].str.startswith("OOM (asked 128.0 GiB").all()
 
 
-def test_failed_gate_withholds_time_and_speedup():
+def test_failed_accuracy_gate_withholds_time_and_speedup():
     def change(frame):
         cell = dict(d_head=64, seq_len=1024, dtype="float32", phase="forward")
         frame.loc[matches(frame, **cell, implementation="eager"), "max_error"] = 1.0
@@ -210,7 +223,7 @@ def test_failed_gate_withholds_time_and_speedup():
     assert row["forward, compiled over PyTorch"] == "withheld"
 
 
-def test_a2_compares_other_dtypes_with_float32(gpu):
+def test_table_a2_compares_other_dtypes_with_float32(gpu):
     table = parts_of("A2", gpu)[-1]
     assert table.caption.startswith("Other dtypes over float32")
     assert "forward, PyTorch, TF32 over PyTorch, float32" in table.frame
@@ -219,7 +232,7 @@ def test_a2_compares_other_dtypes_with_float32(gpu):
     assert len(table.frame) == len(base)
 
 
-def test_a4_shows_memory_step_by_step(gpu):
+def test_table_a4_shows_memory_step_by_step(gpu):
     table = parts_of("A4", gpu)[0].frame
     row = table[(table["d_head"] == 64) & (table["length"] == 1024)].iloc[0]
     assert row["kept for the backward (MiB)"] == "64.0"
@@ -229,13 +242,13 @@ def test_a4_shows_memory_step_by_step(gpu):
     assert "at length 8,192 it is 1.02 to 1.07 in the one and 1.90 to 1.97 in the other" in note
 
 
-def test_a4_leaves_out_dtypes_that_store_float32(gpu):
+def test_table_a4_omits_tf32_which_is_stored_as_float32(gpu):
     captions = [table.caption for table in parts_of("A4", gpu)]
     assert any("float32" in caption for caption in captions)
     assert not any("TF32" in caption for caption in captions)
 
 
-def test_a3_shows_the_limit_per_tensor(gpu, cpu):
+def test_table_a3_shows_the_memory_limit_per_dtype(gpu, cpu):
     table = parts_of("A3", gpu)[0].frame
     assert table["dtype"].tolist() == ["float32", "bf16"]
     assert table["asked for (MiB)"].tolist() == ["131,072", "262,144"]
@@ -245,7 +258,7 @@ def test_a3_shows_the_limit_per_tensor(gpu, cpu):
 
 
 @pytest.mark.parametrize("evidence", [synthetic.gpu_evidence, synthetic.cpu_evidence])
-def test_each_table_counts_only_its_own_cells(evidence):
+def test_coverage_counts_only_the_cells_of_each_table(evidence):
     evidence = evidence()
     found = states(evidence, [compose("attention", evidence, drawn=False)])
     frame = evidence.frames["attention"]
@@ -263,7 +276,7 @@ def test_each_table_counts_only_its_own_cells(evidence):
     assert gaps(found) == []
 
 
-def test_a2_is_empty_with_one_dtype_and_implementation(cpu_copy):
+def test_table_a2_is_empty_with_one_dtype_and_implementation(cpu_copy):
     frame = cpu_copy.frames["attention"]
     cpu_copy.frames["attention"] = frame[matches(frame, implementation="eager")]
     composed = compose("attention", cpu_copy, drawn=False)
@@ -271,7 +284,7 @@ def test_a2_is_empty_with_one_dtype_and_implementation(cpu_copy):
     assert gaps(states(cpu_copy, [composed])) == []
 
 
-def test_limit_is_shown_if_the_times_are_damaged():
+def test_table_a3_is_shown_if_the_timing_rows_are_damaged():
     evidence = synthetic.gpu_evidence()
     evidence.damaged["attention"] = "a row was lost"
     composed = compose("attention", evidence)
@@ -279,7 +292,7 @@ def test_limit_is_shown_if_the_times_are_damaged():
     assert composed.head is None and not composed.parts["A1"]
 
 
-def test_figure_title_states_growth_and_the_oom_length(gpu, cpu):
+def test_figure_title_states_time_growth_and_oom_length(gpu, cpu):
     drawn = themed(lambda pen: SECTION.figure(gpu, pen), LIGHT)
     title = " ".join(drawn.get_suptitle().split())
     assert "8k to 16k: 3.8 times the forward time" in title

@@ -1,4 +1,8 @@
-"""Findings of the section end to end, except warm-up and ladder."""
+"""Findings of the report section on whole model steps, except warm-up and the ladder.
+
+A finding prints one sentence that the measured rows choose. A way is a pair of implementation and
+dtype, such as compiled in bf16 autocast.
+"""
 
 import functools
 
@@ -31,7 +35,7 @@ CELL = {"size": "small", "context_length": 512, "batch": 4}
 
 
 def with_both(factor: float) -> MachineEvidence:
-    """Evidence with SDPA, and with Triton attention that takes ``factor`` times as long."""
+    """Evidence of model steps with SDPA, and with Triton, ``factor`` times as slow as SDPA."""
     return with_times_scaled(with_triton_like_sdpa(with_sdpa()), factor, implementation="triton")
 
 
@@ -108,13 +112,16 @@ CASES = {
 }
 
 
-def test_every_answer_is_reached():
+def test_findings_give_every_declared_answer():
     assert_answers_reached(findings.FINDINGS, CASES)
 
 
 @functools.cache
 def made_up() -> MachineEvidence:
-    """Evidence whose steps take round numbers of milliseconds, equal in every cell."""
+    """Evidence with the same whole number of milliseconds per step for all sizes and contexts.
+
+    The time depends only on dtype and implementation.
+    """
     evidence = small_gpu_evidence()
     for (dtype, name), ms in {
         ("float32", EAGER): 12.0,
@@ -127,7 +134,7 @@ def made_up() -> MachineEvidence:
         evidence = with_times(evidence, ms, dtype=dtype, implementation=name)
     evidence = with_values(evidence, {"compile_s": 3.0}, implementation=BLOCKS)
     evidence = with_values(evidence, {"compile_s": 12.0}, implementation=WHOLE)
-    # Half of the sustained 46.8 TFLOP/s in float32.
+    # Half of the sustained matmul rate in float32, 46.8 TFLOP/s, in 12 ms.
     return with_values(evidence, {"flops": 0.5 * 46.8e12 * 12e-3}, phase="train_step")
 
 
@@ -149,17 +156,17 @@ def made_up_without_whole_tf32_and_bf16() -> MachineEvidence:
         ("whole_or_block", "take 4.00 times as long, at most 12.0 s"),
     ],
 )
-def test_findings_use_the_medians(name, numbers):
+def test_findings_compute_numbers_from_medians(name, numbers):
     assert numbers in sentence_of(name, made_up_without_whole_tf32_and_bf16())
 
 
-def test_whole_model_speedup_is_per_block_time_over_whole_time():
+def test_whole_model_compilation_is_compared_with_per_block():
     evidence = made_up()
     evidence = with_rows(evidence, having(evidence.frames[ways.STEM], dtype="float32"))
     assert ": 2.00x; its first" in sentence_of("whole_or_block", evidence)
 
 
-def test_mixed_precision_states_its_best_and_worst_speedup():
+def test_mixed_precision_finding_states_the_speedup_range():
     evidence = with_times(with_times(small_gpu_evidence(), 8.0, dtype="float32"), 2.0, dtype=BF16)
     evidence = with_times(evidence, 1.0, dtype=BF16, size="2.0B")
     evidence = with_times(evidence, 16.0, dtype=BF16, size="small", context_length=128)
@@ -167,7 +174,7 @@ def test_mixed_precision_states_its_best_and_worst_speedup():
     assert ": 0.50x (small, context 128) to 8.00x (2.0B, context 128), faster in 8 of 9" in sentence
 
 
-def test_sdpa_states_its_speedup_and_the_memory_saved():
+def test_sdpa_finding_states_speedup_and_saved_memory():
     sentence = sentence_of("attention_inside", with_sdpa(0.25, peak=0.6))
     assert "SDPA 4.00x" in sentence and "peak memory 40.0 % lower" in sentence
 
@@ -180,7 +187,7 @@ def test_triton_attention_is_compared_with_sdpa_in_the_model():
     )
 
 
-def test_tokens_per_second_use_the_median():
+def test_tokens_per_second_are_computed_from_the_median():
     evidence = with_times(
         small_gpu_evidence(), 100.0, **CELL, dtype="float32", implementation=EAGER
     )
@@ -192,10 +199,11 @@ def test_tokens_per_second_use_the_median():
     assert line["tokens/s"] == "20,500"
 
 
-def test_host_bound_steps_are_counted_per_way_to_run():
+def test_host_bound_steps_are_counted_per_implementation():
     evidence = with_values(made_up(), {"host_ms": 1.7}, phase="train_step")
     evidence = with_rows(evidence, having(evidence.frames[ways.STEM], size="small"))
-    # 85 % of the 2 ms in bf16 and more than the 1 ms compiled; other steps take longer.
+    # The host time is 85 % of the eager bf16 step (2 ms) and longer than the compiled one (1 ms).
+    # All other steps take longer than 2 ms.
     sentence = sentence_of("step_host", without_rows(evidence, implementation=WHOLE))
     assert "3 of 18 train steps are host-bound" in sentence
     assert sentence.endswith("after 90 % of the step): compiled by block 3 of 9.")
@@ -215,7 +223,7 @@ def test_host_bound_count_excludes_other_models(gpu):
     assert sentence_of("step_host", both) == sentence_of("step_host", gpu)
 
 
-def test_cells_without_the_baseline_are_left_out_and_said(gpu):
+def test_sizes_without_eager_float32_are_not_compared(gpu):
     lacking = without_rows(gpu, dtype="float32", implementation=EAGER, size=["2.0B", "3.4B"])
     over = {t.id: t for t in SECTION.tables}["E4"].make(lacking)[0]
     assert set(over.frame["size"]) == {"small", "medium", "large"}
@@ -223,13 +231,13 @@ def test_cells_without_the_baseline_are_left_out_and_said(gpu):
     assert "(small to" not in sentence_of("fastest_step", gpu)
 
 
-def test_cpu_tables_have_no_queued_column(cpu):
+def test_cpu_tables_have_no_column_of_queued_time(cpu):
     assert not any("queued" in h for part in SECTION.tables[0].make(cpu) for h in part.frame)
     assert "Queued" not in SECTION.tables[0].make(cpu)[0].notes
     assert "step_host" not in {s.name for s in statements(SECTION.findings, cpu)}
 
 
-def test_findings_skip_what_was_not_measured():
+def test_findings_are_omitted_without_their_rows():
     evidence = cpu_evidence()
     nothing = MachineEvidence("empty")
     assert statements(SECTION.findings, nothing) == []
@@ -238,7 +246,7 @@ def test_findings_skip_what_was_not_measured():
     assert not any("TF32" in sentence for sentence in said.values())
 
 
-def test_fastest_way_needs_at_least_two_ways(cpu):
+def test_size_with_one_configuration_has_no_fastest_step(cpu):
     alone = without_rows(
         without_rows(cpu, size="small", dtype=BF16), size="small", implementation=[*COMPILED]
     )
@@ -248,8 +256,8 @@ def test_fastest_way_needs_at_least_two_ways(cpu):
     assert [label.get_text() for label in light_figure(alone).axes[0].get_xticklabels()] == ["tiny"]
 
 
-def test_fastest_way_must_beat_eager_float32_beyond_noise():
-    """A shorter median within the noise does not count as fastest."""
+def test_fastest_step_must_beat_eager_float32_beyond_noise():
+    """A median that is shorter, but not resolved from noise, does not make a step the fastest."""
     evidence = with_rows(
         small_gpu_evidence(), having(small_gpu_evidence().frames[ways.STEM], dtype="float32")
     )
@@ -262,7 +270,7 @@ def test_fastest_way_must_beat_eager_float32_beyond_noise():
     assert set(ways.fastest(evidence)["implementation"]) == {EAGER}
 
 
-def test_unresolved_rivals_are_named_with_the_fastest():
+def test_finding_names_all_steps_not_resolved_from_the_fastest():
     evidence = with_times_scaled(with_sdpa(), 0.1, implementation=["sdpa", EAGER], dtype=BF16)
     alone = sentence_of("fastest_step", evidence)
     assert ": bf16 autocast, SDPA: " in alone and alone.startswith(
@@ -286,5 +294,5 @@ def test_unresolved_rivals_are_named_with_the_fastest():
         (("sdpa", "triton_compiled"), "bf16 autocast, SDPA or bf16 autocast, Triton, compiled"),
     ],
 )
-def test_shared_words_of_ways_appear_once(names, words):
+def test_words_common_to_alternatives_appear_once(names, words):
     assert ways.either([ways.Way(name, BF16) for name in names]) == words

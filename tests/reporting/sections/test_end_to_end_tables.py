@@ -1,4 +1,8 @@
-"""Tables and figure of the section end to end, except warm-up and ladder."""
+"""Tables and figure of the report section on whole model steps, except warm-up and the ladder.
+
+The head table is the one table of the section in the write-up; E1, E3, E4 and E7 are tables on the
+page of the section.
+"""
 
 import pytest
 from step_evidence import (
@@ -25,7 +29,7 @@ SHOWN = ("E1", "E3", "E4")
 CELL = {"size": "small", "context_length": 512, "batch": 4}
 
 
-def test_e1_shows_each_number_in_its_cell(gpu):
+def test_table_e1_shows_times_memory_and_mfu_of_a_cell(gpu):
     frame = gpu.frame(ways.STEM)
     row = having(frame, **CELL, dtype="float32", implementation=EAGER, phase="train_step").iloc[0]
     first = SECTION.tables[0].make(gpu)[0]
@@ -41,7 +45,7 @@ def test_e1_shows_each_number_in_its_cell(gpu):
     assert ceilings in first.notes
 
 
-def test_tables_withhold_failed_gates_and_show_oom():
+def test_tables_withhold_times_of_failed_gates_and_show_oom():
     values = {"max_error": 1.0, "error_bound": 1e-3}
     both = {**CELL, "context_length": [512, 1024]}
     red = with_values(small_gpu_evidence(), values, **both, dtype="float32", implementation=EAGER)
@@ -60,7 +64,7 @@ def test_tables_withhold_failed_gates_and_show_oom():
     assert line["eager float32 (ms)"] == "gate failed, withheld"
 
 
-def test_e3_counts_every_cell_compiled_in_any_way():
+def test_table_e3_counts_cells_of_both_ways_to_compile():
     one = without_rows(small_gpu_evidence(), implementation=WHOLE, size=["2.0B", "3.4B"])
     one = without_rows(one, implementation=WHOLE, context_length=[128, 1024])
     frame = one.frames[ways.STEM]
@@ -85,7 +89,7 @@ def test_eager_model_is_never_called_pytorch():
     assert "PyTorch" not in text + made.reasons and "crash, eager (12 rows)" in made.reasons
 
 
-def test_first_calls_are_labelled_and_no_payback_is_shown():
+def test_first_calls_are_labelled_without_a_payback_column():
     evidence = small_gpu_evidence()
     parts = [part for table in SECTION.tables for part in table.make(evidence)]
     headers = {header for part in parts for header in part.frame.columns}
@@ -93,14 +97,14 @@ def test_first_calls_are_labelled_and_no_payback_is_shown():
     assert not any("paid back" in header for header in headers)
 
 
-def test_e7_compares_sdpa_with_plain_attention():
+def test_table_e7_compares_sdpa_with_plain_attention():
     table = {t.id: t for t in SECTION.tables}["E7"].make(with_sdpa(0.5))[0]
     assert table.caption.startswith("Train step, over eager bf16 autocast")
     speedup = line_of(table, size="2.0B")["bf16 autocast, SDPA over eager bf16 autocast"]
     assert speedup.startswith("2.00x (2.00-2.00)")
 
 
-def test_head_shows_one_context_and_the_best_speedup(gpu):
+def test_head_table_shows_one_context_and_the_best_speedup(gpu):
     table = head(without_rows(gpu, dtype="tf32", context_length=[128, 512, 1024]))
     assert list(table.frame["size"]) == ["small", "medium", "large", "2.0B", "3.4B"]
     assert "context 1024" in table.caption and not any("TF32" in h for h in table.frame.columns)
@@ -110,14 +114,14 @@ def test_head_shows_one_context_and_the_best_speedup(gpu):
     assert line["tokens/s"] == rounded(best["rate"])
 
 
-def test_head_names_the_best_per_size_if_sizes_differ(gpu):
+def test_head_table_names_the_best_per_size_if_sizes_differ(gpu):
     one = head(with_times_scaled(gpu, 0.1, implementation=BLOCKS, dtype=BF16))
     assert "Best: bf16 autocast, compiled by block." in one.notes
     several = head(with_times_scaled(gpu, 50, size="small", dtype=BF16))
     assert "Best" not in several.notes and several.frame["best"].nunique() > 1
 
 
-def test_head_has_one_line_per_size_with_two_batches(cpu):
+def test_head_table_has_one_line_per_size_with_two_batches(cpu):
     frame = cpu.frames[ways.STEM]
     small = frame.index.isin(having(frame, size="small").index)
     frame = frame.assign(batch=frame["batch"].where(~small, 1))
@@ -131,12 +135,12 @@ def test_figure_is_drawn(make):
     assert light_figure(make()) is not None
 
 
-def test_figure_uses_the_context_of_other_attention():
+def test_figure_uses_the_context_measured_with_sdpa():
     titles = [axis.get_title() for axis in light_figure(with_sdpa()).axes]
     assert "context 1024" in titles
 
 
-def test_figure_has_no_bar_without_eager_float32(gpu):
+def test_figure_has_no_bar_if_eager_float32_is_withheld(gpu):
     values = {"max_error": 1.0, "error_bound": 1e-3}
     red = with_values(gpu, values, size="2.0B", dtype="float32", implementation=EAGER)
     axis = light_figure(red).axes[0]
@@ -145,7 +149,7 @@ def test_figure_has_no_bar_without_eager_float32(gpu):
     assert not any(abs(middle - place) < 0.5 for middle in middles)
 
 
-def test_figure_title_follows_the_data(gpu):
+def test_figure_title_states_whether_any_step_is_faster(gpu):
     assert "up to" in light_figure(gpu).get_suptitle()
     slow = with_times_scaled(gpu, 1e-3, implementation=EAGER, dtype="float32")
     assert light_figure(slow).get_suptitle() == "No train step is faster than in eager float32"

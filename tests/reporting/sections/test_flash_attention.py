@@ -1,4 +1,8 @@
-"""Findings of the section on FlashAttention-2."""
+"""Findings of the report section on FlashAttention-2.
+
+A finding prints one sentence that the measured rows choose. The filled grid is the set of shapes
+whose batch and heads fill the GPU.
+"""
 
 from dataclasses import replace
 
@@ -63,7 +67,7 @@ def sentence_of(name, evidence):
     return state(next(f for f in FINDINGS if f.name == name), evidence).sentence
 
 
-def test_every_answer_is_reached():
+def test_findings_give_every_declared_answer():
     assert_answers_reached(FINDINGS, CASES)
 
 
@@ -80,12 +84,12 @@ def test_other_sentences_have_at_most_35_words(gpu):
             assert len(str(statement).split()) <= 35, str(statement)
 
 
-def test_findings_skip_what_was_not_measured(gpu):
+def test_findings_are_omitted_without_their_rows(gpu):
     bare = replace(gpu, frames={})
     assert all(state(finding, bare) is None for finding in FINDINGS)
 
 
-def test_kernel_float32_is_starred_and_explained(gpu, cpu):
+def test_float32_of_the_kernels_has_a_star_and_a_note(gpu, cpu):
     assert "(float32*, bf16)" in sentence_of("flash_one_head", gpu)
     composed = compose(STEM, gpu, drawn=False)
     assert "float32*" in composed.parts["F1"][0].caption
@@ -94,7 +98,7 @@ def test_kernel_float32_is_starred_and_explained(gpu, cpu):
 
 
 def with_times_proportional_to_length(evidence, name, phase):
-    """The evidence with a device time of one microsecond per position for one head."""
+    """The evidence with a device time of 1 us per position in the one-head rows of ``name``."""
     where = {"implementation": name, "phase": phase, "status": "ok", **SINGLE}
     change = lambda rows: rows.assign(median_ms=rows["seq_len"] / 1e3)  # noqa: E731
     return with_changed_rows(evidence, change, STEM, **where)
@@ -133,7 +137,7 @@ def test_host_findings_need_host_times(gpu, cpu):
         assert not {"flash_host", "flash_launch"} & {s.name for s in composed.statements}
 
 
-def test_worst_failed_kernel_test_is_named(gpu):
+def test_finding_names_the_worst_failed_kernel_test(gpu):
     sentence = sentence_of("flash_checks", with_failed_kernel_test(gpu))
     assert "46 of 48 pass" in sentence and "no gate" in sentence
     assert "times its bound (Triton, float32*, length 127, d_head 80, causal)" in sentence
@@ -142,14 +146,14 @@ def test_worst_failed_kernel_test_is_named(gpu):
     assert "the worst: crash (Triton" in sentence_of("flash_checks", crashed)
 
 
-def test_crossover_is_the_length_after_the_last_slow_one(gpu):
+def test_crossover_is_the_length_after_the_last_slower_one(gpu):
     slow = with_changed_rows(
         gpu, times_scaled(90), implementation="triton", seq_len=256, d_head=64, **SINGLE
     )
     assert "in every cell from length 512 on" in sentence_of("flash_one_head", slow)
 
 
-def test_slower_cells_are_counted_below_the_crossover(gpu):
+def test_finding_counts_slower_cells_below_the_crossover(gpu):
     frame = gpu.frames[STEM]
     ours = frame["implementation"].eq("triton") & frame["heads"].eq(1) & ~frame["cuda_graph"]
     cells = frame[ours & frame["phase"].isin(["forward", "backward"])]
@@ -158,14 +162,14 @@ def test_slower_cells_are_counted_below_the_crossover(gpu):
     assert f"from length 512 on and slower in {slow} of {below} below" in sentence
 
 
-def test_speedup_is_peer_time_over_our_time(gpu):
+def test_speedup_divides_peer_time_by_triton_time(gpu):
     for name, ms in {"triton": 2.0, "sdpa_cudnn": 3.0, "eager": 8.0}.items():
         gpu = with_changed_rows(gpu, times_set(ms), implementation=name, status="ok")
     assert "1.50x/1.50x over SDPA cuDNN" in sentence_of("flash_peers", gpu)
     assert "4.00x forward, 4.00x backward" in sentence_of("flash_one_head", gpu)
 
 
-def test_tf32_states_its_errors_relative_to_float32(gpu):
+def test_tf32_finding_compares_errors_with_float32(gpu):
     for dtype, ms, error in (("tf32", 2.0, 8e-3), ("float32", 6.0, 2e-3)):
         rows = {"implementation": "triton", "dtype": dtype, "status": "ok"}
         gpu = with_changed_rows(gpu, times_set(ms), **rows)

@@ -1,4 +1,8 @@
-"""Tables and figure of the section on FlashAttention-2."""
+"""Tables and figure of the report section on FlashAttention-2.
+
+The head table is the one table of the section in the write-up; F1 to F5 are tables on its page. The
+filled grid is the set of shapes whose batch and heads fill the GPU.
+"""
 
 from dataclasses import replace
 
@@ -43,7 +47,7 @@ def test_host_and_loop_times_are_shown_beside_device_times(gpu):
     assert set(backward.frame["length"]) == {2**power for power in range(7, 17)}
 
 
-def test_head_speedups_come_from_the_rounds(gpu):
+def test_head_table_computes_speedups_from_timed_rounds(gpu):
     line = line_of(tables.head(gpu).frame, d_head=64, mask="full", length=1024)
     row = _row(gpu, seq_len=1024, d_head=64, causal=False, dtype="bfloat16", phase="forward")
     cell = kinds.over(gpu, "flex", gpu.frame(STEM)).loc[row.name]
@@ -54,13 +58,13 @@ def test_head_speedups_come_from_the_rounds(gpu):
     assert "batch x length 16,384, heads x d_head 2,048" in caption
 
 
-def test_head_is_by_length_without_a_filled_grid(cpu):
+def test_cpu_head_table_has_one_line_per_length(cpu):
     frame = tables.head(cpu).frame
     assert list(frame["length"]) == [128, 256, 512, 1024]
     assert {"forward, tiled PyTorch (ms)", "backward, over SDPA"} <= set(frame.columns)
 
 
-def test_f2_means_are_geometric_over_the_cells(gpu):
+def test_table_f2_means_are_geometric_over_the_cells(gpu):
     half = next(part for part in parts_of(gpu, "F2") if part.caption == "Triton over each, bf16")
     line = line_of(half.frame, work="filled grid", phase="backward")
     rows = kinds.over(gpu, "sdpa_cudnn", gpu.frame(STEM))
@@ -69,7 +73,7 @@ def test_f2_means_are_geometric_over_the_cells(gpu):
     assert line["cells"] == len(rows) == 8
 
 
-def test_f2_takes_the_fastest_backend_per_cell(gpu):
+def test_table_f2_uses_the_fastest_sdpa_backend_per_cell(gpu):
     quick = with_changed_rows(
         gpu, times_scaled(0.1), implementation="sdpa_flash", dtype="bfloat16", seq_len=1024
     )
@@ -79,28 +83,28 @@ def test_f2_takes_the_fastest_backend_per_cell(gpu):
     assert line["over the fastest SDPA backend"].split("(")[1][:4] == min(least)
 
 
-def test_failed_gate_withholds_time_and_speedup(gpu):
+def test_failed_accuracy_gate_withholds_time_and_speedup(gpu):
     part = compose(STEM, with_failed_gate(gpu), drawn=False).parts["F1"][0]
     line = line_of(part.frame, length=128, d_head=64)
     assert line["forward, Triton (ms)"] == "gate failed, withheld"
     assert line["forward, over PyTorch"] == "withheld"
 
 
-def test_plain_attention_out_of_memory_is_shown(gpu):
+def test_table_f1_shows_oom_of_plain_attention(gpu):
     part = compose(STEM, gpu, drawn=False).parts["F1"][0]
     line = line_of(part.frame, length=65536, d_head=64)
     assert line["forward, PyTorch (ms)"].startswith("OOM (asked 16.0 GiB")
     assert line["forward, over PyTorch"] == "–"
 
 
-def test_f3_shows_rates_with_shares_of_the_ceiling(gpu):
+def test_table_f3_shows_rates_with_shares_of_the_ceiling(gpu):
     part = next(p for p in parts_of(gpu, "F3") if p.caption.startswith("Forward, bf16"))
     line = line_of(part.frame, length=16384, d_head=128, mask="causal")
     row = _row(gpu, seq_len=16384, d_head=128, causal=True, dtype="bfloat16", phase="forward")
     assert line["Triton (TFLOP/s)"] == f"{significant(_rate(row))} ({_rate(row) / 8:.1f} %)"
 
 
-def test_f4_shows_our_error_beside_pytorchs(gpu):
+def test_table_f4_shows_triton_errors_beside_pytorch_errors(gpu):
     rows = having(gpu.frames[STEM], seq_len=512, d_head=64, dtype="bfloat16")
     ours, plain = (
         having(rows, implementation=name, **SINGLE)["error_dq"].max()
@@ -114,13 +118,13 @@ def test_f4_shows_our_error_beside_pytorchs(gpu):
     assert "times that of plain PyTorch" in half.notes
 
 
-def test_f4_shows_failed_gates_beside_errors(gpu):
+def test_table_f4_shows_failed_gates_beside_errors(gpu):
     half = next(p for p in error_tables(with_failed_gate(gpu)) if "bf16" in p.caption)
     gates = having(half.frame, **{"length": 128, "d_head": 64, "CUDA graph": False})["gate"]
     assert set(gates) == {"failed"}
 
 
-def test_sdpa_efficient_has_no_tf32(gpu):
+def test_sdpa_efficient_is_not_measured_in_tf32(gpu):
     assert not [
         case
         for case in load(STEM).cases("gpu")
@@ -132,7 +136,7 @@ def test_sdpa_efficient_has_no_tf32(gpu):
     assert not errors_of_tf32.frame["dQ"].str.contains("/").any()
 
 
-def test_index_counts_the_cells_of_each_table(gpu):
+def test_coverage_counts_the_cells_of_each_table(gpu):
     states = {s.table.id: s for s in coverage.states(gpu, [compose(STEM, gpu, drawn=False)])}
     frame = gpu.frame(STEM)
     grid = frame[kinds.filled(frame)]
@@ -153,7 +157,7 @@ def test_figure_has_a_forward_and_a_backward_panel(make):
     assert drawn.axes[0].get_ylim()[0] == 0
 
 
-def test_figure_title_names_the_fastest(gpu):
+def test_figure_title_names_the_fastest_implementation(gpu):
     drawn = themed(lambda pen: SECTION.figure(gpu, pen), LIGHT)
     tops = [max(bar.get_height() for bar in bars) for bars in drawn.axes[0].containers]
     assert np.argmax(tops) == 0
@@ -183,7 +187,7 @@ def test_y_axis_covers_the_backward_panel(cpu):
     assert drawn.axes[1].get_ylim()[1] >= highest
 
 
-def test_figure_needs_a_time(gpu):
+def test_figure_is_omitted_without_a_valid_time(gpu):
     assert SECTION.figure(with_changed_rows(gpu, gate_failed), None) is None
 
 

@@ -1,4 +1,4 @@
-"""Classes of kernels by name, as CUPTI and PyTorch report them."""
+"""Kernel names, as CUPTI and PyTorch report them, are sorted into classes such as matmul."""
 
 import re
 
@@ -32,7 +32,7 @@ NAMES = [
     ("void (anonymous namespace)::softmax_warp_forward<float, float, float, 9>", "reduction"),
     ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, MeanOps>>", "reduction"),
     ("void at::native::elementwise_kernel<128, 4, masked_fill_kernel(Iterator&)>", "elementwise"),
-    # A fused kernel belongs to its most expensive operation, whatever casts its name lists.
+    # A fused kernel has the class of its most expensive operation, even if its name lists casts.
     ("triton_red_fused__to_copy_mean_pow_0", "reduction"),
     ("triton_red_fused__to_copy__unsafe_view_add_mul_sum_view_9", "reduction"),
     ("triton_per_fused__softmax__to_copy_arange_exp_gt_masked_fill_mul_view_3", "reduction"),
@@ -76,7 +76,7 @@ def test_nearly_all_operators_of_a_train_step_have_a_class():
         model(tokens).logsumexp(-1).mean().backward()
         optimizer.step()
 
-    step()  # what only the first one does is no part of a step
+    step()  # run once first: the first step also does one-off work
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
         step()
     times = pd.Series(

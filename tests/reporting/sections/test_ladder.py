@@ -1,4 +1,7 @@
-"""The ladder: its table, the speed-up of all rungs, and the loss with bf16 weights."""
+"""The ladder: train steps that each add one optimization (a rung) to the step before.
+
+Tests table E6, the speed-up from the first to the last rung, and the loss with bf16 weights.
+"""
 
 import re
 
@@ -12,7 +15,7 @@ from lmperf.reporting.sections.end_to_end import SECTION, ladder
 
 
 def with_rung_times_scaled(evidence: MachineEvidence, factor: float, **where) -> MachineEvidence:
-    """The evidence with the rounds of some rungs multiplied by ``factor``."""
+    """The evidence with the times of the rungs selected by ``where`` multiplied by ``factor``."""
     frame = evidence.frames[ladder.STEM].copy()
     rows = having(frame, **where).index
     frame.loc[rows, "rounds_ms"] = [
@@ -57,11 +60,11 @@ CASES = {
 }
 
 
-def test_every_answer_is_reached():
+def test_findings_give_every_declared_answer():
     assert_answers_reached(ladder.FINDINGS, CASES)
 
 
-def test_e6_compares_each_rung_with_the_one_above(gpu):
+def test_table_e6_compares_each_rung_with_the_rung_above(gpu):
     parts = {t.id: t for t in SECTION.tables}["E6"].make(gpu)
     assert [part.caption.split(", ", 1)[1] for part in parts] == [
         *("size small, context 1024, batch 4", "size small, context 1024, batch 64"),

@@ -1,4 +1,7 @@
-"""md_lrpe_cosine: findings, tables and figure."""
+"""Report section on md_lrpe_cosine, a position embedding: findings, tables and figure.
+
+The head table is the one table of the section in the write-up; L1 and L2 are tables on its page.
+"""
 
 import pytest
 import synthetic
@@ -17,7 +20,7 @@ TRITON = {"implementation": "triton"}
 
 
 def with_times_scaled(evidence, factor, **where):
-    """Multiply the times of some rows by ``factor``, in place; returns the evidence."""
+    """Multiply the times of the rows selected by ``where``, in place; return the evidence."""
     frame = evidence.frames["lrpe"]
     rows = having(frame, **where).index
     rounds = [map(float, text.split(";")) for text in frame.loc[rows, "rounds_ms"]]
@@ -27,7 +30,7 @@ def with_times_scaled(evidence, factor, **where):
 
 
 def gpu_with_times_scaled(factor, **where):
-    """A function that makes GPU evidence with the times of some rows multiplied."""
+    """A function that makes GPU evidence with some times multiplied (see with_times_scaled)."""
     return lambda: with_times_scaled(synthetic.gpu_evidence(), factor, **where)
 
 
@@ -46,7 +49,7 @@ CASES = {
 
 
 def with_times(evidence, ms, **where):
-    """Set every round of some rows to ``ms`` milliseconds, in place; returns the evidence."""
+    """Set the times of the rows selected by ``where`` to ``ms``, in place; return the evidence."""
     frame = evidence.frames["lrpe"]
     rows = having(frame, **where).index
     rounds = frame.loc[rows, "rounds_ms"].str.count(";") + 1
@@ -59,17 +62,17 @@ def sentence_of(name, evidence):
     return str(state(FINDINGS[name], evidence))
 
 
-def test_every_answer_is_reached():
+def test_findings_give_every_declared_answer():
     assert_answers_reached(SECTION.findings, CASES)
 
 
-def test_share_of_copy_states_dtype_and_positions(gpu):
+def test_copy_speed_finding_states_dtype_and_positions(gpu):
     words = sentence_of("lrpe_copy", gpu)
     assert words.startswith("md_lrpe_cosine, Triton (bf16, from 8,192 positions): 9")
     assert " % of copy speed; " in words and words.endswith(" over compiled.")
 
 
-def test_share_of_copy_is_copy_time_over_kernel_time(gpu_copy):
+def test_share_of_copy_speed_is_copy_time_over_kernel_time(gpu_copy):
     for name, ms in {"copy": 4.0, "triton": 5.0, "compiled": 15.0}.items():
         with_times(gpu_copy, ms, implementation=name)
     assert sentence_of("lrpe_copy", gpu_copy).endswith(
@@ -77,7 +80,7 @@ def test_share_of_copy_is_copy_time_over_kernel_time(gpu_copy):
     )
 
 
-def test_cached_angles_state_their_speed_and_memory(gpu_copy):
+def test_cached_angles_finding_states_speed_and_memory(gpu_copy):
     frame = gpu_copy.frames["lrpe"]
     for name, ms, peak in (("triton", 4.0, 200.0), ("triton_cached", 5.0, 300.0)):
         with_times(gpu_copy, ms, implementation=name)
@@ -92,7 +95,7 @@ def test_summary_sentence_has_at_most_20_words(answer):
     assert len([word for word in words.split() if word != "%"]) <= 20, words
 
 
-def test_cpu_states_the_gain_of_compiling_without_triton(cpu):
+def test_cpu_finding_states_the_speedup_of_compilation(cpu):
     words = sentence_of("lrpe_copy", cpu)
     assert words.startswith("md_lrpe_cosine, compiled (float32, 1,024 positions): ")
     assert "over PyTorch" in words
@@ -100,14 +103,14 @@ def test_cpu_states_the_gain_of_compiling_without_triton(cpu):
     assert "Triton" not in markdown(SECTION.head(cpu))
 
 
-def test_head_leaves_out_a_peak_column_without_peaks(cpu_copy):
+def test_head_table_omits_a_peak_column_without_peaks(cpu_copy):
     frame = cpu_copy.frames["lrpe"]
     frame.loc[having(frame, implementation="compiled").index, "peak_mib"] = None
     headers = list(SECTION.head(cpu_copy).frame)
     assert "peak, PyTorch (MiB)" in headers and "peak, compiled (MiB)" not in headers
 
 
-def test_head_has_large_and_small_shapes_with_extra_tokens(gpu):
+def test_head_table_has_shapes_with_and_without_extra_tokens(gpu):
     frame = SECTION.head(gpu).frame
     assert set(zip(frame["shape"], frame["extra tokens"], strict=True)) >= {
         (shape, extra) for shape in ("32768", "128x128", "32x32x32", "4x4x4") for extra in (0, 10)
@@ -119,7 +122,7 @@ def test_head_has_large_and_small_shapes_with_extra_tokens(gpu):
     assert float(share) == pytest.approx(96, abs=1)
 
 
-def test_l1_has_one_line_per_cell_with_shares_and_speedups(gpu):
+def test_table_l1_has_shares_and_speedups_per_cell(gpu):
     forward, backward = L1.make(gpu)
     assert len(forward.frame) == len(backward.frame) == 16
     line = forward.frame[forward.frame["shape"] == "32768"].iloc[0]
@@ -127,7 +130,7 @@ def test_l1_has_one_line_per_cell_with_shares_and_speedups(gpu):
     assert line["Triton over compiled"].startswith("3.") and "Triton over PyTorch" in line.index
 
 
-def test_failed_gate_withholds_times_rates_and_ratios(gpu_copy):
+def test_failed_accuracy_gate_withholds_times_and_ratios(gpu_copy):
     frame = gpu_copy.frames["lrpe"]
     rows = having(frame, **TRITON, shape="32768", extra_tokens=0, phase="forward").index
     frame.loc[rows, "max_error"] = 1.0
@@ -141,7 +144,7 @@ def test_failed_gate_withholds_times_rates_and_ratios(gpu_copy):
     assert gates.loc["compiled", "passed"] == "32 of 32"
 
 
-def test_out_of_memory_is_shown_in_both_tables(gpu_copy):
+def test_tables_l1_and_l2_show_out_of_memory(gpu_copy):
     frame = gpu_copy.frames["lrpe"]
     rows = having(frame, implementation="eager", shape="32768", extra_tokens=10).index
     frame.loc[rows, ["status", "requested_bytes", "free_bytes"]] = ["oom", 2**31, 2**30]
@@ -152,12 +155,12 @@ def test_out_of_memory_is_shown_in_both_tables(gpu_copy):
         assert cell == "OOM (asked 2.0 GiB, 1.0 GiB free)"
 
 
-def test_l2_shows_each_peak_beside_its_closed_form(gpu):
+def test_table_l2_shows_each_peak_beside_its_closed_form(gpu):
     line = L2.make(gpu)[0].frame.set_index(["shape", "extra tokens"]).loc[("32768", 0)]
     assert line["Triton (MiB)"] == "3,491" and line["Triton, closed form (MiB)"] == "3,456"
 
 
-def test_kernel_tests_are_shown_with_and_without_gates(gpu_copy):
+def test_kernel_tests_are_shown_without_timed_rows(gpu_copy):
     assert len(GATES.make(gpu_copy)) == 2
     del gpu_copy.frames["lrpe"]
     (checks,) = GATES.make(gpu_copy)
@@ -178,12 +181,12 @@ def test_y_axis_covers_the_backward_panel(gpu_copy):
     assert drawn.axes[1].get_ylim()[1] >= highest
 
 
-def test_figure_needs_two_numbers_of_positions(cpu):
+def test_figure_is_omitted_with_one_number_of_positions(cpu):
     assert figure(cpu, Pen(LIGHT)) is None
 
 
 @pytest.mark.parametrize("implementation", ["triton", "copy"])
-def test_section_works_without_the_copy_or_the_kernel(gpu_copy, implementation):
+def test_section_works_without_copy_rows_or_kernel_rows(gpu_copy, implementation):
     frame = gpu_copy.frames["lrpe"]
     gpu_copy.frames["lrpe"] = frame[frame["implementation"] != implementation]
     assert len(SECTION.head(gpu_copy).frame) and len(L1.make(gpu_copy)) == 2
@@ -193,6 +196,6 @@ def test_section_works_without_the_copy_or_the_kernel(gpu_copy, implementation):
 def test_host_and_loop_times_appear_only_if_measured():
     forward, backward = HOST.make(synthetic.gpu_evidence())
     assert "forward" in forward.caption and "extra tokens 0" in backward.caption
-    # The copy is queued by the host as well.
+    # The copy that serves as baseline has a host time as well.
     assert {"copy, host (ms)", "Triton, loop (ms)"} <= set(forward.frame)
     assert HOST.make(synthetic.cpu_evidence()) == []

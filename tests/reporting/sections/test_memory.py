@@ -1,4 +1,7 @@
-"""The section on memory: findings, tables and figure."""
+"""Report section on memory: findings, tables and figure.
+
+The head table is the one table of the section in the write-up; Y1 to Y5 are tables on its page.
+"""
 
 from dataclasses import replace
 
@@ -22,7 +25,7 @@ AUTOCAST = "autocast_bfloat16"
 
 
 def with_changed_rows(stem, change, make=synthetic.gpu_evidence):
-    """A function that makes evidence with ``change(frame)`` as the frame of a benchmark."""
+    """A function that makes evidence with the rows of a benchmark replaced by ``change(frame)``."""
 
     def evidence():
         made = make()
@@ -33,7 +36,7 @@ def with_changed_rows(stem, change, make=synthetic.gpu_evidence):
 
 
 def autocast_peaks(factor, **where):
-    """A change that sets autocast's peaks to ``factor`` times float32's in some rows."""
+    """A function that sets bf16 autocast's peaks to ``factor`` times float32's where selected."""
 
     def change(frame):
         keys = ["size", "context_length", "phase"]
@@ -58,7 +61,12 @@ def in_sequence(*changes):
 
 
 def parameter_shares(short, long):
-    """A change of the parameters' share at the shortest and longest context; no other state."""
+    """A function that sets the share of parameters in the predicted memory.
+
+    Gradients and optimizer state become 0.
+
+    short, long: the share at context lengths 128 and 1024; at others it is 0.5.
+    """
 
     def change(frame):
         ends = frame["context_length"].map({128: short, 1024: long}).fillna(0.5)
@@ -69,7 +77,10 @@ def parameter_shares(short, long):
 
 
 def peak_excess(mib, workspace):
-    """A change to peaks as predicted, but ``mib`` higher for the smallest size."""
+    """A function that sets peaks to the prediction, plus ``mib`` MiB for size small.
+
+    workspace: the value of the column ``workspace_mib``.
+    """
 
     def change(frame):
         small = np.where(frame["size"] == "small", mib, 0.0)
@@ -109,7 +120,7 @@ def sentence_of(name, evidence):
 
 
 def cell_of(lines, column, **where):
-    """The cell in the only line of a table with these values."""
+    """The cell of a column in the one table line that has the values ``where``."""
     frame = lines.frame
     for name, value in where.items():
         frame = frame[frame[name] == value]
@@ -117,7 +128,7 @@ def cell_of(lines, column, **where):
     return frame[column].iloc[0]
 
 
-def test_every_answer_is_reached():
+def test_findings_give_every_declared_answer():
     assert_answers_reached(FINDINGS, CASES)
 
 
@@ -132,7 +143,7 @@ def test_first_sentence_states_how_autocast_changes_peaks():
 
 
 @pytest.mark.parametrize("make", [synthetic.gpu_evidence, synthetic.cpu_evidence])
-def test_sentences_are_short(make):
+def test_sentences_have_at_most_20_or_35_words(make):
     for statement in compose("memory", make(), drawn=False).statements:
         for sentence in statement.sentence.replace(" %", "%").replace(" to ", "-").split(". "):
             assert len(sentence.split()) <= (20 if statement.place == SHORT else 35), sentence
@@ -151,7 +162,7 @@ def test_autocast_peaks_within_1_percent_count_as_equal():
     assert "lower in 4 of 20 cells, within 1 % in 12 and higher in 4." in sentence
 
 
-def test_head_has_one_line_per_size_with_shares_of_the_peak(gpu):
+def test_head_table_has_shares_of_the_peak_per_size(gpu):
     head = compose("memory", gpu, drawn=False).head
     assert head.frame["size"].tolist() == ["small", "medium", "large", "2.0B", "3.4B"]
     frame = gpu.frames["memory"]
@@ -164,7 +175,7 @@ def test_head_has_one_line_per_size_with_shares_of_the_peak(gpu):
     assert cell_of(head, "activations (%)", size="2.0B") == f"{share:.0f}"
 
 
-def test_head_uses_the_nearest_context_of_each_size(cpu_copy):
+def test_head_table_uses_the_nearest_context_of_each_size(cpu_copy):
     frame = cpu_copy.frames["memory"]
     cpu_copy.frames["memory"] = frame[(frame["size"] != "small") | (frame["context_length"] == 128)]
     head = compose("memory", cpu_copy, drawn=False).head
@@ -188,7 +199,7 @@ def test_out_of_memory_is_shown_beside_the_prediction(gpu_copy):
     assert cell_of(table, "difference, float32", **where) == "–"
 
 
-def test_y2_peak_is_where_most_memory_is_alive(gpu):
+def test_table_y2_peak_is_where_most_memory_is_alive(gpu):
     lines = compose("memory", gpu, drawn=False).parts["Y2"][0]
     where = {"size": "2.0B", "dtype": "float32", "phase": "train step"}
     assert cell_of(lines, "peak in", **where) == "backward, 0.0 % through"
@@ -214,7 +225,7 @@ def test_failed_call_has_a_line_and_counts_as_measured(gpu_copy):
     assert found["Y2"] == found["Y5"] == (4, 4, False)
 
 
-def test_missing_cell_counts_in_every_table(gpu_copy):
+def test_missing_cell_is_counted_in_every_timeline_table(gpu_copy):
     cell = {"size": "3.4B", "context_length": 512, "batch": 4, "dtype": "float32"}
     lacking = [{**cell, "implementation": "eager", "phase": "forward"}]
     gpu_copy.lacking["memory_timeline"] = pd.DataFrame(lacking)
@@ -222,14 +233,14 @@ def test_missing_cell_counts_in_every_table(gpu_copy):
     assert {(s.measured, s.owed, s.words) for s in found[1:]} == {(4, 5, "partly measured")}
 
 
-def test_y3_joins_equal_tensors_in_one_line(gpu):
+def test_table_y3_joins_equal_tensors_in_one_line(gpu):
     lines = compose("memory", gpu, drawn=False).parts["Y3"][0]
     where = {"size": "2.0B", "dtype": "float32", "phase": "train step"}
     assert cell_of(lines, "how many", category="activations", **where) == 2
     assert cell_of(lines, "made in", category="parameters", **where) == "before"
 
 
-def test_y4_compares_residual_stream_with_closed_form(gpu_copy):
+def test_table_y4_compares_residual_stream_with_closed_form(gpu_copy):
     frame = gpu_copy.frames["memory_timeline"]
     frame.loc[frame["table"].eq("stream") & frame["size"].eq("2.0B"), "size_mib"] *= 2
     lines = compose("memory", gpu_copy, drawn=False).parts["Y4"][0]
@@ -237,14 +248,14 @@ def test_y4_compares_residual_stream_with_closed_form(gpu_copy):
     assert "003" in lines.notes
 
 
-def test_head_note_states_when_memory_peaks(gpu_copy):
+def test_head_table_note_states_when_memory_peaks(gpu_copy):
     assert "before nearly any gradient" not in compose("memory", gpu_copy, drawn=False).head.notes
     gpu_copy.derived.clear()
     gpu_copy.frames["memory"]["gradients_mib"] = 0.0
     assert "before nearly any gradient" in compose("memory", gpu_copy, drawn=False).head.notes
 
 
-def test_y5_counts_cast_weights_as_temporary(gpu_copy):
+def test_table_y5_counts_cast_weights_as_temporary(gpu_copy):
     frame = gpu_copy.frames["memory_timeline"]
     chosen = frame["table"].eq("category") & frame["phase"].eq("forward") & frame["size"].eq("2.0B")
     frame.loc[chosen & (frame["name"] == "activations"), "predicted_mib"] = 100.0
@@ -255,7 +266,7 @@ def test_y5_counts_cast_weights_as_temporary(gpu_copy):
     assert cell_of(lines, "activations (MiB)", **where) == "–"
 
 
-def test_figure_begins_with_the_call(gpu):
+def test_timeline_figure_starts_with_the_measured_call(gpu):
     drawn = figures.themed(lambda pen: figure(gpu, pen), figures.LIGHT)
     forward, step = drawn.axes
     assert (forward.get_title(), step.get_title()) == ("forward", "train step")
@@ -264,7 +275,8 @@ def test_figure_begins_with_the_call(gpu):
         for layer in axis.collections:
             vertices = layer.get_paths()[0].vertices
             assert vertices[:, 0].min() >= 0
-        # Parameters are there from the first point: the points that add them are not drawn.
+        # The lowest layer (parameters) is constant: the figure omits the points that add tensors
+        # which exist before the call.
         bottom = axis.collections[0].get_paths()[0].vertices
         assert len(set(bottom[bottom[:, 1] > 0][:, 1].round(6))) == 1
 

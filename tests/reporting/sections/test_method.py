@@ -1,4 +1,4 @@
-"""The method page: findings, stated constants and length."""
+"""The page that explains the measuring method: findings, constants of the code, length."""
 
 from dataclasses import replace
 
@@ -19,7 +19,11 @@ MOST_WORDS = 1700
 
 
 def page(evidence, has_reference=True):
-    """The method page without its tables; by default each row has a reference cell."""
+    """The text of the method page without its tables.
+
+    has_reference: whether each row has the time of the reference cell, which is measured again
+        and again to detect drift; evidence of earlier versions lacks it.
+    """
     new = {"reference": 1.0} if has_reference else {}
     frames = {stem: frame.assign(**new) for stem, frame in evidence.frames.items()}
     copy = synthetic.with_frames(evidence, **frames)
@@ -53,7 +57,7 @@ def evidence_with_columns(**columns):
     return make
 
 
-def test_every_answer_is_reached():
+def test_findings_give_every_declared_answer():
     assert_answers_reached(
         SECTION.findings,
         {
@@ -80,7 +84,7 @@ def test_page_fits_two_printed_pages_with_all_parts(gpu):
     ]
 
 
-# (module, constant, other value, the words that the page must then contain).
+# (module, name of a constant, another value for it, words that the page then contains).
 STATED = [
     (clock_settings, "FLUSH_BYTES", 5 * 2**20, "5 MiB are overwritten"),
     (clock_settings, "SHORTEST_LEAD_MS", 0.7, "0.7 ms at first"),
@@ -102,14 +106,14 @@ STATED = [
 ]
 
 
-def test_stated_constants_are_those_of_the_code(gpu, monkeypatch):
+def test_page_states_the_constants_of_the_code(gpu, monkeypatch):
     for module, name, value, _ in STATED:
         monkeypatch.setattr(module, name, value)
     text = " ".join(page(gpu).split())
     assert [words for *_, words in STATED if words not in text] == []
 
 
-def test_stated_times_follow_the_pace_of_the_device(gpu, monkeypatch):
+def test_page_states_the_times_set_for_the_device(gpu, monkeypatch):
     paces = {kind: rounds.Pace(91, 92, 93) for kind in (("kernel", "cuda"), ("step", "cuda"))}
     monkeypatch.setattr(rounds, "PACES", paces)
     text = " ".join(page(gpu).split())
@@ -119,7 +123,7 @@ def test_stated_times_follow_the_pace_of_the_device(gpu, monkeypatch):
     )
 
 
-def test_error_bounds_are_stated_for_the_measured_dtypes(gpu, cpu):
+def test_page_states_error_bounds_of_the_measured_dtypes(gpu, cpu):
     bounds = "off by 256 unit roundoffs in float32 (1.5e-05)"
     assert f"{bounds}, 24 in TF32 (1.2e-02), 24 in float16 (1.2e-02), 6 in bf16" in page(gpu)
     assert bounds in page(cpu) and "TF32" not in page(cpu)
@@ -151,7 +155,7 @@ def test_evidence_of_an_earlier_method_is_called_older(gpu):
     assert "Older evidence" not in page(gpu)
 
 
-def test_sizes_are_listed_with_their_names_in_each_course(gpu):
+def test_model_sizes_are_listed_with_their_names_per_course(gpu):
     lines = sizes_table(gpu).frame.set_index("parameters")
     assert list(lines) == ["this report", "course of 2025", "course of 2026"]
     assert [*lines.loc["0.13B"]] == ["small", "small", "small"]
@@ -161,7 +165,7 @@ def test_sizes_are_listed_with_their_names_in_each_course(gpu):
     assert set(SIZES) - set(lines.index) == {"tiny"}
 
 
-def test_sizes_are_not_listed_without_a_measured_model(gpu):
+def test_model_sizes_are_not_listed_without_a_measured_model(gpu):
     made = synthetic.with_frames(gpu)
     for stem in [stem for stem, frame in made.frames.items() if "size" in frame]:
         del made.frames[stem]

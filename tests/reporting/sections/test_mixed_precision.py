@@ -1,4 +1,7 @@
-"""Mixed precision: findings and tables on accumulation and on autocast dtypes."""
+"""Report section on mixed precision: sums in low precision, and dtypes seen under autocast.
+
+The head table is the one table of the section in the write-up; M1 and M2 are tables on its page.
+"""
 
 import pandas as pd
 import synthetic
@@ -13,7 +16,7 @@ UPCAST = "float32 + float32(bfloat16)"
 
 
 def with_changed_rows(change=None):
-    """GPU evidence with every sum, after ``change(frame)``."""
+    """GPU evidence with one more sum, UPCAST, and with ``change(frame)`` applied in place."""
     evidence = synthetic.gpu_evidence()
     frame = evidence.frames["mixed_precision"]
     upcast = frame[frame["subject"] == "float32 + bfloat16"].assign(subject=UPCAST)
@@ -25,7 +28,7 @@ def with_changed_rows(change=None):
 
 
 def with_observed_dtype(seen, **where):
-    """A function that makes evidence with ``seen`` as the dtype of the selected tensors."""
+    """A function that makes evidence with ``seen`` as the dtype of the tensors in ``where``."""
 
     def change(frame):
         wanted = frame["tensor"].notna()
@@ -58,18 +61,18 @@ def toy_table(evidence):
     return compose("mixed_precision", evidence).parts["M2"][0].frame.set_index("tensor")
 
 
-def test_every_answer_is_reached():
+def test_findings_give_every_declared_answer():
     assert_answers_reached(FINDINGS, CASES)
 
 
-def test_head_has_one_line_per_sum_in_benchmark_order():
+def test_head_table_has_one_line_per_sum_in_benchmark_order():
     table = SECTION.head(with_changed_rows()).frame
     assert table["accumulator + addend"].tolist()[:2] == ["float32 + float32", "float16 + float16"]
     assert table["accumulator + addend"].tolist()[-1] == UPCAST
     assert table.iloc[1].tolist() == ["float16 + float16", "9.9531", "-0.469 %"]
 
 
-def test_modules_kept_in_float32_come_from_the_data():
+def test_finding_names_modules_observed_in_float32():
     sentence = sentence_of("autocast_keeps", with_changed_rows())
     assert "`ln`, `attention_norm` and `block`" in sentence
     torn = sentence_of(
@@ -116,7 +119,7 @@ def test_eager_dtypes_are_shown_without_a_compiler():
     assert "no C compiler" in compose("mixed_precision", evidence).reasons
 
 
-def test_each_table_counts_only_its_own_cells():
+def test_coverage_counts_only_the_cells_of_each_table():
     evidence = with_changed_rows()
     found = states(evidence, [compose("mixed_precision", evidence)])
     assert [(s.table.id, s.measured) for s in found] == [("M1", 7), ("M2", 8)]

@@ -1,4 +1,7 @@
-"""The section on profiles: findings, kernel tables and figure."""
+"""Report section on profiles: findings, kernel tables and figure.
+
+The head table is the one table of the section in the write-up; P1 to P4 are tables on its page.
+"""
 
 from dataclasses import replace
 
@@ -18,7 +21,7 @@ from lmperf.reporting.sections.profiles.tables import PUBLISHED_TRACE, class_tab
 
 
 def with_changed_rows(change):
-    """GPU evidence with ``change(frame)`` as the profiles."""
+    """GPU evidence with the rows of the benchmark ``profiles`` replaced by ``change(frame)``."""
     evidence = synthetic.gpu_evidence()
     frames = {**evidence.frames, "profiles": change(evidence.frames["profiles"].copy())}
     return replace(evidence, frames=frames)
@@ -31,11 +34,11 @@ CASES = {
 }
 
 
-def test_every_answer_is_reached():
+def test_findings_give_every_declared_answer():
     assert_answers_reached(FINDINGS, CASES)
 
 
-# Milliseconds of the kernels of a train step by a part of their names; others take none.
+# Implementation -> part of a kernel's name -> its milliseconds in a train step; others take 0 ms.
 MADE_UP = {
     "eager": {"gemm_f32f32_f32f32_f32_tn_n_tilesize128": 40, "Memcpy": 5, "softmax": 3, "Mul": 1},
     "compiled_blocks": {"tilesize128": 30, "per_fused": 3, "poi_fused": 1},
@@ -70,7 +73,7 @@ def test_findings_sum_kernel_times(name, numbers):
     assert numbers in state(finding, with_changed_rows(made_up)).sentence
 
 
-def test_nothing_is_said_or_drawn_if_all_rows_failed():
+def test_findings_and_figure_are_omitted_if_all_rows_failed():
     def failed(frame):
         rows = frame.drop_duplicates(CASE)[CASE]
         return rows.assign(status="oom", requested_bytes=2**31, free_bytes=2**30)
@@ -85,7 +88,7 @@ def test_nothing_is_said_or_drawn_if_all_rows_failed():
     assert made == {"P1": 0, "P2": 1, "P3": 0, "P4": 1}
 
 
-def test_shares_of_a_phase_sum_its_kernels(gpu):
+def test_class_shares_of_a_phase_sum_its_kernel_times(gpu):
     table = SECTION.head(gpu).frame
     assert len(table) <= 12
     line = table[(table["dtype"] == "float32") & (table["phase"] == "forward")].iloc[0]
@@ -96,7 +99,7 @@ def test_shares_of_a_phase_sum_its_kernels(gpu):
     assert total.astype(float).sum(axis=1).to_numpy() == pytest.approx(100, abs=0.3)
 
 
-def test_unclassified_kernels_get_a_column_only_if_any(gpu):
+def test_unclassified_kernels_add_a_column_if_there_are_any(gpu):
     assert "no class (%)" not in SECTION.head(gpu).frame
     unknown = with_changed_rows(
         lambda f: f.replace({"name": {"Memcpy DtoD (Device -> Device)": "mystery"}})
@@ -104,7 +107,7 @@ def test_unclassified_kernels_get_a_column_only_if_any(gpu):
     assert "no class (%)" in SECTION.head(unknown).frame
 
 
-def test_p2_shows_the_longest_kernels_and_sums_the_rest(gpu):
+def test_table_p2_shows_the_longest_kernels_and_sums_the_rest(gpu):
     first = next(t for t in kernel_tables(gpu) if "small, float32" in t.caption)
     step = first.frame[first.frame["phase"] == "train step"]
     assert len(step) == 13 and step["kernel"].iloc[-1] == "4 others"
@@ -116,7 +119,7 @@ def test_p2_shows_the_longest_kernels_and_sums_the_rest(gpu):
     assert step["median (µs)"].iloc[-1] == "–"
 
 
-def test_p3_shows_softmax_share_of_time_and_of_flops(gpu):
+def test_table_p3_shows_softmax_share_of_time_and_of_flops(gpu):
     (table,) = compose("profiles", gpu, drawn=False).parts["P3"]
     line = table.frame[(table.frame["size"] == "large") & (table.frame["dtype"] == "float32")]
     assert line["softmax: time (%)"].item() == "41.0"

@@ -1,4 +1,7 @@
-"""Published figures beside our measurement of the same cell, without a verdict."""
+"""The table of figures that others published beside our measurement of the same cell.
+
+The table gives no verdict (faster, slower) between the two.
+"""
 
 import pytest
 
@@ -12,7 +15,7 @@ UNITS = {"", "s", "ms", "MB", "GB", "G", "%"}
 
 
 @pytest.mark.parametrize("stem", STEMS)
-def test_every_figure_has_source_device_value_and_known_unit(stem):
+def test_published_figures_have_source_device_and_known_unit(stem):
     figures = figures_of(stem)
     assert (figures[["source", "device", "metric", "value"]] != "").all(axis=None)
     assert set(figures["unit"]) <= UNITS
@@ -22,14 +25,14 @@ def test_every_figure_has_source_device_value_and_known_unit(stem):
 
 
 @pytest.mark.parametrize("stem", sorted(set(STEMS) & set(stems())))
-def test_figures_use_axes_of_their_benchmark(stem):
+def test_published_figures_use_axes_of_their_benchmark(stem):
     benchmark = load(stem)
-    # Write-ups also name a kernel or a number of warm-up steps.
+    # A published write-up may also state a kernel or a number of warm-up steps.
     known = {"kernel", "warmup_steps", "implementation", *benchmark.index}
     assert set(cell_of(figures_of(stem))) <= known | {axis.name for axis in benchmark.axes}
 
 
-def test_figures_cover_all_write_ups():
+def test_published_figures_come_from_all_write_ups():
     sources = set().union(*(figures_of(stem)["source"] for stem in STEMS))
     write_ups = [f"write-up 00{number}" for number in range(5)]
     assert sorted(sources) == ["course leaderboard 2025", *write_ups]
@@ -80,7 +83,7 @@ def test_nothing_is_shown_without_a_matching_cell():
     assert beside(MachineEvidence("bare")) == []
 
 
-def test_impossible_times_and_differences_are_remarked(gpu):
+def test_remarks_state_impossible_times_and_differences(gpu):
     assert "a backward of -2.75 ms (write-up 002, small, context 256)" in beside(gpu)[0].notes
     lines = lines_of(gpu)
     assert lines.loc[("memory", "write-up 003, A100 40 GB"), "remark"] == (

@@ -1,4 +1,7 @@
-"""Warm-up: the first steps of a process, and warm steps compared with those of E1."""
+"""Report on warm-up: the first train steps of a process in table E2, compared with table E1.
+
+Table E1 has train steps timed after warm-up.
+"""
 
 import pandas as pd
 from finding_checks import assert_answers_reached
@@ -14,7 +17,10 @@ EAGER, BF16 = ways.EAGER, ways.BF16
 
 
 def with_warm_steps(factor: float) -> MachineEvidence:
-    """Evidence whose warm steps take ``factor`` times as long as in E1; one is host-bound."""
+    """Evidence whose warm steps in table E2 take ``factor`` times as long as in table E1.
+
+    In E1 the steps of size small in bf16 autocast are host-bound.
+    """
     evidence = with_times(gpu_evidence(), 100.0, implementation=EAGER)
     evidence = with_values(evidence, {"host_ms": 10.0}, implementation=EAGER)
     evidence = with_values(
@@ -36,17 +42,17 @@ CASES = {
 }
 
 
-def test_every_answer_is_reached():
+def test_findings_give_every_declared_answer():
     assert_answers_reached(warmup.FINDINGS, CASES)
 
 
-def test_first_step_is_stated_relative_to_the_second(cpu):
+def test_finding_compares_the_first_step_with_the_second(cpu):
     first = with_values(cpu, {"step_ms": 300.0}, warmup.STEM, step=1)
     second = with_values(first, {"step_ms": 100.0}, warmup.STEM, step=2)
     assert "takes 3.00 times as long as the second" in sentence_of("first_step", second)
 
 
-def test_e2_statistics_exclude_the_warm_up_steps(gpu):
+def test_table_e2_statistics_exclude_the_warm_up_steps(gpu):
     rows = having(gpu.frame(warmup.STEM), size="small", dtype="float32").set_index("step")
     parts = warmup.tables(gpu)
     line = line_of(parts[0], size="small", dtype="float32")
@@ -59,12 +65,12 @@ def test_e2_statistics_exclude_the_warm_up_steps(gpu):
     assert [h for h in first.index if "reserved in step" in h][1:] == ["reserved in step 2 (MiB)"]
 
 
-def test_e2_names_the_status_if_every_row_failed(gpu):
+def test_table_e2_shows_the_status_if_every_row_failed(gpu):
     (table,) = warmup.tables(with_values(gpu, {"status": "crash"}, warmup.STEM, batch=4))
     assert set(table.frame["status"]) == {"crash"}
 
 
-def test_custom_model_gets_lines_but_no_part_in_findings(gpu):
+def test_custom_model_has_lines_but_changes_no_finding(gpu):
     frame = gpu.frames[warmup.STEM]
     both = [frame, frame.assign(implementation="mine", step_ms=3 * frame["step_ms"])]
     after = with_rows(gpu, pd.concat(both), warmup.STEM)
@@ -78,7 +84,7 @@ def test_custom_model_gets_lines_but_no_part_in_findings(gpu):
     assert said == before
 
 
-def test_warm_steps_are_compared_with_those_of_e1():
+def test_warm_steps_are_compared_with_the_steps_of_table_e1():
     assert sentence_of("warm_again", with_warm_steps(1.05)) == (
         "Warm steps take 1.05x as long in E2 as in E1."
     )

@@ -1,4 +1,4 @@
-"""Synthetic evidence with the columns of real evidence and times from a simple machine model."""
+"""Synthetic evidence: rows with the columns of measured ones and times from a simple model."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def facts(machine: str, kind: str, device: str | None, environments=("e1",)) -> 
 
 
 def cost(stems) -> pd.DataFrame:
-    """One measuring job per benchmark, with its seconds by activity."""
+    """Rows on the cost of measuring: one job per benchmark, with its seconds per activity."""
     kinds = ("timing_s", "first_calls_s", "observing_s", "preparing_s", "checking_s", "memory_s")
     seconds = dict(zip((*kinds, "start_s", "other_s"), (12, 4, 0, 1, 1, 0, 1, 1), strict=True))
     window = {"started_at": "2026-01-02T03:00:00Z", "finished_at": "2026-01-02T03:30:00Z"}
@@ -67,7 +67,7 @@ def cost(stems) -> pd.DataFrame:
 
 
 def gpu_evidence(seed: int = 1) -> MachineEvidence:
-    """Evidence of an H200 with the full grid; each call returns a copy that may be changed."""
+    """Evidence of an H200 with all sizes and lengths; each call returns a copy that may change."""
     return copy.deepcopy(_gpu_evidence(seed))
 
 
@@ -117,7 +117,7 @@ def _gpu_evidence(seed: int) -> MachineEvidence:
 
 
 def small_gpu_evidence() -> MachineEvidence:
-    """GPU evidence with a third of the rows, for the caller to change."""
+    """GPU evidence with about a third of the rows; each call returns a copy that may change."""
     return copy.deepcopy(_small_gpu_evidence())
 
 
@@ -127,7 +127,7 @@ def _small_gpu_evidence() -> MachineEvidence:
 
 
 def cpu_evidence(seed: int = 2) -> MachineEvidence:
-    """Evidence of a machine without a GPU; each call returns a copy that may be changed."""
+    """Evidence of a machine without a GPU; each call returns a copy that may change."""
     return copy.deepcopy(_cpu_evidence(seed))
 
 
@@ -172,9 +172,11 @@ def _cpu_evidence(seed: int) -> MachineEvidence:
 
 
 def with_frames(evidence: MachineEvidence, **frames: pd.DataFrame) -> MachineEvidence:
-    """A copy of the evidence with other rows for some benchmarks.
+    """A copy of the evidence with the given rows for the given benchmarks.
 
-    Unlike ``dataclasses.replace`` it does not clean the text of every frame again.
+    Unlike ``dataclasses.replace``, this function does not clean the text of every frame again.
+
+    frames: name of a benchmark -> its rows.
     """
     changed = copy.copy(evidence)
     for field in fields(evidence):
@@ -186,7 +188,7 @@ def with_frames(evidence: MachineEvidence, **frames: pd.DataFrame) -> MachineEvi
 
 
 def differences(evidence: MachineEvidence, original: MachineEvidence) -> list[str]:
-    """The fields, and the benchmarks of ``frames``, in which the evidence is not the original."""
+    """Names of the fields, and of the data frames by benchmark, that differ from the original."""
     names = {f.name for f in fields(evidence)} - {"frames", "cost", "lacking", "derived"}
     found = [name for name in names if getattr(evidence, name) != getattr(original, name)]
     frames = (("frames", evidence.frames, original.frames),)
@@ -202,7 +204,7 @@ def _equal(one: pd.DataFrame | None, other: pd.DataFrame | None) -> bool:
 
 
 def small(evidence: MachineEvidence) -> MachineEvidence:
-    """The evidence with the fewest values per axis that every kind of table needs."""
+    """The evidence with only the values of SMALL_AXES, enough for every kind of table."""
     return replace(evidence, frames={stem: _small(f) for stem, f in evidence.frames.items()})
 
 
@@ -214,8 +216,8 @@ def _small(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def grown(evidence: MachineEvidence, rows: int) -> MachineEvidence:
-    """The evidence with copies of its rows in new cells, until it has ``rows`` rows."""
-    # The losses of the ladder are of one batch a size.
+    """The evidence with copies of its rows in new cells, to at least about ``rows`` rows."""
+    # The report expects the losses of the ladder at one batch per size: they are not copied.
     stems = [s for s, frame in evidence.frames.items() if "batch" in frame and s != "ladder_loss"]
     frames = dict(evidence.frames)
     for stem in stems:

@@ -1,4 +1,4 @@
-"""Simple models of a GPU and a CPU, and rows with statistics around their times."""
+"""Simple models of a GPU and a CPU, and a builder of rows with statistics of noisy times."""
 
 from __future__ import annotations
 
@@ -32,7 +32,11 @@ PHASE_COST = {"forward": 1.0, "backward": 2.0, "forward_backward": 3.0, "train_s
 
 
 class Builder:
-    """Builds rows with statistics and rounds around given times, reproducibly by ``seed``."""
+    """Builds the timing columns of rows: random rounds around a given time, and their statistics.
+
+    seed: of the random noise.
+    rounds: number of timed rounds per row.
+    """
 
     def __init__(self, seed: int = 1, rounds: int = 7):
         self.random, self.rounds = random.Random(seed), rounds
@@ -59,7 +63,7 @@ class Builder:
         }
 
     def host(self, machine: dict, ms: float, launches: float) -> dict:
-        """Host time and time per call in a loop; empty for a machine without a GPU."""
+        """The columns for host time and for time per call in a loop; none without a GPU."""
         if machine["device"] is None:
             return {}
         host = machine["launch"] * launches

@@ -1,8 +1,8 @@
 """Replace measured rows by failed ones, as the pipeline writes them.
 
-A failed case has one row per phase with its axes, status and, where there is one, a reason; an OOM
-row also has the bytes requested and free. All other measured columns are empty, including those
-that tell several rows of a phase apart.
+A failed case has one row per phase. The row has the axes of the case, the status, for most statuses
+a reason, and for OOM the bytes requested and free. All other measured columns are empty, including
+the columns that distinguish several rows of a phase.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ PROVENANCE = ("seed", "environment", "commit", "measured_at", "key")
 
 @dataclass(frozen=True)
 class Fault:
-    """A failure to put into the rows of a benchmark.
+    """A failure to insert into the rows of a benchmark.
 
     Attributes:
         stem: the benchmark.
-        scope: which cases and phases fail.
-        statuses: the statuses to draw from.
+        scope: which cases and phases fail: one of SCOPES.
+        statuses: the statuses (such as "oom") to choose from at random.
         seed: of the random choices.
     """
 
@@ -51,7 +51,7 @@ class Fault:
 
 
 def faulty(evidence: MachineEvidence, faults: Sequence[Fault]) -> MachineEvidence:
-    """The evidence with these failures, with the column types it would have when read from CSV."""
+    """The evidence with the faults inserted, and with the column types of rows read from CSV."""
     frames = dict(evidence.frames)
     for fault in faults:
         frame = frames.pop(fault.stem, None)
@@ -61,7 +61,7 @@ def faulty(evidence: MachineEvidence, faults: Sequence[Fault]) -> MachineEvidenc
 
 
 def as_read(frame: pd.DataFrame, stem: str) -> pd.DataFrame:
-    """The frame written as CSV and read again, which decides the types of its columns."""
+    """The frame after writing it as CSV and reading it again, which sets its column types."""
     return typed_rows(
         list(csv.DictReader(io.StringIO(frame.to_csv(index=False)))), load(stem).kinds, stem
     )

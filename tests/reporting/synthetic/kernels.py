@@ -1,4 +1,4 @@
-"""Rows of attention, FlashAttention-2 and md_lrpe_cosine, with errors and kernel tests."""
+"""Make rows of attention, FlashAttention-2 and md_lrpe_cosine, with errors and kernel tests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def attention(build: Builder, machine: dict, d_heads, lengths, dtypes, batch=8) 
                 rows.append({**row, **build.oom(scores, machine["memory"] / 10)})
                 continue
             traffic = scores * (5 if name == "eager" else 2.5) * PHASE_COST[phase]
-            # Stay below the ceiling, even if float32 products are made of three in half precision.
+            # Stay below the ceiling, even if a float32 product takes three half-precision ones.
             rates = machine["rates"]
             work = flops / max(rates[dtype], max(rates.values()) / 3) / 1e9
             ms = machine["launch"] * 5 + max(traffic / machine["bandwidth"] / 1e6, work)
@@ -112,7 +112,7 @@ def flash_attention(
 
 
 def flash_attention_gpu(build, machine) -> pd.DataFrame:
-    """One head, one head as a CUDA graph, the grid that fills the GPU, and other shapes."""
+    """Rows with one head, one head in a CUDA graph, shapes that fill the GPU, and other shapes."""
     backends = ("triton", "sdpa_cudnn", "sdpa_flash", "sdpa_efficient")
     single = [2**i for i in range(7, 17)], (16, 64, 128), ("bfloat16", "float32")
     frames = [

@@ -1,4 +1,4 @@
-"""Rows of the shortest attention that exhausts memory, from the closed form of its tensors."""
+"""Make rows of the shortest attention that runs out of memory, from the sizes of its tensors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ BYTES = {"float32": 4, "bfloat16": 2}
 
 
 def attention_limit(machine: dict, batch: int = 8, d_head: int = 64) -> pd.DataFrame:
-    """One row per dtype; a machine without a GPU does not run it."""
+    """One row per dtype with the length that runs OOM; without a GPU, the outcome is "not run"."""
     return pd.DataFrame(
         [_row(machine, batch, d_head, dtype) for dtype in machine["rates"] if dtype in BYTES]
     )

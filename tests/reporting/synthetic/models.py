@@ -1,4 +1,4 @@
-"""Rows of ceilings, model steps, the ladder, memory and mixed precision."""
+"""Make rows of ceilings, model steps, the ladder, memory and mixed precision."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import pandas as pd
 from synthetic.builder import GIB, PHASE_COST, SIZES, Builder
 
 FLOPS = 1.1e12
-# Copy -> (dtype, rate relative to a plain copy); names say how bytes read compare with written.
+# Copy -> (dtype, rate relative to a plain copy). "widen" writes more bytes than it reads, "narrow"
+# fewer.
 COPIES = {"copy": ("float32", 1.0), "widen": ("bfloat16", 0.97), "narrow": ("float32", 1.02)}
-# Rate of a shape relative to the best one; SUSTAINED: of a hundred calls back to back.
+# Shape -> rate relative to the best shape. SUSTAINED: relative rate of 100 calls back to back.
 SHAPES = {"4096x4096x4096": 0.93, "8192x8192x8192": 1.0}
 SUSTAINED = 0.9
 
@@ -95,7 +96,7 @@ def _model_row(build, machine, size, context, batch, dtype, name, phase, togethe
     }
 
 
-# Rung -> (step time relative to matmuls at the float32 rate, loss).
+# Step of the ladder -> (time relative to matmuls at the float32 rate, loss at step 100).
 RUNGS = {
     "float32": (1.0, 6.500),
     "tf32": (0.4, 6.501),
@@ -109,7 +110,10 @@ RUNGS = {
 
 
 def ladder(build: Builder, machine: dict, batches: dict, context=1024, rungs=tuple(RUNGS)):
-    """``batches``: size -> batch sizes; only the first one has the first four rungs."""
+    """Rows of the ladder, whose rungs are train steps that each add one optimization.
+
+    batches: size -> batch sizes; only the first batch size has rows for the first four rungs.
+    """
     rows = []
     for size, several in batches.items():
         for number, batch in enumerate(several):

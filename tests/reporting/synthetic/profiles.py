@@ -1,4 +1,4 @@
-"""Rows of profiles: a few kernels of each class with times from a simple model."""
+"""Make rows of profiles: a few kernels of each class, with times from a simple model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ PARTS = {"scores": (0.36, 0.49), "softmax": (0.41, 0.02), "values": (0.23, 0.49)
 
 
 def profiles(build: Builder, sizes: Sequence[str], runs: Mapping, device: bool) -> pd.DataFrame:
-    """Rows for every size and phase; ``runs``: (dtype, implementation) -> speed of matmuls."""
+    """Rows of the kernels (``device``) or operators of every size, run and phase.
+
+    runs: (dtype, implementation) -> speed of matmuls relative to float32.
+    """
     rows = []
     for size in sizes:
         for (dtype, name), speed in runs.items():
@@ -51,7 +54,7 @@ def profiles(build: Builder, sizes: Sequence[str], runs: Mapping, device: bool) 
 
 
 def kernels_of(name: str, speed: float, phase: str, device: bool) -> dict[str, float]:
-    """Kernel -> milliseconds of a forward pass with a billion parameters."""
+    """Kernel or operator -> milliseconds of a forward pass with a billion parameters."""
     times = dict(DEVICE if device else HOST)
     first = list(times)[:2] if device else list(times)[:1]
     times |= {matmul: times[matmul] / speed for matmul in first}
@@ -64,7 +67,11 @@ def kernels_of(name: str, speed: float, phase: str, device: bool) -> dict[str, f
 
 
 def parts(scale: float, speed: float) -> list[dict]:
-    """Rows of the parts of attention; faster matmuls leave a larger share to the softmax."""
+    """Rows of the parts of attention: scores, softmax and values.
+
+    scale: milliseconds per unit of PARTS.
+    speed: of matmuls; the softmax does not get faster.
+    """
     return [
         {
             "table": "attention",

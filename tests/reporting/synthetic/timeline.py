@@ -1,4 +1,4 @@
-"""Rows of memory over time from a simple model of a step with a few events per layer."""
+"""Make rows of memory over time, from a model of a step with a few allocations per layer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ENTERED = 4  # points of the curve before the call, while existing tensors are a
 
 
 def memory_timeline(sizes, context: int, dtypes, batch: int = 4) -> pd.DataFrame:
-    """Curve, phases, largest tensors, categories and residual stream of each call."""
+    """Rows of each call: memory curve, phases, largest tensors, categories, residual stream."""
     rows = []
     for size, dtype, phase in itertools.product(sizes, dtypes, ("forward", "train_step")):
         cell = {"size": size, "context_length": context, "batch": batch, "dtype": dtype}

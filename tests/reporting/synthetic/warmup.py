@@ -1,4 +1,4 @@
-"""Rows of the first train steps of a process: a cold start that fades, and reserved memory."""
+"""Make rows of the first train steps of a process: a slow first step, and reserved memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ STEPS = 15
 def warmup(
     build: Builder, machine: dict, sizes, dtypes, context=256, batch=4, reserves=True
 ) -> pd.DataFrame:
-    """The first step includes a cold start; the first two reserve memory if ``reserves``."""
+    """Rows of STEPS train steps per size and dtype; the first one includes a cold start.
+
+    reserves: whether the first two steps reserve memory.
+    """
     rows = []
     for size, dtype, step in itertools.product(sizes, dtypes, range(1, STEPS + 1)):
         parameters, _, layers = SIZES[size]
