@@ -1,4 +1,6 @@
-"""Words, reading order and look of the names in evidence. Nothing here decides what runs.
+"""How reports show the names in evidence: words, reading order, and look in figures.
+
+Nothing here decides which benchmarks or implementations run.
 
 A report lists names in the order of these tables. It may also show names that are not here: custom
 implementations, and names in the evidence of another version. They are shown as they are written,
@@ -16,12 +18,12 @@ from lmperf.transformer.sizes import FORMER, SIZES
 
 @dataclass(frozen=True)
 class Mark:
-    """A reason why a row may not hold.
+    """A reason why the timing of a row may be unreliable.
 
     Attributes:
-        words: its name in a sentence, after a number of rows ("3 rows drifted").
-        meaning: its explanation below a table that shows its sign.
-        sign: a superscript after a time in a table; empty: tables do not show the mark.
+        words: the mark in a sentence, after a number of rows ("3 rows drifted").
+        meaning: the explanation of ``sign`` below a table.
+        sign: a superscript after a time in a table; empty if tables do not show the mark.
     """
 
     words: str
@@ -31,7 +33,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Look:
-    """How a figure draws a name. Marker, dash and hatch tell names apart without colour."""
+    """How a figure draws an implementation: marker, dash and hatch identify it without colour."""
 
     colour: str
     marker: str
@@ -47,7 +49,8 @@ class Shown:
     look: Look
 
 
-# Operations of the ceilings; a copy with the ratio of bytes read to bytes written.
+# Operations of the ceilings (best rates of a machine); copies have the ratio of bytes read to bytes
+# written.
 OPERATIONS = {
     "copy": "copy 1:1",
     "widen": "copy 1:2",
@@ -109,13 +112,13 @@ MARKS = {
     "drift": Mark("drifted", "drifted: the reference cell had moved", "ᵈ"),
     "time_cap": Mark("undecided", "a pair of its group was left open"),
 }
-# Every name of a size -> its short name.
+# Every present or former name of a model size -> the short name of the size.
 _SHORT_SIZES = {
     **{name: size.short for name, size in SIZES.items()},
     **{alias: size.short for size in SIZES.values() for alias in size.aliases},
     **{name: SIZES[canonical].short for name, canonical in FORMER.items()},
 }
-# Column -> its names in reading order.
+# Column -> the names in it, in reading order.
 ORDERS: dict[str, tuple[str, ...]] = {
     "size": tuple(dict.fromkeys(n for name, size in SIZES.items() for n in (size.short, name))),
     "dtype": tuple(DTYPES),
@@ -136,31 +139,31 @@ AXES = {
 
 
 def dtype_words(dtype: str) -> str:
-    """A dtype in words."""
+    """The words that a report shows for a dtype; an unknown dtype unchanged."""
     return DTYPES[dtype].words if dtype in DTYPES else dtype
 
 
 def size_words(size: str) -> str:
-    """The short name of a size, which may be given by any name that it has or had."""
+    """The short name of a model size, given by a present or former name; else unchanged."""
     return _SHORT_SIZES.get(size, size)
 
 
 def size_in_full(short: str) -> str:
-    """A size as it is introduced: its short name and what it is, as in "small (0.13B)"."""
+    """The short name of a model size with its number of parameters, as in "small (0.13B)"."""
     canonical = next((name for name, size in SIZES.items() if size.short == short), short)
     return short if canonical == short else f"{short} ({canonical})"
 
 
 def phase_words(phase: str) -> str:
-    """A phase in words."""
+    """The words that a report shows for a phase: "forward + backward" for ``forward_backward``."""
     return PHASES.get(phase, phase.replace("_", " "))
 
 
 def implementation_words(implementation: str, axes: Collection[str] = ()) -> str:
-    """An implementation in words.
+    """The words that a report shows for an implementation; an unknown name unchanged.
 
-    axes: of its benchmark. Where "size" is one, "eager" is not called "PyTorch": every
-    implementation of a model is PyTorch.
+    axes: the axes of the benchmark. If "size" is one of them, "eager" is not called "PyTorch":
+    every implementation of a model is PyTorch.
     """
     if implementation == "eager" and "size" in axes:
         return implementation
@@ -169,12 +172,12 @@ def implementation_words(implementation: str, axes: Collection[str] = ()) -> str
 
 
 def mark_words(mark: str) -> str:
-    """A mark in words that follow a number of rows."""
+    """The words for a mark that follow a number of rows: "drifted" as in "3 rows drifted"."""
     return MARKS[mark].words if mark in MARKS else mark.replace("_", " ")
 
 
 def value_words(name: str, value, axes: Collection[str] = ()):
-    """A value of a column in words, if the column holds names; any other value as it is.
+    """The words for a value of column ``name`` if the column holds names; else the value unchanged.
 
     axes: see ``implementation_words``.
     """
@@ -195,7 +198,7 @@ def value_words(name: str, value, axes: Collection[str] = ()):
 
 
 def axis_words(axis: str) -> str:
-    """An axis in words, as in the header of a table."""
+    """The words that the header of a table shows for an axis: "length" for ``seq_len``."""
     return AXES.get(axis, axis.replace("_", " "))
 
 

@@ -46,14 +46,14 @@ class Cell:
         value: the unrounded number in the unit of the column; text in a column of text; None if
             there is none.
         low: lower end of the confidence interval of ``value``.
-        high: upper end of it.
+        high: upper end of this interval.
         n: number of calls or samples that ``value`` is an estimate from.
         std: standard deviation of a single call, in the unit of the column.
-        second: another number in the words; ``Column.second`` says which.
-        verdict: of a comparison: faster, slower, same or unresolved.
+        second: a second number in ``words``; ``Column.second`` names its quantity.
+        verdict: result of a comparison: faster, slower, same or unresolved.
         state: why there is no value: a status of a row, or a constant of this module.
-        marks: names of the marks of its row (`lmperf.names.MARKS`), and ``stale``.
-        row: key of the row of evidence.
+        marks: names of the marks of the row (`lmperf.names.MARKS`), and ``stale`` for a stale row.
+        row: key of the row of evidence that the cell shows.
     """
 
     words: str
@@ -111,12 +111,12 @@ class Table:
     """A table of results.
 
     Attributes:
-        caption: what it shows, with the axis values that all lines share.
+        caption: what the table shows, with the axis values that all lines share.
         columns: all of the same length.
-        notes: how to read its cells; may be empty.
+        notes: how to read the cells; may be empty.
         axes: axis -> value, for the axes whose value all lines share.
-        id: the number of the report's table that it is a part of (``F2``); may be empty.
-        folds: whether a page may fold it when it is long.
+        id: number in the report (``F2``), which several tables may share; may be empty.
+        folds: whether a page may fold the table when it is long.
     """
 
     caption: str
@@ -149,12 +149,12 @@ class Table:
         return pd.DataFrame(columns, dtype=object)
 
     def last(self, lines: int) -> Table:
-        """The table with its last ``lines`` lines only."""
+        """A copy of the table that has only the last ``lines`` lines."""
         columns = (replace(column, cells=column.cells[-lines:]) for column in self.columns)
         return replace(self, columns=tuple(columns))
 
     def without(self, *names: str) -> Table:
-        """The table without the columns of these names."""
+        """A copy of the table without the columns of these names."""
         return replace(self, columns=tuple(c for c in self.columns if c.name not in names))
 
 
@@ -166,8 +166,8 @@ class Statement:
         name: the name of the finding; unique in a report.
         answer: the name of the answer that the data gave.
         sentence: in Markdown.
-        place: where it is printed (`lmperf.reporting.findings`).
-        values: name -> value in the sentence.
+        place: where a report prints it: a constant of `lmperf.reporting.findings`.
+        values: name -> value from which the sentence was made.
     """
 
     name: str
@@ -188,5 +188,5 @@ def plain_words(value: object) -> str:
 
 
 def joined(*parts: object) -> str:
-    """The name of a column from its parts, empty ones left out: ``forward.triton.host``."""
+    """The name of a column, joined from its nonempty parts by dots: ``forward.triton.host``."""
     return ".".join(filter(None, map(str, parts)))

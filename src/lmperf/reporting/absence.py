@@ -13,11 +13,11 @@ from lmperf.results import AXIS, NO_ROW, NOT_CONFIGURED, NOT_MEASURED, Cell, Col
 
 
 def with_reasons(table: Table, evidence: MachineEvidence) -> Table:
-    """The table, its cells without a row in state NOT_CONFIGURED or NOT_MEASURED where known.
+    """Set the state of cells without a row of evidence to NOT_CONFIGURED or NOT_MEASURED.
 
     A cell without a row belongs to the implementation and phase of the other cells of its column,
-    and to the axis values of its line. It keeps the state NO_ROW where these cannot be told, or
-    where the evidence has the row and the table leaves it out.
+    and to the axis values of its line. It keeps the state NO_ROW if these are unknown, or if the
+    evidence has the row and the table leaves it out.
     """
     lines = [column for column in table.columns if column.role == AXIS]
     values = list(zip(*(map(_text_of, column.cells) for column in lines), strict=True))
@@ -50,7 +50,7 @@ def _with_reasons(
 
 
 def _rows_with(keys: Iterable[str], evidence: MachineEvidence) -> tuple[str | None, pd.DataFrame]:
-    """The benchmark that has rows with these keys, and the rows; None where it is not one."""
+    """The one benchmark that has rows with these keys, and the rows; None if none or several."""
     frames = {stem: frame for stem, frame in evidence.present().items() if "key" in frame}
     found = {stem: frame[frame["key"].isin(list(keys))] for stem, frame in frames.items()}
     found = {stem: rows for stem, rows in found.items() if len(rows)}
@@ -60,7 +60,10 @@ def _rows_with(keys: Iterable[str], evidence: MachineEvidence) -> tuple[str | No
 def _lines_of(
     rows: pd.DataFrame | None, names: Sequence[str], alike: Mapping[str, set[str]]
 ) -> set[tuple]:
-    """Values of the columns ``names`` over the rows that have one of the ``alike`` values."""
+    """The distinct values, as text, of the columns ``names`` in the rows that match ``alike``.
+
+    alike: column -> the values (as text) that a matching row may have in it.
+    """
     if rows is None or not {*names, *alike} <= set(rows.columns):
         return set()
     texts = rows[[*names, *alike]].astype(object).map(_text)
@@ -74,7 +77,7 @@ def _text_of(cell: Cell) -> str:
 
 
 def _text(value: Any) -> str:
-    """A value of an axis, the same for 128 and 128.0; empty where there is none."""
+    """An axis value as text, the same for 128 and 128.0; empty for None and NaN."""
     if value is None or value != value:
         return ""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

@@ -19,9 +19,9 @@ MATMUL, COPY, LAUNCH = "matmul", "copy", "launch"
 
 
 def rows(evidence: MachineEvidence) -> pd.DataFrame | None:
-    """The ceilings with ``load`` and with ``rate``: TFLOP/s of a matmul, GB/s of a copy.
+    """Rows of the ceilings with ``rate`` (TFLOP/s of a matmul, GB/s of a copy) and ``load``.
 
-    Rows measured before ``load`` existed lack it; their matmul counts as both loads.
+    Rows measured before ``load`` existed lack it; their rates count for both loads.
     """
     frame = evidence.frame(STEM)
     if frame is None:
@@ -44,7 +44,7 @@ def ceilings(evidence: MachineEvidence, load: str = BURST) -> dict[tuple[str, st
 
 
 def matmul_ceiling(evidence: MachineEvidence, dtype: str, load: str = BURST) -> float | None:
-    """TFLOP/s of a matmul in the numerics of ``dtype``; None where it was not measured."""
+    """Best measured TFLOP/s of a matmul in the numerics of ``dtype``; None if not measured."""
     return ceilings(evidence, load).get((MATMUL, dtype_of(dtype).matmul))
 
 
@@ -54,13 +54,13 @@ def data_sheet(evidence: MachineEvidence) -> DataSheet | None:
 
 
 def sheet_ceiling(evidence: MachineEvidence, dtype: str) -> float | None:
-    """TFLOP/s on the data sheet in the numerics of ``dtype``; None without a data sheet."""
+    """TFLOP/s of a matmul in the numerics of ``dtype`` by the data sheet; None if it has none."""
     sheet = data_sheet(evidence)
     return sheet.tflops.get(dtype_of(dtype).matmul) if sheet else None
 
 
 def achieved_tflops(frame: pd.DataFrame) -> pd.Series:
-    """TFLOP/s of each row: FLOPs of the closed form over the median time."""
+    """TFLOP/s of each row: FLOPs, counted in closed form, over the median time."""
     return frame["flops"] / frame["median_ms"] / 1e9
 
 
@@ -70,7 +70,10 @@ def matmul_share(evidence: MachineEvidence, frame: pd.DataFrame, load: str = BUR
 
 
 def sheet_share(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.Series:
-    """Achieved TFLOP/s of each row as a fraction of the data sheet's."""
+    """Achieved TFLOP/s of each row as a fraction of the data sheet's peak.
+
+    NaN for rows of an environment that machine.json does not record.
+    """
     share = _share(frame, {d: sheet_ceiling(evidence, d) for d in frame["dtype"].unique()})
     return share.where(machine.recorded(evidence, frame))
 

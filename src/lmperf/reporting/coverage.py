@@ -1,4 +1,4 @@
-"""The state of every numbered table on a machine: measured, partly, or why not.
+"""How much of every numbered table a machine has measured, and why the rest is missing.
 
 ``lmperf verify`` fails on a silent gap: a table that has rows and shows nothing, or that has
 neither rows nor a reason why.
@@ -22,11 +22,12 @@ class State:
     """How much of a table is measured.
 
     Attributes:
-        page: file name of the page that shows it.
-        measured: number of its cells with rows.
-        owed: number of its cells that are configured or measured.
-        words: the state in words.
-        gap: whether it is a silent gap.
+        table: the numbered table.
+        page: file name of the page that shows the table.
+        measured: number of cells of the table that have rows.
+        owed: number of cells of the table that are configured or measured.
+        words: the state in words, as "partly measured, stale".
+        gap: whether the table is a silent gap: missing without a reason.
     """
 
     table: TableGroup
@@ -51,7 +52,7 @@ def states(evidence: MachineEvidence, sections: Sequence[Composed]) -> list[Stat
 
 
 def gaps(found: Sequence[State]) -> list[str]:
-    """The silent gaps among the states, one line each."""
+    """A line for each silent gap: a table that is missing without a reason."""
     return [f"table {s.table.id} ({s.table.title}): {s.words}" for s in found if s.gap]
 
 
@@ -98,7 +99,7 @@ def _axes_of(rows: pd.DataFrame) -> list[str]:
 def _words(
     evidence: MachineEvidence, stem: str, owed: Owed, rows: pd.DataFrame, measured: int, due: int
 ) -> tuple[str, bool]:
-    """The state in words, and whether it is a silent gap."""
+    """The state of a table in words, and whether the table is a silent gap."""
     if stem in evidence.damaged:
         return "withheld: its evidence is damaged", False
     if len(rows) and not gates.shown(rows).any():

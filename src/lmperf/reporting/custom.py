@@ -1,7 +1,7 @@
 """Tables and findings of external implementations: custom ones and peers (`lmperf.peers`).
 
 An implementation counts as external if neither its benchmark nor `lmperf.names` knows its name.
-Any section shows them, each compared with every other implementation of the benchmark.
+The section of a benchmark compares each of them with every other implementation.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SPEEDUPS = "Speed-ups: median of the per-round ratios in the same numerics; abov
 
 
 def names(evidence: MachineEvidence, stem: str) -> list[str]:
-    """The external implementations that a benchmark has rows of, by name."""
+    """Sorted names of the external implementations among the rows of a benchmark."""
     frame = evidence.frame(stem)
     if frame is None:
         return []
@@ -54,7 +54,7 @@ def names(evidence: MachineEvidence, stem: str) -> list[str]:
 
 
 def another_model(frame: pd.DataFrame) -> pd.Series:
-    """Which rows are of a model with another number of parameters than ours of the same size.
+    """Whether each row's model has another number of parameters than our model of that size.
 
     Such a row measures a different model, not another way to run the same one.
     """
@@ -66,7 +66,7 @@ def another_model(frame: pd.DataFrame) -> pd.Series:
 
 
 def table(stem: str) -> TableGroup:
-    """A table for each external implementation, phase and dtype: times and speed-ups."""
+    """The tables of external implementations: times and speed-ups for each, by phase and dtype."""
     return TableGroup("", TITLE, lambda evidence: _tables(evidence, stem))
 
 
@@ -114,7 +114,7 @@ def _table(evidence: MachineEvidence, stem: str, name: str, rows: pd.DataFrame) 
 
 
 def error_column(rows: pd.DataFrame, name: str) -> Beside:
-    """The error that comes closest to its bound over all tensors, beside that bound."""
+    """A column with an error and its bound for each row: of the tensor closest to its bound."""
     known = rows[rows["error_bound"].notna()]
     cells = beside(number_cells(known["max_error"], error), known["error_bound"], error)
     return Beside(
@@ -123,7 +123,7 @@ def error_column(rows: pd.DataFrame, name: str) -> Beside:
 
 
 def _timed_peers(evidence: MachineEvidence, stem: str, name: str, rows: pd.DataFrame) -> list[str]:
-    """The other implementations with a time among the rows; none if this one has no time."""
+    """The other implementations with a time among the rows; none if ``name`` has no time."""
     timed = set(rows.loc[gates.shown(rows), "implementation"])
     return [peer for peer in _peers(evidence, stem, name) if {peer, name} <= timed]
 
@@ -137,8 +137,11 @@ def _peers(evidence: MachineEvidence, stem: str, name: str) -> list[str]:
 
 
 def finding(stem: str, name: str) -> Finding:
-    """The finding that compares an external implementation with the others, or says why it has no
-    time. Of a model it compares train steps alone, since they contain the other phases."""
+    """The finding that compares an external implementation with the others.
+
+    Without a time it gives the reason. If a train step was timed, it compares train steps only,
+    since a train step contains the other phases.
+    """
     over = "{{ name }}, {{ phases }}{{ ', geometric mean' if several }} over {{ over | listed }}"
     return Finding(
         name=f"external_{stem}_{name}",
@@ -204,7 +207,7 @@ def _named(evidence: MachineEvidence, stem: str, rows: pd.DataFrame) -> str:
 
 
 def _work(frame: pd.DataFrame, rows: pd.DataFrame) -> str:
-    """The FLOPs of another model as a share of ours, in words; empty if unknown."""
+    """FLOPs of an external model as a share of our eager model's, in words; empty if unknown."""
     eager = having(frame, implementation="eager")[[*axes(frame), "phase", "flops"]]
     both = rows.merge(eager, on=[*axes(frame), "phase"], suffixes=("", "_eager"))
     shares = (both["flops"] / both["flops_eager"]).dropna()
@@ -214,8 +217,10 @@ def _work(frame: pd.DataFrame, rows: pd.DataFrame) -> str:
 
 
 def _over(evidence: MachineEvidence, stem: str, name: str, peer: str, phases: Sequence[str]) -> str:
-    """``0.71x/0.65x (faster in 1, slower in 9 of 12 rows)``: the geometric mean speed-up in each
-    phase over ``peer``, and the verdicts; empty where nothing was compared."""
+    """The geometric mean speed-up over ``peer`` in each phase, and the numbers of verdicts.
+
+    As ``0.71x/0.65x (faster in 1, slower in 9 of 12 rows)``; empty if no row was compared.
+    """
     series, base = (Series.of(implementation=one) for one in (name, peer))
     found = having(compared(evidence, stem, series, base), phase=phases)
     if found.empty:

@@ -1,4 +1,4 @@
-"""The evidence of one machine as the report reads it, and the reading order of its rows."""
+"""Evidence of one machine as a report reads it: data frames of rows, sorted for reading."""
 
 from __future__ import annotations
 
@@ -21,20 +21,23 @@ TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 
 @dataclass
 class MachineEvidence:
-    """What one machine measured.
+    """Evidence of one machine: rows and facts, and which rows are stale, missing or damaged.
+
+    A stem is the name of a benchmark's module and of its file `evidence/<stem>.csv`.
 
     Attributes:
-        machine: the name of its directory below `report/`.
-        facts: machine.json (see ``facts_of``).
-        frames: stem -> its rows (see ``typed_rows``); with a column ``stale`` where only some are.
-        stale: stem -> one-line names of rows whose code or environment has changed since.
-        damaged: stem -> why its evidence is withheld.
-        lost: file name -> why a file beside the evidence is withheld.
+        machine: the name of the machine's directory below `report/`.
+        facts: the content of machine.json (see ``facts_of``).
+        frames: stem -> rows of the benchmark (see ``typed_rows``). A frame has a column ``stale``
+            if some of its rows are stale and others are not.
+        stale: stem -> one-line names of the stale rows: code or environment has changed since.
+        damaged: stem -> why the report withholds the rows of this benchmark.
+        lost: file of no benchmark (`machine`, `cost`) -> why the report does not use it.
         missing: stem -> names of the configured cells without a row.
-        lacking: stem -> the same as a data frame of axes, implementation and phase.
-        left_out: stem -> why the configuration does not ask for it, or not for all of it.
-        cost: a row for each job that measured; None where none was recorded.
-        derived: results that ``once`` keeps.
+        lacking: stem -> these cells as a data frame of axes, implementation and phase.
+        left_out: stem -> why the configuration asks for none or only a part of the benchmark.
+        cost: a row for each job that measured; None if no job recorded its cost.
+        derived: the cache of ``once``.
     """
 
     machine: str
@@ -50,7 +53,7 @@ class MachineEvidence:
     derived: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self):
-        """Neutralise all text: the evidence may be someone else's (`lmperf.reporting.foreign`)."""
+        """Neutralise all text (`lmperf.reporting.foreign`): strangers may have written it."""
         self.facts = facts_of(self.facts)
         self.frames = {stem: _taken(frame) for stem, frame in self.frames.items()}
         self.lacking = {stem: _taken(rows) for stem, rows in self.lacking.items()}
@@ -59,29 +62,29 @@ class MachineEvidence:
 
     @property
     def name(self) -> str:
-        """The name of the machine, safe to show."""
+        """The machine's name, neutralised for output in any format (see ``foreign.taken``)."""
         return foreign.taken(self.machine)
 
     @property
     def link(self) -> str:
-        """The name of its directory as a part of a link."""
+        """The name of the machine's directory, quoted for use in a link."""
         return foreign.link(self.machine)
 
     def once(self, key: tuple, make: Callable):
-        """The result of ``make()``, computed once per key; rows must not change afterwards."""
+        """The result of ``make()``, cached under ``key``; the rows must not change afterwards."""
         if key not in self.derived:
             self.derived[key] = make()
         return self.derived[key]
 
     def frame(self, stem: str) -> pd.DataFrame | None:
-        """The rows of a benchmark in reading order; None if there are none or they are damaged."""
+        """The rows of a benchmark in reading order; None if it has none or its file is damaged."""
         frame = self.frames.get(stem)
         if frame is None or stem in self.damaged or frame.empty:
             return None
         return self.once(("frame", stem), lambda: self._read(completed(frame, stem)))
 
     def _read(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """The rows in reading order, with ``floor_ms``: the least time each can take here."""
+        """The rows in reading order, with ``floor_ms``: the least possible time on this machine."""
         frame = in_reading_order(frame)
         limits = self.once(("limits",), self._limits)
         if not limits:
@@ -95,19 +98,19 @@ class MachineEvidence:
         return plausible.limits_of(known, self.facts.get("environments") or {})
 
     def environment_names(self) -> set[str]:
-        """The environments in which the rows to show were measured."""
+        """Names of the environments that measured the rows of all undamaged benchmarks."""
         shown = [rows for stem, rows in self.frames.items() if stem not in self.damaged]
         named = [rows["environment"].dropna() for rows in shown if "environment" in rows]
         return {name for names in named for name in names.unique()}
 
     def present(self) -> dict[str, pd.DataFrame]:
-        """Stem -> rows, of every benchmark that has rows to show."""
+        """Stem -> rows (see ``frame``), for every benchmark that has undamaged rows."""
         found = {stem: self.frame(stem) for stem in self.frames}
         return {stem: frame for stem, frame in found.items() if frame is not None}
 
 
 def _taken(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows with all text neutralised and sizes by their short names."""
+    """The rows with text neutralised by ``foreign.taken_frame`` and sizes as short names."""
     frame = foreign.taken_frame(frame)
     return frame.assign(size=frame["size"].map(size_words)) if "size" in frame else frame
 
@@ -122,10 +125,10 @@ def typed_rows(
     Args:
         rows: column -> text.
         kinds: column -> str, bool or a type of number.
-        source: what the rows are of, for the error message.
+        source: the file or benchmark that the rows are from, for the error message.
 
     Raises:
-        ValueError: a declared number or truth value cannot be read as one.
+        ValueError: a text in a column of numbers or truth values cannot be parsed.
     """
     raw = pd.DataFrame(rows, dtype=object)
     raw = raw.mask(raw == "")
@@ -175,7 +178,7 @@ def axes(frame: pd.DataFrame) -> list[str]:
 
 
 def in_reading_order(frame: pd.DataFrame, first: Sequence[str] = ()) -> pd.DataFrame:
-    """Rows sorted by ``first``, the axes, implementation and phase, each in its reading order."""
+    """Rows sorted by ``first``, axes, implementation, phase; values in order of `names.ORDERS`."""
     keys = list(dict.fromkeys([*first, *axes(frame), "implementation", "phase"]))
     ranks = [_ranks(frame[name]) for name in reversed(keys)]
     return frame.iloc[np.lexsort(ranks)]
@@ -190,7 +193,7 @@ def _ranks(column: pd.Series) -> np.ndarray:
 
 
 def having(frame: pd.DataFrame, **columns) -> pd.DataFrame:
-    """Rows whose columns have these values; a list, tuple or set means any of them."""
+    """The rows that have these values in these columns; a list, tuple or set means any of them."""
     wanted = np.ones(len(frame), dtype=bool)
     for name, value in columns.items():
         several = isinstance(value, list | tuple | set)

@@ -1,6 +1,6 @@
 """The style of the figures: reproducible SVG, in a light and a dark theme.
 
-A figure is WIDTH inches wide, shown at 700 px. Its title is the sentence that it supports. Lines
+A figure is WIDTH inches (700 px) wide. The title is the sentence that the figure supports. Lines
 and bars differ by marker, dash or hatch as well as by colour. Text has a contrast of at least 4.5:1
 against the background of its theme and stays text in the SVG.
 """
@@ -132,7 +132,7 @@ class Pen:
 
 
 def look_of(implementation: str, among: Sequence[str] = ()) -> Look:
-    """The look of an implementation; unknown ones take the spare looks in alphabetical order."""
+    """The look of an implementation; unknown names get the SPARE_LOOKS in alphabetical order."""
     if implementation in IMPLEMENTATIONS:
         return IMPLEMENTATIONS[implementation].look
     unknown = sorted(name for name in among if name not in IMPLEMENTATIONS)
@@ -141,7 +141,7 @@ def look_of(implementation: str, among: Sequence[str] = ()) -> Look:
 
 
 def themed(build: Callable[[Pen], Figure | None], theme: Theme) -> Figure | None:
-    """The figure in a theme, with its layout done; None if there is nothing to draw."""
+    """The figure that ``build`` draws in a theme, laid out; None if there is nothing to draw."""
     with matplotlib.rc_context({**matplotlib.rcParamsDefault, **_style(theme)}):
         figure = build(Pen(theme))
         if figure is not None:

@@ -10,10 +10,10 @@ from lmperf.errors import UserError
 
 
 def replace_files(directory: Path, files: Mapping[str, str], globs: Sequence[str]) -> None:
-    """Replace files, then remove the other files that the globs match.
+    """Write files below a directory, then remove the other files that the globs match there.
 
-    All are first written to temporary files next to their targets, so that a full disk leaves the
-    old files unchanged.
+    All contents are first written to temporary files next to their targets, so that a full disk
+    leaves the old files unchanged.
 
     Args:
         directory: the folder of the files.

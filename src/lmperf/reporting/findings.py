@@ -1,9 +1,9 @@
-"""Findings: sentences that the data choose.
+"""Findings: sentences of a report that the measured data choose.
 
 A finding asks a question of the evidence: ``values`` computes numbers, ``answer`` chooses the one
 answer that they give, and the sentence of that answer is printed. Every possible answer has a
-sentence, so that no sentence contradicts its table. Without the rows it needs, a finding is left
-out.
+sentence, so that no sentence contradicts its table. A report leaves out a finding whose rows are
+missing.
 
     Finding(
         name="bf16_pays",
@@ -49,7 +49,7 @@ class Finding:
 
     Attributes:
         name: unique in the report.
-        question: what it asks, for readers of the code and the tests.
+        question: for readers of the code and the tests; reports do not show it.
         values: evidence -> the values of the sentence; raises NotMeasured.
         answer: values -> the name of the answer that holds.
         answers: answer -> sentence, a Jinja template over the values.
@@ -76,20 +76,20 @@ def state(finding: Finding, evidence: MachineEvidence) -> Statement | None:
 
 
 def statements(findings: Sequence[Finding], evidence: MachineEvidence) -> list[Statement]:
-    """The statements of the findings whose rows are there, in order."""
+    """The statements of all findings that have the rows they need, in the given order."""
     found = [state(finding, evidence) for finding in findings]
     return [statement for statement in found if statement is not None]
 
 
 def always(_: Mapping[str, Any]) -> str:
-    """The answer of a finding that has a single sentence."""
+    """The name of the answer, ``is``, of a finding that has a single sentence."""
     return "is"
 
 
 def verdicts(rows: pd.DataFrame) -> dict[str, Any]:
-    """Values that most comparisons need: ``faster`` and ``slower`` (Count), ``gain`` (Spread).
+    """Numbers of ``faster`` and ``slower`` rows (Count), and speed-ups as ``gain`` (Spread).
 
-    rows: of ``speedup.compared``; raises NotMeasured if there are none.
+    rows: from ``speedup.compared``; raises NotMeasured if there are none.
     """
     measured(rows)
     found = {name: int((rows["verdict"] == name).sum()) for name in (FASTER, SLOWER)}
@@ -106,7 +106,7 @@ def all_rows(evidence: MachineEvidence, stem: str) -> pd.DataFrame:
 
 
 def rows_of(evidence: MachineEvidence, stem: str, **where) -> pd.DataFrame:
-    """The rows of a benchmark that may be shown and have the given values.
+    """The valid rows (``gates.shown``) of a benchmark that have the given column values.
 
     Raises NotMeasured if there are none.
     """

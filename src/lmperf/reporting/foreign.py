@@ -1,10 +1,10 @@
-"""Untrusted text in evidence (names, reasons, facts of a machine): shown literally in any format.
+"""Escapes untrusted text in evidence (names, reasons, facts of a machine) for every output format.
 
-``taken`` replaces every character with a meaning in Markdown, HTML, mathtext or Liquid by a
-character of Unicode's private use area when evidence is read. Sections, templates and figures
-handle such text like any other. On output, ``in_markdown``, ``in_html`` and ``in_figure`` replace
-the private characters by escaped ones. Code that parses such text, such as names of kernels, calls
-``plain`` first and ``taken`` on its result.
+When evidence is read, ``taken`` replaces every character with a meaning in Markdown, HTML, mathtext
+or Liquid by a placeholder: a character of Unicode's private use area. Sections, templates and
+figures handle such text like any other. On output, ``in_markdown``, ``in_html`` and ``in_figure``
+replace the placeholders by the escaped original characters. Code that parses such text, for example
+names of kernels, calls ``plain`` first and ``taken`` on the parsed result.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from xml.sax.saxutils import escape
 import pandas as pd
 
 LONGEST = 300
-# Columns of kernel names, which are parsed in full length, and of numbers joined by ";".
+# LONG_NAMES: columns of kernel names, which are parsed in full length; NUMBERS: columns of numbers
+# joined by ";".
 LONG_NAMES, LONGEST_NAME = ("name",), 4000
 NUMBERS = ("rounds_ms", "again_ms", "rounds_mhz")
-# Characters only where they have a meaning: `a_b` and `float32[4, 8]` stay as they are.
+# Special characters, only where a format would interpret them: `a_b` and `float32[4, 8]` stay.
 _SPECIAL = re.compile(
     r"[\\`*<|$~]"  # spans, tags, cells, mathematics
-    r"|(?<![A-Za-z0-9_])_+|_+(?![A-Za-z0-9_])"  # emphasis; no legend has what begins with it
+    r"|(?<![A-Za-z0-9_])_+|_+(?![A-Za-z0-9_])"  # emphasis; legends omit labels such as _a
     r"|\](?=[(\[:])|&(?=#?\w+;)"  # links and entities
-    r"|\{(?=[{%#])"  # what a site generator would execute
+    r"|\{(?=[{%#])"  # tags that a site generator would execute
     r"|^[-+#=>\[]"  # lists, headings, quotations, definitions of links
 )
 _SIGNS = "\\`*<|$~_]&{-+#=>["
@@ -42,16 +43,20 @@ _IN_MARKDOWN = str.maketrans(
 )
 _IN_HTML = str.maketrans({private: f"&#{ord(sign)};" for sign, private in _PRIVATE.items()})
 _IN_FIGURE = str.maketrans({private: escape(sign) for sign, private in _PRIVATE.items()})
-# Control, direction and other format characters, surrogates, private and unassigned ones, breaks.
+# Unicode categories of invisible characters: control, format (such as text direction), surrogate,
+# private use, unassigned, line and paragraph separators.
 _UNSHOWN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 @lru_cache(maxsize=2**16)
 def taken(text: str, longest: int = LONGEST) -> str:
-    """Untrusted text on one line, shortened, with special characters as private ones.
+    """Untrusted text on one line, cut to ``longest``, with placeholders for special characters.
 
-    Invisible characters become visible ones. Applying it twice changes nothing more.
+    Special are the characters that an output format would interpret, such as ``<`` and ``*``. The
+    placeholders are private-use characters; ``in_markdown``, ``in_html`` and ``in_figure`` escape
+    them on output. Invisible characters become visible ones. Calling ``taken`` on its own result
+    changes nothing.
     """
     text = " ".join(text.split())
     if not (text.isascii() and text.isprintable()):
@@ -62,27 +67,27 @@ def taken(text: str, longest: int = LONGEST) -> str:
 
 
 def plain(text: str) -> str:
-    """The text with private characters back as the original ones."""
+    """The text with the placeholders of ``taken`` replaced by the original characters."""
     return text.translate(_PLAIN)
 
 
 def in_markdown(text: str) -> str:
-    """A finished Markdown text with its private characters as escaped ones."""
+    """A finished Markdown text with the placeholders of ``taken`` as escaped characters."""
     return text.translate(_IN_MARKDOWN)
 
 
 def in_html(text: str) -> str:
-    """Text for use inside an HTML tag, with its private characters as entities."""
+    """Text for the content of an HTML element, with the placeholders of ``taken`` as entities."""
     return text.translate(_IN_HTML)
 
 
 def in_figure(svg: str) -> str:
-    """A finished SVG with its private characters as escaped ones."""
+    """A finished SVG with the placeholders of ``taken`` as escaped characters."""
     return svg.translate(_IN_FIGURE)
 
 
 def code(text: str) -> str:
-    """A Markdown code span of untrusted text; backticks in it are replaced."""
+    """Untrusted text as a Markdown code span; U+FFFD replaces each backtick in the text."""
     return f"`{plain(taken(text)).replace('`', _REPLACEMENT)}`"
 
 
@@ -92,7 +97,7 @@ def link(name: str) -> str:
 
 
 def taken_frame(frame: pd.DataFrame) -> pd.DataFrame:
-    """The data frame with ``taken`` applied to its text and column names."""
+    """The data frame with untrusted text and column names neutralised by ``taken``."""
     texts = [name for name in frame if name not in NUMBERS and not _is_number(frame[name])]
     changed = {name: new for name in texts if (new := _taken_column(frame[name])) is not None}
     frame = frame.assign(**changed) if changed else frame
@@ -101,7 +106,7 @@ def taken_frame(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def deep(form: Callable[[str], str], value: Any) -> Any:
-    """A JSON value with ``form`` applied to every text in it, keys too."""
+    """A JSON value with the function ``form`` applied to every text in it, keys included."""
     if isinstance(value, str):
         return form(value)
     if isinstance(value, Mapping):
@@ -114,7 +119,7 @@ def _is_number(column: pd.Series) -> bool:
 
 
 def _taken_column(column: pd.Series) -> pd.Series | None:
-    """The column with ``taken`` applied to its text; None if nothing changes."""
+    """The column with its text neutralised by ``taken``; None if no text changes."""
     longest = LONGEST_NAME if column.name in LONG_NAMES else LONGEST
     texts = [value for value in column.unique() if isinstance(value, str)]
     changed = {text: new for text in texts if (new := taken(text, longest)) != text}

@@ -22,7 +22,7 @@ from lmperf.reporting.marks import MEANINGS
 from lmperf.reporting.tables import laid_out, markdown, notes_of
 from lmperf.results import Cell, Column, Table
 
-# Fields of a cell that follow its value in a CSV, each only if a cell of the column has it.
+# Fields of a cell: each gets a CSV column after the value if any cell of the column has it.
 COMPANIONS = ("low", "high", "n", "std", "second", "verdict", "state", "marks")
 
 
@@ -46,9 +46,9 @@ def _csv(table: Table) -> str:
     """The table as CSV with stable column names and unrounded numbers.
 
     The column ``forward.triton`` is followed by ``forward.triton.low``, ``.high``, ``.n``,
-    ``.std``, one named after its second number, ``.verdict``, ``.state`` (why there is no value)
-    and ``.marks``, each only if a cell has it. The first column is the caption of the table, so
-    that several files can be concatenated.
+    ``.std``, a column named after ``Column.second``, ``.verdict``, ``.state`` (why there is no
+    value) and ``.marks``, each only if any cell has it. The first column is the caption of
+    the table, so that several files can be concatenated.
     """
     headers, columns = ["table"], [[table.caption] * table.length]
     for column in table.columns:
@@ -196,7 +196,7 @@ def _in_latex(character: str) -> str:
 
 
 def _latex(table: Table) -> str:
-    """A tabular in the style of booktabs; letters refer to the marks explained below it."""
+    """A booktabs tabular; superscript letters on cells refer to explanations of marks below it."""
     _, _, aligns = laid_out(table)
     letters = _letters(table)
     lines = zip(*(column.cells for column in table.columns), strict=True)
@@ -219,7 +219,7 @@ def _latex(table: Table) -> str:
 
 
 def _letters(table: Table) -> dict[str, str]:
-    """Mark -> letter, for the marks with a sign that the cells have."""
+    """Mark -> footnote letter, for each mark with a sign that a cell of the table has."""
     seen = {mark for cell in table.cells for mark in cell.marks}
     return dict(zip((m for m in MEANINGS if m in seen), "abcdefgh", strict=False))
 
@@ -232,7 +232,7 @@ def _latex_cell(cell: Cell, letters: dict[str, str]) -> str:
 
 
 def sentence(text: str) -> str:
-    """A sentence of a finding for a terminal: a link becomes its text."""
+    """The sentence of a finding for a terminal; the text of a link replaces the link."""
     return plain(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text))
 
 

@@ -1,4 +1,4 @@
-"""Which timings may be shown: those whose correctness gate passed and whose time is possible.
+"""Decide which timings a report shows: the correctness gate passed and the time is possible.
 
 The worker's verdict is the status of a row (`lmperf.gate`). Evidence can be edited, so rows whose
 values contradict their status, or are faster than the machine allows, count as failed as well
@@ -20,14 +20,14 @@ from lmperf.reporting.numbers import absent, error, significant
 
 @dataclass(frozen=True)
 class GateSummary:
-    """How many rows of a benchmark were gated, and the names of those that failed."""
+    """How many rows of a benchmark passed through a gate, and the names of the red ones."""
 
     gated: int
     red: list[str]
 
 
 def red(frame: pd.DataFrame) -> pd.Series:
-    """Rows whose gate failed and rows that are implausible."""
+    """Whether each row is red (its timing is withheld): its gate failed or it is implausible."""
     failed = _is_failed(frame) | _is_impossible(frame)
     if "max_error" in frame and "error_bound" in frame:
         error, bound = (frame[name].to_numpy(float) for name in ("max_error", "error_bound"))
@@ -36,17 +36,17 @@ def red(frame: pd.DataFrame) -> pd.Series:
 
 
 def impossible(frame: pd.DataFrame) -> pd.Series:
-    """Rows whose time is below the least possible on the machine (``floor_ms``)."""
+    """Whether each row's time is below the least possible time on the machine (``floor_ms``)."""
     return pd.Series(_is_impossible(frame), frame.index)
 
 
 def shown(frame: pd.DataFrame) -> pd.Series:
-    """Rows whose timing may be shown: status ok and no red gate."""
+    """Whether a report shows the timing of each row: its status is ok and it is not red."""
     return ~red(frame) & _is_ok(frame)
 
 
 def gated(frame: pd.DataFrame) -> pd.Series:
-    """Rows that were compared with a reference, and rows that are faster than possible."""
+    """Whether each row was compared with a reference or is faster than possible."""
     checked = _is_failed(frame) | _is_impossible(frame)
     if "error_bound" in frame:
         checked |= frame["error_bound"].notna().to_numpy()
@@ -78,7 +78,7 @@ def _is_impossible(frame: pd.DataFrame) -> np.ndarray:
 
 
 def _reason(row: dict) -> str:
-    """Why a row is red: its time and floor, its recorded reason, or its error and bound."""
+    """Why a row is red: time and least possible time, the recorded reason, or error and bound."""
     if row["status"] == "ok" and row.get("median_ms", 0.0) < row.get("floor_ms", 0.0):
         time, floor = significant(row["median_ms"]), significant(row["floor_ms"])
         return f"{KIND}: {time} ms, the least possible is {floor} ms"

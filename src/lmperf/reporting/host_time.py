@@ -30,7 +30,7 @@ TIMES = {"host": "host_ms", "loop": "eager_ms"}
 
 
 def known(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows that may be shown and whose host time was measured."""
+    """The rows with a valid timing (``gates.shown``) and a measured host time."""
     return frame[gates.shown(frame) & frame["host_ms"].notna()]
 
 
@@ -38,7 +38,7 @@ def tables(frame: pd.DataFrame | None, what: str, cell: Sequence[str]) -> list[T
     """A table for each phase: device, host and loop time of each implementation.
 
     Args:
-        frame: the rows; None, or no known host time: no tables.
+        frame: rows of the benchmark; None, or rows without a host time, give no tables.
         what: the beginning of the captions.
         cell: the axes of a line.
     """
@@ -62,9 +62,9 @@ def _table(frame: pd.DataFrame, what: str, cell: Sequence[str]) -> Table | None:
 
 
 def end_of_waiting(rows: pd.DataFrame, axis: str) -> float | None:
-    """The value of an axis from which on the device takes longer than the host; None without one.
+    """The axis value from which on the device takes no less time than the host; None if none.
 
-    rows: of ``known``, one for each value of the axis.
+    rows: from ``known``, one for each value of the axis.
     """
     rows = rows.sort_values(axis)
     waits = (rows["median_ms"] < rows["host_ms"]).to_numpy()

@@ -1,4 +1,4 @@
-"""Facts of a machine and of its measurements: environments, counts, rounds and noise floors."""
+"""Facts of a machine and of its evidence: environments, counts, rounds and noise floors."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ LINE = {
 
 
 def environments(evidence: MachineEvidence) -> dict[str, dict]:
-    """Name -> facts of the recorded environments that rows were measured in, oldest first."""
+    """Name -> facts of the environments in machine.json that measured rows, oldest first."""
     return evidence.once(("environments",), lambda: _environments(evidence))
 
 
@@ -76,12 +76,12 @@ def _environments(evidence: MachineEvidence) -> dict[str, dict]:
 
 
 def recorded(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.Series:
-    """Which rows were measured in an environment that machine.json records."""
+    """Whether each row was measured in an environment that machine.json records."""
     return frame["environment"].isin(list(evidence.facts["environments"]))
 
 
 def unrecorded(evidence: MachineEvidence) -> list[str]:
-    """The environments of rows that machine.json does not record."""
+    """Sorted names of environments that measured rows but are not recorded in machine.json."""
     return sorted(set(map(str, evidence.environment_names())) - set(evidence.facts["environments"]))
 
 
@@ -152,7 +152,7 @@ def facts_line(evidence: MachineEvidence) -> list[str]:
 
 
 def counts_table(evidence: MachineEvidence) -> Table:
-    """A table of the rows of each benchmark by status, with its gates and its marks."""
+    """A table with a line for each benchmark: numbers of rows by status, gate and mark."""
     frames = evidence.present()
     seen = {status for frame in frames.values() for status in frame["status"].dropna()}
     statuses = in_order("status", seen - {"ok"})
@@ -179,19 +179,21 @@ def counts_table(evidence: MachineEvidence) -> Table:
 
 
 def marked(evidence: MachineEvidence, benchmarks: Sequence[str] | None = None) -> dict[str, int]:
-    """Mark -> number of rows that have it, of these benchmarks or of all."""
+    """Mark -> number of rows that have it in these benchmarks; None means all benchmarks."""
     frames = evidence.present().items()
     return marks.counts(f for stem, f in frames if benchmarks is None or stem in benchmarks)
 
 
 def watched(evidence: MachineEvidence) -> bool:
-    """Whether load and drift were recorded during measuring; older evidence lacks them."""
+    """Whether any row records drift and other load; evidence of older versions lacks both."""
     return any(frame["reference"].notna().any() for frame in evidence.present().values())
 
 
 def floors_table(evidence: MachineEvidence) -> Table | None:
-    """A table of A/A differences and noise floors by benchmark, phase and numerics; None without
-    A/A pairs."""
+    """A table of noise floors (how far A/A intervals exclude 1) by benchmark, phase and numerics.
+
+    None if no implementation was timed twice in the same rounds (A/A).
+    """
     every = {stem: noise_floors(rows) for stem, rows in evidence.present().items()}
     every = {stem: floors[floors["pairs"] > 0] for stem, floors in every.items()}
     every = {stem: floors for stem, floors in every.items() if len(floors)}
@@ -233,7 +235,7 @@ def _percent(fraction: float) -> str:
 
 
 def commits_table(evidence: MachineEvidence) -> Table:
-    """A table of the rows of each benchmark by the commit that measured them."""
+    """A table with the number of rows of each benchmark by the commit that measured them."""
     lines = []
     for stem, frame in evidence.present().items():
         for commit, rows in frame["commit"].fillna("").value_counts(sort=False).items():
@@ -252,7 +254,7 @@ def commits_table(evidence: MachineEvidence) -> Table:
 
 
 def rounds(evidence: MachineEvidence) -> list[int]:
-    """The distinct numbers of rounds in the evidence, ascending."""
+    """The distinct numbers of rounds with which the rows were timed, ascending."""
     found: set[int] = set()
     for frame in evidence.present().values():
         found |= set(round_numbers(frame))
@@ -271,7 +273,7 @@ def gated(evidence: MachineEvidence) -> int:
 
 
 def worst_gate(frame: pd.DataFrame) -> str | None:
-    """The row whose error exceeds its bound most, with both; None if no gate failed."""
+    """Name of the row that exceeds its error bound most, with the reason; None if no row is red."""
     failed = frame[gates.red(frame)]
     if failed.empty:
         return None
@@ -280,7 +282,7 @@ def worst_gate(frame: pd.DataFrame) -> str | None:
 
 
 def uncommitted(evidence: MachineEvidence) -> list[str]:
-    """The benchmarks with rows that were measured with uncommitted changes."""
+    """The benchmarks with rows measured by code that had uncommitted changes."""
     frames = evidence.present().items()
     return [s for s, frame in frames if frame["commit"].fillna("").str.endswith(DIRTY).any()]
 
@@ -288,7 +290,7 @@ def uncommitted(evidence: MachineEvidence) -> list[str]:
 def red_gates(
     evidence: MachineEvidence, benchmarks: Sequence[str] | None = None
 ) -> dict[str, list[str]]:
-    """Benchmark -> its rows with a failed gate, each with the reason; None means all benchmarks."""
+    """Benchmark -> names of its red (withheld) rows with reasons; None means all benchmarks."""
     frames = evidence.present().items()
     wanted = {stem: f for stem, f in frames if benchmarks is None or stem in benchmarks}
     found = {stem: _red(evidence, stem, frame) for stem, frame in wanted.items()}
@@ -300,7 +302,7 @@ def _red(evidence: MachineEvidence, stem: str, frame: pd.DataFrame) -> list[str]
 
 
 def method(evidence: MachineEvidence) -> dict:
-    """The values of the method section."""
+    """The values for the template of the write-up's section on the measuring method."""
     return evidence.once(("method",), lambda: _method(evidence))
 
 
@@ -324,8 +326,11 @@ def _method(evidence: MachineEvidence) -> dict:
 
 
 def _margins(evidence: MachineEvidence) -> dict[str, float | None]:
-    """How far below its floor a time must be to be withheld, as a fraction: by measured ceilings
-    and by the data sheet. None without ceilings, or without a data sheet."""
+    """How far below the least possible time a time must be to be withheld, as a fraction.
+
+    ``measured``: by the ceilings measured on the machine; None without ceilings. ``sheet``: by the
+    data sheet of the device; None without a data sheet.
+    """
     facts = newest(evidence)
     margin = plausible.GPU_MARGIN if facts.get("kind") == "cuda" else plausible.CPU_MARGIN
     measured = None if evidence.frame("ceilings") is None else margin

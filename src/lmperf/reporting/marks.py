@@ -1,6 +1,6 @@
 """Marks of rows: their signs in tables, the legend below a table, and counts for the write-up.
 
-A mark says why a row may not hold (`lmperf.names.MARKS`). Every time, rate or speed-up of a marked
+A mark says why a timing may be unreliable (`names.MARKS`). Every time, rate or speed-up of a marked
 row shows the sign of the mark; the legend explains it and counts the cells that have it. A speed-up
 has the marks of both its rows. Where only some rows of a benchmark are stale, these are marked too.
 """
@@ -25,7 +25,7 @@ MEANINGS = {
 
 
 def marks_of(frame: pd.DataFrame) -> pd.Series:
-    """For each row a tuple of the names of its marks, in order; empty for a clean row.
+    """The names of the marks of each row, in the order of ``MARKS``; empty for a clean row.
 
     Rows measured before marks existed are marked ``capped`` if they record a throttle reason.
     """
@@ -35,20 +35,20 @@ def marks_of(frame: pd.DataFrame) -> pd.Series:
 
 
 def names_of(frame: pd.DataFrame) -> list[tuple[str, ...]]:
-    """The marks of each row, with ``stale`` for a stale row."""
+    """The names of the marks of each row, followed by ``stale`` if the row is stale."""
     stale = frame.get("stale", [False] * len(frame))
     found = zip(marks_of(frame), stale, strict=True)
     return [(*names, STALE) if old else names for names, old in found]
 
 
 def both(one: Iterable[str], other: Iterable[str]) -> tuple[str, ...]:
-    """The marks of two rows, joined: those of a speed-up."""
+    """The marks of a speed-up: every mark that at least one of its two rows has."""
     names = {*one, *other}
     return tuple([*in_order("marks", names - {STALE}), *([STALE] if STALE in names else [])])
 
 
 def legend(cells: Iterable[Cell]) -> str:
-    """The meaning of each sign among the cells with the number of cells; empty without signs."""
+    """The meaning of each sign in the cells and how many cells have it; empty without signs."""
     marked = [cell.marks for cell in cells if cell.marks]
     counts = {name: sum(name in marks for marks in marked) for name in SIGNS}
     said = [f"{SIGNS[m]} {MEANINGS[m]} ({counted(n, 'cell')})" for m, n in counts.items() if n]
@@ -71,7 +71,7 @@ def counted_words(found: dict[str, int]) -> str:
 def _of_row(marks, throttle, reference) -> tuple[str, ...]:
     if isinstance(marks, str):
         return _names(marks)
-    # A row with a reference time was measured by a method that records marks: it is clean.
+    # The method that recorded a reference time also recorded marks: a row without marks is clean.
     known = reference is not None and reference == reference
     return ("capped",) if not known and _is_capped(throttle) else ()
 

@@ -33,7 +33,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Count:
-    """``k`` of ``n``."""
+    """A count of cases in words: ``k`` of ``n``."""
 
     k: int
     n: int
@@ -112,8 +112,10 @@ def ratio(value: float) -> str:
 
 
 def interval(value: float, low: float, high: float) -> str:
-    """A ratio with its interval: ``1.42x (1.38-1.45)``. An end close to 1 has enough decimals to
-    differ from 1: ``1.02x (1.0009-1.03)``."""
+    """A ratio with its interval: ``1.42x (1.38-1.45)``.
+
+    An end close to 1 has enough decimals to differ from 1: ``1.02x (1.0009-1.03)``.
+    """
     return f"{ratio(value)} ({_end(low)}-{_end(high)})"
 
 
@@ -133,7 +135,7 @@ def spread(mean: float, std: float, digits: int = 3) -> str:
 
 
 def percent(fraction: float, places: int = 1) -> str:
-    """A fraction as a percentage, without the sign when it rounds to zero."""
+    """A fraction as a percentage, without a minus sign if it rounds to zero."""
     if absent(fraction):
         return EMPTY
     text = f"{100 * fraction:.{places}f}"
@@ -141,12 +143,12 @@ def percent(fraction: float, places: int = 1) -> str:
 
 
 def percent_digits(value: float) -> str:
-    """A percentage with one decimal and no sign, for a column whose header has ``%``."""
+    """A percentage with one decimal, without ``%``: the header of its column has it."""
     return percent(value / 100).removesuffix(" %")
 
 
 def whole_percent(value: float) -> str:
-    """A percentage without decimals and sign, for a column whose header has ``%``."""
+    """A percentage without decimals and without ``%``: the header of its column has it."""
     return percent(value / 100, 0).rstrip(" %")
 
 
@@ -171,7 +173,7 @@ def error(value: float) -> str:
 
 
 def listed(items) -> str:
-    """``a``, ``a and b``, ``a, b and c``; ``none`` for nothing."""
+    """Items joined as ``a``, ``a and b`` or ``a, b and c``; ``none`` without items."""
     items = [f"{item:g}" if isinstance(item, float) else str(item) for item in items]
     if not items:
         return "none"
@@ -188,7 +190,7 @@ def ranged(values: Spread, form=significant) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """``1 cell``, ``3 cells``."""
+    """A number with its noun: ``1 cell``, ``3 cells``."""
     return f"{number:,} {noun if number == 1 else plural(noun)}"
 
 

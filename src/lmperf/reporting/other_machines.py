@@ -1,6 +1,6 @@
-"""Tables that compare machines: their ceilings and the cells that at least two measured (E5).
+"""Tables that compare machines (E5): ceilings, and cells that at least two machines measured.
 
-Times of two machines are never taken in turn, so the tables show no ratios between machines.
+Times of two machines are never interleaved, so the tables show no ratios between machines.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ def _line(evidence: MachineEvidence) -> dict:
 
 
 def machines_tables(machines: Sequence[MachineEvidence]) -> list[Table]:
-    """E5: ceilings by machine, then a table for each benchmark of the cells that several share."""
+    """Table E5: ceilings by machine, then for each benchmark the cells that machines share."""
     shared = {stem: _shared(rows) for stem, rows in _timed(machines).items()}
     cells = [_beside(stem, rows) for stem, rows in shared.items() if len(rows)]
     return each(ceilings_by_machine(machines), *cells)
 
 
 def side_by_side_steps(machines: Sequence[MachineEvidence]) -> Table | None:
-    """A line for each size: its eager float32 train step at the longest shared context."""
+    """A table by size: eager float32 train step at the longest context that machines share."""
     plain = {"phase": "train_step", "implementation": "eager", "dtype": "float32"}
     rows = _shared(having(_rows(machines, "end_to_end"), **plain))
     if rows.empty:
@@ -67,7 +67,7 @@ def side_by_side_steps(machines: Sequence[MachineEvidence]) -> Table | None:
 
 
 def state(machines: Sequence[MachineEvidence]) -> State:
-    """The state of E5 in the index: cells shared by at least two machines, of all cells."""
+    """The state of table E5: how many of all cells were measured on at least two machines."""
     if len(machines) < 2:
         return State(TABLE, PAGE, 0, 0, "needs evidence of another machine", False)
     found = [(_cell(stem), rows) for stem, rows in _timed(machines).items()]
@@ -78,7 +78,7 @@ def state(machines: Sequence[MachineEvidence]) -> State:
 
 
 def indexed(states: Sequence[State], machines: Sequence[MachineEvidence]) -> list[State]:
-    """The states of a machine's tables with that of E5 inserted in the order of numbers."""
+    """The states of a machine's tables, with the state of table E5 inserted in numerical order."""
     letter = TABLE.id[0]
     before = [i for i, s in enumerate(states) if letter <= s.table.id < TABLE.id]
     place = before[-1] + 1 if before else len(states)
@@ -86,8 +86,10 @@ def indexed(states: Sequence[State], machines: Sequence[MachineEvidence]) -> lis
 
 
 def ceilings_by_machine(machines: Sequence[MachineEvidence]) -> Table | None:
-    """A line for each operation, dtype and load, a column for each machine; None for fewer than
-    two machines with ceilings."""
+    """A table of ceilings: a line for each operation, dtype and load, a column for each machine.
+
+    None if fewer than two machines have ceilings.
+    """
     found = {e.name: pd.Series(rates) for e in machines if (rates := _best(e))}
     if len(found) < 2:
         return None
@@ -108,7 +110,7 @@ def _best(evidence: MachineEvidence) -> dict[tuple[str, str, str], float]:
 
 
 def _timed(machines: Sequence[MachineEvidence]) -> dict[str, pd.DataFrame]:
-    """Benchmark -> rows of all machines, of the benchmarks that measure times."""
+    """Benchmark -> rows of all machines, for the benchmarks that measure times, except ceilings."""
     timed = [stem for stem in stems() if stem != STEM and isinstance(load(stem), Timed)]
     return {stem: _rows(machines, stem) for stem in timed}
 

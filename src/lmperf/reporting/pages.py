@@ -25,7 +25,10 @@ FIGURES = "figures"
 
 
 def composed(evidence: MachineEvidence, templates: Path, drawn: bool = True) -> list[Composed]:
-    """All sections of the report for this evidence."""
+    """All sections of the report for this evidence.
+
+    drawn: whether the sections draw their figures.
+    """
     return [compose(stem, evidence, drawn) for stem in stems(templates)]
 
 
@@ -54,8 +57,8 @@ def overview_files(
     Args:
         evidences: every machine that has rows to show.
         here: slug of this machine.
-        sections: those of this machine; empty if it has no evidence.
-        reason: why this machine was not measured, in words.
+        sections: the sections of this machine; empty if the machine has no evidence.
+        reason: why this machine was not measured, in words; None if unknown or measured.
     """
     this = next((evidence for evidence in evidences if evidence.machine == here), None)
     if this is not None:
@@ -82,11 +85,11 @@ def write_up(
     root: str = "",
     others: Sequence[MachineEvidence] = (),
 ) -> str:
-    """The write-up of a machine.
+    """The Markdown of a machine's write-up (`report.md`).
 
     Args:
-        root: prefix of its links: empty, or the folder of the machine.
-        others: all machines with evidence, for the last section; that is left out if empty.
+        root: prefix of the links in the write-up: empty, or the folder of the machine.
+        others: all machines with evidence, for the section that compares machines.
     """
     states = other_machines.indexed(coverage.states(evidence, sections), others)
     several = [other for other in others if other.machine != evidence.machine]
@@ -123,7 +126,7 @@ def write_up(
 
 
 def page(evidence: MachineEvidence, section: Composed, templates: Path) -> str:
-    """The page of a section: its findings, and every table."""
+    """The Markdown of a section's page: findings, figure and every table."""
     shown = iter(_in_full_first(part for lines in section.parts.values() for part in lines))
     parts = {
         name: "\n\n".join(_markdown(next(shown)) for _ in lines)
@@ -165,7 +168,7 @@ def tidy(text: str) -> str:
 
 
 def question(stem: str, templates: Path) -> str:
-    """The question of a section: the block ``question`` of its template."""
+    """The question that a section answers: the block ``question`` of the section's template."""
     template = load_templates(templates).get_template(f"sections/{stem}.md.j2")
     block = template.blocks.get("question")
     return "".join(block(template.new_context())).strip() if block else ""
@@ -186,7 +189,7 @@ def _in_write_up(
 
 
 def _in_full_first(tables: Iterable[Table | None]) -> list[Table | None]:
-    """The tables; the first one with sizes names each in full, as in "small (0.13B)"."""
+    """The tables; the first one with a column of sizes gives them in full: "small (0.13B)"."""
     found = list(tables)
     for number, table in enumerate(found):
         if table is not None and any(column.name == "size" for column in table.columns):
@@ -220,9 +223,9 @@ def _about(evidence: MachineEvidence, root: str) -> dict:
 
 
 def _health(evidence: MachineEvidence, benchmarks: Sequence[str] | None = None) -> dict:
-    """Numbers of rows: all, checked, and those that are red, stale, missing, damaged or marked.
+    """Numbers of all, checked, red, stale, missing and marked rows, and names of damaged files.
 
-    benchmarks: which ones count; None means all.
+    benchmarks: stems for all but the numbers of all and checked rows; None means all benchmarks.
     """
     red = machine.red_gates(evidence, benchmarks)
     marked = machine.marked(evidence, benchmarks)
@@ -246,7 +249,7 @@ def _health(evidence: MachineEvidence, benchmarks: Sequence[str] | None = None) 
 
 
 def _notices(evidence: MachineEvidence, benchmarks: Sequence[str]) -> dict:
-    """Names of stale, missing and red rows of these benchmarks, marks, and damaged evidence."""
+    """What a page warns of: stale, missing, red and marked rows, and damaged evidence."""
     red = machine.red_gates(evidence, benchmarks)
     return {
         "damaged": {s: evidence.damaged[s] for s in benchmarks if s in evidence.damaged},

@@ -20,7 +20,7 @@ TEMPLATES = Path("templates")
 
 
 def machine_evidence(project: Project, reviewed: Review) -> MachineEvidence:
-    """Reviewed evidence of a machine as the report reads it."""
+    """Convert the reviewed evidence of a machine to the form that reports read."""
     return MachineEvidence(
         machine=reviewed.machine,
         facts=reviewed.facts,
@@ -71,7 +71,7 @@ def render_overview(project: Project) -> Path:
 
 
 def edited(project: Project, machine: str | None) -> list[str]:
-    """Names of the Markdown files of a write-up that differ from what its evidence renders to.
+    """Names of Markdown files of a write-up that differ from a fresh rendering of its evidence.
 
     Includes missing files and files that do not belong there. Figures are compared only through
     the note of the last rendering (``written.is_current``).

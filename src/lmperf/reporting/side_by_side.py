@@ -1,4 +1,4 @@
-"""Tables with a line for each cell and a column for each quantity.
+"""Tables with a line for each cell (values of the axes) and a column for each quantity.
 
 side_by_side("forward, bf16", frame, ["seq_len", "d_head"], [
     time("PyTorch", kernel_times(base.rows(frame)), "forward.eager"),
@@ -34,9 +34,9 @@ from lmperf.results import (
 
 @dataclass(frozen=True)
 class Beside:
-    """A column before it is sorted into the lines of a table; see `lmperf.results.Column`.
+    """A column with a cell for each row of evidence, which ``side_by_side`` sorts into lines.
 
-    cells: indexed like the rows of the benchmark that they belong to.
+    cells: indexed like the rows of evidence. For the others see `lmperf.results.Column`.
     """
 
     header: str
@@ -93,13 +93,13 @@ def side_by_side(
     columns: Sequence[Beside],
     notes: str = "",
 ) -> Table | None:
-    """A table with a line for each cell of ``frame``; None if no column has anything to show.
+    """A table with a line for each cell of ``frame``; None if every column has only dashes.
 
     Args:
         caption: what the table shows; axes with a single value are appended to it.
         frame: the rows that make the lines; cells of other rows are left out.
         cell: the axes of a line, in the order of their columns.
-        columns: the columns after the axes. A column of dashes only is left out.
+        columns: the columns after the axes. A column that has only dashes is left out.
         notes: how to read the cells.
     """
     frame = in_reading_order(frame, first=list(cell))
@@ -145,13 +145,13 @@ def _column(column: Beside, cells: Sequence[Cell]) -> Column:
 
 
 def _lines(frame: pd.DataFrame, names: Sequence[str]) -> list[tuple]:
-    """The line of each row: its values of these columns, a dash for an empty one."""
+    """The line of each row: the values of the row in the columns ``names``, a dash if empty."""
     columns = (frame[name].astype(object).where(frame[name].notna(), EMPTY) for name in names)
     return list(zip(*columns, strict=True))
 
 
 def _by_line(cells: pd.Series, line_of: dict[Hashable, tuple]) -> dict[tuple, Cell]:
-    """Line -> its cell; of several cells the last that is not a dash."""
+    """Line -> the cell in it; if several rows share a line, the last cell that is not a dash."""
     found: dict[tuple, Cell] = {}
     for row, value in zip(cells.index, cells, strict=True):
         if row in line_of:
@@ -162,5 +162,5 @@ def _by_line(cells: pd.Series, line_of: dict[Hashable, tuple]) -> dict[tuple, Ce
 
 
 def each(*tables: Table | None) -> list[Table]:
-    """The tables without None."""
+    """The tables that are not None."""
     return [table for table in tables if table is not None]

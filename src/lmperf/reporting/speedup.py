@@ -1,16 +1,18 @@
-"""Speed-ups with intervals, from per-round ratios of rows that were timed in turn.
+"""Speed-ups with confidence intervals, from per-round ratios of rows that were timed in turn.
 
-Two rows are compared only if they share ``together``, the pass in which they were timed round after
-round. Estimator, interval and verdict are those of ``lmperf.statistics``. This module decides which
-rows form a pair and what its noise floor is; false discovery is controlled over all pairs of one
-comparison, that is of one call of ``speedups``.
+Timed in turn means interleaved: each round times every row of a group once. Two rows are
+compared only if their column ``together``, the id of the pass that timed them, is the same.
+`lmperf.statistics` computes estimate, interval and verdict. This module decides which rows form a
+pair and which noise floor the pair has. False discovery is controlled over all pairs of one call of
+``speedups``.
 
-The noise floor comes from A/A pairs: one implementation timed twice in the same rounds. Each phase
-and numerics has its own, since float32 pairs tell nothing about bfloat16. It is made from the
-intervals of the pairs, not from their ratios: a case that scatters has a wide interval, which does
-not raise the floor of quieter cells. An interval must exclude 1 by more than the floor. Without
-pairs the floor is NaN and the least floor applies. No interval within a run covers the difference
-between two runs; `lmperf.reporting.diff` uses the ratios of A/A pairs instead.
+The noise floor (how far A/A intervals exclude 1) comes from A/A pairs: one implementation timed
+twice in the same rounds. Each phase and numerics has its own floor, since float32 pairs tell
+nothing about bfloat16. The floor is made from intervals rather than ratios: a noisy cell has a wide
+interval, so it does not raise the floor of quieter cells. A difference counts only if its interval
+excludes 1 by more than the floor. Without A/A pairs the floor is NaN, and ``LEAST_FLOOR`` applies.
+An interval from one run does not cover the difference between two runs, so `lmperf.reporting.diff`
+makes its floor from the ratios of A/A pairs.
 """
 
 from __future__ import annotations
@@ -45,10 +47,10 @@ FLOOR_COLUMNS = ["pairs", "apart", "beyond", "chance", "floor"]
 
 @dataclass(frozen=True)
 class Series:
-    """The rows of one side of a comparison: an implementation, numerics, or both.
+    """One side of a comparison: the rows of an implementation, of a dtype, or of both.
 
-    ``Series.of(implementation="compiled", dtype="tf32")`` is an implementation in some numerics.
-    Columns that are not named may have any value; two compared rows have the same one.
+    ``Series.of(implementation="compiled", dtype="tf32")`` is an implementation in one numerics.
+    All other columns may have any value, but two compared rows must agree in them.
     """
 
     where: tuple[tuple[str, str], ...]
@@ -59,7 +61,7 @@ class Series:
 
     @property
     def words(self) -> str:
-        """In words, as ``compiled, TF32``; only what is named."""
+        """The implementation, the dtype or both in words: ``compiled, TF32``."""
         named = dict(self.where)
         form = {"implementation": implementation_words, "dtype": dtype_words}
         order = [name for name in ("implementation", "dtype") if name in named]
@@ -67,25 +69,27 @@ class Series:
 
     @property
     def name(self) -> str:
-        """The part of a column's name, as ``compiled.tf32``; only what is named."""
+        """The implementation, the dtype or both as a part of a column's name: ``compiled.tf32``."""
         named = dict(self.where)
         return joined(*(named[name] for name in ("implementation", "dtype") if name in named))
 
     def rows(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Those of the rows that belong to this series."""
+        """The rows of ``frame`` that belong to this series."""
         return having(frame, **dict(self.where))
 
 
 def speedups(evidence: MachineEvidence, stem: str, series: Series, base: Series) -> pd.DataFrame:
-    """Speed-ups of the rows of a series over the base rows that agree in all other columns.
+    """Speed-ups of the rows of one series, each over the matching row of the base series.
 
-    Both series must name the same columns.
+    Both series must select by the same columns: by implementation, by dtype, or by both. Two rows
+    match if all other axes, the phase and (if not selected by) the implementation are equal.
 
     Returns:
-        One row for each row of the series that was timed in turn with its base (index of
-        ``evidence.frame(stem)``): ratio, low, high, rounds, p (adjusted over these rows), floor
-        (of the noisier numerics of the two; NaN where no A/A pair exists), verdict, and base_ms,
-        the median of the base.
+        One line for each row of the series that was timed in turn with its base row, indexed like
+        ``evidence.frame(stem)``. Columns: ratio (base time / time), low and high (ends of its
+        confidence interval), rounds, p (adjusted for false discovery over all lines), floor (the
+        noise floor: the higher one if the dtypes of the two rows have different floors; NaN if
+        neither has A/A pairs), verdict, and base_ms (median time of the base row in ms).
     """
 
     def make() -> pd.DataFrame:
@@ -98,7 +102,7 @@ def speedups(evidence: MachineEvidence, stem: str, series: Series, base: Series)
 
 
 def compared(evidence: MachineEvidence, stem: str, series: Series, base: Series) -> pd.DataFrame:
-    """The rows of a series with a speed-up over the base, with the columns of ``speedups``."""
+    """The rows of a series that have a speed-up over the base, with the columns of ``speedups``."""
     found = speedups(evidence, stem, series, base)
     return evidence.frame(stem).loc[found.index].join(found)
 
@@ -106,8 +110,10 @@ def compared(evidence: MachineEvidence, stem: str, series: Series, base: Series)
 def speedup_cells(
     evidence: MachineEvidence, stem: str, series: Series, base: Series, brackets: bool = True
 ) -> pd.Series:
-    """The speed-up of each row of the series: ``1.42x (1.38-1.45)``, and its verdict if that is
-    ``same`` or ``unresolved``. Without a speed-up the reason, without a base row a dash.
+    """A cell for each row of the series with its speed-up over the base: ``1.42x (1.38-1.45)``.
+
+    The verdict follows if it is ``same`` or ``unresolved``. A row without a speed-up gets the
+    reason (``withheld``, ``not timed in turn``), or a dash if it has no base row or no time.
 
     brackets: whether the words include the interval.
     """
@@ -148,7 +154,7 @@ _WITHHELD = Cell("withheld", state=WITHHELD)
 
 
 def geometric_mean(ratios: pd.Series) -> float:
-    """The geometric mean: its inverse is that of the inverse ratios."""
+    """The geometric mean of ratios; swapping the two sides of every ratio inverts it."""
     return float(np.exp(np.log(ratios).mean()))
 
 
@@ -157,7 +163,11 @@ def speedup_cell(
 ) -> Cell:
     """A cell ``1.42x (1.38-1.45)``, followed by ``same`` or ``unresolved`` if that is its verdict.
 
-    row: of ``speedups``, as a named tuple.
+    Args:
+        row: a line of ``speedups`` as a named tuple.
+        brackets: whether the words include the interval.
+        marked: names of the marks of both rows.
+        key: key of the row of evidence.
     """
     text = interval(row.ratio, row.low, row.high) if brackets else ratio(row.ratio)
     words = f"{text} {row.verdict}" if row.verdict in (SAME, UNRESOLVED) else text
@@ -171,7 +181,7 @@ def speedup_cell(
 
 
 def parse_rounds(column: pd.Series) -> np.ndarray:
-    """Strings such as ``"1.0;1.1"`` as an array [rows, most rounds], padded with NaN."""
+    """Parse texts such as ``"1.0;1.1"`` into an array [rows, most rounds], padded with NaN."""
     text = column.fillna("").astype(str)
     counts = np.array([row.count(";") + 1 if row else 0 for row in text], dtype=int)
     matrix = np.full((len(text), max(counts.max(initial=0), 1)), np.nan)
@@ -182,18 +192,21 @@ def parse_rounds(column: pd.Series) -> np.ndarray:
 
 
 def median_intervals(frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Low and high ends (ms) of the interval of each row's median, from its rounds."""
+    """Ends (ms) of the confidence interval of each row's median time, from its rounds."""
     return median_interval(parse_rounds(frame["rounds_ms"]))
 
 
 def noise_floors(frame: pd.DataFrame) -> pd.DataFrame:
-    """Noise floors from A/A pairs, one line for each phase and numerics that was timed.
+    """Noise floors (how far A/A intervals exclude 1), one line for each timed phase and dtype.
 
     Returns:
-        Columns pairs, the number of A/A pairs (may be 0); apart, the FLOOR_QUANTILE quantile of how
-        far their ratios are from 1; beyond, how many of their intervals exclude 1; chance, how many
-        would by chance; floor, the FLOOR_QUANTILE quantile of how far the intervals exclude 1.
-        apart and floor are fractions, NaN without pairs.
+        A data frame with these columns; apart and floor are fractions, NaN without pairs.
+
+        - pairs: number of A/A pairs (an implementation timed twice in the same rounds), may be 0
+        - apart: FLOOR_QUANTILE quantile of how far the ratios of the pairs are from 1
+        - beyond: number of pairs whose interval excludes 1
+        - chance: number of pairs whose interval is expected to exclude 1 by chance
+        - floor: FLOOR_QUANTILE quantile of how far the intervals exclude 1
     """
     timed = frame[gates.shown(frame) & frame["rounds_ms"].notna()]
     found = paired(*_same_width(*(parse_rounds(timed[f"{n}_ms"]) for n in ("rounds", "again"))))
@@ -221,7 +234,7 @@ def _floor_of(again: pd.DataFrame) -> tuple[int, float, int, float, float]:
 
 
 def _numerics(frame: pd.DataFrame) -> pd.Series:
-    """The dtype of each row; empty if the benchmark has no such axis."""
+    """The dtype of each row; empty text if the benchmark has no dtype axis."""
     return frame.get("dtype", pd.Series("", frame.index)).rename("dtype").fillna("")
 
 
@@ -277,7 +290,7 @@ def _same_width(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def round_numbers(frame: pd.DataFrame) -> list[int]:
-    """The distinct numbers of rounds of the rows, ascending."""
+    """The distinct numbers of rounds with which the rows were timed, ascending."""
     text = frame["rounds_ms"].dropna().astype(str)
     return sorted(int(n) for n in (text.str.count(";") + 1).unique())
 
@@ -288,7 +301,7 @@ def rounds_words(counts: Sequence[int]) -> str:
 
 
 def interval_sentence(counts: Sequence[int]) -> str:
-    """A sentence that says which intervals these numbers of rounds give, with their coverage."""
+    """Words for the kind and coverage of the confidence intervals that these round counts give."""
     several = [n for n in counts if n > 1]
     if not several:
         return "with one round there is no interval, so that every comparison is unresolved"

@@ -1,4 +1,4 @@
-"""The constants that the method page quotes, taken from the code that uses them."""
+"""Constants for the text on the measuring method, imported from the code that uses them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lmperf.transformer.rounding import FACTOR
 
 
 def stated(device: str, dtypes: Iterable[str] = ()) -> dict:
-    """The constants for a device (cuda, mps or cpu), with the error bounds of these dtypes."""
+    """Constants of the measuring method for a device (cuda, mps, cpu); error bounds by dtype."""
     return {
         "version": METHOD_VERSION,
         "clock": _clock(),

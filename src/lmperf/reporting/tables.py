@@ -1,4 +1,4 @@
-"""Cells of times, values and statuses from rows of evidence; tables and their Markdown."""
+"""Make cells from rows of evidence, tables from cells, and Markdown from tables."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from lmperf.results import (
     plain_words,
 )
 
-# Tables with more lines are folded.
+# A page folds tables with more lines into <details>.
 FOLD = 15
 REASON_LENGTH = 160
 REASONS = 12
@@ -62,10 +62,10 @@ class Owed:
     """The configured rows that a table must show.
 
     Attributes:
-        where: selects them among the rows of the benchmark; None selects all.
-        stem: the benchmark; None is that of the section.
-        cell: the axes of a cell of the table; empty means all axes and the implementation.
-        of: selects further rows whose cells the table must show.
+        where: selects these rows among the rows of the benchmark; None selects all.
+        stem: the benchmark that has the rows; None: the benchmark of the section.
+        cell: the axes that make up a cell of the table; empty: all axes and the implementation.
+        of: selects further rows of the benchmark whose cells the table must show.
         unless: why a machine may lack these rows although its preset has them.
     """
 
@@ -81,10 +81,10 @@ class TableGroup:
     """A numbered table of the report (E1, F2, ...), made of one or more tables.
 
     Attributes:
-        id: its number; empty for a table that is not in the index.
-        title: what it shows, in a few words.
-        make: evidence -> its tables; empty if there is nothing to show.
-        owed: the rows that it must show.
+        id: the number of the table; empty for a table that the index does not list.
+        title: what the table shows, in a few words.
+        make: function from evidence to the tables; no table if there is nothing to show.
+        owed: the rows that the table must show.
     """
 
     id: str
@@ -94,7 +94,7 @@ class TableGroup:
 
     @property
     def name(self) -> str:
-        """Its number, or its title if it has no number."""
+        """The number of the table, or its title if it has no number."""
         return self.id or self.title
 
     @property
@@ -103,7 +103,7 @@ class TableGroup:
 
     @property
     def anchor(self) -> str:
-        """The anchor that GitHub and GitLab derive from its heading."""
+        """The anchor that GitHub and GitLab derive from the heading of the table."""
         return re.sub(r"[^\w\- ]", "", self.heading.lower()).replace(" ", "-")
 
 
@@ -118,7 +118,7 @@ def from_frame(
     """A table from a data frame of cells or plain values.
 
     Args:
-        frame: its columns are called by their stable names (`lmperf.results.Column.name`).
+        frame: one column for each column of the table, under its stable name (`Column.name`).
         right: names of the right-aligned columns; None: columns of numbers are right-aligned.
         headers: name -> header, with the unit in brackets at its end; a column without an entry
             has its name as its header.
@@ -141,7 +141,7 @@ def _column_of(name: str, header: str, values: pd.Series) -> Column:
 
 
 def as_cell(value) -> Cell:
-    """A cell that shows a value unrounded; a Cell is returned unchanged."""
+    """A cell that shows a value unrounded, or a dash for None and NaN; a Cell is kept unchanged."""
     if isinstance(value, Cell):
         return value
     if absent(value):
@@ -153,7 +153,7 @@ def as_cell(value) -> Cell:
 
 
 def markdown(table: Table, fold: int | None = FOLD) -> str:
-    """The table under its caption, inside ``<details>`` when it is longer than ``fold`` lines."""
+    """The table as Markdown with its caption, in ``<details>`` if longer than ``fold`` lines."""
     words = notes_of(table)
     text = body(table) + (f"\n\n{words}" if words else "")
     if fold is None or not table.folds or table.length <= fold:
@@ -164,7 +164,7 @@ def markdown(table: Table, fold: int | None = FOLD) -> str:
 
 
 def notes_of(table: Table) -> str:
-    """The notes of a table and the legend of its marks."""
+    """The notes of a table, followed by the legend of the signs in its cells."""
     return " ".join(filter(None, (table.notes.strip(), marks.legend(table.cells))))
 
 
@@ -193,7 +193,7 @@ def pipe_table(
 
 
 def laid_out(table: Table) -> tuple[list[str], list[tuple[str, ...]], list[str]]:
-    """Headers, lines as text, and the alignment of each column."""
+    """The headers of a table, its lines as text, and the alignment of each column."""
     columns = [[str(cell) for cell in column.cells] for column in table.columns]
     aligns = [
         column.align or ("right" if _numeric(cells) else "left")
@@ -212,7 +212,11 @@ def _numeric(cells: Sequence[str]) -> bool:
 
 
 def status_words(frame: pd.DataFrame) -> pd.Series:
-    """The status of each row in words; red rows are called withheld whatever their status."""
+    """The status of each row in words; a row whose gate is red (``gates.red``) reads "withheld".
+
+    A result that is not finite reads so instead. Out-of-memory rows give the requested and the free
+    memory.
+    """
     words = frame["status"].map(STATUS_WORDS).fillna(frame["status"]).astype(object)
     words[gates.red(frame) & (frame["status"] != "nan")] = STATUS_WORDS["failed_check"]
     words[gates.impossible(frame)] = IMPOSSIBLE_WORDS
@@ -231,7 +235,7 @@ def _out_of_memory(requested: float, free: float) -> str:
 
 
 def states(frame: pd.DataFrame) -> pd.Series:
-    """Why no number of a row may be shown (a status or IMPOSSIBLE); None for rows that may."""
+    """Why a table shows no number of a row (a status or IMPOSSIBLE); None for a valid row."""
     status, red = frame["status"].to_numpy(object), gates.red(frame).to_numpy()
     state = status.copy()
     state[(status == "ok") & ~red] = None
@@ -241,7 +245,7 @@ def states(frame: pd.DataFrame) -> pd.Series:
 
 
 def status_cells(frame: pd.DataFrame) -> pd.Series:
-    """A cell for each row with its status in words; the value is the status in the evidence."""
+    """A cell for each row with its status in words; its value is ``ok`` or one of ``states``."""
     parts = zip(status_words(frame), states(frame), keys_of(frame), strict=True)
     cells = [Cell(words, state or "ok", row=row) for words, state, row in parts]
     return pd.Series(cells, frame.index, dtype=object)
@@ -253,9 +257,9 @@ def keys_of(frame: pd.DataFrame) -> Sequence[str | None]:
 
 
 def or_status(frame: pd.DataFrame, shown: pd.Series, made: Sequence[Cell]) -> pd.Series:
-    """The cells ``made`` for the rows that are ``shown``; cells with the status for the others.
+    """The cells ``made`` for the rows that ``shown`` selects; cells with the status for all others.
 
-    A row that is ok but not shown lacks the number: its state is NOT_RECORDED.
+    A row that is ok but not selected lacks the number: its state is NOT_RECORDED.
     """
     cells, mask = np.empty(len(frame), dtype=object), shown.to_numpy(bool)
     if mask.all():
@@ -269,10 +273,11 @@ def or_status(frame: pd.DataFrame, shown: pd.Series, made: Sequence[Cell]) -> pd
 
 
 def step_times(frame: pd.DataFrame) -> pd.Series:
-    """``mean ± std (n)`` in ms for rows that may be shown, the status in words for others.
+    """A cell for each row: ``mean ± std (n)`` in ms, or the status if ``gates.shown`` is false.
 
-    If slow repetitions pull the mean away from the median, which ratios and rates are made from,
-    the words show the median too. The second value is always the median. Note: ``STEPS``.
+    If slow repetitions pull the mean away from the median, the words show the median too: ratios
+    and rates are computed from it. The second value of a cell is always the median. ``STEPS`` is
+    the note that explains these cells to readers.
     """
     shown = gates.shown(frame)
     ok = frame[shown]
@@ -296,9 +301,10 @@ def _median_beside(mean: float, median: float) -> str:
 
 
 def kernel_times(frame: pd.DataFrame) -> pd.Series:
-    """``median (low-high; n)`` in ms for rows that may be shown, the status in words for others.
+    """A cell for each row: ``median (low-high; n)`` in ms, or the status if it has no valid time.
 
-    The interval is that of the median over the medians of the rounds. Note: ``kernel_note``.
+    low to high is the confidence interval of the median, from the medians of the rounds.
+    ``kernel_note`` makes the note that explains these cells to readers.
     """
     shown = gates.shown(frame) & frame["median_ms"].notna()
     ok = frame[shown]
@@ -321,14 +327,14 @@ def kernel_times(frame: pd.DataFrame) -> pd.Series:
 
 
 def kernel_note(frame: pd.DataFrame) -> str:
-    """The note for ``kernel_times``, with the numbers of rounds."""
+    """The note that explains cells of ``kernel_times``, with the rows' numbers of rounds."""
     rounds = round_numbers(frame[gates.shown(frame)])
     taken = f" in {rounds_words(rounds)} rounds" if rounds else ""
     return f"Median (interval over rounds; n calls{taken})."
 
 
 def medians(frame: pd.DataFrame) -> pd.Series:
-    """The median in ms for rows that may be shown, the status in words for others."""
+    """A cell for each row: the median in ms, or the status if ``gates.shown`` is false."""
     shown = gates.shown(frame)
     ok = frame[shown]
     numbers = zip(ok["median_ms"].tolist(), marks.names_of(ok), keys_of(ok), strict=True)
@@ -337,7 +343,7 @@ def medians(frame: pd.DataFrame) -> pd.Series:
 
 
 def value_cells(frame: pd.DataFrame, values: pd.Series, form=significant) -> pd.Series:
-    """``form(value)`` for rows that may be shown, a dash for others."""
+    """A cell for each row: ``form(value)``, or a dash if the row is not valid or has no value."""
     cells = np.empty(len(frame), dtype=object)
     parts = zip(values.reindex(frame.index), states(frame), keys_of(frame), strict=True)
     for place, (value, state, row) in enumerate(parts):
@@ -355,12 +361,12 @@ def number_cells(values: pd.Series, form=significant) -> pd.Series:
 
 
 def number_cell(value: float, form=significant) -> Cell:
-    """One cell of ``number_cells``."""
+    """A cell ``form(value)``; an empty value has state NOT_RECORDED."""
     return Cell(form(value), finite(value), state=NOT_RECORDED if absent(value) else None)
 
 
 def beside(cells: pd.Series, others: pd.Series, form=significant) -> pd.Series:
-    """``a / b``: the cells with another number as their second value; a dash if it is empty."""
+    """Cells ``a / b``: ``cells`` with the number of ``others`` as second value, a dash if empty."""
     made = [
         replace(cell, words=f"{cell.words} / {form(other)}", second=finite(other))
         for cell, other in zip(cells, others.reindex(cells.index), strict=True)
@@ -369,8 +375,10 @@ def beside(cells: pd.Series, others: pd.Series, form=significant) -> pd.Series:
 
 
 def with_shares(cells: pd.Series, shares: pd.Series, rows: pd.DataFrame) -> pd.Series:
-    """``563 (78.3 %)``: the cells with a share as their second value (if known) and the marks of
-    their rows; cells with a status stay unchanged."""
+    """Cells ``563 (78.3 %)``: ``cells`` with a share as second value and the marks of their rows.
+
+    A cell without a known share keeps its words. A cell with a status stays unchanged.
+    """
     parts = zip(cells, shares.reindex(rows.index), marks.names_of(rows), strict=True)
     made = [_with_share(*part) for part in parts]
     return pd.Series(made, rows.index, dtype=object)
@@ -385,12 +393,15 @@ def _with_share(cell: Cell, share: float, names: tuple[str, ...]) -> Cell:
 
 
 def text_cells(values: pd.Series) -> pd.Series:
-    """Cells that show text unchanged."""
+    """A cell for each text, which it shows unchanged."""
     return pd.Series([as_cell(value) for value in values], values.index, dtype=object)
 
 
 def shared_axes(frame: pd.DataFrame, cell: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The axes with a single value (for the caption) and those that vary (for the lines)."""
+    """Split the axes: those with a single value (for the caption), those that vary (for the lines).
+
+    If no axis varies, the lines get the first one.
+    """
     present = [name for name in cell if name in frame.columns and frame[name].notna().any()]
     varying = [name for name in present if frame[name].nunique(dropna=False) > 1]
     varying = varying or present[:1]
@@ -413,9 +424,10 @@ def _axis_value(name: str, value, axes: Sequence[str]) -> str:
 
 
 def reasons(frame: pd.DataFrame) -> str:
-    """A list of why rows are not ok: status, implementation, count, reason; most frequent first.
+    """Why rows failed: a Markdown line for each status, implementation and reason, with a count.
 
-    Out of memory is left out: the cells themselves give the requested and free memory.
+    The most frequent comes first. Out-of-memory rows are left out: their cells already give the
+    requested and free memory.
     """
     failed = frame[~frame["status"].isin(["ok", "oom"]) & frame["reason"].notna()]
     if failed.empty:
@@ -437,7 +449,7 @@ def _reason_line(
 
 
 def shortened(reason: str, most: int = REASON_LENGTH) -> str:
-    """The reason cut to ``most`` characters; a place in the code at its end is kept."""
+    """The reason cut to ``most`` characters; a place in the code, as ``(file.py:12)``, is kept."""
     if len(reason) <= most:
         return reason
     place = re.search(r" \([^()\s]{1,60}:\d+\)", reason)

@@ -1,4 +1,4 @@
-"""Jinja for templates and findings: sandboxed, undefined names are errors, with our filters."""
+"""The sandboxed Jinja environment for templates and findings, with the filters of lmperf."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FORMS = {
 
 @cache
 def load_templates(templates: Path | None = None) -> SandboxedEnvironment:
-    """The Jinja environment of templates; without a folder it takes templates from strings only."""
+    """The Jinja environment for a folder of templates; None: for templates from strings only."""
     made = SandboxedEnvironment(
         loader=FileSystemLoader(templates) if templates else None,
         undefined=StrictUndefined,

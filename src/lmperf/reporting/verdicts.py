@@ -28,7 +28,8 @@ from lmperf.results import DERIVED, HIGHER, Cell, Table
 def verdict_tables(evidence: MachineEvidence, stem: str, over: str | None) -> list[Table]:
     """A table for each phase: times, rates, and the speed-up over a baseline with its verdict.
 
-    over: the baseline; None: the first in reading order that is neither a peer nor custom.
+    over: the baseline; None: the first implementation in reading order that is neither a peer nor
+    custom.
     """
     frame = evidence.frame(stem)
     if frame is None:

@@ -19,7 +19,7 @@ from lmperf.evidence.store import file_digest, no_later_than_now, write_atomical
 from lmperf.reporting.key import rendering_key
 
 NOTES = Path(".lmperf/written")
-# The results of a selftest in the directory of a machine; a page is rendered from it.
+# File name of the self-test's results in a machine's directory; the page selftest.md shows them.
 SELFTEST = "selftest.csv"
 # Heading of the findings of the first screen.
 SHORT = "In short"
@@ -31,7 +31,7 @@ def target(project: Project, machine: str | None) -> Path:
 
 
 def is_current(project: Project, machine: str | None) -> bool:
-    """Whether rendering would write the files that are already there."""
+    """Whether the write-up is up to date: rendering it again would write the same files."""
     try:
         return _note(project, machine).read_text() == _state(project, machine)
     except (OSError, UnicodeError):
@@ -39,9 +39,9 @@ def is_current(project: Project, machine: str | None) -> bool:
 
 
 def record(project: Project, machine: str | None) -> None:
-    """Note that the write-up was just rendered from today's evidence.
+    """Note that the write-up was just rendered from the current evidence.
 
-    A note that cannot be written is left out: the write-up is then rendered again next time.
+    If the note cannot be written, the write-up is rendered again next time.
     """
     no_later_than_now([*_evidence(project), *pages(project, project.machine.slug)])
     with contextlib.suppress(OSError):

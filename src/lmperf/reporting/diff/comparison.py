@@ -2,12 +2,13 @@
 
 The ratio is old / new: above 1, the new result is faster. Two runs of the same code differ by more
 than the rounds within a run (other memory allocation, temperature, clock), and no interval within a
-run covers this. So a difference counts only above ``AT_LEAST``, or above the noise floor of its
-benchmark, phase and numerics if that is higher. False discovery is controlled over all rows.
+run covers this. So a difference counts only if it exceeds both ``AT_LEAST`` and the noise floor
+(how far the ratios of A/A pairs are from 1) of its benchmark, phase and numerics. False discovery
+is controlled over all rows.
 
-On a GPU, a difference in time must also be one in cycles (time x SM clock). If in cycles no more
-than the least difference is left, the verdict is ``clock``: the clock changed, not the kernel. If
-more is left, but the interval in cycles contains 1, the verdict is ``unresolved``.
+On a GPU, a difference in time must also be a difference in cycles (time x SM clock). If the
+difference in cycles is too small to count, the verdict is ``clock``: the clock changed, not the
+kernel. If it is large enough, but not significant, the verdict is ``unresolved``.
 """
 
 from __future__ import annotations
@@ -59,10 +60,10 @@ class Comparison:
             verdict; ratio, low, high, p (adjusted), floor, rounds; cycles, cycles_low, cycles_high;
             and state, reason, median_ms, marks and key of each side, with the suffix ``_old`` or
             ``_new``. Absent numbers are NaN.
-        only: number of rows in the old result alone, and in the new alone.
-        neither: number of rows that are ok in neither.
-        untimed: number of rows that are ok in both and have no time.
-        identical: number of rows that are the same measurement in both.
+        only: number of rows that only the old result has, and that only the new result has.
+        neither: number of rows that are ok in neither result.
+        untimed: number of rows that are ok in both results but lack a time in at least one.
+        identical: number of rows whose two results are one and the same measurement.
         at_least: the least difference that counts, as a fraction.
         notes: other differences between the two results, in words.
     """
@@ -84,9 +85,10 @@ class Comparison:
 
     @property
     def same_code(self) -> tuple[int, float]:
-        """The number of timed rows with the same key on both sides, and how far most are apart.
+        """Number of timed rows with the same key in both results, and how far they are apart.
 
-        They differ by the run alone, so an ``at_least`` below this distance would report noise.
+        The distance is the FLOOR_QUANTILE quantile of how far their ratios are from 1. Such
+        rows differ only by the run, so an ``at_least`` below this distance would report noise.
         """
         same = self.rows[_alike(self.rows, "key") & self.rows["ratio"].notna()]
         return len(same), noise_floor(same["ratio"].to_numpy(float))
@@ -109,11 +111,11 @@ def compare(
     Args:
         only: pairs (column, value); a row must have one of the values given for each column.
         benchmarks: stems; empty means all.
-        estimate: ``paired`` if both were timed in turn and the old one a second time
-            (``again_ms``); a difference must then hold against both timings of the old one.
+        estimate: ``paired`` if both results were timed in turn and the old one a second time
+            (``again_ms``); a difference must then hold against both timings of the old result.
 
     Raises:
-        UserError: they share no row, or a benchmark or column is unknown.
+        UserError: the results share no requested row, or a benchmark or column is unknown.
     """
     both = _joined(old, new, only, benchmarks)
     sides = both.pop("_merge")
@@ -171,14 +173,14 @@ def _joined(old: Result, new: Result, only, benchmarks) -> pd.DataFrame:
 
 
 def _side(result: Result, stems: Sequence[str]) -> pd.DataFrame:
-    """All rows of a result, with the columns that identify and that are compared."""
+    """All rows of a result, with the columns that identify a row and the columns to compare."""
     frames = [_named(stem, result.frames[stem]) for stem in stems if stem in result.frames]
     empty = pd.DataFrame(columns=[*_NAMED, *_TAKEN])
     return pd.concat([frame for frame in frames if len(frame)] or [empty], ignore_index=True)
 
 
 def _named(stem: str, frame: pd.DataFrame) -> pd.DataFrame:
-    floors = noise_floors(frame)["apart"]  # of ratios: intervals do not cover other runs
+    floors = noise_floors(frame)["apart"]  # from A/A ratios: intervals do not cover other runs
     numerics = frame.get("dtype", pd.Series("", frame.index))
     places = pd.MultiIndex.from_arrays([frame["phase"], numerics])
     floor = floors.reindex(places).to_numpy() if len(floors) else np.nan
@@ -202,7 +204,7 @@ def _selected(side: pd.DataFrame, only: Sequence[tuple[str, str]]) -> pd.DataFra
 
 
 def _judged(timed: pd.DataFrame, at_least: float, estimate, confirm: bool) -> pd.DataFrame:
-    """Ratio, interval, p and verdict of timed rows, and of those that differ also in cycles."""
+    """Ratio, interval, p and verdict of timed rows; in cycles too for rows that differ in time."""
     old, new = (parse_rounds(timed[f"rounds_ms_{side}"]) for side in ("old", "new"))
     found = estimate(*_padded(old, new))
     p = adjusted(found.p)
@@ -224,7 +226,9 @@ def _judged(timed: pd.DataFrame, at_least: float, estimate, confirm: bool) -> pd
 
 
 def _differs_again(found: Ratio, again: Ratio) -> np.ndarray:
-    """Whether the second timing of the old version differs in the same direction; true if unknown.
+    """Whether the second timing of the old version differs from the new in the same direction.
+
+    True if there is no second timing.
 
     Two processes of one version can differ by more than their intervals: one may be an outlier.
     """
@@ -233,7 +237,7 @@ def _differs_again(found: Ratio, again: Ratio) -> np.ndarray:
 
 
 def _confirm(judged: pd.DataFrame, timed: pd.DataFrame, old, new, estimate) -> None:
-    """Add ratios in cycles and set the verdict of differences that they do not confirm."""
+    """Add ratios in cycles; set the verdict of differences that the cycles do not confirm."""
     cycles = estimate(*_padded(old * _clocks(timed, "old", old), new * _clocks(timed, "new", new)))
     here = timed.index
     judged.loc[here, "cycles"] = cycles.ratio
@@ -248,7 +252,7 @@ def _confirm(judged: pd.DataFrame, timed: pd.DataFrame, old, new, estimate) -> N
 
 
 def _clocks(timed: pd.DataFrame, side: str, rounds: np.ndarray) -> np.ndarray:
-    """The SM clock of each round; that of the row if rounds were not sampled."""
+    """The SM clock of each round; the clock of the whole row if not every round was sampled."""
     sampled, rounds = _padded(parse_rounds(timed[f"rounds_mhz_{side}"]), rounds)
     whole = (np.isnan(sampled) == np.isnan(rounds)).all(axis=1)
     row = timed[f"clock_mhz_{side}"].to_numpy(float)[:, None]

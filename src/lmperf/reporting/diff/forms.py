@@ -81,8 +81,10 @@ def summary(comparison: Comparison) -> list[str]:
 
 
 def table(rows: pd.DataFrame, caption: str = "") -> Table:
-    """A table of compared rows: verdict, times, ratio with interval, cycles, marks, and the reason
-    of rows that no longer work."""
+    """A table of compared rows: verdict, times, ratio with interval, ratio in cycles and marks.
+
+    If rows no longer work, the last column gives the reasons.
+    """
     named = {"verdict": rows["verdict"], "benchmark": rows["benchmark"], "row": rows["name"]}
     columns = [Column(name, name, tuple(map(as_cell, of))) for name, of in named.items()]
     columns += [
@@ -113,7 +115,7 @@ def as_text(comparison: Comparison) -> str:
 
 
 def as_markdown(comparison: Comparison) -> str:
-    """The summary, the worst rows, and the others folded; short enough for a comment on GitHub."""
+    """Summary, worst rows, and further rows folded; short enough for a GitHub comment."""
     parts = [f"### {headline(comparison)}", "\n".join(f"- {line}" for line in summary(comparison))]
     rows = comparison.rows[comparison.rows["verdict"] != SAME]
     worst, rest = rows.iloc[:WORST], rows.iloc[WORST:]
@@ -151,7 +153,7 @@ def as_json(comparison: Comparison) -> str:
 
 
 def as_csv(comparison: Comparison) -> str:
-    """The numbers of every row, worst first."""
+    """The numbers of every row as CSV, worst first."""
     return (
         FORMATS["csv"](table(comparison.rows, f"{comparison.old.name} -> {comparison.new.name}"))
         + "\n"

@@ -1,6 +1,6 @@
 """Results for a comparison: the evidence of one machine, from a directory or a Git revision.
 
-A result is named by a directory (``report/<machine>`` or a copy of it), by ``MACHINE@REV`` (as
+A user names a result by a directory (``report/<machine>`` or a copy of it), by ``MACHINE@REV`` (as
 committed at a Git revision), or by the slug of a machine in ``report/``.
 """
 
@@ -58,7 +58,7 @@ class Result:
         return [facts for name, facts in known.items() if name in used]
 
     def known(self, fact: str) -> list[str]:
-        """The distinct values of a fact over the environments."""
+        """The distinct values of a fact, as text, over all environments of the result."""
         return sorted({str(facts[fact]) for facts in self.environments if facts.get(fact)})
 
 
@@ -104,7 +104,7 @@ def _frame(path: Path) -> pd.DataFrame:
 
 @contextlib.contextmanager
 def _directory(name: str, root: Path) -> Iterator[Path]:
-    """The directory of a result; that of a revision is temporary."""
+    """Yield the directory of a result; a Git revision is extracted to a temporary directory."""
     machine, at, revision = name.partition("@")
     if Path(name).is_dir():
         yield Path(name)

@@ -22,7 +22,7 @@ KERNEL, OPERATOR = "kernel", "operator"
 
 
 def of_table(evidence: MachineEvidence, table: str) -> pd.DataFrame:
-    """The rows of a kind (``kernel``, ``attention``) that may be shown."""
+    """The valid profile rows (``gates.shown``) of one table, as ``kernel`` or ``attention``."""
     frame = all_rows(evidence, STEM)
     return having(frame[gates.shown(frame)], table=table)
 
