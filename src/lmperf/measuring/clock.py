@@ -115,12 +115,12 @@ class Clock:
                 return found.times[-1], elapsed / calls
 
     def freshen(self, workload: Workload) -> None:
-        """Write new inputs into the workload's tensors, from a seed that no implementation can know."""
+        """Write new inputs into the workload's tensors, from a seed that nobody can predict."""
         if workload.freshen is not None:
             workload.freshen(self._random.getrandbits(31))
 
     def _call(self, workload: Workload, phase: Phase, found: Slice, chosen: bool) -> None:
-        """Time one call on fresh inputs and add it to `found`; repeat it if its time is not valid."""
+        """Time one call on fresh inputs and add it to `found`; repeat an invalid timing."""
         raise NotImplementedError
 
     def _begin(self) -> None:
@@ -244,7 +244,7 @@ class EventClock(Clock):
         return last
 
     def _idle_ms(self) -> float:
-        """Return the longest of IDLE_TRIES waits for a device that has nothing left to do, in ms."""
+        """Return the longest of IDLE_TRIES waits for a device without further work, in ms."""
         waits = []
         for _ in range(IDLE_TRIES):
             self._flush.zero_()

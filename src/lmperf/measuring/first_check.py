@@ -1,6 +1,6 @@
 """Checks each custom implementation and peer in a small cell before a long run.
 
-A peer is another project's implementation; a cell is one combination of shape, dtype and other axes.
+A peer is another project's implementation; a cell is a combination of shape, dtype and other axes.
 """
 
 from __future__ import annotations

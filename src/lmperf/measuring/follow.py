@@ -22,7 +22,7 @@ _SET_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36  # of prctl(2)
 def die_with(parent: int) -> None:
     """Have the kernel kill this process when `parent` ends; no effect if it has another parent.
 
-    The kernel watches the thread that started this process; it may end before the parent process.
+    The kernel watches the thread that started this process. The thread may end before its process.
     """
     if sys.platform != "linux" or os.getppid() != parent:
         return
