@@ -6,8 +6,8 @@ are medians by round; in one round every case runs a short series of calls (a sl
 *Timed in turn* (`paired`): the estimate is the median of the ratios of each round. The interval
 uses order statistics: of n ratios, the number below the true median is binomial(n, 1/2), so
 [x_(k), x_(n+1-k)] covers the median with probability 1 - 2 P(B <= k-1) for any distribution (David
-and Nagaraja, Order Statistics, 7.1). The interval excludes 1 exactly when the sign test rejects. With
-fewer than six rounds there is no 95 % interval; the range is used, with lower coverage.
+and Nagaraja, Order Statistics, 7.1). The interval excludes 1 exactly when the sign test rejects.
+With fewer than six rounds there is no 95 % interval; the range is used, with lower coverage.
 
 *Timed apart* (`unpaired`): the estimate is the ratio of the medians of two sets of rounds, with a
 percentile bootstrap interval (BCa is undefined for a constant sample, which a quantised clock can

@@ -23,8 +23,8 @@ from lmperf.statistics import FASTER
 # The benchmark that measures the planted implementations.
 STEM = "flash_attention"
 # A peer whose time is more than this multiple of its undisturbed time was disturbed. Drift between
-# two sessions is smaller; the loss of one thread of two, or a spinning thread on every core, doubles
-# the time.
+# two sessions is smaller; the loss of one thread of two, or a spinning thread on every core,
+# doubles the time.
 DRIFT = 1.5
 _KEPT = f"its peer ok, in at most {DRIFT:g} times its undisturbed time"
 # Marks of rows measured on a disturbed machine: conclusions from their times may be wrong.
@@ -151,7 +151,7 @@ class Reads:
 
 @dataclass(frozen=True)
 class NotFaster:
-    """Expects no time or no speed-up over the peer, and an undisturbed peer (`PeerKept`)."""
+    """Expects no time, or no verdict faster than the peer; and an undisturbed peer (`PeerKept`)."""
 
     words = f"withheld, or no faster than its peer; {_KEPT}"
 

@@ -9,7 +9,7 @@ import time
 from lmperf.attention.reference import attention
 
 _KEPT: list = []
-# Number of outputs to keep at most, lest the machine runs out of memory if nothing stops the leak.
+# Most outputs to keep, so that an undetected leak does not use up the machine's memory.
 _MOST_KEPT = 500
 
 
