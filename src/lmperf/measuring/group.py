@@ -74,9 +74,9 @@ class Group:
     ):
         self._workers, self._history, self._benchmark = workers, history, benchmark
         self._assignments, self._seed, self._again = list(assignments), seed, again
-        # Case -> the name of the worker that runs it now.
+        # Assignment -> the name of the worker that runs the case now.
         self._worker_of = {one: one.worker for one in assignments}
-        # Worker name -> id of the process that prepared its cases.
+        # Worker name -> id of the process that prepared the worker's cases.
         self._prepared_by: dict[str, int | None] = {}
         self._losses = GroupLosses()
         self._rows: Rows = {}

@@ -35,7 +35,7 @@ def snapshot(result: Any) -> Any:
     )
 
 
-# Setting of torch -> (function that reads it, function that sets it).
+# Torch setting -> (function that reads the setting, function that changes it).
 _SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "gradients": (torch.is_grad_enabled, torch.set_grad_enabled),
     "default dtype": (torch.get_default_dtype, torch.set_default_dtype),

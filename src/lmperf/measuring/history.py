@@ -16,7 +16,7 @@ from lmperf.measuring.state import drift
 
 # Number of timeouts after which an implementation is skipped for the rest of the run.
 MOST_TIMEOUTS = 2
-# Number of lost workers above which a group is given up. Crashes that are retried do not count.
+# A group that loses more workers than this is given up. Crashes that are retried do not count.
 _MOST_LOST = 40
 # Number of repeats in a row that were disturbed again (by other load or by drift), after which no
 # timing is repeated for the rest of the run: the machine stays disturbed.

@@ -25,7 +25,7 @@ _START_LIMIT_S = 180.0
 # Seconds between two checks that a silent worker is alive: the end of its process may go
 # unsignalled.
 _CHECK_S = 1.0
-# Seconds that the process of a worker may take to end after the worker closed its connection.
+# Seconds to wait for the end of a worker process after the worker closed the connection.
 _END_LIMIT_S = 1.0
 # Seconds between two calls of `on_wait` while a worker sends no message.
 _WAIT_S = 0.004

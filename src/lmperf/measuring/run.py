@@ -55,7 +55,7 @@ def measure(
     with _user_errors(), Supervisor(device, on_step, note=reporter.note) as supervisor:
         if others := supervisor.other_work():
             reporter.note(f"this machine is not idle: {others}")
-        # With a single group its rows are known as early as the results of a first check.
+        # A run of a single group needs no first check: the rows of the group come just as early.
         for line in first_checks(benchmark, supervisor, broken) if len(groups) > 1 else ():
             reporter.note(line)
         for group in groups:

@@ -184,7 +184,7 @@ class Watch:
             return
         if (reading := self._host.read()) is not None:
             self._readings.append(reading)
-        # Keep one reading that is older than both the window and the slice.
+        # Keep one reading from before both the averaging window and the slice.
         start = min(self._began, now - _WINDOW_S)
         while len(self._readings) > 1 and self._readings[1].at <= start:
             self._readings.popleft()
