@@ -1,8 +1,8 @@
-"""The correctness gate: the one place that compares an error with its bound.
+"""The correctness gate: compares the errors of a result with their bounds, in this module only.
 
-A worker judges each gate once and records the verdict as the status of the row: `ok`,
-`failed_check` (the error exceeds its bound) or `nan` (the error is not finite). Whatever reads the
-row reads that status. `evidence.schema` rejects rows whose status contradicts their numbers.
+A worker process judges each gate once, and records the verdict as the status of the row: `ok`,
+`failed_check` (an error exceeds its bound) or `nan` (an error is not finite). All other code reads
+the status from the row. `evidence.schema` rejects rows whose status contradicts their numbers.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# Statuses of rows that failed a correctness check: their timing is withheld.
+# Statuses of rows that failed a correctness check: their times are not reported.
 FAILED = ("failed_check", "nan")
 
 
 def verdict(error: float, bound: float) -> str:
-    """The status that an error and its bound give: `ok`, `failed_check` or `nan`."""
+    """Compare an error with its bound; return the status `ok`, `failed_check` or `nan`."""
     if not math.isfinite(error):
         return "nan"
     return "ok" if error <= bound else "failed_check"
@@ -25,15 +25,14 @@ def verdict(error: float, bound: float) -> str:
 
 @dataclass(frozen=True)
 class Gate:
-    """The errors of a result against the float64 reference, and the bound of each.
+    """The errors of a result against the float64 reference, and the bound of each error.
 
     Attributes:
         errors: tensor name -> error.
         bounds: tensor name -> largest error that passes.
-        pytorch: returns the errors of PyTorch itself, with the same dtype and inputs. It is called
-            only if the gate fails, so that the row can show both errors.
-        where: for a name that covers several tensors (`gradient`), the tensor with the largest
-            error.
+        pytorch: returns the errors of PyTorch's own implementation, with the same dtype and inputs.
+            It is called only if the gate fails, so that the row can show both errors.
+        where: name that covers several tensors (e.g. `gradient`) -> the one with the largest error.
     """
 
     errors: Mapping[str, float]
@@ -43,12 +42,12 @@ class Gate:
 
     @property
     def worst(self) -> str:
-        """The tensor with the largest ratio of error to bound."""
+        """The name of the tensor with the largest ratio of error to bound."""
         return max(self.errors, key=lambda name: _excess(self.errors[name], self.bounds[name]))
 
     @property
     def worst_in_words(self) -> str:
-        """The worst tensor as a message names it, for example `gradient of layers.0.wq`."""
+        """The worst tensor in words for a message, for example `gradient of layers.0.wq`."""
         worst = self.worst
         return f"{worst} of {self.where[worst]}" if worst in self.where else worst
 
@@ -64,9 +63,9 @@ class Gate:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """Columns of a row: the verdict as `status`, every error, and the worst with its bound.
+        """The columns of a row: `status`, every error, and the worst error with its bound.
 
-        A failed gate adds the reason and, if known, PyTorch's error for the same tensor.
+        A failed gate adds the reason and, if known, PyTorch's error for the worst tensor.
         """
         status, worst = self.verdict, self.worst
         row = {"status": status, "max_error": self.errors[worst], "error_bound": self.bounds[worst]}

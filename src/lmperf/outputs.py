@@ -1,4 +1,4 @@
-"""Checks of what a timed call returned, before its numbers are compared."""
+"""Checks the form of the tensors that a timed call returned, before their values are compared."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from lmperf.benchmark import WrongResult
 
 
 def tensors_of(result: Sequence[Any], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a result by name, detached from their graphs.
+    """Return the tensors of a result by name, detached from their autograd graphs.
 
-    like: name -> a tensor of the expected shape, dtype and device, in the result's order.
+    like: name -> a tensor of the expected shape, dtype and device, in the order of the result.
 
     Raises:
-        WrongResult: the number of tensors is wrong, or a tensor has another type, shape, dtype,
-            device or layout. Subclasses of Tensor are rejected: they may compute when read.
+        WrongResult: the number of tensors is wrong, or a tensor has a wrong type, shape, dtype,
+            device or layout. Tensor subclasses are rejected: they may postpone the work until they
+            are read.
     """
     if not isinstance(result, tuple | list) or len(result) != len(like):
         count = len(result) if isinstance(result, tuple | list) else type(result).__name__
@@ -43,7 +44,7 @@ def _require(name: str, got: Any, wanted: Tensor) -> None:
 
 
 def require_unchanged(names: Iterable[str]) -> None:
-    """Raise WrongResult if `names`, the inputs that a call has changed, is not empty."""
+    """Raise WrongResult if a call changed its inputs; `names`: the inputs that it changed."""
     changed = ", ".join(names)
     if changed:
         raise WrongResult(f"the call changed its inputs ({changed}); they must stay as they are")

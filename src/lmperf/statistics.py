@@ -1,27 +1,30 @@
-"""Speed-ups: the estimator, its confidence interval, its p value and the verdict.
+"""Speed-ups: estimates them with a confidence interval, a p value and a verdict.
 
-The estimate is a ratio of times, base / candidate: above 1, the candidate is faster.
+A speed-up is the ratio of two times, base / candidate: above 1, the candidate is faster. The times
+are medians by round; in one round every case runs a short series of calls (a slice).
 
-*Timed in turn* (`paired`): the median of the ratios by round. Its interval uses order statistics:
-of n ratios, the number below the true median is binomial(n, 1/2), so [x_(k), x_(n+1-k)] covers the
-median with probability 1 - 2 P(B <= k-1) for any distribution (David and Nagaraja, Order
-Statistics, 7.1). It excludes 1 exactly when the sign test rejects. Fewer than six rounds give no
-95 % interval; then it is the range, with lower coverage.
+*Timed in turn* (`paired`): the estimate is the median of the ratios of each round. The interval
+uses order statistics: of n ratios, the number below the true median is binomial(n, 1/2), so
+[x_(k), x_(n+1-k)] covers the median with probability 1 - 2 P(B <= k-1) for any distribution (David
+and Nagaraja, Order Statistics, 7.1). The interval excludes 1 exactly when the sign test rejects.
+With fewer than six rounds there is no 95 % interval; the range is used, with lower coverage.
 
-*Timed apart* (`unpaired`): the ratio of the medians of two sets of rounds, with a percentile
-bootstrap interval (BCa is undefined for a constant sample, which a quantised clock can give). Both
-intervals only know the rounds of one run; since runs differ by more, callers also require a least
-difference.
+*Timed apart* (`unpaired`): the estimate is the ratio of the medians of two sets of rounds, with a
+percentile bootstrap interval (BCa is undefined for a constant sample, which a quantised clock can
+give). Paired and unpaired intervals cover the variation between rounds of one run. Runs differ by
+more, so callers also require a least difference.
 
 *False discovery*. With many cells, some intervals exclude 1 by chance, so the p values of a table
-are adjusted together (Benjamini and Hochberg, 1995). They come from a t test on the logarithms of
-the rounds. The sign test would not do: over six rounds its p value is at least 0.031, so no cell
-could be significant unless five in eight cells of the table differed. A difference therefore needs
-both: a significant adjusted p value, and the interval, which makes no assumption.
+are adjusted together (Benjamini and Hochberg, 1995). The p values come from a t test on the
+logarithms of the rounds. The sign test is not used: over six rounds its p value is at least 0.031,
+so no cell could be significant unless five in eight cells of the table differed. A difference must
+pass two tests: its adjusted p value is significant, and its interval, which assumes no
+distribution, excludes 1.
 
-*Optional stopping*. Rounds are added until a verdict is decided (`decided`), so the intervals cover
-less than stated. The effect is limited, not corrected: there are only four looks (after 6, 9, 14
-and 20 rounds), each also requires a ratio beyond the noise floor, and p values are adjusted.
+*Optional stopping*. Rounds are added until a comparison is decided (`decided`), so the intervals
+cover less than stated. The effect is limited, not corrected: comparisons are tested only four times
+(after 6, 9, 14 and 20 rounds), each test also requires a ratio beyond the noise floor, and p values
+are adjusted.
 """
 
 from __future__ import annotations
@@ -37,20 +40,26 @@ CONFIDENCE = 0.95
 FALSE_DISCOVERY = 0.05
 FLOOR_QUANTILE = 0.95
 LEAST_FLOOR = 0.01
-# Largest floor within which two cases can be called the same, however noisy the case is.
+# Two cases are called the same only if the interval is within this distance of 1, even if the noise
+# floor (how far ratios of a case to itself are from 1) is larger.
 MOST_FLOOR = 0.10
 FASTER, SLOWER, SAME, UNRESOLVED = "faster", "slower", "same", "unresolved"
 _RESAMPLES = 999
 
-# Rounds of one row, or of many as [rows, rounds], padded with NaN.
+# ms by round of one row, or of many rows as [rows, rounds], padded with NaN.
 Rounds = Sequence[float] | np.ndarray
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """A ratio base / candidate with its interval, its p value and its number of rounds.
+    """A speed-up (time of base / time of candidate) with its confidence interval and p value.
 
     The fields are numbers, or arrays with one value for each row.
+
+    Attributes:
+        low, high: ends of the confidence interval.
+        p: p value of a t test for no difference, not adjusted.
+        rounds: number of rounds that the ratio is computed from.
     """
 
     ratio: float | np.ndarray
@@ -62,19 +71,22 @@ class Ratio:
 
 @cache
 def order_statistics(rounds: int) -> tuple[int, int, float]:
-    """Zero-based ranks (low, high) of the interval of the median of n values, and its coverage."""
+    """Return the zero-based ranks of a median's interval over n values, and its coverage.
+
+    The ranks are those of the low and the high end among the n sorted values.
+    """
     tails = special.bdtr(np.arange(rounds), rounds, 0.5)
     rank = max(1, int(np.searchsorted(tails, (1 - CONFIDENCE) / 2, side="right")))
     return rank - 1, rounds - rank, float(max(0.0, 1 - 2 * tails[rank - 1]))
 
 
 def quantile(values: Sequence[float], fraction: float) -> float:
-    """Quantile by linear interpolation between order statistics."""
+    """Return a quantile of values, by linear interpolation between order statistics."""
     return float(np.quantile(values, fraction))
 
 
 def median_interval(values: Rounds) -> tuple[float, float] | tuple[np.ndarray, np.ndarray]:
-    """Low and high end of the interval of the median, of one row or of each row."""
+    """Return the low and high end of the confidence interval of the median, of each row."""
     matrix = np.atleast_2d(np.asarray(values, dtype=float))
     counts = _counts(matrix)
     ranks = np.array([order_statistics(max(int(n), 1))[:2] for n in counts], dtype=int)
@@ -84,10 +96,10 @@ def median_interval(values: Rounds) -> tuple[float, float] | tuple[np.ndarray, n
 
 
 def paired(base: Rounds, candidate: Rounds) -> Ratio:
-    """The ratio of two cases that were timed in turn, from their medians by round.
+    """Return the speed-up of two cases that were timed in turn, from their medians by round.
 
     Raises:
-        ValueError: they differ in their number of rounds.
+        ValueError: the two cases have different numbers of rounds.
     """
     over = np.atleast_2d(np.asarray(base, float)) / np.atleast_2d(np.asarray(candidate, float))
     middle, (low, high) = medians(over), median_interval(over)
@@ -96,10 +108,10 @@ def paired(base: Rounds, candidate: Rounds) -> Ratio:
 
 
 def unpaired(base: Rounds, candidate: Rounds, seed: int = 0) -> Ratio:
-    """The ratio of two cases that were timed apart, from their medians by round.
+    """Return the speed-up of two cases that were timed apart, from their medians by round.
 
-    `rounds` of the result is the smaller of the two numbers of rounds; if it is below two, the
-    interval is NaN.
+    The field `rounds` is the smaller number of rounds of the two cases; below two, the interval is
+    NaN. `seed` is the seed of the bootstrap.
     """
     one, two = (np.atleast_2d(np.asarray(side, float)) for side in (base, candidate))
     counts = np.minimum(_counts(one), _counts(two))
@@ -110,7 +122,7 @@ def unpaired(base: Rounds, candidate: Rounds, seed: int = 0) -> Ratio:
 
 
 def medians(matrix: np.ndarray) -> np.ndarray:
-    """The median of each row of a matrix padded with NaN; NaN for an empty row."""
+    """Return the median of each row of a matrix padded with NaN; NaN for an empty row."""
     some = ~np.isnan(matrix).all(axis=1)
     found = np.full(len(matrix), np.nan)
     found[some] = np.nanmedian(matrix[some], axis=1)
@@ -118,9 +130,10 @@ def medians(matrix: np.ndarray) -> np.ndarray:
 
 
 def noise_floor(again: np.ndarray) -> float:
-    """How far apart two slices of the same case are (A/A), at the quantile FLOOR_QUANTILE.
+    """Return the noise floor: how far A/A ratios are from 1, at the quantile FLOOR_QUANTILE.
 
-    again: ratio of the two slices for each cell; NaN if a cell has none.
+    again: for each cell the ratio of two timings of the same case; NaN for a cell without an A/A
+    test. The result is NaN if no cell has one.
     """
     deviations = _from_one(again[~np.isnan(again)])
     if not len(deviations):
@@ -129,7 +142,7 @@ def noise_floor(again: np.ndarray) -> float:
 
 
 def adjusted(ps: Rounds) -> np.ndarray:
-    """p values adjusted together (Benjamini-Hochberg); NaN stays NaN."""
+    """Return p values adjusted together (Benjamini-Hochberg); NaN stays NaN."""
     found = np.array(ps, dtype=float)
     some = ~np.isnan(found)
     if some.any():
@@ -138,11 +151,13 @@ def adjusted(ps: Rounds) -> np.ndarray:
 
 
 def verdict(ratio: Ratio, floor: float | np.ndarray, significant: bool | np.ndarray = True):
-    """FASTER, SLOWER, SAME or UNRESOLVED; an array of them for a ratio of arrays.
+    """Return FASTER, SLOWER, SAME or UNRESOLVED; an array of verdicts for a ratio of arrays.
 
-    floor: the noise floor; NaN if unknown. It is at least LEAST_FLOOR, and for SAME at most
-    MOST_FLOOR.
-    significant: whether the adjusted p value is at most FALSE_DISCOVERY.
+    Args:
+        ratio: the speed-up with its interval.
+        floor: the noise floor; NaN if unknown. At least LEAST_FLOOR is used, and for SAME at most
+            MOST_FLOOR.
+        significant: whether the adjusted p value is at most FALSE_DISCOVERY.
     """
     floor = np.fmax(floor, LEAST_FLOOR)
     several = np.asarray(ratio.rounds) > 1
@@ -156,12 +171,12 @@ def verdict(ratio: Ratio, floor: float | np.ndarray, significant: bool | np.ndar
 
 
 def decided(base: Sequence[float], candidate: Sequence[float], floor: float = LEAST_FLOOR) -> bool:
-    """Whether a comparison timed in turn needs no further rounds.
+    """Return whether the comparison of two cases timed in turn needs no further rounds.
 
-    That is so if its interval excludes 1 and the ratio lies beyond the floor, if the interval lies
-    within the floor, or if its half width is below LEAST_FLOOR; never with fewer rounds than an
-    interval of CONFIDENCE needs. It is called for all pairs of a group between rounds, so it must
-    be fast.
+    It is decided if its interval excludes 1 and its ratio lies beyond the noise floor, if its
+    interval lies within the floor, or if half the width of its interval is below LEAST_FLOOR. It is
+    never decided with fewer rounds than an interval of confidence CONFIDENCE needs. This function
+    is called for all pairs of a group between rounds, so it must be fast.
     """
     ratios = sorted(a / b for a, b in zip(base, candidate, strict=True))
     rounds = len(ratios)
@@ -179,14 +194,14 @@ def decided(base: Sequence[float], candidate: Sequence[float], floor: float = LE
 
 
 def _scipy_stats():
-    """scipy.stats, imported on first use: it takes 0.75 s, and measuring does not need it."""
+    """Import scipy.stats on first use: the import takes 0.75 s, and measuring does not need it."""
     from scipy import stats
 
     return stats
 
 
 def _from_one(ratio: float | np.ndarray) -> np.ndarray:
-    """Distance of ratios from 1; a ratio and its inverse have the same."""
+    """Return the distance of ratios from 1; a ratio and its inverse have the same distance."""
     with np.errstate(divide="ignore"):
         return np.maximum(ratio, np.divide(1, ratio)) - 1
 
@@ -200,7 +215,7 @@ def _like(given: Rounds, field: np.ndarray):
 
 
 def _moments(logs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean, standard deviation and count of each row; the deviation of one value is NaN."""
+    """Return mean, standard deviation (NaN for a single value) and count of each row."""
     counts = _counts(logs)
     mean = np.nansum(logs, axis=1) / np.maximum(counts, 1)
     squares = np.nansum((logs - mean[:, None]) ** 2, axis=1)
@@ -223,12 +238,12 @@ def _p_unpaired(base: np.ndarray, candidate: np.ndarray) -> np.ndarray:
 
 
 def _certain(p: np.ndarray, difference: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-    """p, or its limit where the deviation is zero: 1 without a difference, 0 with one."""
+    """Replace p where the standard deviation is 0: by 1 without a difference, else by 0."""
     return np.where(deviation == 0, np.where(difference == 0, 1.0, 0.0), p)
 
 
 def _bootstrapped(base: np.ndarray, candidate: np.ndarray, seed: int):
-    """Bootstrap interval of the ratio of medians of each row."""
+    """Return the ends of the bootstrap interval of the ratio of medians, for each row."""
     low, high = np.full((2, len(base)), np.nan)
     counts = np.stack([_counts(base), _counts(candidate)], axis=1)
     for some in np.unique(counts[counts.min(axis=1) > 1], axis=0):

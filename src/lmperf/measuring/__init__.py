@@ -1,1 +1,1 @@
-"""Taking numbers: clock, rounds, memory, and the worker processes that do it."""
+"""Measures time and memory of cases in worker processes."""

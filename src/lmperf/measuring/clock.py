@@ -1,8 +1,8 @@
 """Clocks: device events after an L2 flush, and synchronised wall time. All times are in ms.
 
-A clock times the calls of a phase one by one. What a call needs first (fresh inputs, a forward pass
-before a backward, cleared gradients) runs outside the clock. The functions that tell the time are
-bound when this module is imported, before any implementation could replace them.
+A clock times the calls of a phase one by one. The preparation of a call (fresh inputs, a forward
+pass before a backward, cleared gradients) is not timed. The functions that tell the time are bound
+when this module is imported, before any implementation could replace them.
 """
 
 from __future__ import annotations
@@ -38,20 +38,21 @@ from lmperf.measuring.clock_settings import (
 )
 
 _elapsed_ms = torch.cuda.Event.elapsed_time
-# At least the clock rate of any current device, so that a wait is never too short.
+# At least the clock rate of any current GPU, so that a wait in cycles is never too short.
 _CYCLES_PER_MS = 2_000_000
 
 
 @dataclass
 class Slice:
-    """Consecutive calls of a phase.
+    """The times of one slice: a short run of consecutive calls of a phase.
 
     Attributes:
         times: ms of each valid call.
         host: ms until each call was queued; empty on a CPU.
-        host_bound: the host was late even with the longest lead, so that `times` hold host time.
-        snapshot: copies of what one call had returned when its clock stopped.
-        changed_settings: settings of torch that the implementation left changed.
+        host_bound: whether the host queued a call too late even with the longest lead (wait of the
+            device before a call), so that `times` hold host time.
+        snapshot: copies of the tensors that the checked call returned, made right after its timing.
+        changed_settings: names of the torch settings that the implementation left changed.
     """
 
     times: list[float] = field(default_factory=list)
@@ -62,11 +63,11 @@ class Slice:
 
 
 class ClocksDisagree(guards.WrongResult):
-    """The device's events and the host's clock disagree on how long a slice took."""
+    """Raised if device events and the host's clock disagree on how long a slice took."""
 
 
 class Clock:
-    """Times slices of calls; subclasses time one call."""
+    """Times slices (short runs of calls); subclasses define how one call is timed."""
 
     def __init__(self, device: str) -> None:
         self._synchronize = synchronizer(device)
@@ -74,12 +75,13 @@ class Clock:
         self._random = random.SystemRandom()
 
     def slice(self, workload: Workload, name: str, repetitions: int, chosen: int | None) -> Slice:
-        """Time `repetitions` calls of the phase `name`, and copy the result of call `chosen`.
+        """Time `repetitions` calls of the phase `name`, and copy the result of the call `chosen`.
 
-        The chosen call ends the slice, because the check afterwards needs the inputs of that call.
-        None: no result is copied.
+        The slice ends after the call `chosen`, because the check needs the inputs of that call.
+        `chosen` None: no result is copied and checked.
 
-        A slice whose clocks disagree is repeated, since the host may have been woken late.
+        If the device's and the host's clock disagree, the slice is repeated, since the host may
+        have been woken late.
 
         Raises:
             ClocksDisagree: the clocks disagreed in several slices in a row.
@@ -100,7 +102,10 @@ class Clock:
         return found
 
     def warm_up(self, workload: Workload, name: str, least_ms: float) -> tuple[float, float]:
-        """Call for at least `least_ms`; ms of the last call, and ms of a call with its overhead."""
+        """Call for at least `least_ms`; return ms of the last call, and of a call with overhead.
+
+        The overhead is all that a call needs outside its timed part, such as fresh inputs.
+        """
         began, calls = now(), 0
         while True:
             found = self.slice(workload, name, 1, None)
@@ -110,12 +115,12 @@ class Clock:
                 return found.times[-1], elapsed / calls
 
     def freshen(self, workload: Workload) -> None:
-        """Write fresh inputs, from a seed that no implementation can know."""
+        """Write new inputs into the workload's tensors, from a seed that nobody can predict."""
         if workload.freshen is not None:
             workload.freshen(self._random.getrandbits(31))
 
     def _call(self, workload: Workload, phase: Phase, found: Slice, chosen: bool) -> None:
-        """Time a call on fresh inputs; repeat it with other inputs while it is not valid."""
+        """Time one call on fresh inputs and add it to `found`; repeat an invalid timing."""
         raise NotImplementedError
 
     def _begin(self) -> None:
@@ -125,11 +130,15 @@ class Clock:
         """Run after the last call of a slice; may raise WrongResult."""
 
     def host_and_loop(self, workload: Workload, name: str, call_ms: float, saved_bytes: float):
-        """ms to queue one call on an idle device, and ms of a call in a loop; None twice on a CPU.
+        """Return the host time of a call (launch overhead), and the time of a call in a loop.
+
+        The host time is ms to queue one call on an idle device. The loop queues calls without
+        waiting for the device. Both are None except on CUDA.
 
         Args:
             call_ms: ms of one call.
-            saved_bytes: bytes that the preparation of a call keeps alive; it limits the loop.
+            saved_bytes: bytes that stay alive between the preparation of a call and the call; they
+                limit the number of calls in the loop.
         """
         if self._device != "cuda":
             return None, None
@@ -161,11 +170,11 @@ class Clock:
 
 
 class EventClock(Clock):
-    """CUDA events around each call, after the L2 cache was overwritten.
+    """Times calls by CUDA events around each call, after overwriting the L2 cache.
 
-    Before each call the device waits longer than the host needs to queue it, so that device time
-    is measured. If the start event has already passed when the call is queued, the host was late
-    and the sample would hold host time: it is repeated with a longer wait.
+    Before each call the device waits longer than the host needs to queue the call, so that device
+    time is measured. If the device has passed the start event before the call is queued, the host
+    was late and the events would measure host time: the call is repeated with a longer wait.
     """
 
     def __init__(self) -> None:
@@ -235,7 +244,7 @@ class EventClock(Clock):
         return last
 
     def _idle_ms(self) -> float:
-        """The longest of some waits for the device after work of the clock alone, in ms."""
+        """Return the longest of IDLE_TRIES waits for a device without further work, in ms."""
         waits = []
         for _ in range(IDLE_TRIES):
             self._flush.zero_()
@@ -247,7 +256,7 @@ class EventClock(Clock):
 
 
 class WallClock(Clock):
-    """Wall time of a call, with the device synchronised before and after it."""
+    """Times calls by wall time, with the device synchronised before and after each call."""
 
     def _call(self, workload: Workload, phase: Phase, found: Slice, chosen: bool) -> None:
         self.freshen(workload)
@@ -265,7 +274,7 @@ class WallClock(Clock):
 
 
 def synchronizer(device: str) -> Callable[[], None]:
-    """The function that waits for all work queued on the device."""
+    """Return the function that waits for all work queued on a device (cuda, mps or cpu)."""
     if device == "cuda":
         return torch.cuda.synchronize
     if device == "mps":
@@ -274,5 +283,5 @@ def synchronizer(device: str) -> Callable[[], None]:
 
 
 def clock_for(kind: str, device: str) -> Clock:
-    """The clock for kernels (`kernel`) or for model steps (`step`) on a device."""
+    """Return the clock of a device for kernels (kind `kernel`) or for model steps (kind `step`)."""
     return EventClock() if kind == "kernel" and device == "cuda" else WallClock(device)

@@ -1,4 +1,4 @@
-"""An empty compile cache for a run, so that the times of first calls can be compared.
+"""Gives a run an empty compile cache, so that the times of first calls can be compared.
 
 With the cache of an earlier run, first calls would take a tenth of the time.
 """
@@ -17,7 +17,9 @@ _INDUCTOR = "TORCHINDUCTOR_CACHE_DIR"
 
 @contextlib.contextmanager
 def empty_compile_cache() -> Iterator[None]:
-    """Use a new Inductor cache in this block, in a temporary folder inside the user's cache folder.
+    """Use a new Inductor cache in this block.
+
+    It is a temporary folder inside the folder that TORCHINDUCTOR_CACHE_DIR names, if any.
 
     Raises:
         UserError: the folder cannot be created.

@@ -13,7 +13,12 @@ from lmperf.measuring.printable import one_line
 
 
 class Poisoned(Exception):
-    """An error after which this process must not measure again, for example a CUDA error."""
+    """Raised for an error after which this process must not measure again, e.g. a CUDA error.
+
+    Attributes:
+        case, phase: the case and phase that failed; phase None: outside a phase.
+        row: columns `status` and `reason` for the case.
+    """
 
     def __init__(self, case: Case, phase: str | None, row: dict[str, Any]):
         super().__init__(case.name)
@@ -21,7 +26,10 @@ class Poisoned(Exception):
 
 
 def failure_row(error: BaseException) -> dict[str, Any]:
-    """The status and reason that a row gives for an exception."""
+    """Return the columns of a row that describe an exception: status, and reason or bytes.
+
+    The status is `oom`, `unsupported`, `failed_check` or `crash`.
+    """
     from lmperf.measuring.memory import out_of_memory
 
     memory = out_of_memory(error)
@@ -45,10 +53,11 @@ def _message(error: BaseException) -> str:
 
 
 def guarded(case: Case, phase: str | None, step: Callable[[], Any]) -> Any:
-    """Run a step of a case.
+    """Run a step of a case and return its result.
 
     Raises:
-        Poisoned: the step raised anything but Unsupported or WrongResult.
+        Unsupported, WrongResult: raised by the step.
+        Poisoned: the step raised any other exception.
     """
     try:
         return step()

@@ -1,4 +1,7 @@
-"""A quick check of custom implementations and peers, in a small cell each, before the long run."""
+"""Checks each custom implementation and peer in a small cell before a long run.
+
+A peer is another project's implementation; a cell is a combination of shape, dtype and other axes.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,18 @@ from lmperf.measuring.group import Assignment
 from lmperf.measuring.supervisor import Supervisor
 
 _SEED = 0
-# Enough to compile a model (up to a minute), less than a large model may take in the run.
+# Seconds: enough to compile a model (up to a minute), less than the run allows for a large model.
 _LIMIT_S = 120.0
 
 
 def first_checks(
     benchmark: Benchmark, supervisor: Supervisor, broken: Container[str] = ()
 ) -> Iterator[str]:
-    """A line for each peer and custom implementation: whether it is right in a small cell.
+    """Yield a line for each peer and custom implementation: whether its results are correct.
 
-    Implementations in `broken` cannot be called and are left out. Nothing is recorded; the run
-    measures each implementation whatever its check says. A timeout counts in the run as
-    well, unless the benchmark's limit is longer than that of this check.
+    Implementations in `broken` cannot be called and are left out. No row is recorded; the run
+    measures every implementation even if its check fails. A timeout here also counts in the run,
+    unless the time limit of the benchmark is longer than that of this check.
     """
     limit_s = benchmark.limit_s
     benchmark.limit_s = min(limit_s, _LIMIT_S)
@@ -46,7 +49,10 @@ def _result(benchmark: Benchmark, case: Case, supervisor: Supervisor) -> str:
 
 
 def small_case(benchmark: Benchmark, name: str) -> Case | None:
-    """The implementation's smallest case of the CPU preset, by the product of its integer axes."""
+    """Return the smallest case of an implementation in the CPU preset; None if it has no case.
+
+    The size of a case is the product of its integer axes.
+    """
     cases = [case for case in benchmark.cases("cpu") if case.implementation == name]
     return min(cases, key=_size, default=None)
 

@@ -1,8 +1,9 @@
-"""Ends processes together with the process that started them, however that one ends (Linux only).
+"""Ends processes together with the process that started them, even if that is killed (Linux only).
 
-Workers are forked from a server, which would outlive its owner while a worker holds its pipe open.
-So the server is killed when its owner ends, and the workers when the server ends. The server
-imports this module first; an environment variable tells it that it is the server.
+Workers are forked from a server. While a worker holds the server's pipe open, the server would
+outlive the process that started it (its owner). So the kernel kills the server when its owner ends,
+and the workers when the server ends. The server imports this module first; the environment variable
+LMPERF_FORKSERVER_OF tells the module that it runs in the server.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ _SET_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36  # of prctl(2)
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel kill this process when `parent` ends; no effect if that is not its parent.
+    """Have the kernel kill this process when `parent` ends; no effect if it has another parent.
 
-    The kernel watches the thread that started this process, which may end before its process does.
+    The kernel watches the thread that started this process. The thread may end before its process.
     """
     if sys.platform != "linux" or os.getppid() != parent:
         return
@@ -31,19 +32,19 @@ def die_with(parent: int) -> None:
 
 
 def adopt_orphans() -> None:
-    """Make orphans among the descendants of this process its own children (subreaper)."""
+    """Make this process the parent of descendants whose own parent ends (subreaper)."""
     if sys.platform == "linux":
         _prctl(_SET_CHILD_SUBREAPER, 1)
 
 
 @contextlib.contextmanager
 def owning_a_server() -> Iterator[None]:
-    """A fork server started in this block ends with this process, and ignores Ctrl-C."""
+    """Make a fork server that starts in this block ignore Ctrl-C, and end with this process."""
     from multiprocessing import resource_tracker
 
     resource_tracker.ensure_running()  # started later, it would unblock SIGINT
     os.environ[_OWNER] = str(os.getpid())
-    # The server inherits this mask, so no interrupt reaches it before it ignores them.
+    # The server inherits this mask, so no SIGINT reaches it before it ignores SIGINT.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -1,4 +1,4 @@
-"""The memory of a timed phase: resident, saved for the backward pass, and peak."""
+"""Measures the memory of a timed phase: resident, saved for the backward pass, and peak."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from lmperf.benchmark import Phase, Workload
 from lmperf.measuring.memory import LiveTensors
 
 _MIB = 2**20
-# Calls after the first (which may fill caches) that show whether memory grows with each call.
+# Number of calls after the first (which may fill caches) that test whether memory grows.
 _FURTHER_CALLS = 2
-# Longer calls are not repeated for that: a step that leaks runs out of memory anyway.
+# Longer calls are not repeated to test for growth: a step that leaks runs out of memory anyway.
 _LONGEST_MS = 100.0
 
 
 def resident_bytes(resident: list[Any]) -> int:
-    """Bytes of the storages of tensors, modules and optimizers; each storage counts once."""
+    """Return the bytes held by tensors, modules and optimizers; each storage counts once."""
     live = LiveTensors()
     live.register(resident)
     return live.live_bytes
 
 
 def phase_memory(workload: Workload, phase: Phase, device: str) -> dict[str, Any]:
-    """Columns `resident_mib`, `saved_mib`, `peak_mib` of one call of a phase, and `live_bytes`.
+    """Return the memory of one call of a phase: resident, saved and peak MiB, and live bytes.
 
-    `saved_mib` is what is alive when the phase starts (for a backward: after the forward pass),
-    `peak_mib` the maximum while it runs; both count this workload's tensors only. `live_bytes` is
-    what is alive after each of a few calls, once their results are freed. On a CPU a compiled
-    workload is invisible to `LiveTensors` and has no such columns.
+    `resident_mib` is the memory of the tensors that the workload keeps, `saved_mib` the memory
+    alive when the phase starts (for a backward: after the forward pass), `peak_mib` the maximum
+    while the phase runs. They count tensors of this workload only. `live_bytes` lists the bytes
+    alive after each of a few calls, once the results are freed. Empty for MPS, and on a CPU for a
+    compiled workload, which `LiveTensors` cannot see.
     """
     if device == "cuda":
         return _by_allocator(workload, phase)
@@ -44,7 +45,7 @@ def phase_memory(workload: Workload, phase: Phase, device: str) -> dict[str, Any
 def _by_allocator(workload: Workload, phase: Phase) -> dict[str, Any]:
     resident = resident_bytes(workload.resident)
     torch.cuda.synchronize()
-    # Other workloads of the group keep memory alive that must not count here.
+    # Memory that other workloads of the group keep alive; it must not count here.
     others = torch.cuda.memory_allocated() - resident
     state = phase.before()
     torch.cuda.synchronize()

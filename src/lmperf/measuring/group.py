@@ -1,4 +1,8 @@
-"""A group of cases: prepared in their workers, timed in turn, and turned into rows."""
+"""Measures a group: cases that are timed in turn (interleaved), so that their times compare.
+
+A case is one implementation in one cell (its shape, dtype and other axes). The cases of a group are
+prepared in worker processes, timed, and turned into rows.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +25,22 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Assignment:
-    """A case and the name of the worker that runs it."""
+    """A case (an implementation in a cell) and the name of the worker that is to run it."""
 
     worker: str
     case: Case
 
 
-Entry = tuple[Assignment, str]  # with the phase
+Entry = tuple[Assignment, str]  # assignment and phase
 Rows = dict[Entry, list[Row]]
 
 
 class MustPrepareAgain(Exception):
-    """Workers were lost while a phase was timed; these must prepare their cases again."""
+    """Raised if a worker was lost while a phase was timed.
+
+    Attributes:
+        workers: names of the workers that must prepare their cases again.
+    """
 
     def __init__(self, *workers: str):
         super().__init__(*workers)
@@ -40,18 +48,19 @@ class MustPrepareAgain(Exception):
 
 
 class Group:
-    """Measures cases together. It is the `rounds.Timer` of its entries (assignment, phase).
+    """Measures a group of cases in turn, and returns their rows.
 
-    When a worker dies for the first time, the case that it was running moves to a worker of its own
-    and the others are prepared again where they were: see `lmperf.measuring.history`.
+    Implements `rounds.Timer`, where an entry is an (assignment, phase) pair. When a case first
+    makes a worker crash, the case moves to a new worker that runs no other case. The other cases
+    are prepared again in a new process under the old name: see `lmperf.measuring.history`.
 
     Args:
         workers: the worker processes.
-        history: what earlier groups of the run have shown.
+        history: timeouts, repeats and drift in the earlier groups of the run.
         benchmark: the benchmark of the cases.
         assignments: the cases, in the order of their rows.
         seed: seed of the inputs.
-        again: whether the first case of each dtype is also timed against itself.
+        again: whether the first case of each dtype is also timed against itself (an A/A test).
     """
 
     def __init__(
@@ -65,27 +74,28 @@ class Group:
     ):
         self._workers, self._history, self._benchmark = workers, history, benchmark
         self._assignments, self._seed, self._again = list(assignments), seed, again
-        # The worker that has each case now.
+        # Assignment -> the name of the worker that runs the case now.
         self._worker_of = {one: one.worker for one in assignments}
-        # Worker name -> id of the process that prepared its cases.
+        # Worker name -> id of the process that prepared the worker's cases.
         self._prepared_by: dict[str, int | None] = {}
         self._losses = GroupLosses()
         self._rows: Rows = {}
-        # Entries that are prepared and passed their gate -> columns known before timing.
+        # Entries that are prepared and passed the correctness gate -> columns known before timing.
         self._ready: dict[Entry, Row] = {}
-        # Phases that the command did not select; a worker's benchmark has all of them.
+        # Phases that the command did not select; the benchmark in a worker has all phases.
         self._left_out = {*type(benchmark).phases} - {*benchmark.phases}
 
     def observe(self) -> Rows:
-        """The rows of an observed benchmark."""
+        """Return the rows of an observed benchmark, which records e.g. bytes and is not timed."""
         for worker in self._current_workers():
             self._complete(worker, "observe")
         return self._in_order()
 
     def time(self) -> Rows:
-        """The rows of a timed benchmark.
+        """Time all phases of a timed benchmark, and return the rows.
 
-        Repeats once if the reference cell drifted and has recovered.
+        Times the phases once more if the times of the reference cell (a fixed matmul and copy) had
+        drifted and have recovered.
         """
         self._workers.start(self._current_workers())
         for worker in self._current_workers():
@@ -95,7 +105,7 @@ class Group:
         after = self._reference()
         if self._drifted(before, after) and self._history.may_repeat:
             before = self._reference()
-            if not self._drifted(before):  # else the repeated timings would be marked as well
+            if not self._drifted(before):  # else the repeated rows would be marked `drift` too
                 self._time_phases()
                 after = self._reference()
             self._history.repeated(disturbed=self._drifted(before, after))
@@ -114,7 +124,7 @@ class Group:
         return self._ask_timing(entry, "warm_up", least_ms)
 
     def slice(self, entry: Entry, repetitions: int, checked: bool) -> SliceResult | None:
-        """See `rounds.Timer`. A slice whose worker has another clock than this process fails."""
+        """See `rounds.Timer`. A slice fails if the worker's clock disagrees with this process's."""
         watch = self._workers.watch
         began = time.perf_counter_ns()
         watch.begin()
@@ -133,11 +143,11 @@ class Group:
 
     def _in_order(self) -> Rows:
         entries = [(one, phase) for phase in self._benchmark.phases for one in self._assignments]
-        # An older version of the code may lack a phase.
+        # A worker with an older version of the code may lack a phase.
         return {entry: self._rows[entry] for entry in entries if entry in self._rows}
 
     def _complete(self, worker: str, request: str) -> None:
-        """Run `request` on the worker until no case of it is pending."""
+        """Send `request` to a worker until all of its cases are prepared or have rows."""
         while True:
             self._ready = {
                 e: row for e, row in self._ready.items() if self._worker_of[e[0]] != worker
@@ -157,7 +167,7 @@ class Group:
                     self._complete(moved, request)
 
     def _pending(self, worker: str) -> list[Assignment]:
-        """The cases of a worker that lack a row for some phase."""
+        """Return the cases of a worker that have no row for at least one phase."""
         phases = self._benchmark.phases
         return [
             one
@@ -166,7 +176,10 @@ class Group:
         ]
 
     def _arguments(self, worker: str) -> tuple:
-        """The arguments of `prepare` and `observe`; phases with rows or left out are skipped."""
+        """Return the arguments of the requests `prepare` and `observe` to a worker.
+
+        Phases that have rows, and phases that the command did not select, are skipped.
+        """
         ours = [one for one, at in self._worker_of.items() if at == worker]
         skipped = {(one.case, phase) for one, phase in self._rows if one in ours}
         skipped |= {(one.case, phase) for one in ours for phase in self._left_out}
@@ -199,7 +212,9 @@ class Group:
     def _ask_timing(
         self, entry: Entry, request: str, *arguments: Any, on_wait: Callable | None = None
     ) -> Any:
-        """The answer of an entry's worker; None if a result was wrong, which is then its row.
+        """Send a request about an entry to its worker, and return the answer.
+
+        If the worker finds a result wrong, records a failed row and returns None.
 
         Raises:
             MustPrepareAgain: the worker was lost.
@@ -217,22 +232,23 @@ class Group:
             raise MustPrepareAgain(*dict.fromkeys((worker, moved or worker))) from None
 
     def _fail(self, entry: Entry, row: Row) -> None:
-        """Record a failed row for an entry that was ready."""
+        """Replace a ready entry by a failed row, so that the entry is no longer timed."""
         self._rows[entry] = [{**self._ready.pop(entry), **row}]
 
     def _find(self, worker: str, case: Case) -> Assignment:
         return next(one for one, at in self._worker_of.items() if (at, one.case) == (worker, case))
 
     def _entry_of(self, worker: str, lost: WorkerLost) -> tuple[Assignment, str | None] | None:
-        """The case and phase that a lost worker was running, if it had said so."""
+        """Return the case and phase that a lost worker was running; None if it named no case."""
         return None if lost.case is None else (self._find(worker, lost.case), lost.phase)
 
     def _record_loss(
         self, worker: str, lost: WorkerLost, default: Assignment, phase: str | None = None
     ) -> str | None:
-        """Record a lost worker as rows, or move its case; returns the worker it moves to.
+        """Record rows for a lost worker, or move the case that it was running to a new worker.
 
-        `default` and `phase` are used if the worker had not said what it was running.
+        Returns the name of the new worker; None if rows were recorded. `default` and `phase` are
+        the case and phase to assume if the worker named none.
         """
         one, phase = self._entry_of(worker, lost) or (default, phase)
         row = self._losses.row(one, phase, lost, one.case.name)
@@ -273,13 +289,16 @@ class Group:
                 return
 
     def _prepare_replaced(self) -> None:
-        """Prepare again the cases of workers that were replaced by a new process."""
+        """Prepare cases again if the process that prepared them was replaced by a new one."""
         for worker in {self._worker_of[one] for one, _ in self._ready}:
             if self._workers.pid_of(worker) != self._prepared_by[worker]:
                 self._complete(worker, "prepare")
 
     def _write(self, timings: dict[Entry, Timings]) -> None:
-        """Write the rows of all entries; of none if a worker is lost: they belong together."""
+        """Write the rows of all entries, or of none if a worker is lost meanwhile.
+
+        The rows share an id in the column `together`, since only times taken in turn may be paired.
+        """
         together, found = uuid.uuid4().hex[:12], {}
         for entry, timing in timings.items():
             columns = timing.columns()
@@ -296,7 +315,7 @@ class Group:
         self._rows |= found
 
     def _reference(self) -> float | None:
-        """Time of the reference cell over its time at the start of the run; None if unknown."""
+        """Return the ratio of the reference cell's time to its first time; None if unknown."""
         times = self._workers.reference_times()
         return None if times is None else self._history.drift(times)
 
@@ -312,22 +331,22 @@ class Group:
 
 
 def dtype_of(case: Case) -> str | None:
-    """The dtype of a case; None if its benchmark has no such axis."""
+    """Return the dtype of a case; None if the benchmark has no axis `dtype`."""
     return case.axes.get("dtype")
 
 
 def clock_fault(
     here: tuple[int, int], in_worker: tuple[int, int], times: Sequence[float]
 ) -> str | None:
-    """Why the times of a slice cannot be true: its worker's clock is not that of this process.
+    """Return why the times of a slice cannot be true; None if they agree with this process's clock.
 
-    All processes of a machine share one monotonic clock, so the worker's slice lies within the
-    request, and its calls within the slice.
+    All processes of a machine share one monotonic clock. So the slice must lie within the time from
+    the request to the answer, and the calls must not add up to more than the slice.
 
     Args:
-        here: when this process sent the request and had the answer, in ns.
-        in_worker: when the slice began and ended by the worker's clock, in ns.
-        times: ms of its calls.
+        here: times in ns when this process sent the request and received the answer.
+        in_worker: times in ns when the slice began and ended by the worker's clock.
+        times: ms of each call in the slice.
     """
     here_ms, worker_ms = ((end - begin) / 1e6 for begin, end in (here, in_worker))
     if here[0] <= in_worker[0] <= in_worker[1] <= here[1] and sum(times) <= worker_ms:
@@ -339,13 +358,16 @@ def clock_fault(
 
 
 def take_noise(row: Row, twin: Row) -> None:
-    """Write the rounds of a second process with the same code as `again_ms`, if both were timed."""
+    """Store the times of `twin` in the column `again_ms` of `row`, if both rows were timed.
+
+    `twin` is the row of the same case in a second process: together they are an A/A test.
+    """
     if "rounds_ms" in row and "rounds_ms" in twin:
         row["again_ms"] = twin["rounds_ms"]
 
 
 def achieved(row: Row) -> Row:
-    """TFLOP/s and GB/s of a row, from its median time."""
+    """Return the columns TFLOP/s and GB/s of a row, computed from its median time."""
     seconds = row["median_ms"] / 1e3
     columns: Row = {}
     if row.get("flops"):

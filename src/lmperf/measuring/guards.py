@@ -1,8 +1,8 @@
-"""Guards against timings of work that an implementation did not do.
+"""Detects implementations that return results without doing the work, or that harm others.
 
-They run around the calls, outside the clock. The result of a timed call is copied when its clock
-stops, and must consist of plain tensors; changed settings of torch are restored; memory must not
-grow from call to call.
+These checks run between timed calls and are not timed. The result of a timed call is copied as soon
+as its timing ends, and must consist of plain tensors. Torch settings that an implementation
+changed are restored. Memory must not grow from call to call.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MIB = 2**20
 
 
 def snapshot(result: Any) -> Any:
-    """Copies of the tensors that a call returned.
+    """Return copies of the tensors that a call returned, in the same structure.
 
     Raises:
         WrongResult: a tensor is of a subclass, which may postpone its work until it is read.
@@ -35,7 +35,7 @@ def snapshot(result: Any) -> Any:
     )
 
 
-# Setting of torch -> (function that reads it, function that sets it).
+# Torch setting -> (function that reads the setting, function that changes it).
 _SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "gradients": (torch.is_grad_enabled, torch.set_grad_enabled),
     "default dtype": (torch.get_default_dtype, torch.set_default_dtype),
@@ -53,7 +53,7 @@ _SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
 
 @contextlib.contextmanager
 def settings_restored(changed: set[str]) -> Iterator[None]:
-    """Restore torch's settings after this block; adds the names of changed ones to `changed`."""
+    """Restore torch's settings after this block; add the names of changed settings to `changed`."""
     before = {name: read() for name, (read, _) in _SETTINGS.items()}
     try:
         yield
@@ -65,13 +65,13 @@ def settings_restored(changed: set[str]) -> Iterator[None]:
 
 
 def refuse_growth(live_bytes: list[int]) -> None:
-    """Reject a phase whose memory grows with every call.
+    """Raise WrongResult if the memory of a phase grows with every call.
 
-    live_bytes: bytes alive after each of three or more calls, once its result is freed. A cache
-    that the first call fills is not growth.
+    live_bytes: bytes alive after each call, once its result is freed; with fewer than three calls
+    nothing is rejected. A cache that only the first call fills is not growth.
 
     Raises:
-        WrongResult: memory grew after every call; the message says by how much.
+        WrongResult: memory grew with every call; the message gives the smallest growth.
     """
     steps = [after - before for before, after in itertools.pairwise(live_bytes)]
     if len(steps) > 1 and min(steps) > 0:

@@ -1,8 +1,8 @@
-"""What earlier attempts have shown: workers lost by a group, timeouts and repeats of a run.
+"""Counts lost workers of a group, and timeouts and repeated timings of a run.
 
-A worker may have been killed from outside, or by another case that it ran before. So the first time
-it dies, no row records a crash: the case is retried in a worker of its own, and only a crash that
-repeats there counts.
+A worker process may have been killed from outside, or broken by a case that it ran before. So a
+case's first crash is not recorded: the case is retried alone in a new worker. If it crashes there
+again, its row records the crash.
 """
 
 from __future__ import annotations
@@ -14,21 +14,25 @@ from typing import Any
 from lmperf.measuring.process import WorkerLost
 from lmperf.measuring.state import drift
 
-# An implementation with so many timeouts is skipped for the rest of the run.
+# Number of timeouts after which an implementation is skipped for the rest of the run.
 MOST_TIMEOUTS = 2
-# A group that loses so many workers is given up. First deaths, which are retried, do not count.
+# A group that loses more workers than this is given up. Crashes that are retried do not count.
 _MOST_LOST = 40
-# After so many useless repeats in a row, nothing is repeated any more: the machine stays disturbed.
+# Number of repeats in a row that were disturbed again (by other load or by drift), after which no
+# timing is repeated for the rest of the run: the machine stays disturbed.
 _MOST_USELESS_REPEATS = 2
 _TWICE = ", twice, the second time in a process of its own"
 
 
 class TooManyWorkersLost(Exception):
-    """A group was given up; the message names the case and the number of lost workers."""
+    """Raised if a group is given up; the message names the case and the number of lost workers."""
 
 
 class GroupLosses:
-    """The workers that one group has lost, by case and phase (None: in no particular phase)."""
+    """Counts the workers that a group lost, and decides whether a case is retried.
+
+    Crashes are told apart by case and phase; None: the case crashed outside a phase.
+    """
 
     def __init__(self) -> None:
         self._died: set[tuple[Hashable, str | None]] = set()
@@ -38,12 +42,17 @@ class GroupLosses:
     def row(
         self, case: Hashable, phase: str | None, lost: WorkerLost, name: str
     ) -> dict[str, Any] | None:
-        """The row that records a lost worker; None if the case is to be retried alone.
+        """Return the row that records a lost worker; None if the case is to be retried alone.
 
-        None on a case's first crash. `name` is how the case is named in an error.
+        A case is retried after its first crash, never after a timeout or lack of memory.
+
+        Args:
+            case, phase: the case and phase that the worker was running.
+            lost: the error that reported the loss.
+            name: the case in words, for the error message.
 
         Raises:
-            TooManyWorkersLost: the group is to be given up.
+            TooManyWorkersLost: the group has lost too many workers and is given up.
         """
         row = lost.row
         if lost.died:
@@ -60,7 +69,7 @@ class GroupLosses:
 
 
 class RunHistory:
-    """What the groups of one run share.
+    """Timeouts, repeated timings and the first reference times, over all groups of one run.
 
     Attributes:
         timeouts: number of timeouts by (worker name, implementation).
@@ -72,15 +81,18 @@ class RunHistory:
         self._useless_repeats = 0
 
     def drift(self, reference: tuple[float, float]) -> float:
-        """Time of the reference cell over its time at the start of the run; 1 on the first call."""
+        """Return the ratio of the reference cell's time to its first time in the run.
+
+        It is 1 on the first call. `reference`: ms of the cell's matmul and of its copy.
+        """
         self._first_reference = self._first_reference or reference
         return drift(reference, self._first_reference)
 
     @property
     def may_repeat(self) -> bool:
-        """Whether it is worth repeating timings taken on a disturbed machine."""
+        """Whether timings taken on a disturbed machine may be repeated."""
         return self._useless_repeats < _MOST_USELESS_REPEATS
 
     def repeated(self, disturbed: bool) -> None:
-        """Count a repeat; `disturbed`: the machine was disturbed again."""
+        """Record that timings were repeated, and whether the machine was disturbed again."""
         self._useless_repeats = self._useless_repeats + 1 if disturbed else 0

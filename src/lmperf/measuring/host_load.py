@@ -1,11 +1,12 @@
-"""CPU time that other processes use on this machine, from Linux's /proc.
+"""Measures how much CPU time other programs use on this machine, from Linux's /proc.
 
-The kernel counts the idle time of each core in hundredths of a second and the CPU time of each
-process in nanoseconds. Other load is busy time that is not ours; that includes time taken by the
-hypervisor (steal). Ours are this process, its workers and all their descendants.
+Linux counts the idle time of each core in steps of 10 ms, and the CPU time of each process in
+nanoseconds. The load of others is the busy time of the cores minus the CPU time of lmperf's own
+processes: this process, its workers and all their descendants. It includes time taken by the
+hypervisor (steal).
 
-psutil would not do here: it numbers the cores of /proc/stat by position, which is wrong when some
-are offline, and rounds the CPU time of a process to hundredths of a second.
+psutil is not used: it numbers the cores of /proc/stat by position, which is wrong if some cores are
+offline, and rounds the CPU time of a process to 10 ms.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from lmperf.measuring.descendants import PROC, descendants
 
 @dataclass(frozen=True)
 class Reading:
-    """Counters at one moment, in seconds.
+    """CPU time counters at one moment, in seconds.
 
     Attributes:
         at: the time of the reading.
-        idle: summed idle time of the usable cores.
-        used: id of each of our processes -> (its CPU time, that of its ended children).
+        idle: idle time of the usable cores, summed.
+        used: id of each process of lmperf -> (CPU time of the process, CPU time of its ended
+            children).
     """
 
     at: float
@@ -35,10 +37,10 @@ class Reading:
 
 
 class HostLoad:
-    """Reads the counters of the host, and computes other load from two readings.
+    """Reads the CPU time counters, and computes the load of other programs from two readings.
 
     Args:
-        workers: returns the ids of our processes that do not descend from this one.
+        workers: returns the ids of the worker processes, which may descend from another process.
         proc: where the process file system is mounted.
     """
 
@@ -49,7 +51,7 @@ class HostLoad:
         self._tick = 1 / os.sysconf("SC_CLK_TCK")
 
     def read(self) -> Reading | None:
-        """The current counters; None if the system has none."""
+        """Read the current counters; None if the system does not provide them."""
         try:
             idle = self._idle()
         except OSError:
@@ -60,14 +62,14 @@ class HostLoad:
         return Reading(at, idle, {pid: self._used(pid) for pid in self.ours()})
 
     def others(self, first: Reading, last: Reading) -> float:
-        """Mean number of cores that others used between two readings, 0 to `cores`."""
+        """Return the mean number of cores that other programs used between two readings."""
         seconds = last.at - first.at
         busy = seconds * self.cores - (last.idle - first.idle)
         cores = (busy - _used_between(first.used, last.used)) / seconds
         return min(max(cores, 0.0), float(self.cores))
 
     def ours(self) -> set[int]:
-        """The ids of our processes: this one, the workers and all descendants."""
+        """Return the ids of lmperf's processes: this one, the workers and all descendants."""
         return descendants(os.getpid(), *self._workers(), proc=self._proc)
 
     def _idle(self) -> float | None:
@@ -93,7 +95,7 @@ class HostLoad:
 
 
 def _process_clock(pid: int, coarse: float) -> float:
-    """CPU seconds of a process with nanosecond resolution; `coarse` if its clock cannot be read."""
+    """Return the CPU seconds of a process from its CPU clock; `coarse` if it cannot be read."""
     try:
         return time.clock_gettime((~pid << 3) | 2)  # the value of clock_getcpuclockid(3)
     except OSError:
@@ -101,10 +103,10 @@ def _process_clock(pid: int, coarse: float) -> float:
 
 
 def _used_between(first: Mapping[int, tuple], last: Mapping[int, tuple]) -> float:
-    """CPU seconds that our processes used between two readings.
+    """Return the CPU seconds that lmperf's processes used between two readings.
 
-    The time of an ended process moves to its parent, if the parent waits for it. If not, the sum
-    decreases, and only the processes that still run are counted.
+    If a parent process waits for an ended child, it inherits the child's CPU time. If it does not
+    wait, the sum over all processes may decrease; then only processes in both readings count.
     """
     sums = sum(map(sum, last.values())) - sum(map(sum, first.values()))
     alive = sum(last[pid][0] - first[pid][0] for pid in last.keys() & first.keys())

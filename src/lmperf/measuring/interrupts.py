@@ -1,4 +1,4 @@
-"""Delays signals while something must not be interrupted halfway."""
+"""Delays signals during an operation that must not be interrupted halfway."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextlib.contextmanager
 def delayed_signals() -> Iterator[None]:
-    """SIGINT, SIGTERM and SIGHUP take effect after this block."""
+    """Delay SIGINT, SIGTERM and SIGHUP until this block ends; the first of them is then raised."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread receives signals
         return

@@ -1,14 +1,14 @@
-"""The lock of a machine: one measurement at a time, by any user, on any device.
+"""Locks the machine, so that only one measurement runs at a time, by any user, on any device.
 
     with machine_lock(print) as lock:
         ...
 
-A process may take it several times. A worker that inherits the open file holds the lock until it
-ends. The file is shared by all users of the machine: it does not depend on TMPDIR, and it is only
-opened for reading, so that a file of another user will do.
+A process may take the lock several times. A worker process that inherits the open lock file holds
+the lock until the worker ends. All users of the machine share the file: its path does not depend on
+TMPDIR, and it is opened for reading, which works even if another user owns the file.
 
-The package filelock cannot replace this: it unlocks on release, which would free the lock while a
-worker still runs, and it needs write permission for the file.
+The package filelock is not used: it unlocks on release, which would free the lock while a worker
+still runs, and it needs write permission for the file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WAITING = "waiting for another measurement on this machine"
 
 
 class MachineLock:
-    """The lock as this process holds it; its file is `$LMPERF_LOCK` or a fixed path.
+    """Takes and releases the machine's lock; the lock file is `$LMPERF_LOCK` or a fixed path.
 
     Raises:
         UserError: from `take`, if the file cannot be opened or locked.
@@ -44,19 +44,22 @@ class MachineLock:
         return Path(os.environ.get("LMPERF_LOCK") or _PATH)
 
     def take(self, waiting: Callable[[str], None]) -> None:
-        """Take the lock. If another process has it, call `waiting` once with its name, and wait."""
+        """Take the lock, and wait while another process holds it.
+
+        waiting: called once before waiting, with a line that names the process.
+        """
         if not self._taken:
             self._descriptor = _locked(self.path, waiting)
         self._taken += 1
 
     def release(self) -> None:
-        """Undo one `take`. After the last one the lock is free as soon as no worker holds it."""
+        """Undo one `take`; after as many releases the lock is free once no worker holds it."""
         self._taken -= 1
         if not self._taken:
-            os.close(self._descriptor)  # unlocking would free it for the workers as well
+            os.close(self._descriptor)  # unlocking would also unlock the workers' copies
 
     def fileno(self) -> int:
-        """The descriptor of the open file, for workers to inherit."""
+        """Return the descriptor of the open lock file, for workers to inherit; -1 before `take`."""
         return self._descriptor
 
 
@@ -102,7 +105,7 @@ def _locks_at_once(descriptor: int, path: Path) -> bool:
 
 
 def _opened(path: Path) -> int:
-    """A descriptor of the file, created if need be; never follows a link or blocks on a FIFO."""
+    """Open the lock file, and create it if missing; never follow a link or block on a FIFO."""
     try:
         while True:
             with contextlib.suppress(FileNotFoundError):
@@ -137,7 +140,7 @@ def _is_at(path: Path, descriptor: int) -> bool:
 
 
 def _holder(descriptor: int) -> str:
-    """The process that holds the lock, in words; empty if it has ended or /proc does not tell."""
+    """Return the process that holds the lock, in words; empty if /proc does not list it."""
     here = os.fstat(descriptor)
     file = f"{os.major(here.st_dev):02x}:{os.minor(here.st_dev):02x}:{here.st_ino}"
     with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""Peak memory of a call, and the sizes in out-of-memory errors.
+"""Measures the peak memory of a call, and parses the sizes in out-of-memory errors.
 
-On CUDA the caching allocator counts. Elsewhere `LiveTensors` sums the bytes of live tensors, which
-is what an allocator would be asked for; scratch space inside an operator is not seen.
+On CUDA the caching allocator reports the memory. Elsewhere `LiveTensors` sums the bytes of live
+tensors, which operators request from an allocator; it misses scratch space inside an operator.
 """
 
 import re
@@ -21,11 +21,15 @@ Resident = Tensor | nn.Module | torch.optim.Optimizer
 
 
 class LiveTensors(TorchDispatchMode):
-    """Counts the bytes of the storages that operators return while the mode is on.
+    """Dispatch mode that counts the bytes of the tensors that operators return.
 
-    Each storage counts once, however many views it has, until it is freed. Forward, backward and
-    optimizer are all seen. `live_bytes` and `peak_bytes` are in bytes. Tensors that existed before
-    count once they are registered. Compiled code bypasses the dispatcher and is not seen.
+    Each storage counts once, however many views it has, until it is freed. The mode sees operators
+    of forward, backward and optimizer, but not compiled code, which bypasses the dispatcher.
+    Tensors that existed before the mode was entered count if they are registered.
+
+    Attributes:
+        live_bytes: bytes of the storages that are alive now.
+        peak_bytes: largest value of `live_bytes` so far.
     """
 
     def __init__(self) -> None:
@@ -35,7 +39,7 @@ class LiveTensors(TorchDispatchMode):
         self._storages: dict[int, tuple[weakref.ref, int]] = {}
 
     def register(self, subjects: Iterable[Resident]) -> None:
-        """Count tensors, modules (parameters, buffers, gradients) and optimizers (state)."""
+        """Count existing tensors, modules (parameters, buffers, gradients) and optimizer states."""
         for subject in subjects:
             for tensor in _tensors_of(subject):
                 self._count(tensor)
@@ -83,7 +87,12 @@ def _tensors_of(subject: Resident) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class Peak:
-    """Bytes allocated at the peak of a call, after it (with its result alive), and before it."""
+    """Bytes allocated at the peak of a call, and after and before the call.
+
+    Attributes:
+        after_bytes: bytes while the result of the call is still alive.
+        instrument: CACHING_ALLOCATOR or LIVE_TENSORS.
+    """
 
     peak_bytes: int
     after_bytes: int
@@ -94,10 +103,14 @@ class Peak:
 def peak_memory(
     run: Callable[[], object], device: torch.device | str, resident: Iterable[Resident] = ()
 ) -> Peak:
-    """Call `run` once and measure the memory of the whole device; exceptions of `run` propagate.
+    """Call `run` once, and return the memory before, during and after the call.
 
-    device: the device that `run` uses. resident: existing tensors, modules and optimizers that are
-    to count. On CUDA the allocator counts all live memory, whether listed or not.
+    Exceptions of `run` propagate.
+
+    Args:
+        device: the device that `run` uses.
+        resident: existing tensors, modules and optimizers to count. Ignored on CUDA, where the
+            allocator counts all live memory of the process.
     """
     device = torch.device(device)
     if device.type == "cuda":
@@ -125,7 +138,7 @@ def _peak_of_allocator(run: Callable[[], object], device: torch.device) -> Peak:
 
 @dataclass(frozen=True)
 class OutOfMemory:
-    """Bytes requested and bytes free; None if the error does not say."""
+    """The sizes in an out-of-memory error; None if the error does not state them."""
 
     requested_bytes: int | None
     free_bytes: int | None
@@ -143,10 +156,10 @@ _ON_HOST = re.compile(r"DefaultCPUAllocator: (?:can't allocate memory|not enough
 
 
 def out_of_memory(error: BaseException) -> OutOfMemory | None:
-    """The sizes in an out-of-memory error; None for any other error.
+    """Return the requested and free bytes of an out-of-memory error; None for any other error.
 
-    Recognises torch.OutOfMemoryError, the CPU allocator's and the CUDA runtime's RuntimeError, and
-    MemoryError. Sizes in messages are binary and rounded to two decimals of their unit.
+    Recognises torch.OutOfMemoryError, MemoryError, and the RuntimeError of the CPU allocator, CUDA,
+    cuBLAS and MPS. Sizes in messages have binary units and two decimals.
     """
     try:
         message = str(error)
@@ -174,7 +187,7 @@ def _size(pattern: re.Pattern, message: str) -> int | None:
 
 
 def available_host_bytes() -> int | None:
-    """Bytes that a new process could allocate on this host; None without /proc/meminfo."""
+    """Return the bytes of memory available on this host; None without /proc/meminfo."""
     try:
         with open("/proc/meminfo") as lines:
             for line in lines:

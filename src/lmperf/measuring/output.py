@@ -1,8 +1,8 @@
-"""Reads what a worker prints, while its supervisor waits for an answer.
+"""Reads the lines that a worker process prints, while the supervisor waits for its answer.
 
-Output is forwarded line by line, shortened and with control characters escaped, so that neither a
-megabyte nor a terminal's control codes reach a log. A worker blocks when its pipe is full, so the
-pipe is read whenever the worker runs.
+Each line is shortened and its control characters are escaped, so that no huge line and no terminal
+control code reaches a log. A worker blocks when its output pipe is full, so the supervisor reads
+the pipe whenever the worker runs.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ from collections.abc import Callable
 from lmperf.measuring.printable import one_line
 
 _CHUNK = 2**16
-# Most bytes that are kept of a line, and most lines that are forwarded from one chunk.
+# Largest number of bytes kept of a line, and of lines forwarded from one chunk.
 _LONGEST = 2**12
 _MOST = 100
 
 
 class Output:
-    """The output of one process.
+    """A pipe that reads the output of one process line by line.
 
     Args:
-        on_line: called with each line.
+        on_line: called with each line that is not blank.
 
     Attributes:
-        theirs: the descriptor that the process writes to; the caller closes it after the start.
-        last: the last line that is not blank since `last` was set, complete or not.
+        theirs: the descriptor that the process writes to; the caller closes it once the process has
+            started.
+        last: the last line that is not blank, even if incomplete. The caller may reset it.
     """
 
     def __init__(self, on_line: Callable[[str], None]):
@@ -40,11 +41,11 @@ class Output:
 
     @property
     def readable(self) -> list[int]:
-        """The descriptor to wait for; none once all writers have closed theirs."""
+        """The descriptor to wait for, in a list; empty once every process has closed its end."""
         return [self._ours] if self._open else []
 
     def read(self) -> None:
-        """Read what is available, at most one chunk."""
+        """Read the available output, at most _CHUNK bytes, and pass on its complete lines."""
         try:
             chunk = os.read(self._ours, _CHUNK)
         except BlockingIOError:

@@ -1,4 +1,4 @@
-"""The cases of a group in a worker's process: prepared, checked, and timed on request."""
+"""Prepares, checks and times the cases of a group, in a worker process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lmperf.measuring.footprint import phase_memory
 
 
 class Prepared:
-    """The workloads of some cases of a group.
+    """Prepares and times the cases of a group that one worker runs.
 
     Args:
         benchmark: the benchmark of the cases.
@@ -26,7 +26,7 @@ class Prepared:
         skipped: (case, phase) pairs that already have rows.
         device: cuda, mps or cpu.
         seed: seed of the inputs.
-        send: sends the supervisor each step before it is taken, and rows.
+        send: sends the supervisor a message: each step before it runs, and rows.
     """
 
     def __init__(
@@ -46,7 +46,10 @@ class Prepared:
         self._saved_bytes: dict[tuple[Case, str], float] = {}
 
     def prepare(self) -> None:
-        """Prepare and check every case; sends `ready` for each phase to time, else its row."""
+        """Prepare and check every case.
+
+        Sends `ready` for each phase that can be timed, and a row for each other phase.
+        """
         shared: dict[str, Any] = {}
         for case in self._cases:
             phases = [name for name in self._benchmark.phases if (case, name) not in self._skipped]
@@ -59,7 +62,10 @@ class Prepared:
                     self._send("row", case, phase, failure_row(reason))
 
     def _prepare(self, case: Case, phases: list[str], shared: dict[str, Any]) -> None:
-        """Prepare one case; phases that it lacks are removed from `phases` and get their row."""
+        """Prepare and check one case.
+
+        Phases that the workload lacks get the status `unsupported` and are removed from `phases`.
+        """
         self._send("step", case, None, "preparing")
         workload = guarded(
             case,
@@ -90,7 +96,7 @@ class Prepared:
         self._workloads[case] = workload
 
     def _first_call(self, case: Case, phase: str, workload: Workload) -> float:
-        """Seconds of the first call, which may compile."""
+        """Return the seconds of the first call of a phase, which may compile."""
         self._send("step", case, phase, "first call")
         start = perf_counter()
 
@@ -104,7 +110,7 @@ class Prepared:
         return perf_counter() - start
 
     def _gate(self, case: Case, phases: list[str], workload: Workload) -> dict[str, Any]:
-        """The columns of the gate with its verdict as `status`; empty if the case has no gate."""
+        """Run the correctness gate; return its columns, with `status`, or none without a gate."""
         if workload.gate is None:
             return {}
         self._send("step", case, None, "checking")
@@ -132,19 +138,21 @@ class Prepared:
         return found
 
     def warm_up(self, case: Case, phase: str, least_ms: float) -> tuple[float, float]:
-        """ms of one call, and ms of a call with its overhead (fresh inputs, events)."""
+        """Return ms of one call, and ms of a call with overhead (fresh inputs, events)."""
         workload = self._workloads[case]
         with in_context(workload):
             return guarded(case, phase, lambda: self._clock.warm_up(workload, phase, least_ms))
 
     def slice(self, case: Case, phase: str, repetitions: int, checked: bool) -> dict[str, Any]:
-        """Time calls. If `checked`, the slice ends at a random call, whose result is checked.
+        """Time a slice: a short run of calls of a phase.
 
-        Returns times and host times in ms, `host_bound`, `changed_settings`, and `interval_ns`:
+        If `checked`, the slice ends after a random call, and the result of this call is checked.
+
+        Returns the attributes of `clock.Slice` but the snapshot, and `interval_ns`: the times in ns
         when the slice began and ended.
 
         Raises:
-            WrongResult: the result of that call differs from the reference.
+            WrongResult: the result of the checked call differs from the reference.
         """
         began = now()
         workload = self._workloads[case]
@@ -175,7 +183,10 @@ class Prepared:
             )
 
     def host_and_loop(self, case: Case, phase: str, call_ms: float) -> dict[str, float]:
-        """Columns `host_ms` and `eager_ms` of a kernel; empty on a CPU and for steps."""
+        """Return columns `host_ms` and `eager_ms` of a kernel; none for model steps or off CUDA.
+
+        `host_ms`: time to queue one call. `eager_ms`: time of a call in a loop.
+        """
         if self._benchmark.clock != "kernel":
             return {}
         workload, saved = self._workloads[case], self._saved_bytes[case, phase]
@@ -187,10 +198,10 @@ class Prepared:
 
 
 def clear(device: str) -> None:
-    """Free what a group leaves in the process: graphs, garbage, cached memory."""
+    """Free the compiled graphs, garbage and cached memory that a group leaves in the process."""
     import torch
 
-    # Dynamo falls back to eager after eight shapes, so every group starts without graphs.
+    # Dynamo falls back to eager after eight recompilations, so every group starts afresh.
     if "torch._dynamo" in sys.modules:
         torch._dynamo.reset()
     gc.collect()
@@ -199,5 +210,5 @@ def clear(device: str) -> None:
 
 
 def in_context(workload: Workload):
-    """The context manager in which a workload's calls run, for example precision flags."""
+    """Return the context manager in which a workload's calls run, e.g. one that sets TF32."""
     return workload.context() if workload.context else contextlib.nullcontext()

@@ -1,12 +1,12 @@
-"""Makes foreign text safe for one line of a table, a log or a terminal."""
+"""Makes text from other programs safe for one line of a table, a log or a terminal."""
 
 from __future__ import annotations
 
 
 def one_line(text: str, limit: int = 240) -> str:
-    """The text as one line of at most `limit` characters, all of them visible and encodable.
+    """Return the text as one line of at most `limit` printable characters.
 
-    Control characters, bidirectional controls and lone surrogates are escaped: `\\x1b`.
+    Control characters, bidirectional controls and lone surrogates are escaped, e.g. as `\\x1b`.
     """
     words = " ".join(text[: 8 * limit].split())
     line = "".join(map(_visible, words[: 2 * limit]))

@@ -1,7 +1,7 @@
-"""A worker's process as its supervisor sees it: started, asked, paused and ended.
+"""Starts, asks, pauses and ends a worker: a process that runs the timed code for its supervisor.
 
-Each worker leads a process group of its own and adopts the orphans of its children, so that
-whatever it started is paused and ended with it.
+Each worker leads its own process group and adopts orphaned descendants (subreaper). So every
+process that a worker has started can be paused and ended together with the worker.
 """
 
 from __future__ import annotations
@@ -22,22 +22,24 @@ from lmperf.measuring.output import Output
 
 _PRELOADED = ["lmperf.measuring.follow", "torch", "lmperf.measuring.serving"]
 _START_LIMIT_S = 180.0
-# How often a silent worker is looked at, in seconds: its end is not always signalled.
+# Seconds between two checks that a silent worker is alive: the end of its process may go
+# unsignalled.
 _CHECK_S = 1.0
-# How long a worker that closed its connection may take to end, in seconds.
+# Seconds to wait for the end of a worker process after the worker closed the connection.
 _END_LIMIT_S = 1.0
-# How often `on_wait` is called while a worker is silent, in seconds.
+# Seconds between two calls of `on_wait` while a worker sends no message.
 _WAIT_S = 0.004
 
 OnMessage = Callable[..., None]
 
 
 class WorkerLost(Exception):
-    """A worker died, hung, or reported that it cannot be used any more.
+    """Raised when a worker process died, hung, or reported that it must not be used again.
 
     Attributes:
-        row: status and reason for the row of what it was running.
-        case, phase: what it was running by its last message; None if it sent none.
+        row: columns `status` and `reason` for the case that the worker was running.
+        case, phase: the case and phase that the worker named in its last message; None if it sent
+            no message.
     """
 
     def __init__(self, row: dict[str, Any], case: Any = None, phase: str | None = None):
@@ -46,12 +48,15 @@ class WorkerLost(Exception):
 
     @property
     def died(self) -> bool:
-        """Whether its process ended or raised. Only a retry shows whether its case caused that."""
+        """Whether the worker ended or raised an error, not timed out or ran out of memory.
+
+        The case that was running need not be the cause: it is retried before a crash is recorded.
+        """
         return self.row["status"] == "crash"
 
 
 class CheckFailed(Exception):
-    """A worker found a result wrong; `row` has status and reason."""
+    """Raised when a worker reports a wrong result; `row` has the columns `status` and `reason`."""
 
     def __init__(self, row: dict[str, Any]):
         super().__init__(str(row))
@@ -59,7 +64,7 @@ class CheckFailed(Exception):
 
 
 class _Inherited:
-    """An open file that a worker inherits, both if it is forked and if it is spawned."""
+    """A picklable open file descriptor, for a worker that is forked or spawned."""
 
     def __init__(self, descriptor: int):
         self._descriptor = descriptor
@@ -73,22 +78,23 @@ def _opened(duplicate: Any) -> int:
 
 
 class WorkerProcess:
-    """One worker.
+    """Starts one worker process and exchanges requests and replies with it.
 
     Args:
         device: cuda, mps or cpu.
         lock: descriptor of the open file that holds the machine's lock.
-        path: its `sys.path`, if it runs other code than this process. With None it is forked, in
-            milliseconds, from a server that has imported torch but has not touched the device.
-        on_line: called with each line that it prints. With a path it inherits the output of this
-            process instead, since its code may be older.
+        path: `sys.path` of a worker that runs other code than this process; the worker is spawned.
+            None: the worker is forked, in milliseconds, from a server that has imported torch but
+            has not touched the device.
+        on_line: called with each line that the worker prints. A spawned worker inherits the output
+            of this process instead, since its code may be older.
 
     Attributes:
-        code: the directory from which it imported lmperf.
-        facts: what it reported about the device.
+        code: the directory from which the worker imported lmperf.
+        facts: properties of the device as the worker reported them, e.g. its UUID.
 
     Raises:
-        WorkerLost: it could not be started.
+        WorkerLost: the worker could not be started.
     """
 
     def __init__(
@@ -125,10 +131,10 @@ class WorkerProcess:
             os.close(self._output.theirs)
 
     def wait_until_ready(self) -> None:
-        """Wait until it has initialised the device and sent its facts.
+        """Wait until the worker has initialised the device and sent the device's properties.
 
         Raises:
-            WorkerLost: it died, or took too long.
+            WorkerLost: the worker died, or was not ready in time.
         """
         self.facts = self._reply(_START_LIMIT_S, lambda *_: None, None)
         self.code = self.facts.pop("code")
@@ -148,16 +154,16 @@ class WorkerProcess:
         on_message: OnMessage = lambda *_: None,
         on_wait: Callable[[], None] | None = None,
     ) -> Any:
-        """Send a request; returns the result.
+        """Send a request to the worker and return its result.
 
         Args:
-            limit_s: seconds that one step may take.
-            on_message: called with every message before the result.
-            on_wait: called every few milliseconds while the worker is silent.
+            limit_s: most seconds between two messages of the worker.
+            on_message: called with each message that the worker sends before the result.
+            on_wait: called every few milliseconds while the worker sends no message.
 
         Raises:
-            WorkerLost: the worker died, timed out, or reported that it cannot be used any more.
-            CheckFailed: a result is wrong.
+            WorkerLost: the worker died, timed out, or reported that it must not be used again.
+            CheckFailed: the worker found the result of an implementation wrong.
         """
         self._output.last = ""
         with contextlib.suppress(OSError):  # a dead worker is found when reading
@@ -196,7 +202,10 @@ class WorkerProcess:
             raise self._ended(at) from None
 
     def _has_message(self, seconds: float, until: float) -> bool:
-        """Whether a message arrives within so many seconds; reads the worker's output as well."""
+        """Return whether the worker sends a message within `seconds`, but no later than `until`.
+
+        Also reads the lines that the worker has printed.
+        """
         left = max(0.0, min(seconds, until - time.monotonic()))
         sources = [self._connection, self._process.sentinel, *self._output.readable]
         ready = connection.wait(sources, left)
@@ -214,20 +223,20 @@ class WorkerProcess:
         return WorkerLost(_crash(_ending(self._process.exitcode) + words), *at)
 
     def pause(self) -> None:
-        """Stop it and its descendants, so that they use nothing while another worker is timed."""
+        """Stop the worker and its descendants, while another worker is timed."""
         if not self._paused:
             self._signal_group(signal.SIGSTOP)
             self._paused = descendants.stop(self.pid)
 
     def resume(self) -> None:
-        """Continue it after `pause`."""
+        """Continue the worker and its descendants after `pause`."""
         if self._paused:
             self._signal_group(signal.SIGCONT)
             descendants.send(self._paused, signal.SIGCONT)
             self._paused = set()
 
     def end(self) -> None:
-        """End it and every process that it has started."""
+        """Kill the worker and every process that it has started."""
         self._signal_group(signal.SIGSTOP)
         family = descendants.stop(self.pid) if self._process.is_alive() else set()
         descendants.send(family, signal.SIGKILL)
@@ -245,14 +254,14 @@ class WorkerProcess:
 
 
 def _ensure_server(context: Any) -> None:
-    """Start the server that forks workers, if there is none; it ends with this process."""
+    """Start the server that forks workers unless it runs; it ends when this process ends."""
     context.set_forkserver_preload(_PRELOADED)
     with follow.owning_a_server():
         forkserver.ensure_running()
 
 
 def _end_orphans() -> None:
-    """End the orphans of lost workers, which the fork server has adopted."""
+    """Kill the descendants of ended workers, which the fork server has adopted as its children."""
     server = forkserver._forkserver._forkserver_pid
     if server is not None:
         workers = [process.pid for process in multiprocessing.active_children()]
@@ -274,7 +283,7 @@ def _ending(exitcode: int | None) -> str:
 
 @contextlib.contextmanager
 def _search_path(path: Sequence[str] | None) -> Iterator[None]:
-    """Replace `sys.path` in this block: a spawned process inherits it."""
+    """Replace `sys.path` by `path` in this block, so that a process spawned there inherits it."""
     before = list(sys.path)
     if path is not None:
         sys.path[:] = path

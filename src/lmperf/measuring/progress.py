@@ -1,4 +1,4 @@
-"""Shows the progress of a benchmark: a bar on a terminal, lines in the log."""
+"""Shows the progress of a benchmark: as a bar on a terminal, and as lines in a log."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _SECONDS_BETWEEN_STEPS = 15.0
 
 
 class Reporter:
-    """Shows what is being measured.
+    """Shows which group and step is being measured.
 
     Args:
         stem: stem of the benchmark.
         total: number of groups to measure.
-        log: file that gets a line for each group, and one every 15 s within a long group.
+        log: file that gets a line for each group, and every 15 s within a long group, if any.
     """
 
     def __init__(self, stem: str, total: int, log: Path | None):
@@ -62,17 +62,17 @@ class Reporter:
             self._log.close()
 
     def step(self, text: str) -> None:
-        """Show the current step: at once on a terminal, every 15 s in the log."""
+        """Show the current step: at once on a terminal, but only every 15 s in the log."""
         self._bar.update(self._task, step=text)
         if time.monotonic() - self._last_line > _SECONDS_BETWEEN_STEPS:
             self._line(f"{self._counts()} {text}")
 
     def note(self, text: str) -> None:
-        """Show a line that the user should know."""
+        """Show a line of information for the user."""
         self._line(text)
 
     def finished(self, text: str) -> None:
-        """Count a group as measured and saved."""
+        """Count a group as measured and saved, and show `text` with the progress."""
         self._done += 1
         self._bar.advance(self._task)
         self._line(f"{self._counts()} {text}")

@@ -1,7 +1,8 @@
 """The reference cell: one matmul and one copy of fixed sizes, timed before and after every group.
 
-Its times show whether the machine has drifted. No benchmark's code is involved. It runs in the
-worker, between groups, in about 0.1 s. `state.DRIFT` says how far its times may move.
+Changes of its times show that the machine itself has become slower or faster (drift), since the
+cell runs no code of a benchmark. It runs in a worker process, between groups, in about 0.1 s.
+`state.DRIFT` is the largest change that does not count as drift.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ from lmperf.measuring.clock import synchronizer
 
 Times = tuple[float, float]
 
-# About a millisecond on current devices: enough for a slow host to queue the call, so that device
-# time alone is measured.
+# Cycles that the GPU waits before a call, about a millisecond: time for a slow host to queue the
+# call, so that only device time is measured.
 _LEAD_CYCLES = 2_000_000
 
 
 @dataclass(frozen=True)
 class _Cell:
-    """The reference cell of a device.
+    """Settings of the reference cell (a matmul and a copy) on one kind of device.
 
     Attributes:
-        side: the matmul is of two square matrices with so many rows.
-        dtype: of the matrices.
-        copy_bytes: bytes that the copy reads and writes; more than any current cache holds.
-        calls: number of calls, of which the fastest counts.
-        warm_up_ms: time that an idle device needs to reach its clock.
+        side: number of rows and of columns of the two matrices that are multiplied.
+        dtype: dtype of the matrices.
+        copy_bytes: bytes that the copy reads and writes in all; more than current caches hold.
+        calls: number of timed calls; the fastest counts.
+        warm_up_ms: ms of work before timing, for an idle device to raise its clock.
     """
 
     side: int
@@ -49,9 +50,9 @@ _CELLS = {
 
 
 def measure(device: str) -> Times:
-    """ms of the matmul and of the copy on a device (cuda, mps or cpu).
+    """Return ms of the reference cell's matmul and copy on a device (cuda, mps or cpu).
 
-    Each is the minimum of a few calls, since every disturbance makes a call longer.
+    Each time is the minimum of a few calls, since every disturbance makes a call longer.
     """
     cell = _CELLS[device]
     matmul, copy = _calls(device)
@@ -67,7 +68,7 @@ def measure(device: str) -> Times:
 
 
 def release() -> None:
-    """Free the tensors; the next `measure` allocates new ones."""
+    """Free the tensors of the reference cell; the next `measure` allocates new tensors."""
     _calls.cache_clear()
 
 
@@ -79,7 +80,7 @@ def _calls(device: str) -> tuple[Callable[[], object], Callable[[], object]]:
     def normal(*shape: int, dtype: torch.dtype) -> torch.Tensor:
         return torch.randn(*shape, dtype=dtype, device=device, generator=generator)
 
-    # Random values: power, and so the clock, depends on the data, and constants draw less.
+    # Random values: constants draw less power, which would change the clock.
     left, right, product = (normal(cell.side, cell.side, dtype=cell.dtype) for _ in range(3))
     source, target = (normal(cell.copy_bytes // 8, dtype=torch.float32) for _ in range(2))
 

@@ -1,12 +1,13 @@
-"""Times cases in turn: one slice of calls each, round after round, until every pair is decided.
+"""Times cases in turn, in rounds, until every pair of cases has a verdict.
 
-In each round every entry (a case and phase) runs one slice, and the order rotates. The first entry
-of each dtype runs a second slice, which is compared with its first (an A/A test). The median of
-each slice is kept. The ratio of two entries is taken round by round, so that drift of the machine
-cancels; the ratio of the two slices of one entry gives the noise floor.
+A round is one slice (a short run of timed calls) of every entry (a case and a phase); the first
+entry rotates from round to round. The first entry of each dtype runs a second slice in each round
+(an A/A test). The median of each slice is kept. Two entries are compared by the ratio of their
+medians in each round, so that drift of the machine cancels. The ratios of the two slices of one
+entry give the noise floor: how far a ratio is from 1 without a difference.
 
 Rounds are added until every comparison is decided (`lmperf.statistics.decided`) or the time limit
-of the pace has passed.
+has passed (`Pace.cap_s`).
 """
 
 from __future__ import annotations
@@ -25,22 +26,29 @@ from lmperf.statistics import decided
 
 # The smallest and largest of six rounds enclose the true median with 97 % confidence.
 LEAST_ROUNDS = 6
-# Rounds after which a decision is tested: few, since every test may decide wrongly.
+# Numbers of rounds after which comparisons are tested: few, since each test may decide wrongly.
 LOOKS = (LEAST_ROUNDS, 9, 14, 20)
 MOST_REPETITIONS = 20
-# Longer calls are not timed against themselves: that would cost more than it tells.
+# Entries whose calls take longer run no second slice (A/A): it would cost too much time.
 LONGEST_AGAIN_MS = 120.0
-# Share of the other rounds in which the result of one call is checked.
+# Share of the rounds not in LOOKS in which the result of one timed call is checked.
 CHECKED_ROUNDS = 0.2
-# How long a throttled device rests before its slice is repeated, in seconds.
+# Seconds that a throttled device rests before the slice is repeated.
 _REST_S = 0.05
-# After so many useless repeats the call itself throttles the device, and nothing is repeated.
+# Number of repeats in a row that were throttled again, after which an entry's slices are no longer
+# repeated: its calls themselves throttle the device.
 _MOST_RETAKES = 3
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How long to measure: ms of warm-up, ms of one slice, seconds for one phase of a group."""
+    """How long to measure.
+
+    Attributes:
+        warm_up_ms: ms of warm-up of each entry.
+        slice_ms: ms of one slice (a short run of timed calls).
+        cap_s: seconds after which no round is added to one phase of a group.
+    """
 
     warm_up_ms: float
     slice_ms: float
@@ -53,24 +61,29 @@ PACES = {
     ("kernel", "cpu"): Pace(20, 15, 0.5),
     ("step", "cpu"): Pace(50, 30, 1),
 }
-# A full report on a CPU should take minutes; a run of a few rows may take longer for each.
+# Paces for a run of a few rows. A full report on a CPU uses PACES, as it should take minutes.
 _PATIENT = {("kernel", "cpu"): Pace(50, 60, 10), ("step", "cpu"): Pace(100, 120, 20)}
 
 
 def pace_of(kind: str, device: str, patient: bool = False) -> Pace:
-    """The pace of a clock (kernel or step) on a device; `patient` for a run of a few rows."""
+    """Return how long to measure with a clock (`kernel` or `step`) on a device.
+
+    `patient`: measure longer on a CPU, for a run of a few rows.
+    """
     known = PACES | _PATIENT if patient else PACES
     return known[kind, "cuda" if device == "cuda" else "cpu"]
 
 
 @dataclass
 class SliceResult:
-    """One slice: ms of its calls, and the state of the machine meanwhile.
+    """The times of one slice (a short run of timed calls), and the state of the machine meanwhile.
 
     Attributes:
+        times: ms of each call.
+        state: clock, power, throttling and load of the machine during the slice.
         host: ms until each call was queued; empty on a CPU.
-        host_bound: the host queued calls too late, so that `times` hold host time.
-        changed_settings: settings of torch that the implementation left changed.
+        host_bound: whether the host queued calls too late, so that `times` hold host time.
+        changed_settings: names of the torch settings that the implementation left changed.
     """
 
     times: list[float]
@@ -81,21 +94,36 @@ class SliceResult:
 
 
 class Timer(Protocol):
-    """Runs the calls of an entry; a result of None means that the entry failed and is dropped."""
+    """Warms up and times the calls of an entry (a case and a phase).
+
+    A method that returns None reports that the entry failed; the entry is then not timed further.
+    """
 
     def dtype(self, entry: Any) -> Hashable:
-        """The dtype of an entry: the first entry of each is timed against itself."""
+        """Return the dtype of an entry: the first entry of each dtype is timed against itself."""
 
     def warm_up(self, entry: Any, least_ms: float) -> tuple[float, float] | None:
-        """Call for at least `least_ms`; ms of one call, and ms of a call with its overhead."""
+        """Call the entry for at least `least_ms`; return ms of one call without and with overhead.
+
+        The overhead is all that a call needs outside its timed part, such as fresh inputs.
+        """
 
     def slice(self, entry: Any, repetitions: int, checked: bool) -> SliceResult | None:
-        """Time calls; if `checked`, compare the result of one with the reference."""
+        """Time `repetitions` calls; if `checked`, compare the result of one with the reference."""
 
 
 @dataclass
 class Timings:
-    """The times of one entry in ms: of all calls, and the median of each round."""
+    """The times of one entry (a case and a phase) in ms.
+
+    Attributes:
+        times: of every call.
+        rounds: median of the slice in each round.
+        again: median of the second slice in each round; empty if the entry runs one slice a round.
+        host: times until each call was queued.
+        states: state of the machine during each slice, without the second ones.
+        marks: names of the conditions that affect the times, such as `capped`, in order.
+    """
 
     times: list[float] = field(default_factory=list)
     rounds: list[float] = field(default_factory=list)
@@ -105,7 +133,7 @@ class Timings:
     marks: dict[str, None] = field(default_factory=dict)
 
     def add(self, found: SliceResult) -> None:
-        """Add the slice of a round."""
+        """Add the times of the first slice in a round."""
         self.times += found.times
         self.rounds.append(float(np.median(found.times)))
         self.host += found.host
@@ -113,7 +141,7 @@ class Timings:
         self._mark(found)
 
     def add_again(self, found: SliceResult) -> None:
-        """Add the second slice of a round, which gives the noise."""
+        """Add the median of the second slice in a round, for the noise floor."""
         self.again.append(float(np.median(found.times)))
         self._mark(found)
 
@@ -127,11 +155,11 @@ class Timings:
 
     @property
     def state(self) -> State:
-        """The state of the machine over all slices."""
+        """The state of the machine, combined over all slices."""
         return combine(self.states)
 
     def columns(self) -> dict[str, Any]:
-        """The columns of a row; `lmperf.statistics` says how they are compared."""
+        """Return the columns of a row; `lmperf.statistics` compares them."""
         state = self.state
         marks = dict(self.marks) | ({"loaded": None} if state.loaded else {})
         p20, median, p80 = np.quantile(self.times, (0.2, 0.5, 0.8))
@@ -171,19 +199,24 @@ def time_in_turn(
     clock: Callable[[], float] = time.monotonic,
     again: bool = True,
 ) -> dict[Any, Timings]:
-    """Time entries in turn until every pair is decided; the timings of those that did not fail.
+    """Time entries in turn until every pair is decided; return the timings by entry.
+
+    Entries that failed are missing in the result.
 
     Args:
-        chance: chooses the rounds in which a result is checked.
+        entries: (case, phase) pairs, as `timer` knows them.
+        timer: runs the calls of an entry.
+        pace: how long to measure.
+        chance: random generator that chooses the rounds in which a result is checked.
         clock: returns seconds.
-        again: whether the first entry of each dtype runs two slices a round.
+        again: whether the first entry of each dtype runs two slices in each round (an A/A test).
     """
     chance = chance or random.SystemRandom()
     rounds = _Rounds(entries, timer, pace, again)
     ends = clock() + pace.cap_s
     for number in itertools.count(1):
         look = number in LOOKS
-        # A round that may be the last one has a check, which finds whatever changed on the way.
+        # A round that may be the last one is checked, to find implementations that became wrong.
         rounds.run(checked=look or chance.random() < CHECKED_ROUNDS)
         over = number >= LOOKS[-1] or (number >= LEAST_ROUNDS and clock() >= ends)
         if (look or over) and (rounds.is_decided() or over):
@@ -196,7 +229,7 @@ def time_in_turn(
 
 
 class _Rounds:
-    """The entries that have not failed, and their timings so far."""
+    """Runs rounds (one slice of every entry), and holds the timings of the working entries."""
 
     def __init__(self, entries: Iterable[Any], timer: Timer, pace: Pace, again: bool) -> None:
         self._timer = timer
@@ -215,7 +248,7 @@ class _Rounds:
         self._twice = list(first.values())
 
     def run(self, checked: bool) -> None:
-        """One slice of every entry; each round begins with the next one."""
+        """Run one round: a slice of every entry, beginning with the next entry in each round."""
         order = list(self.timings)
         start = self._number % max(len(order), 1)
         for entry in order[start:] + order[:start]:
@@ -230,7 +263,7 @@ class _Rounds:
         self._number += 1
 
     def _slice(self, entry: Any, checked: bool) -> SliceResult | None:
-        """A slice, repeated once if the device was throttled; drops an entry that fails."""
+        """Time a slice, and once more if the device was throttled; drop the entry if it fails."""
         found = self._timer.slice(entry, self._repetitions[entry], checked)
         retakes = self._retakes.get(entry, 0)
         if found is not None and found.state.capped and retakes < _MOST_RETAKES:
@@ -243,17 +276,20 @@ class _Rounds:
         return found
 
     def is_decided(self) -> bool:
-        """Whether no pair of entries needs further rounds."""
+        """Return whether no comparison of two entries needs further rounds."""
         rounds = [np.array(timings.rounds) for timings in self.timings.values()]
         return all(decided(base, other) for base, other in itertools.combinations(rounds, 2))
 
     def mark(self, name: str) -> None:
-        """Mark all entries."""
+        """Add the mark `name` to the timings of all entries."""
         for timings in self.timings.values():
             timings.marks[name] = None
 
 
 def _repetitions(call_ms: float, with_overhead_ms: float, pace: Pace) -> int:
-    """The number of calls that fill a slice; the overhead of a call counts at a third."""
+    """Return the number of calls in a slice of `pace.slice_ms`, at most MOST_REPETITIONS.
+
+    A call counts with its own time, or a third of its time with overhead if that is longer.
+    """
     weight = max(call_ms, with_overhead_ms / 3, 1e-6)
     return max(1, min(MOST_REPETITIONS, int(pace.slice_ms / weight)))

@@ -1,4 +1,4 @@
-"""Measures groups of cases one after another, and saves each group when it is done."""
+"""Measures groups of cases one after another, and saves the rows of each group at once."""
 
 from __future__ import annotations
 
@@ -30,15 +30,18 @@ def measure(
     watch: Stopwatch,
     broken: Mapping[str, str],
 ) -> Counter[str]:
-    """Measure groups of a benchmark on a device (cuda, mps or cpu); returns rows by status.
+    """Measure groups of a benchmark on a device; return the number of rows by status.
 
     Args:
-        save: called after each group with its rows and the worker's facts about the device.
-        broken: custom implementations that cannot be called -> why. They are not run: each of
-            their rows gives that reason.
+        device: cuda, mps or cpu.
+        save: called after each group with its rows and the device's properties.
+        reporter: shows the progress.
+        watch: counts the seconds of each kind of step.
+        broken: name of each custom implementation that cannot be called -> the reason. These are
+            not run: each of their rows has the status `crash` and the reason.
 
     Raises:
-        UserError: no worker starts, or too many are lost.
+        UserError: no worker could be started, or too many workers were lost.
     """
     if benchmark.is_check and device != "cuda":
         os.environ["TRITON_INTERPRET"] = "1"  # before the first worker imports Triton
@@ -52,7 +55,7 @@ def measure(
     with _user_errors(), Supervisor(device, on_step, note=reporter.note) as supervisor:
         if others := supervisor.other_work():
             reporter.note(f"this machine is not idle: {others}")
-        # The rows of a single group come as early as the first check would.
+        # A run of a single group needs no first check: the rows of the group come just as early.
         for line in first_checks(benchmark, supervisor, broken) if len(groups) > 1 else ():
             reporter.note(line)
         for group in groups:
@@ -93,7 +96,7 @@ def _user_errors() -> Iterator[None]:
 
 
 def seed_of(benchmark: Benchmark, group: list[Case]) -> int:
-    """The seed of a group's inputs: different for each cell, the same in every run."""
+    """Return the seed of a group's inputs: another one for each cell, the same in every run."""
     text = f"{benchmark.stem} {group[0].cell}"
     return int(hashlib.sha256(text.encode()).hexdigest()[:7], 16)
 

@@ -1,4 +1,4 @@
-"""Reads a device's clock, power, temperature, throttle reasons and other processes."""
+"""Reads the clock, power, temperature, throttle reasons and compute processes of a device."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing import Any
 
 _CPUFREQ = Path("/sys/devices/system/cpu")
 _CPUINFO = Path("/proc/cpuinfo")
-# Cores whose clock is read: reading all cores of a large machine takes longer than a slice.
+# Number of cores whose clock is read: on a large machine reading all takes longer than a slice (a
+# short run of timed calls).
 _CORES_READ = 4
 
 
 @dataclass(frozen=True)
 class Sample:
-    """The device at one moment; None where it does not tell."""
+    """Readings of a device at one moment; None for each value that the device does not report."""
 
     clock_mhz: float | None = None
     power_w: float | None = None
@@ -26,9 +27,10 @@ class Sample:
 
 
 class Processor:
-    """A CPU, or a device that cannot be queried.
+    """Sensor that reports at most a clock: of a CPU, of MPS, or of a GPU that NVML cannot query.
 
-    `highest_mhz` is the highest clock of the device; None if unknown.
+    Attributes:
+        highest_mhz: the highest clock of the device; None if unknown.
     """
 
     highest_mhz: float | None = None
@@ -44,7 +46,7 @@ class Processor:
 
 
 class Device(Processor):
-    """A CUDA device, read through NVML."""
+    """Sensor of a CUDA device, read through NVML."""
 
     def __init__(self, nvml: Any, handle: Any):
         super().__init__()
@@ -63,14 +65,14 @@ class Device(Processor):
         )
 
     def other_processes(self, ours: Collection[int], workers: int) -> int | None:
-        """The number of compute processes on the device that are not ours; None if unknown.
+        """Number of compute processes on the GPU that lmperf did not start; None if unknown.
 
-        In a container NVML's list may be empty or hold the host's process ids. It is trusted if one
-        of our processes is in it, or if it has grown since it was first read without a worker.
+        In a container NVML's list may be empty or hold the host's process ids. The list is trusted
+        if it has a process of lmperf, or is longer than when it was last read without a worker.
 
         Args:
-            ours: ids of our processes.
-            workers: number of our workers.
+            ours: ids of the processes of lmperf.
+            workers: number of worker processes.
         """
         listed = self._ask(self._nvml.nvmlDeviceGetComputeRunningProcesses, self._handle)
         if listed is None:
@@ -93,7 +95,7 @@ class Device(Processor):
 
 
 def sensor(device: str, uuid: str | None) -> Processor:
-    """The sensor of a device (cuda, mps or cpu); one without values if it cannot be queried."""
+    """Return the sensor of a device (cuda, mps or cpu); it reports None if it cannot be queried."""
     if device == "cpu":
         return Processor(clock_reader())
     if device == "cuda" and uuid is not None:
@@ -106,9 +108,10 @@ def sensor(device: str, uuid: str | None) -> Processor:
 
 
 def clock_reader(cpufreq: Path = _CPUFREQ, cpuinfo: Path = _CPUINFO) -> Callable:
-    """A function that returns the mean clock of the cores in MHz, or None if it is unknown.
+    """Return a function that reads the mean clock of the cores in MHz, or returns None if unknown.
 
-    /proc/cpuinfo of a virtual machine may show a constant; only cores with aperfmperf are read.
+    /proc/cpuinfo is read only if the CPU has the flag `aperfmperf`: in a virtual machine without
+    it the clock there may be a constant.
     """
     files = sorted(cpufreq.glob("cpu[0-9]*/cpufreq/scaling_cur_freq"))[:_CORES_READ]
     if files:

@@ -1,4 +1,4 @@
-"""Answers the requests of the supervisor in a worker's process."""
+"""Answers the supervisor's requests, in a worker process."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from lmperf.measuring.prepared import Prepared, clear
 
 
 class Serving:
-    """Answers requests; holds the prepared cases of the current group."""
+    """Answers the supervisor's requests, and holds the prepared cases of the current group."""
 
     def __init__(self, connection: Connection, device: str):
         self._connection, self._device = connection, device
         self._prepared: Prepared | None = None
-        gc.freeze()  # keeps the imported modules out of every later garbage collection
+        gc.freeze()  # later garbage collections skip the imported modules
 
     def answer(self, name: str, arguments: list) -> None:
-        """Run the request `name`, and send its result or how it failed."""
+        """Run the request `name`, and send its result, or the status and reason of its failure."""
         try:
             self._send("done", getattr(self, f"_{name}")(*arguments))
         except WrongResult as wrong:
@@ -63,7 +63,7 @@ class Serving:
         try:
             return reference.measure(self._device)
         finally:
-            if self._device == "cuda":  # groups need its memory
+            if self._device == "cuda":  # the next groups need its memory
                 reference.release()
 
     def _observe(

@@ -1,14 +1,15 @@
-"""The state of the machine while a slice is timed: clock, power, throttling, other load.
+"""Samples the machine during a slice (a short run of timed calls): clock, power, throttling, load.
 
-The supervisor samples it beside the worker, never inside it:
+The supervisor takes the samples in its own process while a worker process runs the slice:
 
     watch = state.watch("cuda", "GPU-...", workers)
     watch.begin()       # right before a slice is requested
     watch.sample()      # while it runs, any number of times
     state = watch.end()
 
-Other load on the host is averaged over the slice, but at least over `_WINDOW_S` up to its end: the
-kernel counts idle time in hundredths of a second, and a slice may last three of them.
+The CPU load of other processes is averaged over at least the last `_WINDOW_S` seconds before the
+slice ends, even if the slice is shorter: Linux counts idle time in steps of 10 ms, and a slice may
+last only 30 ms.
 """
 
 from __future__ import annotations
@@ -27,34 +28,37 @@ from lmperf.measuring.sensors import Processor, Sample, sensor
 # NVML's throttle reasons: power cap, slow-down, software and hardware thermal limit, power brake.
 # Not among them: idle, and clocks set by a user.
 CAPPED = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
-# A device also reports its power cap for a single clock step, which is less than 1 %.
+# A device reports its power cap even if the clock is lowered by a single step (less than 1 %). Only
+# a clock below this share of the highest one counts as throttled.
 CAPPED_CLOCK = 0.97
-# Other load above which a slice is marked, as a share of the usable cores. On a CPU the cores
-# themselves are timed: on two idle cores 600 slices of 30 ms read at most 0.03, next to one busy
-# process 0.5. With a device, the host needs cores only to queue work.
+# Load of other processes above which a slice is marked `loaded`, as a share of the usable cores. On
+# a CPU the timed calls need the cores: with two idle cores the load was at most 0.03 in 600 slices
+# of 30 ms, and 0.5 next to one busy process. With a GPU the host only needs cores to queue work.
 LOADED = {"cpu": 0.05, "cuda": 0.5, "mps": 0.5}
-# How far the reference cell (`measuring.reference`) may be from its first times. Of 265 calls on
-# two cores of an otherwise idle virtual machine, 9 % differed by more than 0.25 from the median,
-# because its host is shared; 0.1 would mark every second row there. A GPU is not shared.
+# Largest relative change of the reference cell's times (`measuring.reference`) since the start of
+# the run; a larger one marks rows with `drift`. Of 265 calls on two cores of an otherwise idle
+# virtual machine, 9 % differed by more than 0.25 from the median, because other virtual machines
+# share its host; a limit of 0.1 would mark every second row there. A GPU is not shared.
 DRIFT = {"cpu": 0.25, "cuda": 0.10, "mps": 0.25}
+# Seconds over which the load is averaged, and least seconds between two readings.
 _WINDOW_S = 0.3
 _APART_S = 0.05
-# Older readings say nothing about the load during a slice.
+# A reading older than this many seconds says nothing about the load during the next slice.
 _FORGOTTEN_S = 2.0
 
 
 @dataclass(frozen=True)
 class State:
-    """The machine during a slice; None where unknown.
+    """The clock, power, throttling and load of the machine during a slice; None: unknown.
 
     Attributes:
-        clock_mhz: the SM clock, or the mean clock of the cores.
+        clock_mhz: the SM clock of a GPU, or the mean clock of the CPU's cores.
         throttle: NVML's throttle reasons, combined by OR.
-        other_load: share of the usable cores that others used, 0 to 1.
-        other_processes: number of foreign compute processes on the device.
-        seconds: length of the slice.
+        other_load: share of the usable cores that other programs used, 0 to 1.
+        other_processes: number of compute processes on the GPU that lmperf did not start.
+        seconds: duration of the slice.
         limit: `other_load` above which the slice counts as loaded.
-        highest_mhz: the highest clock of the device.
+        highest_mhz: the highest SM clock of the GPU.
     """
 
     clock_mhz: float | None = None
@@ -78,12 +82,16 @@ class State:
 
     @property
     def loaded(self) -> bool:
-        """Whether other processes used the host's cores beyond the limit, or the device."""
+        """Whether other programs used more of the host's cores than `limit`, or used the GPU."""
         return (self.other_load or 0.0) > self.limit or (self.other_processes or 0) > 0
 
 
 def combine(states: Iterable[State]) -> State:
-    """One state for several slices: medians, all throttle reasons, load weighted by length."""
+    """Combine the states of several slices into one.
+
+    Clock, power and temperature are medians, throttle reasons are combined by OR, the load is the
+    mean weighted by the duration of each slice.
+    """
     states = list(states)
     if not states:
         return State()
@@ -104,7 +112,7 @@ def combine(states: Iterable[State]) -> State:
 
 @dataclass(frozen=True)
 class Before:
-    """The machine before a benchmark: one-minute load average and other work."""
+    """The load of the machine before a benchmark: one-minute load average and sampled state."""
 
     cores: int
     load_average: float | None
@@ -112,7 +120,7 @@ class Before:
 
     @property
     def words(self) -> str | None:
-        """One line on what others do on this machine; None if it is idle or unknown."""
+        """One line about other programs that use the CPU or the GPU; None if there are none."""
         parts = []
         load = self.state.other_load
         if load is not None and load > LOADED["cpu"]:
@@ -125,7 +133,7 @@ class Before:
 
 
 class Watch:
-    """Samples the state of the machine during slices; made by `watch`."""
+    """Samples the state of the machine during slices (short runs of timed calls)."""
 
     def __init__(self, device: str, sensor: Processor, host: HostLoad, workers: Callable):
         self._limit = LOADED[device]
@@ -136,14 +144,14 @@ class Watch:
         self._others: tuple[float, int | None] = (float("-inf"), None)
 
     def before(self, seconds: float = _WINDOW_S) -> Before:
-        """What the machine does before the benchmark, averaged over `seconds`, which it waits."""
+        """Wait for `seconds` before a benchmark, and return the machine's load in that time."""
         self.begin()
         time.sleep(seconds)
         average = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
         return Before(self._host.cores, average, self.end())
 
     def begin(self) -> None:
-        """Call this right before a slice."""
+        """Start sampling; to be called right before a slice is requested."""
         if self._readings and time.perf_counter() - self._readings[-1].at > _FORGOTTEN_S:
             self._readings.clear()
         self._read()
@@ -151,11 +159,11 @@ class Watch:
         self._began = time.perf_counter()
 
     def sample(self) -> None:
-        """Sample the device; takes well under a millisecond."""
+        """Sample the device once, in well under a millisecond."""
         self._samples.append(self._sensor.sample())
 
     def end(self) -> State:
-        """The state during the slice that has just ended."""
+        """Stop sampling, and return the state of the machine during the slice."""
         ended = time.perf_counter()
         self.sample()
         self._read()
@@ -176,7 +184,7 @@ class Watch:
             return
         if (reading := self._host.read()) is not None:
             self._readings.append(reading)
-        # Keep one reading that is older than both the window and the slice.
+        # Keep one reading from before both the averaging window and the slice.
         start = min(self._began, now - _WINDOW_S)
         while len(self._readings) > 1 and self._readings[1].at <= start:
             self._readings.popleft()
@@ -186,7 +194,7 @@ class Watch:
             return None
         first, last = self._readings[0], self._readings[-1]
         if last.at - first.at < _WINDOW_S / 2:
-            return None  # too short: one tick would look like a process
+            return None  # too short: one tick (10 ms) would look like a busy process
         return self._host.others(first, last) / self._host.cores
 
     def _other_processes(self) -> int | None:
@@ -198,17 +206,20 @@ class Watch:
 
 
 def drift(reference: Sequence[float], first: Sequence[float]) -> float:
-    """Time over first time of the reference cell: matmul or copy, whichever is farther from 1."""
+    """Ratio of the reference cell's time to its first time in the run.
+
+    The cell has two times, of a matmul and of a copy; the ratio farther from 1 is returned.
+    """
     ratios = (now / before for now, before in zip(reference, first, strict=True))
     return max(ratios, key=lambda ratio: abs(math.log(ratio)))
 
 
 def watch(device: str, uuid: str | None, workers: Callable[[], Sequence[int]]) -> Watch:
-    """A Watch for a device (cuda, mps or cpu).
+    """Return a `Watch` that samples a device (cuda, mps or cpu) and the host.
 
     Args:
-        uuid: of the CUDA device, as `GPU-...`.
-        workers: returns the process ids of our workers.
+        uuid: UUID of the CUDA device, as `GPU-...`; None for other devices.
+        workers: returns the process ids of the workers.
     """
     return Watch(device, sensor(device, uuid), HostLoad(workers), workers)
 

@@ -1,7 +1,7 @@
-"""The seconds of a job by kind of work.
+"""Counts the seconds that a measuring job spends on each kind of work.
 
-A worker announces each step before it takes it; the seconds until the next announcement are those
-of the step. So nothing has to be counted inside the measured code.
+A worker sends a message before each step. The time until the next message counts as the time of the
+step, so the measured code itself needs no counters.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-# Step, as the worker announces it -> the column of its seconds.
+# Name of a step in the worker's message -> column of `cost.csv` for the seconds of the step.
 STEPS = {
     "timing": "timing_s",
     "first call": "first_calls_s",
@@ -26,10 +26,10 @@ KINDS = (*STEPS.values(), START, OTHER)
 
 
 class Stopwatch:
-    """Counts the seconds of a job by kind of work.
+    """Counts the seconds of a measuring job by kind of work.
 
     Args:
-        age: seconds that the process had run before; they count as start-up.
+        age: seconds that the process ran before this object was made; they count as start-up.
         clock: returns monotonic seconds.
     """
 
@@ -42,13 +42,13 @@ class Stopwatch:
         self.seconds = dict.fromkeys(KINDS, 0.0) | {START: age}
 
     def enter(self, words: str) -> None:
-        """Begin the step that the worker announced with these words."""
+        """End the current step, and begin the step that the worker announced as `words`."""
         now = self._clock()
         self.seconds[self._kind] += now - self._since
         self._since, self._kind = now, STEPS.get(words, OTHER)
 
     def row(self, stem: str, preset: str, groups: int, rows: int) -> dict[str, object]:
-        """A row of `cost.csv` with the cost until now."""
+        """Return a row of `cost.csv` with the seconds of each kind of work until now."""
         self.enter("saving")
         return {
             "stem": stem,
@@ -67,7 +67,7 @@ def _iso(timestamp: float) -> str:
 
 
 def process_age() -> float:
-    """Seconds since this process began; 0 on systems other than Linux."""
+    """Return the seconds since this process began; 0 on systems other than Linux."""
     stat = Path("/proc/self/stat")
     if not stat.exists():
         return 0.0

@@ -1,6 +1,7 @@
-"""The supervisor: measures groups of cases in worker processes, and survives the loss of a worker.
+"""Measures groups of cases in worker processes, and continues when a worker is lost.
 
-A worker that crashes, hangs or runs out of memory becomes a row with that status.
+If a worker crashes, hangs or runs out of memory, the case that it was running gets a row with the
+status `crash`, `timeout` or `oom`.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from lmperf.measuring.workers import PROJECT, TWIN, OnStep, Workers
 
 
 class Supervisor:
-    """Measures groups on one device. The arguments are those of `Workers`.
+    """Measures groups of cases on one device. The arguments are those of `Workers`.
 
     Attributes:
-        workers: its worker processes.
-        history: what the groups so far have shown.
+        workers: the worker processes of the device.
+        history: timeouts, repeats and drift in the groups measured so far.
     """
 
     def __init__(
@@ -39,16 +40,16 @@ class Supervisor:
         self.workers.stop()
 
     def other_work(self) -> str | None:
-        """One line on what else this machine is doing; None if it is idle."""
+        """Return one line about other programs that use this machine; None if it is idle."""
         self.workers.start([PROJECT])
         return self.workers.watch.before().words
 
     def measure(self, benchmark: Benchmark, cases: Sequence[Case], seed: int) -> list[dict]:
-        """The rows of a group: one or more for every case and phase, whatever happens to workers.
+        """Measure a group; return its rows: every case and phase has one, even if workers are lost.
 
         Raises:
-            WorkerStartError: no worker starts.
-            TooManyWorkersLost: the group was given up.
+            WorkerStartError: a worker could not be started.
+            TooManyWorkersLost: the group was given up after too many lost workers.
         """
         assignments = [
             Assignment(worker_of(benchmark, case.implementation), case) for case in cases
@@ -59,7 +60,11 @@ class Supervisor:
     def _with_noise(
         self, benchmark: Benchmark, assignments: Sequence[Assignment], seed: int
     ) -> Rows:
-        """The rows of a group; if it has several workers, with the noise between two processes."""
+        """Return the rows of a group; with several workers, add an A/A test between two processes.
+
+        A timed group with several workers runs a few cases in a second process as well. If any row
+        is out of memory, the group is measured again without the second process.
+        """
         twins = _twins(assignments) if isinstance(benchmark, Timed) else {}
         if twins:
             found = self.rows(benchmark, [*assignments, *twins.values()], seed, again=False)
@@ -80,7 +85,7 @@ class Supervisor:
         seed: int,
         again: bool = True,
     ) -> Rows:
-        """The rows of each case and phase, with the seed of their inputs; `again` as for Group."""
+        """Measure cases; return (assignment, phase) -> rows. `again` as for `Group`."""
         group = Group(self.workers, self.history, benchmark, assignments, seed, again)
         found = group.time() if isinstance(benchmark, Timed) else group.observe()
         self.workers.end_custom()
@@ -91,7 +96,10 @@ class Supervisor:
 
 
 def worker_of(benchmark: Benchmark, implementation: str) -> str:
-    """The name of an implementation's worker: peers and custom ones have a worker each."""
+    """Return the name of the worker that runs an implementation.
+
+    Peers and custom implementations have a worker each; the project's implementations share one.
+    """
     return implementation if implementation in benchmark.external else PROJECT
 
 
@@ -100,10 +108,10 @@ def _named(case: Case, phase: str) -> dict[str, Any]:
 
 
 def _twins(assignments: Sequence[Assignment]) -> dict[Assignment, Assignment]:
-    """The first case of each dtype -> the same case in a second worker, for the noise.
+    """Return the first case of each dtype -> the same case in a second worker, for an A/A test.
 
-    Only for groups over several workers: two processes with the same code differ by more than two
-    slices in one process.
+    Empty if one worker runs the whole group. Over several workers the second process is needed:
+    times of two processes with the same code differ by more than two slices of one process.
     """
     if len({one.worker for one in assignments}) < 2:
         return {}

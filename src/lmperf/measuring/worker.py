@@ -1,9 +1,9 @@
-"""The worker: the process that uses the device and measures on request.
+"""Runs in a worker: a process that uses the device and measures on request of the supervisor.
 
-It announces each step before it takes it, so that the supervisor knows what was running if it
-crashes or hangs. Requests and replies are tuples that begin with a word; the last reply to a
-request is `done` with the result, `wrong` (a result failed its check) or `failed` (an error, after
-which this process must not be used again).
+The worker sends a message before each step, so that the supervisor knows which case was running if
+the worker crashes or hangs. Requests and replies are tuples that begin with a word. The last reply
+to a request is `done` with the result, `wrong` (a result failed its check) or `failed` (an error
+after which this process must not be used again).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from lmperf.measuring import follow
 
-# Version of the requests and replies. A supervisor can only use workers with the same version.
+# Version of the requests and replies. Supervisor and worker must have the same version.
 PROTOCOL = 3
 
 
@@ -26,15 +26,17 @@ def main(connection: Connection, device: str, lock: Any, output: Any = None) -> 
     """Answer requests until the supervisor closes the connection; runs in the worker's process.
 
     Args:
+        connection: the worker's end of the pipe to the supervisor.
+        device: cuda, mps or cpu.
         lock: descriptor of the open file that holds the machine's lock.
-        output: descriptor that replaces stdout and stderr.
+        output: descriptor that replaces stdout and stderr; None: they stay as they are.
     """
     os.setsid()
     _end_with_supervisor()
     if output is not None:
         _redirect_output(output)
     _keep_from_children(connection.fileno(), lock)
-    # Before any implementation is imported, which could replace the functions that tell the time.
+    # Import the clocks before any implementation, which could replace the functions of `time`.
     from lmperf.measuring.serving import Serving
 
     code = str(Path(__file__).resolve().parents[1])
@@ -69,9 +71,9 @@ def _redirect_output(output: int) -> None:
 
 
 def _keep_from_children(*descriptors: int) -> None:
-    """Have child processes of this worker inherit neither the lock nor the connection."""
+    """Keep child processes of this worker from inheriting the lock and the connection."""
 
-    def replace() -> None:  # closing would let another file take the number
+    def replace() -> None:  # a closed descriptor's number could be reused
         nothing = os.open(os.devnull, os.O_RDWR)
         for descriptor in descriptors:
             os.dup2(nothing, descriptor, inheritable=False)

@@ -1,7 +1,8 @@
-"""The worker processes of one device, by name. One of them runs; the others are stopped meanwhile.
+"""Manages the worker processes of one device: only one runs at a time, the others are paused.
 
-The project's implementations share a worker. Each custom implementation has its own, so that
-whatever it leaves behind in its process cannot affect the others.
+The project's implementations share one worker. Each peer (another project's implementation) and
+each custom implementation has a worker of its own, so that threads or settings that it leaves
+behind in the process cannot affect other implementations.
 """
 
 from __future__ import annotations
@@ -21,29 +22,30 @@ OnStep = Callable[[str, Case | None, str | None], None]
 _REFERENCE_LIMIT_S = 120.0
 # Name of the worker of the project's implementations.
 PROJECT = ""
-# Name of a second worker with the same code, which gives the noise between two processes.
+# Name of a second worker with the same code, for A/A tests between two processes.
 TWIN = "twin"
-# Most lines of the implementations' output that are forwarded.
+# Number of lines of the implementations' output that are passed on to the user.
 _MOST_LINES = 100
 
 
 class WorkerStartError(Exception):
-    """No worker could be started; the message says why."""
+    """Raised if a worker could not be started; the message says why."""
 
 
 class Workers:
-    """Starts, asks, stops and ends the workers of one device.
+    """Starts, asks, pauses and ends the worker processes of one device.
 
     Args:
         device: cuda, mps or cpu.
         on_step: called before every step of a worker with (words, case or None, phase or None).
-        note: called with each line for the user: who holds the lock, what implementations print.
-        paths: worker name -> `sys.path` of that worker, whose lmperf must come from the first
-            entry. Other workers run the code of this process. Workers named here live until `stop`,
-            and the first of them measures the reference cell.
+        note: called with each line for the user: the process that holds the machine's lock, and
+            the output of implementations.
+        paths: worker name -> `sys.path` of that worker, which must import lmperf from its first
+            directory. Workers not in `paths` run the code of this process. Workers in `paths` live
+            until `stop`, and the first of them measures the reference cell.
 
     Attributes:
-        facts: what the last started worker reported about the device.
+        facts: properties of the device, as the last started worker reported them.
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class Workers:
         self.facts: dict[str, Any] = {}
         self._note = note
         self._paths = dict(paths or {})
-        # Worker of a single case -> the worker that the case had before, whose code it runs.
+        # Name of a worker for a single case -> name of the worker that had the case before.
         self._isolated: dict[str, str] = {}
         self._processes: dict[str, WorkerProcess] = {}
         self._has_lock = False
@@ -81,13 +83,13 @@ class Workers:
 
     @property
     def watch(self) -> Watch:
-        """Samples the state of the machine while a slice runs; needs `facts` of the device."""
+        """The sampler of the machine's state during slices; a worker must have started before."""
         if self._watch is None:
             self._watch = watch(self.device, self.facts.get("uuid"), lambda: self.pids)
         return self._watch
 
     def start(self, names: Sequence[str]) -> None:
-        """Start those of the workers that do not run, in parallel.
+        """Start the named workers that are not running, in parallel.
 
         Raises:
             WorkerStartError: a worker did not start, or imported lmperf from another directory.
@@ -110,10 +112,12 @@ class Workers:
         on_message: OnMessage = lambda *_: None,
         on_wait: Callable[[], None] | None = None,
     ) -> Any:
-        """Ask a worker, as `WorkerProcess.ask`. It is started if need be; all others are stopped.
+        """Send a request to a worker and return its result; arguments as of `WorkerProcess.ask`.
+
+        Starts the worker if it is not running, and pauses all other workers.
 
         Raises:
-            WorkerLost: the worker died or hung; it has been ended.
+            WorkerLost: the worker died or hung; its process has been ended.
             CheckFailed: the worker found a result wrong.
         """
         process = self._switch_to(name)
@@ -124,13 +128,13 @@ class Workers:
             raise
 
     def isolate(self, name: str, case: Case) -> str:
-        """The name of a new worker for one case, with the code of the worker that it had."""
+        """Return the name of a new worker for one case, with the same code as the worker `name`."""
         isolated = f"{name} {case.name}, alone".strip()
         self._isolated[isolated] = name
         return isolated
 
     def reference_times(self) -> tuple[float, float] | None:
-        """ms of the reference cell's matmul and copy; None if they cannot be measured."""
+        """Return ms of the reference cell's matmul and copy; None if the measurement fails."""
         name = next(iter(self._paths), PROJECT)
         for _ in range(2):  # the first worker may have been killed from outside
             try:
@@ -160,7 +164,7 @@ class Workers:
         return self._paths.get(self._isolated.get(name, name))
 
     def _wait_for(self, name: str) -> None:
-        """Wait until a worker is ready; start it once more if it dies: it may have been killed."""
+        """Wait until a worker is ready; restart it once if it dies (it may have been killed)."""
         for last in (False, True):
             try:
                 if name not in self._processes:
@@ -193,7 +197,7 @@ class Workers:
                 process.end()
 
     def end_custom(self) -> None:
-        """End the workers of custom implementations and of isolated cases."""
+        """End the workers of peers, of custom implementations and of isolated cases."""
         kept = {PROJECT, TWIN, *self._paths}
         for name in [name for name in self._processes if name not in kept]:
             self.end(name)

@@ -1,1 +1,1 @@
-"""Tests the pipeline with implementations planted to deceive it or to harm their peers."""
+"""Tests that the pipeline detects planted implementations: wrong, fake or harmful on purpose."""

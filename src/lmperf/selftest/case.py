@@ -1,4 +1,8 @@
-"""The cases of the selftest: a planted implementation, its session, and the expected outcome."""
+"""Defines a case of the self-test: a planted implementation with its expected outcome.
+
+A planted implementation is wrong, slow, fake or harmful on purpose. A session measures some of them
+in one cell, beside an implementation of the project (the peer).
+"""
 
 from __future__ import annotations
 
@@ -10,24 +14,28 @@ from lmperf.selftest.expectations import Found, Outcome
 
 
 class Expectation(Protocol):
-    """The expected outcome of a planted implementation; `words` describe it."""
+    """Judges whether a planted implementation had its expected outcome.
+
+    Attributes:
+        words: the expected outcome in words.
+    """
 
     words: str
 
     def __call__(self, found: Found) -> Outcome:
-        """The outcome, judged from the rows of the session."""
+        """Return the outcome of the planted implementation, judged from the rows of the session."""
 
 
 @dataclass(frozen=True, eq=False)
 class Session:
-    """One cell, in which planted implementations are measured beside one of the project's.
+    """A cell in which planted implementations are measured beside one of the project.
 
     Attributes:
-        name: of the session.
-        cpu, cuda: axes of its cell that differ from the default, by device.
-        peer: the project's implementation.
+        name: name of the session.
+        cpu, cuda: values of the axes that differ from the default cell, on a CPU and on CUDA.
+        peer: name of the project's implementation.
         limit_s: timeout of a step in seconds.
-        patient: whether its verdicts matter, so that a CPU may take longer for them.
+        patient: whether a CPU measures longer, because the speed-ups of this session are judged.
     """
 
     name: str
@@ -38,7 +46,7 @@ class Session:
     patient: bool = False
 
     def grid(self, kind: str) -> dict[str, list]:
-        """The cell on a kind of device (cpu, cuda, mps), as a grid of a configuration."""
+        """Return the cell on a kind of device (cpu, cuda or mps), as a grid for a configuration."""
         cell = {"batch": 1, "heads": 4, "d_head": 64, "dtype": "float32", "causal": True}
         cell |= {"cuda_graph": False, **(self.cuda if kind == "cuda" else self.cpu)}
         return {**{axis: [value] for axis, value in cell.items()}, "implementation": [self.peer]}
@@ -46,15 +54,15 @@ class Session:
 
 @dataclass(frozen=True)
 class Case:
-    """A planted implementation.
+    """A planted implementation (wrong, slow, fake or harmful on purpose) and its expected outcome.
 
     Attributes:
-        module: module of `lmperf.selftest.planted`.
-        name: the function in it, which is also the name of the implementation.
-        does: its fault, or what is special about it.
+        module: name of a module in `lmperf.selftest.planted`.
+        name: name of the function in that module, and of the implementation.
+        does: what the implementation does wrong or differently, in words.
         expect: the expected outcome.
-        why: the guard that catches it, or why no guard does.
-        needs: the kind of device that it needs, if any.
+        why: the check that detects the implementation, or why none needs to, in words.
+        needs: the kind of device that the implementation needs; None: any.
     """
 
     module: str
@@ -69,5 +77,5 @@ class Case:
         return f"lmperf.selftest.planted.{self.module}:{self.name}"
 
     def left_out(self, kind: str) -> str | None:
-        """Why it cannot run on a kind of device; None if it can."""
+        """Return why the case cannot run on a kind of device; None if it can."""
         return f"needs a {self.needs.upper()} device" if self.needs not in (None, kind) else None

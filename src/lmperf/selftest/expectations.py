@@ -1,4 +1,8 @@
-"""Expected outcomes of planted implementations, judged from the rows of a session."""
+"""Expected outcomes of planted implementations, and how they are judged from measured rows.
+
+A planted implementation is wrong, slow, fake or harmful on purpose. Its peer is an implementation
+of the project, measured in the same session.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +20,20 @@ from lmperf.reporting.speedup import Series, speedups
 from lmperf.reporting.tables import STATUS_WORDS
 from lmperf.statistics import FASTER
 
-# The benchmark that the implementations are planted in.
+# The benchmark that measures the planted implementations.
 STEM = "flash_attention"
-# A peer that takes more than this multiple of its undisturbed time was disturbed. Drift between two
-# sessions is less; losing one thread of two, or a spinning thread on every core, doubles the time.
+# A peer whose time is more than this multiple of its undisturbed time was disturbed. Drift between
+# two sessions is smaller; the loss of one thread of two, or a spinning thread on every core,
+# doubles the time.
 DRIFT = 1.5
 _KEPT = f"its peer ok, in at most {DRIFT:g} times its undisturbed time"
-# Marks of rows whose machine was disturbed: conclusions from their times may be wrong.
+# Marks of rows measured on a disturbed machine: conclusions from their times may be wrong.
 DISTURBED = ("loaded", "drift")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """An outcome in words, and whether it is the expected one."""
+    """The outcome of a planted implementation in words; `held`: whether it is as expected."""
 
     words: str
     held: bool
@@ -36,12 +41,12 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Found:
-    """The evidence of a session, as one planted implementation is judged from it.
+    """The rows of a session, from which one planted implementation is judged.
 
     Attributes:
-        evidence: of the session, as a report reads it.
-        name: the planted implementation.
-        peer: the project's implementation that was timed beside it.
+        evidence: all rows of the session, as a report reads them.
+        name: name of the planted implementation.
+        peer: name of the project's implementation that was timed in the same session.
         quiet: phase -> least ms of the peer in the session without harmful implementations.
     """
 
@@ -51,12 +56,12 @@ class Found:
     quiet: dict[str, float]
 
     def rows(self, name: str | None = None) -> pd.DataFrame:
-        """The rows of an implementation (default: the planted one), indexed by phase."""
+        """Return the rows of an implementation (default: the planted one), indexed by phase."""
         frame = self.evidence.frame(STEM)
         return having(frame, implementation=name or self.name).set_index("phase")
 
     def verdicts(self, base: str) -> pd.DataFrame:
-        """Speed-up over `base` by phase, with columns ratio, low, high and verdict."""
+        """Return the speed-up over `base` by phase: columns ratio, low, high and verdict."""
         frame = self.evidence.frame(STEM)
         ours, theirs = (Series.of(implementation=name) for name in (self.name, base))
         found = speedups(self.evidence, STEM, ours, theirs)
@@ -64,7 +69,7 @@ class Found:
 
 
 def least_ms(rows: pd.DataFrame) -> dict[str, float]:
-    """Phase -> the least median of a round in ms, which brief disturbances do not affect."""
+    """Return phase -> least median of a round in ms, which brief disturbances do not affect."""
     ok = rows[rows["status"] == "ok"]
     return {
         phase: min(map(float, str(rounds).split(";"))) for phase, rounds in ok["rounds_ms"].items()
@@ -73,7 +78,10 @@ def least_ms(rows: pd.DataFrame) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Withheld:
-    """Each of these phases (default: all) has no time, for one of these reasons."""
+    """Expects that each phase in `phases` (default: all) failed its check and has no time.
+
+    The reason of each row must contain one of `reasons`.
+    """
 
     reasons: tuple[str, ...]
     phases: tuple[str, ...] = ()
@@ -91,7 +99,7 @@ class Withheld:
 
 @dataclass(frozen=True)
 class Ended:
-    """Each of these phases (default: all) has this status and reason; the peer's rows are ok."""
+    """Expects `status` and `reason` in each phase of `phases` (default: all), and an ok peer."""
 
     status: str
     reason: str
@@ -110,10 +118,11 @@ class Ended:
 
 @dataclass(frozen=True)
 class Reads:
-    """Every phase is ok and has one of these verdicts over `base`.
+    """Expects that every phase is ok and has one of the verdicts `verdicts` against `base`.
 
-    seen: the verdict that at least one phase must have. first_call_s: least time of the first call,
-    which its column must show.
+    Attributes:
+        first_call_s: least seconds that the column `compile_s` must give for the first call.
+        seen: the verdict that at least one phase must have.
     """
 
     verdicts: tuple[str, ...]
@@ -142,7 +151,7 @@ class Reads:
 
 @dataclass(frozen=True)
 class NotFaster:
-    """Withheld, or no faster than its peer, which must be as `PeerKept` says."""
+    """Expects no time, or no verdict faster than the peer; and an undisturbed peer (`PeerKept`)."""
 
     words = f"withheld, or no faster than its peer; {_KEPT}"
 
@@ -155,7 +164,7 @@ class NotFaster:
 
 @dataclass(frozen=True)
 class PeerKept:
-    """Its peer is ok and takes at most DRIFT times as long as without it."""
+    """Expects that the peer is ok and takes at most DRIFT times its undisturbed time."""
 
     words = _KEPT
 
@@ -198,7 +207,7 @@ def _phases(names: Iterable[str]) -> str:
 
 
 def _said(rows: pd.DataFrame, verdicts: pd.DataFrame | None = None) -> str:
-    """The rows in words; phases with the same words are joined."""
+    """Return the rows in words; phases with the same words are joined."""
     by_words: dict[str, list[str]] = {}
     for phase, row in rows.iterrows():
         by_words.setdefault(_row_words(phase, row, verdicts), []).append(phase)

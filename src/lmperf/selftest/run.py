@@ -1,7 +1,8 @@
-"""Runs the selftest: measures each session as a user's report would be, in a temporary folder.
+"""Runs the self-test: measures each session in a temporary folder, as for a user's report.
 
-The configuration of a session names the planted implementations as custom ones. Its rows go through
-plan, record, evidence and the tables of a report, and are compared with the expected outcomes.
+A session measures some planted implementations (wrong, fake or harmful on purpose) in one cell. Its
+configuration names them as custom implementations. The rows go through the same plan, record,
+evidence and tables as those of a report, and are compared with the expected outcomes.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Sessions = Mapping[Session, Sequence[Case]]
 
 @dataclass(frozen=True)
 class Result:
-    """A case with its outcome and rows; `left_out` says why it was not run."""
+    """The outcome and rows of a case; `left_out`: why the case was not run, if it was not."""
 
     case: Case
     outcome: Outcome | None
@@ -39,7 +40,7 @@ class Result:
 
 
 class SessionProject(Project):
-    """A project whose benchmarks have the timeout and the pace of a session."""
+    """A project whose benchmarks have the timeout and the measuring time of a session."""
 
     limit_s: float
     patient: bool = False
@@ -51,7 +52,7 @@ class SessionProject(Project):
 
 
 def run(project: Project, sessions: Sessions = SESSIONS) -> Iterator[Result]:
-    """Yield the result of every case, session after session."""
+    """Measure each session, and yield the result of each of its cases."""
     kind = project.machine.kind
     quiet: dict[str, float] = {}
     for session, cases in sessions.items():
@@ -72,12 +73,12 @@ def run(project: Project, sessions: Sessions = SESSIONS) -> Iterator[Result]:
 def measured(
     project: Project, session: Session, cases: Sequence[Case], root: Path
 ) -> MachineEvidence:
-    """Measure a session; returns its evidence as a report of this machine reads it.
+    """Measure a session, and return its rows as a report of this machine reads them.
 
     Args:
-        project: the user's project, which names machine and preset; it is not changed.
-        cases: the cases that can run here.
-        root: an empty folder.
+        project: the user's project, for the machine and the preset; it is not changed.
+        cases: the cases of the session that can run on this device.
+        root: an empty folder for the session's files.
     """
     path = root / "config.yaml"
     path.write_text(yaml.safe_dump(_configuration(project, session, cases)))

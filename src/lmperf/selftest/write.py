@@ -1,4 +1,4 @@
-"""Writes the results of a selftest: `selftest.csv` with a line for each case, and its page."""
+"""Writes the results of a self-test: `selftest.csv` with a line for each case, and a page."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from lmperf.reporting.written import SELFTEST
 from lmperf.selftest.expectations import STEM
 from lmperf.selftest.run import Result
 
-# Columns of each phase's row that are recorded.
+# Columns of the row of each phase that `selftest.csv` records.
 _OF_ROWS = ("status", "reason", "marks", "median_ms")
 
 
 def write(project: Project, results: Sequence[Result]) -> Path:
-    """Write the CSV and the page into `report/<machine>`; returns the path of the page.
+    """Write the CSV and the page into `report/<machine>`, and return the path of the page.
 
-    A write-up that was up to date still is: its record of rendered files is updated.
+    A write-up that was up to date stays so: the record of its rendered files is updated.
     """
     slug, directory = project.machine.slug, project.directory
     current = [machine for machine in (slug, None) if written.is_current(project, machine)]
@@ -64,7 +64,7 @@ def _line(result: Result) -> dict[str, Any]:
 
 
 def answer(result: Result) -> str:
-    """Whether a case held, in the word of its column."""
+    """Return HELD, NOT_HELD or NOT_RUN: whether the outcome of a case is as expected."""
     if result.outcome is None:
         return NOT_RUN
     return HELD if result.outcome.held else NOT_HELD

@@ -1,9 +1,9 @@
-"""The cases of the selftest by session, in the order in which they run and are shown."""
+"""All cases of the self-test by session, in the order in which they run and are reported."""
 
 from lmperf.selftest.case import Case, Session
 from lmperf.selftest.cases import answers, ends, long, pace, results, settings
 
-# The first session has no harmful implementations: its times are the undisturbed ones.
+# The first session has no harmful implementation, so its times serve as the undisturbed times.
 SESSIONS: dict[Session, tuple[Case, ...]] = {
     module.SESSION: module.CASES for module in (pace, settings, answers, results, long, ends)
 }

@@ -1,4 +1,4 @@
-"""Results without the work, and work that the clock does not see."""
+"""Cases that return results without doing the work, or that work outside the timed interval."""
 
 from lmperf.selftest.case import Case, Session
 from lmperf.selftest.cases.results import DIFFERS

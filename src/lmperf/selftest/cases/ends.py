@@ -1,4 +1,4 @@
-"""Lost processes: each becomes a row, and its peers are still measured."""
+"""Cases that raise, hang or end their process: each gets a row, and the peer is still measured."""
 
 from lmperf.selftest.case import Case, Session
 from lmperf.selftest.expectations import Ended

@@ -1,4 +1,4 @@
-"""One dropped tile of many: a fault that a norm over the whole result hides."""
+"""Cases that drop one tile of many: an error that a norm over the whole result would hide."""
 
 from lmperf.selftest.case import Case, Session
 from lmperf.selftest.cases.results import DIFFERS, REFERENCE

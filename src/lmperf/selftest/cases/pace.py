@@ -1,4 +1,4 @@
-"""Correct results at different speeds, which verdicts must and must not tell apart."""
+"""Cases with correct results: only those that differ in speed may get the verdict slower."""
 
 from lmperf.selftest.case import Case, Session
 from lmperf.selftest.expectations import Reads

@@ -1,4 +1,4 @@
-"""Wrong results, whose times must be withheld."""
+"""Cases with wrong results, whose times must not be reported."""
 
 from lmperf.selftest.case import Case, Session
 from lmperf.selftest.expectations import Withheld

@@ -1,10 +1,10 @@
-"""Side effects on the process, and replaced clocks: no peer may be affected."""
+"""Cases that change settings, threads or clocks of their process: the peer must not be affected."""
 
 from lmperf.selftest.case import Case, Session
 from lmperf.selftest.cases import pace
 from lmperf.selftest.expectations import NotFaster, PeerKept, Withheld
 
-# The cell of the session without harmful implementations.
+# The same cell as the session `pace`, which has no harmful implementation, to compare times.
 SESSION = Session("settings", pace.SESSION.cpu, pace.SESSION.cuda)
 _ALONE = "It runs in a worker of its own, which is stopped while others are timed."
 CASES = (

@@ -1,7 +1,7 @@
-"""Attention implementations that are wrong, slow, faked or harmful, one fault each.
+"""Attention implementations that are wrong, slow, fake or harmful on purpose, one fault each.
 
-Each is called like a custom implementation, as `function(q, k, v, causal=...)` with q, k, v
-[..., n, d]. `lmperf.selftest.cases` has the expected outcome of each.
+Each function has the signature of a custom implementation, `function(q, k, v, causal=...)` with
+q, k, v of shape [..., n, d]. `lmperf.selftest.cases` has the expected outcome of each function.
 """
 
 # Seconds that `slow_first_call` sleeps.

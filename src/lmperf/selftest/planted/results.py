@@ -1,4 +1,4 @@
-"""Wrong results: everywhere, in one head, one block or one position, or of the wrong dtype."""
+"""Attention with wrong results: everywhere, in one head, block or position, or in dtype."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def zeros(q, k, v, causal=False):
 
 
 def mask_dropped_in_one_head(q, k, v, causal=False):
-    """Causal in all heads but the last. q, k, v: [batch, heads, n, d]."""
+    """Applies the causal mask in all heads but the last. q, k, v: [batch, heads, n, d]."""
     most = attention(q[:, :-1], k[:, :-1], v[:, :-1], causal)
     last = attention(q[:, -1:], k[:, -1:], v[:, -1:], causal=False)
     return torch.cat([most, last], dim=1)
@@ -39,7 +39,7 @@ def nan_at_one_position(q, k, v, causal=False):
 
 
 def in_another_dtype(q, k, v, causal=False):
-    """Computes in bfloat16 and returns the dtype of its inputs."""
+    """Computes in bfloat16, and returns the dtype of the inputs."""
     narrow = (tensor.to(torch.bfloat16) for tensor in (q, k, v))
     return attention(*narrow, causal).to(q.dtype)
 
@@ -50,19 +50,19 @@ def in_float64(q, k, v, causal=False):
 
 
 def changes_its_inputs(q, k, v, causal=False):
-    """Returns the correct result but changes its keys."""
+    """Returns the correct result, but changes the first column of k in place."""
     out = attention(q, k, v, causal)
     k.data[..., 0, 0] += 1.0  # through `data`, so that autograd does not notice
     return out
 
 
 def key_tile_dropped(q, k, v, causal=False):
-    """Leaves out one tile of 64 keys for one tile of 64 queries."""
+    """Leaves out the first 64 keys for one tile of 64 queries."""
     return _with_separate_tile(q, k, v, causal, drop=True)
 
 
 def no_tile_dropped(q, k, v, causal=False):
-    """The same computation without dropping anything: correct."""
+    """Computes as `key_tile_dropped` does but leaves out no keys: the result is correct."""
     return _with_separate_tile(q, k, v, causal, drop=False)
 
 
@@ -75,7 +75,10 @@ def _with_separate_tile(q: Tensor, k: Tensor, v: Tensor, causal: bool, drop: boo
 
 
 def _queries(q: Tensor, k: Tensor, v: Tensor, start: int | None, drop: bool) -> Tensor:
-    """Attention of some queries in float32; the first one is row `start` of a causal mask."""
+    """Return attention of the given queries in float32.
+
+    start: row of the first query in the causal mask; None: no mask. drop: leave out TILE keys.
+    """
     scores = q.float() @ k.float().transpose(-2, -1) * q.shape[-1] ** -0.5
     hidden = torch.zeros(scores.shape[-2:], dtype=torch.bool, device=q.device)
     if start is not None:

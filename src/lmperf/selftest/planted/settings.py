@@ -1,4 +1,4 @@
-"""Correct results with side effects on the process that later calls would meet."""
+"""Attention with correct results that leaves changed settings, threads or clocks behind."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SPINNING: list[threading.Thread] = []
 
 
 def leaves_spinning_threads(q, k, v, causal=False):
-    """Leaves a thread for each core that computes forever without holding the GIL."""
+    """Leaves one thread per core running; each computes forever without holding the GIL."""
     if not _SPINNING:
         for _ in range(os.cpu_count() or 1):
             _SPINNING.append(threading.Thread(target=_spin, daemon=True))
@@ -55,12 +55,12 @@ _ELAPSED = torch.cuda.Event.elapsed_time
 
 
 def _slowed(factor: int) -> dict[Callable, Callable]:
-    """Clock -> a clock that runs `factor` times slower."""
+    """Return clock function -> a clock function that runs `factor` times slower."""
     return {_REAL_NS: lambda: _REAL_NS() // factor, _REAL: lambda: _REAL() / factor}
 
 
 def _replace_in_harness(clocks: dict[Callable, Callable]) -> None:
-    """Replace these functions wherever a module of the harness has bound them."""
+    """Replace clock functions wherever a module of `lmperf.measuring` has imported them."""
     for name, module in list(sys.modules.items()):
         if name.startswith("lmperf.measuring."):
             for bound, value in list(vars(module).items()):
@@ -70,19 +70,22 @@ def _replace_in_harness(clocks: dict[Callable, Callable]) -> None:
 
 
 def slows_the_clock(q, k, v, causal=False):
-    """Makes the clocks of Python's `time` 1000 times slower."""
+    """Makes `time.perf_counter` and `time.perf_counter_ns` run 1000 times slower."""
     slowed = _slowed(1000)
     time.perf_counter_ns, time.perf_counter = slowed[_REAL_NS], slowed[_REAL]
     return attention(q, k, v, causal)
 
 
 def slows_the_harness(q, k, v, causal=False):
-    """Makes all clocks that the harness has bound 30 times slower; its warm-up still has to end."""
+    """Makes the clocks that `lmperf.measuring` imported run 30 times slower.
+
+    With a larger factor the warm-up, which lasts a given time, would not end in time.
+    """
     _replace_in_harness(_slowed(30))
     return attention(q, k, v, causal)
 
 
 def slows_the_events(q, k, v, causal=False):
-    """Makes only the device's clock slower, as the harness has bound it."""
+    """Divides the times between CUDA events by 1000 where `lmperf.measuring` reads them."""
     _replace_in_harness({_ELAPSED: lambda start, end: _ELAPSED(start, end) / 1000})
     return attention(q, k, v, causal)
