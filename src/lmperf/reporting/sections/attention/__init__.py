@@ -1,4 +1,4 @@
-"""Plain PyTorch attention, eager and compiled, and where it runs out of memory."""
+"""The report section on plain PyTorch attention: time and memory, and the length that runs out."""
 
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.attention.figure import figure
