@@ -104,7 +104,7 @@ class EndToEnd(Timed):
         if implementation.compiles:
             require_compiler(device)
         given = self.callable_of(implementation.name)
-        if "problem" not in shared:  # a custom model has a worker to itself
+        if "problem" not in shared:  # each custom model has its own worker
             shared["problem"] = ModelProblem(size, context, batch, device, seed, given)
         problem: ModelProblem = shared["problem"]
         if is_step(given):

@@ -1,4 +1,4 @@
-"""`lmperf doctor`: what is missing to measure each section, and how to install it."""
+"""`lmperf doctor`: print what is missing to measure each section, and how to install it."""
 
 from __future__ import annotations
 

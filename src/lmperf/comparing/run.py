@@ -30,9 +30,9 @@ from lmperf.statistics import FLOOR_QUANTILE, paired
 def compare_versions(
     project: Project, names: Sequence[str], wanted: Wanted, at_least: float, twin: bool = True
 ) -> Comparison | None:
-    """Time two versions of the code, interleaved; None if no benchmark's code differs.
+    """Time two versions of the code, interleaved. Nothing is stored as evidence.
 
-    Nothing is stored as evidence.
+    Returns None if no benchmark is named and no benchmark's code differs.
 
     Args:
         names: names of the old and the new version. The new version defaults to the working tree,

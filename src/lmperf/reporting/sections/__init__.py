@@ -92,7 +92,7 @@ class Composed:
 
     @cached_property
     def parts(self) -> Mapping[str, Sequence[Table]]:
-        """Name of a numbered table (``E1``) -> the tables it consists of."""
+        """Name of a table group (``E1``, or its title) -> the tables of the group."""
         return _Parts(self)
 
     @cached_property
@@ -111,7 +111,7 @@ class Composed:
 
 
 class _Parts(Mapping[str, Sequence[Table]]):
-    """A mapping from the name of a numbered table to its tables, which are made on first use."""
+    """A mapping from the name of a table group to its tables, which are made on first use."""
 
     def __init__(self, composed: Composed):
         self._composed = composed

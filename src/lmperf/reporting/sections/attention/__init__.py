@@ -1,4 +1,4 @@
-"""The report section on plain PyTorch attention: time and memory, and the length that runs out."""
+"""The report section on plain PyTorch attention: time, memory, and the longest length that fits."""
 
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.attention.figure import figure

@@ -1,4 +1,4 @@
-"""Findings on plain attention: when it runs out of memory, and the gain of compiling and bf16."""
+"""Findings on plain attention: when it runs out of memory, and what makes it faster."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from lmperf.reporting.findings import SHORT, Finding, NotMeasured, measured, ver
 from lmperf.reporting.numbers import Spread
 from lmperf.reporting.sections.lrpe import shapes
 
-# Counts as equal to copy speed, since the copies of two runs differ by as much.
+# A share of copy speed this near to 1 counts as 1: the copies of two runs differ by as much.
 NEAR_COPY = 0.02
 
 

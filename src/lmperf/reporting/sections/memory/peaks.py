@@ -15,12 +15,12 @@ from lmperf.results import LOWER, Table
 STEM = "memory"
 CELL = ["size", "context_length", "batch"]
 CONTEXT = 512
-# The project's model, whose peak has a prediction; other implementations are custom models.
+# The project's model, whose peak has a prediction; others are peers and custom models.
 MODEL = "eager"
 SINGLE, HALF = "float32", "autocast_bfloat16"
 COMPONENTS = ("parameters", "gradients", "optimizer", "activations")
 MIB_IN_GIB = 1024
-# A smaller share of the peak than this counts as almost none.
+# A component with a smaller share of the peak counts as almost absent.
 HARDLY_ANY = 0.02
 
 
