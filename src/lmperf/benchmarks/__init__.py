@@ -1,4 +1,4 @@
-"""The benchmarks: one module for each topic of the report, named as its CSV and its template."""
+"""The benchmarks: one module each, with the file name (stem) of its CSV file and its template."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from lmperf.errors import UserError, described
 
 @cache
 def stems() -> tuple[str, ...]:
-    """The names of all benchmarks: the modules of this package."""
+    """The stems (names) of all benchmarks, one for each module of this package, sorted."""
     return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
 
 def load(stem: str, external: Mapping[str, str | Implementation] | None = None) -> Benchmark:
     """The benchmark that the module `lmperf.benchmarks.<stem>` declares.
 
-    external: peers and custom implementations; see `Benchmark`.
+    external: name -> peer or custom implementation; see `Benchmark`.
 
     Raises:
         UserError: the module cannot be imported, or does not declare exactly one benchmark.

@@ -1,4 +1,7 @@
-"""Plain PyTorch attention, which stores its scores: time and memory by sequence length."""
+"""The benchmark of plain PyTorch attention: time and memory by sequence length.
+
+Plain attention stores its scores, a [batch, seq_len, seq_len] tensor.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ class Attention(Timed):
     together = ("dtype",)
     takes = "attention"
     phases = ("forward", "backward")
-    # Both store their scores in the dtype of the inputs.
+    # Both implementations store their scores in the dtype of the inputs.
     implementations = (
         Implementation("eager", "lmperf.attention.reference:attention", tolerance="rounded_scores"),
         Implementation(

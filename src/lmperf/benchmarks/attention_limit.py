@@ -1,4 +1,7 @@
-"""The first sequence length at which plain attention runs out of memory: predicted, then run."""
+"""The benchmark that finds the first sequence length at which plain attention is out of memory.
+
+The length is predicted from the free memory. On a GPU a forward of that length is then run.
+"""
 
 from __future__ import annotations
 

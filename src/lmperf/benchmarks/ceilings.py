@@ -1,9 +1,9 @@
-"""Ceilings of this machine: the rates of matmuls, copies and an empty launch in PyTorch.
+"""The benchmark of ceilings: how fast this machine runs a matmul, a copy or a tiny kernel alone.
 
-The other sections quote their results as shares of these rates. A matmul is timed in two ways:
-`burst`, single calls with pauses, so that no power cap slows them; and `sustained`, back to back,
-as a model runs. Copies are timed for three ratios of bytes read to bytes written, because reads
-and writes are not equally fast.
+Reports quote other results as shares of these rates. A matmul is timed in two ways: `burst`, single
+calls with pauses, so that no power cap slows them; and `sustained`, back to back, as in a model.
+Copies are timed for three ratios of bytes read to bytes written, because reads and writes are not
+equally fast.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SUSTAINED_S = {"cuda": 0.5, "cpu": 0.2}
 # With pauses of twice the call, a GPU runs at half its power limit or less on average.
 _REST_CALLS, _LONGEST_REST_S = 2.0, 0.02
 _ON_CPU = ("float32", "bfloat16")
-# Copies: dtypes of source and target.
+# Copy -> dtypes of its source and target.
 _COPIES = {
     "copy": ("float32", "float32"),
     "widen": ("bfloat16", "float32"),
@@ -61,14 +61,14 @@ class Ceilings(Timed):
     axes = (
         Axis("operation", str, (*_COPIES, "launch", "matmul")),
         dtype_axis(MATMULS),
-        # Of a matmul: m x n x k. Of a copy: its number of elements.
+        # The shape of a matmul is m x n x k, that of a copy its number of elements.
         Axis("shape", str, pattern=r"^[1-9][0-9]*(x[1-9][0-9]*x[1-9][0-9]*)?$"),
         Axis("load", str, ("burst", "sustained")),
     )
     columns = numbers("calls")
     implementations = (Implementation("torch"),)
     grids = {
-        # Copies of 256 MiB in all, 4 GiB on a GPU: many times any cache.
+        # Copies move up to 256 MiB in all, 4 GiB on a GPU: many times any cache.
         "cpu": [
             *_copies(2**25),
             _part("matmul", _ON_CPU, ["1024x1024x1024", "1536x1536x1536"], "burst"),
@@ -117,7 +117,7 @@ class Ceilings(Timed):
 
 
 def _normal(device: str, generator, dtype: str, *sizes: int):
-    """A tensor of normal values. GPUs multiply zeros and repeated values faster."""
+    """A tensor of normal random values; a GPU multiplies zeros or repeated values faster."""
     import torch
 
     from lmperf.precision import storage_dtype
@@ -152,7 +152,7 @@ def _matmul(dtype: str, shape: str, load: str, device: str, draw: Callable) -> W
 
 
 def _seconds(call: Callable[[], object], device: str) -> float:
-    """Time of a call in seconds, after a first call that loads and selects the kernel."""
+    """Seconds of one call of `call`, after a first call that loads and selects the kernel."""
     import torch
 
     synchronize = getattr(torch, device).synchronize
@@ -169,7 +169,7 @@ def _nothing() -> None:
 
 
 def _rest(seconds: float) -> Callable[[], None]:
-    """A function that idles the GPU before a call of that many seconds."""
+    """Return a function that lets the GPU idle before a timed call that takes `seconds`."""
 
     def rest() -> None:
         import torch

@@ -1,4 +1,4 @@
-"""Transformer language models end to end: forward, backward, both, and a training step."""
+"""The benchmark of Transformer language models: forward, backward, both, and a training step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lmperf.axes import SIZE, dtype_axis
 from lmperf.benchmark import Axis, Case, Implementation, Timed, Workload, numbers
 from lmperf.dtypes import MODEL_DTYPES
 
-# Each attention (plain, SDPA, Triton) run in each way (eager, compiled, compiled by block).
+# Plain, SDPA and Triton attention, each in an eager, a compiled and a block-compiled model.
 _WAYS = (
     *("eager", "compiled", "compiled_blocks"),
     *("sdpa", "sdpa_compiled", "sdpa_compiled_blocks"),
@@ -104,7 +104,7 @@ class EndToEnd(Timed):
         if implementation.compiles:
             require_compiler(device)
         given = self.callable_of(implementation.name)
-        if "problem" not in shared:  # a custom model has a worker to itself
+        if "problem" not in shared:  # each custom model has its own worker
             shared["problem"] = ModelProblem(size, context, batch, device, seed, given)
         problem: ModelProblem = shared["problem"]
         if is_step(given):

@@ -1,7 +1,7 @@
-"""FlashAttention-2: the project's Triton kernels against SDPA, peers and plain attention.
+"""The benchmark of FlashAttention-2: our Triton kernels against SDPA, peers and plain attention.
 
-Without a GPU, the tiled PyTorch version is timed against plain attention and SDPA. The kernels are
-only checked there, under Triton's interpreter (`flash_attention_check`).
+Without a GPU, it times a tiled PyTorch version against plain attention and SDPA, and
+`flash_attention_check` checks the Triton kernels under Triton's interpreter.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _SDPA = "lmperf.attention.library:sdpa"
 _HALF = {"dtype": ("float16", "bfloat16")}
 _KERNELS = ("triton", "sdpa_cudnn", "sdpa_flash", "sdpa_efficient")
 
-# The cell of a course's public leaderboard, and head widths of larger models.
+# Shapes (batch, heads, seq_len, d_head): a course's public leaderboard, and wider heads.
 LEADERBOARD = (1, 16, 16384, 64)
 OTHER_SHAPES = (LEADERBOARD, (4, 25, 4096, 80), (4, 21, 4096, 96), (1, 16, 8192, 256))
 
 
 def _other(shape: tuple[int, int, int, int]) -> dict[str, list]:
-    """Cells of one of OTHER_SHAPES: (batch, heads, seq_len, d_head)."""
+    """The grid of one of OTHER_SHAPES: shape (batch, heads, seq_len, d_head), causal, bf16."""
     return {
         **{axis: [n] for axis, n in zip(_SHAPE, shape, strict=True)},
         "dtype": ["bfloat16"],
@@ -43,7 +43,7 @@ def _other(shape: tuple[int, int, int, int]) -> dict[str, list]:
 
 
 def _filled(seq_len: int, d_head: int, dtypes: list[str], names: list[str]) -> dict[str, list]:
-    """Cells that fill a GPU: 16,384 tokens of 2048 channels."""
+    """A grid of cells that fill a GPU: batch x seq_len is 16,384, heads x d_head is 2048."""
     return {
         "batch": [16384 // seq_len],
         "heads": [2048 // d_head],

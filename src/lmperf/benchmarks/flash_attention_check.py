@@ -1,6 +1,7 @@
-"""Kernel tests of the Triton FlashAttention-2: odd lengths, odd widths, strides. No times.
+"""Kernel tests of the Triton FlashAttention-2 at odd lengths, head widths and strides.
 
-Without a GPU they run under Triton's interpreter in float32 and float16: its bfloat16 is wrong.
+Nothing is timed. Without a GPU the tests run under Triton's interpreter in float32 and float16,
+because the interpreter computes bfloat16 wrongly.
 """
 
 from __future__ import annotations
@@ -117,11 +118,11 @@ class FlashAttentionCheck(Observed):
 def errors(
     attention: Callable[..., Any], axes: Mapping[str, Value], device: str, seed: int
 ) -> dict[str, float]:
-    """Errors of out, dq, dk and dv, and of lse if it is returned, against float64.
+    """Errors of out, dq, dk, dv and, if returned, the logsumexp lse, against float64.
 
-    attention: (q, k, v, causal) -> out, or (out, lse). axes: those of the benchmark. Memory that is
-    allocated by `attention` is filled with NaN, so that an element that is never written fails the
-    gate.
+    attention: (q, k, v, causal) -> out, or (out, lse). axes: the values of the benchmark's axes.
+    Memory that `attention` allocates is filled with NaN, so that an element that it never writes
+    fails the gate.
     """
     import torch
 
@@ -146,7 +147,7 @@ def errors(
 
 
 def inputs(axes: Mapping[str, Value], device: str, seed: int) -> tuple[Tensor, ...]:
-    """q, k, v and dO [batch, heads, seq_len, d_head], standard normal, in a layout and dtype.
+    """Standard normal q, k, v and dO [batch, heads, seq_len, d_head], with the axes' layout, dtype.
 
     With the layout "strided", q, k and v are views of one [batch, seq_len, 3, heads, d_head], and
     dO is transposed.
@@ -169,7 +170,7 @@ def inputs(axes: Mapping[str, Value], device: str, seed: int) -> tuple[Tensor, .
 
 @contextmanager
 def uninitialised_memory_is_nan() -> Iterator[None]:
-    """Make torch.empty return NaN inside this context."""
+    """A context in which `torch.empty` returns memory filled with NaN."""
     import torch
 
     before = torch.are_deterministic_algorithms_enabled()

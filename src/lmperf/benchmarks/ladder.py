@@ -1,4 +1,4 @@
-"""The ladder: training steps, each with one technique more than the rung below it."""
+"""The benchmark "ladder": training steps (rungs) that each add a technique to the rung before."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ _AUTOCAST = "autocast_bfloat16"
 def _rung(
     name: str, way: str, dtype: str, weights: str = "float32", graph: bool = False, **runs: bool
 ) -> Implementation:
-    """A rung: `way` is a function of `lmperf.transformer.ladder`, to which the rest are options.
+    """Declare a rung of the ladder as an implementation.
 
-    runs: `compiles` and `needs_cuda` of the implementation.
+    way: name of a function of `lmperf.transformer.ladder`, which gets dtype, weights and graph as
+    options. runs: `compiles` and `needs_cuda` of the implementation.
     """
     options = {"dtype": dtype, "weights": weights, "graph": graph}
     return Implementation(name, f"lmperf.transformer.ladder:{way}", options, **runs)
@@ -35,7 +36,8 @@ RUNGS = (
 )
 _NAMES = [rung.name for rung in RUNGS]
 _ON_CPU = [rung.name for rung in RUNGS if not rung.needs_cuda and rung.options["dtype"] != "tf32"]
-# Below this rung, plain attention stores its scores: larger batches do not fit into memory.
+# The rungs from flash attention on. Lower rungs store the scores of plain attention, so larger
+# batches do not fit into memory.
 _WITHOUT_SCORES = _NAMES[_NAMES.index("flash_attention") :]
 
 
@@ -92,7 +94,7 @@ class Ladder(Timed):
                 size, context, batch, device, seed, prepare=rung.prepare
             )
         problem: ModelProblem = shared[rung.weights]
-        # A step that keeps the tokens of its capture fails the gate, which uses those of the seed.
+        # Capture with other tokens than the gate uses: a CUDA graph that keeps them fails the gate.
         problem.freshen(seed + 1)
         model = twin_of(problem.model)
         step = rung.step(model, problem.optimizer, problem.tokens, problem.targets)

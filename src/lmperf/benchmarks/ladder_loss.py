@@ -1,4 +1,4 @@
-"""The loss of each rung of the ladder during training on the same synthetic tokens.
+"""The benchmark of the training loss of each rung of the ladder on the same synthetic tokens.
 
 The tokens have learnable structure; see `lmperf.transformer.training_loss.token_stream`.
 """
@@ -42,8 +42,8 @@ class LadderLoss(Observed):
     implementations = RUNGS
     grids = {
         "cpu": [_cells(["tiny"], 128, 2, ["float32", "autocast", "bf16_weights"])],
-        # The small size trains with the shapes that are timed. The large ones train on few tokens
-        # per step and skip rungs that hardly change the loss, so that all take two minutes.
+        # The smallest size trains with the shapes that `ladder` times. Larger sizes train on few
+        # tokens per step and skip rungs that hardly change the loss; all runs take two minutes.
         "gpu": [
             _cells(["0.13B"], 1024, 4, [rung.name for rung in RUNGS]),
             _cells(

@@ -1,7 +1,7 @@
-"""md_lrpe_cosine: the project's Triton kernels against PyTorch and a copy of as many bytes.
+"""The benchmark of md_lrpe_cosine: our Triton kernels against PyTorch and an equally large copy.
 
-Without a GPU only PyTorch is timed. The kernels are checked there under Triton's interpreter
-(`lrpe_check`).
+Without a GPU, only PyTorch is timed, and `lrpe_check` checks the kernels under Triton's
+interpreter.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Kernel tests of the Triton md_lrpe_cosine: odd shapes, odd widths, extra tokens. No times.
+"""Kernel tests of the Triton md_lrpe_cosine with odd shapes, odd widths and extra tokens.
 
-Without a GPU they run under Triton's interpreter in float32 and float16: its bfloat16 is wrong.
+Nothing is timed. Without a GPU the tests run under Triton's interpreter in float32 and float16,
+because the interpreter computes bfloat16 wrongly.
 """
 
 from __future__ import annotations

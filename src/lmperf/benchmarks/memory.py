@@ -1,4 +1,4 @@
-"""Peak memory of inference and of a training step: predicted in closed form and measured."""
+"""The benchmark of peak memory, measured and predicted, of inference and of a training step."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Memory(Observed):
         return [{**row, "predicted_mib": predicted["peak"] / _MIB, **named}]
 
     def _model_of(self, implementation: str) -> type | None:
-        """A peer's or custom model class; None: the project's model."""
+        """The model class of a peer or custom implementation; None for the project's model."""
         from lmperf.transformer.custom import is_model
 
         if self.implementation(implementation).origin == "project":

@@ -1,4 +1,7 @@
-"""Memory over time of a forward pass and a training step: curve, peak, largest tensors."""
+"""The benchmark that records memory over time in a forward pass and in a training step.
+
+Its rows hold the curve of memory by category, and the largest tensors at the peak.
+"""
 
 from __future__ import annotations
 
@@ -121,8 +124,8 @@ def _in_mib(level: dict[str, int]) -> dict[str, float]:
 
 
 def _breakdown(level: dict[str, int], predicted: dict[str, int]) -> list[dict[str, Any]]:
-    """Measured and predicted bytes of each category at the peak."""
-    # Autocast's copies of the weights live from forward to backward, as activations do.
+    """Rows with measured and predicted MiB of each category of tensors at the peak."""
+    # Count weights cast by autocast as activations: they also live from forward to backward.
     named = dict(predicted)
     named["activations"] = named.get("activations", 0) + named.pop("weight_copies", 0)
     return [
@@ -138,7 +141,7 @@ def _breakdown(level: dict[str, int], predicted: dict[str, int]) -> list[dict[st
 
 
 def _residual_stream(problem: Any, d_model: int, context: int, batch: int) -> dict[str, Any]:
-    """Bytes of one residual-stream tensor: predicted with 4 bytes per element, and measured."""
+    """A row with MiB of one residual-stream tensor: measured, and predicted for float32."""
     stream = problem.model.embedding(problem.tokens)
     return {
         "table": "stream",

@@ -1,4 +1,4 @@
-"""Mixed precision: rounding errors of long sums, and the dtype of each tensor under autocast."""
+"""The benchmark of mixed precision: rounding errors of long sums, tensor dtypes under autocast."""
 
 from __future__ import annotations
 

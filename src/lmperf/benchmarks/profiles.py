@@ -1,8 +1,8 @@
-"""Profiles: the kernels that a phase runs, and where attention spends its time.
+"""The benchmark of profiles: the kernels of each phase, and the time of attention's parts.
 
 Each kernel is a row with its full name. Reporting classifies kernels, so better rules need no new
-measurement. The parts of attention run in named ranges. `lmperf.instruments.nsight` does the same
-under Nsight Systems.
+measurement. Profiler ranges mark the parts of attention; `lmperf.instruments.nsight` marks them in
+Nsight Systems.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _wall_ms(timed: Any, device: str) -> float:
 
 
 def kernel_rows(found: dict[str, list[float]]) -> list[dict[str, Any]]:
-    """A row for each kernel, longest total time first.
+    """One row per kernel with its times, the longest total time first.
 
     found: kernel name -> duration of each call in microseconds.
     """
@@ -148,13 +148,13 @@ def _kernel_row(name: str, times: list[float]) -> dict[str, Any]:
 
 
 def range_rows(times: dict[str, float], d_head: int) -> list[dict[str, Any]]:
-    """A row for each part of attention (scores, softmax, values): its time and share of the FLOPs.
+    """One row per part of attention (scores, softmax, values): its time and share of the FLOPs.
 
     times: part -> microseconds.
     """
     from lmperf.instruments.profiling import SCORES, SOFTMAX, VALUES
 
-    # Per score: 2 d_head FLOPs in each of the two matmuls.
+    # FLOPs per element of the scores: 2 d_head in each of the two matmuls.
     flops = {SCORES: 2 * d_head, SOFTMAX: _SOFTMAX_FLOPS, VALUES: 2 * d_head}
     flops_in_all = sum(flops.values())
     return [

@@ -1,6 +1,6 @@
-"""Warm-up: the times of the first training steps of a new process.
+"""The benchmark of warm-up: times of the first training steps of a new process.
 
-Reporting derives mean and spread for any number of warm-up steps by leaving out the first ones.
+Reporting computes mean and spread after any number of warm-up steps by leaving these steps out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Warmup(Observed):
     section = "end_to_end"
     columns = (
         *numbers("step", "step_ms", "forward_ms", "backward_ms", "optimizer_ms"),
-        # Growth of the allocator's reserve in that step; negative if it returned memory.
+        # Growth of the allocator's reserved memory in a step; negative if it freed memory.
         *numbers("reserved_mib", signed=True),
     )
     axes = (

@@ -13,7 +13,7 @@ FORMATS = ("text", "markdown", "json", "csv")
 
 
 def comparison_options(command: Callable) -> Callable:
-    """Add the options that `diff` and `compare` share."""
+    """A decorator that adds the options that `diff` and `compare` share."""
     for option in (
         click.option(
             "--format",

@@ -1,4 +1,4 @@
-"""`lmperf doctor`: what is missing to measure each section, and how to install it."""
+"""`lmperf doctor`: print what is missing to measure each section, and how to install it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HERE, ABSENT, WRONG = "ok", "absent", "wrong"
 
 @dataclass(frozen=True)
 class Found:
-    """A requirement: its state, and what was found or how to install it."""
+    """A requirement that `doctor` checked: its state, and what was found or how to install it."""
 
     state: str
     words: str
@@ -76,7 +76,7 @@ def _software(project: Project) -> Iterator[Found]:
 
 
 def _folders(project: Project) -> Iterator[Found]:
-    """The folders that a run must write to but cannot."""
+    """A finding for each folder that a run must write to and cannot."""
     for folder in (project.report_directory, Path(".snakemake"), Path(tempfile.gettempdir())):
         nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         if not os.access(nearest, os.W_OK):

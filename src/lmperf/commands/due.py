@@ -1,4 +1,4 @@
-"""`lmperf list`: benchmarks and cases, and which of them are due and why."""
+"""`lmperf list`: prints benchmarks and cases, and which of them a run would measure and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lmperf machine` and `lmperf prune`: this machine's name; removing stale rows of old cells."""
+"""`lmperf machine` prints this machine's name; `lmperf prune` removes stale rows of old cells."""
 
 from __future__ import annotations
 

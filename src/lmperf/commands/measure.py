@@ -47,7 +47,7 @@ def measure(
     require_caches()
     if parent is not None:
         die_with(parent)
-    # Plan under the lock: another run may have measured some cases in the meantime.
+    # Plan while holding the lock: another run may have measured some cases before.
     with machine_lock(say):
         project = settings.project(overrides)
         plan = plan_of(project, stem)
@@ -63,7 +63,7 @@ def measure(
 
 
 def plan_of(project: Project, stem: str) -> Plan:
-    """The plan of a benchmark.
+    """The plan of a benchmark: which cases to measure.
 
     Raises:
         UserError: torch is missing, or the configuration or the preset leaves the benchmark out.

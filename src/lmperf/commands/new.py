@@ -68,10 +68,10 @@ def new(name: str):
 
 
 def _require_valid_name(name: str, class_name: str) -> None:
-    """Refuse a name that cannot name a module and a class, or that is taken.
+    """Raise UserError unless a benchmark, its module and its class can have these names.
 
-    Benchmarks, rules of the workflow (each benchmark is one) and names that the new module imports
-    are taken.
+    Names of benchmarks, of the workflow's rules (each benchmark becomes a rule) and of imports in
+    the new module are in use already.
     """
     workflow = [Path("Snakefile"), *Path("rules").glob("*.smk")]
     texts = [path.read_text() for path in workflow if path.is_file()]

@@ -1,4 +1,4 @@
-"""Options, arguments and the project, shared by the commands."""
+"""Options and arguments that several commands share, and the project that commands work on."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ CONFIG = Path("config/config.yaml")
 
 @dataclass(frozen=True)
 class Settings:
-    """The options before the command: the configuration file, and keys that override it."""
+    """The options of `lmperf` itself: the configuration file, and `KEY=VALUE` overrides."""
 
     configfile: Path
     overrides: Sequence[str]
 
     def project(self, more: Sequence[str]) -> Project:
-        """The project of the configuration with further `KEY=VALUE` overrides."""
+        """Load the project from the configuration; `more`: further `KEY=VALUE` overrides."""
         if self.configfile == CONFIG and not CONFIG.exists():
             raise UserError(
                 f"{CONFIG} does not exist; change into a checkout of lmperf, or use -C DIR"
@@ -45,7 +45,7 @@ def config_option(name: str = "overrides") -> Callable:
 
 
 def of_project(command: Callable) -> Callable:
-    """Pass the project as the first argument, and accept `--config` after the command, too."""
+    """A decorator that passes the project to a command, and lets `--config` follow its name."""
 
     @config_option()
     @click.pass_obj
@@ -57,7 +57,7 @@ def of_project(command: Callable) -> Callable:
 
 
 class _Read(click.ParamType):
-    """A click type that a function parses; its errors are shown unchanged."""
+    """A click type whose text the function `read` parses; `read`'s errors are shown unchanged."""
 
     def __init__(self, name: str, read: Callable):
         self.name, self._read = name, read
@@ -97,7 +97,7 @@ PERCENT = click.FloatRange(0, 100, max_open=True)
 
 
 def stem_argument(type: click.ParamType | None = BENCHMARK, **how) -> Callable:
-    """An argument that names a benchmark, with shell completion."""
+    """A decorator that adds an argument for a benchmark's stem (name), with shell completion."""
     metavar = "STEM" if how.get("required", True) else "[STEM]"
     return click.argument("stem", metavar=metavar, type=type, shell_complete=_stem, **how)
 

@@ -1,4 +1,4 @@
-"""`lmperf report` and `lmperf summary`: render a write-up; show what is wrong with its evidence."""
+"""`lmperf report` renders a write-up; `lmperf summary` shows what is wrong with its evidence."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def summary(project: Project, machine: str | None, current: bool) -> int:
 
 
 def not_rendered(project: Project, machine: str | None) -> list[str]:
-    """A message for each file of a write-up that is missing or differs from what is rendered."""
+    """A message for each file of a write-up that is missing, was edited, or is out of date."""
     from lmperf.reporting.render import edited
     from lmperf.reporting.written import target
 
@@ -64,7 +64,7 @@ def not_rendered(project: Project, machine: str | None) -> list[str]:
 
 
 def _say_where(project: Project, machine: str | None) -> None:
-    """Print the file to open and, in a line for each kind, what is wrong with its evidence."""
+    """Print the path of the write-up, then a line for each kind of fault in its evidence."""
     from lmperf.evidence.review import causes, tally
     from lmperf.reporting.written import target
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # pandas is slow to import
     from lmperf.reporting.evidence import MachineEvidence
 
 MINE, STEP = "mine", "train_step"
-# The benchmark in which each kind of function is tried.
+# Kind of function -> stem of the benchmark in which `lmperf try` measures it.
 _TRIED_IN = {
     "attention": "flash_attention",
     "lrpe": "lrpe",
@@ -128,7 +128,7 @@ def try_(
 
 
 def _taking(kind: str, stem: str | None) -> str:
-    """The benchmark in which a kind of function is tried; `stem` if it accepts that kind."""
+    """The benchmark in which to try a kind of function; `stem`, if it accepts that kind."""
     takes = load(_TRIED_IN[kind]).takes
     known = [name for name in stems() if load(name).takes == takes]
     if stem is not None and stem not in known:
@@ -146,7 +146,10 @@ def _plan(project: Project, stem: str) -> Plan:
 
 
 def _smallest(plan: Plan) -> list[tuple[str, str]]:
-    """The cell of the custom implementation with the smallest product of its integer axes."""
+    """The (axis, value) pairs of the custom implementation's smallest cell.
+
+    The smallest cell has the smallest product of the values of its integer axes.
+    """
     cases = [case for case in plan.cases if case.implementation == MINE]
     numbers = [[v for v in case.axes.values() if type(v) is int] for case in cases]
     case, _ = min(zip(cases, map(prod, numbers), strict=True), key=lambda pair: pair[1])
@@ -154,7 +157,7 @@ def _smallest(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _quick_ones(plan: Plan) -> list[str]:
-    """The project's implementations that do not compile on their first call."""
+    """The names of the project's implementations that need no compilation at the first call."""
     names = dict.fromkeys(case.implementation for case in plan.cases)
     known = [plan.benchmark.implementation(name) for name in names]
     return [one.name for one in known if one.origin == "project" and not one.compiles]
@@ -163,7 +166,7 @@ def _quick_ones(plan: Plan) -> list[str]:
 def _measured_now(
     project: Project, stem: str, wanted: Wanted, over: str | None, keep: bool = False
 ) -> MachineEvidence:
-    """Measure the wanted cases, print them, and return their evidence."""
+    """Measure the wanted cases, print them with verdicts, and return their rows."""
     from lmperf.measuring.lock import machine_lock
 
     plan = _plan(project, stem)
@@ -184,7 +187,10 @@ def _measured_now(
 
 
 def _kept(project: Project, plan: Plan, chosen: Chosen) -> MachineEvidence:
-    """Measure the groups of the chosen cases into the evidence, and return the chosen rows."""
+    """Measure the groups of the chosen cases, store all rows, and return the chosen rows.
+
+    A group is a set of cases that are timed interleaved.
+    """
     from lmperf.evidence.record import record
 
     groups = [group for group in plan.benchmark.groups(plan.cases) if {*group} & {*chosen.cases}]
@@ -208,7 +214,7 @@ def _rows(project: Project, chosen: Chosen) -> MachineEvidence:
     from lmperf.reporting.render import machine_evidence
 
     reviewed, stem = review(project, project.machine.slug), chosen.benchmark.stem
-    # Chosen on the command line, so independent of the configuration.
+    # The command line chose the cases, so the configuration does not restrict them.
     rows = asked(chosen.benchmark, chosen.cases, project.plan(stem).known)
     reviewed.rows = {stem: [row for row in rows if row["phase"] in chosen.benchmark.phases]}
     return machine_evidence(project, reviewed)
@@ -225,7 +231,7 @@ def _print(evidence: MachineEvidence, stem: str, over: str | None) -> None:
 
 
 def _right(evidence: MachineEvidence, stem: str) -> set[str]:
-    """The implementations with at least one row that may be shown."""
+    """The implementations with at least one row that is ok and has no failed gate."""
     from lmperf.reporting import gates
 
     frame = evidence.frame(stem)
@@ -233,7 +239,7 @@ def _right(evidence: MachineEvidence, stem: str) -> set[str]:
 
 
 def _wrong(evidence: MachineEvidence, stem: str) -> bool:
-    """Whether a row has a failed gate or failed; out of memory and unsupported do not count."""
+    """Whether any row failed or has a failed gate; `oom` and `unsupported` are no failures."""
     from lmperf.reporting import gates
 
     frame = evidence.frame(stem)

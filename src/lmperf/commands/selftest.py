@@ -1,4 +1,4 @@
-"""`lmperf selftest`: whether the pipeline detects faulty implementations."""
+"""`lmperf selftest`: check that the pipeline detects faulty implementations."""
 
 from __future__ import annotations
 

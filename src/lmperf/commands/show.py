@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # pandas and matplotlib are slow to import
     from lmperf.reporting.sections import Composed
     from lmperf.results import Table
 
-# Format -> suffix of a file.
+# Format -> suffix of the files that --output writes.
 SUFFIXES = {
     **{"text": ".txt", "markdown": ".md", "csv": ".csv"},
     **{"json": ".json", "html": ".html", "latex": ".tex"},
@@ -98,7 +98,10 @@ def show(
 
 
 def _by_file_name(sections: Sequence[Composed], wanted: str | None) -> dict[str, Table]:
-    """File name without suffix -> table: ``F2-1``, or section and title where it has no number."""
+    """File name without suffix -> table; the name is ``F2-1``, or section and title.
+
+    wanted: write only the tables of this number or title; None writes all.
+    """
     found = {}
     for section in sections:
         for group in section.section.tables:
@@ -121,7 +124,7 @@ def _write(directory: Path, files: Mapping[str, str]) -> None:
 
 
 def _parts(sections: Sequence[Composed], wanted: str) -> Sequence[Table]:
-    """The parts of a table; raises UserError where no section shows one of that name."""
+    """The tables numbered or titled ``wanted``; raises UserError if no section has such a table."""
     if parts := [part for section in sections for part in section.parts.get(wanted, ())]:
         return parts
     there = dict.fromkeys(name for one in sections for name, parts in one.parts.items() if parts)

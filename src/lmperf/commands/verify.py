@@ -1,4 +1,4 @@
-"""`lmperf verify`: check that evidence is complete, fresh and right."""
+"""`lmperf verify`: check that evidence is complete, up to date and free of failures."""
 
 from __future__ import annotations
 

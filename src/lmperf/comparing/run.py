@@ -1,4 +1,4 @@
-"""Compares two versions, from their names to verdicts; nothing is recorded."""
+"""Compares two versions of the code: checks them out, times them, returns verdicts."""
 
 from __future__ import annotations
 
@@ -30,12 +30,14 @@ from lmperf.statistics import FLOOR_QUANTILE, paired
 def compare_versions(
     project: Project, names: Sequence[str], wanted: Wanted, at_least: float, twin: bool = True
 ) -> Comparison | None:
-    """Time two versions in turn; None if they have the same code of all benchmarks.
+    """Time two versions of the code, interleaved. Nothing is stored as evidence.
+
+    Returns None if no benchmark is named and no benchmark's code differs.
 
     Args:
-        names: of the old and the new version. The new version defaults to the working tree, the old
-            one to HEAD.
-        at_least: the smallest difference that counts, as a fraction.
+        names: names of the old and the new version. The new version defaults to the working tree,
+            the old one to HEAD.
+        at_least: the smallest difference of times that counts as a change, as a fraction.
         twin: whether the old version is also timed against itself in a second process.
 
     Raises:
@@ -66,7 +68,7 @@ def compare_versions(
 
 @contextlib.contextmanager
 def _exit_on_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise SystemExit in this block, so that the checkouts are removed."""
+    """A context in which SIGTERM and SIGHUP raise SystemExit, so that checkouts are removed."""
     numbers = (signal.SIGTERM, signal.SIGHUP)
     before = [signal.signal(number, lambda number, _: sys.exit(128 + number)) for number in numbers]
     try:
@@ -83,9 +85,10 @@ def _result(
     rows: Mapping[str, Sequence[Row]],
     codes: Codes,
 ) -> Result:
-    """The rows of a version, as if read from the evidence of a machine.
+    """The rows of a version as a `Result`, as if read from the evidence of a machine.
 
-    rows: stem -> rows. codes: the key of a row is the digest of its implementation's code.
+    rows: stem of a benchmark -> rows. codes: digests of the implementations' code, which become
+    the keys of the rows.
     """
     environment = project.machine.environment
     facts = {"machine": project.machine.slug, "environments": {environment: project.machine.facts}}
@@ -105,7 +108,7 @@ def _result(
 
 
 def _floor_note(old: Result, twin: bool) -> list[str]:
-    """A note on the noise floor: how high it is and from how many rows; empty without pairs."""
+    """A note on the noise floor (how far A/A intervals exclude 1); empty without A/A pairs."""
     floors = [noise_floors(frame) for frame in old.frames.values()]
     pairs = int(sum(found["pairs"].sum() for found in floors))
     if not pairs:

@@ -1,10 +1,10 @@
-"""Times two versions in turn, case by case, each version in a worker of its own.
+"""Times two versions of the code, interleaved, case by case, each in its own worker process.
 
-A third worker, the twin, runs the old version as well. Its ratio to the old version gives the noise
-floor between two processes with the same code, which two slices of one process would understate.
-The twin costs half as much time again; a false alarm would cost more.
+A third worker, the twin, runs the old version as well. The ratio of its times to those of the old
+version gives the noise floor between two processes with the same code; an A/A test within one
+process would understate it. The twin adds half of the time; a false alarm would cost more.
 
-One case at a time is prepared, so that only its inputs are on the device, once for each worker.
+Workers prepare one case at a time, so that only its inputs are on the device, once per worker.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ OLD, NEW, TWIN = "old", "new", "twin"
 def time_versions(
     device: str, sides: Mapping[str, Version], chosen: Sequence[Chosen], reporter: Reporter
 ) -> dict[str, dict[str, list[Row]]]:
-    """The rows of each side by stem. Sides are `OLD`, `NEW` and, optionally, `TWIN`.
+    """Time the chosen cases; returns side -> stem of a benchmark -> rows.
 
-    With a twin, its rounds are `again_ms` of the old rows. If a case does not fit into memory
-    several times at once, each version is timed alone, and its rows have no rounds.
+    Sides are `OLD`, `NEW` and, optionally, `TWIN`, whose rounds become `again_ms` of the old rows.
+    If a case does not fit into memory once per worker, each version is timed alone, and its rows
+    have no rounds.
 
     Raises:
-        UserError: no worker of a version starts, or too many are lost.
+        UserError: no worker of a version starts, or too many workers crash or hang.
     """
     external = {name: None for one in chosen for name in one.benchmark.external}
     paths = {
@@ -69,7 +70,7 @@ def _each(chosen: Sequence[Chosen]) -> Iterator[tuple[Benchmark, Case]]:
 def _rows_of(
     supervisor: Supervisor, benchmark: Benchmark, case: Case, sides: Sequence[str]
 ) -> dict[str, dict[str, Row]]:
-    """The rows of a case by side and phase."""
+    """Time one case in every version; returns side -> phase -> row."""
     worker = worker_of(benchmark, case.implementation)
     assigned = {side: Assignment(f"{side} {worker}".strip(), case) for side in sides}
     seed = seed_of(benchmark, [case])
@@ -88,7 +89,7 @@ def _rows_of(
 def _one_by_one(
     supervisor: Supervisor, benchmark: Benchmark, assigned: Sequence[Assignment], seed: int
 ) -> Rows:
-    """Rows of versions that were timed one after the other, without rounds: nothing pairs them."""
+    """Time versions one after the other; rows lack rounds, since no calls were interleaved."""
     taken = {}
     for one in assigned:
         supervisor.workers.stop()
@@ -102,7 +103,7 @@ def _one_by_one(
 
 
 def _in_words(rows: Mapping[str, Mapping[str, Row]]) -> str:
-    """The times of both versions by phase, or the status of a failed one."""
+    """For the progress log: time or status of the old and new version, phase by phase."""
     return "; ".join(
         f"{phase} {_time(row)} -> {_time(rows[NEW].get(phase, {}))}"
         for phase, row in rows[OLD].items()

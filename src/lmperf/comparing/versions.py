@@ -1,6 +1,6 @@
-"""Versions of the code: the working tree, a Git revision, or a directory.
+"""Versions of the code to compare: the working tree, a Git revision, or a directory.
 
-A revision is checked out as a Git worktree in a temporary folder, which is removed at the end.
+A Git revision is checked out as a worktree in a temporary folder, which is removed at the end.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from lmperf.evidence.keys import METHOD_VERSION, code_of
 from lmperf.evidence.wanted import Chosen
 from lmperf.measuring.worker import PROTOCOL
 
-# Run with each version's own code, in a process that imports no torch. Standard input holds the
-# search path and the argument of `codes`. Versions without `codes` have another method.
+# A script that runs with a version's own code and prints its method and the result of `codes`.
+# Standard input holds `sys.path` and the argument of `codes`. It imports no torch. A version that
+# lacks `codes` measures by another method, so its answer is refused.
 _QUESTION = """
 import json, sys
 sys.path[:], asked = json.load(sys.stdin)
@@ -37,18 +38,18 @@ found = versions.codes(asked) if hasattr(versions, "codes") else {}
 method = keys.METHOD_VERSION, getattr(worker, "PROTOCOL", None)
 print(json.dumps({"file": lmperf.__file__, "method": method, "codes": found}))
 """
-# Stem -> implementation -> digest of the code that decides its times; None if it has none.
+# Stem of a benchmark -> implementation -> digest of the implementation's code; None if absent.
 Codes = dict[str, dict[str, str | None]]
 
 
 @dataclass(frozen=True)
 class Version:
-    """A version of the code.
+    """A version of the code to time.
 
     Attributes:
-        name: its name in messages.
-        tree: its checkout, with the code in ``src`` and custom implementations beside it.
-        commit: its Git commit, if known.
+        name: the name of the version in messages.
+        tree: the checkout, with the code in ``src`` and custom implementations beside it.
+        commit: the Git commit, if known.
     """
 
     name: str
@@ -57,16 +58,16 @@ class Version:
 
     @cached_property
     def search_path(self) -> list[str]:
-        """The `sys.path` of its workers: its own tree instead of the working tree."""
+        """The `sys.path` of the version's workers: `tree` in place of the working tree."""
         here = {Path.cwd(), Path.cwd() / "src"}
         others = [entry for entry in sys.path if Path(entry).resolve() not in here]
         return [str(self.tree / "src"), str(self.tree), *others]
 
     def codes(self, chosen: Sequence[Chosen]) -> Codes:
-        """Digests of the code of each implementation of some benchmarks, in this version.
+        """Digests of the code that the chosen benchmarks' implementations have in this version.
 
         Raises:
-            UserError: it has no lmperf, or one that measures by another method than this one.
+            UserError: the version has no lmperf, or measures by another method than this process.
         """
         found = self._asked(chosen)
         if not Path(found["file"]).is_relative_to(self.tree.resolve()):
@@ -100,9 +101,10 @@ class Version:
 
 
 def codes(asked: Mapping[str, Mapping[str, Any]]) -> Codes:
-    """The answer of the version whose code runs this to `Version.codes`.
+    """Digests of the code of implementations, in the version of lmperf that runs this function.
 
-    asked: stem -> `names` of implementations, and declarations of the `external` ones.
+    `Version.codes` calls it in a child process of each version. asked: stem of a benchmark ->
+    `names` of implementations, and declarations of peers and custom ones (`external`).
     """
     return {stem: _codes_of(stem, **what) for stem, what in asked.items()}
 
@@ -124,7 +126,7 @@ def _method(version: int, protocol: int | None) -> str:
 
 
 def working_tree() -> Version:
-    """The current checkout; its name says whether it has uncommitted changes."""
+    """The current directory as a version; the name says whether it has uncommitted changes."""
     try:
         commit = _git("rev-parse", "--short", "HEAD")
         changed = _git("status", "--porcelain", "--", ".")
@@ -136,10 +138,12 @@ def working_tree() -> Version:
 
 @contextlib.contextmanager
 def version(name: str) -> Iterator[Version]:
-    """The version of that name, a Git revision or a directory, for the duration of the context.
+    """A context with the version called `name`: a directory, or a checked-out Git revision.
+
+    The checkout is removed at the end.
 
     Raises:
-        UserError: there is no such revision.
+        UserError: `name` is neither a directory with src/lmperf nor a Git revision.
     """
     if (Path(name) / "src" / "lmperf").is_dir():
         yield Version(name, Path(name).resolve())

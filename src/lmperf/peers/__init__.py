@@ -1,4 +1,4 @@
-"""Implementations of other projects, one module each, in the form of a custom implementation.
+"""Peers: implementations of other projects, one module each, with a custom implementation's form.
 
-Each imports its package at the first call, so that a broken package fails only its own rows.
+Each module imports its package at the first call: a broken package fails only that peer's rows.
 """

@@ -4,7 +4,7 @@ from torch import Tensor
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
-    """softmax(q k^T / sqrt(d_head)) v.
+    """Return softmax(q k^T / sqrt(d_head)) v, with FlashAttention-2.
 
     q, k, v: [batch, heads, seq_len, d_head] in float16 or bfloat16 on a CUDA device, d_head at most
     256; returns the shape and dtype of q. The kernels take [batch, seq_len, heads, d_head] with any

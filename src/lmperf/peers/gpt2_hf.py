@@ -1,14 +1,14 @@
-"""GPT-2 (Radford et al. 2019) of Hugging Face's `transformers`, with the widths of a size."""
+"""GPT-2 (Radford et al. 2019) of Hugging Face's `transformers`, in the project's model sizes."""
 
 from torch import Tensor, nn
 
 
 class GPT2(nn.Module):
-    """Tokens [batch, seq_len] int64 -> logits [batch, seq_len, vocab_size].
+    """A GPT-2 model: tokens [batch, seq_len] int64 -> logits [batch, seq_len, vocab_size].
 
-    As GPT-2: learned positions, LayerNorm, biases and a GELU of d_ff channels. As the project's
-    model and unlike GPT-2: no dropout, and a head that is not tied to the embedding. The attention
-    is PyTorch's SDPA.
+    It has GPT-2's learned positions, LayerNorm, biases and GELU (d_ff channels). Unlike GPT-2, and
+    like the project's model, it has no dropout, and its output weights are not tied to the
+    embedding. The attention is PyTorch's SDPA.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """The project's model with kernels of Liger (Hsu et al. 2024, arXiv:2410.10989), `liger-kernel`.
 
-Liger's RMSNorm and SwiGLU replace those of the model. Its cross entropy is not used, because the
-loss is computed outside the model, nor its rotary embedding, which rotates queries and keys in one
-call.
+Liger's RMSNorm and SwiGLU replace the model's own. Liger's cross entropy is not used, because the
+loss is computed outside the model; nor is Liger's rotary embedding, because it rotates queries and
+keys in one call.
 """
 
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ from lmperf.transformer.model import Block, RMSNorm, SwiGLU, TransformerLM
 
 
 def with_kernels(model: TransformerLM) -> TransformerLM:
-    """Replace norms and SwiGLUs in place, keeping their parameters; returns the model."""
+    """Replace the model's norms and SwiGLUs in place, keeping parameters; returns the model."""
     for block in model.blocks:
         _change(block)
     model.norm = _Norm(model.norm)
@@ -25,7 +25,7 @@ def _change(block: Block) -> None:
 
 
 class _Norm(nn.Module):
-    """x / rms(x) * weight over the last dimension, computed in at least float32."""
+    """Liger's RMSNorm: x / rms(x) * weight over the last dimension, in at least float32."""
 
     def __init__(self, norm: RMSNorm) -> None:
         from liger_kernel.ops import LigerRMSNormFunction
@@ -39,7 +39,7 @@ class _Norm(nn.Module):
 
 
 class _SwiGLU(nn.Module):
-    """down(silu(gate x) * up x), gate and up in one projection, with Liger's kernel."""
+    """Liger's SwiGLU: down(silu(gate x) * up x), with gate and up in one projection."""
 
     def __init__(self, layer: SwiGLU) -> None:
         from liger_kernel.ops import LigerFusedGateUpSiLUMulFunction

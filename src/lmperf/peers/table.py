@@ -1,4 +1,4 @@
-"""The peers: implementations of other projects, their packages and their benchmarks."""
+"""The table of peers (implementations of other projects): package, benchmarks, declaration."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Peer:
     """An implementation of another project.
 
     Attributes:
-        package: its package, as pip names it.
-        benchmarks: the benchmarks in which it takes part.
-        implementation: its declaration there, without the version.
+        package: the pip package that contains it.
+        benchmarks: stems of the benchmarks that measure it.
+        implementation: its declaration in these benchmarks, without the version.
     """
 
     package: str
@@ -61,7 +61,7 @@ PEERS = {peer.implementation.name: peer for peer in _PEERS}
 
 
 def installed() -> dict[str, str]:
-    """The version of each peer's package that is installed here; imports none of them."""
+    """Peer -> version of its package, for installed packages; imports none of them."""
     found = {}
     for name, peer in PEERS.items():
         try:
@@ -72,7 +72,10 @@ def installed() -> dict[str, str]:
 
 
 def peers_of(stem: str, versions: Mapping[str, str]) -> dict[str, Implementation]:
-    """The peers of a benchmark, for the packages that are installed in these versions."""
+    """The peers of a benchmark among those in ``versions``, as declared, with their version.
+
+    versions: of ``installed``.
+    """
     return {
         name: replace(peer.implementation, version=versions[name])
         for name, peer in PEERS.items()

@@ -30,16 +30,17 @@ TEMPLATES = "sections"
 
 @dataclass(frozen=True)
 class Section:
-    """The findings, tables and figure of a section.
+    """Declares the findings, tables and figure of a section.
 
     Attributes:
         findings: in reading order, the most important first.
-        head: evidence -> the one table in the write-up, at most 12 lines; None without rows.
-        tables: the tables of its page, in order.
+        head: evidence -> the head table (the one table of the section in the write-up, at most 12
+            lines); None without rows.
+        tables: the tables of the section's page, in order.
         figure: evidence and pen -> the figure; None if there is nothing to draw.
-        also: stems of further benchmarks whose rows it needs.
-        title, order: of a section that is no benchmark.
-        in_write_up: whether the write-up shows it; otherwise it has a page only.
+        also: stems (names) of further benchmarks whose rows the section needs.
+        title, order: heading and position, for a section without a benchmark of the same stem.
+        in_write_up: whether the write-up shows the section; otherwise it has a page only.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -54,10 +55,10 @@ class Section:
 
 @dataclass(frozen=True)
 class Composed:
-    """A section with the evidence of a machine; its parts are made on first use.
+    """A section with the evidence of one machine; tables and figure are made on first use.
 
     Attributes:
-        benchmarks: stems of the benchmarks that it shows.
+        benchmarks: stems of the benchmarks that the section shows.
         drawn: whether to draw the figure.
     """
 
@@ -77,7 +78,7 @@ class Composed:
 
     @cached_property
     def measured(self) -> bool:
-        """Whether any benchmark that it shows or needs has rows."""
+        """Whether any benchmark that the section shows or needs has rows."""
         stems = (*self.benchmarks, *self.section.also)
         return any(self.evidence.frame(stem) is not None for stem in stems)
 
@@ -91,12 +92,12 @@ class Composed:
 
     @cached_property
     def parts(self) -> Mapping[str, Sequence[Table]]:
-        """The parts of each table, by its name."""
+        """Name of a table group (``E1``, or its title) -> the tables of the group."""
         return _Parts(self)
 
     @cached_property
     def figures(self) -> dict[str, str]:
-        """Theme -> SVG; empty if there is nothing to draw."""
+        """Colour theme -> the figure as SVG; empty if there is nothing to draw."""
         make = self.section.figure
         if make is None or not (self.drawn and self.measured):
             return {}
@@ -104,13 +105,13 @@ class Composed:
 
     @property
     def reasons(self) -> str:
-        """The reasons of rows of its benchmarks that are not ok."""
+        """Why rows of the section's benchmarks are not ok, as text."""
         frames = [self.evidence.frame(stem) for stem in self.benchmarks]
         return "\n".join(text for f in frames if f is not None and (text := reasons(f)))
 
 
 class _Parts(Mapping[str, Sequence[Table]]):
-    """The parts of the tables of a section, each made on first use."""
+    """A mapping from the name of a table group to its tables, which are made on first use."""
 
     def __init__(self, composed: Composed):
         self._composed = composed
@@ -131,7 +132,7 @@ class _Parts(Mapping[str, Sequence[Table]]):
 
 
 def stems(templates: Path) -> list[str]:
-    """The sections that have a template, in the order of the report."""
+    """The stems of the sections that have a template, in the order of the report."""
     found = [path.name.removesuffix(".md.j2") for path in (templates / TEMPLATES).glob("*.md.j2")]
     return sorted(found, key=lambda stem: (_order(stem), stem))
 
@@ -148,7 +149,7 @@ def declared(stem: str) -> Section:
 
 
 def title_of(stem: str) -> str:
-    """The heading of a section: that of its benchmark."""
+    """The heading of a section: the title of its benchmark, else its own title or stem."""
     if stem in benchmarks.stems():
         return benchmarks.load(stem).title
     return declared(stem).title or stem
@@ -160,22 +161,22 @@ def section_of(stem: str) -> str:
 
 
 def benchmarks_of(stem: str) -> list[str]:
-    """The benchmarks that a section shows: the one of the same stem, then those that name it."""
+    """The stems of a section's benchmarks: its own first, then those that declare the section."""
     known = [name for name in benchmarks.stems() if section_of(name) == stem]
     return sorted(known, key=lambda name: (name != stem, name))
 
 
 def compose(stem: str, evidence: MachineEvidence, drawn: bool = True) -> Composed:
-    """A section with this evidence, with its figure if ``drawn``."""
+    """The section with this evidence; ``drawn``: whether to draw its figure."""
     benchmarks = benchmarks_of(stem)
     section = _with_custom(declared(stem), evidence, benchmarks)
     return Composed(stem, section, evidence, benchmarks, drawn)
 
 
 def _with_custom(section: Section, evidence: MachineEvidence, stems: Sequence[str]) -> Section:
-    """The section with findings and tables of custom implementations and peers.
+    """The section with findings and tables on custom implementations and peers added.
 
-    Findings on custom implementations come first, those on peers last.
+    Findings on custom implementations precede the section's own findings, those on peers follow.
     """
     known = [(stem, name) for stem in stems for name in custom.names(evidence, stem)]
     if not known:
@@ -200,7 +201,7 @@ def _order(stem: str) -> int:
 
 
 def _made(group: TableGroup, evidence: MachineEvidence, stem: str) -> list[Table]:
-    """The parts of a table; none if it is numbered and its benchmark has no rows."""
+    """The tables of a group; none if the group is numbered and its benchmark has no rows."""
     stem = group.owed.stem or stem
     if group.id and stem in benchmarks.stems() and evidence.frame(stem) is None:
         return []

@@ -1,4 +1,4 @@
-"""The table of a benchmark whose section has no module: its cells by phase."""
+"""The table of a section without a module: every cell of its benchmark, by phase."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from lmperf.results import Table
 
 
 def measurements(evidence: MachineEvidence, stem: str, most: int | None = None) -> Table | None:
-    """Axes and implementation down, phases across: times in ms, or the status.
+    """A table with a line per cell and implementation, and a column per phase.
 
-    None without rows, or with more than ``most`` lines.
+    It holds times in ms, or the status if nothing was timed. None without rows, or if it had more
+    than ``most`` lines.
     """
     frame = evidence.frame(stem)
     if frame is None:

@@ -1,4 +1,8 @@
-"""The method page: machine, ceilings, noise floors, rows, commits, cost."""
+"""The method page of a report: machine, ceilings, model sizes, noise floors, rows, cost.
+
+A ceiling is a rate that the machine reaches in a matmul or copy alone. A noise floor is how far A/A
+intervals exclude 1.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +56,7 @@ OUTSIDE = {
 
 
 def ceilings_table(evidence: MachineEvidence) -> Table | None:
-    """Times and rates by operation, dtype and shape, in single calls and sustained."""
+    """The table of ceilings: times and rates of matmuls and copies, single calls and sustained."""
     frame = rows(evidence)
     if frame is None:
         return None
@@ -93,7 +97,7 @@ def _matmuls(frame: pd.DataFrame) -> pd.Series:
 
 
 def sheet_table(evidence: MachineEvidence) -> Table | None:
-    """The data sheet's rates of each dtype and of memory; None without a data sheet."""
+    """The table of the data sheet's rates for each dtype and for memory; None without a sheet."""
     sheet = data_sheet(evidence)
     if sheet is None:
         return None
@@ -114,7 +118,7 @@ def sheet_table(evidence: MachineEvidence) -> Table | None:
 
 
 def sizes_table(evidence: MachineEvidence) -> Table | None:
-    """One line per model size: its name in each course. None if no model was measured."""
+    """The table of model sizes and their names in each course; None if no model was measured."""
     if not any("size" in frame for frame in evidence.present().values()):
         return None
     named = dict.fromkeys(size for names in COURSES.values() for size in names.values())
@@ -125,7 +129,7 @@ def sizes_table(evidence: MachineEvidence) -> Table | None:
 
 
 def _in_courses(size: str) -> dict[str, str]:
-    """Column of each course -> its name of a size; a dash if it has none."""
+    """Column of each course -> the course's name for a model size; a dash if it has none."""
     return {
         f"course.{year}": next((name for name in names if names[name] == size), "–")
         for year, names in COURSES.items()
@@ -133,7 +137,7 @@ def _in_courses(size: str) -> dict[str, str]:
 
 
 def cost_table(evidence: MachineEvidence) -> Table | None:
-    """Seconds of each benchmark and in total; None if no job was recorded."""
+    """The table of seconds spent per benchmark and in total; None if no job was recorded."""
     jobs = jobs_of(evidence)
     if jobs.empty:
         return None
@@ -160,14 +164,14 @@ def _cost_line(stem: str, jobs: int, row: pd.Series) -> dict:
 
 
 def jobs_of(evidence: MachineEvidence) -> pd.DataFrame:
-    """The jobs that measured a row of the evidence."""
+    """The measuring jobs that ran while a row of the evidence was measured."""
     if evidence.cost is None:
         return pd.DataFrame(columns=["stem", "wall_s"])
     return evidence.cost[_rows_by_job(evidence) > 0]
 
 
 def _rows_by_job(evidence: MachineEvidence) -> pd.Series:
-    """How many rows of the evidence were measured while each job ran."""
+    """For each job, the number of rows of its benchmark that were measured while it ran."""
     jobs = evidence.cost
     begin, end = _at(jobs["started_at"]).dt.floor("s"), _at(jobs["finished_at"]).dt.ceil("s")
     counts = pd.Series(0, jobs.index)
@@ -181,7 +185,7 @@ def _rows_by_job(evidence: MachineEvidence) -> pd.Series:
 
 
 def _at(times: pd.Series) -> pd.Series:
-    """Timestamps in UTC; NaT for text that is none."""
+    """The text as timestamps in UTC; NaT where it is no timestamp."""
     return pd.to_datetime(times, format="ISO8601", errors="coerce", utc=True)
 
 
@@ -199,7 +203,7 @@ def _limits(evidence: MachineEvidence) -> dict:
     }
 
 
-# Strongest first.
+# The limits of a report, the strongest first.
 LIMITS = ("stale", "missing", "red", "loaded", "marks")
 
 

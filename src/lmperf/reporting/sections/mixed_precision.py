@@ -1,4 +1,4 @@
-"""Mixed precision: accumulation (M1), and the dtypes that autocast gives each tensor (M2)."""
+"""The report section on mixed precision: errors of long sums (M1), dtypes under autocast (M2)."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from lmperf.results import Table
 STEM = "mixed_precision"
 SUMS, DTYPES = "accumulation", "dtypes"
 SINGLE, HALVES = "float32", ("float16", "bfloat16")
-# Kinds of tensors that should be float32 in training, and kinds that a module returns.
+# Kinds of tensors that should be float32 in training, and kinds of tensors that modules return.
 KINDS, OUTPUTS = ("parameter", "gradient", "loss"), ("output", "logits")
 
 
 def head(evidence: MachineEvidence) -> Table | None:
-    """M1; None without rows."""
+    """The head table (the one in the write-up), which is table M1; None without rows."""
     return next(iter(sums_tables(evidence)), None)
 
 
 def sums_tables(evidence: MachineEvidence) -> list[Table]:
-    """M1: every sum and its error; the status if any row has failed."""
+    """Table M1, a line per sum: value, relative error, and the status if any row failed."""
     frame = _rows(evidence, SUMS)
     if frame.empty:
         return []
@@ -64,14 +64,14 @@ def _rows(evidence: MachineEvidence, experiment: str) -> pd.DataFrame:
 
 
 def dtypes_tables(evidence: MachineEvidence) -> list[Table]:
-    """M2, a table for each model: tensors down, autocast dtypes across."""
+    """Tables M2, one per model: the dtype of each tensor (lines) under each autocast (columns)."""
     frame = _rows(evidence, DTYPES)
     subjects = [] if frame.empty else in_order("subject", frame["subject"])
     return each(*(_dtypes_table(having(frame, subject=name), name) for name in subjects))
 
 
 def _dtypes_table(frame: pd.DataFrame, subject: str) -> Table | None:
-    """One column for all implementations with the same dtype for every tensor."""
+    """A table M2. Implementations that give every tensor the same dtype share a column."""
     words = frame["observed_dtype"].where(frame["status"] == "ok", status_words(frame))
     wide = _by_run(frame.assign(words=words)).fillna(EMPTY).map(dtype_words)
     columns, headers = {}, {}
@@ -89,9 +89,10 @@ def _dtypes_table(frame: pd.DataFrame, subject: str) -> Table | None:
 
 
 def _by_run(frame: pd.DataFrame) -> pd.DataFrame:
-    """Tensors down, runs across: the dtype, or the status of a failed run, which has no tensors.
+    """A data frame of dtypes: a line per tensor, a column per run (dtype, implementation).
 
-    Unsupported runs are left out: they are listed with their reason below the tables.
+    A failed run has its status in every line, since none of its tensors was seen. Unsupported runs
+    are left out; the report lists them with their reasons below the tables.
     """
     runs = ["dtype", "implementation"]
     seen, failed = frame.dropna(subset=["tensor"]), frame[frame["tensor"].isna()]
@@ -106,7 +107,10 @@ def _by_run(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _sums(evidence: MachineEvidence, form: str) -> dict:
-    """The sum in each 16-bit dtype, whose subject is ``form`` with that dtype; the exact sum."""
+    """The sum in float16 and in bfloat16, and the exact sum.
+
+    form: the ``subject`` of the rows, with ``{0}`` for the dtype: ``{0} + {0}``.
+    """
     rows = rows_of(evidence, STEM, experiment=SUMS)
     found = {half: measured(having(rows, subject=form.format(half))) for half in HALVES}
     sums = {half: rows["value"].iloc[-1] for half, rows in found.items()}
@@ -114,7 +118,10 @@ def _sums(evidence: MachineEvidence, form: str) -> dict:
 
 
 def _kept(evidence: MachineEvidence) -> dict:
-    """Kinds and outputs that are float32 in every run, and outputs whose dtype differs by run."""
+    """Which kinds of tensors and which outputs are float32 in every run.
+
+    ``torn``: outputs that are neither float32 in every run nor the autocast dtype in every run.
+    """
     rows = rows_of(evidence, STEM, experiment=DTYPES)
     keys = [rows["kind"], rows["tensor"]]
     kept = (rows["observed_dtype"] == SINGLE).groupby(keys, sort=False).all()
@@ -136,7 +143,7 @@ def _kept(evidence: MachineEvidence) -> dict:
 
 
 def _logits(evidence: MachineEvidence) -> dict:
-    """Compiled runs whose logits have the dtype of another autocast."""
+    """Logits of compiled runs that have the dtype of another run's autocast, in words."""
     rows = rows_of(evidence, STEM, kind="logits", implementation="compiled")
     other = rows["observed_dtype"].isin(rows["dtype"]) & (rows["observed_dtype"] != rows["dtype"])
     pairs = measured(rows[other])[["observed_dtype", "dtype"]].map(dtype_words)

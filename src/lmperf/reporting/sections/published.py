@@ -1,6 +1,6 @@
-"""Published figures beside what this machine measured in the same cell, as context.
+"""The page that compares published numbers with this machine's rows of the same cells.
 
-The page shows the largest cell of each source, device and metric; nothing passes or fails by it.
+It shows the largest cell of each source, device and metric. No check depends on it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lmperf.reporting.tables import TableGroup, from_frame
 from lmperf.results import Cell, Table
 
 LINK = "../../src/lmperf/reporting/published"
-# Metric -> the column here, its unit, its form.
+# Metric of a published number -> column of our rows, unit, and function that formats the value.
 MEASURED = {
     "time": ("median_ms", " ms", significant),
     "memory before backward": ("saved_mib", " MiB", significant),
@@ -25,21 +25,22 @@ MEASURED = {
     "peak memory": ("peak_mib", " MiB", significant),
     "sum": ("value", "", fixed),
 }
-# How a number here differs from the published one: by benchmark, metric and phase.
+# (benchmark, metric, phase) -> how our number differs in meaning from the published one.
 HERE = {
     ("attention", "memory", "backward"): "when is not stated; here before the backward",
     ("memory", "peak memory", "forward"): "the forward here is without gradients",
 }
-# The columns that tell the size of a cell; the first that its benchmark has is used.
+# Columns that say how large a cell is; the first one with values is used.
 WORK = ("flops", "bytes", "predicted_mib")
-# The implementation shown of a cell: the first of these published, else the first in reading order.
+# Of several published implementations of a cell, the table shows the first of these, if any,
+# else the first in reading order.
 FIRST = ("triton", "eager")
 MOST = 20
 NOT_STATED = "not stated"
 
 
 def beside(evidence: MachineEvidence) -> list[Table]:
-    """One line for each source, device and metric: the largest cell also measured here."""
+    """The table of published numbers: per source, device and metric the largest measured cell."""
     matched = {stem: _matched(evidence, stem) for stem in STEMS}
     lines = [
         _line(stem, found)
@@ -60,9 +61,10 @@ def beside(evidence: MachineEvidence) -> list[Table]:
 
 
 def _matched(evidence: MachineEvidence, stem: str) -> pd.DataFrame:
-    """Published figures with a cell of this machine, whose number is ``here``; largest cell first.
+    """The published numbers whose cell this machine measured, the largest cell first.
 
-    Cells of equal work are ordered by implementation, then by dtype, the last one first.
+    Column ``here`` holds this machine's number. Cells of equal work are ordered by implementation
+    (as in ``FIRST``), then by dtype, the last in reading order first.
     """
     figures, frame = figures_of(stem), evidence.frame(stem)
     keys = [*cell_of(figures), "phase"]
@@ -83,13 +85,13 @@ def _matched(evidence: MachineEvidence, stem: str) -> pd.DataFrame:
 
 
 def _text(value) -> str:
-    """An axis value as a CSV of figures writes it."""
+    """The value of an axis as the CSV files of published numbers write it."""
     whole = isinstance(value, float) and value.is_integer()
     return str(int(value)) if whole else str(value)
 
 
 def _line(stem: str, rows: pd.DataFrame) -> dict[str, str]:
-    """One line with all phases of the first cell of the rows."""
+    """A line of the table: the first cell of the rows, with all its phases."""
     cell, first = cell_of(figures_of(stem)), rows.iloc[0]
     rows = rows[(rows[cell] == first[cell]).all(axis=1)].drop_duplicates("phase")
     rows = pd.concat([part for _, part in groups(rows, "phase")])
@@ -111,13 +113,13 @@ def _line(stem: str, rows: pd.DataFrame) -> dict[str, str]:
 
 
 def _here(values: list[float], form, unit: str) -> Cell:
-    """The number of each phase in one cell; the second value is that of the second phase."""
+    """A table cell with this machine's number for each phase, joined by a slash."""
     first, second, *_ = *map(finite, values), None
     return Cell(" / ".join(map(form, values)) + unit, first, second=second)
 
 
 def _printed(values: pd.Series, unit: str) -> str:
-    """Values as published, with their unit if they are numbers; seconds in milliseconds."""
+    """The published values as text with their unit; seconds become milliseconds."""
     if unit == "s":
         values, unit = [significant(1e3 * float(value)) for value in values], "ms"
     number = any(value[-1].isdigit() for value in values)
@@ -125,7 +127,7 @@ def _printed(values: pd.Series, unit: str) -> str:
 
 
 def _words(name: str, value: str) -> str:
-    """An axis and its value; empty for a flag that is not set."""
+    """The name and value of an axis in words; empty for a flag that is false."""
     if name in ("implementation", "dtype"):
         return value_words(name, value)
     flags = {"True": axis_words(name), "False": ""}
@@ -133,7 +135,7 @@ def _words(name: str, value: str) -> str:
 
 
 def _negative() -> str:
-    """The most negative published time, in words."""
+    """A sentence on the most negative published time, which subtraction produced."""
     times = having(figures_of("warmup"), metric="time", unit="s")
     milliseconds = 1e3 * times["value"].astype(float)
     least = times.loc[milliseconds.idxmin()]

@@ -1,4 +1,4 @@
-"""Plain PyTorch attention, eager and compiled, and where it runs out of memory."""
+"""The report section on plain PyTorch attention: time, memory, and the longest length that fits."""
 
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.attention.figure import figure

@@ -1,4 +1,4 @@
-"""Time and memory of plain attention against the length, up to the first that does not fit."""
+"""The figure of plain attention: time and memory up to the first length that does not fit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ GROWN = {
 
 
 def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
-    """Panels: forward, backward (median ms), peak of the backward (MiB); one cell, one dtype."""
+    """Draw forward time, backward time (median ms) and peak memory of the backward (MiB) by length.
+
+    Each quantity has a panel. The rows are those of ``tables.usual``: one dtype, one d_head. None
+    if no such row may be shown.
+    """
     frame = usual(evidence)
     if frame is None:
         return None
@@ -45,12 +49,12 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
 
 
 def _has(frame: pd.DataFrame, phase: str, column: str) -> bool:
-    """Whether a panel has values: a logarithmic axis cannot be drawn without any."""
+    """Whether the panel of a phase and column has a value; a logarithmic axis needs one."""
     return bool(having(frame[gates.shown(frame)], phase=phase)[column].notna().any())
 
 
 def _title(frame: pd.DataFrame) -> str:
-    """The growth of time and peak memory over the last two lengths, and the first OOM length."""
+    """The title: growth of time and peak memory over the two longest lengths, first OOM length."""
     what = f"Plain attention, d_head {frame['d_head'].iloc[0]:g}"
     what += f", {dtype_words(frame['dtype'].iloc[0])}"
     full = frame.loc[frame["status"] == "oom", "seq_len"]
@@ -67,7 +71,7 @@ def _title(frame: pd.DataFrame) -> str:
 
 
 def _apart(lengths: pd.Series) -> list[float]:
-    """Lengths for tick labels, each at least TICKS times the one before."""
+    """The lengths to label on the axis, each at least TICKS times the previous labelled length."""
     kept: list[float] = []
     for value in sorted(lengths.unique()):
         if not kept or value >= TICKS * kept[-1]:
@@ -76,7 +80,7 @@ def _apart(lengths: pd.Series) -> list[float]:
 
 
 def _panel(axis, pen: Pen, frame: pd.DataFrame, phase: str, column: str) -> None:
-    """Draw a line for each implementation, and a dotted line where eager attention does not fit."""
+    """Draw a line for each implementation, and a dotted line at each length that does not fit."""
     rows = having(frame, phase=phase)
     names = in_order("implementation", rows["implementation"])
     for name in names:

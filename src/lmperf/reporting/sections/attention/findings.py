@@ -1,4 +1,4 @@
-"""Findings on plain attention: where it runs out of memory, and what makes it faster."""
+"""Findings on plain attention: when it runs out of memory, and what makes it faster."""
 
 from __future__ import annotations
 
@@ -28,7 +28,11 @@ WITHIN, AS_PREDICTED = 0.25, 0.01
 
 
 def _end(evidence: MachineEvidence) -> dict:
-    """The first length that ran out of memory, with requested and free bytes in GiB."""
+    """The row of the first length at which eager attention ran out of memory, as a dict.
+
+    ``requested`` and ``free`` are the GiB in the allocator's message; ``as_predicted`` is whether
+    the request is within ``AS_PREDICTED`` of the predicted one.
+    """
     frame = usual(evidence)
     if frame is None:
         raise NotMeasured
@@ -40,7 +44,11 @@ def _end(evidence: MachineEvidence) -> dict:
 
 
 def _matrices(evidence: MachineEvidence) -> dict:
-    """float32 memory without the inputs at the two longest lengths, in [batch, length, length]."""
+    """Memory of eager float32 attention, in units of one [batch, length, length] float32 tensor.
+
+    Covers the two longest lengths and excludes the inputs. ``square`` is whether the memory kept
+    for the backward is the same number of such tensors (to ``WITHIN``) at both lengths.
+    """
     rows = rows_of(evidence, STEM, implementation="eager", dtype="float32")
     rows = rows[rows["saved_mib"].notna()]
     lengths = sorted(set(rows["seq_len"]))[-2:]
@@ -71,14 +79,14 @@ def _compiling(evidence: MachineEvidence) -> dict:
 
 
 def _gains(rows: pd.DataFrame) -> list[tuple[str, Spread]]:
-    """Each phase in words, with its resolved speed-ups."""
+    """(phase in words, spread of its speed-ups), from rows whose verdict is faster or slower."""
     rows = having(rows, verdict=[FASTER, SLOWER])
     phases = in_order("phase", rows["phase"])
     return [(phase_words(p), Spread.of(having(rows, phase=p)["ratio"])) for p in phases]
 
 
 def _numerics(evidence: MachineEvidence) -> dict:
-    """Speed-ups of each other dtype over float32 at the longest length, by phase."""
+    """Speed-ups of eager attention in each other dtype over float32, at the longest length."""
     others = in_order("dtype", set(all_rows(evidence, STEM)["dtype"]) - {"float32"})
     series = [Series.of(implementation="eager", dtype=dtype) for dtype in others]
     found = [compared(evidence, STEM, ours, BASE) for ours in series]

@@ -1,4 +1,8 @@
-"""Head, A1 (plain attention), A2 (compiled, other dtypes), A3 (memory limit), A4 (memory)."""
+"""Tables of the attention section: the head table (the one in the write-up) and A1 to A4.
+
+A1: times of plain attention. A2: compiled attention and other dtypes. A3: the first length that
+does not fit into memory. A4: memory of each step.
+"""
 
 from __future__ import annotations
 
@@ -50,10 +54,11 @@ SOURCES, UNITS = ["write-up 000", "write-up 001"], {"MB": 1e6, "GB": 1e9}
 
 
 def usual(evidence: MachineEvidence) -> pd.DataFrame | None:
-    """Rows of one cell at every length: the first dtype, and the d_head nearest to ``D_HEAD``.
+    """The rows that the head table and the figure show: one dtype, d_head and batch, every length.
 
-    The last length is the first that ran out of memory. If every length of the grid fits, it is
-    the length that ``attention_limit`` ran in the same cell, if any.
+    The dtype is the first in reading order, the d_head the nearest to ``D_HEAD``, the batch the
+    largest. Rows end at the first length at which eager attention ran out of memory. If every
+    length of the grid fits, a longer row from ``attention_limit`` is added, if there is one.
     """
     frame = evidence.frame(STEM)
     if frame is None:
@@ -72,9 +77,9 @@ def usual(evidence: MachineEvidence) -> pd.DataFrame | None:
 
 
 def ran_out(evidence: MachineEvidence) -> pd.DataFrame:
-    """Forwards of ``attention_limit`` that ran out of memory, as rows of ``attention``.
+    """Rows of the benchmark ``attention_limit`` that ran out of memory, as rows of ``attention``.
 
-    Their indices are negative, so that they differ from those of ``attention``. May be empty.
+    Row labels are negative, so that none equals a row label of ``attention``. May be empty.
     """
     frame = evidence.frame(LIMIT)
     if frame is None:
@@ -85,7 +90,7 @@ def ran_out(evidence: MachineEvidence) -> pd.DataFrame:
 
 
 def head(evidence: MachineEvidence) -> Table | None:
-    """One line for each length of ``usual``: times, speed-ups over eager, memory."""
+    """The head table, a line for each length: times, speed-ups over eager, memory."""
     frame = usual(evidence)
     if frame is None:
         return None
@@ -117,12 +122,15 @@ def head(evidence: MachineEvidence) -> Table | None:
 
 
 def held(frame: pd.DataFrame) -> pd.Series:
-    """MiB kept for the backward, without the inputs."""
+    """MiB that each row's forward keeps for the backward, without the inputs."""
     return frame["saved_mib"] - frame["resident_mib"].fillna(0.0)
 
 
 def _by_dtype(make: Callable[[pd.DataFrame], Table | None], among: Callable) -> Callable:
-    """Return a function: evidence -> a table for each dtype of the rows that ``among`` selects."""
+    """Return a function that makes one table per dtype from the evidence.
+
+    make: all rows of a dtype -> table. among: data frame -> mask; a dtype needs a selected row.
+    """
 
     def tables(evidence: MachineEvidence) -> list[Table]:
         frame = evidence.frame(STEM)
@@ -133,7 +141,7 @@ def _by_dtype(make: Callable[[pd.DataFrame], Table | None], among: Callable) -> 
 
 
 def _plain(frame: pd.DataFrame) -> Table | None:
-    """A1: times of each phase, memory before backward, status."""
+    """Table A1 of one dtype: times of each phase, memory before the backward, status."""
     dtype, frame = frame["dtype"].iloc[0], EAGER.rows(frame)
     backward = having(frame, phase="backward")
     # A table keeps the last row of a cell, so rows that are not ok come last.
@@ -153,7 +161,11 @@ def _plain(frame: pd.DataFrame) -> Table | None:
 
 
 def beside_tables(evidence: MachineEvidence) -> list[Table]:
-    """A2: for each dtype, eager beside the other implementations; then dtypes against float32."""
+    """Tables A2: one per dtype that compares implementations, then one that compares dtypes.
+
+    The tables per dtype hold times of all implementations and speed-ups over eager. The last table
+    holds speed-ups of each implementation in other dtypes over float32.
+    """
     frame = evidence.frame(STEM)
     if frame is None:
         return []
@@ -162,7 +174,7 @@ def beside_tables(evidence: MachineEvidence) -> list[Table]:
 
 
 def _implementations(evidence: MachineEvidence, frame: pd.DataFrame) -> Table | None:
-    """Times of all implementations in one dtype, and their speed-ups over eager, by phase."""
+    """A table A2: times of all implementations in one dtype, and speed-ups over eager, by phase."""
     names = in_order("implementation", set(frame["implementation"]) - {"eager"})
     others = [Series.of(implementation=name) for name in names]
     columns = []
@@ -177,7 +189,7 @@ def _implementations(evidence: MachineEvidence, frame: pd.DataFrame) -> Table | 
 
 
 def _dtypes(evidence: MachineEvidence, frame: pd.DataFrame) -> Table | None:
-    """Speed-ups of each implementation in each dtype over the same in float32, by phase."""
+    """The last table A2: speed-ups of each implementation over itself in float32, by phase."""
     columns = []
     for phase in in_order("phase", frame["phase"]):
         rows = having(frame, phase=phase)
@@ -189,7 +201,7 @@ def _dtypes(evidence: MachineEvidence, frame: pd.DataFrame) -> Table | None:
 
 
 def _over(evidence: MachineEvidence, rows: pd.DataFrame, series: Series, base: Series) -> Beside:
-    """A column of the speed-ups of ``series`` over ``base`` in one phase."""
+    """A column with the speed-ups of ``series`` over ``base``; ``rows`` are those of one phase."""
     cells, phase = speedup_cells(evidence, STEM, series, base), rows["phase"].iloc[0]
     return speedup(
         f"{phase_words(phase)}, {series.words} over {base.words}",
@@ -199,7 +211,7 @@ def _over(evidence: MachineEvidence, rows: pd.DataFrame, series: Series, base: S
 
 
 def limit_table(evidence: MachineEvidence) -> list[Table]:
-    """A3: the closed form of each tensor beside the sizes in the allocator's message."""
+    """Table A3: predicted size of each tensor, and the sizes that the OOM message reports."""
     frame = evidence.frame(LIMIT)
     if frame is None:
         return []
@@ -225,7 +237,7 @@ def _whole(number: float) -> str:
 
 
 def _memory(frame: pd.DataFrame) -> Table | None:
-    """A4: MiB of the inputs, at the peak and after each phase, and differences."""
+    """Table A4 of one dtype: MiB of the inputs, at each peak, before and after the backward."""
     dtype = frame["dtype"].iloc[0]
     frame = frame[gates.shown(frame) & frame["peak_mib"].notna()]
     forward, backward = (having(EAGER.rows(frame), phase=p) for p in ("forward", "backward"))
@@ -249,7 +261,10 @@ def _memory(frame: pd.DataFrame) -> Table | None:
 
 
 def _published() -> str:
-    """Note: memory before backward of two write-ups, in matrices of length x length."""
+    """A note that compares the memory before the backward of two published write-ups.
+
+    Its unit is one float32 tensor of [batch, length, length].
+    """
     rows = having(figures_of(STEM), source=SOURCES, unit=[*UNITS], implementation="eager")
     rows = rows[rows["value"] != "OOM"].astype({"value": float, "batch": int, "seq_len": int})
     one = rows["batch"] * rows["seq_len"] ** 2 * dtype_of("float32").bytes
@@ -274,7 +289,7 @@ def _is_beside(frame: pd.DataFrame) -> pd.Series:
 
 
 def _has_memory_of_its_own(frame: pd.DataFrame) -> pd.Series:
-    """Eager rows whose dtype is a storage dtype: TF32 stores float32, so its memory is the same."""
+    """Eager rows in a storage dtype; TF32 rows store float32 and use the same memory as float32."""
     return _is_eager(frame) & frame["dtype"].isin(STORED_DTYPES)
 
 

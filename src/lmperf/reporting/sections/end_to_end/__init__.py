@@ -1,4 +1,4 @@
-"""End to end: what a step of a Transformer language model takes, and what makes it faster."""
+"""The report section on Transformer train steps end to end: time, and what makes it shorter."""
 
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.end_to_end import ladder, warmup

@@ -1,4 +1,4 @@
-"""The speed-up of a train step over eager float32, by size: a bar for each way of running it."""
+"""The end-to-end figure: speed-ups of train steps over eager float32, as bars by size."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ from lmperf.statistics import FASTER
 PANELS = 2
 HEIGHT = 4.0
 GROUP = 0.84
-# Lines alone: as SVG a hatch of dots is a hundred times as long.
+# Only hatches made of lines: in SVG, a hatch of dots takes a hundred times the bytes.
 HATCHES = ("", "//", "--", "xx", "\\\\", "||", "++", "/", "-")
 COLOURS = ("blue", "mustard", "green", "orange", "pink", "violet", "grey")
 
 
 def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
-    """One panel for each context that it takes to show every way, at most ``PANELS``."""
+    """Draw one panel per context, as many as show every way (implementation and dtype) once.
+
+    There are at most ``PANELS``; None without a speed-up.
+    """
     frame = evidence.frame(ways.STEM)
     rows = _speedups(evidence, frame) if frame is not None else pd.DataFrame()
     if rows.empty:
@@ -45,9 +48,9 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
 
 
 def _speedups(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
-    """Train steps with their speed-up over eager float32 and their ``way`` in words.
+    """Train steps with their speed-up over eager float32; ``way``: implementation, dtype in words.
 
-    A way that was timed for fewer than half of the sizes of a context is left out there.
+    At a context, a way that was timed for fewer than half of the sizes is left out.
     """
     others = [way for way in ways.of(frame) if way != ways.BASE]
     found = [ways.steps_over(evidence, way).assign(way=way.words) for way in others]
@@ -60,7 +63,7 @@ def _speedups(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _contexts(rows: pd.DataFrame) -> list[int]:
-    """The context with most bars, then the one with most bars of ways missing there, if any."""
+    """The contexts to draw: the one with most bars, then one that shows ways missing there."""
     chosen: list[int] = []
     while len(chosen) < PANELS:
         lacking = rows[~rows["way"].isin(having(rows, context_length=chosen)["way"])]
@@ -79,7 +82,7 @@ def _title(rows: pd.DataFrame) -> str:
 
 
 def _panel(axis: Axes, pen: Pen, rows: pd.DataFrame, steps: pd.DataFrame, bars: dict) -> None:
-    """Draw bars with their intervals for every size that ran in another way than the base."""
+    """Draw speed-ups with their confidence intervals for every size that has more than the base."""
     base, ink = ways.BASE.rows(steps), pen.theme.ink
     sizes = in_order("size", steps.drop(base.index)["size"])
     labels = [size + _why(having(base, size=size)) for size in sizes]
@@ -98,7 +101,7 @@ def _panel(axis: Axes, pen: Pen, rows: pd.DataFrame, steps: pd.DataFrame, bars: 
 
 
 def _why(base: pd.DataFrame) -> str:
-    """The status of eager float32 for the tick label of a size without bars."""
+    """For a tick label: why eager float32 has no time to show at this size; empty if it has one."""
     if gates.shown(base).any():
         return ""
     red = gates.red(base).any()

@@ -1,4 +1,4 @@
-"""Findings on train steps: the fastest way to run one, and the gain of each way."""
+"""Findings on train steps: the fastest implementation and dtype, and the gain of each."""
 
 from __future__ import annotations
 
@@ -45,7 +45,11 @@ def _dtypes(evidence: MachineEvidence) -> list[str]:
 
 
 def _compared(evidence: MachineEvidence, pairs: Pairs) -> tuple[pd.DataFrame, dict]:
-    """Train steps with the speed-up of each pair of ways, and the values all sentences use."""
+    """Train steps with their speed-ups, and the values that every sentence on them uses.
+
+    pairs: name -> (way, base); a way is an implementation in a dtype. Raises NotMeasured without
+    a speed-up.
+    """
     found = {name: ways.steps_over(evidence, *pair) for name, pair in pairs.items()}
     rows = measured(pd.concat(found.values()))
     gains = [f"{name} {_reach(steps['ratio'])}" for name, steps in found.items() if len(steps)]
@@ -59,7 +63,7 @@ def _how_many(values: dict) -> str:
 
 
 def _said(what: str, rest: str = "") -> dict[str, str]:
-    """Sentences of a comparison, for all, some and none of its train steps being faster."""
+    """Three sentences on a comparison: if all, some or none of the train steps are faster."""
     return {
         "all": f"{what}{rest}.",
         "some": f"{what}, faster in {{{{ faster }}}} steps{rest}.",
@@ -85,13 +89,13 @@ def _fastest(evidence: MachineEvidence) -> dict:
 
 
 def _sizes(rows: pd.DataFrame) -> str:
-    """``small to large``; the one size where there is no more."""
+    """The range of sizes in words: ``small to large``, or ``small`` if there is one size."""
     sizes = in_order("size", rows["size"])
     return f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else "".join(sizes)
 
 
 def _not_told_apart(evidence: MachineEvidence, fastest: pd.DataFrame) -> list[Way]:
-    """The fastest way, and the ways in its dtype than which it is not faster at any size."""
+    """The fastest way and the ways of its dtype that it does not beat at any size."""
     best = Way(*fastest.iloc[0][["implementation", "dtype"]])
     found = [best]
     for other in ways.of(having(evidence.frame(STEM), dtype=best.dtype)):
@@ -109,7 +113,7 @@ def _fastest_answer(values: dict) -> str:
 
 
 def _compiling(evidence: MachineEvidence) -> dict:
-    """Compiled by block over eager; the whole model compiled, if no row is compiled by block."""
+    """Speed-ups of compiling by block over eager; of compiling the model, without rows by block."""
     name = BLOCKS if (all_rows(evidence, STEM)["implementation"] == BLOCKS).any() else WHOLE
     pairs = {dtype_words(d): (Way(name, d), Way(EAGER, d)) for d in _dtypes(evidence)}
     rows, values = _compared(evidence, pairs)
@@ -141,7 +145,7 @@ def _attention(evidence: MachineEvidence) -> dict:
 
 
 def _triton_attention(evidence: MachineEvidence) -> dict:
-    """Steps with Triton attention over the same steps with SDPA."""
+    """Speed-ups of train steps with Triton attention over the same steps with SDPA."""
     frame = rows_of(evidence, STEM, implementation=ATTENTIONS, phase=ways.STEP)
     pairs = {
         implementation_words(run, axes(frame)): tuple(
@@ -195,7 +199,7 @@ def _whole(evidence: MachineEvidence) -> dict:
 
 
 def _host(evidence: MachineEvidence) -> dict:
-    """Host-bound train steps of the project's implementations, counted by implementation."""
+    """How many train steps are host-bound, in all and for each implementation of our model."""
     rows = rows_of(evidence, STEM, phase=ways.STEP)
     rows = rows[~another_model(rows)]
     share = ways.queued(rows).dropna()

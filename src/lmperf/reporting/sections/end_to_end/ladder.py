@@ -1,4 +1,4 @@
-"""E6: the ladder, in which each rung adds a technique, and the loss of each rung."""
+"""Table E6 and findings of the ladder, whose rungs are train steps that each add a technique."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ STEM, LOSS, STEP = "ladder", "ladder_loss", ways.STEP
 RUNGS = {rung.name: rung for rung in load(STEM).implementations}
 BASE = next(iter(RUNGS))
 MIB_PER_GIB = 1024
-# Losses that lie within this fraction of those with float32 weights count as equal.
+# A loss within this fraction of the losses with float32 weights counts as equal.
 NEAR = 0.01
 
 
 def tables(evidence: MachineEvidence) -> list[Table]:
-    """E6: a table for each size and batch, a line for each rung."""
+    """Tables E6: one for each size, context and batch, with a line for each rung of the ladder."""
     frame = evidence.frame(STEM)
     if frame is None:
         return []
@@ -58,10 +58,10 @@ def _with_rates(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _fastest_numerics(evidence: MachineEvidence) -> str:
-    """The ladder's dtype with the highest rate by the data sheet, else by the matmul ceiling.
+    """The ladder's dtype with the highest matmul rate; the MFU of every rung is over this rate.
 
-    MFU of every rung is over this rate. Over the rate of its own dtype, a faster rung could have
-    a lower MFU.
+    The rate is the data sheet's, else the measured matmul ceiling. Were MFU over the rate of each
+    rung's own dtype, a faster rung could have a lower MFU.
     """
 
     def most(dtype: str) -> float:
@@ -101,7 +101,7 @@ def _cell(evidence: MachineEvidence, rows: pd.DataFrame, losses: pd.DataFrame) -
 
 
 def _over_previous(evidence: MachineEvidence, rows: pd.DataFrame) -> pd.Series:
-    """The speed-up of each rung over the one before it among these rows."""
+    """The speed-up of each rung over the previous rung that these rows contain."""
     cells = [
         speedup_cells(evidence, STEM, Series.of(implementation=b), Series.of(implementation=a))
         for a, b in itertools.pairwise(_rungs(rows))
@@ -115,7 +115,7 @@ def _rungs(rows: pd.DataFrame) -> list[str]:
 
 
 def _losses(evidence: MachineEvidence) -> pd.DataFrame:
-    """The ``loss`` of the last recorded step by size and rung; may be empty."""
+    """A data frame with the ``loss`` at the last recorded step, indexed by size and rung."""
     frame = evidence.frame(LOSS)
     if frame is None:
         return pd.DataFrame({"loss": []}, pd.MultiIndex.from_tuples([], names=["size", "rung"]))
@@ -135,7 +135,7 @@ def _loss_words(evidence: MachineEvidence, size: str) -> str:
 
 
 def _top(evidence: MachineEvidence) -> pd.DataFrame:
-    """Rows of the highest rung with a speed-up over the lowest, with that speed-up."""
+    """Rows of the highest rung that has a speed-up over the lowest rung, with that speed-up."""
     rows = rows_of(evidence, STEM, phase=ways.STEP)
     base = Series.of(implementation=BASE)
     found = [compared(evidence, STEM, Series.of(implementation=r), base) for r in _rungs(rows)[1:]]
@@ -168,7 +168,7 @@ def _whole(evidence: MachineEvidence) -> dict:
 
 
 def _most(evidence: MachineEvidence) -> dict:
-    """The rung with the largest speed-up over the one before it, in each cell of the ladder."""
+    """The rung with the largest resolved speed-up over the previous rung, for each size."""
     cells = _top(evidence)[ways.CELL]
     frame = rows_of(evidence, STEM, phase=ways.STEP)
     pairs = itertools.pairwise(_rungs(frame))
@@ -203,6 +203,7 @@ def _cost_in_loss(evidence: MachineEvidence) -> dict:
     """How far losses with bf16 weights lie outside the range of losses with float32 weights.
 
     Rungs with float32 weights differ in rounding only, so their range is the effect of rounding.
+    ``most`` is the largest relative distance from the range, ``apart`` the largest relative width.
     """
     losses = _losses(evidence)["loss"].unstack()
     rounded_weights = [RUNGS[rung].options["weights"] != "float32" for rung in losses]

@@ -1,4 +1,8 @@
-"""Head, E1 (all phases), E3 (compiled), E4 (other dtypes), E7 (other attention)."""
+"""Tables of the end-to-end section: the head table (the one in the write-up), E1, E3, E4, E7.
+
+E1: all phases. E3: compiled over eager. E4: other dtypes over float32. E7: other attention over
+plain attention. A ``Way`` is an implementation in a dtype.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +44,7 @@ NOTE = "Times: medians. Speed-up: median of the ratios of the rounds, with its i
 FIRST_CALLS = "first calls, compilation and execution"
 COMPILED = (ways.WHOLE, ways.BLOCKS)
 COMPARED_PHASES = (STEP, "forward", "backward")
-# Implementation -> the same with another attention.
+# Implementation -> implementations that differ from it only in the attention.
 ATTENTIONS = {
     EAGER: ("sdpa", "triton"),
     ways.WHOLE: ("sdpa_compiled", "triton_compiled"),
@@ -50,7 +54,10 @@ MIB_PER_GIB = 1024
 
 
 def head(evidence: MachineEvidence) -> Table | None:
-    """One line for each size at the usual context: time of each way; rates of the fastest."""
+    """The head table, a line for each size at one context: time of every implementation and dtype.
+
+    The speed-up, tokens/s, MFU and peak memory are those of the fastest one. None without evidence.
+    """
     try:
         steps = ways.usual_steps(evidence)
     except NotMeasured:
@@ -79,7 +86,7 @@ def head(evidence: MachineEvidence) -> Table | None:
 
 
 def step_tables(evidence: MachineEvidence) -> list[Table]:
-    """E1, one table for each dtype: times of every phase; rate, MFU and peak of the train step."""
+    """Tables E1, one per dtype: times of every phase; tokens/s, MFU and peak of the train step."""
     frame = evidence.frame(STEM)
     dtypes = in_order("dtype", frame["dtype"]) if frame is not None else []
     return each(*(_steps(evidence, dtype) for dtype in dtypes))
@@ -116,27 +123,31 @@ def _queued(step: pd.DataFrame) -> str:
 
 
 def _compiled(base: Way, other: Way) -> bool:
-    """E3: eager and compiled in the same dtype; eager float32 also with compiled TF32."""
+    """Whether table E3 compares the pair: eager and compiled in one dtype, or float32 and TF32."""
     dtypes = other.dtype == base.dtype or (base.dtype, other.dtype) == (FLOAT32, ways.TF32)
     return base.implementation == EAGER and other.implementation in COMPILED and dtypes
 
 
 def _dtypes(base: Way, other: Way) -> bool:
-    """E4: an implementation in float32 and in another dtype."""
+    """Whether table E4 compares the pair: one implementation in float32 and in another dtype."""
     dtypes = base.dtype == FLOAT32 != other.dtype
     return dtypes and other.implementation == base.implementation
 
 
 def _further(base: Way, other: Way) -> bool:
-    """E7: plain and another attention, compiled alike and in the same dtype."""
+    """Whether table E7 compares the pair: plain and another attention, in the same dtype.
+
+    Both are eager, both compiled as a whole, or both compiled by block.
+    """
     others = ATTENTIONS.get(base.implementation, ())
     return other.implementation in others and other.dtype == base.dtype
 
 
 def _tables(pairs: Callable[[Way, Way], bool]):
-    """Return a function: evidence -> a table for each phase and base, with the ways paired with it.
+    """Return a function that makes one table for each phase and base from the evidence.
 
-    E1 has the times of forward and backward together; no comparison repeats that phase.
+    pairs: (base, other) -> whether the table of ``base`` has a column for ``other``. The phase
+    ``forward_backward`` is left out; table E1 shows it.
     """
 
     def make(evidence: MachineEvidence) -> list[Table]:
@@ -157,7 +168,10 @@ def _tables(pairs: Callable[[Way, Way], bool]):
 def _against(
     evidence: MachineEvidence, frame: pd.DataFrame, base: Way, pairs: Callable[[Way, Way], bool]
 ) -> Table | None:
-    """Times and speed-ups in one phase, in the cells that the base shares with another way."""
+    """Times of ``base`` and of the ways compared with it, and speed-ups, in one phase.
+
+    Only cells in which both ``base`` and another way were configured have a line.
+    """
     based, others = base.rows(frame), [way for way in ways.of(frame) if pairs(base, way)]
     if based.empty or not others:
         return None
@@ -173,12 +187,12 @@ def _against(
 
 
 def _at(rows: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
-    """Those of the rows whose cell the others have."""
+    """The rows whose cell (size, context, batch) also occurs in ``others``."""
     return rows[pd.MultiIndex.from_frame(rows[CELL]).isin(pd.MultiIndex.from_frame(others[CELL]))]
 
 
 def _left_out(evidence: MachineEvidence, rows: pd.DataFrame, beside: Sequence[Way]) -> str:
-    """Note: which ways are not configured in every cell; empty while any cell is missing."""
+    """A note that names ways without a row in every line; empty while measurements are missing."""
     lines = len(rows[CELL].drop_duplicates())
     lack = {way.words: lines - len(way.rows(rows)) for way in beside}
     fewer = [f"{words}: {n} of {lines} lines" for words, n in lack.items() if n]
@@ -195,7 +209,7 @@ def _columns(evidence: MachineEvidence, frame: pd.DataFrame, way: Way, base: Way
         step_time(way.words, step_times(rows), f"{phase}.{way.name}"),
         speedup(f"{way.words} over {base.words}", cells, named),
     ]
-    # First calls are those of all phases together: shown once, beside the train step.
+    # Every phase has the same first-calls time, so only the train step's table shows it.
     if way.implementation != base.implementation and (rows["phase"] == STEP).all():
         first = value_cells(rows, rows["compile_s"])
         columns.append(time(f"{way.words}: {FIRST_CALLS}", first, f"{way.name}.first_calls", "s"))

@@ -1,4 +1,4 @@
-"""E2: the first steps of a process, and their mean and spread after warm-up steps."""
+"""Tables E2 and findings on warm-up: times of the first train steps of a new process."""
 
 from __future__ import annotations
 
@@ -18,16 +18,20 @@ STEM = "warmup"
 CELL = ["size", "context_length", "batch", "dtype"]
 WARM_UPS = (0, 1, 2, 5)
 TIMED = 10
-# Times of the same step in two processes that differ by at most this fraction count as equal.
+# Two times of one train step, from two processes, count as equal within this fraction.
 NEAR = 0.10
-# Unit, format, better and role of a column of times whose header does not name the unit.
+# Arguments of `Beside` for a column of times whose header does not name the unit.
 MS = ("ms", "significant", LOWER, TIME)
 PARTS = ("forward", "backward", "optimizer")
 WHOLE, RESERVED = "step_ms", "reserved_mib"
 
 
 def tables(evidence: MachineEvidence) -> list[Table]:
-    """E2: mean and spread by number of warm-up steps; every step; the first step by part."""
+    """Tables E2, each with a line for each process.
+
+    Mean and standard deviation after 0, 1, 2 and 5 warm-up steps; the time of every step; the parts
+    of the first step beside later ones; the status of processes that failed.
+    """
     frame = evidence.frame(STEM)
     if frame is None:
         return []
@@ -49,9 +53,9 @@ def tables(evidence: MachineEvidence) -> list[Table]:
 
 
 def _series(frame: pd.DataFrame) -> pd.DataFrame:
-    """One line for each process, indexed by the row of its first step.
+    """Times and reserved memory of all steps, a row for each process.
 
-    Columns: (quantity, number of the step).
+    Index: the row of the first step of the process. Columns: (quantity, number of the step).
     """
     what = [WHOLE, *(f"{part}_ms" for part in PARTS), RESERVED]
     process = [*CELL, "implementation"]
@@ -127,7 +131,7 @@ def _cold_answer(values: dict) -> str:
 
 
 def _again(evidence: MachineEvidence) -> dict:
-    """Warm steps of E2 and the same steps of E1, which ran in another process."""
+    """Compare warm eager train steps of table E2 with those of table E1, from another process."""
     warm = rows_of(evidence, STEM, implementation=ways.EAGER)
     steps = _series(warm)[WHOLE]
     alone = steps[[n for n in steps if n > max(WARM_UPS)]].median(axis=1)

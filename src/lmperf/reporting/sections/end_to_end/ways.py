@@ -1,4 +1,4 @@
-"""Ways of running a step: an implementation in a dtype, and its speed-up over another way."""
+"""Ways to run a train step (an implementation in a dtype): speed-ups, tokens/s and MFU."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HOST_BOUND = 0.9
 
 
 class Way(NamedTuple):
-    """An implementation in a dtype."""
+    """One way to run the model: an implementation in a dtype."""
 
     implementation: str
     dtype: str
@@ -48,7 +48,7 @@ class Way(NamedTuple):
 
     @property
     def words(self) -> str:
-        """``eager TF32``; ``bf16 autocast, compiled by block``."""
+        """The way for a reader: ``eager TF32``; ``bf16 autocast, compiled by block``."""
         numerics = dtype_words(self.dtype)
         if self.implementation == EAGER:
             return f"{EAGER} {numerics}"
@@ -56,7 +56,7 @@ class Way(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its part of the name of a column: ``eager.tf32``."""
+        """The way in a column name: ``eager.tf32``."""
         return self.series.name
 
     def rows(self, frame: pd.DataFrame) -> pd.DataFrame:
@@ -67,7 +67,7 @@ BASE = Way(EAGER, FLOAT32)
 
 
 def either(among: Sequence[Way]) -> str:
-    """The ways as alternatives: ``bf16 autocast, SDPA or Triton, compiled by block``."""
+    """Several ways joined by "or": ``bf16 autocast, SDPA or Triton, compiled by block``."""
     words = [way.words for way in among]
     parts = [text.split(", ") for text in words]
     shared = {tuple(part[:1] + part[2:]) for part in parts}
@@ -78,7 +78,7 @@ def either(among: Sequence[Way]) -> str:
 
 
 def of(frame: pd.DataFrame) -> list[Way]:
-    """The ways that a frame has rows of, by dtype, then by implementation."""
+    """The ways that occur in a data frame, ordered by dtype, then by implementation."""
     frame = frame[~another_model(frame)]
     names, dtypes = (in_order(n, frame[n]) for n in ("implementation", "dtype"))
     found = set(zip(frame["implementation"], frame["dtype"], strict=True))
@@ -86,7 +86,7 @@ def of(frame: pd.DataFrame) -> list[Way]:
 
 
 def steps_over(evidence: MachineEvidence, way: Way, base: Way = BASE) -> pd.DataFrame:
-    """Train steps of a way with their speed-up over the base.
+    """The train steps of ``way`` that have a speed-up over ``base``, with that speed-up.
 
     Raises NotMeasured without evidence.
     """
@@ -95,10 +95,10 @@ def steps_over(evidence: MachineEvidence, way: Way, base: Way = BASE) -> pd.Data
 
 
 def usual_steps(evidence: MachineEvidence) -> pd.DataFrame:
-    """Train steps at one context, each size with the batch that most of its rows have.
+    """The train steps of the head table: one context, and one batch for each size.
 
-    The context is the one that most sizes were measured at, and of several such the nearest to
-    ``CONTEXT``. Raises NotMeasured without evidence.
+    The context is the one at which most sizes were measured; of equals, the nearest to ``CONTEXT``.
+    The batch is the most frequent one of the size. Raises NotMeasured without evidence.
     """
     frame = having(all_rows(evidence, STEM), phase=STEP)
     frame = frame[~another_model(frame)]
@@ -110,9 +110,10 @@ def usual_steps(evidence: MachineEvidence) -> pd.DataFrame:
 
 
 def with_rates(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows with ``rate`` (tokens/s) and their MFU in the numerics of their dtype.
+    """The rows with ``rate`` (tokens/s) and two model FLOPs utilizations, ``share`` and ``sheet``.
 
-    ``share`` is MFU over the sustained matmul ceiling, ``sheet`` over the data sheet's rate.
+    ``share`` is over the sustained matmul ceiling, ``sheet`` over the data sheet's rate, both for
+    the numerics of the row's dtype.
     """
     return frame.assign(
         rate=frame["tokens"] / frame["median_ms"] * 1e3,
@@ -122,13 +123,13 @@ def with_rates(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def tokens(steps: pd.DataFrame, name: str) -> Beside:
-    """The column of tokens/s, from ``rate``."""
+    """A column of tokens/s, from the ``rate`` of ``with_rates``; ``name`` begins its name."""
     cells = value_cells(steps, steps["rate"], rounded)
     return Beside("tokens/s", cells, f"{name}.tokens", "tokens/s", "rounded", HIGHER, DERIVED)
 
 
 def mfu(steps: pd.DataFrame, name: str) -> list[Beside]:
-    """Columns of the model FLOPs utilization: over the matmul ceiling and over the data sheet."""
+    """Two columns of model FLOPs utilization: over the matmul ceiling and over the data sheet."""
     measured, promised = (value_cells(steps, 100 * steps[of]) for of in ("share", "sheet"))
     return [
         rate("MFU", measured, f"{name}.mfu", "%"),
@@ -137,7 +138,7 @@ def mfu(steps: pd.DataFrame, name: str) -> list[Beside]:
 
 
 def denominators(evidence: MachineEvidence, dtype: str) -> str:
-    """The denominators of MFU in words: sustained matmul and data sheet, in TFLOP/s, if known."""
+    """For a note: the rates in TFLOP/s that MFU is over (matmul ceiling, data sheet), if known."""
     measured = matmul_ceiling(evidence, dtype, SUSTAINED)
     promised = sheet_ceiling(evidence, dtype)
     words = dtype_words(dtype_of(dtype).matmul)
@@ -149,15 +150,16 @@ def denominators(evidence: MachineEvidence, dtype: str) -> str:
 
 
 def queued(frame: pd.DataFrame) -> pd.Series:
-    """When the last work of a step was queued, as a share of its time; NaN if unknown."""
+    """When the host queued the last work of a step, as a fraction of its time; NaN if unknown."""
     return frame["host_ms"] / frame["median_ms"]
 
 
 def fastest(evidence: MachineEvidence) -> pd.DataFrame:
-    """The train step with the shortest median of each size, with its speed-up over eager float32.
+    """The train step with the shortest median time of each size, with its speed-up over float32.
 
-    ``way`` is its way in words, ``ways`` the number of ways it was chosen from. If eager float32
-    was timed, only ways whose verdict over it is faster can take its place.
+    Speed-ups are over eager float32. Column ``way``: implementation and dtype in words; ``ways``:
+    how many rows of the size it was chosen from. If eager float32 was timed, it is chosen unless
+    another row has the verdict "faster" over it.
     """
     frame = usual_steps(evidence)
     frame = with_rates(evidence, frame[gates.shown(frame)])

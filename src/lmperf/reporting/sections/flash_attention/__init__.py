@@ -1,4 +1,4 @@
-"""FlashAttention-2 against plain attention and the backends of PyTorch."""
+"""The report section on FlashAttention-2: our kernel against plain attention and SDPA."""
 
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.flash_attention.figure import figure

@@ -1,4 +1,4 @@
-"""F4: errors of each tensor against float64, beside those of PyTorch in the same dtype."""
+"""Tables F4: errors of our kernel and of PyTorch against float64, for each tensor."""
 
 from __future__ import annotations
 
@@ -28,13 +28,16 @@ TENSORS = {
     "error_dk": "dK",
     "error_dv": "dV",
 }
-# Plain attention; where it has no row, the SDPA backend that supports every dtype.
+# Errors are compared with those of plain attention, or without it of the fallback SDPA backend.
 REFERENCES = {kinds.PLAIN: "plain PyTorch", kinds.GENERAL: implementation_words(kinds.GENERAL)}
 GATES = {True: "failed", False: "passed"}
 
 
 def worst_errors(frame: pd.DataFrame, implementation: str) -> pd.DataFrame:
-    """The largest error of each tensor over the phases of a cell (index: dtype and CELL)."""
+    """The largest error of each tensor, its bound and its gate, over the phases of a cell.
+
+    Index: dtype and ``kinds.CELL``. ``red`` is whether a gate failed.
+    """
     rows = having(kinds.with_mask(frame), implementation=implementation)
     rows = rows[gates.gated(rows)].assign(red=gates.red(rows))
     columns = [*tensors(frame), "max_error", "error_bound", "red"]
@@ -42,12 +45,12 @@ def worst_errors(frame: pd.DataFrame, implementation: str) -> pd.DataFrame:
 
 
 def tensors(frame: pd.DataFrame) -> list[str]:
-    """The columns of the errors that were measured."""
+    """The error columns that have a value in the data frame, one for each measured tensor."""
     return [name for name in TENSORS if name in frame and frame[name].notna().any()]
 
 
 def error_tables(evidence: MachineEvidence) -> list[Table]:
-    """F4, a table for each kernel and dtype: kernel / PyTorch by tensor, worst bound, gate."""
+    """Tables F4, one per kernel and dtype: errors of kernel / PyTorch, error bound, gate."""
     frame = evidence.frame(kinds.STEM)
     names = (kinds.kernel_of(frame), *custom.names(evidence, kinds.STEM))
     return [table for name in names for table in _of_kernel(frame, name)]
@@ -109,7 +112,7 @@ def _lines(rows: pd.DataFrame, cell: Sequence[str], caption: str, note: str = ""
 
 
 def check_tables(evidence: MachineEvidence) -> list[Table]:
-    """The kernel tests, one line for each case."""
+    """The table of kernel tests: errors at odd lengths and widths, a line for each case."""
     frame = evidence.frame(kinds.CHECK)
     if frame is None:
         return []

@@ -1,4 +1,4 @@
-"""Rates by backend: bars on the filled grid, or lines against length without that grid."""
+"""The figure of FlashAttention-2: TFLOP/s of each implementation, as bars or lines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ GROUP = ["d_head", "mask"]
 
 
 def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
-    """TFLOP/s of forward and backward: bars at the longest filled length, else lines by length."""
+    """Draw TFLOP/s of forward and backward, a panel each; None without rows that may be shown.
+
+    Bars show the longest length of the filled grid; without that grid, lines show one head.
+    """
     frame = evidence.frame(kinds.STEM)
     if frame is None:
         return None
@@ -47,7 +50,7 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
         else:
             _lines(axis, pen, rows, phase)
         axis.set_title(phase_words(phase))
-    # After all panels are drawn, so that the shared axis covers them.
+    # Set the limit after all panels are drawn: they share the axis.
     axes[0].set_ylim(bottom=0)
     if on_grid and (ceiling := matmul_ceiling(evidence, kinds.HALF)):
         _ceiling(axes, pen, ceiling)
@@ -91,7 +94,10 @@ def _lines(axis: Axes, pen: Pen, rows: pd.DataFrame, phase: str) -> None:
 
 
 def _fastest(evidence: MachineEvidence, rows: pd.DataFrame) -> str:
-    """``SDPA cuDNN fastest in 5 of 8, Triton in 2, 1 unresolved``."""
+    """In how many groups each is fastest: ``SDPA cuDNN fastest in 5 of 8, Triton in 2``.
+
+    A group whose fastest row is not faster than every other row counts as unresolved.
+    """
     best = rows.loc[rows.groupby(["phase", *GROUP])["rate"].idxmax(), "implementation"]
     resolved = best[~best.index.isin(_matched(evidence, rows))].map(implementation_words)
     wins = resolved.value_counts()
@@ -106,7 +112,7 @@ def _fastest(evidence: MachineEvidence, rows: pd.DataFrame) -> str:
 
 
 def _matched(evidence: MachineEvidence, rows: pd.DataFrame) -> pd.Index:
-    """Indices of rows without the verdict faster over every row of their group."""
+    """Labels of the rows that lack the verdict "faster" over at least one row of their group."""
     pairs = itertools.permutations(in_order("implementation", rows["implementation"]), 2)
     series = [[Series.of(implementation=name) for name in pair] for pair in pairs]
     found = [speedups(evidence, kinds.STEM, *pair)["verdict"] for pair in series]

@@ -1,4 +1,4 @@
-"""Findings on FlashAttention-2: speed-ups over peers, host time, errors and tests."""
+"""Findings on FlashAttention-2: speed-ups over plain attention and peers, host time, errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ PUBLISHED = "course leaderboard 2025"
 
 
 def _peers(evidence: MachineEvidence) -> dict:
-    """Geometric means over each peer: of the filled grid in bf16, else of one head."""
+    """Geometric-mean speed-ups of our kernel over each peer, forward and backward.
+
+    The cells are the filled grid in bf16, or without it one head.
+    """
     work, rows = kinds.main(all_rows(evidence, kinds.STEM))
     means = {
         implementation_words(peer): [
@@ -51,7 +54,7 @@ def _over_plain(evidence: MachineEvidence, *phases: str) -> pd.DataFrame:
 
 
 def _one_head(evidence: MachineEvidence) -> dict:
-    """The length from which on our kernel is faster in every cell, forward and backward."""
+    """The length from which on our kernel is faster than plain attention in every cell."""
     rows = _over_plain(evidence, *kinds.PHASES)
     every = (rows["verdict"] == FASTER).groupby(rows["seq_len"]).all()
     steady = every.index[every[::-1].cummin()[::-1]]
@@ -80,7 +83,10 @@ def _one_head_answer(values: dict) -> str:
 
 
 def _tf32(evidence: MachineEvidence) -> dict:
-    """Our kernel with TF32 products against the same from halves, on the filled grid."""
+    """The Triton kernel in TF32 against float32, on the filled grid: speed-ups and error ratios.
+
+    In float32 the kernel splits each operand into a high and a low float16 half.
+    """
     frame = all_rows(evidence, kinds.STEM)
     frame = frame[kinds.filled(frame)]
     ours, base = (Series.of(implementation=kinds.TRITON, dtype=d) for d in ("tf32", "float32"))
@@ -94,7 +100,7 @@ def _tf32(evidence: MachineEvidence) -> dict:
 
 
 def _leaderboard(evidence: MachineEvidence) -> dict:
-    """Forward and backward in the leaderboard's cell, and the best published time."""
+    """Time of a forward and backward in the public leaderboard's cell, and the published time."""
     frame = all_rows(evidence, kinds.STEM)
     rows = having(kinds.leaderboard(frame), phase="forward_backward")
     ours = measured(having(rows, implementation=kinds.kernel_of(frame))).iloc[0]
@@ -113,7 +119,7 @@ def _leaderboard(evidence: MachineEvidence) -> dict:
 
 
 def _waiting(evidence: MachineEvidence) -> dict:
-    """Up to which length host time exceeds device time, for our kernel and the first peer."""
+    """Below which length a call is host-bound, for our kernel and the first peer."""
     rows = kinds.short_work(all_rows(evidence, kinds.STEM))
     rows = measured(host_time.known(rows[kinds.single(rows)]))
     rows = having(rows, causal=rows["causal"].max())
@@ -133,7 +139,7 @@ def _waiting(evidence: MachineEvidence) -> dict:
 
 
 def _launch(evidence: MachineEvidence) -> dict:
-    """Median host time of each kernel over the cells of the filled grid, forward and backward."""
+    """Median host time of a call of each kernel on the filled grid, forward and backward."""
     frame = all_rows(evidence, kinds.STEM)
     rows = host_time.known(having(frame[kinds.filled(frame)], dtype=kinds.HALF))
     names = [kinds.kernel_of(frame), *kinds.rivals(measured(rows))]
@@ -162,7 +168,7 @@ def _waiting_answer(values: dict) -> str:
 
 
 def _checks(evidence: MachineEvidence) -> dict:
-    """Passed kernel tests, failed gates of timed rows, and the error furthest over its bound."""
+    """Counts of passed kernel tests and of failed gates, and the error furthest over its bound."""
     tests, rows = all_rows(evidence, kinds.CHECK), all_rows(evidence, kinds.STEM)
     tests = measured(tests[tests["status"] != "unsupported"])
     red = gates.red(rows)

@@ -1,4 +1,8 @@
-"""Kinds of cells (one head, as a CUDA graph, a filled grid, others), numerics and peers."""
+"""Selects rows of FlashAttention-2 by kind of cell, and names our kernel, its dtypes and peers.
+
+Kinds of cells: one head launched call by call, one head as a CUDA graph, the filled grid (enough
+heads to fill a GPU), and other shapes.
+"""
 
 from __future__ import annotations
 
@@ -25,34 +29,34 @@ D_HEAD = 64
 
 
 def graphed(frame: pd.DataFrame) -> pd.Series:
-    """Cells whose calls were replayed as a CUDA graph."""
+    """A mask of the rows whose calls were replayed as a CUDA graph."""
     return frame["cuda_graph"].eq(True)
 
 
 def filled(frame: pd.DataFrame) -> pd.Series:
-    """Cells with enough heads and batches to fill a device."""
+    """A mask of the rows of the filled grid, whose cells have enough heads to fill a device."""
     return (frame["heads"] > 1) & ~graphed(frame) & ~other(frame)
 
 
 def other(frame: pd.DataFrame) -> pd.Series:
-    """Cells of the other shapes of the grid, which enter no mean."""
+    """A mask of the rows with one of the benchmark's ``other_shapes``, which no mean includes."""
     shapes = frame[list(SHAPE)].apply(tuple, axis=1)
     return shapes.isin(load(STEM).stated["other_shapes"]) & ~graphed(frame)
 
 
 def leaderboard(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the cell of the public leaderboard."""
+    """The rows whose shape is that of the public leaderboard."""
     shape = dict(zip(SHAPE, load(STEM).stated["leaderboard"], strict=True))
     return having(frame[other(frame)], **shape)
 
 
 def single(frame: pd.DataFrame) -> pd.Series:
-    """Cells of one head, launched call by call."""
+    """A mask of the rows of one head, launched call by call."""
     return (frame["heads"] == 1) & ~graphed(frame)
 
 
 def main(frame: pd.DataFrame) -> tuple[str, pd.DataFrame]:
-    """Name and rows of the main comparison: the filled grid in bf16, else one head."""
+    """Name and rows of the main comparison: the filled grid in bf16, or without it one head."""
     grid, head = having(frame[filled(frame)], dtype=HALF), frame[single(frame)]
     if len(grid):
         return "filled grid", grid
@@ -60,13 +64,13 @@ def main(frame: pd.DataFrame) -> tuple[str, pd.DataFrame]:
 
 
 def kernel_of(frame: pd.DataFrame) -> str:
-    """The implementation of this project: ``triton``, or ``tiled`` on a machine without a GPU."""
+    """The project's implementation in these rows: ``triton``, or ``tiled`` without a GPU."""
     names = set(frame["implementation"])
     return next((name for name in OURS if name in names), TRITON)
 
 
 def kernel_words(frame: pd.DataFrame) -> str:
-    """Our kernel in words, capitalised."""
+    """The project's implementation in words, capitalised."""
     words = implementation_words(kernel_of(frame))
     return words[:1].upper() + words[1:]
 
@@ -79,13 +83,13 @@ def numerics(frame: pd.DataFrame) -> str:
 
 
 def peers_of(frame: pd.DataFrame) -> list[str]:
-    """The implementations that ran, except ours and plain attention."""
+    """The implementations in these rows that ran, without the project's and plain attention."""
     runs = frame.loc[frame["status"] != "unsupported", "implementation"]
     return in_order("implementation", set(runs) - {PLAIN, *OURS})
 
 
 def rivals(frame: pd.DataFrame) -> list[str]:
-    """The peers without the fallback backend, unless it is the only one."""
+    """The peers that are not the fallback SDPA backend; all peers if there is no other."""
     peers = peers_of(frame)
     return [peer for peer in peers if peer != GENERAL] or peers
 
@@ -98,30 +102,33 @@ def over(evidence: MachineEvidence, base: str, among: pd.DataFrame) -> pd.DataFr
 
 
 def usual_width(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the d_head that is nearest to the usual one."""
+    """The rows of one d_head, the nearest to ``D_HEAD``."""
     widths = sorted(set(frame["d_head"]), key=lambda d: (abs(d - D_HEAD), d))
     return having(frame, d_head=widths[:1])
 
 
 def short_work(frame: pd.DataFrame) -> pd.DataFrame:
-    """Forward and backward of one head, CUDA graphs included, at one width and in bf16 if any."""
+    """Forward and backward rows of one head in one d_head and dtype, with CUDA graphs.
+
+    The dtype is bf16, or the first in reading order without bf16.
+    """
     rows = usual_width(having(frame[single(frame) | graphed(frame)], phase=PHASES))
     dtypes = in_order("dtype", rows["dtype"])
     return having(rows, dtype=HALF if HALF in dtypes else dtypes[:1])
 
 
 def with_mask(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with the mask in words."""
+    """The data frame with a column ``mask``: ``causal`` or ``full``."""
     return frame.assign(mask=frame["causal"].map({True: "causal", False: "full"}))
 
 
 def rows(evidence: MachineEvidence) -> pd.DataFrame:
-    """All rows of the benchmark, the mask in words."""
+    """All rows of the benchmark, with the column ``mask``."""
     return with_mask(evidence.frame(STEM))
 
 
 def parts(frame: pd.DataFrame, *columns: str) -> Sequence[pd.DataFrame]:
-    """The frame cut by the values of columns, in reading order."""
+    """The rows of each combination of values of the columns, as data frames in reading order."""
     values = itertools.product(*(in_order(name, frame[name]) for name in columns))
     cut = [having(frame, **dict(zip(columns, each, strict=True))) for each in values]
     return [part for part in cut if len(part)]

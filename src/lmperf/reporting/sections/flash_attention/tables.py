@@ -1,4 +1,8 @@
-"""Head, F1 (one head), F2 (backends), F3 (filled grid), F5 (other shapes)."""
+"""Tables of the FlashAttention-2 section: the head table (the one in the write-up), F1 to F5.
+
+F1: one head against plain attention. F2: against SDPA backends. F3: the filled grid, whose cells
+fill a GPU. F4 (errors) is in ``errors``. F5: other shapes.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +52,7 @@ MEANS = (
 
 
 def head(evidence: MachineEvidence) -> Table | None:
-    """At most twelve lines: rates or times of our kernel, and its speed-ups over its peers."""
+    """The head table: rates or times of our kernel, and its speed-ups over its peers."""
     frame = evidence.frame(kinds.STEM)
     if frame is None:
         return None
@@ -82,7 +86,7 @@ def _of_ceiling(evidence: MachineEvidence, rows: pd.DataFrame) -> str:
 
 
 def _rates(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.Series:
-    """``563 (78.3 %)``: TFLOP/s and the share of the matmul ceiling; else the status."""
+    """TFLOP/s with the share of the matmul ceiling, ``563 (78.3 %)``; else the row's status."""
     shown = gates.shown(frame)
     rates = number_cells(achieved_tflops(frame)).where(shown, status_cells(frame))
     return with_shares(rates, matmul_share(evidence, frame).where(shown), frame)
@@ -97,9 +101,10 @@ def _table(
     rates: bool = False,
     brief: bool = False,
 ) -> Table | None:
-    """By phase: our kernel, each base, and the speed-up over it.
+    """A table with, for each phase, our kernel, each base, and our speed-up over the base.
 
-    brief: leave out the times or rates of the bases, and the intervals.
+    what: begins the caption. bases: implementations to compare with. rates: TFLOP/s instead of
+    times. brief: leave out the times or rates of the bases, and the confidence intervals.
     """
     ours = Series.of(implementation=kinds.kernel_of(evidence.frame(kinds.STEM)))
     times = medians if brief else kernel_times
@@ -128,7 +133,7 @@ def _table(
 
 
 def plain_tables(evidence: MachineEvidence) -> list[Table]:
-    """F1, a table for each dtype: plain attention and our kernel, one head, by phase."""
+    """Tables F1, one per dtype: times of one head by phase, plain attention and our kernel."""
     frame = kinds.rows(evidence)
     parts = kinds.parts(frame[kinds.single(frame)], "dtype")
     how = ("One head", [kinds.PLAIN], kinds.CELL[:-1])
@@ -136,7 +141,11 @@ def plain_tables(evidence: MachineEvidence) -> list[Table]:
 
 
 def peer_tables(evidence: MachineEvidence) -> list[Table]:
-    """F2: means by kind of work; then by dtype and phase, one head and as CUDA graphs."""
+    """Tables F2: geometric-mean speed-ups over the peers, then every cell of one head.
+
+    The means have one table per dtype; the cells have one per dtype and phase, launched call by
+    call and as CUDA graphs.
+    """
     frame = kinds.rows(evidence)
     means = (_means(evidence, part) for part in kinds.parts(frame, "dtype"))
     one = _by_phase(evidence, frame[kinds.single(frame)], kinds.CELL[:-1])
@@ -145,20 +154,20 @@ def peer_tables(evidence: MachineEvidence) -> list[Table]:
 
 
 def filled_tables(evidence: MachineEvidence) -> list[Table]:
-    """F3, a table for each dtype and direction: rates, shares of the ceiling, and speed-ups."""
+    """Tables F3, one per dtype and phase: rates on the filled grid, and speed-ups over peers."""
     frame = kinds.rows(evidence)
     rows = having(frame[kinds.filled(frame)], phase=kinds.PHASES)
     return each(*_by_phase(evidence, rows, GRID_CELL, rates=True))
 
 
 def other_tables(evidence: MachineEvidence) -> list[Table]:
-    """F5, a table for each phase: other widths of a head and a public leaderboard's cell."""
+    """Tables F5, one per dtype and phase: other head widths, and a public leaderboard's cell."""
     frame = kinds.rows(evidence)
     return each(*_by_phase(evidence, frame[kinds.other(frame)], GRID_CELL))
 
 
 def host_tables(evidence: MachineEvidence) -> list[Table]:
-    """Device, host and loop times of one head by length, with and without CUDA graphs."""
+    """The tables of device, host and loop times of one head by length, also as CUDA graphs."""
     frame = evidence.frame(kinds.STEM)
     if frame is None:
         return []
@@ -175,7 +184,7 @@ def _by_phase(
 
 
 def _means(evidence: MachineEvidence, frame: pd.DataFrame) -> Table | None:
-    """A line for each kind of work and phase, a column for each peer."""
+    """A table F2 of geometric means: a line per kind of work and phase, a column per peer."""
     over = {peer: kinds.over(evidence, peer, frame) for peer in kinds.peers_of(frame)}
     ours = kinds.kernel_of(frame)
     columns = {f"{ours}.over.{peer}": rows for peer, rows in over.items()}
@@ -201,7 +210,7 @@ def _means(evidence: MachineEvidence, frame: pd.DataFrame) -> Table | None:
 
 
 def _speedup_table(caption: str, lines: Sequence[dict], headers: Mapping[str, str]) -> Table:
-    """A table of the lines; ``headers``: name -> header of each column of speed-ups."""
+    """A table of geometric means from its lines; ``headers``: column name -> header."""
     table = from_frame(caption, pd.DataFrame(lines), MEANS, headers=headers)
     columns = (
         replace(c, format="ratio", better=HIGHER, role=DERIVED)
@@ -213,7 +222,7 @@ def _speedup_table(caption: str, lines: Sequence[dict], headers: Mapping[str, st
 
 
 def _works(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Kind of work -> rows: filled grid (all, by width), one head (long, short, CUDA graph)."""
+    """Kind of work in words -> its rows: the filled grid by head width, one head by length."""
     grid, head = frame[kinds.filled(frame)], frame[kinds.single(frame)]
     widths = in_order("d_head", grid["d_head"])
     return {
@@ -226,7 +235,7 @@ def _works(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def _mean(ratios: pd.Series) -> Cell:
-    """The geometric mean of ratios, with the smallest and the largest."""
+    """A cell with the geometric mean of speed-ups, and the smallest and the largest of them."""
     mean, ends = geometric_mean(ratios), (ratios.min(), ratios.max())
     low, high = (ratio(value).removesuffix("x") for value in ends)
     words = f"{ratio(mean)} ({low}-{high})"

@@ -1,4 +1,4 @@
-"""md_lrpe_cosine against PyTorch and against a copy of as many bytes, with its kernel tests."""
+"""The report section on md_lrpe_cosine: its kernels against PyTorch and a copy, and tests."""
 
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.lrpe.figure import figure

@@ -1,4 +1,4 @@
-"""Bandwidth against the number of positions: one panel per direction, the copy as a line."""
+"""The figure of md_lrpe_cosine: GB/s of each implementation and of a copy, by positions."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from lmperf.reporting.sections.lrpe import shapes
 
 
 def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
-    """GB/s against positions, for shapes of the fewest axes and the fewest extra tokens.
+    """Draw GB/s against the number of positions, a panel per phase, a line per implementation.
 
-    None if there is only one number of positions.
+    Shows shapes with the fewest axes and the fewest extra tokens. None if they all have the same
+    number of positions.
     """
     frame = shapes.rows_of(evidence)
     if frame is None or not shapes.leads(frame):
@@ -36,7 +37,7 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
         powers_of_two(axis, rows["positions"])
         axis.set_title(phase_words(phase))
         axis.set_xlabel("positions")
-    # After all panels are drawn, so that the shared axis covers them.
+    # Set the limit after all panels are drawn: they share the axis.
     axes[0].set_ylim(bottom=0)
     axes[0].set_ylabel("GB/s")
     legend_below(drawn, axes)
@@ -44,7 +45,7 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
 
 
 def _title(evidence: MachineEvidence, frame: pd.DataFrame) -> str:
-    """The share of the copy's speed that the lead reaches in the large shapes drawn."""
+    """The title: the share of the copy's speed that the lead implementation reaches."""
     lead = shapes.leads(frame)[0]
     what = f"{implementation_words(lead)}, {dtype_words(shapes.numerics(frame))}"
     rows = frame[frame["large"]].join(shapes.over(evidence, lead, "copy"), how="inner")

@@ -1,4 +1,4 @@
-"""Findings on md_lrpe_cosine: its share of copy speed, and the cost of cached angles."""
+"""Findings on md_lrpe_cosine: its speed relative to a copy, and the cost of caching angles."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from lmperf.reporting.findings import SHORT, Finding, NotMeasured, measured, ver
 from lmperf.reporting.numbers import Spread
 from lmperf.reporting.sections.lrpe import shapes
 
-# A share of copy speed this near to one counts as equal: copies of two runs differ by as much.
+# A share of copy speed this near to 1 counts as 1: the copies of two runs differ by as much.
 NEAR_COPY = 0.02
 
 
 def _rows(evidence: MachineEvidence) -> pd.DataFrame:
-    """The rows that may be shown, in the main dtype."""
+    """The rows that may be shown, in the dtype of the findings; raises NotMeasured without any."""
     frame = shapes.rows_of(evidence)
     if frame is None:
         raise NotMeasured
@@ -25,13 +25,13 @@ def _rows(evidence: MachineEvidence) -> pd.DataFrame:
 
 
 def _compared(evidence: MachineEvidence, name: str, base: str) -> pd.DataFrame:
-    """Large rows of an implementation with their speed-up over another one."""
+    """The rows of large shapes of ``name``, with their speed-up over ``base``."""
     rows = _rows(evidence)
     return measured(rows[rows["large"]].join(shapes.over(evidence, name, base), how="inner"))
 
 
 def _by_phase(rows: pd.DataFrame) -> dict[str, Spread]:
-    """The spread of ``ratio`` by phase; raises NotMeasured if a phase has no row."""
+    """The spread of the speed-ups of each phase; raises NotMeasured if a phase has no row."""
     parts = {phase: having(rows, phase=phase) for phase in ("forward", "backward")}
     return {phase: Spread.of(measured(part)["ratio"]) for phase, part in parts.items()}
 
@@ -63,7 +63,7 @@ def _copy_answer(values: dict) -> str:
 
 
 def _cached(evidence: MachineEvidence) -> dict:
-    """Cached against recomputed angles: speed and memory of the large shapes."""
+    """Caching angles against recomputing them: speed-up and extra memory for large shapes."""
     rows = _rows(evidence)
     peaks = rows[rows["large"]].pivot_table("peak_mib", [*shapes.CELL, "phase"], "implementation")
     peaks = measured(peaks.reindex(columns=["triton_cached", "triton"]).dropna())

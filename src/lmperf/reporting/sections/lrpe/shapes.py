@@ -1,4 +1,7 @@
-"""Rows of md_lrpe_cosine by shape, and the implementation that the section is about."""
+"""Rows of md_lrpe_cosine with their number of positions, and the lead implementation.
+
+The lead is the implementation that the section shows first and compares with the others.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +16,18 @@ from lmperf.reporting.numbers import counted
 from lmperf.reporting.speedup import Series, speedups
 
 STEM = "lrpe"
-# The first of these that was measured is shown first; the copy and the others are compared with it.
+# The lead is the first of these that was measured.
 LEADS = ("triton", "compiled", "eager")
 CELL = ["positions", "shape", "extra_tokens", "batch", "heads", "d_head"]
-# From this fraction of the largest number of positions on: memory-bound rather than launch-bound.
+# Shapes with at least this fraction of the most positions: memory-bound, not launch-bound.
 LARGE = 0.25
 
 
 def rows_of(evidence: MachineEvidence) -> pd.DataFrame | None:
-    """All rows with ``axes`` (their number), ``positions``, ``large`` and ``gbps``.
+    """All rows with four more columns; None without evidence.
 
-    ``positions`` excludes extra tokens. None without evidence.
+    ``axes``: number of axes of the shape. ``positions``: its number of positions, without extra
+    tokens. ``large``: whether it has at least ``LARGE`` of the most positions. ``gbps``: GB/s.
     """
     frame = evidence.frame(STEM)
     if frame is None:
@@ -39,22 +43,25 @@ def rows_of(evidence: MachineEvidence) -> pd.DataFrame | None:
 
 
 def leads(frame: pd.DataFrame) -> list[str]:
-    """Those of ``LEADS`` that have a time to show."""
+    """The implementations of ``LEADS`` that have a row that may be shown."""
     present = set(frame.loc[gates.shown(frame), "implementation"])
     return [name for name in LEADS if name in present]
 
 
 def numerics(frame: pd.DataFrame) -> str:
-    """The dtype of findings, head and figure: the last in reading order."""
+    """The dtype of the findings, head table and figure: the last one in reading order."""
     return in_order("dtype", frame["dtype"])[-1]
 
 
 def over(evidence: MachineEvidence, name: str, base: str) -> pd.DataFrame:
-    """``speedups`` of an implementation over another; over the copy, its share of a copy."""
+    """Speed-ups of ``name`` over ``base``; over ``copy``, its speed relative to a copy."""
     return speedups(evidence, STEM, *(Series.of(implementation=n) for n in (name, base)))
 
 
 def large_words(rows: pd.DataFrame) -> str:
-    """``from 8,192 positions``: the fewest large ones; no ``from`` if all have as many."""
+    """The fewest positions of a large shape: ``from 8,192 positions``, or ``8,192 positions``.
+
+    The word ``from`` is left out if all rows have the same number of positions.
+    """
     fewest = counted(rows.loc[rows["large"], "positions"].min(), "position")
     return fewest if rows["positions"].nunique() == 1 else f"from {fewest}"

@@ -1,4 +1,8 @@
-"""L1: times, rates and the share of a copy's speed; L2: peak memory beside its closed form."""
+"""Tables of the md_lrpe_cosine section: the head table (the one in the write-up), L1 and L2.
+
+L1: times, rates and the share of a copy's speed. L2: measured and predicted peak memory. The lead
+is the implementation that is compared with the others.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +58,7 @@ Make = Callable[[MachineEvidence, pd.DataFrame, str], Table | None]
 
 
 def head(evidence: MachineEvidence) -> Table | None:
-    """Rates, speed-ups and peaks of a small, a middle and the largest shapes."""
+    """The head table: rates, speed-ups and peaks of the lead for a small to the largest shapes."""
     frame = shapes.rows_of(evidence)
     if frame is None or not shapes.leads(frame):
         return None
@@ -80,7 +84,7 @@ def head(evidence: MachineEvidence) -> Table | None:
 
 
 def _telling(frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows of the largest shape of each number of axes, and of the fewest and middle positions."""
+    """The rows of the head table: the largest shape per number of axes, the smallest, a middle."""
     largest = frame["positions"] == frame.groupby("axes")["positions"].transform("max")
     positions = sorted(frame["positions"].unique())
     few, middle = positions[0], positions[len(positions) // 2]
@@ -90,7 +94,7 @@ def _telling(frame: pd.DataFrame) -> pd.DataFrame:
 def _over(
     evidence: MachineEvidence, rows: pd.DataFrame, lead: str, peers: list[str], words: str
 ) -> list[Beside]:
-    """The speed-ups of ``lead``, one column for each peer."""
+    """Columns with the speed-ups of ``lead`` over each of ``peers``, in the phase of ``rows``."""
     columns = []
     for peer in peers:
         series, base = Series.of(implementation=lead), Series.of(implementation=peer)
@@ -103,7 +107,7 @@ def _over(
 
 
 def _parts(make: Make) -> Callable[[MachineEvidence], list[Table]]:
-    """Return a function: evidence -> a table for each phase and dtype."""
+    """Return a function that makes one table for each phase and dtype from the evidence."""
 
     def tables(evidence: MachineEvidence) -> list[Table]:
         frame = shapes.rows_of(evidence)
@@ -116,13 +120,13 @@ def _parts(make: Make) -> Callable[[MachineEvidence], list[Table]]:
 
 
 def _ordered(frame: pd.DataFrame) -> list[str]:
-    """The copy, our kernels, then the others in reading order."""
+    """The implementations in the order of columns: the copy, our kernels, then the others."""
     names = in_order("implementation", frame["implementation"])
     return sorted(names, key=lambda name: (name != "copy", name not in ("triton", "triton_cached")))
 
 
 def _speed(evidence: MachineEvidence, frame: pd.DataFrame, words: str) -> Table | None:
-    """L1: times, rates, shares of the copy's speed, speed-ups."""
+    """Table L1 of a phase and dtype: times, GB/s, shares of the copy's speed, speed-ups."""
     leads = shapes.leads(frame)
     columns = []
     for name in _ordered(frame):
@@ -145,7 +149,7 @@ def _speed(evidence: MachineEvidence, frame: pd.DataFrame, words: str) -> Table 
 
 
 def _shares(evidence: MachineEvidence, name: str) -> pd.Series:
-    """Speed as a share of the copy's speed in the same rounds: ``93.0 % (92.9-93.1)``."""
+    """The speed of ``name`` in percent of the copy's, with interval: ``93.0 % (92.9-93.1)``."""
     found = shapes.over(evidence, name, "copy")
     cells = [
         Cell(
@@ -159,7 +163,7 @@ def _shares(evidence: MachineEvidence, name: str) -> pd.Series:
 
 
 def _memory(_: MachineEvidence, frame: pd.DataFrame, words: str) -> Table | None:
-    """L2: each peak beside its closed form."""
+    """Table L2 of a phase and dtype: measured and predicted peak of each implementation."""
     forward = frame["phase"] == "forward"
     closed = frame["predicted_forward_mib"].where(forward, frame["predicted_backward_mib"])
     frame = frame.assign(closed=closed)[closed.notna()]
@@ -178,7 +182,7 @@ def _memory(_: MachineEvidence, frame: pd.DataFrame, words: str) -> Table | None
 
 
 def host_tables(evidence: MachineEvidence) -> list[Table]:
-    """Device, host and loop times by shape, with the fewest extra tokens."""
+    """The tables of device, host and loop times of each shape, with the fewest extra tokens."""
     frame = shapes.rows_of(evidence)
     if frame is not None:
         frame = having(frame, dtype=shapes.numerics(frame))
@@ -187,7 +191,7 @@ def host_tables(evidence: MachineEvidence) -> list[Table]:
 
 
 def gate_tables(evidence: MachineEvidence) -> list[Table]:
-    """Largest errors over all cells: gates of the timed rows, and kernel tests."""
+    """Two tables of the largest errors over all cells: in timed rows, and in kernel tests."""
     return each(
         _gates(evidence.frame(shapes.STEM), "Gates of the timed rows"),
         _gates(evidence.frame(f"{shapes.STEM}_check"), "Kernel tests", every=True),
@@ -195,9 +199,10 @@ def gate_tables(evidence: MachineEvidence) -> list[Table]:
 
 
 def _gates(frame: pd.DataFrame | None, caption: str, every: bool = False) -> Table | None:
-    """One line for each implementation and dtype; the share of the bound is the largest of a row.
+    """A table of the largest errors, with a line for each implementation and dtype.
 
-    every: also count rows that failed before their gate, for rows shown in no other table.
+    The share of the bound is the largest that a row reaches. every: also count rows that failed
+    before their gate ran, since no other table shows kernel tests.
     """
     if frame is None:
         return None
@@ -230,7 +235,7 @@ def _passed(frame: pd.DataFrame) -> Cell:
 
 
 def _others(rows: pd.DataFrame, among: pd.DataFrame) -> dict[str, str]:
-    """The statuses of rows that did not pass; no column if all have passed."""
+    """The column of statuses of rows that did not pass; empty if all rows of ``among`` passed."""
     if gates.shown(among).all():
         return {}
     counts = status_words(rows[~gates.shown(rows)]).value_counts(sort=False)

@@ -1,4 +1,4 @@
-"""Peak memory, measured and predicted; memory over time, tensor by tensor."""
+"""The report section on memory: measured and predicted peaks, and tensors over time."""
 
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.memory.figure import figure

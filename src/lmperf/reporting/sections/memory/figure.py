@@ -1,4 +1,4 @@
-"""Memory over the course of a forward pass and of a train step, stacked by category."""
+"""The memory figure: tensors alive during a forward and a train step, stacked by category."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ ROOM = 1.3
 
 
 def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
-    """A panel for each phase of the largest size in its first dtype: stacked GiB over events."""
+    """Draw a panel per phase of the largest size: stacked GiB over allocations and releases.
+
+    The dtype is that of the first recorded row. None without a recording.
+    """
     curves, phases = observed(evidence, "curve"), observed(evidence, "phase")
     if curves.empty:
         return None
@@ -57,7 +60,10 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
 
 
 def _from_its_start(curve: pd.DataFrame, parts: list) -> tuple[pd.DataFrame, list]:
-    """The curve and its phases from the start of the call, with at most MOST_POINTS points."""
+    """The curve and its phases, moved so that the call starts at 0; at most MOST_POINTS points.
+
+    Of each stretch of points, the one with the most memory is kept.
+    """
     start = parts[0][1]
     curve = curve[curve["position"] >= start]
     stretch = (np.arange(len(curve)) + 1) // -(-len(curve) // MOST_POINTS)
@@ -81,7 +87,7 @@ def _title(cell: pd.Series, curves: dict[str, pd.DataFrame]) -> str:
 
 
 def _panel(axis: Axes, pen: Pen, curve: pd.DataFrame, least: float) -> None:
-    """Draw the layers that ever exceed ``least`` GiB, and label the highest point of their sum."""
+    """Draw each category that ever reaches ``least`` GiB, and label the highest total."""
     at, by_category = curve["position"].to_numpy(float), levels(curve) / MIB_IN_GIB
     below = np.zeros(len(curve))
     for name, level in by_category.items():
@@ -102,7 +108,7 @@ def _panel(axis: Axes, pen: Pen, curve: pd.DataFrame, least: float) -> None:
 
 
 def _mark(axis: Axes, pen: Pen, parts: list[tuple[str, float, float]]) -> None:
-    """Mark where each phase of the call begins, with its name, if it allocates."""
+    """Name the phases of the call, with a dotted line at the start of each that allocates."""
     for name, start, stop in parts:
         if start > 0 and stop > start:
             axis.axvline(start, color=pen.theme.ink, linewidth=1, linestyle=":")

@@ -1,4 +1,4 @@
-"""Findings on memory: components of the peak, autocast, and the prediction."""
+"""Findings on memory: what the peak consists of, the effect of autocast, prediction errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ ALIKE_WORDS = percent(ALIKE, 0)
 
 
 def _made_of(evidence: MachineEvidence) -> dict:
-    """The largest component at the peak of a train step, at the context of the head."""
+    """Whether activations or model and optimizer are the larger part of float32 train-step peaks.
+
+    Uses the context of the head table. ``change``: how bf16 autocast changes the peaks.
+    """
     steps = at_usual_context(rows_of(evidence, STEM, implementation=MODEL, phase="train_step"))
     nearest = (steps["context_length"] - CONTEXT).abs().idxmin()
     steps = having(steps, context_length=steps.loc[nearest, "context_length"])
@@ -66,7 +69,7 @@ def _by_context(evidence: MachineEvidence) -> dict:
 
 
 def _autocast(evidence: MachineEvidence) -> dict:
-    """How autocast changes the peak of train steps and of forwards without gradients."""
+    """How bf16 autocast changes the peaks of train steps and of forwards without gradients."""
     rows = rows_of(evidence, STEM, implementation=MODEL)
     change = over_float32(rows).dropna()
     phases = rows.loc[change.index, "phase"]
@@ -83,7 +86,10 @@ def _autocast(evidence: MachineEvidence) -> dict:
 
 
 def _prediction(evidence: MachineEvidence) -> dict:
-    """How far measured peaks are off the predicted ones, and whether a workspace explains it."""
+    """How far measured peaks are off the predicted ones.
+
+    ``explained``: whether one more cuBLAS workspace explains every peak outside the tolerance.
+    """
     rows = rows_of(evidence, STEM, implementation=MODEL).dropna(
         subset=["peak_mib", "predicted_mib"]
     )

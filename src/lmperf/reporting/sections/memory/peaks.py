@@ -1,4 +1,4 @@
-"""Y1: the measured peak beside the predicted one, by phase and numerics."""
+"""The head table of the memory section and tables Y1: measured and predicted peaks."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ from lmperf.results import LOWER, Table
 STEM = "memory"
 CELL = ["size", "context_length", "batch"]
 CONTEXT = 512
-# The project's model, whose peak has a prediction; other implementations are custom models.
+# The project's model, whose peak has a prediction; others are peers and custom models.
 MODEL = "eager"
 SINGLE, HALF = "float32", "autocast_bfloat16"
 COMPONENTS = ("parameters", "gradients", "optimizer", "activations")
 MIB_IN_GIB = 1024
-# A smaller share of the peak than this counts as almost none.
+# A component with a smaller share of the peak counts as almost absent.
 HARDLY_ANY = 0.02
 
 
 def head(evidence: MachineEvidence) -> Table | None:
-    """One line for each size near the usual context: peaks in GiB, and components in percent."""
+    """The head table, a line per size: measured and predicted peaks, and their components.
+
+    Each size is at its context nearest to ``CONTEXT``. Components (parameters, activations, ...)
+    are percent of the predicted train-step peak in float32. None without rows.
+    """
     frame = evidence.frame(STEM)
     if frame is None or MODEL not in set(frame["implementation"]):
         return None
@@ -47,7 +51,7 @@ def head(evidence: MachineEvidence) -> Table | None:
 
 
 def _note(steps: pd.DataFrame) -> str:
-    """The denominator of the shares, the rest, and when the peak occurs."""
+    """A note: what the shares are of, which tensors make up the rest, when the peak occurs."""
     workspace = " and workspace" if (steps["workspace_mib"] > 0).any() else ""
     note = (
         f"Shares: of the predicted peak of a train step in {dtype_words(SINGLE)}. The rest is"
@@ -59,25 +63,25 @@ def _note(steps: pd.DataFrame) -> str:
 
 
 def call_words(phase: str) -> str:
-    """A phase in words; forwards of this benchmark are without gradients."""
+    """The phase in words; a forward gets "no gradients", because this benchmark runs it so."""
     return phase_words(phase) + (", no gradients" if phase == "forward" else "")
 
 
 def at_usual_context(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the largest batch, of each size at its context nearest to the usual one."""
+    """The rows of the largest batch; of each size, those at its context nearest to ``CONTEXT``."""
     frame = having(frame, batch=frame["batch"].max())
     off = (frame["context_length"] - CONTEXT).abs()
     return frame[off == off.groupby(frame["size"]).transform("min")]
 
 
 def component_shares(frame: pd.DataFrame) -> pd.DataFrame:
-    """Share of each component in the predicted peak of each row."""
+    """The fraction of each row's predicted peak that each of ``COMPONENTS`` takes."""
     parts = {name: frame[f"{name}_mib"] / frame["predicted_mib"] for name in COMPONENTS}
     return pd.DataFrame(parts, index=frame.index)
 
 
 def over_float32(frame: pd.DataFrame) -> pd.Series:
-    """The peak of each autocast row relative to the same cell in float32, minus one."""
+    """For each bf16-autocast row, its peak over the float32 peak of the same cell, minus one."""
     key = [*CELL, "phase"]
     single = having(frame, dtype=SINGLE).set_index(key)["peak_mib"]
     half = having(frame, dtype=HALF)
@@ -85,13 +89,13 @@ def over_float32(frame: pd.DataFrame) -> pd.Series:
 
 
 def peaks(frame: pd.DataFrame, mib: int = 1) -> pd.Series:
-    """The measured peak of each row in units of ``mib`` MiB, or its status."""
+    """The measured peak of each row in units of ``mib`` MiB; its status if it may not be shown."""
     cells = value_cells(frame, frame["peak_mib"] / mib)
     return cells.where(gates.shown(frame), status_cells(frame))
 
 
 def peak_tables(evidence: MachineEvidence) -> list[Table]:
-    """Y1, a table for each phase."""
+    """Tables Y1, one for each phase: measured and predicted peaks."""
     frame = evidence.frame(STEM)
     if frame is None:
         return []
@@ -124,7 +128,7 @@ def _of_phase(frame: pd.DataFrame, phase: str) -> Table | None:
 
 
 def _relative(header: str, rows: pd.DataFrame, change: pd.Series, name: str) -> Beside:
-    """A column of relative differences in memory, for rows that may be shown."""
+    """A column of the relative differences in memory ``change``, for rows that may be shown."""
     cells = value_cells(rows, change, signed_percent)
     return Beside(header, cells, name, "", "signed_percent", LOWER)
 
@@ -132,7 +136,7 @@ def _relative(header: str, rows: pd.DataFrame, change: pd.Series, name: str) -> 
 def _custom(
     rows: pd.DataFrame, model: pd.DataFrame, phase: str, name: str, dtype: str
 ) -> list[Beside]:
-    """The peak of a custom model, and its difference from the project's model."""
+    """Two columns: the peak of a custom model or peer, and its difference from our model."""
     known = model[gates.shown(model)].set_index(CELL)["peak_mib"]
     known = known.reindex(pd.MultiIndex.from_frame(rows[CELL])).to_numpy()
     words, named = f"{name}, {dtype_words(dtype)}", f"{phase}.{name}.{dtype}"

@@ -1,4 +1,8 @@
-"""Y2 (peaks over time), Y3 (largest tensors), Y4 (residual stream), Y5 (components)."""
+"""Tables Y2 to Y5 of the memory section.
+
+Y2: when each call reaches its peak. Y3: largest tensors at the peak. Y4: a tensor of the residual
+stream. Y5: memory by component.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ FLOAT32_BYTES, BYTES_OF_003 = 4, 8
 
 
 def observed(evidence: MachineEvidence, table: str) -> pd.DataFrame:
-    """The rows of one kind of observation in reading order; may be empty."""
+    """The rows whose column ``table`` has a given value (``curve``, ...), in reading order."""
     frame = evidence.frame(STEM)
     if frame is None:
         return pd.DataFrame(columns=[*CELL, "position", "name"])
@@ -34,7 +38,7 @@ def observed(evidence: MachineEvidence, table: str) -> pd.DataFrame:
 
 
 def levels(curve: pd.DataFrame) -> pd.DataFrame:
-    """MiB of each category at each point of a curve."""
+    """MiB of each category of tensors at each point of a memory curve."""
     return curve[[f"{name}_mib" for name in CATEGORIES]].set_axis(CATEGORIES, axis=1)
 
 
@@ -46,7 +50,7 @@ def spans(phases: pd.DataFrame) -> list[tuple[str, float, float]]:
 
 
 def _where(top: pd.Series, phases: pd.DataFrame) -> str:
-    """The phase of a point on a curve, and its progress: ``backward, 0.2 % through``."""
+    """When the highest point of a curve occurs: ``backward, 0.2 % through``."""
     at = top["position"]
     for name, start, end in spans(having(phases, **top[CELL])):
         if start <= at < end:
@@ -55,9 +59,9 @@ def _where(top: pd.Series, phases: pd.DataFrame) -> str:
 
 
 def picture_table(evidence: MachineEvidence) -> list[Table]:
-    """Y2: the highest point of each curve and where it lies; calls that failed and their status.
+    """Table Y2: the highest point of each call's memory curve, and when in the call it occurs.
 
-    Y5 shows what is alive there.
+    Calls that failed have their status. Table Y5 shows which tensors are alive at that point.
     """
     curve, phases = observed(evidence, "curve"), observed(evidence, "phase")
     frame = evidence.frame(STEM)
@@ -81,7 +85,7 @@ def picture_table(evidence: MachineEvidence) -> list[Table]:
 
 
 def largest_table(evidence: MachineEvidence) -> list[Table]:
-    """Y3: the largest tensors at the peak; equal tensors share a line."""
+    """Table Y3: the largest tensors alive at the peak; equal tensors share a line."""
     blocks = observed(evidence, "block").rename(columns={"position": "rank"})
     if blocks.empty:
         return []
@@ -100,7 +104,7 @@ def largest_table(evidence: MachineEvidence) -> list[Table]:
 
 
 def stream_table(evidence: MachineEvidence) -> list[Table]:
-    """Y4: one tensor of the residual stream, in closed form and measured."""
+    """Table Y4: predicted and measured size of one tensor of the residual stream."""
     rows = observed(evidence, "stream")
     if rows.empty:
         return []
@@ -120,7 +124,10 @@ def stream_table(evidence: MachineEvidence) -> list[Table]:
 
 
 def component_tables(evidence: MachineEvidence) -> list[Table]:
-    """Y5: by category at the peak, predicted and measured; then train steps, predicted alone."""
+    """Tables Y5: predicted and measured memory at the peak by category, then predictions.
+
+    The tables after the first hold predictions for train steps only, one table per dtype.
+    """
     frame = evidence.frame(peaks.STEM)
     steps = having(frame, phase="train_step") if frame is not None else pd.DataFrame({"dtype": []})
     dtypes = in_order("dtype", steps["dtype"])
@@ -128,10 +135,10 @@ def component_tables(evidence: MachineEvidence) -> list[Table]:
 
 
 def _measured_components(evidence: MachineEvidence) -> Table | None:
-    """Predicted and measured memory by category.
+    """The first table Y5: predicted and measured memory at the peak by category of tensors.
 
     A forward without gradients keeps no activations. The prediction counts weights cast by autocast
-    as activations; the recording counts them as temporary, and so does this table.
+    as activations; the recording and this table count them as temporary.
     """
     rows = observed(evidence, "category")
     if rows.empty:
@@ -161,7 +168,10 @@ def _predicted(rows: pd.DataFrame, dtype: str) -> Table | None:
 
 
 def _owed(kind: str) -> Owed:
-    """The table needs rows of one kind; failed and missing calls, without a kind, count too."""
+    """The rows that a table must show: those whose column ``table`` is ``kind``.
+
+    Failed and missing calls have no value in that column; the table must show them, too.
+    """
 
     def where(rows: pd.DataFrame) -> pd.Series:
         kinds = rows.get("table", pd.Series(None, rows.index, object))

@@ -1,4 +1,4 @@
-"""Profiles: kernels and their classes, the inside of attention, the traces."""
+"""The report section on profiles: kernels and their classes, parts of attention, traces."""
 
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.profiles.figure import figure

@@ -1,4 +1,4 @@
-"""The share of each class of kernels, a bar for each phase and way of running it."""
+"""The figure of the profiles: time per class of kernels, a bar per phase and implementation."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from lmperf.reporting.sections.profiles.rows import (
 )
 from lmperf.reporting.sections.profiles.tables import HEAD_LINES
 
-GAP = 1.6  # between groups, in bars: room for the name of a group above its bars
+GAP = 1.6  # space between groups in bar heights, for the name of the group
 INCHES_A_BAR, INCHES_AROUND = 0.26, 2.0
 
 
 def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
-    """Stacked bars of the head's shares, with the kernel time at the end of each bar."""
+    """Draw the head table as stacked bars: share of each class, total kernel time at the end."""
     cases = usual(evidence).iloc[:HEAD_LINES]
     if cases.empty:
         return None
@@ -60,7 +60,7 @@ def _bars(axis, pen: Pen, cases: pd.DataFrame, places: pd.Series) -> None:
 
 
 def _title(cases: pd.DataFrame, kind: str) -> str:
-    """The share of matmuls in the last phase by dtype, for the first implementation."""
+    """The title: share of matmuls in the last phase by dtype, for the first implementation."""
     first, last = cases.iloc[0], cases.iloc[-1]
     same = having(cases, phase=last["phase"], implementation=first["implementation"])
     way = f"{first['size']}, {implementation_words(first['implementation'], CELL)}"

@@ -1,4 +1,4 @@
-"""Findings on profiles: the share of softmax and matmuls, and the kernels that compiling saves."""
+"""Findings on profiles: shares of softmax and matmuls, and kernel times saved by compiling."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def _softmax(evidence: MachineEvidence) -> dict:
 
 
 def _matmuls(evidence: MachineEvidence) -> dict:
-    """Share of matmuls in the kernel time of all eager train steps."""
+    """Shares of matmuls in the kernel time of eager train steps, and the published share."""
     steps = measured(having(by_class(evidence), implementation="eager", **STEP))
     return {"shares": matmul_shares(steps), "rule": RULE}
 
 
 def _beside_eager(evidence: MachineEvidence, implementation: str) -> dict:
-    """Kernel times of a train step of an implementation (``now``) and of ``eager``."""
+    """Kernel times of one train step: ``now`` for an implementation, ``eager`` for eager."""
     steps = having(usual(evidence), **STEP)
     row = measured(having(steps, implementation=implementation)).iloc[-1]
     same = {name: row[name] for name in CELL[:-1]}

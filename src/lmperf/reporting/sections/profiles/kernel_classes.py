@@ -1,8 +1,8 @@
-"""The class of a kernel, or of an operator on a CPU: the first rule that matches its name.
+"""Classifies kernels, or operators on a CPU, by name: matmul, attention, copy, ...
 
-Names are those of cuBLAS, CUTLASS, cuDNN, ATen, Inductor and this project's Triton kernels. The
-name of a fused Inductor kernel lists its operators, including those that cost nothing: its class is
-that of its most expensive operator.
+The rules know names of cuBLAS, CUTLASS, cuDNN, ATen, Inductor and this project's Triton kernels;
+the first rule that matches decides. The name of a fused Inductor kernel lists its operators,
+including views, which cost nothing: the most expensive operator decides the class.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lmperf.names import Look
 
 @dataclass(frozen=True)
 class KernelClass:
-    """The header of a class in tables, and its look in figures."""
+    """How reports show a class of kernels: column header in tables, colour and hatch in figures."""
 
     words: str
     look: Look
@@ -23,7 +23,7 @@ class KernelClass:
 
 MATMUL, ATTENTION, ELEMENTWISE = "matmul", "attention", "elementwise"
 REDUCTION, OPTIMIZER, COPY, OTHER = "reduction", "optimizer", "copy", "other"
-# In the order of a table.
+# In the order of the columns of a table.
 CLASSES = {
     MATMUL: KernelClass("matmul", Look("blue", "o")),
     ATTENTION: KernelClass("attention kernels", Look("pink", "D", hatch="\\\\\\")),
@@ -55,8 +55,8 @@ RULES = (
 )
 _COMPILED = tuple((name, re.compile(pattern, re.IGNORECASE)) for name, pattern in RULES)
 
-# triton_<kind>_fused_<operators>_<number>: templates, foreach, reductions (looped, persistent,
-# mixed, split), and pointwise ones, whose operators decide.
+# Inductor names kernels triton_<kind>_fused_<operators>_<number>. Kinds: tem (template), for
+# (foreach), red, per, mix, spl (reductions) and poi (pointwise, classified by its operators).
 FUSED = re.compile(r"^triton_(?P<kind>tem|for|red|per|mix|spl|poi)_fused_(?P<operators>\w+)")
 _BY_KIND = {"for": OPTIMIZER, **dict.fromkeys(("red", "per", "mix", "spl"), REDUCTION)}
 _REDUCING = re.compile("softmax|logsumexp|mean|sum|var|amax|amin|nll|norm|welford|prod|cumsum")
@@ -70,7 +70,7 @@ _MOVING = re.compile(
 
 
 def class_of(name: str) -> str:
-    """One of CLASSES for the full name of a kernel or operator."""
+    """The class, a key of CLASSES, of a kernel or operator with this full name."""
     fused = FUSED.match(name)
     if fused:
         return _class_of_fused(fused["kind"], fused["operators"].lower().split("_"))

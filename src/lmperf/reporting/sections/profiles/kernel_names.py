@@ -8,13 +8,13 @@ from itertools import combinations
 
 LENGTH = 60
 MOST_WORDS = 3
-# The purpose of a template's instantiation, and wrappers that do not tell it.
+# Template arguments that say what a kernel computes, and wrappers among them that do not.
 PURPOSE = re.compile(r"\b(cutlass_\w+|\w*Functor\w*|\w+_kernel(?:_cuda|_impl)?)(?=[<(,>: ])")
 WRAPPER = re.compile(r"[AB]?(Binary|Unary)Functor|gpu_kernel_impl(_nocast)?|elementwise_kernel")
 
 
 def shortened(names: Iterable[str]) -> dict[str, str]:
-    """Full name -> short name; equal short names get words that tell them apart.
+    """Full kernel name -> short name. Words from the full names make equal short names unique.
 
     The result does not depend on the order of the names.
     """
@@ -25,7 +25,7 @@ def shortened(names: Iterable[str]) -> dict[str, str]:
 
 
 def _base(name: str) -> str:
-    """The name without namespaces, return type and arguments, with its purpose in brackets."""
+    """A kernel name without namespaces, return type and arguments; [functor or kernel] added."""
     if name.startswith("aten::"):
         return name
     name = name.replace("(anonymous namespace)", "anonymous")
@@ -37,7 +37,10 @@ def _base(name: str) -> str:
 
 
 def _apart(base: str, group: list[str]) -> Iterable[tuple[str, str]]:
-    """Each name with the fewest words that no other name of its group has, else its number."""
+    """(full name, short name) for kernels that share the short name ``base``.
+
+    The fewest words that no other full name of the group combines are added, else a number.
+    """
     if len(group) == 1:
         return [(group[0], base)]
     words = [dict.fromkeys(re.findall(r"[^\W_]+", name)) for name in group]

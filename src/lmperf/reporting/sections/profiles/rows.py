@@ -1,4 +1,4 @@
-"""Rows of profiles: every kernel with its class, and the time of each class in every case."""
+"""Data frames of the profiles: kernels with their classes, and time per class in every case."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ KERNEL, OPERATOR = "kernel", "operator"
 
 
 def of_table(evidence: MachineEvidence, table: str) -> pd.DataFrame:
-    """The valid profile rows (``gates.shown``) of one table, as ``kernel`` or ``attention``."""
+    """The rows that may be shown and whose column ``table`` is ``kernel`` or ``attention``."""
     frame = all_rows(evidence, STEM)
     return having(frame[gates.shown(frame)], table=table)
 
 
 def kernels(evidence: MachineEvidence) -> pd.DataFrame:
-    """Every kernel, with its ``kernel_class`` and its ``share`` of the kernels of its phase."""
+    """A row per kernel and case: ``kernel_class``, and ``share`` of the case's kernel time."""
 
     def make() -> pd.DataFrame:
         rows = of_table(evidence, "kernel")
@@ -40,7 +40,7 @@ def kernels(evidence: MachineEvidence) -> pd.DataFrame:
 
 
 def by_class(evidence: MachineEvidence) -> pd.DataFrame:
-    """Time of each class in ms, a row a case in reading order: CASE, wall_ms, total_ms, CLASSES."""
+    """A row per case: kernel time of each class in ms, with ``total_ms`` and ``wall_ms``."""
 
     def make() -> pd.DataFrame:
         rows = kernels(evidence)
@@ -52,8 +52,10 @@ def by_class(evidence: MachineEvidence) -> pd.DataFrame:
 
 
 def usual(evidence: MachineEvidence) -> pd.DataFrame:
-    """The rows of ``by_class`` in the write-up: the usual size at its longest context and batch,
-    without forward and backward in one."""
+    """The rows of ``by_class`` that the head table and the figure show.
+
+    One size, its longest context and largest batch; phases forward, backward and train step.
+    """
     cases = by_class(evidence)
     cases = having(cases, size=usual_size(cases), phase=PHASES)
     for name in ("context_length", "batch"):
@@ -62,18 +64,18 @@ def usual(evidence: MachineEvidence) -> pd.DataFrame:
 
 
 def usual_size(frame: pd.DataFrame) -> str | None:
-    """The size of the write-up: the usual one, or the middle one of those measured."""
+    """The model size that the write-up shows: ``SIZE`` if measured, else the middle one."""
     sizes = in_order("size", frame["size"])
     return SIZE if SIZE in sizes or not sizes else sizes[len(sizes) // 2]
 
 
 def classes_of(cases: pd.DataFrame) -> list[str]:
-    """The classes that take more than ``LEAST_SHARE`` of any case of ``by_class``."""
+    """The kernel classes that take more than ``LEAST_SHARE`` of the time of at least one case."""
     return [name for name in CLASSES if (cases[name] > LEAST_SHARE * cases["total_ms"]).any()]
 
 
 def matmul_shares(cases: pd.DataFrame) -> list[str]:
-    """Share of matmuls in cases of ``by_class``, by numerics: ``83.6 % in float32``."""
+    """Share of matmuls in the kernel time for each dtype, in words: ``83.6 % in float32``."""
     shares = cases[MATMUL] / cases["total_ms"]
     by_dtype = shares.groupby(cases["dtype"])
     found = [(Spread.of(values), dtype_words(name)) for name, values in by_dtype]
@@ -82,10 +84,10 @@ def matmul_shares(cases: pd.DataFrame) -> list[str]:
 
 
 def kind_of(evidence: MachineEvidence) -> str:
-    """The unit of the profile: ``kernel`` on a GPU, ``operator`` on a CPU."""
+    """What the profiler timed: ``kernel`` on a GPU, ``operator`` on a CPU."""
     return KERNEL if newest(evidence).get("kind") == "cuda" else OPERATOR
 
 
 def cell_words(row: pd.Series) -> str:
-    """A cell in words, without its batch and implementation."""
+    """The size, dtype and context of a row in words."""
     return f"{row['size']}, {dtype_words(row['dtype'])}, context {row['context_length']}"

@@ -1,4 +1,8 @@
-"""Head, P1 (kernels of a phase), P2 (their classes), P3 (inside attention), P4 (traces)."""
+"""Tables of the profiles section: the head table (the one in the write-up) and P1 to P4.
+
+P1: longest kernels of each phase. P2: time per class of kernels. P3: parts of attention. P4: files
+of the profiler's traces.
+"""
 
 from __future__ import annotations
 
@@ -50,13 +54,13 @@ SLOWED = " The profiler slows down operators, so their time may exceed the wall 
 
 
 def head(evidence: MachineEvidence) -> Table | None:
-    """The share of each class of kernels for one size, by dtype, implementation and phase."""
+    """The head table: share of each class of kernels, by dtype, implementation and phase."""
     cases = usual(evidence).iloc[:HEAD_LINES]
     return side_by_side(*_classes(cases, classes_of(cases), kind_of(evidence)))
 
 
 def class_table(evidence: MachineEvidence) -> list[Table]:
-    """P2: one line for each case: share of each class, kernel time and wall time."""
+    """Table P2, a line for each case: share of each class of kernels, kernel time, wall time."""
     frame = evidence.frame(STEM).drop_duplicates(CASE).drop(columns=["wall_ms", "total_ms"])
     cases = frame.merge(by_class(evidence), on=CASE, how="left")
     status = (
@@ -78,7 +82,7 @@ def class_table(evidence: MachineEvidence) -> list[Table]:
 
 
 def _classes(cases: pd.DataFrame, classes: Iterable[str], kind: str) -> tuple:
-    """Caption, cases, cell and columns of a table of classes."""
+    """The arguments of ``side_by_side`` for a table with one column for each class of kernels."""
     total = cases["total_ms"]
     columns = [
         *(_percents(CLASSES[name].words, cases[name] / total, f"{name}.share") for name in classes),
@@ -93,7 +97,7 @@ def _percents(what: str, shares: pd.Series, name: str) -> Beside:
 
 
 def kernel_tables(evidence: MachineEvidence) -> list[Table]:
-    """P1, a table for each cell: the longest kernels of each phase, and the sum of the others."""
+    """Tables P1, one per cell: the longest kernels of each phase, and the sum of the others."""
     rows, kind = kernels(evidence), kind_of(evidence)
     full = {name: plain(name) for name in rows["name"].unique()}
     short = shortened(full.values())
@@ -139,7 +143,7 @@ def _longest(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def attention_table(evidence: MachineEvidence) -> list[Table]:
-    """P3: the parts of plain attention, with their shares of its time and FLOPs."""
+    """Table P3: shares of scores, softmax and values in attention's forward time and FLOPs."""
     parts, columns = attention_parts(evidence), []
     for part in PARTS:
         rows = having(parts, name=part)
@@ -149,13 +153,13 @@ def attention_table(evidence: MachineEvidence) -> list[Table]:
 
 
 def attention_parts(evidence: MachineEvidence) -> pd.DataFrame:
-    """The parts of attention, with ``share``, their share of its time."""
+    """A row per part of attention (scores, softmax, values); ``share``: of attention's time."""
     rows = of_table(evidence, "attention")
     return rows.assign(share=rows["total_ms"] / rows.groupby(CELL)["total_ms"].transform("sum"))
 
 
 def trace_table(evidence: MachineEvidence) -> list[Table]:
-    """P4: the trace of each case; the one that is published is a link."""
+    """Table P4: the file name of each case's trace; a link for the trace that is published."""
     rows = evidence.frame(STEM).drop_duplicates(CASE)
     link = f"[{PUBLISHED_TRACE}](traces/{PUBLISHED_TRACE})"
     traces = rows["trace"].where(gates.shown(rows), status_words(rows))
