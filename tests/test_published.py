@@ -47,7 +47,7 @@ def test_published_report_matches_its_evidence(copy, machine):
 
 
 @pytest.mark.parametrize("machine", PUBLISHED)
-def test_published_evidence_is_undamaged_and_faults_are_named(copy, machine):
+def test_published_evidence_is_undamaged_and_states_its_faults(copy, machine):
     reviewed = review(copy, machine)
     assert reviewed.damaged == {} and reviewed.lost == {}
     pages = "".join(texts(ROOT / "report" / machine).values())
@@ -56,7 +56,7 @@ def test_published_evidence_is_undamaged_and_faults_are_named(copy, machine):
         assert not named or word in pages, f"{named} {kind}"
 
 
-def test_changed_code_makes_rows_stale_by_name(copy, monkeypatch):
+def test_review_names_rows_made_stale_by_changed_code(copy, monkeypatch):
     monkeypatch.setattr("lmperf.evidence.keys.fingerprint", lambda *_: "another")
     stale = review(copy, "nvidia-h200").stale
     path = copy.report_directory / "nvidia-h200/evidence/memory.csv"
@@ -64,7 +64,7 @@ def test_changed_code_makes_rows_stale_by_name(copy, monkeypatch):
     assert stale["memory"][0].startswith("size=0.13B, context_length=128, batch=4, dtype=float32:")
 
 
-def test_compared_results_have_current_size_names():
+def test_compare_results_use_current_size_names():
     frames = read_result("nvidia-h200", ROOT).frames
     assert set(frames["memory"]["size"]) <= set(SIZES)
 

@@ -34,7 +34,7 @@ def test_invalid_name_is_not_found(place, name):
     assert find(name) is None
 
 
-def test_path_is_not_a_module_name(place):
+def test_file_path_is_not_found_as_module(place):
     (place / "a_folder").mkdir()
     (place / "file.py").touch()
     for name in (f"a_folder.{place}/file", "a_folder.../file", f"{place}/file"):

@@ -131,7 +131,7 @@ def check(**changes):
         ({"reason": "\x1b[31mred"}, r"reason is '\x1b[31mred'"),
     ],
 )
-def test_impossible_cell_is_named(changes, words):
+def test_invalid_cell_is_reported_with_its_row(changes, words):
     rows, (line, *_) = sound(ATTENTION, [ok() | changes])
     assert not rows
     assert words in line
@@ -140,19 +140,19 @@ def test_impossible_cell_is_named(changes, words):
 
 
 @pytest.mark.parametrize("name", ["implementation", "phase", "status", "environment", "key"])
-def test_required_column_cannot_be_missing(name):
+def test_missing_required_column_is_a_fault(name):
     row = ok()
     del row[name]
     assert (0, f"{name} is missing") in list(faults(ATTENTION, [row]))
 
 
-def test_lacking_axes_and_undeclared_columns_are_ignored():
+def test_missing_axes_and_undeclared_columns_are_accepted():
     row = ok(of_a_later_version="\x1b" * 20_000)
     del row["causal"]
     assert not list(faults(ATTENTION, [row, ok(causal="", seq_len=512, together="bb")]))
 
 
-def test_custom_implementation_is_sound():
+def test_any_custom_implementation_name_is_valid():
     assert not list(faults(ATTENTION, [ok(implementation="my_attention2")]))
 
 
@@ -172,7 +172,7 @@ def test_custom_implementation_is_sound():
         (failed("crash", error_out="nan"), "error_out is nan, but status is crash"),
     ],
 )
-def test_failed_row_has_reason_and_no_times(row, words):
+def test_failed_row_with_times_or_without_reason_is_a_fault(row, words):
     (fault,) = faults(ATTENTION, [row])
     assert words in fault[1]
 
@@ -188,7 +188,7 @@ def test_failed_row_has_reason_and_no_times(row, words):
         failed("failed_check", **GATE, peak_mib=5, flops=2**30),
     ],
 )
-def test_failed_rows_as_written_are_sound(row):
+def test_failed_rows_that_workers_write_are_valid(row):
     assert not list(faults(ATTENTION, [row]))
 
 
@@ -200,7 +200,7 @@ def test_failed_check_without_error_or_reason_is_a_fault():
 
 
 @pytest.mark.parametrize("other", [ok(), ok(together="bb"), failed(), ok(key="1" * 16)])
-def test_rows_with_equal_identity_are_all_at_fault(other):
+def test_all_rows_with_equal_identity_are_faults(other):
     rows = [ok(), ok(seq_len=512, together="cc"), other]
     good, lines = sound(ATTENTION, rows)
     assert good == rows[1:2]
@@ -217,7 +217,7 @@ def test_rows_with_equal_identity_are_all_at_fault(other):
         ({"name": "gemm"}, "occurs 2 times, with the status 'ok'"),
     ],
 )
-def test_mixed_rows_of_a_case_are_all_at_fault(changes, words):
+def test_mixed_measurements_of_a_case_are_all_faults(changes, words):
     rows = [kernel(), kernel(name="softmax") | changes, kernel(dtype="autocast_bfloat16")]
     assert sound(PROFILES, rows[::2])[0] == rows[::2]
     good, (first, second) = sound(PROFILES, rows)
@@ -228,7 +228,7 @@ def test_mixed_rows_of_a_case_are_all_at_fault(changes, words):
 @pytest.mark.parametrize(
     "changes", [{"seq_len": 512}, {"phase": "backward"}, {"rounds_ms": "1.6;1.6"}]
 )
-def test_mixed_rows_of_a_group_are_named(changes):
+def test_group_with_mixed_cells_or_rounds_is_a_fault(changes):
     peer = ok(dtype="bfloat16")
     assert not list(faults(ATTENTION, [ok(), peer]))
     good, lines = sound(ATTENTION, [ok(), peer, ok(implementation="compiled", **changes)])
@@ -236,7 +236,7 @@ def test_mixed_rows_of_a_group_are_named(changes):
     assert "together is 'aa' in several cells, phases or numbers of rounds" in lines[0]
 
 
-def test_row_longer_or_shorter_than_header_is_named():
+def test_row_longer_or_shorter_than_header_is_a_fault():
     row = ok()
     row["key"] = row.pop("key")  # the last column
     header, cells = ",".join(row), ",".join(row.values())
@@ -261,7 +261,7 @@ def test_text_axis_must_match_its_pattern():
     ]
 
 
-def test_committed_evidence_is_sound():
+def test_committed_evidence_has_no_faults():
     for path in sorted(ROOT.glob("report/*/evidence/*.csv")):
         if path.stem in stems():
             benchmark = load(path.stem)
@@ -360,7 +360,7 @@ TIMES = {name: "1.5" for name in ("median_ms", "rounds_ms", "p20_ms", "host_ms",
     suppress_health_check=list(HealthCheck),
 )
 @given(st.data())
-def test_any_faulty_row_is_found(data):
+def test_any_corrupted_row_is_found(data):
     benchmark = load(data.draw(st.sampled_from(stems())))
     strategy = timed_rows if isinstance(benchmark, Timed) else observed_rows
     rows = data.draw(strategy(benchmark))
