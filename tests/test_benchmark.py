@@ -1,4 +1,4 @@
-"""Declarations of benchmarks: cases, groups, implementations, and what a module must hold."""
+"""Tests of benchmark declarations: cases, groups, implementations and broken modules."""
 
 import doctest
 import shutil

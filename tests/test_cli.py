@@ -1,4 +1,4 @@
-"""Options before and after a command, and errors in one line."""
+"""Tests of the command line: options before and after a command, and one-line errors."""
 
 import errno
 import os
@@ -42,7 +42,9 @@ def test_machine_must_be_a_name_rather_than_a_path(tmp_path, monkeypatch, capfd,
         (["diff", "a", "b", "--at-least", "200"], "200"),
     ],
 )
-def test_bad_arguments_give_one_line_and_exit_code_2(tmp_path, monkeypatch, capfd, arguments, words):
+def test_bad_arguments_give_one_line_and_exit_code_2(
+    tmp_path, monkeypatch, capfd, arguments, words
+):
     (tmp_path / "config").mkdir()
     (tmp_path / "config/config.yaml").write_text("{}")
     monkeypatch.chdir(tmp_path)
@@ -58,7 +60,7 @@ def test_every_help_text_has_an_example(capfd):
         assert f"  lmperf {name}" in capfd.readouterr().out or name == "machine"
 
 
-def test_directory_option_applies_before_other_options(tmp_path, monkeypatch, capfd):
+def test_directory_option_selects_the_checkout(tmp_path, monkeypatch, capfd):
     (tmp_path / "config").mkdir()
     (tmp_path / "config/config.yaml").write_text("machine: there\npreset: cpu\n")
     monkeypatch.chdir("/")

@@ -1,4 +1,4 @@
-"""What the configuration accepts, and the one-line messages for everything else."""
+"""Tests of valid configurations, and of the one-line messages for invalid ones."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Custom implementations are checked before measuring; a broken one is reported in one line."""
+"""Tests of the check of custom implementations before measuring, and of its messages."""
 
 import os
 import re
@@ -57,7 +57,7 @@ while not os.path.exists("pid"):
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """A package in the working directory."""
+    """A package `custom_attention` in the working directory."""
     folder = tmp_path / "custom_attention"
     folder.mkdir()
     (folder / "__init__.py").touch()
@@ -158,7 +158,7 @@ def test_time_out_names_the_import_that_hangs(package, monkeypatch):
 
 
 def ends(pid):
-    """Whether a killed process disappears within 30 s."""
+    """Whether a process disappears within 30 s after it was killed."""
     for _ in range(3000):
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -205,7 +205,7 @@ def test_changed_entry_or_tolerance_changes_key(package):
 
 
 def gates(stem, external, axes):
-    """The gate of each implementation at a cell, by name."""
+    """Return implementation -> result of its correctness check in the cell of these axes."""
     benchmark = load(stem, external)
     shared = {}
     return {

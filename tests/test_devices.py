@@ -1,4 +1,4 @@
-"""Data sheets are found by exact device name; rates are dense and have a source."""
+"""Tests of the data sheets: found by exact device name, dense rates, a source for each."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The table of dtypes and the torch settings made from it."""
+"""Tests of the table of dtypes and of the torch settings that follow from it."""
 
 import pytest
 import torch

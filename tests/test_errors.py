@@ -1,4 +1,4 @@
-"""A message is one printable line, whatever it quotes."""
+"""Tests that every error message is one printable line, whatever text it quotes."""
 
 import importlib
 

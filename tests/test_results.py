@@ -1,4 +1,4 @@
-"""Cells, columns and tables of results: what a data frame and a page read from them."""
+"""Tests of cells, columns and tables of results, which data frames and pages read."""
 
 from dataclasses import FrozenInstanceError
 

@@ -1,4 +1,4 @@
-"""The source of a module is found without importing anything."""
+"""Tests that the source file of a module is found without importing any module."""
 
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -10,7 +10,7 @@ from lmperf.sources import find
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """A folder on sys.path."""
+    """An empty folder that is on sys.path."""
     monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
 

@@ -1,4 +1,4 @@
-"""Estimators, intervals, p values and verdicts, on draws with known truth."""
+"""Tests of estimators, intervals, p values and verdicts on samples with a known true ratio."""
 
 import itertools
 import subprocess
@@ -31,7 +31,7 @@ SPREAD = 0.02
 
 
 def draws(rounds, factor=1.0, cells=CELLS, seed=0):
-    """Two sets of rounds [cells, rounds] whose true ratio is the factor, with drift in both."""
+    """Draw two arrays [cells, rounds] of noisy times whose true ratio is `factor`."""
     generator = np.random.default_rng(seed)
     noise = np.exp(SPREAD * generator.standard_normal((2, cells, rounds)))
     return factor * noise[0], noise[1]
@@ -129,7 +129,9 @@ def test_ratio_of_one_round_is_unresolved():
         (0.99, 1.02, 1.05, np.nan, True, UNRESOLVED),
     ],
 )
-def test_verdict_follows_interval_floor_and_significance(low, middle, high, floor, significant, found):
+def test_verdict_follows_interval_floor_and_significance(
+    low, middle, high, floor, significant, found
+):
     assert verdict(Ratio(middle, low, high, 0.01, 6), floor, significant) == found
 
 

@@ -1,4 +1,4 @@
-"""What an entry's digests cover, on small packages written for each test."""
+"""Tests of the code that an entry's digests cover, on small packages written for each test."""
 
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -24,7 +24,7 @@ MODULES = {
 
 @pytest.fixture
 def closure(tmp_path):
-    """Writes the modules with some replacements; gives the digests of an entry."""
+    """A function that writes MODULES with edits and returns the digests of an entry in them."""
 
     def make(entry: str, leave_out: frozenset = frozenset(), **edits: tuple[str, str]) -> dict:
         folder = tmp_path / "_".join(["lmperf", *edits])
@@ -170,7 +170,7 @@ def test_closure_follows_module_that_child_process_runs():
 
 @pytest.fixture
 def user(tmp_path, monkeypatch):
-    """Writes modules of a user's package `mine`, which is importable."""
+    """A function that writes modules of an importable package `mine`, a user's code."""
     monkeypatch.syspath_prepend(tmp_path)
 
     def write(**files: str) -> Path:
@@ -232,7 +232,7 @@ def kernel(q, name):
 
 @pytest.fixture
 def folders(tmp_path, monkeypatch):
-    """A user's kernel that imports other code by every form of import, in three folders."""
+    """Three folders on sys.path with a user's kernel that uses every form of import."""
     files = {
         "here/custom_kernel.py": KERNEL,
         "here/custom_sibling.py": "import custom_imported_by_sibling\n",

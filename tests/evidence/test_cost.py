@@ -1,4 +1,4 @@
-"""The costs of jobs."""
+"""Tests of `cost.csv`, the costs of measuring jobs."""
 
 import pytest
 

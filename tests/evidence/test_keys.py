@@ -1,7 +1,7 @@
-"""Which rows an edit of code, of a declaration or of the method makes stale.
+"""Tests of the rows that an edit of code, of a declaration or of the method makes stale.
 
 Each edit is made on a copy of the sources. The keys of all rows of the default grids are computed
-before and after; the test names the rows whose keys become different.
+before and after the edit; the test lists the rows whose keys must differ.
 """
 
 import ast
@@ -34,8 +34,8 @@ from lmperf.sources import Place
 from lmperf.transformer.sizes import SIZES, ModelSize
 
 SOURCE = Path(lmperf.__file__).parent
-# The digest of the method that METHOD_VERSION stands for. After a change of the method: if it can
-# change a number, raise METHOD_VERSION; in any case put the new digest here.
+# METHOD_VERSION and the digest of the measuring code that belongs to it. After an edit of that code
+# put the new digest here; if the edit can change a number, raise METHOD_VERSION as well.
 METHOD = (6, "25cf6819a5cd63a7")
 
 
@@ -56,13 +56,13 @@ def sources(tmp_path_factory):
 
 
 class Tree:
-    """A copy of the package, in which one file at a time can be edited."""
+    """A copy of the lmperf package whose files can be edited during a test."""
 
     def __init__(self, root, monkeypatch):
         self.root, self._patch = root, monkeypatch
 
     def edit(self, path, old, new):
-        """Replace a text that occurs in a file; the copy is restored after the test."""
+        """Replace the first occurrence of a text in a file; the file is restored after the test."""
         file = self.root / path
         text = file.read_text()
         assert old in text, f"{path} no longer has {old!r}: the test needs another edit"
@@ -70,14 +70,14 @@ class Tree:
         file.write_text(text.replace(old, new, 1))
 
     def use(self):
-        """Have keys read the copy."""
+        """Make `lmperf.evidence.keys` compute fingerprints from this copy of the package."""
         code = Code(self.root)
         names = "fingerprint", lambda entry, out=frozenset(): code.closure(entry, out).fingerprint
         self._patch.setattr(keys, *names)
         return code
 
     def keys(self):
-        """(stem, case, phase) -> key, for each row of both presets' grids."""
+        """Return (stem, case, phase) -> key for each row of the default grids of all presets."""
         self.use()
         return keys_of_all_rows()
 
@@ -112,7 +112,7 @@ def tree(sources, monkeypatch):
 
 
 def changed(before, after):
-    """(stem, implementation) of the rows of `before` that have another key afterwards."""
+    """Return (stem, implementation) of the rows whose key in `after` differs from `before`."""
     assert before.keys() <= after.keys()
     return {
         (s, case.implementation) for (s, case, p), key in before.items() if after[s, case, p] != key
@@ -120,7 +120,7 @@ def changed(before, after):
 
 
 def rows_of(*stems_, names=None):
-    """(stem, implementation) of all rows of these benchmarks, or of implementations of them."""
+    """Return (stem, implementation) of all rows of benchmarks, if given only those in `names`."""
     found = {(stem, case.implementation) for stem in stems_ for case in cases_of(load(stem))}
     return {(stem, name) for stem, name in found if names is None or name in names}
 
@@ -130,7 +130,7 @@ def declare(monkeypatch, stem, **attributes):
         monkeypatch.setattr(type(load(stem)), name, value)
 
 
-# Edits that once made too many or too few rows stale.
+# Edits for which earlier versions made too many or too few rows stale.
 
 
 def test_changed_dtype_of_ladder_step_makes_that_step_stale(before, tree, monkeypatch):
@@ -213,7 +213,7 @@ def test_new_sdpa_backend_remeasures_only_its_groups(before, tree, monkeypatch):
 
 
 def measured_again(before, after):
-    """The cases of FlashAttention that have a new or stale row in their group."""
+    """Return the cases of FlashAttention whose group has a new or stale row."""
     benchmark = load("flash_attention")
     due = {row[1] for row, key in after.items() if before.get(row) != key}
     groups = benchmark.groups(benchmark.cases("gpu"))
@@ -284,7 +284,7 @@ def test_method_digest_matches_recorded_method_version():
     assert (METHOD_VERSION, method_digest()) == METHOD, "see the comment at METHOD in this file"
 
 
-# What else a key holds, and what it does not.
+# Other parts that a key covers or ignores.
 
 
 def test_changed_titles_order_and_words_make_nothing_stale(before, tree):

@@ -1,4 +1,4 @@
-"""The commit that measured a row, and the slug of a machine."""
+"""Tests of the commit that is recorded in rows, and of the slug of a machine."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ UNKNOWN = {"commit": None, "dirty": None}
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
-    """A clean repository whose package has one file."""
+    """A Git repository without changes, with one Python file in the lmperf package."""
     monkeypatch.delenv("LMPERF_COMMIT", raising=False)
     for key in [key for key in os.environ if key.startswith("GIT_")]:
         monkeypatch.delenv(key)

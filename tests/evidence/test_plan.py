@@ -1,4 +1,4 @@
-"""What a run measures and why; the causes of incomplete evidence."""
+"""Tests of the cases that a run measures, the reasons, and the causes that `verify` lists."""
 
 from lmperf.benchmarks import load
 from lmperf.evidence.plan import Plan, evidence_of

@@ -1,4 +1,4 @@
-"""Times below what the machine can reach are found, and no others."""
+"""Tests that rows faster than the machine's limits are found, and no other rows."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ CEILINGS = [*MATMULS, *COPIES, LAUNCH]
 
 
 def rated(dtype, tflops):
-    """A row of 10 TFLOP at this rate."""
+    """Return a row with 10e12 FLOPs, timed so that it reaches this rate in TFLOP/s."""
     return {**OK, "dtype": dtype, "median_ms": 10 / tflops * 1e3, "flops": 10e12}
 
 
@@ -50,7 +50,7 @@ def rate_of(limits, dtype):
     [("bfloat16", 790.0), ("autocast_bfloat16", 790.0), ("tf32", 350.0), ("float32", 790.0 / 3)],
 )
 def test_matmul_ceiling_of_dtype_limits_flop_rate(dtype, best):
-    """float32 also by three products of 16-bit halves, which are as accurate."""
+    """In float32 also a third of the 16-bit rate: three 16-bit products are as accurate."""
     limits = limits_of(CEILINGS, {"e": UNKNOWN})
     assert not impossible(limits, rated(dtype, 1.02 * best))
     assert impossible(limits, rated(dtype, 1.04 * best))
@@ -129,7 +129,7 @@ def test_cpu_limits_have_wider_margin_and_no_bandwidth():
 
 
 def written(row, together):
-    """A row of one round, with every column that measuring writes."""
+    """Return a timed row of one round with every column that measuring writes."""
     ms = row["median_ms"]
     same = dict.fromkeys(("mean_ms", "p20_ms", "p80_ms"), ms) | {"std_ms": 0.0, "repetitions": 1}
     where = {"environment": "e" * 16, "measured_at": "2026-01-02T03:04:05+00:00", "key": "0" * 16}

@@ -1,4 +1,4 @@
-"""Truncated, edited, deleted or mixed-up evidence is repaired if possible, else measured again."""
+"""Tests that damaged or deleted evidence is repaired if possible, else measured again."""
 
 import json
 import os
@@ -31,7 +31,7 @@ grid:
 
 @pytest.fixture
 def project(tmp_path):
-    """A checkout with rows for its two cells, as if they had been measured."""
+    """A checkout whose store and evidence have rows for the two cells of the configuration."""
     found = project_of(tmp_path)
     measured(found)
     job(found)
@@ -39,7 +39,7 @@ def project(tmp_path):
 
 
 def job(project):
-    """Measure what is pending, as a job of the workflow does."""
+    """Run a measuring job for `attention`: measure pending groups and write the evidence."""
     return record(project, project.plan("attention"))
 
 
@@ -50,7 +50,7 @@ def project_of(root, seq_lens="[32, 64]", more=""):
 
 
 def measured(project, **columns):
-    """Write rows of every case to the store, as a job does."""
+    """Write rows of every case, facts and costs to the store without measuring."""
     plan = project.plan("attention")
     write_facts(project.store, {**project.known_facts()[0], "environments": environments(project)})
     plan.store.replace(
@@ -76,12 +76,12 @@ def row(project, named, columns):
 
 
 def again(project):
-    """The same checkout as the next command reads it."""
+    """Open the same checkout anew, as the next command would."""
     return project_of(project.root)
 
 
 def write_digest(path):
-    """Write the digest that matches the file as it is."""
+    """Write a digest file that matches the current content of a file."""
     path.with_suffix(".sha256").write_text(f"{file_digest(path)}  {path.name}\n")
 
 
@@ -97,7 +97,7 @@ def test_file_truncated_at_any_byte_is_repaired(project, folder, name):
     path = project.directory / folder / name
     whole = path.read_bytes()
     before = project.plan("attention").rows
-    # In a digest file only the first 64 characters, the digest, are read.
+    # Only the first 64 characters of a digest file, the digest, are read.
     said = 64 if name.endswith(".sha256") else len(whole)
     for length in random.Random(name).sample(range(said), 12):
         path.write_bytes(whole[:length])

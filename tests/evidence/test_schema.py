@@ -1,4 +1,4 @@
-"""Rows that no measurement can have written are found; rows as they are written are sound.
+"""Tests that impossible rows are found, and that rows written by measuring have no faults.
 
 LMPERF_FAULTS=N tries N random files instead of a few.
 """
@@ -34,7 +34,10 @@ CELL = {"batch": 8, "seq_len": 256, "d_head": 16, "dtype": "float32", "causal": 
 
 
 def timed(*rounds, work=2**30):
-    """The columns that measuring writes for times in ms, one list per round."""
+    """Return the columns that measuring writes for a timed row.
+
+    rounds: for each round, the times of its calls in ms.
+    """
     timings = Timings()
     for times in rounds:
         timings.add(SliceResult(list(times), State(clock_mhz=1980.0, throttle=4)))
@@ -43,7 +46,7 @@ def timed(*rounds, work=2**30):
 
 
 def row_of(*parts, **changes):
-    """A row of texts; a row of `attention` unless the parts change its cell."""
+    """Return a row as column -> text; by default a row of the benchmark `attention`."""
     row = {**CELL, "implementation": "eager", "phase": "forward"}
     for part in (PROVENANCE, *parts, changes):
         row |= part
@@ -184,7 +187,7 @@ def test_failed_row_with_times_or_without_reason_is_a_fault(row, words):
         failed("timeout"),
         failed("unsupported"),
         failed("nan", max_error="inf", error_bound=1e-3, error_out="nan", pytorch_error="nan"),
-        # The gate passed before timing; then the result of a timed call was wrong.
+        # The correctness check passed before timing, but the result of a timed call was wrong.
         failed("failed_check", **GATE, peak_mib=5, flops=2**30),
     ],
 )
@@ -281,7 +284,7 @@ FAILURES = {
 
 @st.composite
 def timed_rows(draw, benchmark):
-    """Rows of a group as measuring writes them, with any times and statuses."""
+    """Draw rows of one group as measuring writes them, with random times and statuses."""
     cases = draw(st.sampled_from(benchmark.groups(benchmark.cases("cpu"))))
     rows = []
     for phase in benchmark.phases:
@@ -323,7 +326,8 @@ def named(case: Case, phase: str, columns: dict) -> dict[str, str]:
 
 
 INVALID_NUMBERS = ["", "-1", "nan", "inf", "1e400", "x", " 1", "1_0", "0x1", "1" * 10_001, "\0"]
-# Column -> texts that are invalid in every row; IF_TIMED: invalid in a timed row with status ok.
+# Column -> texts that are invalid in every row. IF_TIMED: texts that are invalid only in a timed
+# row with the status ok.
 ANYWHERE = {
     "status": ["", "OK", "fine", "ok "],
     "phase": ["", "sideways"],

@@ -1,4 +1,4 @@
-"""Evidence on disk: replaced as a whole; any other change is detected."""
+"""Tests of evidence files: lmperf replaces them as a whole; any other change is detected."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""Selecting cells and phases by --only, --implementations and --phases."""
+"""Tests of selecting cells and phases by --only, --implementations and --phases."""
 
 import pytest
 

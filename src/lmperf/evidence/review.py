@@ -130,7 +130,7 @@ class _Machine:
             self.damage = str(damage)
 
     def benchmark(self, stem: str, environment: str | None = None) -> Benchmark:
-        """A benchmark with its custom implementations and its peers (other projects' kernels).
+        """A benchmark with its custom implementations and its peers (other projects' code).
 
         On this machine the peers have the installed versions, on another machine the recorded ones.
 
