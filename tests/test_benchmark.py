@@ -1,4 +1,4 @@
-"""Declarations of benchmarks: cases, groups, implementations, and what a module must hold."""
+"""Tests of benchmark declarations: cases, groups, implementations and broken modules."""
 
 import doctest
 import shutil
@@ -16,12 +16,12 @@ from lmperf.errors import UserError
 CONFIG = Path(__file__).parents[1] / "config/config.yaml"
 
 
-def test_docstring_example_holds():
+def test_example_in_benchmark_docstring_runs():
     assert doctest.testmod(benchmark).failed == 0
 
 
 @pytest.mark.parametrize("stem", stems())
-def test_each_preset_has_cells_and_no_case_twice(stem):
+def test_each_preset_has_cases_without_repetition(stem):
     declared = load(stem)
     for preset in declared.grids:
         cases = declared.cases(preset)
@@ -41,7 +41,7 @@ def test_grids_name_declared_implementations(stem):
 
 
 @pytest.mark.parametrize("stem", stems())
-def test_entries_of_implementations_exist(stem):
+def test_entry_of_each_implementation_can_be_imported(stem):
     declared = load(stem)
     for one in declared.implementations:
         if one.entry and not one.entry.startswith(
@@ -55,7 +55,7 @@ def test_unknown_implementation_is_an_error():
         load("attention").implementation("mine")
 
 
-def test_options_are_bound_to_the_entry():
+def test_callable_of_binds_options_to_entry():
     one = Implementation("mine", "builtins:sorted", {"reverse": True})
     assert load("attention", {"mine": one}).callable_of("mine")([1, 2]) == [2, 1]
 
@@ -68,7 +68,7 @@ def test_implementation_that_needs_cuda_is_unsupported_on_a_cpu():
         declared.require(case, "cpu")
 
 
-def test_cases_are_known_without_torch():
+def test_cases_can_be_listed_without_torch():
     code = (
         "import sys; sys.modules['torch'] = None; from lmperf.benchmarks import load, stems;"
         "print(sum(len(load(stem).cases('gpu')) for stem in stems()))"
@@ -90,7 +90,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("text", "words"), BROKEN.items())
-def test_broken_module_is_named_in_one_line(tmp_path, monkeypatch, text, words):
+def test_broken_benchmark_module_is_reported_in_one_line(tmp_path, monkeypatch, text, words):
     (tmp_path / "broken.py").write_text(text)
     monkeypatch.setattr(benchmarks, "__path__", [*benchmarks.__path__, str(tmp_path)])
     monkeypatch.delitem(sys.modules, "lmperf.benchmarks.broken", raising=False)
@@ -99,7 +99,7 @@ def test_broken_module_is_named_in_one_line(tmp_path, monkeypatch, text, words):
     assert str(fault.value).isprintable()
 
 
-def test_broken_module_ends_every_command_with_code_2(tmp_path):
+def test_broken_benchmark_module_ends_commands_with_code_2(tmp_path):
     shutil.copytree(Path(benchmark.__file__).parent, tmp_path / "lmperf")
     (tmp_path / "lmperf/benchmarks/broken.py").write_text("def f(:")
     for command in ("list", "machine", "schema", "verify"):
@@ -113,14 +113,14 @@ def test_broken_module_ends_every_command_with_code_2(tmp_path):
         assert "benchmark broken cannot be imported: SyntaxError" in done.stderr
 
 
-def test_compared_cases_are_in_one_group():
+def test_dtypes_and_implementations_share_a_group():
     attention = load("attention")
     groups = attention.groups(attention.cases("gpu"))
     assert len(groups) == 20
     assert {len(group) for group in groups} == {6}  # three dtypes, eager and compiled
 
 
-def test_overrides_replace_axes_and_custom_implementations_join():
+def test_cases_use_overrides_and_include_custom_implementation():
     declared = load("flash_attention", {"mine": "my_package:attention"})
     cases = declared.cases("cpu", {"seq_len": [64], "d_head": [16], "dtype": ["float32"]})
     assert [case.implementation for case in cases] == ["eager", "tiled", "sdpa", "mine"]

@@ -1,4 +1,4 @@
-"""Options before and after a command, and errors in one line."""
+"""Tests of the command line: options before and after a command, and one-line errors."""
 
 import errno
 import os
@@ -42,7 +42,9 @@ def test_machine_must_be_a_name_rather_than_a_path(tmp_path, monkeypatch, capfd,
         (["diff", "a", "b", "--at-least", "200"], "200"),
     ],
 )
-def test_bad_arguments_are_one_line_and_exit_code_2(tmp_path, monkeypatch, capfd, arguments, words):
+def test_bad_arguments_give_one_line_and_exit_code_2(
+    tmp_path, monkeypatch, capfd, arguments, words
+):
     (tmp_path / "config").mkdir()
     (tmp_path / "config/config.yaml").write_text("{}")
     monkeypatch.chdir(tmp_path)
@@ -58,7 +60,7 @@ def test_every_help_text_has_an_example(capfd):
         assert f"  lmperf {name}" in capfd.readouterr().out or name == "machine"
 
 
-def test_directory_option_applies_first(tmp_path, monkeypatch, capfd):
+def test_directory_option_selects_the_checkout(tmp_path, monkeypatch, capfd):
     (tmp_path / "config").mkdir()
     (tmp_path / "config/config.yaml").write_text("machine: there\npreset: cpu\n")
     monkeypatch.chdir("/")
@@ -82,7 +84,7 @@ def test_config_option_works_before_and_after_the_command(tmp_path, monkeypatch,
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])
-def test_refused_file_operation_is_one_line(monkeypatch, capfd, number):
+def test_refused_file_operation_is_reported_in_one_line(monkeypatch, capfd, number):
     def refused(*arguments):
         raise OSError(number, os.strerror(number), "report/here")
 
@@ -100,7 +102,7 @@ def test_other_system_errors_are_raised(monkeypatch):
         cli.main(["list"])
 
 
-def test_deleted_current_directory_is_one_line(tmp_path):
+def test_deleted_current_directory_is_reported_in_one_line(tmp_path):
     command = "import os, sys; os.rmdir(os.getcwd()); from lmperf.cli import main; sys.exit(main())"
     here = tmp_path / "gone"
     here.mkdir()

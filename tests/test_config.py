@@ -1,4 +1,4 @@
-"""What the configuration accepts, and the one-line messages for everything else."""
+"""Tests of valid configurations, and of the one-line messages for invalid ones."""
 
 import json
 import os
@@ -72,7 +72,7 @@ def test_command_line_overrides_file(tmp_path):
     assert load(tmp_path, "preset: gpu", preset="cpu").preset == "cpu"
 
 
-def test_check_is_run_with_its_benchmark(tmp_path):
+def test_kernel_test_is_selected_with_its_benchmark(tmp_path):
     config = load(tmp_path, "benchmarks: [flash_attention]")
     assert config.stems("cpu") == ["flash_attention", "flash_attention_check"]
 
@@ -194,7 +194,7 @@ def test_custom_implementation_is_an_entry_or_a_mapping(tmp_path):
         ('"a\\nb": 1', "'a\\nb' is not a known key"),
     ],
 )
-def test_fault_is_one_line_that_names_it(tmp_path, text, words):
+def test_config_fault_is_described_in_one_line(tmp_path, text, words):
     with pytest.raises(UserError) as fault:
         load(tmp_path, text)
     message = str(fault.value)
@@ -237,12 +237,12 @@ def test_byte_order_mark_is_ignored(tmp_path):
     assert load_config(tmp_path / "config.yaml").preset == "cpu"
 
 
-def test_directory_is_rejected(tmp_path):
+def test_directory_as_config_file_is_rejected(tmp_path):
     with pytest.raises(UserError, match=r"cannot be read \(Is a directory\); it must be a YAML"):
         load_config(tmp_path)
 
 
-def test_overrides_may_give_numbers_and_flags_as_strings(tmp_path):
+def test_overrides_accept_numbers_and_flags_as_strings(tmp_path):
     config = load(
         tmp_path, "{}", grid={"attention": {"seq_len": ["64", "128"], "causal": ["true"]}}
     )
@@ -252,7 +252,7 @@ def test_overrides_may_give_numbers_and_flags_as_strings(tmp_path):
             load(tmp_path, "{}", grid={"attention": {"seq_len": [text]}})
 
 
-def test_fault_of_override_names_command_line(tmp_path):
+def test_fault_in_override_is_blamed_on_command_line(tmp_path):
     with pytest.raises(UserError, match=r"^command line: grid is 5; it must be a mapping"):
         load(tmp_path, "preset: cpu", grid=5)
 
@@ -304,12 +304,12 @@ def test_source_of_fault_is_file_or_command_line(tmp_path, text, key, source):
         load(tmp_path, text, **overrides_of([key]))
 
 
-def test_missing_file_is_named(tmp_path):
+def test_missing_config_file_is_reported(tmp_path):
     with pytest.raises(UserError, match=r"nowhere\.yaml: cannot be read"):
         load_config(tmp_path / "nowhere.yaml")
 
 
-def test_schema_lists_every_axis():
+def test_json_schema_lists_every_axis():
     attention = json.loads(json_schema())["$defs"]["Grid_attention"]["properties"]
     assert {"batch", "seq_len", "d_head", "dtype", "causal", "implementation"} == set(attention)
 

@@ -1,4 +1,4 @@
-"""Custom implementations are checked before measuring; a broken one is reported in one line."""
+"""Tests of the check of custom implementations before measuring, and of its messages."""
 
 import os
 import re
@@ -57,7 +57,7 @@ while not os.path.exists("pid"):
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """A package in the working directory."""
+    """A package `custom_attention` in the working directory."""
     folder = tmp_path / "custom_attention"
     folder.mkdir()
     (folder / "__init__.py").touch()
@@ -109,7 +109,7 @@ def test_missing_or_broken_function_is_reported(package, reference, words):
     assert re.search(words, broken_ones(benchmark)["mine"])
 
 
-def test_existing_function_passes(package):
+def test_existing_function_is_accepted(package):
     benchmark = load(STEM, {"mine": "custom_attention.plain:attention"})
     check_names(benchmark)
     assert not broken_ones(benchmark)
@@ -140,7 +140,7 @@ def test_processes_started_by_import_do_not_block(package, leave):
     assert ends(pid)
 
 
-def test_import_times_out(package, monkeypatch):
+def test_import_that_hangs_is_reported_as_time_out(package, monkeypatch):
     monkeypatch.setattr("lmperf.custom._LIMIT_S", 1.5)
     (package / "waiting_custom.py").write_text("import time\ntime.sleep(999)\n")
     broken = broken_ones(load(STEM, {"mine": "waiting_custom:attention"}))
@@ -158,7 +158,7 @@ def test_time_out_names_the_import_that_hangs(package, monkeypatch):
 
 
 def ends(pid):
-    """Whether a killed process disappears within 30 s."""
+    """Whether a process disappears within 30 s after it was killed."""
     for _ in range(3000):
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -170,7 +170,7 @@ def ends(pid):
     return False
 
 
-def test_import_that_prints_and_starts_threads_passes(package, monkeypatch, capfd):
+def test_import_that_prints_and_starts_threads_is_accepted(package, monkeypatch, capfd):
     monkeypatch.setattr("lmperf.custom._LIMIT_S", 600.0)
     external = {f"mine_{n}": "custom_attention.loud:attention" for n in range(20)}
     began = time.monotonic()
@@ -194,7 +194,7 @@ def test_check_names_imports_no_packages(package):
     assert "custom_attention" not in sys.modules
 
 
-def test_other_entry_or_tolerance_changes_key(package):
+def test_changed_entry_or_tolerance_changes_key(package):
     declared = [
         Implementation("mine", "custom_attention.plain:attention"),
         Implementation("mine", "custom_attention.plain:WIDTH"),
@@ -205,7 +205,7 @@ def test_other_entry_or_tolerance_changes_key(package):
 
 
 def gates(stem, external, axes):
-    """The gate of each implementation at a cell, by name."""
+    """Return implementation -> result of its correctness check in the cell of these axes."""
     benchmark = load(stem, external)
     shared = {}
     return {
@@ -214,7 +214,7 @@ def gates(stem, external, axes):
     }
 
 
-def test_gate_uses_declared_tolerance_not_name():
+def test_gate_uses_declared_tolerance_rather_than_name():
     use = "lmperf.lrpe.reference:lrpe_cosine"
     external = {"same": Implementation("same", use, tolerance="rounded_angles"), "silent": use}
     axes = {"batch": [1], "heads": [1], "shape": ["512"], "d_head": [16]}
@@ -226,7 +226,7 @@ def test_gate_uses_declared_tolerance_not_name():
     )
 
 
-def test_rounded_scores_widen_the_bound():
+def test_rounded_scores_tolerance_widens_error_bound():
     use = "lmperf.attention.reference:attention"
     external = {"same": Implementation("same", use, tolerance="rounded_scores"), "silent": use}
     axes = {"batch": [1], "seq_len": [64], "d_head": [16], "dtype": ["bfloat16"]}

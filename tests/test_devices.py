@@ -1,4 +1,4 @@
-"""Data sheets are found by exact device name; rates are dense and have a source."""
+"""Tests of the data sheets: found by exact device name, dense rates, a source for each."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from lmperf.devices import SHEETS, sheet_of
 from lmperf.dtypes import MATMULS
 
 
-def test_device_is_found_by_exact_name_only():
+def test_data_sheet_is_found_only_by_exact_device_name():
     assert sheet_of("NVIDIA H200").tflops["bfloat16"] == 989.5
     assert sheet_of("NVIDIA L40S") != sheet_of("NVIDIA L4")
     assert sheet_of("NVIDIA H100 PCIe").bandwidth_gbps < sheet_of("NVIDIA H100 NVL").bandwidth_gbps
@@ -25,5 +25,5 @@ def test_rates_are_dense_and_have_a_source(name):
     assert tf32 is None or half / tf32 == pytest.approx(2, rel=0.05)
 
 
-def test_no_tf32_and_no_bfloat16_before_ampere():
+def test_v100_data_sheet_has_no_tf32_and_no_bfloat16():
     assert set(sheet_of("Tesla V100-SXM2-16GB").tflops) == {"float32", "float16"}

@@ -1,4 +1,4 @@
-"""The table of dtypes and the torch settings made from it."""
+"""Tests of the table of dtypes and of the torch settings that follow from it."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from lmperf.precision import precision, storage_dtype
 
 
 @pytest.mark.parametrize("name", DTYPES)
-def test_storage_has_the_bytes_of_the_table(name):
+def test_torch_storage_dtype_has_the_bytes_of_dtype(name):
     assert storage_dtype(name).itemsize == dtype_of(name).bytes
 
 
@@ -40,6 +40,6 @@ def test_dtype_without_a_torch_type_is_an_error(monkeypatch):
         storage_dtype("fp8")
 
 
-def test_kinds_of_dtypes_follow_from_the_table():
+def test_dtype_subsets_follow_from_dtypes_table():
     assert PLAIN_DTYPES == MATMULS == ("float32", "tf32", "float16", "bfloat16")
     assert STORED_DTYPES == ("float32", "float16", "bfloat16")

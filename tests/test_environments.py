@@ -1,4 +1,4 @@
-"""The pinned environments satisfy pyproject.toml, and every pin has hashes."""
+"""Tests that the pinned environments satisfy pyproject.toml and that every pin has hashes."""
 
 import re
 import tomllib
@@ -21,13 +21,13 @@ WANTED = {
 
 
 def lines_of(name):
-    """The lines of a pinned file without comments, with continuation lines joined."""
+    """Return the lines of a requirements file without comments, continuation lines joined."""
     text = (ENVS / f"{name}.txt").read_text().replace("\\\n", " ")
     return [line for line in text.splitlines() if line and not line.lstrip().startswith("#")]
 
 
 def pins_of(name):
-    """Package -> version."""
+    """Return package -> pinned version."""
     found = [re.match(r"([\w.-]+)==([\w.+!]+)", line) for line in lines_of(name)]
     return {canonicalize_name(pin[1]): pin[2] for pin in found}
 

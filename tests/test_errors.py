@@ -1,4 +1,4 @@
-"""A message is one printable line, whatever it quotes."""
+"""Tests that every error message is one printable line, whatever text it quotes."""
 
 import importlib
 
@@ -20,7 +20,7 @@ def test_long_values_are_shortened(value):
     assert len(shown(value)) <= 80
 
 
-def test_constants_are_spelled_as_in_yaml():
+def test_none_and_flags_are_spelled_as_in_yaml():
     assert [shown(value) for value in (None, True, False, "None")] == (
         ["null", "true", "false", "'None'"]
     )
@@ -35,7 +35,7 @@ def test_exception_is_described_with_file_and_line():
     assert described(ValueError("x" * 9_000)) == "ValueError: " + "x" * 188
 
 
-def test_location_is_in_user_code_not_in_what_it_calls(tmp_path, monkeypatch):
+def test_location_is_in_user_code_rather_than_in_libraries(tmp_path, monkeypatch):
     (tmp_path / "custom_that_calls.py").write_text(
         "from lmperf.config import slug\n\ndef fails():\n    return slug('/')\n"
     )

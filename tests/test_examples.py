@@ -1,4 +1,4 @@
-"""The examples pass their gates with the configuration in their docstrings."""
+"""Tests that the examples pass the correctness check, configured as in their docstrings."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ CELLS = {
 
 
 def configured(path):
-    """Stem -> name -> implementation, from the configuration in the docstring of an example."""
+    """Return stem -> name -> implementation from the YAML in the docstring of an example."""
     lines = path.read_text().split('"""')[1].splitlines()
     block = "\n".join(line for line in lines if line.startswith("    "))
     config = config_model().model_validate(yaml.safe_load(block) | {"peers": False})
@@ -48,6 +48,6 @@ def test_example_runs_and_passes_its_gate(path):
         assert gate.passed, (gate.errors, gate.bounds)
 
 
-def test_examples_cover_every_kind():
+def test_examples_cover_every_kind_of_custom_implementation():
     named = {stem for path in EXAMPLES for stem in configured(path)}
     assert named == set(CELLS) and len(EXAMPLES) == 4

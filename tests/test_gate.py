@@ -19,12 +19,12 @@ def test_verdict_compares_error_with_bound(error, expected):
     assert verdict(error, 1.0) == expected
 
 
-def test_worst_tensor_has_largest_share_of_its_bound():
+def test_worst_tensor_has_largest_error_to_bound_ratio():
     gate = Gate({"out": 0.5, "lse": 0.02}, {"out": 1.0, "lse": 0.03})
     assert gate.worst == "lse" and gate.passed
 
 
-def test_passed_gate_does_not_run_pytorch():
+def test_passed_gate_does_not_measure_pytorch_error():
     gate = Gate({"out": 0.5, "lse": 0.02}, {"out": 1.0, "lse": 0.03}, pytorch=pytest.fail)
     assert gate.columns == {
         "status": "ok",
@@ -35,7 +35,7 @@ def test_passed_gate_does_not_run_pytorch():
     }
 
 
-def test_failed_gate_names_tensor_and_error_of_pytorch():
+def test_failed_gate_reports_tensor_and_pytorch_error():
     where = {"gradient": "layers.0.wq"}
     gate = Gate({"gradient": 2.0}, {"gradient": 1.0}, lambda: {"gradient": 0.1}, where)
     columns = gate.columns
@@ -43,7 +43,7 @@ def test_failed_gate_names_tensor_and_error_of_pytorch():
     assert columns["reason"] == "gradient of layers.0.wq differs from the float64 reference"
 
 
-def test_gate_with_nan_does_not_pass():
+def test_gate_with_nan_error_fails_with_status_nan():
     gate = Gate({"out": math.nan, "lse": 9.0}, {"out": 1.0, "lse": 1.0})
     assert not gate.passed and gate.worst == "out"
     assert gate.columns["status"] == "nan"

@@ -1,4 +1,4 @@
-"""The committed reports equal what their evidence renders to."""
+"""Tests that each committed report equals the report rendered from its evidence."""
 
 import shutil
 from pathlib import Path
@@ -22,7 +22,7 @@ PUBLISHED = ["nvidia-h200"]
 
 @pytest.fixture
 def copy(tmp_path):
-    """A project with the published evidence but without reports."""
+    """A project with a copy of the published evidence, without the rendered reports."""
     for machine in PUBLISHED:
         shutil.copytree(ROOT / "report" / machine, tmp_path / "report" / machine)
         for path in (tmp_path / "report" / machine).glob("*.md"):
@@ -32,7 +32,7 @@ def copy(tmp_path):
 
 
 def texts(directory):
-    """Name -> text of the write-up, its pages and its figures."""
+    """Relative path -> text of the Markdown files and SVG figures in a folder."""
     paths = [*directory.glob("*.md"), *directory.glob("figures/*.svg")]
     return {str(path.relative_to(directory)): path.read_text() for path in paths}
 
@@ -47,7 +47,7 @@ def test_published_report_matches_its_evidence(copy, machine):
 
 
 @pytest.mark.parametrize("machine", PUBLISHED)
-def test_published_evidence_is_undamaged_and_faults_are_named(copy, machine):
+def test_published_evidence_is_intact_and_pages_show_faults(copy, machine):
     reviewed = review(copy, machine)
     assert reviewed.damaged == {} and reviewed.lost == {}
     pages = "".join(texts(ROOT / "report" / machine).values())
@@ -56,7 +56,7 @@ def test_published_evidence_is_undamaged_and_faults_are_named(copy, machine):
         assert not named or word in pages, f"{named} {kind}"
 
 
-def test_changed_code_makes_rows_stale_by_name(copy, monkeypatch):
+def test_review_names_rows_made_stale_by_changed_code(copy, monkeypatch):
     monkeypatch.setattr("lmperf.evidence.keys.fingerprint", lambda *_: "another")
     stale = review(copy, "nvidia-h200").stale
     path = copy.report_directory / "nvidia-h200/evidence/memory.csv"
@@ -64,7 +64,7 @@ def test_changed_code_makes_rows_stale_by_name(copy, monkeypatch):
     assert stale["memory"][0].startswith("size=0.13B, context_length=128, batch=4, dtype=float32:")
 
 
-def test_compared_results_have_current_size_names():
+def test_compare_results_use_current_size_names():
     frames = read_result("nvidia-h200", ROOT).frames
     assert set(frames["memory"]["size"]) <= set(SIZES)
 

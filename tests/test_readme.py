@@ -1,4 +1,4 @@
-"""The README is right: its commands run, and its benchmark is measured and rendered."""
+"""Tests of the README: its commands run, and its example benchmark can be measured."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ grid:
      implementation: [eager, tiled, sdpa]}
   lrpe: {batch: [1], heads: [1], shape: ["8x8"], d_head: [16], implementation: [eager, copy]}
 """
-# Tests that run for every benchmark and every section.
+# Test modules that are parametrized over every benchmark and every section.
 SUITE = ("tests/test_benchmark.py", "tests/reporting/test_pages.py")
 
 
 def files_of(section: str) -> dict[str, str]:
-    """Path -> content of the files that a section of the README shows."""
+    """Return path -> content of the files that a section of the README prints."""
     text = README.split(f"## {section}\n")[1].split("\n## ")[0]
     found = re.findall(r"`((?:src|templates)/[^`]+)`[^`]*\n```\w+\n(.*?)```", text, re.DOTALL)
     return dict(found)
@@ -60,7 +60,7 @@ def files_of(section: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
-    """A checkout with the benchmark of the README."""
+    """A checkout to which the example benchmark of the README is added."""
     root = tmp_path_factory.mktemp("checkout")
     ignored = shutil.ignore_patterns("__pycache__", "traces", "*.egg-info")
     for name in ("src", "templates", "config", "profiles", "rules", "tests", "report", "tools"):
@@ -73,13 +73,13 @@ def checkout(tmp_path_factory):
 
 
 def commands_of(*sections):
-    """The lines of the README's sections that call lmperf."""
+    """Return the command lines in the README that call lmperf."""
     texts = [README.split(f"## {section}\n")[1].split("\n## ")[0] for section in sections]
     return [line for text in texts for line in re.findall(r"^    (lmperf .*)$", text, re.MULTILINE)]
 
 
 def command(line, capfd):
-    """Run a line of the README with its redirection, and return its stdout."""
+    """Run a command line of the README, follow its redirection, and return its stdout."""
     words = shlex.split(line, comments=True)
     target = None
     if ">" in words:
@@ -115,7 +115,7 @@ def test_new_writes_the_files_of_the_readme(checkout):
 
 
 def examples():
-    """The lines with `--only` in the README and in the help texts of commands."""
+    """Return the command lines with `--only` in the README and in help texts."""
     readme = README.replace("\\\n", "")
     texts = [readme, *(command.help for command in cli.lmperf.commands.values())]
     found = [line for text in texts for line in re.findall(r"^ *(lmperf .*--only.*)$", text, re.M)]
@@ -124,7 +124,7 @@ def examples():
 
 @pytest.mark.parametrize("line", examples())
 def test_example_selects_cells_of_a_grid(line):
-    """`run` and `compare` of an example find cells in the grid of a preset."""
+    """An example line of `run` or `compare` selects cells in the grid of some preset."""
     words = shlex.split(line, comments=True)
     options = dict(itertools.pairwise(words))
     benchmark = load(options.get("--benchmark", words[2]))

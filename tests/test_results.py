@@ -1,4 +1,4 @@
-"""Cells, columns and tables of results: what a data frame and a page read from them."""
+"""Tests of cells, columns and tables of results, which data frames and pages read."""
 
 from dataclasses import FrozenInstanceError
 
@@ -21,7 +21,7 @@ TABLE = Table(
 )
 
 
-def test_cell_shows_words_and_signs_of_marks():
+def test_cell_text_appends_signs_of_its_marks():
     assert str(Cell("1.00", 1.0)) == "1.00"
     assert str(Cell("1.00", 1.0, marks=("capped", "stale"))) == f"1.00{SIGNS['capped']}ˢ"
     assert str(Cell("1.00", 1.0, marks=("time_cap", "odd"))) == "1.00"
@@ -32,13 +32,13 @@ def test_cell_cannot_be_changed():
         Cell("1").words = "2"
 
 
-def test_frame_has_exact_numbers_and_rounded_ones_as_text():
+def test_frame_keeps_axis_numbers_and_rounded_cell_texts():
     frame = TABLE.frame
     assert list(frame) == ["length", "dtype", "Triton (ms)"]
     assert frame.to_numpy().tolist() == [[128, "bf16", "0.120ᶜˢ"], [256, "bf16", EMPTY]]
 
 
-def test_last_lines_and_columns_can_be_taken():
+def test_table_can_be_cut_to_last_lines_and_columns():
     assert TABLE.length == 2 and TABLE.last(1).frame["length"].tolist() == [256]
     assert [column.name for column in TABLE.without("dtype").columns] == [
         "seq_len",
@@ -46,5 +46,5 @@ def test_last_lines_and_columns_can_be_taken():
     ]
 
 
-def test_joined_names_leave_out_empty_parts():
+def test_joined_column_name_leaves_out_empty_parts():
     assert joined("forward", "", "triton", "over", "sdpa_cudnn") == "forward.triton.over.sdpa_cudnn"

@@ -1,4 +1,4 @@
-"""The source of a module is found without importing anything."""
+"""Tests that the source file of a module is found without importing any module."""
 
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -10,7 +10,7 @@ from lmperf.sources import find
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """A folder on sys.path."""
+    """An empty folder that is on sys.path."""
     monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
 
@@ -34,7 +34,7 @@ def test_invalid_name_is_not_found(place, name):
     assert find(name) is None
 
 
-def test_path_is_not_a_module_name(place):
+def test_file_path_is_not_found_as_module(place):
     (place / "a_folder").mkdir()
     (place / "file.py").touch()
     for name in (f"a_folder.{place}/file", "a_folder.../file", f"{place}/file"):

@@ -1,4 +1,4 @@
-"""Estimators, intervals, p values and verdicts, on draws with known truth."""
+"""Tests of estimators, intervals, p values and verdicts on samples with a known true ratio."""
 
 import itertools
 import subprocess
@@ -31,7 +31,7 @@ SPREAD = 0.02
 
 
 def draws(rounds, factor=1.0, cells=CELLS, seed=0):
-    """Two sets of rounds [cells, rounds] whose true ratio is the factor, with drift in both."""
+    """Draw two arrays [cells, rounds] of noisy times whose true ratio is `factor`."""
     generator = np.random.default_rng(seed)
     noise = np.exp(SPREAD * generator.standard_normal((2, cells, rounds)))
     return factor * noise[0], noise[1]
@@ -42,7 +42,7 @@ def verdicts(ratio, floor=np.nan):
 
 
 @pytest.mark.parametrize("rounds", range(1, 14))
-def test_coverage_is_that_of_the_median_interval(rounds):
+def test_order_statistics_returns_exact_median_coverage(rounds):
     low, high, coverage = order_statistics(rounds)
     assert 0 <= low <= high < rounds
     sides = itertools.product((0, 1), repeat=rounds)
@@ -70,13 +70,13 @@ def test_p_values_are_calibrated(estimate):
 
 
 @pytest.mark.parametrize("estimate", (paired, unpaired))
-def test_at_most_one_percent_false_verdicts(estimate):
+def test_equal_samples_rarely_get_false_verdicts(estimate):
     found = verdicts(estimate(*draws(6)))
     assert np.isin(found, (FASTER, SLOWER)).mean() <= 0.01
 
 
 @pytest.mark.parametrize("estimate", (paired, unpaired))
-def test_differences_are_found_in_all_cells_or_in_one(estimate):
+def test_verdict_finds_difference_in_all_cells_or_in_one(estimate):
     slow = verdicts(estimate(*draws(6, 0.9)))
     assert (slow == SLOWER).mean() >= 0.95
     base, candidate = draws(6)
@@ -84,7 +84,7 @@ def test_differences_are_found_in_all_cells_or_in_one(estimate):
     assert verdicts(estimate(base, candidate))[17] == FASTER
 
 
-def test_padded_matrix_equals_its_rows():
+def test_rows_of_nan_padded_matrix_equal_single_estimates():
     base, candidate = draws(12, 1.1, cells=3)
     base[1, 6:] = candidate[1, 6:] = np.nan
     for estimate in (paired, unpaired):
@@ -102,12 +102,12 @@ def test_paired_ratio_cancels_drift():
         paired([1.0] * 6, [1.0] * 7)
 
 
-def test_constant_samples_have_certain_p_values():
+def test_constant_samples_have_p_value_0_or_1():
     assert unpaired([2.0] * 6, [1.0] * 6) == Ratio(2.0, 2.0, 2.0, 0.0, 6)
     assert unpaired([1.0] * 6, [1.0] * 6).p == paired([1.0] * 6, [1.0] * 6).p == 1.0
 
 
-def test_one_round_is_unresolved():
+def test_ratio_of_one_round_is_unresolved():
     for one in (unpaired([2.0], [1.0]), unpaired([2.0], [1.0] * 6), paired([2.0], [1.0])):
         assert one.rounds == 1 and one.ratio == 2.0
         assert verdict(one, np.nan) == UNRESOLVED
@@ -129,18 +129,20 @@ def test_one_round_is_unresolved():
         (0.99, 1.02, 1.05, np.nan, True, UNRESOLVED),
     ],
 )
-def test_verdict_of_interval_floor_and_significance(low, middle, high, floor, significant, found):
+def test_verdict_follows_interval_floor_and_significance(
+    low, middle, high, floor, significant, found
+):
     assert verdict(Ratio(middle, low, high, 0.01, 6), floor, significant) == found
 
 
-def test_adjusting_keeps_nan_and_accepts_empty_input():
+def test_adjusted_p_values_keep_nan_and_accept_empty_input():
     assert adjusted([]).size == 0
     assert np.isnan(adjusted([np.nan])).all()
     found = adjusted([0.01, np.nan, 0.04])
     assert found[0] == pytest.approx(0.02) and np.isnan(found[1]) and found[2] == 0.04
 
 
-def test_decided_by_interval_and_floor():
+def test_decided_needs_interval_outside_floor_or_narrow():
     ones = [1.0] * 6
     assert decided([1.10, 1.12, 1.11, 1.14, 1.13, 1.15], ones), "beyond the floor, without one"
     assert not decided([0.96, 1.12, 1.11, 1.14, 1.13, 1.15], ones), "one is inside"
@@ -168,11 +170,11 @@ def test_median_interval_uses_order_statistics():
     assert low.tolist() == [1, 1] and high.tolist() == [2, 3]
 
 
-def test_quantiles_interpolate():
+def test_quantile_interpolates_linearly():
     assert quantile([4.0, 1.0, 2.0, 3.0], 0.5) == 2.5 and quantile([7.0], 0.2) == 7.0
 
 
-def test_noise_floor_is_a_high_quantile():
+def test_noise_floor_is_high_quantile_of_a_a_ratios():
     again = 1 + np.arange(100) / 1000
     assert 0.094 <= noise_floor(again) <= 0.096
     assert np.isnan(noise_floor(np.array([np.nan])))

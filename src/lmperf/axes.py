@@ -1,4 +1,4 @@
-"""Axes that several benchmarks share: the size of a model and the dtype."""
+"""Axes that several benchmarks share: the size of the model and the dtype."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ SIZE = Axis(
 
 
 def dtype_axis(choices: tuple[str, ...]) -> Axis:
-    """The axis `dtype` with these values of `lmperf.dtypes.DTYPES`."""
+    """Return the axis `dtype` with these values, which are keys of `lmperf.dtypes.DTYPES`."""
     return Axis("dtype", str, choices, meaning=lambda name: dtype_of(name).meaning)

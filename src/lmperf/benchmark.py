@@ -1,10 +1,10 @@
-"""Declarations of benchmarks: axes, implementations, columns, and what each case runs.
+"""Classes that declare benchmarks: axes, implementations, columns, and what each case runs.
 
 A benchmark is a module of `lmperf.benchmarks` with one subclass of `Timed` or `Observed`. The
 module's name is the stem of its CSV and of its template. The workflow and the report import it on
 machines without torch, so import torch inside `prepare` and `observe`, never at the top.
 
-A cell is a point of the axes; a case is a cell with an implementation:
+A cell is one combination of axis values; a case is a cell and an implementation to run in it:
 
 >>> class Softmax(Timed):
 ...     title = "Softmax"
@@ -38,9 +38,10 @@ class Axis:
     match `pattern`.
 
     Attributes:
-        aliases: what a user may write instead of a value -> the value.
-        former: what evidence of an earlier version calls a value -> the value.
-        meaning: a value -> the definition that keys of rows hold; None: the value itself.
+        aliases: alternative name that a user may write -> the value.
+        former: name of a value in evidence of an earlier version -> the value.
+        meaning: returns the definition that stands for a value in the keys of rows; None: the
+            value itself.
     """
 
     name: str
@@ -56,9 +57,11 @@ class Axis:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a benchmark's CSV that is not an axis; `kind` is int, float, str or bool.
+    """A column of a benchmark's CSV that is not an axis.
 
-    Values (times, bytes, counts, errors) are never negative, unless the column is `signed`.
+    Attributes:
+        kind: int, float, str or bool.
+        signed: whether values may be negative; times, bytes, counts and errors are not.
     """
 
     name: str
@@ -67,16 +70,16 @@ class Column:
 
 
 def numbers(*names: str, signed: bool = False) -> tuple[Column, ...]:
-    """Columns of numbers; they may be negative if `signed`."""
+    """Return columns of numbers; the numbers may be negative if `signed`."""
     return tuple(Column(name, signed=signed) for name in names)
 
 
 def texts(*names: str) -> tuple[Column, ...]:
-    """Columns of text."""
+    """Return columns of text."""
     return tuple(Column(name, str) for name in names)
 
 
-# The columns that every benchmark has beside its axes.
+# The columns that every benchmark has in addition to its axes.
 COMMON_COLUMNS = (
     *texts("implementation", "phase", "status", "reason", "marks", "rounds_ms", "again_ms"),
     *texts("rounds_mhz", "together"),
@@ -92,7 +95,7 @@ COMMON_COLUMNS = (
 
 @dataclass(frozen=True)
 class Case:
-    """A cell with an implementation. Each phase of it is one row."""
+    """A cell (values of all axes) and an implementation; each phase of a case is one row."""
 
     cell: tuple[tuple[str, Value], ...]
     implementation: str
@@ -108,18 +111,22 @@ class Case:
 
 
 class Unsupported(Exception):
-    """The case cannot run here; the message is the reason that its row shows."""
+    """Raised if a case cannot run here; the row of the case shows the message as its reason."""
 
 
 class WrongResult(Exception):
-    """A result has the wrong type, dtype, shape or device, or a call changed its inputs."""
+    """Raised if a result has the wrong type, dtype, shape or device, or if inputs were changed."""
 
 
 @dataclass(frozen=True)
 class Phase:
-    """What is timed: `run(before())`, where `before` runs outside the clock.
+    """A phase of a case, such as forward: the call `run(before())`, of which only `run` is timed.
 
-    flops, bytes: of one call, from the closed form.
+    Attributes:
+        run: takes the result of `before`.
+        before: prepares each call, outside the timed region.
+        flops: FLOPs of one call, from a closed form; None: unknown.
+        bytes: bytes that one call reads and writes, from a closed form; None: unknown.
     """
 
     run: Callable[[Any], Any]
@@ -130,18 +137,20 @@ class Phase:
 
 @dataclass
 class Workload:
-    """A prepared case.
+    """A case that is prepared for timing.
 
     Attributes:
-        phases: the phases that the case has.
-        gate: takes names of phases and compares their results with the reference.
+        phases: name -> phase.
+        gate: the correctness check: takes names of phases and compares their results with the
+            reference.
         freshen: takes a seed and writes new inputs into the same memory; called before each call.
-        check: takes a phase and the result of a timed call and compares it with the reference of
-            the current inputs. May raise WrongResult.
+        check: takes the name of a phase and the result of a timed call; compares the result with
+            the reference for the current inputs. May raise WrongResult.
         resident: tensors that the case needs throughout (inputs, parameters).
         compiles: whether the first calls compile or autotune.
-        context: entered around every call, timed or not (precision flags, for example).
-        columns: values of further columns of its rows.
+        context: returns a context manager that is entered around every call, timed or not (for
+            precision flags, for example).
+        columns: column -> value, for further columns of the case's rows.
     """
 
     phases: dict[str, Phase]
@@ -154,7 +163,7 @@ class Workload:
     columns: dict[str, Any] = field(default_factory=dict)
 
 
-# What a custom implementation must be.
+# Kind of custom implementation that a benchmark takes -> its description for messages.
 TAKES = {
     "attention": "a function of (q, k, v, causal=...), or an autograd.Function class",
     "lrpe": "a function of (x, theta, shape, extra_tokens)",
@@ -170,20 +179,20 @@ STRICT = "strict"
 
 @dataclass(frozen=True)
 class Implementation:
-    """What a benchmark times or observes: the code to run, and what it needs.
+    """An implementation that a benchmark measures: the code to run, and its requirements.
 
     Attributes:
-        name: its value in the column `implementation`.
+        name: the value in the column `implementation`.
         entry: `package.module:function` or `:Class`; empty: the benchmark's own code.
-        options: keyword arguments that are bound to the entry.
-        tolerance: how it rounds beyond what its dtype requires: a word that the gate has a bound
-            for.
+        options: keyword arguments that are bound to the function or class.
+        tolerance: name of the extra rounding that the implementation may do; the correctness check
+            has an error bound for each name. `strict`: only the rounding that the dtype requires.
         compiles: whether the first calls compile or autotune.
         needs_cuda: whether it runs on CUDA devices only.
         origin: `project`, `peer` (another project's) or `custom` (the user's).
-        version: of the package that its module calls, if that is another project's.
-        presets: the presets in which a peer or a custom implementation takes part; empty: all.
-        only: axis -> the values with which it is measured; an axis that is missing: all values.
+        version: version of another project's package that the module calls; empty: none.
+        presets: the presets in which a peer or a custom implementation is measured; empty: all.
+        only: axis -> the values with which it is measured; all values for an absent axis.
     """
 
     name: str
@@ -199,17 +208,17 @@ class Implementation:
 
     @property
     def module(self) -> str:
-        """The module of its entry."""
+        """The module part of the entry."""
         return self.entry.partition(":")[0]
 
     def joins(self, preset: str, axes: Mapping[str, Value]) -> bool:
-        """Whether a peer or custom implementation takes part in a cell of a preset's grid."""
+        """Whether a peer or custom implementation is measured in a cell of a preset's grid."""
         here = not self.presets or preset in self.presets
         return here and all(axes[axis] in values for axis, values in self.only.items())
 
 
 def resolve(entry: str) -> Any:
-    """The function or class of an entry, `package.module:name`."""
+    """Import and return the function or class of an entry, `package.module:name`."""
     module, _, name = entry.partition(":")
     return getattr(importlib.import_module(module), name)
 
@@ -220,22 +229,24 @@ class Benchmark:
     `lmperf.evidence.keys.DECLARATIONS` names the attributes that make no row stale.
 
     Attributes:
-        title: heading of its section.
-        section: stem of the section that shows it; None: its own.
-        order: position of its section in the write-up, lowest first.
-        axes: the columns that name a cell.
-        grids: preset -> products of axis values; the key `implementation` lists names.
-        implementations: the project's.
-        takes: what a custom implementation must be, a key of `TAKES`; None: none is accepted.
-        together: axes whose values are timed in turn, like implementations of one cell.
+        title: heading of the benchmark's section in the report.
+        section: stem of the section that shows the benchmark; None: a section of its own.
+        order: position of the section in the report, lowest first.
+        axes: the columns whose values identify a cell.
+        grids: preset -> list of grids, each axis -> values; a grid is the product of the values.
+            The key `implementation` lists the implementations to measure.
+        implementations: the project's own implementations.
+        takes: the kind of custom implementation that is accepted, a key of `TAKES`; None: no
+            custom implementation is accepted.
+        together: axes whose values are timed interleaved, like the implementations of one cell.
         phases: what is timed or observed of each case.
         index: further columns that distinguish the rows of one case and phase.
-        columns: its columns beside the axes and `COMMON_COLUMNS`.
-        stated: constants of its code that its section quotes.
+        columns: further columns, in addition to the axes and `COMMON_COLUMNS`.
+        stated: name -> constant of the benchmark's code that the report's text quotes.
         check: stem of the kernel test that runs before this benchmark, if any.
-        is_check: whether it is such a test.
+        is_check: whether this benchmark is itself a kernel test.
         limit_s: time-out in seconds of one step (preparing, checking, one round) of a case.
-        patient: whether a CPU may take longer over each row, because there are few.
+        patient: whether a CPU spends more time on each row, because the benchmark has few rows.
     """
 
     title: str
@@ -256,7 +267,10 @@ class Benchmark:
     patient: bool = False
 
     def __init__(self, stem: str, external: Mapping[str, str | Implementation] | None = None):
-        """`external`: peers and custom implementations; a string is the entry of a custom one."""
+        """Create the benchmark of a stem.
+
+        external: name -> a peer, a custom implementation, or the entry of a custom one.
+        """
         self.stem = stem
         self.external = {
             name: Implementation(name, one, origin="custom") if isinstance(one, str) else one
@@ -265,7 +279,7 @@ class Benchmark:
 
     @property
     def entry(self) -> str:
-        """`package.module:Class` of the declaration."""
+        """The entry `package.module:Class` of the class that declares the benchmark."""
         return f"{type(self).__module__}:{type(self).__qualname__}"
 
     @property
@@ -275,23 +289,23 @@ class Benchmark:
 
     @property
     def declared_columns(self) -> tuple[Column, ...]:
-        """All columns beside the axes."""
+        """All columns other than the axes: the common ones and the benchmark's own."""
         return (*COMMON_COLUMNS, *self.columns)
 
     @property
     def kinds(self) -> dict[str, type]:
-        """The type of every column, axes included."""
+        """Name -> type of every column, axes included."""
         columns = {column.name: column.kind for column in self.declared_columns}
         return {**{axis.name: axis.kind for axis in self.axes}, **columns}
 
     def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> str | None:
-        """Why a case is left out of the grid, or None."""
+        """Return why a case is left out of the grid; None if the case is in the grid."""
         return None
 
     def cases(self, preset: str, overrides: Mapping[str, list] | None = None) -> list[Case]:
-        """The cases of a preset's grid, in order and without repetition.
+        """Return the cases of a preset's grid, in order and without repetition.
 
-        overrides: axis -> values that replace those of the grid; `implementation` likewise.
+        overrides: axis, or `implementation` -> values that replace the values in the grid.
         """
         found: dict[Case, None] = {}
         for grid in self.grids.get(preset, ()):
@@ -306,7 +320,7 @@ class Benchmark:
         return list(found)
 
     def groups(self, cases: Iterable[Case]) -> list[list[Case]]:
-        """Split cases into groups that are timed in turn, so that they can be compared."""
+        """Split cases into groups; the cases of a group are timed interleaved, to be comparable."""
         groups: dict[tuple, list[Case]] = {}
         for case in cases:
             apart = tuple(pair for pair in case.cell if pair[0] not in self.together)
@@ -315,11 +329,11 @@ class Benchmark:
 
     @cached_property
     def known(self) -> dict[str, Implementation]:
-        """All implementations by name: the project's, peers and custom ones."""
+        """Name -> implementation, for the project's own, peers and custom ones."""
         return {one.name: one for one in self.implementations} | self.external
 
     def implementation(self, name: str) -> Implementation:
-        """The implementation of that name, whatever its origin.
+        """Return the implementation with this name, of any origin.
 
         Raises:
             KeyError: the name is unknown.
@@ -330,25 +344,25 @@ class Benchmark:
         return self.known[name]
 
     def callable_of(self, name: str) -> Callable:
-        """The function or class that an implementation names, with its options bound."""
+        """Import the function or class of an implementation and bind its options."""
         implementation = self.implementation(name)
         called = resolve(implementation.entry)
         return partial(called, **implementation.options) if implementation.options else called
 
     def tolerance_of(self, name: str) -> str:
-        """The tolerance that an implementation declares."""
+        """Return the name of the tolerance that an implementation declares."""
         return self.implementation(name).tolerance
 
     @classmethod
     def known_tolerances(cls) -> tuple[str, ...]:
-        """The tolerances that implementations of this benchmark may declare."""
+        """The names of the tolerances that implementations of this benchmark may declare."""
         return tuple(dict.fromkeys((STRICT, *(one.tolerance for one in cls.implementations))))
 
     def require(self, case: Case, device: str) -> Implementation:
-        """The implementation of a case.
+        """Return the implementation of a case if it supports the device.
 
         Raises:
-            Unsupported: it does not run on the device.
+            Unsupported: the implementation does not run on the device.
         """
         implementation = self.implementation(case.implementation)
         if implementation.needs_cuda and device != "cuda":
@@ -357,14 +371,19 @@ class Benchmark:
 
 
 class Timed(Benchmark):
-    """A benchmark whose rows are times; `clock` is `kernel` (device events) or `step` (wall)."""
+    """A benchmark whose rows are times.
+
+    Attributes:
+        clock: `kernel` (timed by device events) or `step` (timed by the wall clock).
+    """
 
     clock: str = "kernel"
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
         """Prepare a case for timing.
 
-        shared: one dict for all cases of a group in a worker, for problems that they share.
+        shared: a dict that all cases of a group in one worker share, for the problems that they
+            have in common.
 
         Raises:
             Unsupported: the case cannot run here.
@@ -376,7 +395,7 @@ class Observed(Benchmark):
     """A benchmark whose rows are observations without a clock: bytes, dtypes, errors."""
 
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
-        """The rows of one phase of a case: values of `index` and `columns`.
+        """Return the rows of one phase of a case: values of the columns in `index` and `columns`.
 
         Raises:
             Unsupported: the case cannot run here.

@@ -1,7 +1,7 @@
 """Read and validate the configuration, `config/config.yaml`, before anything runs.
 
-Reading gives either a valid `Config` or a `UserError`: one line with file, key, what is there and
-what must be there.
+Reading gives either a valid `Config` or a `UserError`: one line with the file, the key, the value
+found and the values that are allowed.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _Entry = Annotated[str, StringConstraints(pattern=ENTRY, max_length=255)]
 
 
 def is_slug(text: str) -> bool:
-    """Whether a text can name a machine, and so its folder in report/."""
-    # report/ holds report.md, the overview, beside the folders of the machines.
+    """Whether a text is a valid machine name, which is also a folder name in `report/`."""
+    # `report/` holds the overview, `report.md`, beside the folders of the machines.
     reserved = text.endswith(".md") or text == "store"
     return not reserved and len(text) <= _LONGEST_NAME and bool(re.fullmatch(_MACHINE[1:-1], text))
 
@@ -61,10 +61,10 @@ def _check_slug(text: str) -> str:
 
 
 def slug(text: str) -> str:
-    """Return the name of a machine from the command line if it is valid.
+    """Return a machine name from the command line after a check that it is valid.
 
     Raises:
-        UserError: it is not a valid name, for example because it is a path.
+        UserError: the text is not a valid name, for example because it is a path.
     """
     try:
         return _check_slug(text)
@@ -80,10 +80,10 @@ _Machine = Annotated[
 
 
 def canonical(axis: Axis, name: str) -> str:
-    """Return the value of an axis that a name or an alias stands for.
+    """Return the value of an axis that a name or an alias of the value stands for.
 
     Raises:
-        ValueError: the name is unknown, or is the common part of several aliases.
+        ValueError: the name is unknown, or several aliases begin with it.
     """
     if name in axis.choices:
         return name
@@ -97,7 +97,7 @@ def canonical(axis: Axis, name: str) -> str:
 
 
 def _axis_type(axis: Axis) -> Any:
-    """The type of the values that the configuration gives an axis: a list without repetition."""
+    """Return the pydantic type of an axis in `grid`: a list of its values without repetition."""
     if axis.aliases:
         names = {"type": "string", "enum": [*axis.choices, *axis.aliases]}
         value: Any = Annotated[str, AfterValidator(partial(canonical, axis)), WithJsonSchema(names)]
@@ -115,7 +115,10 @@ def _axis_type(axis: Axis) -> Any:
 
 
 def _from_text(value: Any) -> Any:
-    """Convert "64" and "true": Snakemake's `--config` gives nested values as strings."""
+    """Convert texts such as "64" and "true" to 64 and True; return other values unchanged.
+
+    Snakemake's `--config` passes nested values as strings.
+    """
     is_canonical = isinstance(value, str) and re.fullmatch(r"-?[1-9][0-9]{,18}|0|true|false", value)
     return json.loads(value) if is_canonical else value
 
@@ -148,7 +151,7 @@ def _grid_model(stem: str) -> type[BaseModel]:
 
 
 def _custom_type(stem: str) -> Any:
-    """The type of the custom implementations of a benchmark: an entry or a mapping, by name."""
+    """Return the pydantic type of `implementations.<stem>`: name -> an entry or a mapping."""
     tolerances = Literal[load(stem).known_tolerances()]
     mapping = create_model(
         f"Custom_{stem}",
@@ -156,7 +159,7 @@ def _custom_type(stem: str) -> Any:
         use=(_Entry, ...),
         tolerance=(tolerances, STRICT),
     )
-    # The discriminator selects one branch, so that only its errors are reported.
+    # The discriminator selects one branch of the union, so that pydantic reports only its errors.
     either = Annotated[
         Annotated[_Entry, Tag("(use)")] | Annotated[mapping, Tag("(mapping)")],
         Discriminator(lambda v: "(mapping)" if isinstance(v, dict | BaseModel) else "(use)"),
@@ -172,7 +175,7 @@ _Peers = Annotated[
 
 
 class Config(_Strict):
-    """What to run. `config_model()` refines it by the benchmarks and their axes."""
+    """What to measure, as configured. `config_model()` adds the benchmarks and their axes."""
 
     preset: Literal["auto", "cpu", "gpu"] = "auto"
     machine: _Machine = "auto"
@@ -183,37 +186,39 @@ class Config(_Strict):
     peers: _Peers = True
 
     def stems(self, preset: str) -> list[str]:
-        """The stems of the benchmarks to run, checks included, that have cells in a preset."""
+        """Stems of the configured benchmarks and their kernel tests that have cells in a preset."""
         chosen = list(stems()) if self.benchmarks == "all" else list(self.benchmarks)
         checks = [load(stem).check for stem in chosen]
         wanted = dict.fromkeys([*chosen, *(check for check in checks if check)])
         return [stem for stem in wanted if load(stem).grids.get(preset)]
 
     def grid_of(self, stem: str) -> dict[str, list]:
-        """The axes of a benchmark's grid that the configuration replaces, with their values."""
+        """Axis -> values, for the axes of a benchmark's grid that the configuration replaces."""
         grid = getattr(self.grid, stem)
         return {} if grid is None else grid.model_dump(exclude_none=True)
 
     def peer_versions(self) -> dict[str, str]:
-        """The peers to measure here: those installed and wanted, as name -> package version."""
+        """The peers (other projects) that are installed and configured: name -> package version."""
         if self.peers is False:
             return {}
         wanted = PEERS if self.peers is True else self.peers
         return {name: version for name, version in installed().items() if name in wanted}
 
     def custom_entries(self) -> dict[str, str]:
-        """The custom implementations, as "stem.name" -> "package.module:function"."""
+        """The configured custom implementations: "stem.name" -> "package.module:function"."""
         found = {stem: self.external(stem, peers={}) for stem in stems()}
         return {f"{stem}.{name}": one.entry for stem in found for name, one in found[stem].items()}
 
     def external(
         self, stem: str, peers: Mapping[str, str] | None = None
     ) -> dict[str, Implementation]:
-        """The peers and custom implementations of a benchmark, by name; a custom name wins.
+        """Name -> implementation, for the peers and custom implementations of a benchmark.
+
+        If a peer and a custom implementation share a name, the result has the custom one.
 
         Args:
-            stem: the benchmark.
-            peers: the peers' versions on another machine; by default those of this machine.
+            stem: the stem of the benchmark.
+            peers: name -> version of the peers; None: the peers installed on this machine.
         """
         versions = self.peer_versions() if peers is None else peers
         declared = getattr(self.implementations, stem, None) or {}
@@ -227,7 +232,7 @@ class Config(_Strict):
 
 @cache
 def config_model() -> type[Config]:
-    """The model of the configuration, with every benchmark and its axes."""
+    """Return the pydantic model of the configuration, with every benchmark and its axes."""
     known = stems()
     grids = create_model(
         "Grids", __base__=_Strict, **{stem: (_grid_model(stem) | None, None) for stem in known}
@@ -248,7 +253,7 @@ def config_model() -> type[Config]:
 
 
 def json_schema() -> str:
-    """The model as a JSON schema for editors: the content of config/schema.json."""
+    """Return the JSON schema of the configuration for editors, the text of `config/schema.json`."""
     return json.dumps(config_model().model_json_schema(), indent=2) + "\n"
 
 
@@ -257,7 +262,7 @@ def load_config(path: Path, overrides: Mapping[str, Any] | None = None) -> Confi
 
     Args:
         path: the YAML file.
-        overrides: values that replace those of the file, by key; dots in a key separate the levels,
+        overrides: key -> value that replaces the value in the file; dots in a key separate levels,
             as in `grid.attention`.
 
     Raises:
@@ -272,14 +277,14 @@ def load_config(path: Path, overrides: Mapping[str, Any] | None = None) -> Confi
     except ValidationError as error:
         fault = first_fault(error)
         keys = keys_of(fault)
-        # The command line is at fault also for keys above or below the ones that it sets.
+        # A fault above or below a key that the command line sets also comes from the command line.
         overridden = any(place[: len(keys)] == keys[: len(place)] for place in places)
         source = "command line" if overridden else path
         raise UserError(f"{source}: {in_words(fault, Config)}") from None
 
 
 def _set(content: dict, place: list[str], value: Any) -> None:
-    """Set a nested value; whatever on the way to it is not a mapping is replaced by one."""
+    """Set `content[a][b][c]` for the keys in `place`; replace non-mappings on the way."""
     *parents, last = place
     for parent in parents:
         if not isinstance(content.get(parent), dict):
@@ -289,7 +294,7 @@ def _set(content: dict, place: list[str], value: Any) -> None:
 
 
 def overrides_of(given: Iterable[str]) -> dict[str, Any]:
-    """Parse the `--config KEY=VALUE` options; values are read as strictly as in the file.
+    """Return key -> value of `--config KEY=VALUE` options, read as strictly as the file.
 
     Raises:
         UserError: an option has no value or an invalid one, or two options set the same key.

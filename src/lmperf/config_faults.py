@@ -22,10 +22,11 @@ Fault = Mapping[str, Any]
 
 
 def first_fault(error: ValidationError) -> Fault:
-    """Return the most specific of pydantic's errors.
+    """Return the most helpful of pydantic's errors.
 
-    A union reports the errors of each of its branches; the deepest one is in the branch that the
-    user meant. Of errors of equal depth, one that names a literal of another branch comes last.
+    A union type reports the errors of each of its alternatives. The error at the deepest key is in
+    the alternative that the user meant. Of errors at equal depth, "must be the literal X" is
+    returned only if there is no other. An empty list is always reported first.
     """
 
     def rank(fault: Fault) -> tuple:
@@ -35,12 +36,12 @@ def first_fault(error: ValidationError) -> Fault:
 
 
 def keys_of(fault: Fault) -> list[str]:
-    """Return the path of keys to a fault, without pydantic's names of union branches."""
+    """Return the configuration keys that lead to a fault, without pydantic's tags of unions."""
     return [str(part) for part in fault["loc"] if not re.search(r"[\[(]|^literal", str(part))]
 
 
 def in_words(fault: Fault, model: type[BaseModel]) -> str:
-    """Describe a fault of the configuration's model: which key, what is there, what it must be."""
+    """Describe a fault in one line: the key, the value found and the values that are allowed."""
     keys = [key if key.isprintable() and len(key) <= 40 else shown(key) for key in keys_of(fault)]
     place, value = ".".join(keys), shown(fault["input"])
     match fault["type"]:
@@ -57,7 +58,7 @@ def in_words(fault: Fault, model: type[BaseModel]) -> str:
 
 
 def _wanted(fault: Fault, place: str, value: str) -> str:
-    """Describe what must be there, in words that follow "it must"."""
+    """Describe the values that are allowed, in words that follow "it must"."""
     match fault["type"]:
         case "model_type" | "dict_type":
             return "be a mapping of keys to values"

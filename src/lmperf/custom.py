@@ -1,4 +1,4 @@
-"""Check the custom implementations that a configuration names, before anything is measured."""
+"""Check the user's own implementations in the configuration, before anything is measured."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lmperf.measuring.printable import one_line
 from lmperf.sources import find
 
 _LIMIT_S = 30.0
-# The base class that a class must have, by what the benchmark takes; others take no classes.
+# What a benchmark takes (`Benchmark.takes`) -> the base class that a custom class must have.
 _BASES = {
     "attention": "torch.autograd.function.Function",
     "model": "torch.nn.modules.module.Module",
@@ -32,12 +32,12 @@ answer(entries, takes, limit_s)
 
 
 def check_names(benchmark: Benchmark) -> None:
-    """Check that each custom implementation has a free name and an existing module.
+    """Check that each custom implementation has an unused name and an existing module.
 
     Imports none of the modules.
 
     Raises:
-        UserError: the project uses the name, or there is no such module.
+        UserError: the project has an implementation of that name, or the module does not exist.
     """
     taken = {one.name for one in benchmark.implementations}
     for name, custom in benchmark.external.items():
@@ -52,16 +52,16 @@ def check_names(benchmark: Benchmark) -> None:
 
 
 def broken_ones(benchmark: Benchmark) -> dict[str, str]:
-    """Return the external implementations that cannot be used, as name -> reason in one line.
+    """Return name -> reason of the peers and custom implementations that cannot be used.
 
-    They are imported in a child process, so that no import can print, exit or hang in this one. If
-    an import ends the child, the remaining ones are tried in a new child.
+    A child process imports them, so that no import can print, exit or hang in this process. If an
+    import ends the child, a new child imports the remaining ones. A reason is one line.
     """
     broken: dict[str, str] = {}
     waiting = list(benchmark.external.items())
     while waiting:
         problems, end = _ask([one.entry for _, one in waiting], benchmark.takes)
-        # No answer at all: the first import ended the child, since nothing ran before it.
+        # Without any answer, the import of the first entry ended the child.
         problems = problems or [end]
         for (name, one), problem in zip(waiting, problems, strict=False):
             if problem:
@@ -71,7 +71,7 @@ def broken_ones(benchmark: Benchmark) -> dict[str, str]:
 
 
 def _ask(entries: list[str], takes: str) -> tuple[list[str], str]:
-    """Return the problem of each entry ("" if none), as far as answered, and how it ended."""
+    """Import entries in a child; return the answered problems ("" if none) and how it ended."""
     question = [json.dumps(value) for value in (list(map(str, sys.path)), entries, takes, _LIMIT_S)]
     child = subprocess.Popen(
         [sys.executable, "-P", "-c", _CHILD, *question],
@@ -87,22 +87,22 @@ def _ask(entries: list[str], takes: str) -> tuple[list[str], str]:
     except subprocess.TimeoutExpired:
         end = f"importing it takes longer than {_LIMIT_S:g} s"
     finally:
-        with suppress(ProcessLookupError):  # the whole group: imports may start processes
+        with suppress(ProcessLookupError):  # kill the group, since imports may start processes
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
     with child.stdout as answers:
-        # Without waiting for the end of the pipe: a process that left the group may hold it open.
+        # Do not wait for the end of the pipe: a process that left the group may hold it open.
         os.set_blocking(answers.fileno(), False)
         lines = (answers.read() or b"").splitlines()
     return [json.loads(line) for line in lines], end
 
 
 def answer(entries: list[str], takes: str, limit_s: float) -> None:
-    """Print the problem of each entry as a line of JSON, then end the process. Run in the child.
+    """Import entries and print the problem of each as a line of JSON; then end the process.
 
-    Whatever the imported modules print is discarded.
+    Runs in the child process. Output of the imported modules is discarded.
     """
-    signal.alarm(2 * math.ceil(limit_s))  # in case the parent is gone
+    signal.alarm(2 * math.ceil(limit_s))  # ends this process if the parent has died
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         for entry in entries:
@@ -128,6 +128,9 @@ def _problem(entry: str, takes: str) -> str:
 
 
 def _is_accepted(found: type, takes: str) -> bool:
-    """Whether a class has the base that the benchmark takes; compared by name, without torch."""
+    """Whether a class has the base class that the benchmark requires.
+
+    The names of the classes are compared, so that torch need not be imported.
+    """
     bases = {f"{base.__module__}.{base.__qualname__}" for base in found.__mro__}
     return takes in _BASES and _BASES[takes] in bases

@@ -1,8 +1,8 @@
 """Peak rates of NVIDIA devices from their data sheets: dense TFLOP/s, bandwidth and the source.
 
-The peaks are the denominator of MFU and bound what a measurement can show. Rates are dense (half of
-the figure with sparsity), with float32 accumulation, at the boost clock: a device that runs at a
-higher clock can exceed them.
+The peaks are the denominator of MFU (model FLOPs utilization) and an upper limit for measured
+rates. They are dense rates (half of the figure with sparsity), with float32 accumulation, at the
+boost clock: a device that runs at a higher clock can exceed them.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class DataSheet:
-    """Peaks of one device.
+    """Peak rates of one NVIDIA device, from its data sheet.
 
     Attributes:
         tflops: numerics -> dense TFLOP/s. float32 is the rate without tensor cores; numerics that
             the device has no units for are absent.
         bandwidth_gbps: memory bandwidth, reads and writes together.
         clock_mhz: the boost clock at which the tensor cores reach these rates.
-        source: the NVIDIA document that states them.
+        source: the NVIDIA document that states these rates.
     """
 
     tflops: Mapping[str, float]
@@ -55,8 +55,8 @@ _GA102 = "NVIDIA Ampere GA102 GPU architecture white paper"
 _V100_SXM2 = _sheet(15.7, None, 125, 900, 1530, _V100, bfloat16=False)
 _V100_PCIE = _sheet(14, None, 112, 900, 1380, _V100, bfloat16=False)
 
-# By the exact NVML device name without "NVIDIA". A MIG slice, or a variant with other clocks or
-# memory, has another name and so no data sheet here.
+# Exact NVML device name without "NVIDIA" -> data sheet. A MIG slice, or a variant with other clocks
+# or memory, has another name and so no data sheet here.
 SHEETS = {
     "B200": _sheet(75, 1100, 2250, 7700, 1860, _B200),
     "H200": _sheet(67, 494.7, 989.5, 4800, 1830, _H200),
@@ -82,6 +82,6 @@ SHEETS = {
 def sheet_of(device: str | None) -> DataSheet | None:
     """Return the data sheet of a device by its NVML name, or None if the table has no such device.
 
-    None is a valid answer: every device can be measured, whether its peaks are known or not.
+    A device without a data sheet can be measured as well.
     """
     return SHEETS.get((device or "").removeprefix("NVIDIA "))

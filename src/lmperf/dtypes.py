@@ -1,7 +1,7 @@
 """The values of the `dtype` axis: how tensors are stored and how they are multiplied.
 
-A dtype is added here and nowhere else. No torch is imported: the configuration and the report read
-this table too; `lmperf.precision` turns it into settings of torch.
+A dtype is added here and nowhere else. torch is not imported, because the configuration and the
+report read this table too; `lmperf.precision` turns an entry into settings of torch.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ class Dtype:
     """One value of the `dtype` axis.
 
     Attributes:
-        words: its name in tables and sentences.
+        words: the name in tables and sentences of the report.
         storage: the torch dtype of stored tensors, by name.
-        matmul: the dtype in which matmuls multiply; a measured rate of it bounds this dtype.
+        matmul: the numerics in which matmuls multiply; their measured peak rate limits this dtype.
         autocast: the torch dtype, by name, to which `torch.autocast` casts; None: no autocast.
-        more_exact: dtypes in which a library may compute the same result instead.
+        more_exact: more accurate numerics that a library may use instead.
     """
 
     words: str
@@ -41,11 +41,11 @@ class Dtype:
 
     @property
     def meaning(self) -> list[str | None]:
-        """The part that decides what runs: rows of this dtype are keyed by it."""
+        """The fields that decide what runs; the key of a row holds them instead of the name."""
         return [self.storage, self.matmul, self.autocast]
 
 
-# In reading order.
+# In the order in which tables list them.
 DTYPES = {
     "float32": Dtype("float32", "float32", "float32"),
     "tf32": Dtype("TF32", "float32", "tf32", more_exact=("float32",)),
@@ -54,20 +54,20 @@ DTYPES = {
     "autocast_float16": Dtype("float16 autocast", "float32", "float16", autocast="float16"),
     "autocast_bfloat16": Dtype("bf16 autocast", "float32", "bfloat16", autocast="bfloat16"),
 }
-# Dtypes of a single kernel; those of a kernel without matmuls; those of a matmul alone.
+# Dtypes for a single kernel, for a kernel without matmuls, and for a matmul alone.
 PLAIN_DTYPES = tuple(name for name, dtype in DTYPES.items() if dtype.autocast is None)
 STORED_DTYPES = tuple(name for name, dtype in DTYPES.items() if dtype.storage == name)
 MATMULS = tuple(name for name, dtype in DTYPES.items() if dtype.matmul == name)
-# Dtypes of a model, whose weights are float32; those that differ in what is stored.
+# Dtypes for a model with float32 weights; and without TF32, which stores the same tensors.
 MODEL_DTYPES = ("float32", "tf32", "autocast_bfloat16")
 MODEL_STORED_DTYPES = tuple(name for name in MODEL_DTYPES if name != "tf32")
 
 
 def dtype_of(name: str) -> Dtype:
-    """The entry of DTYPES.
+    """Return the entry of DTYPES with this name.
 
     Raises:
-        ValueError: there is none of that name.
+        ValueError: no dtype has this name.
     """
     if name not in DTYPES:
         raise ValueError(f"unknown dtype {name!r}; known dtypes: {', '.join(DTYPES)}")

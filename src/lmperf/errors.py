@@ -1,4 +1,4 @@
-"""`UserError`, the one exception meant for a person to read, and one-line forms of other errors."""
+"""`UserError`, the exception for bad input, and one-line descriptions of other exceptions."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _SHORT.maxstring = _SHORT.maxother = 60
 
 
 class UserError(Exception):
-    """Bad input, described in one line: what is wrong, where, and what would be right.
+    """Raised for bad input; the message is one line: what is wrong, where, and what to do.
 
-    The command line prints the line and exits with code 2. Unprintable characters, which could
+    The command line prints the message and exits with code 2. Unprintable characters, which could
     break the line or control a terminal, are replaced by their escapes.
     """
 
@@ -25,7 +25,7 @@ class UserError(Exception):
 
 
 def shown(value: object) -> str:
-    """Quote a value for a message, spelled as in YAML, in at most 80 characters."""
+    """Return a value as text for a message, spelled as in YAML, in at most 80 characters."""
     text = _SHORT.repr(value)
     text = {"None": "null", "True": "true", "False": "false"}.get(text, text)
     return text if len(text) <= 80 else f"{text[:77]}..."
@@ -34,7 +34,7 @@ def shown(value: object) -> str:
 def described(error: BaseException) -> str:
     """Describe an exception in one line of at most 300 characters: type, message, file and line.
 
-    The file and line are those of the user's code if it is in the traceback, else of lmperf's.
+    The file and line are the innermost ones of the user's code in the traceback, else of lmperf.
     """
     message = error.msg if isinstance(error, SyntaxError) else _message_of(error)
     text = " ".join(f"{type(error).__name__}: {message}".split()).removesuffix(":")
@@ -56,7 +56,7 @@ def _location_of(error: BaseException) -> str:
 
 
 def innermost(error: BaseException) -> traceback.FrameSummary | None:
-    """Return the innermost frame in the user's code, else in lmperf's.
+    """Return the innermost frame of a traceback in the user's code, else in lmperf's code.
 
     None if every frame is in the standard library or in an installed package.
     """

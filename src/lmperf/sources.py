@@ -22,8 +22,8 @@ class Place:
     """The location of a module.
 
     Attributes:
-        file: the file that importing it runs; None for namespace packages and built-in modules.
-        folders: the folders of its submodules; empty unless it is a package.
+        file: the file that an import runs; None for namespace packages and built-in modules.
+        folders: the folders of the submodules; empty unless the module is a package.
     """
 
     file: Path | None
@@ -31,17 +31,17 @@ class Place:
 
     @property
     def source(self) -> Path | None:
-        """Its Python source file, or None."""
+        """The Python source file of the module, or None."""
         return self.file if self.file and self.file.suffix == ".py" else None
 
     @property
     def is_closed(self) -> bool:
-        """Whether its source cannot be read: a C extension, an archive, or a built-in module."""
+        """Whether a module has no readable source: a C extension, an archive or a built-in one."""
         return self.source is None and not self.folders
 
     @property
     def is_environment(self) -> bool:
-        """Whether it is part of Python or an installed package; editable installs are neither."""
+        """Whether a module belongs to Python or to a package that is not an editable install."""
         if self.file is None:
             return not self.folders
         path = self.file.resolve()

@@ -1,9 +1,9 @@
-"""Read a short YAML file strictly: text that YAML reads otherwise than a person is an error.
+"""Read a short YAML file strictly: reject text that YAML and a person read differently.
 
-PyYAML reads `no` as False and `010` as 8, leaves `1e-4` a string, lets the second of two equal keys
-win, runs tags that build objects, and expands aliases without limit. Each is an error here, in one
-line with file, line, key, what is there and what to write. Snakemake reads the same file with
-PyYAML, so a more lenient reader (YAML 1.2) would disagree with it.
+PyYAML reads `no` as False and `010` as 8, leaves `1e-4` a string, takes the second of two equal
+keys, runs tags that build objects, and expands aliases without limit. Here each of these is an
+error: one line with the file, the line, the key, the text found and what to write. Snakemake reads
+the same file with PyYAML, so a YAML 1.2 reader could read other values than Snakemake does.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def value(text: str, source: Path) -> Any:
     """Return the value of a YAML text, read as strictly as a file; None if the text is empty.
 
     Raises:
-        UserError: the first fault, in one line that begins with the source.
+        UserError: the first fault, in one line that begins with `source`.
     """
     if len(text.encode(errors="replace")) > _MOST_BYTES:
         raise UserError(f"{source}: is too long; it must have at most {_MOST_BYTES:,} bytes")
@@ -100,9 +100,9 @@ def _syntax_error(error: yaml.YAMLError, text: str, source: Path) -> str:
 
 
 def _check_events(text: str, source: Path) -> None:
-    """Refuse anchors, aliases, tags and deep nesting.
+    """Raise UserError for anchors, aliases, tags and deep nesting.
 
-    Parser events are a flat stream: no alias expands here, and no nesting recurses.
+    The parser's events are a flat stream, so no alias is expanded and nesting needs no recursion.
     """
     depth = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
@@ -121,7 +121,7 @@ def _check_events(text: str, source: Path) -> None:
 
 
 def _check_node(node: yaml.Node, keys: tuple[str, ...], source: Path) -> None:
-    """Refuse repeated keys, keys that are no strings, and scalars that YAML would coerce."""
+    """Raise UserError for repeated keys, keys that are no strings, and scalars YAML coerces."""
     if isinstance(node, yaml.ScalarNode):
         _check_scalar(node, keys, source)
     elif isinstance(node, yaml.SequenceNode):
@@ -148,7 +148,7 @@ def _key(node: yaml.Node, keys: tuple[str, ...], source: Path) -> str:
 
 
 def _check_scalar(node: yaml.ScalarNode, keys: tuple[str, ...], source: Path) -> None:
-    if node.style is not None:  # quoted: a string whatever it holds
+    if node.style is not None:  # quoted text is always a string
         return
     place, text = _place(source, node, keys), node.value
     if node.tag == _STRING:
@@ -168,7 +168,7 @@ def _check_scalar(node: yaml.ScalarNode, keys: tuple[str, ...], source: Path) ->
 def _coerced(text: str) -> str:
     try:
         return repr(yaml.safe_load(text))
-    except ValueError:  # "0x_" matches the pattern of integers and is none
+    except ValueError:  # "0x_" matches YAML's pattern of integers but is not an integer
         return "a number"
 
 

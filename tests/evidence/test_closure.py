@@ -1,4 +1,4 @@
-"""What an entry's digests cover, on small packages written for each test."""
+"""Tests of the code that an entry's digests cover, on small packages written for each test."""
 
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -24,7 +24,7 @@ MODULES = {
 
 @pytest.fixture
 def closure(tmp_path):
-    """Writes the modules with some replacements; gives the digests of an entry."""
+    """A function that writes MODULES with edits and returns the digests of an entry in them."""
 
     def make(entry: str, leave_out: frozenset = frozenset(), **edits: tuple[str, str]) -> dict:
         folder = tmp_path / "_".join(["lmperf", *edits])
@@ -39,7 +39,7 @@ def closure(tmp_path):
 
 
 @pytest.mark.parametrize("entry", ["lmperf.ways:triton", "lmperf.ways:named", "lmperf.kernel:run"])
-def test_constant_that_the_entry_reaches_counts(closure, entry):
+def test_digest_changes_with_constant_that_entry_reaches(closure, entry):
     assert closure(entry) != closure(entry, kernel=("SCALE = 2", "SCALE = 3"))
 
 
@@ -54,12 +54,12 @@ def test_constant_that_the_entry_reaches_counts(closure, entry):
         ("ways", "double(x)", "double(-x)"),
     ],
 )
-def test_code_that_the_entry_does_not_reach_does_not_count(closure, module, old, new):
+def test_digest_ignores_code_that_entry_does_not_reach(closure, module, old, new):
     entry = "lmperf.ways:triton"
     assert closure(entry) == closure(entry, **{module: (old, new)})
 
 
-def test_attribute_of_an_imported_module_is_followed(closure):
+def test_closure_follows_attribute_of_imported_module(closure):
     assert sorted(closure("lmperf.ways:eager")) == ["lmperf.helpers:double", "lmperf.ways:eager"]
 
 
@@ -71,18 +71,18 @@ def test_attribute_of_an_imported_module_is_followed(closure):
         "for _ in (1,):\n    register(_)\n",
     ],
 )
-def test_statement_that_runs_on_import_counts(closure, statement):
+def test_digest_changes_with_statement_that_runs_on_import(closure, statement):
     entry = "lmperf.ways:triton"
     assert closure(entry) != closure(entry, kernel=("SCALE = 2\n", f"SCALE = 2\n{statement}"))
 
 
-def test_variable_of_a_comprehension_is_no_name_of_the_module(closure):
+def test_comprehension_variable_is_not_a_module_name(closure):
     entry = "lmperf.helpers:double"
     edit = ("def double", "SQUARES = [x * x for x in range(3)]\ndef double")
     assert closure(entry) == closure(entry, helpers=edit)
 
 
-def test_left_out_attribute_of_a_class_does_not_count(tmp_path):
+def test_digest_ignores_left_out_class_attribute(tmp_path):
     def of(grids: str) -> str:
         folder = tmp_path / grids
         folder.mkdir()
@@ -134,7 +134,7 @@ PACKAGE = {
         ("table", "dtypes.py", "{1: 2}", "{1: 3}", False),
     ],
 )
-def test_edit_counts_if_the_entry_reaches_it(tmp_path, name, path, old, new, counts):
+def test_digest_changes_only_with_code_that_entry_reaches(tmp_path, name, path, old, new, counts):
     for file, text in PACKAGE.items():
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).write_text(text)
@@ -144,7 +144,7 @@ def test_edit_counts_if_the_entry_reaches_it(tmp_path, name, path, old, new, cou
     assert (Code(tmp_path).closure(f"lmperf.main:{name}") != before) == counts
 
 
-def test_attribute_is_left_out_in_the_package_of_the_entry_only(tmp_path):
+def test_attribute_is_left_out_only_in_package_of_entry(tmp_path):
     def of(base: str, other: str) -> str:
         texts = {
             "benchmarks/b.py": (
@@ -164,13 +164,13 @@ def test_attribute_is_left_out_in_the_package_of_the_entry_only(tmp_path):
     assert of("1", "1") != of("1", "2")
 
 
-def test_child_process_named_by_its_module_is_followed():
+def test_closure_follows_module_that_child_process_runs():
     assert "lmperf.transformer.training:adamw" in digests("lmperf.instruments.first_steps:measured")
 
 
 @pytest.fixture
 def user(tmp_path, monkeypatch):
-    """Writes modules of a user's package `mine`, which is importable."""
+    """A function that writes modules of an importable package `mine`, a user's code."""
     monkeypatch.syspath_prepend(tmp_path)
 
     def write(**files: str) -> Path:
@@ -183,7 +183,7 @@ def user(tmp_path, monkeypatch):
     return write
 
 
-def test_users_module_counts_whole_with_what_it_imports(user):
+def test_digest_covers_whole_user_module_and_its_imports(user):
     user(__init__="", a="from mine import b\ndef f():\n    pass\n", b="X = 1\n")
     assert sorted(Code().closure("mine.a:f").digests) == ["mine.a", "mine.b"]
     before = Code().closure("mine.a:f").fingerprint
@@ -191,19 +191,19 @@ def test_users_module_counts_whole_with_what_it_imports(user):
     assert Code().closure("mine.a:f").fingerprint != before
 
 
-def test_users_import_of_lmperf_is_followed_by_symbol(user):
+def test_import_of_lmperf_by_user_is_followed_by_symbol(user):
     user(c="from lmperf.attention.reference import attention\n")
     found = Code().closure("mine.c:attention").digests
     assert "lmperf.attention.reference:attention" in found
     assert "lmperf.attention.reference:attention_float64" not in found
 
 
-def test_users_imports_without_source_are_named(user):
+def test_user_imports_without_source_are_listed(user):
     user(d="import nowhere_at_all\nimport importlib\nimportlib.import_module(str())\n")
     assert not_followed("mine.d:f") == ["import_module(...) in mine.d", "nowhere_at_all"]
 
 
-def test_users_module_is_found_on_the_path_of_the_call(tmp_path, monkeypatch):
+def test_user_module_is_found_on_current_sys_path(tmp_path, monkeypatch):
     code, path, found = Code(), [*sys.path], set()
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
@@ -232,7 +232,7 @@ def kernel(q, name):
 
 @pytest.fixture
 def folders(tmp_path, monkeypatch):
-    """A user's kernel that imports other code by every form of import, in three folders."""
+    """Three folders on sys.path with a user's kernel that uses every form of import."""
     files = {
         "here/custom_kernel.py": KERNEL,
         "here/custom_sibling.py": "import custom_imported_by_sibling\n",
@@ -262,7 +262,7 @@ def of_kernel():
     return Code().closure("custom_kernel:kernel")
 
 
-def test_users_code_is_followed_in_every_form_and_folder(folders):
+def test_closure_follows_every_form_of_import_in_user_code(folders):
     found = [name for name in of_kernel().digests if not name.startswith("lmperf.")]
     assert found == [
         *("custom_called", "custom_imported_by_sibling", "custom_kernel", "custom_named"),
@@ -272,7 +272,7 @@ def test_users_code_is_followed_in_every_form_and_folder(folders):
     assert not {*found, "installed"} & sys.modules.keys()
 
 
-def test_imports_without_source_are_named(folders):
+def test_not_followed_lists_imports_without_source(folders):
     assert not_followed("custom_kernel:kernel") == [
         *("editable.native", "import_module(...) in custom_kernel", "nowhere.at_all"),
     ]
@@ -287,7 +287,7 @@ def test_imports_without_source_are_named(folders):
         *("src/editable/deep/end.py", "src/editable/above.py"),
     ],
 )
-def test_change_of_what_users_code_imports_counts(folders, name):
+def test_digest_changes_with_module_that_user_code_imports(folders, name):
     before = of_kernel()
     (folders / name).write_text("# a comment\nwidth = 1\n")
     assert of_kernel() == before
@@ -298,13 +298,13 @@ def test_change_of_what_users_code_imports_counts(folders, name):
 @pytest.mark.parametrize(
     "name", ["here/custom_unused.py", "lib/site-packages/installed/__init__.py"]
 )
-def test_unused_module_and_installed_package_do_not_count(folders, name):
+def test_digest_ignores_unused_module_and_installed_package(folders, name):
     before = of_kernel()
     (folders / name).write_text("width = 2\n")
     assert of_kernel() == before
 
 
-def test_installed_module_that_is_the_entry_counts(folders):
+def test_digest_covers_installed_module_that_is_the_entry(folders):
     before = Code().closure("installed:anything")
     (folders / "lib/site-packages/installed/__init__.py").write_text("width = 2\n")
     assert Code().closure("installed:anything") != before
@@ -322,14 +322,14 @@ def test_installed_module_that_is_the_entry_counts(folders):
         b"x = 1" + b" + 1" * 600,
     ],
 )
-def test_users_file_that_cannot_be_parsed_counts_by_its_text(folders, content):
+def test_digest_of_unparsable_user_file_covers_its_bytes(folders, content):
     (folders / "here/custom_sibling.py").write_bytes(content)
     before = of_kernel()
     (folders / "here/custom_sibling.py").write_bytes(content + b" ")
     assert of_kernel() != before
 
 
-def test_users_file_is_read_in_its_encoding(folders):
+def test_user_file_is_decoded_in_its_declared_encoding(folders):
     (folders / "here/custom_sibling.py").write_bytes(b"# coding: latin-1\nx = '\xe9'\n")
     before = of_kernel()
     (folders / "here/custom_sibling.py").write_text("x = 'é'\n", encoding="utf-8")

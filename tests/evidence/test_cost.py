@@ -1,4 +1,4 @@
-"""The costs of jobs."""
+"""Tests of `cost.csv`, the costs of measuring jobs."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from lmperf.evidence.store import DamagedEvidence
 from lmperf.measuring.stopwatch import Stopwatch
 
 
-def test_job_has_one_row_however_often_it_is_written(tmp_path):
+def test_writing_a_job_twice_leaves_one_cost_row(tmp_path):
     stopwatch = Stopwatch()
     cost = Cost(tmp_path)
     cost.replace([stopwatch.row("attention", "cpu", 1, 4)])

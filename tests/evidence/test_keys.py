@@ -1,7 +1,7 @@
-"""Which rows an edit of code, of a declaration or of the method makes stale.
+"""Tests of the rows that an edit of code, of a declaration or of the method makes stale.
 
 Each edit is made on a copy of the sources. The keys of all rows of the default grids are computed
-before and after; the test names the rows whose keys become different.
+before and after the edit; the test lists the rows whose keys must differ.
 """
 
 import ast
@@ -34,8 +34,8 @@ from lmperf.sources import Place
 from lmperf.transformer.sizes import SIZES, ModelSize
 
 SOURCE = Path(lmperf.__file__).parent
-# The digest of the method that METHOD_VERSION stands for. After a change of the method: if it can
-# change a number, raise METHOD_VERSION; in any case put the new digest here.
+# METHOD_VERSION and the digest of the measuring code that belongs to it. After an edit of that code
+# put the new digest here; if the edit can change a number, raise METHOD_VERSION as well.
 METHOD = (6, "25cf6819a5cd63a7")
 
 
@@ -56,13 +56,13 @@ def sources(tmp_path_factory):
 
 
 class Tree:
-    """A copy of the package, in which one file at a time can be edited."""
+    """A copy of the lmperf package whose files can be edited during a test."""
 
     def __init__(self, root, monkeypatch):
         self.root, self._patch = root, monkeypatch
 
     def edit(self, path, old, new):
-        """Replace a text that occurs in a file; the copy is restored after the test."""
+        """Replace the first occurrence of a text in a file; the file is restored after the test."""
         file = self.root / path
         text = file.read_text()
         assert old in text, f"{path} no longer has {old!r}: the test needs another edit"
@@ -70,14 +70,14 @@ class Tree:
         file.write_text(text.replace(old, new, 1))
 
     def use(self):
-        """Have keys read the copy."""
+        """Make `lmperf.evidence.keys` compute fingerprints from this copy of the package."""
         code = Code(self.root)
         names = "fingerprint", lambda entry, out=frozenset(): code.closure(entry, out).fingerprint
         self._patch.setattr(keys, *names)
         return code
 
     def keys(self):
-        """(stem, case, phase) -> key, for each row of both presets' grids."""
+        """Return (stem, case, phase) -> key for each row of the default grids of all presets."""
         self.use()
         return keys_of_all_rows()
 
@@ -112,7 +112,7 @@ def tree(sources, monkeypatch):
 
 
 def changed(before, after):
-    """(stem, implementation) of the rows of `before` that have another key afterwards."""
+    """Return (stem, implementation) of the rows whose key in `after` differs from `before`."""
     assert before.keys() <= after.keys()
     return {
         (s, case.implementation) for (s, case, p), key in before.items() if after[s, case, p] != key
@@ -120,7 +120,7 @@ def changed(before, after):
 
 
 def rows_of(*stems_, names=None):
-    """(stem, implementation) of all rows of these benchmarks, or of implementations of them."""
+    """Return (stem, implementation) of all rows of benchmarks, if given only those in `names`."""
     found = {(stem, case.implementation) for stem in stems_ for case in cases_of(load(stem))}
     return {(stem, name) for stem, name in found if names is None or name in names}
 
@@ -130,10 +130,10 @@ def declare(monkeypatch, stem, **attributes):
         monkeypatch.setattr(type(load(stem)), name, value)
 
 
-# Edits that once made too many or too few rows stale.
+# Edits for which earlier versions made too many or too few rows stale.
 
 
-def test_numerics_of_a_rung_make_that_rung_stale(before, tree, monkeypatch):
+def test_changed_dtype_of_ladder_step_makes_that_step_stale(before, tree, monkeypatch):
     for stem in ("ladder", "ladder_loss"):
         rungs = [
             replace(one, options={**one.options, "dtype": "float32"})
@@ -145,47 +145,47 @@ def test_numerics_of_a_rung_make_that_rung_stale(before, tree, monkeypatch):
     assert changed(before, tree.keys()) == rows_of("ladder", "ladder_loss", names=["fused_loss"])
 
 
-def test_other_axes_in_together_make_the_benchmark_stale(before, tree):
+def test_changed_together_axes_make_benchmark_stale(before, tree):
     tree.edit("benchmarks/attention.py", 'together = ("dtype",)', "together = ()")
     assert changed(before, tree.keys()) == rows_of("attention")
 
 
-def test_other_groups_make_the_benchmark_stale(before, tree):
+def test_changed_groups_method_makes_benchmark_stale(before, tree):
     method = "    def groups(self, cases):\n        return [[case] for case in cases]\n\n"
     tree.edit("benchmarks/lrpe.py", "    def prepare(", method + "    def prepare(")
     assert changed(before, tree.keys()) == rows_of("lrpe")
 
 
-def test_unreached_constant_of_a_check_makes_nothing_stale(before, tree):
+def test_unused_constant_in_kernel_test_makes_nothing_stale(before, tree):
     tree.edit("benchmarks/flash_attention_check.py", "\n\ndef ", "\n\n_UNUSED = 1\n\n\ndef ")
     assert not changed(before, tree.keys())
 
 
-def test_constant_of_a_check_makes_the_check_stale(before, tree):
+def test_edited_function_of_kernel_test_makes_it_stale(before, tree):
     tree.edit("benchmarks/flash_attention_check.py", "def inputs(", "def inputs(*_, ")
     assert changed(before, tree.keys()) == rows_of("flash_attention_check")
 
 
-def test_another_size_makes_nothing_stale(before, tree, monkeypatch):
+def test_new_model_size_makes_nothing_stale(before, tree, monkeypatch):
     monkeypatch.setitem(SIZES, "7B", ModelSize(4096, 16384, 32, 32, short="7B"))
     tree.edit("transformer/sizes.py", "SIZES = {\n", "SIZES = {\n    '7B': ModelSize(),\n")
     assert not changed(before, tree.keys())
 
 
-def test_another_dtype_makes_nothing_stale(before, tree, monkeypatch):
+def test_new_dtype_makes_nothing_stale(before, tree, monkeypatch):
     monkeypatch.setitem(DTYPES, "fp8", Dtype("fp8", "float16", "fp8"))
     tree.edit("dtypes.py", "DTYPES = {\n", "DTYPES = {\n    'fp8': Dtype('fp8', 'half', 'fp8'),\n")
     assert not changed(before, tree.keys())
 
 
-def test_other_numerics_of_a_dtype_make_its_rows_stale(before, tree, monkeypatch):
+def test_changed_numerics_of_dtype_make_its_rows_stale(before, tree, monkeypatch):
     monkeypatch.setitem(DTYPES, "tf32", replace(DTYPES["tf32"], matmul="float32"))
     after = tree.keys()
     stale = {row for row, key in before.items() if after[row] != key}
     assert {case.axes["dtype"] for _, case, _ in stale} == {"tf32"}
 
 
-def test_another_backend_remeasures_only_its_groups(before, tree, monkeypatch):
+def test_new_sdpa_backend_remeasures_only_its_groups(before, tree, monkeypatch):
     stem = "flash_attention"
     backend = Implementation("sdpa_math", "lmperf.attention.library:sdpa", {"backend": "MATH"})
     grid = {**load(stem).grids["gpu"][-1], "implementation": ["sdpa_math"]}
@@ -213,7 +213,7 @@ def test_another_backend_remeasures_only_its_groups(before, tree, monkeypatch):
 
 
 def measured_again(before, after):
-    """The cases of FlashAttention that have a new or stale row in their group."""
+    """Return the cases of FlashAttention whose group has a new or stale row."""
     benchmark = load("flash_attention")
     due = {row[1] for row, key in after.items() if before.get(row) != key}
     groups = benchmark.groups(benchmark.cases("gpu"))
@@ -232,7 +232,7 @@ def test_wider_grid_makes_nothing_stale(before, tree, monkeypatch):
     assert {case.axes["seq_len"] for _, case, _ in after.keys() - before.keys()} == {2048}
 
 
-def test_kernel_makes_the_implementations_that_reach_it_stale(before, tree):
+def test_edited_kernel_makes_only_its_callers_stale(before, tree):
     jit = "\n\n@triton.jit"
     tree.edit("attention/triton/forward.py", f"{jit}\ndef ", f"{jit}(debug=1)\ndef ")
     after = tree.keys()
@@ -247,7 +247,7 @@ def test_kernel_makes_the_implementations_that_reach_it_stale(before, tree):
     assert {case.implementation for case in measured_again(before, after)} >= {"eager", "triton"}
 
 
-def test_each_module_of_the_method_counts_in_its_digest(monkeypatch):
+def test_method_digest_covers_each_method_module(monkeypatch):
     found = []
     monkeypatch.setattr(keys, "module_digest", lambda name: found.append(name) or name)
     joined = method_digest()
@@ -264,14 +264,14 @@ def test_each_module_of_the_method_counts_in_its_digest(monkeypatch):
         ('clock: str = "kernel"', 'clock: str = "step"'),
     ],
 )
-def test_edit_of_benchmark_changes_the_method(tree, monkeypatch, old, new):
+def test_edited_benchmark_module_changes_method_digest(tree, monkeypatch, old, new):
     before = module_digest("lmperf.benchmark")
     tree.edit("benchmark.py", old, new)
     monkeypatch.setattr(closure, "find", lambda name: Place(tree.root / "benchmark.py"))
     assert module_digest("lmperf.benchmark") != before
 
 
-def test_module_outside_closures_is_method_or_changes_no_number():
+def test_left_out_modules_are_method_or_change_no_number():
     paths = [path.relative_to(SOURCE.parent).with_suffix("") for path in SOURCE.rglob("*.py")]
     names = {".".join(path.parts).removesuffix(".__init__") for path in paths}
     left_out = {name for name in names if is_counted_elsewhere(name)}
@@ -280,14 +280,14 @@ def test_module_outside_closures_is_method_or_changes_no_number():
     assert all(len(reason.split()) > 3 for reason in NO_NUMBERS.values())
 
 
-def test_method_has_the_digest_recorded_for_its_version():
+def test_method_digest_matches_recorded_method_version():
     assert (METHOD_VERSION, method_digest()) == METHOD, "see the comment at METHOD in this file"
 
 
-# What else a key holds, and what it does not.
+# Other parts that a key covers or ignores.
 
 
-def test_declarations_of_words_and_order_make_nothing_stale(before, tree):
+def test_changed_titles_order_and_words_make_nothing_stale(before, tree):
     for old, new in {
         '    title = "Attention"\n': '    title = "A"\n',
         "    order = 40\n": "",
@@ -299,12 +299,12 @@ def test_declarations_of_words_and_order_make_nothing_stale(before, tree):
     assert not changed(before, tree.keys())
 
 
-def test_check_without_interpreter_is_stale(before, tree):
+def test_removed_is_check_flag_makes_kernel_test_stale(before, tree):
     tree.edit("benchmarks/lrpe_check.py", "    is_check = True\n", "")
     assert changed(before, tree.keys()) == rows_of("lrpe_check")
 
 
-def test_code_of_one_problem_makes_its_benchmarks_stale(before, tree):
+def test_edited_lrpe_inputs_make_only_lrpe_benchmarks_stale(before, tree):
     tree.edit("lrpe/inputs.py", "2**16", "2**17")
     assert changed(before, tree.keys()) == rows_of("lrpe", "lrpe_check")
 
@@ -334,11 +334,11 @@ def key_of(implementation=MINE, environment="environment", **columns):
         {"only": {"dtype": ("bfloat16",)}},
     ],
 )
-def test_key_covers_declaration_of_an_implementation(other):
+def test_key_covers_declaration_of_implementation(other):
     assert key_of(replace(MINE, **other)) != key_of()
 
 
-def test_presets_and_other_supported_values_change_no_key():
+def test_key_ignores_presets_and_other_supported_values():
     assert key_of(replace(MINE, presets=("gpu",))) == key_of()
     assert key_of(replace(MINE, only={"dtype": ("float32", "tf32")})) == key_of()
 
@@ -348,7 +348,7 @@ def test_key_covers_cell_and_phase(column):
     assert key_of(**column) != key_of()
 
 
-def test_key_covers_benchmark_and_name_of_implementation():
+def test_key_covers_benchmark_and_implementation_name():
     alias = replace(MINE, name="alias")
     benchmark = load("attention", {"mine": MINE, "alias": alias})
     other = type(benchmark)("other", benchmark.external)
@@ -363,7 +363,7 @@ def test_key_covers_environment_and_method(monkeypatch):
     assert key_of() != before
 
 
-def test_axis_values_of_equal_meaning_have_one_key(monkeypatch):
+def test_axis_values_of_equal_meaning_share_a_key(monkeypatch):
     assert key_of(seq_len="256", causal="False") == key_of()
     same = Axis("dtype", str, ("float32", "single"), meaning=lambda name: "float32")
     axes = [same if axis.name == "dtype" else axis for axis in load("attention").axes]
@@ -371,7 +371,7 @@ def test_axis_values_of_equal_meaning_have_one_key(monkeypatch):
     assert key_of(dtype="single") == key_of()
 
 
-def test_row_of_an_unknown_implementation_or_value_is_not_fresh():
+def test_row_with_unknown_implementation_or_value_is_not_fresh():
     benchmark = load("attention", {"mine": MINE})
     row = {**ROW, "key": key_of()}
     assert is_fresh(benchmark, row, "environment")
@@ -380,12 +380,12 @@ def test_row_of_an_unknown_implementation_or_value_is_not_fresh():
     assert not is_fresh(benchmark, row, "another environment")
 
 
-def test_declarations_are_attributes_of_benchmarks():
+def test_declarations_name_attributes_of_benchmarks():
     known = {name for stem in stems() for name in dir(load(stem))}
     assert known >= DECLARATIONS
 
 
-def test_key_of_a_peer_covers_only_code_that_it_reaches(tree):
+def test_key_of_peer_covers_only_code_that_it_reaches(tree):
     tree.use()
     peer = PEERS["gpt2_hf"].implementation
     benchmark = load("memory", {"gpt2_hf": peer})

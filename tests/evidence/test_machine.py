@@ -1,4 +1,4 @@
-"""The commit that measured a row, and the slug of a machine."""
+"""Tests of the commit that is recorded in rows, and of the slug of a machine."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ UNKNOWN = {"commit": None, "dirty": None}
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
-    """A clean repository whose package has one file."""
+    """A Git repository without changes, with one Python file in the lmperf package."""
     monkeypatch.delenv("LMPERF_COMMIT", raising=False)
     for key in [key for key in os.environ if key.startswith("GIT_")]:
         monkeypatch.delenv(key)
@@ -38,13 +38,13 @@ def git(root, *arguments):
     return done.stdout.strip()
 
 
-def test_clean_checkout_is_its_commit(checkout):
+def test_clean_checkout_reports_its_commit_and_is_not_dirty(checkout):
     commit = git(checkout, "rev-parse", "HEAD")
     assert commit_facts() == {"commit": commit, "dirty": False}
 
 
 @pytest.mark.parametrize("name", ["new.py", "ignored.py", "benchmarks/new.py", "clock.py"])
-def test_changed_or_untracked_code_is_dirty(checkout, name):
+def test_changed_or_untracked_code_makes_commit_dirty(checkout, name):
     path = checkout / "src/lmperf" / name
     path.parent.mkdir(exist_ok=True)
     path.write_text("x = 2\n")
@@ -58,14 +58,14 @@ def test_changed_or_untracked_code_is_dirty(checkout, name):
         "config/config.yaml",
     ],
 )
-def test_other_changed_files_are_not_dirty(checkout, name):
+def test_changed_files_that_are_not_code_leave_commit_clean(checkout, name):
     path = checkout / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("x = 2\n")
     assert commit_facts()["dirty"] is False
 
 
-def test_package_inside_another_repository_is_dirty(checkout, monkeypatch):
+def test_package_ignored_by_another_repository_is_dirty(checkout, monkeypatch):
     inside = checkout / ".venv/lib/site-packages/lmperf"
     shutil.copytree(checkout / "src/lmperf", inside)
     (checkout / ".gitignore").write_text(".venv/\n")
@@ -97,7 +97,7 @@ def test_commit_is_unknown_if_one_git_command_fails(checkout, monkeypatch, silen
     assert commit_facts() == UNKNOWN
 
 
-def test_commit_of_environment_variable_is_used(checkout, monkeypatch):
+def test_lmperf_commit_variable_overrides_git(checkout, monkeypatch):
     monkeypatch.setenv("LMPERF_COMMIT", "a" * 40)
     assert commit_facts() == {"commit": "a" * 40, "dirty": None}
 

@@ -1,4 +1,4 @@
-"""What a run measures and why; the causes of incomplete evidence."""
+"""Tests of the cases that a run measures, the reasons, and the causes that `verify` lists."""
 
 from lmperf.benchmarks import load
 from lmperf.evidence.plan import Plan, evidence_of
@@ -25,7 +25,7 @@ def measured(plan, case, key=None):
     return [{**row, **about, "key": key or plan.key(row)} for row in columns]
 
 
-def test_case_is_measured_with_its_group_and_says_why(tmp_path):
+def test_stale_case_is_due_with_its_whole_group(tmp_path):
     first = plan(tmp_path, 32)
     eager, compiled = first.cases
     first.store.replace([*measured(first, eager), *measured(first, compiled, "0" * 16)])
@@ -44,7 +44,7 @@ def test_nothing_is_due_when_every_row_is_fresh(tmp_path):
     assert not again.is_due and again.due == [] and again.summary == "0 of 2 cases to measure"
 
 
-def test_damaged_evidence_is_measured_whole(tmp_path):
+def test_all_cases_of_damaged_file_are_due(tmp_path):
     first = plan(tmp_path, 32)
     first.store.replace([row for case in first.cases for row in measured(first, case)])
     path = first.store.path
@@ -52,7 +52,7 @@ def test_damaged_evidence_is_measured_whole(tmp_path):
     assert {why for _, why in plan(tmp_path, 32).due} == {"damaged"}
 
 
-def test_causes_are_summed_by_kind():
+def test_tally_sums_rows_by_kind_of_fault():
     many = Cause("here", "attention", "stale", ("a", "b"))
     one = Cause("here", "memory", "stale", ("c",))
     red = Cause("here", "memory", "red gate", ("d",))

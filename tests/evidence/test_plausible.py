@@ -1,4 +1,4 @@
-"""Times below what the machine can reach are found, and no others."""
+"""Tests that rows faster than the machine's limits are found, and no other rows."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ CEILINGS = [*MATMULS, *COPIES, LAUNCH]
 
 
 def rated(dtype, tflops):
-    """A row of 10 TFLOP at this rate."""
+    """Return a row with 10e12 FLOPs, timed so that it reaches this rate in TFLOP/s."""
     return {**OK, "dtype": dtype, "median_ms": 10 / tflops * 1e3, "flops": 10e12}
 
 
@@ -49,20 +49,20 @@ def rate_of(limits, dtype):
     ("dtype", "best"),
     [("bfloat16", 790.0), ("autocast_bfloat16", 790.0), ("tf32", 350.0), ("float32", 790.0 / 3)],
 )
-def test_rate_is_bounded_by_matmul_of_the_dtype(dtype, best):
-    """float32 also by three products of 16-bit halves, which are as accurate."""
+def test_matmul_ceiling_of_dtype_limits_flop_rate(dtype, best):
+    """In float32 also a third of the 16-bit rate: three 16-bit products are as accurate."""
     limits = limits_of(CEILINGS, {"e": UNKNOWN})
     assert not impossible(limits, rated(dtype, 1.02 * best))
     assert impossible(limits, rated(dtype, 1.04 * best))
 
 
-def test_row_without_status_ok_is_never_impossible():
+def test_row_without_ok_status_or_time_is_never_impossible():
     limits = limits_of(CEILINGS, {"e": UNKNOWN})
     assert not impossible(limits, {**rated("bfloat16", 1e4), "status": "failed_check"})
     assert not impossible(limits, {**OK, "median_ms": "", "flops": ""})
 
 
-def test_bandwidth_is_bounded_by_best_copy_less_the_cache():
+def test_best_copy_limits_bandwidth_of_bytes_beyond_cache():
     limits = limits_of(CEILINGS, {"e": UNKNOWN})
     large = {**OK, "bytes": "1e10"}
     assert impossible(limits, {**large, "median_ms": str(1e10 / 4600 / 1e6)})
@@ -71,19 +71,19 @@ def test_bandwidth_is_bounded_by_best_copy_less_the_cache():
     assert not impossible(limits, in_cache)
 
 
-def test_one_kind_of_copy_alone_bounds_no_bandwidth():
+def test_one_kind_of_copy_alone_does_not_limit_bandwidth():
     """A kernel that reads more than it writes can be faster than a copy."""
     row = {**OK, "bytes": 1e10, "median_ms": 1e10 / 4600 / 1e6}
     assert not impossible(limits_of([COPIES[0]], {"e": UNKNOWN}), row)
 
 
-def test_empty_launch_bounds_every_time():
+def test_time_below_empty_launch_is_impossible():
     limits = limits_of(CEILINGS, {"e": UNKNOWN})
     assert impossible(limits, {**OK, "median_ms": 0.0015})
     assert not impossible(limits, {**OK, "median_ms": 0.0025})
 
 
-def test_data_sheet_bounds_at_the_clock_of_the_device():
+def test_data_sheet_limits_scale_with_device_clock():
     sheet_only = limits_of([], {"e": GPU})
     assert rate_of(sheet_only, "bfloat16") == pytest.approx(1.05 * 989.5)
     assert rate_of(sheet_only, "float32") == pytest.approx(1.05 * 989.5 / 3)
@@ -92,14 +92,14 @@ def test_data_sheet_bounds_at_the_clock_of_the_device():
     assert rate_of(faster, "bfloat16") == pytest.approx(1.05 * 989.5 * 1980 / 1830)
 
 
-def test_impossible_ceiling_does_not_raise_the_bound():
+def test_impossible_ceiling_does_not_raise_limits():
     rows = [matmul("bfloat16", 7.9e5)]
     limits = limits_of(rows, {"e": GPU})
     assert rate_of(limits, "bfloat16") == pytest.approx(1.05 * 989.5)
     assert impossible(limits, rows[0])
 
 
-def test_unknown_device_without_ceilings_has_no_bound():
+def test_unknown_device_without_ceilings_has_no_limits():
     assert not impossible(limits_of([], {"e": UNKNOWN}), rated("bfloat16", 1e9))
     assert not impossible({}, rated("bfloat16", 1e9))
     other = {**rated("bfloat16", 1e9), "environment": "another"}
@@ -119,7 +119,7 @@ def test_marked_ceiling_is_ignored(marks):
     assert impossible(quiet, rated("float32", 0.2))
 
 
-def test_cpu_has_wider_margin_and_no_bandwidth_bound():
+def test_cpu_limits_have_wider_margin_and_no_bandwidth():
     limits = limits_of([matmul("float32", 0.1), matmul("bfloat16", 0.02), *COPIES], {"e": CPU})
     assert not impossible(limits, rated("float32", 0.114))
     assert impossible(limits, rated("float32", 0.116))
@@ -129,7 +129,7 @@ def test_cpu_has_wider_margin_and_no_bandwidth_bound():
 
 
 def written(row, together):
-    """A row of one round, with every column that measuring writes."""
+    """Return a timed row of one round with every column that measuring writes."""
     ms = row["median_ms"]
     same = dict.fromkeys(("mean_ms", "p20_ms", "p80_ms"), ms) | {"std_ms": 0.0, "repetitions": 1}
     where = {"environment": "e" * 16, "measured_at": "2026-01-02T03:04:05+00:00", "key": "0" * 16}

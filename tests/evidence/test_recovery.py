@@ -1,4 +1,4 @@
-"""Truncated, edited, deleted or mixed-up evidence is repaired if possible, else measured again."""
+"""Tests that damaged or deleted evidence is repaired if possible, else measured again."""
 
 import json
 import os
@@ -31,7 +31,7 @@ grid:
 
 @pytest.fixture
 def project(tmp_path):
-    """A checkout with rows for its two cells, as if they had been measured."""
+    """A checkout whose store and evidence have rows for the two cells of the configuration."""
     found = project_of(tmp_path)
     measured(found)
     job(found)
@@ -39,7 +39,7 @@ def project(tmp_path):
 
 
 def job(project):
-    """Measure what is pending, as a job of the workflow does."""
+    """Run a measuring job for `attention`: measure pending groups and write the evidence."""
     return record(project, project.plan("attention"))
 
 
@@ -50,7 +50,7 @@ def project_of(root, seq_lens="[32, 64]", more=""):
 
 
 def measured(project, **columns):
-    """Write rows of every case to the store, as a job does."""
+    """Write rows of every case, facts and costs to the store without measuring."""
     plan = project.plan("attention")
     write_facts(project.store, {**project.known_facts()[0], "environments": environments(project)})
     plan.store.replace(
@@ -76,16 +76,16 @@ def row(project, named, columns):
 
 
 def again(project):
-    """The same checkout as the next command reads it."""
+    """Open the same checkout anew, as the next command would."""
     return project_of(project.root)
 
 
 def write_digest(path):
-    """Write the digest that matches the file as it is."""
+    """Write a digest file that matches the current content of a file."""
     path.with_suffix(".sha256").write_text(f"{file_digest(path)}  {path.name}\n")
 
 
-def test_evidence_equals_store(project):
+def test_job_writes_evidence_equal_to_store(project):
     plan = project.plan("attention")
     assert plan.evidence.read() == plan.store.read() and len(plan.rows) == 4
     assert not plan.is_due and causes(project, "here") == []
@@ -97,7 +97,7 @@ def test_file_truncated_at_any_byte_is_repaired(project, folder, name):
     path = project.directory / folder / name
     whole = path.read_bytes()
     before = project.plan("attention").rows
-    # In a digest file only the first 64 characters, the digest, are read.
+    # Only the first 64 characters of a digest file, the digest, are read.
     said = 64 if name.endswith(".sha256") else len(whole)
     for length in random.Random(name).sample(range(said), 12):
         path.write_bytes(whole[:length])
@@ -119,7 +119,7 @@ def test_flipped_bits_are_detected(project):
 
 
 @pytest.mark.parametrize("what", ["missing", "empty", "folder", "crlf", "no digest", "high bit"])
-def test_spoilt_file_is_repaired_from_the_other_folder(project, what):
+def test_damaged_file_is_repaired_from_the_other_folder(project, what):
     names = [f"{folder}/{stem}.csv" for folder in ("evidence", "store") for stem in STEMS]
     if what == "missing":
         names.remove("store/attention.csv")  # as in a clone
@@ -178,7 +178,7 @@ def test_new_digest_does_not_hide_faulty_rows(project, change):
     assert causes(again(project), "here") == [] and len(read_rows(path)) == 4
 
 
-def test_clone_continues_from_its_evidence(project):
+def test_clone_without_store_reuses_its_evidence(project):
     (project.store / "attention.csv").unlink()
     (project.store / "attention.sha256").unlink()
     wider = project_of(project.root, "[32, 64, 128]").plan("attention")
@@ -187,7 +187,7 @@ def test_clone_continues_from_its_evidence(project):
     assert len(read_rows(project.store / "attention.csv")) == 4
 
 
-def test_later_of_two_measurements_is_shown(project):
+def test_plan_takes_later_of_two_measurements(project):
     plan = project.plan("attention")
     later = {"measured_at": "2026-02-02T03:04:05+00:00", "reason": "later"}
     plan.evidence.hold([{**row, **later} for row in plan.rows])
@@ -217,7 +217,7 @@ def test_facts_of_another_machine_are_rejected(project):
     )
 
 
-def test_lost_facts_are_detected_anew(project):
+def test_damaged_machine_json_is_rewritten_by_next_job(project):
     for folder in (project.directory, project.store):
         (folder / FILE).write_text("{")
     job(again(project))
@@ -226,7 +226,7 @@ def test_lost_facts_are_detected_anew(project):
     assert causes(again(project), "here") == []
 
 
-def test_name_of_other_hardware_is_rejected(project):
+def test_machine_name_of_other_hardware_is_rejected(project):
     facts = project.known_facts()[0]
     other = {**project.machine.facts, "kind": "cuda", "device": "NVIDIA H200"}
     for folder in (project.directory, project.store):
@@ -236,7 +236,7 @@ def test_name_of_other_hardware_is_rejected(project):
 
 
 @pytest.mark.parametrize("status", ["crash", "timeout", "oom"])
-def test_failure_is_named_and_retried_on_request(tmp_path, status):
+def test_failed_rows_are_reported_and_retried_on_request(tmp_path, status):
     found = project_of(tmp_path)
     measured(found, status=status)
     job(found)
@@ -248,7 +248,7 @@ def test_failure_is_named_and_retried_on_request(tmp_path, status):
     assert [why for _, why in retried.due] == ["failed", "failed"]
 
 
-def test_implausible_row_becomes_failed_row_with_reason(tmp_path, monkeypatch):
+def test_implausible_case_becomes_failed_row_with_reason(tmp_path, monkeypatch):
     project = project_of(tmp_path)
 
     def measure(benchmark, groups, device, save, *_):
@@ -286,7 +286,7 @@ def test_each_job_compiles_in_a_cold_cache(tmp_path, monkeypatch):
     assert len({*folders}) == 2 and {folder.parent for folder in folders} == {tmp_path}
 
 
-def test_imports_that_cannot_be_followed_are_named(tmp_path, monkeypatch, capsys):
+def test_job_warns_of_imports_that_cannot_be_followed(tmp_path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "mine.py").write_text(
         "import importlib\nfrom lmperf.attention.reference import attention\n\n"

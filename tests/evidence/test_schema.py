@@ -1,4 +1,4 @@
-"""Rows that no measurement can have written are found; rows as they are written are sound.
+"""Tests that impossible rows are found, and that rows written by measuring have no faults.
 
 LMPERF_FAULTS=N tries N random files instead of a few.
 """
@@ -34,7 +34,10 @@ CELL = {"batch": 8, "seq_len": 256, "d_head": 16, "dtype": "float32", "causal": 
 
 
 def timed(*rounds, work=2**30):
-    """The columns that measuring writes for times in ms, one list per round."""
+    """Return the columns that measuring writes for a timed row.
+
+    rounds: for each round, the times of its calls in ms.
+    """
     timings = Timings()
     for times in rounds:
         timings.add(SliceResult(list(times), State(clock_mhz=1980.0, throttle=4)))
@@ -43,7 +46,7 @@ def timed(*rounds, work=2**30):
 
 
 def row_of(*parts, **changes):
-    """A row of texts; a row of `attention` unless the parts change its cell."""
+    """Return a row as column -> text; by default a row of the benchmark `attention`."""
     row = {**CELL, "implementation": "eager", "phase": "forward"}
     for part in (PROVENANCE, *parts, changes):
         row |= part
@@ -131,7 +134,7 @@ def check(**changes):
         ({"reason": "\x1b[31mred"}, r"reason is '\x1b[31mred'"),
     ],
 )
-def test_impossible_cell_is_named(changes, words):
+def test_invalid_cell_is_reported_with_its_row(changes, words):
     rows, (line, *_) = sound(ATTENTION, [ok() | changes])
     assert not rows
     assert words in line
@@ -140,19 +143,19 @@ def test_impossible_cell_is_named(changes, words):
 
 
 @pytest.mark.parametrize("name", ["implementation", "phase", "status", "environment", "key"])
-def test_required_column_cannot_be_missing(name):
+def test_missing_required_column_is_a_fault(name):
     row = ok()
     del row[name]
     assert (0, f"{name} is missing") in list(faults(ATTENTION, [row]))
 
 
-def test_lacking_axes_and_undeclared_columns_are_ignored():
+def test_missing_axes_and_undeclared_columns_are_accepted():
     row = ok(of_a_later_version="\x1b" * 20_000)
     del row["causal"]
     assert not list(faults(ATTENTION, [row, ok(causal="", seq_len=512, together="bb")]))
 
 
-def test_custom_implementation_is_sound():
+def test_any_custom_implementation_name_is_valid():
     assert not list(faults(ATTENTION, [ok(implementation="my_attention2")]))
 
 
@@ -172,7 +175,7 @@ def test_custom_implementation_is_sound():
         (failed("crash", error_out="nan"), "error_out is nan, but status is crash"),
     ],
 )
-def test_failed_row_has_reason_and_no_times(row, words):
+def test_failed_row_with_times_or_without_reason_is_a_fault(row, words):
     (fault,) = faults(ATTENTION, [row])
     assert words in fault[1]
 
@@ -184,11 +187,11 @@ def test_failed_row_has_reason_and_no_times(row, words):
         failed("timeout"),
         failed("unsupported"),
         failed("nan", max_error="inf", error_bound=1e-3, error_out="nan", pytorch_error="nan"),
-        # The gate passed before timing; then the result of a timed call was wrong.
+        # The correctness check passed before timing, but the result of a timed call was wrong.
         failed("failed_check", **GATE, peak_mib=5, flops=2**30),
     ],
 )
-def test_failed_rows_as_written_are_sound(row):
+def test_failed_rows_that_workers_write_are_valid(row):
     assert not list(faults(ATTENTION, [row]))
 
 
@@ -200,7 +203,7 @@ def test_failed_check_without_error_or_reason_is_a_fault():
 
 
 @pytest.mark.parametrize("other", [ok(), ok(together="bb"), failed(), ok(key="1" * 16)])
-def test_rows_with_equal_identity_are_all_at_fault(other):
+def test_all_rows_with_equal_identity_are_faults(other):
     rows = [ok(), ok(seq_len=512, together="cc"), other]
     good, lines = sound(ATTENTION, rows)
     assert good == rows[1:2]
@@ -217,7 +220,7 @@ def test_rows_with_equal_identity_are_all_at_fault(other):
         ({"name": "gemm"}, "occurs 2 times, with the status 'ok'"),
     ],
 )
-def test_mixed_rows_of_a_case_are_all_at_fault(changes, words):
+def test_mixed_measurements_of_a_case_are_all_faults(changes, words):
     rows = [kernel(), kernel(name="softmax") | changes, kernel(dtype="autocast_bfloat16")]
     assert sound(PROFILES, rows[::2])[0] == rows[::2]
     good, (first, second) = sound(PROFILES, rows)
@@ -228,7 +231,7 @@ def test_mixed_rows_of_a_case_are_all_at_fault(changes, words):
 @pytest.mark.parametrize(
     "changes", [{"seq_len": 512}, {"phase": "backward"}, {"rounds_ms": "1.6;1.6"}]
 )
-def test_mixed_rows_of_a_group_are_named(changes):
+def test_group_with_mixed_cells_or_rounds_is_a_fault(changes):
     peer = ok(dtype="bfloat16")
     assert not list(faults(ATTENTION, [ok(), peer]))
     good, lines = sound(ATTENTION, [ok(), peer, ok(implementation="compiled", **changes)])
@@ -236,7 +239,7 @@ def test_mixed_rows_of_a_group_are_named(changes):
     assert "together is 'aa' in several cells, phases or numbers of rounds" in lines[0]
 
 
-def test_row_longer_or_shorter_than_header_is_named():
+def test_row_longer_or_shorter_than_header_is_a_fault():
     row = ok()
     row["key"] = row.pop("key")  # the last column
     header, cells = ",".join(row), ",".join(row.values())
@@ -261,7 +264,7 @@ def test_text_axis_must_match_its_pattern():
     ]
 
 
-def test_committed_evidence_is_sound():
+def test_committed_evidence_has_no_faults():
     for path in sorted(ROOT.glob("report/*/evidence/*.csv")):
         if path.stem in stems():
             benchmark = load(path.stem)
@@ -281,7 +284,7 @@ FAILURES = {
 
 @st.composite
 def timed_rows(draw, benchmark):
-    """Rows of a group as measuring writes them, with any times and statuses."""
+    """Draw rows of one group as measuring writes them, with random times and statuses."""
     cases = draw(st.sampled_from(benchmark.groups(benchmark.cases("cpu"))))
     rows = []
     for phase in benchmark.phases:
@@ -323,7 +326,8 @@ def named(case: Case, phase: str, columns: dict) -> dict[str, str]:
 
 
 INVALID_NUMBERS = ["", "-1", "nan", "inf", "1e400", "x", " 1", "1_0", "0x1", "1" * 10_001, "\0"]
-# Column -> texts that are invalid in every row; IF_TIMED: invalid in a timed row with status ok.
+# Column -> texts that are invalid in every row. IF_TIMED: texts that are invalid only in a timed
+# row with the status ok.
 ANYWHERE = {
     "status": ["", "OK", "fine", "ok "],
     "phase": ["", "sideways"],
@@ -360,7 +364,7 @@ TIMES = {name: "1.5" for name in ("median_ms", "rounds_ms", "p20_ms", "host_ms",
     suppress_health_check=list(HealthCheck),
 )
 @given(st.data())
-def test_any_faulty_row_is_found(data):
+def test_any_corrupted_row_is_found(data):
     benchmark = load(data.draw(st.sampled_from(stems())))
     strategy = timed_rows if isinstance(benchmark, Timed) else observed_rows
     rows = data.draw(strategy(benchmark))

@@ -1,4 +1,4 @@
-"""Evidence on disk: replaced as a whole; any other change is detected."""
+"""Tests of evidence files: lmperf replaces them as a whole; any other change is detected."""
 
 import hashlib
 import os
@@ -37,7 +37,7 @@ def test_floats_keep_full_precision(evidence):
     assert float(evidence.read()[0]["median_ms"]) == 0.1 + 0.2
 
 
-def test_former_names_are_read_as_todays(tmp_path):
+def test_read_replaces_former_names_of_axis_values(tmp_path):
     path = tmp_path / "memory.csv"
     Evidence(path, ("size",), ("size",)).replace([{"size": "xl"}, {"size": "tiny"}])
     content = path.read_bytes()
@@ -48,13 +48,13 @@ def test_former_names_are_read_as_todays(tmp_path):
     assert [row["size"] for row in now.read()] == ["2.0B", "tiny"]
 
 
-def test_none_is_an_empty_cell(evidence):
+def test_none_is_written_as_empty_cell(evidence):
     evidence.replace([row(128, None), row(256, tflops=2.5)])
     first, second = evidence.read()
     assert (first["median_ms"], first["tflops"], second["tflops"]) == ("", "", "2.5")
 
 
-def test_digest_file_is_that_of_sha256sum(evidence):
+def test_digest_file_has_format_of_sha256sum(evidence):
     evidence.replace([row(128)])
     expected = hashlib.sha256(evidence.path.read_bytes()).hexdigest()
     assert evidence.digest_path.read_text() == f"{expected}  attention.csv\n"
@@ -75,7 +75,7 @@ def test_file_truncated_at_a_line_end_is_detected(evidence):
         evidence.read()
 
 
-def test_missing_digest_is_detected(evidence):
+def test_missing_digest_file_is_detected(evidence):
     evidence.replace([row(128)])
     evidence.digest_path.unlink()
     with pytest.raises(DamagedEvidence, match=r"attention\.csv has no digest"):
@@ -103,7 +103,7 @@ def test_killed_writer_leaves_a_valid_file(evidence, monkeypatch, writes):
     assert set(medians(evidence)) in ({"128"}, {"128", "256"})
 
 
-def test_damaged_file_is_set_aside(evidence):
+def test_set_aside_renames_damaged_file(evidence):
     evidence.replace([row(128)])
     evidence.path.write_text("something else")
     aside = evidence.set_aside()
@@ -111,12 +111,12 @@ def test_damaged_file_is_set_aside(evidence):
     assert read_rows(evidence.path) == []
 
 
-def test_commas_quotes_and_line_ends_survive(evidence):
+def test_commas_quotes_and_line_ends_survive_round_trip(evidence):
     evidence.replace([row(128, reason='it said "no",\nthen ended')])
     assert evidence.read()[0]["reason"] == 'it said "no",\nthen ended'
 
 
-def test_only_modification_times_in_the_future_change(tmp_path):
+def test_only_future_modification_times_are_reset(tmp_path):
     now = time.time()
     for name, then in {"late": now + 86400, "early": now - 86400}.items():
         (tmp_path / name).write_text(name)

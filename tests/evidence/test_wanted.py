@@ -1,4 +1,4 @@
-"""Selecting cells and phases by --only, --implementations and --phases."""
+"""Tests of selecting cells and phases by --only, --implementations and --phases."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def values(chosen, axis):
     return {case.axes[axis] for case in chosen.cases}
 
 
-def test_values_of_one_axis_are_alternatives():
+def test_case_matches_any_of_the_values_given_for_an_axis():
     wanted = Wanted(only=only("seq_len=128|512,causal=true", "seq_len=2048", "dtype=bfloat16"))
     (chosen,) = select([grid("flash_attention")], wanted)
     assert values(chosen, "seq_len") == {128, 512, 2048}
@@ -49,12 +49,12 @@ def test_alias_selects_the_canonical_value():
         ("12.8B", "no size=12.8B in the grid; there are: "),
     ],
 )
-def test_unknown_or_ambiguous_size_is_one_line(name, words):
+def test_unknown_or_ambiguous_size_is_rejected_in_one_line(name, words):
     with pytest.raises(UserError, match=words):
         select([grid("memory", "gpu")], Wanted(only=only(f"size={name}")))
 
 
-def test_implementations_and_phases_are_selected():
+def test_select_keeps_wanted_implementations_and_phases():
     wanted = Wanted(implementations=["eager", "sdpa"], phases=["backward"])
     (chosen,) = select([grid("flash_attention")], wanted)
     assert {case.implementation for case in chosen.cases} == {"eager", "sdpa"}
@@ -62,7 +62,7 @@ def test_implementations_and_phases_are_selected():
     assert load("flash_attention").phases == ("forward", "backward", "forward_backward")
 
 
-def test_benchmark_without_wanted_cells_is_left_out():
+def test_select_drops_benchmark_without_wanted_cells():
     found = [grid("flash_attention"), grid("attention")]
     assert len(select(found, Wanted(only=only("seq_len=512")))) == 2
     (chosen,) = select(found, Wanted(only=only("heads=1")))

@@ -1,8 +1,8 @@
-"""Check the cells of evidence: a pydantic type for each column, from the benchmark's declaration.
+"""Check the cells of CSV evidence with a pydantic type per column, by the benchmark's declaration.
 
-An empty cell was not measured, or its row is older than its column. Only the columns that name a
-row, and say where, when and by which code it was measured, are never empty. Any implementation name
-is valid: it may be a custom one.
+An empty cell means that the value was not measured, or that the row is older than the column. The
+columns in `_REQUIRED` and `phase` (which implementation, when and with which code) must not be
+empty. Any implementation name is valid: it may be a custom one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ _UTC = r"(19[7-9]|20[0-9]|21[0-9])[0-9]-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(\+00:00
 
 
 def _spelled(pattern: str, wanted: str) -> BeforeValidator:
-    """Require text of this pattern; pydantic alone would also read " 1" and "1_0" as numbers."""
+    """Return a validator that requires a text to match a pattern.
+
+    pydantic alone would also read " 1" and "1_0" as numbers. `wanted` is the message's text.
+    """
     matches = re.compile(pattern).fullmatch
 
     def check(text: str) -> str:
@@ -53,7 +56,7 @@ _FLAG = TypeAdapter(Literal["True", "False"])
 _SIGNED, _NUMBER = TypeAdapter(_Signed), TypeAdapter(_Number)
 _ERROR = TypeAdapter(Literal[NOT_FINITE] | _Number)
 _TIMES = TypeAdapter(Annotated[list[_Time], _LIST])
-# Columns of every benchmark for which the type of the declaration is too wide.
+# Types of columns that every benchmark has, narrower than those in `COMMON_COLUMNS`.
 _REQUIRED = {
     "implementation": TypeAdapter(
         Annotated[str, _spelled(r"[a-z][a-z0-9_]*", "a name of a-z, 0-9 and _")]
@@ -78,7 +81,7 @@ _OPTIONAL = {
 def cell_faults(
     benchmark: Benchmark, rows: Sequence[Mapping[str, str]]
 ) -> Iterator[tuple[int, str]]:
-    """Yield (index of the row, fault) for each cell that does not fit the type of its column.
+    """Yield (index of the row, description) for each cell that does not fit its column's type.
 
     Each distinct text of a column is validated once, since many rows share their texts.
     """
@@ -94,7 +97,7 @@ def cell_faults(
 
 
 def _fault(type_: TypeAdapter, text: str | None) -> str | None:
-    """Describe what is wrong with a cell; the words follow the name of its column."""
+    """Return what is wrong with a cell, in words that follow the column's name; None if valid."""
     if text is None:
         return "is missing"
     if len(text) > LONGEST:
@@ -108,7 +111,7 @@ def _fault(type_: TypeAdapter, text: str | None) -> str | None:
 
 
 def _types(benchmark: Benchmark) -> dict[str, TypeAdapter]:
-    """The type of each column that is read. Undeclared columns are neither checked nor shown."""
+    """Column -> its pydantic type. A column that the benchmark does not declare is not checked."""
     index = dict.fromkeys(benchmark.index, _TEXT)
     declared = {column.name: _of_column(column) for column in benchmark.declared_columns}
     axes = {axis.name: _of_axis(axis) for axis in benchmark.axes}
@@ -134,7 +137,7 @@ def _of_column(column: Column) -> TypeAdapter:
 
 
 def is_error(name: str) -> bool:
-    """Whether a column holds an error, which is nan or inf if the result is not finite."""
+    """Whether a column holds a numerical error, which may be nan or inf."""
     return name in ("max_error", "pytorch_error") or (
         name.startswith("error_") and name != "error_bound"
     )
@@ -146,5 +149,5 @@ def quoted(text: str) -> str:
 
 
 def numbers_in(text: str) -> list[float]:
-    """The numbers of a cell that holds a list; empty parts (unknown) are left out."""
+    """Return the numbers in a cell such as "1.5;;2"; empty parts (unknown values) are dropped."""
     return list(map(float, filter(None, text.split(";"))))

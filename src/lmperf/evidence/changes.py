@@ -1,12 +1,13 @@
-"""Why a row is stale: which part of its key has changed since it was measured.
+"""Find out why a row is stale: which part of its key has changed since it was measured.
 
-A key is a digest: it says only that something has changed. So the parts of the keys of a run are
-kept beside its rows, in `store/code.json`:
+A key is a digest: it shows that something has changed, but not what. So the parts from which a run
+computed its keys are kept beside its rows, in `store/code.json`:
 
     {"codes": {stem: [code, ...]}, "symbols": {fingerprint: {symbol: digest of its code}}}
 
-where a code is what `keys.code_of` returned; the newest is last. Evidence that came with a clone
-has no store: then a change of the environment is told from one of the code, and no symbol is named.
+where a code is the result of `keys.code_of`; the newest is last. Evidence that came with a clone
+has no store. For its rows a change of the environment can still be told from a change of the code,
+but the changed functions are unknown.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _MOST_NAMES = 8
 
 
 def keep(project: Project, plan: Plan) -> None:
-    """Store the parts of today's keys of a benchmark, so that a later change can be named."""
+    """Store the parts of a benchmark's keys, so that `Changes.of` can name a later change."""
     known = _read(project.store)
     codes = known["codes"].setdefault(plan.stem, [])
     for name in dict.fromkeys(case.implementation for case in plan.cases):
@@ -45,7 +46,7 @@ def keep(project: Project, plan: Plan) -> None:
 
 
 def _symbols(benchmark: Benchmark, code: Code) -> dict[str, dict[str, str]]:
-    """Part of a code of today (`problem`, `implementation`) -> the digests of its symbols."""
+    """`problem` or `implementation` -> symbol -> digest, for the code as it is today."""
     found = {"problem": digests(benchmark.entry, DECLARATIONS)}
     return found | ({"implementation": digests(code["entry"])} if code["entry"] else {})
 
@@ -60,7 +61,7 @@ def _read(store: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Changes:
-    """What has changed since the rows of a benchmark were measured."""
+    """Tells what has changed since the rows of a benchmark were measured."""
 
     project: Project
     plan: Plan
@@ -74,7 +75,7 @@ class Changes:
         return self.project.known_facts()[0]["environments"]
 
     def of(self, row: Row) -> str:
-        """What has changed since a stale row was measured, in words."""
+        """Describe in words what has changed since a stale row was measured."""
         return ", ".join([*self._code(row), *self._environment(row)])
 
     def _environment(self, row: Row) -> list[str]:
@@ -85,7 +86,7 @@ class Changes:
         return [f"environment: {', '.join(changes) or 'not recorded'}"]
 
     def _code(self, row: Row) -> list[str]:
-        """What has changed of the code; empty if only the environment has changed."""
+        """Describe the changes of the code since a row was measured; empty if there are none."""
         benchmark = self.plan.benchmark
         now = code_of(benchmark, row["implementation"])
         for then in (now, *reversed(self._known["codes"].get(self.plan.stem, []))):
@@ -109,7 +110,7 @@ class Changes:
         return words
 
     def _changed_symbols(self, then: Code, now: Code) -> list[str]:
-        """The names of symbols whose code has changed, come or gone."""
+        """The names of the symbols that were changed, added or removed between two codes."""
         if then["entry"] != now["entry"]:  # the entry itself has changed
             then = {**then, "implementation": now["implementation"]}
         changed: dict[str, None] = {}

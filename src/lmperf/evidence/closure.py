@@ -1,9 +1,9 @@
-"""The code that an entry point can reach, and digests of it.
+"""Find the code that an entry point can reach, and compute digests of that code.
 
-An entry is `package.module:name` or `package.module`. Inside lmperf code is followed symbol by
-symbol: a function depends on the functions, classes and constants that it names, and so on,
-wherever they are defined. Another function of the same module does not count. A user's module
-counts as a whole, with every module that it imports.
+An entry is `package.module:name` or `package.module`. Inside lmperf, code is followed symbol by
+symbol: a function depends on the functions, classes and constants that it names, wherever they are
+defined, and on what these depend on. Other functions of the same module are not part of the digest.
+A user's module is followed as a whole, with every module that it imports.
 
 Three rules decide what a symbol depends on:
 
@@ -11,12 +11,12 @@ Three rules decide what a symbol depends on:
   `package.module:name`, or the name of a module of lmperf, count as imports: implementations and
   child processes are declared by them.
 - Statements that run when a module is imported and do more than define a name (registrations,
-  loops, decorators other than those of `_PURE_DECORATORS`) count for everything that imports the
-  module.
-- Some code is left out, because keys count it in another way (`COUNTED_ELSEWHERE`,
+  loops, decorators other than those of `_PURE_DECORATORS`) are dependencies of all code that
+  imports the module.
+- Some code is left out, because the key of a row covers it in another way (`COUNTED_ELSEWHERE`,
   `COUNTED_BY_VALUE`).
 
-Nothing is imported to find this out. Comments, docstrings and formatting change no digest, and
+The code is parsed, never imported. Comments, docstrings and formatting change no digest, and
 every supported Python version computes the same ones.
 """
 
@@ -34,7 +34,7 @@ from pathlib import Path
 from lmperf.errors import UserError
 from lmperf.sources import Place, find, tree_of
 
-# Modules whose code counts by the version of the method, or changes no number.
+# Modules left out of digests: keys cover them by `METHOD_VERSION`, or they change no number.
 COUNTED_ELSEWHERE = (
     "lmperf.benchmark",
     "lmperf.errors",
@@ -43,9 +43,9 @@ COUNTED_ELSEWHERE = (
     "lmperf.names",
     "lmperf.statistics",
 )
-# Tables of which a key holds the entry that its cell uses.
+# Tables left out of digests: the key of a row holds the table entry that its cell uses.
 COUNTED_BY_VALUE = frozenset({("lmperf.dtypes", "DTYPES"), ("lmperf.transformer.sizes", "SIZES")})
-# The environment of a key holds their versions.
+# Packages left out of digests: the environment in the key of a row holds their versions.
 _IN_ENVIRONMENT = frozenset({"torch", "triton"})
 _PURE_DECORATORS = frozenset(
     {
@@ -60,14 +60,14 @@ _ENTRY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*|lmperf\.[\w.]+")
 
 
 def digest(text: str) -> str:
-    """The first 16 hexadecimal digits of the SHA-256 of a text."""
+    """Return the first 16 hexadecimal digits of the SHA-256 of a text."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def canonical(node: ast.AST | list | object) -> str:
-    """A syntax tree as text, equal under every Python version, without docstrings.
+    """Return a syntax tree as text without docstrings, the same under every Python version.
 
-    `ast.dump` differs between versions by fields that are empty in the older ones.
+    `ast.dump` would differ between Python versions: newer ones have additional empty fields.
     """
     if isinstance(node, ast.AST):
         fields = ((name, value) for name, value in _fields(node) if value not in (None, []))
@@ -91,7 +91,11 @@ def _fields(node: ast.AST) -> Iterator[tuple[str, object]]:
 
 @dataclass(frozen=True, order=True)
 class Symbol:
-    """A top-level name of a module; "*": the whole module; "": what runs when it is imported."""
+    """A part of a module's code.
+
+    name: a top-level name; "*": the whole module; "": the statements with effects that run when the
+    module is imported.
+    """
 
     module: str
     name: str
@@ -102,7 +106,14 @@ class Symbol:
 
 @dataclass
 class _Module:
-    """The top level of a module: the statements that bind each name, and those with effects."""
+    """The top level of a parsed module.
+
+    Attributes:
+        definitions: name -> the statements that bind it.
+        imports: name -> the symbol that an import binds it to.
+        imported: names of all imported modules.
+        effects: statements that do more on import than define a name.
+    """
 
     name: str
     place: Place
@@ -133,7 +144,7 @@ class _Module:
                 self.effects.append(statement)
 
     def bindings(self, statements: Iterable[ast.AST]) -> tuple[dict[str, Symbol], set[str]]:
-        """Name -> the symbol that import statements bind it to; and the modules they import."""
+        """Return (name -> symbol that it is bound to, imported modules) for import statements."""
         found: dict[str, Symbol] = {}
         modules: set[str] = set()
         for node in statements:
@@ -149,7 +160,7 @@ class _Module:
         return found, modules
 
     def absolute(self, node: ast.ImportFrom) -> str:
-        """The module that a `from ... import` names, relative or not."""
+        """The absolute name of the module in a `from ... import`, relative or not."""
         if not node.level:
             return node.module or ""
         parts = self.name.split(".") if self.is_package else self.name.split(".")[:-1]
@@ -158,7 +169,10 @@ class _Module:
 
 
 def _never_runs(statement: ast.stmt) -> bool:
-    """Docstrings, and blocks for type checkers or for running the module as a script."""
+    """Whether importing a module skips a statement.
+
+    True for docstrings, `if TYPE_CHECKING:` and `if __name__ == "__main__":`.
+    """
     if isinstance(statement, ast.Expr):
         return isinstance(statement.value, ast.Constant)
     if not isinstance(statement, ast.If):
@@ -171,7 +185,7 @@ def _bound_names(statement: ast.stmt) -> set[str]:
     if isinstance(statement, (*_FUNCTIONS, ast.ClassDef)):
         return {statement.name}
     nodes = list(ast.walk(statement))
-    # A comprehension has a scope of its own.
+    # The variable of a comprehension is local to the comprehension.
     local = {id(n) for c in nodes if isinstance(c, ast.comprehension) for n in ast.walk(c.target)}
     stored = (n for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
     names = {node.id for node in stored if id(node) not in local}
@@ -192,21 +206,21 @@ def _only_defines(statement: ast.stmt) -> bool:
 
 
 def _last_name(node: ast.expr) -> str:
-    """The last part of a dotted name, called or not: `jit` of `@triton.jit(...)`."""
+    """The last part of a dotted name or of a call's function: `jit` for `triton.jit(...)`."""
     if isinstance(node, ast.Call):
         node = node.func
     return getattr(node, "attr", getattr(node, "id", ""))
 
 
 class _References:
-    """The names that some statements refer to.
+    """The names, imports and strings that some statements refer to.
 
     Attributes:
         chains: dotted names, as tuples of their parts.
         imports: import statements, in the order of the source.
-        strings: strings that may name an entry or a module of lmperf.
-        modules: arguments of `import_module` that are written out.
-        computed: calls of `import_module` whose argument is computed.
+        strings: string literals that may name an entry or a module of lmperf.
+        modules: string literals passed to `import_module` or `__import__`.
+        computed: calls of these two functions whose argument is not a literal.
     """
 
     def __init__(self, nodes: Iterable[ast.AST]) -> None:
@@ -220,7 +234,7 @@ class _References:
             waiting += self._add(waiting.pop())[::-1]
 
     def _add(self, node: ast.AST) -> list[ast.AST]:
-        """Add what a node refers to; returns the nodes below it that are still to be added."""
+        """Add the names that a node refers to; return its child nodes that are still to visit."""
         if isinstance(node, ast.Attribute):
             return self._add_chain(node)
         if isinstance(node, ast.Name):
@@ -255,9 +269,10 @@ class Closure:
     """The code that an entry reaches.
 
     Attributes:
-        digests: the digest of each symbol's code, by `module:name`; of a user's code, by module.
-        missing: names of imported modules that cannot be followed: modules that do not exist here,
-            C extensions outside the environment, `import_module` of a computed name.
+        digests: `module:name` -> digest of that symbol's code; for a user's code, `module` ->
+            digest.
+        missing: imports whose source cannot be followed: modules that do not exist here, C
+            extensions outside the environment, `import_module` of a computed name.
     """
 
     digests: dict[str, str]
@@ -265,13 +280,13 @@ class Closure:
 
     @property
     def fingerprint(self) -> str:
-        """One digest of them all."""
+        """One digest of all code that the entry reaches."""
         return digest("\n".join(f"{name} {code}" for name, code in self.digests.items()))
 
 
 @dataclass(frozen=True)
 class _Node:
-    """A symbol: the digest of its code, and what it depends on directly."""
+    """The digest of a symbol's code, and the symbols and missing imports it directly refers to."""
 
     code: str
     targets: tuple[Symbol, ...]
@@ -279,10 +294,10 @@ class _Node:
 
 
 class Code:
-    """Finds and parses source code, each file once.
+    """Finds and parses source code, each file once, and follows what it refers to.
 
     Args:
-        lmperf: the folder of the package lmperf; None: the package that is running.
+        lmperf: the folder of the package lmperf; None: the folder of the running package.
     """
 
     def __init__(self, lmperf: Path | None = None) -> None:
@@ -292,9 +307,10 @@ class Code:
         self._closures: dict[tuple, Closure] = {}
 
     def closure(self, entry: str, leave_out: frozenset[str] = frozenset()) -> Closure:
-        """The code that an entry reaches.
+        """Return the digests of all code that an entry reaches.
 
-        leave_out: names of class attributes that do not count, of classes of the entry's package.
+        leave_out: names of class attributes that are not part of the digests; this holds for
+            classes in the entry's own package only.
 
         Raises:
             UserError: a file of lmperf is not valid Python.
@@ -323,7 +339,7 @@ class Code:
         return Closure(digests, frozenset().union(*(node.missing for node in nodes.values())))
 
     def _node(self, symbol: Symbol, leave_out: frozenset[str]) -> _Node | None:
-        """The node of a symbol; None if its module cannot be read."""
+        """Return the digest and the dependencies of a symbol; None if its module has no source."""
         known = (symbol, leave_out, _search_path(symbol.module))
         if known not in self._nodes:
             module = self._module(symbol.module)
@@ -348,7 +364,7 @@ class Code:
     def _references(
         self, module: _Module, symbol: Symbol, statements: list[ast.stmt], missing: set[str]
     ) -> set[Symbol]:
-        """The symbols that statements of a module depend on directly."""
+        """The symbols that the statements of a module directly refer to; adds to `missing`."""
         names = _References(statements)
         local, imported = module.bindings(names.imports)
         bound = {**module.imports, **local}
@@ -362,7 +378,7 @@ class Code:
             found |= set(local.values())
             missing |= {f"{one} in {module.name}" for one in names.computed}
             missing |= {one for one in imported | names.modules if self._is_missing(one)}
-            # The name of a `from ... import` may be an extension module.
+            # The name after `import` in a `from ... import` may be an extension module.
             inside = (one for one in local.values() if not self._is_missing(one.module))
             parts = (f"{one.module}.{one.name}" for one in inside)
             missing |= {part for part in parts if find(part) and self._is_missing(part)}
@@ -378,7 +394,7 @@ class Code:
         return found - {symbol}
 
     def _resolve(self, symbol: Symbol, attributes: list[str]) -> Symbol:
-        """The symbol that a chain of attributes of an imported name leads to."""
+        """The symbol that `name.attribute.attribute...` refers to, for an imported name."""
         module, name = symbol.module, symbol.name
         if name not in ("", _WHOLE) and self._is_module(f"{module}.{name}"):
             module, name = f"{module}.{name}", _WHOLE
@@ -389,7 +405,10 @@ class Code:
         return Symbol(module, name)
 
     def _target(self, symbol: Symbol, source: str) -> Symbol | None:
-        """The node that stands for a symbol named in the module `source`; None: not followed."""
+        """The symbol to follow for one that the module `source` refers to; None: do not follow it.
+
+        Outside lmperf this is the whole module.
+        """
         if (symbol.module, symbol.name) in COUNTED_BY_VALUE:
             return None
         resolved = self._resolve(symbol, [])
@@ -440,12 +459,12 @@ class Code:
 def _digest_of(statements: list[ast.stmt], module: _Module) -> str:
     try:
         return digest(canonical(statements))
-    except RecursionError:  # nested too deeply to be walked
+    except RecursionError:  # the expressions are nested too deeply
         return digest(module.place.file.read_bytes().hex())
 
 
 def _search_path(module: str) -> tuple[str, ...]:
-    """Where a module is looked for; lmperf is where it runs."""
+    """The folders searched for a module; part of the cache keys. Empty for lmperf's modules."""
     return () if module.startswith("lmperf.") else tuple(sys.path)
 
 
@@ -455,7 +474,7 @@ def _parents(module: str) -> list[str]:
 
 
 def _without(statement: ast.stmt, names: frozenset[str]) -> ast.stmt:
-    """A class without the attributes and methods of these names; any other statement as it is."""
+    """Return a class without the attributes and methods of these names, other statements as is."""
     if not names or not isinstance(statement, ast.ClassDef):
         return statement
     body = [one for one in statement.body if not (_bound_names(one) and _bound_names(one) <= names)]
@@ -464,9 +483,10 @@ def _without(statement: ast.stmt, names: frozenset[str]) -> ast.stmt:
 
 
 def _tree(name: str, path: Path) -> ast.Module:
-    """The syntax tree of a module; for a user's file that cannot be parsed, a tree of its text.
+    """Return the syntax tree of a module.
 
-    The fault of such a file is reported in the rows of the implementation.
+    If a user's file cannot be parsed, the tree is one constant with the bytes of the file. The rows
+    of the implementation report the syntax error.
     """
     try:
         return tree_of(path)
@@ -477,7 +497,7 @@ def _tree(name: str, path: Path) -> ast.Module:
 
 
 def is_counted_elsewhere(module: str) -> bool:
-    """Whether a module of lmperf counts by the version of the method, or changes no number."""
+    """Whether a module of lmperf is left out of digests (see `COUNTED_ELSEWHERE`)."""
     return any(module == one or module.startswith(f"{one}.") for one in COUNTED_ELSEWHERE)
 
 
@@ -487,22 +507,22 @@ def _running() -> Code:
 
 
 def fingerprint(entry: str, leave_out: frozenset[str] = frozenset()) -> str:
-    """The digest of all code that an entry reaches; see `Code.closure`."""
+    """Return one digest of all code that an entry reaches; see `Code.closure`."""
     return _running().closure(entry, leave_out).fingerprint
 
 
 def digests(entry: str, leave_out: frozenset[str] = frozenset()) -> dict[str, str]:
-    """The digest of each symbol that an entry reaches, by `module:name`; see `Code.closure`."""
+    """Return `module:name` -> digest for each symbol that an entry reaches; see `Code.closure`."""
     return _running().closure(entry, leave_out).digests
 
 
 def not_followed(entry: str) -> list[str]:
-    """The imports of a user's code whose source cannot be followed: no key covers them."""
+    """Return the imports of a user's code that no key covers, since their source is not found."""
     return sorted(_running().closure(entry).missing)
 
 
 def module_digest(module: str) -> str:
-    """The digest of one module's code as a whole, without what it imports."""
+    """Return the digest of one module's whole file, without the modules that it imports."""
     place = find(module)
     if place is None or place.source is None:
         raise ValueError(f"no module {module}")

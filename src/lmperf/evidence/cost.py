@@ -1,7 +1,7 @@
-"""The cost of measuring: one row per job with its seconds by kind of work.
+"""Read and write the cost of measuring: one row per job with its seconds by kind of work.
 
-Rows are written to `store/cost.csv` after each group, so that the saved rows of a killed job have
-their cost, too. `evidence/cost.csv` is made from them, as all evidence is.
+The row of a job is written to `store/cost.csv` after each group, so that the cost of a killed job
+is known, too. `evidence/cost.csv` is copied from the store, like all evidence.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ COLUMNS = (*IDENTITY, "finished_at", "preset", "groups", "rows", "wall_s", *KIND
 
 
 class Cost(Evidence):
-    """The costs of a machine's jobs: evidence with its own columns."""
+    """The file `cost.csv` of a machine: one row per job, with the columns in `COLUMNS`."""
 
     def __init__(self, directory: Path, folder: str = EVIDENCE):
         super().__init__(directory / folder / f"{STEM}.csv", IDENTITY, IDENTITY)

@@ -1,6 +1,8 @@
 """Read and write `machine.json`: the facts of the machine that measured.
 
-{"machine": slug, "preset": "gpu", "environments": {environment of a row's key: its facts}}
+{"machine": slug, "preset": "gpu", "environments": {digest of an environment: its facts}}
+
+Rows refer to an environment by the digest in their column `environment`.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from lmperf.evidence.store import DamagedEvidence, holds, read_signed, write_sig
 
 Facts = dict[str, Any]
 FILE = "machine.json"
-# The facts by which two machines differ.
+# Facts that identify the hardware: two machines differ if one of these differs.
 _HARDWARE = ("kind", "device")
 
 
@@ -31,10 +33,11 @@ class _Facts(BaseModel):
 
 
 def read_facts(directory: Path, machine: str) -> Facts:
-    """Return the facts in a machine's folder or store; `empty(machine)` if there is no file.
+    """Return the content of `machine.json` in a folder; `empty(machine)` if there is no file.
 
     Raises:
-        DamagedEvidence: the file does not match its digest, or belongs to another machine.
+        DamagedEvidence: the file does not match its digest, does not hold the facts of a machine,
+            or belongs to another machine.
     """
     path = directory / FILE
     content = read_signed(path)
@@ -52,18 +55,18 @@ def read_facts(directory: Path, machine: str) -> Facts:
 
 
 def empty(machine: str) -> Facts:
-    """The facts of a machine without a file; its preset is guessed from its slug."""
+    """Return the facts of a machine without `machine.json`; its slug decides the preset."""
     preset = "cpu" if machine.startswith(("cpu-", "mps-")) else "gpu"
     return {"machine": machine, "preset": preset, "environments": {}}
 
 
 def write_facts(directory: Path, facts: Facts) -> None:
-    """Make these facts the content of `machine.json`; write only if they are not."""
+    """Write these facts to `machine.json`, unless the file already has exactly these facts."""
     path, content = directory / FILE, (json.dumps(facts, indent=2) + "\n").encode()
     if not holds(path, content):
         write_signed(path, content)
 
 
 def hardware(facts: Facts) -> dict[str, Any]:
-    """The facts of an environment that identify the hardware."""
+    """Return the facts of an environment that identify the hardware: kind and device name."""
     return {name: facts.get(name) for name in _HARDWARE}

@@ -1,14 +1,16 @@
-"""Keys of rows: everything that a number depends on, as one digest.
+"""Compute the key of a row: one digest of everything that the row's numbers depend on.
 
 The key of a row covers
 
-- its cell: the values of its axes, sizes and dtypes by what they mean (`Axis.meaning`);
-- its implementation: the code that its entry reaches, options, tolerance and version;
-- its problem: the code that the benchmark's class reaches, without its declarations;
+- its cell: the values of its axes, with sizes and dtypes replaced by their definitions
+  (`Axis.meaning`);
+- its implementation: the code that its entry point reaches, options, tolerance and version;
+- its problem: the code that the benchmark's class reaches, without the class attributes that only
+  declare the grid or the report (`DECLARATIONS`);
 - the method, by `METHOD_VERSION`; and the environment.
 
-A row is fresh if the key computed today is the one it holds. Adding a size, a dtype, an
-implementation or a cell changes no other row's key.
+A row is fresh if the key computed today equals the key stored in the row. Adding a size, a dtype,
+an implementation or a cell changes no other row's key.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from lmperf.benchmark import Benchmark, Implementation
 from lmperf.evidence.closure import digest, fingerprint, module_digest
 from lmperf.evidence.store import text_of
 
-# How numbers are taken: raise it with every change of the method that can change a number.
+# The version of the method (how numbers are measured). Raise it with every change of the method
+# that can change a number.
 METHOD_VERSION = 6
 
 # The modules of the method. `lmperf.benchmark` is one of them: it decides who is timed in turn, how
@@ -40,7 +43,7 @@ METHOD_MODULES = (
         )
     ),
 )
-# Modules of `closure.COUNTED_ELSEWHERE` that are not part of the method: why they change no number.
+# Module of `closure.COUNTED_ELSEWHERE` outside the method -> why it changes no number.
 NO_NUMBERS = {
     "lmperf.errors": "describes errors in messages",
     "lmperf.names": "holds the words, order and look of names in reports",
@@ -66,9 +69,10 @@ Code = dict[str, Any]
 
 
 def code_of(benchmark: Benchmark, name: str) -> Code:
-    """The part of a key that an implementation shares over all cells: code and declarations.
+    """The part of a key that is the same for all cells of an implementation.
 
-    `problem` and `implementation` are fingerprints of code; the rest are declarations.
+    `problem` and `implementation` are fingerprints of code; the other entries are the version of
+    the method and what the implementation declares.
 
     Raises:
         KeyError: the benchmark has no such implementation.
@@ -88,7 +92,7 @@ def code_of(benchmark: Benchmark, name: str) -> Code:
 
 
 def row_key(benchmark: Benchmark, columns: Mapping[str, object], environment: str) -> str:
-    """The key of a row with these columns if it were measured now.
+    """The key that a row with these columns would get if it were measured now.
 
     Raises:
         KeyError: the benchmark has no such implementation.
@@ -101,7 +105,10 @@ def row_key(benchmark: Benchmark, columns: Mapping[str, object], environment: st
 def row_key_of(
     code: Code, benchmark: Benchmark, columns: Mapping[str, object], environment: str
 ) -> str:
-    """The key of a row that was measured by some code (see `code_of`) in an environment."""
+    """The key of a row that this code measured in this environment.
+
+    code: today's or an earlier result of `code_of`.
+    """
     implementation = benchmark.implementation(str(columns["implementation"]))
     cell = _cell(benchmark, columns)
     supported = _is_supported(implementation, columns)
@@ -123,9 +130,9 @@ def _is_supported(implementation: Implementation, columns: Mapping[str, object])
 
 
 def is_fresh(benchmark: Benchmark, row: Mapping[str, object], environment: str) -> bool:
-    """Whether measuring the row now would be the same measurement.
+    """Whether a row's stored key equals the key that it would get if it were measured now.
 
-    A row of an implementation or of a value that the benchmark does not have is not fresh.
+    A row is not fresh if the benchmark has no such implementation or axis value.
     """
     choices = {axis.name: axis.choices for axis in benchmark.axes if axis.choices}
     if row["implementation"] not in benchmark.known:
@@ -136,8 +143,8 @@ def is_fresh(benchmark: Benchmark, row: Mapping[str, object], environment: str) 
 
 
 def method_digest() -> str:
-    """Digest of the code that decides how numbers are taken.
+    """The digest of the modules that decide how numbers are measured (`METHOD_MODULES`).
 
-    A test compares it with the one that was recorded for `METHOD_VERSION`.
+    A test compares it with the digest that was recorded for `METHOD_VERSION`.
     """
     return digest("\n".join(map(module_digest, METHOD_MODULES)))

@@ -1,7 +1,7 @@
-"""Detect the machine at hand: its slug, its facts and the environment in the key of a row.
+"""Detect the machine at hand: its slug, its facts and the digest of its environment.
 
-Imports no torch, because every start of the workflow detects the machine. The facts of torch come
-from its installed files, those of the driver from NVML.
+Imports no torch, because every start of the workflow detects the machine. The facts about torch
+come from its installed files, the facts about the driver from NVML.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 from lmperf.errors import UserError
 from lmperf.evidence.closure import digest
 
-# Variables that change what a matmul computes, or how fast.
+# Environment variables that change the result of a matmul, or its speed.
 _ENVIRONMENT_VARIABLES = (
     "NVIDIA_TF32_OVERRIDE",
     "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
@@ -32,7 +32,7 @@ _ENVIRONMENT_VARIABLES = (
     "PYTORCH_CUDA_ALLOC_CONF",
     "PYTORCH_ALLOC_CONF",
 )
-# Git paths of the code. config/ is excluded: the rows themselves say what the configuration chose.
+# Git paths of the code. config/ is excluded: the rows themselves hold the configured values.
 _CODE = (":(top)", ":(top,exclude)config")
 _PACKAGE = Path(__file__).resolve().parents[1]
 _IDENTIFYING = ("kind", "device", "driver_branch", "torch", "cuda", "triton", "threads", "settings")
@@ -40,7 +40,13 @@ _IDENTIFYING = ("kind", "device", "driver_branch", "torch", "cuda", "triton", "t
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine that measures: `kind` is cuda, mps or cpu; `facts` go into machine.json."""
+    """The machine that measures.
+
+    Attributes:
+        slug: its name, and the name of its folder in `report/`.
+        kind: `cuda`, `mps` or `cpu`.
+        facts: hardware and software, as written to `machine.json`.
+    """
 
     slug: str
     kind: str
@@ -48,12 +54,12 @@ class Machine:
 
     @property
     def environment(self) -> str:
-        """Digest of device, driver branch, torch, CUDA, Triton, threads and settings."""
+        """The digest of device, driver branch, torch, CUDA, Triton, CPU threads and settings."""
         return digest(repr([(name, self.facts.get(name)) for name in _IDENTIFYING]))
 
 
 def environment_changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Describe the differences of two environments, as in ``torch 2.11.0, now 2.13.0``."""
+    """Return the differences of two environments, such as ``torch 2.11.0, now 2.13.0``."""
     return [
         f"{name} {then.get(name)}, now {now.get(name)}"
         for name in _IDENTIFYING
@@ -68,7 +74,7 @@ def slugify(text: str) -> str:
 
 @cache
 def version_of(package: str) -> str | None:
-    """The version of an installed package, or None."""
+    """Return the version of a package; None if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -91,7 +97,7 @@ def _torch_build() -> dict[str, Any]:
 
 
 def torch_version() -> str | None:
-    """The version of the installed torch, or None."""
+    """Return the version of the installed torch; None if torch is not installed."""
     return _torch_build().get("__version__")
 
 
@@ -154,7 +160,7 @@ def _cpu_model() -> str:
 
 
 def cores() -> int:
-    """The number of CPU cores that this process may use."""
+    """Return the number of CPU cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
@@ -169,12 +175,12 @@ def _git(*arguments: str) -> str | None:
 
 
 def commit_facts() -> dict[str, Any]:
-    """Return the commit that measures (`commit`), and whether the code differs from it (`dirty`).
+    """Return the checked-out commit (`commit`) and whether the code differs from it (`dirty`).
 
     The code differs if a tracked file outside config/ was changed, or if a Python file of lmperf is
-    untracked (ignored files included). Custom implementations are covered by the keys of their
-    rows. Outside a Git checkout (an exported tree, a container) the variable LMPERF_COMMIT names
-    the commit; then `dirty` is None. If Git fails, both are None.
+    untracked (ignored files included). Custom implementations do not count: the keys of their rows
+    cover them. Outside a Git checkout (an exported tree, a container) the variable LMPERF_COMMIT
+    names the commit; then `dirty` is None. If Git fails, both are None.
     """
     if named := os.environ.get("LMPERF_COMMIT"):
         return {"commit": named, "dirty": None}
@@ -234,5 +240,5 @@ def detect(preset: str = "auto", name: str = "auto") -> Machine:
 
 
 def preset_of(preset: str, kind: str) -> str:
-    """Return the preset to measure: as configured, or for "auto" by the kind of device."""
+    """Return the configured preset; for "auto", `gpu` on a CUDA device and `cpu` elsewhere."""
     return preset if preset != "auto" else ("gpu" if kind == "cuda" else "cpu")

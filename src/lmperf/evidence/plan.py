@@ -1,12 +1,12 @@
-"""What to measure: the cases that the configuration asks for, less those that have fresh rows.
+"""Decide what to measure: the configured cases, except those that have fresh rows.
 
-A row is fresh if its key is the one that its cell, its implementation, its problem, the method and
-the environment give today (`lmperf.evidence.keys`). If one case of a group is not fresh, the whole
-group is measured again, because what is compared must be timed in turn.
+A row is fresh if its key equals the digest that its cell, its implementation, its problem, the
+method and the environment give today (`lmperf.evidence.keys`). If one case of a group is not fresh,
+the whole group is measured again, because compared implementations must be timed in turn.
 
 Measurements go into `report/<machine>/store`, group by group, and stay there. At the end of a job
-the evidence that is read and published is written from the store: the rows that the configuration
-asks for. So no measurement is lost if evidence is deleted, restored or edited.
+the rows that the configuration asks for are copied from the store to `evidence/`, which the report
+reads and Git publishes. So no measurement is lost if evidence is deleted, restored or edited.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from lmperf.evidence.keys import row_key
 from lmperf.evidence.schema import sound
 from lmperf.evidence.store import EVIDENCE, DamagedEvidence, Evidence, Former, Row, text_of
 
-# Statuses that a retry may change, because the cause may be gone: none depends on the result.
+# Statuses that a retry may change, because their cause may be gone. A failed check is not one of
+# them: it depends on the result alone.
 FAILURES = frozenset({"crash", "timeout", "oom"})
 
 
 def row_name(benchmark: Benchmark, row: Mapping[str, object]) -> str:
-    """A row as messages name it: the axes that are not empty, the implementation, the phase."""
+    """The name of a row in messages: its axes that are not empty, its implementation, its phase."""
     values = {axis.name: row[axis.name] for axis in benchmark.axes}
     axes = ", ".join(f"{name}={value}" for name, value in values.items() if value != "")
     return f"{axes}: {row['implementation']}, {row['phase']}"
@@ -42,7 +43,10 @@ class Reading:
 
 
 def read(benchmark: Benchmark, evidence: Evidence) -> Reading:
-    """Read the evidence of a benchmark; rows that lmperf cannot have written are faults."""
+    """Return the valid rows of an evidence file, and a message for each fault.
+
+    A row that lmperf cannot have written is a fault. A damaged file has no valid rows.
+    """
     try:
         return Reading(*sound(benchmark, evidence.read()))
     except DamagedEvidence as damage:
@@ -53,13 +57,14 @@ def read(benchmark: Benchmark, evidence: Evidence) -> Reading:
 class Plan:
     """One benchmark on the machine at hand: its cases, its evidence, and what to measure.
 
-    Files are read once, on first use. `dataclasses.replace(plan)` gives a plan that reads them
-    again, as after measuring.
+    Each file is read once, on first use. After measuring, `dataclasses.replace(plan)` gives a plan
+    that reads the files again.
 
     Attributes:
-        cases: those that the configuration asks for.
-        store: every row that was measured here.
-        evidence: the rows of `cases`, as they are read and published.
+        cases: the cases that the configuration asks for.
+        store: the CSV with every row that was measured on this machine.
+        evidence: the published CSV with the rows of `cases`.
+        environment: digest of the hardware and software that measure today.
         again: statuses of failures that are retried although their rows are fresh.
         forced: cases that are measured again although their rows are fresh.
         files_hold: whether the machine's facts and costs are complete and undamaged.
@@ -79,7 +84,7 @@ class Plan:
         return self.benchmark.stem
 
     def key(self, columns: Mapping[str, object]) -> str:
-        """The key of a row with these columns if it were measured now."""
+        """The key that a row with these columns would get if it were measured now."""
         return row_key(self.benchmark, columns, self.environment)
 
     @cached_property
@@ -88,15 +93,15 @@ class Plan:
 
     @property
     def damaged(self) -> dict[Path, list[str]]:
-        """The faults of each file that has any."""
+        """Path -> faults, for each of the two files (store and evidence) that has faults."""
         return {path: found.faults for path, found in self._readings.items() if found.faults}
 
     @cached_property
     def known(self) -> list[Row]:
-        """All valid rows of both files, also of cases that the configuration does not ask for.
+        """All valid rows of store and evidence, also of cases outside the configuration.
 
-        Of a case that both files have, the rows measured last. Evidence without a store comes from
-        a clone, or from another version of lmperf.
+        If both files have a case, its rows come from the file that was measured last. Evidence
+        without a store comes from a clone, or from another version of lmperf.
         """
         stored, published = (found.rows for found in self._readings.values())
         latest: dict[tuple[str, ...], list[Row]] = {}
@@ -112,12 +117,12 @@ class Plan:
 
     @cached_property
     def rows(self) -> list[Row]:
-        """The rows of the cases that the configuration asks for."""
+        """The valid rows of the cases that the configuration asks for."""
         return asked(self.benchmark, self.cases, self.known)
 
     @property
     def is_due(self) -> bool:
-        """Whether a job has anything to measure, to repair or to write."""
+        """Whether a job would measure a case, repair a file or rewrite the evidence."""
         whole = self.files_hold and not self.damaged and self.evidence.holds(self.rows)
         return bool(self.pending) or not whole
 
@@ -134,7 +139,10 @@ class Plan:
 
     @cached_property
     def _reasons(self) -> dict[Case, str]:
-        """Case -> why its own rows do not suffice, in a word; other cases may share its group."""
+        """Case -> one word why it must be measured: forced, damaged, missing, failed or stale.
+
+        A case with fresh rows is absent, even if another case of its group is measured.
+        """
         reasons: dict[Case, str] = {}
         for case in self.cases:
             rows = self._rows_of.get(_texts_of(case), [])
@@ -151,25 +159,28 @@ class Plan:
 
     @cached_property
     def pending(self) -> list[list[Case]]:
-        """The groups to measure: those with a case that is missing, stale, failed or forced."""
+        """The groups of cases to measure: every group in which a case has a reason."""
         groups = self.benchmark.groups(self.cases)
         return [group for group in groups if self._reasons.keys() & set(group)]
 
     @property
     def due(self) -> list[tuple[Case, str]]:
-        """The cases of the pending groups, each with the reason why it is measured."""
+        """(case, reason) for each case of the groups to measure.
+
+        The reason of a case with fresh rows is "with its group".
+        """
         cases = (case for group in self.pending for case in group)
         return [(case, self._reasons.get(case, "with its group")) for case in cases]
 
     def stale_row(self, case: Case) -> Row | None:
-        """A row of the case that is not fresh, or None."""
+        """The first row of a case whose key differs from today's keys; None if there is none."""
         keys = self._keys(case)
         rows = self._rows_of.get(_texts_of(case), [])
         return next((row for row in rows if row["key"] not in keys), None)
 
     @property
     def summary(self) -> str:
-        """How many cases a run would measure, and why, in a line."""
+        """One line that says how many cases a run would measure, and for what reasons."""
         reasons = Counter(reason for _, reason in self.due)
         counts = ", ".join(f"{number} {reason}" for reason, number in sorted(reasons.items()))
         words = f"{reasons.total()} of {len(self.cases)} cases to measure"
@@ -179,12 +190,12 @@ class Plan:
 
 
 def _measured_at(rows: list[Row]) -> str:
-    """When the last of some rows was measured; rows of old versions lack it."""
+    """The latest `measured_at` of some rows; empty if they come from a version without it."""
     return max(row.get("measured_at", "") for row in rows)
 
 
 def _texts_of(case: Case) -> tuple[str, ...]:
-    """The axis values and the implementation of a case, as a row holds them."""
+    """The axis values and the implementation of a case, as the texts of a CSV row."""
     return (*(text_of(value) for _, value in case.cell), case.implementation)
 
 
@@ -193,18 +204,21 @@ def _case_of_row(benchmark: Benchmark, row: Row) -> tuple[str, ...]:
 
 
 def asked(benchmark: Benchmark, cases: Iterable[Case], rows: Iterable[Row]) -> list[Row]:
-    """The rows of these cases."""
+    """Return the rows that belong to these cases; drop the others."""
     wanted = {_texts_of(case) for case in cases}
     return [row for row in rows if _case_of_row(benchmark, row) in wanted]
 
 
 def evidence_of(benchmark: Benchmark, directory: Path, folder: str = EVIDENCE) -> Evidence:
-    """The evidence of a benchmark below `report/<machine>`: its CSV in `evidence/` or `store/`."""
+    """Return the `Evidence` for the benchmark's CSV in a folder of `report/<machine>`.
+
+    directory: `report/<machine>`. folder: `evidence` or `store`.
+    """
     path = directory / folder / f"{benchmark.stem}.csv"
     case_columns = benchmark.identity[: len(benchmark.identity) - len(benchmark.index)]
     return Evidence(path, benchmark.identity, case_columns, former_names(benchmark))
 
 
 def former_names(benchmark: Benchmark) -> Former:
-    """Axis -> name in evidence measured before a renaming -> the name of today."""
+    """Axis -> name of a value before it was renamed, as in old evidence -> today's name."""
     return {axis.name: axis.former for axis in benchmark.axes if axis.former}

@@ -1,11 +1,11 @@
-"""Finds rows that no measurement can have produced: faster than possible, or contradictory.
+"""Find rows that no measurement can have produced: faster than possible, or contradictory.
 
-The least time of a row (its floor) is the maximum of three: its FLOPs at the best matmul rate in
-its numerics, its bytes at the best copy rate, and the time of an empty launch. The rates are the
-ceilings measured in the same environment, and those of the data sheet. If neither is known, the
-row has no floor.
+The floor of a row (the least time that it can take) is the longest of three times: its FLOPs at the
+best matmul rate in its numerics, its bytes at the best copy rate, and an empty kernel launch. The
+rates are the ceilings (rows of the benchmark `ceilings`) measured in the same environment, and the
+peaks of the data sheet. If neither is known, the row has no floor.
 
-Margins, by which a time may be below its floor:
+A time may be below its floor by these margins:
 
 - 3 % on a GPU. The same matmul varies by 1 % between runs at the same clock, and some kernels use
   the device slightly better than PyTorch's matmul and copy do.
@@ -29,14 +29,14 @@ KIND = "faster than possible"
 GPU_MARGIN = 0.03
 CPU_MARGIN = 0.15
 SHEET_MARGIN = 0.05
-# More than the L2 cache of any current device: this much of a kernel's output may still be in cache
-# when the kernel ends.
+# Bytes of a kernel's output that may still be in cache when the kernel ends: more than the L2 cache
+# of any current device.
 CACHE_BYTES = 128 * 2**20
 EVENT_STEP_MS = 0.0005
 # A float32-accurate product takes three TF32 or 16-bit products (hi hi + hi lo + lo hi).
 PRODUCTS = 3
 COPIES = frozenset(("copy", "widen", "narrow"))
-# Operation of the ceilings -> the column of its work; None: one launch.
+# Operation of a row of `ceilings` -> the column with its amount of work; None: one launch.
 _WORK = {"matmul": "flops", "launch": None, **dict.fromkeys(COPIES, "bytes")}
 # The columns on which the floor of a row depends.
 NEEDED = frozenset(("environment", "dtype", "flops", "bytes"))
@@ -45,12 +45,12 @@ Row = Mapping[str, object]
 
 @dataclass(frozen=True)
 class Limits:
-    """The highest rates of one environment, margins included.
+    """The highest rates that are possible in one environment, margins included.
 
     Attributes:
         tflops: matmul numerics -> TFLOP/s.
-        bandwidth_gbps: of bytes read plus written; None if bytes give no floor.
-        launch_ms: least time of any row.
+        bandwidth_gbps: GB/s of reads plus writes; None if bytes give no floor.
+        launch_ms: time of an empty launch in ms, the least time of any row.
     """
 
     tflops: Mapping[str, float] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Limits:
     launch_ms: float = 0.0
 
     def floor_ms(self, row: Row) -> float:
-        """The least time of a row in ms; 0 if it has no floor."""
+        """The least time in ms that a row can take in this environment; 0 if it has no floor."""
         flops, moved = number(row.get("flops")), number(row.get("bytes"))
         rate = self.rate(str(row["dtype"])) if row.get("dtype") else None  # the ladder has no dtype
         floors = [self.launch_ms]
@@ -69,7 +69,10 @@ class Limits:
         return max(floors)
 
     def rate(self, dtype: str) -> float | None:
-        """TFLOP/s for a dtype: the best rate of all numerics that are at least as accurate."""
+        """The highest TFLOP/s for a dtype: of its numerics and all more accurate ones.
+
+        None if the rate of its numerics is unknown.
+        """
         numerics = dtype_of(dtype).matmul
         if numerics not in self.tflops:
             return None
@@ -77,7 +80,7 @@ class Limits:
         return max(self._matmul_rate(name) for name in names if name in self.tflops)
 
     def _matmul_rate(self, numerics: str) -> float:
-        """TFLOP/s of a matmul; one in float32 may be made of PRODUCTS faster ones."""
+        """The highest TFLOP/s of a matmul; in float32 it may consist of three faster matmuls."""
         split = max(self.tflops.values()) / PRODUCTS if numerics == "float32" else 0.0
         return max(self.tflops[numerics], split)
 
@@ -85,9 +88,9 @@ class Limits:
 def limits_of(
     ceilings: Iterable[Row], environments: Mapping[str, Mapping[str, object]]
 ) -> dict[str, Limits]:
-    """Environment -> its limits, from the rows of `ceilings` and the facts of each environment.
+    """Return environment -> limits, from the rows of `ceilings` and the facts of each environment.
 
-    Only burst rows count: sustained rates are limited by the power cap.
+    Rows with a sustained load are ignored: the power cap limits their rates.
     """
     rows: dict[str, list[Row]] = {name: [] for name in environments}
     for row in ceilings:
@@ -97,27 +100,28 @@ def limits_of(
 
 
 def impossible(limits: Mapping[str, Limits], row: Row) -> bool:
-    """Whether a row with status ok has a time below its floor."""
+    """Whether a row has the status ok and a time below its floor (see `floor_ms`)."""
     time = number(row.get("median_ms"))
     return row.get("status") == "ok" and time is not None and time < floor_ms(limits, row)
 
 
 def floor_ms(limits: Mapping[str, Limits], row: Row) -> float:
-    """The least time of a row in ms in its environment; 0 if the environment has no limits."""
+    """The least time in ms that a row can take in its environment; 0 if no limits are known."""
     found = limits.get(str(row.get("environment")))
     return found.floor_ms(row) if found else 0.0
 
 
 def contradicts_bound(error: np.ndarray, bound: np.ndarray) -> np.ndarray:
-    """Of rows with status ok: which ones record an error above their bound, or none at all.
+    """Return a mask of the ok rows whose error is above its bound, or missing beside a bound.
 
-    `lmperf.gate` never records that; somebody edited the row.
+    error, bound: one value per row; NaN where a cell is empty. `lmperf.gate` never writes such a
+    row, so somebody edited it.
     """
     return ~np.isnan(bound) & ~(error <= bound)
 
 
 def number(value: object) -> float | None:
-    """The number in a CSV cell; None if the cell is empty or NaN."""
+    """Return the number in a CSV cell; None if the cell is empty or NaN."""
     if value is None or value == "" or value != value:
         return None
     return float(str(value))
@@ -142,9 +146,10 @@ def _limits(rows: Iterable[Row], facts: Mapping[str, object]) -> Limits:
 def _measured(
     rows: Iterable[Row], margin: float
 ) -> tuple[dict[str, float], dict[str, float], list[float]]:
-    """TFLOP/s by numerics and GB/s by kind of copy, with the margin; times of empty launches in ms.
+    """Return TFLOP/s by numerics, GB/s by kind of copy, and times of empty launches in ms.
 
-    A best row that carries a mark (for example `loaded`) is dropped: a quiet machine is faster.
+    The rates include the margin. If the fastest row of an operation carries a mark (a warning such
+    as `loaded`: other programs ran), the operation is dropped, since a quiet machine is faster.
     """
     best: dict[tuple[str, str], Row] = {}
     for row in rows:
@@ -168,7 +173,7 @@ def _text(value: object) -> str:
 
 
 def _per_ms(row: Row) -> float:
-    """FLOPs, bytes (of copies) or launches per millisecond."""
+    """A row's work per millisecond: FLOPs of a matmul, bytes of a copy, or launches."""
     work = _WORK[str(row["operation"])]
     return (number(row[work]) or 0.0 if work else 1.0) / number(row["median_ms"])
 

@@ -1,4 +1,4 @@
-"""The project at hand: its configuration, its folders, and the plan of each benchmark."""
+"""`Project`: a checkout with its configuration, its folders, and the plan of each benchmark."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from lmperf.evidence.store import EVIDENCE, STORE, DamagedEvidence, Row
 
 
 class Project:
-    """A checkout with its configuration: its folders, and what to measure on this machine.
+    """A checkout of lmperf: its configuration, its folders, and what to measure on this machine.
 
     Raises:
-        UserError: the configuration gives this machine the name of another one.
+        UserError: the configuration gives this machine the name of a machine with other hardware.
     """
 
     def __init__(self, config: Config, root: Path = Path()):
@@ -42,7 +42,7 @@ class Project:
 
     @property
     def store(self) -> Path:
-        """`report/<machine>/store` of the machine at hand: all that was measured here."""
+        """`report/<machine>/store` of the machine at hand: every row that was measured here."""
         return self.directory / STORE
 
     def is_here(self, machine: str) -> bool:
@@ -54,15 +54,15 @@ class Project:
 
     @cached_property
     def plans(self) -> dict[str, Plan]:
-        """The plan of each benchmark to measure here; empty on a machine without torch."""
+        """Stem -> plan, for each benchmark to measure here; empty on a machine without torch."""
         stems = self.config.stems(self.preset) if self.can_measure else []
         return {stem: self.plan(stem) for stem in stems}
 
     def plan(self, stem: str) -> Plan:
-        """The plan of a benchmark, with its peers and custom implementations.
+        """The plan (what is fresh and what to measure) of a benchmark with all implementations.
 
         Raises:
-            UserError: a custom implementation has a name that is taken, or no module.
+            UserError: the name of a custom implementation is in use, or its module does not exist.
         """
         benchmark = load(stem, self.config.external(stem))
         check_names(benchmark)
@@ -77,7 +77,7 @@ class Project:
         )
 
     def machines_with_evidence(self) -> list[str]:
-        """The machines that have facts or evidence in `report/`."""
+        """The slugs of the machines that have `machine.json` or evidence in `report/`."""
         found = {path.parent.name for path in self.report_directory.glob(f"*/{FILE}")}
         found |= {
             path.parent.parent.name for path in self.report_directory.glob(f"*/{EVIDENCE}/*.csv")
@@ -85,7 +85,7 @@ class Project:
         return sorted(name for name in found if is_slug(name))
 
     def known_facts(self) -> tuple[Facts, list[str]]:
-        """The facts of this machine from evidence and store, and a message for a damaged file."""
+        """The facts of this machine from evidence and store, and a message per damaged file."""
         known, damaged = empty(self.machine.slug), []
         for directory in (self.directory, self.store):
             try:
@@ -97,7 +97,7 @@ class Project:
         return {**known, "preset": self.preset}, damaged
 
     def known_costs(self) -> list[Row]:
-        """The costs of jobs on this machine, from the first of its two files that is undamaged."""
+        """The rows of `cost.csv` from the store; from the evidence if those are lost or damaged."""
         for folder in (STORE, EVIDENCE):
             with contextlib.suppress(DamagedEvidence):
                 if rows := Cost(self.directory, folder).read():
@@ -106,7 +106,7 @@ class Project:
 
     @cached_property
     def _files_hold(self) -> bool:
-        """Whether facts and costs are undamaged, and the same in evidence and store."""
+        """Whether `machine.json` and `cost.csv` are undamaged and agree in evidence and store."""
         known, damaged = self.known_facts()
         if damaged or not known["environments"]:
             return not damaged

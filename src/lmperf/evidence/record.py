@@ -1,4 +1,4 @@
-"""Measures what a plan lacks and writes it into the store, group by group."""
+"""Measure the pending groups of a plan and write their rows into the store, group by group."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def record(
     age: float = 0.0,
     groups: Groups | None = None,
 ) -> Counter[str]:
-    """Measure the pending groups of a plan and write its evidence; returns new rows by status.
+    """Measure the pending groups of a plan and write its evidence; return new rows by status.
 
     Args:
-        log: file that progress is written to.
-        age: seconds that this process had run before the call; they count as cost.
+        log: file to write the progress to; None: no file.
+        age: seconds that this process had run before the call; they are part of the job's cost.
         groups: the groups to measure instead of the pending ones.
     """
     watch = Stopwatch(age)
@@ -58,12 +58,12 @@ def record(
         # Benchmarks that write files of their own (the traces of `profiles`) put them here.
         os.environ["LMPERF_TRACES"] = str(project.directory / "traces")
         statuses = _measure(project, plan, groups, reporter, watch) if groups else Counter()
-    _write_evidence(project, dataclasses.replace(plan))  # a copy without the rows cached above
+    _write_evidence(project, dataclasses.replace(plan))  # the copy reads the files again
     return statuses
 
 
 def _write_evidence(project: Project, plan: Plan) -> None:
-    """Write the CSV of a benchmark, the facts and the costs from the store."""
+    """Write a benchmark's published CSV, `machine.json` and `cost.csv` from the store."""
     facts, _ = project.known_facts()
     if project.machine.environment not in facts["environments"]:  # machine.json was lost
         facts["environments"][project.machine.environment] = _current_facts(project)
@@ -71,13 +71,13 @@ def _write_evidence(project: Project, plan: Plan) -> None:
         write_facts(directory, facts)
     Cost(project.directory).hold(project.known_costs())
     plan.evidence.hold(plan.rows)
-    # Snakemake compares modification times, also of an output that needed no work.
+    # Snakemake compares modification times, even if the content of an output did not change.
     no_later_than_now(plan.evidence.path.parent.glob("*.csv"))
     os.utime(plan.evidence.path)
 
 
 def _repair(project: Project, plan: Plan, reporter: Reporter) -> None:
-    """Report damaged files and move them aside; put all intact rows into the store."""
+    """Report damaged files, rename them to `*.damaged`, and put all intact rows into the store."""
     for path, lines in plan.damaged.items():
         aside = set_aside(path)
         more = f" and {len(lines) - 1} more faults" if len(lines) > 1 else ""
@@ -133,7 +133,7 @@ def _measure(
 
 
 def _signed(plan: Plan, row: dict[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """A row with its key, environment and commit, and the time of the measurement."""
+    """Return a new row with its key, environment, commit and time of measurement added."""
     commit = (facts["commit"] or "unknown")[:12] + ("-dirty" if facts["dirty"] else "")
     return {
         **row,
@@ -147,8 +147,8 @@ def _signed(plan: Plan, row: dict[str, Any], facts: Mapping[str, Any]) -> dict[s
 def _without_implausible(plan: Plan, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Replace a case that has an implausible row by one failed row.
 
-    An implementation runs in the worker's process and could tamper with what that process sends. A
-    case that already failed keeps its status and reason; its numbers are dropped.
+    An implementation runs in the worker process and could tamper with the rows that this process
+    sends. A case that already failed keeps its status and reason; its numbers are dropped.
     """
     case_of, texts = plan.store.case_of, [_texts(row) for row in rows]
     wrong = {case_of(texts[index]): words for index, words in faults(plan.benchmark, texts)}
@@ -173,7 +173,7 @@ def _texts(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _record_environment(project: Project, device_facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Write the facts of the current environment to the store; earlier environments stay."""
+    """Add the facts of the current environment to `machine.json` in the store; return them."""
     known, _ = project.known_facts()
     facts = {**_current_facts(project), **device_facts}
     known["environments"][project.machine.environment] = facts

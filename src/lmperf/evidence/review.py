@@ -1,6 +1,6 @@
-"""Compare a machine's evidence with today's code: which rows are stale, damaged, red or missing.
+"""Compare a machine's evidence with today's code: find stale, damaged, failed and missing rows.
 
-Needs no torch: a report renders, and is verified, on a machine that cannot measure.
+Imports no torch, so that a machine without torch can render and verify a report.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from lmperf.evidence.project import Project
 from lmperf.evidence.store import EVIDENCE, STORE, DamagedEvidence, Row, text_of
 from lmperf.gate import FAILED
 
-# Kind of fault of a fresh row without a valid result, by its status.
+# Status of a fresh row without a valid result -> the kind of fault of that row.
 _KINDS = {
     **dict.fromkeys(FAILED, "red gate"),
     **dict.fromkeys(("crash", "timeout"), "failed"),
     "oom": "out of memory",
 }
-# Kinds of faults that make `verify` fail, in the order in which they are listed. Out of memory is
-# not one of them: it is a valid result.
+# Kinds of faults that make `verify` fail, in the order in which `verify` lists them. Running out of
+# memory is a valid result, so "out of memory" is absent.
 _FAILING = ("red gate", "failed", plausible.KIND, "missing", "stale")
 
 
 @dataclass(frozen=True)
 class Cause:
-    """Rows of one benchmark that fail `verify` for the same reason, by name."""
+    """The names of the rows of one benchmark that fail `verify` for the same reason."""
 
     machine: str
     stem: str
@@ -50,7 +50,7 @@ class Cause:
 
     @property
     def lines(self) -> list[str]:
-        """One line per row."""
+        """One line of text for each row, as `verify --verbose` prints them."""
         return [f"{self.machine}/{self.stem}: {self.kind}: {name}" for name in self.names]
 
 
@@ -59,12 +59,12 @@ class Review:
     """The evidence of one machine and what is wrong with it.
 
     Attributes:
-        lost: file that belongs to no benchmark (`machine`, `cost`) -> how it is damaged.
-        damaged: stem -> how the evidence of that benchmark is damaged.
-        rows: the rows to show, stale ones included, by stem.
-        lacking: axes, implementation and phase of each missing row, by stem.
-        faults: names of rows by kind of fault and stem.
-        cost: what each job took.
+        lost: `machine` or `cost` (files of no benchmark) -> how that file is damaged.
+        damaged: stem of a benchmark -> how its evidence is damaged.
+        rows: stem -> the rows that the report shows, stale rows included.
+        lacking: stem -> axis values, implementation and phase of each missing row.
+        faults: kind of fault -> stem -> names of the rows with that fault.
+        cost: one row per measuring job with its seconds by kind of work.
     """
 
     machine: str
@@ -78,37 +78,37 @@ class Review:
 
     @property
     def stale(self) -> dict[str, list[str]]:
-        """Names of the rows whose key is not that of today's code or environment, by stem."""
+        """Stem -> names of the rows whose key differs from the key that they would get today."""
         return self.faults["stale"]
 
     @property
     def missing(self) -> dict[str, list[str]]:
-        """Names of the missing rows, by stem."""
+        """Stem -> names of the missing rows."""
         return self.faults["missing"]
 
     def add(self, kind: str, benchmark: Benchmark, rows: Iterable[Mapping[str, object]]) -> None:
-        """Record rows with a fault; rows of one case and phase share a name, recorded once."""
+        """Record the names of rows with a fault; rows of one case and phase share one name."""
         if names := list(dict.fromkeys(row_name(benchmark, row) for row in rows)):
             self.faults[kind][benchmark.stem] = names
 
     def causes(self) -> Iterator[Cause]:
-        """Yield everything that makes `verify` fail for this evidence."""
+        """Yield the causes for which `verify` fails on this machine's evidence."""
         for stem, reason in (self.lost | self.damaged).items():
             yield Cause(self.machine, stem, "damaged", (reason,))
         for kind in _FAILING:
             yield from self.of_kind(kind)
 
     def of_kind(self, kind: str) -> Iterator[Cause]:
-        """Yield the rows with one kind of fault, by benchmark."""
+        """Yield one cause per benchmark that has rows with this kind of fault."""
         for stem, names in self.faults[kind].items():
             yield Cause(self.machine, stem, kind, tuple(names))
 
 
 class _Machine:
-    """One machine with evidence, as today's configuration sees it.
+    """A machine with evidence in `report/`, compared with today's code and configuration.
 
     Raises:
-        UserError: there is no evidence of such a machine.
+        UserError: `report/` has no evidence of this machine.
     """
 
     def __init__(self, project: Project, machine: str):
@@ -130,9 +130,11 @@ class _Machine:
             self.damage = str(damage)
 
     def benchmark(self, stem: str, environment: str | None = None) -> Benchmark:
-        """A benchmark with its custom implementations and its peers, of the versions measured.
+        """A benchmark with its custom implementations and its peers (other projects' code).
 
-        environment: selects the versions of the peers on another machine; None: any environment.
+        On this machine the peers have the installed versions, on another machine the recorded ones.
+
+        environment: the environment whose recorded versions count; None: those of all environments.
         """
         config = self.project.config
         if self.is_here:
@@ -145,8 +147,8 @@ class _Machine:
     def required(self, benchmark: Benchmark) -> list[Case]:
         """The cases that must have rows.
 
-        Here these are the configured cases. The configuration of another machine is not known, so
-        there they are the benchmark's own.
+        On the machine at hand these are the cases of the configured grid. The configuration of
+        another machine is unknown, so its required cases are those of the benchmark's default grid.
         """
         preset, config = self.facts["preset"], self.project.config
         if not self.is_here:
@@ -155,7 +157,11 @@ class _Machine:
         return benchmark.cases(preset, config.grid_of(benchmark.stem)) if is_configured else []
 
     def shown(self, benchmark: Benchmark) -> list[Case]:
-        """The cases whose rows are shown: on another machine also those of today's grid."""
+        """The cases whose rows the report shows.
+
+        On the machine at hand these are the required cases. On another machine, rows of cells in
+        the grid that is configured here are shown as well.
+        """
         required = self.required(benchmark)
         if self.is_here:
             return required
@@ -163,12 +169,18 @@ class _Machine:
         return list(dict.fromkeys([*required, *benchmark.cases(self.facts["preset"], grid)]))
 
     def is_fresh(self, stem: str, row: Row, environment: str) -> bool:
-        """Whether a row has the key that today's code gives it in an environment."""
+        """Whether the row's stored key equals the key that today's code computes for it.
+
+        environment: the digest of hardware and software to compute the key with.
+        """
         return is_fresh(self.benchmark(stem, row["environment"]), row, environment)
 
     @cached_property
     def environment(self) -> str | None:
-        """The environment that fresh rows must have; None: the one in which each was measured."""
+        """The environment that a fresh row must have; None: each row may keep its own.
+
+        None on another machine, and without torch.
+        """
         here = self.is_here and self.project.can_measure
         return self.project.machine.environment if here else None
 
@@ -177,7 +189,7 @@ def review(project: Project, machine: str) -> Review:
     """Read a machine's evidence and compare it with today's code and configuration.
 
     Raises:
-        UserError: there is no evidence of such a machine.
+        UserError: `report/` has no evidence of this machine.
     """
     found = _Machine(project, machine)
     reviewed = Review(machine, found.facts, {"machine": found.damage} if found.damage else {})
@@ -216,7 +228,7 @@ def _review_benchmark(machine: _Machine, reviewed: Review, stem: str) -> None:
 
 
 def _lacking(benchmark: Benchmark, cases: Sequence[Case], rows: Sequence[Row]) -> list[dict]:
-    """The axes, implementation and phase of each missing row of these cases."""
+    """Axis values, implementation and phase of each row that these cases lack."""
     names = [*(axis.name for axis in benchmark.axes), "implementation", "phase"]
     there = {tuple(row[name] for name in names) for row in rows}
     wanted = [
@@ -228,10 +240,12 @@ def _lacking(benchmark: Benchmark, cases: Sequence[Case], rows: Sequence[Row]) -
 
 
 def prune(project: Project, machine: str) -> int:
-    """Drop stale rows of cells that left the grid; return how many. Nothing measures them again.
+    """Drop the stale rows whose cell is no longer in the grid; return how many were dropped.
+
+    No run would measure such a row again.
 
     Raises:
-        UserError: there is no such machine, or its evidence is damaged.
+        UserError: `report/` has no evidence of this machine, or the evidence is damaged.
     """
     found = _Machine(project, machine)
     return sum(_prune(found, stem, folder) for stem in stems() for folder in (STORE, EVIDENCE))
@@ -255,10 +269,10 @@ def _prune(machine: _Machine, stem: str, folder: str) -> int:
 
 
 def causes(project: Project, machine: str) -> list[Cause]:
-    """List why a machine's evidence fails `verify`; empty if it passes.
+    """Return the causes for which a machine's evidence fails `verify`; an empty list if it passes.
 
     Raises:
-        UserError: there is no evidence of such a machine, and it is not the one at hand.
+        UserError: there is no evidence of this machine, and it is not the machine at hand.
     """
     if not project.is_here(machine):
         return list(review(project, machine).causes())
@@ -268,12 +282,18 @@ def causes(project: Project, machine: str) -> list[Cause]:
 
 
 def out_of_memory(project: Project, machine: str) -> list[Cause]:
-    """List the rows that ran out of memory: valid results, which more memory would change."""
+    """Return the rows that ran out of memory, by benchmark.
+
+    They are valid results and do not make `verify` fail.
+    """
     return list(review(project, machine).of_kind("out of memory"))
 
 
 def _unwritten(project: Project) -> Iterator[Cause]:
-    """Yield the benchmarks whose evidence a job would rewrite without measuring anything."""
+    """Yield a cause for each benchmark whose evidence differs from the store.
+
+    A job would rewrite this evidence from the store without measuring anything.
+    """
     for stem, plan in project.plans.items():
         if plan.is_due and not plan.pending and not plan.damaged:
             words = "it differs from the rows in the store that the configuration asks for"
@@ -281,7 +301,7 @@ def _unwritten(project: Project) -> Iterator[Cause]:
 
 
 def tally(found: Sequence[Cause]) -> list[str]:
-    """Sum up causes, in one line per kind: the number of rows, in all and by benchmark."""
+    """Return one line per kind of fault: the number of its rows, in total and by benchmark."""
     by_kind: dict[str, list[Cause]] = {}
     for cause in found:
         by_kind.setdefault(cause.kind, []).append(cause)

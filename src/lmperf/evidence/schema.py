@@ -1,14 +1,15 @@
 """Check evidence when it is read: no row may contradict itself, other rows or its benchmark.
 
-A digest only proves that a file is as somebody wrote it. Here its rows are compared with what the
-benchmark declares and with what the measuring code never writes: a median outside its rounds, an
-error above the bound of an `ok` row, two rows of one case. Every check holds for all measurements;
-values that are merely unlikely pass (see `lmperf.evidence.plausible`).
+A matching digest proves only that a file is unchanged since its digest was written. This module
+checks the rows against the benchmark's declaration, and for what the measuring code never writes: a
+median outside its rounds, an error above the bound of an `ok` row, the same row twice. Every
+measurement passes these checks, however unlikely its values (see `lmperf.evidence.plausible`).
 
-Why a median lies between the smallest and the largest median of its rounds, however long each round
-was: at least half of the samples of each round are at most the largest of these medians, hence at
-least half of all samples. Why a mean is within one standard deviation of the median: the median
-minimizes the mean absolute deviation (Hotelling and Solomons, 1932).
+A round is one turn of an implementation in the interleaved timing. Why a median lies between the
+smallest and the largest median of its rounds, however long each round was: at least half of the
+samples of each round are at most the largest of these medians, hence at least half of all samples.
+Why a mean is within one standard deviation of the median: the median minimizes the mean absolute
+deviation (Hotelling and Solomons, 1932).
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ from lmperf.evidence.store import STATISTICS
 Row = Mapping[str, str]
 Fault = tuple[int, str]
 
-# Columns that a timed row has and a failed row lacks.
+# Columns that every timed row fills and a failed row leaves empty.
 _TIMED = (*STATISTICS, "rounds_ms", "together")
 _ONLY_TIMED = (*_TIMED, "again_ms", "host_ms", "eager_ms", "tflops", "bandwidth_gbps")
-# Statuses of a whole case: it has one row, without a second one beside it.
+# Statuses that end a whole case and phase: it then has one row instead of one per index value.
 _WHOLE_CASE = ("oom", "timeout", "crash", "unsupported")
 _RATES = {"tflops": ("flops", 1e9), "bandwidth_gbps": ("bytes", 1e6)}
-# Tolerance between numbers that were computed from one another in double precision.
+# Relative tolerance when a number is computed again in double precision from other columns.
 _RELATIVE = 1e-6
 
 
 def faults(benchmark: Benchmark, rows: Sequence[Row]) -> Iterator[Fault]:
-    """Yield (index of the row, fault) for rows that no measurement can have written.
+    """Yield (index of the row, description) for each fault that no measurement can have written.
 
     Args:
         benchmark: the benchmark of the rows.
-        rows: texts by column, as from `csv.DictReader`. An absent column counts as empty.
+        rows: column -> text, as from `csv.DictReader`. An absent column is read as empty.
     """
     found = list(cell_faults(benchmark, rows))
     unreadable = {index for index, _ in found}
@@ -58,7 +59,7 @@ def faults(benchmark: Benchmark, rows: Sequence[Row]) -> Iterator[Fault]:
 def sound(benchmark: Benchmark, rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
     """Return the rows without a fault, and one line per fault that names benchmark and row.
 
-    Rows that contradict one another are all at fault.
+    If rows contradict one another, all of them are faulty.
     """
     found = list(faults(benchmark, rows))
     faulty = {index for index, _ in found}
@@ -70,13 +71,13 @@ def sound(benchmark: Benchmark, rows: Sequence[Row]) -> tuple[list[Row], list[st
 
 
 def _name(benchmark: Benchmark, row: Row) -> str:
-    # The cells of a faulty row may hold anything, so they are quoted, without `row_name`.
+    # The cells of a faulty row may hold any text, so they are quoted; `row_name` would not do so.
     values = [row.get(name) for name in benchmark.identity]
     return ", ".join(quoted(value)[1:-1] for value in values if value)
 
 
 def _row_faults(row: Row, timed: bool, errors: Sequence[str]) -> Iterator[str]:
-    """Yield the contradictions inside a row whose cells are each valid."""
+    """Yield the contradictions between the columns of a row whose cells are all valid."""
     status = row["status"]
     if status != "ok":
         yield from (
@@ -110,7 +111,7 @@ def _gate_faults(row: Row, status: str, timed: bool) -> Iterator[str]:
 
 
 def _time_faults(row: Row) -> Iterator[str]:
-    """Yield the contradictions between the statistics of the times."""
+    """Yield the contradictions between median, mean, deviation, percentiles and rounds."""
     median, mean, deviation, p20, p80 = (float(row[name]) for name in STATISTICS[:-1])
     rounds, again = numbers_in(row["rounds_ms"]), numbers_in(row.get("again_ms") or "")
     near = _RELATIVE * median
@@ -136,7 +137,7 @@ def _rate_faults(row: Row) -> Iterator[str]:
 
 
 def _repeated(benchmark: Benchmark, rows: Sequence[Row]) -> Iterator[Fault]:
-    """Yield the rows whose identity occurs more than once."""
+    """Yield a fault for each row whose identifying columns equal those of another row."""
     for indices in _alike(rows, benchmark.identity):
         if len(indices) > 1:
             statuses = " and ".join(dict.fromkeys(str(rows[n].get("status")) for n in indices))
@@ -145,7 +146,7 @@ def _repeated(benchmark: Benchmark, rows: Sequence[Row]) -> Iterator[Fault]:
 
 
 def _mixed_cases(benchmark: Benchmark, rows: Sequence[Row]) -> Iterator[Fault]:
-    """Yield rows of one case and phase that cannot have been written by one measurement."""
+    """Yield a fault for each row of a case and phase that mixes several measurements."""
     if not benchmark.index:  # one row per case and phase
         return
     for indices in _alike(rows, (*(a.name for a in benchmark.axes), "implementation", "phase")):
@@ -162,9 +163,10 @@ def _mixed_cases(benchmark: Benchmark, rows: Sequence[Row]) -> Iterator[Fault]:
 
 
 def _mixed_groups(benchmark: Benchmark, rows: Sequence[Row]) -> Iterator[Fault]:
-    """Yield rows whose `together` names rows of another cell, phase or number of rounds.
+    """Yield a fault for each row that shares `together` with another cell or number of rounds.
 
-    Rows with the same `together` were timed in turn, so all of these must agree.
+    Rows with the same identifier in `together` were timed in turn, so that their phase, their
+    number of rounds and the axes that the group shares must agree.
     """
     shared = ("phase", *(a.name for a in benchmark.axes if a.name not in benchmark.together))
     passes: dict[str, dict[tuple, list[int]]] = defaultdict(lambda: defaultdict(list))
@@ -179,7 +181,7 @@ def _mixed_groups(benchmark: Benchmark, rows: Sequence[Row]) -> Iterator[Fault]:
 
 
 def _alike(rows: Sequence[Row], names: Sequence[str]) -> list[list[int]]:
-    """Group the indices of the rows by their texts in these columns."""
+    """Return the indices of the rows, grouped by equal texts in these columns."""
     found: dict[tuple, list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
         found[tuple(map(row.get, names))].append(index)

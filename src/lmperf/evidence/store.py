@@ -1,9 +1,9 @@
-"""Evidence on disk: each file has a digest beside it and is replaced as a whole.
+"""Read and write evidence files: each has a digest beside it and is replaced as a whole.
 
 `<stem>.csv` holds rows, `machine.json` the facts of a machine. `<stem>.sha256` holds the digest in
 the format of sha256sum, so that an edited or truncated file is detected. While a file is being
-replaced, the digest file names both the old and the new content: whenever the writer is killed, the
-file matches one of the two.
+replaced, the digest file lists the digests of both the old and the new content: whenever the writer
+is killed, the file matches one of the two.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _AFTER_IDENTITY = (
 _LAST = ("clock_mhz", "power_w", "throttle", "seed", "environment", "commit", "measured_at", "key")
 
 Row = dict[str, str]
-# Axis -> name in evidence measured before a renaming -> the name of today.
+# Axis -> name of a value before it was renamed, as in old evidence -> today's name.
 Former = Mapping[str, Mapping[str, str]]
-# Folders of `report/<machine>`: the published rows, and every row that was measured.
+# Folders of `report/<machine>`: EVIDENCE has the published rows, STORE every row measured there.
 EVIDENCE, STORE = "evidence", "store"
 
 
 class DamagedEvidence(Exception):
-    """A file is not what lmperf wrote; the message names the file and the fault."""
+    """An evidence file is not as lmperf wrote it; the message names the file and the fault."""
 
 
 def text_of(value: Any) -> str:
@@ -54,9 +54,10 @@ class Evidence:
 
     Args:
         path: `report/<machine>/evidence/<stem>.csv`.
-        identity: columns that name a row (axes, implementation, phase, index).
-        case_columns: columns that name a case and phase; a new measurement replaces all its rows.
-        former: the former names of axis values, which `read` replaces by those of today.
+        identity: columns that together identify a row (axes, implementation, phase, index).
+        case_columns: columns that identify a case and phase; a new measurement of a case and phase
+            replaces all rows that agree in these columns.
+        former: former names of axis values; `read` replaces them by today's names.
     """
 
     def __init__(
@@ -76,18 +77,19 @@ class Evidence:
         return self.path.with_suffix(".sha256")
 
     def read(self) -> list[Row]:
-        """Return all rows; an empty list if there is no file.
+        """Return all rows of the file; an empty list if there is no file.
 
-        Axes added since the rows were measured are empty; former names of values become today's.
+        An axis that was added after a row was measured is empty in that row. Former names of axis
+        values are replaced by today's names.
 
         Raises:
-            DamagedEvidence: the file is not the one whose digest was recorded.
+            DamagedEvidence: the file does not match its digest, or is not a valid CSV.
         """
         rows = read_rows(self.path, self.former)
         return [{**dict.fromkeys(self.identity, ""), **row} for row in rows]
 
     def replace(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Replace the rows of the same cases and phases by new rows; keep all others."""
+        """Write new rows in place of all rows of the same cases and phases; keep other rows."""
         new = [{name: text_of(value) for name, value in row.items()} for row in rows]
         replaced = {self.case_of(row) for row in new}
         with self._locked():
@@ -97,17 +99,17 @@ class Evidence:
             self._write(kept[:position] + new + kept[position:])
 
     def hold(self, rows: list[Row]) -> None:
-        """Make these rows the content of the file; write only if they are not."""
+        """Write these rows as the whole file, unless the file already has exactly these rows."""
         with self._locked():
             if not self.holds(rows):
                 self._write(rows)
 
     def holds(self, rows: list[Row]) -> bool:
-        """Whether the file has exactly these rows and a matching digest."""
+        """Whether the file consists of exactly these rows and matches the digest beside it."""
         return holds(self.path, self._text(rows))
 
     def keep(self, wanted: Callable[[Row], bool]) -> int:
-        """Drop the rows that are not wanted; return how many were dropped."""
+        """Drop the rows for which `wanted` is false; return how many were dropped."""
         with self._locked():
             rows = self.read()
             kept = [row for row in rows if wanted(row)]
@@ -120,7 +122,7 @@ class Evidence:
         return set_aside(self.path)
 
     def case_of(self, row: Row) -> tuple[str, ...]:
-        """Return the case and phase of a row: a new measurement replaces all rows that share it."""
+        """Return the texts of a row in `case_columns`: its axis values, implementation, phase."""
         return tuple(row.get(name, "") for name in self.case_columns)
 
     def _columns(self, rows: list[Row]) -> list[str]:
@@ -159,7 +161,7 @@ def _first_position(rows: list[Row], replaced: set, case_of) -> int:
 
 
 def read_rows(path: Path, former: Former = MappingProxyType({})) -> list[Row]:
-    """Return the rows of a CSV with a matching digest; see `Evidence.read`."""
+    """Return the rows of a CSV after a check of its digest; see `Evidence.read`."""
     content = read_signed(path)
     if content is None:
         return []
@@ -177,10 +179,10 @@ def read_rows(path: Path, former: Former = MappingProxyType({})) -> list[Row]:
 
 
 def read_signed(path: Path) -> bytes | None:
-    """Return the content of a file with a matching digest; None if there is no such file.
+    """Return the content of a file after a check of its digest; None if there is no such file.
 
     Raises:
-        DamagedEvidence: the file is not the one whose digest was recorded, or cannot be read.
+        DamagedEvidence: the file does not match its digest, has no digest, or cannot be read.
     """
     digests = path.with_suffix(".sha256")
     try:
@@ -200,7 +202,7 @@ def read_signed(path: Path) -> bytes | None:
 
 
 def holds(path: Path, content: bytes) -> bool:
-    """Whether a file has this content and a matching digest."""
+    """Whether the file at `path` has exactly this content and matches the digest beside it."""
     try:
         return read_signed(path) == content
     except DamagedEvidence:
@@ -208,7 +210,7 @@ def holds(path: Path, content: bytes) -> bool:
 
 
 def write_signed(path: Path, content: bytes) -> None:
-    """Replace a file and its digest."""
+    """Write a file and its digest; a killed writer leaves a file that matches a listed digest."""
     digests = path.with_suffix(".sha256")
     path.parent.mkdir(parents=True, exist_ok=True)
     new = hashlib.sha256(content).hexdigest()
@@ -238,7 +240,7 @@ def file_digest(path: Path) -> str:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file; a reader sees either the old content or the new."""
+    """Write a file so that a reader sees either its old content or its new content."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -250,7 +252,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def no_later_than_now(paths: Iterable[Path]) -> None:
-    """Set modification times in the future to now.
+    """Set the modification times of files that lie in the future to now.
 
     After the system clock was set back, Snakemake would fail: its outputs look older than inputs.
     """

@@ -1,4 +1,4 @@
-"""Select the benchmarks, cases and phases that a command is about."""
+"""Select the benchmarks, cases and phases that a command line asks for."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from lmperf.evidence.project import Project
 
 @dataclass(frozen=True)
 class Wanted:
-    """A selection from the grid; an empty field selects everything.
+    """The benchmarks, axis values, implementations and phases that a command line selects.
 
     Attributes:
-        benchmarks: stems; if empty, the benchmarks whose code differs between the versions.
-        only: (axis, value) pairs: a case must have, for each axis named, one of its values.
-        implementations, phases: names.
+        benchmarks: stems; if empty, `compare` takes those whose code differs between the versions.
+        only: (axis, value) pairs: for each axis in them, a case must have one of the values given
+            for this axis. If empty, all values.
+        implementations: names of the implementations; if empty, all.
+        phases: names of the phases; if empty, all.
     """
 
     benchmarks: Sequence[str] = ()
@@ -30,22 +32,24 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A benchmark, reduced to the selected phases, with the selected cases."""
+    """A benchmark that has only the selected phases, and its selected cases."""
 
     benchmark: Timed
     cases: list[Case]
 
     @property
     def implementations(self) -> list[str]:
-        """The implementations of the cases."""
+        """The names of the implementations of the selected cases, without repetition."""
         return list(dict.fromkeys(case.implementation for case in self.cases))
 
 
 def timed_benchmarks(project: Project, names: Sequence[str]) -> list[Chosen]:
-    """Return the timed benchmarks of these stems with their whole grid; by default the configured.
+    """Return the timed benchmarks with these stems, each with all cases of its grid.
+
+    names: stems; if empty, all timed benchmarks that the configuration runs.
 
     Raises:
-        UserError: a stem is not that of a timed benchmark.
+        UserError: a name is not the stem of a timed benchmark.
     """
     known = [stem for stem in stems() if isinstance(load(stem), Timed)]
     for name in names:
@@ -57,7 +61,7 @@ def timed_benchmarks(project: Project, names: Sequence[str]) -> list[Chosen]:
 
 
 def select(found: Sequence[Chosen], wanted: Wanted) -> list[Chosen]:
-    """Reduce benchmarks to the wanted cases and phases; leave out those without any.
+    """Reduce benchmarks to the wanted cases and phases; drop a benchmark that has none left.
 
     Raises:
         UserError: an axis, value, implementation or phase is unknown, or no case is left.
@@ -78,7 +82,10 @@ def select(found: Sequence[Chosen], wanted: Wanted) -> list[Chosen]:
 
 
 def _value(found: Sequence[Chosen], name: str, text: str) -> Value:
-    """Return the value of the grid that a text (in any case) or an alias (as spelled) means."""
+    """Return the axis value in the grid that a text of the command line stands for.
+
+    Upper and lower case of a value are the same; an alias must be spelled exactly.
+    """
     cells = [_named(case) for one in found for case in one.cases]
     values = dict.fromkeys(cell[name] for cell in cells if name in cell)
     axes = {axis.name: axis for one in found for axis in one.benchmark.axes}
