@@ -47,7 +47,10 @@ class Graphed:
         if self._graph is None:
             self._capture()
         self._graph.replay()
-        for parameter, gradient in self._gradients:  # they may have been cleared since
+        for (
+            parameter,
+            gradient,
+        ) in self._gradients:  # a caller may have cleared it
             parameter.grad = gradient
         return self._loss
 

@@ -33,7 +33,7 @@ from lmperf.transformer.training import WithLoss, adamw, train_step
 
 @dataclass(frozen=True)
 class Rung:
-    """How a training step is made.
+    """How a training step of the ladder is made: dtypes, way to run the model, CUDA graph.
 
     Attributes:
         way: takes a TransformerLM and returns a callable from tokens to logits.
@@ -60,7 +60,7 @@ class Rung:
             raise ValueError(f"weights {self.weights} compute in {self.dtype} only under autocast")
 
     def prepare(self, model: TransformerLM, learning_rate: float) -> torch.optim.Optimizer:
-        """Convert the weights of the model in place; returns its optimizer."""
+        """Convert the model's weights in place to the dtype `weights`; returns the optimizer."""
         return _OPTIMIZERS[self.weights](model, learning_rate)
 
     def step(
@@ -111,7 +111,10 @@ def fused_loss(model: TransformerLM) -> WithLoss:
 
 
 def bfloat16_adamw(model: TransformerLM, learning_rate: float) -> CompiledAdamW:
-    """Convert the parameters to bfloat16 in place; the RoPE tables stay in float32."""
+    """Convert the parameters to bfloat16 in place; returns their compiled AdamW.
+
+    The RoPE tables stay in float32.
+    """
     for parameter in model.parameters():
         parameter.data = parameter.data.bfloat16()
     return CompiledAdamW(model.parameters(), learning_rate)

@@ -79,7 +79,7 @@ _guarded_gradients = once_differentiable(_gradients)
 
 
 def _with_heads(ndim: int, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
-    """The tensors as [batch, heads, ...]: those of [batch, n, d] get a dimension of one head."""
+    """The tensors as [batch, heads, ...]; tensors without heads get a dimension of one head."""
     if ndim == 4:
         return tensors
     return tuple(None if t is None else t.unsqueeze(1) for t in tensors)
