@@ -10,7 +10,7 @@ from lmperf.attention.tiled import tiled_attention
 @pytest.mark.parametrize("tiles", [(256, 256), (32, 48), (48, 32)])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_tiled_attention_is_within_bounds(monkeypatch, tiles, causal, dtype):
+def test_tiled_attention_is_within_error_bounds(monkeypatch, tiles, causal, dtype):
     monkeypatch.setattr(module, "QUERY_TILE", tiles[0])
     monkeypatch.setattr(module, "KEY_TILE", tiles[1])
     q, k, v, grad_out = (torch.randn(1, 2, 131, 24).to(getattr(torch, dtype)) for _ in range(4))

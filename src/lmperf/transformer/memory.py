@@ -226,8 +226,7 @@ class Footprint:
         return index * (self.attention_saved() + self.feed_forward_saved())
 
     def _feed_forward_backward(self, index: int) -> dict[str, int]:
-        """Bytes in the backward of silu(gate) * up, with gradients of both factors and of the
-        product.
+        """Bytes in the backward of silu(gate) * up: gradients of both factors and the product.
 
         Each gradient is [T, f]. The product itself was freed after the backward of the down
         projection. The gradients of the down projection's weight and of the stream are alive.

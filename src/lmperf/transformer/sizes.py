@@ -40,9 +40,7 @@ class ModelSize:
 
     @property
     def dimensions(self) -> tuple[int, int, int, int]:
-        """(d_model, d_ff, num_layers, num_heads): what identifies a measured size, without its
-        names.
-        """
+        """(d_model, d_ff, num_layers, num_heads): what a measurement depends on, without names."""
         return self.d_model, self.d_ff, self.num_layers, self.num_heads
 
     @property
