@@ -150,7 +150,7 @@ def test_rows_that_are_not_compared_are_counted(result):
     assert found.identical == 1 and found.untimed == 1 and len(found.rows) == 4
 
 
-def test_axis_of_one_version_only_keeps_rows_apart(result):
+def test_rows_with_an_axis_that_old_rows_lack_do_not_match(result):
     old, more = rows_of_run(1, cells=3), [{**row, "heads": 4} for row in rows_of_run(2, cells=2)]
     new = result("new", [*more, *rows_of_run(3, cells=3)], identity=("heads", *IDENTITY))
     found = compare(result("old", old), new)
