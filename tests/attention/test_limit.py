@@ -14,7 +14,7 @@ def test_closed_form_matches_measured_peak(n):
     assert measured == pytest.approx(peak_bytes(4, n, 16, "float32"), rel=0.02)
 
 
-def test_tensor_sizes():
+def test_tensors_returns_the_bytes_of_each_tensor():
     assert tensors(8, 1024, 64, "bfloat16") == {
         "inputs": 3 * 2**20,
         "scores": 16 * 2**20,

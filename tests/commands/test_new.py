@@ -1,4 +1,4 @@
-"""`lmperf new`: the two files of a new benchmark."""
+"""Tests of `lmperf new`, which makes the two files of a new benchmark."""
 
 import shutil
 from pathlib import Path

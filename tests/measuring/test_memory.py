@@ -73,12 +73,12 @@ def test_resized_storage_counts_with_new_size():
         assert live.live_bytes == 0
 
 
-def test_unknown_type_cannot_be_counted():
+def test_registering_an_unknown_type_is_a_type_error():
     with pytest.raises(TypeError, match="cannot count list"):
         LiveTensors().register([[]])
 
 
-def test_peak_memory_of_a_call():
+def test_peak_memory_of_a_call_includes_temporary_tensors():
     x = torch.ones(MIB // 4)
     peak = peak_memory(lambda: (x * 2) + 1, "cpu", [x])
     assert peak.before_bytes == MIB

@@ -160,7 +160,7 @@ def test_cached_answer_is_detected(problem, phase, dtype):
     assert not problem.check(dtype, phase, result).passed
 
 
-def test_stale_loss_is_detected(problem):
+def test_loss_of_earlier_tokens_is_detected(problem):
     stale = timed_result(problem, problem.model, "float32", "forward", seed=3)
     timed_result(problem, problem.model, "float32", "forward", seed=4)
     assert not problem.check("float32", "forward", stale).passed

@@ -7,7 +7,7 @@ from lmperf.errors import UserError
 from lmperf.transformer.sizes import COURSES, FORMER, SIZES, ModelSize, canonical
 
 
-def test_head_widths():
+def test_heads_have_width_64_except_in_two_sizes():
     d_heads = {name: size.d_head for name, size in SIZES.items()}
     assert d_heads == dict.fromkeys(SIZES, 64) | {"3.4B": 80, "12.8B": 128}
 
@@ -77,7 +77,7 @@ def test_old_evidence_names_follow_the_course_of_2025():
 
 
 @pytest.mark.parametrize("d_model, num_heads, says", [(30, 4, "not divisible"), (12, 4, "is odd")])
-def test_impossible_heads_are_refused(d_model, num_heads, says):
+def test_invalid_number_of_heads_is_refused(d_model, num_heads, says):
     with pytest.raises(ValueError, match=says):
         ModelSize(d_model, 8, 1, num_heads)
 

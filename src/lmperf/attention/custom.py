@@ -33,7 +33,7 @@ def fitted(given: Any) -> AttentionFunction:
         for form in (function, _with_one_head(function) if q.ndim == 3 else _flat(function)):
             try:
                 result = form(q, k, v, causal=causal)
-            except Exception as error:  # raised if both attempts fail
+            except Exception as error:  # the first error is raised if both fail
                 results.append(error)
                 continue
             if isinstance(result, Tensor) and result.shape == q.shape:

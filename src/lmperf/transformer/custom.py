@@ -1,6 +1,6 @@
-"""Custom implementations: a model class, a train step, or a way to run the project's model.
+"""Custom implementations: a model class, a train step, or a function that runs a given model.
 
-A model class has the constructor of the courses' model; see `build`.
+A model class has the constructor of the courses' model (see `build`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ def is_model(implementation: Any) -> bool:
 
 
 def is_step(implementation: Any) -> bool:
-    """Whether it is a train step: a function of (model, optimizer, tokens, targets)."""
+    """Whether a custom implementation is a train step, recognised by four required parameters.
+
+    A train step is a function of (model, optimizer, tokens, targets).
+    """
     try:
         parameters = inspect.signature(implementation).parameters.values()
     except (TypeError, ValueError):  # some C functions have no signature
@@ -39,8 +42,8 @@ def is_step(implementation: Any) -> bool:
 def build(model_class: type[nn.Module], size: ModelSize, context_length: int) -> nn.Module:
     """Build a model of the given class and size, on the default device (see `torch.device`).
 
-    The constructor receives those of vocab_size, context_length, d_model, num_layers, num_heads,
-    d_ff and rope_theta that it takes.
+    Of vocab_size, context_length, d_model, num_layers, num_heads, d_ff and rope_theta, the
+    constructor receives the arguments that it takes.
 
     Raises:
         Unsupported: the constructor requires other arguments.

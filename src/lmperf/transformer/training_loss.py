@@ -1,4 +1,4 @@
-"""Trains rungs (steps of the benchmark `ladder`) on synthetic tokens and records the losses."""
+"""Trains a model on synthetic tokens with learnable structure and records the losses."""
 
 from __future__ import annotations
 

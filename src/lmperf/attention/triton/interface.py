@@ -37,7 +37,7 @@ def flash_attention(
 
 
 class FlashAttention(torch.autograd.Function):
-    """`FlashAttention.apply(q, k, v, is_causal=False, scale=None, return_lse=False)`.
+    """Autograd function; call `apply(q, k, v, is_causal=False, scale=None, return_lse=False)`.
 
     Arguments as in `flash_attention`, but autocast is ignored. Saves q, k, v, out and the logsumexp
     ([batch, n] or [batch, heads, n]) for the backward pass.

@@ -137,7 +137,11 @@ def sum_kernel(
 
 
 class Sum:
-    """Launches `sum_kernel` for a result like x [b, h, n, d]; chunks: ALL, UP_TO or FROM."""
+    """Launches `sum_kernel` for a result like x [b, h, n, d].
+
+    chunks: which chunks contribute to a row: ALL, UP_TO (its own and earlier ones) or FROM (its own
+    and later ones).
+    """
 
     def __init__(self, x: Form, splits: int, chunk: int, chunks: int):
         batch, heads, n, d = x.shape
