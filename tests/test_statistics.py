@@ -153,7 +153,7 @@ def test_decided_needs_interval_outside_floor_or_narrow():
     assert not decided([1.2] * 5, [1.0] * 5), "five rounds have no interval of 95 %"
 
 
-def test_decided_agrees_with_the_verdict():
+def test_comparison_is_undecided_only_if_verdict_unresolved():
     base, candidate = draws(6, 1.06, cells=200)
     found = verdict(paired(base, candidate), np.nan)
     for one, other, word in zip(base, candidate, found, strict=True):

@@ -14,7 +14,7 @@ _CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
 
 def require_compiler(device: str) -> None:
-    """Import the compiler, which takes more than a second, before the first timed call.
+    """Import the compiler before the first timed call: the import takes more than a second.
 
     Raises:
         Unsupported: the device is a CPU and there is no C++ compiler.
@@ -29,7 +29,7 @@ def require_caches() -> None:
     """Check that the compiler caches named by environment variables are writable.
 
     Raises:
-        UserError: one is not, so that every compilation would fail.
+        UserError: a cache folder is not writable, so that every compilation would fail.
     """
     for name in _CACHES:
         folder = os.environ.get(name)

@@ -1,4 +1,4 @@
-"""The torch settings of a value of the dtype axis."""
+"""Translates a value of the dtype axis into torch settings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def storage_dtype(dtype: str) -> torch.dtype:
 
 @contextlib.contextmanager
 def precision(dtype: str) -> Iterator[None]:
-    """Run float32 matmuls in TF32 or in IEEE float32, as the dtype says.
+    """While active, run float32 matmuls in TF32 or in IEEE float32, as the dtype says.
 
     Raises:
         ValueError: the dtype is unknown.

@@ -3,7 +3,10 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def no_plans():
-    """Clear the cached launch plans before and after a test: a test may replace what they hold."""
+    """Clear cached launch plans before and after each test.
+
+    A test may replace functions that the plans hold.
+    """
     pytest.importorskip("triton")
     from lmperf.attention.triton import backward, forward
 

@@ -90,7 +90,7 @@ def test_invalid_arguments_are_rejected_by_name():
 
 @functools.cache
 def errors_without_a_key_tile(d: int) -> dict[str, float]:
-    """Errors of attention over 65,536 keys that leaves out 64 of them."""
+    """Errors of attention over 65,536 keys if it leaves out 64 of the keys."""
     n = 65536
     q, grad_out, k, v = unit_normal(64, d), unit_normal(64, d), unit_normal(n, d), unit_normal(n, d)
     k_cut, v_cut = (torch.cat([t[: n // 2], t[n // 2 + 64 :]]) for t in (k, v))
@@ -111,7 +111,7 @@ def test_dropped_key_tile_at_65536_exceeds_the_bound(dtype, d):
 
 @functools.cache
 def errors_without_a_query_tile() -> tuple[dict[str, float], dict[str, float]]:
-    """Errors of dk and dv without the part of one tile, by block and of the whole tensor."""
+    """Errors of dk and dv that lack one query tile: by block, and over the whole tensor."""
     n, d, keys, queries = 4096, 64, slice(1024, 1088), slice(2048, 2112)
     q, k, v, grad_out = (unit_normal(1, n, d) for _ in range(4))
     reference = attention_float64(q, k, v, grad_out, causal=True)

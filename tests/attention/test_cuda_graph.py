@@ -10,7 +10,7 @@ SHAPE = (1, 2, 300, 32)
 
 
 @pytest.mark.gpu
-def test_replay_reads_the_present_inputs():
+def test_replay_reads_the_current_inputs():
     x = torch.ones(8, device="cuda")
     (double,) = captured([lambda _: 2 * x])
     assert double(None).tolist() == [2.0] * 8

@@ -25,7 +25,7 @@ def four_dimensions(q, k, v, causal=False):
 
 
 class CourseAttention(torch.autograd.Function):
-    """Takes three dimensions and has its own backward pass, as courses ask for."""
+    """An attention as courses ask for: three-dimensional inputs, its own backward pass."""
 
     @staticmethod
     def forward(ctx, q, k, v, is_causal=False):
@@ -54,7 +54,7 @@ class CourseAttention(torch.autograd.Function):
     ],
 )
 @pytest.mark.parametrize("causal", [False, True])
-def test_custom_attention_gets_the_dimensions_it_takes(given, shape, calls, causal):
+def test_custom_attention_gets_inputs_of_the_rank_it_takes(given, shape, calls, causal):
     CALLS.clear()
     q, k, v = (torch.randn(shape, requires_grad=True) for _ in range(3))
     function = fitted(given)

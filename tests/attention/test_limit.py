@@ -14,7 +14,7 @@ def test_closed_form_matches_measured_peak(n):
     assert measured == pytest.approx(peak_bytes(4, n, 16, "float32"), rel=0.02)
 
 
-def test_tensor_sizes():
+def test_tensors_returns_the_bytes_of_each_tensor():
     assert tensors(8, 1024, 64, "bfloat16") == {
         "inputs": 3 * 2**20,
         "scores": 16 * 2**20,
@@ -24,7 +24,7 @@ def test_tensor_sizes():
     }
 
 
-def test_first_too_long_exceeds_free_memory_and_half_fits():
+def test_first_too_long_exceeds_memory_and_half_of_it_fits():
     free = 140 * 2**30
     n = first_too_long(8, 64, "float32", free)
     assert peak_bytes(8, n // 2, 64, "float32") <= free < peak_bytes(8, n, 64, "float32")
@@ -41,7 +41,7 @@ def test_run_out_reports_fits_and_reraises_other_errors(monkeypatch):
         run_out(1, 16, 8, "float32", "cpu")
 
 
-def test_out_of_memory_reports_requested_and_free(monkeypatch):
+def test_out_of_memory_reports_requested_and_free_memory(monkeypatch):
     words = (
         "CUDA out of memory. Tried to allocate 16.00 GiB. GPU 0 has a total capacity of 139.80 GiB"
         " of which 2.50 GiB is free."
@@ -59,7 +59,7 @@ def test_out_of_memory_reports_requested_and_free(monkeypatch):
 
 
 @pytest.mark.gpu
-def test_predicted_length_runs_out_and_half_fits():
+def test_predicted_length_runs_out_of_memory_and_half_fits():
     free = limit.free_bytes("cuda")
     n = first_too_long(8, 64, "bfloat16", free)
     assert run_out(8, n, 64, "bfloat16", "cuda")["outcome"] == "out of memory"

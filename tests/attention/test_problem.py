@@ -1,4 +1,4 @@
-"""Fresh inputs for every call, and the check of the results of timed calls."""
+"""Tests that inputs are redrawn for every call, and that results of timed calls are checked."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def problem(dtype="float32", shape=SHAPE, causal=True):
 
 
 def call(work, name, seed):
-    """The gate of one timed call, made as the measuring loop makes it."""
+    """The gate (verdict on correctness) of one call, made as the measuring loop makes it."""
     work.freshen(seed)
     phase = work.phases[name]
     return work.check(name, phase.run(phase.before()))
@@ -27,7 +27,7 @@ def call(work, name, seed):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("shape", [SHAPE, (4, 33, 16), (1, 1, 1, 8)])
-def test_correct_result_passes_on_fresh_inputs(shape, dtype, causal):
+def test_correct_result_passes_the_check_on_fresh_inputs(shape, dtype, causal):
     work = problem(dtype, shape, causal).workload(sdpa, PHASES)
     assert work.gate(PHASES).passed
     for seed in range(3):
@@ -62,7 +62,7 @@ def test_checked_sequences_are_a_new_random_sample(monkeypatch):
     assert problem(shape=(1, 1, 700, 16))._chosen() == [0]
 
 
-def test_dout_differs_from_dout_during_forward():
+def test_dout_is_redrawn_after_the_forward_pass():
     made = problem(shape=(1, 1, 5, 4))
     for seed in range(20):
         made.fresh.freshen(seed)
@@ -101,14 +101,14 @@ def cached_by_shape():
 
 
 def cached_for_one_seed():
-    """Returns the output for one seed."""
+    """A function that returns the correct output for one seed only."""
     q, k, v, _ = problem().inputs
     answer = sdpa(q, k, v, True)
     return lambda q, k, v, causal: answer.clone()
 
 
 class GradientsInForward(torch.autograd.Function):
-    """Computes gradients in the forward pass, from the memory in which dO was last time."""
+    """Computes gradients in the forward pass, from the memory that held dO at the last call."""
 
     place = None
 
@@ -144,7 +144,7 @@ def gradients_in_forward():
         (gradients_in_forward, "backward"),
     ],
 )
-def test_cached_result_fails_on_fresh_inputs(cheat, name, monkeypatch):
+def test_cached_result_fails_the_check_on_fresh_inputs(cheat, name, monkeypatch):
     work = problem().workload(cheat(), [name])
     assert work.gate([name]).passed
     assert not any(call(work, name, seed).passed for seed in range(10, 16))
@@ -157,7 +157,7 @@ def test_cached_result_fails_on_fresh_inputs(cheat, name, monkeypatch):
     assert all(call(work, name, seed).passed for seed in range(10, 16))
 
 
-def test_gradients_computed_in_forward_fail(monkeypatch):
+def test_gradients_computed_in_forward_fail_the_check(monkeypatch):
     unguarded = problem()
     after = unguarded.fresh.freshen_gradient
     work = unguarded.workload(gradients_in_forward(), ["backward"])
@@ -216,7 +216,7 @@ def test_failed_gate_reports_pytorch_error():
     assert set(call(work, "forward", 2).pytorch()) == {"out"}
 
 
-def test_pytorch_error_is_of_sdpa_if_scores_do_not_fit(monkeypatch):
+def test_pytorch_error_comes_from_sdpa_if_scores_do_not_fit(monkeypatch):
     made = problem("bfloat16")
     gate = made.workload(sdpa, PHASES).gate(PHASES)
     assert gate.pytorch() != gate.errors

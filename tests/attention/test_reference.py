@@ -37,7 +37,7 @@ def test_plain_attention_matches_definition_for_any_rank():
             torch.testing.assert_close(attention(q, k, v, causal), expected)
 
 
-def test_flops_and_bytes():
+def test_flops_and_bytes_follow_the_closed_forms():
     assert flops(2, 3, 1000, 64, causal=False) == 4 * 2 * 3 * 1000**2 * 64
     assert flops(2, 3, 1000, 64, causal=True, phase="backward") == 5 * 2 * 3 * 1000**2 * 64
     both = flops(1, 1, 8, 4, False, "forward") + flops(1, 1, 8, 4, False, "backward")

@@ -10,7 +10,7 @@ from lmperf.attention.tiled import tiled_attention
 @pytest.mark.parametrize("tiles", [(256, 256), (32, 48), (48, 32)])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_tiled_attention_is_within_bounds(monkeypatch, tiles, causal, dtype):
+def test_tiled_attention_is_within_error_bounds(monkeypatch, tiles, causal, dtype):
     monkeypatch.setattr(module, "QUERY_TILE", tiles[0])
     monkeypatch.setattr(module, "KEY_TILE", tiles[1])
     q, k, v, grad_out = (torch.randn(1, 2, 131, 24).to(getattr(torch, dtype)) for _ in range(4))
@@ -24,7 +24,7 @@ def test_tiled_attention_is_within_bounds(monkeypatch, tiles, causal, dtype):
         assert error <= error_bound(tensor, dtype, "rounded_scores"), tensor
 
 
-def test_different_number_of_keys_and_scale():
+def test_tiled_attention_takes_more_keys_and_another_scale():
     q, k, v = (torch.randn(2, n, 16) for n in (70, 300, 300))
     expected = attention_float64(q, k, v, torch.zeros_like(q), False, scale=0.1)["out"]
     torch.testing.assert_close(tiled_attention(q, k, v, scale=0.1), expected.float())
@@ -36,7 +36,7 @@ def test_masked_tiles_are_skipped():
     assert [len(keys) for _, keys in module._tiles(1024, 1024, causal=False)] == [4] * 4
 
 
-def test_autocast_determines_the_dtype():
+def test_output_has_the_autocast_dtype():
     q, k, v = (torch.randn(1, 2, 50, 16, requires_grad=True) for _ in range(3))
     with torch.autocast("cpu", torch.bfloat16):
         out = tiled_attention(q, k, v)

@@ -1,4 +1,4 @@
-"""The operations of the ceilings and the work that they count."""
+"""Tests of the benchmark `ceilings`: its operations and the FLOPs or bytes they count."""
 
 import pytest
 import torch

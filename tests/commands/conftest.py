@@ -1,4 +1,4 @@
-"""A folder in which commands run, with a configuration of one small cell."""
+"""A folder in which commands run; its configuration has one small cell."""
 
 import pytest
 

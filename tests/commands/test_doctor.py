@@ -1,4 +1,4 @@
-"""`lmperf doctor`: what is installed, what is missing, and how to install it."""
+"""Tests of `lmperf doctor`, which says what is installed or missing and how to install it."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def test_missing_torch_or_compiler_says_how_to_install(lmperf, monkeypatch):
 
 
 @pytest.mark.process
-def test_custom_function_that_cannot_be_imported_is_wrong(folder, lmperf):
+def test_custom_function_that_cannot_be_imported_is_reported(folder, lmperf):
     config = folder / "config/config.yaml"
     custom = "implementations: {flash_attention: {%s}}\n"
     uses = "mine: 'my_functions:attention', other: 'my_functions:absent'"
@@ -36,7 +36,7 @@ def test_custom_function_that_cannot_be_imported_is_wrong(folder, lmperf):
     assert "wrong   flash_attention, other: my_functions:absent: the module" in out
 
 
-def test_configuration_that_cannot_be_planned_is_one_line(lmperf):
+def test_unplannable_configuration_prints_one_line(lmperf):
     code, out, _ = lmperf("doctor", "--config", "implementations.flash_attention.mine=my_gone:x")
     assert code == 1
     lines = [line for line in out.splitlines() if line.startswith("wrong")]

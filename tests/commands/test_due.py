@@ -1,4 +1,7 @@
-"""`lmperf list`: which cases are due, and whether code, method or environment changed."""
+"""Tests of `lmperf list`: which cases must be measured, and what changed since the last time.
+
+A change is one of the code, the method or the environment.
+"""
 
 import dataclasses
 
@@ -17,7 +20,7 @@ SIBLING = "from my_sibling import scale\n"
 
 @pytest.fixture
 def measured(folder, monkeypatch):
-    """A folder with evidence of all its cells, one of a custom implementation among them."""
+    """A folder with evidence for all its cells, including a custom implementation's."""
     (folder / "my_sibling.py").write_text("scale = 1\n")
     source = folder / "my_functions.py"
     source.write_text(SIBLING + source.read_text())
@@ -48,7 +51,7 @@ def project_of(folder):
     return Project(load_config(folder / "config/config.yaml"), folder)
 
 
-def test_fresh_cases_are_listed_as_fresh(measured, lmperf):
+def test_unchanged_cases_are_listed_as_fresh(measured, lmperf):
     code, out, _ = lmperf("list", "flash_attention")
     assert code == 0 and out.count(": fresh") == 3
     due = lmperf("list", "flash_attention", "--due")[1].splitlines()
@@ -67,12 +70,12 @@ def test_changed_symbols_of_the_code_are_named(measured, monkeypatch):
 
 
 def with_another(digests, symbol):
-    """A `digests` with one more symbol."""
+    """A replacement of `digests` that returns one more symbol."""
     return lambda entry, *out: {**digests(entry, *out), symbol: "new"}
 
 
 def of_other_code(code_of):
-    """A `code_of` in which the code of each problem has changed."""
+    """A replacement of `code_of` in which the code of every problem has changed."""
     return lambda benchmark, name: {**code_of(benchmark, name), "problem": "new"}
 
 

@@ -1,4 +1,4 @@
-"""`lmperf new`: the two files of a new benchmark."""
+"""Tests of `lmperf new`, which makes the two files of a new benchmark."""
 
 import shutil
 from pathlib import Path
@@ -10,13 +10,13 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = ("src/lmperf/benchmarks", "templates/sections")
 
 
-def test_outside_a_checkout_is_refused(folder, lmperf):
+def test_new_outside_a_checkout_is_refused(folder, lmperf):
     code, _, said = lmperf("new", "gelu")
     assert code == 2 and "src/lmperf/benchmarks does not exist; change into a checkout" in said
 
 
 @pytest.mark.parametrize("name", ["Gelu", "a-b", "../x", "", "x" * 65, "none", "workload"])
-def test_invalid_name_is_refused(folder, lmperf, name):
+def test_invalid_benchmark_name_is_refused(folder, lmperf, name):
     for path in FOLDERS:
         (folder / path).mkdir(parents=True)
     code, _, said = lmperf("new", name)

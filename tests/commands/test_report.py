@@ -1,4 +1,4 @@
-"""`lmperf report` and `lmperf summary`."""
+"""Tests of `lmperf report` and `lmperf summary`."""
 
 from lmperf.commands.report import not_rendered
 from lmperf.config import load_config

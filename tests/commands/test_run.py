@@ -1,4 +1,4 @@
-"""`lmperf run` and `lmperf try`: cells measured now, printed with verdicts."""
+"""Tests of `lmperf run` and `lmperf try`, which measure cells and print them with verdicts."""
 
 import pytest
 
@@ -71,13 +71,13 @@ def test_try_of_a_wrong_function_exits_with_1(folder, lmperf):
         (["run", "flash_attention", "--keep", "--phases", "forward"], "leave --phases out"),
     ],
 )
-def test_invalid_request_is_one_line_and_exit_code_2(lmperf, arguments, words):
+def test_invalid_request_prints_one_line_and_exits_with_2(lmperf, arguments, words):
     code, out, said = lmperf(*arguments)
     assert (code, out, said.count("\n")) == (2, "", 1), said
     assert words in said
 
 
-def test_try_takes_the_smallest_cell(folder):
+def test_try_measures_the_smallest_cell(folder):
     overrides = {"implementations.flash_attention.mine": "my_functions:attention"}
     overrides["grid.flash_attention.seq_len"] = [64, 32]
     config = load_config(folder / "config/config.yaml", overrides)
@@ -91,7 +91,7 @@ def test_run_measures_benchmarks_outside_the_configuration(lmperf):
     assert "10.0001" in out or "ok" in out
 
 
-def test_try_of_an_unsupported_kind_exits_with_1(folder, lmperf):
+def test_try_of_train_step_in_profiles_exits_with_1(folder, lmperf):
     step = "def step(model, optimizer, tokens, targets):\n    return None\n"
     (folder / "my_step.py").write_text(step)
     grid = "grid.profiles={size: [tiny], context_length: [16], batch: [1]}"

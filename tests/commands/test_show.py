@@ -1,4 +1,4 @@
-"""`lmperf show`: tables of the evidence, for a terminal and for a paper."""
+"""Tests of `lmperf show`, which prints tables of the evidence for a terminal or a paper."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""The command `lmperf compare`."""
+"""Tests of the command `lmperf compare`."""
 
 import json
 import os
@@ -70,7 +70,7 @@ def test_default_benchmarks_are_those_whose_code_differs(repository):
         (["--benchmark", "attention", "--implementations", "x"], "no implementation=x"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(repository, monkeypatch, capsys, arguments, why):
+def test_bad_input_prints_one_line_and_exits_2(repository, monkeypatch, capsys, arguments, why):
     from lmperf.cli import main
 
     monkeypatch.chdir(repository.root)
@@ -104,7 +104,7 @@ def test_directories_can_be_compared_outside_a_repository(repository, tmp_path, 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signal_leaves_no_worktree(repository, monkeypatch, number):
+def test_compare_ended_by_a_signal_leaves_no_worktree(repository, monkeypatch, number):
     monkeypatch.chdir(repository.root)
     with pytest.raises((SystemExit, KeyboardInterrupt)), _exit_on_signals(), version("HEAD") as old:
         assert repository.worktrees == 1 and (old.tree / "src/lmperf").is_dir()

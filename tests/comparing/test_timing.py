@@ -1,4 +1,4 @@
-"""The rows of two versions timed in turn."""
+"""Tests of the rows of two versions of the code that are timed in turn."""
 
 import pytest
 
@@ -9,7 +9,7 @@ SIDES = [OLD, NEW, TWIN]
 
 
 class Supervised:
-    """A supervisor with made-up rows: (worker, number of cases timed together) -> row."""
+    """A fake supervisor whose rows come from (worker, number of cases timed together) -> row."""
 
     def __init__(self, row_of):
         self._row_of, self.stopped, self.workers = row_of, 0, self
@@ -38,7 +38,7 @@ def timed(worker, _):
     return {"status": "ok", "median_ms": 1.0, "rounds_ms": f"rounds of {worker}", "again_ms": ""}
 
 
-def test_rounds_of_twin_are_the_noise_of_old_rows(attention):
+def test_old_rows_take_their_noise_from_the_twin_process(attention):
     benchmark, cases = attention
     rows = _rows_of(Supervised(timed), benchmark, cases["eager"], SIDES)
     assert rows[OLD]["forward"]["again_ms"] == "rounds of twin"

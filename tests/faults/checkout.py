@@ -1,4 +1,4 @@
-"""A checkout that tests measure, disturb and measure again."""
+"""A copy of the checkout that tests measure, disturb and measure again."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ class Checkout:
         return found + [f"left behind: {leftovers}"] * bool(leftovers)
 
     def groups_measured(self) -> int:
-        """The number of groups that all jobs have saved; groups measured twice count twice."""
+        """How many groups of cases all jobs have saved; a group measured twice counts twice."""
         cost = read_rows(self.root / f"report/{MACHINE}/evidence/cost.csv")
         return sum(int(row["groups"]) for row in cost)
 
     def form(self) -> str:
-        """The parts of the page that do not depend on numbers: headings and first table columns."""
+        """The parts of the page without numbers: headings and first columns of tables."""
         text = (self.root / f"report/{MACHINE}/attention.md").read_text()
         lines = [line.split("|")[1] for line in text.splitlines() if line.startswith("|")]
         headings = [line for line in text.splitlines() if line.startswith("#")]
@@ -117,7 +117,7 @@ class Run:
         self.said = ""
 
     def wait(self, limit_s: float = 300.0) -> Run:
-        """Wait for its end. After a report, `code` says whether the write-up is up to date."""
+        """Wait until the command ends. After a report, `code` says if the write-up is current."""
         self.said = self._process.communicate(timeout=limit_s)[0]
         self.code = self._process.returncode
         if self._command is REPORT and self.code == 0:
@@ -135,11 +135,11 @@ class Run:
         return self._process.poll() is not None
 
     def signal_all(self, number: int) -> None:
-        """Send a signal to every process of its group, as a terminal does."""
+        """Send a signal to every process of the command's group, as a terminal does."""
         os.killpg(self.pid, number)
 
     def job(self) -> int | None:
-        """The id of the process that measures, if it runs."""
+        """The id of the process that measures, if it is running."""
         return next((pid for pid in self.alive() if b"measure" in _words(pid)), None)
 
     def workers(self) -> list[int]:
@@ -153,7 +153,7 @@ class Run:
         return [pid for pid in pids if mark in _read(pid, "environ") and _state(pid) != "Z"]
 
     def gone(self, limit_s: float = 10.0) -> bool:
-        """Whether all its processes end within the limit."""
+        """Whether all processes of the run end within the limit."""
         until = time.monotonic() + limit_s
         while self.alive():
             if time.monotonic() > until:

@@ -1,4 +1,4 @@
-"""Faults of an implementation on a GPU cost only its own rows."""
+"""Tests that a fault of an implementation on a GPU costs only its own rows."""
 
 import pytest
 from owner import rows_of

@@ -1,4 +1,4 @@
-"""Two runs in one checkout, and a killed run: the short form of `make torture`."""
+"""Tests of two runs in one checkout and of a killed run: a short form of `make torture`."""
 
 import fcntl
 import os

@@ -1,4 +1,4 @@
-"""Workers and their owner, killed at random moments.
+"""Kill workers and their owner at random moments, and check what is left.
 
     LMPERF_FAULTS=50 python -m pytest tests/faults/test_workers.py
 
@@ -38,7 +38,7 @@ def supervisor(request):
 
 @pytest.fixture(scope="module")
 def measure(supervisor):
-    """Measures a group over two workers; returns its rows and the seconds it took."""
+    """Measure a group of cases over two workers; returns its rows and the seconds it took."""
     patch = pytest.MonkeyPatch()
     patch.setattr("lmperf.measuring.supervisor._twins", lambda assignments: {})
 
@@ -55,7 +55,7 @@ def measure(supervisor):
 
 @pytest.fixture(scope="module")
 def seconds(measure):
-    """Seconds that an undisturbed group takes."""
+    """How many seconds an undisturbed group of cases takes."""
     measure()
     return measure()[1]
 
@@ -90,7 +90,7 @@ def test_killed_owner_leaves_no_process(number, tmp_path):
     environment = {**os.environ, "PYTHONPATH": path, "LMPERF_LOCK": str(tmp_path / "lock")}
     command = [sys.executable, OF_WORKERS / "owner.py", "is_right"]
     owner = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-    steps = random.randrange(1, 40)  # from start-up to timing
+    steps = random.randrange(1, 40)  # covers start-up to timing
     for _ in range(steps):
         line = owner.stdout.readline()
     time.sleep(random.uniform(0, 0.1))

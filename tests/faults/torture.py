@@ -55,14 +55,14 @@ def fault(name: str, words: str) -> Callable[[Fault], Fault]:
 
 @dataclass
 class Tally:
-    """The number of tries of a fault, and what went wrong in each failed try."""
+    """The number of tries of one fault, and what went wrong in each failed try."""
 
     tries: int
     broken: list[list[str]]
 
 
 def completed(checkout: Checkout) -> list[str]:
-    """Run `make report` after a disturbed run; returns what is wrong afterwards."""
+    """Run `make report` after a disturbed run; returns a description of what is wrong then."""
     again = checkout.run()
     if again.code:
         return [f"the next run ends with {again.code}: {again.said[-400:]}"]

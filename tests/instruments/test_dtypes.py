@@ -43,7 +43,7 @@ def test_toy_model_under_autocast(low):
 
 
 @pytest.mark.parametrize("low", [FLOAT16, BFLOAT16])
-def test_block_keeps_stream_and_norms_in_float32(low):
+def test_block_keeps_residual_stream_and_norms_in_float32(low):
     seen = as_dict(introspect("transformer_block", low))
     low_name = str(low).removeprefix("torch.")
     linear = ("attention.qkv", "attention.output", "feed_forward.gate_up", "feed_forward.down")
@@ -91,6 +91,6 @@ def test_hooks_and_gradients_are_removed():
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_unknown_subject_is_refused():
+def test_unknown_model_to_inspect_is_refused():
     with pytest.raises(ValueError, match="'resnet' is none of toy"):
         introspect("resnet", FLOAT16)

@@ -40,7 +40,7 @@ def highest(recorder):
     return max(curve(recorder), key=lambda point: sum(point[1].values()))
 
 
-def test_highest_point_matches_peak_memory(step):
+def test_highest_point_of_the_curve_matches_peak_memory(step):
     _, recorder, peak = step
     moment, level = highest(recorder)
     assert sum(level.values()) == pytest.approx(peak, rel=0.01)
@@ -68,7 +68,7 @@ def test_phases_are_ordered_and_blocks_name_their_line(step):
     assert any(frame.startswith("transformer/model.py:") for frame in made)
 
 
-def test_thinning_keeps_the_peak(step):
+def test_thinned_memory_curve_keeps_the_peak(step):
     points = curve(step[1])
     fewer = thinned(points, 10)
     assert len(fewer) <= 10 < len(points)

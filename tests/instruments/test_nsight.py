@@ -8,7 +8,7 @@ from lmperf.instruments import nsight
 
 @pytest.fixture
 def ranges(monkeypatch):
-    """Names of the ranges entered, in order. Replaces NVTX, which needs a CUDA device."""
+    """Names of the NVTX ranges entered, in order; replaces NVTX, which needs a CUDA device."""
     entered = []
 
     @contextmanager

@@ -98,7 +98,7 @@ def test_kernel_rows_are_sorted_by_total_time():
     }
 
 
-def test_flops_shares_of_the_parts_of_attention():
+def test_range_rows_give_each_parts_share_of_flops():
     rows = range_rows({"scores": 4.0, "softmax": 6.0, "values": 3.0}, d_head=64)
     shares = {row["name"]: row["flops_share"] for row in rows}
     assert shares == pytest.approx({"scores": 128 / 261, "softmax": 5 / 261, "values": 128 / 261})

@@ -1,4 +1,4 @@
-"""The gate of md_lrpe_cosine: it passes correct results and fails wrong ones."""
+"""The gate (correctness check) of md_lrpe_cosine passes correct and fails wrong results."""
 
 from functools import partial
 
@@ -122,7 +122,7 @@ def test_predicted_peaks_match_measurement(shape, batch, dtype):
         assert measured == pytest.approx(predicted[name], rel=0.01)
 
 
-def test_other_implementations_have_no_predicted_peak():
+def test_unknown_implementation_has_no_predicted_peak():
     assert predicted_peaks("mine", 1, 1, 1, 1, 1, "float32") == {}
 
 
@@ -142,7 +142,7 @@ def test_predicted_peaks_of_the_kernel_match_measurement(cached):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_copy_moves_as_many_bytes_as_each_direction(dtype):
+def test_copy_moves_as_many_bytes_as_forward_and_backward(dtype):
     made = problem(dtype=dtype)
     work = made.copy(PHASES)
     expected = made.workload(lrpe_cosine, PHASES)
@@ -158,7 +158,7 @@ def test_copy_moves_as_many_bytes_as_each_direction(dtype):
 
 
 def call(work, name, seed):
-    """The gate of one timed call, made as the measuring loop makes it."""
+    """The gate (verdict on correctness) of one call, made as the measuring loop makes it."""
     work.freshen(seed)
     phase = work.phases[name]
     return work.check(name, phase.run(phase.before()))
@@ -167,7 +167,7 @@ def call(work, name, seed):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(1,), (70,), CUBE])
 @pytest.mark.parametrize("d", [1, 16])
-def test_correct_result_passes_on_fresh_inputs(shape, d, dtype):
+def test_correct_result_passes_the_check_on_fresh_inputs(shape, d, dtype):
     made = problem(shape, d, dtype)
     for function, tolerance in ((exact, "strict"), (lrpe_cosine, "rounded_angles")):
         work = made.workload(function, PHASES, tolerance=tolerance)
@@ -251,7 +251,7 @@ def gradients_in_forward():
         (gradients_in_forward, "backward", "fresh_gradient"),
     ],
 )
-def test_cached_result_fails_on_fresh_inputs(cheat, name, guard, monkeypatch):
+def test_cached_result_fails_the_check_on_fresh_inputs(cheat, name, guard, monkeypatch):
     work = problem().workload(cheat(), [name])
     call(work, name, 0)
     assert not any(call(work, name, seed).passed for seed in range(1, 6))

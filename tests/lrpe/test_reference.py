@@ -41,7 +41,7 @@ def test_compiled_matches_plain():
     torch.testing.assert_close(compiled(x, theta, (3, 4), 2), lrpe_cosine(x, theta, (3, 4), 2))
 
 
-def test_flops_and_bytes():
+def test_flops_and_bytes_follow_the_closed_forms():
     assert bytes_moved(12, 12, 32768, 128, "bfloat16") == 3 * 2 * 12 * 12 * 32768 * 128
     assert flops(1, 2, 3, 4) == 48 and flops(1, 2, 3, 4, "backward") == 72
     with pytest.raises(KeyError):

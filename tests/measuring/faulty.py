@@ -109,7 +109,7 @@ _KEPT: list = []
 
 
 def writes_where_nothing_is(q, k, v, causal=False):
-    """An illegal memory access on a GPU, after which its context cannot be used."""
+    """Makes an illegal memory access on a GPU, after which its context cannot be used."""
     out = attention(q, k, v, causal)
     _write_at[(1,)](out.detach(), 2**50)
     return out

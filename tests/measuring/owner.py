@@ -1,7 +1,7 @@
 """A small attention group with implementations from `faulty`.
 
-As a script: a process that owns workers, for a test to end. It measures the group, prints each step
-before it is taken, and exits with 130 when interrupted.
+Run as a script, this is a process that owns workers, for a test to end. It measures the group,
+prints each step before it takes the step, and exits with 130 when interrupted.
 """
 
 import sys
@@ -13,7 +13,7 @@ GRID = {"batch": [2], "seq_len": [32], "d_head": [16], "dtype": ["float32"], "ca
 
 
 def small_group(*names, limit_s=60.0, d_heads=(16,), preset="cpu"):
-    """The attention benchmark and a group of it: eager and implementations from `faulty`."""
+    """The attention benchmark and a small group of its cases: eager and some from `faulty`."""
     benchmark = load("attention", {name: f"faulty:{name}" for name in names})
     benchmark.limit_s = limit_s
     grid = {**GRID, "d_head": list(d_heads), "implementation": ["eager"]}
@@ -21,7 +21,7 @@ def small_group(*names, limit_s=60.0, d_heads=(16,), preset="cpu"):
 
 
 def rows_of(supervisor, *names, **of_group):
-    """The rows of the group by implementation and phase."""
+    """The rows of the group as a dictionary by implementation and phase."""
     rows = supervisor.measure(*small_group(*names, **of_group), seed=1)
     return {(row["implementation"], row["phase"]): row for row in rows}
 

@@ -1,4 +1,4 @@
-"""The device clock, with scripted events."""
+"""Tests of the device clock, with CUDA events that the test scripts."""
 
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -37,7 +37,7 @@ def timed(monkeypatch):
     return call
 
 
-def test_call_queued_in_time_is_valid(timed):
+def test_call_queued_before_the_device_starts_is_valid(timed):
     found, used, _, lead_ms = timed(False)
     assert used == [1] and len(found.host) == 1 and not found.host_bound
     assert lead_ms == SHORTEST_LEAD_MS
@@ -50,7 +50,7 @@ def test_late_call_is_repeated_with_longer_wait_and_new_inputs(timed):
     assert lead_ms >= 4 * SHORTEST_LEAD_MS
 
 
-def test_late_call_after_longest_wait_is_host_bound(timed):
+def test_call_late_after_the_longest_wait_is_host_bound(timed):
     found, used, left, lead_ms = timed(*[True] * 30)
     assert found.host_bound and len(found.host) == 1 and lead_ms == LONGEST_LEAD_MS
     assert len(used) == 30 - len(left) < 12
@@ -58,7 +58,10 @@ def test_late_call_after_longest_wait_is_host_bound(timed):
 
 @pytest.fixture
 def finished(monkeypatch):
-    """Ends enough slices for work to count as outliving its call, with the given waits in ms."""
+    """A function that ends slices with given device waits in ms, enough to detect outliving work.
+
+    Work outlives its call if the device is still busy after the call's last event.
+    """
     told = []
     monkeypatch.setattr(clock, "now", lambda: finished.ns)
     monkeypatch.setattr(clock, "_elapsed_ms", lambda first, last: 0.0)
@@ -81,14 +84,14 @@ def finished(monkeypatch):
     return finished
 
 
-def test_work_that_outlives_its_call_is_wrong(finished):
+def test_device_work_that_outlives_its_call_is_wrong(finished):
     with pytest.raises(WrongResult, match=r"the device was busy for 0\.5 ms after the last event"):
         finished(0.5, *[0.01] * IDLE_TRIES)
     finished(0.5, *[0.3] * IDLE_TRIES)
     finished(0.05)
 
 
-def test_host_that_always_wakes_late_is_not_outliving_work(monkeypatch, finished):
+def test_host_that_always_wakes_late_is_not_a_wrong_result(monkeypatch, finished):
     queued = []
     event = SimpleNamespace(
         record=lambda: queued.append("event"), synchronize=lambda: queued.append("passed")
@@ -107,7 +110,7 @@ def test_host_that_always_wakes_late_is_not_outliving_work(monkeypatch, finished
 
 
 class WokenLate(clock.Clock):
-    """A clock whose first slices disagree with the host."""
+    """A clock whose first slices disagree with the host's time."""
 
     def __init__(self, late):
         super().__init__("cpu")
@@ -122,7 +125,7 @@ class WokenLate(clock.Clock):
             raise clock.ClocksDisagree("its clock is wrong")
 
 
-def test_slice_with_late_host_is_repeated():
+def test_slice_whose_host_woke_late_is_repeated():
     workload = SimpleNamespace(phases={"forward": None})
     made = WokenLate(OTHER_CLOCK_SLICES - 1)
     assert made.slice(workload, "forward", 1, None).times == [float(OTHER_CLOCK_SLICES - 1)]
@@ -147,5 +150,5 @@ def test_events_and_host_clock_agree_within_tolerance(monkeypatch, host_ms, agre
         made._finish(Phase(run=lambda state: None), clock.Slice())
 
 
-def test_least_rounds_suffice_to_find_outliving_work():
+def test_fewest_rounds_suffice_to_detect_outliving_work():
     assert OUTLIVES_SLICES <= LEAST_ROUNDS

@@ -1,4 +1,4 @@
-"""The quick check of custom implementations before the run."""
+"""Tests of the quick check that custom implementations get before a run."""
 
 import pytest
 

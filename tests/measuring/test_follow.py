@@ -1,4 +1,4 @@
-"""Workers end with the process that owns them, however it ends."""
+"""Tests that workers end with the process that owns them, however that process ends."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ pytestmark = [
 
 @pytest.fixture
 def owner():
-    """A process in a session of its own that measures an implementation that hangs."""
+    """A process in its own session that measures an implementation that hangs."""
     process = subprocess.Popen(
         [sys.executable, HERE / "owner.py", "hangs"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])},
@@ -47,7 +47,7 @@ def family_once_it_says(owner, words):
 
 
 def left_of(pids, limit_s=20.0):
-    """The processes that still run after `limit_s`; returns at once when none does."""
+    """The processes that still run after `limit_s`; returns at once when all have ended."""
     until = time.monotonic() + limit_s
     while (left := [pid for pid in pids if is_running(pid)]) and time.monotonic() < until:
         time.sleep(0.05)
@@ -64,7 +64,7 @@ def test_workers_end_with_a_killed_owner(owner):
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -15)])
 def test_interrupt_ends_owner_and_workers_quietly(owner, number, code):
     family = family_once_it_says(owner, "first call hangs")
-    for _ in range(2):  # the second arrives while workers are being ended
+    for _ in range(2):  # the second signal arrives while workers are being ended
         os.killpg(owner.pid, number)
     assert owner.wait(20) == code
     assert left_of(family) == []
@@ -91,7 +91,7 @@ WAITS = "import time; print(flush=True); time.sleep(600)"
 
 
 @pytest.mark.parametrize(("of", "ends"), [("os.getppid()", True), ("os.getpid()", False)])
-def test_die_with_follows_the_parent_only(of, ends):
+def test_die_with_ends_a_process_only_with_its_parent(of, ends):
     code = f"import os; from lmperf.measuring.follow import die_with; die_with({of}); {WAITS}"
     parent = (
         "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', sys.argv[1]],"

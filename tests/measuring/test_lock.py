@@ -1,4 +1,4 @@
-"""The lock of a machine: one measurement at a time, by any user."""
+"""Tests of the machine's lock, which lets one process measure at a time, whoever its user."""
 
 import fcntl
 import os
@@ -33,13 +33,13 @@ def is_free(path):
     return True
 
 
-def test_path_does_not_depend_on_tmpdir(monkeypatch, tmp_path):
+def test_path_of_lock_does_not_depend_on_tmpdir(monkeypatch, tmp_path):
     monkeypatch.delenv("LMPERF_LOCK")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     assert str(MACHINE.path) == "/tmp/lmperf.lock"
 
 
-def test_every_user_may_open_it_despite_umask(path):
+def test_every_user_may_open_the_lock_despite_umask(path):
     before = os.umask(0o077)
     try:
         with machine_lock(never):
@@ -48,7 +48,7 @@ def test_every_user_may_open_it_despite_umask(path):
         os.umask(before)
 
 
-def test_process_takes_it_several_times(path):
+def test_process_can_take_the_lock_several_times(path):
     with machine_lock(never):
         with machine_lock(never) as lock:
             assert not is_free(path)
@@ -56,7 +56,7 @@ def test_process_takes_it_several_times(path):
     assert is_free(path)
 
 
-def test_worker_with_the_open_file_keeps_it_locked(path):
+def test_worker_with_the_open_lock_file_keeps_it_locked(path):
     with machine_lock(never) as lock:
         inherited = os.dup(lock.fileno())
     assert not is_free(path)
@@ -64,7 +64,7 @@ def test_worker_with_the_open_file_keeps_it_locked(path):
     assert is_free(path)
 
 
-def test_read_only_file_of_another_user_is_enough(path):
+def test_read_only_lock_of_another_user_can_be_taken(path):
     path.touch()
     if os.geteuid() == 0:
         os.chown(path, 12345, 12345)
@@ -74,8 +74,8 @@ def test_read_only_file_of_another_user_is_enough(path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_another_user_takes_it_after_us(monkeypatch):
-    with tempfile.TemporaryDirectory() as folder:  # that of pytest is closed to others
+def test_another_user_can_take_the_lock_after_us(monkeypatch):
+    with tempfile.TemporaryDirectory() as folder:  # other users cannot open pytest's tmp_path
         os.chmod(folder, 0o1777)
         monkeypatch.setenv("LMPERF_LOCK", f"{folder}/lock")
         with machine_lock(never):
@@ -92,7 +92,7 @@ def test_another_user_takes_it_after_us(monkeypatch):
 
 
 @pytest.mark.process
-def test_waiting_process_names_the_holder_once(path):
+def test_waiting_process_names_the_lock_holder_once(path):
     code = (
         "import sys; from lmperf.measuring.lock import machine_lock\n"
         "with machine_lock(print): print('has it', flush=True); sys.stdin.read()"
@@ -116,7 +116,7 @@ def test_waiting_process_names_the_holder_once(path):
         assert "\n" not in words
 
 
-def test_file_deleted_while_waiting_is_created_again(path):
+def test_lock_file_deleted_while_waiting_is_created_again(path):
     path.touch()
     held = open(path)  # noqa: SIM115 - closed once it is waited for
     fcntl.flock(held, fcntl.LOCK_EX)
@@ -156,19 +156,19 @@ def folder(path):
 
 
 @pytest.mark.parametrize("put", [folder, link, fifo])
-def test_path_that_is_no_file_is_a_user_error(path, put):
+def test_lock_path_that_is_no_file_is_a_user_error(path, put):
     put(path)
     refused(path)
     assert not path.with_name("elsewhere").exists()
 
 
-def test_missing_folder_is_a_user_error(path, monkeypatch):
+def test_missing_lock_folder_is_a_user_error(path, monkeypatch):
     monkeypatch.setenv("LMPERF_LOCK", str(path / "deeper"))
     refused(path / "deeper")
 
 
 @pytest.mark.parametrize("error", [PermissionError(13, "No"), OSError(30, "Read-only")])
-def test_unwritable_folder_is_a_user_error(path, monkeypatch, error):
+def test_unwritable_lock_folder_is_a_user_error(path, monkeypatch, error):
     real = os.open
 
     def refusing(file, flags, *rest, **more):
@@ -189,7 +189,7 @@ def refused(path):
         except UserError as error:
             got.append(str(error))
 
-    thread = threading.Thread(target=attempt, daemon=True)  # it must not wait, either
+    thread = threading.Thread(target=attempt, daemon=True)  # the process must not wait, either
     thread.start()
     thread.join(20)
     (words,) = got

@@ -1,4 +1,4 @@
-"""Lost workers: which losses count as crashes of an implementation."""
+"""Tests of lost workers: which losses count as crashes of an implementation."""
 
 import contextlib
 import os
@@ -26,7 +26,7 @@ ALONE = "twice, the second time in a process of its own"
 
 
 class RecordedWorkers(Workers):
-    """Workers that record what happens, and that a test can kill as from outside."""
+    """Workers that record their steps and that a test can kill as another process would."""
 
     def __init__(self):
         self.steps, self.lines, self.started, self.kill_at = [], [], [], None
@@ -92,14 +92,14 @@ def test_worker_killed_from_outside_costs_no_row(supervisor, workers, words):
 
 
 def kill(process):
-    """Kill a worker and drop its messages: it may have become ready already."""
+    """Kill a worker and drop its messages: the worker may have become ready already."""
     os.kill(process.pid, signal.SIGKILL)
     with contextlib.suppress(EOFError, ConnectionResetError):
         while True:
             process._connection.recv()
 
 
-def test_worker_killed_at_reference_or_start_is_restarted(workers, monkeypatch):
+def test_worker_killed_at_start_or_reference_is_restarted(workers, monkeypatch):
     workers.start([PROJECT])
     os.kill(workers.pid_of(PROJECT), signal.SIGKILL)
     assert Workers.reference_times(workers) is not None
@@ -154,7 +154,7 @@ def test_cases_of_replaced_worker_are_prepared_again(workers, rows_of, monkeypat
         ("says_why_and_ends", 'exit code 7, after it wrote "no kernel image for this device"'),
     ],
 )
-def test_only_a_crash_that_repeats_alone_counts(workers, rows_of, name, words):
+def test_crash_counts_only_if_it_repeats_in_its_own_worker(workers, rows_of, name, words):
     rows = rows_of(name)
     for phase in ("forward", "backward"):
         assert rows["eager", phase]["status"] == "ok"
@@ -224,7 +224,7 @@ def test_child_of_worker_inherits_no_lock_or_connection(workers, rows_of):
 
 
 @pytest.mark.parametrize("name", ["writes_a_megabyte", "writes_binary"])
-def test_output_is_limited_and_printable(workers, rows_of, name):
+def test_worker_output_is_limited_and_printable(workers, rows_of, name):
     rows = rows_of(name)
     assert {row["status"] for row in rows.values()} == {"ok"}
     assert 1 < len(workers.lines) <= 101 and all(map(str.isprintable, workers.lines))
@@ -232,7 +232,7 @@ def test_output_is_limited_and_printable(workers, rows_of, name):
         assert workers.lines[-1] == "further output of implementations is not shown"
 
 
-def test_closed_connection_is_a_crash_at_once(supervisor, rows_of):
+def test_closed_connection_counts_as_a_crash_at_once(supervisor, rows_of):
     row = rows_of("closes_its_files")["closes_its_files", "forward"]
     assert row["status"] == "crash" and "closed its connection" in row["reason"]
 

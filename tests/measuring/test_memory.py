@@ -10,7 +10,7 @@ def mebibytes(count: int) -> torch.Tensor:
     return torch.zeros(count * MIB, dtype=torch.uint8)
 
 
-def test_counts_allocations_until_they_are_freed():
+def test_live_tensors_count_allocations_until_they_are_freed():
     with LiveTensors() as live:
         first = mebibytes(3)
         second = mebibytes(2)
@@ -32,7 +32,7 @@ def test_storage_with_views_counts_once():
         assert live.live_bytes == 0
 
 
-def test_sees_what_autograd_saves_and_frees():
+def test_live_tensors_include_those_that_autograd_saves():
     x = torch.ones(MIB // 4, requires_grad=True)
     with LiveTensors() as live:
         y = x.exp().sum()
@@ -43,7 +43,7 @@ def test_sees_what_autograd_saves_and_frees():
     assert live.peak_bytes >= 2 * MIB
 
 
-def test_sees_the_state_of_an_optimizer():
+def test_live_tensors_include_the_state_of_an_optimizer():
     weight = torch.nn.Parameter(torch.ones(MIB // 4))
     weight.grad = torch.ones_like(weight)
     optimizer = torch.optim.AdamW([weight], fused=True)
@@ -73,12 +73,12 @@ def test_resized_storage_counts_with_new_size():
         assert live.live_bytes == 0
 
 
-def test_unknown_type_cannot_be_counted():
+def test_registering_an_unknown_type_is_a_type_error():
     with pytest.raises(TypeError, match="cannot count list"):
         LiveTensors().register([[]])
 
 
-def test_peak_memory_of_a_call():
+def test_peak_memory_of_a_call_includes_temporary_tensors():
     x = torch.ones(MIB // 4)
     peak = peak_memory(lambda: (x * 2) + 1, "cpu", [x])
     assert peak.before_bytes == MIB
@@ -127,12 +127,12 @@ CUDA_MESSAGE = (
         (RuntimeError("MPS backend out of memory. Tried to allocate 4.00 GB"), 4 * 2**30, None),
     ],
 )
-def test_sizes_in_device_errors(error, requested, free):
+def test_sizes_are_read_from_device_errors(error, requested, free):
     found = out_of_memory(error)
     assert (found.requested_bytes, found.free_bytes) == (requested, free)
 
 
-def test_recognises_the_cpu_allocator():
+def test_error_of_the_cpu_allocator_is_out_of_memory():
     with pytest.raises(RuntimeError) as raised:
         torch.empty(2**50, dtype=torch.uint8)
     found = out_of_memory(raised.value)
@@ -140,7 +140,7 @@ def test_recognises_the_cpu_allocator():
     assert found.free_bytes == pytest.approx(available_host_bytes(), rel=0.2)
 
 
-def test_recognises_memory_error():
+def test_memory_error_is_out_of_memory():
     with pytest.raises(MemoryError) as raised:
         bytearray(2**60)
     assert out_of_memory(raised.value).requested_bytes is None

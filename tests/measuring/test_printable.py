@@ -1,4 +1,4 @@
-"""Foreign text in one line."""
+"""Tests that text from other code is reduced to one printable line."""
 
 import pytest
 

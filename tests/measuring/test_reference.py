@@ -1,4 +1,4 @@
-"""The reference cell: its matmul and copy, and no side effects."""
+"""Tests of the reference cell, a matmul and a copy that show drift of the machine."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ def small(monkeypatch):
     reference.release()
 
 
-def test_times_matmul_and_copy_of_stated_size(monkeypatch):
+def test_reference_cell_times_matmul_and_copy_of_given_size(monkeypatch):
     done = []
     real = torch.mm
     monkeypatch.setattr(torch, "mm", lambda *a, **k: done.append(a[0].shape) or real(*a, **k))
@@ -25,7 +25,7 @@ def test_times_matmul_and_copy_of_stated_size(monkeypatch):
     assert done == [(64, 64)] * 4  # one warm-up call, three timed calls
 
 
-def test_times_are_minima_in_milliseconds(monkeypatch):
+def test_reference_times_are_minima_in_milliseconds(monkeypatch):
     reference.measure("cpu")
     now = iter([0, 5_000_000, 0, 90_000_000, 0, 7_000_000, *[0, 2_000_000] * 3])
     monkeypatch.setattr(reference.time, "perf_counter_ns", lambda: next(now))
@@ -43,11 +43,11 @@ def test_tensors_are_cached_and_global_generator_unchanged():
     assert torch.equal(torch.rand(1), expected)
 
 
-def test_every_device_has_a_cell_and_a_drift_limit():
+def test_every_device_has_a_reference_cell_and_drift_limit():
     assert DRIFT.keys() == reference._CELLS.keys() == {"cpu", "cuda", "mps"}
 
 
 @pytest.mark.gpu
-def test_gpu_times_are_steady():
+def test_reference_times_of_a_gpu_are_steady():
     first = reference.measure("cuda")
     assert abs(drift(reference.measure("cuda"), first) - 1) < 0.2

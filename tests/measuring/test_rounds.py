@@ -1,4 +1,8 @@
-"""Timing in turn: order, rounds and repeated slices, with entries whose times a test scripts."""
+"""Tests of timing in turn, with entries whose times the test scripts.
+
+An entry is an implementation that is timed; a slice is a short run of timed calls of one entry; a
+round is one slice of every entry.
+"""
 
 import itertools
 import random
@@ -16,7 +20,7 @@ CAP = State(throttle=0x4)
 
 @dataclass(eq=False)
 class Scripted:
-    """An entry whose slices take given times."""
+    """An entry whose slices (short runs of timed calls) take given times."""
 
     times: object
     dtype: str = "float32"
@@ -36,7 +40,7 @@ class Scripted:
 
 
 class Timer:
-    """See `rounds.Timer`."""
+    """A fake of `rounds.Timer` that takes times from `Scripted` entries."""
 
     def dtype(self, entry):
         return entry.dtype
@@ -62,7 +66,7 @@ def shaky(seed, centre=1.0, width=0.3):
 
 
 class Ticking:
-    """A clock that advances with every reading."""
+    """A fake clock that advances with every reading."""
 
     def __init__(self, step=1e-6):
         self.now, self.step = 0.0, step
@@ -72,7 +76,7 @@ class Ticking:
         return self.now
 
 
-def test_rounds_rotate_and_first_entry_runs_a_second_slice():
+def test_rounds_rotate_and_first_entry_is_timed_twice():
     log = []
     first, second = steady(1.0, log=log), steady(2.0, log=log)
     found = timed([first, second])
@@ -90,7 +94,7 @@ def test_first_entry_of_each_dtype_is_timed_against_itself():
     assert [timings.again for timings in alone.values()] == [[]]
 
 
-def test_slice_holds_many_short_calls_or_one_long_call():
+def test_slice_has_many_short_calls_or_one_long_call():
     short, long = steady(1.0), steady(500.0)
     timed([short, long])
     assert {repetitions for repetitions, _ in short.calls} == {10}
@@ -104,7 +108,7 @@ def test_rounds_are_added_until_comparison_is_decided():
     assert all(len(t.rounds) > 2 * LEAST_ROUNDS for t in unsure.values())
 
 
-def test_time_limit_ends_rounds_and_is_marked():
+def test_time_limit_ends_rounds_and_marks_the_row():
     found = timed([shaky(1), shaky(2)], Ticking(step=2.0))
     for timings in found.values():
         assert len(timings.rounds) == LEAST_ROUNDS
@@ -136,7 +140,7 @@ def test_throttled_slice_is_repeated(monkeypatch):
     assert slices < len(always.calls) < 1.5 * slices
 
 
-def test_statistics_cover_all_times():
+def test_row_statistics_cover_the_times_of_all_slices():
     columns = Timings(
         [1.0, 2.0, 3.0, 4.0, 10.0], [1.0, 2.0], states=[State(clock_mhz=9.0)]
     ).columns()
@@ -148,7 +152,7 @@ def test_statistics_cover_all_times():
     assert columns["rounds_mhz"] == "9.0"
 
 
-def test_marks_of_a_row():
+def test_row_marks_name_what_disturbed_its_slices():
     timings = Timings()
     timings.add(
         SliceResult([1.0], State(other_load=0.5), host_bound=True, changed_settings={"threads"})
@@ -157,7 +161,7 @@ def test_marks_of_a_row():
 
 
 @pytest.mark.parametrize("clock", ["kernel", "step"])
-def test_patient_pace_is_longer_on_cpu_only(clock):
+def test_patient_timing_takes_longer_on_cpu_not_on_cuda(clock):
     usual, patient = (rounds.pace_of(clock, "cpu", patient) for patient in (False, True))
     assert patient.cap_s >= 10 * usual.cap_s and patient.slice_ms > usual.slice_ms
     assert rounds.pace_of(clock, "cuda", True) == rounds.pace_of(clock, "cuda")

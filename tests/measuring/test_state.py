@@ -1,4 +1,7 @@
-"""The state of the machine during a slice: samples, other load, throttling."""
+"""Tests of the machine's state during a slice (short run of timed calls).
+
+The state is the device's samples, the load of other processes, and throttling.
+"""
 
 import os
 import subprocess
@@ -41,7 +44,7 @@ def proc(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_workers_and_descendants_are_ours(proc):
+def test_workers_and_their_descendants_count_as_ours(proc):
     host = HostLoad(lambda: [20], proc)
     reading = host.read()
     assert host.ours() == {os.getpid(), 11, 12, 20, 21} == set(reading.used)
@@ -50,7 +53,7 @@ def test_workers_and_descendants_are_ours(proc):
     assert reading.used[11] == (pytest.approx(0.2), pytest.approx(5.0))
 
 
-def test_no_reading_without_counters(proc):
+def test_load_is_not_read_without_proc_counters(proc):
     (proc / "stat").write_text("cpu 0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n")
     assert HostLoad(proc=proc).read() is None
     assert HostLoad(proc=proc / "absent").read() is None
@@ -107,7 +110,7 @@ def test_child_counts_while_running_and_after_its_end():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="this system has no /proc")
 @pytest.mark.process
-def test_busy_foreign_process_is_seen(monkeypatch):
+def test_busy_process_of_others_counts_as_other_load(monkeypatch):
     child = subprocess.Popen([sys.executable, "-c", BUSY.format(60, "")])
     try:
         host = HostLoad()
@@ -122,7 +125,7 @@ def test_busy_foreign_process_is_seen(monkeypatch):
 
 
 class Host(HostLoad):
-    """Two cores, of which others use `busy`."""
+    """A fake host with two cores, of which other processes use `busy`."""
 
     def __init__(self):
         super().__init__()
@@ -168,7 +171,7 @@ def run(watch, host, clock, seconds, busy):
     return watch.end()
 
 
-def test_short_slices_share_a_window(clock):
+def test_short_slices_share_a_window_for_other_load(clock):
     host = Host()
     watch = Watch("cpu", Sensor(), host, list)
     quiet = [run(watch, host, clock, 0.03, 0.0) for _ in range(20)]
@@ -180,7 +183,7 @@ def test_short_slices_share_a_window(clock):
     assert run(watch, host, clock, 2.0, 0.4).other_load == pytest.approx(0.2, abs=0.02)
 
 
-def test_old_readings_are_dropped(clock):
+def test_old_load_readings_are_dropped(clock):
     host = Host()
     watch = Watch("cpu", Sensor(), host, list)
     assert run(watch, host, clock, 1.0, 2.0).loaded
@@ -189,7 +192,7 @@ def test_old_readings_are_dropped(clock):
     assert run(watch, host, clock, 0.5, 0.0).other_load == pytest.approx(0.0)
 
 
-def test_counters_are_not_read_for_every_short_slice(clock):
+def test_load_counters_are_not_read_for_every_short_slice(clock):
     host = Host()
     watch = Watch("cuda", Sensor(), host, list)
     for _ in range(100):
@@ -230,7 +233,7 @@ def test_device_at_its_highest_clock_is_not_throttled(clock, capped):
     assert State(clock_mhz=clock, throttle=0x4, highest_mhz=1980.0).capped is capped
 
 
-def test_combine_states_of_slices():
+def test_states_of_slices_combine_into_one():
     found = combine(
         [
             State(1500, 600, None, 0x4, 0.0, None, 0.3),
@@ -243,7 +246,7 @@ def test_combine_states_of_slices():
     assert combine([]) == State() and not combine([State()]).loaded
 
 
-def test_load_limit_is_higher_for_the_host_of_a_gpu():
+def test_other_load_limit_is_higher_for_the_host_of_a_gpu():
     assert State(other_load=0.2, limit=LOADED["cpu"]).loaded
     assert not State(other_load=0.2, limit=LOADED["cuda"]).loaded
 
@@ -251,7 +254,7 @@ def test_load_limit_is_higher_for_the_host_of_a_gpu():
 @pytest.mark.parametrize(
     ("load", "average", "count", "words"),
     [
-        (0.0, 5.0, None, None),  # the load average is older
+        (0.0, 5.0, None, None),  # the load average includes earlier load
         (0.9, 2.0, None, "other processes use 1.8 of 2 cores"),
         (None, 1.5, None, "the load average is 1.5 on 2 cores"),
         (None, None, None, None),
@@ -267,7 +270,7 @@ def test_other_work_before_a_benchmark_is_described(load, average, count, words)
     ("now", "ratio"),
     [((10, 20), 1.0), ((12, 20), 1.2), ((10, 15), 0.75), ((12, 15), 0.75), ((5, 39), 0.5)],
 )
-def test_drift_is_the_ratio_farthest_from_one(now, ratio):
+def test_drift_is_the_timing_ratio_farthest_from_one(now, ratio):
     assert drift(now, (10, 20)) == ratio
 
 
@@ -276,7 +279,7 @@ class NVMLError(Exception):
 
 
 def nvml(pids, **answers):
-    """A stand-in for NVML whose device runs these processes; other questions are errors."""
+    """A fake NVML whose device runs these processes; any other query is an error."""
 
     def ask(name):
         def answer(*_):
@@ -296,7 +299,7 @@ def nvml(pids, **answers):
     )
 
 
-def test_unknown_values_of_device_are_none():
+def test_values_that_a_device_does_not_report_are_none():
     device = Device(nvml([], PowerUsage=345_600, ClockInfo=1755), None)
     assert device.sample() == Sample(1755, 345.6, None, None)
 
@@ -321,7 +324,7 @@ def test_process_count_that_grew_with_workers_is_trusted():
     assert device.other_processes({1, 2}, workers=1) == 3  # one of the four is ours
 
 
-def test_empty_process_list_is_unknown():
+def test_empty_device_process_list_counts_as_unknown():
     device = Device(nvml([]), None)
     assert device.other_processes({1}, workers=0) is None
     assert device.other_processes({1, 2}, workers=1) is None
@@ -346,7 +349,7 @@ def test_constant_clock_of_virtual_machine_is_ignored(tmp_path):
     assert clock_reader(tmp_path, cpuinfo)() == 1250.0
 
 
-def test_sampling_takes_less_than_a_millisecond():
+def test_sampling_the_device_takes_less_than_a_millisecond():
     watch = state.watch("cpu", None, list)
     began = time.process_time()
     for _ in range(200):

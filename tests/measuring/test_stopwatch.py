@@ -1,4 +1,4 @@
-"""The seconds of a job by kind of work."""
+"""Tests of the stopwatch, which adds up the seconds of a job by kind of work."""
 
 import pytest
 
@@ -44,5 +44,5 @@ def test_unknown_step_counts_as_other(watch):
     assert stopwatch.row("x", "cpu", 1, 1)["other_s"] == 4
 
 
-def test_process_age_is_known():
+def test_process_age_is_a_number_of_seconds():
     assert 0 <= process_age() < 1e6

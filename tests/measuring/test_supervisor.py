@@ -1,4 +1,4 @@
-"""Rows of a group when a worker fails, and the life of workers."""
+"""Tests of the rows of a group of cases when a worker fails, and of workers' start and end."""
 
 import fcntl
 import os
@@ -28,13 +28,13 @@ def supervisor():
 
 @pytest.fixture(autouse=True)
 def again_on_a_busy_machine(monkeypatch):
-    """Time calls against themselves however long they take: other load makes them long."""
+    """Time an implementation against itself even if its calls are long because of other load."""
     monkeypatch.setattr("lmperf.measuring.rounds.LONGEST_AGAIN_MS", float("inf"))
 
 
 @pytest.fixture(autouse=True)
 def no_twins(request, monkeypatch):
-    """Leave out the second process that gives the noise: only one test needs it."""
+    """Leave out the second process for A/A intervals, which only the test named `noise` needs."""
     if "noise" not in request.node.name:
         monkeypatch.setattr("lmperf.measuring.supervisor._twins", lambda places: {})
 
@@ -64,7 +64,7 @@ def test_first_implementation_is_timed_against_itself(supervisor):
     assert row["saved_mib"] > row["resident_mib"] > 0
 
 
-def test_noise_of_two_processes_for_several_workers(supervisor, monkeypatch):
+def test_noise_is_timed_in_two_processes_if_workers_differ(supervisor, monkeypatch):
     started, begin = [], Workers._begin
 
     def recorded(self, name):
@@ -95,7 +95,7 @@ def test_noise_of_two_processes_for_several_workers(supervisor, monkeypatch):
         ("drops_the_last_key", "failed_check", "differs from the float64 reference"),
     ],
 )
-def test_fault_becomes_row_and_others_are_measured(supervisor, name, status, words):
+def test_faulty_implementation_gets_row_others_are_measured(supervisor, name, status, words):
     rows = rows_of(supervisor, name)
     for phase in ("forward", "backward"):
         assert rows["eager", phase]["status"] == "ok"
@@ -111,7 +111,7 @@ def test_out_of_memory_row_has_requested_and_free_bytes(supervisor):
     assert 0 < row["free_bytes"] < 2**50
 
 
-def test_failed_phase_keeps_earlier_phase(supervisor):
+def test_failed_phase_keeps_the_row_of_an_earlier_phase(supervisor):
     rows = rows_of(supervisor, "fails_in_backward")
     assert rows["fails_in_backward", "forward"]["status"] == "ok"
     assert rows["fails_in_backward", "backward"]["status"] == "oom"
@@ -174,7 +174,7 @@ def test_supervisor_waits_for_machine_lock(supervisor):
     assert words.startswith("waiting for another measurement on this machine")
 
 
-def test_stop_ends_workers(supervisor):
+def test_stopping_the_supervisor_ends_its_workers(supervisor):
     rows_of(supervisor)
     pid = supervisor.workers._switch_to(PROJECT).pid
     supervisor.workers.stop()

@@ -1,4 +1,4 @@
-"""Fakes of other projects' packages: the functions that peers call, written in PyTorch."""
+"""Fake packages of other projects: the functions that peers call, written in PyTorch."""
 
 import importlib.metadata
 import sys
@@ -41,7 +41,7 @@ class GPT2LMHeadModel(nn.Module):
 
 
 class Packages:
-    """A folder on `sys.path` with the only packages of peers."""
+    """A folder on `sys.path` that is the only place where packages of peers are found."""
 
     def __init__(self, folder):
         self.folder = folder

@@ -1,4 +1,4 @@
-"""Arguments that peers are run with, and their gates."""
+"""Tests of the arguments that peers (other projects' code) are called with, and their gates."""
 
 import sys
 from types import ModuleType

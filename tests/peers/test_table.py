@@ -1,4 +1,7 @@
-"""Peers are measured if their packages are installed, as if the configuration named them."""
+"""Peers (other projects' implementations) are measured if their packages are installed.
+
+In that case the benchmarks treat them as if the configuration named them.
+"""
 
 import pytest
 
@@ -23,12 +26,12 @@ def names(benchmark, preset):
     return {case.implementation for case in benchmark.cases(preset)}
 
 
-def test_absent_peers_have_no_cases(packages):
+def test_peers_that_are_not_installed_have_no_cases(packages):
     config = configured()
     assert config.peer_versions() == {} and not any(map(config.external, stems()))
 
 
-def test_installed_peers_have_cases_where_they_fit(packages):
+def test_installed_peers_have_cases_they_support(packages):
     for package in ("flash-attn", "transformers", "liger-kernel"):
         packages.install(package, "1.0")
     config = configured()
@@ -88,7 +91,7 @@ def test_unknown_peer_is_refused_in_one_line(tmp_path, text, words):
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
-def test_another_version_makes_only_the_rows_of_that_peer_stale(packages):
+def test_new_peer_version_makes_only_rows_of_that_peer_stale(packages):
     stem, found = "flash_attention", []
     for version in ("2.7.4", "2.8.3"):
         packages.install("flash-attn", version)
@@ -101,7 +104,7 @@ def test_another_version_makes_only_the_rows_of_that_peer_stale(packages):
     assert {name for name in before if before[name] != after[name]} == {"flash_attn"}
 
 
-def test_rows_of_a_peer_are_fresh_on_a_machine_without_it(packages, tmp_path):
+def test_peer_rows_stay_fresh_on_a_machine_without_the_peer(packages, tmp_path):
     stem, there = "memory", {"gpt2_hf": "5.0"}
     config = configured()
     benchmark = load(stem, config.external(stem, there))

@@ -1,4 +1,4 @@
-"""The cases of the selftest: each is complete, and every planted implementation has one."""
+"""Tests that cases of the selftest are complete, and every planted implementation has one."""
 
 import importlib
 import inspect
@@ -48,7 +48,7 @@ def is_planted(value, module):
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 @pytest.mark.parametrize("session", SESSIONS, ids=lambda session: session.name)
-def test_session_is_one_valid_cell(session, kind):
+def test_session_of_cases_is_one_valid_cell(session, kind):
     own = {case.name: case.reference for case in SESSIONS[session]}
     content = {"grid": {STEM: session.grid(kind)}, "implementations": {STEM: own}}
     config = config_model().model_validate(content)
@@ -58,7 +58,7 @@ def test_session_is_one_valid_cell(session, kind):
     assert {case.implementation for case in cases} == {session.peer, *own}
 
 
-def test_cuda_cases_are_left_out_elsewhere_with_reason():
+def test_cuda_cases_are_left_out_on_cpu_with_a_reason():
     (stream,) = [case for case in CASES if case.name == "on_stream"]
     assert stream.left_out("cpu") == "needs a CUDA device" and stream.left_out("cuda") is None
     assert all(case.left_out("cuda") is None for case in CASES)

@@ -1,4 +1,4 @@
-"""Expected outcomes, on rows that meet them and rows that do not."""
+"""Expected outcomes of planted faults, tried on rows that meet them and rows that do not."""
 
 import numpy as np
 import pandas as pd
@@ -57,34 +57,34 @@ WITHHELD = Withheld(("a timed call", "inputs"))
         (rows("planted"), False),
     ],
 )
-def test_withheld_needs_a_named_reason(line, held):
+def test_withheld_row_needs_one_of_the_expected_reasons(line, held):
     outcome = WITHHELD(found(EAGER, line))
     assert outcome.held is held
     assert str(line[0]["reason"] or "ok") in outcome.words
 
 
-def test_withheld_checks_only_its_phases():
+def test_withheld_checks_only_the_phases_of_its_case():
     lines = [red("inputs changed")[0], *rows("planted")[1:]]
     assert Withheld(("inputs",), ("forward",))(found(EAGER, lines)).held
     assert not WITHHELD(found(EAGER, lines)).held
 
 
 @pytest.mark.parametrize("ratio", [1.1, 1.0, 0.9])
-def test_verdict_equals_that_of_a_report(ratio):
+def test_selftest_verdict_equals_verdict_of_a_report(ratio):
     seen = found(EAGER, rows("planted", ratio))
     wanted = {1.1: "slower", 1.0: "same", 0.9: "faster"}[ratio]
     for verdict in ("slower", "same", "faster"):
         assert Reads((verdict,), "eager")(seen).held is (verdict == wanted)
 
 
-def test_first_call_must_be_shown():
+def test_row_must_report_the_seconds_of_a_slow_first_call():
     expect = Reads(("same",), "eager", first_call_s=0.5)
     assert expect(found(EAGER, rows("planted", compile_s=0.6))).held
     assert not expect(found(EAGER, rows("planted", compile_s=0.1))).held
     assert not expect(found(EAGER, rows("planted"))).held
 
 
-def test_ended_process_must_not_affect_its_peer():
+def test_ended_process_must_not_affect_the_other_row():
     line = red("the process ended with exit code 3", "crash")
     expect = Ended("crash", "exit code 3")
     assert expect(found(EAGER, line)).held
@@ -93,7 +93,7 @@ def test_ended_process_must_not_affect_its_peer():
 
 
 @pytest.mark.parametrize("expect", [PeerKept(), NotFaster()])
-def test_peer_must_be_ok_and_as_fast_as_undisturbed(expect):
+def test_other_row_must_be_ok_and_as_fast_as_undisturbed(expect):
     line = rows("planted", 3.0)
     assert expect(found(EAGER, line)).held
     assert not expect(found(rows("eager", 2.0), line)).held
@@ -101,10 +101,10 @@ def test_peer_must_be_ok_and_as_fast_as_undisturbed(expect):
     assert not expect(found(EAGER, line, quiet={})).held
 
 
-def test_other_load_is_mentioned():
+def test_outcome_mentions_load_of_other_processes():
     assert "other load" in PeerKept()(found(rows("eager", 2.0, marks="loaded"), EAGER)).words
 
 
-def test_not_faster_catches_a_replaced_clock():
+def test_not_faster_fails_if_a_clock_was_replaced():
     assert not NotFaster()(found(EAGER, rows("planted", 0.001))).held
     assert NotFaster()(found(EAGER, red("its clock is wrong"))).held

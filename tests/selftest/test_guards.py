@@ -1,4 +1,4 @@
-"""Each guard catches its case: without the guard, the case is timed."""
+"""Each guard catches its planted fault; without the guard, the fault is timed."""
 
 import gc
 import importlib
@@ -29,7 +29,7 @@ BY_NAME = {case.name: case for case in CASES}
 
 @pytest.fixture(autouse=True, scope="module")
 def quick():
-    """Skip garbage collection of imported modules; use a single thread."""
+    """Exclude imported modules from garbage collection and use a single thread."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     gc.freeze()
@@ -39,7 +39,7 @@ def quick():
 
 
 def fates(name):
-    """Phase -> why a planted implementation is withheld there; None if it is timed."""
+    """Phase -> reason why a planted implementation is withheld; None where it is timed."""
     case = BY_NAME[name]
     importlib.reload(importlib.import_module(case.reference.partition(":")[0]))
     benchmark = load(STEM, {name: case.reference})
@@ -67,7 +67,7 @@ def timed(worker, case, phase):
 
 
 def caught(name):
-    """Whether it is withheld in the expected phases for an expected reason."""
+    """Whether the implementation is withheld in the expected phases for an expected reason."""
     expect, found = BY_NAME[name].expect, fates(name)
     phases = expect.phases or tuple(found)
     return all(
@@ -77,7 +77,7 @@ def caught(name):
 
 
 def timed_after_all(name):
-    """Whether it is timed in a phase that must be withheld."""
+    """Whether the implementation is timed in a phase in which it must be withheld."""
     expect, found = BY_NAME[name].expect, fates(name)
     return any(found[phase] is None for phase in expect.phases or tuple(found))
 
@@ -173,7 +173,7 @@ WITHOUT = {
     "changes_its_inputs": inputs_unlooked_at,
     "leaks": growth_is_fine,
 }
-# The guards of these are in the supervisor, or need a device.
+# The guards of these cases are in the supervisor, or need a device.
 ELSEWHERE = {"slows_the_harness", "slows_the_events", "on_stream"}
 
 

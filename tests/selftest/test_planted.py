@@ -1,4 +1,4 @@
-"""Planted implementations have the faults that their cases describe."""
+"""Planted (deliberately faulty) implementations have the faults that their cases describe."""
 
 import importlib
 import time
@@ -17,7 +17,7 @@ RIGHT = 1e-5
 
 @pytest.fixture
 def planted():
-    """Name -> the function, from a freshly loaded module."""
+    """A function from a name to the planted implementation, from a freshly loaded module."""
 
     def fresh(name):
         (case,) = [case for case in CASES if case.name == name]
@@ -40,7 +40,7 @@ def error(got, inputs):
 
 
 def renew(inputs, seed=4):
-    """Write new values into the same memory."""
+    """Write new values into the memory of the inputs."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for tensor in inputs:
@@ -72,7 +72,7 @@ def test_first_result_and_gradients_are_correct(planted, inputs, name):
         *("in_another_dtype", "key_tile_dropped"),
     ],
 )
-def test_wrong_results_exceed_the_error(planted, inputs, name):
+def test_wrong_results_exceed_the_error_of_correct_ones(planted, inputs, name):
     assert error(planted(name)(*inputs, causal=True), inputs) > 100 * RIGHT
 
 
@@ -90,7 +90,7 @@ def test_cached_result_is_returned_for_new_inputs(planted, inputs, name):
     assert torch.equal(function(*inputs, causal=True), first)
 
 
-def test_after_twenty_calls_repeats_its_result(planted, inputs):
+def test_planted_cache_returns_old_result_after_twenty_calls(planted, inputs):
     function = planted("after_twenty_calls")
     for seed in range(20):
         renew(inputs, seed)
@@ -99,7 +99,7 @@ def test_after_twenty_calls_repeats_its_result(planted, inputs):
     assert error(function(*inputs, causal=True), inputs) > RIGHT
 
 
-def test_cached_gradients_are_returned(planted, inputs):
+def test_cached_gradients_are_returned_for_new_gradient(planted, inputs):
     function, gradient = planted("gradients_by_address"), torch.ones_like(inputs[0])
     first = torch.autograd.grad(function(*inputs, causal=True), inputs, gradient)
     gradient.mul_(2)
@@ -116,7 +116,7 @@ def test_cached_result_follows_sign_changes_of_inputs(planted, inputs):
     assert error(function(*other, causal=True), other) > RIGHT
 
 
-def test_result_for_the_seed_uses_the_groups_inputs(planted):
+def test_result_for_the_seed_uses_the_inputs_of_the_group(planted):
     from lmperf.benchmark import Case
     from lmperf.benchmarks import load
     from lmperf.measuring.run import seed_of
@@ -139,7 +139,7 @@ def test_lazy_result_is_computed_when_read(planted, inputs):
     assert error(out + 0, inputs) < RIGHT
 
 
-def test_early_gradients_use_memory_of_last_gradient(planted, inputs):
+def test_early_gradients_read_memory_of_the_last_gradient(planted, inputs):
     function, gradient = planted("early_backward"), torch.ones_like(inputs[0])
     torch.autograd.grad(function(*inputs, causal=True), inputs, gradient)
     gradient.mul_(3)
@@ -158,7 +158,7 @@ def test_thread_fills_the_returned_tensor(planted, inputs):
     assert error(out, inputs) < RIGHT
 
 
-def test_tenth_more_has_a_tenth_more_flops(planted, inputs):
+def test_planted_slowdown_adds_a_tenth_of_flops(planted, inputs):
     def work(name):
         function = planted(name)
         with FlopCounterMode(display=False) as counter:
@@ -180,14 +180,14 @@ def test_only_the_first_call_sleeps(planted, inputs):
     assert seconds() >= FIRST_CALL_S > seconds()
 
 
-def test_inputs_change_unnoticed_by_autograd(planted, inputs):
+def test_planted_input_change_is_unnoticed_by_autograd(planted, inputs):
     before = inputs[1].detach().clone()
     out = planted("changes_its_inputs")(*inputs, causal=True)
     assert not torch.equal(before, inputs[1])
     out.sum().backward()
 
 
-def test_leak_keeps_every_output(planted, inputs):
+def test_planted_leak_keeps_every_output(planted, inputs):
     function = planted("leaks")
     for _ in range(3):
         function(*inputs, causal=True)

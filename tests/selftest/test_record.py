@@ -1,4 +1,4 @@
-"""The record of a selftest and its page."""
+"""Tests of the stored record of a selftest and of the page rendered from it."""
 
 import shutil
 from pathlib import Path

@@ -13,7 +13,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 @pytest.fixture(scope="module")
 def small_problem():
-    """Three layers of width 128, two sequences of 64 tokens. Shared: tests must not change it."""
+    """A problem of three layers of width 128 and two sequences of 64 tokens.
+
+    Tests share it and must not change it.
+    """
     from lmperf.transformer.problem import ModelProblem
 
     with pytest.MonkeyPatch.context() as patch:

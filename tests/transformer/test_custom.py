@@ -46,7 +46,7 @@ def test_custom_model_passes_gate_and_timed_check(problem_of, dtype):
         assert problem.check(dtype, name, phases[name].run(phases[name].before())).passed, name
 
 
-def test_model_that_rounds_without_autocast_fails(problem_of):
+def test_model_that_rounds_without_autocast_fails_the_gate(problem_of):
     problem = problem_of(Rounded)
     gate = problem.gate(runnable(Rounded, problem.model), "float32", PHASES)
     assert not gate.passed and gate.errors["logits"] > 100 * gate.bounds["logits"]
@@ -82,7 +82,7 @@ def test_constructor_gets_only_the_arguments_it_takes():
         build(Needs, SIZE, 32)
 
 
-def test_function_is_a_way_to_run_the_projects_model():
+def test_custom_function_runs_the_projects_model():
     assert not is_model(lambda model: model) and not is_model(3) and is_model(LanguageModel)
     memory = load("memory", {"mine": "lmperf.transformer.implementations:sdpa"})
     case = next(case for case in memory.cases("cpu") if case.implementation == "mine")
@@ -147,7 +147,7 @@ def test_incomplete_train_step_is_refused(problem_of, step, words):
         problem.gate_step(step, problem.model, "float32", ["train_step"])
 
 
-def test_train_step_with_another_loss_fails(problem_of):
+def test_train_step_with_another_loss_fails_the_gate(problem_of):
     problem = problem_of(None)
     gate = problem.gate_step(halves_the_loss, problem.model, "float32", ["train_step"])
     assert not gate.passed and gate.worst in ("gradient", "gain")

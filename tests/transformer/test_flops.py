@@ -85,7 +85,7 @@ def test_predicted_peak_matches_the_measured_peak(size, context, vocab, dtype, p
     assert predicted == pytest.approx(measured_peak(size, context, vocab, dtype, phase), rel=0.02)
 
 
-def test_tested_cells_reach_every_moment_that_can_be_the_peak():
+def test_tested_cells_cover_every_possible_peak_moment():
     def peak_moment(size, context, vocab):
         moments = memory_moments(size, context, BATCH, "float32", "train_step", vocab=vocab)
         return max(moments, key=lambda name: moments[name]["peak"])
@@ -108,7 +108,7 @@ def test_activations_match_memory_kept_by_a_forward_pass():
 
 
 @pytest.mark.parametrize("phase", ["forward", "train_step"])
-def test_categories_add_up_to_the_peak(phase):
+def test_memory_categories_add_up_to_the_peak(phase):
     predicted = predicted_memory(SIZES["2.0B"], 1024, 4, "autocast_bfloat16", phase, "cuda")
     assert sum(predicted.values()) == 2 * predicted["peak"]
     assert predicted["workspace"] > 0

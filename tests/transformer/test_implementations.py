@@ -34,7 +34,7 @@ ATTENTIONS = {"": plain_attention, "sdpa_": implementations._sdpa, "triton_": fl
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
 @pytest.mark.parametrize("way", ["compiled", "compiled_blocks"])
-def test_compiled_way_uses_its_attention_and_compiles_the_loss(model, attention, way, monkeypatch):
+def test_compiled_implementation_keeps_attention_compiles_loss(model, attention, way, monkeypatch):
     compiled = []
     monkeypatch.setattr(torch, "compile", lambda f, **_: compiled.append(f) or f)
     run = getattr(implementations, attention + way)(model)

@@ -1,4 +1,4 @@
-"""Rungs of the ladder pass the gate, and wrong ones fail it."""
+"""Correct rungs (training steps of the ladder) pass the gate, and wrong rungs fail it."""
 
 from functools import partial
 
@@ -21,7 +21,7 @@ from lmperf.transformer.training_loss import losses, token_stream
 
 @pytest.fixture(autouse=True)
 def without_compiler(monkeypatch):
-    """Replace torch.compile, which would take half a minute, by the identity."""
+    """Replace torch.compile by a function that returns its argument, to save half a minute."""
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
     monkeypatch.setitem(sizes.SIZES, "for tests", ModelSize(64, 128, 2, 4))
     fused_loss._loss_and_gradient.cache_clear()
@@ -69,7 +69,7 @@ def test_invalid_rungs_are_refused(dtype, weights, says):
         ("chunked_loss", {"triton"}),
     ],
 )
-def test_rung_reaches_only_the_code_of_its_way(way, reached):
+def test_rung_depends_only_on_code_of_its_implementation(way, reached):
     ways = {"eager", "sdpa", "triton", "compiled", "compiled_blocks", "triton_compiled_blocks"}
     code = digests(f"lmperf.transformer.ladder:{way}")
     assert {one for one in ways if f"lmperf.transformer.implementations:{one}" in code} == reached
@@ -127,7 +127,7 @@ def test_dropped_chunk_fails_the_gate(monkeypatch):
     assert not problem.gate_run(step_of("fused_loss", problem), "autocast_bfloat16").passed
 
 
-def test_step_without_optimizer_is_refused():
+def test_step_without_optimizer_step_is_refused():
     problem = problem_of("float32")
     step = step_of("float32", problem)
     problem.optimizer.step = lambda: None
@@ -137,7 +137,7 @@ def test_step_without_optimizer_is_refused():
 
 @pytest.mark.parametrize("name", ["float32", "bf16_weights"])
 @pytest.mark.parametrize("moment", ["exp_avg", "exp_avg_sq"])
-def test_moment_that_is_not_updated_is_refused(name, moment):
+def test_adamw_moment_that_is_not_updated_is_refused(name, moment):
     problem = problem_of(name)
     step = step_of(name, problem)
     problem.step_phase(step).run(None)
@@ -230,7 +230,7 @@ def test_cpu_grid_has_no_rung_that_needs_cuda():
 
 
 @pytest.mark.gpu
-def test_really_compiled_optimizer_matches_adamw(monkeypatch):
+def test_optimizer_compiled_by_torch_matches_adamw(monkeypatch):
     monkeypatch.undo()
     test_compiled_optimizer_matches_adamw(torch.bfloat16, "cuda")
 

@@ -91,7 +91,7 @@ def test_float64_agrees_with_float32():
     torch.testing.assert_close(model(tokens).double(), exact, rtol=1e-5, atol=1e-6)
 
 
-def test_autocast_runs_in_low_precision_and_stays_close():
+def test_autocast_uses_low_precision_and_stays_close():
     model, tokens = small_model(), some_tokens()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         low = model(tokens)

@@ -23,7 +23,7 @@ def problem(small_problem):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("implementation", [twin_of, sdpa])
-def test_correct_models_pass(problem, implementation, dtype):
+def test_correct_models_pass_the_gate(problem, implementation, dtype):
     gate = problem.gate(implementation(problem.model), dtype, PHASES)
     assert gate.passed
     assert set(gate.errors) == {"logits", "loss", "gradient", "gain"} == set(gate.pytorch())
@@ -31,7 +31,7 @@ def test_correct_models_pass(problem, implementation, dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("fault", FAULTS)
-def test_wrong_models_fail(problem, fault, dtype):
+def test_wrong_models_fail_the_gate(problem, fault, dtype):
     gate = problem.gate(FAULTS[fault](problem.model), dtype, PHASES)
     assert gate.passed == ((fault, dtype) in INVISIBLE)
 
@@ -67,7 +67,7 @@ def test_failed_gate_names_parameter_and_pytorch_error(problem):
     assert gate.pytorch()["gradient"] < gate.bounds["gradient"] < 1e-5
 
 
-def test_wrong_scale_everywhere_fails_only_the_gain(problem):
+def test_wrong_scale_everywhere_fails_only_the_gain_bound(problem):
     gate = problem.gate(FAULTS["scale 1 % off"](problem.model), "autocast_bfloat16", PHASES)
     assert gate.worst_in_words == "gain of blocks.2.attention.qkv.weight"
     assert gate.errors["gain"] == pytest.approx(0.01, rel=0.3)
@@ -80,7 +80,7 @@ def test_forward_gate_has_no_gradients(problem):
     assert gate.passed and set(gate.errors) == {"logits", "loss"}
 
 
-def test_wrong_eager_model_exceeds_what_rounding_explains(problem):
+def test_wrong_eager_model_exceeds_rounding_error_limit(problem):
     """With a fault in the eager model, bounds from its error alone would pass everything."""
     problem._limits("float32")
     block = problem.model.blocks[-1].attention
@@ -129,7 +129,7 @@ def timed_result(problem, model, dtype, phase, seed=3):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("phase", PHASES)
-def test_timed_call_of_a_correct_model_passes(problem, phase, dtype):
+def test_timed_call_of_a_correct_model_passes_the_check(problem, phase, dtype):
     result = timed_result(problem, sdpa(problem.model), dtype, phase)
     gate = problem.check(dtype, phase, result)
     assert gate.passed
@@ -160,7 +160,7 @@ def test_cached_answer_is_detected(problem, phase, dtype):
     assert not problem.check(dtype, phase, result).passed
 
 
-def test_stale_loss_is_detected(problem):
+def test_loss_of_earlier_tokens_is_detected(problem):
     stale = timed_result(problem, problem.model, "float32", "forward", seed=3)
     timed_result(problem, problem.model, "float32", "forward", seed=4)
     assert not problem.check("float32", "forward", stale).passed
@@ -219,7 +219,7 @@ def test_changed_weights_are_refused(problem):
             weight.copy_(kept)
 
 
-def test_timed_step_without_optimizer_is_refused(problem, monkeypatch):
+def test_timed_step_without_optimizer_step_is_refused(problem, monkeypatch):
     result = timed_result(problem, problem.model, "float32", "train_step")
     assert problem.check("float32", "train_step", result).passed
     with monkeypatch.context() as patch:
@@ -230,7 +230,7 @@ def test_timed_step_without_optimizer_is_refused(problem, monkeypatch):
     problem._steps -= 1
 
 
-def test_changes_of_a_twin_leave_the_problem_unchanged(problem):
+def test_changing_a_twin_model_leaves_the_problem_unchanged(problem):
     def in_place(model):
         model.blocks[-1].attention.attention = scaled(1.01)
         return model

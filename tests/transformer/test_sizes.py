@@ -7,7 +7,7 @@ from lmperf.errors import UserError
 from lmperf.transformer.sizes import COURSES, FORMER, SIZES, ModelSize, canonical
 
 
-def test_head_widths():
+def test_heads_have_width_64_except_in_two_sizes():
     d_heads = {name: size.d_head for name, size in SIZES.items()}
     assert d_heads == dict.fromkeys(SIZES, 64) | {"3.4B": 80, "12.8B": 128}
 
@@ -56,7 +56,7 @@ def test_short_names_and_aliases_are_unambiguous():
     assert len(names) == len(set(names))
 
 
-def test_ambiguous_size_names_both_meanings():
+def test_error_of_ambiguous_size_names_both_meanings():
     with pytest.raises(UserError, match=r"xl-2025 \(2\.0B\) or xl-2026 \(3\.4B\)"):
         canonical("xl")
 
@@ -67,17 +67,17 @@ def test_unknown_size_is_refused_with_the_known_ones():
 
 
 @pytest.mark.parametrize("year", COURSES)
-def test_course_names_resolve(year):
+def test_course_names_resolve_to_canonical_sizes(year):
     for name, expected in COURSES[year].items():
         assert canonical(f"{name}-{year}" if name == "xl" else name) == expected
 
 
-def test_former_names_follow_the_course_of_2025():
+def test_old_evidence_names_follow_the_course_of_2025():
     assert FORMER["xl"] == "2.0B" and FORMER["2.7B"] == "3.4B"
 
 
 @pytest.mark.parametrize("d_model, num_heads, says", [(30, 4, "not divisible"), (12, 4, "is odd")])
-def test_impossible_heads_are_refused(d_model, num_heads, says):
+def test_invalid_number_of_heads_is_refused(d_model, num_heads, says):
     with pytest.raises(ValueError, match=says):
         ModelSize(d_model, 8, 1, num_heads)
 

@@ -10,7 +10,7 @@ from lmperf.transformer.model import Attention, TransformerLM, plain_attention, 
 
 
 def with_fault_in_attention(model: TransformerLM, attention: Attention) -> TransformerLM:
-    """A twin with another attention in its last block."""
+    """A twin of the model with another attention in its last block."""
     twin = twin_of(model)
     twin.blocks[-1].attention.attention = attention
     return twin

@@ -1,1 +1,1 @@
-"""Attention: definition and reference, timed problem, error bounds, implementations."""
+"""The attention benchmark: reference, timed problem, error bounds and implementations."""

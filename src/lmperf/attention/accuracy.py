@@ -1,4 +1,4 @@
-"""Errors of attention against a float64 reference, and the bounds that rounding explains.
+"""Errors of attention against a float64 reference, and the largest errors that rounding can cause.
 
 A norm over a whole tensor hides a local fault: one key tile dropped for one query tile at n = 65536
 changes one row in a thousand. So the error is taken per row, relative to the rows around it, and
@@ -102,7 +102,7 @@ def attention_errors(got: dict[str, Tensor], reference: dict[str, Tensor]) -> di
 
 
 def error_bound(tensor: str, dtype: str, tolerance: str = STRICT) -> float:
-    """The largest `blockwise_error` that rounding explains, on standard normal inputs.
+    """The largest `blockwise_error` that rounding alone causes for standard normal inputs.
 
     tensor: out, lse, dq, dk or dv. dtype: a value of the dtype axis. tolerance: what the
     implementation declares. `strict` keeps the scores in float32, as every flash attention does;

@@ -18,7 +18,7 @@ Step = Callable[[Any], Any]
 
 
 def captured(steps: Sequence[Step]) -> list[Step]:
-    """One function per step that replays it as a CUDA graph; the first call captures all steps.
+    """One function per step, which replays the step as a CUDA graph; the first call captures all.
 
     A step takes the result of the step before it (the first step: None) and must not free memory
     that a replay reads. A replay ignores its argument and returns the tensors of the capture,

@@ -12,7 +12,7 @@ AttentionFunction = Callable[..., Tensor]
 
 
 def fitted(given: Any) -> AttentionFunction:
-    """`given` as a function of (q, k, v, causal=...) for inputs of three or four dimensions.
+    """Wrap `given` as a function of (q, k, v, causal=...) of three- or four-dimensional tensors.
 
     Some implementations take [batch, seq_len, d_head] only, such as the `autograd.Function` that
     courses ask for; others take [batch, heads, seq_len, d_head] only. The first call passes the
@@ -33,7 +33,7 @@ def fitted(given: Any) -> AttentionFunction:
         for form in (function, _with_one_head(function) if q.ndim == 3 else _flat(function)):
             try:
                 result = form(q, k, v, causal=causal)
-            except Exception as error:  # raised only if the other form fails as well
+            except Exception as error:  # the first error is raised if both fail
                 results.append(error)
                 continue
             if isinstance(result, Tensor) and result.shape == q.shape:

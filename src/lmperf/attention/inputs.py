@@ -1,7 +1,8 @@
-"""Inputs of attention that are drawn anew for every call, in the same memory.
+"""Random inputs of attention, redrawn in the same memory before every timed call.
 
-So a result that an implementation cached is wrong, whatever the key of its cache. dO is drawn once
-more after the forward pass: gradients computed there in advance are wrong too.
+An implementation that returns a cached result is therefore wrong, whatever the key of its cache. dO
+is redrawn after the forward pass as well, so gradients computed during the forward pass are wrong
+too.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ class FreshInputs:
 
     Args:
         shape: of each tensor, [batch, heads, seq_len, d_head] or [batch, seq_len, d_head].
-        dtype: in which they are stored.
-        device: on which they are.
-        seed: of the first draw.
+        dtype: storage dtype of the tensors.
+        device: where the tensors are.
+        seed: seed of the first draw.
     """
 
     def __init__(self, shape: Sequence[int], dtype: torch.dtype, device: str, seed: int):
@@ -34,18 +35,18 @@ class FreshInputs:
             tensor.requires_grad_()
 
     def freshen(self, seed: int) -> None:
-        """Draw all tensors anew, in place; later draws of dO depend on this seed as well."""
+        """Redraw q, k, v and dO in place; the seed also determines later draws of dO."""
         self._seed, self._gradients = seed, 0
         for position in range(len(_NAMES)):
             self._draw(position, self.tensors[position])
 
     def freshen_gradient(self) -> None:
-        """Draw the next dO, in place."""
+        """Redraw dO in place."""
         self._gradients += 1
         self._draw(_GRADIENT, self.tensors[_GRADIENT])
 
     def changed(self) -> list[str]:
-        """Names of the inputs that no longer hold the values that were drawn last."""
+        """Names of the inputs that were modified since they were last drawn."""
         expected = torch.empty_like(self.tensors[_GRADIENT])
         return [
             name
@@ -55,7 +56,7 @@ class FreshInputs:
 
     @torch.no_grad()
     def _draw(self, position: int, target: Tensor) -> Tensor:
-        """Fill `target` with the current values of `tensors[position]`, from their seed."""
+        """Fill `target` with the values last drawn for `tensors[position]`, from their seed."""
         which = position + self._gradients if position == _GRADIENT else position
         self._generator.manual_seed(self._seed * 2**16 + which)
         return target.detach().normal_(generator=self._generator)

@@ -1,4 +1,4 @@
-"""The length at which plain attention runs out of memory: in closed form, and run."""
+"""The sequence length at which plain attention runs out of memory: predicted, and tried."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def peak_bytes(batch: int, n: int, d: int, dtype: str) -> int:
 
 
 def first_too_long(batch: int, d: int, dtype: str, free: int) -> int:
-    """The smallest power of two, as a length, whose peak memory exceeds `free` bytes."""
+    """The smallest power of two n for which attention on n tokens needs more than `free` bytes."""
     n = 1
     while peak_bytes(batch, n, d, dtype) <= free:
         n *= 2
@@ -56,7 +56,11 @@ def free_bytes(device: str) -> int:
 
 
 def run_out(batch: int, n: int, d: int, dtype: str, device: str) -> dict[str, Any]:
-    """Run the attention: outcome "fits", or "out of memory" with the allocator's figures in MiB."""
+    """Run plain attention once and return whether it fits in memory.
+
+    Returns outcome "fits", or "out of memory" with the requested and free MiB that the allocator
+    reports. Raises any other error of the call.
+    """
     q, k, v = torch.randn(3, batch, n, d, device=device).to(storage_dtype(dtype)).unbind(0)
     try:
         attention(q, k, v)

@@ -1,4 +1,4 @@
-"""An attention problem: inputs, timed phases, and the gate against float64."""
+"""One case of the attention benchmark: its inputs, timed phases, and check against float64."""
 
 from __future__ import annotations
 
@@ -57,9 +57,10 @@ class AttentionProblem:
         seed: int,
         shared: dict,
     ) -> AttentionProblem:
-        """The problem of a case; cases stored in one dtype share inputs and reference by `shared`.
+        """The problem of a benchmark case, which shares inputs and reference with other dtypes.
 
-        So TF32 gets the inputs of float32.
+        Cases whose dtypes are stored alike, such as float32 and TF32, share them through the
+        dictionary `shared`.
         """
         stored = storage_dtype(dtype)
         problem = shared.setdefault(("attention", stored), cls(shape, dtype, causal, device, seed))
@@ -76,12 +77,12 @@ class AttentionProblem:
 
     @property
     def inputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """q, k, v, which require gradients, and dO, as drawn last."""
+        """The current q, k, v (which require gradients) and dO."""
         return self.fresh.tensors
 
     @cached_property
     def reference(self) -> dict[str, Tensor]:
-        """Output, logsumexp and gradients in float64 for the inputs of the gate."""
+        """Output, logsumexp and gradients in float64 for the inputs on which the gate compares."""
         self._draw_gate_inputs()
         return attention_float64(*self.inputs, causal=self.causal)
 
@@ -143,12 +144,12 @@ class AttentionProblem:
         )
 
     def _gate(self, calls: Mapping[str, Phase], present: Sequence[str], tolerance: str) -> Gate:
-        """The largest error of each tensor over the results of the phases in `present`."""
+        """The gate (verdict on correctness): largest errors over the phases in `present`."""
         reference, errors = self.reference, {}
         for name in present:
             self.fresh.freshen(self.seed)
             state = calls[name].before()
-            if name != "backward":  # its `before` has drawn dO after the forward pass
+            if name != "backward":  # the `before` of backward has redrawn dO already
                 self.fresh.freshen_gradient()
             got = self._results(name, calls[name].run(state))
             found = attention_errors(got, reference)
@@ -161,7 +162,7 @@ class AttentionProblem:
         return self._judged(errors, tolerance, pytorch)
 
     def check(self, phase: str, result: Any, tolerance: str = STRICT) -> Gate:
-        """The gate of the result of one timed call, on the current inputs.
+        """The gate (verdict on correctness) of one timed call's result, on the current inputs.
 
         Checks a random sample of the sequences: the reference costs more than the call.
 

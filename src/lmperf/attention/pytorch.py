@@ -1,4 +1,4 @@
-"""PyTorch's own attention: its error is reported beside that of a failed gate."""
+"""PyTorch's own attention; a failed gate (correctness check) reports its error for comparison."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Instruments that observe a run: profiler, memory over time, dtypes, first steps."""
+"""Tools that observe a run: profiler, memory over time, dtypes, times of the first steps."""

@@ -1,4 +1,4 @@
-"""Reduced precision: errors of sums (table M1) and the dtypes that autocast chooses (table M2)."""
+"""Errors of sums in reduced precision (table M1) and dtypes that autocast chooses (table M2)."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ def accumulate(
 
 
 class ObservedDtype(NamedTuple):
-    """A tensor of a forward and backward pass: its name, its kind and its dtype ("float32", ...).
+    """A tensor seen in a forward and backward pass: its name, kind and dtype ("float32", ...).
 
     kind: parameter, output (of a module), logits (of the whole model), loss or gradient.
     """
@@ -86,9 +86,9 @@ def observed_dtypes(
 
 
 def _compiled_anew(compiled: bool) -> AbstractContextManager:
-    """Disable the AOTAutograd cache, which may return a graph of another autocast dtype.
+    """Disable the AOTAutograd cache, which may return a graph made for another autocast dtype.
 
-    Before PyTorch 2.13 its key contains whether autocast is on but not its dtype
+    Before PyTorch 2.13 the cache key contains whether autocast is on but not its dtype
     (pytorch/pytorch#181564): a graph compiled for float16, even by another process, runs under
     bfloat16 and returns float16.
     """
@@ -124,7 +124,7 @@ def _recorder(name: str, outputs: list[tuple[str, str]]) -> Callable:
 
 
 def _number_calls(outputs: list[tuple[str, str]]) -> list[ObservedDtype]:
-    """Number repeated calls of a module: RoPE of q is "rotary", that of k "rotary[1]"."""
+    """Number repeated calls of a module: the output for q is "rotary", for k "rotary[1]"."""
     calls: Counter[str] = Counter()
     observed = []
     for name, dtype in outputs:

@@ -1,4 +1,4 @@
-"""The first training steps of a new process, timed one by one.
+"""Times the first training steps of a new process, one by one.
 
     python -m lmperf.instruments.first_steps small 256 4 float32 cuda 15
 
@@ -29,12 +29,13 @@ def measured(
     steps: int,
     use: str | None = None,
 ) -> list[dict[str, float]]:
-    """Run `main` in a new process; returns a row of COLUMNS for each step.
+    """Run `main` in a new process; returns one row (with columns COLUMNS) for each step.
 
-    use: `package.module:name` of a custom model class, or of a way to run the project's model.
+    use: `package.module:name` of a custom model class, or of a function that runs the project's
+    model.
 
     Raises:
-        RuntimeError: the process failed; with the last line of its error output.
+        RuntimeError: the process failed; the message is the last line of its error output.
     """
     arguments = [size, str(context), str(batch), dtype, device, str(steps), *([use] if use else [])]
     done = subprocess.run(

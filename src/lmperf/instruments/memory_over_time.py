@@ -1,4 +1,4 @@
-"""Memory over time by category: how many bytes are alive at each moment of a call.
+"""Records memory over time by category: how many bytes are alive at each moment of a call.
 
 A `Recorder` tracks every storage that an operator returns, from allocation to release, on any
 device, like `lmperf.measuring.memory.LiveTensors`, and assigns a category to each. On CUDA, memory
@@ -25,7 +25,7 @@ ACTIVATIONS, TEMPORARY, INPUTS = "activations", "temporary", "inputs"
 CATEGORIES = (PARAMETERS, OPTIMIZER, INPUTS, GRADIENTS, ACTIVATIONS, TEMPORARY)
 
 _PACKAGE = Path(__file__).parents[1]
-# Files that run a model: their frames are skipped in a search for the line that made a tensor.
+# Files that only run the model: the search for the line that made a tensor skips their frames.
 _RUNNERS = (
     "benchmarks/",
     "measuring/",
@@ -49,7 +49,10 @@ class Block:
 
 
 class Recorder(TorchDispatchMode):
-    """Tracks storages while active. A moment is the number of allocations and releases so far."""
+    """Tracks storages while it is active.
+
+    A moment is the number of allocations and releases so far.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -173,7 +176,7 @@ def curve(recorder: Recorder) -> list[tuple[int, dict[str, int]]]:
 def thinned(
     points: list[tuple[int, dict[str, int]]], most: int
 ) -> list[tuple[int, dict[str, int]]]:
-    """At most `most` points: the highest of each interval, so that the peak is kept."""
+    """At most `most` points: of each interval the highest point, so that the peak is kept."""
     stride = max(1, -(-len(points) // most))
     parts = (points[i : i + stride] for i in range(0, len(points), stride))
     return [max(part, key=lambda point: sum(point[1].values())) for part in parts]

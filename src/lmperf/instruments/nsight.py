@@ -50,7 +50,7 @@ def run(size: str, context: int, batch: int, dtype: str, device: str = "cuda") -
 
 
 def main(arguments: list[str]) -> int:
-    """Run a cell; returns the exit code: 2, with a message, for a wrong cell or without CUDA."""
+    """Run a cell; returns the exit code: 2, with a message, for an invalid cell or without CUDA."""
     usage = "nsight: expected size, context length, batch and dtype, e.g. small 512 4 float32"
     try:
         size, context, batch, dtype = arguments

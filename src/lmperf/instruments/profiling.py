@@ -1,4 +1,4 @@
-"""One run of a phase under torch.profiler: times of its kernels and of the ranges of attention.
+"""Profiles one run of a phase: times of its kernels and of the parts of attention.
 
 On CUDA these are the kernels, copies and memsets that CUPTI recorded on the device; on a CPU the
 self time of operators. Times are read from the Chrome trace that the profiler exports, so that the
@@ -45,7 +45,7 @@ def ranged_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = True) -> Te
 
 
 def trace_of(run: Callable[[], object], device: str, path: Path) -> None:
-    """Run once under the profiler and write the Chrome trace to `path` (uncompressed JSON)."""
+    """Run a function once under the profiler and write its Chrome trace to `path` as plain JSON."""
     activities = [ProfilerActivity.CPU]
     if device == "cuda":
         activities.append(ProfilerActivity.CUDA)
@@ -76,7 +76,7 @@ def _keep(text: bytes, path: Path) -> None:
 
 
 def durations(events: Iterable[Event], device: str) -> dict[str, list[float]]:
-    """Name -> microseconds of each call: kernels on CUDA, self times of operators on a CPU."""
+    """Microseconds of each call, by name: kernels on CUDA, self times of operators on a CPU."""
     found: dict[str, list[float]] = {}
     if device == "cuda":
         for event in events:
@@ -111,7 +111,7 @@ def _end(event: Event) -> float:
 
 
 def range_times(events: list[Event], device: str) -> dict[str, float]:
-    """Microseconds in each of the three ranges of attention: kernel time, on a CPU wall time."""
+    """Microseconds in each of attention's three ranges: kernel time, on a CPU wall time."""
     category = "gpu_user_annotation" if device == "cuda" else "user_annotation"
     found = dict.fromkeys(RANGES, 0.0)
     kernels = sorted(

@@ -1,1 +1,1 @@
-"""md_lrpe_cosine: definition and reference, timed problem, error bounds, kernels."""
+"""The benchmark of md_lrpe_cosine: reference, timed problem, error bounds and kernels."""

@@ -38,7 +38,7 @@ TOLERANCES = (STRICT, "rounded_angles")
 def error_bounds(
     dtype: str, tolerance: str = STRICT, largest_angle: float = 0.0
 ) -> dict[str, float]:
-    """The largest error that rounding explains, for each error that the module docstring lists.
+    """The largest value that rounding causes of each error listed in the module docstring.
 
     dtype: float32, float16 or bfloat16. tolerance: what the implementation declares: `strict` if
     large angles are exact, `rounded_angles` if they are computed in float32. largest_angle: in

@@ -1,7 +1,7 @@
-"""Inputs of md_lrpe_cosine that are drawn anew for every call, in the same memory.
+"""Random inputs of md_lrpe_cosine, redrawn in the same memory before every timed call.
 
-So results and cosines that an implementation cached are wrong. dOut is drawn after the forward
-pass.
+An implementation that returns a cached result, or uses cached cosines, is therefore wrong. dOut is
+drawn after the forward pass.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class FreshInputs:
     Args:
         sizes: batch, heads, tokens and d, the channels of X per head.
         axes: the number of axes of the positions.
-        dtype: in which X and dOut are stored; theta is in float32.
-        device: on which they are.
-        seed: of the first draw.
+        dtype: storage dtype of X and dOut; theta is in float32.
+        device: where the tensors are.
+        seed: seed of the first draw.
     """
 
     def __init__(
@@ -51,17 +51,17 @@ class FreshInputs:
 
     @cached_property
     def x(self) -> Tensor:
-        """[batch, heads, tokens, d], which requires a gradient."""
+        """X [batch, heads, tokens, d], which requires a gradient."""
         return self._normal(self._empty(self._sizes[-1]), _X).requires_grad_()
 
     @cached_property
     def theta(self) -> Tensor:
-        """[heads, e] in float32."""
+        """theta [heads, e], in float32."""
         return self._frequencies()
 
     @torch.no_grad()
     def freshen(self, seed: int) -> None:
-        """Draw X and theta anew, in place; later draws of dOut depend on this seed as well."""
+        """Redraw X and theta in place; the seed also determines later draws of dOut."""
         self._seed, self._gradients = seed, 0
         self._normal(self.x.detach(), _X)
         self.theta.copy_(self._frequencies())
@@ -73,12 +73,12 @@ class FreshInputs:
         return self.gradient()
 
     def gradient(self) -> Tensor:
-        """The current dOut once more, in new memory."""
+        """The current dOut again, in new memory."""
         return self._normal(self._empty(2 * self._sizes[-1]), _GRADIENT + self._gradients)
 
     @torch.no_grad()
     def changed(self) -> list[str]:
-        """Names of the inputs that no longer hold the values that were drawn last."""
+        """Names of the inputs that were modified since they were last drawn."""
         same = {
             "x": torch.equal(self.x, self._normal(self._empty(self._sizes[-1]), _X)),
             "theta": torch.equal(self.theta, self._frequencies()),

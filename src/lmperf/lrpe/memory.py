@@ -27,9 +27,10 @@ _KEPT_ANGLES = {"triton": 0, "triton_cached": 2, "compiled": 1}
 def predicted_peaks(
     implementation: str, batch: int, heads: int, tokens: int, d: int, width: int, dtype: str
 ) -> dict[str, int]:
-    """Peak bytes of "forward" and "backward"; empty for an implementation without a closed form.
+    """Predicted peak bytes of "forward" and "backward", by the module docstring's closed forms.
 
-    width: of theta [heads, width], in float32. dtype: float32, float16 or bfloat16; else KeyError.
+    Empty for an implementation without a closed form. width: of theta [heads, width], in float32.
+    dtype: float32, float16 or bfloat16; else KeyError.
     """
     angle, theta = 4 * heads * tokens * d, 4 * heads * width
     x = batch * heads * tokens * d * BYTES_PER_ELEMENT[dtype]

@@ -1,4 +1,4 @@
-"""An md_lrpe_cosine problem: inputs, timed phases, and the gate against float64."""
+"""One case of the md_lrpe_cosine benchmark: inputs, timed phases, check against float64."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from lmperf.lrpe.reference import (
 from lmperf.outputs import require_unchanged, tensors_of
 from lmperf.precision import storage_dtype
 
-# Sequences on which a timed call is checked; the gate checks all.
+# How many sequences of a timed call are checked; the gate before the timing checks all.
 CHECKED_SEQUENCES = 2
 
 LrpeFunction = Callable[..., Tensor]
@@ -73,12 +73,12 @@ class LrpeProblem:
 
     @property
     def x(self) -> Tensor:
-        """[batch, heads, tokens, d], which requires a gradient, as drawn last."""
+        """The current X [batch, heads, tokens, d], which requires a gradient."""
         return self.fresh.x
 
     @property
     def theta(self) -> Tensor:
-        """[heads, ceil(d / m)] in float32, as drawn last."""
+        """The current theta [heads, ceil(d / m)], in float32."""
         return self.fresh.theta
 
     @property
@@ -118,7 +118,7 @@ class LrpeProblem:
         )
 
     def copy(self, phases: Sequence[str]) -> Workload:
-        """A copy in PyTorch of as many bytes as each direction moves: the bandwidth baseline.
+        """The bandwidth baseline: a copy in PyTorch of as many bytes as each pass moves.
 
         Forward reads X and writes twice as many bytes: a copy from bfloat16 to float32. Backward is
         the opposite. Only the number of bytes matters: every dtype is compared with these copies.
@@ -159,7 +159,9 @@ class LrpeProblem:
         tolerance: str = STRICT,
         angles_too: bool = True,
     ) -> Gate:
-        """Errors against float64 and of the properties, with their bounds (`lrpe.accuracy`).
+        """The gate (verdict on correctness): errors against float64, errors of properties, bounds.
+
+        See `lrpe.accuracy` for the properties and the bounds.
 
         Raises:
             WrongResult: a result has a wrong type, shape, dtype or device, or a call changed its
@@ -180,7 +182,7 @@ class LrpeProblem:
         return self._judged(errors(function), tolerance, partial(errors, lrpe_cosine))
 
     def check(self, phase: str, result: Any, tolerance: str = STRICT) -> Gate:
-        """The gate of the result of one timed call, on the current inputs.
+        """The gate (verdict on correctness) of one timed call's result, on the current inputs.
 
         Checks a random sample of the sequences: the reference costs more than the call.
 

@@ -1,4 +1,4 @@
-"""md_lrpe_cosine by definition: in plain PyTorch, compiled, in float64; its FLOPs and bytes.
+"""md_lrpe_cosine by definition: plain, compiled and float64 versions; its FLOPs and bytes.
 
 Multi-dimensional linearised relative positional encoding in its cosine form (Qin et al. 2023,
 "Linearized Relative Positional Encoding", arXiv:2307.09270). The first l tokens are extra tokens
@@ -78,7 +78,7 @@ def encoded_float64(x: Tensor, cosines: tuple[Tensor, Tensor]) -> Tensor:
 
 
 def turned_back_float64(gradient: Tensor, cosines: tuple[Tensor, Tensor]) -> Tensor:
-    """dX [h, t, d] of one sequence, from dOut [h, t, 2 d] and cos and sin of its angles."""
+    """dX [h, t, d] of one sequence from dOut [h, t, 2 d], by cos and sin of its angles."""
     parts = gradient.double().chunk(2, dim=-1)
     return sum(part * angle for part, angle in zip(parts, cosines, strict=True))
 
@@ -89,7 +89,7 @@ def largest_angle(theta: Tensor, shape: Sequence[int]) -> float:
 
 
 def flops(batch: int, heads: int, tokens: int, d: int, phase: str = "forward") -> int:
-    """Multiplications and additions with x and dOut; computing the angles is not counted.
+    """FLOPs of the products with x or dOut and their sums; computing the angles is not counted.
 
     Forward: 2 per element of x. Backward: 3. Raises KeyError for any other phase.
     """
@@ -97,8 +97,10 @@ def flops(batch: int, heads: int, tokens: int, d: int, phase: str = "forward") -
 
 
 def bytes_moved(batch: int, heads: int, tokens: int, d: int, dtype: str) -> int:
-    """The fewest bytes that either direction can move: x or dx, and Out or dOut of twice the size.
+    """The fewest bytes that a forward or backward pass can move.
 
-    theta, 4 h e bytes, is not counted. dtype: float32, float16 or bfloat16; else KeyError.
+    Forward reads x and writes Out; backward reads dOut and writes dx; Out and dOut have twice the
+    size of x. theta, 4 h e bytes, is not counted. dtype: float32, float16 or bfloat16; else
+    KeyError.
     """
     return 3 * batch * heads * tokens * d * BYTES_PER_ELEMENT[dtype]

@@ -1,1 +1,1 @@
-"""The Transformer language model that the benchmarks time, and closed forms of its costs."""
+"""The Transformer language model that benchmarks time, and closed forms of its FLOPs and memory."""

@@ -1,4 +1,4 @@
-"""Errors of a model's logits, loss and gradients against float64, and their bounds.
+"""Errors of logits, loss and gradients against float64, and bounds of these errors.
 
 The bound of a tensor follows from PyTorch's own error: that of the eager model in the same dtype,
 with the same weights and tokens. For every implementation, eager included, it is
@@ -27,7 +27,8 @@ from lmperf.attention.accuracy import BLOCK, CHUNK_ELEMENTS, UNIT_ROUNDOFF, bloc
 from lmperf.gate import Gate
 from lmperf.transformer.rounding import FACTOR
 
-# In units of u sqrt(2 layers). The largest rounding errors seen: 1.9 (logits), 5.1 (gradients).
+# Limits in units of u sqrt(2 layers). Largest rounding errors measured: 1.9 (logits), 5.1
+# (gradients).
 _LOGITS_ALLOWED, _GRADIENTS_ALLOWED = 4.0, 12.0
 # The loss is a float32 sum: it has this error even with exact logits.
 _LOSS_FLOOR = 2 * UNIT_ROUNDOFF["float32"]
@@ -55,7 +56,7 @@ def compared(
 
 
 def _rows(tensor: Tensor) -> Tensor:
-    """The tensor as [..., rows, columns].
+    """Reshape a tensor to [..., rows, columns].
 
     A vector is split into rows of up to BLOCK elements, so that a fault in a few of them is seen.
     """
@@ -66,7 +67,7 @@ def _rows(tensor: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _gain(got: Tensor, reference: Tensor) -> float:
-    """The gain of a gradient [rows, columns]; see `compared`."""
+    """The gain of a gradient [rows, columns], as `compared` defines it."""
     chunk = max(BLOCK, CHUNK_ELEMENTS // got.shape[-1] // BLOCK * BLOCK)
     worst = 0.0
     for part, exact in zip(got.split(chunk), reference.double().split(chunk), strict=True):
@@ -82,7 +83,7 @@ def _gain(got: Tensor, reference: Tensor) -> float:
 
 
 def pytorch_errors(got: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> dict[str, float]:
-    """The error of each tensor of eager PyTorch, and the largest gain of its gradients as "gain".
+    """Each tensor's error in eager PyTorch and, as "gain", the largest gain of its gradients.
 
     got: results of the eager model. The loss is a single number whose error may be zero by chance,
     so its error is at least its scatter (`_loss_scatter`). Gains are not per tensor, because some
@@ -114,7 +115,7 @@ def bounds(
 def explained_by_rounding(
     dtype: str, model: nn.Module, layers: int, reference: Mapping[str, Tensor]
 ) -> dict[str, float]:
-    """The error of "logits", "loss" and "gradient" (of any parameter) that rounding explains.
+    """The errors of "logits", "loss" and "gradient" (of any parameter) that rounding can cause.
 
     Logits. Each of a block's two additions to the residual stream adds rounding errors: about six
     operands and results with 0.41 u each (root mean square over mantissas), 1.0 u together. It also
@@ -167,7 +168,7 @@ def gate_of(
     allowed: Mapping[str, float],
     pytorch: Mapping[str, float],
 ) -> Gate:
-    """The gate of logits, loss, the worst gradient and the worst gain.
+    """The gate (verdict on correctness) of logits, loss, worst gradient and worst gain.
 
     got, reference: as for `compared`. allowed: bounds; pytorch: PyTorch's errors; both by the names
     of `pytorch_errors`.

@@ -1,4 +1,4 @@
-"""AdamW whose update of a parameter is one compiled kernel.
+"""AdamW that updates each parameter with one compiled kernel.
 
 PyTorch's fused AdamW reaches half of an H200's memory bandwidth with bfloat16 tensors. One compiled
 kernel per parameter reaches nearly all of it for large parameters; the CUDA graph removes the

@@ -1,6 +1,6 @@
-"""Custom implementations: a model class, a train step, or a way to run the project's model.
+"""Custom implementations: a model class, a train step, or a function that runs a given model.
 
-A model class has the constructor of the courses' model; see `build`.
+A model class has the constructor of the courses' model (see `build`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ from lmperf.transformer.sizes import ROPE_THETA, VOCAB_SIZE, ModelSize
 
 
 def is_model(implementation: Any) -> bool:
-    """Whether it is a model class rather than a way to run the project's model."""
+    """Whether a custom implementation is a model class, not a function that runs a given model."""
     return isinstance(implementation, type) and issubclass(implementation, nn.Module)
 
 
 def is_step(implementation: Any) -> bool:
-    """Whether it is a train step: a function of (model, optimizer, tokens, targets)."""
+    """Whether a custom implementation is a train step, recognised by four required parameters.
+
+    A train step is a function of (model, optimizer, tokens, targets).
+    """
     try:
         parameters = inspect.signature(implementation).parameters.values()
     except (TypeError, ValueError):  # some C functions have no signature
@@ -37,10 +40,10 @@ def is_step(implementation: Any) -> bool:
 
 
 def build(model_class: type[nn.Module], size: ModelSize, context_length: int) -> nn.Module:
-    """A model of the given class and size, on the default device (see `torch.device`).
+    """Build a model of the given class and size, on the default device (see `torch.device`).
 
-    The constructor receives those of vocab_size, context_length, d_model, num_layers, num_heads,
-    d_ff and rope_theta that it takes.
+    Of vocab_size, context_length, d_model, num_layers, num_heads, d_ff and rope_theta, the
+    constructor receives the arguments that it takes.
 
     Raises:
         Unsupported: the constructor requires other arguments.
@@ -70,7 +73,8 @@ def build(model_class: type[nn.Module], size: ModelSize, context_length: int) ->
 def forward_flops(model: nn.Module, tokens: Tensor) -> int:
     """FLOPs of a forward pass on tokens [batch, seq_len], counted by `FlopCounterMode`.
 
-    It runs one sequence. Custom kernels, which PyTorch does not know, are not counted.
+    The function runs the model on the first sequence and multiplies its FLOPs by the batch size.
+    Custom kernels, which PyTorch does not know, are not counted.
     """
     counter = FlopCounterMode(display=False)
     with torch.no_grad(), counter:
@@ -79,9 +83,10 @@ def forward_flops(model: nn.Module, tokens: Tensor) -> int:
 
 
 def runnable(implementation: Any, model: nn.Module) -> Callable[[Tensor], Tensor]:
-    """The callable from tokens to logits: a custom model, or `model` as a way to run returns it.
+    """A callable from tokens to logits: the custom model, or what a custom function returns.
 
-    It shares parameters and buffers with `model`, whose modules do not change.
+    A custom function takes a twin of `model`. The callable shares parameters and buffers with
+    `model`, whose modules do not change.
 
     Raises:
         Unsupported: `implementation` is a train step.

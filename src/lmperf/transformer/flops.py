@@ -1,4 +1,4 @@
-"""FLOPs of `TransformerLM` in closed form. Imports no torch.
+"""FLOPs of `TransformerLM` in closed form; imports no torch.
 
 Symbols, in elements: b batch, n context, T = b n tokens, d = d_model, f = d_ff, L layers,
 V vocabulary.

@@ -47,7 +47,8 @@ class Graphed:
         if self._graph is None:
             self._capture()
         self._graph.replay()
-        for parameter, gradient in self._gradients:  # they may have been cleared since
+        # A caller may have cleared the gradients since the last replay.
+        for parameter, gradient in self._gradients:
             parameter.grad = gradient
         return self._loss
 

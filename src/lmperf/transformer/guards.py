@@ -1,4 +1,4 @@
-"""Checks of results (type, shape, dtype, device), and a digest that detects changed weights."""
+"""Checks a result's type, shape, dtype and device, and detects changed weights by a digest."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def require_plain(
     device: torch.device,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """The value, detached, if it is a plain tensor of this shape, device type and dtype.
+    """Return the value, detached, if it is a plain tensor of this shape, device type and dtype.
 
     Tensor subclasses are rejected, because they may defer work beyond the timed call.
 
     Args:
-        words: what the value is, for the message ("the loss").
+        words: how the error message calls the value, such as "the loss".
         dtype: None accepts any.
 
     Raises:
@@ -44,7 +44,10 @@ def _described(shape: tuple[int, ...], device: str, dtype: torch.dtype) -> str:
 
 @torch.no_grad()
 def digest(model: nn.Module) -> Tensor:
-    """For each parameter and buffer, the sum of its elements' bits read as integers; [tensors]."""
+    """A digest [tensors]: for each parameter and buffer, the sum of its elements' bits.
+
+    The bits of an element are read as an integer.
+    """
     tensors = (*model.parameters(), *model.buffers())
     return torch.stack([_integers(tensor).sum() for tensor in tensors])
 

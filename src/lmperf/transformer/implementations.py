@@ -1,7 +1,8 @@
-"""Ways to run a model: each takes a TransformerLM and returns a callable from tokens to logits.
+"""Ways to run a model: functions from a TransformerLM to a callable from tokens to logits.
 
-Each combines an attention (plain, SDPA, the project's Triton kernel) with an execution mode (eager,
-compiled by block, compiled whole). Compiled ways compile the loss as well: see `WithLoss`.
+Each function combines an attention (plain, SDPA, the project's Triton kernel) with an execution
+mode (eager, compiled by block, compiled whole). Functions that compile the model compile the loss
+as well: see `WithLoss`.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ def eager(model: TransformerLM) -> Callable[[Tensor], Tensor]:
 
 
 def sdpa(model: TransformerLM) -> TransformerLM:
-    """Eager mode with `scaled_dot_product_attention`; PyTorch selects the backend."""
+    """Run in eager mode with `scaled_dot_product_attention`; PyTorch selects the backend."""
     return with_attention(model, _sdpa)
 
 
 def triton(model: TransformerLM) -> TransformerLM:
-    """Eager mode with the project's FlashAttention-2."""
+    """Run the model in eager mode with the project's FlashAttention-2."""
     from lmperf.attention.triton import flash_attention
 
     return with_attention(model, flash_attention)
@@ -48,22 +49,22 @@ def compiled_blocks(model: TransformerLM) -> WithLoss:
 
 
 def sdpa_compiled(model: TransformerLM) -> WithLoss:
-    """Compiled whole, with `scaled_dot_product_attention`."""
+    """Compile the whole model, with `scaled_dot_product_attention`."""
     return compiled(sdpa(model))
 
 
 def sdpa_compiled_blocks(model: TransformerLM) -> WithLoss:
-    """Compiled by block, with `scaled_dot_product_attention`."""
+    """Compile by block, with `scaled_dot_product_attention`."""
     return compiled_blocks(sdpa(model))
 
 
 def triton_compiled(model: TransformerLM) -> WithLoss:
-    """Compiled whole, with the project's FlashAttention-2."""
+    """Compile the whole model, with the project's FlashAttention-2."""
     return compiled(triton(model))
 
 
 def triton_compiled_blocks(model: TransformerLM) -> WithLoss:
-    """Compiled by block, with the project's FlashAttention-2."""
+    """Compile by block, with the project's FlashAttention-2."""
     return compiled_blocks(triton(model))
 
 
@@ -85,12 +86,12 @@ def hidden_by_block(model: TransformerLM) -> Callable[[Tensor], Tensor]:
 
 
 def compile_static(function: Callable) -> Callable:
-    """Compile as one graph with static shapes."""
+    """Compile a module as one graph with static shapes."""
     return torch.compile(function, dynamic=False, fullgraph=True)
 
 
 def _with_compiled_loss(logits: Callable[[Tensor], Tensor]) -> WithLoss:
-    """Add a loss that is compiled as a separate graph.
+    """Pair a model with a loss that is compiled as a separate graph.
 
     The logits are stored in memory in any case, so the separate graph costs nothing, and the gate
     checks the same logits that are timed.

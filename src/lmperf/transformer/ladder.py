@@ -1,8 +1,8 @@
-"""The ladder: training steps, each of which adds one technique to the step below it.
+"""The ladder: training steps (rungs), each of which adds one technique to the rung below it.
 
-The benchmark `ladder` declares the rungs. The entry of a rung is one of `plain`, `by_block`,
-`flash_by_block` and `chunked_loss`: a function for each way to run the model, so that a change of
-one way concerns only its own rungs. Its options are the fields of `Rung`.
+The benchmark `ladder` declares the rungs. The entry of a rung is one of the functions `plain`,
+`by_block`, `flash_by_block` and `chunked_loss`: one for each way to run the model, so that a change
+of one function concerns only its own rungs. The options of the entry are the fields of `Rung`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from lmperf.transformer.training import WithLoss, adamw, train_step
 
 @dataclass(frozen=True)
 class Rung:
-    """How a training step is made.
+    """How a training step of the ladder is made: dtypes, way to run the model, CUDA graph.
 
     Attributes:
         way: takes a TransformerLM and returns a callable from tokens to logits.
@@ -60,7 +60,7 @@ class Rung:
             raise ValueError(f"weights {self.weights} compute in {self.dtype} only under autocast")
 
     def prepare(self, model: TransformerLM, learning_rate: float) -> torch.optim.Optimizer:
-        """Convert the weights of the model in place; returns its optimizer."""
+        """Convert the model's weights in place to the dtype `weights`; returns the optimizer."""
         return _OPTIMIZERS[self.weights](model, learning_rate)
 
     def step(
@@ -75,33 +75,33 @@ class Rung:
 
 
 def plain(**options: Any) -> Rung:
-    """A step of the model in eager mode."""
+    """A rung whose training step runs the model in eager mode."""
     return Rung(eager, **options)
 
 
 def by_block(**options: Any) -> Rung:
-    """A step of the model compiled by block."""
+    """A rung whose training step runs the model compiled by block."""
     return Rung(compiled_blocks, **options)
 
 
 def flash_by_block(**options: Any) -> Rung:
-    """A step of the model compiled by block, with the project's FlashAttention-2."""
+    """A rung that compiles the model by block, with the project's FlashAttention-2."""
     return Rung(triton_compiled_blocks, **options)
 
 
 def chunked_loss(**options: Any) -> Rung:
-    """A step as `flash_by_block`, with head and loss fused a chunk of tokens at a time."""
+    """A rung like `flash_by_block`, with head and loss fused a chunk of tokens at a time."""
     return Rung(flash_fused_loss, **options)
 
 
 def flash_fused_loss(model: TransformerLM) -> WithLoss:
-    """As `fused_loss`, with the project's FlashAttention-2 on CUDA and plain attention on a CPU."""
+    """`fused_loss` with the project's FlashAttention-2 on CUDA, with plain attention on a CPU."""
     on_cuda = next(model.parameters()).is_cuda
     return fused_loss(triton(model) if on_cuda else model)
 
 
 def fused_loss(model: TransformerLM) -> WithLoss:
-    """The model compiled by block, with head and loss fused a chunk of tokens at a time."""
+    """The model compiled by block, its head and loss fused, one chunk of tokens at a time."""
     hidden, norm = hidden_by_block(model), compile_static(model.norm)
 
     def loss(tokens: Tensor, targets: Tensor) -> Tensor:
@@ -111,7 +111,10 @@ def fused_loss(model: TransformerLM) -> WithLoss:
 
 
 def bfloat16_adamw(model: TransformerLM, learning_rate: float) -> CompiledAdamW:
-    """Convert the parameters to bfloat16 in place; the RoPE tables stay in float32."""
+    """Convert the parameters to bfloat16 in place; returns their compiled AdamW.
+
+    The RoPE tables stay in float32.
+    """
     for parameter in model.parameters():
         parameter.data = parameter.data.bfloat16()
     return CompiledAdamW(model.parameters(), learning_rate)

@@ -1,4 +1,4 @@
-"""The memory of `TransformerLM` in closed form, from the shapes that autograd saves.
+"""Peak memory of `TransformerLM` in closed form, from the shapes that autograd saves.
 
 Imports no torch.
 
@@ -56,7 +56,7 @@ def memory_moments(
     device: str = "cpu",
     vocab: int = VOCAB_SIZE,
 ) -> dict[str, dict[str, int]]:
-    """Each moment that can be the peak of a phase -> its bytes, as `predicted_memory` returns them.
+    """Bytes at each moment that can be the peak of a phase, as `predicted_memory` returns them.
 
     From the last block's backward pass to the first's, every layer changes the sum of activations
     and gradients by the same amount, so that the maximum is at one of the two ends.
@@ -97,22 +97,22 @@ class Footprint:
 
     @property
     def stream(self) -> int:
-        """Elements of the residual stream, T d."""
+        """Number of elements of the residual stream, T d."""
         return self.batch * self.context * self.size.d_model
 
     @property
     def hidden(self) -> int:
-        """Elements of a feed-forward activation, T f."""
+        """Number of elements of a feed-forward activation, T f."""
         return self.batch * self.context * self.size.d_ff
 
     @property
     def scores(self) -> int:
-        """Elements of a layer's attention scores, N."""
+        """Number of elements of a layer's attention scores, N."""
         return self.batch * self.size.num_heads * self.context**2
 
     @property
     def logits(self) -> int:
-        """Elements of the logits, T V."""
+        """Number of elements of the logits, T V."""
         return self.batch * self.context * self.vocab
 
     @property
@@ -135,7 +135,7 @@ class Footprint:
         return self.norm_saved() + 4 * self.w * self.hidden
 
     def weight_copies(self, blocks: int, *rest: int) -> int:
-        """Bytes of autocast's copies of `blocks` blocks' linear weights and of `rest` elements."""
+        """Bytes of autocast's copies: linear weights of `blocks` blocks, and `rest` elements."""
         elements = blocks * self.size.linear_parameters + sum(rest)
         return self.w * elements if self.autocasts else 0
 
@@ -154,7 +154,10 @@ class Footprint:
         return alive | {"peak": sum(alive.values())}
 
     def inference(self) -> dict[str, dict[str, int]]:
-        """Moments of inference: temporaries of the last block, or the logits. Nothing is saved."""
+        """Bytes at the moments of inference: temporaries of the last block, or the logits.
+
+        Nothing is saved for a backward pass.
+        """
         stream, w = FLOAT32 * self.stream, self.w
         d, f, layers = self.size.d_model, self.size.d_ff, self.size.num_layers
         # x, its norm, the fused projection, rotated q and k. Under autocast also the masked scores,
@@ -176,7 +179,7 @@ class Footprint:
         }
 
     def training(self) -> dict[str, dict[str, int]]:
-        """Moments of a train step: loss, both ends of the backward pass, and the update."""
+        """Bytes at the moments of a train step: loss, both ends of the backward pass, update."""
         parameters = FLOAT32 * self.size.parameters(self.vocab)
         moments = {"loss": self._loss()}
         for name, index in (("last", self.size.num_layers - 1), ("first", 0)):
@@ -200,7 +203,10 @@ class Footprint:
         )
 
     def _loss(self) -> dict[str, int]:
-        """Loss: log-probabilities, their gradient and that of the logits, each [T, V] float32."""
+        """Bytes alive at the loss.
+
+        They include log-probabilities, their gradient and that of the logits, each [T, V] float32.
+        """
         layers = self.size.num_layers
         saved = layers * (self.attention_saved() + self.feed_forward_saved()) + self.norm_saved()
         return self._training_moment(
@@ -220,10 +226,10 @@ class Footprint:
         return index * (self.attention_saved() + self.feed_forward_saved())
 
     def _feed_forward_backward(self, index: int) -> dict[str, int]:
-        """Backward of silu(gate) * up: gradients of both factors and of the product, each [T, f].
+        """Bytes in the backward of silu(gate) * up: gradients of both factors and the product.
 
-        The product was freed after the backward of the down projection. The gradients of that
-        projection's weight and of the stream are alive.
+        Each gradient is [T, f]. The product itself was freed after the backward of the down
+        projection. The gradients of the down projection's weight and of the stream are alive.
         """
         saved = self.attention_saved() + self.feed_forward_saved() - self.w * self.hidden
         d, f = self.size.d_model, self.size.d_ff
@@ -235,7 +241,7 @@ class Footprint:
         )
 
     def _attention_backward(self, index: int) -> dict[str, int]:
-        """Backward of the softmax: gradients of the probabilities and of the scores, float32.
+        """Bytes in the backward of the softmax: float32 gradients of probabilities and of scores.
 
         The output of the attention, v and the cast probabilities are freed; the gradients of the
         stream and of v are alive. CUDA's kernel stores gradient times probabilities as well.

@@ -73,7 +73,7 @@ class RotaryEmbedding(nn.Module):
         self.register_buffer("sin", angles.sin().to(**stored), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x [batch, heads, seq_len, d_head] -> the same shape and dtype."""
+        """Rotate x [batch, heads, seq_len, d_head]; returns the same shape and dtype."""
         cos, sin = self.cos[: x.shape[-2]], self.sin[: x.shape[-2]]
         first, second = x.chunk(2, dim=-1)
         rotated = torch.cat((first * cos - second * sin, first * sin + second * cos), dim=-1)
@@ -114,7 +114,7 @@ class SwiGLU(nn.Module):
 
 
 class Block(nn.Module):
-    """Pre-norm Transformer block: [batch, seq_len, d_model] -> the same."""
+    """Pre-norm Transformer block; input and output are [batch, seq_len, d_model]."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class TransformerLM(nn.Module):
         context_length: int,
         attention: Attention = plain_attention,
     ) -> "TransformerLM":
-        """The model of a size of `lmperf.transformer.sizes`."""
+        """A model whose size is one of `lmperf.transformer.sizes`."""
         return cls(
             vocab_size,
             context_length,
@@ -213,7 +213,7 @@ class TransformerLM(nn.Module):
 
 
 def twin_of(model: Model) -> Model:
-    """A copy of the modules that shares parameters and buffers with `model`."""
+    """A copy of the model's modules that shares parameters and buffers with `model`."""
     shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     return copy.deepcopy(model, memo=shared)
 

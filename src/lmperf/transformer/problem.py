@@ -1,4 +1,4 @@
-"""A language model with weights and tokens: its timed phases, its gate and its checks."""
+"""A model with weights and tokens: its timed phases and the checks of its results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Model = Callable[[Tensor], Tensor]
 # (model, optimizer, tokens, targets) -> loss. Clears the gradients first and keeps the new ones.
 Step = Callable[[Model, torch.optim.Optimizer, Tensor, Tensor], Tensor]
 
-# Gradients that are checked after a timed call; the gate checks all.
+# How many gradients are checked after a timed call; the gate before the timing checks all.
 _GRADIENTS_CHECKED = 2
 # AdamW's moments, and their largest relative error from rounding to bfloat16.
 _MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -104,7 +104,7 @@ class ModelProblem:
         return loss
 
     def phases(self, model: Model, dtype: str) -> dict[str, Phase]:
-        """The timed phases of a model; only the train step clears gradients inside the clock.
+        """The timed phases of a model; only the train step clears gradients while being timed.
 
         Each returns the loss, a scalar, except backward, which returns None and leaves the
         gradients on the parameters.
@@ -140,7 +140,7 @@ class ModelProblem:
         return {"train_step": self.step_phase(partial(self._custom_step, step, model, dtype))}
 
     def step_phase(self, run: Callable[[], Any]) -> Phase:
-        """The timed phase of a step, which takes no arguments and returns the loss."""
+        """The timed phase of a training step that takes no arguments and returns the loss."""
         work = self._forward_flops * FLOPS_PER_FORWARD["train_step"]
         return Phase(lambda _: self._counted(run), flops=work)
 
@@ -164,7 +164,7 @@ class ModelProblem:
         self.optimizer.zero_grad(set_to_none=True)
 
     def _outputs(self, model: Model, dtype: str) -> tuple[Tensor, Tensor]:
-        """Logits and loss; a `WithLoss` is called once for each."""
+        """Logits and loss of a model; a `WithLoss` is called once for each."""
         with autocast(dtype, self.tokens.device):
             logits = model(self.tokens)
             require_plain(
@@ -200,7 +200,7 @@ class ModelProblem:
         return gate
 
     def gate_step(self, step: Step, model: Model, dtype: str, phases: Sequence[str]) -> Gate:
-        """`gate_run` of a custom train step."""
+        """The gate of a custom train step, as `gate_run` computes it."""
         return self.gate_run(partial(self._custom_step, step, model, dtype), dtype)
 
     def gate_run(self, run: Callable[[], Any], dtype: str) -> Gate:
@@ -279,7 +279,7 @@ class ModelProblem:
             return float64_reference(self.model, self.tokens, self.targets)
 
     def _limits(self, dtype: str) -> tuple[dict[str, float], dict[str, float]]:
-        """PyTorch's error of every tensor in this dtype, and the bound of each.
+        """For each tensor, PyTorch's error in this dtype and the error bound.
 
         Cached, so that `check` needs no float64 reference.
         """

@@ -1,4 +1,4 @@
-"""Reference results for the gate: float64, and eager mode in the timed dtype."""
+"""Reference results for the gate (correctness check): float64, and eager in the timed dtype."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lmperf.precision import precision
 from lmperf.transformer.model import TransformerLM, cross_entropy
 from lmperf.transformer.training import autocast
 
-# The share of free device memory that the gradients of a reference may take.
+# The share of free device memory that the gradients of the float64 reference may take.
 _SHARE_KEPT = 1 / 4
 
 
@@ -60,7 +60,7 @@ def float64_reference(model: nn.Module, tokens: Tensor, targets: Tensor) -> dict
 
 
 def _has_room(device: torch.device, size: int) -> bool:
-    """Whether `size` bytes fit into the share of free memory that a reference may take."""
+    """Whether `size` bytes fit into the share of free memory that the reference may take."""
     if device.type != "cuda":
         return device.type == "cpu"
     free, _ = torch.cuda.mem_get_info(device)
@@ -71,7 +71,7 @@ def _has_room(device: torch.device, size: int) -> bool:
 def eager(
     model: nn.Module, tokens: Tensor, targets: Tensor, dtype: str, wanted: Collection[str]
 ) -> dict[str, Tensor]:
-    """Logits, loss and the gradients of the wanted parameters, in eager mode.
+    """Logits, loss and the gradients of the parameters in `wanted`, computed in eager mode.
 
     dtype: a value of the dtype axis. wanted: names of parameters; their `.grad` is not changed.
     """

@@ -1,6 +1,6 @@
 """The factor by which a model's error may exceed that of eager PyTorch.
 
-It has a module without torch because the report states it.
+This module imports no torch, because the report states the factor.
 """
 
 # Implementations round in different orders, so the errors of their worst rows differ. Measured over

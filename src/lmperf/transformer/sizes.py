@@ -1,7 +1,8 @@
-"""The named model sizes, their short names and aliases. Imports no torch.
+"""The named model sizes, their short names and aliases; imports no torch.
 
-A size is named by its parameters, because courses reuse their names: "xl" has 2.0 billion
-parameters in the course of 2025 and 3.4 billion in that of 2026. `COURSES` maps the names of both.
+A size is named by its number of parameters, because courses give one name to different sizes: "xl"
+has 2.0 billion parameters in the course of 2025 and 3.4 billion in that of 2026. `COURSES` maps the
+names of both courses.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class ModelSize:
 
     Attributes:
         d_model, d_ff, num_layers, num_heads: the dimensions, in elements.
-        short: the name in tables, after its first mention.
+        short: the name that tables show after they have shown the canonical name once.
         aliases: names that a user may write instead of the canonical one.
 
     Raises:
@@ -39,7 +40,7 @@ class ModelSize:
 
     @property
     def dimensions(self) -> tuple[int, int, int, int]:
-        """(d_model, d_ff, num_layers, num_heads): what is measured of a size, without its names."""
+        """(d_model, d_ff, num_layers, num_heads): what a measurement depends on, without names."""
         return self.d_model, self.d_ff, self.num_layers, self.num_heads
 
     @property
@@ -80,7 +81,7 @@ SIZES = {
     "3.4B": ModelSize(2560, 10240, 32, 32, short="3.4B", aliases=("2.7B", "xl-2026")),
     "12.8B": ModelSize(4608, 12288, 50, 36, short="12.8B", aliases=("10B",)),
 }
-# Year of a course -> its name of a size -> ours.
+# Year of the course -> name of a size in the course -> key of `SIZES`.
 COURSES = {
     2025: {"small": "0.13B", "medium": "0.42B", "large": "0.97B", "xl": "2.0B", "2.7B": "3.4B"},
     2026: {"small": "0.13B", "medium": "0.42B", "large": "0.97B", "xl": "3.4B", "10B": "12.8B"},

@@ -1,4 +1,4 @@
-"""One training step. `lmperf.transformer.memory` models its order of allocations."""
+"""One training step, whose order of allocations `lmperf.transformer.memory` models."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -13,7 +13,7 @@ from lmperf.transformer.model import cross_entropy
 
 @dataclass(frozen=True)
 class WithLoss:
-    """A way to run a model with its own loss, for example compiled or without logits in memory.
+    """A model that is run with its own loss, for example compiled or without logits in memory.
 
     Attributes:
         logits: tokens [batch, seq_len] -> logits [batch, seq_len, vocab_size].
@@ -28,7 +28,7 @@ class WithLoss:
 
 
 def loss_of(model: Callable[[Tensor], Tensor], tokens: Tensor, targets: Tensor) -> Tensor:
-    """The training loss: that of a `WithLoss`, else the cross entropy of the logits."""
+    """The training loss: of a `WithLoss` its own loss, else the cross entropy of the logits."""
     if isinstance(model, WithLoss):
         return model.loss(tokens, targets)
     return cross_entropy(model(tokens), targets)

@@ -1,4 +1,4 @@
-"""Training on synthetic tokens with learnable structure: the loss of every step."""
+"""Trains a model on synthetic tokens with learnable structure and records the losses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def losses(
     steps: int,
     learning_rate: float,
 ) -> list[float]:
-    """The loss of each training step of a rung, computed before the update.
+    """The loss of each training step of a rung (a variant of the step), before the update.
 
     seed: determines weights and tokens, which are the same for every rung.
     """
@@ -53,7 +53,7 @@ def losses(
 
 
 def token_stream(sequences: int, length: int, seed: int) -> Tensor:
-    """Tokens [sequences, length] int64 of a Markov chain in which each token has four successors.
+    """Tokens [sequences, length] int64 of a Markov chain with four successors per token.
 
     Successors and first tokens follow Zipf's law: token r has a probability proportional to
     (r + 1)^-1.2. Drawn on the host, so that every device gets the same tokens.

@@ -1,4 +1,4 @@
-"""The fused backward pass; its Gluon kernel runs on a Hopper GPU only."""
+"""Tests of the fused backward pass, whose Gluon kernel runs on a Hopper GPU only."""
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ def hopper():
 
 
 def places(rows, columns):
-    """Offset at which `fused_kernel` adds each element of a [rows, columns] accumulator."""
+    """For each element [rows, columns] of dQ, the offset at which `fused_kernel` adds it."""
     r, c = torch.arange(rows)[:, None], torch.arange(columns)[None, :]
     fragment = c // 8 * (8 * rows) + r // 16 * 128
     return fragment + r % 8 * 16 + c % 8 // 2 * 4 + r // 8 % 2 * 2 + c % 2
@@ -93,7 +93,7 @@ def gradients(x, causal):
     ],
 )
 @pytest.mark.parametrize("d", [64, 80, 128, 256])
-def test_fused_gradients_are_within_bounds(hopper, d, n, m, causal, dtype):
+def test_fused_gradients_are_within_error_bounds(hopper, d, n, m, causal, dtype):
     torch.manual_seed(0)
     shapes = ((2, n, 3, d), (2, m, 3, d), (2, m, 3, d), (2, n, 3, d))
     x = [torch.randn(shape, device="cuda", dtype=dtype).transpose(1, 2) for shape in shapes]
@@ -105,7 +105,7 @@ def test_fused_gradients_are_within_bounds(hopper, d, n, m, causal, dtype):
 
 
 @pytest.mark.gpu
-def test_deterministic_mode_uses_two_kernels(hopper, monkeypatch):
+def test_deterministic_mode_uses_the_two_gradient_kernels(hopper, monkeypatch):
     torch.manual_seed(0)
     x = [torch.randn(2, 8, 2048, 64, device="cuda", dtype=torch.bfloat16) for _ in range(4)]
     q, k, v, grad_out = x

@@ -1,4 +1,4 @@
-"""The forward pass on a Hopper GPU: against float64, and when it is used."""
+"""Tests of the forward pass on a Hopper GPU: it matches float64 and is used when it should be."""
 
 import pytest
 import torch
@@ -35,7 +35,7 @@ def strided(batch, heads, n, d, dtype):
 @pytest.mark.parametrize(
     "configuration, d", [(c, d) for c, widths in CONFIGURATIONS.values() for d in widths]
 )
-def test_every_configuration_is_within_bounds(configuration, d, causal, on_hopper):
+def test_every_configuration_is_within_error_bounds(configuration, d, causal, on_hopper):
     for name in ("bfloat16", "float16"):
         for batch, heads, n, m in SHAPES:
             if causal and n != m:
@@ -68,7 +68,7 @@ def test_paired_tiles_are_correct_and_reproducible(on_hopper):
 
 
 @pytest.mark.gpu
-def test_offsets_beyond_32_bits(on_hopper):
+def test_offsets_beyond_32_bits_are_supported(on_hopper):
     x = torch.randn(33, 32, 32768, 64, device="cuda", dtype=torch.bfloat16)
     whole, lse = forward.forward(x, x, x, True, None)
     last = x[-1:].clone()  # has enough heads for the same kernel

@@ -41,7 +41,7 @@ def test_causal_mask_is_off_by_default():
 
 
 @pytest.mark.parametrize("n,m", [(1, 90), (90, 1), (40, 77)])
-def test_different_numbers_of_queries_and_keys(n, m):
+def test_numbers_of_queries_and_keys_may_differ(n, m):
     q, grad_out, k, v = (normal(2, 2, length, 24) for length in (n, n, m, m))
     leaves = [t.clone().requires_grad_() for t in (q, k, v)]
     out, lse = flash_attention(*leaves, scale=0.3, return_lse=True)
@@ -138,7 +138,7 @@ def test_torch_compile_makes_one_graph(shape):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
-def test_operators_pass_opcheck():
+def test_registered_operators_pass_torch_opcheck():
     q, k, v = (normal(1, 2, 20, 16) for _ in range(3))
     torch.library.opcheck(torch.ops.lmperf.flash_attention_forward, (q, k, v, True, 0.25))
     out, lse = torch.ops.lmperf.flash_attention_forward(q, k, v, True, 0.25)
@@ -219,7 +219,7 @@ def test_float32_is_as_accurate_as_pytorch(n, d, causal):
 
 
 @pytest.mark.gpu
-def test_offsets_beyond_32_bits(monkeypatch):
+def test_offsets_beyond_32_bits_are_supported(monkeypatch):
     # test_hopper_forward.py tests the kernel for Hopper.
     monkeypatch.setattr(hopper_forward, "takes", lambda *forms: False)
     x = normal(33, 32, 32768, 64, dtype=torch.bfloat16)

@@ -1,4 +1,4 @@
-"""The kernels against float64, in every dtype, layout, mask and configuration."""
+"""Tests of the kernels against float64, in every dtype, layout, mask and configuration."""
 
 from functools import partial
 
@@ -43,9 +43,10 @@ CUDA_DTYPES = ("float32", "tf32", "float16", "bfloat16", "autocast_bfloat16")
 
 
 def cases(shapes, dtypes, both_masks_up_to=256):
-    """Axes of the check: every dtype with both layouts, every shape with both masks.
+    """Parameters of the checks: every dtype with both layouts, every shape with both masks.
 
-    Heads wider than `both_masks_up_to` get one mask a dtype: the interpreter is slow.
+    Heads wider than `both_masks_up_to` get one mask for each dtype, because the interpreter is
+    slow.
     """
     for i, (batch, heads, n, d) in enumerate(shapes):
         for j, dtype in enumerate(dtypes):
@@ -91,13 +92,13 @@ def assert_within_bounds(axes, device, seed):
 @pytest.mark.interpreter
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the interpreter stands in for a GPU")
 @pytest.mark.parametrize("axes", list(cases(INTERPRETER_SHAPES, INTERPRETER_DTYPES, 16)), ids=name)
-def test_kernels_under_the_interpreter(axes):
+def test_kernels_match_float64_under_the_interpreter(axes):
     assert_within_bounds(axes, "cpu", seed=0)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("axes", list(cases(CUDA_SHAPES, CUDA_DTYPES)), ids=name)
-def test_kernels_on_a_gpu(axes):
+def test_kernels_match_float64_on_a_gpu(axes):
     assert_within_bounds(axes, "cuda", seed=0)
 
 
@@ -115,7 +116,7 @@ def configurations():
 @pytest.mark.gpu
 @pytest.mark.parametrize("n", [1000, 1024])
 @pytest.mark.parametrize("precision, d, by_kernel", list(configurations()), ids=str)
-def test_every_configuration_on_a_gpu(precision, d, by_kernel, n, monkeypatch):
+def test_every_configuration_matches_float64_on_a_gpu(precision, d, by_kernel, n, monkeypatch):
     for module in (forward, key_gradients, query_gradients):
         monkeypatch.setattr(module, "choose", lambda kernel, *rest: by_kernel[kernel.name])
     for dtype in ("bfloat16", "float16") if precision == "half" else (precision,):

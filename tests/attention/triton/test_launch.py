@@ -1,4 +1,4 @@
-"""Launches: only the first call of a signature goes through Triton's launcher."""
+"""Tests that only the first call of a signature goes through Triton's launcher."""
 
 import weakref
 

@@ -1,4 +1,4 @@
-"""Chunks, halves and TMA loads give the same results as without them."""
+"""Split loops, operands split into float16 halves, and TMA loads do not change results."""
 
 import pytest
 import torch
@@ -50,7 +50,7 @@ def assert_right(got, x, causal, dtype="float32"):
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("n, blocks", [(100, (64, 32)), (100, (32, 64)), (128, (64, 32))])
-def test_chunks_combine_to_the_whole(n, causal, blocks):
+def test_chunked_results_match_unsplit_results(n, causal, blocks):
     x = inputs(n, 24)
     assert_right(results(x, causal, 64, blocks), x, causal)
 
@@ -69,12 +69,12 @@ def in_halves(monkeypatch):
         (True, 0, (1e-12, 1e12, 1, 1e-20)),
     ],
 )
-def test_halves_are_as_accurate_as_float32(in_halves, causal, chunk, sizes):
+def test_float16_halves_are_as_accurate_as_float32(in_halves, causal, chunk, sizes):
     x = inputs(70, 24, sizes=sizes)
     assert_right(results(x, causal, chunk), x, causal)
 
 
-def test_halves_keep_22_bits():
+def test_float16_halves_keep_22_bits_of_float32():
     x = inputs(100, 40)[0]
     x[0, 0, 0, 0] = 1e4
     shorter = torch.randn(2, 2, 30, 40, device=DEVICE)
@@ -86,7 +86,7 @@ def test_halves_keep_22_bits():
     assert bool((error <= torch.maximum(x.double().abs() * 2.0**-22, unit * 2.0**-25)).all())
 
 
-def test_halves_of_zeros_and_huge_values(in_halves):
+def test_zeros_and_huge_values_split_into_float16_halves(in_halves):
     x = inputs(70, 16, sizes=(1.0, 1.0, 0.0, 1.0))
     got = results(x, True, 0)
     for tensor in ("out", "dq", "dk"):

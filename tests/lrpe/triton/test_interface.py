@@ -1,4 +1,4 @@
-"""`lrpe_cosine`: autograd, strides, torch.compile, autocast, errors."""
+"""Tests of `lrpe_cosine`: autograd, strides, torch.compile, autocast and errors."""
 
 import pytest
 import torch
@@ -68,7 +68,7 @@ def test_strided_inputs_match_plain_pytorch(view):
     torch.testing.assert_close(got, x)
 
 
-def test_autocast_keeps_the_dtype():
+def test_autocast_keeps_the_dtype_of_x():
     x, theta = inputs(grad=True)
     with torch.autocast(DEVICE, torch.bfloat16):
         out = lrpe_cosine(x, theta, SHAPE)
@@ -90,7 +90,7 @@ def test_torch_compile_makes_one_graph(cache_angles):
     torch.testing.assert_close(torch.autograd.grad(compiled(x, theta), x), expected)
 
 
-def test_operators_pass_opcheck():
+def test_registered_operators_pass_torch_opcheck():
     x, theta = inputs()
     for cache_angles in (False, True):
         arguments = (x, theta, SHAPE, 0, cache_angles)

@@ -95,7 +95,7 @@ def test_theta_may_be_wider_and_of_another_dtype():
 
 @pytest.mark.parametrize("block_t", [1, 8, 64])
 @pytest.mark.parametrize("sms", [1, 100])
-def test_batch_splits_are_bitwise_equal(block_t, sms, monkeypatch):
+def test_batch_splits_do_not_change_a_bit_of_the_result(block_t, sms, monkeypatch):
     x, theta = torch.randn(5, 2, 21, 16, device=DEVICE), torch.rand(2, 8, device=DEVICE)
     out, angles = kernels.forward(x, theta, (3, 7), 0, True)
     monkeypatch.setattr(launch, "_sms", lambda index: sms)
@@ -143,7 +143,7 @@ def test_new_length_does_not_recompile():
 
 
 @pytest.mark.gpu
-def test_offsets_beyond_32_bits():
+def test_offsets_beyond_32_bits_are_supported():
     theta = torch.rand(12, 128, device=DEVICE)
     x = torch.randn(12, 12, 65536, 128, device=DEVICE, dtype=torch.bfloat16)
     last = x[-1:, -1:].clone().requires_grad_()

@@ -16,7 +16,7 @@ Shaped = Tensor | Form
 
 
 def scale_of(scale: float | None, d: int) -> float:
-    """The factor of the scores: `scale`, or by default 1 / sqrt(d)."""
+    """The factor that the scores are multiplied by: `scale`, or by default 1 / sqrt(d)."""
     return d**-0.5 if scale is None else scale
 
 

@@ -1,4 +1,4 @@
-"""Autotuning of tile sizes on a device without a table: candidates are checked, timed and cached.
+"""Autotunes tile sizes on a device without a table: checks, times and caches candidates.
 
 The first call of a kernel on such a device compiles, checks and times its candidates. The fastest
 correct one is written to a file, with the seconds that the search took; later calls read it.
@@ -35,7 +35,7 @@ _LEAD_CYCLES = 600_000
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel as autotuning calls it.
+    """A kernel as autotuning calls it: its name, its results and how to prepare a call.
 
     Attributes:
         name: one of `configurations.KERNELS`.
@@ -52,14 +52,14 @@ class Kernel:
 
 
 def cache_path(index: int) -> Path:
-    """The cache file of the CUDA device `index` under this version of Triton."""
+    """The path of the cache file for CUDA device `index` under this version of Triton."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     device = torch.cuda.get_device_name(index).replace(" ", "-").replace("/", "-")
     return base / "lmperf" / f"flash_attention-{device}-triton-{triton.__version__}.json"
 
 
 def candidates(precision: str, d: int) -> list[Configuration]:
-    """The portable configuration, then larger ones that may not fit every device."""
+    """Configurations to try: the portable one, then larger ones that may not fit every device."""
     first = portable(precision, d)
     if precision != "half" or padded(d) > 128:
         return [first, Configuration(64, 32, 4, 1), Configuration(32, 64, 4, 1)]
@@ -73,10 +73,11 @@ def candidates(precision: str, d: int) -> list[Configuration]:
 
 
 def tuned(kernel: Kernel, causal: bool, precision: str, d: int, index: int) -> Configuration:
-    """The fastest correct candidate on the CUDA device `index`: cached, or searched and cached.
+    """The fastest correct candidate on the CUDA device `index`, from the cache or by a search.
 
-    precision: "half", "tf32" or "float32", as torch's flags have it now. While a CUDA graph is
-    captured nothing can be timed: an uncached kernel then gets the portable configuration.
+    A search writes its result to the cache. precision: "half", "tf32" or "float32", as torch's
+    flags are set now. While a CUDA graph is captured nothing can be timed: an uncached kernel then
+    gets the portable configuration.
     """
     mask = "causal" if causal else "full"
     path, key = cache_path(index), f"{kernel.name} {precision} {padded(d)} {mask}"
@@ -108,7 +109,7 @@ def _search(kernel: Kernel, causal: bool, precision: str, d: int, index: int) ->
 
 
 def inputs(batch: int, heads: int, n: int, d: int, dtype: str) -> list[Tensor]:
-    """q, k, v and dO, standard normal and contiguous, on the current CUDA device."""
+    """Random q, k, v and dO, standard normal and contiguous, on the current CUDA device."""
     shape = (batch, heads, n, d)
     return [torch.randn(shape, device="cuda", dtype=storage_dtype(dtype)) for _ in range(4)]
 
@@ -142,7 +143,7 @@ def fault_of(kernel: Kernel, dtype: str, d: int, causal: bool, c: Configuration)
 
 
 def median_ms(calls: Sequence[Callable[[], object]], rounds: int = 15) -> list[float]:
-    """Median device time of each call in milliseconds, interleaved, with a cold L2 cache."""
+    """Median device time of each call in ms; calls take turns and start with a cold L2 cache."""
     scratch = torch.empty(_FLUSHED_BYTES, dtype=torch.int8, device="cuda")
     times = [[] for _ in calls]
     for i in range(_WARM_UPS + rounds):
@@ -163,7 +164,7 @@ def median_ms(calls: Sequence[Callable[[], object]], rounds: int = 15) -> list[f
 
 
 def _read(path: Path) -> dict:
-    """The cached configurations; none if the file is missing or unreadable."""
+    """The configurations in the cache file; none if the file is missing or unreadable."""
     try:
         return json.loads(path.read_text())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Launch plan of the backward pass: delta, then dK and dV, then dQ; or one fused kernel.
+"""Launch plan of the backward pass: delta, dK and dV, then dQ; or one fused kernel.
 
 The three kernels are bitwise reproducible. The fused kernel (`hopper_backward.py`) is not; it is
 used where it is faster, unless deterministic algorithms are required.
@@ -39,7 +39,7 @@ def backward(
     causal: bool,
     scale: float | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """dQ, dK, dV from the tensors that the forward pass saved.
+    """Compute dQ, dK and dV from the tensors that the forward pass saved.
 
     q, out, grad_out: [b, h, n, d]; k, v: [b, h, m, d]; lse, grad_lse: [b, h, n]. A gradient of the
     logsumexp adds P * dL to dS, so it is subtracted from delta.
@@ -62,7 +62,7 @@ def plan(
     deterministic: bool,
     has_grad_lse: bool,
 ) -> "Backward | Fused | None":
-    """The launches for the forms of q, k, v, out and dO; None if one must be copied first."""
+    """The launches for the forms of q, k, v, out and dO; None if a tensor must be copied first."""
     q, k, v, out, grad_out = forms = [Form(*each) for each in members]
     if not all(f.addressable for f in forms):
         return None
@@ -86,7 +86,7 @@ def _is_deterministic() -> bool:
 
 
 class Backward:
-    """The launches of one signature: delta, the float16 halves, and the two gradient kernels."""
+    """The launches for one signature: delta, the split into float16 halves, dK and dV, dQ."""
 
     def __init__(
         self,

@@ -15,9 +15,10 @@ KERNELS = ("forward", "key_gradients", "query_gradients")
 
 @dataclass(frozen=True)
 class Configuration:
-    """Tiles of block_m queries and block_n keys: a program owns one and loops over the other.
+    """Tile sizes: a program owns a tile of block_m queries or block_n keys.
 
-    chunk: how many rows of the other axis one program loops over; 0: all of them.
+    It loops over tiles of the other axis. chunk: how many rows of the other axis one program loops
+    over; 0: all of them.
     """
 
     block_m: int
@@ -27,7 +28,7 @@ class Configuration:
     chunk: int = 0
 
     def owned(self, kernel: str) -> int:
-        """Rows of the tile that a program of the kernel owns."""
+        """How many rows the tile has that one program of the kernel owns."""
         return self.block_n if kernel == "key_gradients" else self.block_m
 
 
@@ -45,7 +46,8 @@ def _c(block_m: int, block_n: int, num_warps: int, num_stages: int) -> Configura
     return Configuration(block_m, block_n, num_warps, num_stages)
 
 
-# (kernel, precision, padded head width): with a causal mask, without, for few tiles.
+# (kernel, precision, padded head width) -> configuration with a causal mask, configuration without,
+# configuration if there are few tiles.
 HOPPER = {
     ("forward", "half", 16): (_c(128, 64, 4, 3), _c(64, 64, 4, 3), _c(64, 128, 4, 4)),
     ("key_gradients", "half", 16): (_c(32, 128, 4, 2), _c(32, 128, 4, 3), _c(128, 64, 4, 3)),
@@ -94,20 +96,21 @@ HOPPER = {
     ("query_gradients", "float32", 256): (_c(64, 16, 8, 2), _c(64, 16, 8, 2), _c(64, 16, 8, 2)),
 }
 
-# By padded head width, for float16 and bfloat16; shorter lengths were slower or not measured.
+# Fused backward kernel for float16 and bfloat16, by padded head width. At lengths below the last
+# number it was slower or not measured.
 FUSED = {
     64: FusedConfiguration(64, 128, 3, 2048),
     128: FusedConfiguration(64, 128, 3, 1024),
     256: FusedConfiguration(64, 64, 2, 2048),
 }
 
-# By precision and padded head width up to 64, 128, 256: fit 96 KiB of shared memory.
+# By precision, for padded head widths up to 64, 128 and 256. All fit in 96 KiB of shared memory.
 PORTABLE = {
     "half": (_c(64, 64, 4, 2), _c(64, 32, 4, 2), _c(32, 32, 4, 1)),
     "float32": (_c(32, 32, 4, 2), _c(32, 32, 4, 1), _c(16, 16, 4, 1)),
 }
 
-# Tall and wide tiles, so that the tests cover both on the diagonal.
+# Tall and wide tiles, so that tests under Triton's interpreter cover both on the diagonal.
 INTERPRETER = {
     "forward": _c(64, 32, 4, 1),
     "key_gradients": _c(32, 64, 4, 1),
@@ -116,20 +119,20 @@ INTERPRETER = {
 
 
 def products_of(dtype: torch.dtype) -> int:
-    """Matmuls per product: 3, of float16 halves, for float32 without TF32; else 1."""
+    """Matmuls per product: 3 for float32 split into float16 halves (without TF32), else 1."""
     float32 = dtype == torch.float32 and not INTERPRETED
     return 3 if float32 and dot_precision(dtype) == "ieee" else 1
 
 
 def precision_class(dtype: torch.dtype) -> str:
-    """The precision by which tiles are chosen: "half" (float16, bfloat16), "tf32", "float32"."""
+    """The class that selects tile sizes: "half" (float16, bfloat16), "tf32" or "float32"."""
     if dtype != torch.float32:
         return "half"
     return "tf32" if dot_precision(dtype) == "tf32" else "float32"
 
 
 def portable(precision: str, d: int) -> Configuration:
-    """A configuration for a device without a table."""
+    """A configuration for a device without a table of tuned configurations."""
     size = 0 if padded(d) <= 64 else 1 if padded(d) == 128 else 2
     return PORTABLE["half" if precision == "half" else "float32"][size]
 

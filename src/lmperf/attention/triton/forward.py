@@ -1,4 +1,4 @@
-"""Forward pass: a program for each tile of queries, or for each chunk of its keys."""
+"""Forward pass: one program for each tile of queries, or for each chunk of the keys of a tile."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -130,7 +130,7 @@ def forward_kernel(
     PRECISION: tl.constexpr,
     P_SHIFT: tl.constexpr,
 ):
-    """Output and logsumexp of one tile of queries; maximum and scores are in base 2.
+    """Compute output and logsumexp of one tile of queries; maximum and scores are in base 2.
 
     Tiles of keys that every row sees come first, without a mask; then those on the diagonal and, if
     the length is no multiple of the tile (TAIL), the last one. The first tile has a key that every
@@ -142,7 +142,7 @@ def forward_kernel(
     batch, head = sequence // heads, sequence % heads
     tile = tl.program_id(0) % tiles
     if CAUSAL:
-        # The longest rows start first, so that no long program runs alone at the end.
+        # Tiles with the most keys start first, so that no long program runs alone at the end.
         tile = tiles - 1 - tile
     first_row = tile * BLOCK_M
     low = 0
@@ -255,7 +255,7 @@ def plan(
 
 
 class Forward:
-    """The launches of one signature: the halves of q, k, v; the kernel; combining the chunks."""
+    """Launches for one signature: the split into halves, the kernel, combining the chunks."""
 
     def __init__(
         self,

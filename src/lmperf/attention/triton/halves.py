@@ -1,4 +1,4 @@
-"""float32 operands as two float16 halves: the accuracy of float32 on the tensor cores of float16.
+"""Split float32 operands into two float16 halves, a high and a low one, for float16 tensor cores.
 
 After scaling by a power of two that brings the largest |x| of the tensor to [2^14, 2^15),
 
@@ -42,7 +42,7 @@ def measure_kernel(
     BLOCK: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):
-    """sizes[i] = max |x| of tensor i, [b, h, n, D]; program_id(1) selects the tensor."""
+    """Write max |x| of tensor i, [b, h, n, D], to sizes[i]; program_id(1) selects the tensor."""
     for i in tl.static_range(len(tensors)):
         tiles = tl.cdiv(lengths[i], BLOCK)
         sequence = tl.program_id(0) // tiles
@@ -65,7 +65,7 @@ def split_kernel(
     BLOCK: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):
-    """Write the halves [2, b, h, n, D] of tensor i, [b, h, n, D]; program_id(1) selects it."""
+    """Write high and low half [2, b, h, n, D] of tensor i [b, h, n, D]; i is program_id(1)."""
     for i in tl.static_range(len(tensors)):
         n = lengths[i]
         tiles = tl.cdiv(n, BLOCK)
@@ -94,7 +94,7 @@ def _rows(x, strides, sequence, rows, heads, n, D: tl.constexpr, BLOCK_D: tl.con
 
 @triton.jit
 def power_of_two(sizes):
-    """The power of two that a tensor is divided by before it is split, from its max |x|."""
+    """The power of two that a tensor is divided by before its split, from its max |x|."""
     return tl.exp2(_exponent(tl.load(sizes)))
 
 
@@ -106,7 +106,11 @@ def _exponent(largest):
 
 @triton.jit
 def score_units(sizes, scale_log2, PRODUCTS: tl.constexpr):
-    """Factors of the products q k and dO v; with halves they include the powers of two."""
+    """Factors by which the products q k and dO v are multiplied.
+
+    The first contains the scale of the scores, in base 2. For split operands, both contain the
+    powers of two that the operands were divided by.
+    """
     if PRODUCTS == 3:
         scores = scale_log2 * power_of_two(sizes) * power_of_two(sizes + 1)
         return scores, power_of_two(sizes + 2) * power_of_two(sizes + 3)
@@ -118,7 +122,8 @@ def score_units(sizes, scale_log2, PRODUCTS: tl.constexpr):
 def add_rows(acc, x, b, PRODUCTS: tl.constexpr, PRECISION: tl.constexpr):
     """acc + x b for a float32 x [m, k] of unknown size and an operand b [k, n].
 
-    Halves of x are divided by one power of two per row instead of one per tensor.
+    If x is split into halves, each row is divided by its own power of two; other operands are
+    divided by one power of two per tensor.
     """
     if PRODUCTS == 3:
         exponent = _exponent(tl.max(tl.abs(x), 1))
@@ -129,10 +134,12 @@ def add_rows(acc, x, b, PRODUCTS: tl.constexpr, PRECISION: tl.constexpr):
 
 
 class Halves:
-    """Launches of the kernels that split float32 tensors [b, h, n, d], each with its n, in halves.
+    """Launches of the kernels that split float32 tensors into a high and a low float16 half.
+
+    The tensors are [b, h, n, d]; n may differ between them.
 
     Attributes:
-        forms: of the halves, [2 b, h, n, d] float16.
+        forms: the `Form` of each result, [2 b, h, n, d] float16.
     """
 
     def __init__(self, *tensors: Form):
@@ -155,7 +162,7 @@ class Halves:
         )
 
     def __call__(self, *tensors: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """max |x| of each tensor, [tensors] float32, and the halves of each."""
+        """Split the tensors; returns max |x| of each, [tensors] float32, and the halves of each."""
         sizes = tensors[0].new_zeros(len(tensors))
         halves = tuple(
             x.new_empty(form.shape, dtype=form.dtype)

@@ -100,7 +100,7 @@ def finish_kernel(
 
 
 class Fused:
-    """The launches of one signature: float16 or bfloat16 tensors that TMA can read."""
+    """Launches of one signature: float16 or bfloat16 tensors that TMA can read."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class Fused:
         grad_out: Tensor,
         grad_lse: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """dQ, dK, dV in the dtypes and layouts of q, k, v; shapes as in `backward.backward`."""
+        """Returns dQ, dK, dV in dtype and layout of q, k, v; shapes as in `backward.backward`."""
         heads, n, _, scale, _ = self._scalars
         dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
         rows, accumulated = (

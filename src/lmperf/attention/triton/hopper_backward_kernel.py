@@ -24,7 +24,7 @@ BUFFERS = gl.constexpr(2)
 
 @gluon.jit
 def _add_fragments(first, x):
-    """Add x, a WGMMA accumulator, to device memory atomically, from registers.
+    """Add x, a WGMMA accumulator in registers, atomically to device memory.
 
     A thread has 2 x 2 elements of each 16 x 8 fragment: columns c, c + 1 of rows r, r + 8. They are
     adjacent in memory: one vector instruction per thread, 512 contiguous bytes per warp.
@@ -112,7 +112,7 @@ def fused_kernel(
     STAGES: gl.constexpr,
     num_warps: gl.constexpr,
 ):
-    """dK and dV of one tile of keys, and its contribution to dQ / scale of all queries.
+    """Compute dK and dV of one tile of keys, and add its part of dQ / scale for all queries.
 
     TMA descriptors: q, grad_out of [1, 1, BLOCK_M, BLOCK_D]; k, v, dk, dv of
     [1, 1, BLOCK_N, BLOCK_D]; rows of [2 * BLOCK_M]. dq: pointer to

@@ -1,4 +1,4 @@
-"""Forward pass on a Hopper GPU: when `hopper_forward_kernel.py` is used, and its launch."""
+"""Launch of `hopper_forward_kernel.py` on a Hopper GPU, and the rule for when it is used."""
 
 from dataclasses import dataclass
 
@@ -10,12 +10,13 @@ from lmperf.attention.triton.configurations import device_facts
 from lmperf.attention.triton.launch import HAS_GLUON, Form, Launch, tma_readable
 from lmperf.attention.triton.tiles import LOG2_E
 
-# Least length, sequences and queries in total. Below, the kernel that splits the keys was faster on
-# an H200, by up to a fifth.
+# The kernel is used from this length, number of sequences and total number of queries on. Below,
+# the kernel that splits the keys was faster on an H200, by up to a fifth.
 SHORTEST, SEQUENCES, QUERIES = 1024, 8, 16384
 # Queries per consumer, as in the kernel.
 ROWS = 64
-# Per thread, by the number of consumers. An SM has 65536; the producer gets the fewest possible.
+# Registers per thread, by the number of consumer warp groups. An SM has 65536 registers; the
+# producer warp gets the fewest possible.
 CONSUMER_REGISTERS = {2: 240, 3: 160}
 PRODUCER_REGISTERS = 24
 
@@ -46,7 +47,7 @@ LONG = {True: 4096, False: 2048}
 
 
 def choose(n: int, d: int, causal: bool) -> Configuration:
-    """The configuration for n queries and head width d."""
+    """The tile configuration for n queries and head width d."""
     if d > 128:
         return WIDE
     if d > 64:
@@ -55,7 +56,7 @@ def choose(n: int, d: int, causal: bool) -> Configuration:
 
 
 def tail_of(d: int) -> int:
-    """Columns after the first 64 that a matmul covers; 0: it covers the whole tile.
+    """How many columns beyond the first 64 a matmul covers; 0 means that it covers the whole tile.
 
     Tiles in shared memory are a power of two wide; for 64 < d <= 96 the matmuls skip most zeros.
     """
@@ -65,7 +66,7 @@ def tail_of(d: int) -> int:
 def takes(q: Form, k: Form, v: Form) -> bool:
     """Whether the kernel supports these inputs and is faster: it needs many long sequences.
 
-    It does not split the keys among programs, as `forward.py` does if there are few tiles.
+    Unlike `forward.py`, it cannot split the keys among programs if there are few tiles.
     """
     batch, heads, n, d = q.shape
     sequences = batch * heads
@@ -125,7 +126,7 @@ class Forward:
         self._scalars = (items, tiles, heads, n, m, scale * LOG2_E.value)
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """out [b, h, n, d] in q's dtype and, if q is dense, layout; lse [b, h, n] float32."""
+        """Returns out [b, h, n, d] in q's dtype and, if q is dense, layout; lse [b, h, n]."""
         out = torch.empty_like(q)
         lse = torch.empty(self._rows, dtype=torch.float32, device=q.device)
         self._launch(q, k, v, out, lse, *self._scalars)

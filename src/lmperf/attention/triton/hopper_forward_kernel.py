@@ -43,7 +43,7 @@ def _next(index, phase, STAGES: gl.constexpr):
 
 @gluon.jit
 def _tile_of(item, half, tiles, CAUSAL: gl.constexpr, PAIRED: gl.constexpr):
-    """(sequence, tile) of a work item, or of half 0 or 1 of it if items are PAIRED.
+    """(sequence, tile) of a work item or, if items are PAIRED tiles, of half 0 or 1 of the pair.
 
     A pair is the i-th longest and the i-th shortest tile of a sequence under a causal mask, so that
     all pairs have the same number of keys.
@@ -57,14 +57,14 @@ def _tile_of(item, half, tiles, CAUSAL: gl.constexpr, PAIRED: gl.constexpr):
         sequence = item // tiles
         tile = item % tiles
         if CAUSAL:
-            # The longest start first, so that no long one runs alone at the end.
+            # Tiles with the most keys start first, so that no long tile runs alone at the end.
             tile = tiles - 1 - tile
         return sequence, tile
 
 
 @gluon.jit
 def _next_item(item, half, tile, tiles, PAIRED: gl.constexpr):
-    """The next (item, half) of a program; with an odd number of tiles the middle one is alone."""
+    """The next (item, half) of a program; of an odd number of tiles, the middle is unpaired."""
     if PAIRED:
         stay = (half == 0) & (2 * tile != tiles - 1)
         return gl.where(stay, item, item + gl.num_programs(0)), gl.where(stay, 1, 0)
@@ -74,7 +74,7 @@ def _next_item(item, half, tile, tiles, PAIRED: gl.constexpr):
 
 @gluon.jit
 def _last_key_tile(high, m, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr):
-    """The last tile of keys for queries below `high`."""
+    """The index of the last tile of keys that queries below `high` see."""
     if CAUSAL:
         return gl.cdiv(gl.minimum(m, high), BLOCK_N) - 1
     else:
@@ -152,7 +152,7 @@ def _scores(q, k, zeros, TAIL: gl.constexpr):
 
 @gluon.jit
 def _add_values(p, v, acc, TAIL: gl.constexpr, tail_p_layout: gl.constexpr):
-    """Issue acc + p v for one accumulator or, with TAIL, for those of both parts of v's columns."""
+    """Issue acc + p v for one accumulator or, with TAIL, for both parts of v's columns."""
     if TAIL == 0:
         return (warpgroup_mma(p, v, acc[0], is_async=True),)
     else:
@@ -163,7 +163,7 @@ def _add_values(p, v, acc, TAIL: gl.constexpr, tail_p_layout: gl.constexpr):
 
 @gluon.jit
 def _scaled(acc, factors, TAIL: gl.constexpr):
-    """The accumulators with each row multiplied by its factor."""
+    """The accumulators, each row multiplied by its factor."""
     first = gl.convert_layout(factors, gl.SliceLayout(1, acc[0].type.layout))
     if TAIL == 0:
         return (acc[0] * first[:, None],)
@@ -174,7 +174,7 @@ def _scaled(acc, factors, TAIL: gl.constexpr):
 
 @gluon.jit
 def _partial_sums(p):
-    """[ROWS, 4]: row sums over the columns of each of the four threads that share a row."""
+    """Row sums [ROWS, 4], one over the columns of each of the four threads that share a row."""
     return gl.sum(gl.sum(p.reshape([p.shape[0], p.shape[1] // 8, 4, 2]), 3), 1)
 
 
@@ -202,7 +202,7 @@ def _consumer(
     OWN_OUT: gl.constexpr,
     WHICH: gl.constexpr,
 ):
-    """Output and logsumexp of 64 queries of every tile; maximum and scores are in base 2.
+    """Compute output and logsumexp of 64 queries of every tile; maximum and scores are in base 2.
 
     The loop runs from the last tile of keys to the first. Only the last needs a mask: the diagonal
     of 64 queries ends within one tile of at least 64 keys.
@@ -348,7 +348,7 @@ def _consumer(
 
 @gluon.jit
 def _barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr):
-    """[COUNT] barriers, each completed by ARRIVALS arrivals."""
+    """Allocate [COUNT] barriers, each completed by ARRIVALS arrivals."""
     barriers = gl.allocate_shared_memory(gl.int64, [COUNT, 1], mbarrier.MBarrierLayout())
     for i in gl.static_range(COUNT):
         mbarrier.init(barriers.index(i), count=ARRIVALS)

@@ -37,7 +37,7 @@ def flash_attention(
 
 
 class FlashAttention(torch.autograd.Function):
-    """`FlashAttention.apply(q, k, v, is_causal=False, scale=None, return_lse=False)`.
+    """Autograd function; call `apply(q, k, v, is_causal=False, scale=None, return_lse=False)`.
 
     Arguments as in `flash_attention`, but autocast is ignored. Saves q, k, v, out and the logsumexp
     ([batch, n] or [batch, heads, n]) for the backward pass.
@@ -79,7 +79,7 @@ _guarded_gradients = once_differentiable(_gradients)
 
 
 def _with_heads(ndim: int, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
-    """The tensors as [batch, heads, ...]: those of [batch, n, d] get a dimension of one head."""
+    """The tensors as [batch, heads, ...]; tensors without heads get a dimension of one head."""
     if ndim == 4:
         return tensors
     return tuple(None if t is None else t.unsqueeze(1) for t in tensors)

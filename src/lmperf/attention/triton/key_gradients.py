@@ -1,4 +1,4 @@
-"""dK and dV: a program owns a tile of keys and loops over queries.
+"""Computes dK and dV: a program owns a tile of keys and loops over queries.
 
 The scores are transposed, [keys, queries]: P^T and dS^T are then the left operands of the matmuls
 of dV and dK and stay in registers.
@@ -129,10 +129,11 @@ def key_gradients_kernel(
     PRECISION: tl.constexpr,
     P_SHIFT: tl.constexpr,
 ):
-    """dK and dV of one tile of keys, over all queries that see it; TAIL: n_queries % BLOCK_M.
+    """Compute dK and dV of one tile of keys over all queries that see it.
 
-    Rows beyond the last key contain garbage, which does not leave them and is not stored. With
-    SPLIT, a program takes the queries of one chunk, and dk and dv are parts [splits, b, h, m, d].
+    TAIL: n_queries % BLOCK_M. Rows beyond the last key contain garbage, which no other row reads
+    and which is not stored. With SPLIT, a program takes the queries of one chunk, and dk and dv are
+    parts [splits, b, h, m, d].
     """
     tiles = tl.cdiv(n_keys, BLOCK_N)
     sequence = tl.program_id(0) // tiles
@@ -196,7 +197,7 @@ def key_gradients_kernel(
 
 
 class KeyGradients:
-    """Launches of `key_gradients_kernel`, and of `Sum` if it is split, for one form of k and v."""
+    """Launches `key_gradients_kernel` and, if its loop is split, `Sum`, for one form of k and v."""
 
     def __init__(self, x: Inputs, k: Form, v: Form, configuration: Configuration | None = None):
         batch, heads, m, d = k.shape
@@ -212,7 +213,7 @@ class KeyGradients:
         self._sums = [Sum(form, splits, c.chunk, chunks) for form in (k, v)] if splits > 1 else []
 
     def __call__(self, x: Operands, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """dK, dV [b, h, m, d] in the dtypes and layouts of k and v."""
+        """Returns dK and dV [b, h, m, d] in the dtypes and layouts of k and v."""
         results = torch.empty_like(k), torch.empty_like(v)
         parts = tuple(new_parts(self._splits, r) for r in results) if self._sums else results
         self._launch(x, parts, [r.stride() for r in results])

@@ -1,4 +1,4 @@
-"""Launches with little host overhead: planned once per signature of the arguments.
+"""Kernel launches with little host overhead, planned once per signature of the arguments.
 
 `kernel[grid](...)` looks up the compiled kernel by inspecting every argument, which takes the host
 20 to 60 us for these kernels. Here only the first call of a signature (shapes, strides, dtypes,
@@ -24,7 +24,7 @@ HAS_GLUON = IS_KNOWN and not INTERPRETED
 MOST_PLANS = 4096
 # Addresses cached per descriptor.
 MOST_ADDRESSES = 32
-# In bytes: TMA needs it, and Triton specialises kernels for it.
+# Alignment of addresses in bytes: TMA needs it, and Triton specialises kernels for it.
 ALIGNMENT = 16
 LARGEST_STRIDE = 2**22
 
@@ -33,7 +33,7 @@ DESCRIBED_SCORES = 2**22
 
 
 def form(x: Tensor) -> tuple:
-    """The members of `Form.of(x)` as a plain tuple, which takes a third of the time to make."""
+    """Same values as `Form.of(x)`, in a plain tuple, which takes a third of the time to make."""
     return x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % ALIGNMENT == 0
 
 
@@ -52,7 +52,7 @@ class Form(NamedTuple):
 
     @property
     def addressable(self) -> bool:
-        """Whether offsets inside a tile fit into 32 bits."""
+        """Whether the offsets of all elements inside a tile fit in 32 bits."""
         return _fits(self.strides)
 
 
@@ -124,7 +124,7 @@ class Direct:
 
     @classmethod
     def of(cls, compiled: Any, grid: tuple, descriptors: list[Callable]) -> "Direct | None":
-        """A direct launch; None for a kernel that needs scratch memory."""
+        """A direct launch of the compiled kernel; None for a kernel that needs scratch memory."""
         launcher = compiled.run
         if launcher.global_scratch_size or launcher.profile_scratch_size:
             return None
@@ -141,7 +141,7 @@ class Direct:
 
 
 class Encoded:
-    """Encodes TMA descriptors of tensors of one form, with a cache by address."""
+    """Encodes TMA descriptors of tensors of one `Form`, and caches them by address."""
 
     def __init__(self, describe: Callable[[Tensor], list], layout: dict[str, Any]):
         # Used with Triton 3.6 only: other versions have it elsewhere.
@@ -163,7 +163,10 @@ class Encoded:
 
 
 def _clone_of(checked: Any) -> Callable[[Tensor], list]:
-    """Clones a validated TMA descriptor for tensors of the same form, without validation."""
+    """A function that clones a validated TMA descriptor for another tensor of the same form.
+
+    The clone is not validated again.
+    """
     kind, attributes = type(checked), vars(checked) | {"base": None}
 
     def described(x: Tensor) -> list:
@@ -175,7 +178,7 @@ def _clone_of(checked: Any) -> Callable[[Tensor], list]:
 
 
 def tiles_of(*rows: int) -> tuple[Callable[[Tensor], TensorDescriptor], ...]:
-    """For each number of rows, a function from [b, h, n, d] to a TMA descriptor of such tiles."""
+    """For each number of rows, a function from x [b, h, n, d] to a TMA descriptor of tiles."""
 
     def of(tile: int) -> Callable[[Tensor], TensorDescriptor]:
         def described(x: Tensor) -> TensorDescriptor:
@@ -193,7 +196,7 @@ def addressable(x: Tensor) -> Tensor:
 
 
 def copied(x: Tensor) -> Tensor:
-    """A copy that is contiguous and aligned, even if torch already calls x contiguous."""
+    """A contiguous, aligned copy of x, even if torch already calls x contiguous."""
     return x.clone(memory_format=torch.contiguous_format)
 
 
@@ -202,7 +205,7 @@ def _fits(strides: tuple[int, ...]) -> bool:
 
 
 def on_device(device: torch.device, run: Callable, *arguments: Any) -> Any:
-    """`run(*arguments)` with `device` as the current CUDA device."""
+    """Call `run(*arguments)` with `device` as the current CUDA device; returns its result."""
     if device.type != "cuda" or device.index == torch.cuda.current_device():
         return run(*arguments)
     with torch.cuda.device(device):
@@ -210,7 +213,7 @@ def on_device(device: torch.device, run: Callable, *arguments: Any) -> Any:
 
 
 def tma_readable(*forms: Form) -> bool:
-    """Whether TMA can read tiles of all of these [b, h, n, d], and there is work enough for it."""
+    """Whether TMA can read tiles of all these [b, h, n, d] tensors, and the work is worth it."""
     first = forms[0]
     if INTERPRETED or torch.version.hip is not None or first.dtype.itemsize != 2:
         return False

@@ -30,7 +30,7 @@ def delta_kernel(
     BLOCK: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):
-    """delta = rowsum(dO * O), [b, h, n] float32, of one tile of queries."""
+    """Write delta = rowsum(dO * O), [b, h, n] float32, for one tile of queries."""
     tiles = tl.cdiv(n, BLOCK)
     sequence = tl.program_id(0) // tiles
     batch, head = sequence // heads, sequence % heads
@@ -43,9 +43,13 @@ def delta_kernel(
 
 
 class Operands(NamedTuple):
-    """tensors: q, k, v, grad_out [b, h, n or m, d], or their halves [2 b, ...].
+    """Operands of a gradient kernel.
 
-    sizes: max |x| of each of the four if they are halves, else None; lse, delta: [b, h, n] float32.
+    Attributes:
+        tensors: q, k, v, dO, each [b, h, n or m, d]; or each split into a high and a low float16
+            half, [2 b, h, n or m, d].
+        sizes: max |x| of each of the four tensors if the tensors are split into halves, else None.
+        lse, delta: [b, h, n] float32.
     """
 
     tensors: Sequence[Tensor]
@@ -69,14 +73,14 @@ class Delta:
         self._arguments = (out.strides, grad_out.strides, heads, n)
 
     def __call__(self, out: Tensor, grad_out: Tensor) -> Tensor:
-        """rowsum(dO * O) [b, h, n] float32."""
+        """Returns delta = rowsum(dO * O), [b, h, n] float32."""
         delta = torch.empty(self._rows, dtype=torch.float32, device=out.device)
         self._launch(out, grad_out, delta, *self._arguments)
         return delta
 
 
 class Inputs:
-    """Forms of q, k, v and dO as the gradient kernels read them: as given, or in halves."""
+    """Forms of q, k, v and dO as the gradient kernels read them: as given, or split into halves."""
 
     def __init__(
         self,
@@ -108,7 +112,7 @@ class Inputs:
 def operands_of(
     x: Sequence[Tensor], lse: Tensor, delta: Tensor, causal: bool
 ) -> tuple[Inputs, Operands]:
-    """The operands to call a gradient kernel on its own, with the default scale.
+    """The forms and operands needed to call a gradient kernel alone, with the default scale.
 
     x: q, k, v, dO [b, h, n, d]; lse, delta: [b, h, n] float32.
     """
@@ -121,7 +125,7 @@ def operands_of(
 class GradientLaunch:
     """Launches a gradient kernel with `tiles` tiles per sequence.
 
-    tail: whether the length that a program loops over is no multiple of its tile.
+    tail: whether the length that a program loops over is not a multiple of its tile.
     """
 
     def __init__(
@@ -153,7 +157,7 @@ class GradientLaunch:
     def __call__(
         self, x: Operands, results: Sequence[Tensor], strides: Sequence[tuple[int, ...]]
     ) -> None:
-        """Write the results, or their parts; `strides` are those of the results."""
+        """Write the results or, if the loop is split, their parts; `strides` are the results'."""
         self._launch(
             *x.tensors, x.sizes, x.lse, x.delta, *results, *self._strides, *strides, *self._scalars
         )

@@ -1,4 +1,4 @@
-"""dQ: a program owns a tile of queries and loops over keys, in the order of the forward kernel."""
+"""Computes dQ: a program owns a tile of queries and loops over keys, as the forward kernel does."""
 
 from collections.abc import Callable, Sequence
 
@@ -116,7 +116,7 @@ def query_gradients_kernel(
     PRECISION: tl.constexpr,
     P_SHIFT: tl.constexpr,
 ):
-    """dQ of one tile of queries, over all keys that it sees, in the order of the forward kernel.
+    """Compute dQ of one tile of queries over all keys that it sees, as the forward kernel loops.
 
     With SPLIT, a program takes the keys of one chunk, and dq is a part [splits, b, h, n, d].
     """
@@ -180,7 +180,7 @@ def query_gradients_kernel(
 
 
 class QueryGradients:
-    """Launches of `query_gradients_kernel`, and of `Sum` if it is split, for one form of q."""
+    """Launches `query_gradients_kernel` and, if its loop is split, `Sum`, for one form of q."""
 
     def __init__(self, x: Inputs, q: Form, configuration: Configuration | None = None):
         batch, heads, n, d = q.shape
@@ -196,7 +196,7 @@ class QueryGradients:
         self._sum = Sum(q, splits, c.chunk, chunks) if splits > 1 else None
 
     def __call__(self, x: Operands, q: Tensor) -> Tensor:
-        """dQ [b, h, n, d] in the dtype and layout of q."""
+        """Returns dQ [b, h, n, d] in the dtype and layout of q."""
         dq = torch.empty_like(q)
         part = new_parts(self._splits, q) if self._sum else dq
         self._launch(x, (part,), (dq.stride(),))

@@ -1,4 +1,4 @@
-"""Which configuration a kernel gets: from the table of its device, else by autotuning.
+"""Selects the configuration of a kernel: from the table of its device, else by autotuning.
 
 A configuration depends on the device, the precision, the head width and how many tiles there are.
 If there are too few tiles to fill the device, smaller ones are used, and the loop of a program is
@@ -43,10 +43,11 @@ def choose(
     sequences: int,
     device: torch.device,
 ) -> Configuration:
-    """The configuration of a kernel for `sequences` heads, from its table or by autotuning.
+    """The configuration of a kernel, from the table of its device or by autotuning.
 
-    owned: rows that are divided among the programs, keys for "key_gradients" and queries for the
-    other kernels. walked: rows of the other axis, which each program loops over.
+    sequences: batch times heads. owned: rows that are divided among the programs, keys for
+    "key_gradients" and queries for the other kernels. walked: rows of the other axis, which each
+    program loops over.
     """
     if INTERPRETED:
         return INTERPRETER[kernel.name]
@@ -78,10 +79,11 @@ def _chosen(
 def choose_fused(
     n: int, m: int, d: int, sequences: int, device: torch.device
 ) -> FusedConfiguration | None:
-    """Tiles of the fused backward kernel for `sequences` heads; None if two kernels are faster.
+    """Tile sizes of the fused backward kernel; None if the two gradient kernels are faster.
 
-    The fused kernel does not split its loop, so it needs enough tiles of keys. It writes dK and dV
-    by TMA: their rows, d elements apart, must be multiples of 16 bytes even if k and v are padded.
+    sequences: batch times heads. The fused kernel does not split its loop, so it needs enough tiles
+    of keys. It writes dK and dV by TMA: their rows, d elements apart, must be multiples of 16 bytes
+    even if k and v are padded.
     """
     hopper, sms = device_facts(device.index)
     width = padded(d)
@@ -101,7 +103,7 @@ def in_chunks(
     sequences: int,
     sms: int,
 ) -> Configuration:
-    """The configuration with its loop split as far as all programs still run at once.
+    """The configuration, its loop split into as many chunks as still run at the same time.
 
     The number of splits is a power of two before a chunk is rounded up to a multiple of CHUNK_STEP,
     and no chunk is shorter than SHORTEST_CHUNK. Under a causal mask, half of the pairs of a tile

@@ -1,4 +1,4 @@
-"""Split loops: combining the parts of a tile, for when there are too few tiles to fill the device.
+"""Combines the partial results of split loops, for when there are too few tiles.
 
 One head of n = 8192 is 64 tiles of 128 rows for 132 SMs, and under a causal mask the last tile has
 128 times the work of the first. So each kernel can split its loop into chunks, with a program for
@@ -21,17 +21,18 @@ from lmperf.attention.triton.tiles import LN_2, padded, sequence_at, store_tile
 
 ROWS = 16
 
-# Which chunks contribute to a row: all, those up to the row itself, or those from it on.
+# Which chunks contribute to a row: all chunks, the chunks up to the row's own, or the chunks from
+# its own on.
 ALL, UP_TO, FROM = (tl.constexpr(i) for i in range(3))
 
 
 def splits_of(length: int, chunk: int) -> int:
-    """The number of chunks of a length; a chunk of 0 means no split."""
+    """The number of chunks that `length` rows are split into; `chunk` 0 means no split."""
     return triton.cdiv(length, chunk) if chunk else 1
 
 
 def new_parts(splits: int, like: Tensor) -> Tensor:
-    """Uninitialised parts [splits, b, h, n, d] float32 for `like` [b, h, n, d]."""
+    """Uninitialised memory [splits, b, h, n, d], float32, for the partial results of `like`."""
     return like.new_empty((splits, *like.shape), dtype=torch.float32)
 
 
@@ -51,7 +52,7 @@ def combine_kernel(
     BLOCK: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):
-    """out and lse of BLOCK rows from their parts; parts_lse is in base 2."""
+    """Combine the parts of BLOCK rows into out and lse; parts_lse is in base 2."""
     tiles = tl.cdiv(n, BLOCK)
     sequences = tl.num_programs(0) // tiles
     sequence = tl.program_id(0) // tiles
@@ -83,7 +84,7 @@ def combine_kernel(
 
 
 class Combine:
-    """Launches `combine_kernel` for an output like q [b, h, n, d] from `splits` chunks of keys."""
+    """Launches `combine_kernel` for an output like q [b, h, n, d] and `splits` chunks."""
 
     def __init__(self, q: Form, splits: int, chunk: int, causal: bool):
         batch, heads, n, d = q.shape
@@ -96,7 +97,7 @@ class Combine:
         self._scalars = (heads, n, splits, chunk)
 
     def __call__(self, parts: Tensor, parts_lse: Tensor, out: Tensor, lse: Tensor) -> None:
-        """Write out [b, h, n, d] and lse [b, h, n] from their parts."""
+        """Write out [b, h, n, d] and lse [b, h, n], combined from the parts."""
         self._launch(parts, parts_lse, out, lse, out.stride(), *self._scalars)
 
 
@@ -114,7 +115,7 @@ def sum_kernel(
     BLOCK: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):
-    """The sum of the parts of BLOCK rows, in the order of the chunks."""
+    """Add the parts of BLOCK rows, in the order of the chunks."""
     tiles = tl.cdiv(n, BLOCK)
     sequences = tl.num_programs(0) // tiles
     sequence = tl.program_id(0) // tiles
@@ -136,7 +137,11 @@ def sum_kernel(
 
 
 class Sum:
-    """Launches `sum_kernel` for a result like x [b, h, n, d]; chunks: ALL, UP_TO or FROM."""
+    """Launches `sum_kernel` for a result like x [b, h, n, d].
+
+    chunks: which chunks contribute to a row: ALL, UP_TO (its own and earlier ones) or FROM (its own
+    and later ones).
+    """
 
     def __init__(self, x: Form, splits: int, chunk: int, chunks: int):
         batch, heads, n, d = x.shape
@@ -149,5 +154,5 @@ class Sum:
         self._scalars = (heads, n, splits, chunk)
 
     def __call__(self, parts: Tensor, out: Tensor) -> None:
-        """Write the sum over chunks to out [b, h, n, d]."""
+        """Write the sum of the parts over all chunks to out [b, h, n, d]."""
         self._launch(parts, out, out.stride(), *self._scalars)

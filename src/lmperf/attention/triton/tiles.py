@@ -17,7 +17,8 @@ INTERPRETED = triton.knobs.runtime.interpret
 LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)
 
-# Not specialised: one compiled kernel serves every length and number of heads.
+# Triton does not specialise kernels to these: one compiled kernel serves every length and number of
+# heads.
 LENGTHS = ("batches", "heads", "n_queries", "n_keys", "chunk")
 
 
@@ -35,9 +36,9 @@ def load_tile(
     MASKED: tl.constexpr,
     DESCRIBED: tl.constexpr,
 ):
-    """Rows start ... start + BLOCK of x[batch, head] [n, D] as [BLOCK, BLOCK_D], zeros outside.
+    """Load rows start ... start + BLOCK of x[batch, head], [n, D], as [BLOCK, BLOCK_D].
 
-    x is a pointer, or with DESCRIBED a TMA descriptor.
+    Elements outside are zero. x is a pointer, or with DESCRIBED a TMA descriptor.
     """
     if DESCRIBED:
         return x.load([batch, head, start, 0]).reshape(BLOCK, BLOCK_D)
@@ -70,7 +71,10 @@ def load(
     DESCRIBED: tl.constexpr,
     PRODUCTS: tl.constexpr,
 ):
-    """Load a tile of an operand: with PRODUCTS = 3 hi and lo, which is `batches` batches later."""
+    """Load a tile of an operand; with PRODUCTS = 3 its high and low half.
+
+    The low half is stored `batches` batches after the high one.
+    """
     tile = load_tile(
         x, strides, batch, head, start, n, D, BLOCK, BLOCK_D, MASKED, DESCRIBED
     )  # fmt: skip
@@ -95,7 +99,7 @@ def store_tile(
     BLOCK: tl.constexpr,
     BLOCK_D: tl.constexpr,
 ):
-    """Store [BLOCK, BLOCK_D] to rows from `start` on of base [n, D], in its dtype, masked."""
+    """Store [BLOCK, BLOCK_D] to rows from `start` on of base [n, D], masked, in base's dtype."""
     rows = tl.arange(0, BLOCK)
     columns = tl.arange(0, BLOCK_D)
     first = base + tl.cast(start, tl.int64) * stride_row
@@ -120,7 +124,7 @@ def transposed(a, PRODUCTS: tl.constexpr):
 
 @triton.jit
 def product(a, b, PRODUCTS: tl.constexpr, PRECISION: tl.constexpr):
-    """a b in float32, of operands [m, k] and [k, n]."""
+    """The matrix product a b in float32, of operands [m, k] and [k, n]."""
     if PRODUCTS == 3:
         small = tl.dot(a[0], b[1], tl.dot(a[1], b[0]))
         return tl.dot(a[0], b[0], small)
@@ -143,7 +147,7 @@ def add_product(acc, a, b, PRODUCTS: tl.constexpr, PRECISION: tl.constexpr):
 
 @triton.jit
 def operand(x, like, PRODUCTS: tl.constexpr):
-    """A float32 result as an operand of another product, in the dtype of `like`."""
+    """A float32 result converted to an operand of another product, in the dtype of `like`."""
     high = x.to(like[0].dtype)
     if PRODUCTS == 3:
         return (high, (x - high.to(tl.float32)).to(like[0].dtype))

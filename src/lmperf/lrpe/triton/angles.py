@@ -89,7 +89,7 @@ def tile_of_angles(
 
 
 def odd(lengths: tuple[int, ...]) -> tuple[int, ...]:
-    """Lengths as a kernel takes them: 2 n + 1.
+    """Axis lengths encoded for a kernel: each n as 2 n + 1.
 
     Triton specialises on elements of a tuple that are 1 or multiples of 16. These are neither, so
     one compiled kernel serves every length.

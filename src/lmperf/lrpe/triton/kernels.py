@@ -35,7 +35,7 @@ from lmperf.lrpe.triton.launch import (
 
 @triton.jit
 def _place(tokens, heads, batch, share, BLOCK_T: tl.constexpr):
-    """The first token, the head and the sequences begin ... end of this program."""
+    """The first token, the head, and the range begin ... end of sequences of this program."""
     blocks = tl.cdiv(tokens, BLOCK_T)
     program = tl.program_id(0)
     first = program % blocks * BLOCK_T
@@ -52,7 +52,7 @@ def _row_offsets(WIDTH, BLOCK_T: tl.constexpr, BLOCK_D: tl.constexpr):
 
 @triton.jit
 def _within(first, tokens, D: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_D: tl.constexpr):
-    """The mask of the tokens and channels of a tile that exist."""
+    """The mask of the tokens and channels of a tile that lie inside the tensor."""
     rows = first + tl.arange(0, BLOCK_T) < tokens
     if D == BLOCK_D:
         return rows[:, None]

@@ -1,4 +1,4 @@
-"""Tile sizes, split of the batch among programs, and alignment of the strides."""
+"""Tile sizes, split of the batch among programs, and aligned strides of the lrpe kernels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 INTERPRETED = triton.knobs.runtime.interpret
 
-# Not specialised: one compiled kernel serves every value of these.
+# Triton does not specialise kernels to these: one compiled kernel serves all their values.
 COUNTS = (
     *("batch", "heads", "tokens", "extra_tokens", "share"),
     *("stride_b", "stride_h", "stride_t"),
@@ -34,10 +34,10 @@ class Configuration:
 
 @lru_cache
 def configuration(d: int) -> Configuration:
-    """Tiles of ELEMENTS elements for head width d.
+    """Tile configuration for head width d: tiles of ELEMENTS elements.
 
-    That is 2 KiB of bfloat16, and 8 angles per thread, whose cos and sin take 16 registers: several
-    programs share an SM and hide each other's latency.
+    A tile is 2 KiB of bfloat16, and 8 angles per thread, whose cos and sin take 16 registers:
+    several programs share an SM and hide each other's latency.
     """
     return Configuration(max(1, ELEMENTS // triton.next_power_of_2(d)))
 
@@ -66,10 +66,11 @@ def readable(x: Tensor) -> Tensor:
 
 
 def aligned_strides(x: Tensor) -> tuple[int, tuple[int, int, int]]:
-    """The largest power of two up to 16 that divides the strides of x, and the strides over it.
+    """A power of two (at most 16) that divides the strides of x, and the strides divided by it.
 
-    The kernel multiplies them again. So the compiler knows the alignment of every row, and loads 16
-    bytes at a time, without being specialised to the strides, which change with the length.
+    The power is the largest possible. The kernel multiplies the strides by it again. So the
+    compiler knows the alignment of every row, and loads 16 bytes at a time, without being
+    specialised to the strides, which change with the length.
     """
     strides = x.stride()[:3]
     alignment = math.gcd(LARGEST_ALIGNMENT, *strides)

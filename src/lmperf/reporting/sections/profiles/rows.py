@@ -22,7 +22,7 @@ KERNEL, OPERATOR = "kernel", "operator"
 
 
 def of_table(evidence: MachineEvidence, table: str) -> pd.DataFrame:
-    """The rows that may be shown and whose column ``table`` is ``kernel`` or ``attention``."""
+    """The valid profile rows (``gates.shown``) of one table, as ``kernel`` or ``attention``."""
     frame = all_rows(evidence, STEM)
     return having(frame[gates.shown(frame)], table=table)
 
