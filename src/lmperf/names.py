@@ -110,7 +110,7 @@ MARKS = {
     "capped": Mark("capped", "capped: power or heat held the device back", "ᶜ"),
     "loaded": Mark("beside other load", "others used the machine", "ˡ"),
     "drift": Mark("drifted", "drifted: the reference cell had moved", "ᵈ"),
-    "time_cap": Mark("undecided", "a pair of its group was left open"),
+    "time_cap": Mark("undecided", "time ran out before every pair of the group was decided"),
 }
 # Every present or former name of a model size -> the short name of the size.
 _SHORT_SIZES = {

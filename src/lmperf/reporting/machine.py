@@ -224,7 +224,7 @@ def floors_table(evidence: MachineEvidence) -> Table | None:
     )
     headers = {
         "apart": f"apart in {percent(FLOOR_QUANTILE, 0)} of them",
-        "beyond": "interval leaves out one",
+        "beyond": "interval excludes 1",
         "floor": "noise floor",
     }
     return from_frame(caption, pd.DataFrame(lines), note, headers=headers)
