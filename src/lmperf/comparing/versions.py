@@ -19,8 +19,8 @@ from typing import Any
 from lmperf.benchmark import Implementation
 from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError
-from lmperf.evidence.closure import digest
 from lmperf.evidence.keys import METHOD_VERSION, code_of
+from lmperf.evidence.syntax import digest
 from lmperf.evidence.wanted import Chosen
 from lmperf.measuring.worker import PROTOCOL
 

@@ -20,8 +20,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from lmperf.benchmark import Benchmark, Implementation
-from lmperf.evidence.closure import digest, fingerprint, module_digest
+from lmperf.evidence.closure import fingerprint, module_digest
 from lmperf.evidence.store import text_of
+from lmperf.evidence.syntax import digest
 
 # The version of the method (how numbers are measured). Raise it with every change of the method
 # that can change a number.

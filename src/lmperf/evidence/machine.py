@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from lmperf.errors import UserError
-from lmperf.evidence.closure import digest
+from lmperf.evidence.syntax import digest
 
 # Environment variables that change the result of a matmul, or its speed.
 _ENVIRONMENT_VARIABLES = (

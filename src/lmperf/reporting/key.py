@@ -7,8 +7,8 @@ from pathlib import Path
 
 import lmperf
 from lmperf.config import Config
-from lmperf.evidence.closure import digest
 from lmperf.evidence.store import file_digest
+from lmperf.evidence.syntax import digest
 
 PACKAGE = Path(lmperf.__file__).parent
 

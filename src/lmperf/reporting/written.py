@@ -13,9 +13,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from lmperf.evidence.closure import digest
 from lmperf.evidence.project import Project
 from lmperf.evidence.store import file_digest, no_later_than_now, write_atomically
+from lmperf.evidence.syntax import digest
 from lmperf.reporting.key import rendering_key
 
 NOTES = Path(".lmperf/written")
