@@ -82,13 +82,15 @@ def texts(*names: str) -> tuple[Column, ...]:
 # The columns that every benchmark has in addition to its axes.
 COMMON_COLUMNS = (
     *texts("implementation", "phase", "status", "reason", "marks", "rounds_ms", "again_ms"),
-    *texts("rounds_mhz", "together"),
+    *texts("rounds_mhz", "together", "sustained_rounds_ms"),
     *numbers("requested_bytes", "free_bytes", "median_ms", "mean_ms", "std_ms", "p20_ms", "p80_ms"),
-    *numbers("host_ms", "eager_ms", "repetitions", "compile_s", "flops", "bytes", "tflops"),
+    *numbers("least_ms", "host_ms", "eager_ms", "repetitions", "compile_s"),
+    *numbers("sustained_ms", "sustained_steps", "sustained_s", "sustained_mhz", "sustained_w"),
+    *numbers("flops", "full_flops", "bytes", "tflops"),
     *numbers("bandwidth_gbps", "max_error", "error_bound", "pytorch_error"),
     *numbers("resident_mib", "saved_mib", "peak_mib", "clock_mhz", "power_w"),
     *numbers("temperature_c", signed=True),
-    *numbers("other_load", "reference", "seed"),
+    *numbers("other_load", "reference", "launch_us", "python_us", "host_reference", "seed"),
     *texts("throttle", "environment", "commit", "measured_at", "key"),
 )
 
@@ -125,14 +127,17 @@ class Phase:
     Attributes:
         run: takes the result of `before`.
         before: prepares each call, outside the timed region.
-        flops: FLOPs of one call, from a closed form; None: unknown.
+        flops: FLOPs of one call, from a closed form; None: unknown. Of causal attention, only the
+            half that must be computed counts.
         bytes: bytes that one call reads and writes, from a closed form; None: unknown.
+        full_flops: as `flops`, with all scores of causal attention counted; None: equal to `flops`.
     """
 
     run: Callable[[Any], Any]
     before: Callable[[], Any] = lambda: None
     flops: int | None = None
     bytes: int | None = None
+    full_flops: int | None = None
 
 
 @dataclass
@@ -389,6 +394,13 @@ class Timed(Benchmark):
             Unsupported: the case cannot run here.
         """
         raise NotImplementedError
+
+    def sustains(self, case: Case, phase: str) -> bool:
+        """Return whether a phase of a case is also timed back to back, for its sustained time.
+
+        Only for benchmarks whose `clock` is `step`.
+        """
+        return False
 
 
 class Observed(Benchmark):

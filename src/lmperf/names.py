@@ -104,13 +104,12 @@ STATUSES = {
     "unsupported": "unsupported",
     "failed_check": "gate failed",
 }
-# `time_cap` needs no sign: the verdict "unresolved" says it.
 MARKS = {
     "host_bound": Mark("host-bound", "host-bound: the device waited for its work", "ʰ"),
     "capped": Mark("capped", "capped: power or heat held the device back", "ᶜ"),
     "loaded": Mark("beside other load", "others used the machine", "ˡ"),
     "drift": Mark("drifted", "drifted: the reference cell had moved", "ᵈ"),
-    "time_cap": Mark("undecided", "time ran out before every pair of the group was decided"),
+    "host": Mark("beside a slow host", "slow host: the host had become slower than its best", "ᵒ"),
 }
 # Every present or former name of a model size -> the short name of the size.
 _SHORT_SIZES = {

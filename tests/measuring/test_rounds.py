@@ -108,11 +108,11 @@ def test_rounds_are_added_until_comparison_is_decided():
     assert all(len(t.rounds) > 2 * LEAST_ROUNDS for t in unsure.values())
 
 
-def test_time_limit_ends_rounds_and_marks_the_row():
+def test_time_limit_ends_rounds_without_a_mark():
     found = timed([shaky(1), shaky(2)], Ticking(step=2.0))
     for timings in found.values():
         assert len(timings.rounds) == LEAST_ROUNDS
-        assert timings.columns()["marks"] == "time_cap"
+        assert timings.columns()["marks"] == ""
 
 
 def test_last_round_checks_a_result():

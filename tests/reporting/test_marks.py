@@ -73,11 +73,6 @@ def test_times_of_marked_rows_carry_their_signs(times):
     assert gone == "OOM"
 
 
-def test_time_cap_mark_is_counted_but_adds_no_sign_to_times():
-    assert str(kernel_times(frame({"marks": "time_cap"}))[0]) == "1.25 (1.00-1.50; 60)"
-    assert marks.counts([frame({"marks": "time_cap"})]) == {"time_cap": 1}
-
-
 def test_stale_sign_comes_after_the_marks():
     rows = frame({"marks": "capped", "stale": True}, {"stale": True}, {"stale": False})
     assert marks.names_of(rows) == [("capped", "stale"), ("stale",), ()]

@@ -221,8 +221,6 @@ def time_in_turn(
         over = number >= LOOKS[-1] or (number >= LEAST_ROUNDS and clock() >= ends)
         if (look or over) and (rounds.is_decided() or over):
             break
-    if not rounds.is_decided():
-        rounds.mark("time_cap")
     if not look:
         rounds.run(checked=True)
     return rounds.timings
@@ -279,11 +277,6 @@ class _Rounds:
         """Return whether no comparison of two entries needs further rounds."""
         rounds = [np.array(timings.rounds) for timings in self.timings.values()]
         return all(decided(base, other) for base, other in itertools.combinations(rounds, 2))
-
-    def mark(self, name: str) -> None:
-        """Add the mark `name` to the timings of all entries."""
-        for timings in self.timings.values():
-            timings.marks[name] = None
 
 
 def _repetitions(call_ms: float, with_overhead_ms: float, pace: Pace) -> int:
