@@ -402,6 +402,13 @@ class Timed(Benchmark):
         """
         return False
 
+    def runs_back_to_back(self, case: Case) -> bool:
+        """Return whether each call of a case is itself a long run of calls back to back.
+
+        A device that is then held back by its power limit is what is to be measured: no mark.
+        """
+        return False
+
 
 class Observed(Benchmark):
     """A benchmark whose rows are observations without a clock: bytes, dtypes, errors."""

@@ -3,9 +3,8 @@
 import pytest
 
 from lmperf.benchmarks import load
-from lmperf.comparing.timing import NEW, OLD, TWIN, _rows_of
-
-SIDES = [OLD, NEW, TWIN]
+from lmperf.comparing.timing import NEW, OLD, _rows_of
+from lmperf.measuring.twins import TWIN
 
 
 class Supervised:
@@ -14,7 +13,8 @@ class Supervised:
     def __init__(self, row_of):
         self._row_of, self.stopped, self.workers = row_of, 0, self
 
-    def rows(self, benchmark, assignments, seed, again=True):
+    def rows(self, benchmark, assignments, seed, twins=()):
+        self.twins = twins
         return {
             (one, phase): [
                 {"implementation": one.case.implementation}
@@ -35,25 +35,24 @@ def attention():
 
 
 def timed(worker, _):
-    return {"status": "ok", "median_ms": 1.0, "rounds_ms": f"rounds of {worker}", "again_ms": ""}
+    return {"status": "ok", "median_ms": 1.0, "rounds_ms": f"rounds of {worker}"}
 
 
-def test_old_rows_take_their_noise_from_the_twin_process(attention):
+def test_second_process_runs_the_case_of_the_old_version(attention):
     benchmark, cases = attention
-    rows = _rows_of(Supervised(timed), benchmark, cases["eager"], SIDES)
-    assert rows[OLD]["forward"]["again_ms"] == "rounds of twin"
-    assert rows[OLD]["forward"]["implementation"] == "eager"
-    assert rows[NEW]["backward"]["rounds_ms"] == "rounds of new"
-    assert rows[NEW]["backward"]["again_ms"] == ""
-    assert (
-        "again_ms"
-        in _rows_of(Supervised(timed), benchmark, cases["eager"], SIDES[:2])[OLD]["forward"]
-    )
+    supervisor = Supervised(timed)
+    rows = _rows_of(supervisor, benchmark, cases["mine"], True)
+    ((old, twin),) = supervisor.twins.items()
+    assert (old.worker, twin.worker) == ("old mine", f"{TWIN} mine") and old.case == twin.case
+    assert {*rows} == {OLD, NEW}
+    assert rows[NEW]["backward"]["rounds_ms"] == "rounds of new mine"
+    _rows_of(supervisor, benchmark, cases["mine"], False)
+    assert supervisor.twins == {}
 
 
 def test_custom_implementation_has_one_worker_per_version(attention):
     benchmark, cases = attention
-    rows = _rows_of(Supervised(timed), benchmark, cases["mine"], SIDES)
+    rows = _rows_of(Supervised(timed), benchmark, cases["mine"], True)
     assert rows[NEW]["forward"]["rounds_ms"] == "rounds of new mine"
 
 
@@ -63,7 +62,7 @@ def test_case_too_large_for_two_versions_is_not_compared(attention):
 
     benchmark, cases = attention
     supervisor = Supervised(too_large)
-    rows = _rows_of(supervisor, benchmark, cases["eager"], SIDES)
+    rows = _rows_of(supervisor, benchmark, cases["eager"], True)
     for side in (OLD, NEW):
         assert rows[side]["forward"]["status"] == "ok" and "rounds_ms" not in rows[side]["forward"]
-    assert rows[TWIN] == {} and supervisor.stopped == 3
+    assert supervisor.stopped == 3

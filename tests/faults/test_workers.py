@@ -40,7 +40,7 @@ def supervisor(request):
 def measure(supervisor):
     """Measure a group of cases over two workers; returns its rows and the seconds it took."""
     patch = pytest.MonkeyPatch()
-    patch.setattr("lmperf.measuring.supervisor._twins", lambda assignments: {})
+    patch.setattr("lmperf.measuring.supervisor.twins_of", lambda assignments: {})
 
     def measure():
         began = time.monotonic()

@@ -13,9 +13,11 @@ from owner import small_group
 from processes import is_running, state_of
 
 from lmperf.measuring import group, history
+from lmperf.measuring.assigned import AssignedCases
 from lmperf.measuring.group import Group
 from lmperf.measuring.lock import MACHINE
 from lmperf.measuring.process import WorkerProcess
+from lmperf.measuring.readings import Reading, References
 from lmperf.measuring.rounds import Pace
 from lmperf.measuring.supervisor import Supervisor
 from lmperf.measuring.workers import PROJECT, Workers, WorkerStartError
@@ -40,8 +42,8 @@ class RecordedWorkers(Workers):
                 if not process.is_paused:
                     os.kill(process.pid, signal.SIGKILL)
 
-    def reference_times(self):
-        return 1.0, 1.0  # the reference cell would take longer than everything else here
+    def reading(self, request):
+        return Reading(1.0, 1.0)  # the references would take longer than everything else here
 
     def _begin(self, name):
         super()._begin(name)
@@ -58,12 +60,13 @@ def shared():
 @pytest.fixture
 def supervisor(shared, monkeypatch):
     monkeypatch.setattr(group, "pace_of", lambda *_: Pace(1, 1, 0.05))
-    monkeypatch.setattr(group, "_loaded", lambda timings: False)
-    monkeypatch.setattr("lmperf.measuring.supervisor._twins", lambda assignments: {})
+    monkeypatch.setattr(Group, "_mark", lambda group, timings: False)
+    monkeypatch.setattr("lmperf.measuring.supervisor.twins_of", lambda assignments: {})
     shared.workers.steps.clear()
     shared.workers.lines.clear()
     shared.workers.started.clear()
     shared.history.timeouts.clear()
+    shared.history.references = References("cpu", {})
     shared.workers._lines = 0
     return shared
 
@@ -102,7 +105,7 @@ def kill(process):
 def test_worker_killed_at_start_or_reference_is_restarted(workers, monkeypatch):
     workers.start([PROJECT])
     os.kill(workers.pid_of(PROJECT), signal.SIGKILL)
-    assert Workers.reference_times(workers) is not None
+    assert Workers.reading(workers, "host_reference") is not None
     workers.stop()
     wait, times = WorkerProcess.wait_until_ready, []
 
@@ -130,16 +133,19 @@ def test_worker_that_never_starts_raises(workers, monkeypatch):
     assert len(workers.started) == 2
 
 
-def test_cases_of_replaced_worker_are_prepared_again(workers, rows_of, monkeypatch):
+@pytest.mark.parametrize("at", [1, 6, 7])  # before, between and after the rounds
+def test_cases_of_replaced_worker_are_prepared_again(workers, rows_of, monkeypatch, at):
     times = []
 
-    def lose():
-        if not times:
-            times.append(os.kill(workers.pid_of(PROJECT), signal.SIGKILL))
-        return Workers.reference_times(workers)
+    def lose(request):
+        times.append(request)
+        if len(times) == at:
+            os.kill(workers.pid_of(PROJECT), signal.SIGKILL)
+        return Workers.reading(workers, "host_reference")
 
-    monkeypatch.setattr(workers, "reference_times", lose)
+    monkeypatch.setattr(workers, "reading", lose)
     rows = rows_of()
+    assert len(times) > at
     assert {row["status"] for row in rows.values()} == {"ok"}
     assert {*workers.started} == {PROJECT}, "a case was isolated"
 
@@ -245,16 +251,16 @@ def test_group_that_loses_too_many_workers_is_given_up(workers, rows_of, monkeyp
 
 
 def test_lost_worker_repeats_all_entries_of_the_phase(supervisor, workers, monkeypatch):
-    asked, ask = [], Group._ask_timing
+    asked, ask = [], AssignedCases.ask_timing
 
-    def kill_at_second_entry(group, entry, request, *arguments, **more):
+    def kill_at_second_entry(cases, entry, request, *arguments, **more):
         if request == "host_and_loop":
             asked.append(entry)
             if len(asked) == 2:
                 os.kill(workers.pid_of(PROJECT), signal.SIGKILL)
-        return ask(group, entry, request, *arguments, **more)
+        return ask(cases, entry, request, *arguments, **more)
 
-    monkeypatch.setattr(Group, "_ask_timing", kill_at_second_entry)
+    monkeypatch.setattr(AssignedCases, "ask_timing", kill_at_second_entry)
     benchmark, cases = small_group(d_heads=[16, 32])
     benchmark.phases = ("forward",)
     rows = supervisor.measure(benchmark, cases, seed=1)

@@ -13,6 +13,7 @@ import pytest
 from lmperf.measuring import rounds
 from lmperf.measuring.rounds import LEAST_ROUNDS, Pace, SliceResult, Timings, time_in_turn
 from lmperf.measuring.state import State
+from lmperf.measuring.sustained import Stretch
 
 PACE = Pace(0, 10, 1)
 CAP = State(throttle=0x4)
@@ -23,7 +24,6 @@ class Scripted:
     """An entry whose slices (short runs of timed calls) take given times."""
 
     times: object
-    dtype: str = "float32"
     states: object = field(default_factory=lambda: itertools.repeat(State()))
     calls: list = field(default_factory=list)
     log: list = field(default_factory=list)
@@ -42,8 +42,8 @@ class Scripted:
 class Timer:
     """A fake of `rounds.Timer` that takes times from `Scripted` entries."""
 
-    def dtype(self, entry):
-        return entry.dtype
+    def __init__(self, between=lambda: None):
+        self.between = between
 
     def warm_up(self, entry, least_ms):
         return entry.first, entry.first
@@ -52,8 +52,9 @@ class Timer:
         return entry.slice(repetitions, checked)
 
 
-def timed(entries, clock=None, **more):
-    return time_in_turn(entries, Timer(), PACE, random.Random(0), clock or Ticking(), **more)
+def timed(entries, clock=None, timer=None, **more):
+    clock, timer = clock or Ticking(), timer or Timer()
+    return time_in_turn(entries, timer, PACE, random.Random(0), clock, **more)
 
 
 def steady(milliseconds, **more):
@@ -76,22 +77,24 @@ class Ticking:
         return self.now
 
 
-def test_rounds_rotate_and_first_entry_is_timed_twice():
+def test_rounds_begin_with_another_entry_each_time():
     log = []
     first, second = steady(1.0, log=log), steady(2.0, log=log)
     found = timed([first, second])
-    assert log[:6] == [first, second, first, second, first, first]
+    assert log[:6] == [first, second, second, first, first, second]
     assert found[first].rounds == [1.0] * LEAST_ROUNDS
-    assert found[first].again == [1.0] * LEAST_ROUNDS
-    assert found[second].again == []
 
 
-def test_first_entry_of_each_dtype_is_timed_against_itself():
-    entries = [steady(1.0), steady(2.0), steady(0.5, dtype="bfloat16")]
-    found = timed(entries)
-    assert [bool(found[entry].again) for entry in entries] == [True, False, True]
-    alone = timed([steady(1.0)], again=False)
-    assert [timings.again for timings in alone.values()] == [[]]
+def test_twins_have_all_rounds_but_need_no_verdict():
+    first, twin = shaky(1), shaky(2)
+    found = timed([first, twin], twins={twin})
+    assert {len(timings.rounds) for timings in found.values()} == {LEAST_ROUNDS}
+
+
+def test_references_are_read_once_in_the_middle_of_the_rounds():
+    entry, at = steady(1.0), []
+    timed([entry], timer=Timer(lambda: at.append(len(entry.calls))))
+    assert at == [LEAST_ROUNDS // 2]
 
 
 def test_slice_has_many_short_calls_or_one_long_call():
@@ -118,8 +121,7 @@ def test_time_limit_ends_rounds_without_a_mark():
 def test_last_round_checks_a_result():
     entry = steady(1.0)
     timed([entry])
-    first_slices = entry.calls[::2]  # every second slice is the A/A slice
-    assert first_slices[-1][1]
+    assert entry.calls[-1][1]
 
 
 def test_failed_entry_is_dropped_and_others_continue():
@@ -136,8 +138,7 @@ def test_throttled_slice_is_repeated(monkeypatch):
     always = steady(1.0, states=itertools.repeat(CAP))
     assert timed([always])[always].columns()["marks"] == "capped"
     # A call that always throttles the device is not repeated for ever.
-    slices = 2 * LEAST_ROUNDS
-    assert slices < len(always.calls) < 1.5 * slices
+    assert LEAST_ROUNDS < len(always.calls) < 2 * LEAST_ROUNDS
 
 
 def test_row_statistics_cover_the_times_of_all_slices():
@@ -148,16 +149,27 @@ def test_row_statistics_cover_the_times_of_all_slices():
     assert columns["mean_ms"] == 4.0
     assert columns["std_ms"] == pytest.approx(3.5355, rel=1e-4)
     assert (columns["p20_ms"], columns["p80_ms"]) == (1.8, pytest.approx(5.2))
+    assert columns["least_ms"] == 1.0
     assert columns["rounds_ms"] == "1.0;2.0"
     assert columns["rounds_mhz"] == "9.0"
 
 
 def test_row_marks_name_what_disturbed_its_slices():
     timings = Timings()
-    timings.add(
-        SliceResult([1.0], State(other_load=0.5), host_bound=True, changed_settings={"threads"})
-    )
-    assert timings.columns()["marks"] == "host_bound;settings;loaded"
+    timings.add(SliceResult([1.0], CAP, host_bound=True, changed_settings={"threads"}))
+    assert timings.columns()["marks"] == "host_bound;capped;settings"
+
+
+def test_load_during_the_stretch_counts_like_load_in_the_rounds():
+    timings = Timings([1.0], [1.0], states=[State(other_load=0.01, seconds=1.0)])
+    assert not timings.is_loaded
+    timings.stretch = Stretch([1.0], State(other_load=0.5, seconds=1.0))
+    assert timings.is_loaded and timings.columns()["other_load"] == 0.5
+
+
+@pytest.mark.parametrize(("host", "bound"), [([], False), ([8.9], False), ([9.1], True)])
+def test_call_is_host_bound_if_queueing_takes_most_of_it(host, bound):
+    assert Timings([10.0], [10.0], host=host).is_host_bound is bound
 
 
 @pytest.mark.parametrize("clock", ["kernel", "step"])

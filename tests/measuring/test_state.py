@@ -14,7 +14,7 @@ import pytest
 from lmperf.measuring import host_load, sensors, state
 from lmperf.measuring.host_load import HostLoad, Reading
 from lmperf.measuring.sensors import Device, Sample, clock_reader, sensor
-from lmperf.measuring.state import LOADED, Before, State, Watch, combine, drift
+from lmperf.measuring.state import LOADED, Before, State, Watch, combine
 
 
 def write_process(proc, pid, children=(), ticks=(0, 0, 0, 0)):
@@ -183,6 +183,34 @@ def test_short_slices_share_a_window_for_other_load(clock):
     assert run(watch, host, clock, 2.0, 0.4).other_load == pytest.approx(0.2, abs=0.02)
 
 
+def test_load_is_known_in_the_first_slice_however_short(clock, monkeypatch):
+    def sleep(seconds):
+        clock.now += seconds
+
+    monkeypatch.setattr(state.time, "sleep", sleep)
+    host = Host()
+    host.busy = 2.0
+    watch = Watch("cpu", Sensor(), host, list)
+    watch.begin()
+    clock.now += 0.05
+    watch.wait()
+    assert run(watch, host, clock, 0.001, 2.0).loaded
+    before = clock.now
+    watch.wait()
+    assert clock.now == before, "the load is known by now"
+
+
+def test_long_slice_has_few_samples_of_the_device(clock):
+    taken = []
+    sensor = SimpleNamespace(sample=lambda: taken.append(clock.now) or Sample())
+    watch = Watch("cuda", sensor, Host(), list)
+    watch.begin()
+    for _ in range(5000):
+        clock.now += 0.004
+        watch.sample()
+    assert 20 / 0.06 < len(taken) < 20 / 0.04
+
+
 def test_old_load_readings_are_dropped(clock):
     host = Host()
     watch = Watch("cpu", Sensor(), host, list)
@@ -264,14 +292,6 @@ def test_other_load_limit_is_higher_for_the_host_of_a_gpu():
 )
 def test_other_work_before_a_benchmark_is_described(load, average, count, words):
     assert Before(2, average, State(other_load=load, other_processes=count)).words == words
-
-
-@pytest.mark.parametrize(
-    ("now", "ratio"),
-    [((10, 20), 1.0), ((12, 20), 1.2), ((10, 15), 0.75), ((12, 15), 0.75), ((5, 39), 0.5)],
-)
-def test_drift_is_the_timing_ratio_farthest_from_one(now, ratio):
-    assert drift(now, (10, 20)) == ratio
 
 
 class NVMLError(Exception):

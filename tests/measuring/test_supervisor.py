@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from lmperf.benchmarks import load
-from lmperf.measuring.group import Group
-from lmperf.measuring.history import RunHistory
+from lmperf.measuring import twins
 from lmperf.measuring.lock import MACHINE
-from lmperf.measuring.process import WorkerProcess
+from lmperf.measuring.process import WorkerLost, WorkerProcess
+from lmperf.measuring.rounds import LEAST_ROUNDS
 from lmperf.measuring.supervisor import Supervisor
-from lmperf.measuring.workers import PROJECT, TWIN, Workers
+from lmperf.measuring.twins import TWIN
+from lmperf.measuring.workers import PROJECT, Workers
 
 pytestmark = pytest.mark.process
 GRID = {"batch": [2], "seq_len": [32], "d_head": [16], "dtype": ["float32"], "causal": [False]}
@@ -27,16 +28,10 @@ def supervisor():
 
 
 @pytest.fixture(autouse=True)
-def again_on_a_busy_machine(monkeypatch):
-    """Time an implementation against itself even if its calls are long because of other load."""
-    monkeypatch.setattr("lmperf.measuring.rounds.LONGEST_AGAIN_MS", float("inf"))
-
-
-@pytest.fixture(autouse=True)
 def no_twins(request, monkeypatch):
-    """Leave out the second process for A/A intervals, which only the test named `noise` needs."""
-    if "noise" not in request.node.name:
-        monkeypatch.setattr("lmperf.measuring.supervisor._twins", lambda places: {})
+    """Leave out the second process for A/A tests, which only the tests named `twin` need."""
+    if "twin" not in request.node.name:
+        monkeypatch.setattr("lmperf.measuring.supervisor.twins_of", lambda assignments: {})
 
 
 def rows_of(supervisor, *names, limit_s=60.0):
@@ -53,38 +48,81 @@ def test_every_implementation_has_one_row_per_phase(supervisor):
     assert {row["status"] for row in rows.values()} == {"ok"}
 
 
-def test_first_implementation_is_timed_against_itself(supervisor):
+def test_row_of_a_timed_phase_has_its_statistics(supervisor):
     row = rows_of(supervisor)["eager", "backward"]
-    rounds, again = row["rounds_ms"].split(";"), row["again_ms"].split(";")
-    assert len(rounds) == len(again) >= 5
-    assert row["repetitions"] >= len(rounds)
-    assert 0 < row["p20_ms"] <= row["median_ms"] <= row["p80_ms"]
+    assert row["repetitions"] >= row["rounds_ms"].count(";") + 1 >= LEAST_ROUNDS
+    assert 0 < row["least_ms"] <= row["p20_ms"] <= row["median_ms"] <= row["p80_ms"]
     assert row["tflops"] == pytest.approx(row["flops"] / row["median_ms"] / 1e9)
     assert row["max_error"] <= row["error_bound"]
     assert row["saved_mib"] > row["resident_mib"] > 0
+    assert row["python_us"] > 0 and row["host_reference"] >= 1 and row["reference"] > 0
 
 
-def test_noise_is_timed_in_two_processes_if_workers_differ(supervisor, monkeypatch):
+def recorded(monkeypatch):
     started, begin = [], Workers._begin
 
-    def recorded(self, name):
+    def recording(self, name):
         started.append(name)
         begin(self, name)
 
-    monkeypatch.setattr(Workers, "_begin", recorded)
-    rows = rows_of(supervisor, "is_right")
+    monkeypatch.setattr(Workers, "_begin", recording)
+    return started
+
+
+@pytest.mark.parametrize("names", [(), ("is_right",)])
+def test_twin_process_gives_the_noise_of_the_first_case(supervisor, monkeypatch, names):
+    started = recorded(monkeypatch)
+    rows = rows_of(supervisor, *names)
     # The project's worker runs already, unless this test is the first.
-    assert [name for name in started if name != PROJECT] == ["is_right", TWIN]
-    assert supervisor.workers.names == [PROJECT, TWIN]
+    assert [name for name in started if name != PROJECT] == [*names, TWIN]
+    assert supervisor.workers.names == [PROJECT], "the second process outlived its group"
     for phase in ("forward", "backward"):
-        first, own = rows["eager", phase], rows["is_right", phase]
-        assert own["again_ms"] == "" != first["again_ms"] != first["rounds_ms"]
+        first = rows["eager", phase]
+        assert first["again_ms"] != first["rounds_ms"]
         assert first["again_ms"].count(";") == first["rounds_ms"].count(";")
-    started.clear()
-    rows = rows_of(supervisor, "asks_for_a_pebibyte")
-    assert supervisor.workers.names == [PROJECT], "repeated without a second process"
-    assert len(started) > 1 and TWIN not in started
-    assert rows["eager", "backward"]["again_ms"]
+        assert not any("again_ms" in rows[name, phase] for name in names)
+
+
+def test_twin_is_left_out_if_memory_is_short(supervisor, monkeypatch):
+    monkeypatch.setattr(twins, "_PEAKS", 1e9)
+    started = recorded(monkeypatch)
+    rows = rows_of(supervisor)
+    assert {row["status"] for row in rows.values()} == {"ok"} and TWIN not in started
+    assert not any("again_ms" in row for row in rows.values())
+
+
+@pytest.mark.parametrize("request_of_twin", ["prepare", "slice"])
+def test_failed_twin_costs_only_the_noise(supervisor, monkeypatch, request_of_twin):
+    steps, ask = [], Workers.ask
+
+    def failing(self, name, *request, **more):
+        if (name, request[0]) == (TWIN, request_of_twin):
+            self.end(name)
+            raise WorkerLost({"status": "oom"})
+        steps.append((name, request[0]))
+        return ask(self, name, *request, **more)
+
+    monkeypatch.setattr(Workers, "ask", failing)
+    rows = rows_of(supervisor)
+    assert {row["status"] for row in rows.values()} == {"ok"}
+    assert not any("again_ms" in row for row in rows.values())
+    assert steps.count((PROJECT, "prepare")) == 1, "the case was prepared again"
+    assert supervisor.workers.names == [PROJECT]
+
+
+def test_case_is_retried_without_twins_if_memory_is_short(supervisor, monkeypatch):
+    failed, ask = [], Workers.ask
+
+    def failing(self, name, *request, **more):
+        if name == PROJECT and request[0] == "slice" and TWIN in self.names:
+            failed.append(name)
+            self.end(name)
+            raise WorkerLost({"status": "oom"})
+        return ask(self, name, *request, **more)
+
+    monkeypatch.setattr(Workers, "ask", failing)
+    rows = rows_of(supervisor)
+    assert {row["status"] for row in rows.values()} == {"ok"} and failed == [PROJECT]
 
 
 @pytest.mark.parametrize(
@@ -115,31 +153,6 @@ def test_failed_phase_keeps_the_row_of_an_earlier_phase(supervisor):
     rows = rows_of(supervisor, "fails_in_backward")
     assert rows["fails_in_backward", "forward"]["status"] == "ok"
     assert rows["fails_in_backward", "backward"]["status"] == "oom"
-
-
-@pytest.mark.parametrize(
-    ("reference", "taken", "marked"),
-    [
-        ([1.0, 1.1], 1, False),
-        ([1.0, 2.0, 1.1, 1.0], 2, False),  # recovered, and stays so
-        ([1.0, 2.0, 1.1, 0.5], 2, True),  # drifts again during the repeat
-        ([1.0, 2.0, 1.9], 1, True),  # not recovered: no repeat
-        ([2.0, 1.0, 1.0, 1.0], 2, False),
-    ],
-)
-def test_drifted_timings_are_repeated_once_machine_recovered(
-    supervisor, monkeypatch, reference, taken, marked
-):
-    told, times = iter(reference), []
-    monkeypatch.setattr(Group, "_reference", lambda self: next(told))
-    monkeypatch.setattr(supervisor, "history", RunHistory())
-    # Load by other processes would use up the repeats.
-    monkeypatch.setattr("lmperf.measuring.group._loaded", lambda timings: False)
-    time_phases = Group._time_phases
-    monkeypatch.setattr(Group, "_time_phases", lambda self: (times.append(0), time_phases(self)))
-    rows = rows_of(supervisor)
-    assert len(times) == taken and not list(told)
-    assert all(("drift" in row["marks"].split(";")) is marked for row in rows.values())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/PID/maps")

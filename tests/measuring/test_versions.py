@@ -11,10 +11,10 @@ import pytest
 import lmperf
 from lmperf.benchmark import Case, Implementation
 from lmperf.benchmarks import load
-from lmperf.measuring.group import Assignment
 from lmperf.measuring.prepared import Prepared
 from lmperf.measuring.serving import Serving
 from lmperf.measuring.supervisor import Supervisor
+from lmperf.measuring.twins import Assignment
 from lmperf.measuring.worker import PROTOCOL
 from lmperf.measuring.workers import WorkerStartError
 
@@ -27,8 +27,11 @@ REQUESTS = {
     "_warm_up": "self case phase least_ms",
     "_slice": "self case phase repetitions checked",
     "_host_and_loop": "self case phase call_ms",
+    "_sustain": "self case phase steps",
+    "_check_last": "self case phase",
     "_clear": "self",
     "_reference": "self",
+    "_host_reference": "self",
 }
 ARGUMENTS = {
     Case: "cell implementation",
@@ -44,7 +47,7 @@ def test_changed_requests_raise_the_protocol_version():
         method = getattr(asked, name if asked is Serving else name[1:])
         found[name] = " ".join(inspect.signature(method).parameters)
     fields = {of: " ".join(field.name for field in dataclasses.fields(of)) for of in ARGUMENTS}
-    assert (PROTOCOL, found, fields) == (3, REQUESTS, ARGUMENTS)
+    assert (PROTOCOL, found, fields) == (4, REQUESTS, ARGUMENTS)
 
 
 @pytest.mark.process
@@ -64,4 +67,4 @@ def test_worker_runs_the_code_of_its_version(tmp_path):
         assert list(rows) == [(Assignment("other", case), "backward")]
         (row,) = rows[Assignment("other", case), "backward"]
         assert row["status"] == "crash" and "division by zero" in row["reason"]
-        assert supervisor.workers.reference_times() and supervisor.workers.names == ["other"]
+        assert supervisor.workers.reading("reference") and supervisor.workers.names == ["other"]

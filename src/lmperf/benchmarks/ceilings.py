@@ -95,6 +95,9 @@ class Ceilings(Timed):
             return "only a matmul is sustained" if axes["load"] != "burst" else None
         return None if "x" in axes["shape"] else "a matmul has three lengths"
 
+    def runs_back_to_back(self, case: Case) -> bool:
+        return case.axes["load"] == "sustained"
+
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
         import torch
 

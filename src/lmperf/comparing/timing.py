@@ -1,8 +1,8 @@
 """Times two versions of the code, interleaved, case by case, each in its own worker process.
 
 A third worker, the twin, runs the old version as well. The ratio of its times to those of the old
-version gives the noise floor between two processes with the same code; an A/A test within one
-process would understate it. The twin adds half of the time; a false alarm would cost more.
+version gives the noise floor between two processes with the same code. The twin adds half of the
+time; a false alarm would cost more.
 
 Workers prepare one case at a time, so that only its inputs are on the device, once per worker.
 """
@@ -15,14 +15,15 @@ from lmperf.benchmark import Benchmark, Case
 from lmperf.comparing.versions import Version
 from lmperf.errors import UserError
 from lmperf.evidence.wanted import Chosen
-from lmperf.measuring.group import Assignment, Row, Rows, take_noise
+from lmperf.measuring.assigned import Row, Rows
 from lmperf.measuring.history import TooManyWorkersLost
 from lmperf.measuring.progress import Reporter
 from lmperf.measuring.run import seed_of
 from lmperf.measuring.supervisor import Supervisor, worker_of
+from lmperf.measuring.twins import TWIN, Assignment
 from lmperf.measuring.workers import WorkerStartError
 
-OLD, NEW, TWIN = "old", "new", "twin"
+OLD, NEW = "old", "new"
 
 
 def time_versions(
@@ -31,8 +32,8 @@ def time_versions(
     """Time the chosen cases; returns side -> stem of a benchmark -> rows.
 
     Sides are `OLD`, `NEW` and, optionally, `TWIN`, whose rounds become `again_ms` of the old rows.
-    If a case does not fit into memory once per worker, each version is timed alone, and its rows
-    have no rounds.
+    If a case does not fit into memory once per worker, the twin is left out. If it does not fit
+    once per version, each version is timed alone, and its rows have no rounds.
 
     Raises:
         UserError: no worker of a version starts, or too many workers crash or hang.
@@ -47,11 +48,11 @@ def time_versions(
     def on_step(words: str, case: Case | None, phase: str | None) -> None:
         reporter.step(f"{case.name}, {phase or 'all'}: {words}" if case else words)
 
-    found: dict[str, dict[str, list[Row]]] = {side: {} for side in sides}
+    found: dict[str, dict[str, list[Row]]] = {OLD: {}, NEW: {}}
     try:
         with Supervisor(device, on_step, paths, reporter.note) as supervisor:
             for benchmark, case in _each(chosen):
-                rows = _rows_of(supervisor, benchmark, case, list(sides))
+                rows = _rows_of(supervisor, benchmark, case, TWIN in sides)
                 for side, by_phase in rows.items():
                     found[side].setdefault(benchmark.stem, []).extend(by_phase.values())
                 reporter.finished(f"{benchmark.stem}, {case.name}: {_in_words(rows)}")
@@ -68,22 +69,22 @@ def _each(chosen: Sequence[Chosen]) -> Iterator[tuple[Benchmark, Case]]:
 
 
 def _rows_of(
-    supervisor: Supervisor, benchmark: Benchmark, case: Case, sides: Sequence[str]
+    supervisor: Supervisor, benchmark: Benchmark, case: Case, twin: bool
 ) -> dict[str, dict[str, Row]]:
-    """Time one case in every version; returns side -> phase -> row."""
+    """Time one case in both versions; returns side -> phase -> row.
+
+    twin: whether the old version also runs in a second process, for the noise of its rows.
+    """
     worker = worker_of(benchmark, case.implementation)
-    assigned = {side: Assignment(f"{side} {worker}".strip(), case) for side in sides}
+    old, new, other = (Assignment(f"{side} {worker}".strip(), case) for side in (OLD, NEW, TWIN))
     seed = seed_of(benchmark, [case])
-    taken = supervisor.rows(benchmark, list(assigned.values()), seed, again=TWIN not in sides)
+    taken = supervisor.rows(benchmark, [old, new], seed, {old: other} if twin else {})
     if any(row["status"] == "oom" for rows in taken.values() for row in rows):
-        taken = _one_by_one(supervisor, benchmark, [assigned[OLD], assigned[NEW]], seed)
-    rows = {
-        side: {phase: row for (other, phase), (row,) in taken.items() if other == one}
-        for side, one in assigned.items()
+        taken = _one_by_one(supervisor, benchmark, [old, new], seed)
+    return {
+        side: {phase: row for (of, phase), (row,) in taken.items() if of == one}
+        for side, one in ((OLD, old), (NEW, new))
     }
-    for phase, twin in rows.get(TWIN, {}).items():
-        take_noise(rows[OLD].get(phase, {}), twin)
-    return rows
 
 
 def _one_by_one(

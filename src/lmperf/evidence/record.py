@@ -30,6 +30,7 @@ from lmperf.evidence.store import (
 )
 from lmperf.measuring.cold_cache import empty_compile_cache
 from lmperf.measuring.progress import Reporter
+from lmperf.measuring.readings import HOST
 from lmperf.measuring.run import measure
 from lmperf.measuring.stopwatch import Stopwatch
 
@@ -129,7 +130,32 @@ def _measure(
         cost.replace([watch.row(plan.stem, project.preset, saved_groups, saved_rows)])
 
     with empty_compile_cache():
-        return measure(plan.benchmark, groups, project.machine.kind, save, reporter, watch, broken)
+        return measure(
+            plan.benchmark,
+            groups,
+            project.machine.kind,
+            save,
+            reporter,
+            watch,
+            broken,
+            best_of_host(project),
+        )
+
+
+def best_of_host(project: Project) -> dict[str, float]:
+    """Return the shortest known time of each of the host's references, in this environment.
+
+    Each row holds the longest of its group's readings, so that a single lucky one does not count.
+    """
+    environment = project.machine.environment
+    known = [row for plan in project.plans.values() for row in plan.known]
+    times = {
+        name: [
+            float(row[name]) for row in known if row.get(name) and row["environment"] == environment
+        ]
+        for name in HOST
+    }
+    return {name: min(found) for name, found in times.items() if found}
 
 
 def _signed(plan: Plan, row: dict[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ when this module is imported, before any implementation could replace them.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 import statistics
 from collections.abc import Callable
@@ -128,6 +129,33 @@ class Clock:
 
     def _finish(self, phase: Phase, found: Slice) -> None:
         """Run after the last call of a slice; may raise WrongResult."""
+
+    def sustain(self, workload: Workload, name: str, steps: int) -> tuple[list[float], Any]:
+        """Run steps back to back; return ms of each, and a copy of the result of the last one.
+
+        Each step begins with new inputs, as a training loop loads a batch, and with the preparation
+        of its call. The host does not wait between steps. On CUDA the times are those between
+        events on the device, in which it may idle; on MPS the host waits, for want of such events.
+        """
+        phase, passed = workload.phases[name], [self._mark()]
+        for _ in range(steps):
+            result = None  # frees the previous result
+            self.freshen(workload)
+            result = phase.run(phase.before())
+            passed.append(self._mark())
+        snapshot = guards.snapshot(result)
+        self._synchronize()
+        between = _elapsed_ms if self._device == "cuda" else lambda one, other: (other - one) / 1e6
+        return [between(*pair) for pair in itertools.pairwise(passed)], snapshot
+
+    def _mark(self) -> Any:
+        """Queue a device event, on CUDA; otherwise return the time in ns."""
+        if self._device == "cuda":
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+            return event
+        self._synchronize()
+        return now()
 
     def host_and_loop(self, workload: Workload, name: str, call_ms: float, saved_bytes: float):
         """Return the host time of a call (launch overhead), and the time of a call in a loop.

@@ -9,8 +9,8 @@ from collections.abc import Container, Iterator
 from math import prod
 
 from lmperf.benchmark import Benchmark, Case, Timed
-from lmperf.measuring.group import Assignment
 from lmperf.measuring.supervisor import Supervisor
+from lmperf.measuring.twins import Assignment
 
 _SEED = 0
 # Seconds: enough to compile a model (up to a minute), less than the run allows for a large model.
@@ -41,7 +41,7 @@ def first_checks(
 
 def _result(benchmark: Benchmark, case: Case, supervisor: Supervisor) -> str:
     assignment = Assignment(case.implementation, case)
-    rows = supervisor.rows(benchmark, [assignment], _SEED, again=False)
+    rows = supervisor.rows(benchmark, [assignment], _SEED)
     wrong = next((row for (row,) in rows.values() if row["status"] != "ok"), None)
     if wrong is None:
         return "correct"

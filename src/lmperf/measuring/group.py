@@ -2,6 +2,9 @@
 
 A case is one implementation in one cell (its shape, dtype and other axes). The cases of a group are
 prepared in worker processes, timed, and turned into rows.
+
+If the machine was disturbed (by other programs, a device slower than usual, or a slow host), a
+phase is timed again. If it was disturbed again, its rows are marked.
 """
 
 from __future__ import annotations
@@ -9,58 +12,45 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from lmperf.benchmark import Benchmark, Case
-from lmperf.measuring.history import MOST_TIMEOUTS, GroupLosses, RunHistory
-from lmperf.measuring.process import CheckFailed, WorkerLost
+from lmperf.benchmark import Benchmark
+from lmperf.measuring.assigned import AssignedCases, Entry, MustPrepareAgain, Row, Rows
+from lmperf.measuring.history import RunHistory
+from lmperf.measuring.process import WorkerLost
+from lmperf.measuring.readings import Reading
 from lmperf.measuring.rounds import SliceResult, Timings, pace_of, time_in_turn
-from lmperf.measuring.state import DRIFT
+from lmperf.measuring.state import State
+from lmperf.measuring.sustained import (
+    Stretch,
+    is_long_enough,
+    lead_steps,
+    stretch_fault,
+    stretch_steps,
+)
+from lmperf.measuring.twins import Assignment, take_noise
 from lmperf.measuring.workers import Workers
 
-Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """A case (an implementation in a cell) and the name of the worker that is to run it."""
-
-    worker: str
-    case: Case
-
-
-Entry = tuple[Assignment, str]  # assignment and phase
-Rows = dict[Entry, list[Row]]
-
-
-class MustPrepareAgain(Exception):
-    """Raised if a worker was lost while a phase was timed.
-
-    Attributes:
-        workers: names of the workers that must prepare their cases again.
-    """
-
-    def __init__(self, *workers: str):
-        super().__init__(*workers)
-        self.workers = workers
+# Times that a phase is timed on a disturbed machine; each has rounds for up to `Pace.cap_s`.
+MOST_TAKES = 2
+# Times that a stretch of steps is taken if it is too short or the clocks disagree on its duration.
+_MOST_STRETCHES = 3
 
 
 class Group:
     """Measures a group of cases in turn, and returns their rows.
 
-    Implements `rounds.Timer`, where an entry is an (assignment, phase) pair. When a case first
-    makes a worker crash, the case moves to a new worker that runs no other case. The other cases
-    are prepared again in a new process under the old name: see `lmperf.measuring.history`.
+    Implements `rounds.Timer`, where an entry is an (assignment, phase) pair.
 
     Args:
         workers: the worker processes.
-        history: timeouts, repeats and drift in the earlier groups of the run.
+        history: timeouts, disturbed phases and references in the earlier groups of the run.
         benchmark: the benchmark of the cases.
         assignments: the cases, in the order of their rows.
         seed: seed of the inputs.
-        again: whether the first case of each dtype is also timed against itself (an A/A test).
+        twins: case -> the same case in a second process, for an A/A test; twins have no rows.
+        sustained: the cases whose steps are also timed back to back where the benchmark wants it.
     """
 
     def __init__(
@@ -70,269 +60,218 @@ class Group:
         benchmark: Benchmark,
         assignments: Sequence[Assignment],
         seed: int,
-        again: bool = True,
+        twins: Mapping[Assignment, Assignment],
+        sustained: Collection[Assignment],
     ):
         self._workers, self._history, self._benchmark = workers, history, benchmark
-        self._assignments, self._seed, self._again = list(assignments), seed, again
-        # Assignment -> the name of the worker that runs the case now.
-        self._worker_of = {one: one.worker for one in assignments}
-        # Worker name -> id of the process that prepared the worker's cases.
-        self._prepared_by: dict[str, int | None] = {}
-        self._losses = GroupLosses()
-        self._rows: Rows = {}
-        # Entries that are prepared and passed the correctness gate -> columns known before timing.
-        self._ready: dict[Entry, Row] = {}
-        # Phases that the command did not select; the benchmark in a worker has all phases.
-        self._left_out = {*type(benchmark).phases} - {*benchmark.phases}
+        self._assignments, self._sustained = list(assignments), sustained
+        self._cases = AssignedCases(workers, history, benchmark, assignments, twins, seed)
+        self._readings: list[Reading] = []
+        self._can_read = True
 
     def observe(self) -> Rows:
         """Return the rows of an observed benchmark, which records e.g. bytes and is not timed."""
-        for worker in self._current_workers():
-            self._complete(worker, "observe")
+        for worker in self._cases.workers:
+            self._cases.complete(worker, "observe")
         return self._in_order()
 
     def time(self) -> Rows:
-        """Time all phases of a timed benchmark, and return the rows.
-
-        Times the phases once more if the times of the reference cell (a fixed matmul and copy) had
-        drifted and have recovered.
-        """
-        self._workers.start(self._current_workers())
-        for worker in self._current_workers():
-            self._complete(worker, "prepare")
-        before = self._reference()
-        self._time_phases()
-        after = self._reference()
-        if self._drifted(before, after) and self._history.may_repeat:
-            before = self._reference()
-            if not self._drifted(before):  # else the repeated rows would be marked `drift` too
-                self._time_phases()
-                after = self._reference()
-            self._history.repeated(disturbed=self._drifted(before, after))
-        self._write_reference(after, self._drifted(before, after))
-        for worker in {*self._current_workers()} & {*self._workers.names}:
+        """Time all phases of a timed benchmark, and return the rows."""
+        self._workers.start(self._cases.workers)
+        for worker in self._cases.workers:
+            self._cases.complete(worker, "prepare")
+        self._cases.add_twins()
+        for phase in self._benchmark.phases:
+            self._time_phase(phase)
+        for worker in {*self._cases.workers} & {*self._workers.names}:
             with contextlib.suppress(WorkerLost):
-                self._ask(worker, "clear")
+                self._cases.ask(worker, "clear")
         return self._in_order()
-
-    def dtype(self, entry: Entry) -> str | None:
-        """See `rounds.Timer`."""
-        return dtype_of(entry[0].case)
 
     def warm_up(self, entry: Entry, least_ms: float) -> tuple[float, float] | None:
         """See `rounds.Timer`."""
-        return self._ask_timing(entry, "warm_up", least_ms)
+        self._workers.watch.begin()
+        return self._cases.ask_timing(entry, "warm_up", least_ms)
 
     def slice(self, entry: Entry, repetitions: int, checked: bool) -> SliceResult | None:
         """See `rounds.Timer`. A slice fails if the worker's clock disagrees with this process's."""
-        watch = self._workers.watch
-        began = time.perf_counter_ns()
-        watch.begin()
-        found = self._ask_timing(entry, "slice", repetitions, checked, on_wait=watch.sample)
-        state = watch.end()
+        found, here, state = self._watched(entry, "slice", repetitions, checked)
         if found is None:
             return None
-        here = began, time.perf_counter_ns()
         if reason := clock_fault(here, found.pop("interval_ns"), found["times"]):
-            self._fail(entry, {"status": "failed_check", "reason": reason})
+            self._cases.fail(entry, {"status": "failed_check", "reason": reason})
             return None
         return SliceResult(state=state, **found)
 
-    def _current_workers(self) -> list[str]:
-        return list(dict.fromkeys(self._worker_of.values()))
+    def between(self) -> None:
+        """See `rounds.Timer`: read the host's references."""
+        if self._workers.device != "cuda" or self._benchmark.clock == "step":
+            self._read("host_reference")
 
     def _in_order(self) -> Rows:
         entries = [(one, phase) for phase in self._benchmark.phases for one in self._assignments]
         # A worker with an older version of the code may lack a phase.
-        return {entry: self._rows[entry] for entry in entries if entry in self._rows}
-
-    def _complete(self, worker: str, request: str) -> None:
-        """Send `request` to a worker until all of its cases are prepared or have rows."""
-        while True:
-            self._ready = {
-                e: row for e, row in self._ready.items() if self._worker_of[e[0]] != worker
-            }
-            self._skip_timed_out()
-            pending = self._pending(worker)
-            if not pending:
-                return
-            try:
-                self._ask(worker, request, *self._arguments(worker))
-                self._prepared_by[worker] = self._workers.pid_of(worker)
-                return
-            except WorkerLost as lost:
-                self._rows.pop(self._entry_of(worker, lost), None)  # drop incomplete observations
-                moved = self._record_loss(worker, lost, pending[0])
-                if moved not in (None, worker):
-                    self._complete(moved, request)
-
-    def _pending(self, worker: str) -> list[Assignment]:
-        """Return the cases of a worker that have no row for at least one phase."""
-        phases = self._benchmark.phases
-        return [
-            one
-            for one, at in self._worker_of.items()
-            if at == worker and any((one, phase) not in self._rows for phase in phases)
-        ]
-
-    def _arguments(self, worker: str) -> tuple:
-        """Return the arguments of the requests `prepare` and `observe` to a worker.
-
-        Phases that have rows, and phases that the command did not select, are skipped.
-        """
-        ours = [one for one, at in self._worker_of.items() if at == worker]
-        skipped = {(one.case, phase) for one, phase in self._rows if one in ours}
-        skipped |= {(one.case, phase) for one in ours for phase in self._left_out}
-        made_of = self._benchmark.entry, self._benchmark.stem, self._benchmark.external
-        return *made_of, [one.case for one in ours], skipped, self._seed
-
-    def _skip_timed_out(self) -> None:
-        """Record `timeout` for implementations that already timed out twice."""
-        row = {"status": "timeout", "reason": "skipped: it timed out twice before in this run"}
-        for one in self._assignments:
-            if self._history.timeouts[one.worker, one.case.implementation] >= MOST_TIMEOUTS:
-                for phase in self._benchmark.phases:
-                    self._rows.setdefault((one, phase), [dict(row)])
-                    self._ready.pop((one, phase), None)
-
-    def _ask(self, worker: str, *request: Any, on_wait: Callable[[], None] | None = None) -> Any:
-        def on_message(kind: str, case: Case, phase: str | None, what: Any) -> None:
-            if kind == "step":
-                self._workers.on_step(what, case, phase)
-            elif kind == "row":
-                self._rows.setdefault((self._find(worker, case), phase), []).append(what)
-            elif kind == "ready":
-                self._ready[self._find(worker, case), phase] = what
-
-        limit_s = self._benchmark.limit_s
-        return self._workers.ask(
-            worker, *request, limit_s=limit_s, on_message=on_message, on_wait=on_wait
-        )
-
-    def _ask_timing(
-        self, entry: Entry, request: str, *arguments: Any, on_wait: Callable | None = None
-    ) -> Any:
-        """Send a request about an entry to its worker, and return the answer.
-
-        If the worker finds a result wrong, records a failed row and returns None.
-
-        Raises:
-            MustPrepareAgain: the worker was lost.
-        """
-        one, phase = entry
-        worker = self._worker_of[one]
-        self._workers.on_step("timing", one.case, phase)
-        try:
-            return self._ask(worker, request, one.case, phase, *arguments, on_wait=on_wait)
-        except CheckFailed as failed:
-            self._fail(entry, failed.row)
-            return None
-        except WorkerLost as lost:
-            moved = self._record_loss(worker, lost, one, phase)
-            raise MustPrepareAgain(*dict.fromkeys((worker, moved or worker))) from None
-
-    def _fail(self, entry: Entry, row: Row) -> None:
-        """Replace a ready entry by a failed row, so that the entry is no longer timed."""
-        self._rows[entry] = [{**self._ready.pop(entry), **row}]
-
-    def _find(self, worker: str, case: Case) -> Assignment:
-        return next(one for one, at in self._worker_of.items() if (at, one.case) == (worker, case))
-
-    def _entry_of(self, worker: str, lost: WorkerLost) -> tuple[Assignment, str | None] | None:
-        """Return the case and phase that a lost worker was running; None if it named no case."""
-        return None if lost.case is None else (self._find(worker, lost.case), lost.phase)
-
-    def _record_loss(
-        self, worker: str, lost: WorkerLost, default: Assignment, phase: str | None = None
-    ) -> str | None:
-        """Record rows for a lost worker, or move the case that it was running to a new worker.
-
-        Returns the name of the new worker; None if rows were recorded. `default` and `phase` are
-        the case and phase to assume if the worker named none.
-        """
-        one, phase = self._entry_of(worker, lost) or (default, phase)
-        row = self._losses.row(one, phase, lost, one.case.name)
-        if row is None:
-            self._worker_of[one] = self._workers.isolate(one.worker, one.case)
-            return self._worker_of[one]
-        if row["status"] == "timeout":
-            self._history.timeouts[one.worker, one.case.implementation] += 1
-        for name in self._benchmark.phases if phase is None else [phase]:
-            if phase is not None or (one, name) not in self._rows:
-                self._rows[one, name] = [row]
-            self._ready.pop((one, name), None)
-        return None
-
-    def _time_phases(self) -> None:
-        for phase in self._benchmark.phases:
-            self._time_phase(phase)
+        return {entry: self._cases.rows[entry] for entry in entries if entry in self._cases.rows}
 
     def _time_phase(self, phase: str) -> None:
-        """Time one phase of all cases in turn; start over if a worker is lost."""
-        pace = pace_of(self._benchmark.clock, self._workers.device, self._benchmark.patient)
+        """Time one phase of all cases; again if the machine was disturbed or a worker is lost."""
+        takes = 0
         while True:
-            self._prepare_replaced()
-            self._skip_timed_out()
-            ready = [(one, phase) for one in self._assignments if (one, phase) in self._ready]
-            if not ready:
-                return
+            for worker in self._cases.replaced_workers():
+                self._cases.complete(worker, "prepare")
+            self._cases.skip_timed_out()
+            may_repeat = takes + 1 < MOST_TAKES and self._history.may_repeat
             try:
-                timings = time_in_turn(ready, self, pace, again=self._again)
-                if _loaded(timings) and self._history.may_repeat:
-                    timings = time_in_turn(list(timings), self, pace, again=self._again)
-                    self._history.repeated(disturbed=_loaded(timings))
-                self._write(timings)
+                timings = self._take(phase, may_repeat)
             except MustPrepareAgain as lost:
                 for worker in lost.workers:
-                    self._complete(worker, "prepare")
-            else:
-                return
+                    self._cases.complete(worker, "prepare")
+                continue
+            takes += 1
+            disturbed = self._mark(timings)
+            if not (disturbed and may_repeat):
+                break
+        if timings:
+            self._history.timed(disturbed)
+        self._write(timings)
 
-    def _prepare_replaced(self) -> None:
-        """Prepare cases again if the process that prepared them was replaced by a new one."""
-        for worker in {self._worker_of[one] for one, _ in self._ready}:
-            if self._workers.pid_of(worker) != self._prepared_by[worker]:
-                self._complete(worker, "prepare")
+    def _take(self, phase: str, may_repeat: bool) -> dict[Entry, Timings]:
+        """Time the entries of a phase once: rounds, stretches back to back, and host times.
 
-    def _write(self, timings: dict[Entry, Timings]) -> None:
-        """Write the rows of all entries, or of none if a worker is lost meanwhile.
+        may_repeat: whether the phase may be timed again; if it must be, nothing follows the rounds.
+        """
+        ready = self._cases.ready_for(phase)
+        if not ready:
+            return {}
+        watch = self._workers.watch
+        watch.begin()
+        self._readings.clear()
+        self._read("reference")
+        watch.wait()
+        pace = pace_of(self._benchmark.clock, self._workers.device, self._benchmark.patient)
+        twins = {(twin, phase) for twin in self._cases.twins.values()}
+        timings = time_in_turn(ready, self, pace, twins=twins)
+        if may_repeat and any(timing.is_loaded for timing in timings.values()):
+            return timings
+        for entry in list(timings):
+            if not self._complete_timings(entry, timings[entry]):
+                del timings[entry]
+        self._read("reference")
+        return timings
+
+    def _complete_timings(self, entry: Entry, timing: Timings) -> bool:
+        """Add host times, and steps back to back, to the timings of an entry; False if it fails."""
+        one, phase = entry
+        host = self._cases.ask_timing(entry, "host_and_loop", timing.median_ms)
+        if host is None:
+            return False
+        timing.others |= host
+        if one in self._sustained and self._benchmark.sustains(one.case, phase):
+            timing.stretch = self._stretch(entry, timing.median_ms)
+            return timing.stretch is not None
+        return True
+
+    def _stretch(self, entry: Entry, step_ms: float) -> Stretch | None:
+        """Time steps back to back after a lead-in, and check the last one; None if it fails."""
+        steps = lead_steps(step_ms)
+        lead = self._cases.ask_timing(entry, "sustain", steps, lasts_s=steps * step_ms / 1e3)
+        if lead is None:
+            return None
+        times, reason = lead, None
+        for _ in range(_MOST_STRETCHES):
+            step_ms = sum(times) / len(times)
+            steps = stretch_steps(step_ms)
+            times, here, state = self._watched(
+                entry, "sustain", steps, lasts_s=steps * step_ms / 1e3
+            )
+            if times is None or self._cases.ask_timing(entry, "check_last") is None:
+                return None
+            reason = stretch_fault(times, (here[1] - here[0]) / 1e6)
+            if reason is None and is_long_enough(times):
+                break
+        if reason is None:
+            return Stretch(times, state)
+        self._cases.fail(entry, {"status": "failed_check", "reason": reason})
+        return None
+
+    def _watched(
+        self, entry: Entry, *request: Any, lasts_s: float = 0.0
+    ) -> tuple[Any, tuple[int, int], State]:
+        """Send a request about an entry; return the answer, and time and state meanwhile.
+
+        The time is that of the request and that of the answer, in ns by this process's clock.
+        """
+        watch = self._workers.watch
+        began = time.perf_counter_ns()
+        watch.begin()
+        found = self._cases.ask_timing(entry, *request, on_wait=watch.sample, lasts_s=lasts_s)
+        ended = time.perf_counter_ns()
+        return found, (began, ended), watch.end()
+
+    def _read(self, request: str) -> None:
+        """Take a reading of the references, and add it to those of the phase.
+
+        After one that failed, the group has no further readings.
+
+        Raises:
+            MustPrepareAgain: the worker that takes it was lost.
+        """
+        if not self._can_read:
+            return
+        found = self._history.references.read(lambda: self._workers.reading(request))
+        self._can_read = found is not None
+        if found is not None:
+            self._readings.append(found)
+        if replaced := self._cases.replaced_workers():
+            raise MustPrepareAgain(*replaced)
+
+    def _mark(self, timings: Mapping[Entry, Timings]) -> bool:
+        """Add readings and marks to the timings of a phase; return if the machine was disturbed."""
+        references, readings = self._history.references, self._readings
+        worst = Reading()
+        for reading in readings:
+            worst = worst.merged(reading, max)
+        columns = {
+            "reference": references.device_ratio(worst),
+            "host_reference": references.host_ratio(worst),
+            "launch_us": worst.launch_us,
+            "python_us": worst.python_us,
+        }
+        disturbed = False
+        for (one, _), timing in timings.items():
+            found = {
+                "loaded": timing.is_loaded,
+                "drift": references.drifted(worst),
+                "host": references.slow_host(worst) and self._depends_on_host(timing),
+            }
+            timing.others |= columns
+            timing.marks |= {name: None for name, holds in found.items() if holds}
+            disturbed |= any(found.values())
+            if timing.stretch or self._benchmark.runs_back_to_back(one.case):
+                timing.marks.pop("capped", None)  # the clock and the power of the cap are known
+        return disturbed
+
+    def _depends_on_host(self, timing: Timings) -> bool:
+        """Return whether a slow host makes these times longer; times of kernels are device time."""
+        if self._workers.device != "cuda":
+            return True
+        return self._benchmark.clock == "step" and timing.is_host_bound
+
+    def _write(self, timings: Mapping[Entry, Timings]) -> None:
+        """Write the rows of a phase; twins give the noise of their cases.
 
         The rows share an id in the column `together`, since only times taken in turn may be paired.
         """
         together, found = uuid.uuid4().hex[:12], {}
         for entry, timing in timings.items():
-            columns = timing.columns()
-            host = self._ask_timing(entry, "host_and_loop", columns["median_ms"])
-            if host is not None:
-                row = {
-                    "status": "ok",
-                    **columns,
-                    "together": together,
-                    **self._ready[entry],
-                    **host,
-                }
-                found[entry] = [row | achieved(row)]
-        self._rows |= found
-
-    def _reference(self) -> float | None:
-        """Return the ratio of the reference cell's time to its first time; None if unknown."""
-        times = self._workers.reference_times()
-        return None if times is None else self._history.drift(times)
-
-    def _drifted(self, *ratios: float | None) -> bool:
-        limit = DRIFT[self._workers.device]
-        return any(ratio is not None and abs(ratio - 1) > limit for ratio in ratios)
-
-    def _write_reference(self, reference: float | None, drifted: bool) -> None:
-        for row in (row for rows in self._rows.values() for row in rows if "median_ms" in row):
-            row["reference"] = reference
-            if drifted:
-                row["marks"] = ";".join(filter(None, [row["marks"], "drift"]))
-
-
-def dtype_of(case: Case) -> str | None:
-    """Return the dtype of a case; None if the benchmark has no axis `dtype`."""
-    return case.axes.get("dtype")
+            columns, known = timing.columns(), self._cases.ready[entry]
+            marks = ";".join(filter(None, (columns["marks"], known.get("marks"))))
+            row = {"status": "ok", **columns, "together": together, **known, "marks": marks}
+            found[entry] = row | achieved(row)
+        for one, twin in self._cases.twins.items():
+            for phase in self._benchmark.phases:
+                take_noise(found.get((one, phase), {}), found.pop((twin, phase), {}))
+        self._cases.rows |= {entry: [row] for entry, row in found.items()}
 
 
 def clock_fault(
@@ -357,15 +296,6 @@ def clock_fault(
     )
 
 
-def take_noise(row: Row, twin: Row) -> None:
-    """Store the times of `twin` in the column `again_ms` of `row`, if both rows were timed.
-
-    `twin` is the row of the same case in a second process: together they are an A/A test.
-    """
-    if "rounds_ms" in row and "rounds_ms" in twin:
-        row["again_ms"] = twin["rounds_ms"]
-
-
 def achieved(row: Row) -> Row:
     """Return the columns TFLOP/s and GB/s of a row, computed from its median time."""
     seconds = row["median_ms"] / 1e3
@@ -375,7 +305,3 @@ def achieved(row: Row) -> Row:
     if row.get("bytes"):
         columns["bandwidth_gbps"] = row["bytes"] / seconds / 1e9
     return columns
-
-
-def _loaded(timings: dict[Entry, Timings]) -> bool:
-    return any(timing.state.loaded for timing in timings.values())

@@ -1,4 +1,4 @@
-"""Counts lost workers of a group, and timeouts and repeated timings of a run.
+"""Counts lost workers of a group, and timeouts and disturbed phases of a run.
 
 A worker process may have been killed from outside, or broken by a case that it ran before. So a
 case's first crash is not recorded: the case is retried alone in a new worker. If it crashes there
@@ -12,15 +12,15 @@ from collections.abc import Hashable
 from typing import Any
 
 from lmperf.measuring.process import WorkerLost
-from lmperf.measuring.state import drift
+from lmperf.measuring.readings import References
 
 # Number of timeouts after which an implementation is skipped for the rest of the run.
 MOST_TIMEOUTS = 2
 # A group that loses more workers than this is given up. Crashes that are retried do not count.
 _MOST_LOST = 40
-# Number of repeats in a row that were disturbed again (by other load or by drift), after which no
-# timing is repeated for the rest of the run: the machine stays disturbed.
-_MOST_USELESS_REPEATS = 2
+# Number of phases in a row that stayed disturbed (by other load, drift or a slow host) after which
+# phases are timed only once, until one is undisturbed.
+_MOST_DISTURBED = 2
 _TWICE = ", twice, the second time in a process of its own"
 
 
@@ -69,30 +69,23 @@ class GroupLosses:
 
 
 class RunHistory:
-    """Timeouts, repeated timings and the first reference times, over all groups of one run.
+    """Timeouts, disturbed phases and readings of the references, over all groups of one run.
 
     Attributes:
         timeouts: number of timeouts by (worker name, implementation).
+        references: the usual times of the device, and the best times of the host.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, references: References) -> None:
         self.timeouts: Counter[tuple[str, str]] = Counter()
-        self._first_reference: tuple[float, float] | None = None
-        self._useless_repeats = 0
-
-    def drift(self, reference: tuple[float, float]) -> float:
-        """Return the ratio of the reference cell's time to its first time in the run.
-
-        It is 1 on the first call. `reference`: ms of the cell's matmul and of its copy.
-        """
-        self._first_reference = self._first_reference or reference
-        return drift(reference, self._first_reference)
+        self.references = references
+        self._disturbed = 0
 
     @property
     def may_repeat(self) -> bool:
-        """Whether timings taken on a disturbed machine may be repeated."""
-        return self._useless_repeats < _MOST_USELESS_REPEATS
+        """Whether a phase that was timed on a disturbed machine may be timed again."""
+        return self._disturbed < _MOST_DISTURBED
 
-    def repeated(self, disturbed: bool) -> None:
-        """Record that timings were repeated, and whether the machine was disturbed again."""
-        self._useless_repeats = self._useless_repeats + 1 if disturbed else 0
+    def timed(self, disturbed: bool) -> None:
+        """Record that a phase has been timed, and whether its last times are disturbed."""
+        self._disturbed = self._disturbed + 1 if disturbed else 0

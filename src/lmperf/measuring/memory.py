@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
+from lmperf.measuring.sensors import available_host_bytes
+
 CACHING_ALLOCATOR = "caching allocator"
 LIVE_TENSORS = "live tensors"
 
@@ -184,15 +186,3 @@ def _size(pattern: re.Pattern, message: str) -> int | None:
         return None
     number, unit = found.groups()
     return round(float(number) * _UNITS[unit if unit == "bytes" else unit[0]])
-
-
-def available_host_bytes() -> int | None:
-    """Return the bytes of memory available on this host; None without /proc/meminfo."""
-    try:
-        with open("/proc/meminfo") as lines:
-            for line in lines:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        return None
-    return None

@@ -16,6 +16,9 @@ from lmperf.measuring.clock import clock_for, now, synchronizer
 from lmperf.measuring.faults import failure_row, guarded
 from lmperf.measuring.footprint import phase_memory
 
+# Steps back to back are so many more than asked for, at most: drawn at random.
+_FURTHER_STEPS = 8
+
 
 class Prepared:
     """Prepares and times the cases of a group that one worker runs.
@@ -44,6 +47,7 @@ class Prepared:
         self._synchronize = synchronizer(device)
         self._workloads: dict[Case, Workload] = {}
         self._saved_bytes: dict[tuple[Case, str], float] = {}
+        self._last: Any = None
 
     def prepare(self) -> None:
         """Prepare and check every case.
@@ -181,6 +185,33 @@ class Prepared:
                 f"a timed call returned a wrong {gate.worst_in_words} for its inputs:"
                 f" error {error:.2g}, bound {bound:.2g}"
             )
+
+    def sustain(self, case: Case, phase: str, steps: int) -> list[float]:
+        """Run `steps` steps back to back, and a random number more; return ms of each.
+
+        The result of the last step is kept for `check_last`: an implementation cannot know which
+        step that will be.
+        """
+        steps += 1 + random.SystemRandom().randrange(max(_FURTHER_STEPS, steps // 8))
+        workload, self._last = self._workloads[case], None
+        with in_context(workload), guards.settings_restored(set()):
+            times, self._last = guarded(
+                case, phase, lambda: self._clock.sustain(workload, phase, steps)
+            )
+        return times
+
+    def check_last(self, case: Case, phase: str) -> bool:
+        """Check the result of the last step of `sustain`.
+
+        Raises:
+            WrongResult: the result differs from the reference.
+        """
+        workload, snapshot = self._workloads[case], self._last
+        self._last = None
+        if workload.check is not None:
+            with in_context(workload):
+                guarded(case, phase, lambda: self._check(workload, phase, snapshot))
+        return True
 
     def host_and_loop(self, case: Case, phase: str, call_ms: float) -> dict[str, float]:
         """Return columns `host_ms` and `eager_ms` of a kernel; none for model steps or off CUDA.

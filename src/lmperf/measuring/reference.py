@@ -1,22 +1,21 @@
-"""The reference cell: one matmul and one copy of fixed sizes, timed before and after every group.
+"""The references: fixed work that shows how fast the device and the host are at the moment.
 
-Changes of its times show that the machine itself has become slower or faster (drift), since the
-cell runs no code of a benchmark. It runs in a worker process, between groups, in about 0.1 s.
-`state.DRIFT` is the largest change that does not count as drift.
+The reference cell (one matmul and one copy of fixed sizes) shows whether the device has become
+slower. A loop in Python and, on CUDA, a loop of empty launches show whether the host has: the time
+of a host-bound step moves with them, which the reference cell does not see. They run no code of a
+benchmark, in a worker process, and take about 0.1 s. `lmperf.measuring.readings` judges the times.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
 import torch
 
-from lmperf.measuring.clock import synchronizer
-
-Times = tuple[float, float]
+from lmperf.measuring.clock import now, synchronizer
+from lmperf.measuring.readings import Reading
 
 # Cycles that the GPU waits before a call, about a millisecond: time for a slow host to queue the
 # call, so that only device time is measured.
@@ -49,17 +48,56 @@ _CELLS = {
 }
 
 
-def measure(device: str) -> Times:
-    """Return ms of the reference cell's matmul and copy on a device (cuda, mps or cpu).
+# Launches of an empty kernel in one loop: fewer than the 1,024 that a stream can hold, so that the
+# loop never waits for the device. About 6 ms.
+_LAUNCHES = 1000
+# Additions in one loop in Python: about 1.2 ms.
+_ADDITIONS = 40_000
+# Repeats of each loop; the fastest counts. On two cores of an idle virtual machine a single Python
+# loop took over 1.15 times its best in 9 % of cases, the fastest of ten in 1.5 %.
+_LAUNCH_LOOPS, _PYTHON_LOOPS = 5, 10
+
+
+def measure(device: str) -> Reading:
+    """Return the times of all references on a device (cuda, mps or cpu).
 
     Each time is the minimum of a few calls, since every disturbance makes a call longer.
     """
+    matmul_ms, copy_ms = _cell_times(device)
+    host = measure_host(device)
+    return Reading(matmul_ms, copy_ms, host.launch_us, host.python_us)
+
+
+def measure_host(device: str) -> Reading:
+    """Return the times of the host's references only, in about 0.05 s."""
+    launch_us = min(_launch_us() for _ in range(_LAUNCH_LOOPS)) if device == "cuda" else None
+    return Reading(None, None, launch_us, min(_python_us() for _ in range(_PYTHON_LOOPS)))
+
+
+def _launch_us() -> float:
+    one = torch.ones(1, device="cuda")
+    torch.cuda.synchronize()
+    began = now()
+    for _ in range(_LAUNCHES):
+        one.fill_(1.0)
+    torch.cuda.synchronize()
+    return (now() - began) / 1e3 / _LAUNCHES
+
+
+def _python_us() -> float:
+    total, began = 0, now()
+    for number in range(_ADDITIONS):
+        total += number & 7
+    return (now() - began) / 1e3
+
+
+def _cell_times(device: str) -> tuple[float, float]:
     cell = _CELLS[device]
     matmul, copy = _calls(device)
     clock = _event_ms if device == "cuda" else _wall_ms
     synchronize = synchronizer(device)
-    began = time.perf_counter()
-    while (time.perf_counter() - began) * 1e3 < cell.warm_up_ms:
+    began = now()
+    while (now() - began) / 1e6 < cell.warm_up_ms:
         matmul()
         synchronize()
     return tuple(
@@ -97,10 +135,10 @@ def _calls(device: str) -> tuple[Callable[[], object], Callable[[], object]]:
 
 def _wall_ms(call: Callable[[], object], synchronize: Callable[[], object]) -> float:
     synchronize()
-    began = time.perf_counter_ns()
+    began = now()
     call()
     synchronize()
-    return (time.perf_counter_ns() - began) / 1e6
+    return (now() - began) / 1e6
 
 
 def _event_ms(call: Callable[[], object], synchronize: Callable[[], object]) -> float:

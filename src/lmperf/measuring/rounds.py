@@ -1,10 +1,8 @@
 """Times cases in turn, in rounds, until every pair of cases has a verdict.
 
 A round is one slice (a short run of timed calls) of every entry (a case and a phase); the first
-entry rotates from round to round. The first entry of each dtype runs a second slice in each round
-(an A/A test). The median of each slice is kept. Two entries are compared by the ratio of their
-medians in each round, so that drift of the machine cancels. The ratios of the two slices of one
-entry give the noise floor: how far a ratio is from 1 without a difference.
+entry rotates from round to round. The median of each slice is kept. Two entries are compared by the
+ratio of their medians in each round, so that drift of the machine cancels.
 
 Rounds are added until every comparison is decided (`lmperf.statistics.decided`) or the time limit
 has passed (`Pace.cap_s`).
@@ -15,13 +13,14 @@ from __future__ import annotations
 import itertools
 import random
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
-from lmperf.measuring.state import State, combine
+from lmperf.measuring.state import HOST_BOUND, State, combine
+from lmperf.measuring.sustained import Stretch
 from lmperf.statistics import decided
 
 # The smallest and largest of six rounds enclose the true median with 97 % confidence.
@@ -29,8 +28,6 @@ LEAST_ROUNDS = 6
 # Numbers of rounds after which comparisons are tested: few, since each test may decide wrongly.
 LOOKS = (LEAST_ROUNDS, 9, 14, 20)
 MOST_REPETITIONS = 20
-# Entries whose calls take longer run no second slice (A/A): it would cost too much time.
-LONGEST_AGAIN_MS = 120.0
 # Share of the rounds not in LOOKS in which the result of one timed call is checked.
 CHECKED_ROUNDS = 0.2
 # Seconds that a throttled device rests before the slice is repeated.
@@ -99,9 +96,6 @@ class Timer(Protocol):
     A method that returns None reports that the entry failed; the entry is then not timed further.
     """
 
-    def dtype(self, entry: Any) -> Hashable:
-        """Return the dtype of an entry: the first entry of each dtype is timed against itself."""
-
     def warm_up(self, entry: Any, least_ms: float) -> tuple[float, float] | None:
         """Call the entry for at least `least_ms`; return ms of one call without and with overhead.
 
@@ -111,6 +105,9 @@ class Timer(Protocol):
     def slice(self, entry: Any, repetitions: int, checked: bool) -> SliceResult | None:
         """Time `repetitions` calls; if `checked`, compare the result of one with the reference."""
 
+    def between(self) -> None:
+        """Do what is to be done once, in the middle of the rounds."""
+
 
 @dataclass
 class Timings:
@@ -119,30 +116,27 @@ class Timings:
     Attributes:
         times: of every call.
         rounds: median of the slice in each round.
-        again: median of the second slice in each round; empty if the entry runs one slice a round.
         host: times until each call was queued.
-        states: state of the machine during each slice, without the second ones.
+        states: state of the machine during each slice.
         marks: names of the conditions that affect the times, such as `capped`, in order.
+        stretch: the same steps back to back; None if they were not timed so.
+        others: further columns of the row.
     """
 
     times: list[float] = field(default_factory=list)
     rounds: list[float] = field(default_factory=list)
-    again: list[float] = field(default_factory=list)
     host: list[float] = field(default_factory=list)
     states: list[State] = field(default_factory=list)
     marks: dict[str, None] = field(default_factory=dict)
+    stretch: Stretch | None = None
+    others: dict[str, Any] = field(default_factory=dict)
 
     def add(self, found: SliceResult) -> None:
-        """Add the times of the first slice in a round."""
+        """Add the times of the slice in a round."""
         self.times += found.times
         self.rounds.append(float(np.median(found.times)))
         self.host += found.host
         self.states.append(found.state)
-        self._mark(found)
-
-    def add_again(self, found: SliceResult) -> None:
-        """Add the median of the second slice in a round, for the noise floor."""
-        self.again.append(float(np.median(found.times)))
         self._mark(found)
 
     def _mark(self, found: SliceResult) -> None:
@@ -158,10 +152,34 @@ class Timings:
         """The state of the machine, combined over all slices."""
         return combine(self.states)
 
+    @property
+    def median_ms(self) -> float:
+        """The median of all calls."""
+        return float(np.median(self.times))
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether other programs used the machine during the rounds or the stretch."""
+        return any(state.loaded for state in self._parts)
+
+    @property
+    def other_load(self) -> float | None:
+        """The load of other programs during the rounds or the stretch, the larger of the two."""
+        known = (state.other_load for state in self._parts if state.other_load is not None)
+        return max(known, default=None)
+
+    @property
+    def _parts(self) -> list[State]:
+        return [self.state, *([self.stretch.state] if self.stretch else [])]
+
+    @property
+    def is_host_bound(self) -> bool:
+        """Whether the host needs nearly the whole time of a call to queue it."""
+        return bool(self.host) and bool(np.median(self.host) > HOST_BOUND * self.median_ms)
+
     def columns(self) -> dict[str, Any]:
         """Return the columns of a row; `lmperf.statistics` compares them."""
         state = self.state
-        marks = dict(self.marks) | ({"loaded": None} if state.loaded else {})
         p20, median, p80 = np.quantile(self.times, (0.2, 0.5, 0.8))
         columns = {
             "median_ms": float(median),
@@ -169,14 +187,14 @@ class Timings:
             "std_ms": float(np.std(self.times, ddof=1)) if len(self.times) > 1 else 0.0,
             "p20_ms": float(p20),
             "p80_ms": float(p80),
+            "least_ms": min(self.times),
             "repetitions": len(self.times),
             "rounds_ms": _joined(self.rounds),
-            "again_ms": _joined(self.again),
             "clock_mhz": state.clock_mhz,
             "power_w": state.power_w,
             "temperature_c": state.temperature_c,
-            "other_load": state.other_load,
-            "marks": ";".join(marks),
+            "other_load": self.other_load,
+            "marks": ";".join(self.marks),
         }
         if self.host:
             columns["host_ms"] = float(np.median(self.host))
@@ -184,7 +202,7 @@ class Timings:
             columns["rounds_mhz"] = _joined([s.clock_mhz for s in self.states])
         if state.throttle is not None:
             columns["throttle"] = hex(state.throttle)
-        return columns
+        return columns | (self.stretch.columns() if self.stretch else {}) | self.others
 
 
 def _joined(values: Sequence[float | None]) -> str:
@@ -197,7 +215,7 @@ def time_in_turn(
     pace: Pace,
     chance: random.Random | None = None,
     clock: Callable[[], float] = time.monotonic,
-    again: bool = True,
+    twins: Collection[Any] = (),
 ) -> dict[Any, Timings]:
     """Time entries in turn until every pair is decided; return the timings by entry.
 
@@ -209,15 +227,17 @@ def time_in_turn(
         pace: how long to measure.
         chance: random generator that chooses the rounds in which a result is checked.
         clock: returns seconds.
-        again: whether the first entry of each dtype runs two slices in each round (an A/A test).
+        twins: entries of an A/A test; whether they differ from others need not be decided.
     """
     chance = chance or random.SystemRandom()
-    rounds = _Rounds(entries, timer, pace, again)
+    rounds = _Rounds(entries, timer, pace, twins)
     ends = clock() + pace.cap_s
     for number in itertools.count(1):
         look = number in LOOKS
         # A round that may be the last one is checked, to find implementations that became wrong.
         rounds.run(checked=look or chance.random() < CHECKED_ROUNDS)
+        if number == LEAST_ROUNDS // 2:
+            timer.between()
         over = number >= LOOKS[-1] or (number >= LEAST_ROUNDS and clock() >= ends)
         if (look or over) and (rounds.is_decided() or over):
             break
@@ -229,8 +249,10 @@ def time_in_turn(
 class _Rounds:
     """Runs rounds (one slice of every entry), and holds the timings of the working entries."""
 
-    def __init__(self, entries: Iterable[Any], timer: Timer, pace: Pace, again: bool) -> None:
-        self._timer = timer
+    def __init__(
+        self, entries: Iterable[Any], timer: Timer, pace: Pace, twins: Collection[Any]
+    ) -> None:
+        self._timer, self._twins = timer, twins
         self._repetitions: dict[Any, int] = {}
         self._retakes: dict[Any, int] = {}
         self._number = 0
@@ -240,10 +262,6 @@ class _Rounds:
             if warmed is not None:
                 self._repetitions[entry] = _repetitions(*warmed, pace)
                 self.timings[entry] = Timings()
-        first: dict[Hashable, Any] = {}
-        for entry in self.timings if again else ():
-            first.setdefault(timer.dtype(entry), entry)
-        self._twice = list(first.values())
 
     def run(self, checked: bool) -> None:
         """Run one round: a slice of every entry, beginning with the next entry in each round."""
@@ -253,11 +271,6 @@ class _Rounds:
             found = self._slice(entry, checked)
             if found is not None:
                 self.timings[entry].add(found)
-        for entry in self._twice:
-            if entry in self.timings and self.timings[entry].rounds[0] <= LONGEST_AGAIN_MS:
-                found = self._slice(entry, False)
-                if found is not None:
-                    self.timings[entry].add_again(found)
         self._number += 1
 
     def _slice(self, entry: Any, checked: bool) -> SliceResult | None:
@@ -275,7 +288,8 @@ class _Rounds:
 
     def is_decided(self) -> bool:
         """Return whether no comparison of two entries needs further rounds."""
-        rounds = [np.array(timings.rounds) for timings in self.timings.values()]
+        compared = [entry for entry in self.timings if entry not in self._twins]
+        rounds = [np.array(self.timings[entry].rounds) for entry in compared]
         return all(decided(base, other) for base, other in itertools.combinations(rounds, 2))
 
 

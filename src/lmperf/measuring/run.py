@@ -16,6 +16,7 @@ from lmperf.measuring.history import TooManyWorkersLost
 from lmperf.measuring.progress import Reporter
 from lmperf.measuring.stopwatch import Stopwatch
 from lmperf.measuring.supervisor import Supervisor
+from lmperf.measuring.twins import groups_with_twins
 from lmperf.measuring.workers import WorkerStartError
 
 Save = Callable[[list[dict[str, Any]], Mapping[str, Any]], None]
@@ -29,6 +30,7 @@ def measure(
     reporter: Reporter,
     watch: Stopwatch,
     broken: Mapping[str, str],
+    best: Mapping[str, float],
 ) -> Counter[str]:
     """Measure groups of a benchmark on a device; return the number of rows by status.
 
@@ -39,6 +41,8 @@ def measure(
         watch: counts the seconds of each kind of step.
         broken: name of each custom implementation that cannot be called -> the reason. These are
             not run: each of their rows has the status `crash` and the reason.
+        best: `launch_us` and `python_us` -> the shortest times of the host's references that are
+            known from earlier runs on this machine.
 
     Raises:
         UserError: no worker could be started, or too many workers were lost.
@@ -52,16 +56,21 @@ def measure(
         name = f"{case.name}{', ' + phase if phase else ''}: " if case else ""
         reporter.step(name + words)
 
-    with _user_errors(), Supervisor(device, on_step, note=reporter.note) as supervisor:
+    with _user_errors(), Supervisor(device, on_step, note=reporter.note, best=best) as supervisor:
         if others := supervisor.other_work():
             reporter.note(f"this machine is not idle: {others}")
         # A run of a single group needs no first check: the rows of the group come just as early.
         for line in first_checks(benchmark, supervisor, broken) if len(groups) > 1 else ():
             reporter.note(line)
-        for group in groups:
+        with_twins = groups_with_twins(len(groups))
+        for number, group in enumerate(groups):
             seed = seed_of(benchmark, group)
             callable_cases = [case for case in group if case.implementation not in broken]
-            rows = supervisor.measure(benchmark, callable_cases, seed) if callable_cases else []
+            rows = (
+                supervisor.measure(benchmark, callable_cases, seed, number in with_twins)
+                if callable_cases
+                else []
+            )
             rows += _rows_of_broken(benchmark, group, broken, seed)
             watch.enter("saving")
             save(rows, supervisor.workers.facts)

@@ -41,6 +41,10 @@ class Processor:
     def sample(self) -> Sample:
         return Sample(clock_mhz=self._read_clock())
 
+    def free_bytes(self) -> float | None:
+        """Return the memory that is available on the host, which the device shares."""
+        return available_host_bytes()
+
     def other_processes(self, ours: Collection[int], workers: int) -> int | None:
         return None
 
@@ -63,6 +67,11 @@ class Device(Processor):
             self._ask(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
             self._ask(nvml.nvmlDeviceGetCurrentClocksEventReasons, handle),
         )
+
+    def free_bytes(self) -> float | None:
+        """Return the free memory of the GPU; None if unknown."""
+        memory = self._ask(self._nvml.nvmlDeviceGetMemoryInfo, self._handle)
+        return None if memory is None else float(memory.free)
 
     def other_processes(self, ours: Collection[int], workers: int) -> int | None:
         """Number of compute processes on the GPU that lmperf did not start; None if unknown.
@@ -105,6 +114,18 @@ def sensor(device: str, uuid: str | None) -> Processor:
             pynvml.nvmlInit()
             return Device(pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid))
     return Processor()
+
+
+def available_host_bytes() -> int | None:
+    """Return the bytes of memory available on this host; None without /proc/meminfo."""
+    try:
+        with open("/proc/meminfo") as lines:
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        return None
+    return None
 
 
 def clock_reader(cpufreq: Path = _CPUFREQ, cpuinfo: Path = _CPUINFO) -> Callable:

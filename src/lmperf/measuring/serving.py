@@ -11,6 +11,7 @@ from lmperf.benchmark import Case, Implementation, Observed, Unsupported, WrongR
 from lmperf.measuring import reference
 from lmperf.measuring.faults import Poisoned, failure_row, guarded
 from lmperf.measuring.prepared import Prepared, clear
+from lmperf.measuring.readings import Reading
 
 
 class Serving:
@@ -55,11 +56,20 @@ class Serving:
     def _host_and_loop(self, *arguments: Any) -> dict[str, float]:
         return self._prepared.host_and_loop(*arguments)
 
+    def _sustain(self, *arguments: Any) -> list[float]:
+        return self._prepared.sustain(*arguments)
+
+    def _check_last(self, *arguments: Any) -> bool:
+        return self._prepared.check_last(*arguments)
+
     def _clear(self) -> None:
         self._prepared = None
         clear(self._device)
 
-    def _reference(self) -> tuple[float, float]:
+    def _host_reference(self) -> Reading:
+        return reference.measure_host(self._device)
+
+    def _reference(self) -> Reading:
         try:
             return reference.measure(self._device)
         finally:

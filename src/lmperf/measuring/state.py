@@ -14,7 +14,6 @@ last only 30 ms.
 
 from __future__ import annotations
 
-import math
 import os
 import statistics
 import time
@@ -35,14 +34,25 @@ CAPPED_CLOCK = 0.97
 # a CPU the timed calls need the cores: with two idle cores the load was at most 0.03 in 600 slices
 # of 30 ms, and 0.5 next to one busy process. With a GPU the host only needs cores to queue work.
 LOADED = {"cpu": 0.05, "cuda": 0.5, "mps": 0.5}
-# Largest relative change of the reference cell's times (`measuring.reference`) since the start of
-# the run; a larger one marks rows with `drift`. Of 265 calls on two cores of an otherwise idle
-# virtual machine, 9 % differed by more than 0.25 from the median, because other virtual machines
-# share its host; a limit of 0.1 would mark every second row there. A GPU is not shared.
+# By how much the reference cell (`measuring.reference`) may be slower than usual; a larger
+# difference marks rows with `drift`. Of 465 readings on two cores of an otherwise idle virtual
+# machine, 0.4 % were slower than usual by more than 0.25, and none was if taken three times. 13 %
+# of the copies took half of their usual time, for seconds, as other virtual machines share the
+# caches of its host: a faster cell is no mark. A GPU is not shared.
 DRIFT = {"cpu": 0.25, "cuda": 0.10, "mps": 0.25}
+# By how much the host's references may be slower than their best; a larger difference marks rows
+# that depend on the host with `host`. Of the same 465 readings, the Python loop was slower by more
+# than 0.10 in 7 %, by more than 0.25 in 1.5 %; taken three times, in 0.2 % and 0 %. Between the
+# phases of a quiet run it was slower by up to 0.19: other virtual machines share the cores.
+SLOW_HOST = {"cpu": 0.25, "cuda": 0.10, "mps": 0.25}
+# Share of a call's time above which the host's time to queue it decides: the call is host-bound.
+HOST_BOUND = 0.9
 # Seconds over which the load is averaged, and least seconds between two readings.
 _WINDOW_S = 0.3
 _APART_S = 0.05
+# Samples of the device in one slice that may be at any distance, and least seconds between further
+# ones: the supervisor and the driver take time from the timed code for each.
+_DENSE_SAMPLES, _SAMPLE_APART_S = 50, 0.05
 # A reading older than this many seconds says nothing about the load during the next slice.
 _FORGOTTEN_S = 2.0
 
@@ -140,6 +150,7 @@ class Watch:
         self._sensor, self._host, self._workers = sensor, host, workers
         self._readings: deque[Reading] = deque()
         self._samples: list[Sample] = []
+        self._sampled = float("-inf")
         self._began = time.perf_counter()
         self._others: tuple[float, int | None] = (float("-inf"), None)
 
@@ -158,14 +169,26 @@ class Watch:
         self._samples.clear()
         self._began = time.perf_counter()
 
+    def wait(self) -> None:
+        """Wait until the load is known for a slice that begins now, however short it is."""
+        if self._readings:
+            time.sleep(max(0.0, self._readings[0].at + _WINDOW_S / 2 - time.perf_counter()))
+
     def sample(self) -> None:
-        """Sample the device once, in well under a millisecond."""
-        self._samples.append(self._sensor.sample())
+        """Sample the device, in well under a millisecond; seldom when there are many samples."""
+        now = time.perf_counter()
+        if len(self._samples) < _DENSE_SAMPLES or now - self._sampled >= _SAMPLE_APART_S:
+            self._sampled = now
+            self._samples.append(self._sensor.sample())
+
+    def free_bytes(self) -> float | None:
+        """Return the free memory of the device; None if unknown."""
+        return self._sensor.free_bytes()
 
     def end(self) -> State:
         """Stop sampling, and return the state of the machine during the slice."""
         ended = time.perf_counter()
-        self.sample()
+        self._samples.append(self._sensor.sample())
         self._read()
         samples = self._samples[:-1] or self._samples  # the last sample sees an idle device
         return State(
@@ -203,15 +226,6 @@ class Watch:
             ours = self._host.ours()
             self._others = now, self._sensor.other_processes(ours, len(self._workers()))
         return self._others[1]
-
-
-def drift(reference: Sequence[float], first: Sequence[float]) -> float:
-    """Ratio of the reference cell's time to its first time in the run.
-
-    The cell has two times, of a matmul and of a copy; the ratio farther from 1 is returned.
-    """
-    ratios = (now / before for now, before in zip(reference, first, strict=True))
-    return max(ratios, key=lambda ratio: abs(math.log(ratio)))
 
 
 def watch(device: str, uuid: str | None, workers: Callable[[], Sequence[int]]) -> Watch:

@@ -6,21 +6,29 @@ status `crash`, `timeout` or `oom`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from lmperf.benchmark import Benchmark, Case, Timed
-from lmperf.measuring.group import Assignment, Group, Rows, dtype_of, take_noise
+from lmperf.measuring.assigned import Rows
+from lmperf.measuring.group import Group
 from lmperf.measuring.history import RunHistory
-from lmperf.measuring.workers import PROJECT, TWIN, OnStep, Workers
+from lmperf.measuring.readings import References
+from lmperf.measuring.twins import Assignment, twins_of
+from lmperf.measuring.workers import PROJECT, OnStep, Workers
 
 
 class Supervisor:
-    """Measures groups of cases on one device. The arguments are those of `Workers`.
+    """Measures groups of cases on one device. The arguments not named here are those of `Workers`.
+
+    Args:
+        best: `launch_us` and `python_us` -> the shortest times of the host's references that are
+            known from earlier runs on this machine.
 
     Attributes:
         workers: the worker processes of the device.
-        history: timeouts, repeats and drift in the groups measured so far.
+        history: timeouts, disturbed phases and references in the groups measured so far.
     """
 
     def __init__(
@@ -29,9 +37,10 @@ class Supervisor:
         on_step: OnStep = lambda *_: None,
         paths: Mapping[str, Sequence[str]] | None = None,
         note: Callable[[str], None] = lambda _: None,
+        best: Mapping[str, float] = MappingProxyType({}),
     ):
         self.workers = Workers(device, on_step, note, paths)
-        self.history = RunHistory()
+        self.history = RunHistory(References(device, best))
 
     def __enter__(self) -> Supervisor:
         return self
@@ -44,8 +53,12 @@ class Supervisor:
         self.workers.start([PROJECT])
         return self.workers.watch.before().words
 
-    def measure(self, benchmark: Benchmark, cases: Sequence[Case], seed: int) -> list[dict]:
+    def measure(
+        self, benchmark: Benchmark, cases: Sequence[Case], seed: int, twins: bool = True
+    ) -> list[dict]:
         """Measure a group; return its rows: every case and phase has one, even if workers are lost.
+
+        twins: whether the first case of each dtype also runs in a second process (an A/A test).
 
         Raises:
             WorkerStartError: a worker could not be started.
@@ -54,39 +67,20 @@ class Supervisor:
         assignments = [
             Assignment(worker_of(benchmark, case.implementation), case) for case in cases
         ]
-        found = self._with_noise(benchmark, assignments, seed)
+        chosen = twins_of(assignments) if twins else {}
+        found = self.rows(benchmark, assignments, seed, chosen, assignments)
         return [row for rows in found.values() for row in rows]
-
-    def _with_noise(
-        self, benchmark: Benchmark, assignments: Sequence[Assignment], seed: int
-    ) -> Rows:
-        """Return the rows of a group; with several workers, add an A/A test between two processes.
-
-        A timed group with several workers runs a few cases in a second process as well. If any row
-        is out of memory, the group is measured again without the second process.
-        """
-        twins = _twins(assignments) if isinstance(benchmark, Timed) else {}
-        if twins:
-            found = self.rows(benchmark, [*assignments, *twins.values()], seed, again=False)
-            if not any(row["status"] == "oom" for rows in found.values() for row in rows):
-                for one, twin in twins.items():
-                    for phase in benchmark.phases:
-                        (row,), (other,) = found[one, phase], found.pop((twin, phase))
-                        take_noise(row, other)
-                return found
-            for twin in twins.values():  # the twins may have caused the lack of memory
-                self.workers.end(twin.worker)
-        return self.rows(benchmark, assignments, seed)
 
     def rows(
         self,
         benchmark: Benchmark,
         assignments: Sequence[Assignment],
         seed: int,
-        again: bool = True,
+        twins: Mapping[Assignment, Assignment] = MappingProxyType({}),
+        sustained: Collection[Assignment] = (),
     ) -> Rows:
-        """Measure cases; return (assignment, phase) -> rows. `again` as for `Group`."""
-        group = Group(self.workers, self.history, benchmark, assignments, seed, again)
+        """Measure cases; return (assignment, phase) -> rows. Arguments as for `Group`."""
+        group = Group(self.workers, self.history, benchmark, assignments, seed, twins, sustained)
         found = group.time() if isinstance(benchmark, Timed) else group.observe()
         self.workers.end_custom()
         return {
@@ -105,17 +99,3 @@ def worker_of(benchmark: Benchmark, implementation: str) -> str:
 
 def _named(case: Case, phase: str) -> dict[str, Any]:
     return {**case.axes, "implementation": case.implementation, "phase": phase}
-
-
-def _twins(assignments: Sequence[Assignment]) -> dict[Assignment, Assignment]:
-    """Return the first case of each dtype -> the same case in a second worker, for an A/A test.
-
-    Empty if one worker runs the whole group. Over several workers the second process is needed:
-    times of two processes with the same code differ by more than two slices of one process.
-    """
-    if len({one.worker for one in assignments}) < 2:
-        return {}
-    first: dict[Any, Assignment] = {}
-    for one in assignments:
-        first.setdefault(dtype_of(one.case), one)
-    return {one: Assignment(f"{one.worker} {TWIN}".strip(), one.case) for one in first.values()}

@@ -19,7 +19,7 @@ from typing import Any
 from lmperf.measuring import follow
 
 # Version of the requests and replies. Supervisor and worker must have the same version.
-PROTOCOL = 3
+PROTOCOL = 4
 
 
 def main(connection: Connection, device: str, lock: Any, output: Any = None) -> None:

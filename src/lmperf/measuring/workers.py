@@ -16,14 +16,13 @@ from lmperf.benchmark import Case
 from lmperf.measuring.interrupts import delayed_signals
 from lmperf.measuring.lock import MACHINE
 from lmperf.measuring.process import OnMessage, WorkerLost, WorkerProcess
+from lmperf.measuring.readings import Reading
 from lmperf.measuring.state import Watch, watch
 
 OnStep = Callable[[str, Case | None, str | None], None]
 _REFERENCE_LIMIT_S = 120.0
 # Name of the worker of the project's implementations.
 PROJECT = ""
-# Name of a second worker with the same code, for A/A tests between two processes.
-TWIN = "twin"
 # Number of lines of the implementations' output that are passed on to the user.
 _MOST_LINES = 100
 
@@ -133,12 +132,15 @@ class Workers:
         self._isolated[isolated] = name
         return isolated
 
-    def reference_times(self) -> tuple[float, float] | None:
-        """Return ms of the reference cell's matmul and copy; None if the measurement fails."""
+    def reading(self, request: str) -> Reading | None:
+        """Return the times of the references; None if they cannot be measured.
+
+        request: `reference` for all of them, `host_reference` for those of the host.
+        """
         name = next(iter(self._paths), PROJECT)
         for _ in range(2):  # the first worker may have been killed from outside
             try:
-                return self.ask(name, "reference", limit_s=_REFERENCE_LIMIT_S)
+                return self.ask(name, request, limit_s=_REFERENCE_LIMIT_S)
             except WorkerLost as lost:
                 if not lost.died:
                     break
@@ -197,8 +199,8 @@ class Workers:
                 process.end()
 
     def end_custom(self) -> None:
-        """End the workers of peers, of custom implementations and of isolated cases."""
-        kept = {PROJECT, TWIN, *self._paths}
+        """End the workers of peers, custom implementations, isolated cases and twins."""
+        kept = {PROJECT, *self._paths}
         for name in [name for name in self._processes if name not in kept]:
             self.end(name)
         self._isolated.clear()
