@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from lmperf.attention import rounding
 from lmperf.dtypes import dtype_of
 from lmperf.evidence.keys import METHOD_VERSION
-from lmperf.measuring import clock_settings, rounds, state
+from lmperf.measuring import clock_settings, rounds, state, sustained, twins
 from lmperf.names import dtype_words, in_order
 from lmperf.reporting.numbers import MIB
 from lmperf.statistics import CONFIDENCE, FALSE_DISCOVERY, FLOOR_QUANTILE, LEAST_FLOOR, MOST_FLOOR
@@ -33,7 +33,10 @@ def stated(device: str, dtypes: Iterable[str] = ()) -> dict:
         "drift": state.DRIFT[device],
         "capped": state.CAPPED_CLOCK,
         "most_calls": rounds.MOST_REPETITIONS,
-        "longest_again_ms": rounds.LONGEST_AGAIN_MS,
+        "slow_host": state.SLOW_HOST[device],
+        "sustained_s": sustained.LEAST_S,
+        "sustained_steps": sustained.LEAST_STEPS,
+        "twin_groups": twins.MOST_GROUPS,
         "block": rounding.BLOCK,
         "bounds": _bounds(dtypes),
         "rounded_scores": rounding.ROUNDOFFS_OF_ROUNDED_SCORES,

@@ -8,7 +8,7 @@ from finding_checks import assert_answers_reached
 
 from lmperf.attention import rounding
 from lmperf.evidence import keys
-from lmperf.measuring import clock_settings, rounds, state
+from lmperf.measuring import clock_settings, rounds, state, sustained, twins
 from lmperf.reporting import pages, stated
 from lmperf.reporting.sections import compose
 from lmperf.reporting.sections.method import SECTION, sizes_table
@@ -96,7 +96,11 @@ STATED = [
     (rounds, "LEAST_ROUNDS", 75, "After 75 rounds"),
     (rounds, "LOOKS", (6, 76, 79), "after 76 and 79"),
     (rounds, "CHECKED_ROUNDS", 0.77, "In 77 % of the rounds"),
-    (state, "DRIFT", {"cuda": 0.78}, "by more than 78 %"),
+    (state, "DRIFT", {"cuda": 0.78}, "than usual by more than 78 %"),
+    (state, "SLOW_HOST", {"cuda": 0.73}, "than its best by more than 73 %"),
+    (sustained, "LEAST_S", 86.0, "steps and 86 s"),
+    (sustained, "LEAST_STEPS", 87, "at least 87 steps"),
+    (twins, "MOST_GROUPS", 88, "In up to 88 groups"),
     (state, "LOADED", {"cuda": 0.79}, "79 % of the cores"),
     (rounding, "BLOCK", 81, "block of 81"),
     (rounding, "ROUNDOFFS_OF_ROUNDED_SCORES", 82, "by 82 ("),
