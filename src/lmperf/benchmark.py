@@ -324,6 +324,10 @@ class Benchmark:
                         found[Case(cell, name)] = None
         return list(found)
 
+    def phases_of(self, case: Case) -> tuple[str, ...]:
+        """Return the phases of a case: those of the benchmark, or fewer of them."""
+        return self.phases
+
     def groups(self, cases: Iterable[Case]) -> list[list[Case]]:
         """Split cases into groups; the cases of a group are timed interleaved, to be comparable."""
         groups: dict[tuple, list[Case]] = {}

@@ -58,8 +58,10 @@ DTYPES = {
 PLAIN_DTYPES = tuple(name for name, dtype in DTYPES.items() if dtype.autocast is None)
 STORED_DTYPES = tuple(name for name, dtype in DTYPES.items() if dtype.storage == name)
 MATMULS = tuple(name for name, dtype in DTYPES.items() if dtype.matmul == name)
-# Dtypes for a model with float32 weights; and without TF32, which stores the same tensors.
+# Dtypes for a model with float32 weights; for a train step, which may have bf16 weights; and for
+# models without TF32, which stores the same tensors.
 MODEL_DTYPES = ("float32", "tf32", "autocast_bfloat16")
+STEP_DTYPES = (*MODEL_DTYPES, "bfloat16")
 MODEL_STORED_DTYPES = tuple(name for name in MODEL_DTYPES if name != "tf32")
 
 

@@ -39,7 +39,8 @@ def test_plain_attention_matches_definition_for_any_rank():
 
 def test_flops_and_bytes_follow_the_closed_forms():
     assert flops(2, 3, 1000, 64, causal=False) == 4 * 2 * 3 * 1000**2 * 64
-    assert flops(2, 3, 1000, 64, causal=True, phase="backward") == 5 * 2 * 3 * 1000**2 * 64
+    causal = 10 * 2 * 3 * 64 * (1000 * 1001 // 2)
+    assert flops(2, 3, 1000, 64, causal=True, phase="backward") == causal
     both = flops(1, 1, 8, 4, False, "forward") + flops(1, 1, 8, 4, False, "backward")
     assert flops(1, 1, 8, 4, False, "forward_backward") == both
     q = torch.empty(2, 3, 100, 16, dtype=torch.bfloat16)

@@ -133,16 +133,19 @@ def declare(monkeypatch, stem, **attributes):
 # Edits for which earlier versions made too many or too few rows stale.
 
 
-def test_changed_dtype_of_ladder_step_makes_that_step_stale(before, tree, monkeypatch):
-    for stem in ("ladder", "ladder_loss"):
-        rungs = [
-            replace(one, options={**one.options, "dtype": "float32"})
-            if one.name == "fused_loss"
-            else one
-            for one in load(stem).implementations
-        ]
-        declare(monkeypatch, stem, implementations=tuple(rungs))
-    assert changed(before, tree.keys()) == rows_of("ladder", "ladder_loss", names=["fused_loss"])
+def test_changed_dtype_of_a_rung_makes_its_loss_stale(before, tree, monkeypatch):
+    rungs = [
+        replace(one, options={"dtype": "float32"}) if one.name == "fused_loss" else one
+        for one in load("ladder_loss").implementations
+    ]
+    declare(monkeypatch, "ladder_loss", implementations=tuple(rungs))
+    assert changed(before, tree.keys()) == rows_of("ladder_loss", names=["fused_loss"])
+
+
+def test_added_rung_makes_nothing_stale(before, tree):
+    known = '    Rung("graph", "bfloat16", "graph"),\n'
+    tree.edit("transformer/rungs.py", known, known + '    Rung("new", "tf32", "sdpa"),\n')
+    assert not changed(before, tree.keys())
 
 
 def test_changed_together_axes_make_benchmark_stale(before, tree):
@@ -238,9 +241,9 @@ def test_edited_kernel_makes_only_its_callers_stale(before, tree):
     after = tree.keys()
     found = changed(before, after)
     assert found == rows_of("flash_attention", "profiles", names=["triton"]) | rows_of(
-        "end_to_end", names=["triton", "triton_compiled", "triton_compiled_blocks"]
+        "end_to_end",
+        names=["triton", "triton_compiled", "triton_compiled_blocks", "fused_loss", "graph"],
     ) | rows_of("flash_attention_check") | rows_of(
-        "ladder",
         "ladder_loss",
         names=["flash_attention", "fused_loss", "bf16_weights", "graph"],
     )

@@ -54,7 +54,7 @@ def test_model_that_rounds_without_autocast_fails_the_gate(problem_of):
 
 def test_flops_and_parameters_are_those_of_the_custom_model(problem_of):
     problem = problem_of(LanguageModel)
-    expected = flops(SIZE, 32, 2, "forward")
+    expected = flops(SIZE, 32, 2, "forward", full=True)
     assert forward_flops(problem.model, problem.tokens) == expected
     phases = problem.phases(problem.model, "float32")
     assert [phases[name].flops for name in PHASES] == [expected * n for n in (1, 2, 3, 3)]

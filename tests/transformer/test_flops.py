@@ -41,11 +41,18 @@ def test_flops_match_flop_counter_mode():
         loss = cross_entropy(model(tokens), targets)
     with FlopCounterMode(display=False) as backward:
         loss.backward()
-    assert flops(size, context, BATCH, "forward", 50) == forward.get_total_flops()
-    assert flops(size, context, BATCH, "backward", 50) == backward.get_total_flops()
-    assert flops(size, context, BATCH, "train_step", 50) == (
-        forward.get_total_flops() + backward.get_total_flops()
-    )
+    counted = {"forward": forward.get_total_flops(), "backward": backward.get_total_flops()}
+    counted["train_step"] = sum(counted.values())
+    for phase, work in counted.items():
+        assert flops(size, context, BATCH, phase, 50, full=True) == work
+
+
+def test_flops_leave_out_masked_scores_of_causal_attention():
+    size, context = ModelSize(32, 48, 3, 4), 20
+    masked = BATCH * context * (context - 1) // 2 * 2 * (2 * 32) * 3
+    both = [flops(size, context, BATCH, "forward", 50, full=full) for full in (True, False)]
+    assert both[0] - both[1] == masked
+    assert flops(size, 1, BATCH, "forward", 50) == flops(size, 1, BATCH, "forward", 50, full=True)
 
 
 def measured_peak(size: ModelSize, context: int, vocab: int, dtype: str, phase: str) -> int:

@@ -141,6 +141,7 @@ class AttentionProblem:
             before if forwards else lambda: None,
             flops=int(flops(*self._sizes, self.causal, name)),
             bytes=int(bytes_moved(*self._sizes, self.dtype, name)),
+            full_flops=int(flops(*self._sizes, False, name)) if self.causal else None,
         )
 
     def _gate(self, calls: Mapping[str, Phase], present: Sequence[str], tolerance: str) -> Gate:

@@ -80,12 +80,13 @@ def attention_float64(
 def flops(batch: int, heads: int, n: int, d: int, causal: bool, phase: str = "forward") -> float:
     """FLOPs of the matmuls of attention; the softmax is not counted.
 
-    Forward: 2 matmuls of 2 n^2 d FLOPs each, half of that under a causal mask. Backward: 5 matmuls
-    (the scores recomputed, dP, dV, dK, dQ), 2.5 times forward, even if an implementation recomputes
-    more. Raises KeyError for a phase other than forward, backward, forward_backward.
+    Forward: 2 matmuls with 2 d FLOPs for each score. A causal mask leaves n (n + 1) / 2 of the n^2
+    scores to be computed. Backward: 5 matmuls (the scores recomputed, dP, dV, dK, dQ), 2.5 times
+    forward, even if an implementation recomputes more. Raises KeyError for a phase other than
+    forward, backward, forward_backward.
     """
-    full = 4.0 * batch * heads * n * n * d
-    return full * (0.5 if causal else 1.0) * FORWARD_FLOPS_MULTIPLE[phase]
+    scores = n * (n + 1) / 2 if causal else n * n
+    return 4.0 * batch * heads * scores * d * FORWARD_FLOPS_MULTIPLE[phase]
 
 
 def bytes_moved(

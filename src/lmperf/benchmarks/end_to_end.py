@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from lmperf.axes import SIZE, dtype_axis
-from lmperf.benchmark import Axis, Case, Implementation, Timed, Workload, numbers
-from lmperf.dtypes import MODEL_DTYPES
+from lmperf.benchmark import Axis, Case, Implementation, Phase, Timed, Value, Workload, numbers
+from lmperf.dtypes import STEP_DTYPES, dtype_of
+from lmperf.gate import Gate
+from lmperf.transformer.rungs import RUNGS
+
+if TYPE_CHECKING:
+    from lmperf.transformer.problem import ModelProblem
+    from lmperf.transformer.steps import StepMaker
 
 # Plain, SDPA and Triton attention, each in an eager, a compiled and a block-compiled model.
 _WAYS = (
@@ -14,83 +23,150 @@ _WAYS = (
     *("sdpa", "sdpa_compiled", "sdpa_compiled_blocks"),
     *("triton", "triton_compiled", "triton_compiled_blocks"),
 )
+# Implementations that have a train step and no other phase.
+_STEPS = (
+    Implementation("fused_loss", "lmperf.transformer.steps:FUSED_LOSS", compiles=True),
+    Implementation("graph", "lmperf.transformer.steps:GRAPH", compiles=True, needs_cuda=True),
+)
+_STEP_NAMES = frozenset(one.name for one in _STEPS)
 _SIZES = ["0.13B", "0.42B", "0.97B", "2.0B", "3.4B"]
 _BF16 = "autocast_bfloat16"
+_RUNG_NAMES = [rung.name for rung in RUNGS]
+# The rungs from flash attention on. Lower rungs store the scores of plain attention, so larger
+# batches do not fit into memory.
+_WITHOUT_SCORES = _RUNG_NAMES[_RUNG_NAMES.index("flash_attention") :]
+_ON_CPU = ["float32", "autocast", "compiled_blocks", "fused_loss", "bf16_weights"]
 
 
-def _cells(sizes: list, contexts: list, dtypes: list, implementations: list) -> dict[str, list]:
+def _cells(
+    sizes: list, contexts: list, dtypes: list, implementations: list, batch: int = 4
+) -> dict[str, list]:
     return {
         "size": sizes,
         "context_length": contexts,
-        "batch": [4],
+        "batch": [batch],
         "dtype": dtypes,
         "implementation": implementations,
     }
+
+
+def _ladder(size: str, context: int, batch: int, names: list[str]) -> list[dict[str, list]]:
+    """The cells of some rungs of the ladder, a grid for each rung.
+
+    Rungs with float32 weights stand before those with bf16 weights: `prepare` frees the reference
+    of one model when it makes the other.
+    """
+    return [
+        _cells([size], [context], [rung.dtype], [rung.implementation], batch)
+        for rung in RUNGS
+        if rung.name in names
+    ]
+
+
+# The cells with all phases; the ladder's further cells have the train step alone.
+_WHOLE = {
+    "cpu": [
+        _cells(["tiny"], [128, 256], ["float32", _BF16], ["eager"]),
+        _cells(["tiny"], [128], ["float32"], ["compiled"]),
+    ],
+    "gpu": [
+        _cells(_SIZES, [128, 256, 512, 1024], [_BF16], ["eager"]),
+        _cells(_SIZES, [256, 1024], [_BF16], ["compiled_blocks"]),
+        # A float32 step of the larger sizes takes seconds, so they have fewer cells.
+        _cells(["0.13B", "0.42B", "0.97B"], [128, 256, 512, 1024], ["float32"], ["eager"]),
+        _cells(["2.0B", "3.4B"], [256, 512], ["float32"], ["eager"]),
+        _cells(_SIZES, [256], ["float32"], ["compiled_blocks"]),
+        # Other attentions in the model, at the context where attention costs most.
+        _cells(
+            _SIZES,
+            [1024],
+            [_BF16],
+            ["sdpa", "sdpa_compiled_blocks", "triton", "triton_compiled_blocks"],
+        ),
+        _cells(_SIZES, [256], ["tf32"], ["eager"]),
+        # Compiling a whole deep model takes a minute or more.
+        _cells(_SIZES, [256], [_BF16], ["compiled"]),
+        _cells(["0.13B"], [256], ["float32", "tf32"], ["compiled"]),
+    ],
+}
+_LADDER = {
+    "cpu": _ladder("tiny", 128, 4, _ON_CPU),
+    "gpu": [
+        *(
+            grid
+            for size in ("0.13B", "0.97B", "3.4B")
+            for grid in _ladder(size, 1024, 4, _RUNG_NAMES)
+        ),
+        *_ladder("0.13B", 1024, 64, _WITHOUT_SCORES),
+        *_ladder("0.97B", 1024, 16, _WITHOUT_SCORES),
+        *_ladder("3.4B", 1024, 8, _WITHOUT_SCORES),
+    ],
+}
+
+
+def _points(grids: Mapping[str, list[dict[str, list]]]) -> set[tuple]:
+    """The cells of all presets' grids, as in `Case.cell`."""
+    axes = ("size", "context_length", "batch", "dtype")
+    return {
+        tuple(zip(axes, values, strict=True))
+        for grid in itertools.chain.from_iterable(grids.values())
+        for values in itertools.product(*(grid[axis] for axis in axes))
+    }
+
+
+_LADDER_ALONE = _points(_LADDER) - _points(_WHOLE)
 
 
 class EndToEnd(Timed):
     title = "End to end"
     order = 10
     columns = numbers(
-        *("parameters", "tokens", "error_logits", "error_loss", "error_gradient", "error_gain")
+        *("parameters", "tokens", "error_logits", "error_loss", "error_gradient", "error_gain"),
+        "pool_mib",
     )
     axes = (
         SIZE,
         Axis("context_length", int),
         Axis("batch", int),
-        dtype_axis(MODEL_DTYPES),
+        dtype_axis(STEP_DTYPES),
     )
     together = ("dtype",)
     takes = "model"
     phases = ("forward", "backward", "forward_backward", "train_step")
     clock = "step"
     limit_s = 600.0
-    implementations = tuple(
-        Implementation(
-            name,
-            f"lmperf.transformer.implementations:{name}",
-            compiles="compiled" in name or name == "triton",
-            needs_cuda=name.startswith("triton"),
-        )
-        for name in _WAYS
+    implementations = (
+        *(
+            Implementation(
+                name,
+                f"lmperf.transformer.implementations:{name}",
+                compiles="compiled" in name or name == "triton",
+                needs_cuda=name.startswith("triton"),
+            )
+            for name in _WAYS
+        ),
+        *_STEPS,
     )
-    grids = {
-        "cpu": [
-            {
-                "size": ["tiny"],
-                "context_length": [128, 256],
-                "batch": [4],
-                "dtype": ["float32", "autocast_bfloat16"],
-                "implementation": ["eager"],
-            },
-            {
-                "size": ["tiny"],
-                "context_length": [128],
-                "batch": [4],
-                "dtype": ["float32"],
-                "implementation": ["compiled"],
-            },
-        ],
-        "gpu": [
-            _cells(_SIZES, [128, 256, 512, 1024], [_BF16], ["eager"]),
-            _cells(_SIZES, [256, 1024], [_BF16], ["compiled_blocks"]),
-            # A float32 step of the larger sizes takes seconds, so they have fewer cells.
-            _cells(["0.13B", "0.42B", "0.97B"], [128, 256, 512, 1024], ["float32"], ["eager"]),
-            _cells(["2.0B", "3.4B"], [256, 512], ["float32"], ["eager"]),
-            _cells(_SIZES, [256], ["float32"], ["compiled_blocks"]),
-            # Other attentions in the model, at the context where attention costs most.
-            _cells(
-                _SIZES,
-                [1024],
-                [_BF16],
-                ["sdpa", "sdpa_compiled_blocks", "triton", "triton_compiled_blocks"],
-            ),
-            _cells(_SIZES, [256], ["tf32"], ["eager"]),
-            # Compiling a whole deep model takes a minute or more.
-            _cells(_SIZES, [256], [_BF16], ["compiled"]),
-            _cells(["0.13B"], [256], ["float32", "tf32"], ["compiled"]),
-        ],
-    }
+    grids = {preset: [*_WHOLE[preset], *_LADDER[preset]] for preset in _WHOLE}
+
+    def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> str | None:
+        if dtype_of(axes["dtype"]).storage == "float32" or implementation in _STEP_NAMES:
+            return None
+        return f"bf16 weights need one of {', '.join(sorted(_STEP_NAMES))}"
+
+    def phases_of(self, case: Case) -> tuple[str, ...]:
+        """All phases, or the train step alone: of the ladder's cells and step implementations."""
+        if case.implementation in _STEP_NAMES or case.cell in _LADDER_ALONE:
+            return tuple(phase for phase in self.phases if phase == "train_step")
+        return self.phases
+
+    def sustains(self, case: Case, phase: str) -> bool:
+        """Whether it is a step of the head table or of the ladder: of long contexts, and on a CPU.
+
+        A sustained time costs seven seconds, so that other steps have none.
+        """
+        long = case.axes["context_length"] >= 1024 or case.axes["size"] == "tiny"
+        return phase == "train_step" and long
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
         from lmperf.compiler import require_compiler
@@ -98,16 +174,23 @@ class EndToEnd(Timed):
         from lmperf.transformer.custom import is_step, runnable
         from lmperf.transformer.model import twin_of
         from lmperf.transformer.problem import ModelProblem
+        from lmperf.transformer.steps import StepMaker, step_maker
 
         implementation = self.require(case, device)
         size, context, batch, dtype = (case.axes[axis.name] for axis in self.axes)
         if implementation.compiles:
             require_compiler(device)
         given = self.callable_of(implementation.name)
-        if "problem" not in shared:  # each custom model has its own worker
-            shared["problem"] = ModelProblem(size, context, batch, device, seed, given)
-        problem: ModelProblem = shared["problem"]
-        if is_step(given):
+        weights, prepare = dtype_of(dtype).storage, step_maker(given).prepare(dtype)
+        if weights not in shared:  # each custom model has its own worker
+            for other in shared.values():  # two models and their references do not fit into memory
+                other.forget_reference()
+            shared[weights] = ModelProblem(size, context, batch, device, seed, given, prepare)
+        problem: ModelProblem = shared[weights]
+        columns = {"parameters": problem.parameters, "tokens": batch * context}
+        if isinstance(given, StepMaker):
+            phases, gate = _made_step(given, problem, dtype, seed, columns)
+        elif is_step(given):
             model = twin_of(problem.model)
             phases = problem.step_phases(given, model, dtype)
             gate = partial(problem.gate_step, given, model, dtype)
@@ -122,5 +205,26 @@ class EndToEnd(Timed):
             resident=problem.resident,
             compiles=implementation.compiles,
             context=partial(precision, dtype),
-            columns={"parameters": problem.parameters, "tokens": batch * context},
+            columns=columns,
         )
+
+
+def _made_step(
+    maker: StepMaker, problem: ModelProblem, dtype: str, seed: int, columns: dict[str, Any]
+) -> tuple[dict[str, Phase], Callable[[list[str]], Gate]]:
+    """The train step of a maker as the only phase, and its gate, which adds to `columns`."""
+    from lmperf.transformer.model import twin_of
+
+    # Capture with other tokens than the gate uses: a CUDA graph that keeps them fails the gate.
+    problem.freshen(seed + 1)
+    optimizer, tokens, targets = problem.optimizer, problem.tokens, problem.targets
+    step = maker.step(twin_of(problem.model), optimizer, tokens, targets, dtype)
+
+    def gate(_: list[str]) -> Gate:
+        found = problem.gate_run(step, dtype)
+        if maker.capture:
+            columns["pool_mib"] = step.pool_mib
+            problem.forget_reference()  # the timed steps of other cases need its memory
+        return found
+
+    return {"train_step": problem.step_phase(step)}, gate

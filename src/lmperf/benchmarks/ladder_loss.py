@@ -6,15 +6,23 @@ The tokens have learnable structure; see `lmperf.transformer.training_loss.token
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from lmperf.axes import SIZE
-from lmperf.benchmark import Axis, Case, Observed, WrongResult, numbers
-from lmperf.benchmarks.ladder import RUNGS
+from lmperf.benchmark import Axis, Case, Implementation, Observed, WrongResult, numbers, resolve
+from lmperf.benchmarks.end_to_end import EndToEnd
+from lmperf.transformer.rungs import RUNGS, Rung
 
 STEPS = 100
 SHOWN = (1, 10, STEPS)
 LEARNING_RATE = 3e-4
+
+
+def _trained(rung: Rung) -> Implementation:
+    """A rung as an implementation: the code of its implementation in `end_to_end`, in its dtype."""
+    one = next(one for one in EndToEnd.implementations if one.name == rung.implementation)
+    return replace(one, name=rung.name, options={"dtype": rung.dtype})
 
 
 def _cells(sizes: list, context: int, batch: int, rungs: list) -> dict[str, list]:
@@ -39,11 +47,11 @@ class LadderLoss(Observed):
     phases = ("train_step",)
     index = ("step",)
     limit_s = 300.0
-    implementations = RUNGS
+    implementations = tuple(map(_trained, RUNGS))
     grids = {
         "cpu": [_cells(["tiny"], 128, 2, ["float32", "autocast", "bf16_weights"])],
-        # The smallest size trains with the shapes that `ladder` times. Larger sizes train on few
-        # tokens per step and skip rungs that hardly change the loss; all runs take two minutes.
+        # The smallest size trains with the shapes that `end_to_end` times. Larger sizes train on
+        # few tokens per step and skip rungs that hardly change the loss; all runs take two minutes.
         "gpu": [
             _cells(["0.13B"], 1024, 4, [rung.name for rung in RUNGS]),
             _cells(
@@ -57,13 +65,15 @@ class LadderLoss(Observed):
 
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
         from lmperf.compiler import require_compiler
+        from lmperf.transformer.steps import step_maker
         from lmperf.transformer.training_loss import losses
 
-        if self.require(case, device).compiles:
+        implementation = self.require(case, device)
+        if implementation.compiles:
             require_compiler(device)
-        size, context, batch = (case.axes[axis.name] for axis in self.axes)
-        rung = self.callable_of(case.implementation)()
-        found = losses(rung, size, context, batch, device, seed, STEPS, LEARNING_RATE)
+        cell = (case.axes[axis.name] for axis in self.axes)
+        maker, dtype = step_maker(resolve(implementation.entry)), implementation.options["dtype"]
+        found = losses(maker, dtype, *cell, device, seed, STEPS, LEARNING_RATE)
         bad = next((step for step, loss in enumerate(found, 1) if not math.isfinite(loss)), None)
         if bad is not None:
             raise WrongResult(f"the loss of step {bad} is not finite")

@@ -62,7 +62,7 @@ NO_NUMBERS = {
 DECLARATIONS = frozenset(
     {
         *("axes", "check", "columns", "grids", "implementations", "not_applicable", "order"),
-        *("section", "stated", "takes", "title"),
+        *("phases_of", "section", "stated", "takes", "title"),
     }
 )
 

@@ -135,7 +135,7 @@ class Plan:
 
     def _keys(self, case: Case) -> set[str]:
         row = {**case.axes, "implementation": case.implementation}
-        return {self.key({**row, "phase": phase}) for phase in self.benchmark.phases}
+        return {self.key({**row, "phase": phase}) for phase in self.benchmark.phases_of(case)}
 
     @cached_property
     def _reasons(self) -> dict[Case, str]:

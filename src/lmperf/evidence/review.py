@@ -234,7 +234,7 @@ def _lacking(benchmark: Benchmark, cases: Sequence[Case], rows: Sequence[Row]) -
     wanted = [
         {**case.axes, "implementation": case.implementation, "phase": phase}
         for case in cases
-        for phase in benchmark.phases
+        for phase in benchmark.phases_of(case)
     ]
     return [row for row in wanted if tuple(map(text_of, row.values())) not in there]
 

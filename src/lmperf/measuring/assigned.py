@@ -130,7 +130,7 @@ class AssignedCases:
         row = {"status": "timeout", "reason": "skipped: it timed out twice before in this run"}
         for one in self._worker_of:
             if self._history.timeouts[one.worker, one.case.implementation] >= MOST_TIMEOUTS:
-                for phase in self._benchmark.phases:
+                for phase in self._benchmark.phases_of(one.case):
                     self.rows.setdefault((one, phase), [dict(row)])
                     self.ready.pop((one, phase), None)
 
@@ -185,11 +185,11 @@ class AssignedCases:
 
     def _pending(self, worker: str) -> list[Assignment]:
         """Return the cases of a worker that have no row for at least one phase."""
-        phases = self._benchmark.phases
+        phases_of = self._benchmark.phases_of
         return [
             one
             for one, at in self._worker_of.items()
-            if at == worker and any((one, phase) not in self.rows for phase in phases)
+            if at == worker and any((one, name) not in self.rows for name in phases_of(one.case))
         ]
 
     def _arguments(self, worker: str) -> tuple:
@@ -233,7 +233,7 @@ class AssignedCases:
             return self._worker_of[one]
         if row["status"] == "timeout":
             self._history.timeouts[one.worker, one.case.implementation] += 1
-        for name in self._benchmark.phases if phase is None else [phase]:
+        for name in self._benchmark.phases_of(one.case) if phase is None else [phase]:
             if phase is not None or (one, name) not in self.rows:
                 self.rows[one, name] = [row]
             self.ready.pop((one, name), None)

@@ -56,7 +56,8 @@ class Prepared:
         """
         shared: dict[str, Any] = {}
         for case in self._cases:
-            phases = [name for name in self._benchmark.phases if (case, name) not in self._skipped]
+            had = self._benchmark.phases_of(case)
+            phases = [name for name in had if (case, name) not in self._skipped]
             if not phases:
                 continue
             try:
@@ -96,6 +97,7 @@ class Prepared:
                 else:
                     timed = workload.phases[phase]
                     work = {"flops": timed.flops, "bytes": timed.bytes}
+                    work["full_flops"] = timed.full_flops
                     self._send("ready", case, phase, {**work, **columns})
         self._workloads[case] = workload
 

@@ -92,7 +92,7 @@ def _rows_of_broken(
         }
         for case in group
         if case.implementation in broken
-        for phase in benchmark.phases
+        for phase in benchmark.phases_of(case)
     ]
 
 

@@ -87,7 +87,7 @@ class Serving:
     ) -> None:
         benchmark = resolve(entry)(stem, external)
         for case in cases:
-            for phase in benchmark.phases:
+            for phase in benchmark.phases_of(case):
                 if (case, phase) not in skipped:
                     for row in self._observations(benchmark, case, phase, seed):
                         self._send("row", case, phase, row)

@@ -10,7 +10,7 @@ from lmperf.benchmark import Implementation
 
 # Peers are measured on small models, at the shortest and the longest context: larger models cost
 # minutes per cell and compare in the same way.
-_MODELS = {"size": ("tiny", "0.13B", "0.42B"), "context_length": (128, 1024)}
+_MODELS = {"size": ("tiny", "0.13B", "0.42B"), "context_length": (128, 1024), "batch": (4,)}
 
 
 @dataclass(frozen=True)

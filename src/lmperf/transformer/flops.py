@@ -9,14 +9,21 @@ from lmperf.transformer.sizes import VOCAB_SIZE, ModelSize
 FLOPS_PER_FORWARD = {"forward": 1, "backward": 2, "forward_backward": 3, "train_step": 3}
 
 
-def flops(size: ModelSize, context: int, batch: int, phase: str, vocab: int = VOCAB_SIZE) -> int:
+def flops(
+    size: ModelSize,
+    context: int,
+    batch: int,
+    phase: str,
+    vocab: int = VOCAB_SIZE,
+    full: bool = False,
+) -> int:
     """FLOPs of the matmuls of one phase: forward, backward, forward_backward or train_step.
 
-    Each weight costs 2 FLOPs per token: 2 T (L (4 d^2 + 3 d f) + V d) for a forward pass. Plain
-    attention computes all n^2 scores and masks half of them; all executed FLOPs are counted:
-    2 b n^2 d for q k^T and as many for the values, 4 L b n^2 d over all layers. The backward pass
-    has two matmuls (input and weight gradient) for each one of the forward pass. The optimizer has
-    none.
+    Each weight costs 2 FLOPs per token: 2 T (L (4 d^2 + 3 d f) + V d) for a forward pass. Causal
+    attention must compute n (n + 1) / 2 of the n^2 scores, at 2 d FLOPs each for q k^T and as many
+    for the values: 2 L b n (n + 1) d over all layers. Plain attention computes all n^2 scores and
+    masks half of them; `full` counts them all: 4 L b n^2 d. The backward pass has two matmuls
+    (input and weight gradient) for each one of the forward pass. The optimizer has none.
 
     Raises:
         ValueError: the phase is unknown.
@@ -24,5 +31,6 @@ def flops(size: ModelSize, context: int, batch: int, phase: str, vocab: int = VO
     if phase not in FLOPS_PER_FORWARD:
         raise ValueError(f"phase {phase!r} is none of {', '.join(FLOPS_PER_FORWARD)}")
     weights = size.num_layers * size.linear_parameters + vocab * size.d_model
-    attention = 4 * size.num_layers * batch * context**2 * size.d_model
+    scores = context**2 if full else context * (context + 1) // 2
+    attention = 4 * size.num_layers * batch * scores * size.d_model
     return FLOPS_PER_FORWARD[phase] * (2 * batch * context * weights + attention)

@@ -124,7 +124,7 @@ class ModelProblem:
             return loss.detach()
 
         def phase(name: str, run: Callable[[Any], Any], before: Callable[[], Any]) -> Phase:
-            return Phase(run, before, self._forward_flops * FLOPS_PER_FORWARD[name])
+            return Phase(run, before, **self._work(name))
 
         return {
             "forward": phase("forward", forward, self._clear),
@@ -141,8 +141,7 @@ class ModelProblem:
 
     def step_phase(self, run: Callable[[], Any]) -> Phase:
         """The timed phase of a training step that takes no arguments and returns the loss."""
-        work = self._forward_flops * FLOPS_PER_FORWARD["train_step"]
-        return Phase(lambda _: self._counted(run), flops=work)
+        return Phase(lambda _: self._counted(run), **self._work("train_step"))
 
     def _custom_step(self, step: Step, model: Model, dtype: str) -> Any:
         with autocast(dtype, self.tokens.device):
@@ -154,10 +153,15 @@ class ModelProblem:
         self._steps += 1
         return loss
 
+    def _work(self, phase: str) -> dict[str, int]:
+        """The FLOPs of a phase; also with all scores if the model is ours."""
+        if not isinstance(self.model, TransformerLM):
+            return {"flops": self._counted_flops * FLOPS_PER_FORWARD[phase]}
+        cell = self._size, self._context, self._batch, phase
+        return {"flops": flops(*cell), "full_flops": flops(*cell, full=True)}
+
     @cached_property
-    def _forward_flops(self) -> int:
-        if isinstance(self.model, TransformerLM):
-            return flops(self._size, self._context, self._batch, "forward")
+    def _counted_flops(self) -> int:
         return forward_flops(self.model, self.tokens)
 
     def _clear(self) -> None:

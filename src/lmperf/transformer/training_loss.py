@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from lmperf.precision import precision
-from lmperf.transformer.graphed import Graphed
-from lmperf.transformer.ladder import Rung
 from lmperf.transformer.model import TransformerLM
 from lmperf.transformer.sizes import SIZES, VOCAB_SIZE
+from lmperf.transformer.steps import StepMaker
 
 # Successors of each token, with probabilities 1/2, 1/4, 1/8, 1/8.
 _SUCCESSORS = 4
@@ -21,7 +20,8 @@ _UNCAPTURED = 3
 
 
 def losses(
-    rung: Rung,
+    maker: StepMaker,
+    dtype: str,
     size: str,
     context: int,
     batch: int,
@@ -30,21 +30,21 @@ def losses(
     steps: int,
     learning_rate: float,
 ) -> list[float]:
-    """The loss of each training step of a rung (a variant of the step), before the update.
+    """The loss of each train step that `maker` makes in a dtype, before the update.
 
-    seed: determines weights and tokens, which are the same for every rung.
+    seed: determines weights and tokens, which are the same for every maker and dtype.
     """
     torch.manual_seed(seed)
     with torch.device(device):
         model = TransformerLM.of_size(SIZES[size], VOCAB_SIZE, context)
-    optimizer = rung.prepare(model, learning_rate)
+    optimizer = maker.prepare(dtype)(model, learning_rate)
     stream = token_stream(steps * batch, context + 1, seed).view(steps, batch, -1).to(device)
     tokens, targets = (torch.empty_like(stream[0, :, 1:]).contiguous() for _ in range(2))
-    make = partial(rung.step, model, optimizer, tokens, targets)
-    step = make(warm_ups=0) if rung.graph else make()
-    first = step.uncaptured if isinstance(step, Graphed) else step
+    make = partial(maker.step, model, optimizer, tokens, targets, dtype)
+    step = make(warm_ups=0) if maker.capture else make()
+    first = step.uncaptured if maker.capture else step
     found = []
-    with precision(rung.dtype):
+    with precision(dtype):
         for number, part in enumerate(stream):
             tokens.copy_(part[:, :-1])
             targets.copy_(part[:, 1:])

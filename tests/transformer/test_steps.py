@@ -1,21 +1,24 @@
-"""Correct rungs (training steps of the ladder) pass the gate, and wrong rungs fail it."""
+"""Rungs (train steps of the ladder): correct ones pass the gate, and wrong ones fail it."""
 
 from functools import partial
 
 import pytest
 import torch
 
-from lmperf.benchmark import WrongResult
+from lmperf.benchmark import Case, Unsupported, WrongResult
 from lmperf.benchmarks import load
-from lmperf.benchmarks.ladder import RUNGS
 from lmperf.evidence.closure import digests
-from lmperf.transformer import fused_loss, ladder, sizes
+from lmperf.evidence.keys import DECLARATIONS
+from lmperf.names import IMPLEMENTATIONS
+from lmperf.transformer import fused_loss, sizes
 from lmperf.transformer.compiled_adamw import CompiledAdamW
 from lmperf.transformer.fused_loss import linear_cross_entropy
 from lmperf.transformer.graphed import Graphed
 from lmperf.transformer.model import cross_entropy, twin_of
 from lmperf.transformer.problem import ModelProblem
+from lmperf.transformer.rungs import RUNGS, Rung
 from lmperf.transformer.sizes import ModelSize
+from lmperf.transformer.steps import StepMaker, step_maker
 from lmperf.transformer.training_loss import losses, token_stream
 
 
@@ -29,55 +32,114 @@ def without_compiler(monkeypatch):
     fused_loss._loss_and_gradient.cache_clear()
 
 
-def rung_of(name: str):
-    return load("ladder").callable_of(name)()
+def rung_of(name: str) -> Rung:
+    return next(rung for rung in RUNGS if rung.name == name)
+
+
+def maker_of(name: str) -> StepMaker:
+    return step_maker(load("end_to_end").callable_of(rung_of(name).implementation))
 
 
 def problem_of(name: str, device: str = "cpu") -> ModelProblem:
-    return ModelProblem("for tests", 32, 2, device, 0, prepare=rung_of(name).prepare)
+    prepare = maker_of(name).prepare(rung_of(name).dtype)
+    return ModelProblem("for tests", 32, 2, device, 0, prepare=prepare)
 
 
 def step_of(name: str, problem: ModelProblem):
-    model = twin_of(problem.model)
-    return rung_of(name).step(model, problem.optimizer, problem.tokens, problem.targets)
+    model, dtype = twin_of(problem.model), rung_of(name).dtype
+    return maker_of(name).step(model, problem.optimizer, problem.tokens, problem.targets, dtype)
 
 
-@pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
-def test_declared_rungs_are_valid(rung):
-    assert rung_of(rung.name).dtype == rung.options["dtype"]
+def test_every_rung_is_a_cell_of_end_to_end_and_has_words():
+    benchmark = load("end_to_end")
+    cases = benchmark.cases("gpu")
+    for rung in RUNGS:
+        of = [c for c in cases if (c.axes["dtype"], c.implementation) == rung[1:]]
+        assert {c.axes["size"] for c in of} >= {"0.13B", "0.97B", "3.4B"}, rung
+        assert rung.name in IMPLEMENTATIONS
+
+
+def test_rungs_of_a_cell_are_timed_in_one_group():
+    benchmark = load("end_to_end")
+    found = [
+        {(case.axes["dtype"], case.implementation) for case in group}
+        for group in benchmark.groups(benchmark.cases("gpu"))
+    ]
+    rungs = {rung[1:] for rung in RUNGS}
+    assert sum(rungs <= group for group in found) == 3
+    assert sum({rung[1:] for rung in RUNGS[4:]} <= group for group in found) == 6
+
+
+def test_models_with_float32_weights_are_prepared_first():
+    benchmark = load("end_to_end")
+    for group in benchmark.groups(benchmark.cases("gpu")):
+        bf16 = [case.axes["dtype"] == "bfloat16" for case in group]
+        assert bf16 == sorted(bf16)
+
+
+def test_ladder_cells_have_a_train_step_alone():
+    benchmark = load("end_to_end")
+    alone = {c for c in benchmark.cases("gpu") if benchmark.phases_of(c) == ("train_step",)}
+    names = {(c.axes["dtype"], c.implementation) for c in alone}
+    assert {("bfloat16", "graph"), ("tf32", "eager"), ("autocast_bfloat16", "fused_loss")} <= names
+    assert all(c.axes["context_length"] == 1024 for c in alone)
+    eager = Case((*benchmark.cases("gpu")[0].cell,), "eager")
+    assert benchmark.phases_of(eager) == benchmark.phases
+    benchmark.phases = ("forward",)
+    assert {benchmark.phases_of(case) for case in alone} == {()}
+
+
+def test_steps_of_head_table_and_ladder_are_sustained():
+    benchmark = load("end_to_end")
+    for preset, most in (("gpu", 60), ("cpu", 8)):
+        rows = [(c, p) for c in benchmark.cases(preset) for p in benchmark.phases_of(c)]
+        sustained = [(case, phase) for case, phase in rows if benchmark.sustains(case, phase)]
+        assert {phase for _, phase in sustained} == {"train_step"} and len(sustained) <= most
+        ladder = {case for case, _ in rows if benchmark.phases_of(case) == ("train_step",)}
+        assert ladder <= {case for case, _ in sustained}
+
+
+@pytest.mark.parametrize("name", ["eager", "mine"])
+def test_bf16_weights_need_a_step_implementation(name):
+    benchmark = load("end_to_end", {"mine": "examples.student_step:train_step"})
+    assert not [
+        c for c in benchmark.cases("gpu", {"dtype": ["bfloat16"]}) if c.implementation == name
+    ]
+    with pytest.raises(Unsupported, match="no optimizer for bfloat16 weights"):
+        step_maker(lambda model: model).prepare("bfloat16")
 
 
 @pytest.mark.parametrize(
-    "dtype, weights, says",
+    "name, reached",
     [
-        ("fp8", "float32", "unknown dtype 'fp8'"),
-        ("float16", "float16", "no optimizer for weights 'float16'"),
-        ("bfloat16", "float32", "only under autocast"),
+        ("float32", {"eager"}),
+        ("compiled_blocks", {"compiled_blocks"}),
+        ("flash_attention", {"compiled_blocks", "triton", "triton_compiled_blocks"}),
+        ("fused_loss", {"triton"}),
+        ("graph", {"triton"}),
     ],
 )
-def test_invalid_rungs_are_refused(dtype, weights, says):
-    with pytest.raises(ValueError, match=says):
-        ladder.plain(dtype=dtype, weights=weights, graph=False)
-
-
-@pytest.mark.parametrize(
-    "way, reached",
-    [
-        ("plain", {"eager"}),
-        ("by_block", {"compiled_blocks"}),
-        ("flash_by_block", {"compiled_blocks", "triton", "triton_compiled_blocks"}),
-        ("chunked_loss", {"triton"}),
-    ],
-)
-def test_rung_depends_only_on_code_of_its_implementation(way, reached):
+def test_rung_depends_only_on_code_of_its_implementation(name, reached):
     ways = {"eager", "sdpa", "triton", "compiled", "compiled_blocks", "triton_compiled_blocks"}
-    code = digests(f"lmperf.transformer.ladder:{way}")
+    code = digests(load("end_to_end").implementation(rung_of(name).implementation).entry)
     assert {one for one in ways if f"lmperf.transformer.implementations:{one}" in code} == reached
-    chunked = "lmperf.transformer.fused_loss:linear_cross_entropy" in code
-    assert chunked == (way == "chunked_loss")
+    steps = name in ("fused_loss", "graph")
+    assert ("lmperf.transformer.fused_loss:linear_cross_entropy" in code) == steps
+    assert ("lmperf.transformer.compiled_adamw:CompiledAdamW" in code) == steps
+    assert ("lmperf.transformer.graphed:Graphed" in code) == (name == "graph")
 
 
-CPU_RUNGS = [rung.name for rung in RUNGS if not rung.needs_cuda]
+def test_optimizer_and_graph_are_no_part_of_other_implementations():
+    code = digests("lmperf.benchmarks.end_to_end:EndToEnd", DECLARATIONS)
+    modules = {name.partition(":")[0].rpartition(".")[2] for name in code}
+    assert "steps" in modules and not modules & {"compiled_adamw", "graphed", "rungs"}
+
+
+CPU_RUNGS = [
+    rung.name
+    for rung in RUNGS
+    if not load("end_to_end").implementation(rung.implementation).needs_cuda
+]
 
 
 @pytest.mark.parametrize("name", CPU_RUNGS)
@@ -211,22 +273,28 @@ def test_tokens_are_reproducible_and_learnable():
     assert torch.equal(stream, token_stream(20, 33, seed=3))
     assert not torch.equal(stream, token_stream(20, 33, seed=4))
     assert int(stream.min()) >= 0 and int(stream.max()) < sizes.VOCAB_SIZE
-    found = losses(rung_of("float32"), "for tests", 16, 4, "cpu", 0, steps=30, learning_rate=1e-2)
+    cell = "for tests", 16, 4, "cpu", 0
+    found = losses(maker_of("float32"), "float32", *cell, steps=30, learning_rate=1e-2)
     assert found[0] == pytest.approx(9.2, abs=0.3) and found[-1] < found[0] - 2
 
 
 def test_rungs_reach_similar_losses():
+    cell, how = ("for tests", 16, 2, "cpu", 0), {"steps": 6, "learning_rate": 1e-3}
     found = {
-        name: losses(rung_of(name), "for tests", 16, 2, "cpu", 0, steps=6, learning_rate=1e-3)
+        name: losses(maker_of(name), rung_of(name).dtype, *cell, **how)
         for name in ("float32", "fused_loss", "bf16_weights")
     }
     for series in found.values():
         assert series == pytest.approx(found["float32"], rel=0.02)
 
 
-def test_cpu_grid_has_no_rung_that_needs_cuda():
-    names = {case.implementation for case in load("ladder").cases("cpu")}
+def test_cpu_grids_have_no_rung_that_needs_cuda():
+    names = {case.implementation for case in load("ladder_loss").cases("cpu")}
     assert names <= set(CPU_RUNGS) and {"float32", "bf16_weights"} <= names
+    cases = load("end_to_end").cases("cpu")
+    assert not [c for c in cases if load("end_to_end").implementation(c.implementation).needs_cuda]
+    steps = {(c.axes["dtype"], c.implementation) for c in cases}
+    assert {rung_of(name)[1:] for name in ("fused_loss", "bf16_weights")} <= steps
 
 
 @pytest.mark.gpu

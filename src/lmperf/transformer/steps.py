@@ -1,0 +1,106 @@
+"""Train steps: the way to run the model, the optimizer for its weights, and CUDA graphs.
+
+`FUSED_LOSS` and `GRAPH` are implementations of the benchmark `end_to_end` that have a train step
+and no other phase. Any other way to run the model becomes a train step by `StepMaker(way)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lmperf.benchmark import Unsupported
+from lmperf.dtypes import dtype_of
+from lmperf.transformer.compiled_adamw import CompiledAdamW
+from lmperf.transformer.fused_loss import linear_cross_entropy
+from lmperf.transformer.graphed import Graphed
+from lmperf.transformer.implementations import compile_static, hidden_by_block, triton
+from lmperf.transformer.model import TransformerLM
+from lmperf.transformer.training import WithLoss, adamw, train_step
+
+Way = Callable[[TransformerLM], Callable[[Tensor], Tensor]]
+# (model, learning rate) -> optimizer; may convert the model's weights in place.
+Prepare = Callable[[TransformerLM, float], torch.optim.Optimizer]
+
+
+@dataclass(frozen=True)
+class StepMaker:
+    """How a train step is made.
+
+    Attributes:
+        way: takes a TransformerLM and returns a callable from tokens to logits.
+        optimizers: dtype of the weights -> how to prepare the model and its optimizer.
+        capture: captures the step as a CUDA graph: (step, optimizer) -> step; None: no graph.
+    """
+
+    way: Way
+    optimizers: Mapping[str, Prepare] = field(default_factory=lambda: {"float32": adamw})
+    capture: Callable[..., Callable[[], Tensor]] | None = None
+
+    def prepare(self, dtype: str) -> Prepare:
+        """How to prepare the model and its optimizer for the weights of a dtype.
+
+        Raises:
+            Unsupported: the step has no optimizer for weights of this dtype.
+        """
+        weights = dtype_of(dtype).storage
+        if weights not in self.optimizers:
+            raise Unsupported(f"no optimizer for {weights} weights; known: {[*self.optimizers]}")
+        return self.optimizers[weights]
+
+    def step(
+        self,
+        model: TransformerLM,
+        optimizer: Any,
+        tokens: Tensor,
+        targets: Tensor,
+        dtype: str,
+        **graph: int,
+    ) -> Callable[[], Tensor]:
+        """A train step on the current contents of tokens and targets; it returns the loss.
+
+        model: changed by the way. graph: arguments of `capture`.
+        """
+        made = partial(train_step, self.way(model), optimizer, tokens, targets, dtype)
+        return self.capture(made, optimizer, **graph) if self.capture else made
+
+
+def step_maker(implementation: StepMaker | Way) -> StepMaker:
+    """The maker itself, or a maker of steps that run the model in the given way."""
+    return implementation if isinstance(implementation, StepMaker) else StepMaker(implementation)
+
+
+def flash_fused_loss(model: TransformerLM) -> WithLoss:
+    """`fused_loss` with the project's FlashAttention-2 on CUDA, with plain attention on a CPU."""
+    on_cuda = next(model.parameters()).is_cuda
+    return fused_loss(triton(model) if on_cuda else model)
+
+
+def fused_loss(model: TransformerLM) -> WithLoss:
+    """The model compiled by block, its head and loss fused, one chunk of tokens at a time."""
+    hidden, norm = hidden_by_block(model), compile_static(model.norm)
+
+    def loss(tokens: Tensor, targets: Tensor) -> Tensor:
+        return linear_cross_entropy(norm(hidden(tokens)), model.head.weight, targets)
+
+    return WithLoss(lambda tokens: model.head(norm(hidden(tokens))), loss)
+
+
+def bfloat16_adamw(model: TransformerLM, learning_rate: float) -> CompiledAdamW:
+    """Convert the parameters to bfloat16 in place; returns their compiled AdamW.
+
+    The RoPE tables stay in float32.
+    """
+    for parameter in model.parameters():
+        parameter.data = parameter.data.bfloat16()
+    return CompiledAdamW(model.parameters(), learning_rate)
+
+
+_OPTIMIZERS = {"float32": adamw, "bfloat16": bfloat16_adamw}
+FUSED_LOSS = StepMaker(flash_fused_loss, _OPTIMIZERS)
+GRAPH = StepMaker(flash_fused_loss, _OPTIMIZERS, capture=Graphed)
