@@ -137,9 +137,14 @@ AXES = {
 }
 
 
-def dtype_words(dtype: str) -> str:
-    """The words that a report shows for a dtype; an unknown dtype unchanged."""
-    return DTYPES[dtype].words if dtype in DTYPES else dtype
+def dtype_words(dtype: str, axes: Collection[str] = ()) -> str:
+    """The words that a report shows for a dtype; an unknown dtype unchanged.
+
+    axes: the axes of the benchmark. If "size" is one of them, the dtype is that of a model, whose
+    weights it tells apart: "bf16 weights".
+    """
+    words = DTYPES[dtype].words if dtype in DTYPES else dtype
+    return f"{words} weights" if dtype == "bfloat16" and "size" in axes else words
 
 
 def size_words(size: str) -> str:
@@ -178,13 +183,13 @@ def mark_words(mark: str) -> str:
 def value_words(name: str, value, axes: Collection[str] = ()):
     """The words for a value of column ``name`` if the column holds names; else the value unchanged.
 
-    axes: see ``implementation_words``.
+    axes: see ``implementation_words`` and ``dtype_words``.
     """
     match name:
         case "implementation":
             return implementation_words(value, axes)
         case "dtype":
-            return dtype_words(value)
+            return dtype_words(value, axes)
         case "phase":
             return phase_words(value)
         case "size":

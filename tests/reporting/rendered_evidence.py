@@ -81,8 +81,9 @@ def custom(evidence: MachineEvidence) -> MachineEvidence:
         first = frame.loc[frame["median_ms"].notna(), "implementation"].iloc[0]
         mine = frame[frame["implementation"] == first].assign(implementation="mine")
         mine["rounds_ms"] = mine["rounds_ms"].map(_slower)
-        for name in ("median_ms", "mean_ms"):
-            mine[name] = 1.5 * mine[name]
+        for name in ("median_ms", "mean_ms", "least_ms", "sustained_ms"):
+            if name in mine:
+                mine[name] = 1.5 * mine[name]
         frames[stem] = pd.concat([frame, mine], ignore_index=True)
     return replace(evidence, frames=frames)
 
@@ -115,8 +116,8 @@ def hostile(evidence: MachineEvidence) -> MachineEvidence:
         reasons = frame.get("reason", pd.Series(None, frame.index)).astype(object)
         reasons = reasons.mask(failed, text)
         known = frame["implementation"].unique()
-        # The ladder benchmark has a fixed list of implementations and accepts no custom one.
-        names = {known[-1]: text} if len(known) > 2 and not stem.startswith("ladder") else {}
+        # `ladder_loss` has a fixed list of implementations and accepts no custom one.
+        names = {known[-1]: text} if len(known) > 2 and stem != "ladder_loss" else {}
         frames[stem] = frame.assign(
             reason=reasons, implementation=frame["implementation"].replace(names)
         )

@@ -32,8 +32,8 @@ def with_times_scaled(evidence: MachineEvidence, factor: float, **where) -> Mach
     rows = having(frame, status="ok", **where).index
     assert len(rows), where
     frame.loc[rows, "flops"] *= min(factor, 1.0)
-    frame.loc[rows, ["median_ms", "mean_ms"]] *= factor
-    for column in ("rounds_ms", "again_ms"):
+    frame.loc[rows, ["median_ms", "mean_ms", "least_ms", "sustained_ms"]] *= factor
+    for column in ("rounds_ms", "again_ms", "sustained_rounds_ms"):
         frame.loc[rows, column] = [
             ";".join(repr(float(ms) * factor) for ms in text.split(";"))
             if isinstance(text, str)
@@ -46,6 +46,7 @@ def with_times_scaled(evidence: MachineEvidence, factor: float, **where) -> Mach
 def with_times(evidence: MachineEvidence, ms: float, **where) -> MachineEvidence:
     """The evidence with rounds and median of selected rows set to ``ms``, and the mean to 2 ``ms``.
 
+    Rows with a sustained time get the same one.
     The FLOPs of these rows become unknown, so that no row exceeds the matmul ceiling.
     """
     frame = evidence.frames[ways.STEM].copy()
@@ -55,6 +56,8 @@ def with_times(evidence: MachineEvidence, ms: float, **where) -> MachineEvidence
     values["flops"] = None
     for column, value in values.items():
         frame.loc[rows, column] = value
+    lasting = [row for row in rows if frame.loc[row, "sustained_ms"] > 0]
+    frame.loc[lasting, ["sustained_ms", "sustained_rounds_ms"]] = [ms, ";".join([str(ms)] * 5)]
     return with_rows(evidence, frame)
 
 

@@ -26,6 +26,8 @@ def with_custom(evidence, factor, stem=STEM, like="triton", **columns):
     mine["rounds_ms"] = mine["rounds_ms"].map(
         lambda text: ";".join(str(float(ms) * factor) for ms in str(text).split(";"))
     )
+    if "sustained_ms" in frame:
+        mine["sustained_ms"] *= factor
     both = pd.concat([frame, mine.assign(**columns)], ignore_index=True)
     return replace(evidence, frames={**evidence.frames, stem: both})
 

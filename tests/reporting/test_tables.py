@@ -31,6 +31,8 @@ def rows(*cells):
         "mean_ms": None,
         "std_ms": None,
         "median_ms": None,
+        "least_ms": None,
+        "host_ms": None,
         "reason": None,
         "implementation": "eager",
         "repetitions": 6,

@@ -11,7 +11,7 @@ from lmperf.axes import SIZE, dtype_axis
 from lmperf.benchmark import Axis, Case, Implementation, Phase, Timed, Value, Workload, numbers
 from lmperf.dtypes import STEP_DTYPES, dtype_of
 from lmperf.gate import Gate
-from lmperf.transformer.rungs import RUNGS
+from lmperf.transformer.rungs import RUNGS, STEPS_ALONE
 
 if TYPE_CHECKING:
     from lmperf.transformer.problem import ModelProblem
@@ -23,12 +23,11 @@ _WAYS = (
     *("sdpa", "sdpa_compiled", "sdpa_compiled_blocks"),
     *("triton", "triton_compiled", "triton_compiled_blocks"),
 )
-# Implementations that have a train step and no other phase.
+# The implementations in `STEPS_ALONE`.
 _STEPS = (
     Implementation("fused_loss", "lmperf.transformer.steps:FUSED_LOSS", compiles=True),
     Implementation("graph", "lmperf.transformer.steps:GRAPH", compiles=True, needs_cuda=True),
 )
-_STEP_NAMES = frozenset(one.name for one in _STEPS)
 _SIZES = ["0.13B", "0.42B", "0.97B", "2.0B", "3.4B"]
 _BF16 = "autocast_bfloat16"
 _RUNG_NAMES = [rung.name for rung in RUNGS]
@@ -150,13 +149,13 @@ class EndToEnd(Timed):
     grids = {preset: [*_WHOLE[preset], *_LADDER[preset]] for preset in _WHOLE}
 
     def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> str | None:
-        if dtype_of(axes["dtype"]).storage == "float32" or implementation in _STEP_NAMES:
+        if dtype_of(axes["dtype"]).storage == "float32" or implementation in STEPS_ALONE:
             return None
-        return f"bf16 weights need one of {', '.join(sorted(_STEP_NAMES))}"
+        return f"bf16 weights need one of {', '.join(sorted(STEPS_ALONE))}"
 
     def phases_of(self, case: Case) -> tuple[str, ...]:
         """All phases, or the train step alone: of the ladder's cells and step implementations."""
-        if case.implementation in _STEP_NAMES or case.cell in _LADDER_ALONE:
+        if case.implementation in STEPS_ALONE or case.cell in _LADDER_ALONE:
             return tuple(phase for phase in self.phases if phase == "train_step")
         return self.phases
 

@@ -107,7 +107,7 @@ def _table(evidence: MachineEvidence, stem: str, name: str, rows: pd.DataFrame) 
     if shown["error_bound"].notna().any():
         columns.append(error_column(shown, f"{phase}.{name}.error"))
     words = [phase_words(phase)]
-    words += [dtype_words(rows["dtype"].iloc[0])] if "dtype" in axes(rows) else []
+    words += [dtype_words(rows["dtype"].iloc[0], axes(rows))] if "dtype" in axes(rows) else []
     cell = [axis for axis in axes(rows) if axis != "dtype"]
     note = f"{note} {SPEEDUPS.format(name)}"
     return side_by_side(f"{name}, {', '.join(words)}", shown, cell, columns, note)

@@ -15,6 +15,7 @@ from lmperf.names import STATUSES, axis_words, implementation_words, value_words
 from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.foreign import LONGEST, in_html
+from lmperf.reporting.host_bound import host_bound
 from lmperf.reporting.numbers import (
     absent,
     counted,
@@ -45,8 +46,9 @@ MEDIAN_APART = 0.05
 STATUS_WORDS = {**STATUSES, "failed_check": "gate failed, withheld"}
 IMPOSSIBLE_WORDS = f"{KIND}, withheld"
 STEPS = (
-    "Mean ± standard deviation (n calls); the median too if it differs from the mean by more than"
-    f" {percent(MEDIAN_APART, 0)}."
+    "Burst (calls with pauses): mean ± standard deviation (n calls), and the median if it differs"
+    f" from the mean by more than {percent(MEDIAN_APART, 0)}; of a host-bound step the least time"
+    " and the median."
 )
 
 
@@ -276,23 +278,33 @@ def step_times(frame: pd.DataFrame) -> pd.Series:
     """A cell for each row: ``mean ± std (n)`` in ms, or the status if ``gates.shown`` is false.
 
     If slow repetitions pull the mean away from the median, the words show the median too: ratios
-    and rates are computed from it. The second value of a cell is always the median. ``STEPS`` is
-    the note that explains these cells to readers.
+    and rates are computed from it. Of a host-bound step, whose times are skewed, the words show the
+    least time and the median: ``13.7 least, 16.1 median (60) host-bound``. The value of a cell is
+    always the mean, its second value the median. ``STEPS`` is the note that explains these cells.
     """
     shown = gates.shown(frame)
     ok = frame[shown]
-    columns = ["mean_ms", "std_ms", "repetitions", "median_ms"]
-    numbers = zip(*(ok[c].tolist() for c in columns), marks.names_of(ok), keys_of(ok), strict=True)
+    columns = ["mean_ms", "std_ms", "repetitions", "median_ms", "least_ms"]
+    numbers = zip(*(ok[c].tolist() for c in columns), host_bound(ok), strict=True)
     made = [
         Cell(
-            f"{spread(mean, std)} ({n:.0f}){_median_beside(mean, median)}",
+            _host_bound_words(least, median, n)
+            if late
+            else f"{spread(mean, std)} ({n:.0f}){_median_beside(mean, median)}",
             *(finite(mean), None, None, whole(n), finite(std), finite(median)),
             marks=names,
             row=row,
         )
-        for mean, std, n, median, names, row in numbers
+        for (mean, std, n, median, least, late), names, row in zip(
+            numbers, marks.names_of(ok), keys_of(ok), strict=True
+        )
     ]
     return or_status(frame, shown, made)
+
+
+def _host_bound_words(least: float, median: float, n: float) -> str:
+    first = "" if absent(least) else f"{significant(least)} least, "
+    return f"{first}{significant(median)} median ({n:.0f}) host-bound"
 
 
 def _median_beside(mean: float, median: float) -> str:

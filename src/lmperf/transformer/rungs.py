@@ -34,3 +34,5 @@ RUNGS = (
     Rung("bf16_weights", "bfloat16", "fused_loss"),
     Rung("graph", "bfloat16", "graph"),
 )
+# Implementations of `end_to_end` that have a train step and no other phase.
+STEPS_ALONE = frozenset({"fused_loss", "graph"})

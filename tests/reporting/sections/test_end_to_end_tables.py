@@ -8,8 +8,10 @@ import pytest
 from step_evidence import (
     light_figure,
     line_of,
+    sentence_of,
     with_rows,
     with_sdpa,
+    with_times,
     with_times_scaled,
     with_values,
     without_rows,
@@ -18,7 +20,7 @@ from synthetic import cpu_evidence, gpu_evidence, small_gpu_evidence
 
 from lmperf.reporting import coverage
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.numbers import ratio, rounded
+from lmperf.reporting.numbers import ratio, rounded, significant
 from lmperf.reporting.sections import compose
 from lmperf.reporting.sections.end_to_end import SECTION, ways
 from lmperf.reporting.sections.end_to_end.tables import head
@@ -34,15 +36,71 @@ def test_table_e1_shows_times_memory_and_mfu_of_a_cell(gpu):
     row = having(frame, **CELL, dtype="float32", implementation=EAGER, phase="train_step").iloc[0]
     first = SECTION.tables[0].make(gpu)[0]
     line = line_of(first, size="small", context=512, implementation="eager")
-    assert line["train step (ms)"].startswith(f"{row['mean_ms']:.1f} ± ")
-    assert line["tokens/s"] == rounded(4 * 512 / row["median_ms"] * 1e3)
+    assert line["train step, burst (ms)"].startswith(f"{row['mean_ms']:.1f} ± ")
+    assert line["tokens/s, burst"] == rounded(4 * 512 / row["median_ms"] * 1e3)
     assert line["peak memory (MiB)"] == f"{row['peak_mib']:,.0f}"
     assert line["first calls, compilation and execution (s)"] == "–"
     work = row["flops"] / row["median_ms"] / 1e9
-    assert line["MFU (%)"] == f"{100 * work / 46.8:.1f}"
-    assert line["MFU of the data sheet (%)"] == f"{100 * work / 67:.1f}"
-    ceilings = "MFU of 46.8 TFLOP/s, the matmul ceiling, 67.0 TFLOP/s by the data sheet, in float32"
-    assert ceilings in first.notes
+    assert line["MFU, burst (%)"] == f"{100 * work / 67:.1f}"
+    of = "MFU of 67.0 TFLOP/s by the data sheet, sustained matmul 46.8 TFLOP/s, in float32"
+    assert of in first.notes
+
+
+def test_sustained_steps_have_their_rates_in_a_table_of_their_own(gpu):
+    where = {**CELL, "context_length": 1024, "dtype": "float32", "implementation": EAGER}
+    row = having(gpu.frame(ways.STEM), **where, phase="train_step").iloc[0]
+    table = SECTION.tables[0].make(gpu)[1]
+    assert table.caption.startswith("float32, sustained, context 1024")
+    line = line_of(table, size="small", implementation="eager")
+    ms, blocks = row["sustained_ms"], [*map(float, row["sustained_rounds_ms"].split(";"))]
+    cell = next(c for c in table.columns if c.name == "train_step.sustained").cells[0]
+    assert cell.value == ms and min(blocks) <= cell.low < ms < cell.high <= max(blocks)
+    assert cell.n == row["sustained_steps"]
+    assert line["train step, sustained (ms)"].startswith(f"{significant(ms)} (")
+    assert (line["its clock (MHz)"], line["its power (W)"]) == ("1575", "690")
+    assert line["tokens/s"] == rounded(4 * 1024 / ms * 1e3)
+    work = row["flops"] / ms / 1e9
+    assert line["MFU (%)"] == significant(100 * work / 67)
+    assert line["share of sustained matmul (%)"] == significant(100 * work / 46.8)
+
+
+def test_step_without_sustained_time_is_never_mixed_with_others(gpu):
+    lacking = with_values(gpu, {"sustained_ms": None}, size="2.0B", context_length=1024, dtype=BF16)
+    table = head(lacking)
+    large, small = line_of(table, size="2.0B"), line_of(table, size="small")
+    for what in ("tokens/s", "MFU", "eager bf16 autocast"):
+        unit = {"tokens/s": "", "MFU": " (%)"}.get(what, " (ms)")
+        assert large[f"{what}{unit}"] == "–" != small[f"{what}{unit}"]
+        assert large[f"{what}, burst{unit}"] != "–" == small[f"{what}, burst{unit}"]
+    alone = with_rows(lacking, having(lacking.frames[ways.STEM], size="2.0B"))
+    assert sentence_of("fastest_step", alone).endswith(" % (burst).")
+    assert not sentence_of("fastest_step", gpu).endswith("(burst).")
+
+
+def test_without_data_sheet_there_is_no_mfu(cpu):
+    tables = [head(cpu), *SECTION.tables[0].make(cpu)]
+    headers = [header for table in tables for header in table.frame]
+    assert not any("MFU" in header for header in headers) and "tokens/s" in headers
+    assert any("share of sustained matmul" in header for header in headers)
+
+
+def test_host_bound_step_shows_least_time_and_median():
+    evidence = with_times(small_gpu_evidence(), 10.0, **CELL, dtype="float32", implementation=EAGER)
+    where = {**CELL, "dtype": "float32", "implementation": EAGER, "phase": "train_step"}
+    for host_ms, words in ((9.1, "8.50 least, 10.0 median (100) host-bound"), (8.9, "20.0 ± ")):
+        changed = with_values(evidence, {"host_ms": host_ms, "least_ms": 8.5}, **where)
+        line = line_of(
+            SECTION.tables[0].make(changed)[0], size="small", context=512, implementation="eager"
+        )
+        assert line["train step, burst (ms)"].startswith(words)
+
+
+def test_head_table_has_no_step_with_bf16_weights(gpu):
+    headers = list(head(gpu).frame)
+    assert "bf16 autocast, loss in chunks (ms)" in headers
+    assert not any("bf16 weights" in header for header in headers)
+    captions = [table.caption for table in SECTION.tables[0].make(gpu)]
+    assert any(caption.startswith("bf16 weights") for caption in captions)
 
 
 def test_tables_withhold_times_of_failed_gates_and_show_oom():
@@ -54,9 +112,9 @@ def test_tables_withhold_times_of_failed_gates_and_show_oom():
     by_name = {table.id: table.make(red) for table in SECTION.tables if table.id in SHOWN}
     where = {"size": "small", "context": 512}
     line = line_of(by_name["E1"][0], **where, implementation="eager")
-    assert line["forward (ms)"] == "gate failed, withheld" and line["MFU (%)"] == "–"
+    assert line["forward (ms)"] == "gate failed, withheld" and line["MFU, burst (%)"] == "–"
     line = line_of(by_name["E1"][0], **where, implementation="compiled by block")
-    assert line["train step (ms)"] == "OOM (asked 2.0 GiB, 1.0 GiB free)"
+    assert line["train step, burst (ms)"] == "OOM (asked 2.0 GiB, 1.0 GiB free)"
     line = line_of(by_name["E3"][0], **where)
     assert line["float32, compiled over eager float32"] == "withheld"
     assert line_of(by_name["E4"][0], **where)["eager TF32 over eager float32"] == "withheld"
@@ -99,7 +157,7 @@ def test_first_calls_are_labelled_without_a_payback_column():
 
 def test_table_e7_compares_sdpa_with_plain_attention():
     table = {t.id: t for t in SECTION.tables}["E7"].make(with_sdpa(0.5))[0]
-    assert table.caption.startswith("Train step, over eager bf16 autocast")
+    assert table.caption.startswith("Train step, burst, over eager bf16 autocast")
     speedup = line_of(table, size="2.0B")["bf16 autocast, SDPA over eager bf16 autocast"]
     assert speedup.startswith("2.00x (2.00-2.00)")
 

@@ -10,14 +10,24 @@ from step_evidence import line_of, sentence_of, with_rows, with_values
 from synthetic import cpu_evidence, gpu_evidence
 
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.numbers import significant
-from lmperf.reporting.sections.end_to_end import SECTION, ladder
+from lmperf.reporting.numbers import ratio, rounded, significant
+from lmperf.reporting.sections.end_to_end import SECTION, ladder, ways
+from lmperf.reporting.speedup import compared
+from lmperf.transformer.rungs import RUNGS
+
+
+def rung(name: str) -> dict[str, str]:
+    """The columns that select the rows of a rung among the train steps of end to end."""
+    found = next(rung for rung in RUNGS if rung.name == name)
+    where = {"dtype": found.dtype, "implementation": found.implementation}
+    return {**where, "phase": "train_step", "context_length": 1024}
 
 
 def with_rung_times_scaled(evidence: MachineEvidence, factor: float, **where) -> MachineEvidence:
     """The evidence with the times of the rungs selected by ``where`` multiplied by ``factor``."""
     frame = evidence.frames[ladder.STEM].copy()
     rows = having(frame, **where).index
+    assert len(rows), where
     frame.loc[rows, "rounds_ms"] = [
         ";".join(repr(float(ms) * factor) for ms in text.split(";"))
         for text in frame.loc[rows, "rounds_ms"]
@@ -25,26 +35,24 @@ def with_rung_times_scaled(evidence: MachineEvidence, factor: float, **where) ->
     return with_rows(evidence, frame, ladder.STEM)
 
 
+def with_equal_rounds() -> MachineEvidence:
+    evidence = gpu_evidence()
+    frame = evidence.frames[ladder.STEM]
+    return with_rows(evidence, frame.assign(rounds_ms="1.0;1.0;1.0;1.0;1.0;1.0;1.0"))
+
+
 CASES = {
     "ladder": {
         "all": gpu_evidence,
-        "some": lambda: with_rung_times_scaled(
-            gpu_evidence(), 20, implementation="graph", size="small"
-        ),
-        "none": lambda: with_rung_times_scaled(gpu_evidence(), 20, implementation="graph"),
+        "some": lambda: with_rung_times_scaled(gpu_evidence(), 500, **rung("graph"), size="small"),
+        "none": lambda: with_rung_times_scaled(gpu_evidence(), 500, **rung("graph")),
     },
     "ladder_most": {
         "one": gpu_evidence,
         "by_size": lambda: with_rung_times_scaled(
-            gpu_evidence(), 0.1, implementation="graph", size="small"
+            gpu_evidence(), 0.01, **rung("graph"), size="small"
         ),
-        "none": lambda: with_rows(
-            gpu_evidence(),
-            having(gpu_evidence().frames[ladder.STEM], implementation=["float32", "tf32"]).pipe(
-                lambda rows: rows.assign(rounds_ms="1.0;1.0;1.0;1.0;1.0;1.0;1.0")
-            ),
-            ladder.STEM,
-        ),
+        "none": with_equal_rounds,
     },
     "ladder_loss": {
         "near": gpu_evidence,
@@ -74,31 +82,57 @@ def test_table_e6_compares_each_rung_with_the_rung_above(gpu):
     lines = parts[0].frame
     assert list(lines["implementation"])[:2] == ["float32", "TF32"] and len(lines) == 8
     graph = line_of(parts[0], implementation="CUDA graph")
-    assert graph["over the rung above"].startswith("1.49x (")
+    assert graph["over the rung above"].startswith("1.20x (")
     assert graph["loss"] == "6.520" and "Loss: at step 100" in parts[0].notes
-    for rung, line in ("graph", graph), ("float32", line_of(parts[0], implementation="float32")):
-        row = having(gpu.frame(ladder.STEM), size="small", batch=4, implementation=rung).iloc[0]
-        mfu = row["flops"] / row["median_ms"] / 1e9 / 720
-        assert line["MFU (%)"] == significant(100 * mfu), "of bf16's ceiling, in every line"
-    row = having(gpu.frame(ladder.STEM), size="small", batch=4, implementation="graph").iloc[0]
+    frame = having(gpu.frame(ladder.STEM), size="small", batch=4)
+    for name, words in ("graph", "CUDA graph"), ("float32", "float32"):
+        line, row = line_of(parts[0], implementation=words), having(frame, **rung(name)).iloc[0]
+        mfu = row["flops"] / row["sustained_ms"] / 1e9 / 989.5
+        assert line["MFU (%)"] == significant(100 * mfu), "of bf16's peak, in every line"
+    row = having(frame, **rung("graph")).iloc[0]
     assert graph["peak memory (GiB)"] == significant((row["peak_mib"] + 1024) / 1024)
+    assert graph["burst (ms)"].startswith(f"{significant(row['mean_ms'])} ± ")
+    assert graph["sustained (ms)"].startswith(f"{significant(row['sustained_ms'])} (")
+    assert graph["tokens/s"] == rounded(4096 / row["sustained_ms"] * 1e3)
+    assert (graph["its clock (MHz)"], graph["its power (W)"]) == ("1575", "690")
     assert line_of(parts[1], implementation="flash attention")["over the rung above"] == "–"
     assert "loss" not in parts[1].frame and "Loss:" not in parts[1].notes, "of runs of one batch"
 
 
+def test_rungs_are_the_rows_of_end_to_end(gpu):
+    frame = gpu.frame(ladder.STEM)
+    found = ladder.rungs(frame)
+    assert set(found["context_length"]) == {1024} and set(found["phase"]) == {"train_step"}
+    assert set(found["size"]) == {"small", "large", "3.4B"} and len(found) == 3 * (8 + 4)
+    assert set(found["implementation"]) == {rung.name for rung in RUNGS}
+    alone = with_rows(gpu, having(frame, implementation=[ways.EAGER, ways.BLOCKS]))
+    assert ladder.rungs(alone.frame(ladder.STEM)).empty and not ladder.tables(alone)
+
+
+def test_ladder_without_sustained_times_labels_its_rates_burst(gpu):
+    burst = with_values(gpu, {"sustained_ms": None}, ladder.STEM, phase="train_step")
+    header = {*{t.id: t for t in SECTION.tables}["E6"].make(burst)[0].frame}
+    assert {"burst (ms)", "tokens/s, burst", "MFU, burst (%)"} <= header
+    assert not header & {"sustained (ms)", "tokens/s", "MFU (%)"}
+    assert sentence_of("ladder", burst).endswith(" % (burst).")
+
+
 def test_rung_after_an_oom_rung_has_no_speedup(gpu):
     full = {"status": "oom", "requested_bytes": 2 * 2**30, "free_bytes": 2**30, "rounds_ms": None}
-    failed = with_values(gpu, full, ladder.STEM, size="small", batch=4, implementation="autocast")
+    failed = with_values(gpu, full, ladder.STEM, size="small", batch=4, **rung("autocast"))
     part = {t.id: t for t in SECTION.tables}["E6"].make(failed)[0]
     line = line_of(part, implementation="bf16 autocast")
-    assert line["step (ms)"].startswith("OOM") and line["peak memory (GiB)"] == "–"
+    assert line["burst (ms)"].startswith("OOM") and line["peak memory (GiB)"] == "–"
     assert line_of(part, implementation="compiled by block")["over the rung above"] == "–"
 
 
 def test_ladder_finding_states_total_speedup_and_loss(gpu):
     sentence = sentence_of("ladder", gpu)
-    assert "float32 to CUDA graph (context 1024): small 9.91x, large 10.0x" in sentence
-    assert sentence.endswith("; MFU 57.7 to 57.8 %.")
+    series = (ways.Way(each.implementation, each.dtype).series for each in (RUNGS[-1], RUNGS[0]))
+    gain = compared(gpu, ladder.STEM, *series).set_index("size")["ratio"]
+    sizes = ", ".join(f"{size} {ratio(gain[size])}" for size in ("small", "large", "3.4B"))
+    assert f"float32 to CUDA graph (context 1024): {sizes}; MFU " in sentence
+    assert not sentence.endswith("(burst).")
     loss = sentence_of("ladder_loss", gpu)
     assert "within 0.26 %" in loss and loss.endswith(
         "of those with float32 weights, which are up to 0.05 % apart."

@@ -82,6 +82,8 @@ def _model_row(build, machine, size, context, batch, dtype, name, phase, togethe
     if peak * 2**20 > machine["memory"]:
         return {**row, **build.oom(4 * GIB, GIB / 2), "parameters": parameters, "tokens": tokens}
     timing = build.timed(max(host, work), together, again=name == "eager")
+    if phase == "train_step" and (context >= 1024 or not machine["device"]):
+        timing |= build.sustained(max(host, work), bool(machine["device"]))
     timing["compile_s"] = {"compiled": 20.0 + layers, "compiled_blocks": 6.0}.get(name)
     return {
         **row,
@@ -96,51 +98,67 @@ def _model_row(build, machine, size, context, batch, dtype, name, phase, togethe
     }
 
 
-# Step of the ladder -> (time relative to matmuls at the float32 rate, loss at step 100).
-RUNGS = {
-    "float32": (1.0, 6.500),
-    "tf32": (0.4, 6.501),
-    "autocast": (0.35, 6.502),
-    "compiled_blocks": (0.2, 6.502),
-    "flash_attention": (0.18, 6.503),
-    "fused_loss": (0.175, 6.503),
-    "bf16_weights": (0.15, 6.520),
-    "graph": (0.1, 6.520),
+# Rung of the ladder -> loss at step 100.
+LOSSES = {
+    "float32": 6.500,
+    "tf32": 6.501,
+    "autocast": 6.502,
+    "compiled_blocks": 6.502,
+    "flash_attention": 6.503,
+    "fused_loss": 6.503,
+    "bf16_weights": 6.520,
+    "graph": 6.520,
+}
+# (dtype, implementation) of further rungs -> time relative to autocast, compiled by block.
+LADDER = {
+    ("autocast_bfloat16", "triton_compiled_blocks"): 0.90,
+    ("autocast_bfloat16", "fused_loss"): 0.88,
+    ("bfloat16", "fused_loss"): 0.84,
+    ("bfloat16", "graph"): 0.70,
 }
 
 
-def ladder(build: Builder, machine: dict, batches: dict, context=1024, rungs=tuple(RUNGS)):
-    """Rows of the ladder, whose rungs are train steps that each add one optimization.
+def ladder(build: Builder, machine: dict, steps: pd.DataFrame, batches: dict, context=1024):
+    """The rows of end to end that the ladder adds to ``steps``, the other rows of end to end.
 
-    batches: size -> batch sizes; only the first batch size has rows for the first four rungs.
+    batches: size -> batch sizes. Rows of a batch in ``steps`` are timed in turn with its rows.
     """
     rows = []
     for size, several in batches.items():
-        for number, batch in enumerate(several):
-            parameters, together = SIZES[size][0], build.next_pass()
+        for batch in several:
+            cell = (steps["size"] == size) & (steps["context_length"] == context)
+            beside = steps[cell & (steps["batch"] == batch) & (steps["phase"] == "train_step")]
+            together = build.next_pass() if beside.empty else beside["together"].iloc[0]
+            parameters = SIZES[size][0]
             flops = 6 * parameters * batch * context
-            for rung in rungs[4 * bool(number) :]:
-                ms = RUNGS[rung][0] * flops / machine["rates"]["float32"] / 1e9 / 0.8
+            base_ms = 1.1 * flops / machine["rates"]["bfloat16"] / 1e9 / 0.6
+            for (dtype, name), factor in LADDER.items():
+                if name in ("graph", "triton_compiled_blocks") and not machine["device"]:
+                    continue
+                ms = factor * base_ms
+                peak = parameters * (8 if dtype == "bfloat16" else 16) / 2**20
                 rows.append(
                     {
                         **{"size": size, "context_length": context, "batch": batch},
-                        **{"implementation": rung, "phase": "train_step"},
-                        **build.timed(ms, together, again=rung == rungs[0]),
+                        **{"dtype": dtype, "implementation": name, "phase": "train_step"},
+                        **build.timed(ms, together),
+                        **build.sustained(ms, bool(machine["device"])),
+                        **({"host_ms": 0.3 * ms} if machine["device"] else {}),
                         **{"parameters": parameters, "tokens": batch * context, "flops": flops},
-                        "peak_mib": parameters * (8 if "bf16" in rung else 16) / 2**20,
-                        "pool_mib": 1024.0 if rung == "graph" else None,
+                        **{"compile_s": 6.0, "peak_mib": peak},
+                        "pool_mib": 1024.0 if name == "graph" else None,
                         **{"max_error": 1e-3, "error_bound": 1e-2},
                     }
                 )
-    return pd.DataFrame(rows)
+    return pd.concat([steps, pd.DataFrame(rows)], ignore_index=True)
 
 
-def ladder_loss(sizes, rungs=tuple(RUNGS)) -> pd.DataFrame:
+def ladder_loss(sizes, rungs=tuple(LOSSES)) -> pd.DataFrame:
     return pd.DataFrame(
         {
             **{"size": size, "context_length": 128, "batch": 2, "implementation": rung},
             **{"phase": "train_step", "status": "ok", "reason": None},
-            **{"step": step, "loss": RUNGS[rung][1] + 2 - step / 50},
+            **{"step": step, "loss": LOSSES[rung] + 2 - step / 50},
         }
         for size in sizes
         for rung in rungs

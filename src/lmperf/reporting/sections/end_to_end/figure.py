@@ -50,9 +50,10 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
 def _speedups(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
     """Train steps with their speed-up over eager float32; ``way``: implementation, dtype in words.
 
+    Steps with bf16 weights, whose loss differs, are left out.
     At a context, a way that was timed for fewer than half of the sizes is left out.
     """
-    others = [way for way in ways.of(frame) if way != ways.BASE]
+    others = [way for way in ways.of(frame) if way.dtype != ways.BF16_WEIGHTS and way != ways.BASE]
     found = [ways.steps_over(evidence, way).assign(way=way.words) for way in others]
     if not found:
         return pd.DataFrame()

@@ -20,6 +20,7 @@ from lmperf.reporting.findings import (
     rows_of,
     verdicts,
 )
+from lmperf.reporting.host_bound import HOST_BOUND, host_bound, queued
 from lmperf.reporting.numbers import Count, Spread, listed, ranged, ratio
 from lmperf.reporting.sections.end_to_end import ways
 from lmperf.reporting.sections.end_to_end.ways import BF16, BLOCKS, CELL, EAGER, STEM, WHOLE, Way
@@ -79,12 +80,12 @@ def _fastest(evidence: MachineEvidence) -> dict:
     return {
         "best": list(which.index),
         "which": ways.either(_not_told_apart(evidence, rows)) if len(which) == 1 else None,
-        "aside": evidence.frame("ladder") is not None,
+        "aside": (all_rows(evidence, STEM)["dtype"] == ways.BF16_WEIGHTS).any(),
         "by_size": [f"{words} ({sizes})" for words, sizes in which.items()],
         "contexts": _contexts(rows),
         "over": _reach(over) if len(over) else None,
         "based": None if over.index.equals(rows.index) else _sizes(rows.loc[over.index]),
-        **rows.iloc[-1][["size", "rate", "share"]],
+        **rows.iloc[-1][["size", "rate", "mfu", "burst"]],
     }
 
 
@@ -162,7 +163,7 @@ def _tf32(evidence: MachineEvidence) -> dict:
     eager = Way(EAGER, ways.TF32)
     _, values = _compared(evidence, {"": (eager, ways.BASE)})
     mixed = ways.steps_over(evidence, Way(EAGER, BF16), eager)
-    waits = mixed[ways.queued(mixed) >= ways.HOST_BOUND] if len(mixed) else mixed
+    waits = mixed[host_bound(mixed)] if len(mixed) else mixed
     return {
         "words": dtype_words(eager.dtype),
         "mixed": dtype_words(BF16),
@@ -173,8 +174,12 @@ def _tf32(evidence: MachineEvidence) -> dict:
 
 
 def _shares(evidence: MachineEvidence) -> dict:
+    """The largest share of a sustained matmul by dtype, of steps back to back.
+
+    Host-bound steps are left out: their time is that of the host.
+    """
     rows = rows_of(evidence, STEM, phase=ways.STEP, implementation=EAGER)
-    rows = ways.with_rates(evidence, rows).dropna(subset=["share"])
+    rows = ways.with_rates(evidence, rows[~host_bound(rows)]).dropna(subset=["share"])
     wide = rows.pivot_table(index=CELL, columns="dtype", values="share")
     dtypes = sorted(wide.columns, key=lambda dtype: matmul_ceiling(evidence, dtype, SUSTAINED))
     wide = measured(wide[dtypes].dropna())
@@ -202,16 +207,16 @@ def _host(evidence: MachineEvidence) -> dict:
     """How many train steps are host-bound, in all and for each implementation of our model."""
     rows = rows_of(evidence, STEM, phase=ways.STEP)
     rows = rows[~another_model(rows)]
-    share = ways.queued(rows).dropna()
+    share = queued(rows).dropna()
     rows = measured(rows.loc[share.index])
-    late = rows[share >= ways.HOST_BOUND]
+    late = rows[host_bound(rows)]
     counts = [
         (name, Count(*(len(having(part, implementation=name)) for part in (late, rows))))
         for name in in_order("implementation", rows["implementation"])
     ]
     return {
         "bound": Count(len(late), len(rows)),
-        "late": ways.HOST_BOUND,
+        "late": HOST_BOUND,
         "which": [
             f"{implementation_words(name, axes(rows))} {count}" for name, count in counts if count.k
         ],
@@ -219,13 +224,13 @@ def _host(evidence: MachineEvidence) -> dict:
     }
 
 
-_FASTEST = "Fastest step{{ ' outside the ladder' if aside }} ({{ contexts }}): "
+_FASTEST = "Fastest step{{ ' with float32 weights' if aside }} ({{ contexts }}): "
 _OVER = (
     "{% if over %}: {{ over }} over eager float32{% if based %} ({{ based }}){% endif %}{% endif %}"
 )
 _LAST = (
     "; {{ size }}: {{ rate | rounded }} tokens/s"
-    "{% if share == share %}, MFU {{ share | percent }}{% endif %}."
+    "{% if mfu == mfu %}, MFU {{ mfu | percent }}{% endif %}{{ ' (burst)' if burst }}."
 )
 _NUMERICS = "{{ words }} over float32, eager ({{ contexts }}): {{ gain | range('ratio') }}"
 _OWN = (
@@ -234,7 +239,7 @@ _OWN = (
 )
 _SHARES = (
     "{% for words, share in best %}{{ share | percent }}"
-    "{{ ' of the matmul ceiling' if loop.first }} in {{ words }}{{ ', ' if not loop.last }}"
+    "{{ ' of a sustained matmul' if loop.first }} in {{ words }}{{ ', ' if not loop.last }}"
     "{% endfor %}"
 )
 FINDINGS = (
@@ -308,7 +313,7 @@ FINDINGS = (
     ),
     Finding(
         name="share_of_ceiling",
-        question="Which share of the matmul ceiling does a train step reach, by dtype?",
+        question="Which share of a sustained matmul does a train step reach, by dtype?",
         values=_shares,
         answer=lambda v: "falls" if v["falls"] else "holds",
         answers={

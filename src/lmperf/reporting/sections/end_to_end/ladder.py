@@ -1,28 +1,34 @@
-"""Table E6 and findings of the ladder, whose rungs are train steps that each add a technique."""
+"""Table E6 and findings of the ladder, whose rungs are train steps that each add a technique.
+
+The rungs of a size, context and batch are rows of `end_to_end`, which were timed in turn.
+"""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 
 import pandas as pd
 
 from lmperf.benchmarks import load
+from lmperf.dtypes import dtype_of
 from lmperf.names import implementation_words, in_order
 from lmperf.reporting import gates
 from lmperf.reporting.ceilings import SUSTAINED, matmul_ceiling, sheet_ceiling
 from lmperf.reporting.evidence import MachineEvidence, groups, having
-from lmperf.reporting.findings import (
-    PAGE,
-    SHORT,
-    Finding,
-    all_rows,
-    measured,
-    rows_of,
-    verdicts,
-)
+from lmperf.reporting.findings import PAGE, SHORT, Finding, all_rows, measured, verdicts
 from lmperf.reporting.numbers import Spread, percent, precise, ratio, signed_percent
 from lmperf.reporting.sections.end_to_end import ways
-from lmperf.reporting.side_by_side import Beside, each, memory, side_by_side, speedup, step_time
+from lmperf.reporting.sections.end_to_end.ways import CELL, STEM, STEP
+from lmperf.reporting.side_by_side import (
+    Beside,
+    each,
+    memory,
+    side_by_side,
+    speedup,
+    step_time,
+    time,
+)
 from lmperf.reporting.speedup import Series, compared, speedup_cells
 from lmperf.reporting.tables import (
     STEPS,
@@ -34,13 +40,27 @@ from lmperf.reporting.tables import (
 )
 from lmperf.results import LOWER, Table
 from lmperf.statistics import FASTER
+from lmperf.transformer.rungs import RUNGS, STEPS_ALONE, Rung
 
-STEM, LOSS, STEP = "ladder", "ladder_loss", ways.STEP
-RUNGS = {rung.name: rung for rung in load(STEM).implementations}
-BASE = next(iter(RUNGS))
+LOSS = "ladder_loss"
+BASE = RUNGS[0]
 MIB_PER_GIB = 1024
 # A loss within this fraction of the losses with float32 weights counts as equal.
 NEAR = 0.01
+
+
+def rungs(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `end_to_end` that are rungs, with the rung's name as ``implementation``.
+
+    They are the train steps of cells in which an implementation of the ladder alone was configured.
+    """
+    names = {(rung.dtype, rung.implementation): rung.name for rung in RUNGS}
+    steps = having(frame, phase=STEP)
+    pairs = zip(steps["dtype"], steps["implementation"], strict=True)
+    named = steps.assign(implementation=pd.Series(map(names.get, pairs), steps.index, dtype=object))
+    cells = pd.MultiIndex.from_frame(having(steps, implementation=set(STEPS_ALONE))[CELL])
+    here = pd.MultiIndex.from_frame(steps[CELL]).isin(cells)
+    return named[here & named["implementation"].notna()]
 
 
 def tables(evidence: MachineEvidence) -> list[Table]:
@@ -48,9 +68,8 @@ def tables(evidence: MachineEvidence) -> list[Table]:
     frame = evidence.frame(STEM)
     if frame is None:
         return []
-    losses = _losses(evidence)
-    frame = _with_rates(evidence, frame)
-    return each(*(_cell(evidence, rows, losses) for *_, rows in groups(frame, *ways.CELL)))
+    frame, losses = _with_rates(evidence, rungs(frame)), _losses(evidence)
+    return each(*(_cell(evidence, rows, losses) for *_, rows in groups(frame, *CELL)))
 
 
 def _with_rates(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
@@ -68,26 +87,30 @@ def _fastest_numerics(evidence: MachineEvidence) -> str:
         promised = sheet_ceiling(evidence, dtype)
         return promised or matmul_ceiling(evidence, dtype, SUSTAINED) or 0.0
 
-    return max(dict.fromkeys(rung.options["dtype"] for rung in RUNGS.values()), key=most)
+    return max(dict.fromkeys(rung.dtype for rung in RUNGS), key=most)
 
 
 def _cell(evidence: MachineEvidence, rows: pd.DataFrame, losses: pd.DataFrame) -> Table | None:
     # The allocator does not count the pool of a CUDA graph as allocated.
     peak = (rows["peak_mib"] + rows["pool_mib"].fillna(0)) / MIB_PER_GIB
+    lasting = ways.sustained(rows[~rows["burst"]])
     columns = [
-        step_time("step", step_times(rows), STEP),
+        step_time("burst", step_times(rows), STEP),
+        time("sustained", lasting, f"{STEP}.sustained"),
+        *ways.stretch(rows, STEP),
         speedup("over the rung above", _over_previous(evidence, rows), f"{STEP}.over.previous"),
-        ways.tokens(rows, STEP),
-        *ways.mfu(rows, STEP),
+        *ways.rates(rows, STEP),
+        ways.share_of_matmul(rows, STEP),
         memory("peak memory", value_cells(rows, peak), f"{STEP}.peak", "GiB"),
     ]
     replaces = "; autocast replaces TF32" if "tf32" in set(rows["implementation"]) else ""
     of = ways.denominators(evidence, _fastest_numerics(evidence))
-    note = f"{STEPS} Each line adds a technique to the one above it{replaces}{of}."
+    note = f"{STEPS} {ways.LASTING if len(lasting) else ''}"
+    note += f"Each line adds a technique to the one above it{replaces}{of}."
     size = rows["size"].iloc[0]
     # The losses come from separate runs with one batch for each size: shown once.
-    smallest = rows["batch"].iloc[0] == having(evidence.frame(STEM), size=size)["batch"].min()
-    if smallest and size in losses.index.get_level_values("size"):
+    smallest = having(rungs(evidence.frame(STEM)), size=size)["batch"].min()
+    if rows["batch"].iloc[0] == smallest and size in losses.index.get_level_values("size"):
         cells = number_cells(rows["implementation"].map(losses.loc[size]["loss"]).dropna(), precise)
         columns.append(Beside("loss", cells, "loss", "", "precise", LOWER))
         note += f" {_loss_words(evidence, size)}"
@@ -95,23 +118,35 @@ def _cell(evidence: MachineEvidence, rows: pd.DataFrame, losses: pd.DataFrame) -
             note += " A dash: no loss is configured."
     caption = "The ladder" + "".join(
         f", {name} {rows[axis].iloc[0]}"
-        for axis, name in zip(ways.CELL, ("size", "context", "batch"), strict=True)
+        for axis, name in zip(CELL, ("size", "context", "batch"), strict=True)
     )
     return side_by_side(caption, rows, ["implementation"], columns, note)
 
 
+def _series(rung: Rung) -> Series:
+    return Series.of(dtype=rung.dtype, implementation=rung.implementation)
+
+
+def _pairs(rows: pd.DataFrame) -> Iterator[tuple[Series, Series]]:
+    """Each rung that these rows contain and the rung before it."""
+    there = [_series(rung) for rung in RUNGS if rung.name in set(rows["implementation"])]
+    return ((rung, before) for before, rung in itertools.pairwise(there))
+
+
 def _over_previous(evidence: MachineEvidence, rows: pd.DataFrame) -> pd.Series:
     """The speed-up of each rung over the previous rung that these rows contain."""
-    cells = [
-        speedup_cells(evidence, STEM, Series.of(implementation=b), Series.of(implementation=a))
-        for a, b in itertools.pairwise(_rungs(rows))
-    ]
+    cells = [speedup_cells(evidence, STEM, rung, before) for rung, before in _pairs(rows)]
     found = pd.concat([pd.Series(dtype=object), *cells])
     return found[found.index.isin(rows.index)]
 
 
-def _rungs(rows: pd.DataFrame) -> list[str]:
-    return [rung for rung in RUNGS if rung in set(rows["implementation"])]
+def _compared(
+    evidence: MachineEvidence, rows: pd.DataFrame, rung: Series, base: Series
+) -> pd.DataFrame:
+    """The ``rows`` (from ``rungs``) of a rung that have a speed-up over the base, with it."""
+    found = compared(evidence, STEM, rung, base)
+    found = found[found.index.isin(rows.index)]
+    return found.assign(implementation=rows["implementation"].reindex(found.index))
 
 
 def _losses(evidence: MachineEvidence) -> pd.DataFrame:
@@ -134,12 +169,17 @@ def _loss_words(evidence: MachineEvidence, size: str) -> str:
     )
 
 
+def _shown(evidence: MachineEvidence) -> pd.DataFrame:
+    """The valid rows of the ladder; raises NotMeasured if there are none."""
+    rows = rungs(all_rows(evidence, STEM))
+    return measured(rows[gates.shown(rows)])
+
+
 def _top(evidence: MachineEvidence) -> pd.DataFrame:
     """Rows of the highest rung that has a speed-up over the lowest rung, with that speed-up."""
-    rows = rows_of(evidence, STEM, phase=ways.STEP)
-    base = Series.of(implementation=BASE)
-    found = [compared(evidence, STEM, Series.of(implementation=r), base) for r in _rungs(rows)[1:]]
-    return measured(next((rows for rows in reversed(found) if len(rows)), pd.DataFrame()))
+    rows = _shown(evidence)
+    found = (_compared(evidence, rows, _series(r), _series(BASE)) for r in reversed(RUNGS[1:]))
+    return measured(next((some for some in found if len(some)), pd.DataFrame()))
 
 
 def _context(rows: pd.DataFrame) -> str:
@@ -153,30 +193,23 @@ def _where(rows: pd.DataFrame) -> str:
 
 def _whole(evidence: MachineEvidence) -> dict:
     rows = _with_rates(evidence, _top(evidence))
-    measured_here = rows["share"].notna().any()
-    shares = rows["share"] if measured_here else rows["sheet"]
     sizes = zip(rows["size"], rows["ratio"], strict=True)
     return {
-        "base": implementation_words(BASE),
+        "base": implementation_words(BASE.name),
         "top": implementation_words(rows["implementation"].iloc[0]),
         "context": _context(rows),
         "gains": [f"{size} {ratio(gain)}" for size, gain in sizes],
-        "share": Spread.of(shares.dropna()) if shares.notna().any() else None,
-        "of": "" if measured_here else " of the data sheet",
+        "mfu": Spread.of(rows["mfu"].dropna()) if rows["mfu"].notna().any() else None,
+        "burst": bool(rows["burst"].any()),
         **verdicts(rows),
     }
 
 
 def _most(evidence: MachineEvidence) -> dict:
     """The rung with the largest resolved speed-up over the previous rung, for each size."""
-    cells = _top(evidence)[ways.CELL]
-    frame = rows_of(evidence, STEM, phase=ways.STEP)
-    pairs = itertools.pairwise(_rungs(frame))
-    steps = [
-        compared(evidence, STEM, Series.of(implementation=b), Series.of(implementation=a))
-        for a, b in pairs
-    ]
-    found = measured(pd.concat(steps).merge(cells, on=ways.CELL))
+    cells, rows = _top(evidence)[CELL], _shown(evidence)
+    steps = [_compared(evidence, rows, *pair) for pair in _pairs(rows)]
+    found = measured(pd.concat(steps).merge(cells, on=CELL))
     found = found[found["verdict"] == FASTER]
     if found.empty:
         return {"which": [], "by_size": [], "where": _where(cells)}
@@ -206,7 +239,8 @@ def _cost_in_loss(evidence: MachineEvidence) -> dict:
     ``most`` is the largest relative distance from the range, ``apart`` the largest relative width.
     """
     losses = _losses(evidence)["loss"].unstack()
-    rounded_weights = [RUNGS[rung].options["weights"] != "float32" for rung in losses]
+    float32 = {rung.name for rung in RUNGS if dtype_of(rung.dtype).storage == "float32"}
+    rounded_weights = [name not in float32 for name in losses]
     wide, narrow = losses.loc[:, [not r for r in rounded_weights]], losses.loc[:, rounded_weights]
     wide, narrow = (side.dropna(how="all") for side in (wide, narrow))
     several = wide.index[wide.count(axis="columns") > 1]
@@ -226,7 +260,7 @@ def _cost_in_loss(evidence: MachineEvidence) -> dict:
 
 
 _WHOLE = "The ladder, {{ base }} to {{ top }} ({{ context }}): {{ gains | join(', ') }}"
-_SHARE = "{% if share %}; MFU {{ share | range('percent') }}{{ of }}{% endif %}."
+_MFU = "{% if mfu %}; MFU {{ mfu | range('percent') }}{{ ' (burst)' if burst }}{% endif %}."
 _LOSS = (
     "After {{ steps }} steps on the same tokens (one run per rung), losses with bf16 weights lie"
 )
@@ -237,9 +271,9 @@ FINDINGS = (
         values=_whole,
         answer=lambda v: "all" if v["faster"].all else "none" if v["faster"].none else "some",
         answers={
-            "all": _WHOLE + _SHARE,
-            "some": _WHOLE + ", faster in {{ faster }} cells" + _SHARE,
-            "none": _WHOLE + ", faster in no cell" + _SHARE,
+            "all": _WHOLE + _MFU,
+            "some": _WHOLE + ", faster in {{ faster }} cells" + _MFU,
+            "none": _WHOLE + ", faster in no cell" + _MFU,
         },
         place=SHORT,
     ),
@@ -271,4 +305,13 @@ FINDINGS = (
         place=PAGE,
     ),
 )
-TABLE = TableGroup("E6", "The ladder", tables, Owed(stem=STEM, cell=[*ways.CELL, "implementation"]))
+TABLE = TableGroup(
+    "E6",
+    "The ladder",
+    tables,
+    Owed(
+        lambda frame: frame.index.isin(rungs(frame).index),
+        stem=STEM,
+        cell=[*CELL, "dtype", "implementation"],
+    ),
+)

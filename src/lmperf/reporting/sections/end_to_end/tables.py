@@ -14,6 +14,7 @@ import pandas as pd
 from lmperf.names import dtype_words, in_order, phase_words
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import NotMeasured
+from lmperf.reporting.host_bound import HOST_BOUND, queued
 from lmperf.reporting.numbers import percent, precise
 from lmperf.reporting.sections.end_to_end import ways
 from lmperf.reporting.sections.end_to_end.ways import BASE, CELL, EAGER, FLOAT32, STEM, STEP, Way
@@ -33,14 +34,16 @@ from lmperf.reporting.tables import (
     STEPS,
     Owed,
     TableGroup,
-    medians,
     number_cells,
     step_times,
     value_cells,
 )
 from lmperf.results import Table
 
-NOTE = "Times: medians. Speed-up: median of the ratios of the rounds, with its interval."
+NOTE = (
+    "Float32 weights. Times: steps back to back (median); burst: single calls with pauses (median)."
+    " Speed-up: median of the ratios of the rounds (burst), with its interval."
+)
 FIRST_CALLS = "first calls, compilation and execution"
 COMPILED = (ways.WHOLE, ways.BLOCKS)
 COMPARED_PHASES = (STEP, "forward", "backward")
@@ -70,14 +73,13 @@ def head(evidence: MachineEvidence) -> Table | None:
     peak = value_cells(best, best["peak_mib"] / MIB_PER_GIB)
     columns = [
         text("parameters (M)", parameters, "parameters", "precise"),
-        *(
-            time(way.words, medians(way.rows(steps)), way.name)
+        *itertools.chain.from_iterable(
+            ways.times(way.rows(steps), way.words, way.name)
             for way in sorted(ways.of(steps), key=lambda way: way != BASE)
         ),
         *([] if one else [text("best", best["way"], "best")]),
         speedup("best over eager float32", speedups, f"best.over.{BASE.name}"),
-        ways.tokens(best, "best"),
-        *ways.mfu(best, "best"),
+        *ways.rates(best, "best"),
         memory("peak", peak, "best.peak", "GiB"),
     ]
     which = f" Best: {best['way'].iloc[0]}." if one else ""
@@ -86,38 +88,66 @@ def head(evidence: MachineEvidence) -> Table | None:
 
 
 def step_tables(evidence: MachineEvidence) -> list[Table]:
-    """Tables E1, one per dtype: times of every phase; tokens/s, MFU and peak of the train step."""
+    """Tables E1, two per dtype: times of every phase, and train steps back to back."""
     frame = evidence.frame(STEM)
     dtypes = in_order("dtype", frame["dtype"]) if frame is not None else []
-    return each(*(_steps(evidence, dtype) for dtype in dtypes))
+    made = ((_steps(evidence, dtype), _sustained(evidence, dtype)) for dtype in dtypes)
+    return each(*itertools.chain.from_iterable(made))
 
 
 def _steps(evidence: MachineEvidence, dtype: str) -> Table | None:
     frame = having(evidence.frame(STEM), dtype=dtype)
-    step = ways.with_rates(evidence, having(frame, phase=STEP))
+    step = having(frame, phase=STEP)
     columns = [
-        step_time(phase_words(phase), step_times(having(frame, phase=phase)), phase)
+        step_time(_burst_words(phase), step_times(having(frame, phase=phase)), phase)
         for phase in in_order("phase", frame["phase"])
     ]
-    queued = value_cells(step, 100 * ways.queued(step))
+    single = ways.with_rates(evidence, step.assign(sustained_ms=None))
     columns += [
-        ways.tokens(step, STEP),
-        *ways.mfu(step, STEP),
+        *ways.rates(single, STEP),
         memory("peak memory", value_cells(step, step["peak_mib"]), f"{STEP}.peak"),
-        share("queued (% of the step)", queued, f"{STEP}.queued", "%", "significant"),
+        share(
+            "queued (% of the step)",
+            value_cells(step, 100 * queued(step)),
+            *(f"{STEP}.queued", "%", "significant"),
+        ),
         time(FIRST_CALLS, value_cells(step, step["compile_s"]), "first_calls", "s"),
     ]
     note = f"{STEPS} Tokens/s, MFU and peak memory: of the train step"
     note += f"{ways.denominators(evidence, dtype)}.{_queued(step)}"
-    return side_by_side(dtype_words(dtype), frame, [*CELL, "implementation"], columns, note)
+    words = dtype_words(dtype, CELL)
+    return side_by_side(words, frame, [*CELL, "implementation"], columns, note)
+
+
+def _sustained(evidence: MachineEvidence, dtype: str) -> Table | None:
+    """The train steps of a dtype that have a sustained time; None if there are none."""
+    frame = having(evidence.frame(STEM), dtype=dtype, phase=STEP)
+    steps = ways.with_rates(evidence, frame[frame["sustained_ms"].notna()])
+    if steps.empty:
+        return None
+    apart = value_cells(steps, 100 * (steps["sustained_ms"] / steps["median_ms"] - 1))
+    columns = [
+        time(f"{phase_words(STEP)}, sustained", ways.sustained(steps), f"{STEP}.sustained"),
+        share("over burst (%)", apart, f"{STEP}.sustained.over.burst", "%", "significant"),
+        *ways.stretch(steps, STEP),
+        *ways.rates(steps, STEP),
+        ways.share_of_matmul(steps, STEP),
+    ]
+    note = f"{ways.LASTING}{ways.denominators(evidence, dtype).removeprefix('; ')}"
+    caption = f"{dtype_words(dtype, CELL)}, sustained"
+    return side_by_side(caption, steps, [*CELL, "implementation"], columns, f"{note}.")
+
+
+def _burst_words(phase: str) -> str:
+    return f"{phase_words(phase)}, burst" if phase == STEP else phase_words(phase)
 
 
 def _queued(step: pd.DataFrame) -> str:
-    if ways.queued(step).isna().all():
+    if queued(step).isna().all():
         return ""
-    late = percent(ways.HOST_BOUND, 0)
+    late = percent(HOST_BOUND, 0)
     return (
-        f" Queued: when the host had queued the last work of the step. From {late} on the step is"
+        f" Queued: when the host had queued the last work of the step. Beyond {late} the step is"
         " host-bound, unless the host had to wait because the device's queue was full."
     )
 
@@ -181,7 +211,7 @@ def _against(
         step_time(base.words, step_times(based), f"{phase}.{base.name}"),
         *(column for other in others for column in _columns(evidence, frame, other, base)),
     ]
-    caption = f"{phase_words(phase).capitalize()}, over {base.words}"
+    caption = f"{_burst_words(phase).capitalize()}, over {base.words}"
     rows = pd.concat([based, timed])
     return side_by_side(caption, rows, CELL, columns, STEPS + _left_out(evidence, rows, others))
 

@@ -1,15 +1,20 @@
-"""Ways to run a train step (an implementation in a dtype): speed-ups, tokens/s and MFU."""
+"""Ways to run a train step (an implementation in a dtype): speed-ups, tokens/s and MFU.
+
+Tokens/s and MFU follow from the sustained time of a step, back to back. A step without one has them
+from its burst time (single calls with pauses), in columns of their own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import pandas as pd
 
 from lmperf.dtypes import dtype_of
 from lmperf.names import dtype_words, implementation_words, in_order
-from lmperf.reporting import gates
+from lmperf.reporting import gates, marks
 from lmperf.reporting.ceilings import (
     SUSTAINED,
     matmul_ceiling,
@@ -20,20 +25,22 @@ from lmperf.reporting.ceilings import (
 from lmperf.reporting.custom import another_model
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import all_rows
-from lmperf.reporting.numbers import rounded, significant
-from lmperf.reporting.side_by_side import Beside, rate
-from lmperf.reporting.speedup import Series, compared
-from lmperf.reporting.tables import value_cells
-from lmperf.results import DERIVED, HIGHER
-from lmperf.statistics import FASTER
+from lmperf.reporting.numbers import finite, rounded, significant, whole
+from lmperf.reporting.side_by_side import Beside, rate, time
+from lmperf.reporting.speedup import Series, compared, parse_rounds
+from lmperf.reporting.tables import medians, or_status, value_cells
+from lmperf.results import DERIVED, HIGHER, Cell
+from lmperf.statistics import FASTER, median_interval
 
 STEM, STEP = "end_to_end", "train_step"
 CELL = ["size", "context_length", "batch"]
 EAGER, WHOLE, BLOCKS = "eager", "compiled", "compiled_blocks"
-FLOAT32, TF32, BF16 = "float32", "tf32", "autocast_bfloat16"
+FLOAT32, TF32, BF16, BF16_WEIGHTS = "float32", "tf32", "autocast_bfloat16", "bfloat16"
 CONTEXT = 1024
-# A step whose last work is queued after this share of its time is host-bound.
-HOST_BOUND = 0.9
+LASTING = (
+    "Sustained: steps back to back, median (interval over blocks of the stretch), with clock and"
+    " power meanwhile. "
+)
 
 
 class Way(NamedTuple):
@@ -49,7 +56,7 @@ class Way(NamedTuple):
     @property
     def words(self) -> str:
         """The way for a reader: ``eager TF32``; ``bf16 autocast, compiled by block``."""
-        numerics = dtype_words(self.dtype)
+        numerics = dtype_words(self.dtype, CELL)
         if self.implementation == EAGER:
             return f"{EAGER} {numerics}"
         return f"{numerics}, {implementation_words(self.implementation)}"
@@ -95,13 +102,14 @@ def steps_over(evidence: MachineEvidence, way: Way, base: Way = BASE) -> pd.Data
 
 
 def usual_steps(evidence: MachineEvidence) -> pd.DataFrame:
-    """The train steps of the head table: one context, and one batch for each size.
+    """The train steps of the head table: float32 weights, one context, one batch for each size.
 
+    bf16 weights change the loss; the ladder shows them.
     The context is the one at which most sizes were measured; of equals, the nearest to ``CONTEXT``.
     The batch is the most frequent one of the size. Raises NotMeasured without evidence.
     """
     frame = having(all_rows(evidence, STEM), phase=STEP)
-    frame = frame[~another_model(frame)]
+    frame = frame[~another_model(frame) & (frame["dtype"] != BF16_WEIGHTS)]
     sizes = frame.groupby("context_length")["size"].nunique()
     contexts = sorted(sizes[sizes == sizes.max()].index, key=lambda n: (abs(n - CONTEXT), n))
     frame = having(frame, context_length=contexts[:1])
@@ -110,56 +118,117 @@ def usual_steps(evidence: MachineEvidence) -> pd.DataFrame:
 
 
 def with_rates(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows with ``rate`` (tokens/s) and two model FLOPs utilizations, ``share`` and ``sheet``.
+    """The rows with ``burst``, ``step_ms``, ``rate`` (tokens/s), ``mfu`` and ``share``.
 
-    ``share`` is over the sustained matmul ceiling, ``sheet`` over the data sheet's rate, both for
-    the numerics of the row's dtype.
+    ``step_ms`` is the sustained time; the median burst time if ``burst``, which means that the row
+    has no sustained time. ``mfu`` is over the data sheet's dense rate, ``share`` over the sustained
+    matmul ceiling, both for the numerics of the row's dtype.
     """
+    burst = frame["sustained_ms"].isna()
+    step_ms = frame["sustained_ms"].fillna(frame["median_ms"]).astype(float)
+    timed = frame.assign(median_ms=step_ms)
     return frame.assign(
-        rate=frame["tokens"] / frame["median_ms"] * 1e3,
-        share=matmul_share(evidence, frame, SUSTAINED),
-        sheet=sheet_share(evidence, frame),
+        burst=burst,
+        step_ms=step_ms,
+        rate=frame["tokens"] / step_ms * 1e3,
+        mfu=sheet_share(evidence, timed),
+        share=matmul_share(evidence, timed, SUSTAINED).where(~burst),
     )
 
 
-def tokens(steps: pd.DataFrame, name: str) -> Beside:
-    """A column of tokens/s, from the ``rate`` of ``with_rates``; ``name`` begins its name."""
-    cells = value_cells(steps, steps["rate"], rounded)
-    return Beside("tokens/s", cells, f"{name}.tokens", "tokens/s", "rounded", HIGHER, DERIVED)
+def rates(steps: pd.DataFrame, name: str) -> list[Beside]:
+    """Columns of tokens/s and MFU, from ``with_rates``; of burst times in columns of their own."""
+    columns = []
+    for burst, what, named in ((False, "", name), (True, ", burst", f"{name}.burst")):
+        rows = steps[steps["burst"] == burst]
+        tokens, mfu = value_cells(rows, rows["rate"], rounded), value_cells(rows, 100 * rows["mfu"])
+        of = f"{named}.tokens", "tokens/s", "rounded", HIGHER, DERIVED
+        columns += [
+            Beside(f"tokens/s{what}", tokens, *of),
+            rate(f"MFU{what}", mfu, f"{named}.mfu", "%"),
+        ]
+    return columns
 
 
-def mfu(steps: pd.DataFrame, name: str) -> list[Beside]:
-    """Two columns of model FLOPs utilization: over the matmul ceiling and over the data sheet."""
-    measured, promised = (value_cells(steps, 100 * steps[of]) for of in ("share", "sheet"))
+def share_of_matmul(steps: pd.DataFrame, name: str) -> Beside:
+    """A column of shares of the sustained matmul ceiling, from ``with_rates``."""
+    cells = value_cells(steps, 100 * steps["share"])
+    return rate("share of sustained matmul", cells, f"{name}.share_of_matmul", "%")
+
+
+def times(rows: pd.DataFrame, words: str, name: str) -> list[Beside]:
+    """Columns with the sustained times of steps; burst times, if needed, in a column of their own.
+
+    A step without a valid time has its status in the first of these columns.
+    """
+    lasting = rows["sustained_ms"].notna()
+    burst = time(f"{words}, burst", medians(rows[~lasting]), f"{name}.burst")
+    if not lasting.any():
+        return [burst]
+    failed = ~gates.shown(rows)
+    found = time(words, sustained(rows[lasting | failed], brackets=False), name)
+    return [found, replace(burst, cells=medians(rows[~lasting & ~failed]))]
+
+
+def sustained(rows: pd.DataFrame, brackets: bool = True) -> pd.Series:
+    """A cell for each row: the sustained time in ms, or the status if it has no valid time.
+
+    brackets: whether the words include the interval over the blocks of the stretch.
+    """
+    shown = gates.shown(rows) & rows["sustained_ms"].notna()
+    ok = rows[shown]
+    lows, highs = median_interval(parse_rounds(ok["sustained_rounds_ms"]))
+    keys = ok["key"] if "key" in ok else [None] * len(ok)
+    parts = zip(
+        *(ok["sustained_ms"], map(finite, lows), map(finite, highs), ok["sustained_steps"]),
+        *(marks.names_of(ok), keys),
+        strict=True,
+    )
+    made = [
+        Cell(
+            significant(ms) + (_bracketed(low, high) if brackets else ""),
+            *(finite(ms), low, high, whole(n)),
+            marks=names,
+            row=row,
+        )
+        for ms, low, high, n, names, row in parts
+    ]
+    return or_status(rows, shown, made)
+
+
+def _bracketed(low: float | None, high: float | None) -> str:
+    return "" if low is None else f" ({significant(low)}-{significant(high)})"
+
+
+def stretch(rows: pd.DataFrame, name: str) -> list[Beside]:
+    """Columns with the clock and the power of the device while the steps ran back to back."""
+    clock = value_cells(rows, rows["sustained_mhz"], "{:.0f}".format)
+    power = value_cells(rows, rows["sustained_w"], "{:.0f}".format)
     return [
-        rate("MFU", measured, f"{name}.mfu", "%"),
-        rate("MFU of the data sheet", promised, f"{name}.mfu_of_data_sheet", "%"),
+        Beside("its clock (MHz)", clock, f"{name}.sustained.clock", "MHz", "whole"),
+        Beside("its power (W)", power, f"{name}.sustained.power", "W", "whole"),
     ]
 
 
 def denominators(evidence: MachineEvidence, dtype: str) -> str:
-    """For a note: the rates in TFLOP/s that MFU is over (matmul ceiling, data sheet), if known."""
-    measured = matmul_ceiling(evidence, dtype, SUSTAINED)
+    """For a note: the rates in TFLOP/s that MFU and shares of matmul are over, if known."""
     promised = sheet_ceiling(evidence, dtype)
+    measured = matmul_ceiling(evidence, dtype, SUSTAINED)
     words = dtype_words(dtype_of(dtype).matmul)
     of = [
-        *([f"MFU of {significant(measured)} TFLOP/s, the matmul ceiling"] if measured else []),
-        *([f"{significant(promised)} TFLOP/s by the data sheet"] if promised else []),
+        *([f"MFU of {significant(promised)} TFLOP/s by the data sheet"] if promised else []),
+        *([f"sustained matmul {significant(measured)} TFLOP/s"] if measured else []),
     ]
     return f"; {', '.join(of)}, in {words}" if of else ""
 
 
-def queued(frame: pd.DataFrame) -> pd.Series:
-    """When the host queued the last work of a step, as a fraction of its time; NaN if unknown."""
-    return frame["host_ms"] / frame["median_ms"]
-
-
 def fastest(evidence: MachineEvidence) -> pd.DataFrame:
-    """The train step with the shortest median time of each size, with its speed-up over float32.
+    """The train step with the shortest time of each size, with its speed-up over float32.
 
-    Speed-ups are over eager float32. Column ``way``: implementation and dtype in words; ``ways``:
-    how many rows of the size it was chosen from. If eager float32 was timed, it is chosen unless
-    another row has the verdict "faster" over it.
+    Sustained times are compared if every step of the size has one, else burst times. Speed-ups are
+    over eager float32, from steps timed in turn. Column ``way``: implementation and dtype in words;
+    ``ways``: how many rows of the size it was chosen from. If eager float32 was timed, it is chosen
+    unless another row has the verdict "faster" over it.
     """
     frame = usual_steps(evidence)
     frame = with_rates(evidence, frame[gates.shown(frame)])
@@ -171,4 +240,6 @@ def fastest(evidence: MachineEvidence) -> pd.DataFrame:
     base = BASE.rows(frame)
     is_base, based = frame.index.isin(base.index), frame["size"].isin(base["size"])
     frame = frame[is_base | ~based | (frame["verdict"] == FASTER)]
-    return frame.loc[frame.groupby("size", sort=False)["median_ms"].idxmin()]
+    some_burst = frame.groupby("size")["burst"].transform("any")
+    ms = frame["step_ms"].where(~some_burst, frame["median_ms"])
+    return frame.loc[ms.groupby(frame["size"], sort=False).idxmin()]

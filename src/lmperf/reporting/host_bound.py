@@ -1,0 +1,24 @@
+"""Which steps are host-bound: the host is so late with the work that the device waits for it.
+
+This holds for rows of the clock `step` on a CUDA device, where ``host_ms`` is the time until the
+host has queued the last work of a step. Such a time follows the host, which drifts by more than a
+device does: tables show the least and the median time, and no finding compares two such rows that
+were not timed in turn.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+# A step whose last work is queued after this share of its time is host-bound.
+HOST_BOUND = 0.9
+
+
+def queued(steps: pd.DataFrame) -> pd.Series:
+    """When the host queued the last work of a step, as a fraction of its time; NaN if unknown."""
+    return steps["host_ms"] / steps["median_ms"]
+
+
+def host_bound(steps: pd.DataFrame) -> pd.Series:
+    """Whether each step is host-bound; False if the time of the host is unknown."""
+    return queued(steps) > HOST_BOUND
