@@ -19,6 +19,7 @@ from lmperf.results import SIGNS, Cell
 
 TIMED = {
     **{"status": "ok", "implementation": "eager", "median_ms": 1.25, "mean_ms": 1.25},
+    **{"least_ms": 1.0, "host_ms": None},
     **{"std_ms": 0.1, "repetitions": 60, "rounds_ms": "1.0;1.1;1.2;1.3;1.4;1.5"},
     **{"requested_bytes": None, "free_bytes": None},
 }
