@@ -60,7 +60,7 @@ class Limits:
     def floor_ms(self, row: Row) -> float:
         """The least time in ms that a row can take in this environment; 0 if it has no floor."""
         flops, moved = number(row.get("flops")), number(row.get("bytes"))
-        rate = self.rate(str(row["dtype"])) if row.get("dtype") else None  # the ladder has no dtype
+        rate = self.rate(str(row["dtype"])) if row.get("dtype") else None
         floors = [self.launch_ms]
         if flops and rate:
             floors.append(flops / rate / 1e9)
