@@ -5,9 +5,10 @@ import pytest
 from lmperf.benchmark import Case
 from lmperf.benchmarks import load
 from lmperf.evidence.review import _lacking
-from lmperf.measuring.group import Assignment, Group
+from lmperf.measuring.assigned import AssignedCases
 from lmperf.measuring.history import RunHistory
 from lmperf.measuring.prepared import Prepared
+from lmperf.measuring.twins import Assignment
 
 CELL = {"batch": 2, "seq_len": 32, "d_head": 16, "dtype": "float32", "causal": True}
 
@@ -39,10 +40,11 @@ def test_row_has_flops_with_and_without_masked_scores(benchmark, case):
 
 
 def test_case_with_a_row_for_each_of_its_phases_is_complete(benchmark, case):
-    group = Group(None, RunHistory(), benchmark, [Assignment("worker", case)], 1)
-    assert group._pending("worker")
-    group._rows[Assignment("worker", case), "forward"] = [{}]
-    assert not group._pending("worker")
+    one = Assignment("worker", case)
+    cases = AssignedCases(None, RunHistory(), benchmark, [one], {}, 1)
+    assert cases._pending("worker")
+    cases.rows[one, "forward"] = [{}]
+    assert not cases._pending("worker")
 
 
 def test_no_row_is_missing_for_a_phase_that_a_case_lacks(benchmark, case):

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-# A step whose last work is queued after this share of its time is host-bound.
-HOST_BOUND = 0.9
+from lmperf.measuring.state import HOST_BOUND
 
 
 def queued(steps: pd.DataFrame) -> pd.Series:
