@@ -6,7 +6,6 @@ from lmperf.benchmark import Case
 from lmperf.benchmarks import load
 from lmperf.evidence.review import _lacking
 from lmperf.measuring.assigned import AssignedCases
-from lmperf.measuring.history import RunHistory
 from lmperf.measuring.prepared import Prepared
 from lmperf.measuring.twins import Assignment
 
@@ -41,7 +40,7 @@ def test_row_has_flops_with_and_without_masked_scores(benchmark, case):
 
 def test_case_with_a_row_for_each_of_its_phases_is_complete(benchmark, case):
     one = Assignment("worker", case)
-    cases = AssignedCases(None, RunHistory(), benchmark, [one], {}, 1)
+    cases = AssignedCases(None, None, benchmark, [one], {}, 1)
     assert cases._pending("worker")
     cases.rows[one, "forward"] = [{}]
     assert not cases._pending("worker")
