@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,8 +19,9 @@ def fitted(given: Any) -> AttentionFunction:
     Some implementations take [batch, seq_len, d_head] only, such as the `autograd.Function` that
     courses ask for; others take [batch, heads, seq_len, d_head] only. The first call passes the
     inputs as they are. If that raises or returns another shape, it passes views with the other
-    number of dimensions. Later calls repeat the choice. If both fail, the caller gets the result or
-    the exception of the first attempt.
+    number of dimensions. Later calls repeat the choice. If both fail, the choice is the attempt
+    that returned a result, else the one whose exception came later in the code: so a function for
+    three dimensions that runs out of memory there does not fail with its complaint about four.
 
     Args:
         given: a function, or an `autograd.Function` class with `apply(q, k, v, is_causal)`.
@@ -29,23 +32,37 @@ def fitted(given: Any) -> AttentionFunction:
     def call(q: Tensor, k: Tensor, v: Tensor, causal: bool = False) -> Tensor:
         if chosen:
             return chosen[0](q, k, v, causal=causal)
-        results = []
+        returned: dict[AttentionFunction, Any] = {}
+        raised: dict[AttentionFunction, Exception] = {}
         for form in (function, _with_one_head(function) if q.ndim == 3 else _flat(function)):
             try:
-                result = form(q, k, v, causal=causal)
-            except Exception as error:  # the first error is raised if both fail
-                results.append(error)
+                returned[form] = result = form(q, k, v, causal=causal)
+            except Exception as error:
+                raised[form] = error
                 continue
             if isinstance(result, Tensor) and result.shape == q.shape:
                 chosen.append(form)
                 return result
-            results.append(result)
-        chosen.append(function)
-        if isinstance(results[0], Exception):
-            raise results[0]
-        return results[0]
+        if returned:
+            form, result = next(iter(returned.items()))
+            chosen.append(form)
+            return result
+        form, error = max(raised.items(), key=lambda item: _reached(item[1]))
+        chosen.append(form)
+        raise error
 
     return call
+
+
+def _reached(error: Exception) -> list[int]:
+    """The line numbers of a traceback in the user's code, outermost first.
+
+    Both attempts run the same code, so the larger list came later. Frames of this module, whose
+    number differs between the attempts, and of torch do not count.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = (__file__, str(Path(torch.__file__).parent))
+    return [frame.lineno or 0 for frame in frames if not frame.filename.startswith(ours)]
 
 
 def _applied(given: type[torch.autograd.Function]) -> AttentionFunction:

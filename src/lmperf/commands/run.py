@@ -91,6 +91,15 @@ def run(
 @implementations_option
 @phases_option
 @over_option
+@click.option(
+    "--limit",
+    "limit_s",
+    type=click.FloatRange(0, min_open=True),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long one step may take: the first call, the check, one round.",
+)
 @config_option()
 @click.pass_obj
 def try_(
@@ -103,6 +112,7 @@ def try_(
     implementations,
     phases,
     over: str | None,
+    limit_s: float,
     overrides: Sequence[str],
 ) -> int:
     """Check a function or class against the reference, and time it with other implementations, by
@@ -123,7 +133,9 @@ def try_(
     only = only or _smallest(plan)
     names = implementations or _quick_ones(plan)
     wanted = Wanted((), only, dict.fromkeys([*names, MINE]), phases)
-    evidence = _measured_now(project, stem, wanted, over)
+    evidence = _measured_now(project, stem, wanted, over, limit_s=limit_s)
+    if "timeout" in set(evidence.frame(stem)["status"]):
+        say(f"a step took longer than {limit_s:g} s; --limit SECONDS allows more")
     return 0 if MINE in _right(evidence, stem) and not _wrong(evidence, stem) else 1
 
 
@@ -164,13 +176,23 @@ def _quick_ones(plan: Plan) -> list[str]:
 
 
 def _measured_now(
-    project: Project, stem: str, wanted: Wanted, over: str | None, keep: bool = False
+    project: Project,
+    stem: str,
+    wanted: Wanted,
+    over: str | None,
+    keep: bool = False,
+    limit_s: float | None = None,
 ) -> MachineEvidence:
-    """Measure the wanted cases, print them with verdicts, and return their rows."""
+    """Measure the wanted cases, print them with verdicts, and return their rows.
+
+    limit_s: seconds that one step may take; None: as the benchmark allows.
+    """
     from lmperf.measuring.lock import machine_lock
 
     plan = _plan(project, stem)
     (chosen,) = select([Chosen(plan.benchmark, [*plan.cases])], wanted)
+    if limit_s is not None:
+        chosen.benchmark.limit_s = limit_s
     names = list(dict.fromkeys(case.implementation for case in chosen.cases))
     if over is not None and over not in names:
         raise UserError(f"--over: {over} is not measured here; choose one of: {', '.join(names)}")

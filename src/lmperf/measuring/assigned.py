@@ -233,8 +233,17 @@ class AssignedCases:
             return self._worker_of[one]
         if row["status"] == "timeout":
             self._history.timeouts[one.worker, one.case.implementation] += 1
+            self._skip_later_phases(one, phase, row)
         for name in self._benchmark.phases_of(one.case) if phase is None else [phase]:
             if phase is not None or (one, name) not in self.rows:
                 self.rows[one, name] = [row]
             self.ready.pop((one, name), None)
         return None
+
+    def _skip_later_phases(self, one: Assignment, phase: str | None, row: Row) -> None:
+        """Record `timeout` for the phases after one that hung: they would hang as well."""
+        names = list(self._benchmark.phases)
+        for name in names[names.index(phase) + 1 :] if phase in names else ():
+            reason = f"{row['reason']} in its {phase}"
+            self.rows.setdefault((one, name), [{**row, "reason": reason}])
+            self.ready.pop((one, name), None)

@@ -7,7 +7,6 @@ when this module is imported, before any implementation could replace them.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import random
 import statistics
@@ -31,9 +30,9 @@ from lmperf.measuring.clock_settings import (
     OTHER_CLOCK,
     OTHER_CLOCK_MS,
     OTHER_CLOCK_SLICES,
+    OUTLIVES_FOUND,
     OUTLIVES_MS,
     OUTLIVES_SHARE,
-    OUTLIVES_SLICES,
     OUTLIVES_TIMES,
     SHORTEST_LEAD_MS,
 )
@@ -52,7 +51,8 @@ class Slice:
         host: ms until each call was queued; empty on a CPU.
         host_bound: whether the host queued a call too late even with the longest lead (wait of the
             device before a call), so that `times` hold host time.
-        snapshot: copies of the tensors that the checked call returned, made right after its timing.
+        snapshot: copies of the tensors that the last call returned, made right after its timing;
+            None if the slice is not checked.
         changed_settings: names of the torch settings that the implementation left changed.
     """
 
@@ -61,6 +61,13 @@ class Slice:
     host_bound: bool = False
     snapshot: Any = None
     changed_settings: set[str] = field(default_factory=set)
+
+    def add(self, other: Slice) -> None:
+        """Add the times of another slice of the same phase, and what was found in it."""
+        self.times += other.times
+        self.host += other.host
+        self.host_bound |= other.host_bound
+        self.changed_settings |= other.changed_settings
 
 
 class ClocksDisagree(guards.WrongResult):
@@ -75,30 +82,29 @@ class Clock:
         self._device = device
         self._random = random.SystemRandom()
 
-    def slice(self, workload: Workload, name: str, repetitions: int, chosen: int | None) -> Slice:
-        """Time `repetitions` calls of the phase `name`, and copy the result of the call `chosen`.
+    def slice(self, workload: Workload, name: str, calls: int, checked: bool) -> Slice:
+        """Time `calls` calls of the phase `name`; if `checked`, copy the result of the last one.
 
-        The slice ends after the call `chosen`, because the check needs the inputs of that call.
-        `chosen` None: no result is copied and checked.
+        The check of the copy needs the inputs of its call, so no other call may follow.
 
-        If the device's and the host's clock disagree, the slice is repeated, since the host may
-        have been woken late.
+        If the device's and the host's clock disagree, the slice is repeated with twice the calls.
 
         Raises:
             ClocksDisagree: the clocks disagreed in several slices in a row.
         """
-        for _ in range(OTHER_CLOCK_SLICES - 1):
-            with contextlib.suppress(ClocksDisagree):
-                return self._slice(workload, name, repetitions, chosen)
-        return self._slice(workload, name, repetitions, chosen)
+        for attempt in range(OTHER_CLOCK_SLICES):
+            try:
+                return self._slice(workload, name, calls * 2**attempt, checked)
+            except ClocksDisagree as disagreement:
+                reason = disagreement
+        raise reason
 
-    def _slice(self, workload: Workload, name: str, repetitions: int, chosen: int | None) -> Slice:
+    def _slice(self, workload: Workload, name: str, calls: int, checked: bool) -> Slice:
         phase, found = workload.phases[name], Slice()
         self._begin()
-        calls = repetitions if chosen is None else chosen + 1
-        for call in range(calls):
+        for left in reversed(range(calls)):
             with guards.settings_restored(found.changed_settings):
-                self._call(workload, phase, found, call == chosen)
+                self._call(workload, phase, found, checked and left == 0)
         self._finish(phase, found)
         return found
 
@@ -109,7 +115,7 @@ class Clock:
         """
         began, calls = now(), 0
         while True:
-            found = self.slice(workload, name, 1, None)
+            found = self.slice(workload, name, 1, False)
             calls += 1
             elapsed = (now() - began) / 1e6
             if elapsed >= least_ms:
@@ -121,7 +127,10 @@ class Clock:
             workload.freshen(self._random.getrandbits(31))
 
     def _call(self, workload: Workload, phase: Phase, found: Slice, chosen: bool) -> None:
-        """Time one call on fresh inputs and add it to `found`; repeat an invalid timing."""
+        """Time one call on fresh inputs and add it to `found`; repeat an invalid timing.
+
+        chosen: whether to copy the result.
+        """
         raise NotImplementedError
 
     def _begin(self) -> None:
@@ -209,7 +218,7 @@ class EventClock(Clock):
         super().__init__("cuda")
         self._flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
         self._leads: dict[int, float] = {}
-        self._outlived: dict[int, int] = {}
+        self._outliving: dict[int, _Outliving] = {}
         self._pairs: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
 
     def _call(self, workload: Workload, phase: Phase, found: Slice, chosen: bool) -> None:
@@ -243,26 +252,24 @@ class EventClock(Clock):
         self._began = now()
 
     def _finish(self, phase: Phase, found: Slice) -> None:
-        last = self._passed()
-        began = now()
-        device_ms, host_ms = _elapsed_ms(self._first, last), (began - self._began) / 1e6
+        last, ended = self._passed(), now()
+        suspicion = self._outliving.setdefault(id(phase), _Outliving())
+        wait_ms = _wait_ms(ended, OUTLIVES_TIMES * suspicion.wait_ms)
+        device_ms, host_ms = _elapsed_ms(self._first, last), (ended - self._began) / 1e6
         if not OTHER_CLOCK * host_ms - OTHER_CLOCK_MS <= device_ms <= host_ms + OTHER_CLOCK_MS:
             raise ClocksDisagree(
                 f"its clock is wrong: {device_ms:.3g} ms between device events, but"
                 f" {host_ms:.3g} ms by the host's clock"
             )
-        torch.cuda.synchronize()
-        outlived_ms = (now() - began) / 1e6
         found.times = [_elapsed_ms(start, end) for start, end in self._pairs]
-        outlives = outlived_ms > max(OUTLIVES_MS, OUTLIVES_SHARE * sum(found.times))
-        outlives = outlives and outlived_ms > OUTLIVES_TIMES * self._idle_ms()
-        in_a_row = self._outlived.get(id(phase), 0) + 1 if outlives else 0
-        self._outlived[id(phase)] = in_a_row
-        if in_a_row >= OUTLIVES_SLICES:
-            raise guards.WrongResult(
-                f"work outlives the call: the device was busy for {outlived_ms:.2g} ms after the"
-                " last event; all work must be on the current stream"
-            )
+        if suspicion.wait_ms:
+            suspicion.judge(wait_ms)
+        elif wait_ms > max(OUTLIVES_MS, OUTLIVES_SHARE * sum(found.times)) and (
+            wait_ms > OUTLIVES_TIMES * self._idle_ms(len(self._pairs))
+        ):
+            suspicion.wait_ms = wait_ms
+        else:
+            suspicion.found = 0
 
     def _passed(self) -> torch.cuda.Event:
         """Queue an event behind all work on the current stream, wait for it, and return it."""
@@ -271,16 +278,57 @@ class EventClock(Clock):
         last.synchronize()
         return last
 
-    def _idle_ms(self) -> float:
-        """Return the longest of IDLE_TRIES waits for a device without further work, in ms."""
+    def _idle_ms(self, calls: int) -> float:
+        """Return the longest of IDLE_TRIES waits, in ms, each after `calls` calls of nothing.
+
+        They queue what a slice queues, but no call of the implementation: nothing can outlive them.
+        """
         waits = []
         for _ in range(IDLE_TRIES):
-            self._flush.zero_()
+            for _ in range(calls):
+                self._flush.zero_()
+                torch.cuda._sleep(int(SHORTEST_LEAD_MS * _CYCLES_PER_MS))
+                for _ in range(2):
+                    torch.cuda.Event(enable_timing=True).record()
             self._passed()
-            began = now()
-            torch.cuda.synchronize()
-            waits.append((now() - began) / 1e6)
+            waits.append(_wait_ms(now(), 0.0))
         return max(waits)
+
+
+@dataclass
+class _Outliving:
+    """What is known of work of a phase that may outlive its calls.
+
+    Attributes:
+        wait_ms: the suspicious wait after the last slice, in ms; 0: there was none.
+        found: number of times in a row that a suspicious wait was caused by work.
+    """
+
+    wait_ms: float = 0.0
+    found: int = 0
+
+    def judge(self, after_pause_ms: float) -> None:
+        """Judge the suspicious wait by the wait of the next slice, which came after a pause.
+
+        Raises:
+            WrongResult: work has outlived its call in several slices.
+        """
+        suspicious_ms, self.wait_ms = self.wait_ms, 0.0
+        self.found = self.found + 1 if suspicious_ms > OUTLIVES_TIMES * after_pause_ms else 0
+        if self.found >= OUTLIVES_FOUND:
+            raise guards.WrongResult(
+                f"work outlives the call: the device was busy for {suspicious_ms:.2g} ms after the"
+                " last event; all work must be on the current stream"
+            )
+
+
+def _wait_ms(ended: int, pause_ms: float) -> float:
+    """Return ms of a wait for the device that begins `pause_ms` after `ended` (in ns)."""
+    while now() < ended + pause_ms * 1e6:
+        pass
+    began = now()
+    torch.cuda.synchronize()
+    return (now() - began) / 1e6
 
 
 class WallClock(Clock):

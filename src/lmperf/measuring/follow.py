@@ -31,10 +31,10 @@ def die_with(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def adopt_orphans() -> None:
-    """Make this process the parent of descendants whose own parent ends (subreaper)."""
+def adopt_orphans(adopt: bool = True) -> None:
+    """Adopt descendants of this process whose own parent ends (subreaper), or no longer."""
     if sys.platform == "linux":
-        _prctl(_SET_CHILD_SUBREAPER, 1)
+        _prctl(_SET_CHILD_SUBREAPER, int(adopt))
 
 
 @contextlib.contextmanager

@@ -2,14 +2,14 @@
 
 These checks run between timed calls and are not timed. The result of a timed call is copied as soon
 as its timing ends, and must consist of plain tensors. Torch settings that an implementation
-changed are restored. Memory must not grow from call to call.
+changed are restored. Memory must not grow over many calls.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -64,15 +64,36 @@ def settings_restored(changed: set[str]) -> Iterator[None]:
                 put(before[name])
 
 
-def refuse_growth(live_bytes: list[int]) -> None:
-    """Raise WrongResult if the memory of a phase grows with every call.
+def refuse_growth(live_bytes: Sequence[int], least: int = 2, of: str = "calls") -> None:
+    """Raise WrongResult if the memory of a phase grows again and again.
 
-    live_bytes: bytes alive after each call, once its result is freed; with fewer than three calls
-    nothing is rejected. A cache that only the first call fills is not growth.
+    A cache that one call fills is no leak, nor is memory that is freed later.
+
+    Args:
+        live_bytes: bytes alive after each call or slice, once its results are freed.
+        least: number of times that the memory must reach a new maximum.
+        of: what the entries of `live_bytes` are, for the message.
 
     Raises:
-        WrongResult: memory grew with every call; the message gives the smallest growth.
+        WrongResult: memory grew; the message says by how much, and how often.
     """
-    steps = [after - before for before, after in itertools.pairwise(live_bytes)]
-    if len(steps) > 1 and min(steps) > 0:
-        raise WrongResult(f"memory grows by {min(steps) / _MIB:.3g} MiB with every call")
+    highest = list(itertools.accumulate(live_bytes, max))
+    growths = sum(after > before for before, after in itertools.pairwise(highest))
+    if growths >= least:
+        grown = (highest[-1] - highest[0]) / _MIB
+        raise WrongResult(
+            f"memory grows: by {grown:.3g} MiB over {len(highest) - 1} {of}, in {growths} of them"
+        )
+
+
+def shares_memory(one: Any, other: Any) -> bool:
+    """Return whether tensors of two results, both still in use, lie in the same memory."""
+    places = [
+        {
+            leaf.untyped_storage().data_ptr()
+            for leaf in tree_leaves(result)
+            if isinstance(leaf, Tensor) and leaf.numel()
+        }
+        for result in (one, other)
+    ]
+    return bool(places[0] & places[1])

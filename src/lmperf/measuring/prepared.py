@@ -7,17 +7,20 @@ import gc
 import random
 import sys
 from collections.abc import Callable, Collection, Sequence
+from itertools import accumulate
 from time import perf_counter
 from typing import Any
 
 from lmperf.benchmark import Case, Timed, Unsupported, Workload, WrongResult
-from lmperf.measuring import guards
-from lmperf.measuring.clock import clock_for, now, synchronizer
+from lmperf.measuring import clock, guards
+from lmperf.measuring.clock import Slice, clock_for, synchronizer
 from lmperf.measuring.faults import failure_row, guarded
 from lmperf.measuring.footprint import phase_memory
 
 # Steps back to back are so many more than asked for, at most: drawn at random.
 _FURTHER_STEPS = 8
+# A phase leaks if its memory was larger than ever before after so many slices: caches fill sooner.
+_LEAKING_SLICES = 4
 
 
 class Prepared:
@@ -48,6 +51,8 @@ class Prepared:
         self._workloads: dict[Case, Workload] = {}
         self._saved_bytes: dict[tuple[Case, str], float] = {}
         self._last: Any = None
+        # (case, phase) -> bytes by which the allocated memory grew in each slice.
+        self._growth: dict[tuple[Case, str], list[int]] = {}
 
     def prepare(self) -> None:
         """Prepare and check every case.
@@ -85,11 +90,11 @@ class Prepared:
             return
         with in_context(workload):
             seconds = sum([self._first_call(case, phase, workload) for phase in phases])
-            gate = self._gate(case, phases, workload)
+            gates = self._gates(case, phases, workload)
             external = case.implementation in self._benchmark.external
             compiled = {"compile_s": seconds} if workload.compiles or external else {}
             for phase in phases:
-                columns = {**workload.columns, **compiled, **gate}
+                columns = {**workload.columns, **compiled, **gates[phase]}
                 if columns.get("status", "ok") == "ok":
                     columns |= self._memory(case, phase, workload)
                 if columns.get("status", "ok") != "ok":
@@ -115,17 +120,34 @@ class Prepared:
         guarded(case, phase, call)
         return perf_counter() - start
 
-    def _gate(self, case: Case, phases: list[str], workload: Workload) -> dict[str, Any]:
-        """Run the correctness gate; return its columns, with `status`, or none without a gate."""
+    def _gates(
+        self, case: Case, phases: list[str], workload: Workload
+    ) -> dict[str, dict[str, Any]]:
+        """Run the correctness gate of each phase; return phase -> its columns, with `status`.
+
+        A phase that fails its gate is withheld. A wrong forward withholds every phase, since the
+        others follow from it. Without a gate there are no columns.
+        """
+        found: dict[str, dict[str, Any]] = {}
+        for phase in phases:
+            first = found.get("forward", {})
+            failed = first.get("status", "ok") != "ok"
+            found[phase] = dict(first) if failed else self._gate(case, phase, workload)
+        return found
+
+    def _gate(self, case: Case, phase: str, workload: Workload) -> dict[str, Any]:
         if workload.gate is None:
             return {}
-        self._send("step", case, None, "checking")
+        self._send("step", case, phase, "checking")
 
         def check() -> dict[str, Any]:
             with guards.settings_restored(set()):
-                return workload.gate(phases).columns
+                return workload.gate([phase]).columns
 
-        return guarded(case, None, check)
+        try:
+            return guarded(case, phase, check)
+        except WrongResult as reason:
+            return failure_row(reason)
 
     def _memory(self, case: Case, phase: str, workload: Workload) -> dict[str, Any]:
         self._send("step", case, phase, "memory")
@@ -136,12 +158,36 @@ class Prepared:
                 return phase_memory(workload, workload.phases[phase], self._device)
 
         found = guarded(case, phase, observe)
+        if self._reuses_output(case, phase, workload):
+            found["marks"] = "reused_output"
         self._saved_bytes[case, phase] = found.get("saved_mib", 0.0) * 2**20
         try:
             guards.refuse_growth(found.pop("live_bytes", []))
         except WrongResult as reason:
             return {**found, **failure_row(reason)}
         return found
+
+    def _reuses_output(self, case: Case, phase: str, workload: Workload) -> bool:
+        """Return whether two results of a custom kernel or of a peer's lie in the same memory.
+
+        A caller would find its first result overwritten. A CUDA graph does so by design.
+        """
+        external = case.implementation in self._benchmark.external
+        if not external or self._benchmark.clock != "kernel" or case.axes.get("cuda_graph"):
+            return False
+        import torch
+
+        timed = workload.phases[phase]
+
+        def observe() -> bool:
+            try:
+                with guards.settings_restored(set()):
+                    first = timed.run(timed.before())
+                    return guards.shares_memory(first, timed.run(timed.before()))
+            except torch.OutOfMemoryError:
+                return False  # two results do not fit
+
+        return guarded(case, phase, observe)
 
     def warm_up(self, case: Case, phase: str, least_ms: float) -> tuple[float, float]:
         """Return ms of one call, and ms of a call with overhead (fresh inputs, events)."""
@@ -152,31 +198,54 @@ class Prepared:
     def slice(self, case: Case, phase: str, repetitions: int, checked: bool) -> dict[str, Any]:
         """Time a slice: a short run of calls of a phase.
 
-        If `checked`, the slice ends after a random call, and the result of this call is checked.
+        If `checked`, the slice has parts of random length, and the last call of each is checked:
+        so every call may be a checked one, whatever an implementation knows of the slice's start.
 
         Returns the attributes of `clock.Slice` but the snapshot, and `interval_ns`: the times in ns
-        when the slice began and ended.
+        when the slice began and ended, by the clock that times the calls.
 
         Raises:
-            WrongResult: the result of the checked call differs from the reference.
+            WrongResult: the result of a checked call differs from the reference, or the memory that
+                the phase uses has grown in several slices.
         """
-        began = now()
-        workload = self._workloads[case]
+        began = clock.now()
+        workload, found, chance = self._workloads[case], Slice(), random.SystemRandom()
         checked = checked and workload.check is not None
-        chosen = random.SystemRandom().randrange(repetitions // 2, repetitions) if checked else None
+        before = self._allocated()
         with in_context(workload):
-            found = guarded(
-                case, phase, lambda: self._clock.slice(workload, phase, repetitions, chosen)
-            )
-            if checked:
-                guarded(case, phase, lambda: self._check(workload, phase, found.snapshot))
+            while len(found.times) < repetitions:
+                calls = chance.randint(1, repetitions) if checked else repetitions
+                found.add(self._part(case, phase, calls, checked))
+        self._refuse_growth(case, phase, before)
         return {
             "times": found.times,
             "host": found.host,
             "host_bound": found.host_bound,
             "changed_settings": found.changed_settings,
-            "interval_ns": (began, now()),
+            "interval_ns": (began, clock.now()),
         }
+
+    def _part(self, case: Case, phase: str, calls: int, checked: bool) -> Slice:
+        workload = self._workloads[case]
+        part = guarded(case, phase, lambda: self._clock.slice(workload, phase, calls, checked))
+        if checked:
+            guarded(case, phase, lambda: self._check(workload, phase, part.snapshot))
+        return part
+
+    def _allocated(self) -> int:
+        """Return the bytes that live tensors use on a CUDA device; 0 on others."""
+        import torch
+
+        return torch.cuda.memory_allocated() if self._device == "cuda" else 0
+
+    def _refuse_growth(self, case: Case, phase: str, before: int) -> None:
+        grown = self._allocated() - before
+        if grown > 0:
+            gc.collect()  # garbage is not a leak
+            grown = self._allocated() - before
+        growth = self._growth.setdefault((case, phase), [0])
+        growth.append(grown)
+        guards.refuse_growth([*accumulate(growth)], _LEAKING_SLICES, "slices")
 
     def _check(self, workload: Workload, phase: str, snapshot: Any) -> None:
         with guards.settings_restored(set()):

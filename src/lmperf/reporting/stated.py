@@ -52,7 +52,7 @@ def _clock() -> dict:
         "longest_lead_ms": clock_settings.LONGEST_LEAD_MS,
         "outlives_ms": clock_settings.OUTLIVES_MS,
         "outlives_share": clock_settings.OUTLIVES_SHARE,
-        "outlives_slices": clock_settings.OUTLIVES_SLICES,
+        "outlives_found": clock_settings.OUTLIVES_FOUND,
         "host_calls": clock_settings.HOST_CALLS,
         "other_share": 1 - clock_settings.OTHER_CLOCK,
         "other_ms": clock_settings.OTHER_CLOCK_MS,

@@ -92,7 +92,7 @@ STATED = [
     (clock_settings, "HOST_CALLS", 71, "median of 71"),
     (clock_settings, "LOOP_CALLS", 72, "72 at most"),
     (clock_settings, "OUTLIVES_MS", 0.73, "busy 0.73 ms"),
-    (clock_settings, "OUTLIVES_SLICES", 74, "74 slices in a row"),
+    (clock_settings, "OUTLIVES_FOUND", 74, "74 times in a row"),
     (rounds, "LEAST_ROUNDS", 75, "After 75 rounds"),
     (rounds, "LOOKS", (6, 76, 79), "after 76 and 79"),
     (rounds, "CHECKED_ROUNDS", 0.77, "In 77 % of the rounds"),
