@@ -75,6 +75,16 @@ def test_chunking_does_not_change_the_error(monkeypatch):
     assert blockwise_error(reference + 1e-3 * noise, reference) == pytest.approx(whole, rel=1e-12)
 
 
+def test_bound_grows_with_the_rounding_of_large_scores():
+    for dtype in DTYPES:
+        assert error_bound("out", dtype, "strict", 0.0) == error_bound("out", dtype)
+    # TF32 in float32 stays visible, and float32 sums of scores are allowed.
+    assert 1e-5 < error_bound("out", "float32", "strict", 128) < UNIT_ROUNDOFF["tf32"]
+    assert error_bound("out", "bfloat16", "strict", 128) < 1.01 * error_bound("out", "bfloat16")
+    rounded = error_bound("out", "float16", "rounded_scores", 128)
+    assert rounded == pytest.approx(280 * UNIT_ROUNDOFF["float16"], rel=0.01)
+
+
 def test_invalid_arguments_are_rejected_by_name():
     with pytest.raises(ValueError, match="same shape"):
         blockwise_error(torch.zeros(3, 4), torch.zeros(4, 3))

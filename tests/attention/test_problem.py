@@ -7,6 +7,7 @@ from lmperf.attention import problem as attention_problem
 from lmperf.attention.library import sdpa
 from lmperf.attention.problem import AttentionProblem
 from lmperf.attention.reference import attention
+from lmperf.attention.tiled import tiled_attention
 from lmperf.benchmark import WrongResult
 
 PHASES = ("forward", "backward", "forward_backward")
@@ -60,6 +61,56 @@ def test_checked_sequences_are_a_new_random_sample(monkeypatch):
     chosen = [tuple(made._chosen()) for _ in range(8)]
     assert {len(few) for few in chosen} == {2} and len(set(chosen)) > 1
     assert problem(shape=(1, 1, 700, 16))._chosen() == [0]
+
+
+def without_maximum(q, k, v, causal):
+    """A softmax that does not subtract the maximum of each row."""
+    return weighted(q, k, v, causal, lambda scores: torch.zeros_like(scores[..., :1]))
+
+
+def with_first_maximum(q, k, v, causal):
+    """A softmax that subtracts the maximum of the first 16 keys only."""
+    return weighted(q, k, v, causal, lambda scores: scores[..., :16].amax(-1, keepdim=True))
+
+
+def weighted(q, k, v, causal, subtracted):
+    scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
+    if causal:
+        scores = scores.masked_fill(torch.ones_like(scores).triu(1).bool(), -torch.inf)
+    p = (scores - subtracted(scores)).exp()
+    return p / p.sum(-1, keepdim=True) @ v
+
+
+@pytest.mark.parametrize("wrong", [without_maximum, with_first_maximum])
+@pytest.mark.parametrize("phase", PHASES)
+def test_softmax_without_its_maximum_fails_the_gate(wrong, phase, monkeypatch):
+    words = "differs from the float64 reference if the scores are large"
+    with pytest.raises(WrongResult, match=words):
+        problem().workload(wrong, PHASES).gate([phase])
+    monkeypatch.setattr(AttentionProblem, "_require_large_scores", lambda *_: None)
+    assert problem().workload(wrong, PHASES).gate([phase]).passed
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("function", "tolerance"),
+    [(attention, "rounded_scores"), (tiled_attention, "rounded_scores"), (sdpa, "strict")],
+)
+@pytest.mark.parametrize("shape", [(1, 2, 32, 16), (3, 33, 16), (1, 2, 131, 32), (1, 1, 260, 80)])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_correct_softmax_passes_the_gate_with_large_scores(
+    function, tolerance, shape, dtype, causal
+):
+    work = problem(dtype, shape, causal).workload(function, PHASES, tolerance=tolerance)
+    assert work.gate(PHASES).passed
+
+
+def test_changed_input_is_found_if_scores_are_large():
+    made = problem()
+    made.fresh.freshen(3, large_scores=True)
+    assert not made.fresh.changed()
+    made.inputs[1].detach()[..., 5, 0] = 2.0
+    assert made.fresh.changed() == ["k"]
 
 
 def test_dout_is_redrawn_after_the_forward_pass():
@@ -145,6 +196,8 @@ def gradients_in_forward():
     ],
 )
 def test_cached_result_fails_the_check_on_fresh_inputs(cheat, name, monkeypatch):
+    # The second inputs of the gate would find a cache as well.
+    monkeypatch.setattr(AttentionProblem, "_require_large_scores", lambda *_: None)
     work = problem().workload(cheat(), [name])
     assert work.gate([name]).passed
     assert not any(call(work, name, seed).passed for seed in range(10, 16))
@@ -158,6 +211,7 @@ def test_cached_result_fails_the_check_on_fresh_inputs(cheat, name, monkeypatch)
 
 
 def test_gradients_computed_in_forward_fail_the_check(monkeypatch):
+    monkeypatch.setattr(AttentionProblem, "_require_large_scores", lambda *_: None)
     unguarded = problem()
     after = unguarded.fresh.freshen_gradient
     work = unguarded.workload(gradients_in_forward(), ["backward"])

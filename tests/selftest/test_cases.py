@@ -55,7 +55,7 @@ def test_session_of_cases_is_one_valid_cell(session, kind):
     benchmark = load(STEM, config.external(STEM))
     cases = benchmark.cases("gpu" if kind == "cuda" else "cpu", config.grid_of(STEM))
     assert len({case.cell for case in cases}) == 1
-    assert {case.implementation for case in cases} == {session.peer, *own}
+    assert {case.implementation for case in cases} == {session.neighbour, *own}
 
 
 def test_cuda_cases_are_left_out_on_cpu_with_a_reason():

@@ -9,8 +9,8 @@ from lmperf.selftest.expectations import (
     STEM,
     Ended,
     Found,
+    NeighbourKept,
     NotFaster,
-    PeerKept,
     Reads,
     Withheld,
 )
@@ -92,7 +92,7 @@ def test_ended_process_must_not_affect_the_other_row():
     assert not expect(found(EAGER, red("no answer within 8 s", "timeout"))).held
 
 
-@pytest.mark.parametrize("expect", [PeerKept(), NotFaster()])
+@pytest.mark.parametrize("expect", [NeighbourKept(), NotFaster()])
 def test_other_row_must_be_ok_and_as_fast_as_undisturbed(expect):
     line = rows("planted", 3.0)
     assert expect(found(EAGER, line)).held
@@ -102,7 +102,7 @@ def test_other_row_must_be_ok_and_as_fast_as_undisturbed(expect):
 
 
 def test_outcome_mentions_load_of_other_processes():
-    assert "other load" in PeerKept()(found(rows("eager", 2.0, marks="loaded"), EAGER)).words
+    assert "other load" in NeighbourKept()(found(rows("eager", 2.0, marks="loaded"), EAGER)).words
 
 
 def test_not_faster_fails_if_a_clock_was_replaced():

@@ -13,7 +13,18 @@ import torch
 from torch import Tensor
 
 _NAMES = ("q", "k", "v", "gradient")
-_GRADIENT = _NAMES.index("gradient")
+_QUERY, _KEY, _GRADIENT = map(_NAMES.index, ("q", "k", "gradient"))
+
+# Large scores: the first channel adds a constant to the scores of each kind of key. exp(96) is
+# infinite in float32, exp(-96) is zero, and a constant changes no probability.
+_OFFSET = 96.0
+# The scores of a few keys are larger still (the tail), those of the first keys negative (the
+# prefix): their probabilities are zero as soon as other keys are seen.
+_TAIL, _PREFIX = 1.25, -1.0
+# The largest score of these inputs: that of a key in the tail, and what unit normal inputs add.
+LARGEST_SCORE = _TAIL * _OFFSET + 8
+# Fewer tokens leave too few keys in the tail for gradients that are not zero.
+LEAST_TOKENS = 32
 
 
 class FreshInputs:
@@ -34,9 +45,12 @@ class FreshInputs:
         for tensor in made[:_GRADIENT]:
             tensor.requires_grad_()
 
-    def freshen(self, seed: int) -> None:
-        """Redraw q, k, v and dO in place; the seed also determines later draws of dO."""
-        self._seed, self._gradients = seed, 0
+    def freshen(self, seed: int, large_scores: bool = False) -> None:
+        """Redraw q, k, v and dO in place; the seed also determines later draws of dO.
+
+        large_scores: whether the first channel of q and k makes all scores large.
+        """
+        self._seed, self._gradients, self._large_scores = seed, 0, large_scores
         for position in range(len(_NAMES)):
             self._draw(position, self.tensors[position])
 
@@ -59,4 +73,19 @@ class FreshInputs:
         """Fill `target` with the values last drawn for `tensors[position]`, from their seed."""
         which = position + self._gradients if position == _GRADIENT else position
         self._generator.manual_seed(self._seed * 2**16 + which)
-        return target.detach().normal_(generator=self._generator)
+        target.detach().normal_(generator=self._generator)
+        if self._large_scores and position == _QUERY:
+            # bfloat16 holds this value exactly, so every dtype multiplies it exactly.
+            raw = torch.tensor(_OFFSET * target.shape[-1] ** 0.5).to(torch.bfloat16)
+            target.detach()[..., 0] = float(raw)
+        if self._large_scores and position == _KEY:
+            target.detach()[..., 0] = self._offsets(target.shape[-2])
+        return target.detach()
+
+    def _offsets(self, tokens: int) -> Tensor:
+        """The first channel of the keys [tokens]: what each score is times the offset."""
+        offsets = torch.ones(tokens, device=self._generator.device)
+        prefix, spacing = tokens // 4, max(2, min(16, tokens // 16))
+        offsets[prefix + spacing // 2 :: spacing] = _TAIL
+        offsets[:prefix] = _PREFIX
+        return offsets

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lmperf.attention.accuracy import attention_errors, error_bound
+from lmperf.attention.accuracy import attention_errors, error_bound, large_score_errors
 from lmperf.attention.cuda_graph import captured
-from lmperf.attention.inputs import FreshInputs
+from lmperf.attention.inputs import LARGEST_SCORE, LEAST_TOKENS, FreshInputs
 from lmperf.attention.pytorch import pytorch_attention
 from lmperf.attention.reference import attention_float64, bytes_moved, flops
-from lmperf.benchmark import STRICT, Phase, Workload
+from lmperf.benchmark import STRICT, Phase, Workload, WrongResult
 from lmperf.gate import Gate
 from lmperf.outputs import require_unchanged, tensors_of
 from lmperf.precision import precision, storage_dtype
@@ -145,7 +145,11 @@ class AttentionProblem:
         )
 
     def _gate(self, calls: Mapping[str, Phase], present: Sequence[str], tolerance: str) -> Gate:
-        """The gate (verdict on correctness): largest errors over the phases in `present`."""
+        """The gate (verdict on correctness): largest errors over the phases in `present`.
+
+        Raises:
+            WrongResult: as `check`; or a result is wrong if the scores are large.
+        """
         reference, errors = self.reference, {}
         for name in present:
             self.fresh.freshen(self.seed)
@@ -160,7 +164,28 @@ class AttentionProblem:
             self._draw_gate_inputs()
             return attention_errors(self._by_pytorch(errors, self.inputs), reference)
 
-        return self._judged(errors, tolerance, pytorch)
+        gate = self._judged(errors, tolerance, pytorch)
+        if gate.passed and self.shape[-2] >= LEAST_TOKENS:
+            for name in present:
+                self._require_large_scores(name, calls[name], tolerance)
+        return gate
+
+    def _require_large_scores(self, name: str, call: Phase, tolerance: str) -> None:
+        """Raise WrongResult if a phase is wrong on inputs with large scores, in some sequences."""
+        self.fresh.freshen(self.seed, large_scores=True)
+        got = self._results(name, call.run(call.before()))
+        chosen = self._chosen()
+        inputs = [_sequences(tensor.detach(), chosen) for tensor in self.inputs]
+        reference = attention_float64(*inputs, causal=self.causal)
+        found = large_score_errors({k: _sequences(t, chosen) for k, t in got.items()}, reference)
+        bounds = {key: error_bound(key, self.dtype, tolerance, LARGEST_SCORE) for key in found}
+        gate = Gate(found, bounds)
+        if not gate.passed:
+            worst = gate.worst
+            raise WrongResult(
+                f"{worst} differs from the float64 reference if the scores are large:"
+                f" error {found[worst]:.2g}, bound {bounds[worst]:.2g}"
+            )
 
     def check(self, phase: str, result: Any, tolerance: str = STRICT) -> Gate:
         """The gate (verdict on correctness) of one timed call's result, on the current inputs.

@@ -1,7 +1,7 @@
 """Defines a case of the self-test: a planted implementation with its expected outcome.
 
 A planted implementation is wrong, slow, fake or harmful on purpose. A session measures some of them
-in one cell, beside an implementation of the project (the peer).
+in one cell, beside an implementation of the project (the neighbour).
 """
 
 from __future__ import annotations
@@ -33,23 +33,28 @@ class Session:
     Attributes:
         name: name of the session.
         cpu, cuda: values of the axes that differ from the default cell, on a CPU and on CUDA.
-        peer: name of the project's implementation.
+        neighbour: name of the project's implementation.
         limit_s: timeout of a step in seconds.
         patient: whether a CPU measures longer, because the speed-ups of this session are judged.
+        busy: whether a process on every core computes meanwhile.
     """
 
     name: str
     cpu: Mapping
     cuda: Mapping
-    peer: str = "eager"
+    neighbour: str = "eager"
     limit_s: float = 60.0
     patient: bool = False
+    busy: bool = False
 
     def grid(self, kind: str) -> dict[str, list]:
         """Return the cell on a kind of device (cpu, cuda or mps), as a grid for a configuration."""
         cell = {"batch": 1, "heads": 4, "d_head": 64, "dtype": "float32", "causal": True}
         cell |= {"cuda_graph": False, **(self.cuda if kind == "cuda" else self.cpu)}
-        return {**{axis: [value] for axis, value in cell.items()}, "implementation": [self.peer]}
+        return {
+            **{axis: [value] for axis, value in cell.items()},
+            "implementation": [self.neighbour],
+        }
 
 
 @dataclass(frozen=True)

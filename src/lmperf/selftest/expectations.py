@@ -1,32 +1,36 @@
 """Expected outcomes of planted implementations, and how they are judged from measured rows.
 
-A planted implementation is wrong, slow, fake or harmful on purpose. Its peer is an implementation
-of the project, measured in the same session.
+A planted implementation is wrong, slow, fake or harmful on purpose. Its neighbour is an
+implementation of the project, measured in the same session.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import pandas as pd
 
 from lmperf.gate import FAILED
-from lmperf.names import MARKS, phase_words
+from lmperf.names import MARKS, mark_words, phase_words
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import interval, listed, significant
 from lmperf.reporting.speedup import Series, speedups
 from lmperf.reporting.tables import STATUS_WORDS
+from lmperf.selftest.planted import LEFT_BEHIND
 from lmperf.statistics import FASTER
 
 # The benchmark that measures the planted implementations.
 STEM = "flash_attention"
-# A peer whose time is more than this multiple of its undisturbed time was disturbed. Drift between
-# two sessions is smaller; the loss of one thread of two, or a spinning thread on every core,
-# doubles the time.
+# A neighbour whose time is more than this multiple of its undisturbed time was disturbed. Drift
+# between two sessions is smaller; the loss of one thread of two, or a spinning thread on every
+# core, doubles the time.
 DRIFT = 1.5
-_KEPT = f"its peer ok, in at most {DRIFT:g} times its undisturbed time"
+_BESIDE = "the implementation beside it"
+_KEPT = f"{_BESIDE} ok, in at most {DRIFT:g} times its undisturbed time"
 # Marks of rows measured on a disturbed machine: conclusions from their times may be wrong.
 DISTURBED = ("loaded", "drift")
 
@@ -46,13 +50,13 @@ class Found:
     Attributes:
         evidence: all rows of the session, as a report reads them.
         name: name of the planted implementation.
-        peer: name of the project's implementation that was timed in the same session.
-        quiet: phase -> least ms of the peer in the session without harmful implementations.
+        neighbour: name of the project's implementation that was timed in the same session.
+        quiet: phase -> least ms of the neighbour in the session without harmful implementations.
     """
 
     evidence: MachineEvidence
     name: str
-    peer: str
+    neighbour: str
     quiet: dict[str, float]
 
     def rows(self, name: str | None = None) -> pd.DataFrame:
@@ -99,7 +103,7 @@ class Withheld:
 
 @dataclass(frozen=True)
 class Ended:
-    """Expects `status` and `reason` in each phase of `phases` (default: all), and an ok peer."""
+    """Expects `status` and `reason` in the phases `phases` (default: all), and an ok neighbour."""
 
     status: str
     reason: str
@@ -107,13 +111,14 @@ class Ended:
 
     @property
     def words(self) -> str:
-        return f"{STATUS_WORDS[self.status]}{_in(self.phases)}: {self.reason}; its peer ok"
+        return f"{STATUS_WORDS[self.status]}{_in(self.phases)}: {self.reason}; {_BESIDE} ok"
 
     def __call__(self, found: Found) -> Outcome:
-        rows, peer = _of(found.rows(), self.phases), found.rows(found.peer)
+        rows, neighbour = _of(found.rows(), self.phases), found.rows(found.neighbour)
         held = (rows["status"] == self.status) & _names_any(rows["reason"], (self.reason,))
-        words = _said(found.rows()) + ("" if _all_ok(peer) else f"; its peer: {_said(peer)}")
-        return Outcome(words, len(rows) > 0 and bool(held.all()) and _all_ok(peer))
+        words = _said(found.rows())
+        words += "" if _all_ok(neighbour) else f"; {_BESIDE}: {_said(neighbour)}"
+        return Outcome(words, len(rows) > 0 and bool(held.all()) and _all_ok(neighbour))
 
 
 @dataclass(frozen=True)
@@ -151,33 +156,73 @@ class Reads:
 
 @dataclass(frozen=True)
 class NotFaster:
-    """Expects no time, or no verdict faster than the peer; and an undisturbed peer (`PeerKept`)."""
+    """Expects no time, or no verdict faster than the neighbour; and `NeighbourKept`."""
 
-    words = f"withheld, or no faster than its peer; {_KEPT}"
+    words = f"withheld, or no faster than {_BESIDE}; {_KEPT}"
 
     def __call__(self, found: Found) -> Outcome:
-        rows, verdicts = found.rows(), found.verdicts(found.peer)
-        peer = PeerKept()(found)
-        held = peer.held and not (verdicts["verdict"] == FASTER).any()
-        return Outcome(f"{_said(rows, verdicts)}; {peer.words}", held)
+        rows, verdicts = found.rows(), found.verdicts(found.neighbour)
+        neighbour = NeighbourKept()(found)
+        held = neighbour.held and not (verdicts["verdict"] == FASTER).any()
+        return Outcome(f"{_said(rows, verdicts)}; {neighbour.words}", held)
 
 
 @dataclass(frozen=True)
-class PeerKept:
-    """Expects that the peer is ok and takes at most DRIFT times its undisturbed time."""
+class NeighbourKept:
+    """Expects that the neighbour is ok and takes at most DRIFT times its undisturbed time."""
 
     words = _KEPT
 
     def __call__(self, found: Found) -> Outcome:
-        peer = found.rows(found.peer)
-        if not _all_ok(peer):
-            return Outcome(f"its peer: {_said(peer)}", False)
-        now = least_ms(peer)
+        neighbour = found.rows(found.neighbour)
+        if not _all_ok(neighbour):
+            return Outcome(f"{_BESIDE}: {_said(neighbour)}", False)
+        now = least_ms(neighbour)
         ratios = [now[phase] / ms for phase, ms in found.quiet.items()]
         worst = max(ratios, default=float("nan"))
-        words = f"its peer ok, in {significant(worst)} times its undisturbed time"
-        words += _disturbed(peer)
-        return Outcome(words, len(ratios) == len(peer) and worst <= DRIFT)
+        words = f"{_BESIDE} ok, in {significant(worst)} times its undisturbed time"
+        words += _disturbed(neighbour)
+        return Outcome(words, len(ratios) == len(neighbour) and worst <= DRIFT)
+
+
+@dataclass(frozen=True)
+class Marked:
+    """Expects that every phase is ok, and that at least one has the mark `mark`."""
+
+    mark: str
+
+    @property
+    def words(self) -> str:
+        return f"ok, marked: {mark_words(self.mark)}"
+
+    def __call__(self, found: Found) -> Outcome:
+        rows = found.rows()
+        marks = [str(marks).split(";") for marks in rows["marks"].dropna()]
+        held = any(self.mark in names for names in marks)
+        words = f"{_said(rows)}, marked: {mark_words(self.mark)}" if held else _said(rows)
+        return Outcome(words, held and _all_ok(rows))
+
+
+@dataclass(frozen=True)
+class NothingLeft:
+    """Expects that every phase is ok, and that no process with the argument LEFT_BEHIND runs."""
+
+    words = "ok, and no process of it is left"
+
+    def __call__(self, found: Found) -> Outcome:
+        rows, left = found.rows(), _processes_with(LEFT_BEHIND)
+        words = f"{len(left)} processes of it left" if left else "no process of it left"
+        return Outcome(f"{_said(rows)}; {words}", not left and _all_ok(rows))
+
+
+def _processes_with(argument: str) -> list[int]:
+    """The ids of the processes that have a command line argument; none without /proc."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if argument.encode() in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+    return found
 
 
 def _all_ok(rows: pd.DataFrame) -> bool:

@@ -1,4 +1,4 @@
-"""Cases that raise, hang or end their process: each gets a row, and the peer is still measured."""
+"""Cases that raise, hang or end their process: each gets a row, its neighbour is measured."""
 
 from lmperf.selftest.case import Case, Session
 from lmperf.selftest.expectations import Ended

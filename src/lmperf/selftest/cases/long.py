@@ -9,7 +9,7 @@ SESSION = Session(
     "long",
     {"heads": 1, "seq_len": 2048},
     {"heads": 1, "seq_len": 65536, "dtype": "bfloat16"},
-    peer="sdpa",
+    neighbour="sdpa",
 )
 CASES = (
     Case(

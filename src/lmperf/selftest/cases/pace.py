@@ -12,7 +12,7 @@ CASES = (
     Case(
         "pace",
         "copy_of_eager",
-        "runs the code of its peer",
+        "runs the code of the implementation beside it",
         Reads((SAME, UNRESOLVED), "eager"),
         "A verdict needs an interval that excludes 1 and a ratio beyond the noise floor.",
     ),

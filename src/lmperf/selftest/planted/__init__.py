@@ -6,3 +6,5 @@ q, k, v of shape [..., n, d]. `lmperf.selftest.cases` has the expected outcome o
 
 # Seconds that `slow_first_call` sleeps.
 FIRST_CALL_S = 0.5
+# An argument of the process that the module `imports` starts.
+LEFT_BEHIND = "left-behind-by-the-self-test"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -181,3 +182,52 @@ class Lazy(Tensor):
 
 def lazy(q, k, v, causal=False):
     return Lazy(lambda: attention(q, k, v, causal), q)
+
+
+# Calls in which `idle_at_the_start` is correct, so that it passes the gate; then, after a pause of
+# so many seconds, so many calls in which it does no work.
+_HONEST_CALLS, _PAUSE_S, _IDLE_CALLS = 30, 0.003, 10
+
+
+class _Idle:
+    """Tells in which calls to do no work."""
+
+    calls, last, idle = 0, 0.0, 0
+
+    def now(self) -> bool:
+        self.calls += 1
+        if self.calls > _HONEST_CALLS and time.perf_counter() - self.last > _PAUSE_S:
+            self.idle = _IDLE_CALLS
+        self.idle -= 1
+        return self.idle >= 0
+
+
+_IDLE = _Idle()
+
+
+def idle_at_the_start(q, k, v, causal=False):
+    """Adds its inputs in the first calls after a pause, as between two slices."""
+    out = q + k + v if _IDLE.now() else attention(q, k, v, causal)
+    _IDLE.last = time.perf_counter()
+    return out
+
+
+_BUFFERS: dict[Hashable, Tensor] = {}
+
+
+class _Buffered(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v, causal):
+        ctx.save_for_backward(q, k, v)
+        ctx.causal = causal
+        out = attention(q, k, v, causal)
+        return _BUFFERS.setdefault(shapes((q,)), out.clone()).copy_(out).detach()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return *gradients(ctx.saved_tensors, ctx.causal, gradient), None
+
+
+def static_buffer(q, k, v, causal=False):
+    """Returns every result in the same memory: a caller's first result is overwritten."""
+    return _Buffered.apply(q, k, v, causal)

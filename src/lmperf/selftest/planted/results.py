@@ -86,3 +86,21 @@ def _queries(q: Tensor, k: Tensor, v: Tensor, start: int | None, drop: bool) -> 
     if drop:
         hidden[:, :TILE] = True
     return scores.masked_fill(hidden, -math.inf).softmax(dim=-1) @ v.float()
+
+
+def softmax_without_maximum(q, k, v, causal=False):
+    """Computes exp(scores) without subtracting the maximum of each row."""
+    return _softmax(q, k, v, causal, lambda scores: 0.0)
+
+
+def maximum_of_the_first_tile(q, k, v, causal=False):
+    """Subtracts the maximum over the first 64 keys from the scores of all keys."""
+    return _softmax(q, k, v, causal, lambda scores: scores[..., :TILE].amax(-1, keepdim=True))
+
+
+def _softmax(q: Tensor, k: Tensor, v: Tensor, causal: bool, subtracted) -> Tensor:
+    scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
+    if causal:
+        scores = scores.masked_fill(torch.ones_like(scores).triu(1).bool(), -math.inf)
+    p = (scores - subtracted(scores)).exp()
+    return p / p.sum(dim=-1, keepdim=True) @ v

@@ -59,7 +59,7 @@ def _slowed(factor: int) -> dict[Callable, Callable]:
     return {_REAL_NS: lambda: _REAL_NS() // factor, _REAL: lambda: _REAL() / factor}
 
 
-def _replace_in_harness(clocks: dict[Callable, Callable]) -> None:
+def _replace_bound(clocks: dict[Callable, Callable]) -> None:
     """Replace clock functions wherever a module of `lmperf.measuring` has imported them."""
     for name, module in list(sys.modules.items()):
         if name.startswith("lmperf.measuring."):
@@ -76,16 +76,29 @@ def slows_the_clock(q, k, v, causal=False):
     return attention(q, k, v, causal)
 
 
-def slows_the_harness(q, k, v, causal=False):
+def slows_the_bound_clocks(q, k, v, causal=False):
     """Makes the clocks that `lmperf.measuring` imported run 30 times slower.
 
     With a larger factor the warm-up, which lasts a given time, would not end in time.
     """
-    _replace_in_harness(_slowed(30))
+    _replace_bound(_slowed(30))
     return attention(q, k, v, causal)
 
 
 def slows_the_events(q, k, v, causal=False):
     """Divides the times between CUDA events by 1000 where `lmperf.measuring` reads them."""
-    _replace_in_harness({_ELAPSED: lambda start, end: _ELAPSED(start, end) / 1000})
+    _replace_bound({_ELAPSED: lambda start, end: _ELAPSED(start, end) / 1000})
+    return attention(q, k, v, causal)
+
+
+_SLOWED_SINCE: list[int] = []
+
+
+def slows_one_clock(q, k, v, causal=False):
+    """Makes the clock of the timed calls run at 0.8 of its speed from the first call on."""
+    if not _SLOWED_SINCE:
+        _SLOWED_SINCE.append(_REAL_NS())
+        clock = sys.modules["lmperf.measuring.clock"]
+        (since,) = _SLOWED_SINCE
+        clock.now = lambda: since + (_REAL_NS() - since) * 4 // 5
     return attention(q, k, v, causal)

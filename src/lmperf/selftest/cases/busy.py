@@ -1,0 +1,18 @@
+"""Copies of one implementation on a busy machine: none may be called faster or slower."""
+
+from lmperf.selftest.case import Case, Session
+from lmperf.selftest.cases import pace
+from lmperf.selftest.expectations import Reads
+from lmperf.statistics import SAME, UNRESOLVED
+
+SESSION = Session("busy", pace.SESSION.cpu, pace.SESSION.cuda, neighbour="sdpa", busy=True)
+CASES = tuple(
+    Case(
+        "pace",
+        name,
+        "runs the code of the implementation beside it, while other processes use every core",
+        Reads((SAME, UNRESOLVED), "sdpa"),
+        "A row of a loaded machine is never better than unresolved.",
+    )
+    for name in ("copy_of_sdpa", "second_copy_of_sdpa", "third_copy_of_sdpa", "fourth_copy_of_sdpa")
+)
