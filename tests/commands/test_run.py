@@ -77,6 +77,17 @@ def test_invalid_request_prints_one_line_and_exits_with_2(lmperf, arguments, wor
     assert words in said
 
 
+def test_try_of_a_function_that_hangs_ends_after_one_limit(folder, lmperf):
+    hangs = "import time\n\ndef attention(q, k, v, causal=False):\n    time.sleep(600)\n"
+    (folder / "my_hangs.py").write_text(hangs)
+    narrow = ("--implementations", "eager", "--limit", "4")
+    code, out, said = lmperf("try", "my_hangs:attention", "--as", "attention", *narrow)
+    assert code == 1
+    assert "mine (1 row): no answer within 4 s\n" in out
+    assert "mine (2 rows): no answer within 4 s in its forward" in out
+    assert said.endswith("lmperf: a step took longer than 4 s; --limit SECONDS allows more\n")
+
+
 def test_try_measures_the_smallest_cell(folder):
     overrides = {"implementations.flash_attention.mine": "my_functions:attention"}
     overrides["grid.flash_attention.seq_len"] = [64, 32]
@@ -110,7 +121,7 @@ def test_try_ignores_other_custom_implementations(folder, lmperf, monkeypatch):
     config.write_text(f"{config.read_text()}implementations: {{flash_attention: {{{custom}}}}}\n")
     found = []
 
-    def measured_now(project, stem, wanted, over):
+    def measured_now(project, stem, wanted, over, limit_s):
         found.append((project.config.external(stem)["mine"], [*wanted.implementations]))
         raise UserError("no further")
 

@@ -175,7 +175,7 @@ def test_implementation_is_skipped_after_two_timeouts(workers, rows_of):
     began = time.monotonic()
     rows = rows_of("hangs", "hangs_with_a_grandchild", limit_s=1.5, d_heads=[16, 32, 64])
     waited = [step for step in workers.steps if step[0] == "first call" and "hangs" in step[1]]
-    assert len(waited) == 4, "each twice"
+    assert len(waited) == 4, "each twice, in the first two cells"
     for name in ("hangs", "hangs_with_a_grandchild"):
         row = rows[name, "backward"]  # of the last cell
         assert row["status"] == "timeout"
@@ -185,6 +185,15 @@ def test_implementation_is_skipped_after_two_timeouts(workers, rows_of):
     started = [int(line.split()[-1]) for line in workers.lines if "started" in line]
     assert len(started) == 2 and not any(map(is_running, started))
     assert rows_of("hangs")["hangs", "forward"]["reason"].startswith("skipped: ")
+
+
+def test_phases_after_one_that_hung_are_not_tried(workers, rows_of):
+    rows = rows_of("hangs", limit_s=1.5)
+    reasons = [rows["hangs", phase]["reason"] for phase in ("forward", "backward")]
+    assert reasons == ["no answer within 1.5 s", "no answer within 1.5 s in its forward"]
+    waited = [step for step in workers.steps if step[0] == "first call" and "hangs" in step[1]]
+    assert len(waited) == 1
+    assert rows["eager", "backward"]["status"] == "ok"
 
 
 def pids_in(lines):

@@ -20,6 +20,12 @@ _FURTHER_CALLS, _FURTHER_MS = 24, 600.0
 _LONGEST_MS = 100.0
 
 
+def import_dispatch() -> None:
+    """Use a dispatch mode: the first use in a process imports for seconds, which is not timed."""
+    with LiveTensors():
+        torch.zeros(1)
+
+
 def resident_bytes(resident: list[Any]) -> int:
     """Return the bytes held by tensors, modules and optimizers; each storage counts once."""
     live = LiveTensors()
@@ -63,8 +69,7 @@ def _by_allocator(workload: Workload, phase: Phase) -> dict[str, Any]:
 
 
 def _by_live_tensors(workload: Workload, phase: Phase) -> dict[str, Any]:
-    with LiveTensors():  # the first use of a dispatch mode imports for seconds
-        torch.zeros(1)
+    import_dispatch()
     live = LiveTensors()
     live.register(workload.resident)
     resident = live.live_bytes

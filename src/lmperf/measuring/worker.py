@@ -37,8 +37,11 @@ def main(connection: Connection, device: str, lock: Any, output: Any = None) -> 
         _redirect_output(output)
     _keep_from_children(connection.fileno(), lock)
     # Import the clocks before any implementation, which could replace the functions of `time`.
+    from lmperf.measuring.footprint import import_dispatch
     from lmperf.measuring.serving import Serving
 
+    if device == "cpu":
+        import_dispatch()  # no step of a case is to wait for it
     code = str(Path(__file__).resolve().parents[1])
     connection.send(("done", {**_device_facts(device), "code": code}))
     serving = Serving(connection, device)
