@@ -8,7 +8,8 @@ from lmperf.attention.library import sdpa
 from lmperf.attention.problem import AttentionProblem
 from lmperf.attention.reference import attention
 from lmperf.attention.tiled import tiled_attention
-from lmperf.benchmark import WrongResult
+from lmperf.benchmark import Case, Unsupported, WrongResult
+from lmperf.benchmarks import load
 
 PHASES = ("forward", "backward", "forward_backward")
 SHAPE = (2, 3, 70, 16)
@@ -103,6 +104,37 @@ def test_correct_softmax_passes_the_gate_with_large_scores(
 ):
     work = problem(dtype, shape, causal).workload(function, PHASES, tolerance=tolerance)
     assert work.gate(PHASES).passed
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_triton_passes_the_gate_with_large_scores(device, dtype, causal):
+    pytest.importorskip("triton")
+    from lmperf.attention.triton import flash_attention
+
+    made = AttentionProblem((1, 1, 70, 16), dtype, causal, device, seed=3)
+    assert made.workload(flash_attention, PHASES).gate(PHASES).passed
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("d", [64, 128])
+@pytest.mark.parametrize("dtype", ["float32", "tf32", "bfloat16", "float16"])
+@pytest.mark.parametrize(
+    "name", ["triton", "sdpa", "sdpa_cudnn", "sdpa_flash", "sdpa_efficient", "flex", "eager"]
+)
+def test_implementation_passes_the_gate_with_large_scores_on_cuda(name, dtype, d, causal):
+    benchmark = load("flash_attention")
+    cell = {"batch": 1, "heads": 4, "seq_len": 2048, "d_head": d, "dtype": dtype}
+    cell |= {"causal": causal, "cuda_graph": False}
+    try:
+        work = benchmark.prepare(Case(tuple(cell.items()), name), "cuda", 3, {})
+    except Unsupported as reason:
+        pytest.skip(str(reason))
+    for phase in benchmark.phases:
+        with work.context():
+            assert work.gate([phase]).passed
 
 
 def test_changed_input_is_found_if_scores_are_large():

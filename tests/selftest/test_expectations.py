@@ -1,5 +1,8 @@
 """Expected outcomes of planted faults, tried on rows that meet them and rows that do not."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,11 +12,14 @@ from lmperf.selftest.expectations import (
     STEM,
     Ended,
     Found,
+    Marked,
     NeighbourKept,
     NotFaster,
+    NothingLeft,
     Reads,
     Withheld,
 )
+from lmperf.selftest.planted import LEFT_BEHIND
 
 PHASES = ("forward", "backward", "forward_backward")
 QUIET = dict.fromkeys(PHASES, 1.0)
@@ -103,6 +109,25 @@ def test_other_row_must_be_ok_and_as_fast_as_undisturbed(expect):
 
 def test_outcome_mentions_load_of_other_processes():
     assert "other load" in NeighbourKept()(found(rows("eager", 2.0, marks="loaded"), EAGER)).words
+
+
+def test_expected_mark_must_be_on_a_row():
+    line = rows("planted", 1.0, marks="reused_output")
+    outcome = Marked("reused_output")(found(EAGER, line))
+    assert outcome.held and "reused output" in outcome.words
+    assert not Marked("reused_output")(found(EAGER, rows("planted", 1.0))).held
+
+
+def test_process_that_is_left_behind_is_found():
+    command = [sys.executable, "-c", "import time; time.sleep(60)", LEFT_BEHIND]
+    process = subprocess.Popen(command)
+    try:
+        outcome = NothingLeft()(found(EAGER, rows("planted", 1.0)))
+        assert not outcome.held and "1 processes of it left" in outcome.words
+    finally:
+        process.kill()
+        process.wait()
+    assert NothingLeft()(found(EAGER, rows("planted", 1.0))).held
 
 
 def test_not_faster_fails_if_a_clock_was_replaced():
