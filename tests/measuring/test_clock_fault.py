@@ -10,6 +10,7 @@ from lmperf.measuring import group
 from lmperf.measuring.clock_settings import OTHER_CLOCK_SLICES
 from lmperf.measuring.group import Assignment, Group, clock_fault
 from lmperf.measuring.history import RunHistory
+from lmperf.measuring.readings import References
 
 MS = 1_000_000
 HERE = (0, 100 * MS)
@@ -49,14 +50,15 @@ def timed(monkeypatch):
     watch = SimpleNamespace(begin=lambda: None, end=lambda: None, sample=None)
     workers = SimpleNamespace(ask=ask, watch=watch, on_step=lambda *_: None)
     one = Assignment("", Case((), "mine"))
-    made = Group(workers, RunHistory(), load("attention"), [one], 0)
+    history = RunHistory(References("cpu", {}))
+    made = Group(workers, history, load("attention"), [one], 0, {}, ())
     entry = one, "forward"
-    made._ready[entry] = {}
+    made._cases.ready[entry] = {}
 
     def timed():
         return made.slice(entry, 1, False)
 
-    timed.asked, timed.rows = asked, made._rows
+    timed.asked, timed.rows = asked, made._cases.rows
     return timed
 
 
