@@ -242,7 +242,7 @@ class AssignedCases:
 
     def _skip_later_phases(self, one: Assignment, phase: str | None, row: Row) -> None:
         """Record `timeout` for the phases after one that hung: they would hang as well."""
-        names = list(self._benchmark.phases)
+        names = list(self._benchmark.phases_of(one.case))
         for name in names[names.index(phase) + 1 :] if phase in names else ():
             reason = f"{row['reason']} in its {phase}"
             self.rows.setdefault((one, name), [{**row, "reason": reason}])
