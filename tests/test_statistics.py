@@ -123,7 +123,7 @@ def test_ratio_of_one_round_is_unresolved():
         (0.93, 0.95, 0.97, 0.005, True, SLOWER),
         (0.992, 1.005, 1.008, 0.005, True, SAME),
         (0.93, 0.95, 0.97, 0.09, True, SAME),
-        (0.70, 0.80, 0.90, 0.50, True, UNRESOLVED),  # above MOST_FLOOR nothing is the same
+        (0.70, 0.80, 0.90, 0.50, True, UNRESOLVED),  # a floor of UNKNOWN_FLOOR or more cannot tell
         (0.02, 0.03, 0.04, 9.00, True, SLOWER),  # 1/0.03 = 33 is far beyond the floor
         (0.02, 0.20, 0.40, 9.00, True, UNRESOLVED),
         (0.99, 1.02, 1.05, np.nan, True, UNRESOLVED),

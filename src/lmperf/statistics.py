@@ -11,8 +11,11 @@ With fewer than six rounds there is no 95 % interval; the range is used, with lo
 
 *Timed apart* (`unpaired`): the estimate is the ratio of the medians of two sets of rounds, with a
 percentile bootstrap interval (BCa is undefined for a constant sample, which a quantised clock can
-give). Paired and unpaired intervals cover the variation between rounds of one run. Runs differ by
-more, so callers also require a least difference.
+give).
+
+*Noise floor*. Paired and unpaired intervals cover the variation between the rounds of one process.
+Two processes of the same code differ by more, so a difference must also lie beyond the noise floor:
+how far apart two processes of the same code are in 95 % of cells (`noise_floor`).
 
 *False discovery*. With many cells, some intervals exclude 1 by chance, so the p values of a table
 are adjusted together (Benjamini and Hochberg, 1995). The p values come from a t test on the
@@ -40,9 +43,11 @@ CONFIDENCE = 0.95
 FALSE_DISCOVERY = 0.05
 FLOOR_QUANTILE = 0.95
 LEAST_FLOOR = 0.01
-# Two cases are called the same only if the interval is within this distance of 1, even if the noise
-# floor (how far ratios of a case to itself are from 1) is larger.
-MOST_FLOOR = 0.10
+# The noise floor where too few pairs of processes tell it. From a floor of this size on, "the same"
+# would say nothing, so it needs an interval within LEAST_FLOOR of 1.
+UNKNOWN_FLOOR = 0.10
+# With fewer pairs of processes, their FLOOR_QUANTILE quantile says little.
+LEAST_PAIRS = 5
 FASTER, SLOWER, SAME, UNRESOLVED = "faster", "slower", "same", "unresolved"
 _RESAMPLES = 999
 
@@ -129,13 +134,21 @@ def medians(matrix: np.ndarray) -> np.ndarray:
     return found
 
 
-def noise_floor(again: np.ndarray) -> float:
-    """Return the noise floor: how far A/A ratios are from 1, at the quantile FLOOR_QUANTILE.
+def noise_floor(again: np.ndarray, resolution: float | np.ndarray = 0.0) -> float:
+    """Return the noise floor: how far apart two processes of the same code are, as a fraction.
 
-    again: for each cell the ratio of two timings of the same case; NaN for a cell without an A/A
-    test. The result is NaN if no cell has one.
+    It is the FLOOR_QUANTILE quantile of how far their ratios are from 1.
+
+    Args:
+        again: for each cell the ratio of the times of two processes; NaN for a cell without.
+        resolution: the least difference that the clock can show at each cell, as a fraction. A pair
+            counts as apart by at least this.
+
+    Returns:
+        The noise floor; NaN if no cell has a ratio.
     """
-    deviations = _from_one(again[~np.isnan(again)])
+    deviations = np.maximum(_from_one(np.asarray(again, float)), resolution)
+    deviations = deviations[~np.isnan(deviations)]
     if not len(deviations):
         return float("nan")
     return float(np.quantile(deviations, FLOOR_QUANTILE, method="higher"))
@@ -150,23 +163,30 @@ def adjusted(ps: Rounds) -> np.ndarray:
     return found
 
 
-def verdict(ratio: Ratio, floor: float | np.ndarray, significant: bool | np.ndarray = True):
+def verdict(
+    ratio: Ratio,
+    floor: float | np.ndarray,
+    significant: bool | np.ndarray = True,
+    disturbed: bool | np.ndarray = False,
+):
     """Return FASTER, SLOWER, SAME or UNRESOLVED; an array of verdicts for a ratio of arrays.
 
     Args:
         ratio: the speed-up with its interval.
-        floor: the noise floor; NaN if unknown. At least LEAST_FLOOR is used, and for SAME at most
-            MOST_FLOOR.
+        floor: the noise floor; NaN for none. At least LEAST_FLOOR is used; SAME does not use a
+            floor of UNKNOWN_FLOOR or more.
         significant: whether the adjusted p value is at most FALSE_DISCOVERY.
+        disturbed: whether a mark says that one of the two times may not hold: UNRESOLVED.
     """
     floor = np.fmax(floor, LEAST_FLOOR)
     several = np.asarray(ratio.rounds) > 1
     widest = np.maximum(_from_one(ratio.low), _from_one(ratio.high))
     apart = np.greater(ratio.low, 1) | np.less(ratio.high, 1)
     apart = apart & (_from_one(ratio.ratio) > floor) & significant & several
-    same = (widest <= np.minimum(floor, MOST_FLOOR)) & several
+    same = (widest <= np.where(floor < UNKNOWN_FLOOR, floor, LEAST_FLOOR)) & several
     beyond = np.where(np.greater(ratio.ratio, 1), FASTER, SLOWER)
     found = np.where(same, SAME, np.where(apart, beyond, UNRESOLVED))
+    found = np.where(disturbed, UNRESOLVED, found)
     return found.astype(object) if found.ndim else str(found)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from lmperf.cli import main
 from lmperf.evidence.store import Evidence
-from lmperf.reporting.diff.comparison import compare
+from lmperf.reporting.diff.comparison import compare, without
 from lmperf.reporting.diff.forms import as_json, as_markdown, as_text
 from lmperf.reporting.diff.results import read_result
 from lmperf.statistics import paired
@@ -32,7 +32,8 @@ def rows_of_run(seed, factor=1.0, mhz=1980.0, cells=CELLS, **columns):
             "implementation": "eager",
             "phase": "forward",
             "status": "ok",
-            **times_of((1 + cell % 7) * factor * np.exp(BETWEEN * noise.standard_normal()), noise),
+            **times_of((1 + cell % 7) * factor * between(noise), noise),
+            "again_ms": times_of((1 + cell % 7) * factor * between(noise), noise)["rounds_ms"],
             "clock_mhz": mhz,
             "measured_at": f"run {seed}",
             "key": "k",
@@ -41,6 +42,10 @@ def rows_of_run(seed, factor=1.0, mhz=1980.0, cells=CELLS, **columns):
         }
         for cell in range(cells)
     ]
+
+
+def between(noise):
+    return np.exp(BETWEEN * noise.standard_normal())
 
 
 def times_of(ms, noise):
@@ -116,7 +121,26 @@ def test_differences_below_the_noise_floor_do_not_count(result):
     assert compare(old, result("new", slow), at_least=0.15).regressions == 0
     noisy = [{**row, "again_ms": ";".join(["1e-3"] * ROUNDS)} for row in slow]
     found = compare(old, result("noisy", noisy))
-    assert found.regressions == 0 and any("noise floor" in note for note in found.notes)
+    assert found.regressions == 0 and any("two processes" in n for n in found.notes)
+
+
+@pytest.mark.parametrize("mark", ["loaded", "drift", "host"])
+@pytest.mark.parametrize("side", [0, 1])
+def test_rows_of_a_disturbed_machine_are_unresolved(result, mark, side):
+    runs = [rows_of_run(1), rows_of_run(2, 1.5)]
+    runs[side] = [{**row, "marks": mark} for row in runs[side]]
+    found = compare(result("old", runs[0]), result("new", runs[1]))
+    assert found.counts["unresolved"] == CELLS and found.regressions == 0
+
+
+def test_difference_that_a_second_measurement_does_not_show_is_unresolved(result):
+    old, slow = result("old", rows_of_run(1)), result("new", rows_of_run(2, 1.1))
+    found = compare(old, slow)
+    again = compare(result("a", rows_of_run(3, cells=9)), result("b", rows_of_run(4, 1.1, cells=9)))
+    confirmed = without(found, again).rows.set_index("name")["verdict"]
+    seen = again.rows.loc[again.rows["verdict"] == "slower", "name"]
+    assert len(seen) >= 8 and set(confirmed[confirmed == "slower"].index) <= set(seen)
+    assert without(found, None).regressions == 0
 
 
 def test_regression_must_be_slower_than_both_old_processes(result):
@@ -165,12 +189,12 @@ def test_rows_with_an_axis_of_one_version_are_not_compared(result):
 def test_notes_state_changed_software_keys_and_marks(result):
     rows = rows_of_run(1, cells=3)
     old = result("old", rows, torch="2.11", device="H200")
-    other = [{**row, "key": "other", "marks": "capped"} for row in rows]
+    other = [{**row, "key": "other", "marks": "loaded"} for row in rows]
     new = result("new", [{**r, "measured_at": "later"} for r in other], torch="2.12", device="H200")
     notes = compare(old, new).notes
     assert "torch: 2.11, now 2.12" in notes and not any("machines" in note for note in notes)
     assert any(note.startswith("3 of 3 rows have another key") for note in notes)
-    assert any(note.startswith("3 rows marked") for note in notes)
+    assert any(n.startswith("3 rows marked") and n.endswith("unresolved") for n in notes)
 
 
 def test_rows_with_equal_keys_give_the_noise_between_runs(result):

@@ -17,11 +17,17 @@ from lmperf.names import IMPLEMENTATIONS, dtype_words, implementation_words, in_
 from lmperf.peers.table import PEERS
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, axes, having
-from lmperf.reporting.findings import SECTION, SHORT, Finding, NotMeasured
+from lmperf.reporting.findings import SECTION, SHORT, Finding, NotMeasured, all_same
 from lmperf.reporting.foreign import code
 from lmperf.reporting.numbers import Count, Spread, counted, error, percent, ranged, ratio
 from lmperf.reporting.side_by_side import Beside, each, side_by_side, speedup, time
-from lmperf.reporting.speedup import Series, compared, geometric_mean, speedup_cells
+from lmperf.reporting.speedup import (
+    Series,
+    averaged,
+    compared,
+    geometric_mean,
+    speedup_cells,
+)
 from lmperf.reporting.tables import (
     STEPS,
     TableGroup,
@@ -152,6 +158,7 @@ def finding(stem: str, name: str) -> Finding:
             "compared": f"{over}.",
             "in_part": f"{over}; no time in {{{{ without }}}} rows: {{{{ why | listed }}}}.",
             "withheld": "{{ name }} has no time to show: {{ why | listed }}.",
+            "open": "{{ name }} was timed; too few of its comparisons are resolved to sum them up.",
             "alone": "{{ name }} was timed; there is nothing to compare it with.",
         },
         place=SECTION if name in PEERS else SHORT,
@@ -181,6 +188,7 @@ def _values(evidence: MachineEvidence, stem: str, name: str) -> dict:
         "over": [f"{peer} {words}" for peer, words in over.items() if words],
         "several": bool(having(rows[shown], phase=phases)["phase"].duplicated().any()),
         "any": bool(shown.any()),
+        "beside": any(_timed_peers(evidence, stem, name, frame)),
         "without": Count(int((~shown).sum()), len(rows)),
         "why": _why(rows[~shown]),
     }
@@ -219,25 +227,27 @@ def _work(frame: pd.DataFrame, rows: pd.DataFrame) -> str:
 def _over(evidence: MachineEvidence, stem: str, name: str, peer: str, phases: Sequence[str]) -> str:
     """The geometric mean speed-up over ``peer`` in each phase, and the numbers of verdicts.
 
-    As ``0.71x/0.65x (faster in 1, slower in 9 of 12 rows)``; empty if no row was compared.
+    As ``0.71x/0.65x (faster in 1, slower in 9 of 12 resolved rows)`` or ``on par``; empty if no
+    row was compared, or too few of them hold.
     """
     series, base = (Series.of(implementation=one) for one in (name, peer))
-    found = having(compared(evidence, stem, series, base), phase=phases)
-    if found.empty:
+    found, means = (
+        having(which(evidence, stem, series, base), phase=phases) for which in (compared, averaged)
+    )
+    if found.empty or set(means["phase"]) < set(phases):
         return ""
-    ratios = [having(found, phase=phase)["ratio"] for phase in phases]
-    means = "/".join(ratio(geometric_mean(values)) for values in ratios)
+    if all_same(found):
+        return f"on par in {counted(len(found), 'resolved row')}"
+    ratios = [having(means, phase=phase)["ratio"] for phase in phases]
     faster, slower = ((found["verdict"] == verdict).sum() for verdict in (FASTER, SLOWER))
-    rows = counted(len(found), "row")
     verdicts = [f"{word} in {n}" for word, n in ((FASTER, faster), (SLOWER, slower)) if n]
-    if not verdicts:
-        return f"{means} (not resolved in {rows})"
-    return f"{means} ({', '.join(verdicts)} of {rows})"
+    words = "/".join(ratio(geometric_mean(values)) for values in ratios)
+    return f"{words} ({', '.join(verdicts)} of {counted(len(found), 'resolved row')})"
 
 
 def _answer(values: dict) -> str:
     if not values["any"]:
         return "withheld"
     if not values["over"]:
-        return "alone"
+        return "open" if values["beside"] else "alone"
     return "in_part" if values["without"].k else "compared"

@@ -16,6 +16,8 @@ from lmperf.names import in_order, size_words
 from lmperf.reporting import foreign
 from lmperf.reporting.facts import facts_of
 
+# A mark of earlier versions: the time limit ended a group before all its pairs were decided.
+FORMER_MARK = "time_cap"
 TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -159,16 +161,24 @@ def _truths(source: str, column: pd.Series) -> pd.Series:
 
 
 def completed(frame: pd.DataFrame, stem: str) -> pd.DataFrame:
-    """The rows with every column that the benchmark declares; absent columns are added empty.
+    """The rows with every column that the benchmark declares, and without marks of the past.
 
-    If no case of a benchmark could run, its rows lack the columns of measured values.
+    If no case of a benchmark could run, its rows lack the columns of measured values: they are
+    added empty.
     """
+    if "marks" in frame:
+        frame = frame.assign(marks=frame["marks"].map(_present_marks, na_action="ignore"))
     declared = load(stem).columns if stem in stems() else ()
     lacking = [c for c in (*COMMON_COLUMNS, *declared) if c.name not in frame.columns]
     empty = pd.Series(None, range(len(frame)), object)
     added = {c.name: empty if c.kind in (str, bool) else np.nan for c in lacking}
     # The copy consolidates columns of one dtype, which makes every later row selection faster.
     return frame.reset_index(drop=True).assign(**added).copy()
+
+
+def _present_marks(marks: str) -> str | None:
+    kept = [mark for mark in str(marks).split(";") if mark != FORMER_MARK]
+    return ";".join(kept) or None
 
 
 def axes(frame: pd.DataFrame) -> list[str]:

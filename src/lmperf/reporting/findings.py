@@ -5,6 +5,9 @@ answer that they give, and the sentence of that answer is printed. Every possibl
 sentence, so that no sentence contradicts its table. A report leaves out a finding whose rows are
 missing.
 
+No finding rests on a row whose time may not hold (`marks.doubtful`) or on an unresolved comparison:
+``rows_of`` and `speedup.compared` leave these out. Where too little is left, the finding is silent.
+
     Finding(
         name="bf16_pays",
         question="From which size on does bf16 autocast pay?",
@@ -26,12 +29,12 @@ from typing import Any
 
 import pandas as pd
 
-from lmperf.reporting import gates
+from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import Count, Spread
 from lmperf.reporting.templates import load_templates
 from lmperf.results import Statement
-from lmperf.statistics import FASTER, SLOWER
+from lmperf.statistics import FASTER, SAME, SLOWER
 
 # Where a finding is printed: among the ten of the first screen, in its section of the write-up, or
 # on the page of the section alone. A page has all findings of its section.
@@ -89,12 +92,18 @@ def always(_: Mapping[str, Any]) -> str:
 def verdicts(rows: pd.DataFrame) -> dict[str, Any]:
     """Numbers of ``faster`` and ``slower`` rows (Count), and speed-ups as ``gain`` (Spread).
 
-    rows: from ``speedup.compared``; raises NotMeasured if there are none.
+    rows: from ``speedup.compared``, so that all of them are resolved; raises NotMeasured if there
+    are none.
     """
     measured(rows)
     found = {name: int((rows["verdict"] == name).sum()) for name in (FASTER, SLOWER)}
     counts = {name: Count(number, len(rows)) for name, number in found.items()}
     return {**counts, "gain": Spread.of(rows["ratio"])}
+
+
+def all_same(rows: pd.DataFrame) -> bool:
+    """Whether all of several speed-ups are ``same``: their two sides are on par."""
+    return len(rows) > 0 and bool((rows["verdict"] == SAME).all())
 
 
 def all_rows(evidence: MachineEvidence, stem: str) -> pd.DataFrame:
@@ -106,13 +115,19 @@ def all_rows(evidence: MachineEvidence, stem: str) -> pd.DataFrame:
 
 
 def rows_of(evidence: MachineEvidence, stem: str, **where) -> pd.DataFrame:
-    """The valid rows (``gates.shown``) of a benchmark that have the given column values.
+    """The rows of a benchmark with these column values on which a finding may rest.
 
-    Raises NotMeasured if there are none.
+    They are valid (``gates.shown``) and not ``marks.doubtful``. Raises NotMeasured if there are
+    none.
     """
+    return measured(having(sound(evidence, stem), **where))
+
+
+def sound(evidence: MachineEvidence, stem: str) -> pd.DataFrame:
+    """All rows of a benchmark on which a finding may rest, perhaps none: see ``rows_of``."""
     rows = all_rows(evidence, stem)
-    shown = evidence.once(("shown", stem), lambda: rows[gates.shown(rows)])
-    return measured(having(shown, **where))
+    keep = lambda: rows[gates.shown(rows) & ~marks.doubtful(rows, stem)]  # noqa: E731
+    return evidence.once(("sound", stem), keep)
 
 
 def measured(rows: pd.DataFrame) -> pd.DataFrame:

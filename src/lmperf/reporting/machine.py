@@ -13,7 +13,7 @@ from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.foreign import code
 from lmperf.reporting.host_bound import HOST_BOUND
-from lmperf.reporting.numbers import EMPTY, absent, counted, percent, rounded
+from lmperf.reporting.numbers import EMPTY, absent, counted, percent
 from lmperf.reporting.speedup import (
     interval_sentence,
     noise_floors,
@@ -23,10 +23,12 @@ from lmperf.reporting.speedup import (
 from lmperf.reporting.stated import stated
 from lmperf.reporting.tables import MEDIAN_APART, from_frame, number_cell
 from lmperf.results import Table
-from lmperf.statistics import FLOOR_QUANTILE, LEAST_FLOOR
+from lmperf.statistics import FLOOR_QUANTILE, LEAST_PAIRS, UNKNOWN_FLOOR
 
 COMMIT_LENGTH = 12
 DIRTY = "-dirty"
+# Noise floors are shown with this resolution.
+LEAST_SHOWN = 0.001
 FACTS = {
     "kind": "kind",
     "device": "device",
@@ -191,13 +193,13 @@ def watched(evidence: MachineEvidence) -> bool:
 
 
 def floors_table(evidence: MachineEvidence) -> Table | None:
-    """A table of noise floors (how far A/A intervals exclude 1) by benchmark, phase and numerics.
+    """A table of noise floors by benchmark, phase and numerics.
 
-    None if no implementation was timed twice in the same rounds (A/A).
+    A noise floor is how far apart the times of two processes of the same code are. None if no
+    implementation was timed in two processes.
     """
     every = {stem: noise_floors(rows) for stem, rows in evidence.present().items()}
-    every = {stem: floors[floors["pairs"] > 0] for stem, floors in every.items()}
-    every = {stem: floors for stem, floors in every.items() if len(floors)}
+    every = {stem: floors for stem, floors in every.items() if floors["pairs"].sum()}
     if not every:
         return None
     lines = [
@@ -207,7 +209,6 @@ def floors_table(evidence: MachineEvidence) -> Table | None:
             "numerics": dtype_words(dtype) or EMPTY,
             "cells": int(of.pairs),
             "apart": number_cell(of.apart, _percent),
-            "beyond": int(of.beyond),
             "floor": number_cell(of.floor, _percent),
         }
         for stem, floors in every.items()
@@ -215,24 +216,25 @@ def floors_table(evidence: MachineEvidence) -> Table | None:
         for dtype in in_order("dtype", floors.loc[phase].index)
         for of in [floors.loc[(phase, dtype)]]
     ]
-    caption = "Noise floor: how far A/A intervals exclude 1"
-    pairs, beyond, chance = pd.concat(every)[["pairs", "beyond", "chance"]].sum()
-    note = (
-        "A/A: an implementation timed twice in the same rounds. Apart: how far the ratios are from"
-        f" 1. Of all A/A intervals ({int(pairs):,}), {int(beyond):,} exclude 1;"
-        f" {rounded(chance, 2)} would by chance. Numerics without A/A pairs have the least floor,"
-        f" {percent(LEAST_FLOOR, 0)}."
-    )
     headers = {
+        "cells": "pairs",
         "apart": f"apart in {percent(FLOOR_QUANTILE, 0)} of them",
-        "beyond": "interval excludes 1",
         "floor": "noise floor",
     }
+    caption = "Noise floor: how far apart two processes of the same code are"
+    note = (
+        "Two processes of the same code differ by up to the noise floor"
+        f" ({percent(FLOOR_QUANTILE, 0)} of pairs); smaller differences are not called faster or"
+        " slower. Pairs: cells that two processes timed in the same rounds, without marked ones."
+        f" With fewer than {LEAST_PAIRS} pairs, the floor is that of all pairs of the benchmark,"
+        f" and at least {percent(UNKNOWN_FLOOR, 0)} if these are fewer as well."
+    )
     return from_frame(caption, pd.DataFrame(lines), note, headers=headers)
 
 
 def _percent(fraction: float) -> str:
-    return percent(fraction, 2)
+    """A floor as a percentage; one too small for its decimals is not shown as zero."""
+    return f"under {percent(LEAST_SHOWN)}" if fraction < LEAST_SHOWN else percent(fraction)
 
 
 def commits_table(evidence: MachineEvidence) -> Table:

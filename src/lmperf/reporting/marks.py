@@ -3,6 +3,11 @@
 A mark says why a timing may be unreliable (`names.MARKS`). Every time, rate or speed-up of a marked
 row shows the sign of the mark; the legend explains it and counts the cells that have it. A speed-up
 has the marks of both its rows. Where only some rows of a benchmark are stale, these are marked too.
+
+A row is *disturbed* if something else than its code decided on its time (``DISTURBED``): its
+comparisons are unresolved. It is *doubtful* if it is disturbed, or if power or heat held the device
+back during single calls: no finding rests on it. A step of a train loop at the power limit is not
+doubtful, since that is what training gives.
 """
 
 from __future__ import annotations
@@ -12,11 +17,14 @@ from functools import cache
 
 import pandas as pd
 
+from lmperf.benchmarks import load, stems
 from lmperf.measuring.state import CAPPED
 from lmperf.names import MARKS, in_order, mark_words
-from lmperf.reporting.numbers import counted
-from lmperf.results import SIGNS, STALE, Cell
+from lmperf.reporting.numbers import Count, counted, listed
+from lmperf.results import SIGNS, STALE, Cell, Table
+from lmperf.statistics import UNRESOLVED
 
+DISTURBED = ("loaded", "drift", "host", "host_bound")
 # Mark with a sign -> its meaning.
 MEANINGS = {
     **{name: MARKS[name].meaning for name in SIGNS if name in MARKS},
@@ -34,6 +42,24 @@ def marks_of(frame: pd.DataFrame) -> pd.Series:
     return pd.Series(found, frame.index, dtype=object)
 
 
+def disturbed(frame: pd.DataFrame) -> pd.Series:
+    """Whether each row has a mark of ``DISTURBED``: a comparison with it is unresolved."""
+    return marks_of(frame).map(lambda names: any(name in DISTURBED for name in names)).astype(bool)
+
+
+def doubtful(frame: pd.DataFrame, stem: str = "") -> pd.Series:
+    """Whether each row's time may not hold, so that no finding may rest on it.
+
+    stem: the benchmark, if steps of its rows may be capped (see the module).
+    """
+    capped = marks_of(frame).map(lambda names: "capped" in names).astype(bool)
+    return disturbed(frame) | (capped & (not _times_steps(stem)))
+
+
+def _times_steps(stem: str) -> bool:
+    return stem in stems() and getattr(load(stem), "clock", None) == "step"
+
+
 def names_of(frame: pd.DataFrame) -> list[tuple[str, ...]]:
     """The names of the marks of each row, followed by ``stale`` if the row is stale."""
     stale = frame.get("stale", [False] * len(frame))
@@ -48,11 +74,30 @@ def both(one: Iterable[str], other: Iterable[str]) -> tuple[str, ...]:
 
 
 def legend(cells: Iterable[Cell]) -> str:
-    """The meaning of each sign in the cells and how many cells have it; empty without signs."""
-    marked = [cell.marks for cell in cells if cell.marks]
+    """The meaning of each sign in the cells and how many cells have it; empty without signs.
+
+    Says as well that comparisons of marked times are unresolved, if there is one.
+    """
+    cells = [cell for cell in cells if cell.marks]
+    marked = [cell.marks for cell in cells]
     counts = {name: sum(name in marks for marks in marked) for name in SIGNS}
     said = [f"{SIGNS[m]} {MEANINGS[m]} ({counted(n, 'cell')})" for m, n in counts.items() if n]
-    return f"{'; '.join(said)}." if said else ""
+    compared = {name for cell in cells if cell.verdict for name in cell.marks}
+    signs = [SIGNS[name] for name in DISTURBED if name in compared]
+    why = f" Marked {listed(signs)}: unresolved." if signs else ""
+    return f"{'; '.join(said)}.{why}" if said else ""
+
+
+def unresolved(tables: Iterable[Table]) -> Count:
+    """How many comparisons in the tables are unresolved, of how many; each counts once."""
+    found = {
+        (column.name, cell.row or id(cell)): cell.verdict
+        for table in tables
+        for column in table.columns
+        for cell in column.cells
+        if cell.verdict
+    }
+    return Count(sum(verdict == UNRESOLVED for verdict in found.values()), len(found))
 
 
 def counts(frames: Iterable[pd.DataFrame]) -> dict[str, int]:

@@ -47,7 +47,7 @@ class Count:
         return self.k == 0
 
     def __str__(self) -> str:
-        return f"{self.k} of {self.n}"
+        return f"{self.k:,} of {self.n:,}"
 
 
 def absent(value) -> bool:

@@ -99,7 +99,7 @@ def write_up(
         load_templates(templates)
         .get_template("report.md.j2")
         .render(
-            **_about(evidence, root),
+            **_about(evidence, root, sections),
             short=[
                 {"sentence": s.sentence, "title": section.title, "page": root + section.page}
                 for section in sections
@@ -178,7 +178,7 @@ def _in_write_up(
     evidence: MachineEvidence, section: Composed, head: Table | None, templates: Path, root: str
 ) -> dict:
     return {
-        "health": _health(evidence, section.benchmarks),
+        "health": _health(evidence, section.benchmarks, [section]),
         "title": section.title,
         "question": question(section.stem, templates),
         "page": root + section.page,
@@ -212,20 +212,26 @@ def _figure(section: Composed, root: str) -> dict | None:
     return {"title": section.title, **names}
 
 
-def _about(evidence: MachineEvidence, root: str) -> dict:
+def _about(evidence: MachineEvidence, root: str, sections: Sequence[Composed] = ()) -> dict:
     return {
         "device": machine.device_words(evidence),
         "facts": machine.newest(evidence),
         "machine_line": machine.facts_line(evidence),
-        "health": _health(evidence),
+        "health": _health(evidence, None, sections),
         "root": root,
     }
 
 
-def _health(evidence: MachineEvidence, benchmarks: Sequence[str] | None = None) -> dict:
+def _health(
+    evidence: MachineEvidence,
+    benchmarks: Sequence[str] | None = None,
+    sections: Sequence[Composed] = (),
+) -> dict:
     """Numbers of all, checked, red, stale, missing and marked rows, and names of damaged files.
 
-    benchmarks: stems for all but the numbers of all and checked rows; None means all benchmarks.
+    Args:
+        benchmarks: stems for all but the numbers of all and checked rows; None means all.
+        sections: the sections whose unresolved comparisons to count.
     """
     red = machine.red_gates(evidence, benchmarks)
     marked = machine.marked(evidence, benchmarks)
@@ -244,8 +250,16 @@ def _health(evidence: MachineEvidence, benchmarks: Sequence[str] | None = None) 
             *(evidence.lost if benchmarks is None else ()),
         ],
         "marks": marks.counted_words(marked),
+        "unresolved": _unresolved(sections),
         "loaded": marked.get("loaded", 0),
     }
+
+
+def _unresolved(sections: Sequence[Composed]) -> str:
+    """The number of unresolved comparisons in the sections' tables in words; empty for none."""
+    parts = [part for section in sections for made in section.parts.values() for part in made]
+    found = marks.unresolved(parts)
+    return "" if found.none else f"{found} comparisons unresolved"
 
 
 def _notices(evidence: MachineEvidence, benchmarks: Sequence[str]) -> dict:

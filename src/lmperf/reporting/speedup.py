@@ -6,13 +6,15 @@ compared only if their column ``together``, the id of the pass that timed them, 
 pair and which noise floor the pair has. False discovery is controlled over all pairs of one call of
 ``speedups``.
 
-The noise floor (how far A/A intervals exclude 1) comes from A/A pairs: one implementation timed
-twice in the same rounds. Each phase and numerics has its own floor, since float32 pairs tell
-nothing about bfloat16. The floor is made from intervals rather than ratios: a noisy cell has a wide
-interval, so it does not raise the floor of quieter cells. A difference counts only if its interval
-excludes 1 by more than the floor. Without A/A pairs the floor is NaN, and ``LEAST_FLOOR`` applies.
-An interval from one run does not cover the difference between two runs, so `lmperf.reporting.diff`
-makes its floor from the ratios of A/A pairs.
+The noise floor is how far apart the times of two processes of the same code are in 95 % of cells.
+Each phase and numerics has its own, since float32 pairs tell nothing about bfloat16. With fewer
+than ``LEAST_PAIRS`` of its own it uses those of all phases and numerics of the benchmark; if these
+are fewer as well, the floor is at least ``UNKNOWN_FLOOR``. Pairs with a mark that says that a time
+may not hold (`marks.doubtful`) are left out. A pair of rows is never compared more finely than the
+clock can tell: a step of the event timer is 10 % of 5 us.
+
+Rows that were measured while the machine was disturbed (`marks.disturbed`) have a ratio, but are
+never called faster, slower or the same.
 """
 
 from __future__ import annotations
@@ -23,26 +25,41 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from lmperf.evidence.plausible import EVENT_STEP_MS
 from lmperf.names import dtype_words, implementation_words
 from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence, axes, having
-from lmperf.reporting.numbers import Spread, finite, interval, listed, percent, ranged, ratio, whole
+from lmperf.reporting.numbers import (
+    Spread,
+    counted,
+    finite,
+    interval,
+    listed,
+    percent,
+    ranged,
+    ratio,
+    whole,
+)
 from lmperf.results import EMPTY, NO_BASELINE, NO_TIME, NOT_IN_TURN, WITHHELD, Cell, joined
 from lmperf.statistics import (
     FALSE_DISCOVERY,
+    FLOOR_QUANTILE,
+    LEAST_PAIRS,
     SAME,
+    UNKNOWN_FLOOR,
     UNRESOLVED,
-    Ratio,
     adjusted,
     median_interval,
+    medians,
     noise_floor,
     order_statistics,
     paired,
     verdict,
 )
 
-COLUMNS = ["ratio", "low", "high", "rounds", "p", "floor", "verdict", "base_ms"]
-FLOOR_COLUMNS = ["pairs", "apart", "beyond", "chance", "floor"]
+COLUMNS = ["ratio", "low", "high", "rounds", "p", "floor", "verdict", "base_ms", "holds"]
+# A mean over cells includes unresolved ones whose interval is within this distance of the ratio.
+PRECISE = 0.10
 
 
 @dataclass(frozen=True)
@@ -88,23 +105,52 @@ def speedups(evidence: MachineEvidence, stem: str, series: Series, base: Series)
         One line for each row of the series that was timed in turn with its base row, indexed like
         ``evidence.frame(stem)``. Columns: ratio (base time / time), low and high (ends of its
         confidence interval), rounds, p (adjusted for false discovery over all lines), floor (the
-        noise floor: the higher one if the dtypes of the two rows have different floors; NaN if
-        neither has A/A pairs), verdict, and base_ms (median time of the base row in ms).
+        noise floor: the higher one if the dtypes of the two rows have different floors), verdict,
+        base_ms (median time of the base row in ms), and holds (whether neither row is
+        ``marks.doubtful``).
     """
 
     def make() -> pd.DataFrame:
         frame = evidence.frame(stem)
         floors = evidence.once(("floor", stem), lambda: noise_floors(frame))["floor"]
         in_turn = evidence.once(("in turn", stem), lambda: _in_turn(frame))
-        return _speedups(in_turn, series, base, floors)
+        return _speedups(in_turn, series, base, floors, stem)
 
     return evidence.once(("speedups", stem, series, base), make)
 
 
-def compared(evidence: MachineEvidence, stem: str, series: Series, base: Series) -> pd.DataFrame:
+def every(evidence: MachineEvidence, stem: str, series: Series, base: Series) -> pd.DataFrame:
     """The rows of a series that have a speed-up over the base, with the columns of ``speedups``."""
     found = speedups(evidence, stem, series, base)
     return evidence.frame(stem).loc[found.index].join(found)
+
+
+def compared(evidence: MachineEvidence, stem: str, series: Series, base: Series) -> pd.DataFrame:
+    """The rows of a series with a speed-up over the base that a conclusion may rest on.
+
+    Left out are unresolved speed-ups and those of a row that is ``marks.doubtful``. If fewer than
+    half are left, they do not stand for the whole series, and the result is empty. The columns of
+    ``speedups`` are added.
+    """
+    found = every(evidence, stem, series, base)
+    return _if_most(found, found["verdict"] != UNRESOLVED)
+
+
+def averaged(evidence: MachineEvidence, stem: str, series: Series, base: Series) -> pd.DataFrame:
+    """The rows of a series with a speed-up over the base that a mean over cells includes.
+
+    As ``compared``, but with the unresolved speed-ups whose interval is within PRECISE of the
+    ratio: without them a mean would be too far from 1.
+    """
+    found = every(evidence, stem, series, base)
+    width = np.maximum(found["high"] / found["ratio"], found["ratio"] / found["low"]) - 1
+    return _if_most(found, (found["verdict"] != UNRESOLVED) | (width <= PRECISE))
+
+
+def _if_most(found: pd.DataFrame, chosen: pd.Series) -> pd.DataFrame:
+    """The chosen rows that hold; none if they are fewer than half of all rows."""
+    kept = found[found["holds"] & chosen]
+    return kept if 2 * len(kept) >= len(found) else kept.iloc[:0]
 
 
 def speedup_cells(
@@ -196,41 +242,62 @@ def median_intervals(frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     return median_interval(parse_rounds(frame["rounds_ms"]))
 
 
-def noise_floors(frame: pd.DataFrame) -> pd.DataFrame:
-    """Noise floors (how far A/A intervals exclude 1), one line for each timed phase and dtype.
+def noise_floors(frame: pd.DataFrame, unknown: float = UNKNOWN_FLOOR) -> pd.DataFrame:
+    """Noise floors (how far apart processes of the same code are), by timed phase and dtype.
+
+    unknown: the least floor if the whole benchmark has fewer than LEAST_PAIRS pairs.
 
     Returns:
-        A data frame with these columns; apart and floor are fractions, NaN without pairs.
+        A data frame with these columns:
 
-        - pairs: number of A/A pairs (an implementation timed twice in the same rounds), may be 0
-        - apart: FLOOR_QUANTILE quantile of how far the ratios of the pairs are from 1
-        - beyond: number of pairs whose interval excludes 1
-        - chance: number of pairs whose interval is expected to exclude 1 by chance
-        - floor: FLOOR_QUANTILE quantile of how far the intervals exclude 1
+        - pairs: number of pairs of processes; pairs that are ``marks.doubtful`` do not count
+        - apart: FLOOR_QUANTILE quantile of how far the ratios of the pairs are from 1, as a
+          fraction; NaN without pairs
+        - floor: the noise floor, as a fraction
     """
     timed = frame[gates.shown(frame) & frame["rounds_ms"].notna()]
-    found = paired(*_same_width(*(parse_rounds(timed[f"{n}_ms"]) for n in ("rounds", "again"))))
+    sides = _same_width(*(parse_rounds(timed[f"{name}_ms"]) for name in ("rounds", "again")))
     again = pd.DataFrame(
         {
-            **{"ratio": found.ratio, "rounds": found.rounds, "beyond": _beyond(found)},
+            "ratio": np.where(marks.doubtful(timed), np.nan, paired(*sides).ratio),
+            "resolution": resolution(*sides),
             **{"phase": timed["phase"].to_numpy(), "dtype": _numerics(timed).to_numpy()},
         }
+    ).astype({"ratio": float})
+    every, pairs = _apart(again), int(again["ratio"].notna().sum())
+    common = every if pairs >= LEAST_PAIRS else np.fmax(every, unknown)
+    parts = {
+        place: (int(part["ratio"].notna().sum()), _apart(part))
+        for place, part in again.groupby(["phase", "dtype"])
+    }
+    lines = [(n, apart, apart if n >= LEAST_PAIRS else common) for n, apart in parts.values()]
+    sides = zip(*parts, strict=True) if parts else ([], [])
+    places = pd.MultiIndex.from_arrays(list(sides), names=["phase", "dtype"])
+    return pd.DataFrame(lines, places, columns=["pairs", "apart", "floor"])
+
+
+def floor_words(floors: pd.DataFrame) -> str:
+    """What the largest of these noise floors means; empty if no pair of processes was timed.
+
+    floors: from ``noise_floors``.
+    """
+    if not floors["pairs"].sum():
+        return ""
+    return (
+        f"two processes of the same code differ by up to {percent(floors['floor'].max())}"
+        f" ({percent(FLOOR_QUANTILE, 0)} of {counted(int(floors['pairs'].sum()), 'pair')}, by phase"
+        " and numerics); smaller differences are not called faster or slower"
     )
-    parts = {place: _floor_of(part) for place, part in again.groupby(["phase", "dtype"])}
-    places = pd.MultiIndex.from_tuples(parts, names=["phase", "dtype"]) if parts else None
-    return pd.DataFrame(list(parts.values()), places, columns=FLOOR_COLUMNS)
 
 
-def _beyond(found: Ratio) -> np.ndarray:
-    """How far each interval excludes 1, as a fraction; 0 for an interval that contains 1."""
-    return np.fmax(np.fmax(found.low, np.divide(1, found.high)) - 1, 0)
+def _apart(again: pd.DataFrame) -> float:
+    return noise_floor(again["ratio"].to_numpy(), again["resolution"].to_numpy())
 
 
-def _floor_of(again: pd.DataFrame) -> tuple[int, float, int, float, float]:
-    pairs = again[again["ratio"].notna()]
-    chance = sum(1 - order_statistics(int(n))[2] for n in pairs["rounds"])
-    apart, floor = noise_floor(pairs["ratio"]), noise_floor(1 + pairs["beyond"])
-    return len(pairs), apart, int((pairs["beyond"] > 0).sum()), chance, floor
+def resolution(*sides: np.ndarray) -> np.ndarray:
+    """The step of the event timer as a fraction of the shorter of two times, for each row."""
+    shorter = np.fmin(*(medians(side) for side in sides))
+    return np.nan_to_num(np.divide(EVENT_STEP_MS, shorter))
 
 
 def _numerics(frame: pd.DataFrame) -> pd.Series:
@@ -246,23 +313,28 @@ def _in_turn(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[gates.shown(frame) & frame["rounds_ms"].notna() & frame["together"].notna()]
 
 
-def _speedups(in_turn: pd.DataFrame, series: Series, base: Series, floors: pd.Series):
+def _speedups(
+    in_turn: pd.DataFrame, series: Series, base: Series, floors: pd.Series, stem: str
+) -> pd.DataFrame:
     pairs = _paired(in_turn, series, base, ["together"])
     ours, theirs = in_turn.loc[pairs.index], in_turn.loc[pairs["base_row"]]
     counts = _round_counts(ours)
     alike = (counts == _round_counts(theirs)) & (counts > 0)
     ours, theirs = ours[alike], theirs[alike]
     if ours.empty:
-        return pd.DataFrame(columns=COLUMNS, dtype=float)
+        return pd.DataFrame(columns=COLUMNS, dtype=float).astype({"holds": bool})
     rounds = parse_rounds(theirs["rounds_ms"]), parse_rounds(ours["rounds_ms"])
     found = paired(*rounds)
     p, floor = adjusted(found.p), np.fmax(_floors_of(ours, floors), _floors_of(theirs, floors))
-    differs = (p <= FALSE_DISCOVERY) & (_beyond(found) > np.nan_to_num(floor))
+    floor = np.fmax(floor, resolution(*rounds))
+    disturbed = marks.disturbed(ours).to_numpy() | marks.disturbed(theirs).to_numpy()
+    doubtful = marks.doubtful(ours, stem).to_numpy() | marks.doubtful(theirs, stem).to_numpy()
+    said = verdict(found, floor, p <= FALSE_DISCOVERY, disturbed)
     return pd.DataFrame(
         {
             **{"ratio": found.ratio, "low": found.low, "high": found.high, "rounds": found.rounds},
-            **{"p": p, "floor": floor, "verdict": verdict(found, floor, differs)},
-            "base_ms": theirs["median_ms"].to_numpy(),
+            **{"p": p, "floor": floor, "verdict": said},
+            **{"base_ms": theirs["median_ms"].to_numpy(), "holds": ~doubtful},
         },
         index=ours.index,
     )

@@ -10,7 +10,13 @@ from lmperf.evidence.keys import METHOD_VERSION
 from lmperf.measuring import clock_settings, rounds, state, sustained, twins
 from lmperf.names import dtype_words, in_order
 from lmperf.reporting.numbers import MIB
-from lmperf.statistics import CONFIDENCE, FALSE_DISCOVERY, FLOOR_QUANTILE, LEAST_FLOOR, MOST_FLOOR
+from lmperf.statistics import (
+    CONFIDENCE,
+    FALSE_DISCOVERY,
+    FLOOR_QUANTILE,
+    LEAST_FLOOR,
+    UNKNOWN_FLOOR,
+)
 from lmperf.transformer.rounding import FACTOR
 
 
@@ -27,7 +33,7 @@ def stated(device: str, dtypes: Iterable[str] = ()) -> dict:
         "confidence": CONFIDENCE,
         "quantile": FLOOR_QUANTILE,
         "least_floor": LEAST_FLOOR,
-        "most_floor": MOST_FLOOR,
+        "unknown_floor": UNKNOWN_FLOOR,
         "false_discovery": FALSE_DISCOVERY,
         "loaded": state.LOADED[device],
         "drift": state.DRIFT[device],

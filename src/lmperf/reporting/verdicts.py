@@ -14,7 +14,7 @@ from lmperf.reporting import custom
 from lmperf.reporting.evidence import MachineEvidence, axes, having
 from lmperf.reporting.sections.generic import measurements
 from lmperf.reporting.side_by_side import Beside, each, side_by_side, speedup, text, time
-from lmperf.reporting.speedup import Series, compared, speedup_cells
+from lmperf.reporting.speedup import Series, speedup_cells, speedups
 from lmperf.reporting.tables import (
     STEPS,
     kernel_note,
@@ -93,4 +93,4 @@ def _without_verdict(cell: Cell) -> Cell:
 
 def _verdicts(evidence: MachineEvidence, stem: str, name: str, base: str) -> pd.Series:
     pair = (Series.of(implementation=one) for one in (name, base))
-    return compared(evidence, stem, *pair)["verdict"]
+    return speedups(evidence, stem, *pair)["verdict"]

@@ -2,9 +2,10 @@
 
 The ratio is old / new: above 1, the new result is faster. Two runs of the same code differ by more
 than the rounds within a run (other memory allocation, temperature, clock), and no interval within a
-run covers this. So a difference counts only if it exceeds both ``AT_LEAST`` and the noise floor
-(how far the ratios of A/A pairs are from 1) of its benchmark, phase and numerics. False discovery
-is controlled over all rows.
+run covers this. So a difference counts only if it exceeds both ``AT_LEAST`` and the noise floor of
+its benchmark, phase and numerics: how far apart two processes of the same code are in either result
+(`speedup.noise_floors`). False discovery is controlled over all rows. A row that is marked because
+of load, drift or the host in either result is unresolved (`marks.disturbed`).
 
 On a GPU, a difference in time must also be a difference in cycles (time x SM clock). If the
 difference in cycles is too small to count, the verdict is ``clock``: the clock changed, not the
@@ -14,21 +15,23 @@ kernel. If it is large enough, but not significant, the verdict is ``unresolved`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from lmperf.errors import UserError
+from lmperf.reporting import marks
 from lmperf.reporting.diff.results import Result
 from lmperf.reporting.evidence import axes
-from lmperf.reporting.numbers import counted, listed, percent
-from lmperf.reporting.speedup import noise_floors, parse_rounds
+from lmperf.reporting.numbers import counted, listed
+from lmperf.reporting.speedup import floor_words, noise_floors, parse_rounds, resolution
 from lmperf.statistics import (
     FALSE_DISCOVERY,
     FASTER,
     SAME,
     SLOWER,
+    UNKNOWN_FLOOR,
     UNRESOLVED,
     Ratio,
     adjusted,
@@ -47,7 +50,7 @@ FACTS = ("device", "driver", "torch", "cuda", "triton", "python", "power_limit_w
 _NAMED = ("benchmark", "implementation", "phase")
 _TAKEN = (
     *("state", "reason", "median_ms", "rounds_ms", "rounds_mhz", "clock_mhz", "marks", "key"),
-    *("again_ms", "floor", "measured_at"),
+    *("again_ms", "disturbed", "measured_at"),
 )
 
 
@@ -105,6 +108,7 @@ def compare(
     only: Sequence[tuple[str, str]] = (),
     benchmarks: Sequence[str] = (),
     estimate: Callable[[np.ndarray, np.ndarray], Ratio] = unpaired,
+    floors: pd.DataFrame | None = None,
 ) -> Comparison:
     """The comparison of two results.
 
@@ -113,6 +117,7 @@ def compare(
         benchmarks: stems; empty means all.
         estimate: ``paired`` if both results were timed in turn and the old one a second time
             (``again_ms``); a difference must then hold against both timings of the old result.
+        floors: the noise floors; None: those of the two results together (``floors_of``).
 
     Raises:
         UserError: the results share no requested row, or a benchmark or column is unknown.
@@ -129,7 +134,8 @@ def compare(
     changed = changed.assign(verdict=np.where(changed["state_new"] == "ok", MENDED, BROKEN))
     compared = rows[timed & ~identical]
     confirm = old.known("device") == new.known("device") and "cpu" not in new.known("kind")
-    compared = compared.join(_judged(compared, at_least, estimate, confirm))
+    floors = floors_of(old, new) if floors is None else floors
+    compared = compared.join(_judged(compared, at_least, estimate, confirm, floors))
     shown = compared if changed.empty else pd.concat([compared, changed])
     return Comparison(
         old,
@@ -140,8 +146,36 @@ def compare(
         untimed=int((was & now & ~timed).sum()),
         identical=int(identical.sum()),
         at_least=at_least,
-        notes=_notes(old, new, shown),
+        notes=_notes(old, new, shown, floors),
     )
+
+
+def floors_of(old: Result, new: Result, unknown: float = UNKNOWN_FLOOR) -> pd.DataFrame:
+    """The noise floors of two results together, by benchmark, phase and dtype.
+
+    unknown: the least floor of a benchmark with too few pairs: see ``noise_floors``.
+    """
+    frames = {
+        stem: [result.frames[stem] for result in (old, new) if stem in result.frames]
+        for stem in sorted({*old.frames, *new.frames})
+    }
+    both = {stem: pd.concat(of, ignore_index=True) for stem, of in frames.items()}
+    found = {stem: noise_floors(frame, unknown) for stem, frame in both.items()}
+    return pd.concat(found, names=["benchmark"])
+
+
+def without(comparison: Comparison, again: Comparison | None) -> Comparison:
+    """The comparison without the differences that a second measurement does not show.
+
+    again: the comparison of the second measurement, which has the rows that were faster or slower;
+    None if it has none of them. A difference that it does not call by the same word is unresolved.
+    """
+    rows, keys = comparison.rows, ["benchmark", "name"]
+    said = rows["verdict"].isin((FASTER, SLOWER))
+    seen = {} if again is None else again.rows.set_index(keys)["verdict"].to_dict()
+    second = [seen.get(key) for key in rows[keys].itertuples(index=False, name=None)]
+    verdicts = rows["verdict"].where(~said | (rows["verdict"] == second), UNRESOLVED)
+    return replace(comparison, rows=_worst_first(rows.assign(verdict=verdicts)))
 
 
 def _alike(rows: pd.DataFrame, name: str) -> pd.Series:
@@ -180,12 +214,8 @@ def _side(result: Result, stems: Sequence[str]) -> pd.DataFrame:
 
 
 def _named(stem: str, frame: pd.DataFrame) -> pd.DataFrame:
-    floors = noise_floors(frame)["apart"]  # from A/A ratios: intervals do not cover other runs
-    numerics = frame.get("dtype", pd.Series("", frame.index))
-    places = pd.MultiIndex.from_arrays([frame["phase"], numerics])
-    floor = floors.reindex(places).to_numpy() if len(floors) else np.nan
     keys = ["benchmark", *axes(frame), "implementation", "phase"]
-    found = frame.assign(benchmark=stem, floor=floor)[[*keys, *_TAKEN]]
+    found = frame.assign(benchmark=stem, disturbed=marks.disturbed(frame))[[*keys, *_TAKEN]]
     return found.drop_duplicates(keys)  # observations such as kernels have several rows a case
 
 
@@ -203,12 +233,18 @@ def _selected(side: pd.DataFrame, only: Sequence[tuple[str, str]]) -> pd.DataFra
     return side
 
 
-def _judged(timed: pd.DataFrame, at_least: float, estimate, confirm: bool) -> pd.DataFrame:
+def _judged(
+    timed: pd.DataFrame, at_least: float, estimate, confirm: bool, floors: pd.DataFrame
+) -> pd.DataFrame:
     """Ratio, interval, p and verdict of timed rows; in cycles too for rows that differ in time."""
     old, new = (parse_rounds(timed[f"rounds_ms_{side}"]) for side in ("old", "new"))
     found = estimate(*_padded(old, new))
     p = adjusted(found.p)
-    floor = np.fmax(np.fmax(timed["floor_old"], timed["floor_new"]), at_least).to_numpy(float)
+    dtypes = [axes.get("dtype", "") for axes in timed["axes"]]
+    places = pd.MultiIndex.from_arrays([timed["benchmark"], timed["phase"], dtypes])
+    floor = np.fmax(floors["floor"].reindex(places).to_numpy(float), at_least)
+    floor = np.fmax(floor, resolution(old, new))
+    disturbed = timed[["disturbed_old", "disturbed_new"]].any(axis=1).to_numpy(bool)
     judged = pd.DataFrame(
         {"ratio": found.ratio, "low": found.low, "high": found.high, "p": p, "floor": floor},
         index=timed.index,
@@ -217,7 +253,7 @@ def _judged(timed: pd.DataFrame, at_least: float, estimate, confirm: bool) -> pd
     differs = p <= FALSE_DISCOVERY
     if estimate is paired:
         differs &= _differs_again(found, paired(*_padded(parse_rounds(timed["again_ms_old"]), new)))
-    judged["verdict"] = verdict(found, floor, differs)
+    judged["verdict"] = verdict(found, floor, differs, disturbed)
     judged[["cycles", "cycles_low", "cycles_high"]] = np.nan
     differs = judged["verdict"].isin((FASTER, SLOWER)).to_numpy()
     if confirm and differs.any():
@@ -274,8 +310,8 @@ def _worst_first(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(rank=rank).sort_values(["rank", "ratio"], kind="stable").drop(columns="rank")
 
 
-def _notes(old: Result, new: Result, shown: pd.DataFrame) -> list[str]:
-    """Other differences between two results, one line each: machines, software, keys, marks."""
+def _notes(old: Result, new: Result, shown: pd.DataFrame, floors: pd.DataFrame) -> list[str]:
+    """Other differences between two results and their noise, one line each."""
     notes = []
     if old.machine != new.machine:
         notes.append(f"two machines: {old.machine} and {new.machine}")
@@ -289,13 +325,11 @@ def _notes(old: Result, new: Result, shown: pd.DataFrame) -> list[str]:
             f"{changed:,} of {counted(len(shown), 'row')} have another key: code, method or"
             " environment changed in between"
         )
-    marked = shown[["marks_old", "marks_new"]].notna().any(axis=1).sum()
-    if marked:
+    sides = shown[["disturbed_old", "disturbed_new"]].astype(bool)
+    disturbed = int(sides.any(axis=1).sum())
+    if disturbed:
         notes.append(
-            f"{counted(int(marked), 'row')} marked as not clean in at least one of the two"
+            f"{counted(disturbed, 'row')} marked in at least one of the two (load, drift or a slow"
+            " host): unresolved"
         )
-    wide = shown[shown["floor"] > AT_LEAST]
-    if len(wide):
-        widest = percent(wide["floor"].max())
-        notes.append(f"{counted(len(wide), 'row')} compared with a noise floor of up to {widest}")
-    return notes
+    return [*notes, *filter(None, [floor_words(floors)])]

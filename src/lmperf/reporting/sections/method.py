@@ -1,7 +1,7 @@
 """The method page of a report: machine, ceilings, model sizes, noise floors, rows, cost.
 
-A ceiling is a rate that the machine reaches in a matmul or copy alone. A noise floor is how far A/A
-intervals exclude 1.
+A ceiling is a rate that the machine reaches in a matmul or copy alone. A noise floor is how far
+apart two processes of the same code are.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from lmperf.names import dtype_words, implementation_words, in_order, phase_words
-from lmperf.reporting import gates
+from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.figures import (
     Pen,
@@ -17,7 +17,7 @@ from lmperf.reporting.figures import (
     powers_of_two,
 )
 from lmperf.reporting.numbers import significant
-from lmperf.reporting.sections.attention.tables import usual
+from lmperf.reporting.sections.attention.tables import STEM, usual
 
 END = "does not fit"
 MARGIN, TICKS = 1.4, 4
@@ -59,7 +59,8 @@ def _title(frame: pd.DataFrame) -> str:
     what += f", {dtype_words(frame['dtype'].iloc[0])}"
     full = frame.loc[frame["status"] == "oom", "seq_len"]
     end = f"; {length(full.min())} {END}" if len(full) else ""
-    rows = having(frame[gates.shown(frame)], implementation="eager")
+    sound = gates.shown(frame) & ~marks.doubtful(frame, STEM)
+    rows = having(frame[sound], implementation="eager")
     wide = rows.pivot_table(["median_ms", "peak_mib"], "seq_len", "phase").iloc[-2:]
     grown = (wide.iloc[-1] / wide.iloc[0]).dropna() if len(wide) == 2 else {}
     found = {words: grown[key] for key, words in GROWN.items() if key in grown}

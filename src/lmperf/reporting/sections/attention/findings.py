@@ -92,7 +92,7 @@ def _numerics(evidence: MachineEvidence) -> dict:
     found = [compared(evidence, STEM, ours, BASE) for ours in series]
     rows = measured(pd.concat(found or [pd.DataFrame()]))
     rows = having(rows, seq_len=rows["seq_len"].max())
-    wide = rows.pivot_table("ratio", ["dtype", "phase"], "d_head")
+    wide = rows.pivot_table("ratio", ["dtype", "phase"], "d_head").dropna()
     resolved = measured(having(rows, verdict=[FASTER, SLOWER]))
     return {
         **verdicts(rows),
@@ -101,7 +101,7 @@ def _numerics(evidence: MachineEvidence) -> dict:
             (dtype_words(dtype), _gains(having(resolved, dtype=dtype)))
             for dtype in in_order("dtype", resolved["dtype"])
         ],
-        "widest": bool((wide.iloc[:, -1] > wide.iloc[:, 0]).all()),
+        "widest": len(wide) > 0 and bool((wide.iloc[:, -1] > wide.iloc[:, 0]).all()),
     }
 
 
@@ -128,7 +128,7 @@ _HELD = (
     " backward, {{ forward }} at the forward's peak,"
     " {{ backward }} at the backward's"
 )
-_COMPILED = "Compiled attention is faster than eager in {{ faster }} comparisons (float32)"
+_COMPILED = "Compiled attention is faster than eager in {{ faster }} resolved comparisons (float32)"
 _LOWER = "At length {{ length | sig }} lower precision is faster than float32"
 _EACH = (
     ": {% for numerics, gains in gains %}{{ numerics }} " + _GAIN + "{{ '; ' if not loop.last }}"
@@ -166,7 +166,7 @@ FINDINGS = (
         answers={
             "all": _COMPILED + ": " + _GAIN + _PEAK,
             "rest": _COMPILED + ", slower in {{ slower.k or 'none' }}{% if gains %};"
-            " resolved speed-ups: " + _GAIN + "{% endif %}" + _PEAK,
+            " speed-ups: " + _GAIN + "{% endif %}" + _PEAK,
         },
     ),
     Finding(
@@ -176,7 +176,7 @@ FINDINGS = (
         answer=_all_faster,
         answers={
             "all": _LOWER + _EACH,
-            "rest": _LOWER + " in {{ faster }} comparisons" + _EACH,
+            "rest": _LOWER + " in {{ faster }} resolved comparisons" + _EACH,
         },
     ),
 )

@@ -14,7 +14,8 @@ from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.figures import Pen, legend_below, panels
 from lmperf.reporting.numbers import ratio
 from lmperf.reporting.sections.end_to_end import ways
-from lmperf.statistics import FASTER
+from lmperf.reporting.speedup import every
+from lmperf.statistics import FASTER, UNRESOLVED
 
 PANELS = 2
 HEIGHT = 4.0
@@ -54,7 +55,9 @@ def _speedups(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
     At a context, a way that was timed for fewer than half of the sizes is left out.
     """
     others = [way for way in ways.of(frame) if way.dtype != ways.BF16_WEIGHTS and way != ways.BASE]
-    found = [ways.steps_over(evidence, way).assign(way=way.words) for way in others]
+    series = [(way.series, ways.BASE.series) for way in others]
+    found = [having(every(evidence, ways.STEM, *pair), phase=ways.STEP) for pair in series]
+    found = [rows.assign(way=way.words) for rows, way in zip(found, others, strict=True)]
     if not found:
         return pd.DataFrame()
     rows = pd.concat(found).drop_duplicates(["way", "size", "context_length"], keep="last")
@@ -75,6 +78,9 @@ def _contexts(rows: pd.DataFrame) -> list[int]:
 
 
 def _title(rows: pd.DataFrame) -> str:
+    rows = rows[rows["holds"] & (rows["verdict"] != UNRESOLVED)]
+    if rows.empty:
+        return "Speed-up of a train step over eager float32"
     best = rows.loc[rows["ratio"].idxmax()]
     if best["verdict"] != FASTER:
         return "No train step is faster than in eager float32"

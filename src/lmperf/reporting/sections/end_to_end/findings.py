@@ -24,6 +24,7 @@ from lmperf.reporting.host_bound import HOST_BOUND, host_bound, queued
 from lmperf.reporting.numbers import Count, Spread, listed, ranged, ratio
 from lmperf.reporting.sections.end_to_end import ways
 from lmperf.reporting.sections.end_to_end.ways import BF16, BLOCKS, CELL, EAGER, STEM, WHOLE, Way
+from lmperf.reporting.speedup import speedups
 from lmperf.statistics import FASTER
 
 ATTENTIONS = ("sdpa", "triton")
@@ -67,7 +68,7 @@ def _said(what: str, rest: str = "") -> dict[str, str]:
     """Three sentences on a comparison: if all, some or none of the train steps are faster."""
     return {
         "all": f"{what}{rest}.",
-        "some": f"{what}, faster in {{{{ faster }}}} steps{rest}.",
+        "some": f"{what}, faster in {{{{ faster }}}} resolved steps{rest}.",
         "none": f"{what}, faster in no step{rest}.",
     }
 
@@ -100,7 +101,7 @@ def _not_told_apart(evidence: MachineEvidence, fastest: pd.DataFrame) -> list[Wa
     best = Way(*fastest.iloc[0][["implementation", "dtype"]])
     found = [best]
     for other in ways.of(having(evidence.frame(STEM), dtype=best.dtype)):
-        steps = ways.steps_over(evidence, best, other)
+        steps = speedups(evidence, STEM, best.series, other.series)
         verdicts = steps.loc[steps.index.intersection(fastest.index), "verdict"]
         if other != best and len(verdicts) == len(fastest) and not (verdicts == FASTER).any():
             found.append(other)
@@ -273,7 +274,7 @@ FINDINGS = (
         answers=_said(_NUMERICS)
         | {
             "some": "{{ words }} over float32, eager: {{ ends | join(' to ') }}, faster in"
-            " {{ faster }} steps."
+            " {{ faster }} resolved steps."
         },
         place=SHORT,
     ),
@@ -294,8 +295,8 @@ FINDINGS = (
         values=_triton_attention,
         answer=lambda v: "open" if v["faster"].none and v["slower"].none else "told",
         answers={
-            "told": _OWN + "faster in {{ faster }} steps, slower in {{ slower }}.",
-            "open": _OWN + "no difference resolved.",
+            "told": _OWN + "faster in {{ faster }} resolved steps, slower in {{ slower }}.",
+            "open": _OWN + "on par.",
         },
         place=PAGE,
     ),

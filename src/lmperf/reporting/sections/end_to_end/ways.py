@@ -14,7 +14,7 @@ import pandas as pd
 
 from lmperf.dtypes import dtype_of
 from lmperf.names import dtype_words, implementation_words, in_order
-from lmperf.reporting import gates, marks
+from lmperf.reporting import marks
 from lmperf.reporting.ceilings import (
     SUSTAINED,
     matmul_ceiling,
@@ -24,7 +24,7 @@ from lmperf.reporting.ceilings import (
 )
 from lmperf.reporting.custom import another_model
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.findings import all_rows
+from lmperf.reporting.findings import all_rows, sound
 from lmperf.reporting.numbers import finite, rounded, significant, whole
 from lmperf.reporting.side_by_side import Beside, rate, time
 from lmperf.reporting.speedup import Series, compared, parse_rounds
@@ -93,7 +93,7 @@ def of(frame: pd.DataFrame) -> list[Way]:
 
 
 def steps_over(evidence: MachineEvidence, way: Way, base: Way = BASE) -> pd.DataFrame:
-    """The train steps of ``way`` that have a speed-up over ``base``, with that speed-up.
+    """The train steps of ``way`` with a speed-up over ``base`` that a conclusion may rest on.
 
     Raises NotMeasured without evidence.
     """
@@ -231,7 +231,7 @@ def fastest(evidence: MachineEvidence) -> pd.DataFrame:
     unless another row has the verdict "faster" over it.
     """
     frame = usual_steps(evidence)
-    frame = with_rates(evidence, frame[gates.shown(frame)])
+    frame = with_rates(evidence, frame[frame.index.isin(sound(evidence, STEM).index)])
     speed = pd.concat([frame.iloc[:0], *(steps_over(evidence, w) for w in of(frame) if w != BASE)])
     frame = frame.join(speed.reindex(columns=["ratio", "low", "high", "rounds", "verdict"]))
     pairs = zip(frame["implementation"], frame["dtype"], strict=True)

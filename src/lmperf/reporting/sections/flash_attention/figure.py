@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lmperf.names import implementation_words, in_order, phase_words
-from lmperf.reporting import gates
+from lmperf.reporting import gates, marks
 from lmperf.reporting.ceilings import achieved_tflops, matmul_ceiling
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.figures import Pen, legend_below, length, panels, powers_of_two
@@ -96,10 +96,14 @@ def _lines(axis: Axes, pen: Pen, rows: pd.DataFrame, phase: str) -> None:
 def _fastest(evidence: MachineEvidence, rows: pd.DataFrame) -> str:
     """In how many groups each is fastest: ``SDPA cuDNN fastest in 5 of 8, Triton in 2``.
 
-    A group whose fastest row is not faster than every other row counts as unresolved.
+    A group counts as unresolved if its fastest row is not faster than every other row, or if a time
+    in it may not hold (``marks.doubtful``).
     """
-    best = rows.loc[rows.groupby(["phase", *GROUP])["rate"].idxmax(), "implementation"]
-    resolved = best[~best.index.isin(_matched(evidence, rows))].map(implementation_words)
+    group = ["phase", *GROUP]
+    doubtful = marks.doubtful(rows, kinds.STEM).groupby([rows[name] for name in group]).any()
+    best = rows.loc[rows.groupby(group)["rate"].idxmax(), ["implementation", *group]]
+    resolved = best[~best.index.isin(_matched(evidence, rows))].set_index(group)["implementation"]
+    resolved = resolved[~doubtful.reindex(resolved.index)].map(implementation_words)
     wins = resolved.value_counts()
     if not len(wins):
         return "the fastest is unresolved"

@@ -13,15 +13,17 @@ from lmperf.reporting.findings import (
     Finding,
     NotMeasured,
     all_rows,
+    all_same,
     always,
     measured,
+    rows_of,
     verdicts,
 )
 from lmperf.reporting.numbers import Count, Spread, absent, significant
 from lmperf.reporting.published import figures_of
 from lmperf.reporting.sections.flash_attention import kinds
 from lmperf.reporting.sections.flash_attention.errors import tensors, worst_errors
-from lmperf.reporting.speedup import Series, compared, geometric_mean
+from lmperf.reporting.speedup import Series, averaged, compared, geometric_mean
 from lmperf.statistics import FASTER
 
 PUBLISHED = "course leaderboard 2025"
@@ -30,21 +32,22 @@ PUBLISHED = "course leaderboard 2025"
 def _peers(evidence: MachineEvidence) -> dict:
     """Geometric-mean speed-ups of our kernel over each peer, forward and backward.
 
-    The cells are the filled grid in bf16, or without it one head.
+    The cells are the filled grid in bf16, or without it one head; of these the ``averaged`` ones.
     """
     work, rows = kinds.main(all_rows(evidence, kinds.STEM))
+    found = {peer: kinds.over(evidence, peer, rows, averaged) for peer in kinds.rivals(rows)}
     means = {
         implementation_words(peer): [
-            geometric_mean(having(kinds.over(evidence, peer, rows), phase=phase)["ratio"])
-            for phase in kinds.PHASES
+            geometric_mean(having(over, phase=phase)["ratio"]) for phase in kinds.PHASES
         ]
-        for peer in kinds.rivals(rows)
+        for peer, over in found.items()
+        if set(kinds.PHASES) <= set(over["phase"])
     }
-    means = {name: pair for name, pair in means.items() if not any(map(absent, pair))}
     if not means:
         raise NotMeasured
     words = {"kernel": kinds.kernel_words(rows), "numerics": kinds.numerics(rows)}
-    return {**words, "work": work, "means": means}
+    par = [implementation_words(name) for name, over in found.items() if all_same(over)]
+    return {**words, "work": work, "means": means, "par": par}
 
 
 def _over_plain(evidence: MachineEvidence, *phases: str) -> pd.DataFrame:
@@ -101,7 +104,7 @@ def _tf32(evidence: MachineEvidence) -> dict:
 
 def _leaderboard(evidence: MachineEvidence) -> dict:
     """Time of a forward and backward in the public leaderboard's cell, and the published time."""
-    frame = all_rows(evidence, kinds.STEM)
+    frame = rows_of(evidence, kinds.STEM)
     rows = having(kinds.leaderboard(frame), phase="forward_backward")
     ours = measured(having(rows, implementation=kinds.kernel_of(frame))).iloc[0]
     peers = measured(having(rows, implementation=kinds.rivals(rows)))
@@ -120,7 +123,7 @@ def _leaderboard(evidence: MachineEvidence) -> dict:
 
 def _waiting(evidence: MachineEvidence) -> dict:
     """Below which length a call is host-bound, for our kernel and the first peer."""
-    rows = kinds.short_work(all_rows(evidence, kinds.STEM))
+    rows = kinds.short_work(rows_of(evidence, kinds.STEM))
     rows = measured(host_time.known(rows[kinds.single(rows)]))
     rows = having(rows, causal=rows["causal"].max())
     names = [kinds.kernel_of(rows), *kinds.rivals(rows)[:1]]
@@ -140,7 +143,7 @@ def _waiting(evidence: MachineEvidence) -> dict:
 
 def _launch(evidence: MachineEvidence) -> dict:
     """Median host time of a call of each kernel on the filled grid, forward and backward."""
-    frame = all_rows(evidence, kinds.STEM)
+    frame = rows_of(evidence, kinds.STEM)
     rows = host_time.known(having(frame[kinds.filled(frame)], dtype=kinds.HALF))
     names = [kinds.kernel_of(frame), *kinds.rivals(measured(rows))]
     host = rows.groupby(["implementation", "phase"])["host_ms"].median()
@@ -212,8 +215,9 @@ FINDINGS = (
         answer=always,
         answers={
             "is": "{{ kernel }} attention, forward/backward ({{ work }}, {{ numerics }}, geometric"
-            " means): {% for name, pair in means.items() %}{{ pair[0] | ratio }}/"
-            "{{ pair[1] | ratio }} over {{ name }}{{ '.' if loop.last else ', ' }}{% endfor %}"
+            " means): {% for name, pair in means.items() %}{% if name in par %}on par with"
+            "{% else %}{{ pair[0] | ratio }}/{{ pair[1] | ratio }} over{% endif %} {{ name }}"
+            "{{ '.' if loop.last else ', ' }}{% endfor %}"
         },
         place=SHORT,
     ),
@@ -223,12 +227,12 @@ FINDINGS = (
         values=_one_head,
         answer=_one_head_answer,
         answers={
-            "everywhere": _ONE_HEAD + "every cell" + _AT_THE_END,
+            "everywhere": _ONE_HEAD + "every resolved cell" + _AT_THE_END,
             "from": _ONE_HEAD
-            + "every cell from length {{ first | sig }} on and slower in {{ below }}"
+            + "every resolved cell from length {{ first | sig }} on and slower in {{ below }}"
             " below" + _AT_THE_END,
             "counted": _ONE_HEAD
-            + "{{ faster }} comparisons and slower in {{ slower.k }}"
+            + "{{ faster }} resolved comparisons and slower in {{ slower.k }}"
             + _AT_THE_END,
         },
     ),
@@ -239,7 +243,7 @@ FINDINGS = (
         answer=always,
         answers={
             "is": "Filled grid (F3): Triton is {{ which }} in TF32 than in float32* in"
-            " {{ counted }} comparisons ({{ gain | range('ratio') }}); errors in TF32 are"
+            " {{ counted }} resolved comparisons ({{ gain | range('ratio') }}); errors in TF32 are"
             " {{ errors | range('rounded') }} times as large."
         },
         place=PAGE,

@@ -7,7 +7,7 @@ heads to fill a GPU), and other shapes.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pandas as pd
 
@@ -94,10 +94,15 @@ def rivals(frame: pd.DataFrame) -> list[str]:
     return [peer for peer in peers if peer != GENERAL] or peers
 
 
-def over(evidence: MachineEvidence, base: str, among: pd.DataFrame) -> pd.DataFrame:
-    """Rows of our kernel in ``among``, with their speed-up over ``base``."""
+def over(
+    evidence: MachineEvidence, base: str, among: pd.DataFrame, which: Callable = compared
+) -> pd.DataFrame:
+    """Rows of our kernel in ``among``, with their speed-up over ``base``.
+
+    which: ``speedup.compared``; ``averaged`` for means over cells; or ``every``.
+    """
     ours = Series.of(implementation=kernel_of(evidence.frame(STEM)))
-    found = compared(evidence, STEM, ours, Series.of(implementation=base))
+    found = which(evidence, STEM, ours, Series.of(implementation=base))
     return found[found.index.isin(among.index)]
 
 

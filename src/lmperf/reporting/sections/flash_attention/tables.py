@@ -6,6 +6,7 @@ fill a GPU. F4 (errors) is in ``errors``. F5: other shapes.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -15,11 +16,18 @@ from lmperf.names import dtype_words, implementation_words, in_order, phase_word
 from lmperf.reporting import gates, host_time
 from lmperf.reporting.ceilings import achieved_tflops, matmul_ceiling, matmul_share
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.numbers import Spread, finite, ranged, ratio, significant
+from lmperf.reporting.numbers import Spread, finite, percent, ranged, ratio, significant
 from lmperf.reporting.sections.flash_attention import kinds
 from lmperf.reporting.sections.flash_attention.errors import check_tables, error_tables
 from lmperf.reporting.side_by_side import Beside, each, rate, side_by_side, speedup, time
-from lmperf.reporting.speedup import Series, geometric_mean, speedup_cells
+from lmperf.reporting.speedup import (
+    PRECISE,
+    Series,
+    averaged,
+    every,
+    geometric_mean,
+    speedup_cells,
+)
 from lmperf.reporting.tables import (
     Owed,
     TableGroup,
@@ -47,7 +55,8 @@ HALVES = (
 )
 MEANS = (
     "Geometric mean over cells of the speed-ups (smallest to largest), each the median of the"
-    " ratios of rounds; below one the other is faster."
+    " ratios of rounds; below one the other is faster. Cells with a marked time are left out, and"
+    f" unresolved ones whose interval reaches further than {percent(PRECISE, 0)} from the speed-up."
 )
 
 
@@ -185,16 +194,14 @@ def _by_phase(
 
 def _means(evidence: MachineEvidence, frame: pd.DataFrame) -> Table | None:
     """A table F2 of geometric means: a line per kind of work and phase, a column per peer."""
-    over = {peer: kinds.over(evidence, peer, frame) for peer in kinds.peers_of(frame)}
+    over = {peer: kinds.over(evidence, peer, frame, averaged) for peer in kinds.peers_of(frame)}
     ours = kinds.kernel_of(frame)
     columns = {f"{ours}.over.{peer}": rows for peer, rows in over.items()}
     headers = {f"{ours}.over.{peer}": f"over {implementation_words(peer)}" for peer in over}
-    backends = [rows for peer, rows in over.items() if peer.startswith("sdpa_")]
+    backends = [peer for peer in over if peer.startswith("sdpa_")]
     if len(backends) > 1:
-        # The speed-up over the fastest backend of a cell is the smallest.
-        every = pd.concat(backends).sort_values("ratio", kind="stable")
         fastest = f"{ours}.over.fastest_sdpa"
-        columns[fastest] = every[~every.index.duplicated()]
+        columns[fastest] = _over_fastest(evidence, frame, backends)
         headers[fastest] = "over the fastest SDPA backend"
     lines = []
     for work, rows in _works(frame).items():
@@ -207,6 +214,22 @@ def _means(evidence: MachineEvidence, frame: pd.DataFrame) -> Table | None:
                 lines.append({"work": work, "phase": phase_words(phase), "cells": n, **cells})
     caption = f"{kinds.kernel_words(frame)} over each, {kinds.numerics(frame)}"
     return _speedup_table(caption, lines, headers) if lines else None
+
+
+def _over_fastest(
+    evidence: MachineEvidence, frame: pd.DataFrame, backends: Sequence[str]
+) -> pd.DataFrame:
+    """Rows of our kernel with their speed-up over the fastest backend: the smallest of their own.
+
+    A row counts if all of its speed-ups over backends are ``averaged``.
+    """
+    timed = pd.concat(kinds.over(evidence, peer, frame, every) for peer in backends)
+    known = pd.concat(kinds.over(evidence, peer, frame, averaged) for peer in backends)
+    counts = (rows.groupby(level=0).size() for rows in (known, timed))
+    lacking = operator.sub(*counts).ne(0)  # NaN, where none is averaged, is not 0
+    known = known.drop(lacking.index[lacking], errors="ignore")
+    known = known.sort_values("ratio", kind="stable")
+    return known[~known.index.duplicated()]
 
 
 def _speedup_table(caption: str, lines: Sequence[dict], headers: Mapping[str, str]) -> Table:

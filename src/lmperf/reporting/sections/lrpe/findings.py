@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from lmperf.names import dtype_words, implementation_words
-from lmperf.reporting import gates
+from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import SHORT, Finding, NotMeasured, measured, verdicts
 from lmperf.reporting.numbers import Spread
@@ -16,16 +16,16 @@ NEAR_COPY = 0.02
 
 
 def _rows(evidence: MachineEvidence) -> pd.DataFrame:
-    """The rows that may be shown, in the dtype of the findings; raises NotMeasured without any."""
+    """The rows that findings may rest on, in one dtype; raises NotMeasured without any."""
     frame = shapes.rows_of(evidence)
     if frame is None:
         raise NotMeasured
-    rows = measured(frame[gates.shown(frame)])
+    rows = measured(frame[gates.shown(frame) & ~marks.doubtful(frame, shapes.STEM)])
     return having(rows, dtype=shapes.numerics(rows))
 
 
 def _compared(evidence: MachineEvidence, name: str, base: str) -> pd.DataFrame:
-    """The rows of large shapes of ``name``, with their speed-up over ``base``."""
+    """The rows of large shapes of ``name``, with their resolved speed-up over ``base``."""
     rows = _rows(evidence)
     return measured(rows[rows["large"]].join(shapes.over(evidence, name, base), how="inner"))
 
@@ -108,7 +108,7 @@ FINDINGS = (
         answers={
             "costs": "Caching the angles does not pay" + _TAKES,
             "pays": "Caching the angles is faster" + _TAKES,
-            "either": "Caching the angles is faster in {{ faster }} comparisons" + _TAKES,
+            "either": "Caching the angles is faster in {{ faster }} resolved comparisons" + _TAKES,
         },
     ),
 )

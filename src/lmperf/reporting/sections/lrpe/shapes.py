@@ -6,6 +6,7 @@ The lead is the implementation that the section shows first and compares with th
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pandas as pd
 
@@ -13,7 +14,7 @@ from lmperf.names import in_order
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.numbers import counted
-from lmperf.reporting.speedup import Series, speedups
+from lmperf.reporting.speedup import COLUMNS, Series, compared
 
 STEM = "lrpe"
 # The lead is the first of these that was measured.
@@ -53,9 +54,15 @@ def numerics(frame: pd.DataFrame) -> str:
     return in_order("dtype", frame["dtype"])[-1]
 
 
-def over(evidence: MachineEvidence, name: str, base: str) -> pd.DataFrame:
-    """Speed-ups of ``name`` over ``base``; over ``copy``, its speed relative to a copy."""
-    return speedups(evidence, STEM, *(Series.of(implementation=n) for n in (name, base)))
+def over(
+    evidence: MachineEvidence, name: str, base: str, which: Callable = compared
+) -> pd.DataFrame:
+    """Speed-ups of ``name`` over ``base``; over ``copy``, its speed relative to a copy.
+
+    which: ``speedup.compared``, or ``every`` for a table.
+    """
+    found = which(evidence, STEM, *(Series.of(implementation=n) for n in (name, base)))
+    return found[COLUMNS]
 
 
 def large_words(rows: pd.DataFrame) -> str:

@@ -24,7 +24,7 @@ from lmperf.reporting.side_by_side import (
     speedup,
     time,
 )
-from lmperf.reporting.speedup import Series, speedup_cells
+from lmperf.reporting.speedup import Series, every, speedup_cells
 from lmperf.reporting.tables import (
     Owed,
     TableGroup,
@@ -64,7 +64,7 @@ def head(evidence: MachineEvidence) -> Table | None:
         return None
     lead, *peers = shapes.leads(frame)
     frame = _telling(having(frame, dtype=shapes.numerics(frame)))
-    shares = shapes.over(evidence, lead, "copy")["ratio"]
+    shares = shapes.over(evidence, lead, "copy", every)["ratio"]
     columns = []
     for phase, rows in groups(having(frame, implementation=lead), "phase"):
         rates = with_shares(value_cells(rows, rows["gbps"]), shares, rows)
@@ -150,7 +150,7 @@ def _speed(evidence: MachineEvidence, frame: pd.DataFrame, words: str) -> Table 
 
 def _shares(evidence: MachineEvidence, name: str) -> pd.Series:
     """The speed of ``name`` in percent of the copy's, with interval: ``93.0 % (92.9-93.1)``."""
-    found = shapes.over(evidence, name, "copy")
+    found = shapes.over(evidence, name, "copy", every)
     cells = [
         Cell(
             f"{percent(r.ratio)} ({100 * r.low:.1f}-{100 * r.high:.1f})",
