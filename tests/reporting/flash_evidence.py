@@ -28,7 +28,7 @@ def times_scaled(factor):
     def change(rows):
         times = rows["rounds_ms"].str.split(";")
         rounds = [";".join(repr(float(t) * factor) for t in row) for row in times]
-        return rows.assign(rounds_ms=rounds, median_ms=rows["median_ms"] * factor)
+        return rows.assign(rounds_ms=rounds, again_ms=None, median_ms=rows["median_ms"] * factor)
 
     return change
 
@@ -38,7 +38,7 @@ def times_set(ms):
 
     def change(rows):
         rounds = [";".join([str(ms)] * (text.count(";") + 1)) for text in rows["rounds_ms"]]
-        return rows.assign(rounds_ms=rounds, median_ms=ms)
+        return rows.assign(rounds_ms=rounds, again_ms=None, median_ms=ms)
 
     return change
 

@@ -59,7 +59,10 @@ def test_custom_implementation_is_compared_and_stated_first(gpu):
     assert first.name == "external_flash_attention_mine" and first.place == "short"
     assert first.sentence.startswith("mine, forward/backward/forward + backward, geometric mean ov")
     beside = sum(cells.str.startswith("0.50x"))
-    assert f"{TRITON} 0.50x/0.50x/0.50x (slower in {beside} of {beside} rows)" in (first.sentence)
+    assert (
+        f"{TRITON} 0.50x/0.50x/0.50x (slower in {beside} of {beside} resolved rows)"
+        in first.sentence
+    )
 
 
 def test_peer_is_stated_last_and_compared_by_train_steps(cpu):
@@ -71,7 +74,7 @@ def test_peer_is_stated_last_and_compared_by_train_steps(cpu):
     assert last.name == "external_end_to_end_liger" and last.place == "section"
     assert last.sentence.startswith("liger, train step")
     rows = peer.query("implementation == 'liger' and phase == 'train_step' and status == 'ok'")
-    assert f"(faster in {len(rows)} of {len(rows)} rows)" in last.sentence
+    assert f"(faster in {len(rows)} of {len(rows)} resolved rows)" in last.sentence
     assert others[0].place == "short"
 
 
@@ -108,7 +111,7 @@ def test_table_e7_ignores_a_custom_model(gpu):
     assert any("mine" in table.caption for table in tables[custom.table("end_to_end").name])
 
 
-def test_unresolved_rows_are_counted_and_one_cell_has_no_mean(gpu):
+def test_equal_implementation_is_on_par_and_one_cell_has_no_mean(gpu):
     frame = gpu.frames[STEM]
     cell = frame.query("implementation == 'triton' and phase == 'forward'").iloc[:1]
     one = frame[
@@ -122,7 +125,7 @@ def test_unresolved_rows_are_counted_and_one_cell_has_no_mean(gpu):
     ]
     evidence = with_custom(replace(gpu, frames={**gpu.frames, STEM: one}), 1.0)
     assert "geometric mean" not in custom_sentences(evidence)[0]
-    assert f"{TRITON} 1.00x/1.00x/1.00x (not resolved in 3 rows)" in custom_sentences(evidence)[0]
+    assert f"{TRITON} on par in 3 resolved rows" in custom_sentences(evidence)[0]
 
 
 def test_implementation_without_a_time_states_the_reason(gpu):

@@ -106,7 +106,11 @@ def test_speedup_carries_the_mark_signs_of_both_rows(gpu):
     with_marks(evidence, "attention", "capped", lambda f: f["implementation"] == "eager")
     capped = speedup_cells(evidence, "attention", compiled, eager)
     timed = clean.map(lambda cell: cell.value is not None).astype(bool)
-    assert timed.any() and (capped[timed].map(str) == clean[timed].map(str) + CAPPED).all()
+    # The floor is less well known without the marked pairs, so that a verdict may differ.
+    words = clean[timed].map(lambda cell: str(cell).removesuffix(f" {cell.verdict}"))
+    assert timed.any() and capped[timed].map(str).str.endswith(CAPPED).all()
+    both = zip(capped[timed].map(str), words, strict=True)
+    assert all(ours.startswith(theirs) for ours, theirs in both)
     assert (capped[~timed].map(str) == clean[~timed].map(str)).all()
     assert marks.both(("capped",), ("capped", "host_bound")) == ("host_bound", "capped")
 

@@ -104,7 +104,8 @@ def speedups(evidence: MachineEvidence, stem: str, series: Series, base: Series)
     Returns:
         One line for each row of the series that was timed in turn with its base row, indexed like
         ``evidence.frame(stem)``. Columns: ratio (base time / time), low and high (ends of its
-        confidence interval), rounds, p (adjusted for false discovery over all lines), floor (the
+        confidence interval), rounds, p (adjusted for false discovery over all lines; NaN if a row
+        is ``marks.disturbed``), floor (the
         noise floor: the higher one if the dtypes of the two rows have different floors), verdict,
         base_ms (median time of the base row in ms), and holds (whether neither row is
         ``marks.doubtful``).
@@ -325,9 +326,10 @@ def _speedups(
         return pd.DataFrame(columns=COLUMNS, dtype=float).astype({"holds": bool})
     rounds = parse_rounds(theirs["rounds_ms"]), parse_rounds(ours["rounds_ms"])
     found = paired(*rounds)
-    p, floor = adjusted(found.p), np.fmax(_floors_of(ours, floors), _floors_of(theirs, floors))
-    floor = np.fmax(floor, resolution(*rounds))
     disturbed = marks.disturbed(ours).to_numpy() | marks.disturbed(theirs).to_numpy()
+    p = adjusted(np.where(disturbed, np.nan, found.p))
+    floor = np.fmax(_floors_of(ours, floors), _floors_of(theirs, floors))
+    floor = np.fmax(floor, resolution(*rounds))
     doubtful = marks.doubtful(ours, stem).to_numpy() | marks.doubtful(theirs, stem).to_numpy()
     said = verdict(found, floor, p <= FALSE_DISCOVERY, disturbed)
     return pd.DataFrame(

@@ -150,7 +150,7 @@ def test_crossover_is_the_length_after_the_last_slower_one(gpu):
     slow = with_changed_rows(
         gpu, times_scaled(90), implementation="triton", seq_len=256, d_head=64, **SINGLE
     )
-    assert "in every cell from length 512 on" in sentence_of("flash_one_head", slow)
+    assert "in every resolved cell from length 512 on" in sentence_of("flash_one_head", slow)
 
 
 def test_finding_counts_slower_cells_below_the_crossover(gpu):

@@ -239,12 +239,12 @@ def _judged(
     """Ratio, interval, p and verdict of timed rows; in cycles too for rows that differ in time."""
     old, new = (parse_rounds(timed[f"rounds_ms_{side}"]) for side in ("old", "new"))
     found = estimate(*_padded(old, new))
-    p = adjusted(found.p)
+    disturbed = timed[["disturbed_old", "disturbed_new"]].any(axis=1).to_numpy(bool)
+    p = adjusted(np.where(disturbed, np.nan, found.p))
     dtypes = [axes.get("dtype", "") for axes in timed["axes"]]
     places = pd.MultiIndex.from_arrays([timed["benchmark"], timed["phase"], dtypes])
     floor = np.fmax(floors["floor"].reindex(places).to_numpy(float), at_least)
     floor = np.fmax(floor, resolution(old, new))
-    disturbed = timed[["disturbed_old", "disturbed_new"]].any(axis=1).to_numpy(bool)
     judged = pd.DataFrame(
         {"ratio": found.ratio, "low": found.low, "high": found.high, "p": p, "floor": floor},
         index=timed.index,
