@@ -126,12 +126,21 @@ def every(evidence: MachineEvidence, stem: str, series: Series, base: Series) ->
     return evidence.frame(stem).loc[found.index].join(found)
 
 
-def compared(evidence: MachineEvidence, stem: str, series: Series, base: Series) -> pd.DataFrame:
-    """The rows of a series with a speed-up over the base that a conclusion may rest on.
+def resolved(evidence: MachineEvidence, stem: str, series: Series, base: Series) -> pd.DataFrame:
+    """The rows of a series with a speed-up over the base that a statement on a row may rest on.
 
-    Left out are unresolved speed-ups and those of a row that is ``marks.doubtful``. If fewer than
-    half are left, they do not stand for the whole series, and the result is empty. The columns of
+    Left out are unresolved speed-ups and those of a row that is ``marks.doubtful``. The columns of
     ``speedups`` are added.
+    """
+    found = every(evidence, stem, series, base)
+    return found[found["holds"] & (found["verdict"] != UNRESOLVED)]
+
+
+def compared(evidence: MachineEvidence, stem: str, series: Series, base: Series) -> pd.DataFrame:
+    """The rows of a series with a speed-up over the base that a statement on the series rests on.
+
+    They are those of ``resolved``; none if these are fewer than half of all, since then they do
+    not stand for the series.
     """
     found = every(evidence, stem, series, base)
     return _if_most(found, found["verdict"] != UNRESOLVED)

@@ -104,7 +104,7 @@ STATED = [
     (state, "LOADED", {"cuda": 0.79}, "79 % of the cores"),
     (rounding, "BLOCK", 81, "block of 81"),
     (rounding, "ROUNDOFFS_OF_ROUNDED_SCORES", 82, "by 82 ("),
-    (stated, "MOST_FLOOR", 0.87, "and within 87 %"),
+    (stated, "UNKNOWN_FLOOR", 0.87, "if it is 87 % or more"),
     (stated, "FACTOR", 83.0, "off by 83 times"),
     (stated, "METHOD_VERSION", 84, "measuring code (84"),
 ]

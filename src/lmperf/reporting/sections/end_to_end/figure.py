@@ -55,8 +55,8 @@ def _speedups(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
     At a context, a way that was timed for fewer than half of the sizes is left out.
     """
     others = [way for way in ways.of(frame) if way.dtype != ways.BF16_WEIGHTS and way != ways.BASE]
-    series = [(way.series, ways.BASE.series) for way in others]
-    found = [having(every(evidence, ways.STEM, *pair), phase=ways.STEP) for pair in series]
+    pairs = [(way.series, ways.BASE.series) for way in others]
+    found = [having(every(evidence, ways.STEM, *pair), phase=ways.STEP) for pair in pairs]
     found = [rows.assign(way=way.words) for rows, way in zip(found, others, strict=True)]
     if not found:
         return pd.DataFrame()

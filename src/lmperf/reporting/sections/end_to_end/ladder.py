@@ -6,7 +6,7 @@ The rungs of a size, context and batch are rows of `end_to_end`, which were time
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pandas as pd
 
@@ -29,7 +29,7 @@ from lmperf.reporting.side_by_side import (
     step_time,
     time,
 )
-from lmperf.reporting.speedup import Series, compared, speedup_cells
+from lmperf.reporting.speedup import Series, compared, resolved, speedup_cells
 from lmperf.reporting.tables import (
     STEPS,
     Owed,
@@ -141,10 +141,17 @@ def _over_previous(evidence: MachineEvidence, rows: pd.DataFrame) -> pd.Series:
 
 
 def _compared(
-    evidence: MachineEvidence, rows: pd.DataFrame, rung: Series, base: Series
+    evidence: MachineEvidence,
+    rows: pd.DataFrame,
+    rung: Series,
+    base: Series,
+    of: Callable[..., pd.DataFrame] = compared,
 ) -> pd.DataFrame:
-    """The ``rows`` (from ``rungs``) of a rung that have a speed-up over the base, with it."""
-    found = compared(evidence, STEM, rung, base)
+    """The ``rows`` (from ``rungs``) of a rung that have a speed-up over the base, with it.
+
+    of: ``compared`` for a statement on the whole rung, ``resolved`` for one on single rows.
+    """
+    found = of(evidence, STEM, rung, base)
     found = found[found.index.isin(rows.index)]
     return found.assign(implementation=rows["implementation"].reindex(found.index))
 
@@ -208,7 +215,7 @@ def _whole(evidence: MachineEvidence) -> dict:
 def _most(evidence: MachineEvidence) -> dict:
     """The rung with the largest resolved speed-up over the previous rung, for each size."""
     cells, rows = _top(evidence)[CELL], _shown(evidence)
-    steps = [_compared(evidence, rows, *pair) for pair in _pairs(rows)]
+    steps = [_compared(evidence, rows, *pair, of=resolved) for pair in _pairs(rows)]
     found = measured(pd.concat(steps).merge(cells, on=CELL))
     found = found[found["verdict"] == FASTER]
     if found.empty:

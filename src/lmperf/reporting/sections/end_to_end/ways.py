@@ -14,7 +14,7 @@ import pandas as pd
 
 from lmperf.dtypes import dtype_of
 from lmperf.names import dtype_words, implementation_words, in_order
-from lmperf.reporting import marks
+from lmperf.reporting import gates, marks
 from lmperf.reporting.ceilings import (
     SUSTAINED,
     matmul_ceiling,
@@ -27,7 +27,7 @@ from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import all_rows, sound
 from lmperf.reporting.numbers import finite, rounded, significant, whole
 from lmperf.reporting.side_by_side import Beside, rate, time
-from lmperf.reporting.speedup import Series, compared, parse_rounds
+from lmperf.reporting.speedup import Series, compared, parse_rounds, resolved
 from lmperf.reporting.tables import medians, or_status, value_cells
 from lmperf.results import DERIVED, HIGHER, Cell
 from lmperf.statistics import FASTER, median_interval
@@ -232,7 +232,9 @@ def fastest(evidence: MachineEvidence) -> pd.DataFrame:
     """
     frame = usual_steps(evidence)
     frame = with_rates(evidence, frame[frame.index.isin(sound(evidence, STEM).index)])
-    speed = pd.concat([frame.iloc[:0], *(steps_over(evidence, w) for w in of(frame) if w != BASE)])
+    ways = [way.series for way in of(frame) if way != BASE]
+    speed = [resolved(evidence, STEM, series, BASE.series) for series in ways]
+    speed = having(pd.concat([frame.iloc[:0], *speed]), phase=STEP)
     frame = frame.join(speed.reindex(columns=["ratio", "low", "high", "rounds", "verdict"]))
     pairs = zip(frame["implementation"], frame["dtype"], strict=True)
     frame["way"] = pd.Series([Way(*pair).words for pair in pairs], frame.index, dtype=object)
