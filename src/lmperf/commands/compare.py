@@ -36,7 +36,7 @@ def compare(
 ) -> int:
     """Time two versions of the code, interleaved, and store nothing. Compares the working tree with
     HEAD, the working tree with REV, or one REV with another. A REV is a Git revision or a directory
-    that contains src/lmperf.
+    that contains src/lmperf. A difference is reported only if new processes show it again.
 
     \b
     Example:

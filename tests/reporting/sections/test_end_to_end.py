@@ -189,7 +189,7 @@ def test_triton_attention_is_compared_with_sdpa_in_the_model():
     sentence = sentence_of("triton_attention_inside", with_both(2.0))
     assert sentence == (
         "Triton over SDPA in a bf16 autocast step (context 1024): eager 0.50x, faster in 0 of 3"
-        " steps, slower in 3 of 3."
+        " resolved steps, slower in 3 of 3."
     )
 
 

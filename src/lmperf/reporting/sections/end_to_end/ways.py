@@ -232,8 +232,8 @@ def fastest(evidence: MachineEvidence) -> pd.DataFrame:
     """
     frame = usual_steps(evidence)
     frame = with_rates(evidence, frame[frame.index.isin(sound(evidence, STEM).index)])
-    ways = [way.series for way in of(frame) if way != BASE]
-    speed = [resolved(evidence, STEM, series, BASE.series) for series in ways]
+    others = [way.series for way in of(frame) if way != BASE]
+    speed = [resolved(evidence, STEM, series, BASE.series) for series in others]
     speed = having(pd.concat([frame.iloc[:0], *speed]), phase=STEP)
     frame = frame.join(speed.reindex(columns=["ratio", "low", "high", "rounds", "verdict"]))
     pairs = zip(frame["implementation"], frame["dtype"], strict=True)
