@@ -131,6 +131,8 @@ def test_rows_of_a_disturbed_machine_are_unresolved(result, mark, side):
     runs[side] = [{**row, "marks": mark} for row in runs[side]]
     found = compare(result("old", runs[0]), result("new", runs[1]))
     assert found.counts["unresolved"] == CELLS and found.regressions == 0
+    assert as_text(found).startswith(f"No regression beyond 2.0 %, {CELLS} of {CELLS} rows unresol")
+    assert found.same_code[0] == 0, "nor do they tell how far runs are apart"
 
 
 def test_difference_that_a_second_measurement_does_not_show_is_unresolved(result):

@@ -88,12 +88,13 @@ class Comparison:
 
     @property
     def same_code(self) -> tuple[int, float]:
-        """Number of timed rows with the same key in both results, and how far they are apart.
+        """Number of clean rows with the same key in both results, and how far they are apart.
 
         The distance is the FLOOR_QUANTILE quantile of how far their ratios are from 1. Such
         rows differ only by the run, so an ``at_least`` below this distance would report noise.
         """
-        same = self.rows[_alike(self.rows, "key") & self.rows["ratio"].notna()]
+        clean = ~self.rows[["disturbed_old", "disturbed_new"]].any(axis=1)
+        same = self.rows[_alike(self.rows, "key") & self.rows["ratio"].notna() & clean]
         return len(same), noise_floor(same["ratio"].to_numpy(float))
 
     @property

@@ -35,7 +35,7 @@ from lmperf.results import (
     Column,
     Table,
 )
-from lmperf.statistics import FALSE_DISCOVERY, FLOOR_QUANTILE, SAME
+from lmperf.statistics import FALSE_DISCOVERY, FLOOR_QUANTILE, SAME, UNRESOLVED
 
 WORST = 20
 # Rows in the folded part; GitHub limits a comment to 65,536 characters.
@@ -43,12 +43,14 @@ DETAILS = 200
 
 
 def headline(comparison: Comparison) -> str:
-    """One line: the number of regressions."""
+    """One line: the number of regressions, and of unresolved rows."""
     if comparison.rows.empty:
         return "No row to compare"
-    if not comparison.regressions:
-        return f"No regression beyond {percent(comparison.at_least)}"
-    return f"{counted(comparison.regressions, 'regression')} beyond {percent(comparison.at_least)}"
+    number = comparison.regressions
+    found = counted(number, "regression") if number else "No regression"
+    open_rows = comparison.counts[UNRESOLVED]
+    left = f", {open_rows:,} of {counted(len(comparison.rows), 'row')} unresolved"
+    return f"{found} beyond {percent(comparison.at_least)}{left if open_rows else ''}"
 
 
 def summary(comparison: Comparison) -> list[str]:
