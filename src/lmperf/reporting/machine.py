@@ -225,7 +225,7 @@ def floors_table(evidence: MachineEvidence) -> Table | None:
     note = (
         "Two processes of the same code differ by up to the noise floor"
         f" ({percent(FLOOR_QUANTILE, 0)} of pairs); smaller differences are not called faster or"
-        f" slower. With fewer than {LEAST_PAIRS} unmarked pairs, the floor is that of the benchmark,"
+        f" slower. With fewer than {LEAST_PAIRS} unmarked pairs, the floor is the benchmark's,"
         f" at least {percent(UNKNOWN_FLOOR, 0)} if it has fewer as well."
     )
     return from_frame(caption, pd.DataFrame(lines), note, headers=headers)
