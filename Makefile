@@ -12,11 +12,9 @@ COMPILE := $(TOOLS)/bin/uv pip compile --quiet --upgrade
 PIP_INSTALL := -m pip install --quiet
 NEW_ENOUGH = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
   || { echo "make: $(PYTHON) is too old: lmperf needs Python 3.11 or newer; choose one with PYTHON=..." >&2; exit 2; }
-# The only published trace, which the profiles page links; the others are too large.
-SAMPLE_TRACE := small-512-4-autocast_bfloat16-eager-forward.json.gz
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report test test-fast lint format publish verify selftest torture lock audit sbom clean
+.PHONY: help setup report remeasure test test-fast lint format publish verify selftest torture lock audit sbom clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,11 +54,12 @@ selftest: $(READY) ## measure wrong, fake and harmful implementations: is each o
 torture: $(READY) ## disturb the pipeline with every fault, 20 times each; takes hours
 	$(BIN)/python tests/faults/torture.py
 
+remeasure: $(READY) ## measure rows again that were timed while the machine was at work
+	LMPERF_NO_SUMMARY=1 $(SNAKEMAKE) report/report.md --config remeasure=true
+	@$(BIN)/lmperf summary --current
+
 publish: $(READY) ## add this machine's evidence and report to Git, if it passes verify
-	$(BIN)/lmperf verify
-	cd report/$$($(BIN)/lmperf machine) && git add --force \
-	  evidence/*.csv evidence/*.sha256 machine.json machine.sha256 *.md \
-	  $$(ls -d selftest.csv figures traces/$(SAMPLE_TRACE) 2>/dev/null)
+	@$(BIN)/lmperf publish $(if $(ALLOW_MARKED),--allow-marked '$(subst ','\'',$(ALLOW_MARKED))')
 
 lock: $(TOOLS_READY) ## pin the newest versions that pyproject.toml allows, with hashes
 	$(COMPILE) pyproject.toml --output-file envs/report.txt >/dev/null

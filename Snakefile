@@ -39,6 +39,7 @@ include: "rules/verify.smk"
 
 onstart:
     lock_checkout()
+    wait_until_at_rest()
     retire_due_files()
 
 

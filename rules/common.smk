@@ -25,12 +25,18 @@ sys.path.insert(0, str(Path(workflow.basedir) / "src"))
 from lmperf.config import load_config
 from lmperf.errors import UserError
 from lmperf.evidence.project import Project
+from lmperf.measuring.rest import wait_for_rest, watch_here
 from lmperf.reporting import written
+
+
+def say(message):
+    """Print a line to the user on stderr."""
+    print(f"lmperf: {message}", file=sys.stderr, flush=True)
 
 
 def refuse(message):
     """Exit with code 2 and one line before any job starts."""
-    print(f"lmperf: {message}", file=sys.stderr)
+    say(message)
     sys.exit(2)
 
 
@@ -174,6 +180,16 @@ def lock_checkout():
         fcntl.flock(checkout, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         refuse("another run in this checkout is under way; wait until it ends, or stop it")
+
+
+def wait_until_at_rest():
+    """With `remeasure`, wait until other programs rest, once, before the first job."""
+    if not any(plan.remeasure and plan.unsettled for plan in PLANS.values()):
+        return
+    try:
+        wait_for_rest(watch_here(project.machine.kind, project.device_uuid), say)
+    except UserError as error:
+        refuse(error)
 
 
 def print_summary():

@@ -35,9 +35,10 @@ class Axis:
     """One dimension of a benchmark's grid.
 
     Its values are integers from `least` to `most`, flags, members of `choices`, or strings that
-    match `pattern`.
+    match `pattern`. The numbers in such a string, multiplied, are at most `most`.
 
     Attributes:
+        length: whether a call takes longer the larger the value is, all else equal.
         aliases: alternative name that a user may write -> the value.
         former: name of a value in evidence of an earlier version -> the value.
         meaning: returns the definition that stands for a value in the keys of rows; None: the
@@ -50,6 +51,7 @@ class Axis:
     least: int = 1
     most: int = 2**31 - 1
     pattern: str | None = None
+    length: bool = False
     aliases: Mapping[str, str] = field(default_factory=dict)
     former: Mapping[str, str] = field(default_factory=dict)
     meaning: Callable[[str], object] | None = None
@@ -91,6 +93,7 @@ COMMON_COLUMNS = (
     *numbers("resident_mib", "saved_mib", "peak_mib", "clock_mhz", "power_w"),
     *numbers("temperature_c", signed=True),
     *numbers("other_load", "reference", "launch_us", "python_us", "host_reference", "seed"),
+    Column("retaken", bool),
     *texts("throttle", "environment", "commit", "measured_at", "key"),
 )
 
@@ -358,9 +361,22 @@ class Benchmark:
         called = resolve(implementation.entry)
         return partial(called, **implementation.options) if implementation.options else called
 
-    def tolerance_of(self, name: str) -> str:
-        """Return the name of the tolerance that an implementation declares."""
-        return self.implementation(name).tolerance
+    def tolerance_of(self, name: str) -> str | None:
+        """Return the name of the tolerance that an implementation declares.
+
+        None if it is unknown: evidence may hold implementations that the configuration no longer
+        names.
+        """
+        return self.known[name].tolerance if name in self.known else None
+
+    def largest_error_bound(self, row: Mapping[str, Any]) -> float:
+        """Return the largest `error_bound` that a row of this benchmark can have.
+
+        1 unless a benchmark knows better: with a wider bound, a result of zeros would pass.
+
+        row: column -> value or its text, with at least the axes and the implementation.
+        """
+        return 1.0
 
     @classmethod
     def known_tolerances(cls) -> tuple[str, ...]:

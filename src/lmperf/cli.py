@@ -2,9 +2,9 @@
 
 Exit codes:
     0: done.
-    1: `verify` found a fault, `diff` or `compare` a regression, `selftest` a case that did not
-       hold, `run` or `try` a failed row, `doctor` something missing that a run needs, or a pipe
-       was closed.
+    1: `verify` or `publish` found a fault, `diff` or `compare` a regression, `selftest` a case that
+       did not hold, `run` or `try` a failed row, `doctor` something missing that a run needs, or a
+       pipe was closed.
     2: bad input or a refused file operation, reported in one line.
     130, 143: interrupted, terminated.
 """
@@ -77,7 +77,7 @@ def lmperf(context: click.Context, directory: Path | None, configfile: Path, ove
 
 for command in (
     *(due.list_, run.run, run.try_, show.show, doctor.doctor, new.new),
-    *(measure.measure, report.report, report.summary, verify.verify),
+    *(measure.measure, report.report, report.summary, verify.verify, verify.publish),
     *(diff.diff, compare.compare, selftest.selftest),
     *(machine.machine, machine.prune, schema.schema),
 ):

@@ -109,7 +109,11 @@ def _axis_type(axis: Axis) -> Any:
                 int, Field(strict=True, ge=axis.least, le=axis.most), BeforeValidator(_from_text)
             ],
             bool: Annotated[StrictBool, BeforeValidator(_from_text)],
-            str: Annotated[str, StringConstraints(pattern=axis.pattern, max_length=_LONGEST_NAME)],
+            str: Annotated[
+                str,
+                StringConstraints(pattern=axis.pattern, max_length=_LONGEST_NAME),
+                AfterValidator(partial(_small_enough, axis)),
+            ],
         }[axis.kind]
     return Annotated[list[value], Field(min_length=1), AfterValidator(_distinct)] | None
 
@@ -121,6 +125,14 @@ def _from_text(value: Any) -> Any:
     """
     is_canonical = isinstance(value, str) and re.fullmatch(r"-?[1-9][0-9]{,18}|0|true|false", value)
     return json.loads(value) if is_canonical else value
+
+
+def _small_enough(axis: Axis, text: str) -> str:
+    """Return a text such as "32x32" if the product of its numbers is at most the axis's `most`."""
+    product = prod(map(int, re.findall(r"[0-9]+", text))) if axis.pattern else 1
+    if product > axis.most:
+        raise ValueError(f"is {shown(text)}; its product must be at most {axis.most:,}")
+    return text
 
 
 def _distinct(values: list) -> list:
@@ -180,6 +192,7 @@ class Config(_Strict):
     preset: Literal["auto", "cpu", "gpu"] = "auto"
     machine: _Machine = "auto"
     retry_failed: StrictBool = False
+    remeasure: StrictBool = False
     benchmarks: Literal["all"] | Annotated[list[str], Field(min_length=1)] = "all"
     grid: Any = None
     implementations: Any = None

@@ -110,7 +110,12 @@ MARKS = {
     "loaded": Mark("beside other load", "others used the machine", "ˡ"),
     "drift": Mark("drifted", "drifted: the reference cell had moved", "ᵈ"),
     "host": Mark("beside a slow host", "slow host: the host had become slower than its best", "ᵒ"),
+    "contradicts": Mark(
+        "contradicting another cell", "contradicts another cell, also when measured again", "ˣ"
+    ),
 }
+# Marks that say that the machine was at work: a row's time may not hold, and measuring again helps.
+UNSETTLED = frozenset(("loaded", "drift", "host"))
 # Every present or former name of a model size -> the short name of the size.
 _SHORT_SIZES = {
     **{name: size.short for name, size in SIZES.items()},

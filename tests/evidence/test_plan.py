@@ -12,7 +12,7 @@ def plan(directory, *seq_lens):
     names = {"implementation": ["eager", "compiled"]}
     cases = benchmark.cases("cpu", {**GRID, **names, "seq_len": list(seq_lens)})
     files = (evidence_of(benchmark, directory, folder) for folder in ("store", "evidence"))
-    return Plan(benchmark, tuple(cases), *files, "environment")
+    return Plan(benchmark, tuple(cases), *files, "environment", "cpu")
 
 
 def measured(plan, case, key=None):

@@ -14,7 +14,7 @@ from lmperf.evidence.cost import Cost
 from lmperf.evidence.facts import FILE, write_facts
 from lmperf.evidence.project import Project
 from lmperf.evidence.record import record
-from lmperf.evidence.review import causes, out_of_memory, prune, review
+from lmperf.evidence.review import causes, information, prune, review
 from lmperf.evidence.store import STORE, file_digest, read_rows
 from lmperf.measuring.stopwatch import Stopwatch
 
@@ -242,7 +242,7 @@ def test_failed_rows_are_reported_and_retried_on_request(tmp_path, status):
     job(found)
     found = project_of(tmp_path)
     assert found.plan("attention").pending == []
-    named = out_of_memory(found, "here") if status == "oom" else causes(found, "here")
+    named = information(found, "here") if status == "oom" else causes(found, "here")
     assert "4 rows" in str(named[0])
     retried = project_of(tmp_path, more="retry_failed: true\n").plan("attention")
     assert [why for _, why in retried.due] == ["failed", "failed"]

@@ -29,7 +29,7 @@ PROVENANCE = {
     "measured_at": "2026-01-02T03:04:05+00:00",
     "key": "0" * 16,
 }
-GATE = {"max_error": 1e-3, "error_bound": 2e-3, "error_out": 1e-3}
+GATE = {"max_error": 1e-6, "error_bound": 2e-6, "error_out": 1e-6}
 CELL = {"batch": 8, "seq_len": 256, "d_head": 16, "dtype": "float32", "causal": False}
 
 
@@ -114,11 +114,11 @@ def check(**changes):
         ({"throttle": "four"}, "throttle is 'four'"),
         ({"median_ms": ""}, "status is ok, but median_ms is empty"),
         ({"rounds_ms": ""}, "status is ok, but rounds_ms is empty"),
-        ({"max_error": "0.1"}, "status is ok, but max_error 0.1 is over error_bound 0.002"),
+        ({"max_error": "0.1"}, "status is ok, but max_error 0.1 is over error_bound 2e-06"),
         ({"max_error": "nan"}, "status is ok, but max_error nan is over"),
         ({"error_out": "inf"}, "error_out is inf, but status is ok"),
-        ({"error_bound": ""}, "max_error is 0.001, error_bound is empty"),
-        ({"max_error": ""}, "max_error is empty, error_bound is 0.002"),
+        ({"error_bound": ""}, "max_error is 1e-06, error_bound is empty"),
+        ({"max_error": ""}, "max_error is empty, error_bound is 2e-06"),
         ({"tflops": "1.0"}, "tflops is 1, but flops over median_ms is 0.67"),
         ({"flops": ""}, "but flops over median_ms is 0"),
         ({"bandwidth_gbps": ""}, "bandwidth_gbps is 0, but bytes over median_ms is 671"),
@@ -164,10 +164,10 @@ def test_any_custom_implementation_name_is_valid():
     [
         (failed("failed_check", reason=""), "status is failed_check, but reason is empty"),
         (
-            failed("nan", reason="", max_error="nan", error_bound=1e-3),
+            failed("nan", reason="", max_error="nan", error_bound=1e-6),
             "status is nan, but reason is empty",
         ),
-        (failed("nan", max_error=1e-5, error_bound=1e-3), "nan, but max_error is 1e-05"),
+        (failed("nan", max_error=1e-5, error_bound=1e-6), "nan, but max_error is 1e-05"),
         (failed("crash", median_ms=1.5), "status is crash, but there is a median_ms"),
         (failed("oom", rounds_ms="1.5"), "status is oom, but there is a rounds_ms"),
         (failed("failed_check", tflops=3.0), "status is failed_check, but there is a tflops"),
@@ -186,7 +186,7 @@ def test_failed_row_with_times_or_without_reason_is_a_fault(row, words):
         failed("oom", reason="", requested_bytes=2**40, free_bytes=2**30),
         failed("timeout"),
         failed("unsupported"),
-        failed("nan", max_error="inf", error_bound=1e-3, error_out="nan", pytorch_error="nan"),
+        failed("nan", max_error="inf", error_bound=1e-6, error_out="nan", pytorch_error="nan"),
         # The correctness check passed before timing, but the result of a timed call was wrong.
         failed("failed_check", **GATE, peak_mib=5, flops=2**30),
     ],
@@ -277,8 +277,8 @@ FAILURES = {
     "timeout": {"reason": "no answer for 120 s"},
     "crash": {"reason": "RuntimeError: it said\n no"},
     "unsupported": {"reason": "needs a GPU"},
-    "failed_check": {"reason": "out differs", "max_error": 1.0, "error_bound": 0.5},
-    "nan": {"reason": "not finite", "max_error": float("nan"), "error_bound": 0.5},
+    "failed_check": {"reason": "out differs", "max_error": 1.0, "error_bound": 5e-7},
+    "nan": {"reason": "not finite", "max_error": float("nan"), "error_bound": 5e-7},
 }
 
 

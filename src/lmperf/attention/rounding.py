@@ -3,6 +3,7 @@
 The report states these constants; `accuracy.error_bound` derives the numbers.
 """
 
+from lmperf.benchmark import STRICT
 from lmperf.dtypes import DTYPES
 
 # The number of rows over whose RMS an error is divided: see `accuracy.blockwise_error`.
@@ -18,3 +19,11 @@ _MATMULS = {name: dtype.matmul for name, dtype in DTYPES.items() if dtype.matmul
 UNIT_ROUNDOFF = {name: _UNIT_ROUNDOFF[matmul] for name, matmul in _MATMULS.items()}
 ROUNDOFFS_ALLOWED = {name: _ROUNDOFFS_ALLOWED[matmul] for name, matmul in _MATMULS.items()}
 ROUNDOFFS_OF_ROUNDED_SCORES = 24
+
+
+def largest_bound(dtype: str, tolerance: str | None) -> float:
+    """The largest `accuracy.error_bound` of any tensor; tolerance: None if it is unknown."""
+    roundoffs = ROUNDOFFS_ALLOWED[dtype]
+    if tolerance != STRICT and UNIT_ROUNDOFF[dtype] == UNIT_ROUNDOFF["bfloat16"]:
+        roundoffs = ROUNDOFFS_OF_ROUNDED_SCORES
+    return max(roundoffs * UNIT_ROUNDOFF[dtype], 2e-5)

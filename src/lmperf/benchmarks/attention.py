@@ -5,6 +5,9 @@ Plain attention stores its scores, a [batch, seq_len, seq_len] tensor.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from lmperf.axes import dtype_axis
 from lmperf.benchmark import Axis, Case, Implementation, Timed, Workload, numbers
 from lmperf.dtypes import PLAIN_DTYPES
@@ -16,7 +19,7 @@ class Attention(Timed):
     columns = numbers("error_out", "error_dq", "error_dk", "error_dv")
     axes = (
         Axis("batch", int),
-        Axis("seq_len", int),
+        Axis("seq_len", int, length=True),
         Axis("d_head", int),
         dtype_axis(PLAIN_DTYPES),
         Axis("causal", bool),
@@ -64,6 +67,11 @@ class Attention(Timed):
             }
         ],
     }
+
+    def largest_error_bound(self, row: Mapping[str, Any]) -> float:
+        from lmperf.attention.rounding import largest_bound
+
+        return largest_bound(row["dtype"], self.tolerance_of(row["implementation"]))
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
         from lmperf.attention.custom import fitted

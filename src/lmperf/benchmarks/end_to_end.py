@@ -125,7 +125,7 @@ class EndToEnd(Timed):
     )
     axes = (
         SIZE,
-        Axis("context_length", int),
+        Axis("context_length", int, length=True),
         Axis("batch", int),
         dtype_axis(STEP_DTYPES),
     )

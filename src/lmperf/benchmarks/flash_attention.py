@@ -7,6 +7,7 @@ Without a GPU, it times a tiled PyTorch version against plain attention and SDPA
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from lmperf.axes import dtype_axis
 from lmperf.benchmark import (
@@ -63,7 +64,7 @@ class FlashAttention(Timed):
     axes = (
         Axis("batch", int),
         Axis("heads", int),
-        Axis("seq_len", int),
+        Axis("seq_len", int, length=True),
         Axis("d_head", int),
         dtype_axis(PLAIN_DTYPES),
         Axis("causal", bool),
@@ -137,6 +138,11 @@ class FlashAttention(Timed):
         if axes["dtype"] == "tf32" and implementation == "sdpa_efficient":
             return "SDPA efficient does not use TF32: its rows would be float32"
         return None
+
+    def largest_error_bound(self, row: Mapping[str, Any]) -> float:
+        from lmperf.attention.rounding import largest_bound
+
+        return largest_bound(row["dtype"], self.tolerance_of(row["implementation"]))
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
         from lmperf.attention.custom import fitted

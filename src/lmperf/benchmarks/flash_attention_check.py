@@ -36,7 +36,7 @@ class FlashAttentionCheck(Observed):
     axes = (
         Axis("batch", int),
         Axis("heads", int),
-        Axis("seq_len", int),
+        Axis("seq_len", int, length=True),
         Axis("d_head", int),
         dtype_axis(PLAIN_DTYPES),
         Axis("causal", bool),
@@ -101,6 +101,11 @@ class FlashAttentionCheck(Observed):
             },
         ],
     }
+
+    def largest_error_bound(self, row: Mapping[str, Any]) -> float:
+        from lmperf.attention.rounding import largest_bound
+
+        return largest_bound(row["dtype"], self.tolerance_of(row["implementation"]))
 
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
         if importlib.util.find_spec("triton") is None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from lmperf.axes import dtype_axis
 from lmperf.benchmark import Axis, Case, Implementation, Timed, Unsupported, Workload, numbers
@@ -77,6 +79,12 @@ class Lrpe(Timed):
             }
         ],
     }
+
+    def largest_error_bound(self, row: Mapping[str, Any]) -> float:
+        from lmperf.lrpe.rounding import largest_bound
+
+        tolerance = self.tolerance_of(row["implementation"])
+        return largest_bound(row["dtype"], row["shape"], tolerance)
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
         from lmperf.compiler import require_compiler

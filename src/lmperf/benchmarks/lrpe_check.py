@@ -7,6 +7,7 @@ because the interpreter computes bfloat16 wrongly.
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
 from typing import Any
 
 from lmperf.axes import dtype_axis
@@ -61,6 +62,12 @@ class LrpeCheck(Observed):
             }
         ],
     }
+
+    def largest_error_bound(self, row: Mapping[str, Any]) -> float:
+        from lmperf.lrpe.rounding import largest_bound
+
+        tolerance = self.tolerance_of(row["implementation"])
+        return largest_bound(row["dtype"], row["shape"], tolerance)
 
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
         if importlib.util.find_spec("triton") is None:

@@ -19,6 +19,11 @@ from lmperf.evidence.project import Project
 @click.option(
     "--retry-failed", is_flag=True, help="Also retry crashes, time-outs and out-of-memory rows."
 )
+@click.option(
+    "--marked",
+    is_flag=True,
+    help="Wait until the machine is at rest; also measure rows again that were timed at work.",
+)
 @click.option("--log", type=click.Path(path_type=Path), help="Append a line for each group.")
 @click.option("--parent", type=int, metavar="PID", help="Stop when this process ends.")
 @config_option()
@@ -28,6 +33,7 @@ def measure(
     stem: str,
     force: bool,
     retry_failed: bool,
+    marked: bool,
     log: Path | None,
     parent: int | None,
     overrides,
@@ -36,12 +42,13 @@ def measure(
 
     \b
     Example:
-      lmperf measure attention --retry-failed
+      lmperf measure attention --marked
     """
     from lmperf.compiler import require_caches
     from lmperf.evidence.record import record
     from lmperf.measuring.follow import die_with
     from lmperf.measuring.lock import machine_lock
+    from lmperf.measuring.rest import wait_for_rest, watch_here
     from lmperf.measuring.stopwatch import process_age
 
     require_caches()
@@ -53,12 +60,20 @@ def measure(
         plan = plan_of(project, stem)
         if retry_failed:
             plan = replace(plan, again=FAILURES)
+        if marked:
+            plan = replace(plan, remeasure=True)
+        before = plan.unsettled if plan.remeasure else set()
+        if before:
+            wait_for_rest(watch_here(project.machine.kind, project.device_uuid), say)
         record(
             project,
             replace(plan, forced=frozenset(plan.cases if force else ())),
             log,
             process_age(),
         )
+    if before:
+        cleared = before - replace(plan).unsettled  # the copy reads the files again
+        print(f"{stem}: {len(cleared)} of {len(before)} marked rows cleared")
     print(plan.evidence.path)
 
 

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import builtins
 import keyword
+import pkgutil
 import re
+import sys
 from pathlib import Path
 
 import click
 
+import lmperf
 from lmperf.benchmarks import stems
 from lmperf.errors import UserError
+
+# Names with a meaning of their own in `report/<machine>`: of its pages, files and folders. The
+# stem of a benchmark names its page, its CSV and its figures.
+_IN_REPORT = (
+    *("code", "cost", "evidence", "figures", "index", "machine", "machines", "method"),
+    *("notes", "published", "repeatability", "report", "selftest", "store", "traces"),
+)
 
 _BENCHMARK = """\
 from lmperf.benchmark import Axis, Case, Implementation, Phase, Timed, Workload
@@ -68,19 +79,30 @@ def new(name: str):
 
 
 def _require_valid_name(name: str, class_name: str) -> None:
-    """Raise UserError unless a benchmark, its module and its class can have these names.
-
-    Names of benchmarks, of the workflow's rules (each benchmark becomes a rule) and of imports in
-    the new module are in use already.
-    """
-    workflow = [Path("Snakefile"), *Path("rules").glob("*.smk")]
-    texts = [path.read_text() for path in workflow if path.is_file()]
-    rules = {rule for text in texts for rule in re.findall(r"^rule (\w+):", text, re.M)}
+    """Raise UserError unless a benchmark, its module and its class can have these names."""
     imported = re.search(rf"\b{class_name}\b", _BENCHMARK.partition("class ")[0])
-    if name in (taken := [*stems(), *sorted(rules)]):
-        raise UserError(f"{name} is taken; choose a name other than {', '.join(taken)}")
     if not re.fullmatch(r"[a-z][a-z0-9_]{,63}", name) or keyword.iskeyword(class_name) or imported:
         raise UserError(
             f"{name!r} is not a valid name for a benchmark; use a-z, 0-9 and _, begin with a"
             " letter, and avoid names of Python and of lmperf.benchmark"
         )
+    if user := _user_of(name):
+        raise UserError(f"{name} is taken: it is {user}; choose another name")
+
+
+def _user_of(name: str) -> str | None:
+    """Return who uses a name already, in words; None if it is free for a benchmark.
+
+    Each benchmark becomes a rule of the workflow, a module, a page, a CSV and a template.
+    """
+    workflow = [Path("Snakefile"), *Path("rules").glob("*.smk")]
+    texts = [path.read_text() for path in workflow if path.is_file()]
+    users = {
+        "a benchmark": stems(),
+        "a rule of the workflow": re.findall(r"^rule (\w+):", "\n".join(texts), re.M),
+        "a page, a file or a folder of a report": _IN_REPORT,
+        "a word of Python": (*keyword.kwlist, *keyword.softkwlist, *dir(builtins)),
+        "a module of Python": sys.stdlib_module_names,
+        "a part of lmperf": [module.name for module in pkgutil.iter_modules(lmperf.__path__)],
+    }
+    return next((words for words, names in users.items() if name in names), None)

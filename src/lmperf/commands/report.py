@@ -19,6 +19,12 @@ def report(project: Project, machine: str | None):
     Example:
       lmperf report nvidia-h200
     """
+    render(project, machine)
+    _say_where(project, machine)
+
+
+def render(project: Project, machine: str | None) -> None:
+    """Render the write-up of a machine, or the overview, and note that it is current."""
     from lmperf.measuring.lock import machine_lock
     from lmperf.reporting import written
     from lmperf.reporting.render import render_machine, render_overview
@@ -29,7 +35,6 @@ def report(project: Project, machine: str | None):
         else:
             render_machine(project, machine)
         written.record(project, machine)
-    _say_where(project, machine)
 
 
 @click.command(short_help="Show where the write-up is, and what is wrong with its evidence.")
@@ -52,7 +57,7 @@ def summary(project: Project, machine: str | None, current: bool) -> int:
 
 
 def not_rendered(project: Project, machine: str | None) -> list[str]:
-    """A message for each file of a write-up that is missing, was edited, or is out of date."""
+    """A message for each page and figure that is missing, was edited, or is out of date."""
     from lmperf.reporting.render import edited
     from lmperf.reporting.written import target
 

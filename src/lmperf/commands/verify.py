@@ -1,46 +1,140 @@
-"""`lmperf verify`: check that evidence is complete, up to date and free of failures."""
+"""`lmperf verify` checks evidence and its report; `lmperf publish` adds them to Git."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
-from lmperf.commands.options import MACHINE, of_project
+from lmperf.benchmarks import stems
+from lmperf.commands.options import MACHINE, of_project, say
 from lmperf.commands.report import not_rendered
+from lmperf.errors import UserError
+from lmperf.evidence import cost
+from lmperf.evidence.facts import FILE
 from lmperf.evidence.project import Project
+from lmperf.evidence.store import EVIDENCE
+
+allow_option = click.option(
+    "--allow-marked",
+    "reason",
+    metavar="REASON",
+    help="Accept rows that were measured while the machine was at work. The write-up shows REASON.",
+)
 
 
 @click.command(short_help="Fail, with the causes, unless evidence is complete, fresh and right.")
 @click.argument("machines", nargs=-1, type=MACHINE, metavar="[MACHINE]...")
 @click.option("--all", "every", is_flag=True, help="Every machine that has evidence.")
 @click.option("--verbose", is_flag=True, help="Print a line for each row.")
+@allow_option
 @of_project
-def verify(project: Project, machines: tuple[str, ...], every: bool, verbose: bool) -> int:
-    """Exit with 1 and print the causes unless the evidence of MACHINE is complete, fresh and right.
-    The default is this machine.
+def verify(
+    project: Project, machines: tuple[str, ...], every: bool, verbose: bool, reason: str | None
+) -> int:
+    """Exit with 1 and print the causes unless the evidence of MACHINE is complete, fresh and right,
+    and its pages and figures are what the evidence renders to. The default is this machine.
 
     \b
     Example:
       lmperf verify nvidia-h200 --verbose
     """
-    from lmperf.evidence.review import causes, out_of_memory
-    from lmperf.reporting.render import silent_gaps
-
     if every and machines:
         raise click.UsageError("--all verifies every machine; do not name one as well")
     wanted = [*machines] or [project.machine.slug]
     if every:
         wanted = project.machines_with_evidence()
-    found = [cause for machine in wanted for cause in causes(project, machine)]
+    if reason is not None:
+        _allow(project, wanted, reason)
+    return 1 if _print_causes(project, wanted, verbose) else 0
+
+
+@click.command(short_help="Add this machine's evidence and report to Git, if verify passes.")
+@allow_option
+@of_project
+def publish(project: Project, reason: str | None) -> int:
+    """Verify the evidence of this machine, and add it to Git's index with its pages and figures.
+
+    \b
+    Example:
+      lmperf publish --allow-marked "a shared host; it is never idle"
+    """
+    machine = project.machine.slug
+    if reason is not None:
+        _allow(project, [machine], reason)
+    if _print_causes(project, [machine], verbose=False):
+        return 1
+    files = _published(project.directory)
+    command = ["git", "-C", str(project.directory), "add", "--force", "--", *files]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise UserError(f"git add failed: {done.stderr.strip().partition(chr(10))[0]}")
+    print(
+        f"{project.directory}: {len(files)} files are in Git's index; commit them with"
+        f' git commit -m "Publish the report of {machine}"'
+    )
+    return 0
+
+
+def _published(directory: Path) -> list[str]:
+    """Names of the files to publish, below the directory of a machine that passes `verify`."""
+    from lmperf.reporting.sections.profiles.tables import PUBLISHED_TRACE
+
+    tables = [f"{EVIDENCE}/{stem}.csv" for stem in (*stems(), cost.STEM)]
+    signed = [FILE, *(name for name in tables if (directory / name).exists())]
+    digests = [str(Path(name).with_suffix(".sha256")) for name in signed]
+    rendered = [*sorted(directory.glob("*.md")), *sorted(directory.glob("figures/*.svg"))]
+    shown = [str(path.relative_to(directory)) for path in rendered]
+    more = ("selftest.csv", f"traces/{PUBLISHED_TRACE}")
+    return [*signed, *digests, *shown, *(name for name in more if (directory / name).exists())]
+
+
+def _print_causes(project: Project, machines: Sequence[str], verbose: bool) -> int:
+    """Print why machines fail `verify`, what else is worth knowing, and the verdict.
+
+    Returns the number of causes.
+    """
+    from lmperf.evidence.review import causes, information
+    from lmperf.reporting import written
+    from lmperf.reporting.render import silent_gaps
+
+    found = [cause for machine in machines for cause in causes(project, machine)]
     lines = [line for cause in found for line in (cause.lines if verbose else [str(cause)])]
-    known = [machine for machine in wanted if machine in project.machines_with_evidence()]
+    known = [machine for machine in machines if machine in project.machines_with_evidence()]
     lines += silent_gaps(project, known)
-    lines += [words for machine in known for words in not_rendered(project, machine)]
+    for machine in known:
+        lines += not_rendered(project, machine)
+        strangers = written.foreign(project, machine)
+        lines += [f"{path}: lmperf did not write it; remove it" for path in strangers]
     for line in lines:
         print(f"verify: {line}", file=sys.stderr)
-    for cause in (cause for machine in known for cause in out_of_memory(project, machine)):
-        print(f"verify: {cause}")  # a result rather than a fault
-    words = ", ".join(wanted) or "no machine"
-    print(f"verify: {words}: " + (f"{len(lines)} causes" if lines else "all is measured and right"))
-    return 1 if lines else 0
+    for cause in (cause for machine in known for cause in information(project, machine)):
+        for line in cause.lines if verbose else [str(cause)]:
+            print(f"verify: {line}")  # no fault
+    words = ", ".join(machines) or "no machine"
+    number = "1 cause" if len(lines) == 1 else f"{len(lines)} causes"
+    print(f"verify: {words}: {number if lines else 'all is measured and right'}")
+    return len(lines)
+
+
+def _allow(project: Project, machines: Sequence[str], reason: str) -> None:
+    """Record why rows that were measured at work are accepted, and render the write-ups again."""
+    from lmperf.commands.report import render
+    from lmperf.evidence.at_work import allow, check_reason
+    from lmperf.evidence.review import review
+
+    reason = check_reason(reason)
+    for machine in machines:
+        found = review(project, machine).at_work
+        if not found.too_many:
+            say(f"{machine}: too few rows were measured at work to need --allow-marked")
+            continue
+        directory = project.report_directory / machine
+        allow(directory, machine, found, reason)
+        say(f"{directory / FILE}: says that {found.words}, and why they are accepted")
+        render(project, machine)
+        if project.is_here(machine):
+            render(project, None)

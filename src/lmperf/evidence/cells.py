@@ -68,11 +68,27 @@ _REQUIRED = {
         Annotated[datetime, _spelled(_UTC, "an ISO time in UTC, as 2026-01-02T03:04:05+00:00")]
     ),
 }
+
+
+def _between(least: float, most: float) -> TypeAdapter:
+    return TypeAdapter(Annotated[float, Field(ge=least, le=most, allow_inf_nan=False), _DECIMAL])
+
+
 _OPTIONAL = {
     "median_ms": TypeAdapter(_Time),
     "repetitions": TypeAdapter(Annotated[int, Field(ge=1), _DIGITS]),
     "rounds_ms": _TIMES,
     "again_ms": _TIMES,
+    "sustained_rounds_ms": _TIMES,
+    **dict.fromkeys(("least_ms", "sustained_ms", "sustained_s"), TypeAdapter(_Time)),
+    "sustained_steps": TypeAdapter(Annotated[int, Field(ge=1), _DIGITS]),
+    # Limits of what a machine can be: a share, ratios, us of a call, clocks, power and temperature.
+    "other_load": _between(0, 1),
+    **dict.fromkeys(("reference", "host_reference"), _between(1e-3, 1e3)),
+    **dict.fromkeys(("launch_us", "python_us"), _between(1e-3, 1e6)),
+    **dict.fromkeys(("clock_mhz", "sustained_mhz"), _between(0, 1e5)),
+    **dict.fromkeys(("power_w", "sustained_w"), _between(0, 1e5)),
+    "temperature_c": _between(-100, 200),
     "rounds_mhz": TypeAdapter(Annotated[list[Literal[""] | _Number], _LIST]),
     "throttle": TypeAdapter(Annotated[str, _spelled("0x[0-9a-f]{1,16}", "hexadecimal, as 0x4")]),
 }

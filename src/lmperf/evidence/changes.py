@@ -55,7 +55,8 @@ def _read(store: Path) -> dict[str, Any]:
     try:
         known = json.loads(read_signed(store / FILE) or b"{}")
         return {name: dict(known.get(name, {})) for name in ("codes", "symbols")}
-    except (DamagedEvidence, ValueError, AttributeError, TypeError):  # only messages depend on it
+    # Only messages depend on this file.
+    except (DamagedEvidence, ValueError, AttributeError, TypeError, RecursionError):
         return {"codes": {}, "symbols": {}}
 
 

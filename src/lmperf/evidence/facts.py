@@ -2,6 +2,8 @@
 
 {"machine": slug, "preset": "gpu", "environments": {digest of an environment: its facts}}
 
+There may be "allowed" as well: see `lmperf.evidence.at_work`.
+
 Rows refer to an environment by the digest in their column `environment`.
 """
 
@@ -11,7 +13,7 @@ import json
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, StrictStr, ValidationError
+from pydantic import BaseModel, StrictBool, StrictInt, StrictStr, ValidationError
 
 from lmperf.evidence.store import DamagedEvidence, holds, read_signed, write_signed
 
@@ -22,14 +24,27 @@ _HARDWARE = ("kind", "device")
 
 
 class _Environment(BaseModel):
+    kind: StrictStr | None = None
+    device: StrictStr | None = None
+    commit: StrictStr | None = None
+    dirty: StrictBool | None = None
+    measured_at: StrictStr | None = None
     peers: dict[str, StrictStr] = {}
     implementations: dict[str, StrictStr] = {}
+
+
+class _Allowed(BaseModel):
+    reason: StrictStr
+    rows: StrictInt
+    of: StrictStr
+    at: StrictStr
 
 
 class _Facts(BaseModel):
     machine: StrictStr
     preset: Literal["cpu", "gpu"]
     environments: dict[str, _Environment]
+    allowed: _Allowed | None = None
 
 
 def read_facts(directory: Path, machine: str) -> Facts:
@@ -45,10 +60,14 @@ def read_facts(directory: Path, machine: str) -> Facts:
         return empty(machine)
     try:
         _Facts.model_validate_json(content)
+        facts = json.loads(content)
     except ValidationError as error:
-        problem = error.errors()[0]["msg"]
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        problem = f"{place}: {first['msg']}" if place else first["msg"]
         raise DamagedEvidence(f"{path} does not hold the facts of a machine: {problem}") from None
-    facts = json.loads(content)
+    except (ValueError, RecursionError) as error:  # a number of too many digits, too many brackets
+        raise DamagedEvidence(f"{path} does not hold the facts of a machine: {error}") from None
     if facts["machine"] != machine:
         raise DamagedEvidence(f"{path} belongs to the machine {facts['machine']}")
     return facts

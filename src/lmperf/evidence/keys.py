@@ -56,13 +56,14 @@ NO_NUMBERS = {
     "lmperf.measuring.output": "forwards the output of implementations, between slices",
     "lmperf.measuring.printable": "escapes characters in messages",
     "lmperf.measuring.progress": "writes progress for a person, between slices",
+    "lmperf.measuring.rest": "waits before a job; the load during slices is watched in any case",
     "lmperf.measuring.stopwatch": "adds up the cost of a job; costs are not rows",
 }
 # Attributes of a benchmark that decide which cells there are and how they are shown.
 DECLARATIONS = frozenset(
     {
-        *("axes", "check", "columns", "grids", "implementations", "not_applicable", "order"),
-        *("phases_of", "section", "stated", "takes", "title"),
+        *("axes", "check", "columns", "grids", "implementations", "largest_error_bound"),
+        *("not_applicable", "order", "phases_of", "section", "stated", "takes", "title"),
     }
 )
 

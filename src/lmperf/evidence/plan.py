@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 
 from lmperf.benchmark import Benchmark, Case
+from lmperf.evidence.consistent import RETAKEN, contradictions, is_unsettled
 from lmperf.evidence.keys import row_key
 from lmperf.evidence.schema import sound
 from lmperf.evidence.store import EVIDENCE, DamagedEvidence, Evidence, Former, Row, text_of
@@ -25,6 +26,8 @@ from lmperf.evidence.store import EVIDENCE, DamagedEvidence, Evidence, Former, R
 # Statuses that a retry may change, because their cause may be gone. A failed check is not one of
 # them: it depends on the result alone.
 FAILURES = frozenset({"crash", "timeout", "oom"})
+# Reasons why a case is due although it has fresh rows, or had: see `Plan._reasons`.
+MARKED, CONTRADICTS, COPIES_DIFFER = "marked", "contradicts another cell", "copies differ"
 
 
 def row_name(benchmark: Benchmark, row: Mapping[str, object]) -> str:
@@ -65,8 +68,10 @@ class Plan:
         store: the CSV with every row that was measured on this machine.
         evidence: the published CSV with the rows of `cases`.
         environment: digest of the hardware and software that measure today.
+        kind: kind of the device that measures: cuda, mps or cpu.
         again: statuses of failures that are retried although their rows are fresh.
         forced: cases that are measured again although their rows are fresh.
+        remeasure: whether cases with a mark of `names.UNSETTLED` are measured again.
         files_hold: whether the machine's facts and costs are complete and undamaged.
     """
 
@@ -75,8 +80,10 @@ class Plan:
     store: Evidence
     evidence: Evidence
     environment: str
+    kind: str
     again: frozenset[str] = frozenset()
     forced: frozenset[Case] = frozenset()
+    remeasure: bool = False
     files_hold: bool = True
 
     @property
@@ -101,19 +108,37 @@ class Plan:
         """All valid rows of store and evidence, also of cases outside the configuration.
 
         If both files have a case, its rows come from the file that was measured last. Evidence
-        without a store comes from a clone, or from another version of lmperf.
+        without a store comes from a clone, or from another version of lmperf. A case of `differing`
+        has no rows.
         """
-        stored, published = (found.rows for found in self._readings.values())
-        latest: dict[tuple[str, ...], list[Row]] = {}
-        for rows in (published, stored):
-            by_case: dict[tuple[str, ...], list[Row]] = {}
-            for row in rows:
+        stored, published = self._by_case
+        order = [case for case in {**stored, **published} if case not in self.differing]
+        found = ([rows[case] for rows in (stored, published) if case in rows] for case in order)
+        return [row for copies in found for row in max(copies, key=_measured_at)]
+
+    @cached_property
+    def differing(self) -> list[tuple[str, ...]]:
+        """The cases and phases whose rows differ in store and evidence, from one measurement.
+
+        One of the copies was changed, and nothing tells which. So neither counts.
+        """
+        stored, published = self._by_case
+        return [
+            case
+            for case in stored
+            if case in published
+            and _measurement(stored[case]) == _measurement(published[case])
+            and _contents(stored[case]) != _contents(published[case])
+        ]
+
+    @cached_property
+    def _by_case(self) -> tuple[dict[tuple[str, ...], list[Row]], ...]:
+        """Case and phase -> its valid rows, in the store and in the evidence."""
+        copies = tuple({} for _ in self._readings)
+        for by_case, found in zip(copies, self._readings.values(), strict=True):
+            for row in found.rows:
                 by_case.setdefault(self.store.case_of(row), []).append(row)
-            for case, found in by_case.items():
-                if case not in latest or _measured_at(found) >= _measured_at(latest[case]):
-                    latest[case] = found
-        order = dict.fromkeys(self.store.case_of(row) for row in (*stored, *published))
-        return [row for case in order for row in latest[case]]
+        return copies
 
     @cached_property
     def rows(self) -> list[Row]:
@@ -123,8 +148,13 @@ class Plan:
     @property
     def is_due(self) -> bool:
         """Whether a job would measure a case, repair a file or rewrite the evidence."""
-        whole = self.files_hold and not self.damaged and self.evidence.holds(self.rows)
+        whole = self.is_sound and self.evidence.holds(self.rows)
         return bool(self.pending) or not whole
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether no file is damaged, and store and evidence do not contradict each other."""
+        return self.files_hold and not self.damaged and not self.differing
 
     @cached_property
     def _rows_of(self) -> dict[tuple[str, ...], list[Row]]:
@@ -139,23 +169,54 @@ class Plan:
 
     @cached_property
     def _reasons(self) -> dict[Case, str]:
-        """Case -> one word why it must be measured: forced, damaged, missing, failed or stale.
+        """Case -> why it must be measured: forced, damaged, missing, failed, stale, or one of
+        MARKED, CONTRADICTS and COPIES_DIFFER.
 
         A case with fresh rows is absent, even if another case of its group is measured.
         """
+        differing = {case[: len(self.benchmark.axes) + 1] for case in self.differing}
         reasons: dict[Case, str] = {}
         for case in self.cases:
             rows = self._rows_of.get(_texts_of(case), [])
             fresh = {row["key"] for row in rows if row["status"] not in self.again}
             if case in self.forced:
                 reasons[case] = "forced"
+            elif _texts_of(case) in differing:
+                reasons[case] = COPIES_DIFFER
             elif not self._keys(case) <= fresh:
                 if not rows:
                     reasons[case] = "damaged" if self.damaged else "missing"
                 else:
                     failed = any(row["status"] in self.again for row in rows)
                     reasons[case] = "failed" if failed else "stale"
+            elif self.remeasure and any(map(is_unsettled, rows)):
+                reasons[case] = MARKED
+            elif _texts_of(case) in self._contradicting:
+                reasons[case] = CONTRADICTS
         return reasons
+
+    @cached_property
+    def _contradicting(self) -> set[tuple[str, ...]]:
+        """The cases with fresh rows that contradict others, and that were not retaken for that."""
+        fresh = [row for row in self.rows if row["key"] == self.key(row)]
+        found = contradictions(self.benchmark, fresh, self.kind)
+        rows = (row for one in found for row in one.rows if row.get(RETAKEN) != "True")
+        return {_case_of_row(self.benchmark, row) for row in rows}
+
+    @cached_property
+    def _retaken(self) -> set[tuple[str, ...]]:
+        """The cases of all groups that are measured because of a contradiction."""
+        return {
+            _texts_of(case)
+            for group in self.pending
+            if CONTRADICTS in map(self._reasons.get, group)
+            for case in group
+        }
+
+    def retakes(self, row: Mapping[str, object]) -> bool:
+        """Whether the case of a new row was measured because of a contradiction in its group."""
+        names = (*(axis.name for axis in self.benchmark.axes), "implementation")
+        return tuple(text_of(row[name]) for name in names) in self._retaken
 
     @cached_property
     def pending(self) -> list[list[Case]]:
@@ -171,6 +232,12 @@ class Plan:
         """
         cases = (case for group in self.pending for case in group)
         return [(case, self._reasons.get(case, "with its group")) for case in cases]
+
+    @property
+    def unsettled(self) -> set[tuple[str, ...]]:
+        """The identities of the rows that were timed while the machine was at work."""
+        names = self.benchmark.identity
+        return {tuple(row[name] for name in names) for row in self.rows if is_unsettled(row)}
 
     def stale_row(self, case: Case) -> Row | None:
         """The first row of a case whose key differs from today's keys; None if there is none."""
@@ -192,6 +259,15 @@ class Plan:
 def _measured_at(rows: list[Row]) -> str:
     """The latest `measured_at` of some rows; empty if they come from a version without it."""
     return max(row.get("measured_at", "") for row in rows)
+
+
+def _measurement(rows: list[Row]) -> set[tuple[str, str]]:
+    return {(row.get("measured_at", ""), row["key"]) for row in rows}
+
+
+def _contents(rows: list[Row]) -> list[dict[str, str]]:
+    """The filled cells of some rows; a column that a later version added is empty in old rows."""
+    return [{name: text for name, text in row.items() if text} for row in rows]
 
 
 def _texts_of(case: Case) -> tuple[str, ...]:

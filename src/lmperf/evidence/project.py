@@ -62,17 +62,24 @@ class Project:
         """The plan (what is fresh and what to measure) of a benchmark with all implementations.
 
         Raises:
-            UserError: the name of a custom implementation is in use, or its module does not exist.
+            UserError: the name of a custom implementation is in use, its module does not exist, or
+                the configured grid has no cell.
         """
         benchmark = load(stem, self.config.external(stem))
         check_names(benchmark)
+        grid = self.config.grid_of(stem)
+        cases = benchmark.cases(self.preset, grid)
+        if grid and not cases and benchmark.cases(self.preset):
+            raise UserError(f"config: grid.{stem} leaves no cell that can be measured; change it")
         return Plan(
             benchmark,
-            tuple(benchmark.cases(self.preset, self.config.grid_of(stem))),
+            tuple(cases),
             evidence_of(benchmark, self.directory, STORE),
             evidence_of(benchmark, self.directory),
             self.machine.environment,
+            self.machine.kind,
             FAILURES if self.config.retry_failed else frozenset(),
+            remeasure=self.config.remeasure,
             files_hold=self._files_hold,
         )
 
@@ -94,7 +101,15 @@ class Project:
                 damaged.append(str(damage))
             else:
                 known["environments"] |= facts["environments"]
+                if "allowed" in facts:  # a permission to publish, from the evidence if it has one
+                    known.setdefault("allowed", facts["allowed"])
         return {**known, "preset": self.preset}, damaged
+
+    @property
+    def device_uuid(self) -> str | None:
+        """The UUID of this machine's CUDA device; None if no worker has reported it yet."""
+        environments = self.known_facts()[0]["environments"]
+        return environments.get(self.machine.environment, {}).get("uuid")
 
     def known_costs(self) -> list[Row]:
         """The rows of `cost.csv` from the store; from the evidence if those are lost or damaged."""
@@ -103,6 +118,19 @@ class Project:
                 if rows := Cost(self.directory, folder).read():
                     return rows
         return []
+
+    def damage_in_store(self) -> list[str]:
+        """How `machine.json` and `cost.csv` in the store are damaged; empty if they are not."""
+        found = []
+        for read in (
+            lambda: read_facts(self.store, self.machine.slug),
+            Cost(self.directory, STORE).read,
+        ):
+            try:
+                read()
+            except DamagedEvidence as damage:
+                found.append(str(damage))
+        return found
 
     @cached_property
     def _files_hold(self) -> bool:

@@ -14,6 +14,7 @@ from lmperf.benchmark import Case
 from lmperf.custom import broken_ones
 from lmperf.evidence import changes
 from lmperf.evidence.closure import not_followed
+from lmperf.evidence.consistent import RETAKEN
 from lmperf.evidence.cost import Cost
 from lmperf.evidence.facts import FILE, read_facts, write_facts
 from lmperf.evidence.machine import commit_facts
@@ -79,6 +80,11 @@ def _write_evidence(project: Project, plan: Plan) -> None:
 
 def _repair(project: Project, plan: Plan, reporter: Reporter) -> None:
     """Report damaged files, rename them to `*.damaged`, and put all intact rows into the store."""
+    if plan.differing:
+        reporter.note(
+            f"{plan.store.path} and {plan.evidence.path} differ in {len(plan.differing)} cases that"
+            " were measured once: neither copy counts, and they are measured again"
+        )
     for path, lines in plan.damaged.items():
         aside = set_aside(path)
         more = f" and {len(lines) - 1} more faults" if len(lines) > 1 else ""
@@ -97,6 +103,8 @@ def _repair(project: Project, plan: Plan, reporter: Reporter) -> None:
     if costs:
         Cost(project.directory, STORE).hold(costs)
     plan.store.hold(plan.known)
+    if plan.differing:  # else a job that is killed now would leave one of the copies
+        plan.evidence.hold(plan.rows)
 
 
 def _warn_of_untracked_imports(plan: Plan, reporter: Reporter) -> None:
@@ -163,6 +171,7 @@ def _signed(plan: Plan, row: dict[str, Any], facts: Mapping[str, Any]) -> dict[s
     commit = (facts["commit"] or "unknown")[:12] + ("-dirty" if facts["dirty"] else "")
     return {
         **row,
+        **({RETAKEN: True} if plan.retakes(row) else {}),
         "environment": plan.environment,
         "commit": commit,
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -9,18 +9,22 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 from lmperf.benchmark import Benchmark, Case
 from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError
-from lmperf.evidence import cost, plausible
+from lmperf.evidence import at_work, consistent, cost, plausible
+from lmperf.evidence.at_work import AtWork
+from lmperf.evidence.consistent import contradictions
 from lmperf.evidence.cost import Cost
 from lmperf.evidence.facts import FILE, Facts, empty, read_facts
 from lmperf.evidence.keys import is_fresh
-from lmperf.evidence.plan import asked, evidence_of, read, row_name
+from lmperf.evidence.plan import COPIES_DIFFER, asked, evidence_of, read, row_name
 from lmperf.evidence.project import Project
 from lmperf.evidence.store import EVIDENCE, STORE, DamagedEvidence, Row, text_of
 from lmperf.gate import FAILED
+from lmperf.measuring.state import DRIFT
 
 # Status of a fresh row without a valid result -> the kind of fault of that row.
 _KINDS = {
@@ -30,20 +34,31 @@ _KINDS = {
 }
 # Kinds of faults that make `verify` fail, in the order in which `verify` lists them. Running out of
 # memory is a valid result, so "out of memory" is absent.
-_FAILING = ("red gate", "failed", plausible.KIND, "missing", "stale")
+_FAILING = ("red gate", "failed", plausible.KIND, consistent.KIND, "missing", "stale")
+# Kinds that `verify` prints without failing: results, and contradictions that measuring again has
+# not removed.
+SETTLED = f"{consistent.KIND}, measured twice"
+_INFORMING = ("out of memory", SETTLED)
 
 
 @dataclass(frozen=True)
 class Cause:
-    """The names of the rows of one benchmark that fail `verify` for the same reason."""
+    """The names of the rows of one benchmark that fail `verify` for the same reason.
+
+    Attributes:
+        summary: what to print of the rows together; empty: their number and the first name.
+    """
 
     machine: str
     stem: str
     kind: str
     names: tuple[str, ...]
+    summary: str = ""
 
     def __str__(self) -> str:
         words = f"{self.machine}/{self.stem}: {self.kind}: "
+        if self.summary:
+            return words + self.summary
         if len(self.names) == 1:
             return words + self.names[0]
         return f"{words}{len(self.names)} rows, the first {self.names[0]}"
@@ -63,7 +78,10 @@ class Review:
         damaged: stem of a benchmark -> how its evidence is damaged.
         rows: stem -> the rows that the report shows, stale rows included.
         lacking: stem -> axis values, implementation and phase of each missing row.
+        unknown: files of evidence whose name is that of no benchmark.
         faults: kind of fault -> stem -> names of the rows with that fault.
+        contradicting: stem -> names of the rows that contradict another cell, measured twice.
+        at_work: the rows that were measured while the machine was at work.
         cost: one row per measuring job with its seconds by kind of work.
     """
 
@@ -73,7 +91,10 @@ class Review:
     damaged: dict[str, str] = field(default_factory=dict)
     rows: dict[str, list[Row]] = field(default_factory=dict)
     lacking: dict[str, list[dict]] = field(default_factory=dict)
+    unknown: list[str] = field(default_factory=list)
     faults: dict[str, dict[str, list[str]]] = field(default_factory=lambda: defaultdict(dict))
+    contradicting: dict[str, set[str]] = field(default_factory=dict)
+    at_work: AtWork = field(default_factory=AtWork)
     cost: list[Row] = field(default_factory=list)
 
     @property
@@ -95,8 +116,17 @@ class Review:
         """Yield the causes for which `verify` fails on this machine's evidence."""
         for stem, reason in (self.lost | self.damaged).items():
             yield Cause(self.machine, stem, "damaged", (reason,))
+        for path in self.unknown:
+            words = f"{path} is of no benchmark; lmperf prune {self.machine} removes it"
+            yield Cause(self.machine, Path(path).stem, "unknown", (words,))
         for kind in _FAILING:
             yield from self.of_kind(kind)
+        for stem in self.at_work.too_many if not self.at_work.is_fit else ():
+            benchmark, rows = load(stem), self.at_work.rows[stem]
+            names = tuple(row_name(benchmark, row) for row in rows)
+            yield Cause(
+                self.machine, stem, at_work.KIND, names, summary=self.at_work.words_of(stem)
+            )
 
     def of_kind(self, kind: str) -> Iterator[Cause]:
         """Yield one cause per benchmark that has rows with this kind of fault."""
@@ -128,6 +158,16 @@ class _Machine:
             self.facts = read_facts(self.directory, machine)
         except DamagedEvidence as damage:
             self.damage = str(damage)
+
+    def unknown(self, folder: str) -> list[Path]:
+        """The CSV files in a folder whose name is that of no benchmark."""
+        known = {*stems(), cost.STEM}
+        return sorted(p for p in (self.directory / folder).glob("*.csv") if p.stem not in known)
+
+    def kind(self, environment: str) -> str:
+        """The kind of device of an environment; that of the preset if it is not recorded."""
+        kind = self.facts["environments"].get(environment, {}).get("kind")
+        return kind if kind in DRIFT else {"gpu": "cuda", "cpu": "cpu"}[self.facts["preset"]]
 
     def benchmark(self, stem: str, environment: str | None = None) -> Benchmark:
         """A benchmark with its custom implementations and its peers (other projects' code).
@@ -193,8 +233,10 @@ def review(project: Project, machine: str) -> Review:
     """
     found = _Machine(project, machine)
     reviewed = Review(machine, found.facts, {"machine": found.damage} if found.damage else {})
+    reviewed.unknown = [str(path) for path in found.unknown(EVIDENCE)]
     for stem in stems():
         _review_benchmark(found, reviewed, stem)
+    reviewed.at_work.take_permission(found.facts)
     limits = plausible.limits_of(reviewed.rows.get("ceilings", []), found.facts["environments"])
     for stem, rows in reviewed.rows.items():
         impossible = (row for row in rows if plausible.impossible(limits, row))
@@ -220,11 +262,37 @@ def _review_benchmark(machine: _Machine, reviewed: Review, stem: str) -> None:
             by_kind["stale"].append(row)
         elif row["status"] in _KINDS:
             by_kind[_KINDS[row["status"]]].append(row)
+        else:
+            by_kind["right"].append(row)
+    fresh = by_kind.pop("right", [])
     for kind, of_kind in by_kind.items():
         reviewed.add(kind, benchmark, of_kind)
+    reviewed.at_work.add(benchmark, fresh)
+    _compare_cells(machine, reviewed, benchmark, fresh)
     if lacking := _lacking(benchmark, machine.required(benchmark), rows):
         reviewed.lacking[stem] = lacking
         reviewed.add("missing", benchmark, lacking)
+
+
+def _compare_cells(
+    machine: _Machine, reviewed: Review, benchmark: Benchmark, rows: Sequence[Row]
+) -> None:
+    """Record the rows of each environment that contradict one another."""
+    environments: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        environments[row["environment"]].append(row)
+    found = [
+        one
+        for name, of_it in environments.items()
+        for one in contradictions(benchmark, of_it, machine.kind(name))
+    ]
+    for kind, settled in ((consistent.KIND, False), (SETTLED, True)):
+        of_kind = [one for one in found if one.is_settled == settled]
+        if names := [f"{row_name(benchmark, one.slow[0])} {one.words}" for one in of_kind]:
+            reviewed.faults[kind][benchmark.stem] = names
+    reviewed.contradicting[benchmark.stem] = {
+        row_name(benchmark, row) for one in found if one.is_settled for row in one.rows
+    }
 
 
 def _lacking(benchmark: Benchmark, cases: Sequence[Case], rows: Sequence[Row]) -> list[dict]:
@@ -242,13 +310,18 @@ def _lacking(benchmark: Benchmark, cases: Sequence[Case], rows: Sequence[Row]) -
 def prune(project: Project, machine: str) -> int:
     """Drop the stale rows whose cell is no longer in the grid; return how many were dropped.
 
-    No run would measure such a row again.
+    No run would measure such a row again. Files of benchmarks that no longer exist are removed.
 
     Raises:
         UserError: `report/` has no evidence of this machine, or the evidence is damaged.
     """
     found = _Machine(project, machine)
-    return sum(_prune(found, stem, folder) for stem in stems() for folder in (STORE, EVIDENCE))
+    dropped = sum(_prune(found, stem, folder) for stem in stems() for folder in (STORE, EVIDENCE))
+    for path in (path for folder in (STORE, EVIDENCE) for path in found.unknown(folder)):
+        dropped += max(len(path.read_bytes().splitlines()) - 1, 0)
+        path.unlink()
+        path.with_suffix(".sha256").unlink(missing_ok=True)
+    return dropped
 
 
 def _prune(machine: _Machine, stem: str, folder: str) -> int:
@@ -281,23 +354,34 @@ def causes(project: Project, machine: str) -> list[Cause]:
     return [*review(project, machine).causes(), *_unwritten(project)]
 
 
-def out_of_memory(project: Project, machine: str) -> list[Cause]:
-    """Return the rows that ran out of memory, by benchmark.
+def information(project: Project, machine: str) -> list[Cause]:
+    """Return what does not make `verify` fail and is worth knowing, by benchmark.
 
-    They are valid results and do not make `verify` fail.
+    Rows that ran out of memory, which are valid results, and rows that contradict others and did
+    so when they were measured again.
     """
-    return list(review(project, machine).of_kind("out of memory"))
+    reviewed = review(project, machine)
+    return [cause for kind in _INFORMING for cause in reviewed.of_kind(kind)]
 
 
 def _unwritten(project: Project) -> Iterator[Cause]:
-    """Yield a cause for each benchmark whose evidence differs from the store.
+    """Yield what is wrong with the store, and each benchmark whose evidence differs from it.
 
-    A job would rewrite this evidence from the store without measuring anything.
+    Where the store holds all rows, a job would rewrite the evidence without measuring anything.
     """
+    slug = project.machine.slug
+    for words in project.damage_in_store():
+        yield Cause(slug, STORE, "damaged", (f"{words}; the next run repairs it",))
     for stem, plan in project.plans.items():
-        if plan.is_due and not plan.pending and not plan.damaged:
+        for words in plan.damaged.get(plan.store.path, ())[:1]:
+            yield Cause(slug, stem, "damaged", (f"{words}; the next run repairs it",))
+        if plan.differing:
+            names = tuple(", ".join(filter(None, case)) for case in plan.differing)
+            words = f"{len(names)} rows in store and evidence; the next run measures them again"
+            yield Cause(slug, stem, COPIES_DIFFER, names, summary=words)
+        elif not plan.pending and not plan.damaged and not plan.evidence.holds(plan.rows):
             words = "it differs from the rows in the store that the configuration asks for"
-            yield Cause(project.machine.slug, stem, "not as measured", (words,))
+            yield Cause(slug, stem, "not as measured", (words,))
 
 
 def tally(found: Sequence[Cause]) -> list[str]:

@@ -9,11 +9,14 @@ A round is one turn of an implementation in the interleaved timing. Why a median
 smallest and the largest median of its rounds, however long each round was: at least half of the
 samples of each round are at most the largest of these medians, hence at least half of all samples.
 Why a mean is within one standard deviation of the median: the median minimizes the mean absolute
-deviation (Hotelling and Solomons, 1932).
+deviation (Hotelling and Solomons, 1932). Why the standard deviation of n times is at most sqrt(n)
+times their mean: no time is negative, so one time of n means beside n - 1 zeros is the extreme. Why
+no time exceeds `Benchmark.limit_s`: the supervisor ends a worker whose step takes longer.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
@@ -22,18 +25,34 @@ from lmperf import gate
 from lmperf.benchmark import Benchmark, Timed
 from lmperf.evidence.cells import NOT_FINITE, cell_faults, is_error, numbers_in, quoted
 from lmperf.evidence.store import STATISTICS
+from lmperf.measuring.state import DRIFT, LOADED
 
 Row = Mapping[str, str]
 Fault = tuple[int, str]
 
 # Columns that every timed row fills and a failed row leaves empty.
 _TIMED = (*STATISTICS, "rounds_ms", "together")
-_ONLY_TIMED = (*_TIMED, "again_ms", "host_ms", "eager_ms", "tflops", "bandwidth_gbps")
+_STRETCH = ("sustained_ms", "sustained_rounds_ms", "sustained_steps", "sustained_s")
+_ONLY_TIMED = (
+    *(*_TIMED, "again_ms", "least_ms", "host_ms", "eager_ms", "tflops", "bandwidth_gbps"),
+    *(*_STRETCH, "sustained_mhz", "sustained_w"),
+)
+# Times of single calls or steps, in ms: none can exceed the time-out of a step.
+_CALLS = ("mean_ms", "p80_ms", "least_ms", "host_ms", "eager_ms", "sustained_ms")
 # Statuses that end a whole case and phase: it then has one row instead of one per index value.
 _WHOLE_CASE = ("oom", "timeout", "crash", "unsupported")
 _RATES = {"tflops": ("flops", 1e9), "bandwidth_gbps": ("bytes", 1e6)}
 # Relative tolerance when a number is computed again in double precision from other columns.
 _RELATIVE = 1e-6
+# The same where the clock is read between blocks of steps.
+_SUSTAINED = 0.05
+# Column -> its mark and the least and largest value that a row without the mark may have. Where the
+# limits depend on the device, the widest ones count: a row does not name its kind of device.
+_NEEDS_MARK = {
+    "other_load": ("loaded", 0.0, max(LOADED.values())),
+    "reference": ("drift", 1 - max(DRIFT.values()), 1 + max(DRIFT.values())),
+    "host_reference": ("host", 0.0, 2.0),
+}
 
 
 def faults(benchmark: Benchmark, rows: Sequence[Row]) -> Iterator[Fault]:
@@ -49,7 +68,7 @@ def faults(benchmark: Benchmark, rows: Sequence[Row]) -> Iterator[Fault]:
     errors = [column.name for column in benchmark.declared_columns if is_error(column.name)]
     for index, row in enumerate(rows):
         if index not in unreadable:
-            found += [(index, words) for words in _row_faults(row, timed, errors)]
+            found += [(index, words) for words in _row_faults(benchmark, row, timed, errors)]
     found += _repeated(benchmark, rows)
     found += _mixed_cases(benchmark, rows)
     found += _mixed_groups(benchmark, rows)
@@ -76,7 +95,9 @@ def _name(benchmark: Benchmark, row: Row) -> str:
     return ", ".join(quoted(value)[1:-1] for value in values if value)
 
 
-def _row_faults(row: Row, timed: bool, errors: Sequence[str]) -> Iterator[str]:
+def _row_faults(
+    benchmark: Benchmark, row: Row, timed: bool, errors: Sequence[str]
+) -> Iterator[str]:
     """Yield the contradictions between the columns of a row whose cells are all valid."""
     status = row["status"]
     if status != "ok":
@@ -89,10 +110,14 @@ def _row_faults(row: Row, timed: bool, errors: Sequence[str]) -> Iterator[str]:
     if status not in ("nan", "failed_check"):
         infinite = (name for name in errors if row.get(name) in NOT_FINITE)
         yield from (f"{name} is {row[name]}, but status is {status}" for name in infinite)
+    yield from _bound_faults(benchmark, row, [name for name in errors if row.get(name)])
     if status == "ok" and all(map(row.get, _TIMED)):
         yield from _time_faults(row)
+        yield from _sustained_faults(row)
+        yield from _mark_faults(row)
     if status == "ok" and row.get("median_ms"):
         yield from _rate_faults(row)
+    yield from _limit_faults(benchmark, row)
 
 
 def _gate_faults(row: Row, status: str, timed: bool) -> Iterator[str]:
@@ -110,6 +135,62 @@ def _gate_faults(row: Row, status: str, timed: bool) -> Iterator[str]:
         yield f"status is {status}, but reason is empty"
 
 
+def _bound_faults(benchmark: Benchmark, row: Row, errors: Sequence[str]) -> Iterator[str]:
+    """Yield where `max_error` is none of a row's errors, or its bound wider than any is here."""
+    worst, of_tensors = row.get("max_error"), [n for n in errors if n.startswith("error_")]
+    if row["status"] == "ok" and worst and of_tensors and worst not in map(row.get, of_tensors):
+        yield f"max_error is {worst}, but none of {', '.join(of_tensors)} is"
+    if bound := row.get("error_bound"):
+        largest = benchmark.largest_error_bound(row)
+        if float(bound) > largest * (1 + _RELATIVE):
+            yield f"error_bound is {bound}, but rounding here explains at most {largest:.3g}"
+
+
+def _limit_faults(benchmark: Benchmark, row: Row) -> Iterator[str]:
+    """Yield the times that exceed the time-out, after which a worker would have been ended."""
+    limit_s = benchmark.limit_s
+    for name in _CALLS:
+        if (text := row.get(name)) and float(text) > limit_s * 1e3:
+            yield f"{name} is {text}, over the time-out of {limit_s:g} s"
+    compiling_s = limit_s * len(type(benchmark).phases)  # the first call of each phase
+    if (text := row.get("compile_s")) and float(text) > compiling_s:
+        yield f"compile_s is {text}, over the time-out of {limit_s:g} s a phase"
+
+
+def _mark_faults(row: Row) -> Iterator[str]:
+    """Yield what was recorded of the machine that the row's marks do not say."""
+    marks = (row.get("marks") or "").split(";")
+    for name, (mark, least, most) in _NEEDS_MARK.items():
+        text = row.get(name)
+        if text and mark not in marks and not least <= float(text) <= most:
+            yield f"{name} is {text}, but the row is not marked {mark}"
+
+
+def _sustained_faults(row: Row) -> Iterator[str]:
+    """Yield the contradictions between the columns of steps that were timed back to back."""
+    given = [name for name in _STRETCH if row.get(name)]
+    if not given:
+        yield from (
+            f"{name} is {row[name]}, but sustained_ms is empty"
+            for name in ("sustained_mhz", "sustained_w")
+            if row.get(name)
+        )
+        return
+    if lacking := [name for name in _STRETCH if name not in given]:
+        yield f"{given[0]} is {quoted(row[given[0]])}, but {lacking[0]} is empty"
+        return
+    median, steps, seconds = (float(row[name]) for name in ("sustained_ms", *_STRETCH[2:]))
+    blocks = numbers_in(row["sustained_rounds_ms"])
+    near = 1 + _SUSTAINED
+    if not min(blocks) / near <= median <= max(blocks) * near:
+        yield f"sustained_ms is {median}, outside its blocks, {min(blocks)} to {max(blocks)}"
+    least_s, most_s = (steps * block / 1e3 for block in (min(blocks), max(blocks)))
+    if not least_s / near <= seconds <= most_s * near:
+        yield f"sustained_s is {seconds}, but {steps:g} steps take {least_s:.3g} to {most_s:.3g} s"
+    if steps < len(blocks):
+        yield f"sustained_steps is {steps:g}, for {len(blocks)} blocks"
+
+
 def _time_faults(row: Row) -> Iterator[str]:
     """Yield the contradictions between median, mean, deviation, percentiles and rounds."""
     median, mean, deviation, p20, p80 = (float(row[name]) for name in STATISTICS[:-1])
@@ -121,7 +202,14 @@ def _time_faults(row: Row) -> Iterator[str]:
         yield f"median_ms is {median}, outside its rounds, {min(rounds)} to {max(rounds)}"
     if abs(mean - median) > deviation + near:
         yield f"mean_ms is {mean}, farther from median_ms {median} than std_ms {deviation}"
-    if int(row["repetitions"]) < len(rounds):
+    repetitions = int(row["repetitions"])
+    if deviation > math.sqrt(repetitions) * mean + near:
+        yield f"std_ms is {deviation}, which {repetitions} times with mean_ms {mean} cannot have"
+    if least := row.get("least_ms"):
+        bound = min(p20, *rounds)
+        if float(least) > bound + near:
+            yield f"least_ms is {least}, over {bound} of its rounds or p20_ms"
+    if repetitions < len(rounds):
         yield f"repetitions is {row['repetitions']}, for {len(rounds)} rounds"
     if len(again) > len(rounds):
         yield f"again_ms has {len(again)} rounds, rounds_ms {len(rounds)}"
@@ -134,6 +222,9 @@ def _rate_faults(row: Row) -> Iterator[str]:
         rate = float(row.get(name) or 0)
         if abs(rate - expected) > _RELATIVE * expected:
             yield f"{name} is {rate:g}, but {work} over median_ms is {expected:g}"
+    full = row.get("full_flops")
+    if full and float(full) < float(row.get("flops") or 0):
+        yield f"full_flops is {full}, less than flops {row['flops']}"
 
 
 def _repeated(benchmark: Benchmark, rows: Sequence[Row]) -> Iterator[Fault]:

@@ -60,6 +60,20 @@ def timed_benchmarks(project: Project, names: Sequence[str]) -> list[Chosen]:
     return [Chosen(plan.benchmark, list(plan.cases)) for plan in plans]
 
 
+def require_known_axes(found: Sequence[Chosen], only: Sequence[tuple[str, str]]) -> None:
+    """Check the names of the axes that `--only` selects by.
+
+    Raises:
+        UserError: no benchmark has an axis of this name.
+    """
+    known = dict.fromkeys(axis.name for one in found for axis in one.benchmark.axes)
+    for name, _ in only:
+        if name not in (*known, "implementation"):
+            raise UserError(
+                f"--only: no axis {name}; there are: {', '.join(known)}, implementation"
+            )
+
+
 def select(found: Sequence[Chosen], wanted: Wanted) -> list[Chosen]:
     """Reduce benchmarks to the wanted cases and phases; drop a benchmark that has none left.
 
@@ -67,6 +81,7 @@ def select(found: Sequence[Chosen], wanted: Wanted) -> list[Chosen]:
         UserError: an axis, value, implementation or phase is unknown, or no case is left.
     """
     pairs = [*wanted.only, *(("implementation", name) for name in wanted.implementations)]
+    require_known_axes(found, pairs)
     values: dict[str, set[Value]] = {}
     for name, text in pairs:
         values.setdefault(name, set()).add(_value(found, name, text))
@@ -89,8 +104,6 @@ def _value(found: Sequence[Chosen], name: str, text: str) -> Value:
     cells = [_named(case) for one in found for case in one.cases]
     values = dict.fromkeys(cell[name] for cell in cells if name in cell)
     axes = {axis.name: axis for one in found for axis in one.benchmark.axes}
-    if not values:
-        raise UserError(f"--only: no axis {name}; there are: {', '.join(axes)}, implementation")
     spelled = {str(value).lower(): value for value in values}
     if text.lower() in spelled:
         return spelled[text.lower()]

@@ -39,6 +39,9 @@ class MachineEvidence:
         lacking: stem -> these cells as a data frame of axes, implementation and phase.
         left_out: stem -> why the configuration asks for none or only a part of the benchmark.
         cost: a row for each job that measured; None if no job recorded its cost.
+        at_work: how many rows may not hold, in words, if too many were measured while the machine
+            was at work; empty if not.
+        allowed: why these rows are published all the same, if somebody has said so.
         derived: the cache of ``once``.
     """
 
@@ -52,6 +55,8 @@ class MachineEvidence:
     lacking: dict[str, pd.DataFrame] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     cost: pd.DataFrame | None = None
+    at_work: str = ""
+    allowed: str = ""
     derived: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self):
@@ -59,7 +64,7 @@ class MachineEvidence:
         self.facts = facts_of(self.facts)
         self.frames = {stem: _taken(frame) for stem, frame in self.frames.items()}
         self.lacking = {stem: _taken(rows) for stem, rows in self.lacking.items()}
-        for named in ("stale", "damaged", "lost", "missing", "left_out"):
+        for named in ("stale", "damaged", "lost", "missing", "left_out", "allowed"):
             setattr(self, named, foreign.deep(foreign.taken, getattr(self, named)))
 
     @property

@@ -22,9 +22,12 @@ def rendering_key(config: Config, root: Path = Path(), package: Path = PACKAGE) 
     Args:
         root: the checkout, with its templates.
         package: the folder of the package.
+
+    Keys of the configuration that only choose what is measured again do not count.
     """
+    measuring_only = {"retry_failed", "remeasure"}
     parts = []
     for folder, files in ((package, "*.py"), (root / "templates", "*.j2"), (package, "*.csv")):
         paths = sorted(folder.rglob(files))
         parts += [[str(path.relative_to(folder)), file_digest(path)] for path in paths]
-    return digest(json.dumps([parts, config.model_dump_json()]))
+    return digest(json.dumps([parts, config.model_dump_json(exclude=measuring_only)]))

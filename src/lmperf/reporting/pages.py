@@ -100,6 +100,8 @@ def write_up(
         .get_template("report.md.j2")
         .render(
             **_about(evidence, root, sections),
+            at_work=evidence.at_work,
+            allowed=evidence.allowed,
             short=[
                 {"sentence": s.sentence, "title": section.title, "page": root + section.page}
                 for section in sections
@@ -251,7 +253,6 @@ def _health(
         ],
         "marks": marks.counted_words(marked),
         "unresolved": _unresolved(sections),
-        "loaded": marked.get("loaded", 0),
     }
 
 

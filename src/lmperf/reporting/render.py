@@ -12,6 +12,7 @@ from lmperf.evidence import cost
 from lmperf.evidence.plan import row_name
 from lmperf.evidence.project import Project
 from lmperf.evidence.review import Review, review
+from lmperf.evidence.store import Row
 from lmperf.reporting import coverage, pages, selftest, written
 from lmperf.reporting.evidence import MachineEvidence, typed_rows
 from lmperf.reporting.files import replace_files
@@ -31,17 +32,28 @@ def machine_evidence(project: Project, reviewed: Review) -> MachineEvidence:
         missing=reviewed.missing,
         lacking={stem: pd.DataFrame(rows) for stem, rows in reviewed.lacking.items()},
         cost=typed_rows(reviewed.cost, {}, cost.STEM) if reviewed.cost else None,
+        at_work=reviewed.at_work.words if reviewed.at_work.too_many else "",
+        allowed=reviewed.at_work.allowed,
         left_out=_left_out(project, reviewed) if project.is_here(reviewed.machine) else {},
     )
 
 
 def _frame(reviewed: Review, stem: str) -> pd.DataFrame:
-    """The rows of a benchmark, with a column ``stale`` if only some of them are."""
+    """The rows of a benchmark, with a column ``stale`` if only some of them are.
+
+    Rows that contradict another cell, also when measured again, get the mark ``contradicts``.
+    """
     benchmark, rows = load(stem), reviewed.rows[stem]
+    if contradicting := reviewed.contradicting.get(stem):
+        rows = [_marked(row) if row_name(benchmark, row) in contradicting else row for row in rows]
     frame = typed_rows(rows, benchmark.kinds, stem)
     stale = set(reviewed.stale.get(stem, ()))
     is_stale = [row_name(benchmark, row) in stale for row in rows]
     return frame.assign(stale=is_stale) if any(is_stale) and not all(is_stale) else frame
+
+
+def _marked(row: Row) -> Row:
+    return {**row, "marks": ";".join(filter(None, [row.get("marks"), "contradicts"]))}
 
 
 def _left_out(project: Project, reviewed: Review) -> dict[str, str]:
@@ -71,18 +83,21 @@ def render_overview(project: Project) -> Path:
 
 
 def edited(project: Project, machine: str | None) -> list[str]:
-    """Names of Markdown files of a write-up that differ from a fresh rendering of its evidence.
+    """Names of pages and figures that differ from a fresh rendering of a machine's evidence.
 
-    Includes missing files and files that do not belong there. Figures are compared only through
-    the note of the last rendering (``written.is_current``).
+    Includes missing files and pages and figures that do not belong there. Nothing is rendered while
+    the note of the last rendering holds (``written.is_current``).
 
     machine: the machine of the write-up; None is the overview.
     """
     if written.is_current(project, machine):
         return []
     files = _files_of_machine(project, machine) if machine else _files_of_overview(project)
-    texts = {name: text.encode() for name, text in files.items() if name.endswith(".md")}
-    there = {path.name: path for path in written.pages(project, machine)}
+    texts = {name: text.encode() for name, text in files.items()}
+    folder = written.target(project, machine).parent
+    figures = written.figures(project, machine) if machine else []
+    paths = [*written.pages(project, machine), *figures]
+    there = {str(path.relative_to(folder)): path for path in paths}
     known = {name: path.read_bytes() for name, path in there.items() if path.is_file()}
     return sorted(n for n in {*texts, *there} if known.get(n) is None or known[n] != texts.get(n))
 

@@ -14,13 +14,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lmperf.evidence.project import Project
-from lmperf.evidence.store import file_digest, no_later_than_now, write_atomically
+from lmperf.evidence.store import EVIDENCE, STORE, file_digest, no_later_than_now, write_atomically
 from lmperf.evidence.syntax import digest
 from lmperf.reporting.key import rendering_key
 
 NOTES = Path(".lmperf/written")
 # File name of the self-test's results in a machine's directory; the page selftest.md shows them.
 SELFTEST = "selftest.csv"
+# What lies in a machine's directory: folders, files, and file names by folder.
+_FOLDERS = ("figures", "notes", "traces", EVIDENCE, STORE)
+_FILES = ("machine.json", "machine.sha256", SELFTEST)
+_SUFFIXES = {".": (".md",), "figures": (".svg",), EVIDENCE: (".csv", ".sha256")}
 # Heading of the findings of the first screen.
 SHORT = "In short"
 
@@ -64,6 +68,26 @@ def findings(project: Project, machine: str) -> list[str]:
 def figures(project: Project, machine: str) -> list[Path]:
     """The figures of a machine's write-up."""
     return sorted((project.report_directory / machine / "figures").glob("*.svg"))
+
+
+def foreign(project: Project, machine: str) -> list[Path]:
+    """Files in a machine's directory that lmperf does not write, and links among those it does."""
+    directory = project.report_directory / machine
+    found = [*directory.iterdir()]
+    for folder in ("figures", EVIDENCE):
+        found += (directory / folder).glob("*")
+    return sorted(path for path in found if not _belongs(path.relative_to(directory), path))
+
+
+def _belongs(name: Path, path: Path) -> bool:
+    if path.is_symlink():
+        return False
+    if path.is_dir():
+        return str(name) in _FOLDERS or name.suffix == ".damaged"
+    if name.suffix == ".damaged":  # set aside by a job; never published
+        return True
+    folder = str(name.parent)
+    return name.suffix in _SUFFIXES[folder] or (folder == "." and name.name in _FILES)
 
 
 def _note(project: Project, machine: str | None) -> Path:

@@ -4,6 +4,7 @@ The first call of a kernel on such a device compiles, checks and times its candi
 correct one is written to a file, with the seconds that the search took; later calls read it.
 """
 
+import contextlib
 import json
 import os
 import statistics
@@ -172,7 +173,9 @@ def _read(path: Path) -> dict:
 
 
 def _write(path: Path, content: dict) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-        json.dump(content, file, indent=1)
-    os.replace(file.name, path)
+    """Write the cache file; if that is not possible, the next process searches again."""
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+            json.dump(content, file, indent=1)
+        os.replace(file.name, path)

@@ -86,7 +86,7 @@ def read_result(name: str, root: Path = Path()) -> Result:
 def _facts(path: Path) -> Any:
     try:
         return json.loads(path.read_text()) if path.exists() else {}
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: not valid JSON: {error}") from None
 
 
