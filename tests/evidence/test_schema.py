@@ -122,6 +122,31 @@ def check(**changes):
         ({"tflops": "1.0"}, "tflops is 1, but flops over median_ms is 0.67"),
         ({"flops": ""}, "but flops over median_ms is 0"),
         ({"bandwidth_gbps": ""}, "bandwidth_gbps is 0, but bytes over median_ms is 671"),
+        ({"error_bound": "10"}, "error_bound is 10, but rounding here explains at most 0.0"),
+        ({"error_bound": "1e308"}, "error_bound is 1e308"),
+        ({"max_error": "1.5e-6"}, "max_error is 1.5e-6, but none of error_out is"),
+        ({"std_ms": "1e308"}, "std_ms is 1e+308, which 5 times with mean_ms 1.8"),
+        ({"std_ms": "5"}, "std_ms is 5.0, which 5 times with mean_ms 1.8"),
+        ({"mean_ms": "2e5", "std_ms": "2e5"}, "mean_ms is 2e5, over the time-out of 120 s"),
+        ({"p80_ms": "1e9"}, "p80_ms is 1e9, over the time-out"),
+        ({"host_ms": "1e9"}, "host_ms is 1e9, over the time-out"),
+        ({"eager_ms": "1e9"}, "eager_ms is 1e9, over the time-out"),
+        ({"least_ms": "1.51"}, "least_ms is 1.51, over 1.4 of"),
+        ({"least_ms": "0"}, "least_ms is '0'; it must be greater than 0"),
+        ({"compile_s": "1e9"}, "compile_s is 1e9, over the time-out of 120 s a phase"),
+        ({"other_load": "7"}, "other_load is '7'; it must be less than or equal to 1"),
+        ({"other_load": "0.6"}, "other_load is 0.6, but the row is not marked loaded"),
+        ({"reference": "99"}, "reference is 99, but the row is not marked drift"),
+        ({"reference": "0"}, "reference is '0'"),
+        ({"host_reference": "1.3"}, "host_reference is 1.3, but the row is not marked host"),
+        ({"launch_us": "1e9"}, "launch_us is '1e9'"),
+        ({"python_us": "0"}, "python_us is '0'"),
+        ({"clock_mhz": "1e9"}, "clock_mhz is '1e9'"),
+        ({"power_w": "1e9"}, "power_w is '1e9'"),
+        ({"temperature_c": "1e9"}, "temperature_c is '1e9'"),
+        ({"full_flops": "1"}, "full_flops is 1, less than flops 1073741824"),
+        ({"sustained_ms": "1.5"}, "sustained_ms is '1.5', but sustained_rounds_ms is empty"),
+        ({"sustained_w": "700"}, "sustained_w is 700, but sustained_ms is empty"),
         ({"key": "0" * 15}, "key is '000000000000000'; it must be 16 hexadecimal digits"),
         ({"key": "G" * 16}, "key is 'GGGG"),
         ({"environment": "e1"}, "environment is 'e1'"),
@@ -140,6 +165,75 @@ def test_invalid_cell_is_reported_with_its_row(changes, words):
     assert words in line
     assert line.startswith("attention: row 1 (")
     assert line.isprintable()
+
+
+STRETCH = {
+    "sustained_ms": 1.5,
+    "sustained_rounds_ms": "1.5;1.4;1.6",
+    "sustained_steps": 3,
+    "sustained_s": 0.0045,
+    "sustained_mhz": 1900,
+    "sustained_w": 690,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"sustained_ms": 1.7}, "sustained_ms is 1.7, outside its blocks, 1.4 to 1.6"),
+        ({"sustained_s": 0.005}, "sustained_s is 0.005, but 3 steps take 0.0042 to 0.0048 s"),
+        ({"sustained_steps": 2}, "sustained_s is 0.0045, but 2 steps take"),
+        ({"sustained_steps": 0}, "sustained_steps is '0'"),
+        ({"sustained_rounds_ms": "1;x"}, "sustained_rounds_ms is '1;x'"),
+        ({"sustained_s": ""}, "sustained_ms is '1.5', but sustained_s is empty"),
+    ],
+)
+def test_stretch_of_steps_that_contradicts_itself_is_a_fault(changes, words):
+    assert not list(faults(ATTENTION, [ok(**STRETCH)]))
+    (fault, *_) = faults(ATTENTION, [ok(**STRETCH) | {k: str(v) for k, v in changes.items()}])
+    assert words in fault[1]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"other_load": 0.6, "marks": "capped;loaded"},
+        {"reference": 99, "marks": "drift"},
+        {"reference": 0.5},
+        {"host_reference": 2, "marks": "host"},
+        {"host_reference": 2, "launch_us": 9},  # a kernel's time on a GPU
+        {"least_ms": 1.0, "compile_s": 119, "full_flops": 2**31},
+    ],
+)
+def test_row_whose_marks_explain_its_values_is_valid(changes):
+    assert not list(faults(ATTENTION, [ok(**changes)]))
+
+
+def test_slow_host_of_a_host_bound_step_needs_its_mark():
+    cell = {"size": "0.13B", "context_length": 128, "batch": 4, "dtype": "float32"}
+    times = timed([1.0, 2.0], [1.5, 1.6], [3.0])
+    host = {"host_reference": 1.3, "launch_us": 9}
+    steps = {name: row_of(cell, times, host, host_ms=ms) for name, ms in (("a", 1.5), ("b", 1.0))}
+    end_to_end = load("end_to_end")
+    (fault,) = faults(end_to_end, [steps["a"]])
+    assert "not marked host" in fault[1]
+    assert not list(faults(end_to_end, [steps["b"]]))
+
+
+def test_largest_error_bound_covers_every_declared_tolerance():
+    from lmperf.attention.accuracy import TOLERANCES, error_bound
+    from lmperf.attention.rounding import UNIT_ROUNDOFF, largest_bound
+    from lmperf.lrpe import accuracy, rounding
+
+    for dtype in UNIT_ROUNDOFF:
+        for tolerance in TOLERANCES:
+            bounds = [error_bound(t, dtype, tolerance) for t in ("out", "lse", "dq", "dk", "dv")]
+            assert max(bounds) <= largest_bound(dtype, tolerance) <= largest_bound(dtype, None)
+    for dtype in ("float32", "float16", "bfloat16"):
+        for tolerance in accuracy.TOLERANCES:
+            bounds = accuracy.error_bounds(dtype, tolerance, 1.5 * 127)
+            largest = rounding.largest_bound(dtype, "64x128", tolerance)
+            assert 0.9 * largest <= max(bounds.values()) <= largest
 
 
 @pytest.mark.parametrize("name", ["implementation", "phase", "status", "environment", "key"])

@@ -63,6 +63,40 @@ def test_missing_and_added_files_count_as_edited(project):
     assert edited(project, "m") == ["mine.md", "page.md"]
 
 
+@pytest.mark.parametrize("noted", [True, False])
+def test_edited_missing_and_added_figures_count_as_edited(project, noted):
+    directory = rendered(project, "m")
+    if noted:
+        written.record(project, "m")
+    (directory / "figures/a.svg").write_text("<svg onload='alert(1)'/>\n")
+    assert edited(project, "m") == ["figures/a.svg"]
+    (directory / "figures/b.svg").write_text("<svg/>")
+    (directory / "figures/a.svg").unlink()
+    assert edited(project, "m") == ["figures/a.svg", "figures/b.svg"]
+
+
+@pytest.mark.parametrize(
+    "name", ["figures/x.html", "evidence/x.txt", "notes.html", "figures/more/a.svg", "a.csv"]
+)
+def test_file_that_lmperf_does_not_write_is_foreign(project, name):
+    directory = rendered(project, "m")
+    (directory / "evidence").mkdir()
+    (directory / "evidence/memory.csv.damaged").write_text("set aside by a job")
+    assert written.foreign(project, "m") == []
+    (directory / name).parent.mkdir(exist_ok=True)
+    (directory / name).write_text("mine")
+    (found,) = written.foreign(project, "m")
+    assert directory / name in (found, *found.glob("*"))
+
+
+def test_link_in_place_of_a_figure_is_foreign(project, tmp_path):
+    directory = rendered(project, "m")
+    figure = directory / "figures/a.svg"
+    figure.rename(tmp_path / "a.svg")
+    figure.symlink_to(tmp_path / "a.svg")
+    assert edited(project, "m") == [] and written.foreign(project, "m") == [figure]
+
+
 def test_directory_in_place_of_a_file_counts_as_edited(project):
     directory = rendered(project, "m")
     (directory / "page.md").unlink()
@@ -72,7 +106,7 @@ def test_directory_in_place_of_a_file_counts_as_edited(project):
 
 @pytest.mark.parametrize("machine", ["m", None])
 def test_missing_write_up_counts_as_edited(project, machine):
-    assert edited(project, machine) == ["page.md", "report.md"]
+    assert edited(project, machine) == ["figures/a.svg", "page.md", "report.md"]
 
 
 def test_current_record_avoids_a_second_rendering(project, monkeypatch):

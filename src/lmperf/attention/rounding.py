@@ -19,11 +19,18 @@ _MATMULS = {name: dtype.matmul for name, dtype in DTYPES.items() if dtype.matmul
 UNIT_ROUNDOFF = {name: _UNIT_ROUNDOFF[matmul] for name, matmul in _MATMULS.items()}
 ROUNDOFFS_ALLOWED = {name: _ROUNDOFFS_ALLOWED[matmul] for name, matmul in _MATMULS.items()}
 ROUNDOFFS_OF_ROUNDED_SCORES = 24
+# The largest |score| of the inputs with large scores.
+LARGEST_SCORE = 128
 
 
 def largest_bound(dtype: str, tolerance: str | None) -> float:
-    """The largest `accuracy.error_bound` of any tensor; tolerance: None if it is unknown."""
+    """The largest `accuracy.error_bound` of any tensor; tolerance: None if it is unknown.
+
+    Inputs with large scores have the largest bound.
+    """
     roundoffs = ROUNDOFFS_ALLOWED[dtype]
     if tolerance != STRICT and UNIT_ROUNDOFF[dtype] == UNIT_ROUNDOFF["bfloat16"]:
         roundoffs = ROUNDOFFS_OF_ROUNDED_SCORES
-    return max(roundoffs * UNIT_ROUNDOFF[dtype], 2e-5)
+    unit = UNIT_ROUNDOFF["float32"]
+    of_scores = 16 * unit + (2 * UNIT_ROUNDOFF[dtype] if tolerance != STRICT else 0.0)
+    return roundoffs * UNIT_ROUNDOFF[dtype] + LARGEST_SCORE * of_scores

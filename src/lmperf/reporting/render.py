@@ -95,8 +95,7 @@ def edited(project: Project, machine: str | None) -> list[str]:
     files = _files_of_machine(project, machine) if machine else _files_of_overview(project)
     texts = {name: text.encode() for name, text in files.items()}
     folder = written.target(project, machine).parent
-    figures = written.figures(project, machine) if machine else []
-    paths = [*written.pages(project, machine), *figures]
+    paths = [*written.pages(project, machine), *written.figures(project, machine)]
     there = {str(path.relative_to(folder)): path for path in paths}
     known = {name: path.read_bytes() for name, path in there.items() if path.is_file()}
     return sorted(n for n in {*texts, *there} if known.get(n) is None or known[n] != texts.get(n))

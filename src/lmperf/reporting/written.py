@@ -65,9 +65,9 @@ def findings(project: Project, machine: str) -> list[str]:
     return re.findall(r"^- (.*?)(?: \[[^\]]*\]\([^)]*\))?$", short, re.MULTILINE)
 
 
-def figures(project: Project, machine: str) -> list[Path]:
-    """The figures of a machine's write-up."""
-    return sorted((project.report_directory / machine / "figures").glob("*.svg"))
+def figures(project: Project, machine: str | None) -> list[Path]:
+    """The figures of a write-up."""
+    return sorted((target(project, machine).parent / "figures").glob("*.svg"))
 
 
 def foreign(project: Project, machine: str) -> list[Path]:
@@ -97,8 +97,7 @@ def _note(project: Project, machine: str | None) -> Path:
 def _state(project: Project, machine: str | None) -> str:
     here = [project.machine.slug, project.machine.environment, project.can_measure]
     here.append(project.config.peer_versions())
-    files = [*_evidence(project), *pages(project, machine)]
-    files += figures(project, machine) if machine else []
+    files = [*_evidence(project), *pages(project, machine), *figures(project, machine)]
     known = [
         [str(path.relative_to(project.root)), file_digest(path)] for path in files if path.is_file()
     ]
