@@ -174,7 +174,8 @@ def _signed(plan: Plan, row: dict[str, Any], facts: Mapping[str, Any]) -> dict[s
         **({RETAKEN: True} if plan.retakes(row) else {}),
         "environment": plan.environment,
         "commit": commit,
-        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        # In ms, so that two measurements of a case differ: see `Plan.differing`.
+        "measured_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "key": plan.key(row),
     }
 
