@@ -242,6 +242,22 @@ def test_directory_as_config_file_is_rejected(tmp_path):
         load_config(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("stem", "shape"),
+    [
+        ("ceilings", "9" * 20),
+        ("lrpe", "9" * 27),
+        ("lrpe", "x".join(["999999999"] * 3)),
+        ("lrpe_check", "65536x65536"),
+    ],
+)
+def test_shape_of_more_elements_than_fit_is_refused(tmp_path, stem, shape):
+    path = tmp_path / "config.yaml"
+    path.write_text(f"grid: {{{stem}: {{shape: ['{shape}']}}}}")
+    with pytest.raises(UserError, match=rf"grid.{stem}.shape.0 is .*; its product must be at most"):
+        load_config(path)
+
+
 def test_overrides_accept_numbers_and_flags_as_strings(tmp_path):
     config = load(
         tmp_path, "{}", grid={"attention": {"seq_len": ["64", "128"], "causal": ["true"]}}

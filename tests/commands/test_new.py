@@ -35,6 +35,30 @@ def test_files_are_printed_and_never_overwritten(folder, lmperf):
     assert code == 2 and "already exists" in said
 
 
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        *(
+            dict.fromkeys(
+                ["report", "cost", "machine", "code", "store", "selftest"], "report"
+            ).items()
+        ),
+        *(dict.fromkeys(["traces", "method", "notes", "figures", "evidence"], "report").items()),
+        *(dict.fromkeys(["repeatability", "published", "machines"], "report").items()),
+        ("class", "word of Python"),
+        ("print", "word of Python"),
+        ("random", "module of Python"),
+        ("benchmark", "part of lmperf"),
+        ("attention", "a benchmark"),
+    ],
+)
+def test_reserved_benchmark_name_is_refused(folder, lmperf, name, why):
+    for path in FOLDERS:
+        (folder / path).mkdir(parents=True)
+    code, out, said = lmperf("new", name)
+    assert code == 2 and not out and f"{name} is taken: it is a" in said and why in said
+
+
 def test_only_names_of_benchmarks_and_rules_are_taken(folder, lmperf):
     for path in FOLDERS:
         (folder / path).mkdir(parents=True)

@@ -54,6 +54,8 @@ def test_default_benchmarks_are_those_whose_code_differs(repository):
     repository.edit("src/lmperf/lrpe/reference.py", "wide = x.float()", "wide = 1 * x.float()")
     done = compare(repository, "--only", "seq_len=1")
     assert done.returncode == 2 and "no axis seq_len" in done.stderr, "only lrpe differs"
+    done = compare(repository, "HEAD", "HEAD", "--only", "colour=1")
+    assert done.returncode == 2 and "no axis colour" in done.stderr, "no code differs"
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,116 @@ def test_new_digest_does_not_hide_faulty_rows(project, change):
     assert causes(again(project), "here") == [] and len(read_rows(path)) == 4
 
 
+@pytest.mark.parametrize("name", ["attention.csv", "attention.sha256", "cost.csv", FILE])
+@pytest.mark.parametrize("what", ["empty", "folder", "crlf", "high bit"])
+def test_damaged_store_is_named_and_repaired(project, name, what):
+    spoil(project.store / name, "empty" if name.endswith(".sha256") else what)
+    (cause,) = causes(again(project), "here")
+    assert cause.kind == "damaged" and f"store/{Path(name).stem}" in str(cause)
+    assert str(cause).endswith("; the next run repairs it")
+    job(again(project))
+    assert causes(again(project), "here") == []
+
+
+def changed_with_new_digest(project, folder):
+    """Change the reason of one row in a folder, and write a digest that matches."""
+    path = project.directory / folder / "attention.csv"
+    head, first, *rest = path.read_text().splitlines(keepends=True)
+    path.write_text(head + first.replace("not here", "not now") + "".join(rest))
+    write_digest(path)
+
+
+@pytest.mark.parametrize("folder", ["evidence", "store"])
+def test_neither_of_two_copies_that_differ_counts(project, folder):
+    changed_with_new_digest(project, folder)
+    found = again(project)
+    named = "1 rows in store and evidence; the next run measures them again"
+    assert [str(one) for one in causes(found, "here")] == [
+        f"here/attention: copies differ: {named}"
+    ]
+    plan = found.plan("attention")
+    assert [why for _, why in plan.due] == ["copies differ"] and len(plan.rows) == 3
+
+
+def test_job_that_is_killed_keeps_neither_of_two_copies(project, monkeypatch, capsys):
+    changed_with_new_digest(project, "store")
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lmperf.evidence.record.measure", killed)
+    with pytest.raises(KeyboardInterrupt):
+        job(again(project))
+    assert "neither copy counts" in capsys.readouterr().err
+    plan = again(project).plan("attention")
+    assert [why for _, why in plan.due] == ["stale"]  # its other phase is left
+    assert len(plan.store.read()) == len(plan.evidence.read()) == 3
+
+
+def test_column_of_a_later_version_is_no_difference_of_copies(project):
+    plan = project.plan("attention")
+    plan.store.hold([{**row, "of_a_later_version": ""} for row in plan.rows])
+    assert again(project).plan("attention").differing == []
+
+
+def test_only_benchmarks_that_differ_from_the_store_are_named(project):
+    """A run that is interrupted in another benchmark leaves a machine.json to be written."""
+    (project.directory / FILE).write_text('{"machine": "here"')
+    assert [cause.stem for cause in causes(again(project), "here")] == ["machine"]
+    job(again(project))
+    evidence = project.plan("attention").evidence
+    evidence.hold(evidence.read()[:2])
+    found = {(cause.stem, cause.kind) for cause in causes(again(project), "here")}
+    assert found == {("attention", "missing"), ("attention", "not as measured")}
+
+
+def test_evidence_of_an_unknown_benchmark_is_named_and_pruned(project):
+    for folder in ("evidence", "store"):
+        path = project.directory / folder / "removed.csv"
+        path.write_text("what,ever\n1,2\n")
+        write_digest(path)
+    (cause,) = causes(again(project), "here")
+    assert str(cause).startswith("here/removed: unknown: ")
+    assert str(cause).endswith(
+        "evidence/removed.csv is of no benchmark; lmperf prune here removes it"
+    )
+    assert prune(again(project), "here") == 2
+    assert causes(again(project), "here") == []
+    assert not list(project.directory.glob("*/removed.*"))
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"x": ' + "[" * 100_000, '{"n": ' + "9" * 5000 + "}"]
+)
+def test_machine_json_of_hostile_size_is_damage(project, text):
+    path = project.directory / FILE
+    path.write_text(text)
+    write_digest(path)
+    (cause, *_) = causes(again(project), "here")
+    assert cause.kind == "damaged" and "does not hold the facts of a machine" in str(cause)
+
+
+@pytest.mark.parametrize("fact", [{"dirty": "yes"}, {"commit": 5}, {"kind": ["cpu"]}])
+def test_fact_of_the_wrong_type_is_damage(project, fact):
+    path = project.directory / FILE
+    facts = json.loads(path.read_text())
+    facts["environments"][project.machine.environment] |= fact
+    path.write_text(json.dumps(facts))
+    write_digest(path)
+    (cause, *_) = causes(again(project), "here")
+    assert cause.kind == "damaged" and next(iter(fact)) in str(cause)
+
+
+def test_grid_that_leaves_no_cell_is_refused(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "preset: cpu\nmachine: here\nbenchmarks: [ceilings]\n"
+        "grid: {ceilings: {operation: [copy], shape: [2x2x2]}}\n"
+    )
+    with pytest.raises(UserError, match=r"grid.ceilings leaves no cell"):
+        _ = Project(load_config(path), tmp_path).plans
+
+
 def test_clone_without_store_reuses_its_evidence(project):
     (project.store / "attention.csv").unlink()
     (project.store / "attention.sha256").unlink()
