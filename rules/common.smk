@@ -190,6 +190,8 @@ def wait_until_at_rest():
         wait_for_rest(watch_here(project.machine.kind, project.device_uuid), say)
     except UserError as error:
         refuse(error)
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 def print_summary():

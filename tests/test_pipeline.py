@@ -319,6 +319,12 @@ def test_snakemake_lint_asks_only_for_environments(checkout):
     assert found == {"Specify a conda environment or container for each rule."}
 
 
+def test_remeasure_of_unmarked_rows_has_nothing_to_do(checkout):
+    ready(checkout)
+    listed = run(checkout, "--dry-run", "report/report.md", "--config", "remeasure=true")
+    assert rules_in(listed) == []
+
+
 def test_new_axis_value_measures_only_the_new_cell(checkout):
     ready(checkout)
     before = rows(checkout)

@@ -121,7 +121,7 @@ def _axis_type(axis: Axis) -> Any:
 def _from_text(value: Any) -> Any:
     """Convert texts such as "64" and "true" to 64 and True; return other values unchanged.
 
-    Snakemake's `--config` passes nested values as strings.
+    Snakemake's `--config` passes "true" and nested values as strings.
     """
     is_canonical = isinstance(value, str) and re.fullmatch(r"-?[1-9][0-9]{,18}|0|true|false", value)
     return json.loads(value) if is_canonical else value
@@ -179,6 +179,7 @@ def _custom_type(stem: str) -> Any:
     return dict[_Name, either] | None
 
 
+_Flag = Annotated[StrictBool, BeforeValidator(_from_text)]
 _PeerNames = Annotated[list[Literal[tuple(PEERS)]], AfterValidator(_distinct)]
 _Peers = Annotated[
     Annotated[_PeerNames, Tag("(list)")] | Annotated[StrictBool, Tag("(flag)")],
@@ -191,8 +192,8 @@ class Config(_Strict):
 
     preset: Literal["auto", "cpu", "gpu"] = "auto"
     machine: _Machine = "auto"
-    retry_failed: StrictBool = False
-    remeasure: StrictBool = False
+    retry_failed: _Flag = False
+    remeasure: _Flag = False
     benchmarks: Literal["all"] | Annotated[list[str], Field(min_length=1)] = "all"
     grid: Any = None
     implementations: Any = None
