@@ -416,7 +416,7 @@ def test_any_valid_machine_name_is_a_folder_of_report(name):
 
 @pytest.mark.parametrize("key", ["retry_failed", "remeasure"])
 def test_flag_may_be_the_word_that_snakemake_passes(tmp_path, key):
-    (tmp_path / "config.yaml").write_text("")
+    (tmp_path / "config.yaml").write_text("{}")
     assert getattr(load_config(tmp_path / "config.yaml", {key: "true"}), key) is True
     with pytest.raises(UserError, match=f"{key} is 'yes'"):
         load_config(tmp_path / "config.yaml", {key: "yes"})
