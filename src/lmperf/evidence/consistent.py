@@ -25,13 +25,12 @@ from dataclasses import dataclass
 from itertools import chain
 
 from lmperf.benchmark import Benchmark, Timed
-from lmperf.measuring.state import DRIFT
+from lmperf.measuring.state import DRIFT, HOST_BOUND
 from lmperf.names import UNSETTLED
 
 KIND = "contradicts another cell"
 # Column of the rows of a group that was measured again because a row contradicted another cell.
 RETAKEN = "retaken"
-HOST_BOUND = 0.9
 COPY = "copy"
 # Whole -> (its parts, least and largest ratio of its time to theirs). Parts that are timed alone
 # start with a cold cache and end with a wait, so they may take more than the whole. The optimizer

@@ -26,7 +26,7 @@ from lmperf.benchmark import Benchmark, Timed
 from lmperf.evidence.cells import NOT_FINITE, cell_faults, is_error, numbers_in, quoted
 from lmperf.evidence.consistent import is_host_bound
 from lmperf.evidence.store import STATISTICS
-from lmperf.measuring.state import DRIFT, LOADED
+from lmperf.measuring.state import DRIFT, LOADED, SLOW_HOST
 
 Row = Mapping[str, str]
 Fault = tuple[int, str]
@@ -50,7 +50,7 @@ _RELATIVE = 1e-6
 _NEEDS_MARK = {
     "other_load": ("loaded", max(LOADED.values())),
     "reference": ("drift", 1 + max(DRIFT.values())),
-    "host_reference": ("host", 1.25),
+    "host_reference": ("host", 1 + max(SLOW_HOST.values())),
 }
 
 
