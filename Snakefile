@@ -3,6 +3,7 @@
     snakemake --cores 1 report/report.md           measure what is due here, and write it up
     snakemake --cores 1 report/MACHINE/report.md   write up evidence that is already here
     snakemake --cores 1 attention                  measure one benchmark; with -R attention: all of it
+    snakemake --cores 1 repeatability              measure some rows a second time
     snakemake --cores 1 verify                     fail, with the causes, unless all is right
     snakemake --report report.zip                  figures, pages and the DAG, after a run
 

@@ -66,6 +66,9 @@ try:
     PLANS = project.plans
     DUE = [stem for stem, plan in PLANS.items() if plan.is_due]
     SUMMARIES = {stem: plan.summary for stem, plan in PLANS.items()}
+    # The rows that are measured a second time; only a run of all benchmarks does that by itself.
+    REPEATS = project.repeats
+    MEASURED = [*PLANS, *([REPEATS.stem] if project.repeats_rows else [])]
     OTHERS = [machine for machine in project.machines_with_evidence() if machine != HERE]
     MACHINES = [*OTHERS, HERE]
     HAS_EVIDENCE_HERE = bool(PLANS) or HERE in project.machines_with_evidence()
@@ -94,7 +97,7 @@ STARTED = time.time()
 def newest_output():
     """The latest time of any output; it may lie in the future, after a clock was set back."""
     reports = [written.target(project, machine) for machine in (*MACHINES, None)]
-    outputs = [*(Path(csv_of(stem)) for stem in PLANS), *reports]
+    outputs = [*(Path(csv_of(stem)) for stem in (*PLANS, REPEATS.stem)), *reports]
     return max((path.stat().st_mtime for path in outputs if path.exists()), default=0)
 
 
@@ -135,7 +138,7 @@ def is_forced(stem):
 def evidence(machine):
     """The CSVs that the write-up of a machine is made from."""
     if machine == HERE and PLANS:
-        return [csv_of(stem) for stem in PLANS]
+        return [csv_of(stem) for stem in MEASURED]
     return sorted(map(str, Path(f"report/{machine}/evidence").glob("*.csv")))
 
 

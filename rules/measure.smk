@@ -31,3 +31,29 @@ for stem in PLANS:
         shell:
             "exec {params.lmperf:q} measure {params.stem:q} {params.force:q} --log {log:q}"
             " --parent {params.parent}"
+
+
+if REPEATS.drawn:
+
+    rule repeatability:
+        """Rows of every benchmark a second time, in a new process, after all first times."""
+        input:
+            [ancient(csv_of(stem)) for stem in PLANS],
+            due=[due_file(REPEATS.stem, csv_of(REPEATS.stem))] if REPEATS.is_due else [],
+        output:
+            update(csv_of(REPEATS.stem)),
+        log:
+            f"logs/{REPEATS.stem}.log",
+        resources:
+            gpu=1,
+        params:
+            lmperf=LMPERF,
+            parent=PARENT,
+            force=lambda wildcards: ["--force"] if is_forced(REPEATS.stem) else [],
+            summary=lambda wildcards: (
+                "all of it again" if is_forced(REPEATS.stem) else REPEATS.summary
+            ),
+        message:
+            "repeatability: {params.summary}"
+        shell:
+            "exec {params.lmperf:q} repeat {params.force:q} --log {log:q} --parent {params.parent}"

@@ -28,6 +28,7 @@ from lmperf.commands import (
     machine,
     measure,
     new,
+    repeat,
     report,
     run,
     schema,
@@ -77,7 +78,8 @@ def lmperf(context: click.Context, directory: Path | None, configfile: Path, ove
 
 for command in (
     *(due.list_, run.run, run.try_, show.show, doctor.doctor, new.new),
-    *(measure.measure, report.report, report.summary, verify.verify, verify.publish),
+    *(measure.measure, repeat.repeat, report.report, report.summary),
+    *(verify.verify, verify.publish),
     *(diff.diff, compare.compare, selftest.selftest),
     *(machine.machine, machine.prune, schema.schema),
 ):

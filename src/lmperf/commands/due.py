@@ -40,6 +40,10 @@ def list_(project: Project, stem: str | None, due: bool):
         for reason, number in reasons.most_common():
             if reason not in ("missing", "with its group"):
                 print(f"  {number} {reason}")
+    if stem is None and project.repeats_rows:
+        print(f"{project.repeats.stem}: {project.repeats.summary}")
+        for one, why in project.repeats.due if due else ():
+            print(f"  {one.name}: {why}")
 
 
 def _plans(project: Project, stem: str | None) -> list[Plan]:

@@ -14,6 +14,7 @@ from lmperf.evidence.cost import Cost
 from lmperf.evidence.facts import FILE, Facts, empty, hardware, read_facts
 from lmperf.evidence.machine import Machine, detect, preset_of, torch_version
 from lmperf.evidence.plan import FAILURES, Plan, evidence_of
+from lmperf.evidence.repeatability import Repeated, Repeats, draw
 from lmperf.evidence.store import EVIDENCE, STORE, DamagedEvidence, Row
 
 
@@ -57,6 +58,23 @@ class Project:
         """Stem -> plan, for each benchmark to measure here; empty on a machine without torch."""
         stems = self.config.stems(self.preset) if self.can_measure else []
         return {stem: self.plan(stem) for stem in stems}
+
+    @cached_property
+    def repeats(self) -> Repeats:
+        """The rows of the benchmarks to measure here that are measured a second time (table R1)."""
+        return Repeats(
+            tuple(draw((plan.benchmark, plan.cases) for plan in self.plans.values())),
+            Repeated(self.directory, STORE),
+            Repeated(self.directory),
+            self.machine.environment,
+            FAILURES if self.config.retry_failed else frozenset(),
+            files_hold=self._files_hold,
+        )
+
+    @property
+    def repeats_rows(self) -> bool:
+        """Whether a run measures rows a second time: only a run of all benchmarks does."""
+        return self.config.benchmarks == "all" and bool(self.repeats.drawn)
 
     def plan(self, stem: str) -> Plan:
         """The plan (what is fresh and what to measure) of a benchmark with all implementations.

@@ -20,6 +20,7 @@ from lmperf.evidence.facts import FILE, read_facts, write_facts
 from lmperf.evidence.machine import commit_facts
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
+from lmperf.evidence.repeatability import BENCHMARK, Repeats
 from lmperf.evidence.schema import faults
 from lmperf.evidence.store import (
     EVIDENCE,
@@ -32,7 +33,7 @@ from lmperf.evidence.store import (
 from lmperf.measuring.cold_cache import empty_compile_cache
 from lmperf.measuring.progress import Reporter
 from lmperf.measuring.readings import HOST
-from lmperf.measuring.run import measure
+from lmperf.measuring.run import measure, measure_alone
 from lmperf.measuring.stopwatch import Stopwatch
 
 Groups = Sequence[list[Case]]
@@ -64,8 +65,8 @@ def record(
     return statuses
 
 
-def _write_evidence(project: Project, plan: Plan) -> None:
-    """Write a benchmark's published CSV, `machine.json` and `cost.csv` from the store."""
+def _write_evidence(project: Project, plan: Plan | Repeats) -> None:
+    """Write a job's published CSV, `machine.json` and `cost.csv` from the store."""
     facts, _ = project.known_facts()
     if project.machine.environment not in facts["environments"]:  # machine.json was lost
         facts["environments"][project.machine.environment] = _current_facts(project)
@@ -78,7 +79,7 @@ def _write_evidence(project: Project, plan: Plan) -> None:
     os.utime(plan.evidence.path)
 
 
-def _repair(project: Project, plan: Plan, reporter: Reporter) -> None:
+def _repair(project: Project, plan: Plan | Repeats, reporter: Reporter) -> None:
     """Report damaged files, rename them to `*.damaged`, and put all intact rows into the store."""
     if plan.differing:
         reporter.note(
@@ -223,3 +224,39 @@ def _current_facts(project: Project) -> dict[str, Any]:
     known = {"peers": config.peer_versions(), "implementations": config.custom_entries()}
     known = {name: value for name, value in known.items() if value}
     return {**project.machine.facts, **known, **commit_facts(), "measured_at": now}
+
+
+def repeat(
+    project: Project, repeats: Repeats, log: Path | None = None, age: float = 0.0
+) -> Counter[str]:
+    """Measure the drawn rows that are due a second time; return the new rows by status.
+
+    The arguments `log` and `age` are those of `record`.
+    """
+    watch, statuses = Stopwatch(age), Counter[str]()
+    cost = Cost(project.directory, STORE)
+    due = [one for one, _ in repeats.due]
+    plans = [
+        dataclasses.replace(project.plans[one.benchmark.stem], benchmark=one.benchmark)
+        for one in due
+    ]
+    next_plan = iter(plans)
+
+    def save(rows: list[dict[str, Any]], device_facts: Mapping[str, Any]) -> None:
+        plan = next(next_plan)
+        facts = _record_environment(project, device_facts)
+        signed = _without_implausible(plan, [_signed(plan, row, facts) for row in rows])
+        repeats.store.replace([{BENCHMARK: plan.stem, **row} for row in signed])
+        statuses.update(str(row["status"]) for row in signed)
+        number = statuses.total()
+        cost.replace([watch.row(repeats.stem, project.preset, number, number)])
+
+    with Reporter(repeats.stem, len(due), log) as reporter:
+        _repair(project, repeats, reporter)
+        if due:
+            cases = [(one.benchmark, one.case) for one in due]
+            with empty_compile_cache():
+                best = best_of_host(project)
+                measure_alone(cases, project.machine.kind, save, reporter, watch, best)
+    _write_evidence(project, dataclasses.replace(repeats))  # the copy reads the files again
+    return statuses

@@ -14,7 +14,7 @@ from pathlib import Path
 from lmperf.benchmark import Benchmark, Case
 from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError
-from lmperf.evidence import at_work, consistent, cost, plausible
+from lmperf.evidence import at_work, consistent, cost, plausible, repeatability
 from lmperf.evidence.at_work import AtWork
 from lmperf.evidence.consistent import contradictions
 from lmperf.evidence.cost import Cost
@@ -22,6 +22,7 @@ from lmperf.evidence.facts import FILE, Facts, empty, read_facts
 from lmperf.evidence.keys import is_fresh
 from lmperf.evidence.plan import COPIES_DIFFER, asked, evidence_of, read, row_name
 from lmperf.evidence.project import Project
+from lmperf.evidence.repeatability import Repeated, draw
 from lmperf.evidence.store import EVIDENCE, STORE, DamagedEvidence, Row, text_of
 from lmperf.gate import FAILED
 from lmperf.measuring.state import DRIFT
@@ -83,6 +84,7 @@ class Review:
         contradicting: stem -> names of the rows that contradict another cell, measured twice.
         at_work: the rows that were measured while the machine was at work.
         cost: one row per measuring job with its seconds by kind of work.
+        repeats: stem -> the rows of a benchmark that were measured a second time.
     """
 
     machine: str
@@ -96,6 +98,7 @@ class Review:
     contradicting: dict[str, set[str]] = field(default_factory=dict)
     at_work: AtWork = field(default_factory=AtWork)
     cost: list[Row] = field(default_factory=list)
+    repeats: dict[str, list[Row]] = field(default_factory=dict)
 
     @property
     def stale(self) -> dict[str, list[str]]:
@@ -109,8 +112,12 @@ class Review:
 
     def add(self, kind: str, benchmark: Benchmark, rows: Iterable[Mapping[str, object]]) -> None:
         """Record the names of rows with a fault; rows of one case and phase share one name."""
-        if names := list(dict.fromkeys(row_name(benchmark, row) for row in rows)):
-            self.faults[kind][benchmark.stem] = names
+        self.add_names(kind, benchmark.stem, (row_name(benchmark, row) for row in rows))
+
+    def add_names(self, kind: str, stem: str, names: Iterable[str]) -> None:
+        """Record names of rows with a fault, each name once."""
+        if distinct := list(dict.fromkeys(names)):
+            self.faults[kind][stem] = distinct
 
     def causes(self) -> Iterator[Cause]:
         """Yield the causes for which `verify` fails on this machine's evidence."""
@@ -241,6 +248,7 @@ def review(project: Project, machine: str) -> Review:
     for stem, rows in reviewed.rows.items():
         impossible = (row for row in rows if plausible.impossible(limits, row))
         reviewed.add(plausible.KIND, found.benchmark(stem), impossible)
+    _review_repeats(found, reviewed)
     try:
         reviewed.cost = Cost(found.directory).read()
     except DamagedEvidence as damage:
@@ -395,3 +403,32 @@ def tally(found: Sequence[Cause]) -> list[str]:
         where = ", ".join(f"{cause.stem} {len(cause.names)}" for cause in of_kind)
         lines.append(f"{kind}: {total} ({where})")
     return lines
+
+
+def _review_repeats(machine: _Machine, reviewed: Review) -> None:
+    """Add the rows that were measured a second time: all of those that today's draw has.
+
+    A configuration that leaves out benchmarks needs no such rows.
+    """
+    is_full = not machine.is_here or machine.project.config.benchmarks == "all"
+    benchmarks = map(machine.benchmark, stems())
+    drawn = draw((benchmark, machine.required(benchmark)) for benchmark in benchmarks)
+    file = Repeated(machine.directory)
+    found = file.reading()
+    if found.faults:
+        reviewed.lost[repeatability.STEM] = found.faults[0]
+    row_of = {file.case_of(row): row for row in found.rows}
+    by_kind: dict[str, list[str]] = defaultdict(list)
+    for one in drawn:
+        row = row_of.get(one.texts)
+        if row is None:
+            by_kind["missing"] += [one.name] if is_full else []
+            continue
+        reviewed.repeats.setdefault(one.benchmark.stem, []).append(row)
+        environment = machine.environment or row["environment"]
+        if not machine.is_fresh(one.benchmark.stem, row, environment):
+            by_kind["stale"].append(one.name)
+        elif row["status"] in _KINDS:
+            by_kind[_KINDS[row["status"]]].append(one.name)
+    for kind, names in by_kind.items():
+        reviewed.add_names(kind, repeatability.STEM, names)

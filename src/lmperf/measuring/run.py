@@ -15,8 +15,8 @@ from lmperf.measuring.first_check import first_checks
 from lmperf.measuring.history import TooManyWorkersLost
 from lmperf.measuring.progress import Reporter
 from lmperf.measuring.stopwatch import Stopwatch
-from lmperf.measuring.supervisor import Supervisor
-from lmperf.measuring.twins import groups_with_twins
+from lmperf.measuring.supervisor import Supervisor, worker_of
+from lmperf.measuring.twins import Assignment, groups_with_twins
 from lmperf.measuring.workers import WorkerStartError
 
 Save = Callable[[list[dict[str, Any]], Mapping[str, Any]], None]
@@ -50,15 +50,7 @@ def measure(
     if benchmark.is_check and device != "cuda":
         os.environ["TRITON_INTERPRET"] = "1"  # before the first worker imports Triton
     statuses: Counter[str] = Counter()
-
-    def on_step(words: str, case: Case | None, phase: str | None) -> None:
-        watch.enter(words)
-        name = f"{case.name}{', ' + phase if phase else ''}: " if case else ""
-        reporter.step(name + words)
-
-    with _user_errors(), Supervisor(device, on_step, note=reporter.note, best=best) as supervisor:
-        if others := supervisor.other_work():
-            reporter.note(f"this machine is not idle: {others}")
+    with _supervised(device, reporter, watch, best) as supervisor:
         # A run of a single group needs no first check: the rows of the group come just as early.
         for line in first_checks(benchmark, supervisor, broken) if len(groups) > 1 else ():
             reporter.note(line)
@@ -79,6 +71,48 @@ def measure(
             counts = ", ".join(f"{number} {status}" for status, number in sorted(found.items()))
             reporter.finished(f"{_group_name(benchmark, group)}: {counts}")
     return statuses
+
+
+def measure_alone(
+    cases: Sequence[tuple[Benchmark, Case]],
+    device: str,
+    save: Save,
+    reporter: Reporter,
+    watch: Stopwatch,
+    best: Mapping[str, float],
+) -> None:
+    """Measure cases of several benchmarks one by one, all in the same new worker process.
+
+    The other arguments, and the errors raised, are those of `measure`. No case has a baseline or an
+    A/A test. `save` is called after each case, in order.
+    """
+    with _supervised(device, reporter, watch, best) as supervisor:
+        for benchmark, case in cases:
+            one = Assignment(worker_of(benchmark, case.implementation), case)
+            seed = seed_of(benchmark, [case])
+            found = supervisor.rows(benchmark, [one], seed, sustained=[one])
+            rows = [row for of_phase in found.values() for row in of_phase]
+            watch.enter("saving")
+            save(rows, supervisor.workers.facts)
+            statuses = ", ".join(str(row["status"]) for row in rows)
+            reporter.finished(f"{benchmark.stem}: {case.name}: {statuses}")
+
+
+@contextlib.contextmanager
+def _supervised(
+    device: str, reporter: Reporter, watch: Stopwatch, best: Mapping[str, float]
+) -> Iterator[Supervisor]:
+    """Yield a supervisor whose steps are timed and shown; raise UserError if its workers fail."""
+
+    def on_step(words: str, case: Case | None, phase: str | None) -> None:
+        watch.enter(words)
+        name = f"{case.name}{', ' + phase if phase else ''}: " if case else ""
+        reporter.step(name + words)
+
+    with _user_errors(), Supervisor(device, on_step, note=reporter.note, best=best) as supervisor:
+        if others := supervisor.other_work():
+            reporter.note(f"this machine is not idle: {others}")
+        yield supervisor
 
 
 def _rows_of_broken(
