@@ -416,3 +416,40 @@ sys.exit(main(["report", "elsewhere"]))
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "10.0001" in (report / "report.md").read_text()
+
+
+TIMED = """
+preset: cpu
+machine: here
+benchmarks: [attention]
+grid:
+  attention: {batch: [1], seq_len: [32], d_head: [16], dtype: [float32], implementation: [eager]}
+"""
+
+
+def test_rows_are_repeated_after_all_first_times(checkout):
+    everything = "preset: cpu\nmachine: here\n"
+    listed = dry_run(checkout, everything)
+    assert "repeatability: 24 of 24 rows to measure a second time (24 missing)" in listed
+    drawn = run(checkout, "report/report.md", "--rulegraph", "dot", config=everything)
+    node = {name: number for number, name in re.findall(r'(\d+)\[label = "(\w+)"', drawn)}
+    benchmarks = {*node} - {"repeatability", "write_up", "overview", "all"}
+    for stem in benchmarks:
+        assert f"{node[stem]} -> {node['repeatability']}" in drawn, stem
+    assert f"{node['repeatability']} -> {node['write_up']}" in drawn
+
+
+def test_rows_are_repeated_in_part_of_a_run_only_on_request(tmp_path, checkout):
+    copy_of(checkout, tmp_path)
+    assert rules_in(dry_run(tmp_path, TIMED)) == ["attention", "write_up", "overview"]
+    assert rules_in(run(tmp_path, "--dry-run", "attention", config=TIMED)) == ["attention"]
+    run(tmp_path, "repeatability", config=TIMED)
+    kept = (tmp_path / "report/here/evidence/repeatability.csv").read_text()
+    assert kept.count("\nattention,eager,") == 2
+    assert rules_in(run(tmp_path, "--dry-run", "repeatability", config=TIMED)) == []
+    forced = run(tmp_path, "--dry-run", "repeatability", "-R", "attention", config=TIMED)
+    assert rules_in(forced) == ["attention"]
+    forced = run(tmp_path, "--dry-run", "repeatability", "-R", "repeatability", config=TIMED)
+    assert "repeatability: all of it again" in forced
+    run(tmp_path, config=TIMED)
+    assert "Repeatability | 2 of 2" in (tmp_path / "report/here/report.md").read_text()

@@ -58,6 +58,8 @@ def gaps(found: Sequence[State]) -> list[str]:
 
 def _state(evidence: MachineEvidence, section: Composed, table: TableGroup) -> State:
     owed, stem = table.owed, table.owed.stem or section.stem
+    if owed.counted is not None:
+        return State(table, section.page, *_counted(evidence, owed.counted(evidence)), gap=False)
     rows = _chosen(evidence.frame(stem), owed)
     lacking = _chosen(evidence.lacking.get(stem), owed)
     measured = _cells(rows, owed)
@@ -77,6 +79,13 @@ def _state(evidence: MachineEvidence, section: Composed, table: TableGroup) -> S
     if not gap and gates.shown(rows).any() and not parts:
         words, gap = "measured, but its page does not show it", True
     return State(table, section.page, len(measured), len(due), words, gap)
+
+
+def _counted(evidence: MachineEvidence, counts: tuple[int, int]) -> tuple[int, int, str]:
+    measured, due = counts
+    if measured:
+        return measured, due, "measured" if measured == due else "partly measured"
+    return measured, due, "not measured yet" if due else "not configured"
 
 
 def _chosen(frame: pd.DataFrame | None, owed: Owed) -> pd.DataFrame:

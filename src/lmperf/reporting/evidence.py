@@ -42,6 +42,7 @@ class MachineEvidence:
         at_work: how many rows may not hold, in words, if too many were measured while the machine
             was at work; empty if not.
         allowed: why these rows are published all the same, if somebody has said so.
+        repeats: stem -> the rows of a benchmark that were measured a second time (table R1).
         derived: the cache of ``once``.
     """
 
@@ -57,12 +58,14 @@ class MachineEvidence:
     cost: pd.DataFrame | None = None
     at_work: str = ""
     allowed: str = ""
+    repeats: dict[str, pd.DataFrame] = field(default_factory=dict)
     derived: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self):
         """Neutralise all text (`lmperf.reporting.foreign`): strangers may have written it."""
         self.facts = facts_of(self.facts)
         self.frames = {stem: _taken(frame) for stem, frame in self.frames.items()}
+        self.repeats = {stem: _taken(frame) for stem, frame in self.repeats.items()}
         self.lacking = {stem: _taken(rows) for stem, rows in self.lacking.items()}
         for named in ("stale", "damaged", "lost", "missing", "left_out", "allowed"):
             setattr(self, named, foreign.deep(foreign.taken, getattr(self, named)))
@@ -89,6 +92,11 @@ class MachineEvidence:
         if frame is None or stem in self.damaged or frame.empty:
             return None
         return self.once(("frame", stem), lambda: self._read(completed(frame, stem)))
+
+    def repeated(self, stem: str) -> pd.DataFrame:
+        """The rows of a benchmark that were measured a second time, in reading order."""
+        frame = self.repeats[stem]
+        return self.once(("repeated", stem), lambda: self._read(completed(frame, stem)))
 
     def _read(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The rows in reading order, with ``floor_ms``: the least possible time on this machine."""

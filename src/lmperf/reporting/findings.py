@@ -36,10 +36,11 @@ from lmperf.reporting.templates import load_templates
 from lmperf.results import Statement
 from lmperf.statistics import FASTER, SAME, SLOWER
 
-# Where a finding is printed: among the ten of the first screen, in its section of the write-up, or
-# on the page of the section alone. A page has all findings of its section.
-SHORT, SECTION, PAGE = "short", "section", "page"
-PLACES = (SHORT, SECTION, PAGE)
+# Where a finding is printed: among the ten of the first screen, above them (how far the numbers can
+# be trusted), in its section of the write-up, or on the page of the section alone. A page has all
+# findings of its section.
+SHORT, TRUST, SECTION, PAGE = "short", "trust", "section", "page"
+PLACES = (SHORT, TRUST, SECTION, PAGE)
 
 
 class NotMeasured(Exception):
@@ -56,7 +57,7 @@ class Finding:
         values: evidence -> the values of the sentence; raises NotMeasured.
         answer: values -> the name of the answer that holds.
         answers: answer -> sentence, a Jinja template over the values.
-        place: SHORT, SECTION or PAGE.
+        place: SHORT, TRUST, SECTION or PAGE.
     """
 
     name: str

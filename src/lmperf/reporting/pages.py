@@ -9,10 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from lmperf.benchmarks import load
+from lmperf.evidence import repeatability
 from lmperf.names import size_in_full
 from lmperf.reporting import coverage, machine, marks, other_machines
 from lmperf.reporting.evidence import MachineEvidence
-from lmperf.reporting.findings import SECTION, SHORT
+from lmperf.reporting.findings import SECTION, SHORT, TRUST
 from lmperf.reporting.foreign import in_markdown
 from lmperf.reporting.other_machines import machines_lines, machines_tables, side_by_side_steps
 from lmperf.reporting.sections import Composed, compose, stems
@@ -113,6 +114,9 @@ def write_up(
                 for section, head in zip(shown, heads, strict=True)
             ],
             method=machine.method(evidence),
+            trust=[
+                s.sentence for section in sections for s in section.statements if s.place == TRUST
+            ],
             limits=_limits(evidence),
             index=[_index_line(state, root) for state in states],
             further=[
@@ -280,7 +284,8 @@ def _limits(evidence: MachineEvidence) -> list[dict]:
     red = machine.red_gates(evidence)
     worst = {stem: machine.worst_gate(frame) for stem, frame in evidence.present().items()}
     uncommitted = machine.uncommitted(evidence)
-    stems = dict.fromkeys([*evidence.frames, *evidence.missing, *evidence.damaged])
+    found = dict.fromkeys([*evidence.frames, *evidence.missing, *evidence.damaged])
+    stems = [stem for stem in found if stem != repeatability.STEM]  # table R1 says its own limits
     lines = [
         {
             "title": load(stem).title,

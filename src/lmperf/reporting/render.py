@@ -31,6 +31,7 @@ def machine_evidence(project: Project, reviewed: Review) -> MachineEvidence:
         lost=reviewed.lost,
         missing=reviewed.missing,
         lacking={stem: pd.DataFrame(rows) for stem, rows in reviewed.lacking.items()},
+        repeats={stem: _repeats(stem, rows) for stem, rows in reviewed.repeats.items()},
         cost=typed_rows(reviewed.cost, {}, cost.STEM) if reviewed.cost else None,
         at_work=reviewed.at_work.words if reviewed.at_work.too_many else "",
         allowed=reviewed.at_work.allowed,
@@ -54,6 +55,12 @@ def _frame(reviewed: Review, stem: str) -> pd.DataFrame:
 
 def _marked(row: Row) -> Row:
     return {**row, "marks": ";".join(filter(None, [row.get("marks"), "contradicts"]))}
+
+
+def _repeats(stem: str, rows: Sequence[Row]) -> pd.DataFrame:
+    """Rows of a benchmark that were measured a second time, with the columns of its own rows."""
+    kinds = load(stem).kinds  # the axes first
+    return typed_rows([{name: row.get(name, "") for name in kinds} for row in rows], kinds, stem)
 
 
 def _left_out(project: Project, reviewed: Review) -> dict[str, str]:

@@ -69,6 +69,8 @@ class Owed:
         cell: the axes that make up a cell of the table; empty: all axes and the implementation.
         of: selects further rows of the benchmark whose cells the table must show.
         unless: why a machine may lack these rows although its preset has them.
+        counted: evidence -> numbers of measured and of configured rows, for a table that is not
+            made from the rows of one benchmark.
     """
 
     where: Callable[[pd.DataFrame], pd.Series] | None = None
@@ -76,6 +78,7 @@ class Owed:
     cell: Sequence[str] = ()
     of: Callable[[pd.DataFrame], pd.Series] | None = None
     unless: str | None = None
+    counted: Callable[[MachineEvidence], tuple[int, int]] | None = None
 
 
 @dataclass(frozen=True)

@@ -57,10 +57,28 @@ def evidence_with_columns(**columns):
     return make
 
 
+def evidence_repeated(kernels="", steps=""):
+    """Evidence with second times of kernels and steps that have these marks."""
+
+    def make():
+        made = synthetic.cpu_evidence()
+        for stem, marks in (("attention", kernels), ("end_to_end", steps)):
+            frame = made.frames[stem]
+            made.repeats[stem] = frame[frame["status"] == "ok"].head(4).assign(marks=marks)
+        return made
+
+    return make
+
+
 def test_findings_give_every_declared_answer():
     assert_answers_reached(
         SECTION.findings,
         {
+            "repeatability": {
+                "all": evidence_repeated(),
+                "some_marked": evidence_repeated(steps="loaded"),
+                "unknown": evidence_repeated("drift", "loaded"),
+            },
             "limits": {
                 "stale": evidence_with(stale=["a row"]),
                 "missing": evidence_with(missing=["a row"]),

@@ -204,10 +204,11 @@ def with_frames(evidence: MachineEvidence, **frames: pd.DataFrame) -> MachineEvi
 
 def differences(evidence: MachineEvidence, original: MachineEvidence) -> list[str]:
     """Names of the fields, and of the data frames by benchmark, that differ from the original."""
-    names = {f.name for f in fields(evidence)} - {"frames", "cost", "lacking", "derived"}
+    names = {f.name for f in fields(evidence)} - {"frames", "cost", "lacking", "repeats", "derived"}
     found = [name for name in names if getattr(evidence, name) != getattr(original, name)]
     frames = (("frames", evidence.frames, original.frames),)
     frames += (("lacking", evidence.lacking, original.lacking),)
+    frames += (("repeats", evidence.repeats, original.repeats),)
     for name, ours, theirs in frames:
         stems = {*ours, *theirs}
         found += [f"{name}[{s}]" for s in stems if not _equal(ours.get(s), theirs.get(s))]

@@ -11,8 +11,9 @@ from dataclasses import replace
 import pandas as pd
 
 from lmperf.benchmarks import stems
+from lmperf.evidence.repeatability import STEM
 from lmperf.names import dtype_words, in_order, size_words
-from lmperf.reporting import gates, machine, marks
+from lmperf.reporting import gates, machine, marks, repeatability
 from lmperf.reporting.ceilings import (
     COPY,
     MATMUL,
@@ -23,10 +24,11 @@ from lmperf.reporting.ceilings import (
     rows,
 )
 from lmperf.reporting.evidence import MachineEvidence
-from lmperf.reporting.findings import PAGE, Finding, NotMeasured, always
+from lmperf.reporting.findings import PAGE, TRUST, Finding, NotMeasured, always
 from lmperf.reporting.sections import Section
 from lmperf.reporting.side_by_side import Beside, each, rate, side_by_side, time
 from lmperf.reporting.tables import (
+    Owed,
     TableGroup,
     from_frame,
     kernel_times,
@@ -176,7 +178,10 @@ def _rows_by_job(evidence: MachineEvidence) -> pd.Series:
     begin, end = _at(jobs["started_at"]).dt.floor("s"), _at(jobs["finished_at"]).dt.ceil("s")
     counts = pd.Series(0, jobs.index)
     for stem, of_stem in jobs.groupby("stem"):
-        frame = evidence.frame(str(stem))
+        if stem == STEM:
+            frame = pd.concat([*evidence.repeats.values()]) if evidence.repeats else None
+        else:
+            frame = evidence.frame(str(stem))
         if frame is not None:
             at = _at(frame["measured_at"])
             for job in of_stem.index:
@@ -227,12 +232,32 @@ def _balance(evidence: MachineEvidence) -> dict:
     }
 
 
+# "Kernels repeat within 1 %, host-bound steps within 11 %"
+_REPEAT = (
+    "{% for words, far in kinds %}{{ words | capitalize if loop.first else words }}"
+    "{{ ' repeat' if loop.first }} within {{ far }} %{{ ', ' if not loop.last }}{% endfor %}"
+)
+
 SECTION = Section(
     title="Method",
     order=80,
     in_write_up=False,
     also=stems(),
     findings=(
+        Finding(
+            name="repeatability",
+            question="How far do the times of this report repeat in another process?",
+            values=repeatability.values,
+            answer=repeatability.answer,
+            answers={
+                "all": _REPEAT + " ({{ rows }} rows measured twice, {{ share | percent(0) }}).",
+                "some_marked": _REPEAT + " ({{ rows }} rows measured twice,"
+                " {{ share | percent(0) }}; {{ marked }} more were disturbed).",
+                "unknown": "How far times repeat is unknown: {{ marked | count('row') }} measured"
+                " twice {{ 'was' if marked == 1 else 'were' }} disturbed by other work or drift.",
+            },
+            place=TRUST,
+        ),
         Finding(
             name="limits",
             question="What is the strongest limit of this report?",
@@ -269,6 +294,9 @@ SECTION = Section(
         ),
     ),
     tables=(
+        TableGroup(
+            "R1", repeatability.TITLE, repeatability.tables, Owed(counted=repeatability.counts)
+        ),
         TableGroup("", "The machine", lambda e: each(machine.facts_table(e))),
         TableGroup("", "Ceilings", lambda e: each(ceilings_table(e), sheet_table(e))),
         TableGroup("", "Model sizes", lambda e: each(sizes_table(e))),

@@ -1,0 +1,168 @@
+"""Table R1 and its sentence: how far the second times of rows are from the first."""
+
+import pytest
+import synthetic
+
+from lmperf.evidence.repeatability import STEM
+from lmperf.reporting import coverage, pages, repeatability
+from lmperf.reporting.findings import TRUST, state
+from lmperf.reporting.sections import compose
+from lmperf.reporting.sections.method import SECTION
+
+(FINDING,) = (finding for finding in SECTION.findings if finding.name == "repeatability")
+KERNELS, STEPS = "attention", "end_to_end"
+
+
+def repeated(evidence, by=(1.01,), host_share=0.5, rows=4, **second):
+    """The evidence with second times of a few kernels and steps.
+
+    Args:
+        by: second time / first time of the steps, in turn; kernels take 0.5 % longer.
+        host_share: host_ms / median_ms of the steps.
+        rows: number of rows of each benchmark.
+        second: columns of the second times of the steps.
+    """
+    steps = evidence.frames[STEPS]
+    steps = steps.assign(host_ms=host_share * steps["median_ms"].astype(float))
+    made = synthetic.with_frames(evidence, **{STEPS: steps})
+    made.repeats = {
+        KERNELS: again(made, KERNELS, [1.005], rows),
+        STEPS: again(made, STEPS, by, rows),
+    }
+    made.repeats[STEPS] = made.repeats[STEPS].assign(**second)
+    return made
+
+
+def again(evidence, stem, by, rows):
+    frame = evidence.frames[stem]
+    frame = frame[frame["status"] == "ok"].head(rows).reset_index(drop=True)
+    factors = [by[number % len(by)] for number in range(len(frame))]
+    return frame.assign(median_ms=frame["median_ms"].astype(float) * factors)
+
+
+def sustained(evidence, by):
+    """The evidence with sustained times of the steps; the second ones are longer by a factor."""
+    first = evidence.frames[STEPS].assign(sustained_ms=10.0)
+    made = synthetic.with_frames(evidence, **{STEPS: first})
+    made.repeats[STEPS] = made.repeats[STEPS].assign(sustained_ms=10.0 * by)
+    return made
+
+
+def sentence(evidence):
+    found = state(FINDING, evidence)
+    return found.sentence if found else None
+
+
+def lines(evidence):
+    table, *_ = repeatability.tables(evidence)
+    return table.frame.set_index("times")
+
+
+def test_sentence_names_every_kind_and_how_far_it_repeats(gpu):
+    host = repeated(gpu, by=(1.109, 0.99), host_share=0.95)
+    assert sentence(host) == (
+        "Kernels repeat within 1 %, host-bound steps within 11 % (8 rows measured twice, 95 %)."
+    )
+    device = repeated(gpu, by=(0.985,))
+    assert "device-bound steps within 2 %" in sentence(device)
+    assert FINDING.place == TRUST
+
+
+def test_cpu_has_kernels_and_steps(cpu):
+    found = repeated(cpu, by=(1.035,), host_share=0.99)
+    assert "Kernels repeat within 1 %, steps within 4 % (" in sentence(found)
+    assert list(lines(found).index) == ["kernels", "steps"]
+
+
+def test_table_has_median_quantile_and_worst(gpu):
+    line = lines(repeated(gpu, by=(1.01, 1.02, 1.03, 1.08))).loc["device-bound steps"]
+    assert [*line] == [4, "2.5 %", "8.0 %", "8.0 %"]
+
+
+def test_sustained_times_are_compared_too(gpu):
+    made = sustained(repeated(gpu), by=1.06)
+    assert lines(made).loc["device-bound steps, sustained", "worst"] == "6.0 %"
+    assert "device-bound steps within 6 %" in sentence(made)
+    _, each = repeatability.tables(made)
+    assert "sustained, second (ms)" in each.frame
+
+
+def test_nothing_is_said_without_second_times(gpu):
+    assert sentence(gpu) is None and repeatability.tables(gpu) == []
+    sections = [compose("method", gpu, drawn=False)]
+    assert "measured twice" not in pages.write_up(gpu, sections, synthetic.TEMPLATES)
+
+
+def test_too_few_rows_of_a_kind_are_not_in_the_sentence(gpu):
+    made = repeated(gpu, rows=repeatability.LEAST_ROWS - 1)
+    assert sentence(made) is None
+    assert len(lines(made)) == 2
+
+
+@pytest.mark.parametrize("mark", repeatability.DISTURBED)
+@pytest.mark.parametrize("which", ["first", "second"])
+def test_marked_rows_are_left_out_and_counted(gpu, mark, which):
+    made = repeated(gpu, by=(1.5,))
+    if which == "second":
+        made = repeated(gpu, by=(1.5,), marks=f"capped;{mark}")
+    else:
+        made.frames[STEPS] = made.frames[STEPS].assign(marks=mark)
+    assert sentence(made) == (
+        "Kernels repeat within 1 % (4 rows measured twice, 95 %; 4 more were disturbed)."
+    )
+    assert "4 rows measured while the machine was at work" in repeatability.tables(made)[0].notes
+
+
+def test_capped_rows_count(gpu):
+    made = repeated(gpu, by=(1.02,), marks="capped")
+    assert "(8 rows measured twice, 95 %)" in sentence(made)
+
+
+def test_machine_at_work_says_that_repeatability_is_unknown(gpu):
+    made = repeated(gpu, marks="loaded")
+    made.repeats[KERNELS] = made.repeats[KERNELS].assign(marks="drift")
+    said = sentence(made)
+    assert said.startswith("How far times repeat is unknown: 8 rows measured twice were disturbed")
+    (only,) = repeatability.tables(made)
+    assert "Left out: 8 rows measured while" in only.notes
+
+
+def test_first_time_that_ran_out_of_memory_is_left_out_and_counted(gpu):
+    made = repeated(gpu)
+    oom = {"status": "oom", "median_ms": None}
+    made.frames[STEPS] = made.frames[STEPS].assign(**oom)
+    assert "(4 rows measured twice" in sentence(made)
+    assert "4 rows without two valid times" in repeatability.tables(made)[0].notes
+
+
+def test_first_time_of_other_code_is_left_out_and_counted(gpu):
+    made = repeated(gpu)
+    made.frames[STEPS] = made.frames[STEPS].assign(key="other")
+    assert "4 rows without a first time of the same code" in repeatability.tables(made)[0].notes
+    del made.frames[STEPS]
+    made.derived.clear()
+    assert "4 rows without a first time of the same code" in repeatability.tables(made)[0].notes
+
+
+def test_rows_that_were_not_repeated_are_counted(gpu):
+    made = repeated(gpu)
+    made.missing = {STEM: ["attention: a row", "ladder: a row"]}
+    assert "2 rows not measured again" in repeatability.tables(made)[0].notes
+    (line,) = (
+        line
+        for line in coverage.states(made, [compose("method", made, drawn=False)])
+        if line.table.id == "R1"
+    )
+    assert (line.measured, line.owed, line.words) == (8, 10, "partly measured")
+
+
+def test_write_up_has_the_sentence_above_its_findings(gpu):
+    made = repeated(gpu)
+    sections = pages.composed(made, synthetic.TEMPLATES, drawn=False)
+    text = pages.write_up(made, sections, synthetic.TEMPLATES)
+    assert text.index("rows measured twice, 95 %") < text.index("## In short")
+    assert "[R1](method.md#r1-repeatability) | Repeatability | 8 of 8 | measured |" in text
+    assert (
+        "## R1. Repeatability"
+        in pages.machine_files(made, sections, synthetic.TEMPLATES)["method.md"]
+    )
