@@ -17,6 +17,7 @@ import pandas as pd
 
 from lmperf.benchmarks import load
 from lmperf.evidence.repeatability import MOST_COMPILED, STEM
+from lmperf.measuring.state import HOST_BOUND
 from lmperf.names import mark_words
 from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence, row_names
@@ -34,8 +35,6 @@ KINDS = {
     "host": "host-bound steps",
     "step": "steps",
 }
-# The host needs more than this share of a host-bound step's time to queue its work.
-HOST_BOUND = 0.9
 # Marks of a machine that was at work: a row with one of them says nothing about repeatability.
 DISTURBED = ("loaded", "drift", "host")
 # With fewer rows of a kind the write-up is silent about it.
