@@ -13,7 +13,7 @@ from lmperf.benchmarks import stems
 from lmperf.commands.options import MACHINE, of_project, say
 from lmperf.commands.report import not_rendered
 from lmperf.errors import UserError
-from lmperf.evidence import cost
+from lmperf.evidence import cost, repeatability
 from lmperf.evidence.facts import FILE
 from lmperf.evidence.project import Project
 from lmperf.evidence.store import EVIDENCE
@@ -83,7 +83,7 @@ def _published(directory: Path) -> list[str]:
     """Names of the files to publish, below the directory of a machine that passes `verify`."""
     from lmperf.reporting.sections.profiles.tables import PUBLISHED_TRACE
 
-    tables = [f"{EVIDENCE}/{stem}.csv" for stem in (*stems(), cost.STEM)]
+    tables = [f"{EVIDENCE}/{stem}.csv" for stem in (*stems(), cost.STEM, repeatability.STEM)]
     signed = [FILE, *(name for name in tables if (directory / name).exists())]
     digests = [str(Path(name).with_suffix(".sha256")) for name in signed]
     rendered = [*sorted(directory.glob("*.md")), *sorted(directory.glob("figures/*.svg"))]

@@ -40,7 +40,7 @@ _PARTS = {
     "train_step": (("forward_backward",), 1.0, 4.0),
 }
 # Share of a copy's rate that a row may reach: a kernel may write a little less than it reads.
-_SHARE_OF_COPY = 1.05
+SHARE_OF_COPY = 1.05
 
 Row = Mapping[str, str]
 
@@ -133,7 +133,7 @@ def _of_copies(benchmark: Timed, rows: Sequence[Row]) -> Iterator[Contradiction]
     for alike in _alike(rows, [name for name in benchmark.identity if name != "implementation"]):
         copies = tuple(row for row in alike if row["implementation"] == COPY)
         for row in alike if copies else ():
-            if row not in copies and _is_faster([row], copies, 1 / _SHARE_OF_COPY):
+            if row not in copies and _is_faster([row], copies, 1 / SHARE_OF_COPY):
                 name = row["implementation"]
                 yield Contradiction(
                     copies, (row,), f"takes {_ms(copies)}, {name} only {_ms([row])}"

@@ -68,6 +68,7 @@ class Project:
             Repeated(self.directory),
             self.machine.environment,
             FAILURES if self.config.retry_failed else frozenset(),
+            remeasure=self.config.remeasure,
             files_hold=self._files_hold,
         )
 

@@ -23,6 +23,7 @@ from typing import Any
 
 from lmperf.benchmark import Benchmark, Case, Timed
 from lmperf.benchmarks import load, stems
+from lmperf.evidence.consistent import is_unsettled
 from lmperf.evidence.keys import row_key
 from lmperf.evidence.plan import Reading, row_name
 from lmperf.evidence.schema import sound
@@ -102,7 +103,8 @@ def _phases(benchmark: Timed, cases: Sequence[Case]) -> Iterator[list[Drawn]]:
     for phase in type(benchmark).phases:
         of_phase = copy.copy(benchmark)
         of_phase.phases = (phase,)
-        yield sorted((Drawn(of_phase, case) for case in own), key=_rank)
+        having = (case for case in own if phase in benchmark.phases_of(case))
+        yield sorted((Drawn(of_phase, case) for case in having), key=_rank)
 
 
 def _is_offered(benchmark: Timed, case: Case) -> bool:
@@ -162,6 +164,7 @@ class Repeats:
         drawn: the rows, from `draw`.
         again: statuses of failures that are retried although their rows are fresh.
         forced: whether all rows are measured again.
+        remeasure: whether rows with a mark of `names.UNSETTLED` are measured again.
         files_hold: whether the machine's facts and costs are complete and undamaged.
     """
 
@@ -171,6 +174,7 @@ class Repeats:
     environment: str
     again: frozenset[str] = frozenset()
     forced: bool = False
+    remeasure: bool = False
     files_hold: bool = True
 
     @property
@@ -228,7 +232,7 @@ class Repeats:
         return [*self._row_of.values()]
 
     def reason(self, one: Drawn) -> str | None:
-        """One word why a row is due: forced, damaged, missing, failed or stale; None if fresh."""
+        """One word why a row is due: forced, damaged, missing, failed, marked or stale; or None."""
         row = self._row_of.get(one)
         if self.forced:
             return "forced"
@@ -236,6 +240,8 @@ class Repeats:
             return "damaged" if self.damaged else "missing"
         if row["status"] in self.again:
             return "failed"
+        if self.remeasure and is_unsettled(row):
+            return "marked"
         fresh = row["key"] == row_key(one.benchmark, one.columns, self.environment)
         return None if fresh else "stale"
 

@@ -168,7 +168,7 @@ class _Machine:
 
     def unknown(self, folder: str) -> list[Path]:
         """The CSV files in a folder whose name is that of no benchmark."""
-        known = {*stems(), cost.STEM}
+        known = {*stems(), cost.STEM, repeatability.STEM}
         return sorted(p for p in (self.directory / folder).glob("*.csv") if p.stem not in known)
 
     def kind(self, environment: str) -> str:

@@ -17,11 +17,11 @@ import pandas as pd
 
 from lmperf.benchmarks import load
 from lmperf.evidence.repeatability import MOST_COMPILED, STEM
-from lmperf.measuring.state import HOST_BOUND
-from lmperf.names import mark_words
+from lmperf.names import UNSETTLED, mark_words
 from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence, row_names
 from lmperf.reporting.findings import NotMeasured
+from lmperf.reporting.host_bound import host_bound
 from lmperf.reporting.numbers import counted, percent
 from lmperf.reporting.tables import from_frame, number_cell, number_cells
 from lmperf.results import EMPTY, Table
@@ -35,8 +35,6 @@ KINDS = {
     "host": "host-bound steps",
     "step": "steps",
 }
-# Marks of a machine that was at work: a row with one of them says nothing about repeatability.
-DISTURBED = ("loaded", "drift", "host")
 # With fewer rows of a kind the write-up is silent about it.
 LEAST_ROWS = 3
 # Time -> what its line in the table adds to the kind.
@@ -69,7 +67,7 @@ def _of_benchmark(evidence: MachineEvidence, stem: str) -> pd.DataFrame:
         marks.both(one, other)
         for one, other in zip(marks.marks_of(again), marks.marks_of(beside), strict=True)
     ]
-    disturbed = pd.Series([not set(DISTURBED).isdisjoint(of) for of in noted], again.index)
+    disturbed = pd.Series([not UNSETTLED.isdisjoint(of) for of in noted], again.index)
     found = pd.DataFrame(
         {
             "row": [f"{stem}: {name}" for name in row_names(again)],
@@ -92,8 +90,7 @@ def _kinds(evidence: MachineEvidence, stem: str, rows: pd.DataFrame) -> Sequence
     if load(stem).clock == "kernel":
         return ["kernel"] * len(rows)
     cuda = {name for name, f in evidence.facts["environments"].items() if f.get("kind") == "cuda"}
-    waits = rows["host_ms"].astype(float) > HOST_BOUND * rows["median_ms"].astype(float)
-    steps = np.where(waits, "host", "device")
+    steps = np.where(host_bound(rows.astype({"host_ms": float})), "host", "device")
     return np.where(rows["environment"].isin(cuda), steps, "step")
 
 

@@ -6,9 +6,11 @@ from collections.abc import Iterable
 
 from lmperf.attention import rounding
 from lmperf.dtypes import dtype_of
+from lmperf.evidence import at_work, consistent, repeatability
 from lmperf.evidence.keys import METHOD_VERSION
 from lmperf.measuring import clock_settings, rounds, state, sustained, twins
 from lmperf.names import dtype_words, in_order
+from lmperf.reporting.host_bound import HOST_BOUND
 from lmperf.reporting.numbers import MIB
 from lmperf.statistics import (
     CONFIDENCE,
@@ -17,6 +19,7 @@ from lmperf.statistics import (
     LEAST_FLOOR,
     UNKNOWN_FLOOR,
 )
+from lmperf.transformer.flops import FLOPS_PER_FORWARD
 from lmperf.transformer.rounding import FACTOR
 
 
@@ -43,6 +46,11 @@ def stated(device: str, dtypes: Iterable[str] = ()) -> dict:
         "sustained_s": sustained.LEAST_S,
         "sustained_steps": sustained.LEAST_STEPS,
         "twin_groups": twins.MOST_GROUPS,
+        "host_bound": HOST_BOUND,
+        "at_work": at_work.MOST,
+        "share_of_copy": consistent.SHARE_OF_COPY,
+        "repeats": repeatability.ROWS,
+        "train_step_flops": FLOPS_PER_FORWARD["train_step"],
         "block": rounding.BLOCK,
         "bounds": _bounds(dtypes),
         "rounded_scores": rounding.ROUNDOFFS_OF_ROUNDED_SCORES,

@@ -98,7 +98,7 @@ def test_page_fits_two_printed_pages_with_all_parts(gpu):
     parts = [line[3:] for line in text.splitlines() if line.startswith("## ")]
     assert parts == [
         *("Clock", "Inputs", "Repetition", "Statistics", "State of the machine"),
-        *("MFU and shares of a ceiling", "Gates", "Guards", "Keys"),
+        *("FLOPs and shares of a ceiling", "What is never concluded", "Gates", "Guards", "Keys"),
     ]
 
 
@@ -122,7 +122,12 @@ STATED = [
     (state, "LOADED", {"cuda": 0.79}, "79 % of the cores"),
     (rounding, "BLOCK", 81, "block of 81"),
     (rounding, "ROUNDOFFS_OF_ROUNDED_SCORES", 82, "by 82 ("),
-    (stated, "UNKNOWN_FLOOR", 0.87, "if it is 87 % or more"),
+    (stated, "UNKNOWN_FLOOR", 0.87, "the floor is 87 % or more"),
+    (stated, "HOST_BOUND", 0.89, "needs more than 89 %"),
+    (stated.at_work, "MOST", 0.72, "affect more than 72 % of a benchmark"),
+    (stated.consistent, "SHARE_OF_COPY", 1.71, "above 171 % of a copy's"),
+    (stated.repeatability, "ROWS", 95, "95 rows, the same in every run"),
+    (stated, "FLOPS_PER_FORWARD", {"train_step": 96}, "a train step 96 times that"),
     (stated, "FACTOR", 83.0, "off by 83 times"),
     (stated, "METHOD_VERSION", 84, "measuring code (84"),
 ]
