@@ -12,6 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from lmperf.attention.rounding import LARGEST_SCORE
+
 _NAMES = ("q", "k", "v", "gradient")
 _QUERY, _KEY, _GRADIENT = map(_NAMES.index, ("q", "k", "gradient"))
 
@@ -19,10 +21,9 @@ _QUERY, _KEY, _GRADIENT = map(_NAMES.index, ("q", "k", "gradient"))
 # infinite in float32, exp(-96) is zero, and a constant changes no probability.
 _OFFSET = 96.0
 # The scores of a few keys are larger still (the tail), those of the first keys negative (the
-# prefix): their probabilities are zero as soon as other keys are seen.
-_TAIL, _PREFIX = 1.25, -1.0
-# The largest score of these inputs: that of a key in the tail, and what unit normal inputs add.
-LARGEST_SCORE = _TAIL * _OFFSET + 8
+# prefix): their probabilities are zero as soon as other keys are seen. Unit normal inputs add up to
+# 8 to a score of the tail, which makes it LARGEST_SCORE.
+_TAIL, _PREFIX = (LARGEST_SCORE - 8) / _OFFSET, -1.0
 # Fewer tokens leave too few keys in the tail for gradients that are not zero.
 LEAST_TOKENS = 32
 

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from lmperf.attention.accuracy import attention_errors, error_bound, large_score_errors
 from lmperf.attention.cuda_graph import captured
-from lmperf.attention.inputs import LARGEST_SCORE, LEAST_TOKENS, FreshInputs
+from lmperf.attention.inputs import LEAST_TOKENS, FreshInputs
 from lmperf.attention.pytorch import pytorch_attention
 from lmperf.attention.reference import attention_float64, bytes_moved, flops
+from lmperf.attention.rounding import LARGEST_SCORE
 from lmperf.benchmark import STRICT, Phase, Workload, WrongResult
 from lmperf.gate import Gate
 from lmperf.outputs import require_unchanged, tensors_of

@@ -26,7 +26,7 @@ from lmperf.evidence.syntax import digest
 
 # The version of the method (how numbers are measured). Raise it with every change of the method
 # that can change a number.
-METHOD_VERSION = 6
+METHOD_VERSION = 7
 
 # The modules of the method. `lmperf.benchmark` is one of them: it decides who is timed in turn, how
 # options are bound, and the defaults of every benchmark (clock, phases).

@@ -5,26 +5,26 @@ row shows the sign of the mark; the legend explains it and counts the cells that
 has the marks of both its rows. Where only some rows of a benchmark are stale, these are marked too.
 
 A row is *disturbed* if something else than its code decided on its time (``DISTURBED``): its
-comparisons are unresolved. It is *doubtful* if it is disturbed, or if power or heat held the device
-back during single calls: no finding rests on it. A step of a train loop at the power limit is not
-doubtful, since that is what training gives.
+comparisons are unresolved. It is *doubtful* if it is disturbed, if it contradicts another cell, or if
+power or heat held the device back during single calls: no finding rests on it. A step of a train
+loop at the power limit is not doubtful, since that is what training gives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cache
 
 import pandas as pd
 
 from lmperf.benchmarks import load, stems
 from lmperf.measuring.state import CAPPED
-from lmperf.names import MARKS, in_order, mark_words
+from lmperf.names import MARKS, UNSETTLED, in_order, mark_words
 from lmperf.reporting.numbers import Count, counted, listed
 from lmperf.results import SIGNS, STALE, Cell, Table
 from lmperf.statistics import UNRESOLVED
 
-DISTURBED = ("loaded", "drift", "host", "host_bound")
+DISTURBED = UNSETTLED | {"host_bound"}
 # Mark with a sign -> its meaning.
 MEANINGS = {
     **{name: MARKS[name].meaning for name in SIGNS if name in MARKS},
@@ -44,7 +44,7 @@ def marks_of(frame: pd.DataFrame) -> pd.Series:
 
 def disturbed(frame: pd.DataFrame) -> pd.Series:
     """Whether each row has a mark of ``DISTURBED``: a comparison with it is unresolved."""
-    return marks_of(frame).map(lambda names: any(name in DISTURBED for name in names)).astype(bool)
+    return _has_any(frame, DISTURBED)
 
 
 def doubtful(frame: pd.DataFrame, stem: str = "") -> pd.Series:
@@ -52,8 +52,12 @@ def doubtful(frame: pd.DataFrame, stem: str = "") -> pd.Series:
 
     stem: the benchmark, if steps of its rows may be capped (see the module).
     """
-    capped = marks_of(frame).map(lambda names: "capped" in names).astype(bool)
-    return disturbed(frame) | (capped & (not _times_steps(stem)))
+    not_for_findings = {"contradicts"} if _times_steps(stem) else {"contradicts", "capped"}
+    return _has_any(frame, DISTURBED | not_for_findings)
+
+
+def _has_any(frame: pd.DataFrame, marks: Collection[str]) -> pd.Series:
+    return marks_of(frame).map(lambda names: not {*marks}.isdisjoint(names)).astype(bool)
 
 
 def _times_steps(stem: str) -> bool:
@@ -83,7 +87,7 @@ def legend(cells: Iterable[Cell]) -> str:
     counts = {name: sum(name in marks for marks in marked) for name in SIGNS}
     said = [f"{SIGNS[m]} {MEANINGS[m]} ({counted(n, 'cell')})" for m, n in counts.items() if n]
     compared = {name for cell in cells if cell.verdict for name in cell.marks}
-    signs = [SIGNS[name] for name in DISTURBED if name in compared]
+    signs = [SIGNS[name] for name in SIGNS if name in DISTURBED & compared]
     why = f" Marked {listed(signs)}: unresolved." if signs else ""
     return f"{'; '.join(said)}.{why}" if said else ""
 
