@@ -9,10 +9,10 @@ import pytest
 from toy import Toy
 
 from lmperf.measuring import group
-from lmperf.measuring.group import MOST_TAKES, Group
+from lmperf.measuring.group import Group
 from lmperf.measuring.history import _MOST_DISTURBED, RunHistory
 from lmperf.measuring.readings import Reading, References
-from lmperf.measuring.rounds import Timings
+from lmperf.measuring.rounds import MOST_TAKES, Timings
 from lmperf.measuring.state import State
 from lmperf.measuring.supervisor import worker_of
 from lmperf.measuring.sustained import Stretch

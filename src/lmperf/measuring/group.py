@@ -23,7 +23,7 @@ from lmperf.measuring.clock_settings import ANSWER_MS, OTHER_CLOCK, OTHER_CLOCK_
 from lmperf.measuring.history import RunHistory
 from lmperf.measuring.process import WorkerLost
 from lmperf.measuring.readings import Reading
-from lmperf.measuring.rounds import SliceResult, Timings, pace_of, time_in_turn
+from lmperf.measuring.rounds import MOST_TAKES, SliceResult, Timings, pace_of, time_in_turn
 from lmperf.measuring.state import State
 from lmperf.measuring.sustained import (
     Stretch,
@@ -35,8 +35,6 @@ from lmperf.measuring.sustained import (
 from lmperf.measuring.twins import Assignment, take_noise
 from lmperf.measuring.workers import Workers
 
-# Times that a phase is timed on a disturbed machine; each has rounds for up to `Pace.cap_s`.
-MOST_TAKES = 2
 # Times that a stretch of steps is taken if it is too short or the clocks disagree on its duration.
 _MOST_STRETCHES = 3
 

@@ -30,6 +30,8 @@ LOOKS = (LEAST_ROUNDS, 9, 14, 20)
 MOST_REPETITIONS = 20
 # Share of the rounds not in LOOKS in which the result of one timed call is checked.
 CHECKED_ROUNDS = 0.2
+# Times that a phase is timed on a disturbed machine; each has rounds for up to `Pace.cap_s`.
+MOST_TAKES = 2
 # Seconds that a throttled device rests before the slice is repeated.
 _REST_S = 0.05
 # Number of repeats in a row that were throttled again, after which an entry's slices are no longer

@@ -5,8 +5,8 @@ row shows the sign of the mark; the legend explains it and counts the cells that
 has the marks of both its rows. Where only some rows of a benchmark are stale, these are marked too.
 
 A row is *disturbed* if something else than its code decided on its time (``DISTURBED``): its
-comparisons are unresolved. It is *doubtful* if it is disturbed, if it contradicts another cell, or if
-power or heat held the device back during single calls: no finding rests on it. A step of a train
+comparisons are unresolved. It is *doubtful* if it is disturbed, if it contradicts another cell, or
+if power or heat held the device back during single calls: no finding rests on it. A step of a train
 loop at the power limit is not doubtful, since that is what training gives.
 """
 
