@@ -83,7 +83,7 @@ def test_bad_input_prints_one_line_and_exits_2(repository, monkeypatch, capsys, 
 
 
 def test_version_with_another_method_is_refused(repository):
-    repository.edit("src/lmperf/measuring/worker.py", "PROTOCOL = 3\n", "PROTOCOL = 2\n")
+    repository.edit("src/lmperf/measuring/worker.py", "PROTOCOL = 4\n", "PROTOCOL = 3\n")
     repository.git("commit", "-qam", "an earlier protocol")
     repository.git("revert", "--no-edit", "HEAD")
     done = compare(repository, "HEAD^", "--benchmark", "attention")
