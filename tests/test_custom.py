@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lmperf.benchmark import Implementation
+from lmperf.benchmark import Implementation, WrongResult
 from lmperf.benchmarks import load
 from lmperf.custom import broken_ones, check_names
 from lmperf.errors import UserError
@@ -223,13 +223,14 @@ def test_gate_uses_declared_tolerance_rather_than_name():
     )
 
 
-def test_rounded_scores_tolerance_widens_error_bound():
+def test_undeclared_rounded_scores_fail_the_gate():
     use = "lmperf.attention.reference:attention"
     external = {"same": Implementation("same", use, tolerance="rounded_scores"), "silent": use}
     axes = {"batch": [1], "seq_len": [64], "d_head": [16], "dtype": ["bfloat16"]}
-    found = gates("attention", external, axes)
-    assert found["silent"].bounds["out"] < found["same"].bounds["out"]
-    assert found["same"].bounds == found["eager"].bounds
+    with pytest.raises(WrongResult, match="if the scores are large"):
+        gates("attention", external, axes)
+    found = gates("attention", {"same": external["same"]}, axes)
+    assert found["same"].passed and found["same"].bounds == found["eager"].bounds
 
 
 CLASSES = """

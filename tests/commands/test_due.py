@@ -9,6 +9,7 @@ import pytest
 
 from lmperf.config import load_config
 from lmperf.evidence import changes, closure
+from lmperf.evidence.keys import METHOD_VERSION
 from lmperf.evidence.project import Project
 from lmperf.evidence.record import record
 
@@ -96,7 +97,9 @@ def test_changed_custom_declaration_is_named(measured):
 
 def test_changed_method_version_is_named(measured, monkeypatch):
     monkeypatch.setattr("lmperf.evidence.keys.METHOD_VERSION", 99)
-    assert set(reasons(project_of(measured)).values()) == {"method: version 6, now 99"}
+    assert set(reasons(project_of(measured)).values()) == {
+        f"method: version {METHOD_VERSION}, now 99"
+    }
 
 
 @pytest.mark.parametrize("content", [None, "{", "[]"])

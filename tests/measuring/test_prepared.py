@@ -34,6 +34,7 @@ def worker():
         benchmark = SimpleNamespace(
             clock=clock,
             phases=PHASES,
+            phases_of=lambda case: PHASES,
             external=external,
             prepare=lambda case, device, seed, shared: workload,
         )

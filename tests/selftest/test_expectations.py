@@ -123,7 +123,7 @@ def test_process_that_is_left_behind_is_found():
     process = subprocess.Popen(command)
     try:
         outcome = NothingLeft()(found(EAGER, rows("planted", 1.0)))
-        assert not outcome.held and "1 processes of it left" in outcome.words
+        assert not outcome.held and "processes left behind: 1" in outcome.words
     finally:
         process.kill()
         process.wait()

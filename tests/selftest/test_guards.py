@@ -3,6 +3,7 @@
 import gc
 import importlib
 import threading
+import time
 
 import pytest
 import torch
@@ -62,6 +63,7 @@ def fates(name):
 def timed(worker, case, phase):
     try:
         for _ in range(SLICES):
+            time.sleep(0.005)  # the pause between two slices of one worker
             worker.slice(case, phase, 8, True)
     except WrongResult as wrong:
         return str(wrong)

@@ -12,7 +12,6 @@ from lmperf.names import STATUSES, dtype_words, in_order, mark_words, phase_word
 from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.foreign import code
-from lmperf.reporting.host_bound import HOST_BOUND
 from lmperf.reporting.numbers import EMPTY, absent, counted, percent
 from lmperf.reporting.speedup import (
     interval_sentence,
@@ -319,7 +318,6 @@ def _method(evidence: MachineEvidence) -> dict:
         "rounds": rounds_words(found) if found else "",
         "intervals": interval_sentence(found) if found else "",
         "apart": MEDIAN_APART,
-        "host_bound": HOST_BOUND,
         "marks": marks.counted_words(marked(evidence)),
         "watched": watched(evidence),
         "gated": gated(evidence),

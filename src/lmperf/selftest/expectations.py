@@ -211,7 +211,7 @@ class NothingLeft:
 
     def __call__(self, found: Found) -> Outcome:
         rows, left = found.rows(), _processes_with(LEFT_BEHIND)
-        words = f"{len(left)} processes of it left" if left else "no process of it left"
+        words = f"processes left behind: {len(left)}"
         return Outcome(f"{_said(rows)}; {words}", not left and _all_ok(rows))
 
 
