@@ -11,6 +11,7 @@ from lmperf.measuring.clock_settings import OTHER_CLOCK_SLICES
 from lmperf.measuring.group import Assignment, Group, clock_fault
 from lmperf.measuring.history import RunHistory
 from lmperf.measuring.readings import References
+from lmperf.measuring.state import State
 
 MS = 1_000_000
 HERE = (0, 100 * MS)
@@ -47,7 +48,8 @@ def timed(monkeypatch):
         now[0] += int((took + timed.late_ms(took)) * MS)
         return {"times": [9.0] * calls, "interval_ns": (began, began + took * MS)}
 
-    watch = SimpleNamespace(begin=lambda: None, end=lambda: None, sample=None)
+    watch = SimpleNamespace(begin=lambda: None, end=lambda: State(other_load=timed.load))
+    watch.sample = None
     workers = SimpleNamespace(ask=ask, watch=watch, on_step=lambda *_: None)
     one = Assignment("", Case((), "mine"))
     history = RunHistory(References("cpu", {}))
@@ -58,7 +60,7 @@ def timed(monkeypatch):
     def timed():
         return made.slice(entry, 1, False)
 
-    timed.asked, timed.rows = asked, made._cases.rows
+    timed.asked, timed.rows, timed.load = asked, made._cases.rows, 0.0
     return timed
 
 
@@ -74,3 +76,9 @@ def test_answers_that_come_late_by_chance_do_not_fail(timed):
     timed.late_ms = lambda took: 4.0
     assert all(timed() for _ in range(50))
     assert set(timed.asked) == {1, 2, 4, 8}
+
+
+def test_late_answers_beside_other_load_do_not_fail(timed):
+    timed.late_ms, timed.load = lambda took: took, 0.5
+    assert all(timed() for _ in range(2 * OTHER_CLOCK_SLICES))
+    assert set(timed.asked) == {1}
