@@ -17,6 +17,7 @@ import pytest
 
 from lmperf.cli import main
 from lmperf.config import load_config
+from lmperf.evidence import closure, machine
 from lmperf.evidence.project import Project
 from lmperf.reporting import written
 
@@ -62,10 +63,18 @@ def environment_of(root):
 
 def lmperf(root, *arguments):
     """Run a command of lmperf in this process."""
+    forget_caches()
     out, error = io.StringIO(), io.StringIO()
     with contextlib.chdir(root), redirect_stdout(out), redirect_stderr(error):
         code = main([*arguments])
     return SimpleNamespace(returncode=code, stdout=out.getvalue(), stderr=error.getvalue())
+
+
+def forget_caches():
+    """Look at the machine and the code as a new process does: other tests pretend others."""
+    for function in (*vars(machine).values(), closure._running):
+        if hasattr(function, "cache_clear"):
+            function.cache_clear()
 
 
 def run(root, *arguments, config=ONE):
@@ -76,6 +85,7 @@ def run(root, *arguments, config=ONE):
 
 def ready(root, config=ONE):
     """Make the report of a configuration up to date, whatever an earlier test has left."""
+    forget_caches()
     (root / "config/config.yaml").write_text(config)
     project = Project(load_config(root / "config/config.yaml"), root)
     due = any(plan.is_due for plan in project.plans.values())
