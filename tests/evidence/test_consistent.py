@@ -52,7 +52,7 @@ def test_rows_that_explain_their_times_are_not_found(rows):
     assert words(rows) == []
 
 
-def test_host_time_of_the_faster_step_or_of_a_kernel_explains_nothing():
+def test_only_host_time_of_the_slower_step_explains_a_pair():
     assert words([step(256, 140), step(512, 90, host_ms="89")])
     kernel = {"batch": "1", "heads": "1", "d_head": "64", "dtype": "float32", "causal": "True"}
     kernel |= {"cuda_graph": "False"}

@@ -135,7 +135,7 @@ def test_rows_of_a_disturbed_machine_are_unresolved(result, mark, side):
     assert found.same_code[0] == 0, "nor do they tell how far runs are apart"
 
 
-def test_difference_that_a_second_measurement_does_not_show_is_unresolved(result):
+def test_difference_that_is_not_confirmed_is_unresolved(result):
     old, slow = result("old", rows_of_run(1)), result("new", rows_of_run(2, 1.1))
     found = compare(old, slow)
     again = compare(result("a", rows_of_run(3, cells=9)), result("b", rows_of_run(4, 1.1, cells=9)))

@@ -248,12 +248,23 @@ class Plan:
     @property
     def summary(self) -> str:
         """One line that says how many cases a run would measure, and for what reasons."""
-        reasons = Counter(reason for _, reason in self.due)
-        counts = ", ".join(f"{number} {reason}" for reason, number in sorted(reasons.items()))
-        words = f"{reasons.total()} of {len(self.cases)} cases to measure"
-        if self.is_due and not counts:
-            counts = "its evidence must be written from the store"
-        return f"{words} ({counts})" if counts else words
+        return summary_of(self.due, self.is_due, f"{len(self.cases)} cases to measure")
+
+
+def summary_of(due: Iterable[tuple[object, str]], is_due: bool, whole: str) -> str:
+    """Return one line on what a run would measure: `3 of 8 cases to measure (1 missing, 2 stale)`.
+
+    Args:
+        due: what is measured, each with its reason.
+        is_due: whether the run has something to do, even if it measures nothing.
+        whole: the words after "of".
+    """
+    reasons = Counter(reason for _, reason in due)
+    counts = ", ".join(f"{number} {reason}" for reason, number in sorted(reasons.items()))
+    if is_due and not counts:
+        counts = "its evidence must be written from the store"
+    words = f"{reasons.total()} of {whole}"
+    return f"{words} ({counts})" if counts else words
 
 
 def _measured_at(rows: list[Row]) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,7 +24,7 @@ from lmperf.benchmark import Benchmark, Case, Timed
 from lmperf.benchmarks import load, stems
 from lmperf.evidence.consistent import is_unsettled
 from lmperf.evidence.keys import row_key
-from lmperf.evidence.plan import Reading, row_name
+from lmperf.evidence.plan import Reading, row_name, summary_of
 from lmperf.evidence.schema import sound
 from lmperf.evidence.store import EVIDENCE, DamagedEvidence, Evidence, Row, text_of
 
@@ -259,12 +258,7 @@ class Repeats:
     @property
     def summary(self) -> str:
         """One line that says how many rows a run would measure again, and for what reasons."""
-        reasons = Counter(reason for _, reason in self.due)
-        counts = ", ".join(f"{number} {reason}" for reason, number in sorted(reasons.items()))
-        words = f"{len(self.due)} of {len(self.drawn)} rows to measure a second time"
-        if self.is_due and not counts:
-            counts = "its evidence must be written from the store"
-        return f"{words} ({counts})" if counts else words
+        return summary_of(self.due, self.is_due, f"{len(self.drawn)} rows to measure a second time")
 
 
 def _values(row: Row) -> Row:
