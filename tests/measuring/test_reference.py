@@ -8,6 +8,9 @@ from lmperf.measuring.readings import Reading, References
 from lmperf.measuring.state import DRIFT, SLOW_HOST
 
 
+CELLS = dict(reference._CELLS)
+
+
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     cell = reference._Cell(64, torch.float32, 2**20, 3, 0.0)
@@ -24,6 +27,14 @@ def test_reference_cell_times_matmul_and_copy_of_given_size(monkeypatch):
     found = reference.measure("cpu")
     assert found.matmul_ms > 0 and found.copy_ms > 0
     assert done == [(64, 64)] * 4  # one warm-up call, three timed calls
+
+
+def test_a_cpu_is_judged_without_a_copy(monkeypatch):
+    """The memory of a virtual machine has several usual speeds."""
+    assert CELLS["cpu"].copy_bytes is None
+    monkeypatch.setitem(reference._CELLS, "cpu", CELLS["cpu"])
+    found = reference.measure("cpu")
+    assert found.matmul_ms > 0 and found.copy_ms is None
 
 
 def test_reference_times_are_minima_in_milliseconds(monkeypatch):

@@ -1,7 +1,7 @@
 """The references: fixed work that shows how fast the device and the host are at the moment.
 
-The reference cell (one matmul and one copy of fixed sizes) shows whether the device has become
-slower. A loop in Python and, on CUDA, a loop of empty launches show whether the host has: the time
+The reference cell (one matmul and, on a GPU, one copy of fixed sizes) shows whether the device has
+become slower. A loop in Python and, on CUDA, a loop of empty launches show whether the host has: the time
 of a host-bound step moves with them, which the reference cell does not see. They run no code of a
 benchmark, in a worker process, and take about 0.1 s. `lmperf.measuring.readings` judges the times.
 """
@@ -30,19 +30,20 @@ class _Cell:
         side: number of rows and of columns of the two matrices that are multiplied.
         dtype: dtype of the matrices.
         copy_bytes: bytes that the copy reads and writes in all; more than current caches hold.
+            None: no copy, because the memory of a virtual machine has several usual speeds.
         calls: number of timed calls; the fastest counts.
         warm_up_ms: ms of work before timing, for an idle device to raise its clock.
     """
 
     side: int
     dtype: torch.dtype
-    copy_bytes: int
+    copy_bytes: int | None
     calls: int
     warm_up_ms: float
 
 
 _CELLS = {
-    "cpu": _Cell(1024, torch.float32, 128 * 2**20, 7, 0.0),
+    "cpu": _Cell(1024, torch.float32, None, 7, 0.0),
     "cuda": _Cell(4096, torch.bfloat16, 512 * 2**20, 15, 60.0),
     "mps": _Cell(2048, torch.float32, 256 * 2**20, 5, 20.0),
 }
@@ -91,7 +92,7 @@ def _python_us() -> float:
     return (now() - began) / 1e3
 
 
-def _cell_times(device: str) -> tuple[float, float]:
+def _cell_times(device: str) -> tuple[float, float | None]:
     cell = _CELLS[device]
     matmul, copy = _calls(device)
     clock = _event_ms if device == "cuda" else _wall_ms
@@ -100,9 +101,11 @@ def _cell_times(device: str) -> tuple[float, float]:
     while (now() - began) / 1e6 < cell.warm_up_ms:
         matmul()
         synchronize()
-    return tuple(
-        min(clock(call, synchronize) for _ in range(cell.calls)) for call in (matmul, copy)
+    matmul_ms, copy_ms = (
+        min(clock(call, synchronize) for _ in range(cell.calls)) if call else None
+        for call in (matmul, copy)
     )
+    return matmul_ms, copy_ms
 
 
 def release() -> None:
@@ -111,7 +114,7 @@ def release() -> None:
 
 
 @cache
-def _calls(device: str) -> tuple[Callable[[], object], Callable[[], object]]:
+def _calls(device: str) -> tuple[Callable[[], object], Callable[[], object] | None]:
     cell = _CELLS[device]
     generator = torch.Generator(device).manual_seed(0)  # leaves the global generator alone
 
@@ -120,16 +123,19 @@ def _calls(device: str) -> tuple[Callable[[], object], Callable[[], object]]:
 
     # Random values: constants draw less power, which would change the clock.
     left, right, product = (normal(cell.side, cell.side, dtype=cell.dtype) for _ in range(3))
-    source, target = (normal(cell.copy_bytes // 8, dtype=torch.float32) for _ in range(2))
 
     def matmul() -> object:
         return torch.mm(left, right, out=product)
 
+    matmul()  # the first call allocates memory and selects a kernel
+    if cell.copy_bytes is None:
+        return matmul, None
+    source, target = (normal(cell.copy_bytes // 8, dtype=torch.float32) for _ in range(2))
+
     def copy() -> object:
         return target.copy_(source)
 
-    for call in (matmul, copy):  # the first call allocates memory and selects a kernel
-        call()
+    copy()
     return matmul, copy
 
 

@@ -36,9 +36,9 @@ CAPPED_CLOCK = 0.97
 LOADED = {"cpu": 0.05, "cuda": 0.5, "mps": 0.5}
 # By how much the reference cell (`measuring.reference`) may be slower than usual; a larger
 # difference marks rows with `drift`. Of 465 readings on two cores of an otherwise idle virtual
-# machine, 0.4 % were slower than usual by more than 0.25, and none was if taken three times. 13 %
-# of the copies took half of their usual time, for seconds, as other virtual machines share the
-# caches of its host: a faster cell is no mark. A GPU is not shared.
+# machine, 0.4 % were slower than usual by more than 0.25, and none was if taken three times. Its
+# copies have two usual speeds, 1.9 apart, each for seconds to minutes, while the matmul stays
+# within 6 %: so a CPU is judged by its matmul only. A GPU is not shared.
 DRIFT = {"cpu": 0.25, "cuda": 0.10, "mps": 0.25}
 # By how much the host's references may be slower than their best; a larger difference marks rows
 # that depend on the host with `host`. Of the same 465 readings, the Python loop was slower by more
