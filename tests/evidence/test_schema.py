@@ -138,7 +138,7 @@ def check(**changes):
         ({"other_load": "0.6"}, "other_load is 0.6, but the row is not marked loaded"),
         ({"reference": "99"}, "reference is 99, but the row is not marked drift"),
         ({"reference": "0"}, "reference is '0'"),
-        ({"host_reference": "1.3"}, "host_reference is 1.3, but the row is not marked host"),
+        ({"host_reference": "2.3"}, "host_reference is 2.3, but the row is not marked host"),
         ({"launch_us": "1e9"}, "launch_us is '1e9'"),
         ({"python_us": "0"}, "python_us is '0'"),
         ({"clock_mhz": "1e9"}, "clock_mhz is '1e9'"),
@@ -200,8 +200,8 @@ def test_stretch_of_steps_that_contradicts_itself_is_a_fault(changes, words):
         {"other_load": 0.6, "marks": "capped;loaded"},
         {"reference": 99, "marks": "drift"},
         {"reference": 0.5},
-        {"host_reference": 2, "marks": "host"},
-        {"host_reference": 2, "launch_us": 9},  # a kernel's time on a GPU
+        {"host_reference": 3, "marks": "host"},
+        {"host_reference": 3, "launch_us": 9},  # a kernel's time on a GPU
         {"least_ms": 1.0, "compile_s": 119, "full_flops": 2**31},
     ],
 )
