@@ -7,7 +7,6 @@ from lmperf.measuring import reference
 from lmperf.measuring.readings import Reading, References
 from lmperf.measuring.state import DRIFT, SLOW_HOST
 
-
 CELLS = dict(reference._CELLS)
 
 

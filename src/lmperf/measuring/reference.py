@@ -1,9 +1,10 @@
 """The references: fixed work that shows how fast the device and the host are at the moment.
 
 The reference cell (one matmul and, on a GPU, one copy of fixed sizes) shows whether the device has
-become slower. A loop in Python and, on CUDA, a loop of empty launches show whether the host has: the time
-of a host-bound step moves with them, which the reference cell does not see. They run no code of a
-benchmark, in a worker process, and take about 0.1 s. `lmperf.measuring.readings` judges the times.
+become slower. A loop in Python and, on CUDA, a loop of empty launches show whether the host has:
+the time of a host-bound step moves with them, which the reference cell does not see. They run no
+code of a benchmark, in a worker process, and take about 0.1 s. `lmperf.measuring.readings` judges
+the times.
 """
 
 from __future__ import annotations

@@ -41,9 +41,9 @@ LOADED = {"cpu": 0.05, "cuda": 0.5, "mps": 0.5}
 # within 6 %: so a CPU is judged by its matmul only. A GPU is not shared.
 DRIFT = {"cpu": 0.25, "cuda": 0.10, "mps": 0.25}
 # By how much the host's references may be slower than their best; a larger difference marks rows
-# that depend on the host with `host`. On a CPU, where the host is the device, the matmul judges:
-# in new processes on two cores at rest the Python loop was slower by up to 0.64, while the rows that
-# were timed then were up to 0.13 faster than before. So only a host at half of its speed counts.
+# that depend on the host with `host`. On a CPU, where the host is the device, the matmul judges: in
+# new processes on two cores at rest the Python loop was slower by up to 0.64, while the rows timed
+# then were up to 0.13 faster than before. So only a host at half of its speed counts there.
 SLOW_HOST = {"cpu": 1.0, "cuda": 0.10, "mps": 0.25}
 # Share of a call's time above which the host's time to queue it decides: the call is host-bound.
 HOST_BOUND = 0.9
