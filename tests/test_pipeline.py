@@ -452,13 +452,10 @@ def test_rows_are_repeated_after_all_first_times(checkout):
 def test_rows_are_repeated_in_part_of_a_run_only_on_request(tmp_path, checkout):
     copy_of(checkout, tmp_path)
     assert rules_in(dry_run(tmp_path, TIMED)) == ["attention", "write_up", "overview"]
-    assert rules_in(run(tmp_path, "--dry-run", "attention", config=TIMED)) == ["attention"]
     run(tmp_path, "repeatability", config=TIMED)
     kept = (tmp_path / "report/here/evidence/repeatability.csv").read_text()
     assert kept.count("\nattention,eager,") == 2
     assert rules_in(run(tmp_path, "--dry-run", "repeatability", config=TIMED)) == []
-    forced = run(tmp_path, "--dry-run", "repeatability", "-R", "attention", config=TIMED)
-    assert rules_in(forced) == ["attention"]
     forced = run(tmp_path, "--dry-run", "repeatability", "-R", "repeatability", config=TIMED)
     assert "repeatability: all of it again" in forced
     run(tmp_path, config=TIMED)

@@ -16,6 +16,9 @@ _MIB = 2**20
 # Most calls, and most ms of calls, after the first (which may fill caches) that test whether memory
 # grows. They are at least two, and more than a slice has: a leak may grow in every seventh call.
 _FURTHER_CALLS, _FURTHER_MS = 24, 600.0
+# Times that the memory is read after the first call. A collection of garbage, which may precede a
+# reading, takes up to a second.
+_READS = 3
 # Longer calls are not repeated to test for growth: a step that leaks runs out of memory anyway.
 _LONGEST_MS = 100.0
 
@@ -39,8 +42,8 @@ def phase_memory(workload: Workload, phase: Phase, device: str) -> dict[str, Any
     `resident_mib` is the memory of the tensors that the workload keeps, `saved_mib` the memory
     alive when the phase starts (for a backward: after the forward pass), `peak_mib` the maximum
     while the phase runs. They count tensors of this workload only. `live_bytes` lists the bytes
-    alive after each of a number of calls, once the results are freed. Empty for MPS, and on a CPU
-    for a compiled workload, which `LiveTensors` cannot see.
+    alive after the first and a few of the further calls, once their results are freed. Empty for
+    MPS, and on a CPU for a compiled workload, which `LiveTensors` cannot see.
     """
     if device == "cuda":
         return _by_allocator(workload, phase)
@@ -88,8 +91,12 @@ def _by_live_tensors(workload: Workload, phase: Phase) -> dict[str, Any]:
 def _after_calls(phase: Phase, live_bytes: Callable[[], int], took_ms: float) -> list[int]:
     further = min(_FURTHER_CALLS, max(2, int(_FURTHER_MS / max(took_ms, 1e-3))))
     found = [live_bytes()]
-    for _ in range(further if took_ms <= _LONGEST_MS else 0):
-        phase.run(phase.before())
+    if took_ms > _LONGEST_MS:
+        return found
+    reads = min(further, _READS)
+    for number in range(reads):
+        for _ in range(further * number // reads, further * (number + 1) // reads):
+            phase.run(phase.before())
         found.append(live_bytes())
         if found[-1] > found[-2]:
             gc.collect()  # garbage is not a leak

@@ -64,13 +64,13 @@ def settings_restored(changed: set[str]) -> Iterator[None]:
                 put(before[name])
 
 
-def refuse_growth(live_bytes: Sequence[int], least: int = 2, of: str = "calls") -> None:
+def refuse_growth(live_bytes: Sequence[int], least: int = 2, of: str = "readings") -> None:
     """Raise WrongResult if the memory of a phase grows again and again.
 
     A cache that one call fills is no leak, nor is memory that is freed later.
 
     Args:
-        live_bytes: bytes alive after each call or slice, once its results are freed.
+        live_bytes: bytes alive after some calls or slices, once their results are freed.
         least: number of times that the memory must reach a new maximum.
         of: what the entries of `live_bytes` are, for the message.
 
