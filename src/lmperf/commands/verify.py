@@ -81,6 +81,8 @@ def publish(project: Project, reason: str | None) -> int:
 
 def _published(directory: Path) -> list[str]:
     """Names of the files to publish, below the directory of a machine that passes `verify`."""
+    from lmperf.reporting.key import NOTES
+    from lmperf.reporting.notes import note_files
     from lmperf.reporting.sections.profiles.tables import PUBLISHED_TRACE
 
     tables = [f"{EVIDENCE}/{stem}.csv" for stem in (*stems(), cost.STEM, repeatability.STEM)]
@@ -88,8 +90,9 @@ def _published(directory: Path) -> list[str]:
     digests = [str(Path(name).with_suffix(".sha256")) for name in signed]
     rendered = [*sorted(directory.glob("*.md")), *sorted(directory.glob("figures/*.svg"))]
     shown = [str(path.relative_to(directory)) for path in rendered]
+    authored = [str(path.relative_to(directory)) for path in note_files(directory / NOTES)]
     more = ("selftest.csv", f"traces/{PUBLISHED_TRACE}")
-    return [*signed, *digests, *shown, *(name for name in more if (directory / name).exists())]
+    return [*signed, *digests, *shown, *authored, *(name for name in more if (directory / name).exists())]
 
 
 def _print_causes(project: Project, machines: Sequence[str], verbose: bool) -> int:
@@ -99,11 +102,12 @@ def _print_causes(project: Project, machines: Sequence[str], verbose: bool) -> i
     """
     from lmperf.evidence.review import causes, information
     from lmperf.reporting import written
-    from lmperf.reporting.render import silent_gaps
+    from lmperf.reporting.render import notes_left_out, silent_gaps
 
     found = [cause for machine in machines for cause in causes(project, machine)]
     lines = [line for cause in found for line in (cause.lines if verbose else [str(cause)])]
     known = [machine for machine in machines if machine in project.machines_with_evidence()]
+    left_out = notes_left_out(project, known, verbose)
     lines += silent_gaps(project, known)
     for machine in known:
         lines += not_rendered(project, machine)
@@ -114,6 +118,8 @@ def _print_causes(project: Project, machines: Sequence[str], verbose: bool) -> i
     for cause in (cause for machine in known for cause in information(project, machine)):
         for line in cause.lines if verbose else [str(cause)]:
             print(f"verify: {line}")  # no fault
+    for note in left_out:
+        print(f"verify: {note}")  # the report is right without it
     words = ", ".join(machines) or "no machine"
     number = "1 cause" if len(lines) == 1 else f"{len(lines)} causes"
     print(f"verify: {words}: {number if lines else 'all is measured and right'}")

@@ -32,6 +32,15 @@ _SPECIAL = re.compile(
     r"|\{(?=[{%#])"  # tags that a site generator would execute
     r"|^[-+#=>\[]"  # lists, headings, quotations, definitions of links
 )
+# Signs of Markdown with which an author's text would reach beyond its paragraphs: HTML, headings,
+# code blocks, tables, mathematics, images, and links to anything but the web.
+_BEYOND = re.compile(
+    r"[\\`<|$~#]|&(?=#?\w+;)|\{(?=[{%#])"
+    r"|(?<=!)\[|\](?=[\[:])|\](?=\((?!https?://[^\s()]+\)))"
+    r"|^[ ]*[=>]|^[ ]*-(?=[- ]*$)",
+    re.MULTILINE,
+)
+_CODE = re.compile(r"((?<!`)(`+)(?!`).+?(?<!`)\2(?!`))")
 _SIGNS = "\\`*<|$~_]&{-+#=>["
 _FIRST_PRIVATE = 0xE000
 _PRIVATE = {sign: chr(_FIRST_PRIVATE + ord(sign)) for sign in _SIGNS}
@@ -64,6 +73,18 @@ def taken(text: str, longest: int = LONGEST) -> str:
     if len(text) > longest:
         text = text[: longest - 1] + "…"
     return _SPECIAL.sub(lambda found: found[0].translate(_TO_PRIVATE), text)
+
+
+def authored(text: str) -> str:
+    """An author's Markdown with placeholders for the signs that would reach beyond its paragraphs.
+
+    Paragraphs, lists, emphasis, code spans and links to the web keep their meaning.
+    """
+    text = "\n".join("".join(map(_visible, line)) for line in text.expandtabs().split("\n"))
+    parts = _CODE.split(text)  # text, code span, its backticks, text, ...
+    for number in range(0, len(parts), 3):
+        parts[number] = _BEYOND.sub(lambda found: found[0].translate(_TO_PRIVATE), parts[number])
+    return "".join(part for number, part in enumerate(parts) if number % 3 < 2)
 
 
 def plain(text: str) -> str:

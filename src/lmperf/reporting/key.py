@@ -11,10 +11,12 @@ from lmperf.evidence.store import file_digest
 from lmperf.evidence.syntax import digest
 
 PACKAGE = Path(lmperf.__file__).parent
+# Folder of the author's notes: below the templates for every machine, below a machine for that one.
+NOTES = "notes"
 
 
 def rendering_key(config: Config, root: Path = Path(), package: Path = PACKAGE) -> str:
-    """Digest of the code, the templates, the published figures and the configuration.
+    """Digest of code, templates, notes for every machine, published figures and configuration.
 
     All code of the package counts: a report names stale rows, and any module can make a row stale.
     Rendering again after a changed comment costs less than parsing every module each time.
@@ -26,8 +28,11 @@ def rendering_key(config: Config, root: Path = Path(), package: Path = PACKAGE) 
     Keys of the configuration that only choose what is measured again do not count.
     """
     measuring_only = {"retry_failed", "remeasure"}
-    parts = []
-    for folder, files in ((package, "*.py"), (root / "templates", "*.j2"), (package, "*.csv")):
+    parts, templates = [], root / "templates"
+    for folder, files in (
+        *((package, "*.py"), (package, "*.csv")),
+        *((templates, "*.j2"), (templates / NOTES, "*.md")),
+    ):
         paths = sorted(folder.rglob(files))
         parts += [[str(path.relative_to(folder)), file_digest(path)] for path in paths]
     return digest(json.dumps([parts, config.model_dump_json(exclude=measuring_only)]))

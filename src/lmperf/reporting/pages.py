@@ -23,6 +23,8 @@ from lmperf.results import Column, Table
 
 WRITE_UP = "report.md"
 FIGURES = "figures"
+# A longer note of the author is on the page of its section only.
+SHORT_NOTE_WORDS = 60
 
 
 def composed(evidence: MachineEvidence, templates: Path, drawn: bool = True) -> list[Composed]:
@@ -150,6 +152,7 @@ def page(evidence: MachineEvidence, section: Composed, templates: Path) -> str:
             **_about(evidence, ""),
             title=section.title,
             findings=[s.sentence for s in section.statements],
+            notes=section.notes,
             figure=_figure(section, ""),
             table={table["name"]: table["text"] for table in tables},
             tables=tables,
@@ -190,6 +193,7 @@ def _in_write_up(
         "page": root + section.page,
         "findings": [s.sentence for s in section.statements if s.place == SECTION],
         "head": _markdown(head, fold=None),
+        "notes": [note for note in section.notes if len(note.split()) <= SHORT_NOTE_WORDS],
         "figure": _figure(section, root),
     }
 

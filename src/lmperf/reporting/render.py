@@ -13,7 +13,7 @@ from lmperf.evidence.plan import row_name
 from lmperf.evidence.project import Project
 from lmperf.evidence.review import Review, review
 from lmperf.evidence.store import Row
-from lmperf.reporting import coverage, pages, selftest, written
+from lmperf.reporting import coverage, notes, pages, selftest, written
 from lmperf.reporting.evidence import MachineEvidence, typed_rows
 from lmperf.reporting.files import replace_files
 
@@ -93,7 +93,7 @@ def edited(project: Project, machine: str | None) -> list[str]:
     """Names of pages and figures that differ from a fresh rendering of a machine's evidence.
 
     Includes missing files and pages and figures that do not belong there. Nothing is rendered while
-    the note of the last rendering holds (``written.is_current``).
+    the record of the last rendering holds (``written.is_current``).
 
     machine: the machine of the write-up; None is the overview.
     """
@@ -113,6 +113,7 @@ def _files_of_machine(project: Project, machine: str) -> dict[str, str]:
     evidence = machine_evidence(project, review(project, machine))
     templates = project.root / TEMPLATES
     sections = pages.composed(evidence, templates)
+    sections = notes.added(sections, _notes(project, evidence))
     files = pages.machine_files(evidence, sections, templates)
     return files | selftest.files(project.report_directory / machine, templates)
 
@@ -128,10 +129,34 @@ def _files_of_overview(project: Project) -> dict[str, str]:
     templates = project.root / TEMPLATES
     this = next((evidence for evidence in evidences if evidence.machine == here), None)
     sections = pages.composed(this, templates) if this else []
+    if this:
+        sections = notes.added(sections, _notes(project, this))
     reason = None
     if not project.can_measure:
         reason = "torch is not installed, so nothing can be measured"
     return pages.overview_files(evidences, here, sections, templates, reason)
+
+
+def notes_left_out(project: Project, machines: Sequence[str], every: bool = False) -> list[str]:
+    """The notes of the author that are left out, one line each with the file and the reason.
+
+    every: also the notes for every machine whose rows a machine lacks.
+
+    Raises:
+        UserError: a note is wrong.
+    """
+    found = []
+    for machine in machines:
+        evidence = machine_evidence(project, review(project, machine))
+        judged = _notes(project, evidence)
+        out = [note for note in judged if note.text is None and (every or not note.lacks_rows)]
+        found += [f"{machine}: {note.message}" for note in out]
+    return found
+
+
+def _notes(project: Project, evidence: MachineEvidence) -> list[notes.Judged]:
+    directory = project.report_directory / evidence.machine
+    return notes.judged(evidence, project.root / TEMPLATES, directory)
 
 
 def silent_gaps(project: Project, machines: Sequence[str]) -> list[str]:

@@ -1,8 +1,8 @@
 """Whether a write-up is up to date with its evidence and the code that renders it.
 
-Rendering writes a note to `.lmperf/written/`: a digest of the evidence, of code and templates, and
-of the resulting files. While it matches, the write-up is not rendered again. Without `.lmperf/` the
-write-up is rendered once more than necessary.
+Rendering writes a record to `.lmperf/written/`: a digest of evidence, notes, code and templates,
+and of the resulting files. While it matches, the write-up is not rendered again. Without `.lmperf/`
+the write-up is rendered once more than necessary.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pathlib import Path
 from lmperf.evidence.project import Project
 from lmperf.evidence.store import EVIDENCE, STORE, file_digest, no_later_than_now, write_atomically
 from lmperf.evidence.syntax import digest
-from lmperf.reporting.key import rendering_key
+from lmperf.reporting.key import NOTES, rendering_key
 
-NOTES = Path(".lmperf/written")
+RECORDS = Path(".lmperf/written")
 # File name of the self-test's results in a machine's directory; the page selftest.md shows them.
 SELFTEST = "selftest.csv"
 # What lies in a machine's directory: folders, files, and file names by folder.
-_FOLDERS = ("figures", "notes", "traces", EVIDENCE, STORE)
+_FOLDERS = ("figures", NOTES, "traces", EVIDENCE, STORE)
 _FILES = ("machine.json", "machine.sha256", SELFTEST)
 _SUFFIXES = {".": (".md",), "figures": (".svg",), EVIDENCE: (".csv", ".sha256")}
 # Heading of the findings of the first screen.
@@ -37,19 +37,19 @@ def target(project: Project, machine: str | None) -> Path:
 def is_current(project: Project, machine: str | None) -> bool:
     """Whether the write-up is up to date: rendering it again would write the same files."""
     try:
-        return _note(project, machine).read_text() == _state(project, machine)
+        return _record_of(project, machine).read_text() == _state(project, machine)
     except (OSError, UnicodeError):
         return False
 
 
 def record(project: Project, machine: str | None) -> None:
-    """Note that the write-up was just rendered from the current evidence.
+    """Record that the write-up was just rendered from the current evidence.
 
-    If the note cannot be written, the write-up is rendered again next time.
+    If the record cannot be written, the write-up is rendered again next time.
     """
-    no_later_than_now([*_evidence(project), *pages(project, project.machine.slug)])
+    no_later_than_now([*_sources(project), *pages(project, project.machine.slug)])
     with contextlib.suppress(OSError):
-        write_atomically(_note(project, machine), _state(project, machine).encode())
+        write_atomically(_record_of(project, machine), _state(project, machine).encode())
 
 
 def pages(project: Project, machine: str | None) -> list[Path]:
@@ -90,22 +90,24 @@ def _belongs(name: Path, path: Path) -> bool:
     return name.suffix in _SUFFIXES[folder] or (folder == "." and name.name in _FILES)
 
 
-def _note(project: Project, machine: str | None) -> Path:
-    return project.root / NOTES / target(project, machine).relative_to(project.report_directory)
+def _record_of(project: Project, machine: str | None) -> Path:
+    return project.root / RECORDS / target(project, machine).relative_to(project.report_directory)
 
 
 def _state(project: Project, machine: str | None) -> str:
     here = [project.machine.slug, project.machine.environment, project.can_measure]
     here.append(project.config.peer_versions())
-    files = [*_evidence(project), *pages(project, machine), *figures(project, machine)]
+    files = [*_sources(project), *pages(project, machine), *figures(project, machine)]
     known = [
         [str(path.relative_to(project.root)), file_digest(path)] for path in files if path.is_file()
     ]
     return digest(json.dumps([rendering_key(project.config, project.root), here, known]))
 
 
-def _evidence(project: Project) -> Iterator[Path]:
+def _sources(project: Project) -> Iterator[Path]:
+    """The files that write-ups are made from: evidence and notes."""
     for machine in project.machines_with_evidence():
         yield project.report_directory / machine / "machine.json"
         yield project.report_directory / machine / SELFTEST
+        yield from sorted((project.report_directory / machine / NOTES).glob("*.md"))
         yield from sorted((project.report_directory / machine / "evidence").glob("*.csv"))

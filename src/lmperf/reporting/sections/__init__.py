@@ -60,6 +60,7 @@ class Composed:
     Attributes:
         benchmarks: stems of the benchmarks that the section shows.
         drawn: whether to draw the figure.
+        notes: Markdown of the author's notes that hold (`lmperf.reporting.notes`).
     """
 
     stem: str
@@ -67,6 +68,7 @@ class Composed:
     evidence: MachineEvidence
     benchmarks: Sequence[str]
     drawn: bool
+    notes: Sequence[str] = ()
 
     @property
     def page(self) -> str:

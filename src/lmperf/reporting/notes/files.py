@@ -1,0 +1,103 @@
+"""Read the files of notes: Markdown, in which each note begins with its condition.
+
+---
+holds: speedup("flash_attention", "triton", over="sdpa_cudnn", phase="backward", ...) < 1
+---
+The backward pass is slower because ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lmperf.errors import UserError
+from lmperf.reporting.key import NOTES
+from lmperf.reporting.sections import stems
+
+FENCE, KEY = "---", "holds:"
+_MOST_BYTES = 100_000
+
+
+@dataclass(frozen=True)
+class Note:
+    """A note as its author wrote it.
+
+    Attributes:
+        path: its file.
+        line: the line on which the condition starts; the text starts on ``text_line``.
+        general: whether the note is for every machine, so that a machine may lack its rows.
+    """
+
+    path: Path
+    line: int
+    condition: str
+    text_line: int
+    text: str
+    general: bool = False
+
+    @property
+    def section(self) -> str:
+        """The stem of the section that prints the note."""
+        return self.path.stem
+
+
+def read_notes(templates: Path, directory: Path) -> list[Note]:
+    """The notes on a machine: its own, then those for every machine.
+
+    Args:
+        templates: the folder of templates, whose folder `notes` has the notes for every machine.
+        directory: the folder of the machine.
+
+    Raises:
+        UserError: a file cannot be read, belongs to no section, or is not made of notes.
+    """
+    known, found = stems(templates), []
+    for folder in (directory / NOTES, templates / NOTES):
+        for path in paths(folder):
+            if path.stem not in known:
+                raise UserError(f"{path}: no section {path.stem}; there are {', '.join(known)}")
+            found += _of_file(path, general=folder.parent == templates)
+    return found
+
+
+def paths(folder: Path) -> list[Path]:
+    """The files of notes in a folder."""
+    return sorted(path for path in folder.glob("[!.]*.md") if path.is_file())
+
+
+def _of_file(path: Path, general: bool) -> Iterator[Note]:
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise UserError(f"{path}: is longer than {_MOST_BYTES:,} bytes")
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except (OSError, UnicodeError) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from None
+    fences = [number for number, line in enumerate(lines) if line.rstrip() == FENCE]
+    first = next((number for number, line in enumerate(lines) if line.strip()), len(lines))
+    if first == len(lines):
+        return
+    if len(fences) % 2 or not fences or fences[0] != first:
+        where = first if not fences or fences[0] != first else fences[-1]
+        raise UserError(
+            f"{path}:{where + 1}: a note starts with {FENCE}, {KEY} CONDITION and {FENCE};"
+            f" its text has no line {FENCE}"
+        )
+    for start, end, stop in zip(
+        fences[::2], fences[1::2], [*fences[2::2], len(lines)], strict=True
+    ):
+        yield _note(path, lines, start, end, stop, general)
+
+
+def _note(path: Path, lines: Sequence[str], start: int, end: int, stop: int, general: bool) -> Note:
+    """The note whose condition is between `start` and `end`, and whose text ends before `stop`."""
+    head, text = lines[start + 1 : end], "\n".join(lines[end + 1 : stop])
+    if not head or not head[0].startswith(KEY):
+        raise UserError(f"{path}:{start + 2}: must be {KEY} CONDITION")
+    if any(line.strip() and not line.startswith(" ") for line in head[1:]):
+        raise UserError(f"{path}:{start + 2}: indent the lines that continue a condition")
+    if not text.strip():
+        raise UserError(f"{path}:{end + 1}: the note has no text")
+    condition = "\n".join([head[0].removeprefix(KEY), *head[1:]])
+    return Note(path, start + 2, condition, end + 2, text, general)

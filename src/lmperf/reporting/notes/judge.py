@@ -1,0 +1,95 @@
+"""Decide which notes hold on the evidence of a machine, and fill in their values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lmperf.errors import UserError
+from lmperf.reporting.evidence import MachineEvidence
+from lmperf.reporting.foreign import authored
+from lmperf.reporting.notes.expressions import WrongExpression, filled, holds
+from lmperf.reporting.notes.files import Note, read_notes
+from lmperf.reporting.notes.functions import NoRow, Reader
+from lmperf.reporting.numbers import listed
+from lmperf.reporting.sections import Composed
+
+_MOST_REASONS = 2
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A note with its text on a machine.
+
+    Attributes:
+        text: Markdown with values; None if the note is left out.
+        why: why the note is left out; empty if it is printed.
+        lacks_rows: whether it is left out because it is for machines that have other rows.
+    """
+
+    note: Note
+    text: str | None = None
+    why: str = ""
+    lacks_rows: bool = False
+
+    def is_in(self, section: str) -> bool:
+        """Whether a section prints the note."""
+        return self.text is not None and self.note.section == section
+
+    @property
+    def message(self) -> str:
+        """A line that names the note and says why it is left out."""
+        return f"{self.note.path}:{self.note.line}: note left out: {self.why}"
+
+
+def judged(evidence: MachineEvidence, templates: Path, directory: Path) -> list[Judged]:
+    """All notes on a machine, its own first, in the order of their files.
+
+    Args:
+        templates: the folder of templates.
+        directory: the folder of the machine.
+
+    Raises:
+        UserError: a file or an expression is wrong; the message has its file and line.
+    """
+    return [judge(note, evidence) for note in read_notes(templates, directory)]
+
+
+def judge(note: Note, evidence: MachineEvidence) -> Judged:
+    """The note on this evidence.
+
+    Condition and text are both evaluated in any case, so that a wrong expression is found at once.
+
+    Raises:
+        UserError: an expression of the note is wrong.
+    """
+    reader = Reader(evidence)
+    try:
+        true = holds(note.condition, note.line, reader)
+        read = "; ".join(f"{name} is {listed(words)}" for name, words in reader.read.items())
+        text = filled(note.text, note.text_line, reader)
+    except NoRow as error:
+        if note.general:
+            return Judged(note, why=str(error), lacks_rows=True)
+        raise _wrong(note, error) from None
+    except WrongExpression as error:
+        raise _wrong(note, error) from None
+    if reasons := list(dict.fromkeys(reader.reasons)):
+        more = [f"and {len(reasons) - _MOST_REASONS} more"] if len(reasons) > _MOST_REASONS else []
+        return Judged(note, why="; ".join([*reasons[:_MOST_REASONS], *more]))
+    if not true:
+        return Judged(note, why=f"its condition is false: {read}")
+    return Judged(note, authored(text))
+
+
+def added(sections: Sequence[Composed], notes: Sequence[Judged]) -> list[Composed]:
+    """The sections with the notes that hold."""
+    return [
+        replace(section, notes=tuple(one.text for one in notes if one.is_in(section.stem)))
+        for section in sections
+    ]
+
+
+def _wrong(note: Note, error: WrongExpression) -> UserError:
+    return UserError(f"{note.path}:{error.line or note.line}: {error}")
