@@ -16,6 +16,7 @@ from lmperf.evidence.store import Row
 from lmperf.reporting import coverage, notes, pages, selftest, written
 from lmperf.reporting.evidence import MachineEvidence, typed_rows
 from lmperf.reporting.files import replace_files
+from lmperf.reporting.sections import Composed
 
 TEMPLATES = Path("templates")
 
@@ -112,8 +113,7 @@ def _files_of_machine(project: Project, machine: str) -> dict[str, str]:
     """File name -> text of all files of a machine."""
     evidence = machine_evidence(project, review(project, machine))
     templates = project.root / TEMPLATES
-    sections = pages.composed(evidence, templates)
-    sections = notes.added(sections, _notes(project, evidence))
+    sections = _with_notes(project, evidence, pages.composed(evidence, templates))
     files = pages.machine_files(evidence, sections, templates)
     return files | selftest.files(project.report_directory / machine, templates)
 
@@ -128,9 +128,7 @@ def _files_of_overview(project: Project) -> dict[str, str]:
     evidences = [evidence for evidence in evidences if evidence.present()]
     templates = project.root / TEMPLATES
     this = next((evidence for evidence in evidences if evidence.machine == here), None)
-    sections = pages.composed(this, templates) if this else []
-    if this:
-        sections = notes.added(sections, _notes(project, this))
+    sections = _with_notes(project, this, pages.composed(this, templates)) if this else []
     reason = None
     if not project.can_measure:
         reason = "torch is not installed, so nothing can be measured"
@@ -147,16 +145,24 @@ def notes_left_out(project: Project, machines: Sequence[str], every: bool = Fals
     """
     found = []
     for machine in machines:
+        if not (written_notes := _notes_on(project, machine)):
+            continue
         evidence = machine_evidence(project, review(project, machine))
-        judged = _notes(project, evidence)
+        judged = [notes.judge(note, evidence) for note in written_notes]
         out = [note for note in judged if note.text is None and (every or not note.lacks_rows)]
         found += [f"{machine}: {note.message}" for note in out]
     return found
 
 
-def _notes(project: Project, evidence: MachineEvidence) -> list[notes.Judged]:
-    directory = project.report_directory / evidence.machine
-    return notes.judged(evidence, project.root / TEMPLATES, directory)
+def _with_notes(
+    project: Project, evidence: MachineEvidence, sections: Sequence[Composed]
+) -> list[Composed]:
+    found = _notes_on(project, evidence.machine)
+    return notes.added(sections, [notes.judge(note, evidence) for note in found])
+
+
+def _notes_on(project: Project, machine: str) -> list[notes.Note]:
+    return notes.read_notes(project.root / TEMPLATES, project.report_directory / machine)
 
 
 def silent_gaps(project: Project, machines: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from jinja2 import TemplateSyntaxError, nodes
@@ -28,7 +28,6 @@ _ARITHMETIC = {
     nodes.Mul: operator.mul,
     nodes.Div: operator.truediv,
 }
-_TOO_DEEP = "the expression is nested too deeply"
 
 
 class WrongExpression(Exception):
@@ -59,66 +58,48 @@ Values = tuple[Number, ...] | tuple[str, ...]
 Call = Callable[[str, Sequence[Any], dict[str, Any]], Values]
 
 
-def holds(condition: str, line: int, call: Call) -> bool:
-    """Whether a condition is true.
+@dataclass(frozen=True)
+class Expressions:
+    """Evaluates the expressions of one note.
 
-    A comparison of several values or of intervals is true if it is true of every value and over the
-    whole interval. Both sides of ``and`` and ``or`` are always evaluated, so that a wrong
-    expression never stays hidden.
-
-    Args:
-        line: the line of the file on which the condition starts.
+    Attributes:
         call: calls a function of notes.
+        names: name -> values, for the names that the note defines.
     """
 
-    def parse(source: str) -> nodes.Expr:
-        parser = Parser(load_templates(), source, state="variable")
-        found = parser.parse_expression()
-        if not parser.stream.eos:
-            raise WrongExpression("holds: must be one condition", line)
-        return found
+    call: Call
+    names: dict[str, Values] = field(default_factory=dict)
 
-    return _guarded(condition, line, lambda source: _Evaluator(call).truth(parse(source)))
+    def define(self, name: str, expression: str, line: int) -> None:
+        """Give a name to what an expression gives; ``line``: its line in the file."""
 
+        def evaluate(source: str) -> Values:
+            return self.values(_require_evidence(_expression(source, line)))
 
-def filled(text: str, line: int, call: Call) -> str:
-    """The text of a note with its expressions replaced by formatted numbers and verdicts.
+        self.names[name] = _guarded(expression, line, evaluate)
 
-    Args:
-        line: the line of the file on which the text starts.
-        call: calls a function of notes.
-    """
+    def holds(self, condition: str, line: int) -> bool:
+        """Whether a condition is true; ``line``: its line in the file.
 
-    def fill(source: str) -> str:
-        evaluator, parts = _Evaluator(call), []
-        for output in load_templates().parse(source).body:
+        A comparison of several values or of intervals is true if it is true of every value and over
+        the whole interval. Both sides of ``and`` and ``or`` are always evaluated, so that a wrong
+        expression never stays hidden.
+        """
+        return _guarded(condition, line, lambda text: self.truth(_expression(text, line)))
+
+    def filled(self, text: str, line: int) -> str:
+        """A text with its expressions replaced by numbers and verdicts; ``line``: its first."""
+        return _guarded(text, line, lambda source: self._filled(_template(source, line)))
+
+    def _filled(self, template: nodes.Template) -> str:
+        parts = []
+        for output in template.body:
             if not isinstance(output, nodes.Output):
                 raise WrongExpression("a note holds {{ values }}, but no {% %}", output.lineno)
             for node in output.nodes:
                 is_text = isinstance(node, nodes.TemplateData)
-                parts.append(node.data if is_text else evaluator.words(node))
+                parts.append(node.data if is_text else self.words(node))
         return "".join(parts).strip()
-
-    return _guarded(text, line, fill)
-
-
-def _guarded(source: str, line: int, evaluate: Callable[[str], Any]) -> Any:
-    """The result of ``evaluate`` on the source, moved to its line; faults as WrongExpression."""
-    try:
-        return evaluate("\n" * (line - 1) + source)
-    except TemplateSyntaxError as error:
-        raise WrongExpression(error.message or "cannot be read", error.lineno) from None
-    except (ValueError, ArithmeticError) as error:  # a number with thousands of digits; x / 0
-        raise WrongExpression(str(error), line) from None
-    except RecursionError:
-        raise WrongExpression(_TOO_DEEP, line) from None
-
-
-@dataclass(frozen=True)
-class _Evaluator:
-    """Evaluates the syntax trees of expressions."""
-
-    call: Call
 
     def truth(self, node: nodes.Expr) -> bool:
         """The truth of a condition."""
@@ -131,8 +112,7 @@ class _Evaluator:
                 return left or right
             case nodes.Compare():
                 sides = [node.expr, *(operand.expr for operand in node.ops)]
-                if not any(_reads(side) for side in sides):
-                    raise WrongExpression("the comparison reads no evidence", node.lineno)
+                _require_evidence(node)
                 values = [self.values(side) for side in sides]
                 pairs = zip(node.ops, values, values[1:], strict=False)
                 return all([_compared(*pair) for pair in pairs])
@@ -170,7 +150,7 @@ class _Evaluator:
                         f'no verdict "{node.value}"; there are {known}', node.lineno
                     )
                 return (node.value,)
-            case nodes.List() | nodes.Tuple():
+            case nodes.List() if node.items and not node.find(nodes.List | nodes.Name):
                 return tuple(one for item in node.items for one in self.values(item))
             case nodes.Const(value=int() | float()) if not isinstance(node.value, bool):
                 return (Number.of(node.value),)
@@ -181,10 +161,16 @@ class _Evaluator:
                 return (Number.of(_ARITHMETIC[type(node)](left, right)),)
             case nodes.Call():
                 return self.called(node)
+            case nodes.Name():
+                if node.name not in self.names:
+                    known = f"it defines {listed(self.names)}" if self.names else "it defines none"
+                    words = f"the note defines no {node.name}; {known}"
+                    raise WrongExpression(words, node.lineno)
+                return self.names[node.name]
             case nodes.Filter():
                 raise WrongExpression("a filter stands at the end, in the text only", node.lineno)
         raise WrongExpression(
-            "only calls, numbers, verdicts, comparisons and + - * / are possible here", node.lineno
+            "here are only calls, names, numbers, verdicts and + - * / possible", node.lineno
         )
 
     def single(self, node: nodes.Expr) -> float:
@@ -207,12 +193,51 @@ class _Evaluator:
         try:
             return self.call(node.node.name, given, named)
         except WrongExpression as error:
-            raise WrongExpression(str(error), node.lineno) from None
+            error.line = node.lineno
+            raise
 
 
-def _reads(node: nodes.Expr) -> bool:
-    """Whether an expression calls a function."""
-    return isinstance(node, nodes.Call) or node.find(nodes.Call) is not None
+def _guarded(source: str, line: int, evaluate: Callable[[str], Any]) -> Any:
+    """The result of ``evaluate`` on the source, moved to its line; faults as WrongExpression."""
+    try:
+        return evaluate("\n" * (line - 1) + source)
+    except TemplateSyntaxError as error:
+        raise WrongExpression(f"cannot be read: {error.message}", error.lineno) from None
+    except ArithmeticError as error:
+        raise WrongExpression(str(error), line) from None
+    except RecursionError:
+        raise WrongExpression("the expression is nested too deeply", line) from None
+
+
+def _expression(source: str, line: int) -> nodes.Expr:
+    """The syntax tree of a source that is one expression."""
+
+    def parse(parser: Parser) -> nodes.Expr:
+        found = parser.parse_expression()
+        if not parser.stream.eos:
+            raise WrongExpression("must be one expression", line)
+        return found
+
+    return _parsed(parse, source, line, state="variable")
+
+
+def _template(source: str, line: int) -> nodes.Template:
+    """The syntax tree of a text with expressions in {{ }}."""
+    return _parsed(Parser.parse, source, line)
+
+
+def _parsed(parse: Callable[[Parser], Any], source: str, line: int, **state: str) -> Any:
+    try:
+        return parse(Parser(load_templates(), source, **state))
+    except ValueError as error:  # a number with thousands of digits
+        raise WrongExpression(str(error), line) from None
+
+
+def _require_evidence(node: nodes.Expr) -> nodes.Expr:
+    """The expression; raises WrongExpression if it has neither a call nor a name."""
+    if not isinstance(node, nodes.Name) and node.find(nodes.Name) is None:
+        raise WrongExpression("the expression reads no evidence", node.lineno)
+    return node
 
 
 def _argument(node: nodes.Expr) -> Any:
@@ -231,6 +256,10 @@ def _number(value: Number | str, node: nodes.Expr) -> Number:
     return value
 
 
+def _plain(value: Number | str) -> float | str:
+    return value.value if isinstance(value, Number) else value
+
+
 def _compared(operand: nodes.Operand, left: Values, right: Values) -> bool:
     """Whether a comparison is true of every pair of values."""
     if len({isinstance(value, str) for value in (*left, *right)}) > 1:
@@ -244,8 +273,8 @@ def _compared(operand: nodes.Operand, left: Values, right: Values) -> bool:
 
 # Of numbers with intervals: true only if true of each of their values.
 _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
-    "eq": operator.eq,
-    "ne": operator.ne,
+    "eq": lambda one, other: _plain(one) == _plain(other),
+    "ne": lambda one, other: _plain(one) != _plain(other),
     "lt": lambda one, other: one.high < other.low,
     "lteq": lambda one, other: one.high <= other.low,
     "gt": lambda one, other: one.low > other.high,

@@ -8,15 +8,18 @@ The backward pass is slower because ...
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from lmperf.errors import UserError
 from lmperf.reporting.key import NOTES
 from lmperf.reporting.sections import stems
 
-FENCE, KEY = "---", "holds:"
+FENCE, HOLDS = "---", "holds"
+KEY = f"{HOLDS}:"
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _MOST_BYTES = 100_000
 
 
@@ -27,6 +30,7 @@ class Note:
     Attributes:
         path: its file.
         line: the line on which the condition starts; the text starts on ``text_line``.
+        names: name -> the expression that it stands for, and the line on which that starts.
         general: whether the note is for every machine, so that a machine may lack its rows.
     """
 
@@ -35,6 +39,7 @@ class Note:
     condition: str
     text_line: int
     text: str
+    names: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     general: bool = False
 
     @property
@@ -91,13 +96,22 @@ def _of_file(path: Path, general: bool) -> Iterator[Note]:
 
 
 def _note(path: Path, lines: Sequence[str], start: int, end: int, stop: int, general: bool) -> Note:
-    """The note whose condition is between `start` and `end`, and whose text ends before `stop`."""
-    head, text = lines[start + 1 : end], "\n".join(lines[end + 1 : stop])
-    if not head or not head[0].startswith(KEY):
-        raise UserError(f"{path}:{start + 2}: must be {KEY} CONDITION")
-    if any(line.strip() and not line.startswith(" ") for line in head[1:]):
-        raise UserError(f"{path}:{start + 2}: indent the lines that continue a condition")
+    """The note whose head is between `start` and `end`, and whose text ends before `stop`."""
+    found: dict[str, tuple[str, int]] = {}
+    for number in range(start + 1, end):
+        name, colon, expression = lines[number].partition(":")
+        if lines[number].startswith(" ") and found:  # continues the line before
+            last = [*found][-1]
+            found[last] = (f"{found[last][0]}\n{lines[number]}", found[last][1])
+        elif colon and _NAME.fullmatch(name) and name not in found:
+            found[name] = (expression, number + 1)
+        else:
+            words = f"is a second {name}" if name in found else f"must be NAME: EXPRESSION or {KEY}"
+            raise UserError(f"{path}:{number + 1}: {words}")
+    if HOLDS not in found:
+        raise UserError(f"{path}:{start + 1}: the note states no condition; add {KEY} CONDITION")
+    text = "\n".join(lines[end + 1 : stop])
     if not text.strip():
         raise UserError(f"{path}:{end + 1}: the note has no text")
-    condition = "\n".join([head[0].removeprefix(KEY), *head[1:]])
-    return Note(path, start + 2, condition, end + 2, text, general)
+    condition, line = found.pop(HOLDS)
+    return Note(path, line, condition, end + 2, text, found, general)

@@ -84,7 +84,7 @@ class Reader:
         try:
             found = FUNCTIONS[name](**arguments)
         except Unsound as reason:
-            self.reasons.append(f"{arguments['stem']}: {plain(str(reason))}")
+            self.reasons.append(plain(str(reason)))
             return UNRESOLVED if name == "verdict" else Number.of(math.nan)
         except WrongExpression as error:
             raise type(error)(f"{name}: {plain(str(error))}") from None
@@ -151,7 +151,7 @@ def share(
     else:
         found = ceilings.sheet_share(evidence, row)
     if absent(found.iloc[0]):
-        raise Unsound(f"{_name(row)}: no {of} ceiling or no FLOPs are known")
+        raise Unsound(f"{_name(stem, row)}: no {of} ceiling or no FLOPs are known")
     return Number.of(found.iloc[0])
 
 
@@ -179,7 +179,9 @@ def _compared(
     if not isinstance(load(stem), Timed):
         raise WrongExpression(f"{stem} has no times to compare")
     differing = {"implementation": over, "dtype": over_dtype}
-    differing = _checked(evidence, stem, {k: one for k, one in differing.items() if one})
+    differing = _checked(
+        evidence, stem, {name: one for name, one in differing.items() if one is not None}
+    )
     cell = {name: row[name].iloc[0] for name in load(stem).identity if name in row}
     ours = {name: cell[name] for name in differing}
     if ours == differing:
@@ -190,9 +192,9 @@ def _compared(
     found = speedups(evidence, stem, Series.of(**ours), Series.of(**differing))
     peer = listed(differing.values())
     if row.index[0] not in found.index:
-        raise Unsound(f"{_name(row)}: not timed in turn with {peer}")
+        raise Unsound(f"{_name(stem, row)}: not timed in turn with {peer}")
     if found.loc[row.index[0], "verdict"] == UNRESOLVED:
-        raise Unsound(f"{_name(row)}: unresolved over {peer}")
+        raise Unsound(f"{_name(stem, row)}: unresolved over {peer}")
     return found.loc[row.index[0]]
 
 
@@ -214,9 +216,9 @@ def _single(evidence: MachineEvidence, stem: str, where: Mapping[str, Any]) -> p
         raise WrongExpression(_ambiguous(stem, found))
     status = found["status"].iloc[0]
     if gates.red(found).iloc[0]:
-        raise Unsound(f"{_name(found)}: its check failed")
+        raise Unsound(f"{_name(stem, found)}: its check failed")
     if status != "ok":
-        raise Unsound(f"{_name(found)}: {STATUSES.get(status, status)}")
+        raise Unsound(f"{_name(stem, found)}: {STATUSES.get(status, status)}")
     _require_fresh(evidence, stem, found)
     return found
 
@@ -226,13 +228,13 @@ def _require_fresh(evidence: MachineEvidence, stem: str, row: pd.DataFrame) -> N
     # There is a column only if some rows of the benchmark are stale and others are not.
     stale = row["stale"].iloc[0] if "stale" in row else bool(evidence.stale.get(stem))
     if stale:
-        raise Unsound(f"{_name(row)}: stale")
+        raise Unsound(f"{_name(stem, row)}: stale")
 
 
 def _require_trusted(stem: str, row: pd.DataFrame) -> None:
     """Raise Unsound if the time of the row may not hold."""
     if names := marks.marks_of(row).iloc[0]:
-        raise Unsound(f"{_name(row)}: {listed(map(mark_words, names))}")
+        raise Unsound(f"{_name(stem, row)}: {listed(map(mark_words, names))}")
 
 
 def _require_fresh_ceiling(evidence: MachineEvidence, dtype: str) -> None:
@@ -251,7 +253,7 @@ def _number(stem: str, row: pd.DataFrame, column: str) -> float:
         raise WrongExpression(_unknown("column of numbers", column, known))
     found = row[column].iloc[0] if column in row else math.nan
     if absent(found):
-        raise Unsound(f"{_name(row)}: no {column} is recorded")
+        raise Unsound(f"{_name(stem, row)}: no {column} is recorded")
     return float(found)
 
 
@@ -296,13 +298,13 @@ def _absence(
 ) -> Unsound | NoRow:
     """Why rows are absent: Unsound if they are only not measured (yet), else NoRow."""
     if stem in evidence.damaged:
-        return Unsound("its evidence is damaged")
+        return Unsound(f"{stem}: its evidence is damaged")
     lacking = evidence.lacking.get(stem)
     known = {n: v for n, v in where.items() if lacking is not None and n in lacking}
     if known and not having(lacking, **known).empty:
-        return Unsound("not measured yet")
+        return Unsound(f"{stem}: not measured yet")
     if stem in evidence.left_out:
-        return Unsound(evidence.left_out[stem])
+        return Unsound(f"{stem}: {evidence.left_out[stem]}")
     return NoRow(words)
 
 
@@ -344,5 +346,5 @@ def _unknown(what: str, one: Any, known: Collection[str]) -> str:
     return f"no {what} {_written(one)}; {hint}"
 
 
-def _name(row: pd.DataFrame) -> str:
-    return row_names(row)[0]
+def _name(stem: str, row: pd.DataFrame) -> str:
+    return f"{stem}: {row_names(row)[0]}"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from lmperf.errors import UserError
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.foreign import authored
-from lmperf.reporting.notes.expressions import WrongExpression, filled, holds
-from lmperf.reporting.notes.files import Note, read_notes
+from lmperf.reporting.notes.expressions import Expressions, WrongExpression
+from lmperf.reporting.notes.files import Note
 from lmperf.reporting.notes.functions import NoRow, Reader
 from lmperf.reporting.numbers import listed
 from lmperf.reporting.sections import Composed
@@ -43,19 +42,6 @@ class Judged:
         return f"{self.note.path}:{self.note.line}: note left out: {self.why}"
 
 
-def judged(evidence: MachineEvidence, templates: Path, directory: Path) -> list[Judged]:
-    """All notes on a machine, its own first, in the order of their files.
-
-    Args:
-        templates: the folder of templates.
-        directory: the folder of the machine.
-
-    Raises:
-        UserError: a file or an expression is wrong; the message has its file and line.
-    """
-    return [judge(note, evidence) for note in read_notes(templates, directory)]
-
-
 def judge(note: Note, evidence: MachineEvidence) -> Judged:
     """The note on this evidence.
 
@@ -65,10 +51,13 @@ def judge(note: Note, evidence: MachineEvidence) -> Judged:
         UserError: an expression of the note is wrong.
     """
     reader = Reader(evidence)
+    expressions = Expressions(reader)
     try:
-        true = holds(note.condition, note.line, reader)
+        for name, (expression, line) in note.names.items():
+            expressions.define(name, expression, line)
+        true = expressions.holds(note.condition, note.line)
         read = "; ".join(f"{name} is {listed(words)}" for name, words in reader.read.items())
-        text = filled(note.text, note.text_line, reader)
+        text = expressions.filled(note.text, note.text_line)
     except NoRow as error:
         if note.general:
             return Judged(note, why=str(error), lacks_rows=True)
