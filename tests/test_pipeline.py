@@ -275,6 +275,24 @@ def test_edited_page_is_written_again(checkout):
     assert lmperf(checkout, "summary", "here", "--current").returncode == 0
 
 
+def test_edited_note_renders_again_and_measures_nothing(checkout):
+    ready(checkout)
+    folder = checkout / "report/here/notes"
+    folder.mkdir()
+    try:
+        (folder / "mixed_precision.md").write_text(
+            '---\nholds: value("mixed_precision", "eager", "value", dtype="float32") > 10\n---\n'
+            "The words of an author.\n"
+        )
+        assert sorted(rules_in(dry_run(checkout, ONE))) == ["overview", "write_up"]
+        assert measured(run(checkout)) == []
+        for name in ("report.md", "here/report.md", "here/mixed_precision.md"):
+            assert "> The words of an author." in (checkout / "report" / name).read_text()
+        assert "Nothing to be done" in dry_run(checkout, ONE)
+    finally:
+        shutil.rmtree(folder)
+
+
 def test_summary_names_the_report_and_what_is_wrong(checkout):
     ready(checkout)
     (checkout / "report/report.md").unlink()

@@ -72,6 +72,10 @@ def test_note_that_holds_has_its_values_in_the_text(judged):
     assert judged(f"{SPEEDUP} > 1.2", text).text == "Compiled is 1.27x: faster."
 
 
+def test_text_of_a_note_is_escaped(judged):
+    assert in_markdown(judged(f"{SPEEDUP} > 1", "<b>").text) == "&lt;b>"
+
+
 def test_note_is_left_out_when_changed_data_contradict_it(judged, cpu):
     assert judged(f"{SPEEDUP} > 1").text
     slower = judged(f"{SPEEDUP} > 1", evidence=changed(cpu, times_scaled(2)))
@@ -93,6 +97,8 @@ def test_comparison_must_be_true_of_the_whole_interval(judged, cpu):
     spread = with_ratios(cpu, 1.5, 2.0)
     assert judged(f"{SPEEDUP} > 1.4", evidence=spread).text
     assert judged(f"{SPEEDUP} > 1.6", evidence=spread).text is None
+    assert judged(f"{SPEEDUP} < 2.1", evidence=spread).text
+    assert judged(f"{SPEEDUP} < 1.9", evidence=spread).text is None
 
 
 def test_comparison_must_be_true_of_every_value_of_a_list(judged):
@@ -281,8 +287,7 @@ HOSTILE = [
     "{{ " + "(" * 5000 + "1" + ")" * 5000 + " | sig }}",
     "{{ (" + "+".join(["1"] * 20000) + ") | sig }}",
     "{{ " + "9" * 5000 + " | sig }}",
-    "{{ value('attention', 'eager', 'median_ms'"
-    + f", seq_len={[128] * 99}, d_head={[16] * 99}) }}",
+    f"{{{{ {TIME.replace('128', str([128] * 99))} | sig }}}}",
 ]
 
 
@@ -306,7 +311,8 @@ MARKDOWN = [
     "![image](https://example.org/a.png)",
     "[link](javascript:alert(1))",
     "[link](<javascript:alert(1)>)",
-    "[link][id]\n\n[id]: javascript:alert(1)",
+    "[link][id]\n\n[id]: other.md",
+    "[link](other.md)",
     "&lt;script&gt; <!-- comment",
     "$$x$$",
 ]
@@ -330,7 +336,7 @@ def test_markdown_of_an_author_keeps_its_meaning():
     assert in_markdown(authored(text)) == text
 
 
-def test_note_is_printed_in_its_section_as_the_words_of_the_author(cpu, templates):
+def test_section_prints_a_note_as_the_words_of_its_author(cpu, templates):
     section = compose("attention", cpu, drawn=False)
     (section,) = notes.added([section], [judged_text("attention", "One\n\ntwo <b>.")])
     expected = "\n> **Author's note**\n>\n> One\n>\n> two &lt;b>.\n\n"
@@ -370,6 +376,24 @@ def test_file_holds_several_notes_and_names_expressions(tmp_path, cpu):
     found = [notes.judge(note, cpu) for note in read(tmp_path)]
     assert [one.text for one in found] == ["It is 2.54x.", None, "Last."]
     assert [one.note.line for one in found] == [6, 10, 14]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("x: 5", "the expression reads no evidence"),
+        (f"x: [{SPEEDUP}, {SPEEDUP}]", "only calls, names"),
+        (f"y: {SPEEDUP}\nx: [y, y]", "only calls, names"),
+        ("x: y", "the note defines no y"),
+    ],
+)
+def test_name_stands_for_one_reading_of_evidence(tmp_path, cpu, name, words):
+    path = tmp_path / "here/notes/attention.md"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"---\n{name}\nholds: x > 0\n---\nBecause.")
+    (note,) = read(tmp_path)
+    with pytest.raises(UserError, match=words):
+        notes.judge(note, cpu)
 
 
 @pytest.mark.parametrize(

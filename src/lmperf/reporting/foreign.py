@@ -35,7 +35,7 @@ _SPECIAL = re.compile(
 # Signs of Markdown with which an author's text would reach beyond its paragraphs: HTML, headings,
 # code blocks, tables, mathematics, images, and links to anything but the web.
 _BEYOND = re.compile(
-    r"[\\`<|$~#]|&(?=#?\w+;)|\{(?=[{%#])"
+    r"[\\`<|$~#]"
     r"|(?<=!)\[|\](?=[\[:])|\](?=\((?!https?://[^\s()]+\)))"
     r"|^[ ]*[=>]|^[ ]*-(?=[- ]*$)",
     re.MULTILINE,
