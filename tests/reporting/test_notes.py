@@ -211,7 +211,7 @@ WRONG = {
     'value("attention", "eager", "median_ms", seqlen=1) < 1': "did you mean seq_len",
     'value("attention", "eager", "median_ms", dtype="float31") < 1': "did you mean float32",
     'value("attention", "eager", "median_ms", phase="fwd") < 1': "did you mean forward",
-    'value("attention", "eager", "median_ms", seq_len="128") < 1': "seq_len must be a number",
+    'value("attention", "eager", "median_ms", seq_len="128") < 1': "seq_len must be a whole number",
     'value("attention", "eager", "median_ms", causal=1) < 1': "causal must be true or false",
     'value("attention", "eager", "median_ms", seq_len=128, d_head=16) < 1': (
         '2 rows match; also give phase="forward", "backward"'

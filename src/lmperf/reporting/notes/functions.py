@@ -33,6 +33,13 @@ from lmperf.statistics import SAME, UNRESOLVED
 _MOST_ROWS = 64
 _MOST_LISTED = 12
 MATMUL, DATA_SHEET = "matmul", "data_sheet"
+# Type of a column -> types of the values that an expression may give for it, and their words.
+_KINDS = {
+    bool: (bool, "true or false"),
+    str: (str, "a text in quotes"),
+    int: (int, "a whole number"),
+    float: (int | float, "a number"),
+}
 
 
 class NoRow(WrongExpression):
@@ -265,8 +272,8 @@ def _checked(evidence: MachineEvidence, stem: str, where: Mapping[str, Any]) -> 
             raise WrongExpression(_unknown(f"axis of {stem}", name, benchmark.identity))
         axis = next((axis for axis in benchmark.axes if axis.name == name), None)
         kind = axis.kind if axis else benchmark.kinds[name]
-        if not isinstance(one, kind) or (isinstance(one, bool) and kind is not bool):
-            words = {bool: "true or false", str: "a text in quotes"}.get(kind, "a number")
+        kinds, words = _KINDS[kind]
+        if not isinstance(one, kinds) or (isinstance(one, bool) and kind is not bool):
             raise WrongExpression(f"{name} must be {words}")
         known = _known(evidence, benchmark, name, axis)
         if known and one not in known:
