@@ -89,10 +89,10 @@ def _published(directory: Path) -> list[str]:
     signed = [FILE, *(name for name in tables if (directory / name).exists())]
     digests = [str(Path(name).with_suffix(".sha256")) for name in signed]
     rendered = [*sorted(directory.glob("*.md")), *sorted(directory.glob("figures/*.svg"))]
+    rendered += note_files(directory / NOTES)
     shown = [str(path.relative_to(directory)) for path in rendered]
-    authored = [str(path.relative_to(directory)) for path in note_files(directory / NOTES)]
     more = ("selftest.csv", f"traces/{PUBLISHED_TRACE}")
-    return [*signed, *digests, *shown, *authored, *(name for name in more if (directory / name).exists())]
+    return [*signed, *digests, *shown, *(name for name in more if (directory / name).exists())]
 
 
 def _print_causes(project: Project, machines: Sequence[str], verbose: bool) -> int:

@@ -60,14 +60,14 @@ def read_notes(templates: Path, directory: Path) -> list[Note]:
     """
     known, found = stems(templates), []
     for folder in (directory / NOTES, templates / NOTES):
-        for path in paths(folder):
+        for path in note_files(folder):
             if path.stem not in known:
                 raise UserError(f"{path}: no section {path.stem}; there are {', '.join(known)}")
             found += _of_file(path, general=folder.parent == templates)
     return found
 
 
-def paths(folder: Path) -> list[Path]:
+def note_files(folder: Path) -> list[Path]:
     """The files of notes in a folder."""
     return sorted(path for path in folder.glob("[!.]*.md") if path.is_file())
 

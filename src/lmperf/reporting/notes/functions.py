@@ -151,8 +151,11 @@ def share(
     if "dtype" not in row or not isinstance(load(stem), Timed):
         raise WrongExpression(f"{stem} has no share of a ceiling")
     _require_trusted(stem, row)
+    duration = ceilings.BURST
+    if load(stem).clock == "step":
+        duration = ceilings.SUSTAINED
+        row = row.assign(median_ms=_number(stem, row, "sustained_ms"))
     if of == MATMUL:
-        duration = ceilings.SUSTAINED if load(stem).clock == "step" else ceilings.BURST
         _require_fresh_ceiling(evidence, row["dtype"].iloc[0])
         found = ceilings.matmul_share(evidence, row, duration)
     else:
@@ -240,7 +243,8 @@ def _require_fresh(evidence: MachineEvidence, stem: str, row: pd.DataFrame) -> N
 
 def _require_trusted(stem: str, row: pd.DataFrame) -> None:
     """Raise Unsound if the time of the row may not hold."""
-    if names := marks.marks_of(row).iloc[0]:
+    if marks.doubtful(row, stem).iloc[0]:
+        names = marks.marks_of(row).iloc[0]
         raise Unsound(f"{_name(stem, row)}: {listed(map(mark_words, names))}")
 
 
