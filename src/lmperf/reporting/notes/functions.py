@@ -51,7 +51,7 @@ class Unsound(Exception):
 
 
 class Reader:
-    """Calls the functions of notes on the evidence of one machine, and notes what they gave.
+    """Calls the functions of notes on the evidence of one machine, and records what they gave.
 
     Attributes:
         reasons: why rows that were read cannot carry a sentence; empty if all of them can.
