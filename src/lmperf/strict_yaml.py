@@ -56,6 +56,15 @@ def value(text: str, source: Path) -> Any:
     return None if node is None else loader.construct_document(node)
 
 
+def tree(text: str, source: Path) -> yaml.Node | None:
+    """Return the checked tree of a YAML text, whose nodes know their places; None if it is empty.
+
+    Raises:
+        UserError: the first fault, in one line that begins with `source`.
+    """
+    return _parsed(text, source)[1]
+
+
 def _parsed(text: str, source: Path) -> tuple[yaml.SafeLoader, yaml.Node | None]:
     try:
         _check_events(text, source)

@@ -5,7 +5,7 @@ is false, or rests on a row that carries no sentence, the note is left out of th
 ``lmperf verify`` names it. `docs/notes.md` is the manual for authors.
 """
 
-from lmperf.reporting.notes.files import Note, note_files, read_notes
+from lmperf.reporting.notes.files import Note, Source, note_files, read_notes
 from lmperf.reporting.notes.judge import Judged, added, judge
 
-__all__ = ["Judged", "Note", "added", "judge", "note_files", "read_notes"]
+__all__ = ["Judged", "Note", "Source", "added", "judge", "note_files", "read_notes"]

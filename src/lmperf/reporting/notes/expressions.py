@@ -155,10 +155,10 @@ class Expressions:
             case nodes.Const(value=int() | float()) if not isinstance(node.value, bool):
                 return (Number.of(node.value),)
             case nodes.Neg():
-                return (Number.of(-self.single(node.node)),)
+                return (_calculated(operator.sub, Number.of(0), self.single(node.node)),)
             case nodes.Add() | nodes.Sub() | nodes.Mul() | nodes.Div():
                 left, right = self.single(node.left), self.single(node.right)
-                return (Number.of(_ARITHMETIC[type(node)](left, right)),)
+                return (_calculated(_ARITHMETIC[type(node)], left, right),)
             case nodes.Call():
                 return self.called(node)
             case nodes.Name():
@@ -173,12 +173,12 @@ class Expressions:
             "here are only calls, names, numbers, verdicts and + - * / possible", node.lineno
         )
 
-    def single(self, node: nodes.Expr) -> float:
+    def single(self, node: nodes.Expr) -> Number:
         """The number on one side of an arithmetic operation."""
         values = self.values(node)
         if len(values) != 1:
             raise WrongExpression("arithmetic takes one number on each side", node.lineno)
-        return _number(values[0], node).value
+        return _number(values[0], node)
 
     def called(self, node: nodes.Call) -> Values:
         """What a function of notes returns."""
@@ -256,8 +256,12 @@ def _number(value: Number | str, node: nodes.Expr) -> Number:
     return value
 
 
-def _plain(value: Number | str) -> float | str:
-    return value.value if isinstance(value, Number) else value
+def _calculated(how: Callable[[float, float], float], left: Number, right: Number) -> Number:
+    """The result of an operation, and the ends of all that it gives for values of the intervals."""
+    if how is operator.truediv and right.low <= 0 <= right.high:
+        raise ZeroDivisionError("division by zero")
+    ends = [how(a, b) for a in (left.low, left.high) for b in (right.low, right.high)]
+    return Number(how(left.value, right.value), min(ends), max(ends))
 
 
 def _compared(operand: nodes.Operand, left: Values, right: Values) -> bool:
@@ -265,16 +269,28 @@ def _compared(operand: nodes.Operand, left: Values, right: Values) -> bool:
     if len({isinstance(value, str) for value in (*left, *right)}) > 1:
         raise WrongExpression("a number cannot be compared with a verdict", operand.expr.lineno)
     if operand.op in ("in", "notin"):
-        return all((one in right) == (operand.op == "in") for one in left)
+        none = all(_differ(one, other) for one in left for other in right)
+        each = all(any(_equal(one, other) for other in right) for one in left)
+        return each if operand.op == "in" else none
     if isinstance(left[0], str) and operand.op not in ("eq", "ne"):
         raise WrongExpression("compare a verdict by ==, != or in", operand.expr.lineno)
     return all(_COMPARED[operand.op](one, other) for one in left for other in right)
 
 
+def _equal(one: Number | str, other: Number | str) -> bool:
+    return one == other and (isinstance(one, str) or one.low == one.high)
+
+
+def _differ(one: Number | str, other: Number | str) -> bool:
+    if isinstance(one, str):
+        return one != other
+    return one.high < other.low or one.low > other.high
+
+
 # Of numbers with intervals: true only if true of each of their values.
 _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
-    "eq": lambda one, other: _plain(one) == _plain(other),
-    "ne": lambda one, other: _plain(one) != _plain(other),
+    "eq": _equal,
+    "ne": _differ,
     "lt": lambda one, other: one.high < other.low,
     "lteq": lambda one, other: one.high <= other.low,
     "gt": lambda one, other: one.low > other.high,

@@ -1,4 +1,4 @@
-"""Read the files of notes: Markdown, in which each note begins with its condition.
+"""Read the files of notes: Markdown, in which each note begins with a head in YAML.
 
 ---
 holds: speedup("flash_attention", "triton", over="sdpa_cudnn", phase="backward", ...) < 1
@@ -12,7 +12,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
+import yaml
+
+from lmperf import strict_yaml
 from lmperf.errors import UserError
 from lmperf.reporting.key import NOTES
 from lmperf.reporting.sections import stems
@@ -23,23 +27,28 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _MOST_BYTES = 100_000
 
 
+class Source(NamedTuple):
+    """A part of a file, and the line on which it starts."""
+
+    text: str
+    line: int
+
+
 @dataclass(frozen=True)
 class Note:
     """A note as its author wrote it.
 
     Attributes:
         path: its file.
-        line: the line on which the condition starts; the text starts on ``text_line``.
-        names: name -> the expression that it stands for, and the line on which that starts.
-        general: whether the note is for every machine, so that a machine may lack its rows.
+        conditions: what must be true for the note to be printed.
+        names: name -> the expression that it stands for.
+        general: whether the note is for every machine.
     """
 
     path: Path
-    line: int
-    condition: str
-    text_line: int
-    text: str
-    names: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    conditions: tuple[Source, ...]
+    text: Source
+    names: Mapping[str, Source] = field(default_factory=dict)
     general: bool = False
 
     @property
@@ -97,21 +106,41 @@ def _of_file(path: Path, general: bool) -> Iterator[Note]:
 
 def _note(path: Path, lines: Sequence[str], start: int, end: int, stop: int, general: bool) -> Note:
     """The note whose head is between `start` and `end`, and whose text ends before `stop`."""
-    found: dict[str, tuple[str, int]] = {}
-    for number in range(start + 1, end):
-        name, colon, expression = lines[number].partition(":")
-        if lines[number].startswith(" ") and found:  # continues the line before
-            last = [*found][-1]
-            found[last] = (f"{found[last][0]}\n{lines[number]}", found[last][1])
-        elif colon and _NAME.fullmatch(name) and name not in found:
-            found[name] = (expression, number + 1)
-        else:
-            words = f"is a second {name}" if name in found else f"must be NAME: EXPRESSION or {KEY}"
-            raise UserError(f"{path}:{number + 1}: {words}")
-    if HOLDS not in found:
+    found = _head(path, "\n" * (start + 1) + "\n".join(lines[start + 1 : end]))
+    conditions = found.pop(HOLDS, ())
+    if not conditions:
         raise UserError(f"{path}:{start + 1}: the note states no condition; add {KEY} CONDITION")
     text = "\n".join(lines[end + 1 : stop])
     if not text.strip():
         raise UserError(f"{path}:{end + 1}: the note has no text")
-    condition, line = found.pop(HOLDS)
-    return Note(path, line, condition, end + 2, text, found, general)
+    names = {name: expression for name, (expression,) in found.items()}
+    return Note(path, conditions, Source(text, end + 2), names, general)
+
+
+def _head(path: Path, text: str) -> dict[str, tuple[Source, ...]]:
+    """Key -> expressions of a head; only KEY may have several."""
+    node = strict_yaml.tree(text, path)
+    if node is None:
+        return {}
+    if not isinstance(node, yaml.MappingNode):
+        line = node.start_mark.line + 1
+        raise UserError(f"{path}:{line}: must be lines NAME: EXPRESSION and {KEY} CONDITION")
+    found = {}
+    for key, one in node.value:
+        if not _NAME.fullmatch(key.value):
+            line = key.start_mark.line + 1
+            raise UserError(f"{path}:{line}: {key.value[:40]!r} is no name; write a_name: ...")
+        several = isinstance(one, yaml.SequenceNode) and key.value == HOLDS
+        nodes = one.value if several else [one]
+        found[key.value] = tuple(_expression(path, text, item) for item in nodes)
+    return found
+
+
+def _expression(path: Path, text: str, node: yaml.Node) -> Source:
+    """The expression of a node of YAML, with its line breaks unless it is quoted or folded."""
+    start = node.start_mark
+    if not isinstance(node, yaml.ScalarNode):
+        raise UserError(f"{path}:{start.line + 1}: must be one expression")
+    if node.style is None:
+        return Source(text[start.index : node.end_mark.index], start.line + 1)
+    return Source(node.value, start.line + 1 + (node.style in "|>"))

@@ -10,7 +10,7 @@ from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.foreign import authored
 from lmperf.reporting.notes.expressions import Expressions, WrongExpression
 from lmperf.reporting.notes.files import Note
-from lmperf.reporting.notes.functions import NoRow, Reader
+from lmperf.reporting.notes.functions import Reader
 from lmperf.reporting.numbers import listed
 from lmperf.reporting.sections import Composed
 
@@ -23,13 +23,14 @@ class Judged:
 
     Attributes:
         text: Markdown with values; None if the note is left out.
-        why: why the note is left out; empty if it is printed.
+        why: why the note is left out, and ``line``: the condition to look at; empty if printed.
         lacks_rows: whether it is left out because it is for machines that have other rows.
     """
 
     note: Note
     text: str | None = None
     why: str = ""
+    line: int = 0
     lacks_rows: bool = False
 
     def is_in(self, section: str) -> bool:
@@ -39,7 +40,7 @@ class Judged:
     @property
     def message(self) -> str:
         """A line that names the note and says why it is left out."""
-        return f"{self.note.path}:{self.note.line}: note left out: {self.why}"
+        return f"{self.note.path}:{self.line}: note left out: {self.why}"
 
 
 def judge(note: Note, evidence: MachineEvidence) -> Judged:
@@ -50,25 +51,23 @@ def judge(note: Note, evidence: MachineEvidence) -> Judged:
     Raises:
         UserError: an expression of the note is wrong.
     """
-    reader = Reader(evidence)
+    reader = Reader(evidence, note.general)
     expressions = Expressions(reader)
     try:
-        for name, (expression, line) in note.names.items():
-            expressions.define(name, expression, line)
-        true = expressions.holds(note.condition, note.line)
+        for name, expression in note.names.items():
+            expressions.define(name, *expression)
+        false = [one.line for one in note.conditions if not expressions.holds(*one)]
         read = "; ".join(f"{name} is {listed(words)}" for name, words in reader.read.items())
-        text = expressions.filled(note.text, note.text_line)
-    except NoRow as error:
-        if note.general:
-            return Judged(note, why=str(error), lacks_rows=True)
-        raise _wrong(note, error) from None
+        text = expressions.filled(*note.text)
     except WrongExpression as error:
-        raise _wrong(note, error) from None
+        raise UserError(f"{note.path}:{error.line}: {error}") from None
     if reasons := list(dict.fromkeys(reader.reasons)):
         more = [f"and {len(reasons) - _MOST_REASONS} more"] if len(reasons) > _MOST_REASONS else []
-        return Judged(note, why="; ".join([*reasons[:_MOST_REASONS], *more]))
-    if not true:
-        return Judged(note, why=f"its condition is false: {read}")
+        why = "; ".join([*reasons[:_MOST_REASONS], *more])
+        lacks_rows = note.general and reader.lacks_rows
+        return Judged(note, why=why, line=note.conditions[0].line, lacks_rows=lacks_rows)
+    if false:
+        return Judged(note, why=f"its condition is false: {read}", line=false[0])
     return Judged(note, authored(text))
 
 
@@ -78,7 +77,3 @@ def added(sections: Sequence[Composed], notes: Sequence[Judged]) -> list[Compose
         replace(section, notes=tuple(one.text for one in notes if one.is_in(section.stem)))
         for section in sections
     ]
-
-
-def _wrong(note: Note, error: WrongExpression) -> UserError:
-    return UserError(f"{note.path}:{error.line or note.line}: {error}")
