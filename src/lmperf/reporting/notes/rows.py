@@ -117,13 +117,11 @@ def checked(evidence: MachineEvidence, stem: str, where: Mapping[str, Any]) -> d
         known = _known(evidence, benchmark, name, axis)
         if known and one not in known:
             raise WrongExpression(unknown(name, one, known))
-    return {name: _as_in_rows(benchmark, name, one) for name, one in where.items()}
+    return {name: _as_in_rows(name, one) for name, one in where.items()}
 
 
-def _as_in_rows(benchmark: Benchmark, name: str, one: Any) -> Any:
-    """A value of an axis, which may be an alias, as rows have it."""
-    axis = next((axis for axis in benchmark.axes if axis.name == name), None)
-    one = axis.aliases.get(one, one) if axis else one
+def _as_in_rows(name: str, one: Any) -> Any:
+    """A value of an axis as rows have it; a size may be an alias."""
     return size_words(one) if name == "size" else one
 
 
@@ -163,13 +161,11 @@ def _absence(
 
 
 def _is_known(benchmark: Benchmark, frame: pd.DataFrame | None, name: str, one: Any) -> bool:
-    """Whether a row or a grid has this value; ``_checked`` has checked names and choices."""
+    """Whether a row or a grid has this value; ``checked`` has checked names and choices."""
     if name in ("implementation", "phase") or (frame is not None and one in {*frame.get(name, ())}):
         return True
     grids = [grid for grids in benchmark.grids.values() for grid in grids if name in grid]
-    return not grids or any(
-        one == _as_in_rows(benchmark, name, other) for grid in grids for other in grid[name]
-    )
+    return not grids or one in {_as_in_rows(name, other) for grid in grids for other in grid[name]}
 
 
 def _nearest(frame: pd.DataFrame, where: Mapping[str, Any]) -> str:
