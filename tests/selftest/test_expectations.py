@@ -18,6 +18,7 @@ from lmperf.selftest.expectations import (
     NeighbourKept,
     NotFaster,
     NothingLeft,
+    Perhaps,
     Reads,
     Withheld,
 )
@@ -117,6 +118,21 @@ def test_expected_mark_must_be_on_a_row():
     outcome = Marked("reused_output")(found(EAGER, line))
     assert outcome.held and "reused output" in outcome.words
     assert not Marked("reused_output")(found(EAGER, rows("planted", 1.0))).held
+
+
+@pytest.mark.parametrize(
+    ("lines", "held", "words"),
+    [
+        (rows("planted"), True, "ok, not detected this time"),
+        ([*red("a timed call is wrong")[:1], *rows("planted")[1:]], True, "a timed call"),
+        ([*red("no memory", "crash")[:1], *rows("planted")[1:]], False, "no memory"),
+        (red("inputs changed"), False, "inputs changed"),
+        ([], False, "no row"),
+    ],
+)
+def test_fault_that_may_be_missed_is_withheld_or_ok(lines, held, words):
+    outcome = Perhaps(("a timed call",), often=0.7)(found(EAGER, lines))
+    assert outcome.held is held and words in outcome.words
 
 
 def test_process_that_is_left_behind_is_found(monkeypatch):

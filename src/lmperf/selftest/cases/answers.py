@@ -1,8 +1,10 @@
 """Cases that return results without doing the work, or that work outside the timed interval."""
 
+from lmperf.reporting.numbers import percent
 from lmperf.selftest.case import Case, Session
 from lmperf.selftest.cases.results import DIFFERS
-from lmperf.selftest.expectations import Marked, Withheld
+from lmperf.selftest.expectations import Marked, Perhaps, Withheld
+from lmperf.selftest.planted import WRONG_SHARE
 
 SESSION = Session("answers", {"seq_len": 512}, {"seq_len": 2048})
 _TIMED_CALL = "a timed call"
@@ -73,6 +75,13 @@ CASES = (
         "returns every result in the same memory",
         Marked("reused_output"),
         "Two results that are both in use must not share memory. It is no wrong result by itself.",
+    ),
+    Case(
+        "answers",
+        "wrong_now_and_then",
+        f"doubles its result in {percent(WRONG_SHARE, 0)} of its calls, at random",
+        Perhaps((_TIMED_CALL, DIFFERS), often=0.7),
+        "Only some calls are checked: two before the timing, and at least two timed ones a phase.",
     ),
     Case(
         "elsewhere",

@@ -8,3 +8,5 @@ q, k, v of shape [..., n, d]. `lmperf.selftest.cases` has the expected outcome o
 FIRST_CALL_S = 0.5
 # An argument of the process that the module `imports` starts.
 LEFT_BEHIND = "left-behind-by-the-self-test"
+# Share of the calls in which `wrong_now_and_then` is wrong.
+WRONG_SHARE = 0.1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from lmperf.attention.reference import attention
+from lmperf.selftest.planted import WRONG_SHARE
 
 
 class Memory:
@@ -231,3 +233,12 @@ class _Buffered(torch.autograd.Function):
 def static_buffer(q, k, v, causal=False):
     """Returns every result in the same memory: a caller's first result is overwritten."""
     return _Buffered.apply(q, k, v, causal)
+
+
+_CHANCE = random.Random()
+
+
+def wrong_now_and_then(q, k, v, causal=False):
+    """Doubles its result, and so its gradients, in a random share WRONG_SHARE of the calls."""
+    out = attention(q, k, v, causal)
+    return 2 * out if _CHANCE.random() < WRONG_SHARE else out
