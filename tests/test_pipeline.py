@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from configurations import attention
 
 from lmperf.cli import main
 from lmperf.config import load_config
@@ -446,13 +447,7 @@ sys.exit(main(["report", "elsewhere"]))
     assert "10.0001" in (report / "report.md").read_text()
 
 
-TIMED = """
-preset: cpu
-machine: here
-benchmarks: [attention]
-grid:
-  attention: {batch: [1], seq_len: [32], d_head: [16], dtype: [float32], implementation: [eager]}
-"""
+TIMED = attention(32)
 
 
 def test_rows_are_repeated_after_all_first_times(checkout):

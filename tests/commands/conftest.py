@@ -1,20 +1,12 @@
 """A folder in which commands run; its configuration has one small cell."""
 
 import pytest
+from configurations import FLASH_ATTENTION
 
 from lmperf import cli
 from lmperf.measuring import group
 from lmperf.measuring.rounds import Pace
 
-CONFIG = """
-preset: cpu
-machine: here
-benchmarks: [flash_attention]
-grid:
-  flash_attention:
-    {batch: [1], heads: [1], seq_len: [32], d_head: [16], dtype: [float32], causal: [true],
-     implementation: [eager, sdpa]}
-"""
 CUSTOM = """
 import torch
 
@@ -33,7 +25,7 @@ def doubled(q, k, v, causal=False):
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     (tmp_path / "config").mkdir()
-    (tmp_path / "config/config.yaml").write_text(CONFIG)
+    (tmp_path / "config/config.yaml").write_text(FLASH_ATTENTION)
     (tmp_path / "my_functions.py").write_text(CUSTOM)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))

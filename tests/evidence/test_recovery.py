@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from configurations import attention
 
 from lmperf.config import load_config
 from lmperf.errors import UserError
@@ -19,14 +20,6 @@ from lmperf.evidence.store import STORE, file_digest, read_rows
 from lmperf.measuring.stopwatch import Stopwatch
 
 STEMS = ("attention", "cost")
-CONFIG = """
-preset: cpu
-machine: here
-benchmarks: [attention]
-grid:
-  attention:
-    {batch: [1], d_head: [16], seq_len: %s, dtype: [float32], implementation: [eager]}
-"""
 
 
 @pytest.fixture
@@ -43,9 +36,9 @@ def job(project):
     return record(project, project.plan("attention"))
 
 
-def project_of(root, seq_lens="[32, 64]", more=""):
+def project_of(root, seq_lens=(32, 64), more=""):
     path = root / "config.yaml"
-    path.write_text(CONFIG % seq_lens + more)
+    path.write_text(attention(*seq_lens) + more)
     return Project(load_config(path), root)
 
 
@@ -291,7 +284,7 @@ def test_grid_that_leaves_no_cell_is_refused(tmp_path):
 def test_clone_without_store_reuses_its_evidence(project):
     (project.store / "attention.csv").unlink()
     (project.store / "attention.sha256").unlink()
-    wider = project_of(project.root, "[32, 64, 128]").plan("attention")
+    wider = project_of(project.root, (32, 64, 128)).plan("attention")
     assert [why for _, why in wider.due] == ["missing"]
     job(again(project))
     assert len(read_rows(project.store / "attention.csv")) == 4
@@ -305,11 +298,11 @@ def test_plan_takes_later_of_two_measurements(project):
 
 
 def test_rows_outside_the_grid_are_kept_but_not_shown(project):
-    narrow = project_of(project.root, "[32]")
+    narrow = project_of(project.root, (32,))
     assert {row["seq_len"] for row in review(narrow, "here").rows["attention"]} == {"32"}
     job(narrow)
     assert len(read_rows(narrow.directory / "evidence/attention.csv")) == 2
-    assert causes(project_of(narrow.root, "[32]"), "here") == []
+    assert causes(project_of(narrow.root, (32,)), "here") == []
     assert len(read_rows(narrow.store / "attention.csv")) == 4
     assert again(project).plan("attention").pending == []
     nothing = project_of(project.root, more="retry_failed: false\n")

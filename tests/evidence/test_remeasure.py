@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from configurations import attention
 
 from lmperf import cli
 from lmperf.config import load_config
@@ -22,15 +23,7 @@ from lmperf.measuring.rounds import SliceResult, Timings
 from lmperf.measuring.state import State
 
 ROOT = Path(__file__).parents[2]
-CONFIG = """
-preset: cpu
-machine: here
-benchmarks: [attention]
-grid:
-  attention:
-    {batch: [1], d_head: [16], seq_len: [32, 64], dtype: [float32],
-     implementation: [eager, compiled]}
-"""
+CONFIG = attention(32, 64, implementations="eager, compiled")
 
 
 class Measuring:

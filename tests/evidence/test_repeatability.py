@@ -4,6 +4,7 @@ import copy
 import dataclasses
 
 import pytest
+from configurations import FLASH_ATTENTION
 
 from lmperf.benchmark import Implementation, Timed
 from lmperf.benchmarks import load, stems
@@ -14,15 +15,6 @@ from lmperf.evidence.record import record, repeat
 from lmperf.evidence.repeatability import MOST_COMPILED, ROWS, STEM, draw
 from lmperf.evidence.review import causes, review
 
-CONFIG = """
-preset: cpu
-machine: here
-benchmarks: [flash_attention]
-grid:
-  flash_attention:
-    {batch: [1], heads: [1], seq_len: [32], d_head: [16], dtype: [float32], causal: [true],
-     implementation: [eager, sdpa]}
-"""
 OOM = {"requested_bytes": 2**40, "free_bytes": 2**30, "reason": "out of memory"}
 
 
@@ -101,7 +93,7 @@ def test_drawn_row_has_one_phase_and_leaves_the_benchmark_alone():
 def folder(tmp_path, monkeypatch):
     """A folder with first and second rows of all its cells, none of which was really measured."""
     (tmp_path / "config").mkdir()
-    (tmp_path / "config/config.yaml").write_text(CONFIG)
+    (tmp_path / "config/config.yaml").write_text(FLASH_ATTENTION)
 
     def rows_of(benchmark, cases, status="oom"):
         about = {"status": status, "seed": 1, **OOM}

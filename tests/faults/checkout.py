@@ -14,24 +14,15 @@ import uuid
 from collections import Counter
 from pathlib import Path
 
+import configurations
+
 from lmperf.benchmarks import load
 from lmperf.evidence import at_work
 from lmperf.evidence.store import read_rows
 
 ROOT = Path(__file__).parents[2]
 MACHINE = "here"
-CONFIG = """
-preset: cpu
-machine: here
-benchmarks: [attention]
-grid:
-  attention:
-    batch: [1]
-    d_head: [16]
-    seq_len: [32, 48, 64]
-    dtype: [float32]
-    implementation: [eager]
-"""
+CONFIG = configurations.attention(32, 48, 64)
 GROUPS = 3
 # Environment variable by which all processes of a run are found, whatever their parent.
 MARK = "LMPERF_FAULTS_RUN"
