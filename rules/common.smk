@@ -187,7 +187,8 @@ def lock_checkout():
 
 def wait_until_at_rest():
     """With `remeasure`, wait until other programs rest, once, before the first job."""
-    if not any(plan.remeasure and plan.unsettled for plan in PLANS.values()):
+    jobs = [*PLANS.values(), *([REPEATS] if project.repeats_rows else [])]
+    if not any(job.remeasure and job.unsettled for job in jobs):
         return
     try:
         wait_for_rest(watch_here(project.machine.kind, project.device_uuid), say)

@@ -6,6 +6,7 @@ import dataclasses
 import pytest
 from configurations import FLASH_ATTENTION
 
+from lmperf import cli
 from lmperf.benchmark import Implementation, Timed
 from lmperf.benchmarks import load, stems
 from lmperf.config import load_config
@@ -14,6 +15,7 @@ from lmperf.evidence.project import Project
 from lmperf.evidence.record import record, repeat
 from lmperf.evidence.repeatability import MOST_COMPILED, ROWS, STEM, draw
 from lmperf.evidence.review import causes, review
+from lmperf.measuring import rest
 
 OOM = {"requested_bytes": 2**40, "free_bytes": 2**30, "reason": "out of memory"}
 
@@ -203,6 +205,17 @@ def test_failed_second_row_is_retried_if_configured(folder):
 def test_forced_run_measures_all_rows_again(folder):
     repeats = dataclasses.replace(project_in(folder).repeats, forced=True)
     assert {why for _, why in repeats.due} == {"forced"} and len(repeats.due) == 6
+
+
+def test_marked_second_rows_are_measured_again_at_rest(folder, monkeypatch, capsys):
+    repeats, waits = project_in(folder).repeats, []
+    for file in (repeats.store, repeats.evidence):
+        file.hold([{**row, "marks": "loaded"} for row in repeats.rows])
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(rest, "wait_for_rest", lambda *_: waits.append(1))
+    assert cli.main(["repeat"]) == 0 and not waits
+    assert cli.main(["repeat", "--config", "remeasure=true"]) == 0 and waits == [1]
+    assert "repeatability: 6 of 6 marked rows cleared" in capsys.readouterr().out
 
 
 def test_copies_that_differ_do_not_count(folder):

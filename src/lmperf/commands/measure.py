@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from lmperf.commands.options import Settings, config_option, say, stem_argument
+from lmperf.commands.remeasured import at_rest
 from lmperf.errors import UserError
 from lmperf.evidence.plan import FAILURES, Plan
 from lmperf.evidence.project import Project
@@ -48,7 +49,6 @@ def measure(
     from lmperf.evidence.record import record
     from lmperf.measuring.follow import die_with
     from lmperf.measuring.lock import machine_lock
-    from lmperf.measuring.rest import wait_for_rest, watch_here
     from lmperf.measuring.stopwatch import process_age
 
     require_caches()
@@ -62,18 +62,9 @@ def measure(
             plan = replace(plan, again=FAILURES)
         if marked:
             plan = replace(plan, remeasure=True)
-        before = plan.unsettled if plan.remeasure else set()
-        if before:
-            wait_for_rest(watch_here(project.machine.kind, project.device_uuid), say)
-        record(
-            project,
-            replace(plan, forced=frozenset(plan.cases if force else ())),
-            log,
-            process_age(),
-        )
-    if before:
-        cleared = before - replace(plan).unsettled  # the copy reads the files again
-        print(f"{stem}: {len(cleared)} of {len(before)} marked rows cleared")
+        forced = frozenset(plan.cases if force else ())
+        with at_rest(project, plan):
+            record(project, replace(plan, forced=forced), log, process_age())
     print(plan.evidence.path)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from lmperf.commands.options import Settings, config_option, say
+from lmperf.commands.remeasured import at_rest
 from lmperf.errors import UserError
 
 
@@ -43,5 +44,6 @@ def repeat(settings: Settings, force: bool, log: Path | None, parent: int | None
         repeats = replace(project.repeats, forced=force)
         if not repeats.drawn:
             raise UserError("the configuration has no timed benchmark; there is nothing to repeat")
-        measure_again(project, repeats, log, process_age())
+        with at_rest(project, repeats):
+            measure_again(project, repeats, log, process_age())
     print(repeats.evidence.path)

@@ -230,6 +230,11 @@ class Repeats:
         """The valid rows of the drawn rows, in the order of the draw."""
         return [*self._row_of.values()]
 
+    @property
+    def unsettled(self) -> set[tuple[str, ...]]:
+        """The identities of the rows that were timed while the machine was at work."""
+        return {self.store.case_of(row) for row in self.rows if is_unsettled(row)}
+
     def reason(self, one: Drawn) -> str | None:
         """One word why a row is due: forced, damaged, missing, failed, marked or stale; or None."""
         row = self._row_of.get(one)
