@@ -12,6 +12,7 @@ from lmperf.reporting.speedup import (
     averaged,
     compared,
     every,
+    floor_words,
     interval_sentence,
     noise_floors,
     resolved,
@@ -168,6 +169,20 @@ def test_noise_floor_is_per_phase_and_dtype():
     assert 0.094 <= floors.loc[("forward", "float32"), "floor"] <= 0.096
     assert floors.loc[("forward", "tf32"), "floor"] == pytest.approx(0.2)
     assert 0.09 < floors.loc[("x", "bfloat16"), "floor"] < 0.2, "of all pairs of the benchmark"
+
+
+def test_floor_is_named_as_the_verdicts_use_it():
+    few, quiet = (
+        floor_words(noise_floors(pd.DataFrame(with_floor(0.0, pairs=number))))
+        for number in (1, LEAST_PAIRS)
+    )
+    assert few.startswith("noise floor of up to 10.0 %") and "from 1 pair of" in few
+    assert "differ by" not in few, "one pair has not shown a difference of 10 %"
+    assert quiet.startswith("noise floor of up to 1.0 %")
+    assert (
+        floor_words(noise_floors(pd.DataFrame(with_floor(0.0, row("eager", [1.0] * 6), pairs=0))))
+        == ""
+    )
 
 
 def test_floor_of_too_few_pairs_is_ten_percent_or_more():

@@ -43,7 +43,7 @@ from lmperf.reporting.numbers import (
 from lmperf.results import EMPTY, NO_BASELINE, NO_TIME, NOT_IN_TURN, WITHHELD, Cell, joined
 from lmperf.statistics import (
     FALSE_DISCOVERY,
-    FLOOR_QUANTILE,
+    LEAST_FLOOR,
     LEAST_PAIRS,
     SAME,
     UNKNOWN_FLOOR,
@@ -287,16 +287,19 @@ def noise_floors(frame: pd.DataFrame, unknown: float = UNKNOWN_FLOOR) -> pd.Data
 
 
 def floor_words(floors: pd.DataFrame) -> str:
-    """What the largest of these noise floors means; empty if no pair of processes was timed.
+    """The largest noise floor, in words; empty if no pair of processes was timed.
+
+    It may be an assumed one, ``UNKNOWN_FLOOR``, so it is not called a measured difference.
 
     floors: from ``noise_floors``.
     """
     if not floors["pairs"].sum():
         return ""
+    largest = percent(max(floors["floor"].max(), LEAST_FLOOR))
     return (
-        f"two processes of the same code differ by up to {percent(floors['floor'].max())}"
-        f" ({percent(FLOOR_QUANTILE, 0)} of {counted(int(floors['pairs'].sum()), 'pair')}, by phase"
-        " and numerics); smaller differences are not called faster or slower"
+        f"noise floor of up to {largest}, by phase and numerics, from"
+        f" {counted(int(floors['pairs'].sum()), 'pair')} of processes of the same code; smaller"
+        " differences are not called faster or slower"
     )
 
 
