@@ -12,8 +12,9 @@ from lmperf.reporting import gates
 from lmperf.reporting.ceilings import SUSTAINED, ceilings, matmul_ceiling, matmul_share, sheet_share
 from lmperf.reporting.evidence import having
 from lmperf.reporting.findings import statements
+from lmperf.reporting.markdown import markdown
 from lmperf.reporting.sections.method import SECTION, ceilings_table, sheet_table
-from lmperf.reporting.tables import IMPOSSIBLE_WORDS, kernel_times, markdown
+from lmperf.reporting.tables import IMPOSSIBLE_WORDS, kernel_times
 
 
 def without_loads(evidence):

@@ -8,9 +8,10 @@ import synthetic
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lmperf.reporting import ceilings, machine, other_machines, pages, sections, tables
+from lmperf.reporting import ceilings, machine, other_machines, pages, sections
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.facts import FLAGS, NUMBERS, TEXTS, facts_of
+from lmperf.reporting.markdown import markdown as as_markdown
 
 FRAMES = {"ceilings": synthetic.cpu_evidence().frames["ceilings"]}
 values = st.recursive(
@@ -43,9 +44,9 @@ def evidence_with(content, **columns):
 def test_any_content_of_machine_json_is_rendered(content):
     evidence = evidence_with(content)
     text = pages.write_up(evidence, [], synthetic.TEMPLATES)
-    text += pages.tidy(tables.markdown(other_machines.machines_lines([evidence])))
+    text += pages.tidy(as_markdown(other_machines.machines_lines([evidence])))
     table = machine.facts_table(evidence)
-    text += pages.tidy(tables.markdown(table)) if table else ""
+    text += pages.tidy(as_markdown(table)) if table else ""
     ceilings.sheet_share(evidence, evidence.frame("ceilings"))
     assert not markdown.foreign_tags(text) and not markdown.ragged(text)
 

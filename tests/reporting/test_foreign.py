@@ -17,9 +17,11 @@ import synthetic
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lmperf.reporting import figures, foreign, pages, tables
+from lmperf.reporting import figures, foreign, pages
 from lmperf.reporting.evidence import MachineEvidence
-from lmperf.reporting.tables import from_frame, pipe_table
+from lmperf.reporting.markdown import markdown as as_markdown
+from lmperf.reporting.markdown import pipe_table
+from lmperf.reporting.tables import from_frame
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -99,7 +101,7 @@ def test_table_row_keeps_its_cells(cells, lines):
 
 @given(texts)
 def test_title_of_a_folded_table_adds_no_tag(text):
-    made = tables.markdown(from_frame(foreign.taken(text), pd.DataFrame({"a": range(20)})))
+    made = as_markdown(from_frame(foreign.taken(text), pd.DataFrame({"a": range(20)})))
     assert markdown.REPORT_TAGS.sub("", pages.tidy(made)).count("<") == 0
 
 

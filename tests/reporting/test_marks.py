@@ -11,10 +11,11 @@ import synthetic
 from lmperf.names import MARKS
 from lmperf.reporting import coverage, machine, marks, pages
 from lmperf.reporting.evidence import having
+from lmperf.reporting.markdown import markdown
 from lmperf.reporting.sections.flash_attention.tables import filled_tables
 from lmperf.reporting.sections.lrpe.tables import head as lrpe_head
 from lmperf.reporting.speedup import Series, speedup_cells
-from lmperf.reporting.tables import from_frame, kernel_times, markdown, medians, step_times
+from lmperf.reporting.tables import from_frame, kernel_times, medians, step_times
 from lmperf.results import SIGNS, Cell
 
 TIMED = {

@@ -3,15 +3,13 @@
 import pandas as pd
 import pytest
 
+from lmperf.reporting.markdown import FOLD, markdown, pipe_table
 from lmperf.reporting.side_by_side import Beside, side_by_side
 from lmperf.reporting.tables import (
-    FOLD,
     TableGroup,
     from_frame,
     kernel_note,
     kernel_times,
-    markdown,
-    pipe_table,
     reasons,
     shared_axes,
     shared_words,

@@ -135,6 +135,13 @@ def deep(form: Callable[[str], str], value: Any) -> Any:
     return [deep(form, one) for one in value] if isinstance(value, list) else value
 
 
+def escaped(value) -> str:
+    """Text on one line, escaped for a cell of a Markdown table and cut to LONGEST characters."""
+    text = " ".join(str(value).split())
+    text = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+
+
 def _is_number(column: pd.Series) -> bool:
     return pd.api.types.is_numeric_dtype(column)
 

@@ -18,8 +18,8 @@ from typing import Any
 from tabulate import tabulate
 
 from lmperf.reporting.foreign import deep, in_html, in_markdown, plain
+from lmperf.reporting.markdown import laid_out, markdown, notes_of
 from lmperf.reporting.marks import MEANINGS
-from lmperf.reporting.tables import laid_out, markdown, notes_of
 from lmperf.results import Cell, Column, Table
 
 # Fields of a cell: each gets a CSV column after the value if any cell of the column has it.

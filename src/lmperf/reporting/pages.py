@@ -15,9 +15,9 @@ from lmperf.reporting import coverage, machine, marks, other_machines
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.findings import SECTION, SHORT, TRUST
 from lmperf.reporting.foreign import in_markdown
+from lmperf.reporting.markdown import markdown
 from lmperf.reporting.other_machines import machines_lines, machines_tables, side_by_side_steps
 from lmperf.reporting.sections import Composed, compose, stems
-from lmperf.reporting.tables import markdown
 from lmperf.reporting.templates import load_templates
 from lmperf.results import Column, Table
 

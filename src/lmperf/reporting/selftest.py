@@ -8,8 +8,8 @@ import pandas as pd
 
 from lmperf.errors import UserError
 from lmperf.reporting.foreign import taken_frame
+from lmperf.reporting.markdown import pipe_table
 from lmperf.reporting.pages import tidy
-from lmperf.reporting.tables import pipe_table
 from lmperf.reporting.templates import load_templates
 from lmperf.reporting.written import SELFTEST
 

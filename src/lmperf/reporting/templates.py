@@ -10,8 +10,7 @@ from jinja2.sandbox import SandboxedEnvironment
 
 from lmperf import names
 from lmperf.reporting import numbers
-from lmperf.reporting.foreign import code
-from lmperf.reporting.tables import escaped
+from lmperf.reporting.foreign import code, escaped
 
 FORMS = {
     "sig": numbers.significant,

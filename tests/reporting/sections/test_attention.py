@@ -12,10 +12,10 @@ from finding_checks import assert_answers_reached
 from lmperf.reporting.coverage import gaps, states
 from lmperf.reporting.figures import LIGHT, themed
 from lmperf.reporting.findings import state
+from lmperf.reporting.markdown import markdown
 from lmperf.reporting.sections import compose
 from lmperf.reporting.sections.attention import SECTION
 from lmperf.reporting.sections.attention.findings import FINDINGS
-from lmperf.reporting.tables import markdown
 
 
 def with_changed_rows(change, stem="attention"):

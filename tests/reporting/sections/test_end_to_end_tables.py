@@ -20,11 +20,11 @@ from synthetic import cpu_evidence, gpu_evidence, small_gpu_evidence
 
 from lmperf.reporting import coverage
 from lmperf.reporting.evidence import MachineEvidence, having
+from lmperf.reporting.markdown import markdown
 from lmperf.reporting.numbers import ratio, rounded, significant
 from lmperf.reporting.sections import compose
 from lmperf.reporting.sections.end_to_end import SECTION, ways
 from lmperf.reporting.sections.end_to_end.tables import head
-from lmperf.reporting.tables import markdown
 
 EAGER, BLOCKS, WHOLE, BF16 = ways.EAGER, ways.BLOCKS, ways.WHOLE, ways.BF16
 SHOWN = ("E1", "E3", "E4")

@@ -10,9 +10,9 @@ from finding_checks import assert_answers_reached
 from lmperf.reporting.evidence import having
 from lmperf.reporting.figures import LIGHT, Pen
 from lmperf.reporting.findings import state
+from lmperf.reporting.markdown import markdown
 from lmperf.reporting.sections.lrpe import SECTION
 from lmperf.reporting.sections.lrpe.figure import figure
-from lmperf.reporting.tables import markdown
 
 FINDINGS = {finding.name: finding for finding in SECTION.findings}
 L1, L2, HOST, GATES = SECTION.tables

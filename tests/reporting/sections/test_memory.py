@@ -14,11 +14,11 @@ from finding_checks import assert_answers_reached
 from lmperf.reporting import coverage, figures
 from lmperf.reporting.evidence import having
 from lmperf.reporting.findings import SHORT, state
+from lmperf.reporting.markdown import markdown
 from lmperf.reporting.numbers import EMPTY
 from lmperf.reporting.sections import compose
 from lmperf.reporting.sections.memory import figure, timeline
 from lmperf.reporting.sections.memory.findings import FINDINGS
-from lmperf.reporting.tables import markdown
 
 GIB = 2**30
 AUTOCAST = "autocast_bfloat16"

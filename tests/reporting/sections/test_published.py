@@ -7,9 +7,9 @@ import pytest
 
 from lmperf.benchmarks import load, stems
 from lmperf.reporting.evidence import MachineEvidence, having
+from lmperf.reporting.markdown import markdown
 from lmperf.reporting.published import STEMS, cell_of, figures_of
 from lmperf.reporting.sections.published import MOST, beside
-from lmperf.reporting.tables import markdown
 
 UNITS = {"", "s", "ms", "MB", "GB", "G", "%"}
 

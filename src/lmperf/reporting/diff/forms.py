@@ -12,6 +12,7 @@ from lmperf.names import mark_words
 from lmperf.reporting.diff.comparison import BROKEN, Comparison
 from lmperf.reporting.foreign import deep, in_markdown, plain
 from lmperf.reporting.formats import FORMATS
+from lmperf.reporting.markdown import body, laid_out
 from lmperf.reporting.numbers import (
     absent,
     counted,
@@ -22,7 +23,7 @@ from lmperf.reporting.numbers import (
     significant,
     whole,
 )
-from lmperf.reporting.tables import as_cell, body, laid_out
+from lmperf.reporting.tables import as_cell
 from lmperf.results import (
     DERIVED,
     EMPTY,
