@@ -11,6 +11,7 @@ from lmperf.benchmark import Implementation, Timed
 from lmperf.benchmarks import load, stems
 from lmperf.config import load_config
 from lmperf.evidence import keys
+from lmperf.evidence.plan import COPIES_DIFFER
 from lmperf.evidence.project import Project
 from lmperf.evidence.record import record, repeat
 from lmperf.evidence.repeatability import MOST_COMPILED, ROWS, STEM, draw
@@ -186,6 +187,23 @@ def test_damaged_second_rows_are_named_and_measured_again(folder):
     assert {why for _, why in project.repeats.due} == {"damaged"}
     repeat(project, project.repeats)
     assert not project_in(folder).repeats.is_due
+
+
+def test_damaged_store_of_second_rows_is_named(folder):
+    path = folder / "report/here/store/repeatability.csv"
+    path.write_text(path.read_text().replace("oom", "ok"))
+    found = causes(project_in(folder, benchmarks="all"), "here")
+    (damage,) = (cause for cause in found if cause.kind == "damaged")
+    assert damage.stem == STEM and "store" in str(damage) and "next run repairs" in str(damage)
+
+
+def test_second_rows_that_differ_in_the_store_are_named(folder):
+    repeats = project_in(folder).repeats
+    changed, *others = repeats.rows
+    repeats.store.hold([{**changed, "free_bytes": "7"}, *others])
+    found = causes(project_in(folder, benchmarks="all"), "here")
+    (differs,) = (cause for cause in found if cause.kind == COPIES_DIFFER)
+    assert differs.stem == STEM and len(differs.names) == 1
 
 
 def test_impossible_second_row_is_a_fault(folder):

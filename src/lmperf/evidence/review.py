@@ -373,21 +373,23 @@ def information(project: Project, machine: str) -> list[Cause]:
 
 
 def _unwritten(project: Project) -> Iterator[Cause]:
-    """Yield what is wrong with the store, and each benchmark whose evidence differs from it.
+    """Yield what is wrong with the store, and each job's evidence that differs from it.
 
     Where the store holds all rows, a job would rewrite the evidence without measuring anything.
     """
     slug = project.machine.slug
     for words in project.damage_in_store():
         yield Cause(slug, STORE, "damaged", (f"{words}; the next run repairs it",))
-    for stem, plan in project.plans.items():
-        for words in plan.damaged.get(plan.store.path, ())[:1]:
+    jobs = [*project.plans.values(), *([project.repeats] if project.repeats_rows else [])]
+    for job in jobs:
+        stem = job.stem
+        for words in job.damaged.get(job.store.path, ())[:1]:
             yield Cause(slug, stem, "damaged", (f"{words}; the next run repairs it",))
-        if plan.differing:
-            names = tuple(", ".join(filter(None, case)) for case in plan.differing)
+        if job.differing:
+            names = tuple(", ".join(filter(None, case)) for case in job.differing)
             words = f"{len(names)} rows in store and evidence; the next run measures them again"
             yield Cause(slug, stem, COPIES_DIFFER, names, summary=words)
-        elif not plan.pending and not plan.damaged and not plan.evidence.holds(plan.rows):
+        elif not job.due and not job.damaged and not job.evidence.holds(job.rows):
             words = "it differs from the rows in the store that the configuration asks for"
             yield Cause(slug, stem, "not as measured", (words,))
 
