@@ -2,7 +2,8 @@
 
 from lmperf.benchmarks import load
 from lmperf.evidence.plan import Plan, evidence_of
-from lmperf.evidence.review import Cause, tally
+from lmperf.evidence.review import tally
+from lmperf.evidence.reviewed import Cause
 
 GRID = {"batch": [2], "d_head": [16], "dtype": ["float32"], "causal": [False]}
 

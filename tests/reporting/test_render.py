@@ -10,7 +10,7 @@ from lmperf.benchmarks import load
 from lmperf.config import load_config
 from lmperf.evidence.plan import row_name
 from lmperf.evidence.project import Project
-from lmperf.evidence.review import Review
+from lmperf.evidence.reviewed import Review
 from lmperf.reporting import render, written
 from lmperf.reporting.render import edited
 

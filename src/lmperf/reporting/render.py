@@ -11,7 +11,8 @@ from lmperf.benchmarks import load, stems
 from lmperf.evidence import cost
 from lmperf.evidence.plan import row_name
 from lmperf.evidence.project import Project
-from lmperf.evidence.review import Review, review
+from lmperf.evidence.review import review
+from lmperf.evidence.reviewed import Review
 from lmperf.evidence.store import Row
 from lmperf.reporting import coverage, notes, pages, selftest, written
 from lmperf.reporting.evidence import MachineEvidence, typed_rows
