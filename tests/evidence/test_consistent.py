@@ -56,14 +56,18 @@ def test_only_host_time_of_the_slower_step_explains_a_pair():
     assert words([step(256, 140), step(512, 90, host_ms="89")])
     kernel = {"batch": "1", "heads": "1", "d_head": "64", "dtype": "float32", "causal": "True"}
     kernel |= {"cuda_graph": "False"}
-    rows = [row(ms, **kernel, seq_len=n, host_ms="5") for n, ms in (("128", 2.0), ("256", 1.0))]
-    assert words(rows, KERNELS)
+    slow, fast = (
+        row(ms, **kernel, seq_len=n, host_ms="5") for n, ms in (("128", 2.0), ("256", 1.0))
+    )
+    assert words([slow, fast], KERNELS), "the host time of a kernel is taken apart from its time"
+    assert words([slow, {**fast, "marks": "host_bound"}], KERNELS)
+    assert not words([{**slow, "marks": "host_bound"}, fast], KERNELS)
 
 
 @pytest.mark.parametrize("mark", MARKS)
-def test_only_marks_of_a_machine_at_work_explain_a_time(mark):
+def test_only_marks_of_a_disturbed_time_explain_it(mark):
     rows = [step(256, 140, marks=f"settings;{mark}"), step(512, 90)]
-    assert bool(words(rows)) == (mark not in UNSETTLED)
+    assert bool(words(rows)) == (mark not in UNSETTLED | {"host_bound"})
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,10 @@ Time grows with work, so these rows of one implementation contradict each other:
 The differences must exceed the noise: the middle 60 % of the calls must not overlap, and rows of
 different groups may differ by the drift of the machine that needs no mark (`state.DRIFT`).
 
-A step is host-bound if the host needs more than 90 % of its time to queue it. Its time is the
-host's, which does not grow with the work of the device. So a host-bound row that is too slow
-contradicts nothing. Nor does a row with a mark that says that its time may not hold.
+A step is host-bound if the host needs more than 90 % of its time to queue it, a kernel if its row
+has the mark `host_bound`. Its time is the host's, which does not grow with the work of the device.
+So a host-bound row that is too slow contradicts nothing. Nor does a row with a mark that says that
+its time may not hold.
 
 The groups of such rows are measured again once (`RETAKEN`). If the rows still disagree, both stay,
 and the report shows the disagreement.
@@ -86,7 +87,11 @@ def contradictions(benchmark: Benchmark, rows: Iterable[Row], kind: str) -> list
         _of_copies(benchmark, settled),
     )
     is_step = benchmark.clock == "step"
-    return [one for one in found if not (is_step and any(map(is_host_bound, one.slow)))]
+
+    def waits_for_host(row: Row) -> bool:
+        return "host_bound" in _marks(row) or (is_step and is_host_bound(row))
+
+    return [one for one in found if not any(map(waits_for_host, one.slow))]
 
 
 def is_host_bound(row: Row) -> bool:
@@ -97,7 +102,11 @@ def is_host_bound(row: Row) -> bool:
 
 def is_unsettled(row: Row) -> bool:
     """Whether a row was timed while the machine was at work: its time may not hold."""
-    return not UNSETTLED.isdisjoint((row.get("marks") or "").split(";"))
+    return not UNSETTLED.isdisjoint(_marks(row))
+
+
+def _marks(row: Row) -> list[str]:
+    return (row.get("marks") or "").split(";")
 
 
 def _of_lengths(benchmark: Timed, rows: Sequence[Row], drift: float) -> Iterator[Contradiction]:
