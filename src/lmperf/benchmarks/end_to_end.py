@@ -162,7 +162,7 @@ class EndToEnd(Timed):
     def sustains(self, case: Case, phase: str) -> bool:
         """Whether it is a step of the head table or of the ladder: of long contexts, and on a CPU.
 
-        A sustained time costs seven seconds, so that other steps have none.
+        A sustained time costs seven seconds, so other steps have none.
         """
         long = case.axes["context_length"] >= 1024 or case.axes["size"] == "tiny"
         return phase == "train_step" and long

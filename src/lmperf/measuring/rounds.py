@@ -108,7 +108,7 @@ class Timer(Protocol):
         """Time `repetitions` calls; if `checked`, compare the result of one with the reference."""
 
     def between(self) -> None:
-        """Do what is to be done once, in the middle of the rounds."""
+        """Called once, after half of the least number of rounds."""
 
 
 @dataclass

@@ -105,10 +105,9 @@ def speedups(evidence: MachineEvidence, stem: str, series: Series, base: Series)
         One line for each row of the series that was timed in turn with its base row, indexed like
         ``evidence.frame(stem)``. Columns: ratio (base time / time), low and high (ends of its
         confidence interval), rounds, p (adjusted for false discovery over all lines; NaN if a row
-        is ``marks.disturbed``), floor (the
-        noise floor: the higher one if the dtypes of the two rows have different floors), verdict,
-        base_ms (median time of the base row in ms), and holds (whether neither row is
-        ``marks.doubtful``).
+        is ``marks.disturbed``), floor (the noise floor: the higher one if the dtypes of the two
+        rows have different floors), verdict, base_ms (median time of the base row in ms), and holds
+        (whether neither row is ``marks.doubtful``).
     """
 
     def make() -> pd.DataFrame:
