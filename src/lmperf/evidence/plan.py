@@ -128,7 +128,7 @@ class Plan:
             for case in stored
             if case in published
             and _measurement(stored[case]) == _measurement(published[case])
-            and _contents(stored[case]) != _contents(published[case])
+            and [*map(filled, stored[case])] != [*map(filled, published[case])]
         ]
 
     @cached_property
@@ -276,9 +276,9 @@ def _measurement(rows: list[Row]) -> set[tuple[str, str]]:
     return {(row.get("measured_at", ""), row["key"]) for row in rows}
 
 
-def _contents(rows: list[Row]) -> list[dict[str, str]]:
-    """The filled cells of some rows; a column that a later version added is empty in old rows."""
-    return [{name: text for name, text in row.items() if text} for row in rows]
+def filled(row: Row) -> Row:
+    """Return the filled cells of a row; columns of later versions are empty in old rows."""
+    return {name: text for name, text in row.items() if text}
 
 
 def _texts_of(case: Case) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from lmperf.benchmark import Benchmark, Case, Timed
 from lmperf.benchmarks import load, stems
 from lmperf.evidence.consistent import is_unsettled
 from lmperf.evidence.keys import row_key
-from lmperf.evidence.plan import Reading, row_name, summary_of
+from lmperf.evidence.plan import Reading, filled, row_name, summary_of
 from lmperf.evidence.schema import sound
 from lmperf.evidence.store import EVIDENCE, DamagedEvidence, Evidence, Row, text_of
 
@@ -207,7 +207,7 @@ class Repeats:
             case
             for case in both
             if stored[case]["measured_at"] == published[case]["measured_at"]
-            and _values(stored[case]) != _values(published[case])
+            and filled(stored[case]) != filled(published[case])
         ]
 
     @cached_property
@@ -264,8 +264,3 @@ class Repeats:
     def summary(self) -> str:
         """One line that says how many rows a run would measure again, and for what reasons."""
         return summary_of(self.due, self.is_due, f"{len(self.drawn)} rows to measure a second time")
-
-
-def _values(row: Row) -> Row:
-    """The cells of a row that are not empty; an absent column is read as empty."""
-    return {name: value for name, value in row.items() if value}
