@@ -418,7 +418,7 @@ class Timed(Benchmark):
     def sustains(self, case: Case, phase: str) -> bool:
         """Return whether a phase of a case is also timed back to back, for its sustained time.
 
-        Only for benchmarks whose `clock` is `step`.
+        Only for steps, and for kernels whose calls last so long that the host queues them in time.
         """
         return False
 

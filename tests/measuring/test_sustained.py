@@ -1,5 +1,8 @@
 """Tests of steps timed back to back, on a toy benchmark, and of the plan of their number."""
 
+import time
+from dataclasses import replace
+
 import pytest
 from toy import Toy
 
@@ -62,9 +65,33 @@ def test_nobody_can_know_how_long_the_stretch_is():
     (case, _) = benchmark.cases("cpu")
     worker = Prepared(benchmark, [case], (), "cpu", 1, lambda *_: None)
     worker.prepare()
-    lengths = {len(worker.sustain(case, "forward", 20)) for _ in range(50)}
+    lengths = {len(worker.sustain(case, "forward", 20)["times"]) for _ in range(50)}
     assert min(lengths) > 20 and len(lengths) > 2
     assert worker.check_last(case, "forward")
+
+
+class Slow(Toy):
+    """The toy benchmark with a preparation of each call that takes PREPARING_MS."""
+
+    PREPARING_MS = 30.0
+
+    def prepare(self, *arguments):
+        made = super().prepare(*arguments)
+        (phase,) = made.phases.values()
+        waiting = replace(phase, before=lambda: time.sleep(self.PREPARING_MS / 1e3))
+        return replace(made, phases={"forward": waiting})
+
+
+@pytest.mark.parametrize("clock", ["step", "kernel"])
+def test_row_of_a_kernel_shows_its_call_alone(clock):
+    benchmark = Slow("toy")
+    benchmark.clock = clock
+    (case, _) = benchmark.cases("cpu")
+    worker = Prepared(benchmark, [case], (), "cpu", 1, lambda *_: None)
+    worker.prepare()
+    found = worker.sustain(case, "forward", 3)
+    assert min(found["times"]) >= Slow.PREPARING_MS
+    assert (max(found["calls"]) < Slow.PREPARING_MS) is (clock == "kernel")
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +161,9 @@ def test_stretch_of_a_wrong_clock_is_withheld(supervisor, monkeypatch, share):
 
     def scaled(self, name, *request, **more):
         found = ask(self, name, *request, **more)
-        return [share * ms for ms in found] if request[0] == "sustain" else found
+        if request[0] != "sustain":
+            return found
+        return {name: [share * ms for ms in times] for name, times in found.items()}
 
     monkeypatch.setattr(Workers, "ask", scaled)
     monkeypatch.setattr(sustained, "LEAST_S", 0.5)

@@ -27,6 +27,8 @@ _SDPA = "lmperf.attention.library:sdpa"
 _HALF = {"dtype": ("float16", "bfloat16")}
 _KERNELS = ("triton", "sdpa_cudnn", "sdpa_flash", "sdpa_efficient")
 
+# What the filled grid times back to back: implementations and phases.
+_SUSTAINED, _APART = ("triton", "sdpa_cudnn"), ("forward", "backward")
 # Shapes (batch, heads, seq_len, d_head): a course's public leaderboard, and wider heads.
 LEADERBOARD = (1, 16, 16384, 64)
 OTHER_SHAPES = (LEADERBOARD, (4, 25, 4096, 80), (4, 21, 4096, 96), (1, 16, 8192, 256))
@@ -133,6 +135,16 @@ class FlashAttention(Timed):
             *map(_other, OTHER_SHAPES),
         ],
     }
+
+    def sustains(self, case: Case, phase: str) -> bool:
+        """Whether it is a long cell of the filled grid, in bf16, of this project or of cuDNN.
+
+        A sustained time costs seven seconds. Calls at these lengths last for milliseconds.
+        """
+        axes = case.axes
+        fills = axes["batch"] * axes["seq_len"] == 16384 and axes["heads"] * axes["d_head"] == 2048
+        long = axes["seq_len"] == 16384 and axes["dtype"] == "bfloat16"
+        return fills and long and case.implementation in _SUSTAINED and phase in _APART
 
     def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> str | None:
         if axes["dtype"] == "tf32" and implementation == "sdpa_efficient":

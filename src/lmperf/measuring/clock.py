@@ -139,23 +139,30 @@ class Clock:
     def _finish(self, phase: Phase, found: Slice) -> None:
         """Run after the last call of a slice; may raise WrongResult."""
 
-    def sustain(self, workload: Workload, name: str, steps: int) -> tuple[list[float], Any]:
-        """Run steps back to back; return ms of each, and a copy of the result of the last one.
+    def sustain(
+        self, workload: Workload, name: str, steps: int
+    ) -> tuple[list[float], list[float], Any]:
+        """Run steps back to back; return ms of each, ms of each call, and the last result's copy.
 
         Each step begins with new inputs, as a training loop loads a batch, and with the preparation
-        of its call. The host does not wait between steps. On CUDA the times are those between
-        events on the device, in which it may idle; on MPS the host waits, for want of such events.
+        of its call; its call is what follows. The host does not wait between steps. On CUDA the
+        times are those between events on the device, in which it may idle; on MPS the host waits,
+        for want of such events.
         """
-        phase, passed = workload.phases[name], [self._mark()]
+        phase, passed, begun = workload.phases[name], [self._mark()], []
         for _ in range(steps):
             result = None  # frees the previous result
             self.freshen(workload)
-            result = phase.run(phase.before())
+            state = phase.before()
+            begun.append(self._mark())
+            result = phase.run(state)
             passed.append(self._mark())
+        del state
         snapshot = guards.snapshot(result)
         self._synchronize()
         between = _elapsed_ms if self._device == "cuda" else lambda one, other: (other - one) / 1e6
-        return [between(*pair) for pair in itertools.pairwise(passed)], snapshot
+        times = [between(*pair) for pair in itertools.pairwise(passed)]
+        return times, [between(*pair) for pair in zip(begun, passed[1:], strict=True)], snapshot
 
     def _mark(self) -> Any:
         """Queue a device event, on CUDA; otherwise return the time in ns."""

@@ -188,20 +188,20 @@ class Group:
         lead = self._cases.ask_timing(entry, "sustain", steps, lasts_s=steps * step_ms / 1e3)
         if lead is None:
             return None
-        times, reason = lead, None
+        found, reason = lead, None
         for _ in range(_MOST_STRETCHES):
-            step_ms = sum(times) / len(times)
+            step_ms = sum(found["times"]) / len(found["times"])
             steps = stretch_steps(step_ms)
-            times, here, state = self._watched(
+            found, here, state = self._watched(
                 entry, "sustain", steps, lasts_s=steps * step_ms / 1e3
             )
-            if times is None or self._cases.ask_timing(entry, "check_last") is None:
+            if found is None or self._cases.ask_timing(entry, "check_last") is None:
                 return None
-            reason = stretch_fault(times, (here[1] - here[0]) / 1e6)
-            if reason is None and is_long_enough(times):
+            reason = stretch_fault(found["times"], (here[1] - here[0]) / 1e6)
+            if reason is None and is_long_enough(found["times"]):
                 break
         if reason is None:
-            return Stretch(times, state)
+            return Stretch(found["calls"], state)
         self._cases.fail(entry, {"status": "failed_check", "reason": reason})
         return None
 
@@ -258,7 +258,8 @@ class Group:
             timing.others |= columns
             timing.marks |= {name: None for name, holds in found.items() if holds}
             disturbed |= any(found.values())
-            if timing.stretch or self._benchmark.runs_back_to_back(one.case):
+            sustained = timing.stretch and self._benchmark.clock == "step"
+            if sustained or self._benchmark.runs_back_to_back(one.case):
                 timing.marks.pop("capped", None)  # the clock and the power of the cap are known
         return disturbed
 

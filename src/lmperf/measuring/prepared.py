@@ -257,19 +257,20 @@ class Prepared:
                 f" error {error:.2g}, bound {bound:.2g}"
             )
 
-    def sustain(self, case: Case, phase: str, steps: int) -> list[float]:
+    def sustain(self, case: Case, phase: str, steps: int) -> dict[str, list[float]]:
         """Run `steps` steps back to back, and a random number more; return ms of each.
 
-        The result of the last step is kept for `check_last`: an implementation cannot know which
-        step that will be.
+        `times`: of each step. `calls`: what its row shows, for a kernel the call without its new
+        inputs and preparation. The result of the last step is kept for `check_last`: an
+        implementation cannot know which step that will be.
         """
         steps += 1 + random.SystemRandom().randrange(max(_FURTHER_STEPS, steps // 8))
         workload, self._last = self._workloads[case], None
         with in_context(workload), guards.settings_restored(set()):
-            times, self._last = guarded(
+            times, calls, self._last = guarded(
                 case, phase, lambda: self._clock.sustain(workload, phase, steps)
             )
-        return times
+        return {"times": times, "calls": calls if self._benchmark.clock == "kernel" else times}
 
     def check_last(self, case: Case, phase: str) -> bool:
         """Check the result of the last step of `sustain`.

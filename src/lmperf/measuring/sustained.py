@@ -39,7 +39,7 @@ class Stretch:
     """Steps timed back to back, and the state of the machine meanwhile.
 
     Attributes:
-        times: ms of each step.
+        times: ms of each step; of a kernel's step, its call without inputs and preparation.
         state: clock, power and load of the machine during the steps.
     """
 

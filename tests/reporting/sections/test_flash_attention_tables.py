@@ -198,3 +198,15 @@ def _rate(row):
 def _row(evidence, **where):
     frame = evidence.frame(STEM)
     return having(frame[kinds.filled(frame)], implementation="triton", **where).iloc[0]
+
+
+def test_sustained_rates_of_the_filled_grid_stand_beside_single_calls(gpu, cpu):
+    (table,) = parts_of(gpu, "Sustained rates of that grid")
+    cells = zip(*(column.cells for column in table.columns), strict=True)
+    lines = [dict(zip([one.name for one in table.columns], line, strict=True)) for line in cells]
+    assert len(lines) == 4 * 2 * 2, "d_head and mask, phase, implementation"
+    for line in lines:
+        lost = 1 - line["sustained"].value / line["single"].value
+        assert line["lost"].value == pytest.approx(lost) and 0.03 < lost < 0.07
+        assert (line["clock"].value, line["power"].value) == (1575.0, 690.0)
+    assert not parts_of(cpu, "Sustained rates of that grid")

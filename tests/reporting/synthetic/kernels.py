@@ -7,8 +7,11 @@ import math
 
 import pandas as pd
 
-from lmperf.benchmarks.flash_attention import OTHER_SHAPES
+from lmperf.benchmark import Case
+from lmperf.benchmarks.flash_attention import OTHER_SHAPES, FlashAttention
 from synthetic.builder import PHASE_COST, Builder
+
+_SUSTAINS = FlashAttention("flash_attention").sustains
 
 
 def attention(build: Builder, machine: dict, d_heads, lengths, dtypes, batch=8) -> pd.DataFrame:
@@ -97,10 +100,12 @@ def flash_attention(
             launches = 5 if name == "eager" else 1
             ms = machine["launch"] * launches * costs[phase] + flops / rate / 1e9
             errors = _errors(build, dtype, name)
+            case = Case(tuple(list(row.items())[:7]), name)
             rows.append(
                 {
                     **row,
                     **build.timed(ms, together, again=name == "eager"),
+                    **(build.sustained(ms, True) if _SUSTAINS(case, phase) else {}),
                     **build.host(machine, ms, 4 * costs[phase]),
                     "flops": flops,
                     "tflops": flops / ms / 1e9,

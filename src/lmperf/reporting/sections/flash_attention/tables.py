@@ -19,6 +19,7 @@ from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import Spread, finite, percent, ranged, ratio, significant
 from lmperf.reporting.sections.flash_attention import kinds
 from lmperf.reporting.sections.flash_attention.errors import check_tables, error_tables
+from lmperf.reporting.sections.flash_attention.sustained import sustained_tables
 from lmperf.reporting.side_by_side import Beside, each, rate, side_by_side, speedup, time
 from lmperf.reporting.speedup import (
     PRECISE,
@@ -281,6 +282,7 @@ TABLES = (
     TableGroup("F1", "One head against plain PyTorch", plain_tables, Owed(_one_head)),
     TableGroup("F2", "Against the backends of PyTorch", peer_tables, Owed(_beside_peers)),
     TableGroup("F3", "On a grid that fills the device", filled_tables, Owed(kinds.filled)),
+    TableGroup("", "Sustained rates of that grid", sustained_tables),
     TableGroup("", host_time.TITLE, host_tables),
     TableGroup("F4", "Errors against float64", error_tables, Owed(_of_ours)),
     TableGroup(
