@@ -135,6 +135,21 @@ def is_forced(stem):
     return settings.forceall or not names.isdisjoint((stem, csv_of(stem)))
 
 
+def also_measured(stem):
+    """The option with the other benchmarks that this run measures; call it only from `params`.
+
+    Empty if the user forces any other: how much of it is done cannot be seen from the evidence.
+    """
+    targets = set(workflow.dag_settings.targets)
+    named = {one: PLANS[one].benchmark.check for one in PLANS if targets & {one, csv_of(one)}}
+    whole = not targets or targets - named.keys() - set(map(csv_of, named))
+    others = [one for one in DUE if one != stem and (whole or one in {*named, *named.values()})]
+    others += [REPEATS.stem] if whole and project.repeats_rows and REPEATS.is_due else []
+    if not others or any(is_forced(one) for one in PLANS if one != stem):
+        return []
+    return ["--also", ",".join(others)]
+
+
 def evidence(machine):
     """The CSVs that the write-up of a machine is made from."""
     if machine == HERE and PLANS:

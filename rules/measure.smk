@@ -23,6 +23,7 @@ for stem in PLANS:
             parent=PARENT,
             stem=stem,
             force=lambda wildcards, stem=stem: ["--force"] if is_forced(stem) else [],
+            also=lambda wildcards, stem=stem: also_measured(stem),
             summary=lambda wildcards, stem=stem: (
                 "all of it again" if is_forced(stem) else SUMMARIES[stem]
             ),
@@ -30,7 +31,7 @@ for stem in PLANS:
             "{params.stem}: {params.summary}"
         shell:
             "exec {params.lmperf:q} measure {params.stem:q} {params.force:q} --log {log:q}"
-            " --parent {params.parent}"
+            " {params.also:q} --parent {params.parent}"
 
 
 if REPEATS.drawn:

@@ -339,6 +339,11 @@ class Benchmark:
             groups.setdefault(apart, []).append(case)
         return list(groups.values())
 
+    def group_name(self, cell: Iterable[tuple[str, Value]]) -> str:
+        """Return the name of the group of a cell: the values of the axes that its cases share."""
+        shared = (f"{axis}={value}" for axis, value in cell if axis not in self.together)
+        return ", ".join(shared) or self.stem
+
     @cached_property
     def known(self) -> dict[str, Implementation]:
         """Name -> implementation, for the project's own, peers and custom ones."""

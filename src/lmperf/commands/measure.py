@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from lmperf.commands.options import Settings, config_option, say, stem_argument
+from lmperf.commands.options import NAMES, Settings, config_option, say, stem_argument
 from lmperf.commands.remeasured import at_rest
 from lmperf.errors import UserError
 from lmperf.evidence.plan import FAILURES, Plan
 from lmperf.evidence.project import Project
+from lmperf.evidence.repeatability import Repeats
 
 
 @click.command(short_help="Measure the missing and stale cases of a benchmark.")
@@ -26,6 +28,13 @@ from lmperf.evidence.project import Project
     help="Wait until the machine is at rest; also measure rows again that were timed at work.",
 )
 @click.option("--log", type=click.Path(path_type=Path), help="Append a line for each group.")
+@click.option(
+    "--also",
+    type=NAMES,
+    default=(),
+    metavar="NAME,...",
+    help="Other jobs of this run: the time left includes what is still due of them.",
+)
 @click.option("--parent", type=int, metavar="PID", help="Stop when this process ends.")
 @config_option()
 @click.pass_obj
@@ -36,6 +45,7 @@ def measure(
     retry_failed: bool,
     marked: bool,
     log: Path | None,
+    also: Sequence[str],
     parent: int | None,
     overrides,
 ):
@@ -63,9 +73,15 @@ def measure(
         if marked:
             plan = replace(plan, remeasure=True)
         forced = frozenset(plan.cases if force else ())
+        later = [_job(project, other) for other in also]
         with at_rest(project, plan):
-            record(project, replace(plan, forced=forced), log, process_age())
+            record(project, replace(plan, forced=forced), log, process_age(), later=later)
     print(plan.evidence.path)
+
+
+def _job(project: Project, name: str) -> Plan | Repeats:
+    """What a job of the workflow measures; `name` is a benchmark or `repeatability`."""
+    return project.repeats if name == project.repeats.stem else plan_of(project, name)
 
 
 def plan_of(project: Project, stem: str) -> Plan:

@@ -92,6 +92,7 @@ def say(words: str) -> None:
     print(f"lmperf: {words}", file=sys.stderr)
 
 
+NAMES = _Read("NAME,...", _names)
 MACHINE, BENCHMARK = _Read("MACHINE", slug), _Read("STEM", _known)
 PERCENT = click.FloatRange(0, 100, max_open=True)
 
@@ -113,7 +114,7 @@ def only_option(command: Callable) -> Callable:
 
 
 def _listed(name: str, words: str) -> Callable:
-    return click.option(name, type=_Read("NAME,...", _names), default=(), help=words)
+    return click.option(name, type=NAMES, default=(), help=words)
 
 
 implementations_option = _listed("--implementations", "Only these implementations.")

@@ -51,6 +51,7 @@ NO_NUMBERS = {
     "lmperf.measuring": "has no code of its own, only a docstring",
     "lmperf.measuring.first_check": "warns before the run; its rows are not recorded",
     "lmperf.measuring.follow": "ends orphaned workers after their owner has ended",
+    "lmperf.measuring.forecast": "estimates the time left, for a person",
     "lmperf.measuring.interrupts": "delays signals while a worker is ended",
     "lmperf.measuring.lock": "makes a run wait for another one; no effect once the lock is held",
     "lmperf.measuring.output": "forwards the output of implementations, between slices",

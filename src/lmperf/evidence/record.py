@@ -30,7 +30,9 @@ from lmperf.evidence.store import (
     set_aside,
     text_of,
 )
+from lmperf.measuring import forecast
 from lmperf.measuring.cold_cache import empty_compile_cache
+from lmperf.measuring.forecast import Forecast
 from lmperf.measuring.progress import Reporter
 from lmperf.measuring.readings import HOST
 from lmperf.measuring.run import measure, measure_alone
@@ -45,6 +47,7 @@ def record(
     log: Path | None = None,
     age: float = 0.0,
     groups: Groups | None = None,
+    later: Sequence[Plan | Repeats] = (),
 ) -> Counter[str]:
     """Measure the pending groups of a plan and write its evidence; return new rows by status.
 
@@ -52,17 +55,49 @@ def record(
         log: file to write the progress to; None: no file.
         age: seconds that this process had run before the call; they are part of the job's cost.
         groups: the groups to measure instead of the pending ones.
+        later: what the same run measures after this job; it counts in the time left.
     """
     watch = Stopwatch(age)
     groups = plan.pending if groups is None else groups
-    with Reporter(plan.stem, len(groups), log) as reporter:
+    left = _forecast(project, _named(plan, groups), later, age)
+    with Reporter(plan.stem, len(groups), log, left) as reporter:
         _repair(project, plan, reporter)
         _warn_of_untracked_imports(plan, reporter)
         # Benchmarks that write files of their own (the traces of `profiles`) put them here.
         os.environ["LMPERF_TRACES"] = str(project.directory / "traces")
-        statuses = _measure(project, plan, groups, reporter, watch) if groups else Counter()
+        statuses = _measure(project, plan, groups, reporter, watch, left) if groups else Counter()
     _write_evidence(project, dataclasses.replace(plan))  # the copy reads the files again
     return statuses
+
+
+def _forecast(
+    project: Project,
+    groups: forecast.Groups,
+    later: Sequence[Plan | Repeats] = (),
+    age: float = 0.0,
+) -> Forecast:
+    """Return the forecast of a job, scaled by what earlier jobs on this machine took."""
+    jobs = [job for job in project.known_costs() if job["expected_s"]]
+    took, expected = (sum(float(job[name]) for job in jobs) for name in ("wall_s", "expected_s"))
+    of_later = [
+        _repeated(one) if isinstance(one, Repeats) else _named(one, one.pending) for one in later
+    ]
+    return Forecast(project.machine.kind, groups, of_later, (took, expected), age)
+
+
+def _named(plan: Plan, groups: Groups) -> forecast.Groups:
+    """The benchmark, the name and the number of cases of each group."""
+    name = plan.benchmark.group_name
+    return [(plan.stem, name(group[0].cell), len(group)) for group in groups]
+
+
+def _repeated(repeats: Repeats) -> forecast.Groups:
+    """The rows that are due a second time: each is one phase of a case."""
+    return [
+        (of.stem, of.group_name(one.case.cell), 1 / len(type(of).phases))
+        for one, _ in repeats.due
+        for of in (one.benchmark,)
+    ]
 
 
 def _write_evidence(project: Project, plan: Plan | Repeats) -> None:
@@ -118,7 +153,12 @@ def _warn_of_untracked_imports(plan: Plan, reporter: Reporter) -> None:
 
 
 def _measure(
-    project: Project, plan: Plan, groups: Groups, reporter: Reporter, watch: Stopwatch
+    project: Project,
+    plan: Plan,
+    groups: Groups,
+    reporter: Reporter,
+    watch: Stopwatch,
+    left: Forecast,
 ) -> Counter[str]:
     cost = Cost(project.directory, STORE)
     broken = broken_ones(plan.benchmark)
@@ -136,7 +176,8 @@ def _measure(
         facts = _record_environment(project, device_facts)
         signed = [_signed(plan, row, facts) for row in rows]
         plan.store.replace(_without_implausible(plan, signed))
-        cost.replace([watch.row(plan.stem, project.preset, saved_groups, saved_rows)])
+        job = watch.row(plan.stem, project.preset, saved_groups, saved_rows)
+        cost.replace([{**job, "expected_s": left.expected_until(saved_groups)}])
 
     with empty_compile_cache():
         return measure(
@@ -249,9 +290,11 @@ def repeat(
         repeats.store.replace([{BENCHMARK: plan.stem, **row} for row in signed])
         statuses.update(str(row["status"]) for row in signed)
         number = statuses.total()
-        cost.replace([watch.row(repeats.stem, project.preset, number, number)])
+        job = watch.row(repeats.stem, project.preset, number, number)
+        cost.replace([{**job, "expected_s": left.expected_until(number)}])
 
-    with Reporter(repeats.stem, len(due), log) as reporter:
+    left = _forecast(project, _repeated(repeats), age=age)
+    with Reporter(repeats.stem, len(due), log, left) as reporter:
         _repair(project, repeats, reporter)
         if due:
             cases = [(one.benchmark, one.case) for one in due]

@@ -13,8 +13,9 @@ from rich.progress import (
     Progress,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
+
+from lmperf.measuring.forecast import Forecast
 
 _SECONDS_BETWEEN_STEPS = 15.0
 
@@ -26,11 +27,13 @@ class Reporter:
         stem: stem of the benchmark.
         total: number of groups to measure.
         log: file that gets a line for each group, and every 15 s within a long group, if any.
+        forecast: estimates the time left; None: no time is shown.
     """
 
-    def __init__(self, stem: str, total: int, log: Path | None):
+    def __init__(self, stem: str, total: int, log: Path | None, forecast: Forecast | None = None):
         self._stem, self._total, self._done = stem, total, 0
-        self._start = self._last_line = time.monotonic()
+        self._forecast = forecast
+        self._last_line = time.monotonic()
         self._log = open(log, "a", buffering=1) if log else None  # noqa: SIM115 - closed in __exit__
         self._console = Console(stderr=True)
         self._bar = Progress(
@@ -38,17 +41,16 @@ class Reporter:
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TimeRemainingColumn(),
+            TextColumn("{task.fields[left]}"),
             TextColumn("{task.fields[step]}"),
             console=self._console,
             disable=not self._console.is_terminal,
         )
-        self._task = self._bar.add_task(stem, total=total, step="")
+        self._task = self._bar.add_task(stem, total=total, left="", step="")
 
     def __enter__(self) -> Reporter:
         self._bar.start()
-        groups = "1 group" if self._total == 1 else f"{self._total} groups"
-        self._line(f"{groups} to measure")
+        self._line(_joined(f"{self._groups()} to measure", self._left()))
         return self
 
     def __exit__(
@@ -63,7 +65,7 @@ class Reporter:
 
     def step(self, text: str) -> None:
         """Show the current step: at once on a terminal, but only every 15 s in the log."""
-        self._bar.update(self._task, step=text)
+        self._bar.update(self._task, left=self._left(), step=text)
         if time.monotonic() - self._last_line > _SECONDS_BETWEEN_STEPS:
             self._line(f"{self._counts()} {text}")
 
@@ -74,14 +76,19 @@ class Reporter:
     def finished(self, text: str) -> None:
         """Count a group as measured and saved, and show `text` with the progress."""
         self._done += 1
-        self._bar.advance(self._task)
+        if self._forecast:
+            self._forecast.group_done()
+        self._bar.update(self._task, advance=1, left=self._left())
         self._line(f"{self._counts()} {text}")
 
     def _counts(self) -> str:
-        elapsed = time.monotonic() - self._start
-        left = elapsed / self._done * (self._total - self._done) if self._done else None
-        remaining = "unknown" if left is None else f"{left:.0f} s"
-        return f"{self._done}/{self._total}, elapsed {elapsed:.0f} s, remaining {remaining}:"
+        return _joined(f"{self._done} of {self._groups()}", self._left()) + ":"
+
+    def _groups(self) -> str:
+        return "1 group" if self._total == 1 else f"{self._total} groups"
+
+    def _left(self) -> str:
+        return self._forecast.words() if self._forecast else ""
 
     def _line(self, text: str) -> None:
         self._last_line = time.monotonic()
@@ -90,3 +97,7 @@ class Reporter:
             self._log.write(f"{time.strftime('%H:%M:%S')} {line}\n")
         if not self._console.is_terminal:
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _joined(*words: str) -> str:
+    return ", ".join(filter(None, words))

@@ -69,7 +69,7 @@ def measure(
             found = Counter(str(row["status"]) for row in rows)
             statuses.update(found)
             counts = ", ".join(f"{number} {status}" for status, number in sorted(found.items()))
-            reporter.finished(f"{_group_name(benchmark, group)}: {counts}")
+            reporter.finished(f"{benchmark.group_name(group[0].cell)}: {counts}")
     return statuses
 
 
@@ -142,8 +142,3 @@ def seed_of(benchmark: Benchmark, group: list[Case]) -> int:
     """Return the seed of a group's inputs: another one for each cell, the same in every run."""
     text = f"{benchmark.stem} {group[0].cell}"
     return int(hashlib.sha256(text.encode()).hexdigest()[:7], 16)
-
-
-def _group_name(benchmark: Benchmark, group: list[Case]) -> str:
-    shared = [pair for pair in group[0].cell if pair[0] not in benchmark.together]
-    return ", ".join(f"{axis}={value}" for axis, value in shared) or benchmark.stem
