@@ -42,6 +42,7 @@ onstart:
     lock_checkout()
     wait_until_at_rest()
     retire_due_files()
+    end_quietly_if_interrupted()
 
 
 onsuccess:

@@ -10,9 +10,11 @@ runs the rule. Without it, a rule runs only if another input changes or the user
 import atexit
 import fcntl
 import json
+import logging
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -211,6 +213,21 @@ def wait_until_at_rest():
         refuse(error)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def end_quietly_if_interrupted():
+    """On Ctrl-C print one line, and keep Snakemake from reporting the ended job as an error."""
+
+    def interrupted(number, frame):
+        logging.disable(logging.CRITICAL)  # Snakemake prints all it says with `logging`
+        print(file=sys.stderr)  # ends the line of ^C
+        say("interrupted; what was measured is stored, and make report goes on from there")
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        raise KeyboardInterrupt  # Snakemake ends its jobs
+
+    # A shell ignores SIGINT in background jobs: leave it so.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, interrupted)
 
 
 def print_summary():

@@ -2,13 +2,15 @@
 
 import fcntl
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 
 import pytest
-from checkout import REPORT, ROOT, Checkout
+from checkout import MACHINE, REPORT, ROOT, Checkout
 
 pytestmark = [
     pytest.mark.process,
@@ -39,6 +41,24 @@ def test_second_run_in_a_checkout_is_refused(checkout):
     assert second.code == 2 and "Traceback" not in second.said
     assert "another run in this checkout is under way" in second.said
     assert not (checkout.root / "report").exists()
+
+
+def test_interrupted_run_says_in_one_line_that_nothing_is_lost(checkout):
+    run = checkout.start()
+    until = time.monotonic() + 120
+    saved = checkout.root / f"report/{MACHINE}/store/cost.csv"
+    while not saved.exists() and not run.is_over and time.monotonic() < until:
+        time.sleep(0.05)
+    run.signal_all(signal.SIGINT)  # Ctrl-C reaches the workflow and its job
+    run.wait()
+    assert run.code and run.gone()
+    after = run.said.partition("lmperf: interrupted; what was measured is stored")[2]
+    assert after.splitlines()[0] == ", and make report goes on from there", run.said
+    assert not re.search("Error|Exception|Traceback", run.said), run.said
+    again = checkout.run()
+    assert again.code == 0, again.said
+    assert checkout.faults() == [], "each group was measured once"
+    shutil.rmtree(checkout.root / "report")
 
 
 def test_killed_run_leaves_no_process_and_can_be_completed(checkout):

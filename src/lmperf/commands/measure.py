@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,7 +66,8 @@ def measure(
     if parent is not None:
         die_with(parent)
     # Plan while holding the lock: another run may have measured some cases before.
-    with machine_lock(say):
+    # The workflow says for its jobs that it was interrupted.
+    with _interruption(silent=parent is not None), machine_lock(say):
         project = settings.project(overrides)
         plan = plan_of(project, stem)
         if retry_failed:
@@ -82,6 +84,17 @@ def measure(
 def _job(project: Project, name: str) -> Plan | Repeats:
     """What a job of the workflow measures; `name` is a benchmark or `repeatability`."""
     return project.repeats if name == project.repeats.stem else plan_of(project, name)
+
+
+@contextlib.contextmanager
+def _interruption(silent: bool) -> Iterator[None]:
+    """Print what an interrupted measurement leaves behind, unless `silent`."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not silent:
+            say("interrupted; what was measured is stored, and the same command goes on from there")
+        raise
 
 
 def plan_of(project: Project, stem: str) -> Plan:
