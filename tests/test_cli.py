@@ -37,6 +37,16 @@ def test_machine_must_be_a_name_rather_than_a_path(tmp_path, monkeypatch, capfd,
         (["list", "--frob"], "No such option"),
         (["-C", "nowhere", "list"], "-C nowhere: No such file or directory"),
         (["try", "a:b", "--as", "nothing"], "'nothing' is not one of 'attention'"),
+        (["try", "a:b", "--as", "modl"], "'modl' is not one of 'attention', 'lrpe', 'model'"),
+        (["try", "a:b", "--as", "modl"], "Did you mean model? See: lmperf try --help"),
+        (["run", "atention"], "unknown benchmark atention; did you mean attention?"),
+        (["run", "attention", "--only", "seqlen=1"], "no axis seqlen; did you mean seq_len?"),
+        (
+            ["run", "attention", "--implementations", "eagr"],
+            "=eagr in the grid; did you mean",
+        ),
+        (["list", "--config", "grid.atention.seq_len=[1]"], "known key; did you mean attention?"),
+        (["list", "--config", "preset=gpuu"], "must be 'auto', 'cpu' or 'gpu'; did you mean gpu?"),
         (["run", "attention", "--only", "seq_len"], "must be AXIS=VALUE"),
         (["verify", "here", "--all"], "--all verifies every machine"),
         (["diff", "a", "b", "--at-least", "200"], "200"),
@@ -52,6 +62,14 @@ def test_bad_arguments_give_one_line_and_exit_code_2(
     out, error = capfd.readouterr()
     assert not out and error.startswith("lmperf: ") and error.count("\n") == 1
     assert words in error
+
+
+@pytest.mark.parametrize(
+    ("command", "usage"), [("list", "[STEM]"), ("show", "[STEM]"), ("run", "STEM")]
+)
+def test_usage_brackets_only_an_optional_argument(capfd, command, usage):
+    assert cli.main([command, "--help"]) == 0
+    assert f"lmperf {command} [OPTIONS] {usage}\n" in capfd.readouterr().out
 
 
 def test_every_help_text_has_an_example(capfd):

@@ -95,7 +95,8 @@ def test_custom_implementation_is_an_entry_or_a_mapping(tmp_path):
     ("text", "words"),
     [
         ("# nothing", "is empty; write {} for the defaults"),
-        ("presets: cpu", "presets is not a known key; known keys: preset, machine"),
+        ("presets: cpu", "presets is not a known key; did you mean preset?"),
+        ("colours: cpu", "colours is not a known key; known keys: preset, machine"),
         ("preset: fast", "preset is 'fast'; it must be 'auto', 'cpu' or 'gpu'"),
         ("preset: cpu\npreset: gpu", ":2: preset: the key is there twice"),
         ("machine: Big Box", "machine is 'Big Box'; it must be a name of a-z, 0-9"),

@@ -5,7 +5,7 @@ import importlib
 import pytest
 
 from lmperf.config import slug
-from lmperf.errors import UserError, described, shown
+from lmperf.errors import UserError, described, meant, nearest, shown
 
 
 def test_unprintable_characters_are_escaped():
@@ -47,3 +47,19 @@ def test_location_is_in_user_code_rather_than_in_libraries(tmp_path, monkeypatch
     with pytest.raises(UserError) as fault:
         slug("/")
     assert "test_errors.py:" in described(fault.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        *(("atention", "attention"), ("Attention", "attention"), ("bfloat61", "bfloat16")),
+        *(("seqlen", "seq_len"), ("wholly", None), ("4095", None), ("F3", None), ("", None)),
+    ],
+)
+def test_misspelt_name_has_one_suggestion(name, near):
+    assert nearest(name, ["attention", "bfloat16", "seq_len", 4096, "F2"]) == near
+
+
+def test_name_close_to_none_lists_all_names():
+    assert meant("atention", ["lrpe", "attention"]) == "did you mean attention?"
+    assert meant(31, [128, 512], "there are:") == "there are: 128, 512"

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from lmperf.benchmarks import load, stems
-from lmperf.errors import shown
+from lmperf.errors import meant, nearest, shown
 from lmperf.peers.table import PEERS
 
 NAME = r"^[a-z][a-z0-9_]*$"
@@ -46,7 +46,9 @@ def in_words(fault: Fault, model: type[BaseModel]) -> str:
     place, value = ".".join(keys), shown(fault["input"])
     match fault["type"]:
         case "extra_forbidden":
-            return f"{place} is not a known key; {_known_keys(keys[:-1], model)}"
+            label, known = _known_keys(keys[:-1], model)
+            words = meant(str(fault["loc"][-1]), known, f"{label}:") if known else label
+            return f"{place} is not a known key; {words}"
         case "too_short":
             return f"{place} is an empty list; it must name at least one value, or be left out"
         case "missing":
@@ -69,7 +71,9 @@ def _wanted(fault: Fault, place: str, value: str) -> str:
         case "list_type":
             return f"be a list: [{value}]"
         case "literal_error":
-            return f"be {fault['ctx']['expected']}"
+            expected = fault["ctx"]["expected"]
+            near = nearest(fault["input"], re.findall("'([^']*)'", expected))
+            return f"be {expected}; did you mean {near}?" if near else f"be {expected}"
         case "string_pattern_mismatch" if fault["ctx"]["pattern"] in _PATTERNS:
             return f"be {_PATTERNS[fault['ctx']['pattern']]}"
         case _:
@@ -77,17 +81,17 @@ def _wanted(fault: Fault, place: str, value: str) -> str:
             return fault["msg"].partition(" should ")[2]
 
 
-def _known_keys(parents: list[str], model: type[BaseModel]) -> str:
+def _known_keys(parents: list[str], model: type[BaseModel]) -> tuple[str, list[str]]:
+    """Return what the keys below `parents` are, and the known ones; or what to do about a key."""
     match parents:
         case []:
-            return "known keys: " + ", ".join(model.model_fields)
+            return "known keys", list(model.model_fields)
         case ["grid"]:
-            return "benchmarks: " + ", ".join(stems())
+            return "benchmarks", list(stems())
         case ["implementations"]:
-            return "benchmarks that take one: " + ", ".join(s for s in stems() if load(s).takes)
+            return "benchmarks that take one", [stem for stem in stems() if load(stem).takes]
         case ["grid", stem]:
-            axes = [axis.name for axis in load(stem).axes]
-            return "axes: " + ", ".join([*axes, "implementation"])
+            return "axes", [*(axis.name for axis in load(stem).axes), "implementation"]
         case ["implementations", _, _]:
-            return "keys: use, tolerance"
-    return "leave it out"
+            return "keys", ["use", "tolerance"]
+    return "leave it out", []

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import reprlib
 import sysconfig
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 
 _NOT_USER_CODE = ("<", sysconfig.get_path("stdlib"))
@@ -22,6 +24,23 @@ class UserError(Exception):
 
     def __init__(self, message: str):
         super().__init__("".join(c if c.isprintable() else ascii(c)[1:-1] for c in message))
+
+
+def nearest(name: object, known: Iterable[object]) -> str | None:
+    """Return the known name that a misspelt one was probably meant to be; None if none is close.
+
+    A name with fewer than three letters, as 4096 or F2, is close to none.
+    """
+    spelled = {str(one).lower(): str(one) for one in known}
+    close = difflib.get_close_matches(str(name).lower(), spelled, n=1, cutoff=0.7)
+    return spelled[close[0]] if close and sum(map(str.isalpha, str(name))) >= 3 else None
+
+
+def meant(name: object, known: Iterable[object], label: str = "choose one of:") -> str:
+    """Return `did you mean X?` if a known name X is near, else `label` and all known names."""
+    names = [str(one) for one in known]
+    near = nearest(name, names)
+    return f"did you mean {near}?" if near else f"{label} {', '.join(names)}"
 
 
 def shown(value: object) -> str:

@@ -43,7 +43,7 @@ def test_slower_and_wrong_implementations_are_regressions(repository):
     assert found["old"]["name"].startswith("HEAD (")
     assert found["new"]["name"].endswith("with uncommitted changes)")
     assert any("processes of the same code" in note for note in found["notes"])
-    assert "[compare] 2/2" in done.stderr and "forward" in done.stderr
+    assert "[compare] 2 of 2 cases" in done.stderr and "forward" in done.stderr
     assert repository.worktrees == 0
     assert not (repository.root / "report").exists(), "no evidence is written"
 

@@ -27,9 +27,9 @@ def test_each_group_is_a_line_with_the_time_left(tmp_path):
 
 def test_progress_without_a_forecast_shows_no_time(tmp_path):
     log = tmp_path / "compare.log"
-    with Reporter("compare", 1, log) as reporter:
+    with Reporter("compare", 1, log, unit="case") as reporter:
         reporter.finished("seq_len=256: faster")
     assert lines_of(log) == [
-        "[compare] 1 group to measure",
-        "[compare] 1 of 1 group: seq_len=256: faster",
+        "[compare] 1 case to measure",
+        "[compare] 1 of 1 case: seq_len=256: faster",
     ]

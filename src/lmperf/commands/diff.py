@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import click
 
-from lmperf.commands.options import PERCENT, only_option
+from lmperf.commands.options import PERCENT, Choice, only_option
 
 FORMATS = ("text", "markdown", "json", "csv")
 
@@ -17,7 +17,7 @@ def comparison_options(command: Callable) -> Callable:
     for option in (
         click.option(
             "--format",
-            type=click.Choice(FORMATS),
+            type=Choice(FORMATS),
             default="text",
             show_default=True,
         ),

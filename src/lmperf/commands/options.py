@@ -12,7 +12,7 @@ import click
 
 from lmperf.benchmarks import stems
 from lmperf.config import load_config, overrides_of, slug
-from lmperf.errors import UserError
+from lmperf.errors import UserError, meant, nearest
 from lmperf.evidence.project import Project
 
 CONFIG = Path("config/config.yaml")
@@ -66,6 +66,18 @@ class _Read(click.ParamType):
         return value if not isinstance(value, str) else self._read(value)
 
 
+class Choice(click.Choice):
+    """A choice whose message for a wrong value names the one that was probably meant."""
+
+    def convert(self, value, param, context):
+        try:
+            return super().convert(value, param, context)
+        except click.BadParameter as error:
+            if near := nearest(value, self.choices):
+                self.fail(f"{error.message} Did you mean {near}?", param, context)
+            raise
+
+
 def _pairs(text: str) -> list[tuple[str, str]]:
     pairs = [part.partition("=") for part in text.split(",")]
     if not all(name and equals and value for name, equals, value in pairs):
@@ -83,7 +95,7 @@ def _stem(context, param, incomplete: str) -> list[str]:
 
 def _known(stem: str) -> str:
     if stem not in stems():
-        raise UserError(f"unknown benchmark {stem}; choose one of: {', '.join(stems())}")
+        raise UserError(f"unknown benchmark {stem}; {meant(stem, stems())}")
     return stem
 
 

@@ -14,6 +14,7 @@ import click
 
 from lmperf.benchmarks import load, stems
 from lmperf.commands.options import (
+    Choice,
     Settings,
     config_option,
     implementations_option,
@@ -24,7 +25,7 @@ from lmperf.commands.options import (
     stem_argument,
 )
 from lmperf.custom import broken_ones
-from lmperf.errors import UserError
+from lmperf.errors import UserError, meant
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
 from lmperf.evidence.wanted import Chosen, Wanted, select
@@ -77,7 +78,7 @@ def run(
     "--as",
     "kind",
     required=True,
-    type=click.Choice([*_TRIED_IN]),
+    type=Choice([*_TRIED_IN]),
     help="What the function or class is.",
 )
 @click.option(
@@ -144,7 +145,7 @@ def _taking(kind: str, stem: str | None) -> str:
     takes = load(_TRIED_IN[kind]).takes
     known = [name for name in stems() if load(name).takes == takes]
     if stem is not None and stem not in known:
-        raise UserError(f"--in {stem}: does not accept it; choose one of: {', '.join(known)}")
+        raise UserError(f"--in {stem}: does not accept it; {meant(stem, known)}")
     return stem or _TRIED_IN[kind]
 
 
@@ -195,7 +196,7 @@ def _measured_now(
         chosen.benchmark.limit_s = limit_s
     names = list(dict.fromkeys(case.implementation for case in chosen.cases))
     if over is not None and over not in names:
-        raise UserError(f"--over: {over} is not measured here; choose one of: {', '.join(names)}")
+        raise UserError(f"--over: {over} is not measured here; {meant(over, names)}")
     with machine_lock(say):
         if keep:
             evidence = _kept(project, plan, chosen)

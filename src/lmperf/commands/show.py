@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lmperf.commands.options import MACHINE, of_project, say, stem_argument
-from lmperf.errors import UserError
+from lmperf.commands.options import MACHINE, Choice, of_project, say, stem_argument
+from lmperf.errors import UserError, meant
 from lmperf.evidence.project import Project
 
 if TYPE_CHECKING:  # pandas and matplotlib are slow to import
@@ -27,7 +27,7 @@ SUFFIXES = {
 @stem_argument(type=None, required=False)  # a section without a benchmark is valid, too
 @click.option("--table", "wanted", metavar="NAME", help="Only this table: F2, or its title.")
 @click.option("--machine", type=MACHINE, help="Another machine that has evidence in report/.")
-@click.option("--format", type=click.Choice(list(SUFFIXES)), default="text", show_default=True)
+@click.option("--format", type=Choice(list(SUFFIXES)), default="text", show_default=True)
 @click.option(
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
@@ -64,7 +64,7 @@ def show(
 
     known = stems(project.root / TEMPLATES)
     if stem is not None and section_of(stem) not in known:
-        raise UserError(f"unknown section {stem}; choose one of: {', '.join(known)}")
+        raise UserError(f"unknown section {stem}; {meant(stem, known)}")
     whose = machine or project.machine.slug
     reviewed = review(project, whose)
     evidence = machine_evidence(project, reviewed)
@@ -128,4 +128,4 @@ def _parts(sections: Sequence[Composed], wanted: str) -> Sequence[Table]:
     if parts := [part for section in sections for part in section.parts.get(wanted, ())]:
         return parts
     there = dict.fromkeys(name for one in sections for name, parts in one.parts.items() if parts)
-    raise UserError(f"--table: unknown table {wanted}; choose one of: {', '.join(there)}")
+    raise UserError(f"--table: unknown table {wanted}; {meant(wanted, there)}")

@@ -67,7 +67,8 @@ def compare_versions(
         sides = {OLD: old, NEW: new, **({TWIN: old} if twin else {})}
 
         def measure(chosen: Sequence[Chosen]) -> list[Result]:
-            with Reporter("compare", sum(len(one.cases) for one in chosen), None) as reporter:
+            total = sum(len(one.cases) for one in chosen)
+            with Reporter("compare", total, None, unit="case") as reporter:
                 rows = time_versions(project.machine.kind, sides, chosen, reporter)
             both = (OLD, old, was), (NEW, new, now)
             return [_result(project, of, chosen, rows[side], code) for side, of, code in both]

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from lmperf.benchmark import Case, Timed, Value
 from lmperf.benchmarks import load, stems
 from lmperf.config import canonical
-from lmperf.errors import UserError
+from lmperf.errors import UserError, meant
 from lmperf.evidence.project import Project
+
+THERE = "there are:"
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ def timed_benchmarks(project: Project, names: Sequence[str]) -> list[Chosen]:
     known = [stem for stem in stems() if isinstance(load(stem), Timed)]
     for name in names:
         if name not in known:
-            raise UserError(f"there is no timed benchmark {name}; there are: {', '.join(known)}")
+            raise UserError(f"there is no timed benchmark {name}; {meant(name, known, THERE)}")
     chosen = names or [stem for stem in project.config.stems(project.preset) if stem in known]
     plans = [project.plan(stem) for stem in dict.fromkeys(chosen)]
     return [Chosen(plan.benchmark, list(plan.cases)) for plan in plans]
@@ -66,12 +68,11 @@ def require_known_axes(found: Sequence[Chosen], only: Sequence[tuple[str, str]])
     Raises:
         UserError: no benchmark has an axis of this name.
     """
-    known = dict.fromkeys(axis.name for one in found for axis in one.benchmark.axes)
+    axes = dict.fromkeys(axis.name for one in found for axis in one.benchmark.axes)
+    known = [*axes, "implementation"]
     for name, _ in only:
-        if name not in (*known, "implementation"):
-            raise UserError(
-                f"--only: no axis {name}; there are: {', '.join(known)}, implementation"
-            )
+        if name not in known:
+            raise UserError(f"--only: no axis {name}; {meant(name, known, THERE)}")
 
 
 def select(found: Sequence[Chosen], wanted: Wanted) -> list[Chosen]:
@@ -88,7 +89,7 @@ def select(found: Sequence[Chosen], wanted: Wanted) -> list[Chosen]:
     phases = list(dict.fromkeys(phase for one in found for phase in one.benchmark.phases))
     for phase in wanted.phases:
         if phase not in phases:
-            raise UserError(f"--phases: no phase {phase}; there are: {', '.join(phases)}")
+            raise UserError(f"--phases: no phase {phase}; {meant(phase, phases, THERE)}")
     left = [_selected(one, values, wanted.phases) for one in found]
     left = [one for one in left if one.cases and one.benchmark.phases]
     if not left:
@@ -113,7 +114,7 @@ def _value(found: Sequence[Chosen], name: str, text: str) -> Value:
         except ValueError as error:
             raise UserError(f"--only: {name} {error}") from None
     if text not in values:
-        raise UserError(f"no {name}={text} in the grid; there are: {', '.join(map(str, values))}")
+        raise UserError(f"no {name}={text} in the grid; {meant(text, values, THERE)}")
     return text
 
 

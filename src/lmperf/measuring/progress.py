@@ -28,10 +28,19 @@ class Reporter:
         total: number of groups to measure.
         log: file that gets a line for each group, and every 15 s within a long group, if any.
         forecast: estimates the time left; None: no time is shown.
+        unit: what is counted.
     """
 
-    def __init__(self, stem: str, total: int, log: Path | None, forecast: Forecast | None = None):
-        self._stem, self._total, self._done = stem, total, 0
+    def __init__(
+        self,
+        stem: str,
+        total: int,
+        log: Path | None,
+        forecast: Forecast | None = None,
+        unit: str = "group",
+    ):
+        self._stem, self._done = stem, 0
+        self._of = f"{total} {unit}" if total == 1 else f"{total} {unit}s"
         self._forecast = forecast
         self._last_line = time.monotonic()
         self._log = open(log, "a", buffering=1) if log else None  # noqa: SIM115 - closed in __exit__
@@ -50,7 +59,7 @@ class Reporter:
 
     def __enter__(self) -> Reporter:
         self._bar.start()
-        self._line(_joined(f"{self._groups()} to measure", self._left()))
+        self._line(_joined(f"{self._of} to measure", self._left()))
         return self
 
     def __exit__(
@@ -82,10 +91,7 @@ class Reporter:
         self._line(f"{self._counts()} {text}")
 
     def _counts(self) -> str:
-        return _joined(f"{self._done} of {self._groups()}", self._left()) + ":"
-
-    def _groups(self) -> str:
-        return "1 group" if self._total == 1 else f"{self._total} groups"
+        return _joined(f"{self._done} of {self._of}", self._left()) + ":"
 
     def _left(self) -> str:
         return self._forecast.words() if self._forecast else ""

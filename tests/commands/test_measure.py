@@ -1,0 +1,39 @@
+"""Tests of `lmperf measure`, as a user runs it by hand and as the workflow runs it."""
+
+import os
+
+import pytest
+
+from lmperf.evidence import record
+
+
+def interrupted(*_, **__):
+    raise KeyboardInterrupt
+
+
+def test_interrupted_measurement_says_that_it_goes_on(lmperf, monkeypatch):
+    monkeypatch.setattr(record, "record", interrupted)
+    code, _, said = lmperf("measure", "flash_attention")
+    assert (code, said.count("\n")) == (130, 1)
+    assert "interrupted; what was measured is stored, and the same command goes on" in said
+
+
+def test_interrupted_job_of_the_workflow_is_silent(lmperf, monkeypatch):
+    monkeypatch.setattr(record, "record", interrupted)
+    monkeypatch.setattr("lmperf.measuring.follow.die_with", lambda pid: None)
+    assert lmperf("measure", "flash_attention", "--parent", str(os.getpid())) == (130, "", "")
+
+
+def test_other_benchmarks_of_the_run_count_in_the_time_left(lmperf, folder, monkeypatch):
+    config = folder / "config/config.yaml"
+    config.write_text(config.read_text().replace("[flash_attention]", "[flash_attention, lrpe]"))
+    later = []
+    monkeypatch.setattr(record, "record", lambda *_, **options: later.extend(options["later"]))
+    assert lmperf("measure", "flash_attention", "--also", "lrpe")[0] == 0
+    assert [plan.stem for plan in later] == ["lrpe"] and later[0].pending
+
+
+@pytest.mark.parametrize("name", ["lrpe", "nothing"])
+def test_other_benchmark_must_be_measured_here(lmperf, name):
+    code, _, said = lmperf("measure", "flash_attention", "--also", name)
+    assert code == 2 and f"{name} is not measured on this machine" in said
