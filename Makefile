@@ -77,16 +77,22 @@ sbom: $(READY) $(TOOLS_READY) ## write dist/lmperf.cdx.json: the packages in .ve
 
 $(READY): envs/report.txt envs/measure.txt envs/dev.txt pyproject.toml
 	@$(NEW_ENOUGH)
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python $(PIP_INSTALL) --require-hashes --requirement envs/dev.txt
-	$(BIN)/python $(PIP_INSTALL) --requirement envs/measure.txt
-	$(BIN)/python $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@echo "Setting up $(VENV), once; takes a few minutes:"
+	@echo "  1 of 4: create it with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV)
+	@echo "  2 of 4: install the $$(grep -c == envs/dev.txt) pinned packages of envs/dev.txt"
+	@$(BIN)/python $(PIP_INSTALL) --require-hashes --requirement envs/dev.txt
+	@echo "  3 of 4: install torch and what else envs/measure.txt lists (the largest download)"
+	@$(BIN)/python $(PIP_INSTALL) --requirement envs/measure.txt
+	@echo "  4 of 4: install lmperf from this checkout"
+	@$(BIN)/python $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(TOOLS_READY): envs/release.txt
 	@$(NEW_ENOUGH)
-	$(PYTHON) -m venv $(TOOLS)
-	$(TOOLS)/bin/python $(PIP_INSTALL) --require-hashes --requirement envs/release.txt
+	@echo "Setting up $(TOOLS), once: the packages of envs/release.txt"
+	@$(PYTHON) -m venv $(TOOLS)
+	@$(TOOLS)/bin/python $(PIP_INSTALL) --require-hashes --requirement envs/release.txt
 	@touch $@
 
 clean: ## remove environments, logs and caches, but no evidence

@@ -1,6 +1,8 @@
 """Tests of `lmperf new`, which makes the two files of a new benchmark."""
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,19 @@ def test_reserved_benchmark_name_is_refused(folder, lmperf, name, why):
         (folder / path).mkdir(parents=True)
     code, out, said = lmperf("new", name)
     assert code == 2 and not out and f"{name} is taken: it is a" in said and why in said
+
+
+@pytest.mark.parametrize("name", ["gelu", "a", "layer_norm_of_a_bfloat16_residual"])
+def test_new_module_passes_the_linter(folder, lmperf, name):
+    for path in FOLDERS:
+        (folder / path).mkdir(parents=True)
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    assert lmperf("new", name)[0] == 0
+    for check in (("check",), ("format", "--check")):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *check, "src"], capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout
 
 
 def test_only_names_of_benchmarks_and_rules_are_taken(folder, lmperf):

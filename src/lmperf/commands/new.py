@@ -25,15 +25,15 @@ _IN_REPORT = (
 _BENCHMARK = """\
 from lmperf.benchmark import Axis, Case, Implementation, Phase, Timed, Workload
 
+GRID = {{"seq_len": [1024, 4096], "implementation": ["eager"]}}
+
 
 class {name}(Timed):
     title = "{title}"
     order = 45  # position of its section: after Attention (40)
     axes = (Axis("seq_len", int),)
     implementations = (Implementation("eager"),)
-    grids = dict.fromkeys(
-        ("cpu", "gpu"), [{{"seq_len": [1024, 4096], "implementation": ["eager"]}}]
-    )
+    grids = {{"cpu": [GRID], "gpu": [GRID]}}
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
         import torch  # not at the top: the workflow imports this module without torch
