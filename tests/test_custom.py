@@ -107,6 +107,31 @@ def test_missing_or_broken_function_is_reported(package, reference, words):
     assert re.search(words, broken_ones(benchmark)["mine"])
 
 
+@pytest.mark.parametrize(
+    ("imports", "words"),
+    [
+        ("import absent_one.sub\nfrom absent_two import a\nimport os", "absent_one absent_two"),
+        (
+            "try:\n    import absent_one\nexcept ImportError:\n    pass\nimport absent_two",
+            "absent_two",
+        ),
+        ("import json\nfrom custom_attention import helper_of", "absent_three"),
+    ],
+)
+def test_missing_dependencies_are_named_with_the_command(package, imports, words):
+    (package / "custom_attention/helper_of.py").write_text("import absent_three\n")
+    (package / "needy_custom.py").write_text(f"{imports}\n")
+    broken = broken_ones(load(STEM, {"mine": "needy_custom:attention"}))
+    assert broken["mine"].endswith(f"; pip install {words}"), broken["mine"]
+
+
+def test_missing_module_of_an_own_package_is_no_dependency(package):
+    (package / "own_custom.py").write_text("import custom_attention.absent\n")
+    broken = broken_ones(load(STEM, {"mine": "own_custom:attention"}))
+    assert "No module named 'custom_attention.absent'" in broken["mine"]
+    assert "pip install" not in broken["mine"]
+
+
 def test_existing_function_is_accepted(package):
     benchmark = load(STEM, {"mine": "custom_attention.plain:attention"})
     check_names(benchmark)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
 import math
@@ -17,7 +18,7 @@ from lmperf.benchmark import TAKES, Benchmark
 from lmperf.errors import UserError, described
 from lmperf.measuring import descendants, follow
 from lmperf.measuring.printable import one_line
-from lmperf.sources import find
+from lmperf.sources import find, tree_of
 
 _LIMIT_S = 30.0
 # What a benchmark takes (`Benchmark.takes`) -> the base class that a custom class must have.
@@ -133,6 +134,8 @@ def _problem(entry: str, takes: str) -> str:
     module_name, _, name = entry.partition(":")
     try:
         module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        return f"it cannot be imported: {described(error)}{_installing(module_name, error)}"
     except BaseException as error:
         return f"it cannot be imported: {described(error)}"
     try:
@@ -144,6 +147,25 @@ def _problem(entry: str, takes: str) -> str:
     if isinstance(found, type):
         return "" if _is_accepted(found, takes) else f"that is a class; it must be {TAKES[takes]}"
     return "" if callable(found) else f"that is not a function; it must be {TAKES[takes]}"
+
+
+def _installing(module: str, error: ModuleNotFoundError) -> str:
+    """How to install what `module` imports and what is missing; "" if no package is missing."""
+    missing = [error.name or "", *_imported(module)]
+    packages = dict.fromkeys(name.partition(".")[0] for name in missing)
+    packages = [name for name in packages if name and find(name) is None]
+    return f"; pip install {' '.join(packages)}" if packages else ""
+
+
+def _imported(module: str) -> list[str]:
+    """The modules that the top level of a module imports, except inside `try` or `if`."""
+    place = find(module)
+    if place is None or place.source is None:
+        return []
+    body = tree_of(place.source).body
+    found = [one.name for node in body if isinstance(node, ast.Import) for one in node.names]
+    froms = (node for node in body if isinstance(node, ast.ImportFrom) and not node.level)
+    return [*found, *(node.module for node in froms if node.module)]
 
 
 def _is_accepted(found: type, takes: str) -> bool:

@@ -1,13 +1,17 @@
 """Tests of `lmperf run` and `lmperf try`, which measure cells and print them with verdicts."""
 
+import re
+
 import pytest
 
 from lmperf.benchmark import Implementation
+from lmperf.benchmarks import load
 from lmperf.commands import run
 from lmperf.commands.run import _smallest
 from lmperf.config import load_config
 from lmperf.errors import UserError
 from lmperf.evidence.project import Project
+from lmperf.evidence.wanted import Chosen, select
 
 pytestmark = pytest.mark.process
 
@@ -38,6 +42,15 @@ def test_keep_stores_whole_cells(folder, lmperf):
     assert len(rows) == 2 * len(PHASES) and not any("PyTorch" in line for line in table)
     _, listed, _ = lmperf("list", "flash_attention")
     assert listed.count(": fresh") == 2
+
+
+def test_try_shows_the_error_of_each_tensor(folder, lmperf):
+    narrow = ("--phases", "backward", "--implementations", "eager")
+    _, out, said = lmperf("try", "my_functions:attention", "--as", "attention", *narrow)
+    header = next(line for line in out.splitlines() if "error of" in line)
+    assert all(f"error of {tensor}" in header for tensor in ("dQ", "dK", "dV")), said
+    (mine,) = (line for line in out.splitlines() if line.startswith("mine"))
+    assert len(re.findall(r"\d\.\de-\d\d", mine)) >= 5  # largest, bound, and three tensors
 
 
 def test_try_of_a_wrong_function_exits_with_1(folder, lmperf):
@@ -93,6 +106,39 @@ def test_try_measures_the_smallest_cell(folder):
     overrides["grid.flash_attention.seq_len"] = [64, 32]
     config = load_config(folder / "config/config.yaml", overrides)
     assert ("seq_len", "32") in _smallest(Project(config, folder).plan("flash_attention"))
+
+
+def test_try_completes_the_given_axes_by_the_smallest_cell(folder):
+    overrides = {"implementations.flash_attention.mine": "my_functions:attention"}
+    overrides |= {"grid.flash_attention.seq_len": [64, 32], "grid.flash_attention.d_head": [32, 16]}
+    config = load_config(folder / "config/config.yaml", overrides)
+    plan = Project(config, folder).plan("flash_attention")
+    pairs = dict(_smallest(plan, [("seq_len", "64"), ("seq_len", "32")]))
+    assert pairs["d_head"] == "16" and "seq_len" not in pairs
+
+
+def test_try_takes_several_values_of_an_axis(lmperf, monkeypatch):
+    found = []
+
+    def measured_now(project, stem, wanted, over, **_):
+        plan = project.plan(stem)
+        (chosen,) = select([Chosen(plan.benchmark, [*plan.cases])], wanted)
+        found.extend((*case.axes.values(), case.implementation) for case in chosen.cases)
+        raise UserError("no further")
+
+    monkeypatch.setattr(run, "_measured_now", measured_now)
+    grid = "{seq_len: [32, 64, 128], d_head: [32, 16], dtype: [float32, tf32, bfloat16]}"
+    several = ("--only", "seq_len=32,64,dtype=float32|bfloat16", "--implementations", "sdpa")
+    lmperf(
+        *("try", "my_functions:attention", "--as", "attention", *several),
+        *("--config", f"grid.flash_attention={grid}"),
+    )
+    axes = [*load("flash_attention").axes]
+    position = {axis.name: index for index, axis in enumerate(axes)}
+    assert {case[position["seq_len"]] for case in found} == {32, 64}
+    assert {case[position["dtype"]] for case in found} == {"float32", "bfloat16"}
+    assert {case[position["d_head"]] for case in found} == {16}
+    assert {case[-1] for case in found} == {"sdpa", "mine"} and len(found) == 8
 
 
 def test_run_measures_benchmarks_outside_the_configuration(lmperf):

@@ -79,10 +79,18 @@ class Choice(click.Choice):
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
-    pairs = [part.partition("=") for part in text.split(",")]
-    if not all(name and equals and value for name, equals, value in pairs):
-        raise click.BadParameter(f"must be AXIS=VALUE,..., not {text}")
-    return [(name.strip(), one.strip()) for name, _, value in pairs for one in value.split("|")]
+    """Return the pairs in `seq_len=256|512,dtype=float32,bfloat16`.
+
+    A part without an axis is one more value of the axis before it.
+    """
+    pairs, axis = [], ""
+    for part in text.split(","):
+        name, equals, value = part.partition("=")
+        axis, value = (name.strip(), value) if equals else (axis, part)
+        if not axis or not value.strip():
+            raise click.BadParameter(f"must be AXIS=VALUE,..., not {text}")
+        pairs += [(axis, one.strip()) for one in value.split("|")]
+    return pairs
 
 
 def _names(text: str) -> list[str]:
@@ -121,7 +129,7 @@ def only_option(command: Callable) -> Callable:
         type=_Read("AXIS=VALUE,...", _pairs),
         multiple=True,
         callback=lambda context, param, given: [pair for pairs in given for pair in pairs],
-        help="Only cells with these values. Separate alternatives by |, or repeat the axis.",
+        help="Only cells with these values: seq_len=512,1024,dtype=bfloat16. Repeatable.",
     )(command)
 
 

@@ -116,8 +116,8 @@ def try_(
     limit_s: float,
     overrides: Sequence[str],
 ) -> int:
-    """Check a function or class against the reference, and time it with other implementations, by
-    default in the smallest cell of the grid. Nothing is stored.
+    """Check a function or class against the reference, and time it with other implementations.
+    Axes without --only have the values of the smallest cell of the grid. Nothing is stored.
 
     \b
     Example:
@@ -131,7 +131,7 @@ def try_(
     plan = _plan(project, stem)
     if broken := broken_ones(plan.benchmark).get(MINE):
         raise UserError(broken)
-    only = only or _smallest(plan)
+    only = [*only, *_smallest(plan, only)]
     names = implementations or _quick_ones(plan)
     wanted = Wanted((), only, dict.fromkeys([*names, MINE]), phases)
     evidence = _measured_now(project, stem, wanted, over, limit_s=limit_s)
@@ -158,15 +158,17 @@ def _plan(project: Project, stem: str) -> Plan:
     return plan
 
 
-def _smallest(plan: Plan) -> list[tuple[str, str]]:
-    """The (axis, value) pairs of the custom implementation's smallest cell.
+def _smallest(plan: Plan, only: Sequence[tuple[str, str]] = ()) -> list[tuple[str, str]]:
+    """The other (axis, value) pairs of the custom implementation's smallest cell with `only`.
 
     The smallest cell has the smallest product of the values of its integer axes.
     """
-    cases = [case for case in plan.cases if case.implementation == MINE]
+    wanted = Wanted(only=only, implementations=[MINE])
+    cases = select([Chosen(plan.benchmark, [*plan.cases])], wanted)[0].cases
     numbers = [[v for v in case.axes.values() if type(v) is int] for case in cases]
     case, _ = min(zip(cases, map(prod, numbers), strict=True), key=lambda pair: pair[1])
-    return [(axis, str(value)) for axis, value in case.cell]
+    given = {axis for axis, _ in only}
+    return [(axis, str(value)) for axis, value in case.cell if axis not in given]
 
 
 def _quick_ones(plan: Plan) -> list[str]:

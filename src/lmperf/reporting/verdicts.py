@@ -12,6 +12,8 @@ from lmperf.benchmarks import load
 from lmperf.names import implementation_words, in_order, phase_words
 from lmperf.reporting import custom
 from lmperf.reporting.evidence import MachineEvidence, axes, having
+from lmperf.reporting.numbers import error
+from lmperf.reporting.sections.flash_attention.errors import TENSORS, tensors
 from lmperf.reporting.sections.generic import measurements
 from lmperf.reporting.side_by_side import Beside, each, side_by_side, speedup, text, time
 from lmperf.reporting.speedup import Series, speedup_cells, speedups
@@ -19,10 +21,11 @@ from lmperf.reporting.tables import (
     STEPS,
     kernel_note,
     kernel_times,
+    number_cells,
     step_times,
     value_cells,
 )
-from lmperf.results import DERIVED, HIGHER, Cell, Table
+from lmperf.results import DERIVED, HIGHER, LOWER, Cell, Table
 
 
 def verdict_tables(evidence: MachineEvidence, stem: str, over: str | None) -> list[Table]:
@@ -67,6 +70,7 @@ def _of_phase(evidence: MachineEvidence, stem: str, rows: pd.DataFrame, base: st
         speedup(f"over {words}", speedups, f"{phase}.over.{base}"),
         text("verdict", verdicts, f"{phase}.verdict"),
         custom.error_column(rows, f"{phase}.error"),
+        *_errors(rows, phase),
     ]
     cell = [*axes(rows), "implementation"]
     return side_by_side(phase_words(phase), rows, cell, columns, note)
@@ -75,6 +79,23 @@ def _of_phase(evidence: MachineEvidence, stem: str, rows: pd.DataFrame, base: st
 def _rate(unit: str, rows: pd.DataFrame, column: str, phase: str) -> Beside:
     cells = value_cells(rows, rows[column])
     return Beside(unit, cells, f"{phase}.{column}", unit, "significant", HIGHER, DERIVED)
+
+
+def _errors(rows: pd.DataFrame, phase: str) -> list[Beside]:
+    """A column for the error of each tensor, if several tensors were checked."""
+    names = tensors(rows)
+    if len(names) < 2:
+        return []
+    return [
+        Beside(
+            f"error of {TENSORS[name]}",
+            number_cells(rows[name], error),
+            f"{phase}.{name}",
+            format="error",
+            better=LOWER,
+        )
+        for name in names
+    ]
 
 
 def _joined(parts: Sequence[pd.Series]) -> pd.Series:
