@@ -228,6 +228,25 @@ def test_kernel_tests_run_before_timings(tmp_path, checkout):
     assert f"{node['flash_attention_check']} -> {node['flash_attention']}" in drawn, drawn
 
 
+def test_each_job_is_told_the_other_benchmarks_of_the_run(tmp_path, checkout):
+    copy_of(checkout, tmp_path)
+    config = "preset: cpu\nmachine: here\nbenchmarks: [flash_attention, warmup]\n"
+
+    def also(*arguments):
+        """Stem -> the other benchmarks that its job is told about."""
+        shown = run(tmp_path, "--dry-run", "--printshellcmds", *arguments, config=config)
+        found = re.findall(r"measure (\w+).* --log \S+(?: --also (\S+))?", shown)
+        return {stem: set(filter(None, others.split(","))) for stem, others in found}
+
+    three = {"flash_attention", "flash_attention_check", "warmup"}
+    assert also("report/report.md") == {stem: three - {stem} for stem in three}
+    both = three - {"warmup"}
+    assert also("flash_attention") == {stem: both - {stem} for stem in both}
+    # What a job of a forced benchmark has left cannot be seen from the evidence.
+    forced = also("report/report.md", "-R", "warmup")
+    assert forced == {"warmup": both, "flash_attention": set(), "flash_attention_check": set()}
+
+
 def test_what_is_due_does_not_depend_on_snakemake_records(checkout):
     ready(checkout)
     shutil.rmtree(checkout / ".snakemake")
