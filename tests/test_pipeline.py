@@ -232,7 +232,7 @@ def test_each_job_is_told_the_other_benchmarks_of_the_run(tmp_path, checkout):
     copy_of(checkout, tmp_path)
     config = "preset: cpu\nmachine: here\nbenchmarks: [flash_attention, warmup]\n"
 
-    def also(*arguments):
+    def also(*arguments, config=config):
         """Stem -> the other benchmarks that its job is told about."""
         shown = run(tmp_path, "--dry-run", "--printshellcmds", *arguments, config=config)
         found = re.findall(r"measure (\w+).* --log \S+(?: --also (\S+))?", shown)
@@ -242,6 +242,8 @@ def test_each_job_is_told_the_other_benchmarks_of_the_run(tmp_path, checkout):
     assert also("report/report.md") == {stem: three - {stem} for stem in three}
     both = three - {"warmup"}
     assert also("flash_attention") == {stem: both - {stem} for stem in both}
+    every = also("report/report.md", config="preset: cpu\nmachine: here\n")
+    assert all("repeatability" in others for others in every.values()) and "end_to_end" in every
     # What a job of a forced benchmark has left cannot be seen from the evidence.
     forced = also("report/report.md", "-R", "warmup")
     assert forced == {"warmup": both, "flash_attention": set(), "flash_attention_check": set()}

@@ -4,8 +4,8 @@
 
 replaces the lines of this machine's kind of device (cuda or cpu) in
 `src/lmperf/measuring/seconds.csv`. The evidence should be of a whole run on an idle machine. A
-group gets a line of its own if it took at least 0.3 % of the run; the other groups of a benchmark
-share one line.
+group gets a line of its own if it differs from the mean of its benchmark by at least 0.1 % of the
+run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lmperf.evidence.plan import evidence_of
 from lmperf.evidence.store import Row
 from lmperf.measuring import forecast
 
-SHARE = 0.003
+SHARE = 0.001
 COLUMNS = ("device", "benchmark", "group", "seconds")
 TABLE = Path(forecast.__file__).with_name("seconds.csv")
 
@@ -64,11 +64,13 @@ def lines(device: str, directory: Path) -> list[dict[str, str]]:
     total = sum(seconds for _, groups in found.values() for *_, seconds in groups)
     table = []
     for stem, (start, groups) in found.items():
-        long = {name: s / cases for _, name, cases, s in groups if s >= SHARE * total}
-        short = [(cases, s) for _, name, cases, s in groups if name not in long]
-        few = short or [(cases, s) for _, _, cases, s in groups]
-        others = sum(s for _, s in few) / sum(cases for cases, _ in few)
-        for group, seconds in {forecast.START: start, forecast.OTHERS: others, **long}.items():
+        mean = sum(seconds for *_, seconds in groups) / sum(cases for _, _, cases, _ in groups)
+        apart = {
+            name: seconds / cases
+            for _, name, cases, seconds in groups
+            if abs(seconds - mean * cases) >= SHARE * total
+        }
+        for group, seconds in {forecast.START: start, forecast.OTHERS: mean, **apart}.items():
             table.append(dict(zip(COLUMNS, (device, stem, group, f"{seconds:.3g}"), strict=True)))
     return table
 

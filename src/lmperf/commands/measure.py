@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from lmperf.commands.options import NAMES, Settings, config_option, say, stem_argument
+from lmperf.commands.options import NAMES, Settings, config_option, interruption, say, stem_argument
 from lmperf.commands.remeasured import at_rest
 from lmperf.errors import UserError
 from lmperf.evidence.plan import FAILURES, Plan
@@ -67,7 +66,7 @@ def measure(
         die_with(parent)
     # Plan while holding the lock: another run may have measured some cases before.
     # The workflow says for its jobs that it was interrupted.
-    with _interruption(silent=parent is not None), machine_lock(say):
+    with interruption(silent=parent is not None), machine_lock(say):
         project = settings.project(overrides)
         plan = plan_of(project, stem)
         if retry_failed:
@@ -84,17 +83,6 @@ def measure(
 def _job(project: Project, name: str) -> Plan | Repeats:
     """What a job of the workflow measures; `name` is a benchmark or `repeatability`."""
     return project.repeats if name == project.repeats.stem else plan_of(project, name)
-
-
-@contextlib.contextmanager
-def _interruption(silent: bool) -> Iterator[None]:
-    """Print what an interrupted measurement leaves behind, unless `silent`."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if not silent:
-            say("interrupted; what was measured is stored, and the same command goes on from there")
-        raise
 
 
 def plan_of(project: Project, stem: str) -> Plan:

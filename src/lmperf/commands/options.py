@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -110,6 +111,17 @@ def _known(stem: str) -> str:
 def say(words: str) -> None:
     """Print a message to the user on stderr."""
     print(f"lmperf: {words}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def interruption(silent: bool) -> Iterator[None]:
+    """Print what an interrupted measurement leaves behind, unless `silent`."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not silent:
+            say("interrupted; what was measured is stored, and the same command goes on from there")
+        raise
 
 
 NAMES = _Read("NAME,...", _names)

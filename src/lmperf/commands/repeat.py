@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from lmperf.commands.options import Settings, config_option, say
+from lmperf.commands.options import Settings, config_option, interruption, say
 from lmperf.commands.remeasured import at_rest
 from lmperf.errors import UserError
 
@@ -37,7 +37,7 @@ def repeat(settings: Settings, force: bool, log: Path | None, parent: int | None
     if parent is not None:
         die_with(parent)
     # Plan while holding the lock: another run may have measured some rows before.
-    with machine_lock(say):
+    with interruption(silent=parent is not None), machine_lock(say):
         project = settings.project(overrides)
         if not project.can_measure:
             raise UserError("cannot measure: torch is not installed; run lmperf doctor")
