@@ -4,7 +4,7 @@
 
 replaces the lines of this machine's kind of device (cuda or cpu) in
 `src/lmperf/measuring/seconds.csv`. The evidence should be of a whole run on an idle machine. A
-group gets a line of its own if it differs from the mean of its benchmark by at least 0.1 % of the
+group gets a line of its own if it differs from the mean of its benchmark by at least 0.05 % of the
 run.
 """
 
@@ -25,7 +25,7 @@ from lmperf.evidence.plan import evidence_of
 from lmperf.evidence.store import Row
 from lmperf.measuring import forecast
 
-SHARE = 0.001
+SHARE = 0.0005
 COLUMNS = ("device", "benchmark", "group", "seconds")
 TABLE = Path(forecast.__file__).with_name("seconds.csv")
 
