@@ -27,7 +27,7 @@ def test_rows_are_measured_a_second_time_once(folder, lmperf):
         assert one["environment"] == row["environment"]
         assert one["together"] != row["together"] and one["rounds_ms"] != row["rounds_ms"]
     assert lmperf("repeat")[0] == 0 and second_rows(folder) == rows
-    assert "3/3, elapsed" in (folder / "repeat.log").read_text()
+    assert "3 of 3 rows: " in (folder / "repeat.log").read_text()
     assert "\nrepeatability," in (folder / "report/here/evidence/cost.csv").read_text()
 
 

@@ -294,7 +294,7 @@ def repeat(
         cost.replace([{**job, "expected_s": left.expected_until(number)}])
 
     left = _forecast(project, _repeated(repeats), age=age)
-    with Reporter(repeats.stem, len(due), log, left) as reporter:
+    with Reporter(repeats.stem, len(due), log, left, "row") as reporter:
         _repair(project, repeats, reporter)
         if due:
             cases = [(one.benchmark, one.case) for one in due]
