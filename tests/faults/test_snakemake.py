@@ -10,7 +10,7 @@ import sys
 import time
 
 import pytest
-from checkout import MACHINE, REPORT, ROOT, Checkout
+from checkout import GROUPS, MACHINE, REPORT, ROOT, Checkout
 
 pytestmark = [
     pytest.mark.process,
@@ -57,7 +57,9 @@ def test_interrupted_run_says_in_one_line_that_nothing_is_lost(checkout):
     assert not re.search("Error|Exception|Traceback", run.said), run.said
     again = checkout.run()
     assert again.code == 0, again.said
-    assert checkout.faults() == [], "each group was measured once"
+    # Not `faults()`: `verify` depends on what else this machine does.
+    assert checkout.groups_measured() == GROUPS, "what was saved is not measured again"
+    assert {row["status"] for row in checkout.rows} == {"ok"}
     shutil.rmtree(checkout.root / "report")
 
 
