@@ -4,7 +4,7 @@ A job keeps what it measures in a store that no rule names, and makes its CSV fr
 end. So Snakemake can delete or restore an output without losing a measurement.
 """
 
-for stem in PLANS:
+for place, stem in enumerate(PLANS):
 
     rule:
         name:
@@ -18,6 +18,7 @@ for stem in PLANS:
             f"logs/{stem}.log",
         resources:
             gpu=1,
+        priority: len(PLANS) - place  # in the order of the write-up's sections
         params:
             lmperf=LMPERF,
             parent=PARENT,

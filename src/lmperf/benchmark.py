@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import importlib
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from types import MappingProxyType
 from typing import Any
 
 from lmperf.gate import Gate
@@ -113,6 +114,10 @@ class Case:
     def name(self) -> str:
         axes = ", ".join(f"{axis}={value}" for axis, value in self.cell)
         return f"{axes}: {self.implementation}"
+
+
+def _value(case: Case, axis: str) -> Value:
+    return case.implementation if axis == "implementation" else case.axes[axis]
 
 
 class Unsupported(Exception):
@@ -243,6 +248,10 @@ class Benchmark:
         axes: the columns whose values identify a cell.
         grids: preset -> list of grids, each axis -> values; a grid is the product of the values.
             The key `implementation` lists the implementations to measure.
+        head: preset -> the parts of its grid that are measured first, and alone by the preset
+            `quick`: cells of the write-up's own tables. A part gives values of axes, and of
+            `implementation` if the benchmark times nothing; it has all cases of the grid with
+            these. It splits no group, since a group is measured as a whole.
         implementations: the project's own implementations.
         takes: the kind of custom implementation that is accepted, a key of `TAKES`; None: no
             custom implementation is accepted.
@@ -260,6 +269,7 @@ class Benchmark:
     title: str
     axes: tuple[Axis, ...]
     grids: Mapping[str, list[dict[str, list]]]
+    head: Mapping[str, Sequence[Mapping[str, Sequence[Value]]]] = MappingProxyType({})
     implementations: tuple[Implementation, ...] = ()
     takes: str | None = None
     together: tuple[str, ...] = ()
@@ -326,6 +336,22 @@ class Benchmark:
                     if self.not_applicable(axes, name) is None:
                         found[Case(cell, name)] = None
         return list(found)
+
+    def head_cases(self, preset: str, overrides: Mapping[str, list] | None = None) -> list[Case]:
+        """Return the cases of a preset's grid that belong to its head; arguments as for `cases`.
+
+        Values that the configuration sets for an axis replace those of the head.
+        """
+        replaced = overrides or {}
+        parts = [
+            [(axis, values) for axis, values in part.items() if axis not in replaced]
+            for part in self.head.get(preset, ())
+        ]
+        return [
+            case
+            for case in self.cases(preset, overrides)
+            if any(all(_value(case, axis) in values for axis, values in part) for part in parts)
+        ]
 
     def phases_of(self, case: Case) -> tuple[str, ...]:
         """Return the phases of a case: those of the benchmark, or fewer of them."""
@@ -437,6 +463,10 @@ class Timed(Benchmark):
 
 class Observed(Benchmark):
     """A benchmark whose rows are observations without a clock: bytes, dtypes, errors."""
+
+    def groups(self, cases: Iterable[Case]) -> list[list[Case]]:
+        """Return a group for each case: nothing is timed, so nothing must be timed in turn."""
+        return [[case] for case in cases]
 
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
         """Return the rows of one phase of a case: values of the columns in `index` and `columns`.

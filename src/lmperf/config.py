@@ -33,7 +33,7 @@ from pydantic import (
 
 from lmperf import strict_yaml
 from lmperf.benchmark import STRICT, Axis, Implementation
-from lmperf.benchmarks import load, stems
+from lmperf.benchmarks import in_order, load, stems
 from lmperf.config_faults import ENTRY, NAME, first_fault, in_words, keys_of
 from lmperf.errors import UserError, shown
 from lmperf.peers.table import PEERS, installed, peers_of
@@ -190,7 +190,7 @@ _Peers = Annotated[
 class Config(_Strict):
     """What to measure, as configured. `config_model()` adds the benchmarks and their axes."""
 
-    preset: Literal["auto", "cpu", "gpu"] = "auto"
+    preset: Literal["auto", "cpu", "gpu", "quick"] = "auto"
     machine: _Machine = "auto"
     retry_failed: _Flag = False
     remeasure: _Flag = False
@@ -200,10 +200,13 @@ class Config(_Strict):
     peers: _Peers = True
 
     def stems(self, preset: str) -> list[str]:
-        """Stems of the configured benchmarks and their kernel tests that have cells in a preset."""
+        """Stems of the configured benchmarks and their kernel tests that have cells in a preset.
+
+        They are in the order in which they are measured: `benchmarks.in_order`.
+        """
         chosen = list(stems()) if self.benchmarks == "all" else list(self.benchmarks)
         checks = [load(stem).check for stem in chosen]
-        wanted = dict.fromkeys([*chosen, *(check for check in checks if check)])
+        wanted = in_order({*chosen, *(check for check in checks if check)})
         return [stem for stem in wanted if load(stem).grids.get(preset)]
 
     def grid_of(self, stem: str) -> dict[str, list]:

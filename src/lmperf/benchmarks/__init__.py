@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 
 from lmperf.benchmark import Benchmark, Implementation
@@ -26,6 +26,22 @@ def load(stem: str, external: Mapping[str, str | Implementation] | None = None) 
         UserError: the module cannot be imported, or does not declare exactly one benchmark.
     """
     return _declared(stem)(stem, external)
+
+
+def in_order(found: Iterable[str]) -> list[str]:
+    """Sort stems in the order in which they are measured, that of the write-up's sections.
+
+    Within a section, kernel tests come first, since they must pass, then the section's own
+    benchmark. So a run that is stopped has measured the first sections.
+    """
+
+    def place(stem: str) -> tuple:
+        one = load(stem)
+        section = one.section or stem
+        order = load(section).order if section in stems() else one.order
+        return order, section, not one.is_check, stem != section, stem
+
+    return sorted(found, key=place)
 
 
 @cache

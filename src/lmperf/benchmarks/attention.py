@@ -68,6 +68,11 @@ class Attention(Timed):
         ],
     }
 
+    head = {
+        "cpu": [{"seq_len": [512], "d_head": [64]}],
+        "gpu": [{"seq_len": [1024, 4096, 16384], "d_head": [64]}],
+    }
+
     def largest_error_bound(self, row: Mapping[str, Any]) -> float:
         from lmperf.attention.rounding import largest_bound
 

@@ -90,6 +90,10 @@ class Ceilings(Timed):
         ],
     }
 
+    head = {
+        "gpu": [{"operation": ["matmul"], "dtype": ["bfloat16"]}, {"operation": ["copy"]}],
+    }
+
     def not_applicable(self, axes, implementation: str) -> str | None:
         if axes["operation"] != "matmul":
             if "x" in axes["shape"]:

@@ -23,6 +23,9 @@ _WAYS = (
     *("sdpa", "sdpa_compiled", "sdpa_compiled_blocks"),
     *("triton", "triton_compiled", "triton_compiled_blocks"),
 )
+# The candidates for the fastest step; `fused_loss` is the fastest one on a CPU.
+_FASTEST = ("sdpa_compiled_blocks", "fused_loss", "graph")
+_ATTENTIONS = tuple(name for name in _WAYS if name.startswith(("sdpa", "triton")))
 # The implementations in `STEPS_ALONE`.
 _STEPS = (
     Implementation("fused_loss", "lmperf.transformer.steps:FUSED_LOSS", compiles=True),
@@ -62,17 +65,18 @@ def _ladder(size: str, context: int, batch: int, names: list[str]) -> list[dict[
     ]
 
 
-# The cells with all phases; the ladder's further cells have the train step alone.
+# The cells with all phases, but for other attentions; further cells have the train step alone.
 _WHOLE = {
     "cpu": [
         _cells(["tiny"], [128, 256], ["float32", _BF16], ["eager"]),
-        _cells(["tiny"], [128], ["float32"], ["compiled"]),
+        _cells(["tiny"], [256], ["float32"], ["compiled"]),
     ],
     "gpu": [
         _cells(_SIZES, [128, 256, 512, 1024], [_BF16], ["eager"]),
         _cells(_SIZES, [256, 1024], [_BF16], ["compiled_blocks"]),
-        # A float32 step of the larger sizes takes seconds, so they have fewer cells.
-        _cells(["0.13B", "0.42B", "0.97B"], [128, 256, 512, 1024], ["float32"], ["eager"]),
+        # A float32 step of the larger sizes takes seconds, so they have fewer cells; the ladder
+        # has those of the longest context.
+        _cells(["0.13B", "0.42B", "0.97B"], [128, 256, 512], ["float32"], ["eager"]),
         _cells(["2.0B", "3.4B"], [256, 512], ["float32"], ["eager"]),
         _cells(_SIZES, [256], ["float32"], ["compiled_blocks"]),
         # Other attentions in the model, at the context where attention costs most.
@@ -83,19 +87,20 @@ _WHOLE = {
             ["sdpa", "sdpa_compiled_blocks", "triton", "triton_compiled_blocks"],
         ),
         _cells(_SIZES, [256], ["tf32"], ["eager"]),
-        # Compiling a whole deep model takes a minute or more.
-        _cells(_SIZES, [256], [_BF16], ["compiled"]),
+        # Compiling a whole deep model takes a minute or more, and hardly pays.
+        _cells(["0.13B", "0.42B", "0.97B"], [256], [_BF16], ["compiled"]),
         _cells(["0.13B"], [256], ["float32", "tf32"], ["compiled"]),
     ],
 }
-_LADDER = {
-    "cpu": _ladder("tiny", 128, 4, _ON_CPU),
+# The cells with the train step alone.
+_STEP_GRIDS = {
+    "cpu": [
+        *_ladder("tiny", 128, 4, _ON_CPU),
+        # The smallest model of the courses: batch 4 would take a minute.
+        _cells(["0.13B"], [128], ["float32", _BF16], ["eager"], batch=1),
+    ],
     "gpu": [
-        *(
-            grid
-            for size in ("0.13B", "0.97B", "3.4B")
-            for grid in _ladder(size, 1024, 4, _RUNG_NAMES)
-        ),
+        *(grid for size in _SIZES for grid in _ladder(size, 1024, 4, _RUNG_NAMES)),
         *_ladder("0.13B", 1024, 64, _WITHOUT_SCORES),
         *_ladder("0.97B", 1024, 16, _WITHOUT_SCORES),
         *_ladder("3.4B", 1024, 8, _WITHOUT_SCORES),
@@ -113,7 +118,7 @@ def _points(grids: Mapping[str, list[dict[str, list]]]) -> set[tuple]:
     }
 
 
-_LADDER_ALONE = _points(_LADDER) - _points(_WHOLE)
+_STEP_CELLS = _points(_STEP_GRIDS) - _points(_WHOLE)
 
 
 class EndToEnd(Timed):
@@ -146,7 +151,11 @@ class EndToEnd(Timed):
         ),
         *_STEPS,
     )
-    grids = {preset: [*_WHOLE[preset], *_LADDER[preset]] for preset in _WHOLE}
+    grids = {preset: [*_WHOLE[preset], *_STEP_GRIDS[preset]] for preset in _WHOLE}
+    head = {
+        "cpu": [{"context_length": [128]}],
+        "gpu": [{"size": ["0.13B", "0.97B", "3.4B"], "context_length": [1024], "batch": [4]}],
+    }
 
     def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> str | None:
         if dtype_of(axes["dtype"]).storage == "float32" or implementation in STEPS_ALONE:
@@ -154,18 +163,22 @@ class EndToEnd(Timed):
         return f"bf16 weights need one of {', '.join(sorted(STEPS_ALONE))}"
 
     def phases_of(self, case: Case) -> tuple[str, ...]:
-        """All phases, or the train step alone: of the ladder's cells and step implementations."""
-        if case.implementation in STEPS_ALONE or case.cell in _LADDER_ALONE:
+        """All phases, or the train step alone: of some cells, and of other attentions."""
+        alone = STEPS_ALONE.union(_ATTENTIONS)
+        if case.implementation in alone or case.cell in _STEP_CELLS:
             return tuple(phase for phase in self.phases if phase == "train_step")
         return self.phases
 
     def sustains(self, case: Case, phase: str) -> bool:
-        """Whether it is a step of the head table or of the ladder: of long contexts, and on a CPU.
+        """Whether it is a step that a user would train with: a fast one, or one of their own.
 
-        A sustained time costs seven seconds, so other steps have none.
+        A sustained time costs seven seconds or twenty steps, so slower steps have none, nor steps
+        of a shorter context than the ladder's.
         """
-        long = case.axes["context_length"] >= 1024 or case.axes["size"] == "tiny"
-        return phase == "train_step" and long
+        one = self.implementation(case.implementation)
+        of_ladder = case.axes["context_length"] >= 1024 or case.axes["size"] == "tiny"
+        is_fast = one.name in _FASTEST or one.origin == "custom"
+        return phase == "train_step" and of_ladder and is_fast
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
         from lmperf.compiler import require_compiler

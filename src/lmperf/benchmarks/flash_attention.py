@@ -6,7 +6,7 @@ Without a GPU, it times a tiled PyTorch version against plain attention and SDPA
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lmperf.axes import dtype_axis
@@ -135,6 +135,27 @@ class FlashAttention(Timed):
             *map(_other, OTHER_SHAPES),
         ],
     }
+
+    head = {
+        "cpu": [{"seq_len": [128, 512]}],
+        # Of the filled grid, the longer lengths.
+        "gpu": [
+            {**{axis: grid[axis] for axis in (*_SHAPE, "dtype")}, "causal": [True]}
+            for grid in (_filled(n, d, ["bfloat16"], []) for n in (4096, 16384) for d in (64, 128))
+        ],
+    }
+
+    def groups(self, cases: Iterable[Case]) -> list[list[Case]]:
+        """Time the 16-bit cells of several heads apart from those of float32.
+
+        No table compares them, and a float32 cell of the longest length takes a minute.
+        """
+        found = []
+        for group in super().groups(cases):
+            several = group[0].axes["heads"] > 1
+            half = [case for case in group if several and case.axes["dtype"] in _HALF["dtype"]]
+            found += [half, [case for case in group if case not in half]]
+        return [group for group in found if group]
 
     def sustains(self, case: Case, phase: str) -> bool:
         """Whether it is a long cell of the filled grid, in bf16, of this project or of cuDNN.

@@ -59,6 +59,11 @@ class Memory(Observed):
         ],
     }
 
+    head = {
+        "cpu": [{"size": ["tiny"], "context_length": [512]}],
+        "gpu": [{"size": ["0.13B", "0.97B", "3.4B"], "context_length": [512]}],
+    }
+
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
         from lmperf.measuring.memory import peak_memory
         from lmperf.transformer.memory import predicted_memory

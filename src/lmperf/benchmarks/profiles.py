@@ -75,6 +75,17 @@ class Profiles(Observed):
         ],
     }
 
+    head = {
+        "cpu": [{"size": ["tiny"]}],
+        "gpu": [
+            {
+                "size": ["0.97B"],
+                "dtype": ["autocast_bfloat16"],
+                "implementation": ["eager", "compiled_blocks"],
+            }
+        ],
+    }
+
     def observe(self, case: Case, phase: str, device: str, seed: int) -> list[dict[str, Any]]:
         from lmperf.instruments.profiling import durations, events_of, range_times, ranged_attention
         from lmperf.precision import precision

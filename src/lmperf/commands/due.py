@@ -29,7 +29,8 @@ def list_(project: Project, stem: str | None, due: bool):
       lmperf list attention --due
     """
     plans = _plans(project, stem)
-    print(f"machine {project.machine.slug}, preset {project.preset}")
+    quick = ", quick" if project.is_quick else ""
+    print(f"machine {project.machine.slug}, preset {project.preset}{quick}")
     for plan in plans:
         print(f"{plan.stem}: {plan.summary}")
         changes = Changes(project, plan)
@@ -54,7 +55,7 @@ def _plans(project: Project, stem: str | None) -> list[Plan]:
 
 def _print_cases(plan: Plan, changes: Changes, due: bool) -> None:
     reasons = {case: _reason(plan, changes, case, why) for case, why in plan.due}
-    for case in reasons if due else plan.cases:
+    for case in reasons if due else plan.chosen:
         print(f"  {case.name}: {reasons.get(case, 'fresh')}")
 
 

@@ -63,7 +63,7 @@ NO_NUMBERS = {
 # Attributes of a benchmark that decide which cells there are and how they are shown.
 DECLARATIONS = frozenset(
     {
-        *("axes", "check", "columns", "grids", "implementations", "largest_error_bound"),
+        *("axes", "check", "columns", "grids", "head", "implementations", "largest_error_bound"),
         *("not_applicable", "order", "phases_of", "section", "stated", "takes", "title"),
     }
 )

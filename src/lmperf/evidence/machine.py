@@ -240,5 +240,5 @@ def detect(preset: str = "auto", name: str = "auto") -> Machine:
 
 
 def preset_of(preset: str, kind: str) -> str:
-    """Return the configured preset; for "auto", `gpu` on a CUDA device and `cpu` elsewhere."""
-    return preset if preset != "auto" else ("gpu" if kind == "cuda" else "cpu")
+    """Return the preset whose grid is configured: for "auto" and "quick", that of the device."""
+    return preset if preset in ("cpu", "gpu") else ("gpu" if kind == "cuda" else "cpu")

@@ -71,6 +71,8 @@ class Plan:
         kind: kind of the device that measures: cuda, mps or cpu.
         again: statuses of failures that are retried although their rows are fresh.
         forced: cases that are measured again although their rows are fresh.
+        head: the cases that are measured first.
+        quick: whether only those are measured; the evidence holds the rows of all cases.
         remeasure: whether cases with a mark of `names.UNSETTLED` are measured again.
         files_hold: whether the machine's facts and costs are complete and undamaged.
     """
@@ -83,12 +85,19 @@ class Plan:
     kind: str
     again: frozenset[str] = frozenset()
     forced: frozenset[Case] = frozenset()
+    head: frozenset[Case] = frozenset()
+    quick: bool = False
     remeasure: bool = False
     files_hold: bool = True
 
     @property
     def stem(self) -> str:
         return self.benchmark.stem
+
+    @property
+    def chosen(self) -> list[Case]:
+        """The cases that a run measures unless they are fresh."""
+        return [case for case in self.cases if not self.quick or case in self.head]
 
     def key(self, columns: Mapping[str, object]) -> str:
         """The key that a row with these columns would get if it were measured now."""
@@ -176,7 +185,7 @@ class Plan:
         """
         differing = {case[: len(self.benchmark.axes) + 1] for case in self.differing}
         reasons: dict[Case, str] = {}
-        for case in self.cases:
+        for case in self.chosen:
             rows = self._rows_of.get(_texts_of(case), [])
             fresh = {row["key"] for row in rows if row["status"] not in self.again}
             if case in self.forced:
@@ -220,9 +229,10 @@ class Plan:
 
     @cached_property
     def pending(self) -> list[list[Case]]:
-        """The groups of cases to measure: every group in which a case has a reason."""
-        groups = self.benchmark.groups(self.cases)
-        return [group for group in groups if self._reasons.keys() & set(group)]
+        """The groups of cases to measure: every group in which a case has a reason, head first."""
+        groups = self.benchmark.groups(self.chosen)
+        due = [group for group in groups if self._reasons.keys() & set(group)]
+        return sorted(due, key=lambda group: self.head.isdisjoint(group))
 
     @property
     def due(self) -> list[tuple[Case, str]]:
@@ -236,8 +246,8 @@ class Plan:
     @property
     def unsettled(self) -> set[tuple[str, ...]]:
         """The identities of the rows that were timed while the machine was at work."""
-        names = self.benchmark.identity
-        return {tuple(row[name] for name in names) for row in self.rows if is_unsettled(row)}
+        names, rows = self.benchmark.identity, asked(self.benchmark, self.chosen, self.rows)
+        return {tuple(row[name] for name in names) for row in rows if is_unsettled(row)}
 
     def stale_row(self, case: Case) -> Row | None:
         """The first row of a case whose key differs from today's keys; None if there is none."""
@@ -248,7 +258,7 @@ class Plan:
     @property
     def summary(self) -> str:
         """One line that says how many cases a run would measure, and for what reasons."""
-        return summary_of(self.due, self.is_due, f"{len(self.cases)} cases to measure")
+        return summary_of(self.due, self.is_due, f"{len(self.chosen)} cases to measure")
 
 
 def summary_of(due: Iterable[tuple[object, str]], is_due: bool, whole: str) -> str:

@@ -50,14 +50,20 @@ class Project:
         return machine == self.machine.slug
 
     @property
+    def is_quick(self) -> bool:
+        """Whether only the cells of the write-up's own tables are measured (preset `quick`)."""
+        return self.config.preset == "quick"
+
+    @property
     def can_measure(self) -> bool:
         return torch_version() is not None
 
     @cached_property
     def plans(self) -> dict[str, Plan]:
-        """Stem -> plan, for each benchmark to measure here; empty on a machine without torch."""
+        """Stem -> plan, for each benchmark to measure here, in order; empty without torch."""
         stems = self.config.stems(self.preset) if self.can_measure else []
-        return {stem: self.plan(stem) for stem in stems}
+        plans = {stem: self.plan(stem) for stem in stems}
+        return {stem: plan for stem, plan in plans.items() if plan.chosen}
 
     @cached_property
     def repeats(self) -> Repeats:
@@ -75,7 +81,8 @@ class Project:
     @property
     def repeats_rows(self) -> bool:
         """Whether a run measures rows a second time: only a run of all benchmarks does."""
-        return self.config.benchmarks == "all" and bool(self.repeats.drawn)
+        is_full = self.config.benchmarks == "all" and not self.is_quick
+        return is_full and bool(self.repeats.drawn)
 
     def plan(self, stem: str) -> Plan:
         """The plan (what is fresh and what to measure) of a benchmark with all implementations.
@@ -98,6 +105,8 @@ class Project:
             self.machine.environment,
             self.machine.kind,
             FAILURES if self.config.retry_failed else frozenset(),
+            head=frozenset(benchmark.head_cases(self.preset, grid)),
+            quick=self.is_quick,
             remeasure=self.config.remeasure,
             files_hold=self._files_hold,
         )
