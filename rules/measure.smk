@@ -16,9 +16,9 @@ for place, stem in enumerate(PLANS):
             update(csv_of(stem)),
         log:
             f"logs/{stem}.log",
+        priority: len(PLANS) - place  # in the order of the write-up's sections
         resources:
             gpu=1,
-        priority: len(PLANS) - place  # in the order of the write-up's sections
         params:
             lmperf=LMPERF,
             parent=PARENT,
