@@ -74,7 +74,7 @@ def test_command_line_overrides_file(tmp_path):
 
 def test_kernel_test_is_selected_with_its_benchmark(tmp_path):
     config = load(tmp_path, "benchmarks: [flash_attention]")
-    assert config.stems("cpu") == ["flash_attention", "flash_attention_check"]
+    assert config.stems("cpu") == ["flash_attention_check", "flash_attention"]
 
 
 def test_custom_implementation_is_an_entry_or_a_mapping(tmp_path):
@@ -97,7 +97,7 @@ def test_custom_implementation_is_an_entry_or_a_mapping(tmp_path):
         ("# nothing", "is empty; write {} for the defaults"),
         ("presets: cpu", "presets is not a known key; did you mean preset?"),
         ("colours: cpu", "colours is not a known key; known keys: preset, machine"),
-        ("preset: fast", "preset is 'fast'; it must be 'auto', 'cpu' or 'gpu'"),
+        ("preset: fast", "preset is 'fast'; it must be 'auto', 'cpu', 'gpu' or 'quick'"),
         ("preset: cpu\npreset: gpu", ":2: preset: the key is there twice"),
         ("machine: Big Box", "machine is 'Big Box'; it must be a name of a-z, 0-9"),
         ("machine: no", ":1: machine: YAML reads no as False; write true or false, or quotes"),

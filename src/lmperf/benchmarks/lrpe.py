@@ -80,10 +80,7 @@ class Lrpe(Timed):
         ],
     }
 
-    head = {
-        "cpu": [{"shape": ["1024"]}],
-        "gpu": [{"shape": ["32768"], "extra_tokens": [0]}],
-    }
+    head = {"gpu": [{"shape": ["32768"], "extra_tokens": [0]}]}
 
     def largest_error_bound(self, row: Mapping[str, Any]) -> float:
         from lmperf.lrpe.rounding import largest_bound
