@@ -249,6 +249,21 @@ def test_each_job_is_told_the_other_benchmarks_of_the_run(tmp_path, checkout):
     assert forced == {"warmup": both, "flash_attention": set(), "flash_attention_check": set()}
 
 
+def test_quick_run_is_in_order_and_nothing_is_measured_twice(tmp_path, checkout):
+    copy_of(checkout, tmp_path)
+    config = "preset: cpu\nmachine: here\nbenchmarks: [memory, mixed_precision]\n"
+    said = run(tmp_path, "report/report.md", "--config", "preset=quick", config=config)
+    jobs = re.findall(r"(\w+): (\d+) of (\d+) cases to measure", said)
+    assert jobs == [("mixed_precision", "9", "9"), ("memory", "2", "2")], said
+    rest = dry_run(tmp_path, config)
+    assert "mixed_precision: 4 of 13 cases to measure (4 missing)" in rest
+    assert "memory: 5 of 7 cases to measure (5 missing)" in rest
+    again = run(
+        tmp_path, "--dry-run", "report/report.md", "--config", "preset=quick", config=config
+    )
+    assert rules_in(again) == []
+
+
 def test_what_is_due_does_not_depend_on_snakemake_records(checkout):
     ready(checkout)
     shutil.rmtree(checkout / ".snakemake")

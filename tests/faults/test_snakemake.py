@@ -31,6 +31,13 @@ def test_make_report_runs_the_command_tested_here():
     assert line.partition("snakemake ")[2].split() == list(REPORT[2:])
 
 
+def test_make_quick_is_make_report_with_another_preset():
+    said = subprocess.run(["make", "-n", "quick"], cwd=ROOT, capture_output=True, text=True)
+    (line,) = (line for line in said.stdout.splitlines() if REPORT[-1] in line)
+    command = line.partition("snakemake ")[2].split()
+    assert command == [*REPORT[2:], "--config", "preset=quick"]
+
+
 def test_second_run_in_a_checkout_is_refused(checkout):
     held = os.open(checkout.root, os.O_RDONLY)
     try:
