@@ -77,7 +77,7 @@ _WHOLE = {
         # A float32 step of the larger sizes takes seconds, so they have fewer cells; the ladder
         # has those of the longest context.
         _cells(["0.13B", "0.42B", "0.97B"], [128, 256, 512], ["float32"], ["eager"]),
-        _cells(["2.0B", "3.4B"], [256, 512], ["float32"], ["eager"]),
+        _cells(["2.0B", "3.4B"], [256], ["float32"], ["eager"]),
         _cells(_SIZES, [256], ["float32"], ["compiled_blocks"]),
         # Other attentions in the model, at the context where attention costs most.
         _cells(
