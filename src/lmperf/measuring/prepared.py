@@ -15,7 +15,7 @@ from lmperf.benchmark import Case, Timed, Unsupported, Workload, WrongResult
 from lmperf.measuring import clock, guards
 from lmperf.measuring.clock import Slice, clock_for, synchronizer
 from lmperf.measuring.faults import failure_row, guarded
-from lmperf.measuring.footprint import phase_memory
+from lmperf.measuring.footprint import phase_memory, requested_bytes
 
 # Steps back to back are so many more than asked for, at most: drawn at random.
 _FURTHER_STEPS = 8
@@ -211,10 +211,14 @@ class Prepared:
         began = clock.now()
         workload, found, chance = self._workloads[case], Slice(), random.SystemRandom()
         checked = checked and workload.check is not None
-        before = self._allocated()
         with in_context(workload):
-            while len(found.times) < repetitions:
-                calls = chance.randint(1, repetitions) if checked else repetitions
+            # Memory is compared from the end of the first part: its calls may allocate what the
+            # slices of another case have freed, such as the gradients of a model that both use.
+            first = chance.randint(1, repetitions) if checked else 1
+            found.add(self._part(case, phase, first, checked))
+            before = self._requested()
+            while (left := repetitions - len(found.times)) > 0:
+                calls = chance.randint(1, repetitions) if checked else left
                 found.add(self._part(case, phase, calls, checked))
         self._refuse_growth(case, phase, before)
         return {
@@ -232,17 +236,15 @@ class Prepared:
             guarded(case, phase, lambda: self._check(workload, phase, part.snapshot))
         return part
 
-    def _allocated(self) -> int:
-        """Return the bytes that live tensors use on a CUDA device; 0 on others."""
-        import torch
-
-        return torch.cuda.memory_allocated() if self._device == "cuda" else 0
+    def _requested(self) -> int:
+        """Return the bytes of live tensors on a CUDA device; 0 on others."""
+        return requested_bytes() if self._device == "cuda" else 0
 
     def _refuse_growth(self, case: Case, phase: str, before: int) -> None:
-        grown = self._allocated() - before
+        grown = self._requested() - before
         if grown > 0:
             gc.collect()  # garbage is not a leak
-            grown = self._allocated() - before
+            grown = self._requested() - before
         growth = self._growth.setdefault((case, phase), [0])
         growth.append(grown)
         guards.refuse_growth([*accumulate(growth)], _LEAKING_SLICES, "slices")
