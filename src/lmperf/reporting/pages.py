@@ -11,13 +11,14 @@ from pathlib import Path
 from lmperf.benchmarks import load
 from lmperf.evidence import repeatability
 from lmperf.names import size_in_full
-from lmperf.reporting import coverage, machine, marks, other_machines
+from lmperf.reporting import coverage, glossary, machine, marks, other_machines, trust
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.findings import SECTION, SHORT, TRUST
 from lmperf.reporting.foreign import in_markdown
 from lmperf.reporting.markdown import markdown
+from lmperf.reporting.numbers import Count
 from lmperf.reporting.other_machines import machines_lines, machines_tables, side_by_side_steps
-from lmperf.reporting.sections import Composed, compose, stems
+from lmperf.reporting.sections import Composed, compose, stems, title_of
 from lmperf.reporting.templates import load_templates
 from lmperf.results import Column, Table
 
@@ -97,40 +98,45 @@ def write_up(
     states = other_machines.indexed(coverage.states(evidence, sections), others)
     several = [other for other in others if other.machine != evidence.machine]
     shown = [section for section in sections if section.section.in_write_up and section.measured]
-    heads = _in_full_first(section.head for section in shown)
-    text = (
-        load_templates(templates)
-        .get_template("report.md.j2")
-        .render(
-            **_about(evidence, root, sections),
-            at_work=evidence.at_work,
-            allowed=evidence.allowed,
-            short=[
-                {"sentence": s.sentence, "title": section.title, "page": root + section.page}
-                for section in sections
-                for s in section.statements
-                if s.place == SHORT
-            ],
-            sections=[
-                _in_write_up(evidence, section, head, templates, root)
-                for section, head in zip(shown, heads, strict=True)
-            ],
-            method=machine.method(evidence),
-            trust=[
-                s.sentence for section in sections for s in section.statements if s.place == TRUST
-            ],
-            limits=_limits(evidence),
-            index=[_index_line(state, root) for state in states],
-            further=[
-                {"title": section.title, "page": root + section.page}
-                for section in sections
-                if section.measured and not section.section.in_write_up
-            ],
-            others=_markdown(machines_lines(several)) if several else "",
-            steps=_markdown(side_by_side_steps(others)) if several else "",
-        )
+    first = [table for section in sections for table in section.first]
+    first, heads = _split(
+        _in_full_first([*first, *(section.head for section in shown)]), len(first)
     )
-    return tidy(text)
+    health = _health(evidence)
+    values = {
+        **_about(evidence, root),
+        "trust": trust.sentences(health, _said(sections, TRUST), unresolved(sections)),
+        "at_work": evidence.at_work,
+        "allowed": evidence.allowed,
+        "first": [_markdown(table, fold=None) for table in first],
+        "short": [
+            {"sentence": s.sentence, "title": section.title, "page": root + section.page}
+            for section in sections
+            for s in section.statements
+            if s.place == SHORT
+        ],
+        "sections": [
+            _in_write_up(evidence, section, head, templates, root)
+            for section, head in zip(shown, heads, strict=True)
+        ],
+        "method": machine.method(evidence),
+        "limits": _limits(evidence),
+        "index": _index(states, root),
+        "further": [
+            {"title": section.title, "page": root + section.page}
+            for section in sections
+            if section.measured and not section.section.in_write_up
+        ],
+        "others": _markdown(machines_lines(several)) if several else "",
+        "steps": _markdown(side_by_side_steps(others)) if several else "",
+    }
+    template = load_templates(templates).get_template("report.md.j2")
+    used = glossary.terms(template.render(**values, glossary={}))
+    return tidy(template.render(**values, glossary=used))
+
+
+def _said(sections: Sequence[Composed], place: str) -> list[str]:
+    return [s.sentence for section in sections for s in section.statements if s.place == place]
 
 
 def page(evidence: MachineEvidence, section: Composed, templates: Path) -> str:
@@ -198,6 +204,10 @@ def _in_write_up(
     }
 
 
+def _split(tables: Sequence[Table | None], at: int) -> tuple[list, list]:
+    return list(tables[:at]), list(tables[at:])
+
+
 def _in_full_first(tables: Iterable[Table | None]) -> list[Table | None]:
     """The tables; the first one with a column of sizes gives them in full: "small (0.13B)"."""
     found = list(tables)
@@ -222,12 +232,11 @@ def _figure(section: Composed, root: str) -> dict | None:
     return {"title": section.title, **names}
 
 
-def _about(evidence: MachineEvidence, root: str, sections: Sequence[Composed] = ()) -> dict:
+def _about(evidence: MachineEvidence, root: str) -> dict:
     return {
         "device": machine.device_words(evidence),
         "facts": machine.newest(evidence),
         "machine_line": machine.facts_line(evidence),
-        "health": _health(evidence, None, sections),
         "root": root,
     }
 
@@ -237,20 +246,18 @@ def _health(
     benchmarks: Sequence[str] | None = None,
     sections: Sequence[Composed] = (),
 ) -> dict:
-    """Numbers of all, checked, red, stale, missing and marked rows, and names of damaged files.
+    """Numbers of checked, red, stale and missing rows, and names of damaged files.
 
     Args:
-        benchmarks: stems for all but the numbers of all and checked rows; None means all.
+        benchmarks: stems for all but the number of checked rows; None means all.
         sections: the sections whose unresolved comparisons to count.
     """
     red = machine.red_gates(evidence, benchmarks)
-    marked = machine.marked(evidence, benchmarks)
 
     def number(named: Mapping[str, Sequence[str]]) -> int:
         return sum(len(n) for stem, n in named.items() if benchmarks is None or stem in benchmarks)
 
     return {
-        "rows": machine.rows(evidence),
         "gated": machine.gated(evidence),
         "red": number(red),
         "stale": number(evidence.stale),
@@ -259,16 +266,20 @@ def _health(
             *(s for s in evidence.damaged if benchmarks is None or s in benchmarks),
             *(evidence.lost if benchmarks is None else ()),
         ],
-        "marks": marks.counted_words(marked),
         "unresolved": _unresolved(sections),
     }
 
 
 def _unresolved(sections: Sequence[Composed]) -> str:
     """The number of unresolved comparisons in the sections' tables in words; empty for none."""
-    parts = [part for section in sections for made in section.parts.values() for part in made]
-    found = marks.unresolved(parts)
+    found = unresolved(sections)
     return "" if found.none else f"{found} comparisons unresolved"
+
+
+def unresolved(sections: Sequence[Composed]) -> Count:
+    """How many comparisons in the sections' tables are unresolved, of how many."""
+    parts = [part for section in sections for made in section.parts.values() for part in made]
+    return marks.unresolved(parts)
 
 
 def _notices(evidence: MachineEvidence, benchmarks: Sequence[str]) -> dict:
@@ -284,7 +295,7 @@ def _notices(evidence: MachineEvidence, benchmarks: Sequence[str]) -> dict:
 
 
 def _limits(evidence: MachineEvidence) -> list[dict]:
-    """A line for each benchmark with red, stale, missing, damaged, uncommitted or marked rows."""
+    """A line for each benchmark with red, stale, missing, damaged or uncommitted rows."""
     red = machine.red_gates(evidence)
     worst = {stem: machine.worst_gate(frame) for stem, frame in evidence.present().items()}
     uncommitted = machine.uncommitted(evidence)
@@ -299,23 +310,37 @@ def _limits(evidence: MachineEvidence) -> list[dict]:
             "missing": len(evidence.missing.get(stem, ())),
             "damaged": evidence.damaged.get(stem),
             "uncommitted": stem in uncommitted,
-            "marks": marks.counted_words(machine.marked(evidence, [stem])),
         }
         for stem in stems
     ]
-    kinds = ("red", "stale", "missing", "damaged", "uncommitted", "marks")
+    kinds = ("red", "stale", "missing", "damaged", "uncommitted")
     return [line for line in lines if any(line[kind] for kind in kinds)]
 
 
-def _index_line(state: coverage.State, root: str) -> dict:
-    shown = bool(state.measured)
+def _index(states: Sequence[coverage.State], root: str) -> list[dict]:
+    """A line for each page: its title, its path, and its numbered tables with their states."""
+    # E5 is on a page of its own, but listed among the tables of its letter.
+    letters: dict[str, list[coverage.State]] = {}
+    for state in states:
+        letters.setdefault(state.table.id[0], []).append(state)
+    return [
+        {
+            "title": title_of(found[0].page.removesuffix(".md")),
+            "page": posixpath.normpath(root + found[0].page),
+            "tables": [_in_index(state, root) for state in found],
+        }
+        for found in letters.values()
+    ]
+
+
+def _in_index(state: coverage.State, root: str) -> str:
+    """A numbered table with its title; its state unless it is measured."""
     link = f"{posixpath.normpath(root + state.page)}#{state.table.anchor}"
-    return {
-        "id": f"[{state.table.id}]({link})" if shown else state.table.id,
-        "title": state.table.title,
-        "cells": f"{state.measured} of {state.owed}" if state.owed else "–",
-        "state": state.words,
-    }
+    name = f"[{state.table.id}]({link})" if state.measured else state.table.id
+    cells = f"{state.measured} of {state.owed} cells, " if state.measured < state.owed else ""
+    said = state.words.removeprefix("measured").removeprefix(", ")
+    words = f" ({cells}{said})" if said else ""
+    return f"{name} {state.table.title}{words}"
 
 
 def _markdown(table: Table | None, **options) -> str:

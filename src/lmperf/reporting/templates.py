@@ -39,6 +39,7 @@ def load_templates(templates: Path | None = None) -> SandboxedEnvironment:
         **FORMS,
         "fixed": numbers.fixed,
         "range": lambda spread, form="sig": numbers.ranged(spread, FORMS[form]),
+        "thousands": "{:,.0f}".format,
         "count": numbers.counted,
         "plural": numbers.plural,
         "listed": numbers.listed,

@@ -41,6 +41,7 @@ class Section:
         also: stems (names) of further benchmarks whose rows the section needs.
         title, order: heading and position, for a section without a benchmark of the same stem.
         in_write_up: whether the write-up shows the section; otherwise it has a page only.
+        first: evidence -> tables that the write-up shows before everything else.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -51,6 +52,7 @@ class Section:
     title: str | None = None
     order: int = 1000
     in_write_up: bool = True
+    first: Callable[[MachineEvidence], Sequence[Table]] | None = None
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,10 @@ class Composed:
     @cached_property
     def statements(self) -> list[Statement]:
         return statements(self.section.findings, self.evidence)
+
+    @cached_property
+    def first(self) -> Sequence[Table]:
+        return self.section.first(self.evidence) if self.section.first and self.measured else ()
 
     @cached_property
     def head(self) -> Table | None:

@@ -250,9 +250,10 @@ SECTION = Section(
             values=repeatability.values,
             answer=repeatability.answer,
             answers={
-                "all": _REPEAT + " ({{ rows }} rows measured twice, {{ share | percent(0) }}).",
-                "some_marked": _REPEAT + " ({{ rows }} rows measured twice,"
-                " {{ share | percent(0) }}; {{ marked }} more were disturbed).",
+                "all": _REPEAT + " (R1).",
+                "some_marked": _REPEAT + " (R1). {{ marked | count('row') }} measured twice"
+                " {{ 'was' if marked == 1 else 'were' }} disturbed and"
+                " {{ 'does' if marked == 1 else 'do' }} not count.",
                 "unknown": "How far times repeat is unknown: {{ marked | count('row') }} measured"
                 " twice {{ 'was' if marked == 1 else 'were' }} disturbed by other work or drift.",
             },

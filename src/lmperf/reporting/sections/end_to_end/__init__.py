@@ -1,13 +1,14 @@
 """The report section on Transformer train steps end to end: time, and what makes it shorter."""
 
 from lmperf.reporting.sections import Section
-from lmperf.reporting.sections.end_to_end import ladder, warmup
+from lmperf.reporting.sections.end_to_end import ladder, recipes, warmup, why
 from lmperf.reporting.sections.end_to_end.figure import figure
 from lmperf.reporting.sections.end_to_end.findings import FINDINGS
 from lmperf.reporting.sections.end_to_end.tables import COMPARED, FURTHER, PHASES, head
 
 SECTION = Section(
-    findings=(*FINDINGS, *ladder.FINDINGS, *warmup.FINDINGS),
+    findings=(*ladder.FINDINGS, *FINDINGS, *why.FINDINGS, *warmup.FINDINGS),
+    first=recipes.tables,
     head=head,
     tables=(PHASES, warmup.TABLE, *COMPARED, ladder.TABLE, FURTHER),
     figure=figure,

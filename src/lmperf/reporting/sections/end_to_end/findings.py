@@ -1,4 +1,4 @@
-"""Findings on train steps: the fastest implementation and dtype, and the gain of each."""
+"""Findings on train steps: the gain of each technique."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ from lmperf.reporting.findings import (
     verdicts,
 )
 from lmperf.reporting.host_bound import HOST_BOUND, host_bound, queued
-from lmperf.reporting.numbers import Count, Spread, listed, ranged, ratio
+from lmperf.reporting.numbers import Count, Spread, ranged, ratio
 from lmperf.reporting.sections.end_to_end import ways
 from lmperf.reporting.sections.end_to_end.ways import BF16, BLOCKS, CELL, EAGER, STEM, WHOLE, Way
-from lmperf.reporting.speedup import speedups
-from lmperf.statistics import FASTER
+from lmperf.statistics import SLOWER
 
 ATTENTIONS = ("sdpa", "triton")
 # A share of the ceiling below this fraction of another one counts as lower.
@@ -73,47 +72,6 @@ def _said(what: str, rest: str = "") -> dict[str, str]:
     }
 
 
-def _fastest(evidence: MachineEvidence) -> dict:
-    rows = ways.fastest(evidence)
-    rows = measured(rows[rows["ways"] > 1])
-    over = rows["ratio"].dropna()
-    which = rows["size"].groupby(rows["way"], sort=False).agg(listed)
-    return {
-        "best": list(which.index),
-        "which": ways.either(_not_told_apart(evidence, rows)) if len(which) == 1 else None,
-        "aside": (all_rows(evidence, STEM)["dtype"] == ways.BF16_WEIGHTS).any(),
-        "by_size": [f"{words} ({sizes})" for words, sizes in which.items()],
-        "contexts": _contexts(rows),
-        "over": _reach(over) if len(over) else None,
-        "based": None if over.index.equals(rows.index) else _sizes(rows.loc[over.index]),
-        **rows.iloc[-1][["size", "rate", "mfu", "burst"]],
-    }
-
-
-def _sizes(rows: pd.DataFrame) -> str:
-    """The range of sizes in words: ``small to large``, or ``small`` if there is one size."""
-    sizes = in_order("size", rows["size"])
-    return f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else "".join(sizes)
-
-
-def _not_told_apart(evidence: MachineEvidence, fastest: pd.DataFrame) -> list[Way]:
-    """The fastest way and the ways of its dtype that it does not beat at any size."""
-    best = Way(*fastest.iloc[0][["implementation", "dtype"]])
-    found = [best]
-    for other in ways.of(having(evidence.frame(STEM), dtype=best.dtype)):
-        steps = speedups(evidence, STEM, best.series, other.series)
-        verdicts = steps.loc[steps.index.intersection(fastest.index), "verdict"]
-        if other != best and len(verdicts) == len(fastest) and not (verdicts == FASTER).any():
-            found.append(other)
-    return found
-
-
-def _fastest_answer(values: dict) -> str:
-    if len(values["best"]) > 1:
-        return "by_size"
-    return "base" if values["best"] == [ways.BASE.words] else "one"
-
-
 def _compiling(evidence: MachineEvidence) -> dict:
     """Speed-ups of compiling by block over eager; of compiling the model, without rows by block."""
     name = BLOCKS if (all_rows(evidence, STEM)["implementation"] == BLOCKS).any() else WHOLE
@@ -124,14 +82,21 @@ def _compiling(evidence: MachineEvidence) -> dict:
 
 
 def _mixed_precision(evidence: MachineEvidence) -> dict:
+    """Speed-ups of bf16 autocast over float32; ``busy``: host shares of the steps it slows down."""
     rows, values = _compared(evidence, {"": (Way(EAGER, BF16), ways.BASE)})
-    least, most = (rows.loc[[i]] for i in (rows["ratio"].idxmin(), rows["ratio"].idxmax()))
-    ends = [(_reach(row["ratio"]), row["size"].item(), _contexts(row)) for row in (least, most)]
+    slower = rows[rows["verdict"] == SLOWER]
+    shares = queued(slower).dropna()
     return {
         "words": dtype_words(BF16),
-        "ends": [f"{gain} ({size}, {context})" for gain, size, context in ends],
+        "busy": shares.min() if len(shares) and len(shares) == len(slower) else None,
         **values,
     }
+
+
+def _mixed_precision_answer(values: dict) -> str:
+    if values["busy"] is not None and values["busy"] > HOST_BOUND:
+        return "host"
+    return _how_many(values)
 
 
 def _attention(evidence: MachineEvidence) -> dict:
@@ -225,15 +190,8 @@ def _host(evidence: MachineEvidence) -> dict:
     }
 
 
-_FASTEST = "Fastest step{{ ' with float32 weights' if aside }} ({{ contexts }}): "
-_OVER = (
-    "{% if over %}: {{ over }} over eager float32{% if based %} ({{ based }}){% endif %}{% endif %}"
-)
-_LAST = (
-    "; {{ size }}: {{ rate | rounded }} tokens/s"
-    "{% if mfu == mfu %}, MFU {{ mfu | percent }}{% endif %}{{ ' (burst)' if burst }}."
-)
 _NUMERICS = "{{ words }} over float32, eager ({{ contexts }}): {{ gain | range('ratio') }}"
+_MIXED = "{{ words }} makes an eager step {{ gain | range('ratio') }} as fast as float32 does"
 _OWN = (
     "{{ names | join(' over ') }} in a {{ words }} step ({{ contexts }}):"
     " {{ gains | join(', ') }}, "
@@ -245,18 +203,6 @@ _SHARES = (
 )
 FINDINGS = (
     Finding(
-        name="fastest_step",
-        question="Which way of running a train step is the fastest, and how fast is it?",
-        values=_fastest,
-        answer=_fastest_answer,
-        answers={
-            "one": _FASTEST + "{{ which }}" + _OVER + _LAST,
-            "by_size": _FASTEST + "{{ by_size | join('; ') }}" + _OVER + ".",
-            "base": "No step ({{ contexts }}) is faster than the one in eager float32" + _LAST,
-        },
-        place=SHORT,
-    ),
-    Finding(
         name="compiling",
         question="How much does compiling speed up a step, and how long do its first calls take?",
         values=_compiling,
@@ -265,16 +211,20 @@ FINDINGS = (
             "{{ what }} over eager: {{ gains | join(', ') }}",
             "; the first calls take {{ seconds | range('sig') }} s with compilation",
         ),
+        place=PAGE,
     ),
     Finding(
         name="mixed_precision",
         question="How much does bf16 autocast speed up a step, and where is it slower?",
         values=_mixed_precision,
-        answer=_how_many,
-        answers=_said(_NUMERICS)
-        | {
-            "some": "{{ words }} over float32, eager: {{ ends | join(' to ') }}, faster in"
-            " {{ faster }} resolved steps."
+        answer=_mixed_precision_answer,
+        answers={
+            "all": _MIXED + " ({{ faster.n | count('resolved comparison') }}).",
+            "some": _MIXED + ". It is faster in {{ faster }} resolved comparisons.",
+            "none": "{{ words }} makes no eager step faster than float32 does:"
+            " {{ gain | range('ratio') }}.",
+            "host": _MIXED + ". Where it is slower, the host is the limit: it is busy for at least"
+            " {{ busy | percent(0) }} of the step.",
         },
         place=SHORT,
     ),
@@ -288,6 +238,7 @@ FINDINGS = (
             " {{ gains | join(', ') }}",
             "{% if less %}; peak memory {{ less | range('percent') }} lower{% endif %}",
         ),
+        place=PAGE,
     ),
     Finding(
         name="triton_attention_inside",
@@ -311,6 +262,7 @@ FINDINGS = (
             " faster in {{ of_mixed.faster }}{% if waits %}; {{ waits }} of its steps are"
             " host-bound{% endif %}{% endif %}",
         ),
+        place=PAGE,
     ),
     Finding(
         name="share_of_ceiling",
@@ -324,6 +276,7 @@ FINDINGS = (
             + _SHARES
             + ": the share does not always fall as the arithmetic gets faster.",
         },
+        place=PAGE,
     ),
     Finding(
         name="whole_or_block",

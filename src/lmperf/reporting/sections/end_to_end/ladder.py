@@ -34,11 +34,10 @@ from lmperf.reporting.tables import (
     STEPS,
     Owed,
     TableGroup,
-    number_cells,
     step_times,
     value_cells,
 )
-from lmperf.results import LOWER, Table
+from lmperf.results import LOWER, Cell, Table
 from lmperf.statistics import FASTER
 from lmperf.transformer.rungs import RUNGS, STEPS_ALONE, Rung
 
@@ -68,8 +67,8 @@ def tables(evidence: MachineEvidence) -> list[Table]:
     frame = evidence.frame(STEM)
     if frame is None:
         return []
-    frame, losses = _with_rates(evidence, rungs(frame)), _losses(evidence)
-    return each(*(_cell(evidence, rows, losses) for *_, rows in groups(frame, *CELL)))
+    frame, found = _with_rates(evidence, rungs(frame)), losses(evidence)
+    return each(*(_cell(evidence, rows, found) for *_, rows in groups(frame, *CELL)))
 
 
 def _with_rates(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
@@ -108,11 +107,12 @@ def _cell(evidence: MachineEvidence, rows: pd.DataFrame, losses: pd.DataFrame) -
     note = f"{STEPS} {ways.LASTING if len(lasting) else ''}"
     note += f"Each line adds a technique to the one above it{replaces}{of}."
     size = rows["size"].iloc[0]
-    # The losses come from separate runs with one batch for each size: shown once.
-    smallest = having(rungs(evidence.frame(STEM)), size=size)["batch"].min()
-    if rows["batch"].iloc[0] == smallest and size in losses.index.get_level_values("size"):
-        cells = number_cells(rows["implementation"].map(losses.loc[size]["loss"]).dropna(), precise)
-        columns.append(Beside("loss", cells, "loss", "", "precise", LOWER))
+    if size in losses.index.get_level_values("size"):
+        found = rows["implementation"].map(losses.loc[size]["loss"]).dropna()
+        base = losses["loss"].get((size, BASE.name))
+        cells = [loss_cell(loss, base) for loss in found]
+        cells = pd.Series(cells, found.index, dtype=object)
+        columns.append(Beside("loss (over float32)", cells, "loss", "", "precise", LOWER))
         note += f" {_loss_words(evidence, size)}"
         if len(cells) < len(rows) and not evidence.missing.get(LOSS):
             note += " A dash: no loss is configured."
@@ -156,7 +156,7 @@ def _compared(
     return found.assign(implementation=rows["implementation"].reindex(found.index))
 
 
-def _losses(evidence: MachineEvidence) -> pd.DataFrame:
+def losses(evidence: MachineEvidence) -> pd.DataFrame:
     """A data frame with the ``loss`` at the last recorded step, indexed by size and rung."""
     frame = evidence.frame(LOSS)
     if frame is None:
@@ -164,6 +164,28 @@ def _losses(evidence: MachineEvidence) -> pd.DataFrame:
     frame = frame[gates.shown(frame)]
     last = having(frame, step=frame["step"].max())
     return last.set_index(["size", "implementation"])[["loss"]]
+
+
+def growth(evidence: MachineEvidence, size: str, rung: str | None) -> float | None:
+    """By how much the loss of a rung exceeds that of float32, as a fraction; None if unknown."""
+    found = losses(evidence)["loss"]
+    loss, base = found.get((size, rung)), found.get((size, BASE.name))
+    return None if loss is None or base is None else loss / base - 1
+
+
+def growth_words(evidence: MachineEvidence, rows: pd.DataFrame) -> str:
+    """For a note: how much bf16 weights raise the loss at the sizes of these rows, if they do."""
+    rung = next(r.name for r in RUNGS if dtype_of(r.dtype).storage != "float32")
+    found = {size: growth(evidence, size, rung) for size in in_order("size", rows["size"])}
+    grown = [f"{size} {signed_percent(g)}" for size, g in found.items() if g and g > NEAR]
+    return f" bf16 weights raise the loss: {', '.join(grown)} (E6)." if grown else ""
+
+
+def loss_cell(loss: float, base: float | None) -> Cell:
+    """A cell with a loss; one that is apart from the loss in float32 says by how much."""
+    far = loss / base - 1 if base else 0.0
+    words = precise(loss) + (f" ({signed_percent(far)})" if abs(far) > NEAR else "")
+    return Cell(words, float(loss))
 
 
 def _loss_words(evidence: MachineEvidence, size: str) -> str:
@@ -199,17 +221,27 @@ def _where(rows: pd.DataFrame) -> str:
 
 
 def _whole(evidence: MachineEvidence) -> dict:
+    """Speed-ups of the highest rung over the lowest, its MFU, and by how much its loss grows."""
     rows = _with_rates(evidence, _top(evidence))
-    sizes = zip(rows["size"], rows["ratio"], strict=True)
+    pairs = zip(rows["size"], rows["implementation"], strict=True)
+    growths = [g for pair in pairs if (g := growth(evidence, *pair)) is not None]
     return {
         "base": implementation_words(BASE.name),
         "top": implementation_words(rows["implementation"].iloc[0]),
-        "context": _context(rows),
-        "gains": [f"{size} {ratio(gain)}" for size, gain in sizes],
+        "sizes": _sizes(rows),
         "mfu": Spread.of(rows["mfu"].dropna()) if rows["mfu"].notna().any() else None,
         "burst": bool(rows["burst"].any()),
+        "growth": Spread.of(growths) if growths else None,
+        "grows": bool(growths) and max(growths) > NEAR,
+        "steps": load(LOSS).stated["steps"],
+        "near": NEAR,
         **verdicts(rows),
     }
+
+
+def _sizes(rows: pd.DataFrame) -> str:
+    sizes = in_order("size", rows["size"])
+    return f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else "".join(sizes)
 
 
 def _most(evidence: MachineEvidence) -> dict:
@@ -245,10 +277,10 @@ def _cost_in_loss(evidence: MachineEvidence) -> dict:
     Rungs with float32 weights differ in rounding only, so their range is the effect of rounding.
     ``most`` is the largest relative distance from the range, ``apart`` the largest relative width.
     """
-    losses = _losses(evidence)["loss"].unstack()
+    table = losses(evidence)["loss"].unstack()
     float32 = {rung.name for rung in RUNGS if dtype_of(rung.dtype).storage == "float32"}
-    rounded_weights = [name not in float32 for name in losses]
-    wide, narrow = losses.loc[:, [not r for r in rounded_weights]], losses.loc[:, rounded_weights]
+    rounded_weights = [name not in float32 for name in table]
+    wide, narrow = table.loc[:, [not r for r in rounded_weights]], table.loc[:, rounded_weights]
     wide, narrow = (side.dropna(how="all") for side in (wide, narrow))
     several = wide.index[wide.count(axis="columns") > 1]
     sizes = in_order("size", measured(narrow[narrow.index.isin(several)]).index)
@@ -266,8 +298,18 @@ def _cost_in_loss(evidence: MachineEvidence) -> dict:
     }
 
 
-_WHOLE = "The ladder, {{ base }} to {{ top }} ({{ context }}): {{ gains | join(', ') }}"
-_MFU = "{% if mfu %}; MFU {{ mfu | range('percent') }}{{ ' (burst)' if burst }}{% endif %}."
+_WHOLE = (
+    "From {{ base }} to {{ top }}, the ladder makes a step {{ gain | range('ratio') }} as fast"
+    " ({{ sizes }})"
+)
+# The loss stands beside every number that rests on it.
+_MFU = (
+    ".{% if mfu %} MFU is then {{ mfu | range('percent') }}{{ ' (burst)' if burst }}.{% endif %}"
+    "{% if not growth %} Its loss was not measured."
+    "{% elif grows %} But its bf16 weights raise the loss after {{ steps }} steps by"
+    " {{ growth | range('percent') }}.{% else %} Its loss stays within"
+    " {{ near | percent(0) }} of float32's.{% endif %}"
+)
 _LOSS = (
     "After {{ steps }} steps on the same tokens (one run per rung), losses with bf16 weights lie"
 )
@@ -279,8 +321,8 @@ FINDINGS = (
         answer=lambda v: "all" if v["faster"].all else "none" if v["faster"].none else "some",
         answers={
             "all": _WHOLE + _MFU,
-            "some": _WHOLE + ", faster in {{ faster }} cells" + _MFU,
-            "none": _WHOLE + ", faster in no cell" + _MFU,
+            "some": _WHOLE + ", at some sizes alone" + _MFU,
+            "none": _WHOLE + ", faster at no size" + _MFU,
         },
         place=SHORT,
     ),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pandas as pd
 
@@ -15,8 +16,8 @@ from lmperf.names import dtype_words, in_order, phase_words
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import NotMeasured
 from lmperf.reporting.host_bound import HOST_BOUND, queued
-from lmperf.reporting.numbers import percent, precise
-from lmperf.reporting.sections.end_to_end import ways
+from lmperf.reporting.numbers import percent
+from lmperf.reporting.sections.end_to_end import ladder, recipes, ways
 from lmperf.reporting.sections.end_to_end.ways import BASE, CELL, EAGER, FLOAT32, STEM, STEP, Way
 from lmperf.reporting.side_by_side import (
     Beside,
@@ -26,24 +27,32 @@ from lmperf.reporting.side_by_side import (
     side_by_side,
     speedup,
     step_time,
-    text,
     time,
 )
-from lmperf.reporting.speedup import speedup_cell, speedup_cells
+from lmperf.reporting.speedup import speedup_cells
 from lmperf.reporting.tables import (
     STEPS,
     Owed,
     TableGroup,
-    number_cells,
     step_times,
     value_cells,
 )
-from lmperf.results import Table
+from lmperf.results import AXIS, Table
 
-NOTE = (
-    "Float32 weights. Times: steps back to back (median); burst: single calls with pauses (median)."
-    " Speed-up: median of the ratios of the rounds (burst), with its interval."
-)
+# Header of the head table -> the way; the compiled ones are compiled by block.
+TECHNIQUES = {
+    "eager float32": BASE,
+    "eager TF32": recipes.TF32,
+    "eager bf16": Way(EAGER, ways.BF16),
+    "bf16, compiled": Way(ways.BLOCKS, ways.BF16),
+    "and flash attention": Way("triton_compiled_blocks", ways.BF16),
+}
+_BEST = " bf16: autocast. Best: the recipe of the first table."
+# Whether all times are burst times -> the note below the head table.
+NOTE = {
+    True: f"Times: single calls with pauses (burst), median.{_BEST}",
+    False: f"Times: steps back to back, median.{_BEST}",
+}
 FIRST_CALLS = "first calls, compilation and execution"
 COMPILED = (ways.WHOLE, ways.BLOCKS)
 COMPARED_PHASES = (STEP, "forward", "backward")
@@ -53,38 +62,30 @@ ATTENTIONS = {
     ways.WHOLE: ("sdpa_compiled", "triton_compiled"),
     ways.BLOCKS: ("sdpa_compiled_blocks", "triton_compiled_blocks"),
 }
-MIB_PER_GIB = 1024
 
 
 def head(evidence: MachineEvidence) -> Table | None:
-    """The head table, a line for each size at one context: time of every implementation and dtype.
+    """The head table, a line for each size: the time of a train step with each technique in ms.
 
-    The speed-up, tokens/s, MFU and peak memory are those of the fastest one. None without evidence.
+    The column ``best`` has the recipe of the write-up's first table. None without evidence.
     """
     try:
-        steps = ways.usual_steps(evidence)
+        steps, best = recipes.steps(evidence), recipes.fastest(evidence)
     except NotMeasured:
         return None
-    best = ways.fastest(evidence)
-    one, ratios = best["way"].nunique() == 1, best.dropna(subset=["ratio"])
-    speedups = [speedup_cell(row) for row in ratios.itertuples()]
-    speedups = pd.Series(speedups, ratios.index, dtype=object)
-    parameters = number_cells(steps["parameters"].dropna() / 1e6, precise)
-    peak = value_cells(best, best["peak_mib"] / MIB_PER_GIB)
+    burst = not steps["sustained_ms"].notna().any()
+    parts = {
+        **{words: (way.rows(steps), way.name) for words, way in TECHNIQUES.items()},
+        "best": (best, "best"),
+    }
     columns = [
-        text("parameters (M)", parameters, "parameters", "precise"),
-        *itertools.chain.from_iterable(
-            ways.times(way.rows(steps), way.words, way.name)
-            for way in sorted(ways.of(steps), key=lambda way: way != BASE)
-        ),
-        *([] if one else [text("best", best["way"], "best")]),
-        speedup("best over eager float32", speedups, f"best.over.{BASE.name}"),
-        *ways.rates(best, "best"),
-        memory("peak", peak, "best.peak", "GiB"),
+        time(words, ways.times(rows), name) for words, (rows, name) in parts.items() if len(rows)
     ]
-    which = f" Best: {best['way'].iloc[0]}." if one else ""
-    note = f"{NOTE}{which} Tokens/s, MFU and peak memory are those of the best."
-    return side_by_side(phase_words(STEP).capitalize(), steps, CELL, columns, note)
+    found = side_by_side(phase_words(STEP).capitalize(), steps, CELL, columns, NOTE[burst])
+    if found is None:
+        return None
+    sizes = recipes.size_cells(steps.drop_duplicates("size"))  # in the order of the lines
+    return replace(found, columns=(sizes, *(c for c in found.columns if c.role != AXIS)))
 
 
 def step_tables(evidence: MachineEvidence) -> list[Table]:
@@ -114,7 +115,7 @@ def _steps(evidence: MachineEvidence, dtype: str) -> Table | None:
         time(FIRST_CALLS, value_cells(step, step["compile_s"]), "first_calls", "s"),
     ]
     note = f"{STEPS} Tokens/s, MFU and peak memory: of the train step"
-    note += f"{ways.denominators(evidence, dtype)}.{_queued(step)}"
+    note += f"{ways.denominators(evidence, dtype)}.{_queued(step)}{_loss(evidence, step, dtype)}"
     words = dtype_words(dtype, CELL)
     return side_by_side(words, frame, [*CELL, "implementation"], columns, note)
 
@@ -135,7 +136,13 @@ def _sustained(evidence: MachineEvidence, dtype: str) -> Table | None:
     ]
     note = f"{ways.LASTING}{ways.denominators(evidence, dtype).removeprefix('; ')}"
     caption = f"{dtype_words(dtype, CELL)}, sustained"
-    return side_by_side(caption, steps, [*CELL, "implementation"], columns, f"{note}.")
+    note += f".{_loss(evidence, steps, dtype)}"
+    return side_by_side(caption, steps, [*CELL, "implementation"], columns, note)
+
+
+def _loss(evidence: MachineEvidence, steps: pd.DataFrame, dtype: str) -> str:
+    """For the note of a table of a dtype: by how much its weights raise the loss."""
+    return ladder.growth_words(evidence, steps) if dtype == ways.BF16_WEIGHTS else ""
 
 
 def _burst_words(phase: str) -> str:

@@ -6,7 +6,6 @@ from its burst time (single calls with pauses), in columns of their own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -24,13 +23,13 @@ from lmperf.reporting.ceilings import (
 )
 from lmperf.reporting.custom import another_model
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.findings import all_rows, sound
+from lmperf.reporting.findings import all_rows
 from lmperf.reporting.numbers import finite, rounded, significant, whole
-from lmperf.reporting.side_by_side import Beside, rate, time
-from lmperf.reporting.speedup import Series, compared, parse_rounds, resolved
+from lmperf.reporting.side_by_side import Beside, rate
+from lmperf.reporting.speedup import Series, compared, median_intervals, parse_rounds
 from lmperf.reporting.tables import medians, or_status, value_cells
 from lmperf.results import DERIVED, HIGHER, Cell
-from lmperf.statistics import FASTER, median_interval
+from lmperf.statistics import median_interval
 
 STEM, STEP = "end_to_end", "train_step"
 CELL = ["size", "context_length", "batch"]
@@ -73,17 +72,6 @@ class Way(NamedTuple):
 BASE = Way(EAGER, FLOAT32)
 
 
-def either(among: Sequence[Way]) -> str:
-    """Several ways joined by "or": ``bf16 autocast, SDPA or Triton, compiled by block``."""
-    words = [way.words for way in among]
-    parts = [text.split(", ") for text in words]
-    shared = {tuple(part[:1] + part[2:]) for part in parts}
-    if len(words) == 1 or len(shared) > 1 or min(map(len, parts)) < 2:
-        return " or ".join(words)
-    first, *last = shared.pop()
-    return ", ".join([first, " or ".join(part[1] for part in parts), *last])
-
-
 def of(frame: pd.DataFrame) -> list[Way]:
     """The ways that occur in a data frame, ordered by dtype, then by implementation."""
     frame = frame[~another_model(frame)]
@@ -99,22 +87,6 @@ def steps_over(evidence: MachineEvidence, way: Way, base: Way = BASE) -> pd.Data
     """
     all_rows(evidence, STEM)
     return having(compared(evidence, STEM, way.series, base.series), phase=STEP)
-
-
-def usual_steps(evidence: MachineEvidence) -> pd.DataFrame:
-    """The train steps of the head table: float32 weights, one context, one batch for each size.
-
-    bf16 weights change the loss; the ladder shows them.
-    The context is the one at which most sizes were measured; of equals, the nearest to ``CONTEXT``.
-    The batch is the most frequent one of the size. Raises NotMeasured without evidence.
-    """
-    frame = having(all_rows(evidence, STEM), phase=STEP)
-    frame = frame[~another_model(frame) & (frame["dtype"] != BF16_WEIGHTS)]
-    sizes = frame.groupby("context_length")["size"].nunique()
-    contexts = sorted(sizes[sizes == sizes.max()].index, key=lambda n: (abs(n - CONTEXT), n))
-    frame = having(frame, context_length=contexts[:1])
-    batch = frame.groupby("size")["batch"].transform(lambda values: values.mode().max())
-    return frame[frame["batch"] == batch]
 
 
 def with_rates(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
@@ -156,18 +128,36 @@ def share_of_matmul(steps: pd.DataFrame, name: str) -> Beside:
     return rate("share of sustained matmul", cells, f"{name}.share_of_matmul", "%")
 
 
-def times(rows: pd.DataFrame, words: str, name: str) -> list[Beside]:
-    """Columns with the sustained times of steps; burst times, if needed, in a column of their own.
+def burst_words(words: str, burst: bool) -> str:
+    """The words for a time, which say that it is a burst time if it is one."""
+    return f"{words}, burst" if burst else words
 
-    A step without a valid time has its status in the first of these columns.
+
+def times(rows: pd.DataFrame, brackets: bool = False) -> pd.Series:
+    """A cell for each step: its sustained time in ms, else its burst time, else its status.
+
+    If only some of the steps have a sustained time, the words of the others end in "burst".
+
+    brackets: whether the words include the interval: over the blocks of the stretch, or over the
+        rounds of a burst time.
     """
     lasting = rows["sustained_ms"].notna()
-    burst = time(f"{words}, burst", medians(rows[~lasting]), f"{name}.burst")
-    if not lasting.any():
-        return [burst]
-    failed = ~gates.shown(rows)
-    found = time(words, sustained(rows[lasting | failed], brackets=False), name)
-    return [found, replace(burst, cells=medians(rows[~lasting & ~failed]))]
+    single = rows[~lasting]
+    lows, highs = median_intervals(single)
+    end = " burst" if (lasting & gates.shown(rows)).any() else ""
+    cells = [
+        cell
+        if cell.state
+        else replace(
+            cell,
+            words=cell.words + (_bracketed(finite(low), finite(high)) if brackets else "") + end,
+            low=finite(low),
+            high=finite(high),
+        )
+        for cell, low, high in zip(medians(single), lows, highs, strict=True)
+    ]
+    burst = pd.Series(cells, single.index, dtype=object)
+    return pd.concat([sustained(rows[lasting], brackets), burst]).reindex(rows.index)
 
 
 def sustained(rows: pd.DataFrame, brackets: bool = True) -> pd.Series:
@@ -220,28 +210,3 @@ def denominators(evidence: MachineEvidence, dtype: str) -> str:
         *([f"sustained matmul {significant(measured)} TFLOP/s"] if measured else []),
     ]
     return f"; {', '.join(of)}, in {words}" if of else ""
-
-
-def fastest(evidence: MachineEvidence) -> pd.DataFrame:
-    """The train step with the shortest time of each size, with its speed-up over float32.
-
-    Sustained times are compared if every step of the size has one, else burst times. Speed-ups are
-    over eager float32, from steps timed in turn. Column ``way``: implementation and dtype in words;
-    ``ways``: how many rows of the size it was chosen from. If eager float32 was timed, it is chosen
-    unless another row has the verdict "faster" over it.
-    """
-    frame = usual_steps(evidence)
-    frame = with_rates(evidence, frame[frame.index.isin(sound(evidence, STEM).index)])
-    others = [way.series for way in of(frame) if way != BASE]
-    speed = [resolved(evidence, STEM, series, BASE.series) for series in others]
-    speed = having(pd.concat([frame.iloc[:0], *speed]), phase=STEP)
-    frame = frame.join(speed.reindex(columns=["ratio", "low", "high", "rounds", "verdict"]))
-    pairs = zip(frame["implementation"], frame["dtype"], strict=True)
-    frame["way"] = pd.Series([Way(*pair).words for pair in pairs], frame.index, dtype=object)
-    frame["ways"] = frame.groupby("size")["size"].transform("size")
-    base = BASE.rows(frame)
-    is_base, based = frame.index.isin(base.index), frame["size"].isin(base["size"])
-    frame = frame[is_base | ~based | (frame["verdict"] == FASTER)]
-    some_burst = frame.groupby("size")["burst"].transform("any")
-    ms = frame["step_ms"].where(~some_burst, frame["median_ms"])
-    return frame.loc[ms.groupby(frame["size"], sort=False).idxmin()]

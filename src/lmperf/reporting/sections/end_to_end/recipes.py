@@ -1,0 +1,375 @@
+"""What to run: the fastest recipe for a train step of each model size.
+
+A recipe is a way (implementation and dtype) to run the step. The recipes of a size are compared
+in one cell: that of the ladder if the size has one. One recipe beats another if its time is shorter
+and the speed-up has the verdict "faster". The tables name the fastest recipe, or a simpler one that
+it does not beat and that is as fast within ``CLOSE``. If there is a simpler one that is slower than
+that and not beaten either, the note says so. Rows on which no finding may rest take no part.
+
+Recipes with float32 weights differ in rounding alone. bf16 weights change the loss, so that a
+table of their own shows them, with their loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from lmperf.benchmarks import load
+from lmperf.dtypes import dtype_of
+from lmperf.names import dtype_words, implementation_words, in_order
+from lmperf.reporting import gates
+from lmperf.reporting.custom import another_model
+from lmperf.reporting.evidence import MachineEvidence, having
+from lmperf.reporting.findings import NotMeasured, all_rows, sound
+from lmperf.reporting.machine import newest
+from lmperf.reporting.numbers import counted, precise, rounded
+from lmperf.reporting.sections.end_to_end import ladder, ways
+from lmperf.reporting.sections.end_to_end.ways import BASE, STEM, STEP, Way
+from lmperf.reporting.speedup import resolved, speedup_cells
+from lmperf.reporting.tables import number_cells, value_cells
+from lmperf.results import AXIS, DERIVED, EMPTY, HIGHER, LOWER, NO_ROW, TIME, Cell, Column, Table
+from lmperf.statistics import FASTER
+from lmperf.transformer.rungs import RUNGS
+
+MIB_PER_GIB = 1024
+TF32 = Way(ways.EAGER, ways.TF32)
+# Implementations from the simplest to run to the most elaborate one; others follow.
+SIMPLEST = (
+    *("eager", "compiled", "compiled_blocks"),
+    *("sdpa", "sdpa_compiled", "sdpa_compiled_blocks"),
+    *("triton", "triton_compiled", "triton_compiled_blocks"),
+    *("fused_loss", "graph"),
+)
+_COMPILED, _TRITON = "compiled by block", "Triton attention"
+# A simpler recipe is preferred if its time is longer by at most this fraction.
+CLOSE = 0.02
+
+
+def steps(evidence: MachineEvidence) -> pd.DataFrame:
+    """The train steps that the tables on recipes compare: one context and batch for each size.
+
+    They are those of the ladder (its smallest batch), else of the context nearest to
+    ``ways.CONTEXT``. Columns of ``ways.with_rates`` are added. Raises NotMeasured without evidence.
+    """
+    return evidence.once((STEM, "recipes"), lambda: _steps(evidence))
+
+
+def _steps(evidence: MachineEvidence) -> pd.DataFrame:
+    frame = having(all_rows(evidence, STEM), phase=STEP)
+    frame = frame[~another_model(frame)]
+    of_ladder = ladder.rungs(frame)
+    parts = []
+    for size in in_order("size", frame["size"]):
+        rows, rungs = (having(part, size=size) for part in (frame, of_ladder))
+        cells = rungs if len(rungs) else rows
+        most = cells.groupby(["context_length", "batch"]).size()
+        context, batch = min(most.index, key=lambda cell: (_far(cell[0]), -most[cell], cell[1]))
+        parts.append(having(rows, context_length=context, batch=batch))
+    if not parts:
+        raise NotMeasured(STEM)
+    return ways.with_rates(evidence, pd.concat(parts))
+
+
+def _far(context: float) -> tuple[float, float]:
+    return abs(context - ways.CONTEXT), context
+
+
+def fastest(evidence: MachineEvidence, any_weights: bool = False) -> pd.DataFrame:
+    """The row of the recipe to run for each size, from ``steps``; sizes without one are left out.
+
+    Column ``tied``: whether a simpler recipe is slower by more than ``CLOSE``, yet not beaten.
+
+    any_weights: whether recipes with bf16 weights take part.
+    """
+    frame = steps(evidence)
+    frame = frame[frame.index.isin(sound(evidence, STEM).index)]
+    if not any_weights:
+        frame = frame[_float32_weights(frame)]
+    parts = [having(frame, size=size) for size in in_order("size", frame["size"])]
+    found = dict(_choose(evidence, rows) for rows in parts)
+    return frame.loc[list(found)].assign(tied=list(found.values()))
+
+
+def _float32_weights(frame: pd.DataFrame) -> pd.Series:
+    return frame["dtype"].map(lambda dtype: dtype_of(dtype).storage == "float32").astype(bool)
+
+
+def _choose(evidence: MachineEvidence, rows: pd.DataFrame) -> tuple[Any, bool]:
+    """The label of the recipe to run, and whether a simpler one that is slower is not beaten.
+
+    Sustained times are compared if all rows have one, else medians of burst times. Where eager
+    float32 was timed, only recipes that beat it are compared with it.
+    """
+    base = BASE.rows(rows)
+    if len(base):
+        row = base.iloc[0]
+        rows = rows[[i == row.name or _beats(evidence, rows.loc[i], row) for i in rows.index]]
+    ms = rows["median_ms"] if rows["burst"].any() else rows["step_ms"]
+    best = ms.idxmin()
+    simpler = sorted(
+        (i for i in rows.index if _effort(rows.loc[i]) < _effort(rows.loc[best])),
+        key=lambda i: _effort(rows.loc[i]),
+    )
+    open_ = [i for i in simpler if not _beats(evidence, rows.loc[best], rows.loc[i])]
+    close = [i for i in open_ if ms[i] <= (1 + CLOSE) * ms[best]]
+    return (close[0], False) if close else (best, bool(open_))
+
+
+def _effort(row: pd.Series) -> tuple[int, int]:
+    """The place of a recipe among all recipes, the simplest first; unknown ones last."""
+    dtype, name = row["dtype"], row["implementation"]
+    places = (_numerics(), dtype), (SIMPLEST, name)
+    first, second = (known.index(one) if one in known else len(known) for known, one in places)
+    return first, second
+
+
+def _numerics() -> list[str]:
+    return list(dict.fromkeys(rung.dtype for rung in RUNGS))
+
+
+def _beats(evidence: MachineEvidence, other: pd.Series, row: pd.Series) -> bool:
+    found = resolved(evidence, STEM, _way(other).series, _way(row).series)
+    return other.name in found.index and found.loc[other.name, "verdict"] == FASTER
+
+
+def _way(row: pd.Series) -> Way:
+    return Way(row["implementation"], row["dtype"])
+
+
+def words(evidence: MachineEvidence, row: pd.Series) -> str:
+    """A recipe for a reader: ``bf16 autocast, Triton, compiled``; ``eager TF32``."""
+    name, numerics = row["implementation"], dtype_words(row["dtype"], ways.CELL)
+    graph = f", {implementation_words(name)}" if name == "graph" else ""
+    if row["dtype"] == ways.BF16_WEIGHTS:
+        return numerics + graph  # the table says what else these have in common
+    if name == ways.EAGER:
+        return f"{ways.EAGER} {numerics}"
+    if name not in ("fused_loss", "graph"):
+        # By block or as a whole: the page says which.
+        said = implementation_words(name).replace(_COMPILED, "compiled")
+        return f"{numerics}, {said.replace('Triton', _TRITON)}"
+    return f"{numerics}, {_common(evidence)}{graph}"
+
+
+def _common(evidence: MachineEvidence) -> str:
+    """What the rungs with the loss in chunks have in common: ``compiled, loss in chunks``."""
+    attention = f"{_TRITON}, " if newest(evidence).get("kind") == "cuda" else ""
+    return f"{attention}compiled, {implementation_words('fused_loss')}"
+
+
+def peak(rows: pd.DataFrame) -> pd.Series:
+    """Peak memory of train steps in GiB, with the pool of a CUDA graph.
+
+    The allocator does not count this pool as allocated.
+    """
+    return (rows["peak_mib"] + rows["pool_mib"].fillna(0)) / MIB_PER_GIB
+
+
+def tables(evidence: MachineEvidence) -> list[Table]:
+    """The first tables of the write-up: what to run, and what is faster with bf16 weights."""
+    try:
+        best, every = fastest(evidence), steps(evidence)
+    except NotMeasured:
+        return []
+    if best.empty:
+        return []
+    return [_what_to_run(evidence, best, every), *_faster(evidence, best)]
+
+
+def _what_to_run(evidence: MachineEvidence, best: pd.DataFrame, every: pd.DataFrame) -> Table:
+    base, over = _over(evidence, best)
+    burst = bool(best["burst"].all())
+    columns = [
+        *_recipes(evidence, best, "recipe, float32 weights"),
+        _times(best),
+        _column(
+            "tokens/s",
+            value_cells(best, best["rate"], rounded),
+            "best.tokens",
+            ("tokens/s", "rounded", HIGHER, DERIVED),
+        ),
+        _column(
+            "MFU (%)",
+            value_cells(best, 100 * best["mfu"]),
+            "best.mfu",
+            ("%", "significant", HIGHER, DERIVED),
+        ),
+        _column(
+            "peak (GiB)",
+            value_cells(best, peak(best)),
+            "best.peak",
+            ("GiB", "significant", LOWER, "observed"),
+        ),
+        _column(
+            f"over {base.words.removeprefix(f'{ways.EAGER} ')}",
+            over,
+            f"best.over.{base.name}",
+            ("", "ratio", HIGHER, DERIVED),
+        ),
+    ]
+    left_out = gates.shown(every) & ~every.index.isin(sound(evidence, STEM).index)
+    notes = [
+        f"Times: {'single calls with pauses' if burst else 'steps back to back'}, median"
+        " (interval)."
+        f" Tokens/s{' and MFU' if best['mfu'].notna().any() else ''} follow from them.",
+        f"Speed-up: over eager {dtype_words(base.dtype)}, timed in turn.",
+    ]
+    if best["tied"].any():
+        tied = listed(best.loc[best["tied"], "size"])
+        notes.append(f"At {tied} the lead over a simpler recipe is unresolved.")
+    if not _float32_weights(every).all() and _faster_rows(evidence, best).empty:
+        notes.append("No recipe with bf16 weights is known to be faster.")
+    if left_out.any():
+        notes.append(f"Left out, since marked: {counted(int(left_out.sum()), 'step')}.")
+    return Table(f"Fastest train step{_where(best)}", _shown(columns), " ".join(notes))
+
+
+def _over(evidence: MachineEvidence, best: pd.DataFrame) -> tuple[Way, pd.Series]:
+    """Speed-ups of the rows over eager TF32; over eager float32 if no row has one over TF32."""
+    for base in (TF32, BASE):
+        cells = pd.Series([_DASH] * len(best), best.index, dtype=object)
+        for row in best.index:
+            way = _way(best.loc[row])
+            if way != base:
+                found = speedup_cells(evidence, STEM, way.series, base.series)
+                cells[row] = found[row]
+        if any(cell.value is not None for cell in cells):
+            break
+    return base, cells
+
+
+def _faster(evidence: MachineEvidence, best: pd.DataFrame) -> list[Table]:
+    """The table of sizes at which bf16 weights are faster, with their loss; none if there is none.
+
+    Each row is compared with the recipe of ``best`` for its size.
+    """
+    rows, base = _faster_rows(evidence, best), best.set_index("size")
+    if rows.empty:
+        return []
+    cells = []
+    for label, row in rows.iterrows():
+        other = _way(base.loc[row["size"]])
+        cells.append(speedup_cells(evidence, STEM, _way(row).series, other.series)[label])
+    losses = [loss(evidence, row["size"], rung_of(row)) for _, row in rows.iterrows()]
+    at = rows.index
+    columns = [
+        *_recipes(evidence, rows, "recipe, bf16 weights"),
+        _times(rows),
+        _column(
+            "over the above",
+            pd.Series(cells, at, dtype=object),
+            "faster.over.best",
+            ("", "ratio", HIGHER, DERIVED),
+        ),
+        _column(
+            "peak (GiB)",
+            value_cells(rows, peak(rows)),
+            "faster.peak",
+            ("GiB", "significant", LOWER, "observed"),
+        ),
+        _column(
+            "loss",
+            pd.Series([_loss_cell(*pair) for pair in losses], at, dtype=object),
+            "faster.loss",
+            ("", "precise", LOWER, "observed"),
+        ),
+        _column(
+            "float32's loss",
+            number_cells(pd.Series([base for _, base in losses], at, dtype=float), precise),
+            "float32.loss",
+            ("", "precise", LOWER, "observed"),
+        ),
+    ]
+    after = load(ladder.LOSS).stated["steps"]
+    note = (
+        f"All: {_common(evidence)}, compiled AdamW. Loss: after {after} steps on the same tokens."
+    )
+    return [Table(f"Faster, with bf16 weights{_where(rows)}", _shown(columns), note)]
+
+
+def _faster_rows(evidence: MachineEvidence, best: pd.DataFrame) -> pd.DataFrame:
+    """The fastest recipes of all that have bf16 weights and beat the row of ``best``."""
+    every = fastest(evidence, any_weights=True)
+    rows = every[~_float32_weights(every) & every["size"].isin(best["size"])]
+    base = best.set_index("size", drop=False)
+    beats = [_beats(evidence, row, base.loc[row["size"]]) for _, row in rows.iterrows()]
+    return rows[pd.Series(beats, rows.index, dtype=bool)]
+
+
+def _loss_cell(found: float | None, base: float | None) -> Cell:
+    if found is None:
+        return Cell("not measured", state=NO_ROW)
+    return ladder.loss_cell(found, base)
+
+
+def rung_of(row: pd.Series) -> str | None:
+    """The name of the rung that a train step is; None if it is none."""
+    return next((r.name for r in RUNGS if (r.dtype, r.implementation) == _key(row)), None)
+
+
+def _key(row: pd.Series) -> tuple[str, str]:
+    return row["dtype"], row["implementation"]
+
+
+def loss(
+    evidence: MachineEvidence, size: str, rung: str | None
+) -> tuple[float | None, float | None]:
+    """The losses of a rung and of float32 at the last recorded step of a size; None if unknown."""
+    losses = ladder.losses(evidence)["loss"]
+    return losses.get((size, rung)), losses.get((size, RUNGS[0].name))
+
+
+def _where(rows: pd.DataFrame) -> str:
+    """Context and batch for a caption, as far as all rows share them."""
+    shared = [
+        f", {word} {rows[name].iloc[0]:g}"
+        for name, word in (("context_length", "context"), ("batch", "batch"))
+        if rows[name].nunique() == 1
+    ]
+    return "".join(shared)
+
+
+def size_cells(rows: pd.DataFrame) -> Column:
+    """The column of sizes; a size says its context or batch if the rows do not share it."""
+    apart = {
+        name: word
+        for name, word in (("context_length", "context"), ("batch", "batch"))
+        if rows[name].nunique() > 1
+    }
+    cells = []
+    for _, row in rows.iterrows():
+        more = "".join(f", {word} {row[name]:g}" for name, word in apart.items())
+        cells.append(Cell(row["size"] + more, row["size"] + more))
+    return Column("size", "size", tuple(cells), role=AXIS)
+
+
+def _recipes(evidence: MachineEvidence, rows: pd.DataFrame, header: str) -> list[Column]:
+    said = [words(evidence, row) for _, row in rows.iterrows()]
+    return [
+        size_cells(rows),
+        Column("recipe", header, tuple(Cell(text, text) for text in said), align="left"),
+    ]
+
+
+def _times(rows: pd.DataFrame) -> Column:
+    """Times with their intervals: sustained, else burst; the header says so if all are burst."""
+    burst = bool(rows["burst"].all())
+    cells = ways.times(rows, brackets=True)
+    return _column(
+        f"{ways.burst_words('time', burst)} (ms)", cells, "best", ("ms", "significant", LOWER, TIME)
+    )
+
+
+def _column(header: str, cells: Sequence[Cell], name: str, about: tuple) -> Column:
+    return Column(name, header, tuple(cells), *about)
+
+
+def _shown(columns: Sequence[Column]) -> tuple[Column, ...]:
+    """The columns without those that have only dashes."""
+    return tuple(c for c in columns if any(cell.words != EMPTY for cell in c.cells))
+
+
+_DASH = Cell(EMPTY, state=NO_ROW)

@@ -1,0 +1,121 @@
+"""Findings that say why a technique makes a train step faster or slower, from profiles."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from lmperf.reporting.evidence import MachineEvidence, having
+from lmperf.reporting.findings import Finding, NotMeasured, measured
+from lmperf.reporting.host_bound import host_bound, queued
+from lmperf.reporting.numbers import significant
+from lmperf.reporting.sections.end_to_end import ways
+from lmperf.reporting.sections.end_to_end.ways import BF16, BLOCKS, CELL, EAGER, FLOAT32, STEP, Way
+from lmperf.reporting.sections.profiles.kernel_classes import COPY, ELEMENTWISE, MATMUL, REDUCTION
+from lmperf.reporting.sections.profiles.rows import KERNEL, by_class, kernels, kind_of, usual_size
+from lmperf.statistics import SLOWER
+
+# Times of kernels are shown to this many digits.
+DIGITS = 2
+
+
+def _profiles(evidence: MachineEvidence, **where) -> pd.DataFrame:
+    """Profiled train steps with the time of each kernel class (``by_class``) and ``launches``."""
+    if kind_of(evidence) != KERNEL:
+        raise NotMeasured
+    case = [*CELL, "dtype", "implementation"]
+    steps = measured(having(by_class(evidence), phase=STEP, **where))
+    instances = having(kernels(evidence), phase=STEP).groupby(case)["instances"].sum()
+    return steps.merge(instances.rename("launches").reset_index(), on=case)
+
+
+def _longest_context(steps: pd.DataFrame) -> pd.DataFrame:
+    return having(steps, context_length=steps["context_length"].max())
+
+
+def _slower(evidence: MachineEvidence) -> dict:
+    """The host-bound step that bf16 autocast slows down most, and the launches of its size."""
+    rows = ways.steps_over(evidence, Way(EAGER, BF16))
+    rows = measured(rows[(rows["verdict"] == SLOWER) & host_bound(rows)])
+    row = rows.loc[rows["ratio"].idxmin()]
+    steps = _profiles(evidence, size=row["size"], implementation=EAGER, dtype=[FLOAT32, BF16])
+    launches = _longest_context(steps).set_index("dtype")["launches"]
+    if not {FLOAT32, BF16} <= set(launches.index):
+        raise NotMeasured
+    return {
+        **row[["size", "context_length", "ratio"]],
+        "busy": queued(rows)[row.name],
+        "before": int(launches[FLOAT32]),
+        "after": int(launches[BF16]),
+        "profiled": steps["context_length"].max(),
+    }
+
+
+def _compiled(evidence: MachineEvidence) -> dict:
+    """Launches and kernel times of a bf16 autocast step, eager and compiled by block."""
+    steps = _profiles(evidence, dtype=BF16, implementation=[EAGER, BLOCKS])
+    compiled = having(steps, implementation=BLOCKS)
+    steps = having(steps, size=usual_size(measured(compiled)))
+    steps = _longest_context(steps).set_index("implementation")
+    if not {EAGER, BLOCKS} <= set(steps.index):
+        raise NotMeasured
+    return {
+        **steps.iloc[0][["size", "context_length"]],
+        **{
+            name: {
+                "launches": int(row["launches"]),
+                "matmuls": significant(row[MATMUL], DIGITS),
+                "rest": significant(row[[ELEMENTWISE, REDUCTION, COPY]].sum(), DIGITS),
+            }
+            for name, row in (("before", steps.loc[EAGER]), ("after", steps.loc[BLOCKS]))
+        },
+        "falls": steps.loc[BLOCKS, [ELEMENTWISE, REDUCTION, COPY]].sum()
+        < steps.loc[EAGER, [ELEMENTWISE, REDUCTION, COPY]].sum(),
+        "stays": significant(steps.loc[EAGER, MATMUL], DIGITS)
+        == significant(steps.loc[BLOCKS, MATMUL], DIGITS),
+    }
+
+
+def _compiled_answer(values: dict) -> str:
+    if not values["falls"]:
+        return "no_gain"
+    return "fewer" if values["stays"] else "both"
+
+
+_SLOWER = (
+    "At {{ size }}, context {{ context_length }}, bf16 autocast runs at {{ ratio | ratio }} of"
+    " float32's speed: the host is busy for {{ busy | percent(0) }} of the step."
+)
+_LAUNCHES = (
+    "Compiling by block turns {{ before.launches | thousands }} launches of a bf16 step into"
+    " {{ after.launches | thousands }} ({{ size }}, context {{ context_length }})."
+)
+_REST = (
+    " Elementwise kernels, reductions and copies {{ 'fall' if falls else 'go' }} from"
+    " {{ before.rest }} to {{ after.rest }} ms."
+)
+FINDINGS = (
+    Finding(
+        name="slower_in_bf16",
+        question="Why is bf16 autocast slower than float32 at short contexts?",
+        values=_slower,
+        answer=lambda v: "casts" if v["after"] > v["before"] else "host",
+        answers={
+            "casts": _SLOWER + " Autocast adds casts: {{ before | thousands }} launches become"
+            " {{ after | thousands }} (profile at context {{ profiled }}).",
+            "host": _SLOWER,
+        },
+    ),
+    Finding(
+        name="compiling_saves",
+        question="Which kernels does compiling save?",
+        values=_compiled,
+        answer=_compiled_answer,
+        answers={
+            "fewer": _LAUNCHES + " Matmuls stay at {{ after.matmuls }} ms." + _REST,
+            "both": _LAUNCHES
+            + " Matmuls take {{ after.matmuls }} ms, before {{ before.matmuls }}."
+            + _REST,
+            "no_gain": _LAUNCHES + _REST,
+        },
+    ),
+)

@@ -1,0 +1,55 @@
+"""How far the numbers of a write-up can be trusted, in a few sentences below its title."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from lmperf.reporting.numbers import Count, counted
+
+
+def sentences(health: Mapping, repeatability: Sequence[str], unresolved: Count) -> list[str]:
+    """The sentences: checks, what is stale, missing or damaged, repeatability, comparisons.
+
+    Args:
+        health: ``gated``, ``red``, ``stale`` and ``missing`` (numbers of rows) and ``damaged``.
+        repeatability: the sentence on times measured twice; empty if none were.
+        unresolved: of the comparisons in the tables.
+    """
+    return [
+        *_checks(health),
+        *_gaps(health),
+        *(repeatability or ["Repeatability was not measured."]),
+        *_comparisons(unresolved),
+    ]
+
+
+def _checks(health: Mapping) -> list[str]:
+    gated, red = health["gated"], health["red"]
+    if not gated:
+        return ["No result was checked."]
+    if red:
+        return [f"{red:,} of {counted(gated, 'checked result')} failed and are withheld."]
+    return [f"All {counted(gated, 'checked result')} pass."]
+
+
+def _gaps(health: Mapping) -> list[str]:
+    stale, missing, found = health["stale"], health["missing"], []
+    if stale:
+        found.append(
+            f"{counted(stale, 'result')} {_are(stale)} stale: code or environment changed."
+        )
+    if missing:
+        found.append(f"{counted(missing, 'result')} {_are(missing)} missing.")
+    return found + [f"**Damaged evidence is withheld: {name}.**" for name in health["damaged"]]
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
+
+
+def _comparisons(unresolved: Count) -> list[str]:
+    if not unresolved.n:
+        return []
+    if unresolved.none:
+        return ["Every comparison is resolved."]
+    return [f"{unresolved} comparisons are unresolved."]
