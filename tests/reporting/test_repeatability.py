@@ -61,9 +61,7 @@ def lines(evidence):
 
 def test_sentence_names_every_kind_and_how_far_it_repeats(gpu):
     host = repeated(gpu, by=(1.109, 0.99), host_share=0.95)
-    assert sentence(host) == (
-        "Kernels repeat within 1 %, host-bound steps within 11 % (8 rows measured twice, 95 %)."
-    )
+    assert sentence(host) == ("Kernels repeat within 1 %, host-bound steps within 11 % (R1).")
     device = repeated(gpu, by=(0.985,))
     assert "device-bound steps within 2 %" in sentence(device)
     assert FINDING.place == TRUST
@@ -71,7 +69,7 @@ def test_sentence_names_every_kind_and_how_far_it_repeats(gpu):
 
 def test_cpu_has_kernels_and_steps(cpu):
     found = repeated(cpu, by=(1.035,), host_share=0.99)
-    assert "Kernels repeat within 1 %, steps within 4 % (" in sentence(found)
+    assert "Kernels repeat within 1 %, steps within 4 % (R1)." in sentence(found)
     assert list(lines(found).index) == ["kernels", "steps"]
 
 
@@ -91,7 +89,8 @@ def test_sustained_times_are_compared_too(gpu):
 def test_nothing_is_said_without_second_times(gpu):
     assert sentence(gpu) is None and repeatability.tables(gpu) == []
     sections = [compose("method", gpu, drawn=False)]
-    assert "measured twice" not in pages.write_up(gpu, sections, synthetic.TEMPLATES)
+    text = pages.write_up(gpu, sections, synthetic.TEMPLATES)
+    assert "Repeatability was not measured." in text.split("\n## ")[0]
 
 
 def test_too_few_rows_of_a_kind_are_not_in_the_sentence(gpu):
@@ -109,14 +108,14 @@ def test_marked_rows_are_left_out_and_counted(gpu, mark, which):
     else:
         made.frames[STEPS] = made.frames[STEPS].assign(marks=mark)
     assert sentence(made) == (
-        "Kernels repeat within 1 % (4 rows measured twice, 95 %; 4 more were disturbed)."
+        "Kernels repeat within 1 % (R1). 4 rows measured twice were disturbed and do not count."
     )
     assert "4 rows measured while the machine was at work" in repeatability.tables(made)[0].notes
 
 
 def test_capped_rows_count(gpu):
     made = repeated(gpu, by=(1.02,), marks="capped")
-    assert "(8 rows measured twice, 95 %)" in sentence(made)
+    assert state(FINDING, made).values["rows"] == 8
 
 
 def test_machine_at_work_says_that_repeatability_is_unknown(gpu):
@@ -132,7 +131,7 @@ def test_first_time_that_ran_out_of_memory_is_left_out_and_counted(gpu):
     made = repeated(gpu)
     oom = {"status": "oom", "median_ms": None}
     made.frames[STEPS] = made.frames[STEPS].assign(**oom)
-    assert "(4 rows measured twice" in sentence(made)
+    assert state(FINDING, made).values["rows"] == 4
     assert "4 rows without two valid times" in repeatability.tables(made)[0].notes
 
 
@@ -161,8 +160,8 @@ def test_write_up_has_the_sentence_above_its_findings(gpu):
     made = repeated(gpu)
     sections = pages.composed(made, synthetic.TEMPLATES, drawn=False)
     text = pages.write_up(made, sections, synthetic.TEMPLATES)
-    assert text.index("rows measured twice, 95 %") < text.index("## In short")
-    assert "[R1](method.md#r1-repeatability) | Repeatability | 8 of 8 | measured |" in text
+    assert text.index("Kernels repeat within") < text.index("## What to run")
+    assert "[R1](method.md#r1-repeatability) Repeatability\n" in text
     assert (
         "## R1. Repeatability"
         in pages.machine_files(made, sections, synthetic.TEMPLATES)["method.md"]

@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 from finding_checks import assert_answers_reached
 from step_evidence import (
-    light_figure,
     line_of,
     sentence_of,
     with_equal_times,
@@ -27,10 +26,8 @@ from synthetic import cpu_evidence, small_gpu_evidence
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import statements
 from lmperf.reporting.sections.end_to_end import SECTION, findings, ways
-from lmperf.reporting.sections.end_to_end.tables import head
 
 EAGER, BLOCKS, WHOLE, BF16 = ways.EAGER, ways.BLOCKS, ways.WHOLE, ways.BF16
-COMPILED = (WHOLE, BLOCKS)
 CELL = {"size": "small", "context_length": 512, "batch": 4}
 
 
@@ -42,15 +39,6 @@ def with_both(factor: float) -> MachineEvidence:
 SDPA = {"implementation": "sdpa", "dtype": BF16}
 PLAIN = {"implementation": EAGER, "dtype": BF16}
 CASES = {
-    "fastest_step": {
-        "one": lambda: with_times_scaled(
-            small_gpu_evidence(), 0.1, implementation=BLOCKS, dtype=BF16
-        ),
-        "by_size": lambda: with_times_scaled(small_gpu_evidence(), 50, size="small", dtype=BF16),
-        "base": lambda: with_times_scaled(
-            small_gpu_evidence(), 1e-3, implementation=EAGER, dtype="float32"
-        ),
-    },
     "compiling": {
         "all": lambda: with_times_scaled(small_gpu_evidence(), 0.2, implementation=BLOCKS),
         "some": lambda: with_times_scaled(
@@ -70,6 +58,12 @@ CASES = {
             size="small",
         ),
         "none": lambda: with_times_scaled(small_gpu_evidence(), 1e3, dtype=BF16),
+        "host": lambda: with_values(
+            with_times_scaled(small_gpu_evidence(), 1e3, dtype=BF16, size="small"),
+            {"host_ms": 1e9},
+            dtype=BF16,
+            size="small",
+        ),
     },
     "attention_inside": {
         "all": with_sdpa,
@@ -146,10 +140,9 @@ def made_up_without_whole_tf32_and_bf16() -> MachineEvidence:
 @pytest.mark.parametrize(
     ("name", "numbers"),
     [
-        ("fastest_step", ": 12.0x over eager float32; 3.4B: 4,100,000 tokens/s"),
         ("compiling", "float32 2.00x"),
         ("compiling", "; the first calls take 3.00 s with compilation"),
-        ("mixed_precision", ": 6.00x."),
+        ("mixed_precision", "step 6.00x as fast as float32 does (9 resolved comparisons)."),
         ("tf32", ": 3.00x; bf16 autocast over TF32: 2.00x, faster in 9 of 9"),
         ("tf32", "; 9 of its steps are host-bound."),
         ("whole_or_block", "take 4.00 times as long, at most 12.0 s"),
@@ -177,7 +170,8 @@ def test_mixed_precision_finding_states_the_speedup_range():
     evidence = with_times(evidence, 1.0, dtype=BF16, size="2.0B")
     evidence = with_times(evidence, 16.0, dtype=BF16, size="small", context_length=128)
     sentence = sentence_of("mixed_precision", evidence)
-    assert ": 0.50x (small, context 128) to 8.00x (2.0B, context 128), faster in 8 of 9" in sentence
+    assert "step 0.50x to 8.00x as fast as float32 does. " in sentence
+    assert sentence.endswith("It is faster in 8 of 9 resolved comparisons.")
 
 
 def test_sdpa_finding_states_speedup_and_saved_memory():
@@ -233,8 +227,6 @@ def test_sizes_without_eager_float32_are_not_compared(gpu):
     lacking = without_rows(gpu, dtype="float32", implementation=EAGER, size=["2.0B", "3.4B"])
     over = {t.id: t for t in SECTION.tables}["E4"].make(lacking)[0]
     assert set(over.frame["size"]) == {"small", "medium", "large"}
-    assert "over eager float32 (small to large)" in sentence_of("fastest_step", lacking)
-    assert "(small to" not in sentence_of("fastest_step", gpu)
 
 
 def test_cpu_tables_have_no_column_of_queued_time(cpu):
@@ -250,53 +242,3 @@ def test_findings_are_omitted_without_their_rows():
     said = {s.name: str(s) for s in statements(SECTION.findings, evidence)}
     assert "tf32" not in said and "attention_inside" not in said
     assert not any("TF32" in sentence for sentence in said.values())
-
-
-def test_size_with_one_configuration_has_no_fastest_step(cpu):
-    alone = without_rows(
-        without_rows(cpu, size="small", dtype=BF16), size="small", implementation=[*COMPILED]
-    )
-    said = {s.name: str(s) for s in statements(SECTION.findings, alone)}
-    assert "; tiny: " in said["fastest_step"] and "small" not in said["fastest_step"]
-    assert line_of(head(alone), size="small")["best over eager float32"] == "–"
-    assert [label.get_text() for label in light_figure(alone).axes[0].get_xticklabels()] == ["tiny"]
-
-
-def test_fastest_step_must_beat_eager_float32_beyond_noise():
-    """A median that is shorter, but not resolved from noise, does not make a step the fastest."""
-    evidence = with_rows(
-        small_gpu_evidence(), having(small_gpu_evidence().frames[ways.STEM], dtype="float32")
-    )
-    evidence = with_equal_times(
-        without_rows(evidence, implementation=WHOLE),
-        {"implementation": BLOCKS},
-        {"implementation": EAGER},
-    )
-    evidence = with_values(evidence, {"median_ms": 0.1, "flops": None}, implementation=BLOCKS)
-    assert set(ways.fastest(evidence)["implementation"]) == {EAGER}
-
-
-def test_finding_names_all_steps_not_resolved_from_the_fastest():
-    evidence = with_times_scaled(with_sdpa(), 0.1, implementation=["sdpa", EAGER], dtype=BF16)
-    alone = sentence_of("fastest_step", evidence)
-    assert ": bf16 autocast, SDPA: " in alone and alone.startswith("Fastest step (context 1024)")
-    assert ": bf16 autocast, Triton or SDPA: " in sentence_of(
-        "fastest_step", with_triton_like_sdpa(evidence)
-    )
-
-
-@pytest.mark.parametrize(
-    ("names", "words"),
-    [
-        (("sdpa",), "bf16 autocast, SDPA"),
-        (
-            ("sdpa_compiled_blocks", "triton_compiled_blocks"),
-            "bf16 autocast, SDPA or Triton, compiled by block",
-        ),
-        ((EAGER, "sdpa"), "eager bf16 autocast or bf16 autocast, SDPA"),
-        (("sdpa", BLOCKS), "bf16 autocast, SDPA or compiled by block"),
-        (("sdpa", "triton_compiled"), "bf16 autocast, SDPA or bf16 autocast, Triton, compiled"),
-    ],
-)
-def test_words_common_to_alternatives_appear_once(names, words):
-    assert ways.either([ways.Way(name, BF16) for name in names]) == words

@@ -83,7 +83,7 @@ def test_table_e6_compares_each_rung_with_the_rung_above(gpu):
     assert list(lines["implementation"])[:2] == ["float32", "TF32"] and len(lines) == 8
     graph = line_of(parts[0], implementation="CUDA graph")
     assert graph["over the rung above"].startswith("1.20x (")
-    assert graph["loss"] == "6.520" and "Loss: at step 100" in parts[0].notes
+    assert graph["loss (over float32)"] == "6.520" and "Loss: at step 100" in parts[0].notes
     frame = having(gpu.frame(ladder.STEM), size="small", batch=4)
     for name, words in ("graph", "CUDA graph"), ("float32", "float32"):
         line, row = line_of(parts[0], implementation=words), having(frame, **rung(name)).iloc[0]
@@ -96,7 +96,7 @@ def test_table_e6_compares_each_rung_with_the_rung_above(gpu):
     assert graph["tokens/s"] == rounded(4096 / row["sustained_ms"] * 1e3)
     assert (graph["its clock (MHz)"], graph["its power (W)"]) == ("1575", "690")
     assert line_of(parts[1], implementation="flash attention")["over the rung above"] == "–"
-    assert "loss" not in parts[1].frame and "Loss:" not in parts[1].notes, "of runs of one batch"
+    assert "6.520" in set(parts[1].frame["loss (over float32)"]), "beside every batch"
 
 
 def test_rungs_are_the_rows_of_end_to_end(gpu):
@@ -114,7 +114,7 @@ def test_ladder_without_sustained_times_labels_its_rates_burst(gpu):
     header = {*{t.id: t for t in SECTION.tables}["E6"].make(burst)[0].frame}
     assert {"burst (ms)", "tokens/s, burst", "MFU, burst (%)"} <= header
     assert not header & {"sustained (ms)", "tokens/s", "MFU (%)"}
-    assert sentence_of("ladder", burst).endswith(" % (burst).")
+    assert " % (burst). " in sentence_of("ladder", burst)
 
 
 def test_rung_after_an_oom_rung_has_no_speedup(gpu):
@@ -130,9 +130,9 @@ def test_ladder_finding_states_total_speedup_and_loss(gpu):
     sentence = sentence_of("ladder", gpu)
     series = (ways.Way(each.implementation, each.dtype).series for each in (RUNGS[-1], RUNGS[0]))
     gain = compared(gpu, ladder.STEM, *series).set_index("size")["ratio"]
-    sizes = ", ".join(f"{size} {ratio(gain[size])}" for size in ("small", "large", "3.4B"))
-    assert f"float32 to CUDA graph (context 1024): {sizes}; MFU " in sentence
-    assert not sentence.endswith("(burst).")
+    ends = f"{ratio(gain.min())} to {ratio(gain.max())}"
+    assert f"float32 to CUDA graph, the ladder makes a step {ends} as fast" in sentence
+    assert "(burst)" not in sentence and sentence.endswith("stays within 1 % of float32's.")
     loss = sentence_of("ladder_loss", gpu)
     assert "within 0.26 %" in loss and loss.endswith(
         "of those with float32 weights, which are up to 0.05 % apart."
@@ -140,3 +140,17 @@ def test_ladder_finding_states_total_speedup_and_loss(gpu):
     apart = sentence_of("ladder_loss", CASES["ladder_loss"]["apart"]())
     assert re.search(r"the range \(and its width\): small \+\d+\.\d % \(0\.\d\d %\)", apart)
     assert "bf16 weights" in sentence_of("ladder", cpu_evidence())
+
+
+def test_ladder_finding_and_table_state_a_loss_that_grows(gpu):
+    grown = with_values(
+        gpu, {"loss": 9.0}, ladder.LOSS, size="3.4B", step=100, implementation="graph"
+    )
+    sentence = sentence_of("ladder", grown)
+    assert sentence.endswith("weights raise the loss after 100 steps by 0.3 to 38.5 %.")
+    parts = {t.id: t for t in SECTION.tables}["E6"].make(grown)
+    for part in parts[-2:]:
+        line = line_of(part, implementation="CUDA graph")
+        assert line["loss (over float32)"] == "9.000 (+38.5 %)"
+    unknown = with_rows(gpu, gpu.frames[ladder.LOSS].iloc[:0], ladder.LOSS)
+    assert sentence_of("ladder", unknown).endswith("Its loss was not measured.")

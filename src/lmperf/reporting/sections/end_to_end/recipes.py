@@ -25,7 +25,7 @@ from lmperf.reporting.custom import another_model
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import NotMeasured, all_rows, sound
 from lmperf.reporting.machine import newest
-from lmperf.reporting.numbers import counted, precise, rounded
+from lmperf.reporting.numbers import counted, listed, precise, rounded
 from lmperf.reporting.sections.end_to_end import ladder, ways
 from lmperf.reporting.sections.end_to_end.ways import BASE, STEM, STEP, Way
 from lmperf.reporting.speedup import resolved, speedup_cells

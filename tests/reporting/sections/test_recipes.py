@@ -1,0 +1,129 @@
+"""The first tables of the write-up: the fastest recipe for a train step of each model size."""
+
+import pytest
+from step_evidence import (
+    line_of,
+    with_equal_times,
+    with_rows,
+    with_times_scaled,
+    with_values,
+    without_rows,
+)
+from synthetic import gpu_evidence, small_gpu_evidence
+
+from lmperf.reporting.evidence import MachineEvidence, having
+from lmperf.reporting.numbers import ratio, rounded, significant
+from lmperf.reporting.sections.end_to_end import recipes, ways
+from lmperf.reporting.speedup import resolved
+
+EAGER, BLOCKS, WHOLE, BF16 = ways.EAGER, ways.BLOCKS, ways.WHOLE, ways.BF16
+RECIPE = "recipe, float32 weights"
+CHUNKS = "bf16 autocast, Triton attention, compiled, loss in chunks"
+
+
+def implementations(evidence):
+    """Size -> implementation of the recipe to run."""
+    best = recipes.fastest(evidence)
+    return dict(zip(best["size"], best["implementation"], strict=True))
+
+
+def test_first_table_has_the_fastest_recipe_of_each_size(gpu):
+    table = recipes.tables(gpu)[0]
+    assert [*table.frame] == [
+        *("size", RECIPE, "time (ms)", "tokens/s", "MFU (%)", "peak (GiB)", "over TF32"),
+    ]
+    assert table.caption == "Fastest train step, context 1024, batch 4" and table.length == 5
+    line = line_of(table, size="small")
+    where = {"size": "small", "context_length": 1024, "batch": 4, "phase": "train_step"}
+    way = {"dtype": BF16, "implementation": "fused_loss"}
+    row = having(gpu.frame(ways.STEM), **where, **way).iloc[0]
+    assert line[RECIPE] == CHUNKS and line_of(table, size="medium")[RECIPE].endswith(", compiled")
+    assert line["time (ms)"].startswith(f"{significant(row['sustained_ms'])} (")
+    assert line["tokens/s"] == rounded(4096 / row["sustained_ms"] * 1e3)
+    assert line["peak (GiB)"] == significant(row["peak_mib"] / 1024)
+    pair = ways.Way("fused_loss", BF16).series, recipes.TF32.series
+    gain = resolved(gpu, ways.STEM, *pair).loc[row.name, "ratio"]
+    assert line["over TF32"].startswith(f"{ratio(gain)} (")
+
+
+def test_without_tf32_the_speedup_is_over_float32(gpu):
+    table = recipes.tables(without_rows(gpu, dtype="tf32"))[0]
+    assert "over float32" in table.frame and "over eager float32" in table.notes
+
+
+def test_burst_times_are_labelled(gpu):
+    table, faster = recipes.tables(with_values(gpu, {"sustained_ms": None}, phase="train_step"))
+    assert "time, burst (ms)" in table.frame and "time, burst (ms)" in faster.frame
+    assert "single calls with pauses" in table.notes
+
+
+def test_bf16_weights_have_a_table_of_their_own_with_their_loss(gpu):
+    grown = with_values(gpu, {"loss": 9.0}, "ladder_loss", step=100, implementation="graph")
+    first, faster = recipes.tables(grown)
+    assert not first.frame[RECIPE].str.contains("bf16 weights").any()
+    line = line_of(faster, size="large")
+    assert line["recipe, bf16 weights"] == "bf16 weights, CUDA graph"
+    assert (line["loss"], line["float32's loss"]) == ("9.000 (+38.5 %)", "6.500")
+    assert line["over the above"].startswith("1.2") and faster.length == 3
+
+
+def test_bf16_weights_that_are_not_faster_have_no_table(gpu):
+    slow = with_times_scaled(gpu, 10, dtype=ways.BF16_WEIGHTS)
+    (only,) = recipes.tables(slow)
+    assert "No recipe with bf16 weights is known to be faster." in only.notes
+
+
+def test_unmeasured_loss_is_said_in_the_table(gpu):
+    lacking = with_rows(gpu, gpu.frames["ladder_loss"].iloc[:0], "ladder_loss")
+    assert set(recipes.tables(lacking)[1].frame["loss"]) == {"not measured"}
+
+
+def test_marked_step_is_no_recipe(gpu):
+    marked = with_values(gpu, {"marks": "drift"}, phase="train_step", implementation="fused_loss")
+    assert "fused_loss" not in implementations(marked).values()
+    assert "Left out, since marked: 6 steps." in recipes.tables(marked)[0].notes
+
+
+def test_recipe_must_beat_eager_float32_beyond_noise():
+    """A median that is shorter, but not resolved from noise, does not make a step the fastest."""
+    evidence = small_gpu_evidence()
+    evidence = with_rows(evidence, having(evidence.frames[ways.STEM], dtype="float32"))
+    evidence = with_equal_times(
+        without_rows(evidence, implementation=WHOLE),
+        {"implementation": BLOCKS},
+        {"implementation": EAGER},
+    )
+    evidence = with_values(evidence, {"median_ms": 0.1, "flops": None}, implementation=BLOCKS)
+    assert set(implementations(evidence).values()) == {EAGER}
+
+
+@pytest.mark.parametrize(
+    ("slower", "chosen", "tied"), [(1.01, "sdpa", False), (1.5, "graph", True)]
+)
+def test_simpler_recipe_stands_if_it_is_not_beaten(slower, chosen, tied):
+    """The rounds of two recipes are equal, so that neither beats the other."""
+    evidence = without_rows(gpu_evidence(), implementation=["fused_loss", "compiled"])
+    frame = evidence.frames[ways.STEM]
+    sdpa = having(frame, dtype=BF16, implementation=BLOCKS, phase="train_step")
+    frame = frame.assign(
+        implementation=frame["implementation"].replace({"triton_compiled_blocks": "graph"})
+    ).drop(having(frame, dtype=ways.BF16_WEIGHTS).index)
+    frame.loc[sdpa.index, "implementation"] = "sdpa"
+    where = {"dtype": BF16, "size": "large", "context_length": 1024, "phase": "train_step"}
+    evidence = with_equal_times(
+        with_rows(evidence, frame[frame["batch"] == 4]),
+        {"implementation": "sdpa"},
+        {"implementation": "graph"},
+        **where,
+    )
+    graph = having(evidence.frames[ways.STEM], **where, implementation="graph").iloc[0]
+    ms = {"sustained_ms": slower * graph["sustained_ms"], "flops": None}
+    evidence = with_values(evidence, ms, **where, implementation="sdpa")
+    row = recipes.fastest(evidence).set_index("size").loc["large"]
+    assert (row["implementation"], row["tied"]) == (chosen, tied)
+    said = "At large the lead over a simpler recipe is unresolved."
+    assert (said in recipes.tables(evidence)[0].notes) == tied
+
+
+def test_machine_without_steps_has_no_first_table():
+    assert recipes.tables(MachineEvidence("empty")) == []

@@ -1,0 +1,54 @@
+"""Findings on why a technique makes a train step faster or slower."""
+
+from finding_checks import assert_answers_reached
+from step_evidence import sentence_of, with_times_scaled, with_values
+from synthetic import cpu_evidence, gpu_evidence
+
+from lmperf.reporting.evidence import having
+from lmperf.reporting.findings import state
+from lmperf.reporting.sections.end_to_end import ways, why
+
+BF16 = ways.BF16
+
+
+def slower(instances: float):
+    """Evidence whose small bf16 steps are slow because of the host, with launches per kernel."""
+    evidence = with_times_scaled(gpu_evidence(), 50, dtype=BF16, size="small")
+    evidence = with_values(evidence, {"host_ms": 1e9}, dtype=BF16, size="small")
+    return with_values(evidence, {"instances": instances}, "profiles", dtype=BF16)
+
+
+def compiled(matmul: float = 1.0, rest: float = 1.0):
+    """Evidence whose profiles of compiled bf16 steps have other times of matmuls and the rest."""
+    evidence = gpu_evidence()
+    frame = evidence.frames["profiles"].copy()
+    rows = having(frame, dtype=BF16, implementation=ways.BLOCKS)
+    matmuls = rows["name"].str.contains("gemm")
+    frame.loc[rows.index[matmuls], "total_ms"] *= matmul
+    frame.loc[rows.index[~matmuls], "total_ms"] *= rest
+    evidence.frames["profiles"] = frame
+    return evidence
+
+
+CASES = {
+    "slower_in_bf16": {"casts": lambda: slower(1000.0), "host": lambda: slower(1.0)},
+    "compiling_saves": {
+        "fewer": gpu_evidence,
+        "both": lambda: compiled(matmul=0.5),
+        "no_gain": lambda: compiled(rest=100.0),
+    },
+}
+
+
+def test_findings_give_every_declared_answer():
+    assert_answers_reached(why.FINDINGS, CASES)
+
+
+def test_slower_bf16_step_is_explained_by_launches_and_host():
+    sentence = sentence_of("slower_in_bf16", slower(1000.0))
+    assert sentence.startswith("At small, context ") and "the host is busy for" in sentence
+    assert "Autocast adds casts: " in sentence and " launches become " in sentence
+
+
+def test_profile_of_a_cpu_explains_no_launches():
+    assert [state(finding, cpu_evidence()) for finding in why.FINDINGS] == [None, None]
