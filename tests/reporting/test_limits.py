@@ -1,0 +1,67 @@
+"""The limits of write-ups: sentences, tables, lines and bytes, rendered and as published."""
+
+from pathlib import Path
+
+import pytest
+import synthetic
+from limits import WRITE_UP_BYTES, WRITE_UP_LINES, faults, sections, sentences
+
+from lmperf.reporting import glossary, pages
+
+pytestmark = pytest.mark.machine
+
+ROOT = Path(__file__).parents[2]
+PUBLISHED = ROOT / "report/nvidia-h200/report.md"
+
+
+def test_sentences_are_counted_without_links_and_names():
+    text = "- At 3.4B (E6) 1.5x, 20 % and -3 ms. Further 1,024 of 5. [Memory](memory.md)\n"
+    assert sentences(text) == ["At 3.4B (E6) 1.5x, 20 % and -3 ms.", "Further 1,024 of 5."]
+    assert faults(text) == []
+    assert faults("One 1, 2, 3 and 4.") == ["5 words, 4 numbers: One 1, 2, 3 and 4."]
+    assert faults("word " * 26)[0].startswith("26 words, 0 numbers")
+
+
+def test_wide_and_long_tables_are_faults():
+    assert faults("| a | b |\n|:--|:--|\n" + "| 1 | 2 |\n" * 12) == []
+    assert faults("| a | b |\n|:--|:--|\n" + "| 1 | 2 |\n" * 13) == [
+        "2 columns, 13 lines: | a | b |"
+    ]
+    assert faults("| a " * 8 + "|\n|:--|\n| 1 |\n")[0].startswith("8 columns, 1 lines")
+
+
+@pytest.fixture(scope="module", params=["gpu", "cpu"])
+def write_up(request):
+    evidence = getattr(synthetic, f"{request.param}_evidence")()
+    composed = pages.composed(evidence, synthetic.TEMPLATES)
+    return pages.write_up(evidence, composed, synthetic.TEMPLATES)
+
+
+def assert_within_limits(text):
+    assert text.count("\n") <= WRITE_UP_LINES and len(text.encode()) <= WRITE_UP_BYTES
+    found = {title: faults(part) for title, part in sections(text).items()}
+    listed = [f"{title}: {fault}" for title, part in found.items() for fault in part]
+    assert not listed, "\n".join(listed)
+
+
+def test_rendered_write_up_keeps_the_limits(write_up):
+    assert_within_limits(write_up)
+
+
+def test_published_write_up_keeps_the_limits():
+    assert_within_limits(PUBLISHED.read_text())
+
+
+def test_no_term_is_used_before_the_glossary(write_up):
+    terms = [term for term in glossary.TERMS if f"- *{term}*:" in write_up]
+    assert terms
+    before = write_up[: write_up.index(f"- *{terms[0]}*:")]
+    assert not [term for term in glossary.TERMS if glossary.uses(before, term)]
+
+
+def test_glossary_has_no_term_that_the_write_up_lacks(write_up):
+    lines = [line for line in write_up.splitlines() if not line.startswith("- *")]
+    used = glossary.terms("\n".join(lines))
+    assert [line.split("*")[1] for line in write_up.splitlines() if line.startswith("- *")][
+        : len(used)
+    ] == list(used)
