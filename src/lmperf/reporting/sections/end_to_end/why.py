@@ -19,13 +19,13 @@ DIGITS = 2
 
 
 def _profiles(evidence: MachineEvidence, **where) -> pd.DataFrame:
-    """Profiled train steps with the time of each kernel class (``by_class``) and ``launches``."""
+    """Profiled train steps with the time of each kernel class (``by_class``) and ``instances``."""
     if kind_of(evidence) != KERNEL:
         raise NotMeasured
     case = [*CELL, "dtype", "implementation"]
     steps = measured(having(by_class(evidence), phase=STEP, **where))
     instances = having(kernels(evidence), phase=STEP).groupby(case)["instances"].sum()
-    return steps.merge(instances.rename("launches").reset_index(), on=case)
+    return steps.merge(instances.reset_index(), on=case)
 
 
 def _longest_context(steps: pd.DataFrame) -> pd.DataFrame:
@@ -38,7 +38,7 @@ def _slower(evidence: MachineEvidence) -> dict:
     rows = measured(rows[(rows["verdict"] == SLOWER) & host_bound(rows)])
     row = rows.loc[rows["ratio"].idxmin()]
     steps = _profiles(evidence, size=row["size"], implementation=EAGER, dtype=[FLOAT32, BF16])
-    launches = _longest_context(steps).set_index("dtype")["launches"]
+    launches = _longest_context(steps).set_index("dtype")["instances"]
     if not {FLOAT32, BF16} <= set(launches.index):
         raise NotMeasured
     return {
@@ -62,7 +62,7 @@ def _compiled(evidence: MachineEvidence) -> dict:
         **steps.iloc[0][["size", "context_length"]],
         **{
             name: {
-                "launches": int(row["launches"]),
+                "launches": int(row["instances"]),
                 "matmuls": significant(row[MATMUL], DIGITS),
                 "rest": significant(row[[ELEMENTWISE, REDUCTION, COPY]].sum(), DIGITS),
             }
