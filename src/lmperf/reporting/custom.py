@@ -17,7 +17,7 @@ from lmperf.names import IMPLEMENTATIONS, dtype_words, implementation_words, in_
 from lmperf.peers.table import PEERS
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, axes, having
-from lmperf.reporting.findings import PAGE, SHORT, Finding, NotMeasured, all_same
+from lmperf.reporting.findings import SECTION, SHORT, Finding, NotMeasured, all_same
 from lmperf.reporting.foreign import code
 from lmperf.reporting.numbers import Count, Spread, counted, error, percent, ranged, ratio
 from lmperf.reporting.side_by_side import Beside, each, side_by_side, speedup, time
@@ -161,7 +161,7 @@ def finding(stem: str, name: str) -> Finding:
             "open": "{{ name }} was timed; too few of its comparisons are resolved to sum them up.",
             "alone": "{{ name }} was timed; there is nothing to compare it with.",
         },
-        place=PAGE if name in PEERS else SHORT,
+        place=SECTION if name in PEERS else SHORT,
     )
 
 

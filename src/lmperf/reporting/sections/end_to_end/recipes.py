@@ -23,7 +23,7 @@ from lmperf.names import dtype_words, implementation_words, in_order
 from lmperf.reporting import gates
 from lmperf.reporting.custom import another_model
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.findings import NotMeasured, all_rows, sound
+from lmperf.reporting.findings import NotMeasured, measured, sound
 from lmperf.reporting.machine import newest
 from lmperf.reporting.numbers import counted, listed, precise, rounded
 from lmperf.reporting.sections.end_to_end import ladder, ways
@@ -51,30 +51,26 @@ CLOSE = 0.02
 def steps(evidence: MachineEvidence) -> pd.DataFrame:
     """The train steps that the tables on recipes compare: one context and batch for each size.
 
-    They are those of the ladder (its smallest batch), else of the context nearest to
-    ``ways.CONTEXT``. Columns of ``ways.with_rates`` are added. Raises NotMeasured without evidence.
+    They are those of the ladder (its smallest batch), else ``ways.usual_steps``. Columns of
+    ``ways.with_rates`` are added. Raises NotMeasured without evidence.
     """
     return evidence.once((STEM, "recipes"), lambda: _steps(evidence))
 
 
 def _steps(evidence: MachineEvidence) -> pd.DataFrame:
-    frame = having(all_rows(evidence, STEM), phase=STEP)
+    usual = ways.usual_steps(evidence)
+    frame = having(evidence.frame(STEM), phase=STEP)
     frame = frame[~another_model(frame)]
     of_ladder = ladder.rungs(frame)
     parts = []
     for size in in_order("size", frame["size"]):
-        rows, rungs = (having(part, size=size) for part in (frame, of_ladder))
-        cells = rungs if len(rungs) else rows
-        most = cells.groupby(["context_length", "batch"]).size()
-        context, batch = min(most.index, key=lambda cell: (_far(cell[0]), -most[cell], cell[1]))
-        parts.append(having(rows, context_length=context, batch=batch))
-    if not parts:
-        raise NotMeasured(STEM)
-    return ways.with_rates(evidence, pd.concat(parts))
-
-
-def _far(context: float) -> tuple[float, float]:
-    return abs(context - ways.CONTEXT), context
+        rungs = having(of_ladder, size=size)
+        if rungs.empty:
+            parts.append(having(usual, size=size))
+        else:
+            context, batch = min(zip(rungs["context_length"], rungs["batch"], strict=True))
+            parts.append(having(frame, size=size, context_length=context, batch=batch))
+    return ways.with_rates(evidence, measured(pd.concat(parts)))
 
 
 def fastest(evidence: MachineEvidence, any_weights: bool = False) -> pd.DataFrame:

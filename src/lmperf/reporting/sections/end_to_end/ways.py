@@ -89,6 +89,22 @@ def steps_over(evidence: MachineEvidence, way: Way, base: Way = BASE) -> pd.Data
     return having(compared(evidence, STEM, way.series, base.series), phase=STEP)
 
 
+def usual_steps(evidence: MachineEvidence) -> pd.DataFrame:
+    """Train steps with float32 weights: one context, and one batch for each size.
+
+    bf16 weights change the loss; the ladder shows them.
+    The context is the one at which most sizes were measured; of equals, the nearest to ``CONTEXT``.
+    The batch is the most frequent one of the size. Raises NotMeasured without evidence.
+    """
+    frame = having(all_rows(evidence, STEM), phase=STEP)
+    frame = frame[~another_model(frame) & (frame["dtype"] != BF16_WEIGHTS)]
+    sizes = frame.groupby("context_length")["size"].nunique()
+    contexts = sorted(sizes[sizes == sizes.max()].index, key=lambda n: (abs(n - CONTEXT), n))
+    frame = having(frame, context_length=contexts[:1])
+    batch = frame.groupby("size")["batch"].transform(lambda values: values.mode().max())
+    return frame[frame["batch"] == batch]
+
+
 def with_rates(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
     """The rows with ``burst``, ``step_ms``, ``rate`` (tokens/s), ``mfu`` and ``share``.
 
