@@ -52,4 +52,4 @@ def _comparisons(unresolved: Count) -> list[str]:
         return []
     if unresolved.none:
         return ["Every comparison is resolved."]
-    return [f"{unresolved} comparisons are unresolved."]
+    return [f"{unresolved} comparisons {_are(unresolved.k)} unresolved."]

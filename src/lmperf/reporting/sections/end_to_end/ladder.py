@@ -299,8 +299,8 @@ def _cost_in_loss(evidence: MachineEvidence) -> dict:
 
 
 _WHOLE = (
-    "From {{ base }} to {{ top }}, the ladder makes a step {{ gain | range('ratio') }} as fast"
-    " ({{ sizes }})"
+    "The whole ladder ({{ base }} to {{ top }}) makes a step {{ gain | range('ratio') }} as fast"
+    " at {{ sizes }}"
 )
 # The loss stands beside every number that rests on it.
 _MFU = (

@@ -44,6 +44,12 @@ SIMPLEST = (
     *("fused_loss", "graph"),
 )
 _COMPILED, _TRITON = "compiled by block", "Triton attention"
+# Words of a recipe -> what they mean, for the note below the table.
+MEANINGS = {
+    "SDPA": "SDPA: PyTorch's attention.",
+    _TRITON: f"{_TRITON}: this project's kernel.",
+    "loss in chunks": "Loss in chunks: logits of a part of the tokens at a time.",
+}
 # A simpler recipe is preferred if its time is longer by at most this fraction.
 CLOSE = 0.02
 
@@ -213,6 +219,8 @@ def _what_to_run(evidence: MachineEvidence, best: pd.DataFrame, every: pd.DataFr
         f" Tokens/s{' and MFU' if best['mfu'].notna().any() else ''} follow from them.",
         f"Speed-up: over eager {dtype_words(base.dtype)}, timed in turn.",
     ]
+    said = ", ".join(words(evidence, row) for _, row in best.iterrows())
+    notes += [meaning for name, meaning in MEANINGS.items() if name in said]
     if best["tied"].any():
         tied = listed(best.loc[best["tied"], "size"])
         notes.append(f"At {tied} the lead over a simpler recipe is unresolved.")

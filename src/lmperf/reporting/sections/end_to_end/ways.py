@@ -162,15 +162,17 @@ def times(rows: pd.DataFrame, brackets: bool = False) -> pd.Series:
     lows, highs = median_intervals(single)
     end = " burst" if (lasting & gates.shown(rows)).any() else ""
     cells = [
-        cell
-        if cell.state
-        else replace(
-            cell,
-            words=cell.words + (_bracketed(finite(low), finite(high)) if brackets else "") + end,
-            low=finite(low),
-            high=finite(high),
+        cell if cell.state else replace(cell, words=words + end, low=finite(low), high=finite(high))
+        for cell, words, low, high in zip(
+            medians(single),
+            [
+                _bracketed(ms, finite(low), finite(high)) if brackets else significant(ms)
+                for ms, low, high in zip(single["median_ms"], lows, highs, strict=True)
+            ],
+            lows,
+            highs,
+            strict=True,
         )
-        for cell, low, high in zip(medians(single), lows, highs, strict=True)
     ]
     burst = pd.Series(cells, single.index, dtype=object)
     return pd.concat([sustained(rows[lasting], brackets), burst]).reindex(rows.index)
@@ -192,7 +194,7 @@ def sustained(rows: pd.DataFrame, brackets: bool = True) -> pd.Series:
     )
     made = [
         Cell(
-            significant(ms) + (_bracketed(low, high) if brackets else ""),
+            _bracketed(ms, low, high) if brackets else significant(ms),
             *(finite(ms), low, high, whole(n)),
             marks=names,
             row=row,
@@ -202,8 +204,12 @@ def sustained(rows: pd.DataFrame, brackets: bool = True) -> pd.Series:
     return or_status(rows, shown, made)
 
 
-def _bracketed(low: float | None, high: float | None) -> str:
-    return "" if low is None else f" ({significant(low)}-{significant(high)})"
+def _bracketed(ms: float, low: float | None, high: float | None) -> str:
+    """A time with its interval, which is left out if its ends read like the time."""
+    words = significant(ms)
+    if low is None or {significant(low), significant(high)} == {words}:
+        return words
+    return f"{words} ({significant(low)}-{significant(high)})"
 
 
 def stretch(rows: pd.DataFrame, name: str) -> list[Beside]:

@@ -1,0 +1,39 @@
+"""The sentences below the title: how far the numbers of a write-up can be trusted."""
+
+import pytest
+
+from lmperf.reporting import trust
+from lmperf.reporting.numbers import Count
+
+REPEATS = ["Kernels repeat within 1 %."]
+
+
+def said(unresolved=Count(0, 9), repeats=REPEATS, **health):
+    known = {"gated": 2584, "red": 0, "stale": 0, "missing": 0, "damaged": []}
+    return " ".join(trust.sentences({**known, **health}, repeats, unresolved))
+
+
+def test_clean_report_passes_repeats_and_resolves():
+    assert said() == (
+        "All 2,584 checked results pass. Kernels repeat within 1 %. Every comparison is resolved."
+    )
+    assert said(Count(83, 900)).endswith("83 of 900 comparisons are unresolved.")
+
+
+@pytest.mark.parametrize(
+    ("health", "words"),
+    [
+        ({"red": 1}, "1 of 2,584 checked results failed and are withheld."),
+        ({"stale": 2}, "2 results are stale: code or environment has changed since."),
+        ({"missing": 1}, "1 result is missing."),
+        ({"damaged": ["lrpe"]}, "**Damaged evidence is withheld: lrpe.**"),
+        ({"gated": 0}, "No result was checked."),
+        ({"repeats": []}, "Repeatability was not measured."),
+    ],
+)
+def test_every_fault_has_its_sentence(health, words):
+    assert words in said(**health)
+
+
+def test_report_without_comparisons_says_nothing_of_them():
+    assert "comparison" not in said(Count(0, 0))
