@@ -168,6 +168,6 @@ def test_failed_stale_and_missing_rows_are_counted_and_named():
     sections = pages.composed(evidence, synthetic.TEMPLATES, drawn=False)
     files = pages.machine_files(evidence, sections, synthetic.TEMPLATES)
     top = files["report.md"].split("## ")[0]
-    assert " failed and are withheld. 1 result is stale: " in top and "1 result is missing." in top
+    assert " failed and is withheld. 1 result is stale: " in top and "1 result is missing." in top
     assert "a stale row" in files["attention.md"] and "a missing row" in files["lrpe.md"]
     assert "## Limits and failed checks" in files["report.md"]

@@ -6,9 +6,10 @@ from lmperf.reporting import trust
 from lmperf.reporting.numbers import Count
 
 REPEATS = ["Kernels repeat within 1 %."]
+NONE_UNRESOLVED = Count(0, 9)
 
 
-def said(unresolved=Count(0, 9), repeats=REPEATS, **health):
+def said(unresolved=NONE_UNRESOLVED, repeats=REPEATS, **health):
     known = {"gated": 2584, "red": 0, "stale": 0, "missing": 0, "damaged": []}
     return " ".join(trust.sentences({**known, **health}, repeats, unresolved))
 
@@ -23,7 +24,7 @@ def test_clean_report_passes_repeats_and_resolves():
 @pytest.mark.parametrize(
     ("health", "words"),
     [
-        ({"red": 1}, "1 of 2,584 checked results failed and are withheld."),
+        ({"red": 1}, "1 of 2,584 checked results failed and is withheld."),
         ({"stale": 2}, "2 results are stale: code or environment has changed since."),
         ({"missing": 1}, "1 result is missing."),
         ({"damaged": ["lrpe"]}, "**Damaged evidence is withheld: lrpe.**"),

@@ -36,9 +36,9 @@ from lmperf.reporting.templates import load_templates
 from lmperf.results import Statement
 from lmperf.statistics import FASTER, SAME, SLOWER
 
-# Where a finding is printed: among the ten of the first screen, above them (how far the numbers can
-# be trusted), in its section of the write-up, or on the page of the section alone. A page has all
-# findings of its section.
+# Where a finding is printed: among the five to eight of the first screen, below the title (how far
+# the numbers can be trusted), in its section of the write-up, or on the page of the section alone.
+# A page has all findings of its section.
 SHORT, TRUST, SECTION, PAGE = "short", "trust", "section", "page"
 PLACES = (SHORT, TRUST, SECTION, PAGE)
 

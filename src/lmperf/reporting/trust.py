@@ -28,16 +28,15 @@ def _checks(health: Mapping) -> list[str]:
     if not gated:
         return ["No result was checked."]
     if red:
-        return [f"{red:,} of {counted(gated, 'checked result')} failed and are withheld."]
+        return [f"{red:,} of {counted(gated, 'checked result')} failed and {_are(red)} withheld."]
     return [f"All {counted(gated, 'checked result')} pass."]
 
 
 def _gaps(health: Mapping) -> list[str]:
     stale, missing, found = health["stale"], health["missing"], []
     if stale:
-        found.append(
-            f"{counted(stale, 'result')} {_are(stale)} stale: code or environment changed."
-        )
+        why = "code or environment has changed since"
+        found.append(f"{counted(stale, 'result')} {_are(stale)} stale: {why}.")
     if missing:
         found.append(f"{counted(missing, 'result')} {_are(missing)} missing.")
     return found + [f"**Damaged evidence is withheld: {name}.**" for name in health["damaged"]]
