@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from lmperf.reporting.ceilings import SUSTAINED, matmul_ceiling
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import Finding, NotMeasured, measured
 from lmperf.reporting.host_bound import host_bound, queued
@@ -75,6 +76,16 @@ def _compiled(evidence: MachineEvidence) -> dict:
     }
 
 
+def _matmul_alone(evidence: MachineEvidence) -> dict:
+    """How much faster a matmul is in bf16 than in float32, beside eager steps in bf16 autocast."""
+    rates = [matmul_ceiling(evidence, dtype, SUSTAINED) for dtype in (FLOAT32, BF16)]
+    if None in rates:
+        raise NotMeasured
+    steps = measured(ways.steps_over(evidence, Way(EAGER, BF16)))
+    before, after = rates
+    return {"gain": after / before, "before": before, "after": after, "most": steps["ratio"].max()}
+
+
 def _compiled_answer(values: dict) -> str:
     if not values["falls"]:
         return "no_gain"
@@ -85,6 +96,9 @@ _SLOWER = (
     "At {{ size }}, context {{ context_length }}, bf16 autocast runs at {{ ratio | ratio }} of"
     " float32's speed: the host is busy for {{ busy | percent(0) }} of the step."
 )
+_MATMUL = (
+    "A large matmul runs at {{ after | sig }} TFLOP/s in bf16, {{ gain | ratio }} float32's rate"
+)
 _LAUNCHES = (
     "Compiling by block turns {{ before.launches | thousands }} launches of a bf16 step into"
     " {{ after.launches | thousands }} ({{ size }}, context {{ context_length }})."
@@ -94,6 +108,16 @@ _REST = (
     " {{ before.rest }} to {{ after.rest }} ms."
 )
 FINDINGS = (
+    Finding(
+        name="matmul_alone",
+        question="Do steps gain as much from bf16 as matmuls?",
+        values=_matmul_alone,
+        answer=lambda v: "less" if v["most"] < v["gain"] else "as_much",
+        answers={
+            "less": _MATMUL + ". A step gains less: it is more than matmuls.",
+            "as_much": _MATMUL + ". A step gains up to {{ most | ratio }}.",
+        },
+    ),
     Finding(
         name="slower_in_bf16",
         question="Why is bf16 autocast slower than float32 at short contexts?",
