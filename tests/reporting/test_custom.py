@@ -5,6 +5,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 import synthetic
+from sentence_limits import assert_short
 
 from lmperf.reporting import custom, pages
 from lmperf.reporting.markdown import markdown
@@ -48,7 +49,7 @@ def test_synthetic_evidence_has_no_custom_implementation(make):
 def test_custom_implementation_is_compared_and_stated_first(gpu):
     evidence = with_custom(gpu, 2.0)
     made = compose(STEM, evidence, drawn=False)
-    tables = made.parts["Custom implementations and peers"]
+    summary, *tables = made.parts["Custom implementations and peers"]
     phases, dtypes = (gpu.frames[STEM][name].nunique() for name in ("phase", "dtype"))
     assert len(tables) == phases * dtypes
     cells = pd.concat([table.frame for table in tables])[f"over {TRITON}"].dropna()
@@ -58,24 +59,37 @@ def test_custom_implementation_is_compared_and_stated_first(gpu):
     assert f"{error(worst['max_error'])} / {error(worst['error_bound'])}" in set(errors)
     first = made.statements[0]
     assert first.name == "external_flash_attention_mine" and first.place == "short"
-    assert first.sentence.startswith("mine, forward/backward/forward + backward, geometric mean ov")
-    beside = sum(cells.str.startswith("0.50x"))
-    assert (
-        f"{TRITON} 0.50x/0.50x/0.50x (slower in {beside} of {beside} resolved rows)"
-        in first.sentence
+    assert first.sentence.startswith("mine: 0.50x forward + backward over Triton, the fastest of")
+    line = summary.frame.query("over == @TRITON and phase == 'forward + backward'").iloc[0]
+    slower = line["slower"]
+    assert f"; slower in {slower} of {slower} resolved cells." in first.sentence
+    assert line["speed-up, geometric mean"] == "0.50x"
+    assert summary.frame.query("over == @TRITON")["slower"].sum() == sum(
+        cells.str.startswith("0.50x")
     )
+    assert_short(first)
 
 
-def test_peer_is_stated_last_and_compared_by_train_steps(cpu):
+def test_summary_counts_marked_comparisons_apart(gpu):
+    evidence = with_custom(gpu, 2.0, marks="loaded", reference=1.0)
+    made = compose(STEM, evidence, drawn=False)
+    summary = made.parts["Custom implementations and peers"][0].frame
+    assert summary[["faster", "slower", "same"]].to_numpy().sum() == 0
+    assert (summary["unresolved or marked"] > 0).all()
+    assert set(summary["speed-up, geometric mean"]) == {"–"}
+    assert custom_sentences(evidence) == [
+        "mine was timed; too few of its comparisons are resolved to sum them up."
+    ]
+
+
+def test_peer_is_compared_by_train_steps_on_its_page(cpu):
     stem = "end_to_end"
     evidence = with_custom(cpu, 0.5, stem, "eager")
     peer = evidence.frames[stem].replace({"implementation": {"mine": "liger"}})
     evidence = replace(evidence, frames={**evidence.frames, stem: peer})
     *others, last = compose(stem, evidence, drawn=False).statements
-    assert last.name == "external_end_to_end_liger" and last.place == "section"
-    assert last.sentence.startswith("liger, train step")
-    rows = peer.query("implementation == 'liger' and phase == 'train_step' and status == 'ok'")
-    assert f"(faster in {len(rows)} of {len(rows)} resolved rows)" in last.sentence
+    assert last.name == "external_end_to_end_liger" and last.place == "page"
+    assert " train step over " in last.sentence and ", the fastest of the others" in last.sentence
     assert others[0].place == "short"
 
 
@@ -85,7 +99,7 @@ def test_sentence_names_the_module_of_the_implementation(gpu):
         for name, facts in gpu.facts["environments"].items()
     }
     evidence = replace(with_custom(gpu, 2.0), facts={**gpu.facts, "environments": environments})
-    assert custom_sentences(evidence)[0].startswith("mine (`course.attention:apply`), forward/")
+    assert custom_sentences(evidence)[0].startswith("mine (`course.attention:apply`): 0.50x ")
 
 
 def test_errors_of_a_custom_kernel_follow_those_of_triton(gpu):
@@ -97,13 +111,6 @@ def test_errors_of_a_custom_kernel_follow_those_of_triton(gpu):
     assert ours.frame.equals(mine.frame)
 
 
-def test_attention_head_table_has_a_custom_column(cpu):
-    frame = compose(
-        "attention", with_custom(cpu, 2.0, "attention", "eager"), drawn=False
-    ).head.frame
-    assert set(frame["forward, mine over eager"]) == {"0.50x (0.50-0.50)"}
-
-
 def test_table_e7_ignores_a_custom_model(gpu):
     tables = compose(
         "end_to_end", with_custom(gpu, 1.0, "end_to_end", "compiled_blocks"), drawn=False
@@ -112,7 +119,7 @@ def test_table_e7_ignores_a_custom_model(gpu):
     assert any("mine" in table.caption for table in tables[custom.table("end_to_end").name])
 
 
-def test_equal_implementation_is_on_par_and_one_cell_has_no_mean(gpu):
+def test_equal_implementation_is_on_par(gpu):
     frame = gpu.frames[STEM]
     cell = frame.query("implementation == 'triton' and phase == 'forward'").iloc[:1]
     one = frame[
@@ -124,9 +131,9 @@ def test_equal_implementation_is_on_par_and_one_cell_has_no_mean(gpu):
         & (frame["causal"] == cell["causal"].iloc[0])
         & (frame["cuda_graph"] == cell["cuda_graph"].iloc[0])
     ]
+    one = one[one["implementation"].isin(["triton", "eager"])]
     evidence = with_custom(replace(gpu, frames={**gpu.frames, STEM: one}), 1.0)
-    assert "geometric mean" not in custom_sentences(evidence)[0]
-    assert f"{TRITON} on par in 3 resolved rows" in custom_sentences(evidence)[0]
+    assert custom_sentences(evidence) == [f"mine: on par with {TRITON}, the fastest of the others."]
 
 
 def test_implementation_without_a_time_states_the_reason(gpu):
@@ -136,7 +143,7 @@ def test_implementation_without_a_time_states_the_reason(gpu):
     status = half.map({True: "failed_check", False: "ok"}).to_numpy()
     in_part = with_custom(gpu, 1.0, status=status, reason="differs")
     assert (
-        f"no time in {half.sum()} of {len(half)} rows: gate failed" in custom_sentences(in_part)[0]
+        f" No time in {half.sum()} of {len(half)} rows: gate failed" in custom_sentences(in_part)[0]
     )
 
 
@@ -149,9 +156,7 @@ def test_model_with_other_flops_never_counts_as_fastest(cpu):
         made = compose(stem, with_custom(cpu, 0.5, stem, "eager", **other), drawn=False)
         first = markdown(made.first[0])
         found = next(s.sentence for s in made.statements if s.name == "external_end_to_end_mine")
-        assert found.startswith(
-            "mine, " if fastest else "mine (another model of 90 % of the FLOPs), "
-        )
+        assert found.endswith(" It is another model, of 90 % of the FLOPs.") != fastest
         assert ("mine" in first) == fastest
 
 
@@ -163,5 +168,5 @@ def test_write_up_names_a_custom_implementation_once(cpu):
     for stem in (STEM, "end_to_end"):
         assert "## Custom implementations and peers" in files[f"{stem}.md"]
     written = files["report.md"]
-    assert written.count("- mine, forward") == written.count("- mine, train step") == 1
+    assert written.count("- mine: ") == 2
     assert "mine" not in files["attention.md"]

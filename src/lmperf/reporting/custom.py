@@ -6,7 +6,7 @@ The section of a benchmark compares each of them with every other implementation
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import pandas as pd
@@ -17,14 +17,15 @@ from lmperf.names import IMPLEMENTATIONS, dtype_words, implementation_words, in_
 from lmperf.peers.table import PEERS
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, axes, having
-from lmperf.reporting.findings import SECTION, SHORT, Finding, NotMeasured, all_same
+from lmperf.reporting.findings import PAGE, SHORT, Finding, NotMeasured, all_same
 from lmperf.reporting.foreign import code
-from lmperf.reporting.numbers import Count, Spread, counted, error, percent, ranged, ratio
+from lmperf.reporting.numbers import Count, Spread, error, percent, ranged, ratio
 from lmperf.reporting.side_by_side import Beside, each, side_by_side, speedup, time
 from lmperf.reporting.speedup import (
     Series,
     averaged,
     compared,
+    every,
     geometric_mean,
     speedup_cells,
 )
@@ -32,8 +33,10 @@ from lmperf.reporting.tables import (
     STEPS,
     TableGroup,
     beside,
+    from_frame,
     kernel_note,
     kernel_times,
+    number_cell,
     number_cells,
     shortened,
     status_cells,
@@ -41,9 +44,11 @@ from lmperf.reporting.tables import (
     step_times,
 )
 from lmperf.results import LOWER, Table
-from lmperf.statistics import FASTER, SLOWER
+from lmperf.statistics import FASTER, SAME, SLOWER, UNRESOLVED
 
 TITLE = "Custom implementations and peers"
+# Phases that contain all others, the first one that was timed counts.
+WHOLE = ("train_step", "forward_backward")
 SPEEDUPS = "Speed-ups: median of the per-round ratios in the same numerics; above 1, {} is faster."
 
 
@@ -81,7 +86,39 @@ def _tables(evidence: MachineEvidence, stem: str) -> list[Table]:
     if not external or not isinstance(load(stem), Timed):
         return []
     parts = _parts(evidence, stem)
-    return each(*(_table(evidence, stem, name, part) for name in external for part in parts))
+    return each(
+        *(_summary(evidence, stem, name) for name in external),
+        *(_table(evidence, stem, name, part) for name in external for part in parts),
+    )
+
+
+def _summary(evidence: MachineEvidence, stem: str, name: str) -> Table | None:
+    """A table with the mean speed-up of an external implementation over each other one, by phase.
+
+    It counts the verdicts of all comparisons; a mean leaves out those that may not hold.
+    """
+    lines = []
+    for peer in _peers(evidence, stem, name):
+        pair = [Series.of(implementation=one) for one in (name, peer)]
+        timed, means = (which(evidence, stem, *pair) for which in (every, averaged))
+        for phase in in_order("phase", timed["phase"]):
+            held, ratios = (having(rows, phase=phase) for rows in (timed, means))
+            open_ = ~held["holds"] | (held["verdict"] == UNRESOLVED)
+            counts = {
+                verdict: int((held["verdict"][~open_] == verdict).sum())
+                for verdict in (FASTER, SLOWER, SAME)
+            }
+            mean = geometric_mean(ratios["ratio"]) if len(ratios) else None
+            words = {
+                "over": implementation_words(peer, axes(timed)),
+                "phase": phase_words(phase),
+                "mean": number_cell(mean, ratio),
+            }
+            lines.append({**words, **counts, "open": int(open_.sum())})
+    if not lines:
+        return None
+    headers = {"mean": "speed-up, geometric mean", "open": "unresolved or marked"}
+    return from_frame(f"{name} over each", pd.DataFrame(lines), headers=headers)
 
 
 def _parts(evidence: MachineEvidence, stem: str) -> list[pd.DataFrame]:
@@ -143,25 +180,30 @@ def _peers(evidence: MachineEvidence, stem: str, name: str) -> list[str]:
 
 
 def finding(stem: str, name: str) -> Finding:
-    """The finding that compares an external implementation with the others.
+    """The finding that compares an external implementation with the fastest of the others.
 
     Without a time it gives the reason. If a train step was timed, it compares train steps only,
-    since a train step contains the other phases.
+    since a train step contains the other phases; likewise forward and backward together.
     """
-    over = "{{ name }}, {{ phases }}{{ ', geometric mean' if several }} over {{ over | listed }}"
+    over = (
+        "{{ name }}: {% for phase, ratio in ratios.items() %}{{ ratio | ratio }} {{ phase }}"
+        "{{ ', ' if not loop.last }}{% endfor %} over {{ peer }}, the fastest of the others"
+        "{% if counted %}; {{ counted }}{% endif %}.{{ another }}"
+    )
     return Finding(
         name=f"external_{stem}_{name}",
-        question="How fast is an external implementation, compared with each of the others?",
+        question="How fast is an external implementation, compared with the fastest of the others?",
         values=lambda evidence: _values(evidence, stem, name),
         answer=_answer,
         answers={
-            "compared": f"{over}.",
-            "in_part": f"{over}; no time in {{{{ without }}}} rows: {{{{ why | listed }}}}.",
+            "compared": over,
+            "in_part": f"{over} No time in {{{{ without }}}} rows: {{{{ kinds | listed }}}}.",
+            "par": "{{ name }}: on par with {{ peer }}, the fastest of the others.{{ another }}",
             "withheld": "{{ name }} has no time to show: {{ why | listed }}.",
             "open": "{{ name }} was timed; too few of its comparisons are resolved to sum them up.",
             "alone": "{{ name }} was timed; there is nothing to compare it with.",
         },
-        place=SECTION if name in PEERS else SHORT,
+        place=PAGE if name in PEERS else SHORT,
     )
 
 
@@ -174,24 +216,54 @@ def _values(evidence: MachineEvidence, stem: str, name: str) -> dict:
         raise NotMeasured
     shown = gates.shown(rows)
     phases = in_order("phase", rows.loc[shown, "phase"])
-    phases = ["train_step"] if "train_step" in phases else phases
-    every, others = _peers(evidence, stem, name), names(evidence, stem)
+    phases = next(([phase] for phase in WHOLE if phase in phases), phases)
+    all_peers, others = _peers(evidence, stem, name), names(evidence, stem)
     # Speed-ups over other external implementations are in the table alone.
-    peers = [peer for peer in every if peer not in others] or every
-    over = {
-        implementation_words(peer, axes(frame)): _over(evidence, stem, name, peer, phases)
-        for peer in peers
-    }
+    peers = [peer for peer in all_peers if peer not in others] or all_peers
+    found = {peer: _over(evidence, stem, name, peer, phases) for peer in peers}
+    fastest = _fastest(found)
+    over = found[fastest] if fastest else None
     return {
-        "name": _named(evidence, stem, rows),
-        "phases": "/".join(map(phase_words, phases)),
-        "over": [f"{peer} {words}" for peer, words in over.items() if words],
-        "several": bool(having(rows[shown], phase=phases)["phase"].duplicated().any()),
+        "name": _named(evidence, stem, name),
+        "peer": fastest and implementation_words(fastest, axes(frame)),
+        "ratios": {} if over is None else _by_phase(over),
+        "counted": _counted(over) if fastest and len(phases) == 1 else "",
+        "par": over is not None and all_same(over),
+        "another": _another(frame, rows),
         "any": bool(shown.any()),
         "beside": any(_timed_peers(evidence, stem, name, frame)),
         "without": Count(int((~shown).sum()), len(rows)),
         "why": _why(rows[~shown]),
+        "kinds": list(dict.fromkeys(status_words(rows[~shown]))),
     }
+
+
+def _fastest(found: Mapping[str, pd.DataFrame]) -> str | None:
+    """The implementation with the least speed-ups over it, of those compared in enough cells.
+
+    found: implementation -> rows of the external one with their speed-up over it. One with less
+    than half as many rows as another does not count.
+    """
+    enough = max(map(len, found.values()), default=0) / 2
+    means = {
+        name: geometric_mean(rows["ratio"])
+        for name, rows in found.items()
+        if len(rows) and len(rows) >= enough
+    }
+    return min(means, key=lambda name: means[name], default=None)
+
+
+def _by_phase(rows: pd.DataFrame) -> dict[str, float]:
+    phases = in_order("phase", rows["phase"])
+    means = (geometric_mean(having(rows, phase=phase)["ratio"]) for phase in phases)
+    return dict(zip(map(phase_words, phases), means, strict=True))
+
+
+def _counted(rows: pd.DataFrame) -> str:
+    """The most frequent verdict of one phase's rows, as ``faster in 5 of 6 resolved cells``."""
+    counts = {verdict: int((rows["verdict"] == verdict).sum()) for verdict in (FASTER, SLOWER)}
+    most = max(counts, key=lambda verdict: counts[verdict])
+    return f"{most} in {Count(counts[most], len(rows))} resolved cells"
 
 
 def _why(rows: pd.DataFrame) -> list[str]:
@@ -204,50 +276,41 @@ def _why(rows: pd.DataFrame) -> list[str]:
     return [status + reason for status, reason in found.items()]
 
 
-def _named(evidence: MachineEvidence, stem: str, rows: pd.DataFrame) -> str:
+def _named(evidence: MachineEvidence, stem: str, name: str) -> str:
     """The name of an implementation with its module and function, if recorded."""
-    name, found = rows["implementation"].iloc[0], evidence.facts["environments"].values()
+    found = evidence.facts["environments"].values()
     uses = [facts.get("implementations", {}).get(f"{stem}.{name}") for facts in found]
-    words = [code(use) for use in uses[-1:] if use]
-    if another_model(evidence.frame(stem))[rows.index].any():
-        words.append(f"another model{_work(evidence.frame(stem), rows)}")
-    return f"{name} ({', '.join(words)})" if words else name
+    return next((f"{name} ({code(use)})" for use in uses[-1:] if use), name)
 
 
-def _work(frame: pd.DataFrame, rows: pd.DataFrame) -> str:
-    """FLOPs of an external model as a share of our eager model's, in words; empty if unknown."""
+def _another(frame: pd.DataFrame, rows: pd.DataFrame) -> str:
+    """A sentence that says so if an external model is another model, with its share of FLOPs."""
+    if not another_model(frame)[rows.index].any():
+        return ""
     eager = having(frame, implementation="eager")[[*axes(frame), "phase", "flops"]]
     both = rows.merge(eager, on=[*axes(frame), "phase"], suffixes=("", "_eager"))
     shares = (both["flops"] / both["flops_eager"]).dropna()
-    if shares.empty:
-        return ""
-    return f" of {ranged(Spread.of(shares), partial(percent, places=0))} of the FLOPs"
+    words = ranged(Spread.of(shares), partial(percent, places=0)) if len(shares) else ""
+    return f" It is another model{f', of {words} of the FLOPs' if words else ''}."
 
 
-def _over(evidence: MachineEvidence, stem: str, name: str, peer: str, phases: Sequence[str]) -> str:
-    """The geometric mean speed-up over ``peer`` in each phase, and the numbers of verdicts.
+def _over(
+    evidence: MachineEvidence, stem: str, name: str, peer: str, phases: Sequence[str]
+) -> pd.DataFrame:
+    """The rows of these phases with their resolved speed-ups over ``peer``.
 
-    As ``0.71x/0.65x (faster in 1, slower in 9 of 12 resolved rows)`` or ``on par``; empty if no
-    row was compared, or too few of them hold.
+    Empty if a phase has none, or too few of all comparisons hold.
     """
     series, base = (Series.of(implementation=one) for one in (name, peer))
-    found, means = (
-        having(which(evidence, stem, series, base), phase=phases) for which in (compared, averaged)
-    )
-    if found.empty or set(means["phase"]) < set(phases):
-        return ""
-    if all_same(found):
-        return f"on par in {counted(len(found), 'resolved row')}"
-    ratios = [having(means, phase=phase)["ratio"] for phase in phases]
-    faster, slower = ((found["verdict"] == verdict).sum() for verdict in (FASTER, SLOWER))
-    verdicts = [f"{word} in {n}" for word, n in ((FASTER, faster), (SLOWER, slower)) if n]
-    words = "/".join(ratio(geometric_mean(values)) for values in ratios)
-    return f"{words} ({', '.join(verdicts)} of {counted(len(found), 'resolved row')})"
+    found = having(compared(evidence, stem, series, base), phase=phases)
+    return found if set(found["phase"]) == set(phases) else found.iloc[:0]
 
 
 def _answer(values: dict) -> str:
     if not values["any"]:
         return "withheld"
-    if not values["over"]:
+    if not values["peer"]:
         return "open" if values["beside"] else "alone"
-    return "in_part" if values["without"].k else "compared"
+    if values["without"].k:
+        return "in_part"
+    return "par" if values["par"] else "compared"
