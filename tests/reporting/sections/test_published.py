@@ -8,10 +8,10 @@ import pytest
 from lmperf.benchmarks import load, stems
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.markdown import markdown
-from lmperf.reporting.published import STEMS, cell_of, figures_of
-from lmperf.reporting.sections.published import MOST, beside
+from lmperf.reporting.published import STEMS, cell_of, figures_of, sources
+from lmperf.reporting.sections.published import MOST, beside, counts, source_table
 
-UNITS = {"", "s", "ms", "MB", "GB", "G", "%"}
+UNITS = {"", "s", "ms", "MB", "GB", "G", "%", "TFLOP/s"}
 
 
 @pytest.mark.parametrize("stem", STEMS)
@@ -32,10 +32,45 @@ def test_published_figures_use_axes_of_their_benchmark(stem):
     assert set(cell_of(figures_of(stem))) <= known | {axis.name for axis in benchmark.axes}
 
 
-def test_published_figures_come_from_all_write_ups():
-    sources = set().union(*(figures_of(stem)["source"] for stem in STEMS))
-    write_ups = [f"write-up 00{number}" for number in range(5)]
-    assert sorted(sources) == ["course leaderboard 2025", *write_ups]
+def test_every_source_of_a_figure_has_author_and_title():
+    named = set().union(*(figures_of(stem)["source"] for stem in STEMS))
+    assert named >= {f"write-up 00{number}" for number in range(5)}
+    table = source_table(MachineEvidence("bare"))[0].frame.set_index("source")
+    assert set(table.index) == named == set(sources()["source"])
+    assert (table[["author", "title", "devices"]] != "").all(axis=None)
+    assert table.loc["write-up 003", "devices"] == "A100 40 GB; H100 80 GB"
+    assert table.loc["write-up 000", "author"] == table.loc["write-up 000", "devices"]
+    assert table.loc["write-up 000", "author"] == "not stated"
+    assert table["figures"].sum() == sum(len(figures_of(stem)) for stem in STEMS)
+
+
+def test_figures_without_a_row_are_counted_by_reason(gpu):
+    (table,) = counts(gpu)
+    frame = table.frame.set_index("benchmark")
+    assert set(frame.index) == set(STEMS)
+    reasons = ["cell not stated in full", "quantity not measured here", "cell not measured here"]
+    assert (frame[["with a row here", *reasons]].sum(axis=1) == frame["figures"]).all()
+    assert frame.loc["profiles", "with a row here"] == 0
+    without = int(frame[reasons].to_numpy().sum())
+    assert f", {without:,} have none." in table.notes
+
+
+def with_flops(gpu, flops):
+    frame = gpu.frames["attention"]
+    gpu.frames["attention"] = having(frame, seq_len=16384).assign(causal=False, flops=flops)
+    return lines_of(gpu).loc[("attention", "write-up 003, H100 80 GB")].set_index("quantity")
+
+
+def test_time_above_the_data_sheet_is_called_impossible(gpu_copy):
+    line = with_flops(gpu_copy, 4.0 * 8 * 16384**2 * 128).loc["forward / backward"]
+    assert line["remark"].endswith(
+        "6.3116 as ms cannot be: it would be 174 TFLOP/s, the data sheet has 67.0 in float32"
+    )
+
+
+def test_time_below_the_data_sheet_has_no_remark(gpu_copy):
+    line = with_flops(gpu_copy, 1e9).loc["forward / backward"]
+    assert "cannot be" not in line["remark"]
 
 
 def lines_of(evidence):

@@ -1,7 +1,9 @@
 """Published figures, as data: one CSV a benchmark, a line a figure as it was printed.
 
 Columns: source, device, the axes of the benchmark (empty where the source does not state them),
-implementation, phase, metric, value, spread, unit, note.
+implementation, phase, metric, value, spread, unit, note. ``sources.csv`` has author and title of
+each source, empty where the source does not state them; the title of a write-up is its first
+heading.
 """
 
 from functools import cache
@@ -12,7 +14,8 @@ import pandas as pd
 from lmperf.names import size_words
 
 FOLDER = Path(__file__).parent
-STEMS = tuple(sorted(path.stem for path in FOLDER.glob("*.csv")))
+SOURCES = "sources"
+STEMS = tuple(sorted(path.stem for path in FOLDER.glob("*.csv") if path.stem != SOURCES))
 
 
 @cache
@@ -23,6 +26,12 @@ def figures_of(stem: str) -> pd.DataFrame:
     """
     figures = pd.read_csv(FOLDER / f"{stem}.csv", dtype=str, keep_default_na=False)
     return figures.assign(size=figures["size"].map(size_words)) if "size" in figures else figures
+
+
+@cache
+def sources() -> pd.DataFrame:
+    """A line for each source with its author and title; empty where not stated."""
+    return pd.read_csv(FOLDER / f"{SOURCES}.csv", dtype=str, keep_default_na=False)
 
 
 def cell_of(figures: pd.DataFrame) -> list[str]:

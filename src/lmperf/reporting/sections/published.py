@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import pandas as pd
 
-from lmperf.names import axis_words, in_order, phase_words, value_words
+from lmperf.devices import SHEETS
+from lmperf.dtypes import dtype_of
+from lmperf.names import axis_words, dtype_words, in_order, phase_words, value_words
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, groups, having
-from lmperf.reporting.numbers import finite, fixed, significant
-from lmperf.reporting.published import STEMS, cell_of, figures_of
+from lmperf.reporting.numbers import counted, finite, fixed, rounded, significant
+from lmperf.reporting.published import STEMS, cell_of, figures_of, sources
 from lmperf.reporting.sections import Section
 from lmperf.reporting.tables import TableGroup, from_frame
 from lmperf.results import Cell, Table
@@ -37,6 +39,12 @@ WORK = ("flops", "bytes", "predicted_mib")
 FIRST = ("triton", "eager")
 MOST = 20
 NOT_STATED = "not stated"
+# Device as a source names it -> its fastest variant with a data sheet.
+DEVICES = {
+    "H100": "H100 80GB HBM3",
+    "H100 80 GB": "H100 80GB HBM3",
+    "A100 40 GB": "A100-SXM4-40GB",
+}
 
 
 def beside(evidence: MachineEvidence) -> list[Table]:
@@ -47,17 +55,75 @@ def beside(evidence: MachineEvidence) -> list[Table]:
         for stem, rows in matched.items()
         for _, found in rows.groupby(["source", "device", "metric"])
     ]
+    impossible = sum(int(_impossible(rows).notna().sum()) for rows in matched.values())
+    cannot = (
+        f" {counted(impossible, 'time')} cannot be as printed (in ms where no unit is stated):"
+        " a rate above the data sheet of the device would follow."
+    )
     note = (
-        f"Of {sum(len(figures_of(s)) for s in STEMS):,} published figures"
-        f" {sum(map(len, matched.values())):,} have a row here. The table shows the largest such"
-        f" cell of each source, device and quantity. Times here are medians. {_negative()} All"
-        f" published figures:"
+        "The table shows the largest such cell of each source, device and quantity. Times here are"
+        f" medians. {_negative()}{cannot if impossible else ''} All published figures:"
         f" {', '.join(f'[{stem}]({LINK}/{stem}.csv)' for stem in STEMS)}."
     )
     table = pd.DataFrame(lines[:MOST])
     caption = "The largest cells that were published"
     made = from_frame(caption, table, note, right=[], folds=False)
     return [made] if lines else []
+
+
+def counts(evidence: MachineEvidence) -> list[Table]:
+    """The table of how many published figures have a row here, and why the others have none."""
+    lines = []
+    for stem in STEMS:
+        figures, found = figures_of(stem), len(_matched(evidence, stem))
+        stated = (figures[cell_of(figures)] != "").all(axis=1)
+        known = figures["metric"].isin(list(MEASURED))
+        other = int((stated & ~known).sum())
+        lines.append(
+            {
+                "benchmark": stem,
+                "figures": len(figures),
+                "found": found,
+                "vague": int((~stated).sum()),
+                "quantity": other,
+                "no_row": int((stated & known).sum()) - found,
+            }
+        )
+    table = pd.DataFrame(lines)
+    total = table.drop(columns="benchmark").sum()
+    note = (
+        f"Of {total['figures']:,} published figures {total['found']:,} have a row here,"
+        f" {total['figures'] - total['found']:,} have none."
+    )
+    headers = {
+        "found": "with a row here",
+        "vague": "cell not stated in full",
+        "quantity": "quantity not measured here",
+        "no_row": "cell not measured here",
+    }
+    return [from_frame("Published figures and rows", table, note, headers=headers)]
+
+
+def source_table(_: MachineEvidence) -> list[Table]:
+    """The table of sources: author, title, devices and number of figures of each."""
+    every = pd.concat([figures_of(stem)[["source", "device"]] for stem in STEMS])
+    lines = [
+        {
+            "source": one.source,
+            "author": one.author or NOT_STATED,
+            "title": one.title,
+            "device": "; ".join(_devices(own := having(every, source=one.source))) or NOT_STATED,
+            "figures": len(own),
+        }
+        for one in sources().itertuples()
+    ]
+    note = "The title of a write-up is its first heading."
+    headers = {"device": "devices"}
+    return [from_frame("Where the figures come from", pd.DataFrame(lines), note, headers=headers)]
+
+
+def _devices(figures: pd.DataFrame) -> list[str]:
+    return sorted(set(figures["device"]) - {NOT_STATED})
 
 
 def _matched(evidence: MachineEvidence, stem: str) -> pd.DataFrame:
@@ -72,6 +138,7 @@ def _matched(evidence: MachineEvidence, stem: str) -> pd.DataFrame:
         return figures.iloc[:0]
     frame = frame[gates.shown(frame)]
     numbers = {m: frame[c] for m, (c, *_) in MEASURED.items() if c in frame}
+    numbers["flops"] = frame.get("flops", pd.Series(None, frame.index, float))
     work = next((frame[name] for name in WORK if name in frame and frame[name].notna().any()), 0.0)
     ours = frame[keys].map(_text).assign(**numbers, work=work)
     both = figures.merge(ours.drop_duplicates(keys, keep="last"), on=keys).sort_values(keys)
@@ -82,6 +149,39 @@ def _matched(evidence: MachineEvidence, stem: str) -> pd.DataFrame:
     ranks = pd.DataFrame({"work": both["work"], "name": -both["implementation"].map(names.index)})
     ranks["numerics"] = numerics.map(in_order("dtype", numerics).index)
     return both.loc[ranks.sort_values(list(ranks), ascending=False, kind="stable").index]
+
+
+def _impossible(rows: pd.DataFrame) -> pd.Series:
+    """TFLOP/s of the published times that exceed their device's data sheet; NaN for all others.
+
+    rows: from ``_matched``. A time without a unit is read as milliseconds.
+    """
+    if rows.empty or "dtype" not in rows:
+        return pd.Series(float("nan"), rows.index)
+    times = pd.to_numeric(rows["value"], errors="coerce").where(rows["metric"] == "time")
+    ms = times * rows["unit"].map({"s": 1e3, "ms": 1.0, "": 1.0})
+    rates = rows["flops"] / ms / 1e9
+    return rates.where((ms > 0) & (rates > rows.apply(_peak, axis=1)))
+
+
+def _peak(row: pd.Series) -> float:
+    """TFLOP/s of the data sheet of a figure's device in its numerics; infinite if unknown."""
+    sheet = SHEETS.get(DEVICES.get(row["device"], ""))
+    known = sheet.tflops if sheet else {}
+    return known.get(dtype_of(row["dtype"]).matmul, float("inf"))
+
+
+def _cannot_be(rows: pd.DataFrame) -> str:
+    """A remark on the rate that would follow from a time that cannot be; else empty."""
+    rates = _impossible(rows).dropna()
+    if rates.empty:
+        return ""
+    row = rows.loc[rates.index[0]]
+    unit = "" if row["unit"] else " as ms"
+    return (
+        f"{row['value']}{unit} cannot be: it would be {rounded(rates.iloc[0])} TFLOP/s, the data"
+        f" sheet has {significant(_peak(row))} in {dtype_words(dtype_of(row['dtype']).matmul)}"
+    )
 
 
 def _text(value) -> str:
@@ -108,7 +208,7 @@ def _line(stem: str, rows: pd.DataFrame) -> dict[str, str]:
         "source": first["source"] + device,
         "published": _printed(rows["value"], first["unit"]),
         "here": _here(rows["here"].tolist(), form, unit),
-        "remark": "; ".join(filter(None, dict.fromkeys(notes))),
+        "remark": "; ".join(filter(None, dict.fromkeys([*notes, _cannot_be(rows)]))),
     }
 
 
@@ -144,5 +244,9 @@ def _negative() -> str:
     return f"Times obtained by subtraction can be impossible: {time}."
 
 
-TABLES = (TableGroup("", "Published figures beside this machine's", beside),)
+TABLES = (
+    TableGroup("", "Sources", source_table),
+    TableGroup("", "Published figures beside this machine's", beside),
+    TableGroup("", "Figures with and without a row here", counts),
+)
 SECTION = Section((), None, TABLES, None, STEMS, "Published figures", 90, in_write_up=False)
