@@ -48,6 +48,22 @@ def matmul_ceiling(evidence: MachineEvidence, dtype: str, load: str = BURST) -> 
     return ceilings(evidence, load).get((MATMUL, dtype_of(dtype).matmul))
 
 
+def copy_ceiling(evidence: MachineEvidence) -> float | None:
+    """Best measured GB/s of a copy, reads and writes together; None if not measured."""
+    rates = [rate for (operation, _), rate in ceilings(evidence).items() if operation == COPY]
+    return max(rates, default=None)
+
+
+def balance(evidence: MachineEvidence, dtype: str) -> float | None:
+    """FLOPs per byte at which a matmul in ``dtype`` takes as long as a copy of its bytes.
+
+    Work with more FLOPs per byte is compute-bound, work with fewer memory-bound. None if one of
+    the two ceilings was not measured.
+    """
+    matmul, copy = matmul_ceiling(evidence, dtype), copy_ceiling(evidence)
+    return 1e3 * matmul / copy if matmul and copy else None
+
+
 def data_sheet(evidence: MachineEvidence) -> DataSheet | None:
     """The data sheet of the device; None for a CPU or a device without a known data sheet."""
     return sheet_of(machine.newest(evidence).get("device"))

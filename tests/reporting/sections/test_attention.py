@@ -9,12 +9,15 @@ import pytest
 import synthetic
 from finding_checks import assert_answers_reached
 
+from lmperf.dtypes import dtype_of
+from lmperf.reporting.ceilings import copy_ceiling, matmul_ceiling
 from lmperf.reporting.coverage import gaps, states
 from lmperf.reporting.figures import LIGHT, themed
 from lmperf.reporting.findings import state
 from lmperf.reporting.markdown import markdown
 from lmperf.reporting.sections import compose
 from lmperf.reporting.sections.attention import SECTION
+from lmperf.reporting.sections.attention.bound import PASSES, PASSES_OF_MASK
 from lmperf.reporting.sections.attention.findings import FINDINGS
 
 
@@ -78,11 +81,60 @@ def with_times(factor, share=1.0, **where):
     return with_changed_rows(change)
 
 
+def with_floors(flops, bytes, **columns):
+    """Evidence in which FLOPs and bytes of eager forwards need these fractions of their time."""
+    evidence = synthetic.gpu_evidence()
+    frame = evidence.frames["attention"]
+    rows = matches(frame, implementation="eager", phase="forward", status="ok")
+    seconds = frame.loc[rows, "median_ms"] / 1e3
+    rates = frame.loc[rows, "dtype"].map(lambda dtype: matmul_ceiling(evidence, dtype))
+    scores = (
+        frame["batch"] * frame["seq_len"] ** 2 * frame["dtype"].map(lambda d: dtype_of(d).bytes)
+    )
+    passes = PASSES + PASSES_OF_MASK * frame["causal"]
+    frame.loc[rows, "flops"] = flops * seconds * rates * 1e12
+    frame["bytes"] = bytes * seconds * copy_ceiling(evidence) * 1e9 - passes * scores
+    evidence.derived.clear()
+    return with_columns(evidence, rows, **{"host_ms": 0.0, **columns})
+
+
+def with_columns(evidence, rows, **columns):
+    for name, value in columns.items():
+        evidence.frames["attention"].loc[rows, name] = value
+    return evidence
+
+
+def with_softmax(half, single, copies):
+    """Evidence with these times of softmax in a model under autocast and in float32.
+
+    copies: how much longer the copies of the forward take under autocast.
+    """
+    evidence = synthetic.gpu_evidence()
+    frame = evidence.frames["profiles"]
+    for dtype, ms, copy in (("autocast_bfloat16", half, 2.0 + copies), ("float32", single, 2.0)):
+        own = matches(frame, dtype=dtype, implementation="eager", phase="forward", size="large")
+        frame.loc[own & matches(frame, table="attention", name="softmax"), "total_ms"] = ms
+        copied = frame["name"].str.contains("Memcpy", regex=False, na=False)
+        frame.loc[own & copied, "total_ms"] = copy
+    return evidence
+
+
 COMPILED = {"implementation": "compiled", "dtype": "float32"}
 CASES = {
     "attention_ends": {
-        "predicted": lambda: with_requested_bytes(1.0),
+        "matrix": lambda: with_requested_bytes(1.0),
         "other": synthetic.gpu_evidence,
+    },
+    "attention_bound": {
+        "memory": lambda: with_floors(flops=0.1, bytes=0.5),
+        "compute": lambda: with_floors(flops=0.5, bytes=0.1),
+        "neither": lambda: with_floors(flops=0.1, bytes=0.1),
+        "host": lambda: with_floors(flops=0.1, bytes=0.1, host_ms=1e6),
+    },
+    "attention_softmax": {
+        "casts": lambda: with_softmax(8.0, 4.0, copies=3.0),
+        "slower": lambda: with_softmax(8.0, 4.0, copies=1.0),
+        "other": lambda: with_softmax(4.0, 4.0, copies=3.0),
     },
     "attention_matrices": {
         "square": synthetic.gpu_evidence,
@@ -122,21 +174,49 @@ def test_findings_are_omitted_without_their_rows(cpu_copy):
 
 def test_oom_finding_states_length_and_requested_bytes():
     assert sentence_of("attention_ends", with_requested_bytes(1.0)) == (
-        "Plain attention's forward (float32, batch 8, d_head 64) runs out of memory at length"
-        " 65,536, as predicted: 128 GiB requested, 10.6 free."
+        "Plain attention in float32 runs out of memory at length 65,536: its second matrix of"
+        " scores takes 128 GiB, 10.6 are free."
     )
-    assert "as predicted" not in sentence_of("attention_ends", with_requested_bytes(2.0))
+    other = sentence_of("attention_ends", with_requested_bytes(2.0))
+    assert other.endswith("256 GiB requested, 10.6 free.")
+
+
+def test_bound_finding_gives_shares_of_bytes_and_flops():
+    assert sentence_of("attention_bound", with_floors(flops=0.1, bytes=0.5)).startswith(
+        "The longest float32 forward (16,384) is memory-bound: bytes take 50 % of it at copy"
+        " speed, FLOPs 10 % at a matmul's rate."
+    )
+    head = SECTION.head(with_floors(flops=0.5, bytes=0.1)).frame
+    assert set(head["bound by"]) == {"compute", "–"}
+    late = with_floors(flops=0.1, bytes=0.5)
+    late.frames["attention"].loc[late.frames["attention"]["seq_len"] <= 1024, "host_ms"] = 1e6
+    assert "Up to length 1,024 it is host-bound." in sentence_of("attention_bound", late)
+
+
+def test_table_of_bounds_has_least_times_of_flops_and_bytes():
+    tables = parts_of("What bounds the forward", with_floors(flops=0.1, bytes=0.5))
+    assert len(tables) == 3
+    line = tables[0].frame.query("d_head == 64 and length == 4096").iloc[0]
+    forward = float(line["forward (ms)"])
+    assert float(line["bytes at copy speed (ms)"]) == pytest.approx(0.5 * forward, rel=0.01)
+    assert float(line["FLOPs at a matmul's rate (ms)"]) == pytest.approx(0.1 * forward, rel=0.01)
+    assert line["bound by"] == "memory"
+
+
+def test_softmax_finding_names_casts_as_the_cause():
+    assert sentence_of("attention_softmax", with_softmax(8.0, 4.0, copies=3.0)) == (
+        "Softmax with its casts takes 8.00 ms under bf16 autocast, 4.00 in float32 (forward, large,"
+        " context 512): it stays float32, casts come on top."
+    )
 
 
 def test_finding_gives_memory_in_length_by_length_matrices(gpu, cpu):
     assert sentence_of("attention_matrices", gpu) == (
-        "Memory in matrices of length x length (float32, lengths 8,192 and 16,384, without inputs):"
-        " 2.0 kept for the backward, 3.0 at the forward's peak, 3.0 at the backward's; a published"
-        " write-up (001) says that memory is linear in the length."
+        "In matrices of length x length (float32), 2.0 are kept for the backward. The peak of the"
+        " forward holds 3.0. Backward: 3.0. A published write-up (001) says that memory is linear"
+        " in the length."
     )
-    assert sentence_of("attention_matrices", cpu).startswith(
-        "Memory in matrices of length x length (float32, lengths 256 and 512"
-    )
+    assert sentence_of("attention_matrices", cpu).startswith("In matrices of length x length")
 
 
 def test_memory_in_matrices_excludes_the_inputs():
@@ -148,8 +228,8 @@ def test_memory_in_matrices_excludes_the_inputs():
         frame["peak_mib"] = (10 * one).where(~backward, 12 * one)
 
     sentence = sentence_of("attention_matrices", with_changed_rows(change))
-    assert "2.0 kept" in sentence
-    assert "3.0 at the forward's peak, 5.0 at the backward's" in sentence
+    assert "2.0 are kept" in sentence
+    assert "of the forward holds 3.0. Backward: 5.0." in sentence
 
 
 def test_speedup_divides_eager_float32_time_by_other_time():
@@ -158,18 +238,19 @@ def test_speedup_divides_eager_float32_time_by_other_time():
     frame.loc[matches(frame, implementation="eager"), "peak_mib"] = 400.0
     frame.loc[matches(frame, implementation="compiled"), "peak_mib"] = 100.0
     sentence = sentence_of("attention_compiled", evidence)
-    assert "4.00x forward, 4.00x backward" in sentence
-    assert "the peak memory of its backward is 25.0 % of eager's" in sentence
+    assert "Forward: 4.00x. Backward: 4.00x." in sentence
+    assert "its backward's peak is 25.0 % of eager's: fewer matrices" in sentence
     quick = with_times(0.25, implementation="eager", dtype="tf32")
-    assert "TF32 4.00x forward, 4.00x backward" in sentence_of("attention_numerics", quick)
+    faster = sentence_of("attention_numerics", quick)
+    assert "Forward: TF32 up to 4.00x" in faster and "Backward: TF32 up to 4.00x" in faster
 
 
 def test_speedup_range_excludes_unresolved_comparisons():
     sentence = sentence_of("attention_compiled", with_times(2.0, 0.5, **COMPILED))
-    assert "36 resolved comparisons (float32), slower in 20; speed-ups: 0.50x to" in sentence
+    assert " of 40 cells (float32), slower in 20. Forward: 0.50x to" in sentence
     nothing = sentence_of("attention_compiled", with_times(1.0, **COMPILED))
-    assert "in 0 of 40 resolved comparisons (float32), slower in none; at" in nothing
-    assert "speed-ups" not in nothing
+    assert "in 0 of 40 cells (float32), slower in none." in nothing
+    assert "Forward:" not in nothing
 
 
 def test_head_table_ends_at_the_first_length_out_of_memory(gpu):
@@ -177,7 +258,7 @@ def test_head_table_ends_at_the_first_length_out_of_memory(gpu):
     assert table["length"].tolist() == [256, 1024, 4096, 8192, 16384, 65536]
     last = table.iloc[-1]
     assert last["forward (ms)"].startswith("OOM (asked 128.0 GiB")
-    assert last["kept for the backward (MiB)"] == "–"
+    assert last["bound by"] == last["peak of the backward (MiB)"] == "–"
 
 
 def test_head_table_ends_at_the_oom_limit_if_the_grid_fits():

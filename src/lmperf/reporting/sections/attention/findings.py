@@ -1,8 +1,9 @@
-"""Findings on plain attention: when it runs out of memory, and what makes it faster."""
+"""Findings on plain attention: when it runs out of memory, what bounds it, what speeds it up."""
 
 from __future__ import annotations
 
 import math
+import operator
 from functools import partial
 
 import pandas as pd
@@ -20,18 +21,29 @@ from lmperf.reporting.findings import (
     verdicts,
 )
 from lmperf.reporting.numbers import GIB, MIB, Spread, ranged, significant
+from lmperf.reporting.sections.attention.bound import COMPUTE, HOST, MEMORY, NEITHER, bounds
 from lmperf.reporting.sections.attention.tables import BASE, CELL, PREDICTED, STEM, held, usual
-from lmperf.reporting.speedup import Series, compared
+from lmperf.reporting.sections.profiles.kernel_classes import COPY
+from lmperf.reporting.sections.profiles.rows import by_class, usual_size
+from lmperf.reporting.sections.profiles.tables import attention_parts
+from lmperf.reporting.speedup import Series, compared, every
 from lmperf.statistics import FASTER, SLOWER
 
 WITHIN, AS_PREDICTED = 0.25, 0.01
+# How far the memory in use may be from a whole number of matrices.
+NEARLY = 0.1
+ORDINALS = ("first", "second", "third")
+# A ratio of peaks below this says that fewer matrices are alive.
+FEWER = 0.9
+SINGLE, HALF = "float32", "autocast_bfloat16"
+MODEL_CELL = ["size", "context_length", "batch"]
 
 
 def _end(evidence: MachineEvidence) -> dict:
     """The row of the first length at which eager attention ran out of memory, as a dict.
 
-    ``requested`` and ``free`` are the GiB in the allocator's message; ``as_predicted`` is whether
-    the request is within ``AS_PREDICTED`` of the predicted one.
+    ``requested`` and ``free`` are the GiB in the allocator's message. ``matrix`` says which matrix
+    of scores was requested, as ``second``; None if that does not follow from the memory in use.
     """
     frame = usual(evidence)
     if frame is None:
@@ -39,8 +51,19 @@ def _end(evidence: MachineEvidence) -> dict:
     full = having(frame, implementation="eager", status="oom")
     first = measured(full[full["requested_bytes"].notna()]).iloc[0]
     sizes = {name: first[f"{name}_bytes"] / GIB for name in ("requested", "free")}
-    off = first.get(PREDICTED, math.nan) * MIB / first["requested_bytes"] - 1
-    return {**first, **sizes, "as_predicted": abs(off) <= AS_PREDICTED}
+    return {**first, **sizes, "matrix": _which_matrix(first)}
+
+
+def _which_matrix(row: pd.Series) -> str | None:
+    """Which matrix of scores an allocation was for, from the memory that was used before it."""
+    one = row.get(PREDICTED, math.nan) * MIB
+    if not abs(one / row["requested_bytes"] - 1) <= AS_PREDICTED:
+        return None
+    known = (row.get(name, math.nan) for name in ("free_before_mib", "inputs_mib"))
+    used = operator.sub(*known) * MIB - row["free_bytes"]
+    before = round(used / one) if math.isfinite(used) else -1
+    fits = 0 <= before < len(ORDINALS) and abs(used / one - before) <= NEARLY
+    return ORDINALS[before] if fits else None
 
 
 def _matrices(evidence: MachineEvidence) -> dict:
@@ -59,7 +82,6 @@ def _matrices(evidence: MachineEvidence) -> dict:
     kept = Spread.of(of["backward"]["kept"])
     form = partial(significant, digits=2)
     return {
-        "lengths": lengths,
         "square": len(lengths) == 2 and kept.high <= (1 + WITHIN) * kept.low,
         "kept": ranged(kept, form),
         **{phase: ranged(Spread.of(part["peak"]), form) for phase, part in of.items()},
@@ -70,12 +92,21 @@ def _compiling(evidence: MachineEvidence) -> dict:
     backward = rows_of(evidence, STEM, dtype="float32", phase="backward")
     compiled = Series.of(implementation="compiled", dtype="float32")
     rows = measured(compared(evidence, STEM, compiled, BASE))
+    timed = len(every(evidence, STEM, compiled, BASE))
     length = rows["seq_len"].max()
     peaks = having(backward, seq_len=length).pivot_table("peak_mib", CELL, "implementation")
     peaks = peaks.reindex(columns=["compiled", "eager"])
     share = (peaks["compiled"] / peaks["eager"]).dropna()
     peak = Spread.of(share) if len(share) else None
-    return {**verdicts(rows), "gains": _gains(rows), "length": length, "peak": peak}
+    fewer = peak is not None and peak.high < FEWER
+    return {
+        **verdicts(rows),
+        "timed": timed,
+        "gains": _gains(rows),
+        "length": length,
+        "peak": peak,
+        "fewer": fewer,
+    }
 
 
 def _gains(rows: pd.DataFrame) -> list[tuple[str, Spread]]:
@@ -98,11 +129,65 @@ def _numerics(evidence: MachineEvidence) -> dict:
         **verdicts(rows),
         "length": rows["seq_len"].iloc[0],
         "gains": [
-            (dtype_words(dtype), _gains(having(resolved, dtype=dtype)))
-            for dtype in in_order("dtype", resolved["dtype"])
+            (phase_words(phase), _of_dtypes(having(resolved, phase=phase)))
+            for phase in in_order("phase", resolved["phase"])
         ],
         "widest": len(wide) > 0 and bool((wide.iloc[:, -1] > wide.iloc[:, 0]).all()),
     }
+
+
+def _of_dtypes(rows: pd.DataFrame) -> list[tuple[str, Spread]]:
+    """(dtype in words, spread of its speed-ups) of rows of one phase."""
+    dtypes = in_order("dtype", rows["dtype"])
+    return [(dtype_words(d), Spread.of(having(rows, dtype=d)["ratio"])) for d in dtypes]
+
+
+def _bound(evidence: MachineEvidence) -> dict:
+    """What bounds the longest forward of the head table, and up to which length the host does.
+
+    ``memory`` and ``compute`` are the shares of its time that its bytes need at copy speed and its
+    FLOPs at a matmul's rate.
+    """
+    rows = rows_of(evidence, STEM, implementation="eager", phase="forward")
+    rows = rows[rows.index.isin(usual(evidence).index)]
+    known = bounds(evidence)
+    rows = known[known.index.isin(rows.index)]
+    last = measured(rows.sort_values("seq_len")).iloc[-1]
+    host = having(rows, bound=HOST)["seq_len"]
+    return {
+        **last[["seq_len", "dtype", "bound"]],
+        **{name: last[f"{name}_ms"] / last["median_ms"] for name in (MEMORY, COMPUTE)},
+        "both": (last["memory_ms"] + last["compute_ms"]) / last["median_ms"],
+        "host_until": None if host.empty else host.max(),
+    }
+
+
+def _softmax(evidence: MachineEvidence) -> dict:
+    """Time of softmax, mask and casts in a model, under bf16 autocast and in float32.
+
+    ``casts``: how much longer copies and casts of that forward take under autocast, in ms.
+    """
+    parts = having(attention_parts(evidence), name="softmax")
+    forward = having(by_class(evidence), implementation="eager", phase="forward")
+    size = usual_size(parts)
+    wide, copies = (
+        having(rows, size=size, dtype=[SINGLE, HALF]).pivot_table(value, MODEL_CELL, "dtype")
+        for rows, value in ((parts, "total_ms"), (forward, COPY))
+    )
+    if not {SINGLE, HALF} <= {*wide.columns} & {*copies.columns}:
+        raise NotMeasured
+    wide = measured(wide.dropna())
+    cell, times = wide.index[-1], wide.iloc[-1]
+    more = copies.loc[cell, HALF] - copies.loc[cell, SINGLE]
+    found = dict(zip(MODEL_CELL, cell, strict=True))
+    return {**found, "half": times[HALF], "single": times[SINGLE], "casts": more}
+
+
+def _softmax_answer(values: dict) -> str:
+    longer = values["half"] - values["single"]
+    if longer <= WITHIN * values["single"]:
+        return "other"
+    return "casts" if values["casts"] >= longer / 2 else "slower"
 
 
 def _all_faster(values: dict) -> str:
@@ -110,29 +195,43 @@ def _all_faster(values: dict) -> str:
 
 
 _ENDS = (
-    "Plain attention's {{ phase | phase }} ({{ dtype | numerics }}, batch {{ batch }}, d_head"
-    " {{ d_head }}) runs out of memory at length {{ seq_len | sig }}"
+    "Plain attention in {{ dtype | numerics }} runs out of memory at length {{ seq_len | sig }}: "
 )
-_ASKED = ": {{ requested | sig }} GiB requested, {{ free | sig }} free."
-_GAIN = (
-    "{% for phase, gain in gains %}{{ gain | range('ratio') }} {{ phase }}"
-    "{{ ', ' if not loop.last }}{% endfor %}"
+_GAINS = (
+    "{% for phase, gain in gains %} {{ phase | capitalize }}: {{ gain | range('ratio') }}."
+    "{% endfor %}"
 )
 _PEAK = (
-    "{% if peak %}; at length {{ length | sig }} the peak memory of its backward is"
-    " {{ peak | range('percent') }} of eager's{% endif %}."
+    "{% if peak and fewer %} At length {{ length | sig }} its backward's peak is"
+    " {{ peak | range('percent') }} of eager's: fewer matrices are written and read.{% endif %}"
 )
 _HELD = (
-    "Memory in matrices of length x length (float32, lengths"
-    " {{ lengths | map('sig') | join(' and ') }}, without inputs): {{ kept }} kept for the"
-    " backward, {{ forward }} at the forward's peak,"
-    " {{ backward }} at the backward's"
+    "In matrices of length x length (float32), {{ kept }} are kept for the backward. The peak of"
+    " the forward holds {{ forward }}. Backward: {{ backward }}."
 )
-_COMPILED = "Compiled attention is faster than eager in {{ faster }} resolved comparisons (float32)"
+_COMPILED = (
+    "Compiled attention is faster than eager in {{ faster.k }} of {{ timed }} cells (float32)"
+)
+_OPEN = "{% if faster.n < timed %}; {{ timed - faster.n }} unresolved{% endif %}."
 _LOWER = "At length {{ length | sig }} lower precision is faster than float32"
-_EACH = (
-    ": {% for numerics, gains in gains %}{{ numerics }} " + _GAIN + "{{ '; ' if not loop.last }}"
-    "{% endfor %}{% if widest %}; the widest heads gain more than the narrowest{% endif %}."
+_UP_TO = (
+    "{% for phase, of in gains %} {{ phase | capitalize }}:{% for numerics, gain in of %}"
+    " {{ numerics }} up to {{ gain.high | ratio }}{{ '.' if loop.last else ',' }}{% endfor %}"
+    "{% endfor %}"
+)
+_RANGES = (
+    "{% for phase, of in gains %}{% for numerics, gain in of %} {{ phase | capitalize }},"
+    " {{ numerics }}: {{ gain | range('ratio') }}.{% endfor %}{% endfor %}"
+)
+_WIDEST = (
+    "{% if widest %} The widest heads gain most: matmuls grow with d_head, the matrix of scores"
+    " does not.{% endif %}"
+)
+_AT = "The longest {{ dtype | numerics }} forward ({{ seq_len | sig }}) is {{ bound }}-bound: "
+_HOST = "{% if host_until %} Up to length {{ host_until | sig }} it is host-bound.{% endif %}"
+_SOFTMAX = (
+    "Softmax with its casts takes {{ half | sig }} ms under bf16 autocast, {{ single | sig }} in"
+    " float32 (forward, {{ size }}, context {{ context_length }})"
 )
 
 FINDINGS = (
@@ -140,12 +239,29 @@ FINDINGS = (
         name="attention_ends",
         question="At which length does plain attention run out of memory?",
         values=_end,
-        answer=lambda v: "predicted" if v["as_predicted"] else "other",
+        answer=lambda v: "matrix" if v["matrix"] else "other",
         answers={
-            "predicted": _ENDS + ", as predicted" + _ASKED,
-            "other": _ENDS + _ASKED,
+            "matrix": _ENDS + "its {{ matrix }} matrix of scores takes {{ requested | sig }} GiB,"
+            " {{ free | sig }} are free.",
+            "other": _ENDS + "{{ requested | sig }} GiB requested, {{ free | sig }} free.",
         },
         place=SHORT,
+    ),
+    Finding(
+        name="attention_bound",
+        question="Do FLOPs, bytes or the host bound the forward?",
+        values=_bound,
+        answer=lambda v: v["bound"],
+        answers={
+            MEMORY: _AT + "bytes take {{ memory | percent(0) }} of it at copy speed, FLOPs"
+            " {{ compute | percent(0) }} at a matmul's rate." + _HOST,
+            COMPUTE: _AT + "FLOPs take {{ compute | percent(0) }} of it at a matmul's rate, bytes"
+            " {{ memory | percent(0) }} at copy speed." + _HOST,
+            HOST: _AT + "launching its kernels takes longer than running them.",
+            NEITHER: "At length {{ seq_len | sig }} FLOPs at a matmul's rate and bytes at copy"
+            " speed explain {{ both | percent(0) }} of the forward's time ({{ dtype | numerics }})."
+            + _HOST,
+        },
     ),
     Finding(
         name="attention_matrices",
@@ -154,8 +270,19 @@ FINDINGS = (
         answer=lambda v: "square" if v["square"] else "other",
         answers={
             "square": _HELD
-            + "; a published write-up (001) says that memory is linear in the length.",
-            "other": _HELD + ".",
+            + " A published write-up (001) says that memory is linear in the length.",
+            "other": _HELD,
+        },
+    ),
+    Finding(
+        name="attention_softmax",
+        question="Is softmax faster under bf16 autocast?",
+        values=_softmax,
+        answer=_softmax_answer,
+        answers={
+            "casts": _SOFTMAX + ": it stays float32, casts come on top.",
+            "slower": _SOFTMAX + ".",
+            "other": _SOFTMAX + ": it stays float32.",
         },
     ),
     Finding(
@@ -164,9 +291,8 @@ FINDINGS = (
         values=_compiling,
         answer=_all_faster,
         answers={
-            "all": _COMPILED + ": " + _GAIN + _PEAK,
-            "rest": _COMPILED + ", slower in {{ slower.k or 'none' }}{% if gains %};"
-            " speed-ups: " + _GAIN + "{% endif %}" + _PEAK,
+            "all": _COMPILED + _OPEN + _GAINS + _PEAK,
+            "rest": _COMPILED + ", slower in {{ slower.k or 'none' }}." + _GAINS + _PEAK,
         },
     ),
     Finding(
@@ -175,8 +301,8 @@ FINDINGS = (
         values=_numerics,
         answer=_all_faster,
         answers={
-            "all": _LOWER + _EACH,
-            "rest": _LOWER + " in {{ faster }} resolved comparisons" + _EACH,
+            "all": _LOWER + "." + _UP_TO + _WIDEST,
+            "rest": _LOWER + " in {{ faster }} resolved comparisons." + _RANGES + _WIDEST,
         },
     ),
 )

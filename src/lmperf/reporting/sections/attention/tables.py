@@ -12,10 +12,11 @@ import pandas as pd
 
 from lmperf.dtypes import STORED_DTYPES, dtype_of
 from lmperf.names import dtype_words, in_order, phase_words
-from lmperf.reporting import custom, gates
+from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import EMPTY, MIB, Spread, absent, precise, ranged
 from lmperf.reporting.published import figures_of
+from lmperf.reporting.sections.attention.bound import CELL, NOTE, STEM, bound_tables, bounds
 from lmperf.reporting.side_by_side import (
     Beside,
     each,
@@ -40,8 +41,7 @@ from lmperf.reporting.tables import (
 )
 from lmperf.results import Table
 
-STEM, LIMIT = "attention", "attention_limit"
-CELL = ["d_head", "seq_len", "batch", "causal"]
+LIMIT = "attention_limit"
 EAGER, COMPILED = (Series.of(implementation=name) for name in ("eager", "compiled"))
 BASE = Series.of(implementation="eager", dtype="float32")
 D_HEAD, MOST = 64, 12
@@ -90,32 +90,31 @@ def ran_out(evidence: MachineEvidence) -> pd.DataFrame:
 
 
 def head(evidence: MachineEvidence) -> Table | None:
-    """The head table, a line for each length: times, speed-ups over eager, memory."""
+    """The head table, a line for each length: times, what bounds them, speed-ups, memory."""
     frame = usual(evidence)
     if frame is None:
         return None
     lengths = sorted(frame["seq_len"].unique())[-MOST:]
     frame = frame[frame["seq_len"].isin(lengths)]
     dtype = frame["dtype"].iloc[0]
-    eager = Series.of(implementation="eager", dtype=dtype)
-    names = ["compiled", *custom.names(evidence, STEM)]
-    others = {name: Series.of(implementation=name, dtype=dtype) for name in names}
-    speeds = {name: speedup_cells(evidence, STEM, one, eager) for name, one in others.items()}
+    eager, compiled = (
+        Series.of(implementation=name, dtype=dtype) for name in ("eager", "compiled")
+    )
+    speeds = speedup_cells(evidence, STEM, compiled, eager)
     columns = []
     for phase in in_order("phase", frame["phase"]):
         rows, words = having(frame, phase=phase), phase_words(phase)
         columns.append(time(words, medians(eager.rows(rows)), f"{phase}.eager"))
-        for name, cells in speeds.items():
-            over = cells[cells.index.intersection(rows.index)]
-            named = f"{phase}.{name}.over.eager"
-            columns.append(speedup(f"{words}, {name} over eager", over, named))
+        if phase == "forward":
+            columns.append(text("bound by", text_cells(bounds(evidence)["bound"]), "forward.bound"))
+        over = speeds[speeds.index.intersection(rows.index)]
+        columns.append(
+            speedup(f"{words}, compiled over eager", over, f"{phase}.compiled.over.eager")
+        )
     backward = having(eager.rows(frame), phase="backward")
     peak = value_cells(backward, backward["peak_mib"])
-    columns += [
-        memory(KEPT, value_cells(backward, held(backward)), "backward.eager.kept"),
-        memory("peak of the backward", peak, "backward.eager.peak"),
-    ]
-    note = "Times: medians. *Kept for the backward* excludes the inputs, the peak includes them."
+    columns.append(memory("peak of the backward", peak, "backward.eager.peak"))
+    note = f"Times: medians. The peak includes the inputs. {NOTE}"
     if lengths[-1] > 2 * lengths[-2:][0]:
         note += f" No length between {lengths[-2]:,} and {lengths[-1]:,} was run."
     return side_by_side(f"Plain attention, {dtype_words(dtype)}", frame, CELL, columns, note)
@@ -296,6 +295,7 @@ def _has_memory_of_its_own(frame: pd.DataFrame) -> pd.Series:
 TABLES = (
     TableGroup("A1", "Plain PyTorch attention", _by_dtype(_plain, _is_eager), Owed(_is_eager)),
     TableGroup("A2", "The same compiled, and in other numerics", beside_tables, Owed(_is_beside)),
+    TableGroup("", "What bounds the forward", bound_tables),
     TableGroup(
         "A3", "The smallest attention that runs out of memory", limit_table, Owed(stem=LIMIT)
     ),

@@ -1,0 +1,86 @@
+"""What bounds the forward of plain attention: its FLOPs, its bytes or the host.
+
+The forward needs at least the time of its FLOPs at the rate of a matmul and the time of its bytes
+at the speed of a copy, both as measured on the machine. The longer one bounds it. If the two
+together are less than ``EXPLAINED`` of the time, neither does; if the host needs longer to launch
+the kernels than the device to run them, the host does.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from lmperf.dtypes import dtype_of
+from lmperf.names import dtype_words, in_order
+from lmperf.reporting import gates
+from lmperf.reporting.ceilings import copy_ceiling, matmul_ceiling
+from lmperf.reporting.evidence import MachineEvidence, having
+from lmperf.reporting.side_by_side import each, memory, side_by_side, text, time
+from lmperf.reporting.tables import medians, text_cells, value_cells
+from lmperf.results import Table
+
+STEM = "attention"
+CELL = ["d_head", "seq_len", "batch", "causal"]
+COMPUTE, MEMORY, HOST, NEITHER = "compute", "memory", "host", "neither"
+EXPLAINED = 0.5
+# Passes over the matrix of scores: q k^T writes it, scaling and softmax read and write it, the
+# product with v reads it. A mask reads and writes it once more.
+PASSES, PASSES_OF_MASK = 6, 2
+NOTE = (
+    "Bound by: the longer of FLOPs at a matmul's rate and bytes at copy speed. *Host*: launching"
+    " takes longer than running. *Neither*: the two explain less than half of the time."
+)
+
+
+def bounds(evidence: MachineEvidence) -> pd.DataFrame:
+    """A row for each timed forward of eager attention, with what bounds it.
+
+    Columns are added: ``moved`` (bytes read and written), ``compute_ms`` and ``memory_ms`` (the
+    least times that FLOPs and bytes need), and ``bound``, one of COMPUTE, MEMORY, HOST and NEITHER.
+    No row without ceilings of matmul and copy.
+    """
+    return evidence.once((STEM, "bounds"), lambda: _bounds(evidence))
+
+
+def _bounds(evidence: MachineEvidence) -> pd.DataFrame:
+    frame = evidence.frame(STEM)
+    rows = having(frame[gates.shown(frame)], implementation="eager", phase="forward")
+    rates = rows["dtype"].map(lambda dtype: matmul_ceiling(evidence, dtype)).astype(float)
+    copy = copy_ceiling(evidence) or float("nan")
+    passes = PASSES + PASSES_OF_MASK * rows["causal"].astype(int)
+    scores = rows["batch"] * rows["seq_len"] ** 2 * rows["dtype"].map(lambda d: dtype_of(d).bytes)
+    moved = rows["bytes"] + passes * scores
+    rows = rows.assign(
+        moved=moved, compute_ms=rows["flops"] / rates / 1e9, memory_ms=moved / copy / 1e6
+    )
+    rows = rows.dropna(subset=["compute_ms", "memory_ms", "median_ms"])
+    return rows.assign(bound=[_bound(row) for row in rows.itertuples()])
+
+
+def _bound(row) -> str:
+    if row.host_ms > row.median_ms:
+        return HOST
+    if row.compute_ms + row.memory_ms < EXPLAINED * row.median_ms:
+        return NEITHER
+    return COMPUTE if row.compute_ms > row.memory_ms else MEMORY
+
+
+def bound_tables(evidence: MachineEvidence) -> list[Table]:
+    """A table for each dtype: the least times of FLOPs and bytes beside the time of a forward."""
+    if evidence.frame(STEM) is None:
+        return []
+    rows = bounds(evidence)
+    return each(*(_table(having(rows, dtype=d)) for d in in_order("dtype", rows["dtype"])))
+
+
+def _table(rows: pd.DataFrame) -> Table | None:
+    columns = [
+        time("forward", medians(rows), "forward.eager"),
+        time("FLOPs at a matmul's rate", value_cells(rows, rows["compute_ms"]), "compute"),
+        memory("bytes", value_cells(rows, rows["moved"] / 2**20), "moved"),
+        time("bytes at copy speed", value_cells(rows, rows["memory_ms"]), "memory"),
+        time("host", value_cells(rows, rows["host_ms"]), "host"),
+        text("bound by", text_cells(rows["bound"]), "bound"),
+    ]
+    caption = f"What bounds the forward, {dtype_words(rows['dtype'].iloc[0])}"
+    return side_by_side(caption, rows, CELL, columns, NOTE)
