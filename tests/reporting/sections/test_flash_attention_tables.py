@@ -7,6 +7,7 @@ filled grid is the set of shapes whose batch and heads fill the GPU.
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from flash_evidence import (
     SINGLE,
@@ -50,10 +51,10 @@ def test_host_and_loop_times_are_shown_beside_device_times(gpu):
 def test_head_table_computes_speedups_from_timed_rounds(gpu):
     line = line_of(tables.head(gpu).frame, d_head=64, mask="full", length=1024)
     row = _row(gpu, seq_len=1024, d_head=64, causal=False, dtype="bfloat16", phase="forward")
-    cell = kinds.over(gpu, "flex", gpu.frame(STEM)).loc[row.name]
-    assert line["forward, over FlexAttention"].split()[0] == ratio(cell["ratio"])
-    assert line["forward, Triton (TFLOP/s)"].split()[0] == significant(_rate(row))
-    assert not any("efficient" in column for column in line.index)
+    cell = kinds.over(gpu, "sdpa_cudnn", gpu.frame(STEM)).loc[row.name]
+    assert line["forward, over SDPA cuDNN"].split()[0] == ratio(cell["ratio"])
+    assert line["forward (TFLOP/s)"] == significant(_rate(row))
+    assert not any("Flex" in column for column in line.index)
     caption = tables.head(gpu).caption
     assert "batch x length 16,384, heads x d_head 2,048" in caption
 
@@ -61,7 +62,15 @@ def test_head_table_computes_speedups_from_timed_rounds(gpu):
 def test_cpu_head_table_has_one_line_per_length(cpu):
     frame = tables.head(cpu).frame
     assert list(frame["length"]) == [128, 256, 512, 1024]
-    assert {"forward, tiled PyTorch (ms)", "backward, over SDPA"} <= set(frame.columns)
+    assert {"forward (ms)", "backward, over SDPA"} <= set(frame.columns)
+
+
+def test_one_head_table_keeps_seven_columns_with_two_masks(cpu):
+    frame = cpu.frames[STEM]
+    both = [frame, frame.assign(causal=False)]
+    frames = {**cpu.frames, STEM: pd.concat(both, ignore_index=True)}
+    head = tables.head(replace(cpu, frames=frames))
+    assert len(head.columns) <= 7 and not any("PyTorch" in c.header for c in head.columns)
 
 
 def test_table_f2_means_are_geometric_over_the_cells(gpu):

@@ -1,11 +1,13 @@
-"""Findings on FlashAttention-2: speed-ups over plain attention and peers, host time, errors."""
+"""Findings on FlashAttention-2: speed-ups over peers and plain attention, causes, errors."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import pandas as pd
 
 from lmperf.names import STATUSES, implementation_words, in_order
-from lmperf.reporting import gates, host_time
+from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import (
     PAGE,
@@ -19,35 +21,88 @@ from lmperf.reporting.findings import (
     rows_of,
     verdicts,
 )
+from lmperf.reporting.machine import newest
 from lmperf.reporting.numbers import Count, Spread, absent, significant
 from lmperf.reporting.published import figures_of
 from lmperf.reporting.sections.flash_attention import kinds
+from lmperf.reporting.sections.flash_attention.causes import CAUSES
 from lmperf.reporting.sections.flash_attention.errors import tensors, worst_errors
-from lmperf.reporting.speedup import Series, averaged, compared, geometric_mean
+from lmperf.reporting.speedup import Series, averaged, compared, every, geometric_mean, resolved
 from lmperf.statistics import FASTER
 
-PUBLISHED = "course leaderboard 2025"
+LEADERBOARD, AUTHORS = "course leaderboard 2025", "FlashAttention-3"
+AUTHORS_KERNEL = "flash_attn_3"
+
+
+def _rival(rows: pd.DataFrame) -> str:
+    """The peer that the section leads with; raises NotMeasured without one."""
+    peers = kinds.rivals(rows)
+    if not peers:
+        raise NotMeasured
+    return peers[0]
 
 
 def _peers(evidence: MachineEvidence) -> dict:
-    """Geometric-mean speed-ups of our kernel over each peer, forward and backward.
+    """Geometric-mean speed-ups of our kernel over the first peer, by phase.
 
     The cells are the filled grid in bf16, or without it one head; of these the ``averaged`` ones.
     """
     work, rows = kinds.main(all_rows(evidence, kinds.STEM))
-    found = {peer: kinds.over(evidence, peer, rows, averaged) for peer in kinds.rivals(rows)}
-    means = {
-        implementation_words(peer): [
-            geometric_mean(having(over, phase=phase)["ratio"]) for phase in kinds.PHASES
-        ]
-        for peer, over in found.items()
-        if set(kinds.PHASES) <= set(over["phase"])
-    }
-    if not means:
+    over = kinds.over(evidence, peer := _rival(rows), rows, averaged)
+    means = {phase: geometric_mean(part["ratio"]) for phase, part in over.groupby("phase")}
+    if not set(kinds.PHASES) <= set(means):
         raise NotMeasured
     words = {"kernel": kinds.kernel_words(rows), "numerics": kinds.numerics(rows)}
-    par = [implementation_words(name) for name, over in found.items() if all_same(over)]
-    return {**words, "work": work, "means": means, "par": par}
+    return {
+        **words,
+        "work": work,
+        "peer": implementation_words(peer),
+        "means": means,
+        "par": all_same(over),
+    }
+
+
+def _peers_answer(values: dict) -> str:
+    if values["par"]:
+        return "par"
+    return "together" if kinds.TOGETHER in values["means"] else "each"
+
+
+def _together(evidence: MachineEvidence) -> dict:
+    """Forward and backward together over the first peer: geometric means by width, and F5.
+
+    ``others``: speed-ups of the cells of F5 that are not marked or unresolved, if these are most.
+    ``left_out``: how many of all cells neither a mean nor ``others`` includes.
+    """
+    frame = all_rows(evidence, kinds.STEM)
+    work, rows = kinds.main(frame)
+    other = frame[kinds.other(frame)]
+    peer = _rival(rows)
+
+    def over(among: pd.DataFrame, which: Callable) -> pd.DataFrame:
+        return having(kinds.over(evidence, peer, among, which), phase=kinds.TOGETHER)
+
+    main, others = over(rows, averaged), over(other, resolved)
+    timed = [over(rows, every), over(other, every)]
+    others = others if 2 * len(others) >= len(timed[1]) else others.iloc[:0]
+    number, widths = sum(map(len, timed)), in_order("d_head", measured(main)["d_head"])
+    return {
+        "work": work,
+        "numerics": kinds.numerics(rows),
+        "peer": implementation_words(peer),
+        "widths": {d: geometric_mean(having(main, d_head=d)["ratio"]) for d in widths},
+        "others": Spread.of(others["ratio"]) if len(others) else None,
+        "left_out": Count(number - len(main) - len(others), number),
+    }
+
+
+def _authors(evidence: MachineEvidence) -> dict:
+    """The rate that the authors of FlashAttention-3 publish, where it was not measured."""
+    frame = all_rows(evidence, kinds.STEM)
+    if newest(evidence).get("kind") != "cuda" or AUTHORS_KERNEL in set(frame["implementation"]):
+        raise NotMeasured
+    figure = having(figures_of(kinds.STEM), source=AUTHORS).iloc[0]
+    return {"name": AUTHORS, **figure[["device", "dtype", "phase", "value", "unit", "note"]]}
 
 
 def _over_plain(evidence: MachineEvidence, *phases: str) -> pd.DataFrame:
@@ -107,8 +162,8 @@ def _leaderboard(evidence: MachineEvidence) -> dict:
     frame = rows_of(evidence, kinds.STEM)
     rows = having(kinds.leaderboard(frame), phase="forward_backward")
     ours = measured(having(rows, implementation=kinds.kernel_of(frame))).iloc[0]
-    peers = measured(having(rows, implementation=kinds.rivals(rows)))
-    published = having(figures_of(kinds.STEM), source=PUBLISHED).iloc[0]
+    peers = measured(having(rows, implementation=kinds.rivals(rows)[:1]))
+    published = having(figures_of(kinds.STEM), source=LEADERBOARD).iloc[0]
     return {
         "kernel": kinds.kernel_words(rows),
         "numerics": kinds.numerics(rows),
@@ -119,55 +174,6 @@ def _leaderboard(evidence: MachineEvidence) -> dict:
         ].to_dict(),
         "published": published[["source", "device", "value", "unit", "note"]].to_dict(),
     }
-
-
-def _waiting(evidence: MachineEvidence) -> dict:
-    """Below which length a call is host-bound, for our kernel and the first peer."""
-    rows = kinds.short_work(rows_of(evidence, kinds.STEM))
-    rows = measured(host_time.known(rows[kinds.single(rows)]))
-    rows = having(rows, causal=rows["causal"].max())
-    names = [kinds.kernel_of(rows), *kinds.rivals(rows)[:1]]
-    return {
-        "numerics": kinds.numerics(rows),
-        "d_head": rows["d_head"].iloc[0],
-        "least": rows["seq_len"].min(),
-        "kernels": {
-            implementation_words(name): [
-                _waits(measured(having(rows, implementation=name, phase=phase)))
-                for phase in kinds.PHASES
-            ]
-            for name in names
-        },
-    }
-
-
-def _launch(evidence: MachineEvidence) -> dict:
-    """Median host time of a call of each kernel on the filled grid, forward and backward."""
-    frame = rows_of(evidence, kinds.STEM)
-    rows = host_time.known(having(frame[kinds.filled(frame)], dtype=kinds.HALF))
-    names = [kinds.kernel_of(frame), *kinds.rivals(measured(rows))]
-    host = rows.groupby(["implementation", "phase"])["host_ms"].median()
-    return {
-        "numerics": kinds.numerics(measured(rows)),
-        "kernels": {
-            implementation_words(name): [host[name, phase] for phase in kinds.PHASES]
-            for name in names
-            if all((name, phase) in host.index for phase in kinds.PHASES)
-        },
-    }
-
-
-def _waits(rows: pd.DataFrame) -> dict:
-    rows = rows.sort_values("seq_len").drop_duplicates("seq_len")
-    end = host_time.end_of_waiting(rows, "seq_len")
-    words = "at every length" if end is None else f"below {significant(end)}"
-    never = end == rows["seq_len"].iloc[0]
-    return {"where": "nowhere" if never else words, "host": rows["host_ms"].median()}
-
-
-def _waiting_answer(values: dict) -> str:
-    found = [each["where"] for both in values["kernels"].values() for each in both]
-    return "device" if set(found) == {"nowhere"} else "host"
 
 
 def _checks(evidence: MachineEvidence) -> dict:
@@ -202,24 +208,57 @@ def _checks_answer(values: dict) -> str:
 
 _ONE_HEAD = "One head (F1): {{ kernel }} is faster than plain PyTorch in "
 _AT_THE_END = (
-    "; at {{ longest | sig }}: {% for phase, gain in gains.items() %}{{ gain | range('ratio') }}"
-    " {{ phase }}{{ ', ' if not loop.last }}{% endfor %} ({{ numerics }})."
+    ".{% for phase, gain in gains.items() %} At {{ longest | sig }}: {{ gain | range('ratio') }}"
+    " {{ phase }}{{ ' (' ~ numerics ~ ').' if loop.last else '.' }}{% endfor %}"
 )
 _NO_RED = "no gate of {{ red.n | count('timed row') }} failed."
+_OVER = "{{ kernel }} attention over {{ peer }} ({{ work }}, {{ numerics }}): "
+_EACH = "{{ means.forward | ratio }} forward, {{ means.backward | ratio }} backward."
+_LEFT_OUT = "{% if left_out.k %} Left out as marked or unresolved: {{ left_out }} cells.{% endif %}"
+_TOGETHER = (
+    "{% for width, mean in widths.items() %}{% if loop.first %}Forward and backward together over"
+    " {{ peer }} ({{ work }}, {{ numerics }}): {{ mean | ratio }} at d_head {{ width }}."
+    "{% else %} At d_head {{ width }}: {{ mean | ratio }}.{% endif %}{% endfor %}"
+)
 
 FINDINGS = (
     Finding(
         name="flash_peers",
-        question="How fast is our kernel compared with the best kernels?",
+        question="How fast is our kernel compared with the best kernel?",
         values=_peers,
-        answer=always,
+        answer=_peers_answer,
         answers={
-            "is": "{{ kernel }} attention, forward/backward ({{ work }}, {{ numerics }}, geometric"
-            " means): {% for name, pair in means.items() %}{% if name in par %}on par with"
-            "{% else %}{{ pair[0] | ratio }}/{{ pair[1] | ratio }} over{% endif %} {{ name }}"
-            "{{ '.' if loop.last else ', ' }}{% endfor %}"
+            "together": _OVER
+            + "{{ means.forward_backward | ratio }} forward and backward together; "
+            + _EACH,
+            "each": _OVER + _EACH,
+            "par": _OVER + "on par.",
         },
         place=SHORT,
+    ),
+    Finding(
+        name="flash_together",
+        question="How fast are forward and backward together, compared with the best kernel?",
+        values=_together,
+        answer=lambda v: "both" if v["others"] else "is",
+        answers={
+            "is": _TOGETHER + _LEFT_OUT,
+            "both": _TOGETHER
+            + " Other widths and a leaderboard's cell (F5): {{ others | range('ratio') }}."
+            + _LEFT_OUT,
+        },
+    ),
+    *CAUSES,
+    Finding(
+        name="flash_authors",
+        question="What do the authors of FlashAttention-3 publish?",
+        values=_authors,
+        answer=always,
+        answers={
+            "is": "{{ name }} is not installed here. Its authors publish {{ note }} {{ value }}"
+            " {{ unit }} {{ phase | phase }} on an {{ device }} in {{ dtype | numerics }}"
+            " (arXiv 2407.08608)."
+        },
     ),
     Finding(
         name="flash_one_head",
@@ -229,12 +268,13 @@ FINDINGS = (
         answers={
             "everywhere": _ONE_HEAD + "every resolved cell" + _AT_THE_END,
             "from": _ONE_HEAD
-            + "every resolved cell from length {{ first | sig }} on and slower in {{ below }}"
+            + "every resolved cell from length {{ first | sig }} on, slower in {{ below }}"
             " below" + _AT_THE_END,
             "counted": _ONE_HEAD
             + "{{ faster }} resolved comparisons and slower in {{ slower.k }}"
             + _AT_THE_END,
         },
+        place=PAGE,
     ),
     Finding(
         name="flash_tf32",
@@ -243,8 +283,8 @@ FINDINGS = (
         answer=always,
         answers={
             "is": "Filled grid (F3): Triton is {{ which }} in TF32 than in float32* in"
-            " {{ counted }} resolved comparisons ({{ gain | range('ratio') }}); errors in TF32 are"
-            " {{ errors | range('rounded') }} times as large."
+            " {{ counted }} resolved comparisons. The speed-ups are {{ gain | range('ratio') }}."
+            " Errors in TF32 are {{ errors | range('rounded') }} times as large."
         },
         place=PAGE,
     ),
@@ -254,38 +294,12 @@ FINDINGS = (
         values=_leaderboard,
         answer=always,
         answers={
-            "is": "Forward and backward, {{ heads }} heads, length {{ seq_len | sig }}, d_head"
-            " {{ d_head }}, causal ({{ numerics }}, F5): {{ kernel }} {{ ms | sig }} ms"
-            "{% for name, ms in peers.items() %}, {{ name }} {{ ms | sig }}{% endfor %}; best"
-            " published {{ published.value }} {{ published.unit }} ({{ published.source }},"
-            " {{ published.device }}, {{ published.note }})."
+            "is": "The leaderboard's cell (F5, both phases, {{ numerics }}) takes {{ kernel }}"
+            " {{ ms | sig }} ms{% for name, ms in peers.items() %}, {{ name }} {{ ms | sig }}"
+            "{% endfor %}. Best published: {{ published.value }} {{ published.unit }}"
+            " ({{ published.source }}, {{ published.device }}, {{ published.note }})."
         },
-    ),
-    Finding(
-        name="flash_host",
-        question="Below which length is a call host-bound?",
-        values=_waiting,
-        answer=_waiting_answer,
-        answers={
-            "host": "Host time (median) exceeds device time for one head ({{ numerics }}, d_head"
-            " {{ d_head }}):{% for name, (forward, backward) in kernels.items() %} {{ name }}"
-            " forward {{ forward.where }} ({{ forward.host | sig }} ms), backward"
-            " {{ backward.where }} ({{ backward.host | sig }} ms)"
-            "{{ '.' if loop.last else ';' }}{% endfor %}",
-            "device": "Device time exceeds host time for one head ({{ numerics }}, d_head"
-            " {{ d_head }}) from length {{ least | sig }} on: {{ kernels | listed }}.",
-        },
-    ),
-    Finding(
-        name="flash_launch",
-        question="How long does the host need to launch each kernel?",
-        values=_launch,
-        answer=always,
-        answers={
-            "is": "Host time of a call on the filled grid (ms, {{ numerics }}, median,"
-            " forward/backward):{% for name, (forward, backward) in kernels.items() %} {{ name }}"
-            " {{ forward | sig }}/{{ backward | sig }}{{ '.' if loop.last else ',' }}{% endfor %}"
-        },
+        place=PAGE,
     ),
     Finding(
         name="flash_checks",
@@ -294,9 +308,10 @@ FINDINGS = (
         answer=_checks_answer,
         answers={
             "passed": "All {{ tests.n | count('kernel test') }} pass; " + _NO_RED,
-            "failed": "Kernel tests: {{ tests }} pass; the worst: {{ worst }}; " + _NO_RED,
-            "red": "Kernel tests: {{ tests }} pass; {{ red }} timed rows failed their gate; the"
+            "failed": "Kernel tests: {{ tests }} pass; " + _NO_RED + " The worst: {{ worst }}.",
+            "red": "Kernel tests: {{ tests }} pass; {{ red }} timed rows failed their gate. The"
             " worst: {{ worst }}.",
         },
+        place=PAGE,
     ),
 )

@@ -24,7 +24,7 @@ OURS = (TRITON, "tiled")
 # The SDPA backend that supports every dtype: a fallback, ignored if another one ran.
 GENERAL = "sdpa_efficient"
 HALF = "bfloat16"
-PHASES = ("forward", "backward")
+PHASES, TOGETHER = ("forward", "backward"), "forward_backward"
 D_HEAD = 64
 
 

@@ -37,11 +37,14 @@ from lmperf.reporting.tables import (
     kernel_times,
     medians,
     number_cells,
+    shared_axes,
     status_cells,
     with_shares,
 )
 from lmperf.results import AXIS, DERIVED, HIGHER, OBSERVED, Cell, Table
 
+# The size of the table that a write-up may show.
+MOST_COLUMNS, MOST_LINES = 7, 12
 # One head of a shorter sequence is launch-bound or leaves most SMs idle.
 LONG = 2048
 GRID_CELL = ["d_head", "mask", "seq_len", "batch", "heads"]
@@ -49,11 +52,8 @@ FLOPS = (
     "FLOPs: 4 · batch · heads · length² · d_head forward, half of it where causal; 2.5 times that"
     " backward."
 )
-TIMES = "Times: median."
+TIMES, RATES = "Times: median.", "Rates: from the median time (% of a matmul: F3)."
 SPEEDUPS = "Speed-ups: median of the ratios of rounds; above one, ours is faster (intervals: {})."
-HALVES = (
-    "float32*: Triton forms float32 products from float16 halves, PyTorch computes IEEE float32."
-)
 MEANS = (
     "Geometric mean over cells of the speed-ups (smallest to largest), each the median of the"
     " ratios of rounds; below one the other is faster. Cells with a marked time are left out, and"
@@ -62,23 +62,25 @@ MEANS = (
 
 
 def head(evidence: MachineEvidence) -> Table | None:
-    """The head table: rates or times of our kernel, and its speed-ups over its peers."""
+    """The head table: rates or times of our kernel, and its speed-ups over the first peer.
+
+    Without a filled grid it also has the speed-ups over plain attention, if they fit.
+    """
     frame = evidence.frame(kinds.STEM)
     if frame is None:
         return None
     work, rows = kinds.main(kinds.with_mask(having(frame, phase=kinds.PHASES)))
-    what, bases = f"{kinds.kernel_words(frame)}, {work}", kinds.rivals(rows)
+    what, bases = f"{kinds.kernel_words(frame)}, {work}", kinds.rivals(rows)[:1]
     on_grid, cell, notes = kinds.filled(rows).any(), GRID_CELL[:3], [FLOPS, SPEEDUPS.format("F3")]
     if on_grid:
         what += _products(rows)
     else:
-        rows, bases = kinds.usual_width(rows), [kinds.PLAIN, *bases]
-        cell, notes = kinds.CELL[:3], [SPEEDUPS.format("F1, F2")]
-    if "*" in kinds.numerics(frame):
-        notes.append(HALVES)
+        rows, cell = kinds.usual_width(rows), kinds.CELL[:3]
+        room = (MOST_COLUMNS - len(shared_axes(rows, cell)[1])) // len(kinds.PHASES) - 1
+        bases, notes = [kinds.PLAIN, *bases][-room:], [SPEEDUPS.format("F1, F2")]
     ours = having(rows, implementation=kinds.kernel_of(frame))
     table = _table(evidence, ours, what, bases, cell, rates=on_grid, brief=True)
-    return table and replace(table, notes=" ".join([table.notes, *notes]))
+    return table and replace(table.last(MOST_LINES), notes=" ".join([table.notes, *notes]))
 
 
 def _products(rows: pd.DataFrame) -> str:
@@ -95,11 +97,15 @@ def _of_ceiling(evidence: MachineEvidence, rows: pd.DataFrame) -> str:
     return f"Rates: from the median time{of if ceiling else ''}."
 
 
-def _rates(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.Series:
-    """TFLOP/s with the share of the matmul ceiling, ``563 (78.3 %)``; else the row's status."""
+def _rates(evidence: MachineEvidence, frame: pd.DataFrame, shares: bool) -> pd.Series:
+    """TFLOP/s, with ``shares`` also the share of the matmul ceiling, ``563 (78.3 %)``.
+
+    A row without a valid time has its status.
+    """
     shown = gates.shown(frame)
     rates = number_cells(achieved_tflops(frame)).where(shown, status_cells(frame))
-    return with_shares(rates, matmul_share(evidence, frame).where(shown), frame)
+    known = matmul_share(evidence, frame).where(shown & shares)
+    return with_shares(rates, known, frame)
 
 
 def _table(
@@ -113,8 +119,9 @@ def _table(
 ) -> Table | None:
     """A table with, for each phase, our kernel, each base, and our speed-up over the base.
 
-    what: begins the caption. bases: implementations to compare with. rates: TFLOP/s instead of
-    times. brief: leave out the times or rates of the bases, and the confidence intervals.
+    what: begins the caption, which names our kernel if ``brief``. bases: implementations to compare
+    with. rates: TFLOP/s instead of times. brief: leave out the times or rates of the bases, the
+    confidence intervals and the shares of the ceiling.
     """
     ours = Series.of(implementation=kinds.kernel_of(evidence.frame(kinds.STEM)))
     times = medians if brief else kernel_times
@@ -124,11 +131,12 @@ def _table(
         before = f"{phase_words(phase)}, " if len(phases) > 1 else ""
 
         def measured(series: Series, phase=phase, rows=rows, before=before) -> Beside:
-            words, timed = f"{before}{series.words}", series.rows(rows)
+            words = phase_words(phase) if brief else f"{before}{series.words}"
+            timed = series.rows(rows)
             if not rates:
                 return time(words, times(timed), f"{phase}.{series.name}")
-            named = f"{phase}.{series.name}.tflops"
-            return rate(words, _rates(evidence, timed), named, "TFLOP/s", second="share of matmul")
+            named, second = f"{phase}.{series.name}.tflops", "" if brief else "share of matmul"
+            return rate(words, _rates(evidence, timed, not brief), named, "TFLOP/s", second=second)
 
         columns.append(measured(ours))
         for base in (Series.of(implementation=name) for name in bases):
@@ -138,7 +146,9 @@ def _table(
             cells = cells[cells.index.isin(rows.index)]
             named = f"{phase}.{ours.name}.over.{base.name}"
             columns.append(speedup(f"{before}over {base.words}", cells, named))
-    note = _of_ceiling(evidence, frame) if rates else TIMES if brief else kernel_note(frame)
+    note = TIMES if brief else kernel_note(frame)
+    if rates:
+        note = RATES if brief else _of_ceiling(evidence, frame)
     return side_by_side(f"{what}, {kinds.numerics(frame)}", frame, cell, columns, note)
 
 
@@ -177,12 +187,30 @@ def other_tables(evidence: MachineEvidence) -> list[Table]:
 
 
 def host_tables(evidence: MachineEvidence) -> list[Table]:
-    """The tables of device, host and loop times of one head by length, also as CUDA graphs."""
+    """The tables of device, host and loop times: of one head by length, then on the filled grid.
+
+    One head is shown also as CUDA graphs. On the filled grid host times are medians over cells.
+    """
     frame = evidence.frame(kinds.STEM)
     if frame is None:
         return []
     rows = kinds.short_work(kinds.with_mask(frame))
-    return host_time.tables(rows, "One head", ["seq_len", "cuda_graph", *kinds.CELL[1:-1]])
+    cell = ["seq_len", "cuda_graph", *kinds.CELL[1:-1]]
+    return [*host_time.tables(rows, "One head", cell), *each(_host_on_grid(frame))]
+
+
+def _host_on_grid(frame: pd.DataFrame) -> Table | None:
+    """Median host time of a call on the filled grid in bf16, a line for each implementation."""
+    rows = having(host_time.known(frame[kinds.filled(frame)]), dtype=kinds.HALF)
+    if rows.empty:
+        return None
+    wide = rows.pivot_table("host_ms", "implementation", "phase", aggfunc="median")
+    wide = wide.loc[in_order("implementation", wide.index), in_order("phase", wide.columns)]
+    words = {"implementation": [implementation_words(name) for name in wide.index]}
+    cells = {f"{phase}.host": number_cells(wide[phase]).tolist() for phase in wide}
+    headers = {f"{phase}.host": f"{phase_words(phase)} (ms)" for phase in wide}
+    caption = f"Host time of a call, filled grid, {dtype_words(kinds.HALF)}, median over cells"
+    return from_frame(caption, pd.DataFrame(words | cells), headers=headers)
 
 
 def _by_phase(
