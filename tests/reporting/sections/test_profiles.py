@@ -27,9 +27,44 @@ def with_changed_rows(change):
     return replace(evidence, frames=frames)
 
 
+def with_kernel(part, ms, **where):
+    """A function that makes evidence in which the kernels named ``part`` take ``ms`` each."""
+
+    def change(frame):
+        rows = frame["name"].str.contains(part, regex=False, na=False)
+        for column, value in where.items():
+            rows &= frame[column] == value
+        frame.loc[rows, "total_ms"] = ms
+        return frame
+
+    return lambda: with_changed_rows(change)
+
+
+def with_columns(**columns):
+    """A function that makes evidence with these columns of the benchmark ``profiles``."""
+    return lambda: with_changed_rows(lambda frame: frame.assign(**columns))
+
+
+COMPILED = {"implementation": "compiled_blocks"}
 CASES = {
-    "softmax_share": {"is": synthetic.gpu_evidence},
-    "compiled_kernels": {"is": synthetic.gpu_evidence},
+    "softmax_share": {
+        "moves": synthetic.gpu_evidence,
+        "is": with_kernel("softmax", 0.001, table="attention"),
+    },
+    "compiled_kernels": {
+        "around": synthetic.gpu_evidence,
+        "is": with_kernel("gemm", 900.0, **COMPILED),
+    },
+    "compiled_launches": {
+        "fewer": synthetic.gpu_evidence,
+        "more": lambda: with_changed_rows(
+            lambda f: f.assign(instances=f["implementation"].eq("compiled_blocks") * 99 + 1)
+        ),
+    },
+    "device_idle": {
+        "waits": with_columns(wall_ms=1e4),
+        "busy": with_columns(wall_ms=1.0),
+    },
     "matmul_rule": {"is": synthetic.gpu_evidence},
 }
 
@@ -61,10 +96,9 @@ def made_up(frame):
 @pytest.mark.parametrize(
     ("name", "numbers"),
     [
-        ("softmax_share", "60.0 % of plain attention's forward time, 2.0 % of its FLOPs"),
-        ("compiled_kernels", "take 34.0 ms, eager 50.0 ms"),
-        ("compiled_kernels", "matmuls 30.0 against 40.0 ms"),
-        ("compiled_kernels", "elementwise, reductions and copies 4.00 against 10.0 ms"),
+        ("softmax_share", "60.0 % of plain attention's forward for 2.0 % of its FLOPs"),
+        ("compiled_kernels", "matmuls from 40.0 to 30.0 ms a train step"),
+        ("compiled_kernels", "Elementwise, reductions and copies change from 10.0 to 4.00 ms"),
         ("matmul_rule", "80.0 % in bf16 autocast"),
     ],
 )
@@ -88,23 +122,43 @@ def test_findings_and_figure_are_omitted_if_all_rows_failed():
     assert made == {"P1": 0, "P2": 1, "P3": 0, "P4": 1}
 
 
-def test_class_shares_of_a_phase_sum_its_kernel_times(gpu):
+def train_step_of(frame):
+    """The kernels of an eager float32 train step of size large."""
+    case = dict(size="large", dtype="float32", implementation="eager", phase="train_step")
+    return frame[(frame["table"] == "kernel") & (frame[list(case)] == case).all(axis=1)]
+
+
+def test_head_table_has_ms_of_a_train_step_by_class(gpu):
     table = SECTION.head(gpu).frame
-    assert len(table) <= 12
-    line = table[(table["dtype"] == "float32") & (table["phase"] == "forward")].iloc[0]
-    times = synthetic.profiles.kernels_of("eager", 1, "forward", device=True)
-    share = 80 / sum(times.values())
-    assert float(line["matmul (%)"]) == pytest.approx(100 * share, abs=0.05)
-    total = table[[name for name in table if name.endswith("(%)") and "time" not in name]]
-    assert total.astype(float).sum(axis=1).to_numpy() == pytest.approx(100, abs=0.3)
+    assert table["implementation"].tolist() == [
+        "float32, eager",
+        "bf16 autocast, eager",
+        "bf16 autocast, compiled by block",
+        "bf16 autocast, Triton",
+    ]
+    rows = train_step_of(gpu.frames["profiles"])
+    whole = table.drop(columns="implementation").astype(float).sum(axis=1)
+    assert whole[0] == pytest.approx(rows["total_ms"].sum(), rel=0.01)
 
 
-def test_unclassified_kernels_add_a_column_if_there_are_any(gpu):
-    assert "no class (%)" not in SECTION.head(gpu).frame
+def test_table_p2_has_launches_and_idle_time():
+    evidence = with_columns(wall_ms=1e4)()
+    (table,) = class_table(evidence)
+    rows = train_step_of(evidence.frames["profiles"])
+    line = table.frame[(table.frame["size"] == "large") & (table.frame["dtype"] == "float32")]
+    line = line[line["phase"] == "train step"].iloc[0]
+    assert float(str(line["launches"]).replace(",", "")) == rows["instances"].sum()
+    assert float(line["idle (%)"]) == pytest.approx(100 - rows["total_ms"].sum() / 100, abs=0.1)
+
+
+def test_head_table_says_what_it_leaves_out(gpu):
+    assert "Left out" not in SECTION.head(gpu).notes
     unknown = with_changed_rows(
         lambda f: f.replace({"name": {"Memcpy DtoD (Device -> Device)": "mystery"}})
     )
-    assert "no class (%)" in SECTION.head(unknown).frame
+    head = SECTION.head(unknown)
+    assert "Left out: kernels without a class, at most " in head.notes
+    assert len(head.columns) <= 7
 
 
 def test_table_p2_shows_the_longest_kernels_and_sums_the_rest(gpu):

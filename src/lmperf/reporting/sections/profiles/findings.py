@@ -1,14 +1,16 @@
-"""Findings on profiles: shares of softmax and matmuls, and kernel times saved by compiling."""
+"""Findings on profiles: softmax, matmuls, what compiling saves, where the device is idle."""
 
 from __future__ import annotations
 
 import pandas as pd
 
+from lmperf.names import implementation_words
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.findings import PAGE, SHORT, Finding, always, measured
+from lmperf.reporting.findings import PAGE, SHORT, Finding, NotMeasured, always, measured
 from lmperf.reporting.sections.profiles.kernel_classes import COPY, ELEMENTWISE, MATMUL, REDUCTION
 from lmperf.reporting.sections.profiles.rows import (
     CELL,
+    KERNEL,
     by_class,
     cell_words,
     kind_of,
@@ -21,6 +23,9 @@ from lmperf.reporting.sections.profiles.tables import attention_parts
 STEP = {"phase": "train_step"}
 # The share of matmuls in a train step that write-up 003 quotes.
 RULE = "50 % to 70 %"
+# Matmul times this near to each other are alike; a share of time this many times that of FLOPs
+# is due to memory; a device idle for more than this fraction waits for the host.
+ALIKE, MUCH_MORE, HOST_DECIDES = 0.1, 5, 0.1
 
 
 def _softmax(evidence: MachineEvidence) -> dict:
@@ -35,43 +40,93 @@ def _matmuls(evidence: MachineEvidence) -> dict:
     return {"shares": matmul_shares(steps), "rule": RULE}
 
 
-def _beside_eager(evidence: MachineEvidence, implementation: str) -> dict:
-    """Kernel times of one train step: ``now`` for an implementation, ``eager`` for eager."""
+def _compiled(evidence: MachineEvidence) -> dict:
+    """A train step compiled by block (``now``) and eager: launches, matmuls, all other kernels."""
     steps = having(usual(evidence), **STEP)
-    row = measured(having(steps, implementation=implementation)).iloc[-1]
+    row = measured(having(steps, implementation="compiled_blocks")).iloc[-1]
     same = {name: row[name] for name in CELL[:-1]}
     base = measured(having(steps, implementation="eager", **same)).iloc[0]
-    values = {"cell": cell_words(row), "kind": kind_of(evidence)}
+    values = {"size": row["size"], "context": row["context_length"], "kind": kind_of(evidence)}
     return {**values, "now": _times(row), "eager": _times(base)}
 
 
 def _times(row: pd.Series) -> dict[str, float]:
     around = row[[ELEMENTWISE, REDUCTION, COPY]].sum()
-    return {"kernels": row["total_ms"], "matmuls": row[MATMUL], "around": around}
+    return {**row[["launches", "idle"]], "matmuls": row[MATMUL], "around": around}
+
+
+def _compiled_answer(values: dict) -> str:
+    now, eager = values["now"], values["eager"]
+    stays = abs(now["matmuls"] / eager["matmuls"] - 1) <= ALIKE
+    return "around" if stays and now["around"] < eager["around"] else "is"
+
+
+def _idle(evidence: MachineEvidence) -> dict:
+    """The train step of the head table that leaves the device idle for the largest share."""
+    if kind_of(evidence) != KERNEL:
+        raise NotMeasured
+    steps = measured(having(usual(evidence), **STEP).dropna(subset=["idle"]))
+    most = steps.sort_values("idle", kind="stable").iloc[-1]
+    return {
+        "idle": most["idle"],
+        "way": implementation_words(most["implementation"], CELL),
+        "size": most["size"],
+        "context": most["context_length"],
+        "interval": 1e3 * most["wall_ms"] / most["launches"],
+    }
 
 
 FINDINGS = (
     Finding(
-        name="softmax_share",
-        question="Which share of attention's time and FLOPs does softmax take?",
-        values=_softmax,
-        answer=always,
+        name="compiled_kernels",
+        question="Which kernels does compiling shorten?",
+        values=_compiled,
+        answer=_compiled_answer,
         answers={
-            "is": "Softmax, mask and casts take {{ time | percent }} of plain"
-            " attention's forward time, {{ flops | percent }} of its FLOPs ({{ cell }})."
+            "around": "Compiling by block leaves matmuls at {{ now.matmuls | sig }} ms a train"
+            " step; elementwise, reductions and copies fall from {{ eager.around | sig }} to"
+            " {{ now.around | sig }} ms.",
+            "is": "Compiling by block changes matmuls from {{ eager.matmuls | sig }} to"
+            " {{ now.matmuls | sig }} ms a train step. Elementwise, reductions and copies change"
+            " from {{ eager.around | sig }} to {{ now.around | sig }} ms.",
         },
         place=SHORT,
     ),
     Finding(
-        name="compiled_kernels",
-        question="Which kernels does compiling shorten?",
-        values=lambda evidence: _beside_eager(evidence, "compiled_blocks"),
-        answer=always,
+        name="compiled_launches",
+        question="How many launches does compiling save?",
+        values=_compiled,
+        answer=lambda v: "fewer" if v["now"]["launches"] < v["eager"]["launches"] else "more",
         answers={
-            "is": "Compiled by block, a train step's {{ kind }}s take {{ now.kernels | sig }} ms,"
-            " eager {{ eager.kernels | sig }} ms ({{ cell }}): matmuls {{ now.matmuls | sig }}"
-            " against {{ eager.matmuls | sig }} ms; elementwise, reductions and copies"
-            " {{ now.around | sig }} against {{ eager.around | sig }} ms."
+            answer: "{{ '{:,.0f}'.format(eager.launches) }} {{ kind }}s of an eager train step"
+            f" become {{{{ '{{:,.0f}}'.format(now.launches) }}}}{words} ({{{{ size }}}}, context"
+            " {{ context }})."
+            for answer, words in (("fewer", ": fused ones keep values in registers"), ("more", ""))
+        },
+    ),
+    Finding(
+        name="softmax_share",
+        question="Which share of attention's time and FLOPs does softmax take?",
+        values=_softmax,
+        answer=lambda v: "moves" if v["time"] > MUCH_MORE * v["flops"] else "is",
+        answers={
+            "moves": "Softmax, mask and casts take {{ time | percent }} of plain attention's"
+            " forward for {{ flops | percent }} of its FLOPs: they move memory ({{ cell }}).",
+            "is": "Softmax, mask and casts take {{ time | percent }} of plain"
+            " attention's forward time, {{ flops | percent }} of its FLOPs ({{ cell }}).",
+        },
+    ),
+    Finding(
+        name="device_idle",
+        question="Which train step leaves the device idle?",
+        values=_idle,
+        answer=lambda v: "waits" if v["idle"] > HOST_DECIDES else "busy",
+        answers={
+            "waits": "Train step, {{ way }}: the device is idle for {{ idle | percent(0) }} of"
+            " the time; the host launches a kernel every {{ interval | sig }} µs ({{ size }},"
+            " context {{ context }}).",
+            "busy": "No train step leaves the device idle for more than {{ idle | percent(0) }} of"
+            " its time.",
         },
     ),
     Finding(
@@ -80,8 +135,8 @@ FINDINGS = (
         values=_matmuls,
         answer=always,
         answers={
-            "is": "A published write-up (003) quotes {{ rule }} for matmuls in a train step; here"
-            " (eager) {{ shares | listed }}."
+            "is": "A published write-up (003) quotes {{ rule }} for matmuls in a train step."
+            "{% for share in shares %} Here (eager): {{ share }}.{% endfor %}"
         },
         place=PAGE,
     ),

@@ -40,13 +40,18 @@ def kernels(evidence: MachineEvidence) -> pd.DataFrame:
 
 
 def by_class(evidence: MachineEvidence) -> pd.DataFrame:
-    """A row per case: kernel time of each class in ms, with ``total_ms`` and ``wall_ms``."""
+    """A row per case: kernel time of each class in ms, with totals.
+
+    Further columns: ``total_ms``, ``wall_ms``, ``launches`` (kernels that ran) and ``idle``, the
+    fraction of the wall time in which no kernel ran.
+    """
 
     def make() -> pd.DataFrame:
         rows = kernels(evidence)
         times = {name: rows["total_ms"].where(rows["kernel_class"] == name, 0) for name in CLASSES}
-        rows = rows[[*CASE, "wall_ms", "total_ms"]].assign(**times)
-        return rows.groupby([*CASE, "wall_ms"], sort=False, as_index=False, dropna=False).sum()
+        rows = rows[[*CASE, "wall_ms", "total_ms"]].assign(launches=rows["instances"], **times)
+        rows = rows.groupby([*CASE, "wall_ms"], sort=False, as_index=False, dropna=False).sum()
+        return rows.assign(idle=(1 - rows["total_ms"] / rows["wall_ms"]).clip(lower=0))
 
     return evidence.once((STEM, "by class"), make)
 

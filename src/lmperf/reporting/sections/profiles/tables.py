@@ -6,7 +6,7 @@ of the profiler's traces.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from dataclasses import replace
 
 import pandas as pd
 
@@ -14,13 +14,23 @@ from lmperf.names import implementation_words, phase_words
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.foreign import plain, taken
-from lmperf.reporting.numbers import counted, percent_digits
-from lmperf.reporting.sections.profiles.kernel_classes import CLASSES
+from lmperf.reporting.numbers import EMPTY, absent, counted, percent_digits, significant
+from lmperf.reporting.sections.profiles.kernel_classes import (
+    ATTENTION,
+    CLASSES,
+    COPY,
+    ELEMENTWISE,
+    MATMUL,
+    OPTIMIZER,
+    OTHER,
+    REDUCTION,
+)
 from lmperf.reporting.sections.profiles.kernel_names import shortened
 from lmperf.reporting.sections.profiles.rows import (
     CASE,
     CELL,
     KERNEL,
+    OPERATOR,
     STEM,
     by_class,
     cell_words,
@@ -50,45 +60,90 @@ WALL = (
     "Wall time: median of three passes without the profiler, which may be host-bound; E1 has the"
     " times to quote."
 )
-SLOWED = " The profiler slows down operators, so their time may exceed the wall time."
+IDLE = "Idle: the share of the wall time in which no kernel ran, as the host was late."
+SLOWED = "The profiler slows down operators, so their time may exceed the wall time."
+LAUNCHES = {KERNEL: "launches", OPERATOR: "calls"}
+STEP = "train_step"
+HEAD_WORDS = {
+    MATMUL: "matmul",
+    ATTENTION: "attention",
+    ELEMENTWISE: "elementwise",
+    REDUCTION: "softmax, norms",
+    OPTIMIZER: "optimizer",
+    COPY: "copies, casts",
+}
 
 
 def head(evidence: MachineEvidence) -> Table | None:
-    """The head table: share of each class of kernels, by dtype, implementation and phase."""
-    cases = usual(evidence).iloc[:HEAD_LINES]
-    return side_by_side(*_classes(cases, classes_of(cases), kind_of(evidence)))
+    """The head table: ms of a train step in each class of kernels, a line per implementation."""
+    cases = usual(evidence)
+    cases = having(cases, phase=STEP if STEP in set(cases["phase"]) else cases["phase"].iloc[-1:])
+    if cases.empty:
+        return None
+    kind, phase = kind_of(evidence), phase_words(cases["phase"].iloc[0])
+    shown = [name for name in classes_of(cases) if name != OTHER]
+    cells = {name: number_cells(cases[name], _ms) for name in shown}
+    columns = [time(HEAD_WORDS[name], cells[name], f"{name}.ms") for name in shown]
+    note = f"Sums of {kind}s. {LAUNCHES[kind].capitalize()} and wall time: P2."
+    if cases[OTHER].max() > 0:
+        note += f" Left out: {kind}s without a class, at most {_ms(cases[OTHER].max())} ms."
+    caption = f"Where a {phase} spends its {kind} time"
+    table = side_by_side(caption, cases, CELL, columns, note)
+    return table and _in_one_column(table.last(HEAD_LINES))
+
+
+def _in_one_column(table: Table) -> Table:
+    """The table with the columns of dtypes and implementations as one: ``float32, eager``."""
+    dtypes, ways = (
+        next((c for c in table.columns if c.name == name), None)
+        for name in ("dtype", "implementation")
+    )
+    if dtypes is None or ways is None:
+        return table
+    pairs = zip(dtypes.cells, ways.cells, strict=True)
+    cells = tuple(replace(way, words=f"{dtype}, {way}") for dtype, way in pairs)
+    columns = (replace(c, cells=cells) if c is ways else c for c in table.columns)
+    return replace(table, columns=tuple(columns)).without("dtype")
+
+
+def _ms(value: float) -> str:
+    """Milliseconds to three significant digits; 0 without decimals."""
+    return significant(value) if value else "0"
+
+
+def _whole(value: float) -> str:
+    return EMPTY if absent(value) else f"{value:,.0f}"
 
 
 def class_table(evidence: MachineEvidence) -> list[Table]:
-    """Table P2, a line for each case: share of each class of kernels, kernel time, wall time."""
+    """Table P2, a line for each case: ms of each class of kernels, launches, wall time, idle."""
     frame = evidence.frame(STEM).drop_duplicates(CASE).drop(columns=["wall_ms", "total_ms"])
     cases = frame.merge(by_class(evidence), on=CASE, how="left")
     status = (
         [text("status", status_cells(cases), "status")] if (cases["status"] != "ok").any() else []
     )
-    kind = kind_of(evidence)
-    caption, _, cell, columns = _classes(cases, CLASSES, kind)
-    wall = time("wall time", number_cells(cases["wall_ms"]), "wall")
-    note = WALL if kind == KERNEL else WALL + SLOWED
+    kind, columns = kind_of(evidence), []
+    for name in CLASSES:
+        cells = number_cells(cases[name], _ms)
+        columns.append(time(CLASSES[name].words, cells, f"{name}.ms"))
+    columns += [
+        time(f"{kind} time", number_cells(cases["total_ms"]), "total"),
+        text(LAUNCHES[kind], number_cells(cases["launches"], _whole), "launches"),
+        time("wall time", number_cells(cases["wall_ms"]), "wall"),
+    ]
+    if kind == KERNEL:
+        idle = number_cells(100 * cases["idle"], percent_digits)
+        columns.append(share("idle (%)", idle, "idle", "%", "percent_digits"))
+    note = f"{WALL} {IDLE if kind == KERNEL else SLOWED}"
     return each(
         side_by_side(
-            caption,
+            f"The {kind} time by class",
             cases,
-            cell,
-            [*columns, wall, *status],
+            CASE,
+            [*columns, *status],
             note,
         )
     )
-
-
-def _classes(cases: pd.DataFrame, classes: Iterable[str], kind: str) -> tuple:
-    """The arguments of ``side_by_side`` for a table with one column for each class of kernels."""
-    total = cases["total_ms"]
-    columns = [
-        *(_percents(CLASSES[name].words, cases[name] / total, f"{name}.share") for name in classes),
-        time(f"{kind} time", number_cells(total), "total"),
-    ]
-    return f"Share of the {kind} time, by class", cases, CASE, columns
 
 
 def _percents(what: str, shares: pd.Series, name: str) -> Beside:
@@ -175,7 +230,7 @@ def _is_eager_forward(frame: pd.DataFrame) -> pd.Series:
 
 TABLES = (
     TableGroup("P1", "Kernels of a phase", kernel_tables),
-    TableGroup("P2", "Share of each class of kernels", class_table),
+    TableGroup("P2", "Time in each class of kernels", class_table),
     TableGroup(
         "P3", "Inside attention: time beside FLOPs", attention_table, Owed(_is_eager_forward)
     ),
