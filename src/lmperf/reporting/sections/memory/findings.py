@@ -7,53 +7,66 @@ import math
 from lmperf.names import in_order
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import SHORT, Finding, NotMeasured, measured, rows_of
-from lmperf.reporting.numbers import MIB, Count, Spread, percent, ranged
+from lmperf.reporting.numbers import MIB, Count, Spread, percent
 from lmperf.reporting.sections.memory.peaks import (
     CONTEXT,
     HALF,
     MODEL,
     SINGLE,
+    STATE,
     STEM,
     at_usual_context,
     component_shares,
     over_float32,
 )
 
-STATE = ["parameters", "gradients", "optimizer"]
 TOLERANCE = 0.05
+# A change of the peak within this fraction is little.
+LITTLE = 0.1
 ALIKE = 0.01
 ALIKE_WORDS = percent(ALIKE, 0)
 
 
-def _made_of(evidence: MachineEvidence) -> dict:
-    """Whether activations or model and optimizer are the larger part of float32 train-step peaks.
+def _autocast_adds(evidence: MachineEvidence) -> dict:
+    """What bf16 autocast changes at the peak of a train step, at the context of the head table.
 
-    Uses the context of the head table. ``change``: how bf16 autocast changes the peaks.
+    ``copies`` (of weights, added) and ``saved`` (of activations), predicted in bytes, are those of
+    the size with the largest copies.
     """
     steps = at_usual_context(rows_of(evidence, STEM, implementation=MODEL, phase="train_step"))
     nearest = (steps["context_length"] - CONTEXT).abs().idxmin()
     steps = having(steps, context_length=steps.loc[nearest, "context_length"])
-    single = measured(having(steps, dtype=SINGLE))
-    shares = component_shares(single)
-    parts = {"Activations": shares["activations"], "Model and optimizer": shares[STATE].sum(axis=1)}
-    most = max(parts, key=lambda name: parts[name].median())
-    change = over_float32(steps).dropna()
+    change = measured(over_float32(steps).dropna())
+    wide = steps.pivot_table(["activations_mib", "weight_copies_mib"], "size", "dtype").dropna()
+    if not {SINGLE, HALF} <= set(wide.columns.get_level_values("dtype")):
+        raise NotMeasured
+    size = wide["weight_copies_mib"][HALF].idxmax()
+    activations = wide["activations_mib"].loc[size]
     return {
-        "what": most,
-        "share": ranged(Spread.of(parts[most]), lambda share: percent(share, 0)),
-        "size": single["size"].iloc[0] if single["size"].nunique() == 1 else None,
-        "context": f"{single['context_length'].iloc[0]:g}",
-        "change": None if change.empty else Spread.of(change),
+        "change": Spread.of(change),
+        "context": f"{steps['context_length'].iloc[0]:g}",
+        "size": size,
+        "copies": wide["weight_copies_mib"][HALF].loc[size] * MIB,
+        "saved": (activations[SINGLE] - activations[HALF]) * MIB,
     }
+
+
+def _autocast_answer(values: dict) -> str:
+    if values["copies"] <= 0 or values["saved"] <= 0:
+        return "other"
+    change = values["change"]
+    return "little" if max(-change.low, change.high) <= LITTLE else "saves"
 
 
 def _by_context(evidence: MachineEvidence) -> dict:
     """Share of parameters, gradients and optimizer state at the shortest and longest context."""
     rows = rows_of(evidence, STEM, implementation=MODEL, phase="train_step", dtype=SINGLE)
-    share = component_shares(rows)[STATE].sum(axis=1)
-    wide = rows.assign(share=share).pivot_table(
-        index=["size", "batch"], columns="context_length", values="share"
+    shares = component_shares(rows)
+    share = shares[list(STATE)].sum(axis=1)
+    both = rows.assign(share=share, activations=shares["activations"]).pivot_table(
+        index=["size", "batch"], columns="context_length", values=["share", "activations"]
     )
+    wide = both["share"]
     short, long = wide.columns.min(), wide.columns.max()
     wide = measured(wide.dropna(subset=[short, long]))
     if short == long:
@@ -65,6 +78,7 @@ def _by_context(evidence: MachineEvidence) -> dict:
         "long": f"{long:g}",
         "at_short": Spread.of(wide[short]),
         "at_long": Spread.of(wide[long]),
+        "activations": Spread.of(both["activations"].loc[wide.index, long]),
     }
 
 
@@ -75,13 +89,11 @@ def _autocast(evidence: MachineEvidence) -> dict:
     phases = rows.loc[change.index, "phase"]
     steps = measured(change[phases == "train_step"])
     lower, higher = int((steps < -ALIKE).sum()), int((steps > ALIKE).sum())
-    others = {f"within {ALIKE_WORDS}": len(steps) - lower - higher, "higher": higher}
     return {
         "steps": Spread.of(steps),
         "lower": Count(lower, len(steps)),
-        "others": [f"{what} in {number}" for what, number in others.items() if number],
+        "higher": higher,
         "forward": Spread.of(measured(change[phases == "forward"])),
-        "copies": having(rows, dtype=HALF)["weight_copies_mib"].max() * MIB,
     }
 
 
@@ -118,46 +130,46 @@ def _prediction_answer(values: dict) -> str:
     return "workspace" if values["explained"] else "outside"
 
 
-MADE_OF = (
-    "{{ what }} are {{ share }} of float32 train-step peaks (predicted,"
-    "{{ ' size ' ~ size ~ ',' if size }} context {{ context }})"
+ADDS = (
+    "ctivations shrink by {{ saved | gib }}, bf16 copies of the weights add {{ copies | gib }}"
+    " ({{ size }})."
 )
+CHANGES = " peaks of train steps by {{ change | range('signed_percent') }} (context {{ context }})"
+WHERE = "a float32 train step's peak (predicted{{ '; size ' ~ sizes | listed if sizes }})."
 BY_CONTEXT = (
-    "Parameters, gradients and optimizer state are {{ at_short | range('percent') }} of a float32"
-    " train step's peak at context {{ short }} (predicted"
-    "{{ '; size ' ~ sizes | listed if sizes }}) and {{ at_long | range('percent') }} at {{ long }}"
+    "At context {{ short }} model and optimizer are {{ at_short | range('percent') }} of " + WHERE
 )
+AT_LONG = " At {{ long }} activations are {{ activations | range('percent') }} of it."
 RULE = "Contrary to the rule of thumb, bf16 autocast"
 FORWARD = (
-    " In forwards without gradients the peak changes by {{ forward | range('signed_percent') }}; a"
-    " bf16 copy of the weights, up to {{ copies | gib }} (predicted), exists beside the originals."
+    " In forwards without gradients the peak changes by {{ forward | range('signed_percent') }}."
 )
 PREDICTED = (
-    f"{{{{ within }}}} peaks are within {percent(TOLERANCE, 0)} of the prediction; the others (size"
+    f"{{{{ within }}}} peaks are within {percent(TOLERANCE, 0)} of the prediction. The others (size"
     " {{ sizes | listed }}) are"
 )
 
 FINDINGS = (
     Finding(
-        name="memory_made_of",
-        question="What is memory made of at the peak, and what does autocast change?",
-        values=_made_of,
-        answer=lambda v: "alone" if v["change"] is None else "both",
+        name="memory_autocast_adds",
+        question="What does bf16 autocast change at the peak, and why?",
+        values=_autocast_adds,
+        answer=_autocast_answer,
         answers={
-            "alone": MADE_OF + ".",
-            "both": MADE_OF
-            + "; bf16 autocast changes peaks by {{ change | range('signed_percent') }}.",
+            "little": "bf16 autocast hardly saves memory: a" + ADDS,
+            "saves": "bf16 autocast changes" + CHANGES + ". A" + ADDS,
+            "other": "bf16 autocast changes" + CHANGES + ".",
         },
         place=SHORT,
     ),
     Finding(
         name="memory_by_context",
-        question="How do the components depend on the context?",
+        question="What is the peak made of, by context?",
         values=_by_context,
         answer=lambda v: "turns" if v["at_short"].low > 0.5 > v["at_long"].high else "stays",
         answers={
-            "turns": BY_CONTEXT + ", where activations have taken over.",
-            "stays": BY_CONTEXT + ".",
+            "turns": BY_CONTEXT + AT_LONG + " They grow with the context, the model does not.",
+            "stays": BY_CONTEXT + AT_LONG,
         },
     ),
     Finding(
@@ -172,8 +184,8 @@ FINDINGS = (
             " {{ steps | range('signed_percent') }}." + FORWARD,
             "never": f"{RULE} lowers the peak of no train step by more than {ALIKE_WORDS}:"
             " {{ steps | range('signed_percent') }}." + FORWARD,
-            "not_everywhere": f"{RULE} does not always save memory: peaks of train steps are"
-            " lower in {{ lower }} cells, {{ others | listed }}." + FORWARD,
+            "not_everywhere": f"{RULE} does not always save memory: peaks are lower in"
+            " {{ lower }} train steps{{ ', higher in %d' % higher if higher }}." + FORWARD,
         },
     ),
     Finding(

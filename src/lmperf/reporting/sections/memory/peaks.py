@@ -19,43 +19,45 @@ CONTEXT = 512
 MODEL = "eager"
 SINGLE, HALF = "float32", "autocast_bfloat16"
 COMPONENTS = ("parameters", "gradients", "optimizer", "activations")
+STATE = ("parameters", "gradients", "optimizer")
 MIB_IN_GIB = 1024
 # A component with a smaller share of the peak counts as almost absent.
 HARDLY_ANY = 0.02
 
 
 def head(evidence: MachineEvidence) -> Table | None:
-    """The head table, a line per size: measured and predicted peaks, and their components.
+    """The head table, a line per size: peaks of a train step, and what the float32 peak is made of.
 
-    Each size is at its context nearest to ``CONTEXT``. Components (parameters, activations, ...)
-    are percent of the predicted train-step peak in float32. None without rows.
+    Each size is at its context nearest to ``CONTEXT``. Shares are percent of the predicted
+    train-step peak in float32. None without rows.
     """
     frame = evidence.frame(STEM)
     if frame is None or MODEL not in set(frame["implementation"]):
         return None
-    frame = at_usual_context(having(frame, implementation=MODEL))
+    frame = at_usual_context(having(frame, implementation=MODEL, phase="train_step"))
     columns = []
-    for phase in in_order("phase", frame["phase"]):
-        for dtype in in_order("dtype", frame["dtype"]):
-            header = f"{call_words(phase)}, {dtype_words(dtype)}"
-            cells = peaks(having(frame, phase=phase, dtype=dtype), MIB_IN_GIB)
-            columns.append(memory(header, cells, f"{phase}.{dtype}.peak", "GiB"))
-    steps = having(frame, phase="train_step", dtype=SINGLE)
-    predicted = number_cells(steps["predicted_mib"] / MIB_IN_GIB)
-    header = f"predicted, train step, {dtype_words(SINGLE)}"
-    columns.append(memory(header, predicted, f"train_step.{SINGLE}.predicted", "GiB"))
-    for name, shares in component_shares(steps).items():
-        cells = number_cells(100 * shares, whole_percent)
-        columns.append(share(f"{name} (%)", cells, f"{name}.share", "%", "whole_percent"))
-    return side_by_side("Peak memory", frame, CELL, columns, _note(steps))
+    for dtype in (SINGLE, HALF):
+        cells = peaks(having(frame, dtype=dtype), MIB_IN_GIB)
+        columns.append(memory(dtype_words(dtype), cells, f"train_step.{dtype}.peak", "GiB"))
+    single = having(frame, dtype=SINGLE)
+    predicted = number_cells(single["predicted_mib"] / MIB_IN_GIB)
+    header = f"{dtype_words(SINGLE)}, predicted"
+    columns.insert(1, memory(header, predicted, f"train_step.{SINGLE}.predicted", "GiB"))
+    shares = component_shares(single)
+    parts = {"model, optimizer": shares[list(STATE)].sum(axis=1), **shares[["activations"]]}
+    for name, values in parts.items():
+        cells = number_cells(100 * values, whole_percent)
+        named = f"{name.split(',')[0]}.share"
+        columns.append(share(f"{name} (%)", cells, named, "%", "whole_percent"))
+    return side_by_side("Peak memory of a train step", frame, CELL, columns, _note(single))
 
 
 def _note(steps: pd.DataFrame) -> str:
     """A note: what the shares are of, which tensors make up the rest, when the peak occurs."""
     workspace = " and workspace" if (steps["workspace_mib"] > 0).any() else ""
     note = (
-        f"Shares: of the predicted peak of a train step in {dtype_words(SINGLE)}. The rest is"
-        f" temporary tensors{workspace}."
+        f"Shares: of the predicted peak in {dtype_words(SINGLE)}; the model is parameters and"
+        f" gradients. The rest is temporary tensors{workspace}. Forwards: Y1."
     )
     if (component_shares(steps)["gradients"] < HARDLY_ANY).all():
         note += " The peak is at the beginning of the backward, before nearly any gradient exists."
