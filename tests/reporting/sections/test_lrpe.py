@@ -38,15 +38,43 @@ def gpu_with_times_scaled(factor, **where):
 CASES = {
     "lrpe_copy": {
         "both": gpu_with_times_scaled(0.96, **TRITON),
-        "backward": gpu_with_times_scaled(0.96, **TRITON, phase="backward"),
-        "shares": synthetic.gpu_evidence,
+        "bytes": synthetic.gpu_evidence,
+        "shares": gpu_with_times_scaled(3.0, **TRITON),
     },
+    "lrpe_over": {"is": synthetic.gpu_evidence, "alone": lambda: with_large_shapes_alone()},
+    "lrpe_why": {
+        "once": lambda: with_equal_peaks(batch=12),
+        "is": lambda: with_equal_peaks(batch=1),
+    },
+    "lrpe_host": {"is": lambda: with_host_times(1.0)},
     "lrpe_cached": {
         "costs": synthetic.gpu_evidence,
         "pays": gpu_with_times_scaled(2.0, **TRITON),
         "either": gpu_with_times_scaled(2.0, **TRITON, shape="32768"),
     },
 }
+
+
+def with_large_shapes_alone():
+    evidence = synthetic.gpu_evidence()
+    frame = evidence.frames["lrpe"]
+    evidence.frames["lrpe"] = frame[frame["shape"].isin(["32768", "128x128", "32x32x32"])]
+    return evidence
+
+
+def with_equal_peaks(batch):
+    """GPU evidence in which compiled needs as much memory as Triton."""
+    evidence = synthetic.gpu_evidence()
+    return replace_rows(evidence, peak_mib=100.0, batch=batch)
+
+
+def with_host_times(ms):
+    return replace_rows(synthetic.gpu_evidence(), host_ms=ms)
+
+
+def replace_rows(evidence, **columns):
+    evidence.frames["lrpe"] = evidence.frames["lrpe"].assign(**columns)
+    return evidence
 
 
 def with_times(evidence, ms, **where):
@@ -70,16 +98,56 @@ def test_findings_give_every_declared_answer():
 
 def test_copy_speed_finding_states_dtype_and_positions(gpu):
     words = sentence_of("lrpe_copy", gpu)
-    assert words.startswith("md_lrpe_cosine, Triton (bf16, from 8,192 positions): 9")
-    assert " % of copy speed; " in words and words.endswith(" over compiled.")
+    assert words.startswith(
+        "md_lrpe_cosine, Triton (bf16, from 8,192 positions): memory-bound, at 9"
+    )
+    assert words.endswith(" % of copy speed.")
 
 
 def test_share_of_copy_speed_is_copy_time_over_kernel_time(gpu_copy):
     for name, ms in {"copy": 4.0, "triton": 5.0, "compiled": 15.0}.items():
         with_times(gpu_copy, ms, implementation=name)
-    assert sentence_of("lrpe_copy", gpu_copy).endswith(
-        ": 80.0 % of copy speed; 3.00x over compiled."
+    assert sentence_of("lrpe_copy", gpu_copy).endswith(": memory-bound, at 80.0 % of copy speed.")
+    assert sentence_of("lrpe_over", gpu_copy).startswith(
+        "Triton over compiled (from 8,192 positions): 3.00x forward. Backward: 3.00x."
     )
+
+
+def test_speedup_of_phases_and_small_shapes_is_not_mixed(gpu_copy):
+    for name, ms in {"triton": 5.0, "compiled": 15.0}.items():
+        with_times(gpu_copy, ms, implementation=name)
+    with_times(gpu_copy, 10.0, implementation="compiled", phase="backward")
+    with_times(gpu_copy, 4.0, implementation="compiled", shape="4x4x4", phase="backward")
+    frame = gpu_copy.frames["lrpe"]
+    loaded = having(frame, **TRITON, shape="4x4x4", phase="forward").index
+    gpu_copy.frames["lrpe"] = frame.assign(marks=None, reference=1.0)
+    gpu_copy.frames["lrpe"].loc[loaded, "marks"] = "loaded"
+    words = sentence_of("lrpe_over", gpu_copy)
+    assert "3.00x forward. Backward: 2.00x." in words
+    assert f"Smaller shapes: 0.80x at least, {len(loaded)} of " in words
+
+
+def test_finding_says_why_the_next_implementation_is_slower():
+    words = sentence_of("lrpe_why", with_equal_peaks(batch=12))
+    assert words.startswith("With the same peak memory, compiled reaches ")
+    assert words.endswith("Triton computes the angles once for a batch of 12.")
+    quick = with_times_scaled(with_equal_peaks(batch=12), 0.4, implementation="compiled")
+    assert state(FINDINGS["lrpe_why"], quick) is None
+
+
+def test_host_bound_finding_states_positions_by_phase(gpu_copy):
+    with_times(gpu_copy, 5.0, **TRITON)
+    for shape, phase, ms in (("4x4x4", "forward", 1.0), ("4x4x4", "backward", 2.0)):
+        with_times(gpu_copy, ms, **TRITON, shape=shape, phase=phase)
+    words = sentence_of("lrpe_host", replace_rows(gpu_copy, host_ms=3.0))
+    assert words.startswith("Triton is host-bound up to 64 positions forward, 64 backward")
+
+
+def test_note_says_where_the_copy_dips(gpu_copy):
+    assert "dips" not in SECTION.head(gpu_copy).notes
+    with_times_scaled(gpu_copy, 1.5, implementation="copy", shape="128x128")
+    gpu_copy.derived.clear()
+    assert "Above 100 % the copy dips, to " in SECTION.head(gpu_copy).notes
 
 
 def test_cached_angles_finding_states_speed_and_memory(gpu_copy):
@@ -88,10 +156,10 @@ def test_cached_angles_finding_states_speed_and_memory(gpu_copy):
         with_times(gpu_copy, ms, implementation=name)
         frame.loc[frame["implementation"] == name, "peak_mib"] = peak
     words = sentence_of("lrpe_cached", gpu_copy)
-    assert "0.80x the speed" in words and "50.0 % more memory" in words
+    assert "0.80x the speed" in words and "up to 50.0 % more memory" in words
 
 
-@pytest.mark.parametrize("answer", ["both", "backward", "shares"])
+@pytest.mark.parametrize("answer", ["both", "bytes", "shares"])
 def test_summary_sentence_has_at_most_20_words(answer):
     words = sentence_of("lrpe_copy", CASES["lrpe_copy"][answer]())
     assert len([word for word in words.split() if word != "%"]) <= 20, words
@@ -100,16 +168,10 @@ def test_summary_sentence_has_at_most_20_words(answer):
 def test_cpu_finding_states_the_speedup_of_compilation(cpu):
     words = sentence_of("lrpe_copy", cpu)
     assert words.startswith("md_lrpe_cosine, compiled (float32, 1,024 positions): ")
-    assert "over PyTorch" in words
-    assert all(state(FINDINGS[name], cpu) is None for name in set(FINDINGS) - {"lrpe_copy"})
+    assert sentence_of("lrpe_over", cpu).startswith("Compiled over PyTorch (1,024 positions): ")
+    stated = {"lrpe_copy", "lrpe_over"}
+    assert all(state(FINDINGS[name], cpu) is None for name in set(FINDINGS) - stated)
     assert "Triton" not in markdown(SECTION.head(cpu))
-
-
-def test_head_table_omits_a_peak_column_without_peaks(cpu_copy):
-    frame = cpu_copy.frames["lrpe"]
-    frame.loc[having(frame, implementation="compiled").index, "peak_mib"] = None
-    headers = list(SECTION.head(cpu_copy).frame)
-    assert "peak, PyTorch (MiB)" in headers and "peak, compiled (MiB)" not in headers
 
 
 def test_head_table_has_shapes_with_and_without_extra_tokens(gpu):

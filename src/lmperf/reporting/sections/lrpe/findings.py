@@ -5,14 +5,16 @@ from __future__ import annotations
 import pandas as pd
 
 from lmperf.names import dtype_words, implementation_words
-from lmperf.reporting import gates, marks
+from lmperf.reporting import gates, host_time, marks
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.findings import SHORT, Finding, NotMeasured, measured, verdicts
-from lmperf.reporting.numbers import Spread
+from lmperf.reporting.findings import SHORT, Finding, NotMeasured, always, measured, verdicts
+from lmperf.reporting.numbers import Count, Spread
 from lmperf.reporting.sections.lrpe import shapes
+from lmperf.reporting.speedup import every, resolved
 
-# A share of copy speed this near to 1 counts as 1: the copies of two runs differ by as much.
-NEAR_COPY = 0.02
+# Peaks of memory this near to each other are the same; below this share of copy speed, bytes do not
+# bound an implementation.
+SAME_PEAK, BOUND_BY_BYTES = 0.01, 0.5
 
 
 def _rows(evidence: MachineEvidence) -> pd.DataFrame:
@@ -37,29 +39,96 @@ def _by_phase(rows: pd.DataFrame) -> dict[str, Spread]:
 
 
 def _copy(evidence: MachineEvidence) -> dict:
+    """The share of a copy's speed that the lead reaches for large shapes."""
     rows = _rows(evidence)
     leads = shapes.leads(rows)
     if len(leads) < 2:
         raise NotMeasured
-    lead, peer = leads[:2]
-    shares = _compared(evidence, lead, "copy")
-    numerics = f"{dtype_words(shapes.numerics(rows))}, {shapes.large_words(rows)}"
+    shares = _compared(evidence, leads[0], "copy")
     return {
         **_by_phase(shares),
         "both": Spread.of(shares["ratio"]),
-        "over": Spread.of(_compared(evidence, lead, peer)["ratio"]),
-        "what": f"md_lrpe_cosine, {implementation_words(lead)} ({numerics})",
-        "peer": implementation_words(peer),
+        "kernel": implementation_words(leads[0]),
+        "numerics": dtype_words(shapes.numerics(rows)),
+        "large": shapes.large_words(rows),
     }
 
 
 def _copy_answer(values: dict) -> str:
     def near(share: Spread) -> bool:
-        return max(1 - share.low, share.high - 1) <= NEAR_COPY
+        return max(1 - share.low, share.high - 1) <= shapes.NEAR_COPY
 
-    if not near(values["backward"]):
-        return "shares"
-    return "both" if near(values["forward"]) else "backward"
+    if near(values["forward"]) and near(values["backward"]):
+        return "both"
+    return "bytes" if values["both"].low > BOUND_BY_BYTES else "shares"
+
+
+def _over_peer(evidence: MachineEvidence) -> dict:
+    """Resolved speed-ups of the lead over the next implementation, of large and small shapes.
+
+    ``open``: how many of the small shapes are unresolved or marked.
+    """
+    rows = _rows(evidence)
+    leads = shapes.leads(rows)
+    if len(leads) < 2:
+        raise NotMeasured
+    lead, peer = leads[:2]
+    found = rows.join(shapes.over(evidence, lead, peer, resolved), how="inner")
+    timed = having(shapes.rows_of(evidence), dtype=shapes.numerics(rows))
+    timed = timed[timed.index.isin(shapes.over(evidence, lead, peer, every).index)]
+    small, of = found[~found["large"]], int((~timed["large"]).sum())
+    if 2 * found["large"].sum() < timed["large"].sum():
+        raise NotMeasured
+    return {
+        **_by_phase(found[found["large"]]),
+        "kernel": implementation_words(lead),
+        "peer": implementation_words(peer),
+        "large": shapes.large_words(rows),
+        "least": small["ratio"].min() if len(small) else None,
+        "open": Count(of - len(small), of),
+    }
+
+
+def _why(evidence: MachineEvidence) -> dict:
+    """Copy speed that the next implementation reaches, where it needs as much memory as the lead.
+
+    Raises NotMeasured where its bytes explain its time.
+    """
+    rows = _rows(evidence)
+    leads = shapes.leads(rows)
+    if len(leads) < 2:
+        raise NotMeasured
+    lead, peer = leads[:2]
+    large = rows[rows["large"]]
+    peaks = large.pivot_table("peak_mib", [*shapes.CELL, "phase"], "implementation")
+    peaks = measured(peaks.reindex(columns=[lead, peer]).dropna())
+    same = peaks.index[(peaks[peer] / peaks[lead] - 1).abs() <= SAME_PEAK]
+    shares = _compared(evidence, peer, "copy")
+    alike = pd.MultiIndex.from_frame(shares[[*shapes.CELL, "phase"]]).isin(same)
+    shares = measured(shares[alike & (shares["phase"] == "forward")])
+    if shares["ratio"].max() >= BOUND_BY_BYTES:
+        raise NotMeasured
+    return {
+        "peer": implementation_words(peer),
+        "kernel": implementation_words(lead),
+        "shares": Spread.of(shares["ratio"]),
+        "batch": int(shares["batch"].max()),
+        "once": lead == "triton",
+    }
+
+
+def _host(evidence: MachineEvidence) -> dict:
+    """Up to which number of positions every shape is host-bound, by phase."""
+    rows = _rows(evidence)
+    lead = shapes.leads(rows)[:1]
+    rows = measured(host_time.known(having(rows, implementation=lead)))
+    late = (rows["host_ms"] > rows["median_ms"]).groupby([rows["phase"], rows["positions"]]).all()
+    wide = late.unstack("phase").sort_index().cummin()
+    until = {phase: wide.index[wide[phase].eq(True)] for phase in wide}
+    until = {phase: int(positions.max()) for phase, positions in until.items() if len(positions)}
+    if not {"forward", "backward"} <= set(until):
+        raise NotMeasured
+    return {"kernel": implementation_words(lead[0]), **until}
 
 
 def _cached(evidence: MachineEvidence) -> dict:
@@ -70,7 +139,6 @@ def _cached(evidence: MachineEvidence) -> dict:
     return {
         **verdicts(_compared(evidence, "triton_cached", "triton")),
         "memory": Spread.of(peaks["triton_cached"] / peaks["triton"] - 1),
-        "large": shapes.large_words(rows),
     }
 
 
@@ -80,10 +148,10 @@ def _cached_answer(values: dict) -> str:
     return "pays" if values["faster"].all else "either"
 
 
-_OVER = "; {{ over | range('ratio') }} over {{ peer }}."
-_TAKES = (
-    " ({{ large }}): {{ gain | range('ratio') }} the speed, {{ memory | range('percent') }} more"
-    " memory."
+_WHAT = "md_lrpe_cosine, {{ kernel }} ({{ numerics }}, {{ large }}): "
+_OVER = (
+    "{{ kernel[:1] | upper }}{{ kernel[1:] }} over {{ peer }} ({{ large }}):"
+    " {{ forward | range('ratio') }} forward. Backward: {{ backward | range('ratio') }}."
 )
 
 FINDINGS = (
@@ -93,12 +161,47 @@ FINDINGS = (
         values=_copy,
         answer=_copy_answer,
         answers={
-            "both": "{{ what }}: as fast as a copy, forward and backward" + _OVER,
-            "backward": "{{ what }}: forward {{ forward | range('percent') }} of copy speed,"
-            " backward equal" + _OVER,
-            "shares": "{{ what }}: {{ both | range('percent') }} of copy speed" + _OVER,
+            "both": _WHAT + "as fast as a copy of the same bytes, forward and backward.",
+            "bytes": _WHAT + "memory-bound, at {{ both | range('percent') }} of copy speed.",
+            "shares": _WHAT + "{{ both | range('percent') }} of copy speed.",
         },
         place=SHORT,
+    ),
+    Finding(
+        name="lrpe_over",
+        question="How much faster is it than the next implementation?",
+        values=_over_peer,
+        answer=lambda v: "alone" if v["least"] is None else "is",
+        answers={
+            "alone": _OVER,
+            "is": _OVER
+            + " Smaller shapes: {{ least | ratio }} at least{{ ', %s unresolved' % open if open.k"
+            " }}.",
+        },
+    ),
+    Finding(
+        name="lrpe_why",
+        question="What bounds the next implementation?",
+        values=_why,
+        answer=lambda v: "once" if v["once"] and v["batch"] > 1 else "is",
+        answers={
+            "once": "With the same peak memory, {{ peer }} reaches {{ shares | range('percent') }}"
+            " of copy speed forward: arithmetic bounds it. {{ kernel }} computes the angles once"
+            " for a batch of {{ batch }}.",
+            "is": "With the same peak memory, {{ peer }} reaches {{ shares | range('percent') }}"
+            " of copy speed forward: arithmetic bounds it, not bytes.",
+        },
+    ),
+    Finding(
+        name="lrpe_host",
+        question="Up to which number of positions is a call host-bound?",
+        values=_host,
+        answer=always,
+        answers={
+            "is": "{{ kernel[:1] | upper }}{{ kernel[1:] }} is host-bound up to"
+            " {{ forward | count('position') }} forward, {{ '{:,}'.format(backward) }} backward:"
+            " launching takes longer than the kernel."
+        },
     ),
     Finding(
         name="lrpe_cached",
@@ -106,9 +209,12 @@ FINDINGS = (
         values=_cached,
         answer=_cached_answer,
         answers={
-            "costs": "Caching the angles does not pay" + _TAKES,
-            "pays": "Caching the angles is faster" + _TAKES,
-            "either": "Caching the angles is faster in {{ faster }} resolved comparisons" + _TAKES,
+            "costs": "Caching the angles does not pay, {{ gain | range('ratio') }} the speed:"
+            " cached, they must be read, and take up to {{ memory.high | percent }} more memory.",
+            "pays": "Caching the angles is faster, {{ gain | range('ratio') }} the speed, for up"
+            " to {{ memory.high | percent }} more memory.",
+            "either": "Caching the angles is faster in {{ faster }} resolved comparisons, for up"
+            " to {{ memory.high | percent }} more memory.",
         },
     ),
 )

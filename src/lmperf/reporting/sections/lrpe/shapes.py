@@ -22,6 +22,8 @@ LEADS = ("triton", "compiled", "eager")
 CELL = ["positions", "shape", "extra_tokens", "batch", "heads", "d_head"]
 # Shapes with at least this fraction of the most positions: memory-bound, not launch-bound.
 LARGE = 0.25
+# A share of copy speed this near to 1 counts as 1: the copies of two runs differ by as much.
+NEAR_COPY = 0.02
 
 
 def rows_of(evidence: MachineEvidence) -> pd.DataFrame | None:

@@ -13,7 +13,7 @@ import pandas as pd
 from lmperf.names import dtype_words, implementation_words, in_order, phase_words
 from lmperf.reporting import gates, host_time
 from lmperf.reporting.evidence import MachineEvidence, groups, having
-from lmperf.reporting.numbers import EMPTY, Count, error, finite, percent, whole
+from lmperf.reporting.numbers import EMPTY, Count, error, finite, percent, significant, whole
 from lmperf.reporting.sections.lrpe import shapes
 from lmperf.reporting.side_by_side import (
     Beside,
@@ -41,10 +41,9 @@ from lmperf.reporting.tables import (
 from lmperf.results import DERIVED, HIGHER, Cell, Table, joined
 
 HEAD_LINES = 12
-PEAKS = " Peak: the higher of forward and backward."
 RATIOS = (
     "GB/s: the bytes that must be moved, divided by the median time. % of copy and speed-ups: the"
-    " median of the ratios of the rounds, with its interval."
+    " median of the ratios of the rounds (intervals: L1)."
 )
 CHECKED = {
     "out": "output",
@@ -58,7 +57,7 @@ Make = Callable[[MachineEvidence, pd.DataFrame, str], Table | None]
 
 
 def head(evidence: MachineEvidence) -> Table | None:
-    """The head table: rates, speed-ups and peaks of the lead for a small to the largest shapes."""
+    """The head table: rates and speed-ups of the lead for a small to the largest shapes."""
     frame = shapes.rows_of(evidence)
     if frame is None or not shapes.leads(frame):
         return None
@@ -73,14 +72,32 @@ def head(evidence: MachineEvidence) -> Table | None:
         columns.append(
             Beside(header, rates, named, "GB/s", "significant", HIGHER, DERIVED, "share of copy")
         )
-        columns += _over(evidence, rows, lead, peers, f"{phase_words(phase)} over")
-    for name in (lead, *peers[:1]):
-        rows = having(frame, implementation=name)
-        peaks = value_cells(rows, rows.groupby(shapes.CELL)["peak_mib"].transform("max"))
-        columns.append(memory(f"peak, {implementation_words(name)}", peaks, f"{name}.peak"))
+        columns += _over(
+            evidence, rows, lead, peers[:1], f"{phase_words(phase)} over", brackets=False
+        )
     what = f"md_lrpe_cosine, {implementation_words(lead)}, {dtype_words(shapes.numerics(frame))}"
-    table = side_by_side(what, frame, shapes.CELL, columns, RATIOS + PEAKS)
+    notes = f"{RATIOS}{_dips(evidence, lead, frame)}"
+    table = side_by_side(what, frame, shapes.CELL, columns, notes)
     return table and table.last(HEAD_LINES)
+
+
+def _dips(evidence: MachineEvidence, lead: str, among: pd.DataFrame) -> str:
+    """A note on shares above 100 % where the copy itself is slower than copies of fewer bytes."""
+    shares = shapes.over(evidence, lead, "copy", every)["ratio"]
+    above = shares[shares > 1 + shapes.NEAR_COPY].index
+    rows = shapes.rows_of(evidence)
+    copies = having(rows[gates.shown(rows)], implementation="copy", dtype=shapes.numerics(among))
+    cells = among.loc[among.index.intersection(above)]
+    for row in cells.itertuples():
+        same = having(copies, phase=row.phase)
+        own = having(same, shape=row.shape, extra_tokens=row.extra_tokens)["gbps"].max()
+        best = same.loc[same["bytes"] < row.bytes, "gbps"].max()
+        if own < best * (1 - shapes.NEAR_COPY):
+            return (
+                f" Above 100 % the copy dips, to {significant(own)} GB/s (shape {row.shape})."
+                f" Copies of fewer bytes reach {significant(best)}."
+            )
+    return ""
 
 
 def _telling(frame: pd.DataFrame) -> pd.DataFrame:
@@ -92,13 +109,21 @@ def _telling(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _over(
-    evidence: MachineEvidence, rows: pd.DataFrame, lead: str, peers: list[str], words: str
+    evidence: MachineEvidence,
+    rows: pd.DataFrame,
+    lead: str,
+    peers: list[str],
+    words: str,
+    brackets: bool = True,
 ) -> list[Beside]:
-    """Columns with the speed-ups of ``lead`` over each of ``peers``, in the phase of ``rows``."""
+    """Columns with the speed-ups of ``lead`` over each of ``peers``, in the phase of ``rows``.
+
+    brackets: whether the words include the interval.
+    """
     columns = []
     for peer in peers:
         series, base = Series.of(implementation=lead), Series.of(implementation=peer)
-        cells = speedup_cells(evidence, shapes.STEM, series, base)
+        cells = speedup_cells(evidence, shapes.STEM, series, base, brackets)
         cells = cells[cells.index.isin(rows.index)]
         phase = rows["phase"].iloc[0] if len(rows) else ""
         named = joined(phase, lead, "over", peer)
