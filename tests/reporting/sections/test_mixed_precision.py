@@ -39,11 +39,29 @@ def with_observed_dtype(seen, **where):
     return lambda: with_changed_rows(change)
 
 
+def with_kernel_times(part, ms):
+    """Evidence in which kernels with ``part`` in their names take ``ms`` under autocast."""
+    evidence = with_changed_rows()
+    frame = evidence.frames["profiles"]
+    rows = frame["name"].str.contains(part, regex=False, na=False)
+    frame.loc[rows & (frame["dtype"] == "autocast_bfloat16"), "total_ms"] = ms
+    return evidence
+
+
 OF_ANOTHER = with_observed_dtype(
     "float16", kind="logits", dtype="bfloat16", implementation="compiled"
 )
 CASES = {
-    "accumulator": {"is": with_changed_rows},
+    "accumulator": {
+        "stuck": with_changed_rows,
+        "is": lambda: with_changed_rows(
+            lambda frame: frame.replace({"value": {4.0: 1.0}}, inplace=True)
+        ),
+    },
+    "autocast_casts": {
+        "both": lambda: with_kernel_times("Memcpy", 9.0),
+        "is": with_changed_rows,
+    },
     "autocast_keeps": {
         "all": with_changed_rows,
         "some": with_observed_dtype("float16", kind="gradient", implementation="compiled"),
@@ -83,12 +101,36 @@ def test_finding_names_modules_observed_in_float32():
 
 def test_accumulator_finding_states_the_sums():
     assert sentence_of("accumulator", with_changed_rows()) == (
-        "1,000 additions of 0.01: a float16 accumulator ends at 9.9531, bf16 at 4.0000."
+        "A bf16 sum of 1,000 times 0.01 ends at 4.0000: from there on half a step of bf16 exceeds"
+        " the addend."
     )
 
 
+def test_casts_finding_compares_steps_without_and_with_autocast():
+    def change(frame):
+        steps = (frame["phase"] == "train_step") & (frame["implementation"] == "eager")
+        frame.loc[steps, "total_ms"] = 0.0
+        for part, dtype, ms in (
+            ("gemm", "float32", 90.0),
+            ("gemm", "autocast_bfloat16", 9.0),
+            ("Memcpy", "float32", 2.0),
+            ("Memcpy", "autocast_bfloat16", 5.0),
+        ):
+            named = frame["name"].str.contains(part, regex=False, na=False)
+            first = frame.index[
+                steps & named & (frame["dtype"] == dtype) & (frame["size"] == "large")
+            ]
+            frame.loc[first[:1], "total_ms"] = ms
+
+    evidence = with_changed_rows()
+    change(evidence.frames["profiles"])
+    sentence = sentence_of("autocast_casts", evidence)
+    assert "matmuls from 90.0 to 9.00 ms (large, context 512)" in sentence
+    assert "Copies and casts rise from 2.00 to 5.00 ms" in sentence
+
+
 def test_logits_in_an_unexpected_dtype_are_reported():
-    assert "are float16 under bf16 autocast: possibly" in sentence_of(
+    assert "are float16 under bf16 autocast. Possibly" in sentence_of(
         "autocast_logits", OF_ANOTHER()
     )
     assert "except `logits`, where runs differ" in sentence_of("autocast_keeps", OF_ANOTHER())
@@ -132,4 +174,4 @@ def test_section_works_with_one_of_two_experiments():
     evidence.frames["mixed_precision"] = frame[frame["experiment"] == "dtypes"]
     composed = compose("mixed_precision", evidence)
     assert composed.head is None and not composed.parts["M1"]
-    assert [s.name for s in composed.statements] == ["autocast_keeps"]
+    assert [s.name for s in composed.statements] == ["autocast_casts", "autocast_keeps"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pandas as pd
 
 from lmperf.benchmarks import load
@@ -11,6 +13,8 @@ from lmperf.reporting.findings import PAGE, SHORT, Finding, NotMeasured, always,
 from lmperf.reporting.foreign import code
 from lmperf.reporting.numbers import EMPTY, fixed, listed, plural, signed_percent
 from lmperf.reporting.sections import Section
+from lmperf.reporting.sections.profiles.kernel_classes import COPY, MATMUL
+from lmperf.reporting.sections.profiles.rows import usual
 from lmperf.reporting.side_by_side import each
 from lmperf.reporting.tables import (
     Owed,
@@ -24,7 +28,9 @@ from lmperf.results import Table
 
 STEM = "mixed_precision"
 SUMS, DTYPES = "accumulation", "dtypes"
-SINGLE, HALVES = "float32", ("float16", "bfloat16")
+SINGLE, HALF, AUTOCAST = "float32", "bfloat16", "autocast_bfloat16"
+# Stored bits of a bf16 significand.
+BITS = 7
 # Kinds of tensors that should be float32 in training, and kinds of tensors that modules return.
 KINDS, OUTPUTS = ("parameter", "gradient", "loss"), ("output", "logits")
 
@@ -106,15 +112,35 @@ def _by_run(frame: pd.DataFrame) -> pd.DataFrame:
     return wide
 
 
-def _sums(evidence: MachineEvidence, form: str) -> dict:
-    """The sum in float16 and in bfloat16, and the exact sum.
+def _sums(evidence: MachineEvidence) -> dict:
+    """The sum with a bf16 accumulator, and half of its distance to the next bf16 number."""
+    rows = rows_of(evidence, STEM, experiment=SUMS, subject=f"{HALF} + {HALF}")
+    total = rows["value"].iloc[-1]
+    half_step = 2.0 ** (math.floor(math.log2(total)) - BITS) / 2
+    return {**load(STEM).stated, "sum": total, "half_step": half_step}
 
-    form: the ``subject`` of the rows, with ``{0}`` for the dtype: ``{0} + {0}``.
+
+def _casts(evidence: MachineEvidence) -> dict:
+    """Times of matmuls and of copies and casts in an eager train step, without and with autocast.
+
+    They come from the profiles, of the size and context that their section shows.
     """
-    rows = rows_of(evidence, STEM, experiment=SUMS)
-    found = {half: measured(having(rows, subject=form.format(half))) for half in HALVES}
-    sums = {half: rows["value"].iloc[-1] for half, rows in found.items()}
-    return {**load(STEM).stated, **sums, "exact": rows["exact"].iloc[0]}
+    steps = having(usual(evidence), phase="train_step", implementation="eager")
+    found = {name: measured(having(steps, dtype=name)).iloc[-1] for name in (SINGLE, AUTOCAST)}
+    single, half = found.values()
+    return {
+        **half[["size", "context_length"]],
+        **{
+            name: {"single": single[column], "half": half[column]}
+            for name, column in (("matmul", MATMUL), ("copy", COPY))
+        },
+    }
+
+
+def _casts_answer(values: dict) -> str:
+    matmul, copy = values["matmul"], values["copy"]
+    faster, more = matmul["half"] < matmul["single"], copy["half"] > copy["single"]
+    return "both" if faster and more else "is"
 
 
 def _kept(evidence: MachineEvidence) -> dict:
@@ -152,21 +178,41 @@ def _logits(evidence: MachineEvidence) -> dict:
 
 
 _OUTPUTS = (
-    "{% if outputs %}, as do outputs of {{ outputs | listed }}{% endif %}; other outputs have its"
+    "{% if outputs %} So do outputs of {{ outputs | listed }}.{% endif %} Other outputs have its"
     " dtype{% if torn %}, except {{ torn | listed }}, where runs differ (M2){% endif %}."
+)
+_SUM = "A bf16 sum of {{ '{:,}'.format(additions) }} times {{ addend }} ends at {{ sum | fixed }}"
+_MATMULS = (
+    " a train step's matmuls from {{ matmul.single | sig }} to {{ matmul.half | sig }} ms"
+    " ({{ size }}, context {{ context_length }}). "
 )
 
 FINDINGS = (
     Finding(
         name="accumulator",
-        question="How large is the error of a 16-bit accumulator?",
-        values=lambda evidence: _sums(evidence, "{0} + {0}"),
-        answer=always,
+        question="What does a bf16 accumulator end at, and why?",
+        values=_sums,
+        answer=lambda v: "stuck" if v["half_step"] > v["addend"] else "is",
         answers={
-            "is": "{{ '{:,}'.format(additions) }} additions of {{ addend }}: a float16 accumulator"
-            " ends at {{ float16 | fixed }}, bf16 at {{ bfloat16 | fixed }}."
+            "stuck": _SUM + ": from there on half a step of bf16 exceeds the addend.",
+            "is": _SUM + ".",
         },
         place=SHORT,
+    ),
+    Finding(
+        name="autocast_casts",
+        question="What does bf16 autocast shorten in a step, and what does it add?",
+        values=_casts,
+        answer=_casts_answer,
+        answers={
+            "both": "bf16 autocast shortens"
+            + _MATMULS
+            + "Copies and casts rise from {{ copy.single | sig }} to {{ copy.half | sig }} ms:"
+            " operators cast their inputs.",
+            "is": "bf16 autocast changes"
+            + _MATMULS
+            + "Copies and casts change from {{ copy.single | sig }} to {{ copy.half | sig }} ms.",
+        },
     ),
     Finding(
         name="autocast_keeps",
@@ -175,9 +221,9 @@ FINDINGS = (
         answer=lambda v: "some" if v["lowered"] else "all",
         answers={
             "all": "Under autocast, {{ kept | listed }} stay in float32 (a published write-up"
-            " (003) reports a float16 loss)" + _OUTPUTS,
+            " (003) reports a float16 loss)." + _OUTPUTS,
             "some": "Under autocast, {{ kept | listed }} stay in float32, {{ lowered | listed }}"
-            " not in every run" + _OUTPUTS,
+            " not in every run." + _OUTPUTS,
         },
     ),
     Finding(
@@ -186,7 +232,7 @@ FINDINGS = (
         values=_logits,
         answer=always,
         answers={
-            "is": "The compiled toy model's logits are {{ seen | listed }}: possibly the graph of"
+            "is": "The compiled toy model's logits are {{ seen | listed }}. Possibly the graph of"
             " an earlier run is used, if the key of torch's cache of compiled graphs lacks the"
             " autocast dtype."
         },
