@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
@@ -22,6 +23,9 @@ from lmperf.reporting.foreign import in_figure
 
 WIDTH, HEIGHT = 7.3, 3.4  # inches; at 96 dpi 700 px
 TITLE_CHARACTERS = 76
+# An interval is drawn where one of its ends is further than this from the value, as a fraction.
+WIDE = 0.03
+SMALL_TEXT, TEXT_INCHES = 8.5, 0.15  # points; height of such a line with a little space around it
 
 
 @dataclass(frozen=True)
@@ -174,10 +178,18 @@ def _svg(figure: Figure) -> str:
 
 def panels(title: str, count: int = 1, height: float = HEIGHT, **shared) -> tuple[Figure, list]:
     """A figure with ``count`` panels side by side under its title."""
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    axes = figure.subplots(1, count, squeeze=False, **shared)
-    figure.suptitle(wrapped(title), x=0.01, ha="left", fontweight="bold")
+    figure, axes = grid(title, 1, count, height, **shared)
     return figure, list(axes[0])
+
+
+def grid(
+    title: str, rows: int, columns: int, height: float = HEIGHT, **shared
+) -> tuple[Figure, np.ndarray]:
+    """A figure with panels in rows and columns under its title; axes as [rows, columns]."""
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, **shared)
+    figure.suptitle(wrapped(title), x=0.01, ha="left", fontweight="bold")
+    return figure, axes
 
 
 def wrapped(title: str, width: int = TITLE_CHARACTERS) -> str:
@@ -212,6 +224,37 @@ def logarithmic(axis: Axes) -> None:
     axis.yaxis.set_major_locator(LogLocator(base=10, subs=subs))
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
     axis.yaxis.set_minor_formatter(NullFormatter())
+
+
+def whiskers(axis: Axes, at, values, ends, color: str, across: bool = False) -> None:
+    """Draw the intervals of values that are wider than ``WIDE``.
+
+    Args:
+        at: position of each value on the other axis.
+        values: the values; ends: (low, high) ends of their intervals, NaN where unknown.
+        color: of the whiskers.
+        across: whether the values are on the x axis.
+    """
+    at, values, low, high = (np.asarray(each, float) for each in (at, values, *ends))
+    wide = np.maximum(values - low, high - values) > WIDE * values
+    reach = np.stack([values - low, high - values])[:, wide].clip(0)
+    places = (values, at) if across else (at, values)
+    look = {"fmt": "none", "ecolor": color, "elinewidth": 1.2, "capsize": 2.5, "zorder": 3}
+    if wide.any():
+        reaches = {"xerr" if across else "yerr": reach}
+        axis.errorbar(*(each[wide] for each in places), **reaches, **look)
+
+
+def apart(values: Sequence[float], least: float) -> np.ndarray:
+    """Places near the values, in the same order, that are at least ``least`` from each other."""
+    values = np.asarray(values, float)
+    order = np.argsort(values, kind="stable")
+    steps = least * np.arange(len(values))
+    up = np.maximum.accumulate(values[order] - steps) + steps
+    down = np.minimum.accumulate((values[order] - steps)[::-1])[::-1] + steps
+    places = np.empty(len(values))
+    places[order] = (up + down) / 2
+    return places
 
 
 def legend_below(figure: Figure, axes: Sequence[Axes]) -> None:

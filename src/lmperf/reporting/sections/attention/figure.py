@@ -1,4 +1,7 @@
-"""The figure of plain attention: time and memory up to the first length that does not fit."""
+"""The figure of plain attention: time and memory up to the first length that does not fit.
+
+A second row shows the gain of compiling, which a logarithmic axis of four decades hides.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,25 @@ from lmperf.names import dtype_words, implementation_words, in_order, phase_word
 from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.figures import (
+    SMALL_TEXT,
     Pen,
+    grid,
     legend_below,
     length,
     logarithmic,
-    panels,
     powers_of_two,
+    whiskers,
 )
-from lmperf.reporting.numbers import significant
-from lmperf.reporting.sections.attention.tables import STEM, usual
+from lmperf.reporting.numbers import ratio, significant
+from lmperf.reporting.sections.attention.tables import COMPILED, EAGER, STEM, usual
+from lmperf.reporting.speedup import every, median_intervals
+from lmperf.statistics import UNRESOLVED
 
 END = "does not fit"
 MARGIN, TICKS = 1.4, 4
+GAIN, UNCLEAR = "eager / compiled", "not resolved"
+INCHES, INCHES_A_GAIN = 3.4, 1.5
+ROOM = 1.35  # above the largest gain, for the numbers
 GROWN = {
     ("median_ms", "forward"): "forward time",
     ("median_ms", "backward"): "backward time",
@@ -41,11 +51,52 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
     quantities = [each for each in (*quantities, ("backward", "peak_mib")) if _has(frame, *each)]
     if not quantities:
         return None
-    drawn, axes = panels(_title(frame), len(quantities))
-    for axis, (phase, column) in zip(axes, quantities, strict=True):
+    gains = [_gain(evidence, frame, *each) for each in quantities]
+    several = any(len(gain) for gain in gains)
+    look = {"height_ratios": (INCHES - 1, INCHES_A_GAIN)} if several else {}
+    height = INCHES + INCHES_A_GAIN * several
+    drawn, axes = grid(_title(frame), 1 + several, len(quantities), height, sharex="col", **look)
+    for axis, (phase, column) in zip(axes[0], quantities, strict=True):
         _panel(axis, pen, frame, phase, column)
-    legend_below(drawn, axes)
+    if several:
+        top = ROOM * max(gain["ratio"].max() for gain in gains if len(gain))
+        for axis, gain in zip(axes[1], gains, strict=True):
+            _gain_panel(axis, pen, gain, top)
+        axes[1][0].set_ylabel(GAIN)
+    for axis in axes[-1]:
+        axis.set_xlabel("length")
+    legend_below(drawn, list(axes.flat))
     return drawn
+
+
+def _gain(evidence: MachineEvidence, frame: pd.DataFrame, phase: str, column: str) -> pd.DataFrame:
+    """Eager over compiled at each length: ``ratio``, ``low``, ``high``, ``clear`` if resolved."""
+    rows = having(frame, phase=phase)
+    if column == "median_ms":
+        found = every(evidence, STEM, COMPILED, EAGER)
+        found = found[found.index.isin(rows.index)]
+        return found.assign(clear=found["holds"] & (found["verdict"] != UNRESOLVED))
+    rows = rows[gates.shown(rows)]
+    peaks = (series.rows(rows).set_index("seq_len")[column] for series in (EAGER, COMPILED))
+    eager, compiled = (each[~each.index.duplicated(keep="last")] for each in peaks)
+    over = (eager / compiled).dropna()
+    return pd.DataFrame({"ratio": over, "low": over, "high": over, "clear": True}).reset_index()
+
+
+def _gain_panel(axis, pen: Pen, gain: pd.DataFrame, top: float) -> None:
+    """Draw the gain of compiling at each length, with its number."""
+    look = pen.line("compiled")
+    for clear, face in ((True, look["color"]), (False, pen.theme.background)):
+        rows = gain[gain["clear"] == clear]
+        marker = {"marker": look["marker"], "color": look["color"], "markerfacecolor": face}
+        label = GAIN if clear else UNCLEAR
+        axis.plot(rows["seq_len"], rows["ratio"], linestyle="none", label=label, **marker)
+    whiskers(axis, gain["seq_len"], gain["ratio"], (gain["low"], gain["high"]), look["color"])
+    for n, value, high in zip(gain["seq_len"], gain["ratio"], gain["high"], strict=True):
+        at = {"textcoords": "offset points", "ha": "center", "fontsize": SMALL_TEXT}
+        axis.annotate(ratio(value), (n, high), (0, 6), **at)
+    axis.axhline(1, color=pen.theme.ink, linewidth=0.8)
+    axis.set_ylim(0, top)
 
 
 def _has(frame: pd.DataFrame, phase: str, column: str) -> bool:
@@ -89,6 +140,9 @@ def _panel(axis, pen: Pen, frame: pd.DataFrame, phase: str, column: str) -> None
         line = line.drop_duplicates("seq_len", keep="last").sort_values("seq_len")
         look = pen.line(name, names)
         axis.plot(line["seq_len"], line[column], label=implementation_words(name), **look)
+        if column == "median_ms":
+            ends = median_intervals(line)
+            whiskers(axis, line["seq_len"], line[column], ends, look["color"])
     powers_of_two(axis, _apart(frame["seq_len"]))
     axis.set_xlim(frame["seq_len"].min() / MARGIN, frame["seq_len"].max() * MARGIN)
     logarithmic(axis)
@@ -97,4 +151,3 @@ def _panel(axis, pen: Pen, frame: pd.DataFrame, phase: str, column: str) -> None
     memory = column == "peak_mib"
     words = phase_words(phase)
     axis.set_title(f"peak of the {words} (MiB)" if memory else f"{words} (ms)")
-    axis.set_xlabel("length")

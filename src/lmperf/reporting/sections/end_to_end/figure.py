@@ -1,116 +1,125 @@
-"""The end-to-end figure: speed-ups of train steps over eager float32, as bars by size."""
+"""The end-to-end figure: a waterfall of the ladder, time of a train step in ms, a panel a size."""
 
 from __future__ import annotations
-
-from itertools import cycle
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
-from lmperf.names import in_order
+from lmperf.names import implementation_words, in_order
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.figures import Pen, legend_below, panels
-from lmperf.reporting.numbers import ratio
+from lmperf.reporting.figures import SMALL_TEXT, Pen, grid, legend_below, whiskers
+from lmperf.reporting.numbers import signed_percent, significant
 from lmperf.reporting.sections.end_to_end import ways
-from lmperf.reporting.speedup import every
-from lmperf.statistics import FASTER, UNRESOLVED
+from lmperf.reporting.sections.end_to_end.waterfall import (
+    BY_NAME,
+    loss_changes,
+    times,
+    usual,
+    with_float32_weights,
+)
+from lmperf.reporting.tables import status_words
+from lmperf.statistics import FASTER, SLOWER
 
-PANELS = 2
-HEIGHT = 4.0
-GROUP = 0.84
-# Only hatches made of lines: in SVG, a hatch of dots takes a hundred times the bytes.
-HATCHES = ("", "//", "--", "xx", "\\\\", "||", "++", "/", "-")
-COLOURS = ("blue", "mustard", "green", "orange", "pink", "violet", "grey")
+MOST_COLUMNS = 3
+INCHES_A_RUNG, INCHES_A_ROW, INCHES_AROUND = 0.31, 0.75, 0.9
+BAR = 0.72
+ROOM = 1.4  # of the longest bar, for the number at its end
+STEP, SAVED, LOST, UNCLEAR = "train step", "saved", "lost", "change not resolved"
 
 
 def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
-    """Draw one panel per context, as many as show every way (implementation and dtype) once.
+    """Draw the ladder of each size: a bar for each rung, and what the rung saved or lost.
 
-    There are at most ``PANELS``; None without a speed-up.
+    None if no size has the times of two rungs.
     """
-    frame = evidence.frame(ways.STEM)
-    rows = _speedups(evidence, frame) if frame is not None else pd.DataFrame()
-    if rows.empty:
+    rows = usual(evidence)
+    sizes = in_order("size", rows["size"])
+    if not sizes:
         return None
-    contexts = _contexts(rows)
-    rows = having(rows, context_length=contexts)
-    looks = zip(rows["way"].unique(), cycle(COLOURS), cycle(HATCHES), strict=False)
-    bars = {name: pen.filled(colour, hatch) for name, colour, hatch in looks}
-    drawn, axes = panels(_title(rows), len(contexts), HEIGHT, sharey=True)
-    for axis, context in zip(axes, contexts, strict=True):
-        steps = having(frame, context_length=context, phase=ways.STEP)
-        _panel(axis, pen, having(rows, context_length=context), steps, bars)
-        axis.set_title(f"context {context:g}")
-    axes[0].set_ylabel("over eager float32")
-    legend_below(drawn, axes)
+    present = set(rows["implementation"])
+    rungs = [name for name in BY_NAME if name in present]
+    lines = -(-len(sizes) // MOST_COLUMNS)
+    columns = -(-len(sizes) // lines)
+    height = INCHES_AROUND + lines * (INCHES_A_ROW + INCHES_A_RUNG * len(rungs))
+    timed = {size: times(evidence, having(rows, size=size)) for size in sizes}
+    title = _title(evidence, timed)
+    drawn, axes = grid(title, lines, columns, height, sharey=True)
+    panels = list(axes.flat)
+    for unused in panels[len(sizes) :]:
+        unused.remove()
+    batches = rows["batch"].nunique() > 1
+    for axis, (size, steps) in zip(panels, timed.items(), strict=False):
+        _panel(axis, pen, steps, rungs, loss_changes(evidence, size))
+        lines_of(axis, pen, having(rows, size=size), rungs)
+        axis.set_title(f"{size}, batch {steps['batch'].iloc[0]:g}" if batches else size)
+        axis.set_xlabel(f"ms, {'sustained' if steps['lasting'].all() else 'burst'}")
+    legend_below(drawn, panels[: len(sizes)])
     return drawn
 
 
-def _speedups(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
-    """Train steps with their speed-up over eager float32; ``way``: implementation, dtype in words.
+def lines_of(axis: Axes, pen: Pen, rows: pd.DataFrame, rungs: list[str]) -> None:
+    """Name a line for each rung; say why a rung of this size has no number.
 
-    Steps with bf16 weights, whose loss differs, are left out.
-    At a context, a way that was timed for fewer than half of the sizes is left out.
+    rows: the rows of the size, from ``usual``; rungs: names of all lines, from top to bottom.
     """
-    others = [way for way in ways.of(frame) if way.dtype != ways.BF16_WEIGHTS and way != ways.BASE]
-    pairs = [(way.series, ways.BASE.series) for way in others]
-    found = [having(every(evidence, ways.STEM, *pair), phase=ways.STEP) for pair in pairs]
-    found = [rows.assign(way=way.words) for rows, way in zip(found, others, strict=True)]
-    if not found:
-        return pd.DataFrame()
-    rows = pd.concat(found).drop_duplicates(["way", "size", "context_length"], keep="last")
-    sizes = rows.groupby("context_length")["size"].transform("nunique")
-    sizes_of_way = rows.groupby(["context_length", "way"])["size"].transform("nunique")
-    return rows[2 * sizes_of_way >= sizes]
+    failed = rows[~gates.shown(rows)]
+    why = dict(zip(failed["implementation"], status_words(failed), strict=True))
+    why |= dict.fromkeys(set(rungs) - set(rows["implementation"]), "not measured")
+    for name, words in why.items():
+        text = f" {words.partition(' (')[0]}"
+        axis.text(0, rungs.index(name), text, va="center", color=pen.colour("grey"))
+    axis.set_yticks(range(len(rungs)), map(rung_words, rungs))
+    axis.set_ylim(len(rungs) - 0.4, -0.6)
+    axis.tick_params(axis="y", length=0)
+    axis.grid(visible=False, axis="y")
+    axis.xaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10]))
 
 
-def _contexts(rows: pd.DataFrame) -> list[int]:
-    """The contexts to draw: the one with most bars, then one that shows ways missing there."""
-    chosen: list[int] = []
-    while len(chosen) < PANELS:
-        lacking = rows[~rows["way"].isin(having(rows, context_length=chosen)["way"])]
-        if lacking.empty:
-            break
-        chosen.append(int(lacking["context_length"].value_counts().sort_index().idxmax()))
-    return sorted(chosen)
+def rung_words(name: str) -> str:
+    """A rung in words, after a plus if it adds to the rung before; broken after a comma."""
+    adds = BY_NAME[name].implementation != ways.EAGER
+    return ("+ " if adds else "") + implementation_words(name).replace(", ", ",\n")
 
 
-def _title(rows: pd.DataFrame) -> str:
-    rows = rows[rows["holds"] & (rows["verdict"] != UNRESOLVED)]
-    if rows.empty:
-        return "Speed-up of a train step over eager float32"
-    best = rows.loc[rows["ratio"].idxmax()]
-    if best["verdict"] != FASTER:
-        return "No train step is faster than in eager float32"
-    which = f"{best['way']}, size {best['size']}, context {best['context_length']:g}"
-    return f"A train step is up to {ratio(best['ratio'])} as fast as in eager float32 ({which})"
+def _panel(axis: Axes, pen: Pen, steps: pd.DataFrame, rungs: list[str], losses: dict) -> None:
+    """Draw the bars of one size with the time of a step, and the change in loss, at their ends."""
+    ghost = {"facecolor": "none", "linewidth": 0.8}
+    looks = {
+        SAVED: {**ghost, "edgecolor": pen.colour("green"), "hatch": "////"},
+        LOST: {**ghost, "edgecolor": pen.colour("orange"), "hatch": "xxxx"},
+        UNCLEAR: {**ghost, "edgecolor": pen.colour("grey"), "linestyle": ":"},
+    }
+    steps = steps.assign(
+        place=steps["implementation"].map(rungs.index), before=steps["before"].fillna(steps["ms"])
+    )
+    for step in steps.itertuples():
+        least, most = sorted((step.ms, step.before))
+        axis.barh(step.place, least, BAR, label=STEP, **pen.filled("blue"))
+        if least < most:
+            kind = (SAVED if step.ms < step.before else LOST) if step.clear else UNCLEAR
+            axis.barh(step.place, most - least, BAR, left=least, label=kind, **looks[kind])
+        words = f" {significant(step.ms)}"
+        if step.implementation in losses:
+            words += f" (loss {signed_percent(losses[step.implementation])})"
+        axis.text(max(most, step.high), step.place, words, va="center", fontsize=SMALL_TEXT)
+    ends = steps["low"], steps["high"]
+    whiskers(axis, steps["place"], steps["ms"], ends, pen.theme.ink, across=True)
+    axis.set_xlim(0, ROOM * steps[["ms", "before", "high"]].max().max())
 
 
-def _panel(axis: Axes, pen: Pen, rows: pd.DataFrame, steps: pd.DataFrame, bars: dict) -> None:
-    """Draw speed-ups with their confidence intervals for every size that has more than the base."""
-    base, ink = ways.BASE.rows(steps), pen.theme.ink
-    sizes = in_order("size", steps.drop(base.index)["size"])
-    labels = [size + _why(having(base, size=size)) for size in sizes]
-    width = GROUP / rows["size"].value_counts().max()
-    for place, size in enumerate(sizes):
-        bars_here = having(rows, size=size)
-        for number, row in enumerate(bars_here.itertuples()):
-            x = place + (number - (len(bars_here) - 1) / 2) * width
-            axis.bar(x, row.ratio, width, label=row.way, **bars[row.way])
-            reach = [[row.ratio - row.low], [row.high - row.ratio]]
-            axis.errorbar(x, row.ratio, reach, fmt="none", ecolor=ink, elinewidth=0.8, capsize=1.5)
-    axis.axhline(1, color=ink, linewidth=0.8)
-    axis.set_xticks(range(len(sizes)), labels)
-    axis.set_xlim(-0.6, len(sizes) - 0.4)
-    axis.grid(False, axis="x")
-
-
-def _why(base: pd.DataFrame) -> str:
-    """For a tick label: why eager float32 has no time to show at this size; empty if it has one."""
-    if gates.shown(base).any():
-        return ""
-    red = gates.red(base).any()
-    found = "absent" if base.empty else "withheld" if red else base["status"].iloc[0]
-    return f"\nfloat32\n{'OOM' if found == 'oom' else found}"
+def _title(evidence: MachineEvidence, timed: dict[str, pd.DataFrame]) -> str:
+    """The title: the gain of all rungs with float32 weights, at the largest size that has it."""
+    for size, steps in reversed(timed.items()):
+        top = with_float32_weights(evidence, steps)
+        if len(top):
+            row = top.iloc[0]
+            ends = f"{significant(steps['ms'].iloc[0])} to {significant(row['ms'])} ms"
+            verb = {FASTER: "takes", SLOWER: "slows"}.get(row["verdict"])
+            cell = f"({size}, context {row['context_length']:g})"
+            if verb is None:
+                return f"Keeping float32 weights, no technique makes a train step faster {cell}"
+            return f"Keeping float32 weights, the ladder {verb} a train step from {ends} {cell}"
+    return "Time of a train step, with a further technique in each line"

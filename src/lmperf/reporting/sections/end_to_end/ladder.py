@@ -53,13 +53,19 @@ def rungs(frame: pd.DataFrame) -> pd.DataFrame:
 
     They are the train steps of cells in which an implementation of the ladder alone was configured.
     """
+    alone = having(frame, phase=STEP, implementation=set(STEPS_ALONE))
+    named = techniques(frame)
+    here = pd.MultiIndex.from_frame(named[CELL]).isin(pd.MultiIndex.from_frame(alone[CELL]))
+    return named[here]
+
+
+def techniques(frame: pd.DataFrame) -> pd.DataFrame:
+    """The train steps of any cell in the ways of the rungs, named as in ``rungs``."""
     names = {(rung.dtype, rung.implementation): rung.name for rung in RUNGS}
     steps = having(frame, phase=STEP)
     pairs = zip(steps["dtype"], steps["implementation"], strict=True)
     named = steps.assign(implementation=pd.Series(map(names.get, pairs), steps.index, dtype=object))
-    cells = pd.MultiIndex.from_frame(having(steps, implementation=set(STEPS_ALONE))[CELL])
-    here = pd.MultiIndex.from_frame(steps[CELL]).isin(cells)
-    return named[here & named["implementation"].notna()]
+    return named[named["implementation"].notna()]
 
 
 def tables(evidence: MachineEvidence) -> list[Table]:

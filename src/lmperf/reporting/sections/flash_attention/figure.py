@@ -1,4 +1,4 @@
-"""The figure of FlashAttention-2: TFLOP/s of each implementation, as bars or lines."""
+"""The figure of FlashAttention-2: TFLOP/s against the length, a panel for each d_head and mask."""
 
 from __future__ import annotations
 
@@ -11,22 +11,44 @@ from matplotlib.figure import Figure
 
 from lmperf.names import implementation_words, in_order, phase_words
 from lmperf.reporting import gates, marks
-from lmperf.reporting.ceilings import achieved_tflops, matmul_ceiling
+from lmperf.reporting.ceilings import (
+    SUSTAINED,
+    achieved_tflops,
+    matmul_ceiling,
+    sheet_ceiling,
+)
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.figures import Pen, legend_below, length, panels, powers_of_two
+from lmperf.reporting.figures import (
+    SMALL_TEXT,
+    TEXT_INCHES,
+    Pen,
+    apart,
+    grid,
+    legend_below,
+    length,
+    powers_of_two,
+    whiskers,
+)
 from lmperf.reporting.numbers import significant
 from lmperf.reporting.sections.flash_attention import kinds
-from lmperf.reporting.speedup import Series, speedups
+from lmperf.reporting.speedup import Series, median_intervals, speedups
 from lmperf.statistics import FASTER
 
-CLUSTER = 0.84
 GROUP = ["d_head", "mask"]
+LEAST_LENGTH = 512
+MOST_COLUMNS = 4
+INCHES_A_ROW, INCHES_AROUND = 1.75, 1.9
+TOP = 1.04
+MARGIN = 0.06  # left of the first length, as a share of the axis
+NUMBER_INCHES = 0.36
+PANEL_INCHES = 6.4  # all panels of a row, without the labels of the y axis
+LINES = (("matmul, sustained", (0, (5, 2))), ("data sheet", (0, (1, 1))))
 
 
 def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
-    """Draw TFLOP/s of forward and backward, a panel each; None without rows that may be shown.
+    """Draw TFLOP/s of forward and backward, a row each; None without rows that may be shown.
 
-    Bars show the longest length of the filled grid; without that grid, lines show one head.
+    The rows are the filled grid's; without that grid, those of one head in one d_head.
     """
     frame = evidence.frame(kinds.STEM)
     if frame is None:
@@ -35,62 +57,84 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
     work, rows = kinds.main(kinds.with_mask(shown.assign(rate=achieved_tflops(shown))))
     if rows.empty:
         return None
-    on_grid = kinds.filled(rows).any()
-    rows = rows if on_grid else kinds.usual_width(having(rows, causal=rows["causal"].max()))
-    end = rows["seq_len"].max()
-    longest = having(rows, seq_len=end)
-    where = f"{work.capitalize()}, {kinds.numerics(rows)}, length {length(end)}"
+    if not kinds.filled(rows).any():
+        rows = kinds.usual_width(having(rows, causal=rows["causal"].max()))
+    long = rows[rows["seq_len"] >= LEAST_LENGTH]
+    rows = long if long["seq_len"].nunique() > 1 else rows
+    groups = rows[GROUP].drop_duplicates().sort_values(GROUP).iloc[-MOST_COLUMNS:]
     phases = in_order("phase", rows["phase"])
-    drawn, axes = panels(
-        f"{where}: {_fastest(evidence, longest)}", len(phases), height=3.7, sharey=True
-    )
-    for axis, phase in zip(axes, phases, strict=True):
-        if on_grid:
-            _bars(axis, pen, longest, phase)
-        else:
-            _lines(axis, pen, rows, phase)
-        axis.set_title(phase_words(phase))
-    # Set the limit after all panels are drawn: they share the axis.
-    axes[0].set_ylim(bottom=0)
-    if on_grid and (ceiling := matmul_ceiling(evidence, kinds.HALF)):
-        _ceiling(axes, pen, ceiling)
-    axes[0].set_ylabel("TFLOP/s")
-    legend_below(drawn, axes)
+    # With a single d_head and mask, the phases stand side by side.
+    beside = len(groups) == 1
+    shape = (1, len(phases)) if beside else (len(phases), len(groups))
+    height = INCHES_AROUND + INCHES_A_ROW * shape[0]
+    title = f"{_fastest(evidence, having(rows, seq_len=rows['seq_len'].max()))}"
+    where = f"({work}, {kinds.numerics(rows)}, length {length(rows['seq_len'].max())})"
+    drawn, axes = grid(f"{title} {where}", *shape, height, sharex=True, sharey=True)
+    cells = list(itertools.product(phases, groups.itertuples(index=False)))
+    ceilings = _ceilings(evidence, rows["dtype"].iloc[0])
+    top = TOP * max([rows["rate"].max(), *ceilings.values()])
+    for axis, (phase, group) in zip(axes.flat, cells, strict=True):
+        part = having(rows, phase=phase, **group._asdict())
+        axis.set_ylim(0, top)
+        _ceilings_drawn(axis, pen, ceilings)
+        _lines(axis, pen, rows, part, shape)
+        words = f"d {group[0]}, {group[1]}"
+        axis.set_title(f"{phase_words(phase)}, {words}" if beside else words)
+    for axis in axes[-1]:
+        axis.set_xlabel("length")
+    for axis, phase in zip(axes[:, 0], phases, strict=False):
+        axis.set_ylabel("TFLOP/s" if beside else f"{phase_words(phase)} (TFLOP/s)")
+    for axis in axes[1:].flat:
+        axis.set_title("")
+    legend_below(drawn, list(axes.flat))
     return drawn
 
 
-def _bars(axis: Axes, pen: Pen, rows: pd.DataFrame, phase: str) -> None:
-    groups = list(rows[GROUP].drop_duplicates().sort_values(GROUP).itertuples(index=False))
-    names = in_order("implementation", rows["implementation"])
-    width = CLUSTER / len(names)
-    for place, name in enumerate(names):
-        bars = having(rows, implementation=name, phase=phase).drop_duplicates(GROUP)
-        left = np.arange(len(groups)) - CLUSTER / 2 + (place + 0.5) * width
-        rates = bars.set_index(GROUP)["rate"].reindex(map(tuple, groups)).to_numpy()
-        axis.bar(left, rates, width, label=implementation_words(name), **pen.bar(name, names))
-    axis.set_xticks(range(len(groups)), [f"d {group[0]}\n{group[1]}" for group in groups])
-    axis.grid(False, axis="x")
+def _ceilings(evidence: MachineEvidence, dtype: str) -> dict[str, float]:
+    """Name of a horizontal line -> TFLOP/s in the numerics of ``dtype``, where known."""
+    rates = matmul_ceiling(evidence, dtype, SUSTAINED), sheet_ceiling(evidence, dtype)
+    return {name: rate for (name, _), rate in zip(LINES, rates, strict=True) if rate}
 
 
-def _ceiling(axes: list[Axes], pen: Pen, ceiling: float) -> None:
-    axes[0].set_ylim(top=1.14 * max(ceiling, axes[0].get_ylim()[1] / 1.05))
-    look = {"color": pen.colour("grey")}
-    at = {"xy": (0.01, ceiling), "xycoords": ("axes fraction", "data"), "fontsize": 9}
-    words = f"matmul ceiling, {significant(ceiling)}"
-    for axis in axes:
-        axis.axhline(ceiling, **look, linestyle="--", linewidth=1.2)
-        axis.annotate(words, **at, **look, xytext=(0, 3), textcoords="offset points")
+def _ceilings_drawn(axis: Axes, pen: Pen, ceilings: dict[str, float]) -> None:
+    for name, dash in LINES:
+        if name in ceilings:
+            label = f"{name}: {significant(ceilings[name])}"
+            look = {"color": pen.colour("grey"), "linestyle": dash, "linewidth": 1.3}
+            axis.axhline(ceilings[name], label=label, **look)
 
 
-def _lines(axis: Axes, pen: Pen, rows: pd.DataFrame, phase: str) -> None:
+def _lines(axis: Axes, pen: Pen, rows: pd.DataFrame, part: pd.DataFrame, shape: tuple) -> None:
+    """Draw a line for each implementation, with its rate at the longest length.
+
+    Args:
+        rows: all rows of the figure. part: those of the panel.
+        shape: how many rows and columns of panels the figure has.
+    """
     names = in_order("implementation", rows["implementation"])
     lengths = sorted(set(rows["seq_len"]))
+    ends = []
     for name in names:
-        line = having(rows, implementation=name, phase=phase).drop_duplicates("seq_len")
-        rates = line.set_index("seq_len")["rate"].reindex(lengths)
-        axis.plot(lengths, rates, label=implementation_words(name), **pen.line(name, names))
+        line = having(part, implementation=name).drop_duplicates("seq_len").sort_values("seq_len")
+        if line.empty:
+            continue
+        look = pen.line(name, names)
+        axis.plot(line["seq_len"], line["rate"], label=implementation_words(name), **look)
+        rates = (line["flops"] / ms / 1e9 for ms in median_intervals(line)[::-1])
+        whiskers(axis, line["seq_len"], line["rate"], rates, look["color"])
+        if line["seq_len"].iloc[-1] == lengths[-1]:
+            ends.append((line["rate"].iloc[-1], look["color"]))
     powers_of_two(axis, lengths)
-    axis.set_xlabel("length")
+    # Room for the numbers on the right, in the units of a logarithmic axis.
+    wide = NUMBER_INCHES * shape[1] / PANEL_INCHES
+    octaves = max(np.log2(lengths[-1] / lengths[0]), 1.0) / (1 - wide - MARGIN)
+    axis.set_xlim(lengths[0] / 2 ** (MARGIN * octaves), lengths[-1] * 2 ** (wide * octaves))
+    least = TEXT_INCHES * axis.get_ylim()[1] / INCHES_A_ROW
+    places = apart([rate for rate, _ in ends], least)
+    at = {"textcoords": "offset points", "va": "center", "fontsize": SMALL_TEXT}
+    for place, (rate, colour) in zip(places, ends, strict=True):
+        end = (lengths[-1], place)
+        axis.annotate(significant(rate), end, (6, 0), color=colour, **at)
 
 
 def _fastest(evidence: MachineEvidence, rows: pd.DataFrame) -> str:

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lmperf.names import dtype_words, implementation_words, in_order, phase_words
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, groups, having
-from lmperf.reporting.figures import Pen, legend_below, panels, powers_of_two
+from lmperf.reporting.figures import (
+    SMALL_TEXT,
+    WIDE,
+    Pen,
+    legend_below,
+    length,
+    panels,
+    powers_of_two,
+    whiskers,
+)
 from lmperf.reporting.numbers import Spread, percent, ranged
 from lmperf.reporting.sections.lrpe import shapes
+from lmperf.reporting.speedup import median_intervals
+
+COPY = "copy"
 
 
 def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
@@ -32,8 +46,11 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
     for axis, (phase, rows) in zip(axes, groups(frame, "phase"), strict=True):
         for name, line in groups(rows, "implementation"):
             line = line.drop_duplicates("positions", keep="last").sort_values("positions")
-            label = implementation_words(name)
-            axis.plot(line["positions"], line["gbps"], label=label, **pen.line(name, names))
+            look = pen.line(name, names)
+            axis.plot(line["positions"], line["gbps"], label=implementation_words(name), **look)
+            rates = (line["gbps"] * line["median_ms"] / ms for ms in median_intervals(line)[::-1])
+            whiskers(axis, line["positions"], line["gbps"], rates, look["color"])
+        _dip(axis, pen, rows)
         powers_of_two(axis, rows["positions"])
         axis.set_title(phase_words(phase))
         axis.set_xlabel("positions")
@@ -42,6 +59,27 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
     axes[0].set_ylabel("GB/s")
     legend_below(drawn, axes)
     return drawn
+
+
+def _dip(axis: Axes, pen: Pen, rows: pd.DataFrame) -> None:
+    """Label the positions at which the copy is slower than at both neighbours: its own dips.
+
+    A share of the copy's speed is too high there, so a reader must see why.
+    """
+    wide = rows.pivot_table("gbps", "positions", "implementation", aggfunc="last")
+    copy = wide.get(COPY, pd.Series(dtype=float)).dropna()
+    lower = np.minimum(copy.shift(), copy.shift(-1))
+    for at, rate in copy[copy < (1 - WIDE) * lower].items():
+        below = sorted([0.0, *(each for each in wide.loc[at].dropna() if each <= rate)])
+        gap = int(np.argmax(np.diff(below)))
+        middle = (below[gap] + below[gap + 1]) / 2
+        axis.annotate(
+            f"dip of the copy\nat {length(at)}",
+            (at, rate),
+            (at, middle),
+            **{"ha": "center", "va": "center", "fontsize": SMALL_TEXT},
+            arrowprops={"arrowstyle": "-", "color": pen.colour("grey"), "linewidth": 1},
+        )
 
 
 def _title(evidence: MachineEvidence, frame: pd.DataFrame) -> str:

@@ -1,4 +1,8 @@
-"""The memory figure: tensors alive during a forward and a train step, stacked by category."""
+"""The memory figure: tensors alive over a train step, and its peak with each rung of the ladder.
+
+Above, the tensors of a step are stacked by category, a panel for each dtype. Below, the measured
+peaks are split into what stays between steps and what a step adds, a panel for each size.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,23 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from lmperf.names import dtype_words, in_order, phase_words
+from lmperf.names import dtype_words, in_order
+from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.figures import Pen, legend_below, panels
+from lmperf.reporting.figures import (
+    SMALL_TEXT,
+    WIDTH,
+    Pen,
+    legend_below,
+    wrapped,
+)
 from lmperf.reporting.numbers import percent, significant
+from lmperf.reporting.sections.end_to_end import waterfall
+from lmperf.reporting.sections.end_to_end.figure import BAR, INCHES_A_RUNG, lines_of
 from lmperf.reporting.sections.memory.peaks import MIB_IN_GIB
 from lmperf.reporting.sections.memory.timeline import levels, observed, spans
 
+STEP = "train_step"
 LOOKS = {
     "parameters": ("blue", ""),
     "optimizer": ("mustard", "///"),
@@ -27,36 +41,137 @@ LOOKS = {
 LEAST_SHARE = 0.01
 MOST_POINTS = 125
 EDGE = 0.27
-ROOM = 1.3
+ROOM = 1.3  # above the highest peak, and at the end of the longest bar
+INCHES_OF_CURVES, INCHES_AROUND_RUNGS, INCHES_OF_TITLE = 3.0, 1.2, 0.45
+MOST_SIZES = 3
+KEPT, ADDED = "kept between steps (weights, optimizer)", "added by a step"
 
 
 def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
-    """Draw a panel per phase of the largest size: stacked GiB over allocations and releases.
+    """Draw the memory of a train step over time and by rung of the ladder.
 
-    The dtype is that of the first recorded row. None without a recording.
+    None with neither a recording nor the peaks of two rungs.
     """
-    curves, phases = observed(evidence, "curve"), observed(evidence, "phase")
-    if curves.empty:
+    curves, rungs = _curves(evidence), _rungs(evidence)
+    names = [name for name in waterfall.BY_NAME if name in set(rungs["implementation"])]
+    heights = [
+        *([INCHES_OF_CURVES] if curves else []),
+        *([INCHES_AROUND_RUNGS + INCHES_A_RUNG * len(names)] if names else []),
+    ]
+    if not heights:
         return None
-    first = having(curves, size=in_order("size", curves["size"])[-1]).iloc[0]
-    cell = first[["size", "context_length", "batch", "dtype"]]
-    curves, phases = having(curves, **cell), having(phases, **cell)
-    calls = {
-        phase: _from_its_start(having(curves, phase=phase), spans(having(phases, phase=phase)))
-        for phase in in_order("phase", curves["phase"])
+    size = (WIDTH, sum(heights) + INCHES_OF_TITLE)
+    drawn = Figure(figsize=size, layout="constrained")
+    drawn.suptitle(wrapped(_title(curves, rungs)), x=0.01, ha="left", fontweight="bold")
+    parts = list(drawn.subfigures(len(heights), 1, height_ratios=heights, squeeze=False).flat)
+    if curves:
+        _draw_curves(parts[0], pen, curves)
+    if names:
+        _draw_rungs(parts[-1], pen, rungs, names)
+    return drawn
+
+
+def _curves(evidence: MachineEvidence) -> dict[str, tuple[pd.DataFrame, list]]:
+    """Dtype -> curve and phases of a train step of the largest recorded size."""
+    curves, phases = (observed(evidence, table) for table in ("curve", "phase"))
+    steps = having(curves, phase=STEP)
+    if steps.empty:
+        return {}
+    first = having(steps, size=in_order("size", steps["size"])[-1]).iloc[0]
+    cell = first[["size", "context_length", "batch", "phase"]]
+    steps, phases = having(steps, **cell), having(phases, **cell)
+    return {
+        dtype: _from_its_start(having(steps, dtype=dtype), spans(having(phases, dtype=dtype)))
+        for dtype in in_order("dtype", steps["dtype"])
     }
-    widths = [2 if phase == "train_step" else 1 for phase in calls]
-    title = _title(cell, {phase: curve for phase, (curve, _) in calls.items()})
-    drawn, axes = panels(title, len(calls), sharey=True, width_ratios=widths)
-    top = max(levels(curve).sum(axis=1).max() for curve, _ in calls.values()) / MIB_IN_GIB
-    for axis, (phase, (curve, parts)) in zip(axes, calls.items(), strict=True):
+
+
+def _rungs(evidence: MachineEvidence) -> pd.DataFrame:
+    """The rungs of the waterfall with ``kept`` and ``peak`` in GiB; of at most MOST_SIZES sizes.
+
+    A CUDA graph's pool counts as a part of the peak. Empty without the peaks of two rungs.
+    """
+    rows = waterfall.usual(evidence)
+    if rows.empty:
+        return pd.DataFrame({"size": [], "implementation": []})
+    peak = (rows["peak_mib"] + rows["pool_mib"].fillna(0)) / MIB_IN_GIB
+    rows = rows.assign(peak=peak, kept=rows["resident_mib"] / MIB_IN_GIB)
+    known = rows[gates.shown(rows) & rows["peak"].notna()]
+    several = known.groupby("size")["implementation"].nunique() > 1
+    sizes = in_order("size", several.index[several])
+    if len(sizes) > MOST_SIZES:
+        sizes = [sizes[0], sizes[len(sizes) // 2], sizes[-1]]
+    known = having(known, size=sizes)
+    failed = rows[~gates.shown(rows) & rows["implementation"].isin(known["implementation"])]
+    return pd.concat([known, having(failed, size=sizes)])
+
+
+def _draw_curves(part, pen: Pen, curves: dict[str, tuple[pd.DataFrame, list]]) -> None:
+    axes = part.subplots(1, len(curves), squeeze=False, sharey=True)[0]
+    top = max(levels(curve).sum(axis=1).max() for curve, _ in curves.values()) / MIB_IN_GIB
+    for axis, (dtype, (curve, parts)) in zip(axes, curves.items(), strict=True):
         _panel(axis, pen, curve, LEAST_SHARE * top)
         _mark(axis, pen, parts)
-        axis.set_title(phase_words(phase))
+        axis.set_title(f"{_cell_words(curve)}, {dtype_words(dtype)}")
     axes[0].set_ylim(0, ROOM * top)
     axes[0].set_ylabel("tensors (GiB)")
-    legend_below(drawn, axes)
-    return drawn
+    legend_below(part, list(axes))
+
+
+def _draw_rungs(part, pen: Pen, rungs: pd.DataFrame, names: list[str]) -> None:
+    """Draw a bar for each rung and size: what stays between steps, and what a step adds."""
+    sizes = in_order("size", rungs["size"])
+    axes = part.subplots(1, len(sizes), squeeze=False, sharey=True)[0]
+    batches = rungs["batch"].nunique() > 1
+    for axis, size in zip(axes, sizes, strict=True):
+        rows = having(rungs, size=size)
+        lines_of(axis, pen, rows, names)
+        rows = rows[gates.shown(rows)]
+        rows = rows.assign(
+            kept=rows["kept"].fillna(0.0), place=rows["implementation"].map(names.index)
+        )
+        axis.barh(rows["place"], rows["kept"], BAR, label=KEPT, **pen.filled("mustard", "///"))
+        added = rows["peak"] - rows["kept"]
+        axis.barh(rows["place"], added, BAR, left=rows["kept"], label=ADDED, **pen.filled("green"))
+        for place, peak in zip(rows["place"], rows["peak"], strict=True):
+            words = f" {significant(peak)}"
+            axis.text(peak, place, words, va="center", fontsize=SMALL_TEXT)
+        axis.set_xlim(0, ROOM * rows["peak"].max())
+        axis.set_xlabel("peak (GiB)")
+        cell = _cell_words(rows)
+        axis.set_title(f"{cell}, batch {rows['batch'].iloc[0]:g}" if batches else cell)
+    legend_below(part, list(axes))
+
+
+def _cell_words(rows: pd.DataFrame) -> str:
+    return f"{rows['size'].iloc[0]}, context {rows['context_length'].iloc[0]:g}"
+
+
+def _title(curves: dict[str, tuple[pd.DataFrame, list]], rungs: pd.DataFrame) -> str:
+    """The title: the largest category at the peak, and what rungs with float32 weights save."""
+    said = [_largest(*next(iter(curves.items())))] if curves else []
+    return "; ".join([*said, *_saved(rungs)]) or "Peak memory of a train step, by technique"
+
+
+def _largest(dtype: str, recorded: tuple[pd.DataFrame, list]) -> str:
+    curve = levels(recorded[0])
+    peak = curve.loc[curve.sum(axis=1).idxmax()]
+    share = percent(peak.max() / peak.sum(), 0)
+    return f"{share} of a {dtype_words(dtype)} train step's peak is {peak.idxmax()}"
+
+
+def _saved(rungs: pd.DataFrame) -> list[str]:
+    """What the ladder saves at the largest size whose lowest rung has a peak, if it saves."""
+    kept = {name for name, rung in waterfall.BY_NAME.items() if waterfall.keeps_weights(rung)}
+    rows = having(rungs, implementation=kept)
+    rows = rows[rows["peak"].notna()] if len(rows) else rows
+    for size in reversed(in_order("size", rows["size"])):
+        peaks = having(rows, size=size).set_index("implementation")["peak"]
+        first = peaks.get(waterfall.ladder.BASE.name)
+        if first is not None and peaks.min() < first:
+            ends = f"{significant(first)} to {significant(peaks.min())} GiB"
+            return [f"the ladder takes {size} from {ends}, float32 weights kept"]
+    return []
 
 
 def _from_its_start(curve: pd.DataFrame, parts: list) -> tuple[pd.DataFrame, list]:
@@ -70,20 +185,6 @@ def _from_its_start(curve: pd.DataFrame, parts: list) -> tuple[pd.DataFrame, lis
     curve = curve.loc[levels(curve).sum(axis=1).groupby(stretch).idxmax()]
     moved = curve.assign(position=curve["position"] - start)
     return moved, [(name, begin - start, end - start) for name, begin, end in parts]
-
-
-def _title(cell: pd.Series, curves: dict[str, pd.DataFrame]) -> str:
-    what = f"{cell['size']}, context {cell['context_length']:g}, {dtype_words(cell['dtype'])}"
-    if set(curves) < {"forward", "train_step"}:
-        return f"Memory over a {phase_words(next(iter(curves)))}, {what}"
-    forward, step = curves["forward"], curves["train_step"]
-    times = significant(levels(step).sum(axis=1).max() / levels(forward).sum(axis=1).max(), 2)
-    by_category = levels(step).loc[levels(step).sum(axis=1).idxmax()]
-    most = f"{percent(by_category.max() / by_category.sum(), 0)} of its peak is"
-    return (
-        f"A train step takes {times} times the memory of a forward; {most} {by_category.idxmax()}"
-        f" ({what})"
-    )
 
 
 def _panel(axis: Axes, pen: Pen, curve: pd.DataFrame, least: float) -> None:
@@ -112,10 +213,10 @@ def _mark(axis: Axes, pen: Pen, parts: list[tuple[str, float, float]]) -> None:
     for name, start, stop in parts:
         if start > 0 and stop > start:
             axis.axvline(start, color=pen.theme.ink, linewidth=1, linestyle=":")
-        if len(parts) > 1 and stop > start:
+        if stop > start:
             place = axis.get_xaxis_transform()
             axis.text((start + stop) / 2, 0.97, name, transform=place, ha="center", va="top")
     axis.set_xlabel("allocations and releases")
     axis.set_xlim(0, parts[-1][2])
-    axis.xaxis.set_major_locator(MaxNLocator(4 if len(parts) > 1 else 2, steps=[1, 2, 5, 10]))
+    axis.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))

@@ -1,68 +1,97 @@
-"""The figure of the profiles: time per class of kernels, a bar per phase and implementation."""
+"""The figure of the profiles: ms per class of kernels, and the time the device waits for the host.
+
+A bar is a train step of one implementation; with a single implementation, one of its phases.
+"""
 
 from __future__ import annotations
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lmperf.names import dtype_words, implementation_words, phase_words
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.figures import Pen, legend_below, panels
-from lmperf.reporting.numbers import listed, significant
-from lmperf.reporting.sections.profiles.kernel_classes import CLASSES
-from lmperf.reporting.sections.profiles.rows import (
-    CELL,
-    classes_of,
-    kind_of,
-    matmul_shares,
-    usual,
-)
-from lmperf.reporting.sections.profiles.tables import HEAD_LINES
+from lmperf.reporting.figures import SMALL_TEXT, Pen, legend_below, panels
+from lmperf.reporting.numbers import significant
+from lmperf.reporting.sections.profiles.kernel_classes import CLASSES, MATMUL
+from lmperf.reporting.sections.profiles.rows import CELL, KERNEL, classes_of, kind_of, usual
 
-GAP = 1.6  # space between groups in bar heights, for the name of the group
-INCHES_A_BAR, INCHES_AROUND = 0.26, 2.0
+BAR = 0.72
+INCHES_A_BAR, INCHES_AROUND = 0.44, 1.75
+ROOM = 1.16  # of the longest bar, for the time at its end
+NUMBERED = 0.055  # the least share of the longest bar that has its number inside
+WAITING = {KERNEL: "device waits for the host", "operator": "outside operators"}
 
 
 def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
-    """Draw the head table as stacked bars: share of each class, total kernel time at the end."""
-    cases = usual(evidence).iloc[:HEAD_LINES]
+    """Draw each case as a bar: ms of each class, then the rest of the time without the profiler."""
+    cases = usual(evidence)
     if cases.empty:
         return None
-    group = cases.groupby(["dtype", "implementation"], sort=False).ngroup()
-    places = pd.Series(1, cases.index).cumsum() + GAP * group
-    height = INCHES_AROUND + INCHES_A_BAR * places.max()
-    drawn, (axis,) = panels(_title(cases, kind_of(evidence)), height=height)
-    for _, row in cases[~group.duplicated()].iterrows():
-        way = f"{dtype_words(row['dtype'])}, {implementation_words(row['implementation'], CELL)}"
-        axis.text(0.6, places[row.name] - 1, way, va="center", fontweight="bold")
-    _bars(axis, pen, cases, places)
-    axis.set_yticks(places, [phase_words(phase) for phase in cases["phase"]])
-    axis.set_ylim(places.max() + 0.6, -0.6)
-    axis.set_xlim(0, 112)
-    axis.set_xticks(range(0, 101, 20))
-    axis.set_xlabel(f"share of the {kind_of(evidence)} time (%); at the end of a bar, that time")
+    ways = cases[["dtype", "implementation"]].drop_duplicates()
+    if len(ways) > 1:
+        cases = having(cases, phase=cases["phase"].iloc[-1])
+    kind = kind_of(evidence)
+    height = INCHES_AROUND + INCHES_A_BAR * len(cases)
+    drawn, (axis,) = panels(_title(cases, kind), height=height)
+    _bars(axis, pen, cases.assign(place=range(len(cases))), WAITING[kind])
+    names = [phase_words(phase) for phase in cases["phase"]] if len(ways) == 1 else _ways(cases)
+    axis.set_yticks(range(len(cases)), names)
+    axis.set_ylim(len(cases) - 0.45, -0.55)
+    axis.set_xlabel(f"ms of a {phase_words(cases['phase'].iloc[-1])}" if len(ways) > 1 else "ms")
     axis.grid(visible=False, axis="y")
     axis.tick_params(axis="y", length=0)
-    axis.spines["left"].set_visible(False)
     legend_below(drawn, [axis])
     return drawn
 
 
-def _bars(axis, pen: Pen, cases: pd.DataFrame, places: pd.Series) -> None:
+def _ways(cases: pd.DataFrame) -> list[str]:
+    pairs = zip(cases["dtype"], cases["implementation"], strict=True)
+    return [f"{dtype_words(d)},\n{implementation_words(i, CELL)}" for d, i in pairs]
+
+
+def _bars(axis: Axes, pen: Pen, cases: pd.DataFrame, waiting: str) -> None:
+    """Draw the classes side by side, the rest up to the wall time as an outline, and both sums."""
+    longest = cases[["total_ms", "wall_ms"]].max().max()
     left = pd.Series(0.0, cases.index)
     for name in classes_of(cases):
-        share, kind = 100 * cases[name] / cases["total_ms"], CLASSES[name]
+        kind = CLASSES[name]
         look = pen.filled(kind.look.colour, kind.look.hatch)
-        axis.barh(places, share, 0.8, left=left, label=kind.words, **look)
-        left += share
-    for place, total in zip(places, cases["total_ms"], strict=True):
-        axis.text(101, place, f"{significant(total)} ms", va="center")
+        axis.barh(cases["place"], cases[name], BAR, left=left, label=kind.words, **look)
+        for place, start, ms in zip(cases["place"], left, cases[name], strict=True):
+            if ms >= NUMBERED * longest:
+                _number(axis, pen, start + ms / 2, place, ms)
+        left += cases[name]
+    idle = cases[cases["wall_ms"] > cases["total_ms"]]
+    outline = {"facecolor": "none", "edgecolor": pen.theme.ink, "linestyle": ":", "linewidth": 1.1}
+    wait = idle["wall_ms"] - idle["total_ms"]
+    axis.barh(idle["place"], wait, BAR, left=idle["total_ms"], label=waiting, **outline)
+    for place, end, ms in zip(idle["place"], idle["total_ms"], wait, strict=True):
+        if ms >= NUMBERED * longest:
+            _number(axis, pen, end + ms / 2, place, ms)
+    for case in cases.itertuples():
+        words = f" {significant(case.total_ms)}"
+        words += f" of {significant(case.wall_ms)}" if case.wall_ms > case.total_ms else ""
+        end = max(case.total_ms, case.wall_ms)
+        axis.text(end, case.place, words, va="center", fontsize=SMALL_TEXT)
+    axis.set_xlim(0, ROOM * longest)
+
+
+def _number(axis: Axes, pen: Pen, x: float, y: float, ms: float) -> None:
+    box = {"facecolor": pen.theme.background, "edgecolor": "none", "pad": 1}
+    look = {"ha": "center", "va": "center", "fontsize": SMALL_TEXT, "bbox": box}
+    axis.text(x, y, significant(ms), **look)
 
 
 def _title(cases: pd.DataFrame, kind: str) -> str:
-    """The title: share of matmuls in the last phase by dtype, for the first implementation."""
+    """The title: ms of matmuls in the last phase by dtype, for the first implementation."""
     first, last = cases.iloc[0], cases.iloc[-1]
     same = having(cases, phase=last["phase"], implementation=first["implementation"])
+    parts = [
+        f"{significant(case[MATMUL])} of {significant(case['total_ms'])} ms"
+        f" in {dtype_words(case['dtype'])}"
+        for _, case in same.iterrows()
+    ]
     way = f"{first['size']}, {implementation_words(first['implementation'], CELL)}"
     what = f"Of a {phase_words(last['phase'])}'s {kind} time"
-    return f"{what}, matmuls take {listed(matmul_shares(same))} ({way})"
+    return f"{what}, matmuls take {' and '.join(parts)} ({way})"

@@ -1,0 +1,97 @@
+"""Train steps that the waterfall shows: each rung of the ladder with the time of the one before.
+
+The figures of end to end and of memory draw them, a panel for each size.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pandas as pd
+
+from lmperf.dtypes import dtype_of
+from lmperf.reporting import gates
+from lmperf.reporting.evidence import MachineEvidence, having
+from lmperf.reporting.sections.end_to_end import ladder, ways
+from lmperf.reporting.speedup import Series, every, parse_rounds, resolved
+from lmperf.statistics import UNRESOLVED, median_interval
+from lmperf.transformer.rungs import RUNGS, Rung
+
+LEAST_RUNGS = 2
+BY_NAME = {rung.name: rung for rung in RUNGS}
+
+
+def usual(evidence: MachineEvidence) -> pd.DataFrame:
+    """The rungs that figures show, named as in ``ladder.rungs``, at one context and batch a size.
+
+    The context is that of the ladder, or that of the head table if no cell has the whole ladder.
+    The batch is the one with most rungs. Sizes with fewer than ``LEAST_RUNGS`` times are left out.
+    """
+    frame = evidence.frame(ways.STEM)
+    if frame is None:
+        return pd.DataFrame({"size": []})
+    whole, steps = ladder.rungs(frame), ladder.techniques(frame)
+    of = ways.usual_steps(evidence) if whole.empty else whole
+    steps = having(steps, context_length=of["context_length"].mode().max() if len(of) else None)
+    number = steps.groupby(["size", "batch"])["size"].transform("size")
+    steps = steps[number == number.groupby(steps["size"]).transform("max")]
+    steps = steps[steps["batch"] == steps.groupby("size")["batch"].transform("min")]
+    timed = gates.shown(steps).groupby(steps["size"]).transform("sum")
+    return steps[timed >= LEAST_RUNGS]
+
+
+def times(evidence: MachineEvidence, rows: pd.DataFrame) -> pd.DataFrame:
+    """The rungs of one size that have a time, the lowest rung first, with six more columns.
+
+    ``ms``, ``low`` and ``high``: the time of a step and its interval; the sustained time if all
+    rungs of the size have one (``lasting``), else the burst time. ``before``: time of the rung
+    before. ``clear``: whether the difference from it is resolved and both times hold.
+    """
+    rows = rows[gates.shown(rows)]
+    rows = rows.sort_values("implementation", key=lambda names: names.map([*BY_NAME].index))
+    lasting = bool(rows["sustained_ms"].notna().all())
+    ms, rounds = ("sustained_ms", "sustained_rounds_ms") if lasting else ("median_ms", "rounds_ms")
+    low, high = median_interval(parse_rounds(rows[rounds]))
+    pairs = itertools.pairwise(_series(name) for name in rows["implementation"])
+    found = [every(evidence, ways.STEM, rung, before) for before, rung in pairs]
+    clear = [part.index[part["holds"] & (part["verdict"] != UNRESOLVED)] for part in found]
+    return rows.assign(
+        lasting=lasting,
+        **{"ms": rows[ms], "low": low, "high": high, "before": rows[ms].shift()},
+        clear=rows.index.isin(itertools.chain(*clear)),
+    )
+
+
+def with_float32_weights(evidence: MachineEvidence, rows: pd.DataFrame) -> pd.DataFrame:
+    """The highest rung of ``rows`` (from ``times``) with float32 weights, with its speed-up.
+
+    The speed-up is over eager float32. Empty if it is unresolved, or if a time may not hold.
+    """
+    kept = rows[rows["implementation"].map(lambda name: keeps_weights(BY_NAME[name]))]
+    if kept.empty:
+        return kept
+    name = kept["implementation"].iloc[-1]
+    found = resolved(evidence, ways.STEM, _series(name), _series(ladder.BASE.name))
+    return kept.join(found[["ratio", "verdict"]], how="inner")
+
+
+def loss_changes(evidence: MachineEvidence, size: str) -> dict[str, float]:
+    """Rung without float32 weights -> relative change of its loss over float32, where known."""
+    frame = evidence.frame(ladder.LOSS)
+    if frame is None:
+        return {}
+    frame = having(frame[gates.shown(frame)], size=size, step=frame["step"].max())
+    losses = frame.set_index("implementation")["loss"].to_dict()
+    base = losses.get(ladder.BASE.name)
+    rounded = [name for name in losses if not keeps_weights(BY_NAME[name])]
+    return {name: losses[name] / base - 1 for name in rounded} if base else {}
+
+
+def keeps_weights(rung: Rung) -> bool:
+    """Whether a rung stores its weights in float32."""
+    return dtype_of(rung.dtype).storage == "float32"
+
+
+def _series(name: str) -> Series:
+    rung = BY_NAME[name]
+    return Series.of(dtype=rung.dtype, implementation=rung.implementation)
