@@ -220,10 +220,16 @@ def logarithmic(axis: Axes) -> None:
     """Make a y axis logarithmic, with plain numbers at its ticks."""
     axis.set_yscale("log")
     low, high = axis.get_ylim()
-    subs = (1.0,) if high / low > 50 else (1.0, 2.0, 5.0)
+    subs = (1.0,) if high / low > 200 else (1.0, 2.0, 5.0)
     axis.yaxis.set_major_locator(LogLocator(base=10, subs=subs))
     axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
     axis.yaxis.set_minor_formatter(NullFormatter())
+
+
+def number_at_end(axis: Axes, x: float, y: float, words: str) -> None:
+    """Write a number at the end of a horizontal bar."""
+    look = {"textcoords": "offset points", "va": "center_baseline", "fontsize": SMALL_TEXT}
+    axis.annotate(words, (x, y), (4, 0), **look)
 
 
 def whiskers(axis: Axes, at, values, ends, color: str, across: bool = False) -> None:

@@ -93,6 +93,7 @@ def _model_row(build, machine, size, context, batch, dtype, name, phase, togethe
         "tokens": tokens,
         "flops": flops,
         "peak_mib": peak,
+        "resident_mib": parameters * 12 / 2**20,
         "max_error": 1e-4 if name != "eager" else None,
         "error_bound": 1e-3 if name != "eager" else None,
     }
@@ -145,7 +146,7 @@ def ladder(build: Builder, machine: dict, steps: pd.DataFrame, batches: dict, co
                         **build.sustained(ms, bool(machine["device"])),
                         **({"host_ms": 0.3 * ms} if machine["device"] else {}),
                         **{"parameters": parameters, "tokens": batch * context, "flops": flops},
-                        **{"compile_s": 6.0, "peak_mib": peak},
+                        **{"compile_s": 6.0, "peak_mib": peak, "resident_mib": 0.75 * peak},
                         "pool_mib": 1024.0 if name == "graph" else None,
                         **{"max_error": 1e-3, "error_bound": 1e-2},
                     }

@@ -5,6 +5,7 @@ A second row shows the gain of compiling, which a logarithmic axis of four decad
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -13,6 +14,7 @@ from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.figures import (
     SMALL_TEXT,
+    WIDE,
     Pen,
     grid,
     legend_below,
@@ -28,9 +30,9 @@ from lmperf.statistics import UNRESOLVED
 
 END = "does not fit"
 MARGIN, TICKS = 1.4, 4
-GAIN, UNCLEAR = "eager / compiled", "not resolved"
+GAIN, UNCLEAR = "PyTorch / compiled", "not resolved"
 INCHES, INCHES_A_GAIN = 3.4, 1.5
-ROOM = 1.35  # above the largest gain, for the numbers
+NUMBER_INCHES, PANEL_INCHES = 0.40, 1.85
 GROWN = {
     ("median_ms", "forward"): "forward time",
     ("median_ms", "backward"): "backward time",
@@ -58,14 +60,13 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
     drawn, axes = grid(_title(frame), 1 + several, len(quantities), height, sharex="col", **look)
     for axis, (phase, column) in zip(axes[0], quantities, strict=True):
         _panel(axis, pen, frame, phase, column)
-    if several:
-        top = ROOM * max(gain["ratio"].max() for gain in gains if len(gain))
-        for axis, gain in zip(axes[1], gains, strict=True):
-            _gain_panel(axis, pen, gain, top)
-        axes[1][0].set_ylabel(GAIN)
     for axis in axes[-1]:
         axis.set_xlabel("length")
-    legend_below(drawn, list(axes.flat))
+    if several:
+        axes[1][0].set_ylabel(GAIN)
+        for axis, gain in zip(axes[1], gains, strict=True):
+            _gain_panel(axis, pen, gain)
+    legend_below(drawn, drawn.axes)
     return drawn
 
 
@@ -83,20 +84,35 @@ def _gain(evidence: MachineEvidence, frame: pd.DataFrame, phase: str, column: st
     return pd.DataFrame({"ratio": over, "low": over, "high": over, "clear": True}).reset_index()
 
 
-def _gain_panel(axis, pen: Pen, gain: pd.DataFrame, top: float) -> None:
-    """Draw the gain of compiling at each length, with its number."""
+def _gain_panel(axis, pen: Pen, gain: pd.DataFrame) -> None:
+    """Draw the gain of compiling at each length, with its number if there is room for it."""
+    if gain.empty:
+        words = {"transform": axis.transAxes, "ha": "center", "va": "center"}
+        axis.text(0.5, 0.5, "not measured", **words)
+        axis.set_yticks([])
+        return
     look = pen.line("compiled")
     for clear, face in ((True, look["color"]), (False, pen.theme.background)):
         rows = gain[gain["clear"] == clear]
         marker = {"marker": look["marker"], "color": look["color"], "markerfacecolor": face}
-        label = GAIN if clear else UNCLEAR
-        axis.plot(rows["seq_len"], rows["ratio"], linestyle="none", label=label, **marker)
+        if len(rows):
+            label = GAIN if clear else UNCLEAR
+            axis.plot(rows["seq_len"], rows["ratio"], linestyle="none", label=label, **marker)
     whiskers(axis, gain["seq_len"], gain["ratio"], (gain["low"], gain["high"]), look["color"])
-    for n, value, high in zip(gain["seq_len"], gain["ratio"], gain["high"], strict=True):
-        at = {"textcoords": "offset points", "ha": "center", "fontsize": SMALL_TEXT}
-        axis.annotate(ratio(value), (n, high), (0, 6), **at)
+    # An interval is drawn only if it is wide; the number stands above what is drawn.
+    drawn_to = gain["high"].where(gain["high"] > (1 + WIDE) * gain["ratio"], gain["ratio"])
+    low, high = np.log2(axis.get_xlim())
+    last = np.inf
+    for n, value, top in reversed([*zip(gain["seq_len"], gain["ratio"], drawn_to, strict=True)]):
+        place = PANEL_INCHES * np.log2(n) / (high - low)
+        if last - place >= NUMBER_INCHES:
+            at = {"textcoords": "offset points", "ha": "center", "fontsize": SMALL_TEXT}
+            axis.annotate(ratio(value), (n, top), (0, 6), **at)
+            last = place
     axis.axhline(1, color=pen.theme.ink, linewidth=0.8)
-    axis.set_ylim(0, top)
+    ends = [1, *gain["low"], *drawn_to]
+    span = max(max(ends) - min(ends), 0.1)
+    axis.set_ylim(min(ends) - 0.12 * span, max(ends) + 0.4 * span)
 
 
 def _has(frame: pd.DataFrame, phase: str, column: str) -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from lmperf.names import implementation_words, in_order
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.figures import SMALL_TEXT, Pen, grid, legend_below, whiskers
+from lmperf.reporting.figures import Pen, grid, legend_below, number_at_end, whiskers
 from lmperf.reporting.numbers import signed_percent, significant
 from lmperf.reporting.sections.end_to_end import ways
 from lmperf.reporting.sections.end_to_end.waterfall import (
@@ -27,7 +27,7 @@ MOST_COLUMNS = 3
 INCHES_A_RUNG, INCHES_A_ROW, INCHES_AROUND = 0.31, 0.75, 0.9
 BAR = 0.72
 ROOM = 1.4  # of the longest bar, for the number at its end
-STEP, SAVED, LOST, UNCLEAR = "train step", "saved", "lost", "change not resolved"
+STEP, SAVED, LOST, UNCLEAR = "train step", "saved", "lost", "no clear change"
 
 
 def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
@@ -69,13 +69,13 @@ def lines_of(axis: Axes, pen: Pen, rows: pd.DataFrame, rungs: list[str]) -> None
     why = dict(zip(failed["implementation"], status_words(failed), strict=True))
     why |= dict.fromkeys(set(rungs) - set(rows["implementation"]), "not measured")
     for name, words in why.items():
-        text = f" {words.partition(' (')[0]}"
-        axis.text(0, rungs.index(name), text, va="center", color=pen.colour("grey"))
+        number_at_end(axis, 0, rungs.index(name), words.partition(" (")[0])
     axis.set_yticks(range(len(rungs)), map(rung_words, rungs))
     axis.set_ylim(len(rungs) - 0.4, -0.6)
     axis.tick_params(axis="y", length=0)
     axis.grid(visible=False, axis="y")
     axis.xaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10]))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
 
 
 def rung_words(name: str) -> str:
@@ -99,12 +99,12 @@ def _panel(axis: Axes, pen: Pen, steps: pd.DataFrame, rungs: list[str], losses: 
         least, most = sorted((step.ms, step.before))
         axis.barh(step.place, least, BAR, label=STEP, **pen.filled("blue"))
         if least < most:
-            kind = (SAVED if step.ms < step.before else LOST) if step.clear else UNCLEAR
+            kind = SAVED if step.saves else LOST if step.costs else UNCLEAR
             axis.barh(step.place, most - least, BAR, left=least, label=kind, **looks[kind])
-        words = f" {significant(step.ms)}"
+        words = significant(step.ms)
         if step.implementation in losses:
             words += f" (loss {signed_percent(losses[step.implementation])})"
-        axis.text(max(most, step.high), step.place, words, va="center", fontsize=SMALL_TEXT)
+        number_at_end(axis, max(most, step.high), step.place, words)
     ends = steps["low"], steps["high"]
     whiskers(axis, steps["place"], steps["ms"], ends, pen.theme.ink, across=True)
     axis.set_xlim(0, ROOM * steps[["ms", "before", "high"]].max().max())
@@ -116,10 +116,8 @@ def _title(evidence: MachineEvidence, timed: dict[str, pd.DataFrame]) -> str:
         top = with_float32_weights(evidence, steps)
         if len(top):
             row = top.iloc[0]
-            ends = f"{significant(steps['ms'].iloc[0])} to {significant(row['ms'])} ms"
-            verb = {FASTER: "takes", SLOWER: "slows"}.get(row["verdict"])
+            ends = f"from {significant(steps['ms'].iloc[0])} to {significant(row['ms'])} ms"
+            verb = {FASTER: "takes", SLOWER: "slows"}.get(row["verdict"], "hardly changes")
             cell = f"({size}, context {row['context_length']:g})"
-            if verb is None:
-                return f"Keeping float32 weights, no technique makes a train step faster {cell}"
-            return f"Keeping float32 weights, the ladder {verb} a train step from {ends} {cell}"
+            return f"Keeping float32 weights, the ladder {verb} a train step {ends} {cell}"
     return "Time of a train step, with a further technique in each line"

@@ -13,8 +13,8 @@ from lmperf.dtypes import dtype_of
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.sections.end_to_end import ladder, ways
-from lmperf.reporting.speedup import Series, every, parse_rounds, resolved
-from lmperf.statistics import UNRESOLVED, median_interval
+from lmperf.reporting.speedup import Series, parse_rounds, resolved
+from lmperf.statistics import FASTER, SLOWER, median_interval
 from lmperf.transformer.rungs import RUNGS, Rung
 
 LEAST_RUNGS = 2
@@ -41,11 +41,12 @@ def usual(evidence: MachineEvidence) -> pd.DataFrame:
 
 
 def times(evidence: MachineEvidence, rows: pd.DataFrame) -> pd.DataFrame:
-    """The rungs of one size that have a time, the lowest rung first, with six more columns.
+    """The rungs of one size that have a time, the lowest rung first, with seven more columns.
 
     ``ms``, ``low`` and ``high``: the time of a step and its interval; the sustained time if all
     rungs of the size have one (``lasting``), else the burst time. ``before``: time of the rung
-    before. ``clear``: whether the difference from it is resolved and both times hold.
+    before. ``saves`` and ``costs``: whether the verdict on the two is that the rung is faster or
+    slower; neither if it is the same or unresolved, or if a time may not hold.
     """
     rows = rows[gates.shown(rows)]
     rows = rows.sort_values("implementation", key=lambda names: names.map([*BY_NAME].index))
@@ -53,12 +54,17 @@ def times(evidence: MachineEvidence, rows: pd.DataFrame) -> pd.DataFrame:
     ms, rounds = ("sustained_ms", "sustained_rounds_ms") if lasting else ("median_ms", "rounds_ms")
     low, high = median_interval(parse_rounds(rows[rounds]))
     pairs = itertools.pairwise(_series(name) for name in rows["implementation"])
-    found = [every(evidence, ways.STEM, rung, before) for before, rung in pairs]
-    clear = [part.index[part["holds"] & (part["verdict"] != UNRESOLVED)] for part in found]
+    found = [resolved(evidence, ways.STEM, rung, before) for before, rung in pairs]
+    faster, slower = (
+        rows.index.isin([row for part in found for row in having(part, verdict=verdict).index])
+        for verdict in (FASTER, SLOWER)
+    )
+    before = rows[ms].shift()
     return rows.assign(
         lasting=lasting,
-        **{"ms": rows[ms], "low": low, "high": high, "before": rows[ms].shift()},
-        clear=rows.index.isin(itertools.chain(*clear)),
+        **{"ms": rows[ms], "low": low, "high": high, "before": before},
+        saves=faster & (rows[ms] < before),
+        costs=slower & (rows[ms] > before),
     )
 
 
@@ -83,7 +89,7 @@ def loss_changes(evidence: MachineEvidence, size: str) -> dict[str, float]:
     frame = having(frame[gates.shown(frame)], size=size, step=frame["step"].max())
     losses = frame.set_index("implementation")["loss"].to_dict()
     base = losses.get(ladder.BASE.name)
-    rounded = [name for name in losses if not keeps_weights(BY_NAME[name])]
+    rounded = [n for n in losses if n in BY_NAME and not keeps_weights(BY_NAME[n])]
     return {name: losses[name] / base - 1 for name in rounded} if base else {}
 
 

@@ -62,12 +62,13 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
     long = rows[rows["seq_len"] >= LEAST_LENGTH]
     rows = long if long["seq_len"].nunique() > 1 else rows
     groups = rows[GROUP].drop_duplicates().sort_values(GROUP).iloc[-MOST_COLUMNS:]
+    rows = rows[pd.MultiIndex.from_frame(rows[GROUP]).isin(pd.MultiIndex.from_frame(groups))]
     phases = in_order("phase", rows["phase"])
     # With a single d_head and mask, the phases stand side by side.
     beside = len(groups) == 1
     shape = (1, len(phases)) if beside else (len(phases), len(groups))
     height = INCHES_AROUND + INCHES_A_ROW * shape[0]
-    title = f"{_fastest(evidence, having(rows, seq_len=rows['seq_len'].max()))}"
+    title = _fastest(evidence, having(rows, seq_len=rows["seq_len"].max()))
     where = f"({work}, {kinds.numerics(rows)}, length {length(rows['seq_len'].max())})"
     drawn, axes = grid(f"{title} {where}", *shape, height, sharex=True, sharey=True)
     cells = list(itertools.product(phases, groups.itertuples(index=False)))
@@ -76,8 +77,8 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
     for axis, (phase, group) in zip(axes.flat, cells, strict=True):
         part = having(rows, phase=phase, **group._asdict())
         axis.set_ylim(0, top)
-        _ceilings_drawn(axis, pen, ceilings)
         _lines(axis, pen, rows, part, shape)
+        _ceilings_drawn(axis, pen, ceilings)
         words = f"d {group[0]}, {group[1]}"
         axis.set_title(f"{phase_words(phase)}, {words}" if beside else words)
     for axis in axes[-1]:
@@ -100,7 +101,7 @@ def _ceilings_drawn(axis: Axes, pen: Pen, ceilings: dict[str, float]) -> None:
     for name, dash in LINES:
         if name in ceilings:
             label = f"{name}: {significant(ceilings[name])}"
-            look = {"color": pen.colour("grey"), "linestyle": dash, "linewidth": 1.3}
+            look = {"color": pen.colour("grey"), "linestyle": dash, "linewidth": 1.3, "zorder": 1}
             axis.axhline(ceilings[name], label=label, **look)
 
 
@@ -134,11 +135,12 @@ def _lines(axis: Axes, pen: Pen, rows: pd.DataFrame, part: pd.DataFrame, shape: 
     at = {"textcoords": "offset points", "va": "center", "fontsize": SMALL_TEXT}
     for place, (rate, colour) in zip(places, ends, strict=True):
         end = (lengths[-1], place)
-        axis.annotate(significant(rate), end, (6, 0), color=colour, **at)
+        digits = 3 if rate >= 100 else 2
+        axis.annotate(significant(rate, digits), end, (6, 0), color=colour, **at)
 
 
 def _fastest(evidence: MachineEvidence, rows: pd.DataFrame) -> str:
-    """In how many groups each is fastest: ``SDPA cuDNN fastest in 5 of 8, Triton in 2``.
+    """In how many groups each is fastest: ``Triton is the fastest in 5 of 8 cases, flex in 2``.
 
     A group counts as unresolved if its fastest row is not faster than every other row, or if a time
     in it may not hold (``marks.doubtful``).
@@ -150,13 +152,13 @@ def _fastest(evidence: MachineEvidence, rows: pd.DataFrame) -> str:
     resolved = resolved[~doubtful.reindex(resolved.index)].map(implementation_words)
     wins = resolved.value_counts()
     if not len(wins):
-        return "the fastest is unresolved"
+        return "Which implementation is the fastest is not resolved"
     first, *rest = sorted(wins.index, key=lambda name: (-wins[name], name))
     if wins[first] == len(best):
         return f"{first} is the fastest"
     others = [f"{name} in {wins[name]}" for name in rest]
     others += [f"{len(best) - len(resolved)} unresolved"] if len(resolved) < len(best) else []
-    return ", ".join([f"{first} fastest in {wins[first]} of {len(best)}", *others])
+    return ", ".join([f"{first} is the fastest in {wins[first]} of {len(best)} cases", *others])
 
 
 def _matched(evidence: MachineEvidence, rows: pd.DataFrame) -> pd.Index:

@@ -12,14 +12,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from lmperf.names import dtype_words, in_order
+from lmperf.names import dtype_words, implementation_words, in_order
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.figures import (
-    SMALL_TEXT,
     WIDTH,
     Pen,
     legend_below,
+    number_at_end,
     wrapped,
 )
 from lmperf.reporting.numbers import percent, significant
@@ -96,7 +96,7 @@ def _rungs(evidence: MachineEvidence) -> pd.DataFrame:
         return pd.DataFrame({"size": [], "implementation": []})
     peak = (rows["peak_mib"] + rows["pool_mib"].fillna(0)) / MIB_IN_GIB
     rows = rows.assign(peak=peak, kept=rows["resident_mib"] / MIB_IN_GIB)
-    known = rows[gates.shown(rows) & rows["peak"].notna()]
+    known = rows[gates.shown(rows) & rows[["peak", "kept"]].notna().all(axis=1)]
     several = known.groupby("size")["implementation"].nunique() > 1
     sizes = in_order("size", several.index[several])
     if len(sizes) > MOST_SIZES:
@@ -127,15 +127,12 @@ def _draw_rungs(part, pen: Pen, rungs: pd.DataFrame, names: list[str]) -> None:
         rows = having(rungs, size=size)
         lines_of(axis, pen, rows, names)
         rows = rows[gates.shown(rows)]
-        rows = rows.assign(
-            kept=rows["kept"].fillna(0.0), place=rows["implementation"].map(names.index)
-        )
+        rows = rows.assign(place=rows["implementation"].map(names.index))
         axis.barh(rows["place"], rows["kept"], BAR, label=KEPT, **pen.filled("mustard", "///"))
         added = rows["peak"] - rows["kept"]
         axis.barh(rows["place"], added, BAR, left=rows["kept"], label=ADDED, **pen.filled("green"))
         for place, peak in zip(rows["place"], rows["peak"], strict=True):
-            words = f" {significant(peak)}"
-            axis.text(peak, place, words, va="center", fontsize=SMALL_TEXT)
+            number_at_end(axis, peak, place, significant(peak))
         axis.set_xlim(0, ROOM * rows["peak"].max())
         axis.set_xlabel("peak (GiB)")
         cell = _cell_words(rows)
@@ -157,7 +154,8 @@ def _largest(dtype: str, recorded: tuple[pd.DataFrame, list]) -> str:
     curve = levels(recorded[0])
     peak = curve.loc[curve.sum(axis=1).idxmax()]
     share = percent(peak.max() / peak.sum(), 0)
-    return f"{share} of a {dtype_words(dtype)} train step's peak is {peak.idxmax()}"
+    size = recorded[0]["size"].iloc[0]
+    return f"{share} of the peak of {size} ({dtype_words(dtype)}) is {peak.idxmax()}"
 
 
 def _saved(rungs: pd.DataFrame) -> list[str]:
@@ -167,10 +165,11 @@ def _saved(rungs: pd.DataFrame) -> list[str]:
     rows = rows[rows["peak"].notna()] if len(rows) else rows
     for size in reversed(in_order("size", rows["size"])):
         peaks = having(rows, size=size).set_index("implementation")["peak"]
-        first = peaks.get(waterfall.ladder.BASE.name)
-        if first is not None and peaks.min() < first:
-            ends = f"{significant(first)} to {significant(peaks.min())} GiB"
-            return [f"the ladder takes {size} from {ends}, float32 weights kept"]
+        first, least = peaks.get(waterfall.ladder.BASE.name), peaks.min()
+        if first is not None and least < first:
+            rung = implementation_words(peaks.idxmin())
+            ends = f"{significant(first)} to {significant(least)} GiB"
+            return [f"the ladder up to {rung} takes {size} from {ends}"]
     return []
 
 
@@ -218,5 +217,5 @@ def _mark(axis: Axes, pen: Pen, parts: list[tuple[str, float, float]]) -> None:
             axis.text((start + stop) / 2, 0.97, name, transform=place, ha="center", va="top")
     axis.set_xlabel("allocations and releases")
     axis.set_xlim(0, parts[-1][2])
-    axis.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+    axis.xaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10]))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from lmperf.names import dtype_words, implementation_words, phase_words
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.figures import SMALL_TEXT, Pen, legend_below, panels
+from lmperf.reporting.figures import SMALL_TEXT, Pen, legend_below, number_at_end, panels
 from lmperf.reporting.numbers import significant
 from lmperf.reporting.sections.profiles.kernel_classes import CLASSES, MATMUL
 from lmperf.reporting.sections.profiles.rows import CELL, KERNEL, classes_of, kind_of, usual
@@ -19,7 +19,7 @@ from lmperf.reporting.sections.profiles.rows import CELL, KERNEL, classes_of, ki
 BAR = 0.72
 INCHES_A_BAR, INCHES_AROUND = 0.44, 1.75
 ROOM = 1.16  # of the longest bar, for the time at its end
-NUMBERED = 0.055  # the least share of the longest bar that has its number inside
+NUMBERED = 0.05  # the least share of the longest bar that has its number inside
 WAITING = {KERNEL: "device waits for the host", "operator": "outside operators"}
 
 
@@ -38,7 +38,8 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
     names = [phase_words(phase) for phase in cases["phase"]] if len(ways) == 1 else _ways(cases)
     axis.set_yticks(range(len(cases)), names)
     axis.set_ylim(len(cases) - 0.45, -0.55)
-    axis.set_xlabel(f"ms of a {phase_words(cases['phase'].iloc[-1])}" if len(ways) > 1 else "ms")
+    of = f" of a {phase_words(cases['phase'].iloc[-1])}" if len(ways) > 1 else ""
+    axis.set_xlabel(f"ms{of}; at the end of a bar: {kind} time of wall time")
     axis.grid(visible=False, axis="y")
     axis.tick_params(axis="y", length=0)
     legend_below(drawn, [axis])
@@ -70,10 +71,9 @@ def _bars(axis: Axes, pen: Pen, cases: pd.DataFrame, waiting: str) -> None:
         if ms >= NUMBERED * longest:
             _number(axis, pen, end + ms / 2, place, ms)
     for case in cases.itertuples():
-        words = f" {significant(case.total_ms)}"
+        words = significant(case.total_ms)
         words += f" of {significant(case.wall_ms)}" if case.wall_ms > case.total_ms else ""
-        end = max(case.total_ms, case.wall_ms)
-        axis.text(end, case.place, words, va="center", fontsize=SMALL_TEXT)
+        number_at_end(axis, max(case.total_ms, case.wall_ms), case.place, words)
     axis.set_xlim(0, ROOM * longest)
 
 
