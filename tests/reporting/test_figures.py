@@ -8,10 +8,22 @@ import itertools
 import pytest
 import synthetic
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from lmperf.names import IMPLEMENTATIONS
-from lmperf.reporting.figures import DARK, LIGHT, SPARE_LOOKS, THEMES, WIDTH, Pen, draw, themed
+from lmperf.reporting.figures import (
+    DARK,
+    LIGHT,
+    SPARE_LOOKS,
+    THEMES,
+    WIDTH,
+    Pen,
+    apart,
+    draw,
+    themed,
+    whiskers,
+)
 from lmperf.reporting.sections import declared, stems
 
 pytestmark = pytest.mark.machine
@@ -131,3 +143,20 @@ def test_data_stay_inside_the_axes(figure_of, stem, machine):
             for value, (low, high) in zip(place, limits, strict=True):
                 slack = 1e-6 * (high - low)
                 assert not (value < low - slack or value > high + slack), axis.get_title()
+
+
+def test_only_wide_intervals_are_drawn():
+    axis = Figure().subplots()
+    whiskers(axis, [1, 2, 3], [100, 100, 100], ([98, 90, None], [102, 101, None]), "#000000")
+    (bars,) = axis.containers
+    (lines,) = bars.lines[2]
+    assert [list(segment[:, 1]) for segment in lines.get_segments()] == [[90, 101]]
+    whiskers(axis, [1], [100], ([99], [101]), "#000000")
+    assert len(axis.containers) == 1
+
+
+def test_numbers_are_kept_apart_in_their_order():
+    assert list(apart([10.0, 50.0], 5)) == [10, 50]
+    places = apart([50.0, 10.0, 51.0, 50.0], 5)
+    assert sorted(places) == [places[1], places[0], places[3], places[2]]
+    assert min(abs(a - b) for a, b in itertools.combinations(places, 2)) >= 5

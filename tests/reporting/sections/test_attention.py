@@ -12,13 +12,18 @@ from finding_checks import assert_answers_reached
 from lmperf.dtypes import dtype_of
 from lmperf.reporting.ceilings import copy_ceiling, matmul_ceiling
 from lmperf.reporting.coverage import gaps, states
+from lmperf.reporting.evidence import having
 from lmperf.reporting.figures import LIGHT, themed
 from lmperf.reporting.findings import state
 from lmperf.reporting.markdown import markdown
+from lmperf.reporting.numbers import ratio
 from lmperf.reporting.sections import compose
 from lmperf.reporting.sections.attention import SECTION
 from lmperf.reporting.sections.attention.bound import PASSES, PASSES_OF_MASK
+from lmperf.reporting.sections.attention.figure import GAIN
 from lmperf.reporting.sections.attention.findings import FINDINGS
+from lmperf.reporting.sections.attention.tables import STEM
+from lmperf.reporting.speedup import Series, resolved
 
 
 def with_changed_rows(change, stem="attention"):
@@ -373,11 +378,28 @@ def test_table_a3_is_shown_if_the_timing_rows_are_damaged():
     assert composed.head is None and not composed.parts["A1"]
 
 
+def test_figure_shows_the_gain_of_compiling_at_each_length(gpu):
+    drawn = themed(lambda pen: SECTION.figure(gpu, pen), LIGHT)
+    forward = drawn.axes[3]
+    pair = (Series.of(implementation=name) for name in ("compiled", "eager"))
+    found = resolved(gpu, STEM, *pair)
+    found = having(found, phase="forward", dtype="float32", d_head=64)
+    points = [line for line in forward.lines if line.get_label() == f"_{GAIN}"]
+    assert list(points[0].get_ydata()) == list(found["ratio"])
+    assert ratio(found["ratio"].iloc[-1]) in [text.get_text() for text in forward.texts]
+
+
+def test_figure_without_compiled_rows_has_no_gain(gpu):
+    frame = gpu.frames[STEM]
+    alone = synthetic.with_frames(gpu, **{STEM: having(frame, implementation="eager")})
+    assert len(themed(lambda pen: SECTION.figure(alone, pen), LIGHT).axes) == 3
+
+
 def test_figure_title_states_time_growth_and_oom_length(gpu, cpu):
     drawn = themed(lambda pen: SECTION.figure(gpu, pen), LIGHT)
     title = " ".join(drawn.get_suptitle().split())
     assert "8k to 16k: 3.8 times the forward time" in title
     assert title.endswith("64k does not fit")
-    assert len(drawn.axes) == 3
+    assert len(drawn.axes) == 6
     drawn = themed(lambda pen: SECTION.figure(cpu, pen), LIGHT)
     assert "fit" not in drawn.get_suptitle()

@@ -4,9 +4,7 @@ The head table is the one table of the section in the write-up; E1, E3, E4 and E
 page of the section.
 """
 
-import pytest
 from step_evidence import (
-    light_figure,
     line_of,
     with_rows,
     with_sdpa,
@@ -15,7 +13,7 @@ from step_evidence import (
     with_values,
     without_rows,
 )
-from synthetic import cpu_evidence, gpu_evidence, small_gpu_evidence
+from synthetic import small_gpu_evidence
 
 from lmperf.reporting import coverage
 from lmperf.reporting.evidence import MachineEvidence, having
@@ -175,34 +173,3 @@ def test_head_table_names_batches_that_differ_by_size(cpu):
     table = head(with_rows(cpu, frame))
     assert list(table.frame["size"]) == ["tiny, batch 4", "small, batch 1"]
     assert head(MachineEvidence("empty")) is None
-
-
-@pytest.mark.parametrize("make", [gpu_evidence, cpu_evidence, with_sdpa])
-def test_figure_is_drawn(make):
-    assert light_figure(make()) is not None
-
-
-def test_figure_uses_the_context_measured_with_sdpa():
-    titles = [axis.get_title() for axis in light_figure(with_sdpa()).axes]
-    assert "context 1024" in titles
-
-
-def test_figure_has_no_bar_if_eager_float32_is_withheld(gpu):
-    values = {"max_error": 1.0, "error_bound": 1e-3}
-    red = with_values(gpu, values, size="2.0B", dtype="float32", implementation=EAGER)
-    axis = light_figure(red).axes[0]
-    place = [label.get_text() for label in axis.get_xticklabels()].index("2.0B\nfloat32\nwithheld")
-    middles = [bar.get_x() + bar.get_width() / 2 for bar in axis.patches]
-    assert not any(abs(middle - place) < 0.5 for middle in middles)
-
-
-def test_figure_title_states_whether_any_step_is_faster(gpu):
-    assert "up to" in light_figure(gpu).get_suptitle()
-    slow = with_times_scaled(gpu, 1e-3, implementation=EAGER, dtype="float32")
-    assert light_figure(slow).get_suptitle() == "No train step is faster than in eager float32"
-    assert (
-        light_figure(without_rows(gpu, implementation=[BLOCKS, WHOLE], dtype=["tf32", BF16]))
-        is not None
-    )
-    alone = with_rows(gpu, having(gpu.frames[ways.STEM], implementation=EAGER, dtype="float32"))
-    assert light_figure(alone) is None

@@ -239,6 +239,16 @@ def test_figure_title_states_dtype_and_positions(gpu):
     assert "forward" in title and "%" in title
 
 
+def test_dip_of_the_copy_is_labelled(gpu, gpu_copy):
+    words = [[text.get_text() for text in a.texts] for a in figure(gpu, Pen(LIGHT)).axes]
+    assert words == [[], []]
+    slow = with_times_scaled(
+        gpu_copy, 2.0, phase="forward", implementation="copy", shape="16384", extra_tokens=0
+    )
+    words = [[text.get_text() for text in a.texts] for a in figure(slow, Pen(LIGHT)).axes]
+    assert words == [["dip of the copy\nat 16k"], []]
+
+
 def test_y_axis_covers_the_backward_panel(gpu_copy):
     drawn = figure(with_times_scaled(gpu_copy, 3.0, phase="forward"), Pen(LIGHT))
     highest = max(line.get_ydata().max() for line in drawn.axes[1].lines)

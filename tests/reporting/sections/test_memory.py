@@ -15,7 +15,7 @@ from lmperf.reporting import coverage, figures
 from lmperf.reporting.evidence import having
 from lmperf.reporting.findings import state
 from lmperf.reporting.markdown import markdown
-from lmperf.reporting.numbers import EMPTY
+from lmperf.reporting.numbers import EMPTY, significant
 from lmperf.reporting.sections import compose
 from lmperf.reporting.sections.memory import figure, timeline
 from lmperf.reporting.sections.memory.findings import FINDINGS
@@ -265,9 +265,10 @@ def test_table_y5_counts_cast_weights_as_temporary(gpu_copy):
 
 def test_timeline_figure_starts_with_the_measured_call(gpu):
     drawn = figures.themed(lambda pen: figure(gpu, pen), figures.LIGHT)
-    forward, step = drawn.axes
-    assert (forward.get_title(), step.get_title()) == ("forward", "train step")
-    for axis in drawn.axes:
+    steps = drawn.axes[:2]
+    titles = [axis.get_title() for axis in steps]
+    assert titles == ["2.0B, context 512, float32", "2.0B, context 512, bf16 autocast"]
+    for axis in steps:
         assert axis.get_xlim()[0] == 0
         for layer in axis.collections:
             vertices = layer.get_paths()[0].vertices
@@ -276,6 +277,25 @@ def test_timeline_figure_starts_with_the_measured_call(gpu):
         # which exist before the call.
         bottom = axis.collections[0].get_paths()[0].vertices
         assert len(set(bottom[bottom[:, 1] > 0][:, 1].round(6))) == 1
+
+
+def test_figure_shows_the_peak_of_each_rung_with_a_graph_s_pool(gpu):
+    drawn = figures.themed(lambda pen: figure(gpu, pen), figures.LIGHT)
+    axis = next(axis for axis in drawn.axes if axis.get_title() == "large, context 1024")
+    graph = having(gpu.frame("end_to_end"), implementation="graph", size="large", batch=4).iloc[0]
+    peak = (graph["peak_mib"] + graph["pool_mib"]) / 1024
+    lowest = max(text.xy[1] for text in axis.texts)
+    assert [t.get_text() for t in axis.texts if t.xy[1] == lowest] == [significant(peak)]
+    kept, added = (max(bars.patches, key=lambda bar: bar.get_y()) for bars in axis.containers)
+    assert kept.get_width() == pytest.approx(graph["resident_mib"] / 1024)
+    assert kept.get_width() + added.get_width() == pytest.approx(peak)
+
+
+@pytest.mark.parametrize("stem", ["end_to_end", "memory_timeline"])
+def test_figure_is_drawn_with_recordings_or_rungs_alone(gpu_copy, stem):
+    del gpu_copy.frames[stem]
+    drawn = figures.themed(lambda pen: figure(gpu_copy, pen), figures.LIGHT)
+    assert len(drawn.axes) == (2 if stem == "end_to_end" else 3)
 
 
 @pytest.mark.parametrize("stem", ["memory", "memory_timeline"])

@@ -16,7 +16,7 @@ from lmperf.reporting.sections import compose
 from lmperf.reporting.sections.profiles import SECTION
 from lmperf.reporting.sections.profiles.findings import FINDINGS
 from lmperf.reporting.sections.profiles.kernel_names import shortened
-from lmperf.reporting.sections.profiles.rows import CASE, kernels
+from lmperf.reporting.sections.profiles.rows import CASE, kernels, usual
 from lmperf.reporting.sections.profiles.tables import PUBLISHED_TRACE, class_table, kernel_tables
 
 
@@ -192,12 +192,18 @@ def test_cpu_page_shows_operators_and_no_kernels(cpu, templates):
 
 
 @pytest.mark.parametrize("make", [synthetic.gpu_evidence, synthetic.cpu_evidence])
-def test_figure_bars_end_at_100_percent(make):
+def test_figure_bars_end_at_the_wall_time_in_ms(make):
     evidence = make()
-    figure = themed(lambda pen: SECTION.figure(evidence, pen), LIGHT)
-    (axis,) = figure.axes
-    ends = {round(patch.get_x() + patch.get_width()) for patch in axis.patches}
-    assert max(ends) == 100
+    (axis,) = themed(lambda pen: SECTION.figure(evidence, pen), LIGHT).axes
+    ends = max(patch.get_x() + patch.get_width() for patch in axis.patches)
+    cases = usual(evidence)
+    assert ends == pytest.approx(cases["wall_ms"].max())
+    waits = axis.containers[-1]
+    assert [round(bar.get_width(), 6) for bar in waits.patches] == [
+        round(case.wall_ms - case.total_ms, 6)
+        for case in cases.itertuples()
+        if case.phase == "train_step" or len(set(cases["implementation"])) == 1
+    ]
 
 
 def test_different_kernels_have_different_short_names():

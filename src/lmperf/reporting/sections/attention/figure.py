@@ -32,7 +32,7 @@ END = "does not fit"
 MARGIN, TICKS = 1.4, 4
 GAIN, UNCLEAR = "PyTorch / compiled", "not resolved"
 INCHES, INCHES_A_GAIN = 3.4, 1.5
-NUMBER_INCHES, PANEL_INCHES = 0.40, 1.85
+NUMBER_INCHES, PANEL_INCHES = 0.45, 1.85
 GROWN = {
     ("median_ms", "forward"): "forward time",
     ("median_ms", "backward"): "backward time",
@@ -96,7 +96,7 @@ def _gain_panel(axis, pen: Pen, gain: pd.DataFrame) -> None:
         rows = gain[gain["clear"] == clear]
         marker = {"marker": look["marker"], "color": look["color"], "markerfacecolor": face}
         if len(rows):
-            label = GAIN if clear else UNCLEAR
+            label = f"_{GAIN}" if clear else UNCLEAR  # the axis has the name
             axis.plot(rows["seq_len"], rows["ratio"], linestyle="none", label=label, **marker)
     whiskers(axis, gain["seq_len"], gain["ratio"], (gain["low"], gain["high"]), look["color"])
     # An interval is drawn only if it is wide; the number stands above what is drawn.

@@ -53,23 +53,23 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
     batches = rows["batch"].nunique() > 1
     for axis, (size, steps) in zip(panels, timed.items(), strict=False):
         _panel(axis, pen, steps, rungs, loss_changes(evidence, size))
-        lines_of(axis, pen, having(rows, size=size), rungs)
+        lines_of(axis, having(rows, size=size), rungs)
         axis.set_title(f"{size}, batch {steps['batch'].iloc[0]:g}" if batches else size)
         axis.set_xlabel(f"ms, {'sustained' if steps['lasting'].all() else 'burst'}")
     legend_below(drawn, panels[: len(sizes)])
     return drawn
 
 
-def lines_of(axis: Axes, pen: Pen, rows: pd.DataFrame, rungs: list[str]) -> None:
+def lines_of(axis: Axes, rows: pd.DataFrame, rungs: list[str]) -> None:
     """Name a line for each rung; say why a rung of this size has no number.
 
     rows: the rows of the size, from ``usual``; rungs: names of all lines, from top to bottom.
     """
-    failed = rows[~gates.shown(rows)]
-    why = dict(zip(failed["implementation"], status_words(failed), strict=True))
-    why |= dict.fromkeys(set(rungs) - set(rows["implementation"]), "not measured")
-    for name, words in why.items():
-        number_at_end(axis, 0, rungs.index(name), words.partition(" (")[0])
+    words = status_words(rows).where(~gates.shown(rows), "")
+    why = dict(zip(rows["implementation"], words, strict=True))
+    for place, name in enumerate(rungs):
+        if text := why.get(name, "not measured").partition(" (")[0]:
+            number_at_end(axis, 0, place, text)
     axis.set_yticks(range(len(rungs)), map(rung_words, rungs))
     axis.set_ylim(len(rungs) - 0.4, -0.6)
     axis.tick_params(axis="y", length=0)

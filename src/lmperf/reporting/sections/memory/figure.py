@@ -125,7 +125,7 @@ def _draw_rungs(part, pen: Pen, rungs: pd.DataFrame, names: list[str]) -> None:
     batches = rungs["batch"].nunique() > 1
     for axis, size in zip(axes, sizes, strict=True):
         rows = having(rungs, size=size)
-        lines_of(axis, pen, rows, names)
+        lines_of(axis, rows, names)
         rows = rows[gates.shown(rows)]
         rows = rows.assign(place=rows["implementation"].map(names.index))
         axis.barh(rows["place"], rows["kept"], BAR, label=KEPT, **pen.filled("mustard", "///"))

@@ -1,0 +1,120 @@
+"""The figure of end to end: a waterfall of the ladder's rungs, a panel for each size."""
+
+import pytest
+from step_evidence import (
+    light_figure,
+    with_equal_times,
+    with_rows,
+    with_sdpa,
+    with_times_scaled,
+    with_values,
+    without_rows,
+)
+from synthetic import cpu_evidence, gpu_evidence, small_gpu_evidence
+
+from lmperf.reporting.evidence import having
+from lmperf.reporting.numbers import significant
+from lmperf.reporting.sections.end_to_end import ways
+from lmperf.reporting.sections.end_to_end.figure import LOST, SAVED, UNCLEAR
+from lmperf.transformer.rungs import RUNGS
+
+FUSED = {"implementation": "fused_loss", "dtype": ways.BF16}
+
+
+def panel_of(figure, size):
+    return next(axis for axis in figure.axes if axis.get_title() == size)
+
+
+def rungs_of(axis):
+    """The words for the lines, which only the first panel of a row shows."""
+    return [label.get_text() for label in axis.figure.axes[0].get_yticklabels()]
+
+
+def numbers_of(axis):
+    """Rung in words -> the text at the end of its bar."""
+    names = rungs_of(axis)
+    return {names[round(text.xy[1])]: text.get_text() for text in axis.texts}
+
+
+def kinds_of(axis, rung):
+    """The names of the bars that a rung has in a panel."""
+    names = rungs_of(axis)
+    place, found = names.index(rung), set()
+    for bars in axis.containers:
+        if hasattr(bars, "patches") and bars.get_label() in (SAVED, LOST, UNCLEAR):
+            middles = [bar.get_y() + bar.get_height() / 2 for bar in bars.patches]
+            found |= {bars.get_label()} if any(abs(m - place) < 0.1 for m in middles) else set()
+    return found
+
+
+@pytest.mark.parametrize("make", [gpu_evidence, cpu_evidence, with_sdpa])
+def test_waterfall_is_drawn(make):
+    assert light_figure(make()) is not None
+
+
+def test_each_size_has_a_panel_with_every_rung_in_ms(gpu):
+    drawn = light_figure(gpu)
+    assert [axis.get_title() for axis in drawn.axes] == ["small", "medium", "large", "2.0B", "3.4B"]
+    axis = panel_of(drawn, "large")
+    assert len(rungs_of(axis)) == len(RUNGS)
+    row = having(gpu.frame(ways.STEM), **FUSED, size="large", batch=4).iloc[0]
+    assert numbers_of(axis)["+ loss in chunks"] == significant(row["sustained_ms"])
+    assert axis.get_xlabel() == "ms, sustained"
+
+
+def test_without_the_ladder_the_rungs_that_exist_are_shown():
+    drawn = light_figure(small_gpu_evidence())
+    assert rungs_of(drawn.axes[0]) == ["float32", "TF32", "bf16 autocast", "+ compiled by block"]
+
+
+def test_steps_without_sustained_times_are_shown_in_bursts(gpu):
+    burst = with_values(gpu, {"sustained_ms": None, "sustained_rounds_ms": None})
+    assert {axis.get_xlabel() for axis in light_figure(burst).axes} == {"ms, burst"}
+
+
+def test_rungs_are_drawn_by_the_verdict_over_the_rung_before(gpu):
+    assert kinds_of(panel_of(light_figure(gpu), "large"), "+ loss in chunks") == {SAVED}
+    slow = with_times_scaled(gpu, 1.5, size="large", batch=4, **FUSED)
+    assert kinds_of(panel_of(light_figure(slow), "large"), "+ loss in chunks") == {LOST}
+    above = {"implementation": "triton_compiled_blocks", "dtype": ways.BF16}
+    cell = {"size": "large", "context_length": 1024, "batch": 4, "phase": ways.STEP}
+    equal = with_equal_times(gpu, FUSED, above, **cell)
+    assert kinds_of(panel_of(light_figure(equal), "large"), "+ loss in chunks") == {UNCLEAR}
+    marked = with_values(gpu, {"marks": "drift"}, size="large", batch=4, **FUSED)
+    assert kinds_of(panel_of(light_figure(marked), "large"), "+ loss in chunks") == {UNCLEAR}
+
+
+def test_title_never_rests_on_a_marked_step(gpu):
+    assert "(3.4B, context 1024)" in " ".join(light_figure(gpu).get_suptitle().split())
+    marked = with_values(gpu, {"marks": "drift"}, size="3.4B", dtype="float32")
+    assert "(2.0B, context 1024)" in " ".join(light_figure(marked).get_suptitle().split())
+    marked = with_values(gpu, {"marks": "drift"}, dtype="float32")
+    assert " ms " not in light_figure(marked).get_suptitle()
+
+
+def test_title_states_whether_the_ladder_helps(gpu):
+    assert "the ladder takes" in light_figure(gpu).get_suptitle()
+    quick = with_times_scaled(gpu, 1e-3, implementation=ways.EAGER, dtype="float32")
+    assert "the ladder slows" in light_figure(quick).get_suptitle()
+
+
+def test_loss_stands_beside_rungs_with_bf16_weights(gpu):
+    numbers = numbers_of(panel_of(light_figure(gpu), "large"))
+    with_loss = [rung for rung, words in numbers.items() if "(loss +0.3 %)" in words]
+    assert with_loss == ["+ bf16 weights,\ncompiled AdamW", "+ CUDA graph"]
+
+
+def test_rung_without_a_time_says_why(gpu):
+    cell = {"size": "large", "context_length": 1024, "batch": 4, "dtype": "float32"}
+    red = with_values(gpu, {"max_error": 1.0, "error_bound": 1e-3}, **cell, implementation="eager")
+    assert numbers_of(panel_of(light_figure(red), "large"))["float32"] == "gate failed, withheld"
+    full = with_values(gpu, {"status": "oom"}, **cell, implementation="eager")
+    assert numbers_of(panel_of(light_figure(full), "large"))["float32"] == "OOM"
+    assert numbers_of(panel_of(light_figure(gpu), "2.0B"))["+ CUDA graph"] == "not measured"
+
+
+def test_a_size_with_one_time_has_no_panel(gpu):
+    alone = without_rows(gpu, size="medium", dtype=["tf32", ways.BF16])
+    assert "medium" not in [axis.get_title() for axis in light_figure(alone).axes]
+    alone = with_rows(gpu, having(gpu.frames[ways.STEM], implementation="eager", dtype="float32"))
+    assert light_figure(alone) is None
