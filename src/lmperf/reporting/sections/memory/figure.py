@@ -1,7 +1,7 @@
 """The memory figure: tensors alive over a train step, and its peak with each rung of the ladder.
 
 Above, the tensors of a step are stacked by category, a panel for each dtype. Below, the measured
-peaks are split into what stays between steps and what a step adds, a panel for each size.
+peaks are split into the memory before the step and the rise to the peak, a panel for each size.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ EDGE = 0.27
 ROOM = 1.3  # above the highest peak, and at the end of the longest bar
 INCHES_OF_CURVES, INCHES_AROUND_RUNGS, INCHES_OF_TITLE = 3.0, 1.2, 0.45
 MOST_SIZES = 3
-KEPT, ADDED = "kept between steps (weights, optimizer)", "added by a step"
+KEPT = "before the step: weights, gradients, optimizer"
+ADDED = "rise to the peak"
 
 
 def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
@@ -119,7 +120,7 @@ def _draw_curves(part, pen: Pen, curves: dict[str, tuple[pd.DataFrame, list]]) -
 
 
 def _draw_rungs(part, pen: Pen, rungs: pd.DataFrame, names: list[str]) -> None:
-    """Draw a bar for each rung and size: what stays between steps, and what a step adds."""
+    """Draw a bar for each rung and size: the memory before the step, and the rise to the peak."""
     sizes = in_order("size", rungs["size"])
     axes = part.subplots(1, len(sizes), squeeze=False, sharey=True)[0]
     batches = rungs["batch"].nunique() > 1
@@ -128,9 +129,9 @@ def _draw_rungs(part, pen: Pen, rungs: pd.DataFrame, names: list[str]) -> None:
         lines_of(axis, rows, names)
         rows = rows[gates.shown(rows)]
         rows = rows.assign(place=rows["implementation"].map(names.index))
-        axis.barh(rows["place"], rows["kept"], BAR, label=KEPT, **pen.filled("mustard", "///"))
+        axis.barh(rows["place"], rows["kept"], BAR, label=KEPT, **pen.filled("grey", "///"))
         added = rows["peak"] - rows["kept"]
-        axis.barh(rows["place"], added, BAR, left=rows["kept"], label=ADDED, **pen.filled("green"))
+        axis.barh(rows["place"], added, BAR, left=rows["kept"], label=ADDED, **pen.filled("violet"))
         for place, peak in zip(rows["place"], rows["peak"], strict=True):
             number_at_end(axis, peak, place, significant(peak))
         axis.set_xlim(0, ROOM * rows["peak"].max())
