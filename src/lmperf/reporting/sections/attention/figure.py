@@ -32,7 +32,7 @@ END = "does not fit"
 MARGIN, TICKS = 1.4, 4
 GAIN, UNCLEAR = "PyTorch / compiled", "not resolved"
 INCHES, INCHES_A_GAIN = 3.4, 1.5
-NUMBER_INCHES, PANEL_INCHES = 0.45, 1.85
+NUMBER_INCHES, PANEL_INCHES = 0.45, 1.85  # least distance of two numbers; width of a panel
 GROWN = {
     ("median_ms", "forward"): "forward time",
     ("median_ms", "backward"): "backward time",

@@ -40,7 +40,7 @@ MOST_COLUMNS = 4
 INCHES_A_ROW, INCHES_AROUND = 1.75, 1.9
 TOP = 1.04
 MARGIN = 0.06  # left of the first length, as a share of the axis
-NUMBER_INCHES = 0.36
+NUMBER_INCHES = 0.36  # width of a number at the end of a line
 PANEL_INCHES = 6.4  # all panels of a row, without the labels of the y axis
 LINES = (("matmul, sustained", (0, (5, 2))), ("data sheet", (0, (1, 1))))
 
