@@ -1,5 +1,7 @@
 """The figure of end to end: a waterfall of the ladder's rungs, a panel for each size."""
 
+from dataclasses import replace
+
 import pytest
 from step_evidence import (
     light_figure,
@@ -102,6 +104,9 @@ def test_loss_stands_beside_rungs_with_bf16_weights(gpu):
     numbers = numbers_of(panel_of(light_figure(gpu), "large"))
     with_loss = [rung for rung, words in numbers.items() if "(loss +0.3 %)" in words]
     assert with_loss == ["+ bf16 weights,\ncompiled AdamW", "+ CUDA graph"]
+    without = {stem: frame for stem, frame in gpu.frames.items() if stem != "ladder_loss"}
+    drawn = light_figure(replace(gpu, frames=without))
+    assert "(loss not measured)" in numbers_of(panel_of(drawn, "large"))["+ CUDA graph"]
 
 
 def test_rung_without_a_time_says_why(gpu):

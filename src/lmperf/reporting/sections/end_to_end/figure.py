@@ -15,6 +15,7 @@ from lmperf.reporting.numbers import signed_percent, significant
 from lmperf.reporting.sections.end_to_end import ways
 from lmperf.reporting.sections.end_to_end.waterfall import (
     BY_NAME,
+    keeps_weights,
     loss_changes,
     times,
     usual,
@@ -101,13 +102,18 @@ def _panel(axis: Axes, pen: Pen, steps: pd.DataFrame, rungs: list[str], losses: 
         if least < most:
             kind = SAVED if step.saves else LOST if step.costs else UNCLEAR
             axis.barh(step.place, most - least, BAR, left=least, label=kind, **looks[kind])
-        words = significant(step.ms)
-        if step.implementation in losses:
-            words += f" (loss {signed_percent(losses[step.implementation])})"
+        words = significant(step.ms) + _loss_words(step.implementation, losses)
         number_at_end(axis, max(most, step.high), step.place, words)
     ends = steps["low"], steps["high"]
     whiskers(axis, steps["place"], steps["ms"], ends, pen.theme.ink, across=True)
     axis.set_xlim(0, ROOM * steps[["ms", "before", "high"]].max().max())
+
+
+def _loss_words(name: str, losses: dict[str, float]) -> str:
+    """The change in loss that stands beside the time of a rung without float32 weights."""
+    if keeps_weights(BY_NAME[name]):
+        return ""
+    return f" (loss {signed_percent(losses[name]) if name in losses else 'not measured'})"
 
 
 def _title(evidence: MachineEvidence, timed: dict[str, pd.DataFrame]) -> str:
