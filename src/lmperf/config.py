@@ -25,6 +25,7 @@ from pydantic import (
     StrictBool,
     StringConstraints,
     Tag,
+    TypeAdapter,
     ValidationError,
     WithJsonSchema,
     create_model,
@@ -32,7 +33,7 @@ from pydantic import (
 )
 
 from lmperf import strict_yaml
-from lmperf.benchmark import STRICT, Axis, Implementation
+from lmperf.benchmark import STRICT, Axis, Implementation, Value
 from lmperf.benchmarks import in_order, load, stems
 from lmperf.config_faults import ENTRY, NAME, first_fault, in_words, keys_of
 from lmperf.errors import UserError, shown
@@ -94,6 +95,20 @@ def canonical(axis: Axis, name: str) -> str:
     aliases = {one: [a for a, of in axis.aliases.items() if of == one] for one in axis.choices}
     names = [f"{one} ({', '.join(found)})" if found else one for one, found in aliases.items()]
     raise ValueError(f"is {shown(name)}; it must be one of {', '.join(names)}")
+
+
+def value_of(axis: Axis, text: str) -> Value:
+    """Return the value of an axis that a text of the command line stands for, if it is valid.
+
+    Raises:
+        ValueError: the axis cannot have this value, in the grid of a preset or outside it.
+    """
+    given = text.lower() if axis.kind is bool else text
+    try:
+        return TypeAdapter(_axis_type(axis)).validate_python([given])[0]
+    except ValidationError as error:
+        # The place of the fault is the number of the list's element.
+        raise ValueError(in_words(first_fault(error), Config).removeprefix("0 ")) from None
 
 
 def _axis_type(axis: Axis) -> Any:

@@ -1,5 +1,7 @@
 """A folder in which commands run; its configuration has one small cell."""
 
+from pathlib import Path
+
 import pytest
 from configurations import FLASH_ATTENTION
 
@@ -42,3 +44,9 @@ def lmperf(folder, capfd):
         return cli.main(list(arguments)), *capfd.readouterr()
 
     return call
+
+
+@pytest.fixture
+def templates():
+    """The templates of the checkout."""
+    return Path(__file__).parents[2] / "templates"

@@ -14,6 +14,7 @@ import click
 
 from lmperf.benchmarks import load, stems
 from lmperf.commands.options import (
+    MACHINE,
     Choice,
     Settings,
     config_option,
@@ -28,7 +29,7 @@ from lmperf.custom import broken_ones
 from lmperf.errors import UserError, meant
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
-from lmperf.evidence.wanted import Chosen, Wanted, select
+from lmperf.evidence.wanted import Chosen, Wanted, beyond_the_grid, select
 
 if TYPE_CHECKING:  # pandas is slow to import
     from lmperf.reporting.evidence import MachineEvidence
@@ -54,22 +55,45 @@ over_option = click.option("--over", metavar="NAME", help="The baseline of the s
 @phases_option
 @over_option
 @click.option("--keep", is_flag=True, help="Store the rows as evidence, with whole cells.")
+@click.option(
+    "--against",
+    type=MACHINE,
+    metavar="MACHINE",
+    help="Compare the rows with this machine's evidence: are they reproduced?",
+)
 @of_project
 def run(
-    project: Project, stem: str, only, implementations, phases, over: str | None, keep: bool
+    project: Project,
+    stem: str,
+    only,
+    implementations,
+    phases,
+    over: str | None,
+    keep: bool,
+    against: str | None,
 ) -> int:
-    """Measure cells of a benchmark now and print them with verdicts. Nothing is stored without
-    --keep. With --keep each cell is measured with all its implementations, since implementations
-    that are compared are timed interleaved.
+    """Measure cells of a benchmark now and print them with verdicts. A cell may lie outside the
+    grid of the report. Nothing is stored without --keep. With --keep each cell is measured with all
+    its implementations, since implementations that are compared are timed interleaved.
+
+    With --against the exit code is 0 only if every row is reproduced.
 
     \b
-    Example:
+    Examples:
       lmperf run attention --only seq_len=256,d_head=64 --implementations eager,compiled
+      lmperf run flash_attention --only seq_len=2048,causal=true --against nvidia-h200
     """
     if keep and phases:
         raise click.UsageError("--keep stores whole cells; leave --phases out")
+    if keep and against:
+        raise click.UsageError("--against compares with stored evidence; leave --keep out")
+    then = _evidence_of(project, against, stem) if against else None
     wanted = Wanted((), only, implementations, phases)
-    return 1 if _wrong(_measured_now(project, stem, wanted, over, keep), stem) else 0
+    evidence = _measured_now(project, stem, wanted, over, keep, beyond=not keep)
+    wrong = _wrong(evidence, stem)
+    if then is not None and not _reproduced(project, then, evidence, stem):
+        return 1
+    return 1 if wrong else 0
 
 
 @click.command("try", short_help="Check and time one custom function or class, in seconds.")
@@ -185,15 +209,20 @@ def _measured_now(
     over: str | None,
     keep: bool = False,
     limit_s: float | None = None,
+    beyond: bool = False,
 ) -> MachineEvidence:
     """Measure the wanted cases, print them with verdicts, and return their rows.
 
+    beyond: whether cells outside the grid are measured, too; a kept row belongs to the grid.
     limit_s: seconds that one step may take; None: as the benchmark allows.
     """
     from lmperf.measuring.lock import machine_lock
 
     plan = _plan(project, stem)
-    (chosen,) = select([Chosen(plan.benchmark, [*plan.cases])], wanted)
+    offered = Chosen(plan.benchmark, [*plan.cases])
+    if beyond:
+        offered = beyond_the_grid(project, offered, wanted)
+    (chosen,) = select([offered], wanted)
     if limit_s is not None:
         chosen.benchmark.limit_s = limit_s
     names = list(dict.fromkeys(case.implementation for case in chosen.cases))
@@ -209,6 +238,31 @@ def _measured_now(
         print(plan.evidence.path)
     _print(evidence, stem, over)
     return evidence
+
+
+def _evidence_of(project: Project, machine: str, stem: str) -> MachineEvidence:
+    """The evidence of a machine, after a check that rows of this machine can be compared with it.
+
+    Raises:
+        UserError: the machine has no rows of the benchmark, or another kind of device.
+    """
+    from lmperf.evidence.review import review
+    from lmperf.reporting.against import require_comparable
+    from lmperf.reporting.render import machine_evidence
+
+    evidence = machine_evidence(project, review(project, machine))
+    require_comparable(evidence, stem, project.machine.kind)
+    return evidence
+
+
+def _reproduced(project: Project, then: MachineEvidence, now: MachineEvidence, stem: str) -> bool:
+    """Print how the rows measured now compare with a machine's evidence; whether all agree."""
+    from lmperf.reporting.against import REPRODUCED, judgements, table
+    from lmperf.reporting.formats import FORMATS
+
+    found = judgements(then, now, project.plan(stem).benchmark)
+    print(f"\n{FORMATS['text'](table(found, then.name))}")
+    return all(one.verdict == REPRODUCED for one in found)
 
 
 def _kept(project: Project, plan: Plan, chosen: Chosen) -> MachineEvidence:

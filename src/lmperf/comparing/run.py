@@ -24,7 +24,14 @@ from lmperf.errors import UserError
 from lmperf.evidence.plan import evidence_of
 from lmperf.evidence.project import Project
 from lmperf.evidence.store import write_atomically
-from lmperf.evidence.wanted import Chosen, Wanted, require_known_axes, select, timed_benchmarks
+from lmperf.evidence.wanted import (
+    Chosen,
+    Wanted,
+    beyond_the_grid,
+    require_known_axes,
+    select,
+    timed_benchmarks,
+)
 from lmperf.measuring.group import Row
 from lmperf.measuring.progress import Reporter
 from lmperf.reporting.diff.comparison import Comparison, compare, floors_of, without
@@ -55,6 +62,8 @@ def compare_versions(
         raise UserError("nothing can be timed here, since torch is not installed")
     found = timed_benchmarks(project, wanted.benchmarks)
     require_known_axes(found, wanted.only)
+    if len(wanted.benchmarks) == 1:
+        found = [beyond_the_grid(project, found[0], wanted)]
     with _exit_on_signals(), contextlib.ExitStack() as stack:
         old = stack.enter_context(version(names[0] if names else "HEAD"))
         new = stack.enter_context(version(names[1])) if len(names) > 1 else working_tree()

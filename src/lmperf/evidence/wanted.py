@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lmperf.benchmark import Case, Timed, Value
+from lmperf.benchmark import Axis, Case, Timed, Value
 from lmperf.benchmarks import load, stems
-from lmperf.config import canonical
+from lmperf.config import canonical, value_of
 from lmperf.errors import UserError, meant
 from lmperf.evidence.project import Project
 
 THERE = "there are:"
+IMPLEMENTATION = "implementation"
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,11 @@ class Wanted:
     only: Sequence[tuple[str, str]] = ()
     implementations: Sequence[str] = ()
     phases: Sequence[str] = ()
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The pairs of `only`, and one for each of `implementations`."""
+        return [*self.only, *((IMPLEMENTATION, name) for name in self.implementations)]
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,39 @@ def timed_benchmarks(project: Project, names: Sequence[str]) -> list[Chosen]:
     return [Chosen(plan.benchmark, list(plan.cases)) for plan in plans]
 
 
+def beyond_the_grid(project: Project, chosen: Chosen, wanted: Wanted) -> Chosen:
+    """Return a benchmark with the cells that a command line names, also those outside the grid.
+
+    If the grid lacks a named value, or has it only in other cells, the named values replace those
+    of their axes in every grid of the preset, as `--config grid.STEM.AXIS=[VALUE]` does. The grid
+    decides what the report has; a cell that somebody names is measured in any case.
+
+    Raises:
+        UserError: an axis cannot have a value that is given for it, or no cell can have all.
+    """
+    benchmark, config = chosen.benchmark, project.config
+    axes = {axis.name: axis for axis in benchmark.axes}
+    named: dict[str, dict[Value, None]] = {}
+    for name, text in wanted.pairs:
+        if name in axes:
+            value = _in_grid([chosen], name, text)
+            value = _outside(axes[name], text) if value is None else value
+        elif name == IMPLEMENTATION and text in benchmark.known:
+            value = text
+        else:  # `select` reports it
+            continue
+        named.setdefault(name, {})[value] = None
+    cells = [_named(case) for case in chosen.cases]
+    cells = [cell for cell in cells if all(cell[name] in of for name, of in named.items())]
+    if all(values.keys() == {cell[name] for cell in cells} for name, values in named.items()):
+        return chosen
+    grid = config.grid_of(benchmark.stem) | {name: [*values] for name, values in named.items()}
+    cases = benchmark.cases(project.preset, grid)
+    if not cases:
+        raise UserError("no cell can have all the values that were given")
+    return Chosen(benchmark, cases)
+
+
 def require_known_axes(found: Sequence[Chosen], only: Sequence[tuple[str, str]]) -> None:
     """Check the names of the axes that `--only` selects by.
 
@@ -69,7 +108,7 @@ def require_known_axes(found: Sequence[Chosen], only: Sequence[tuple[str, str]])
         UserError: no benchmark has an axis of this name.
     """
     axes = dict.fromkeys(axis.name for one in found for axis in one.benchmark.axes)
-    known = [*axes, "implementation"]
+    known = [*axes, IMPLEMENTATION]
     for name, _ in only:
         if name not in known:
             raise UserError(f"--only: no axis {name}; {meant(name, known, THERE)}")
@@ -81,10 +120,9 @@ def select(found: Sequence[Chosen], wanted: Wanted) -> list[Chosen]:
     Raises:
         UserError: an axis, value, implementation or phase is unknown, or no case is left.
     """
-    pairs = [*wanted.only, *(("implementation", name) for name in wanted.implementations)]
-    require_known_axes(found, pairs)
+    require_known_axes(found, wanted.pairs)
     values: dict[str, set[Value]] = {}
-    for name, text in pairs:
+    for name, text in wanted.pairs:
         values.setdefault(name, set()).add(_value(found, name, text))
     phases = list(dict.fromkeys(phase for one in found for phase in one.benchmark.phases))
     for phase in wanted.phases:
@@ -102,8 +140,15 @@ def _value(found: Sequence[Chosen], name: str, text: str) -> Value:
 
     Upper and lower case of a value are the same; an alias must be spelled exactly.
     """
-    cells = [_named(case) for one in found for case in one.cases]
-    values = dict.fromkeys(cell[name] for cell in cells if name in cell)
+    value = _in_grid(found, name, text)
+    if value is None:
+        raise UserError(f"no {name}={text} in the grid; {meant(text, _values(found, name), THERE)}")
+    return value
+
+
+def _in_grid(found: Sequence[Chosen], name: str, text: str) -> Value | None:
+    """Return the axis value in the grid that a text stands for; None if the grid has none."""
+    values = _values(found, name)
     axes = {axis.name: axis for one in found for axis in one.benchmark.axes}
     spelled = {str(value).lower(): value for value in values}
     if text.lower() in spelled:
@@ -113,9 +158,19 @@ def _value(found: Sequence[Chosen], name: str, text: str) -> Value:
             text = canonical(axes[name], text)
         except ValueError as error:
             raise UserError(f"--only: {name} {error}") from None
-    if text not in values:
-        raise UserError(f"no {name}={text} in the grid; {meant(text, values, THERE)}")
-    return text
+    return text if text in values else None
+
+
+def _outside(axis: Axis, text: str) -> Value:
+    try:
+        return value_of(axis, text)
+    except ValueError as error:
+        raise UserError(f"--only: {axis.name} {error}") from None
+
+
+def _values(found: Sequence[Chosen], name: str) -> list[Value]:
+    cells = (_named(case) for one in found for case in one.cases)
+    return list(dict.fromkeys(cell[name] for cell in cells if name in cell))
 
 
 def _selected(chosen: Chosen, values: dict[str, set[Value]], phases: Sequence[str]) -> Chosen:
@@ -131,4 +186,4 @@ def _selected(chosen: Chosen, values: dict[str, set[Value]], phases: Sequence[st
 
 
 def _named(case: Case) -> dict[str, Value]:
-    return {**case.axes, "implementation": case.implementation}
+    return {**case.axes, IMPLEMENTATION: case.implementation}

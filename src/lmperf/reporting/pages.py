@@ -11,7 +11,7 @@ from pathlib import Path
 from lmperf.benchmarks import load
 from lmperf.evidence import repeatability
 from lmperf.names import size_in_full
-from lmperf.reporting import coverage, glossary, machine, marks, other_machines, trust
+from lmperf.reporting import coverage, glossary, machine, marks, other_machines, reproduce, trust
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.findings import SECTION, SHORT, TRUST
 from lmperf.reporting.foreign import in_markdown
@@ -19,6 +19,7 @@ from lmperf.reporting.markdown import markdown
 from lmperf.reporting.numbers import Count
 from lmperf.reporting.other_machines import machines_lines, machines_tables, side_by_side_steps
 from lmperf.reporting.sections import Composed, compose, stems, title_of
+from lmperf.reporting.tables import TableGroup
 from lmperf.reporting.templates import load_templates
 from lmperf.results import Column, Table
 
@@ -142,14 +143,15 @@ def _said(sections: Sequence[Composed], place: str) -> list[str]:
 def page(evidence: MachineEvidence, section: Composed, templates: Path) -> str:
     """The Markdown of a section's page: findings, figure and every table."""
     shown = iter(_in_full_first(part for lines in section.parts.values() for part in lines))
-    parts = {
-        name: "\n\n".join(_markdown(next(shown)) for _ in lines)
-        for name, lines in section.parts.items()
-    }
+    parts = {name: [next(shown) for _ in lines] for name, lines in section.parts.items()}
     tables = [
-        {"name": table.name, "heading": table.heading, "text": parts[table.name]}
-        for table in section.section.tables
-        if parts[table.name]
+        {
+            "name": group.name,
+            "heading": group.heading,
+            "text": _with_commands(evidence, section.stem, group, parts[group.name]),
+        }
+        for group in section.section.tables
+        if parts[group.name]
     ]
     text = (
         load_templates(templates)
@@ -169,6 +171,15 @@ def page(evidence: MachineEvidence, section: Composed, templates: Path) -> str:
         )
     )
     return tidy(text)
+
+
+def _with_commands(
+    evidence: MachineEvidence, stem: str, group: TableGroup, tables: Sequence[Table]
+) -> str:
+    """The tables of a group as Markdown, with commands that measure one of their cells again."""
+    lines = reproduce.lines(evidence, stem, group, tables)
+    both = (text for pair in zip(map(markdown, tables), lines, strict=True) for text in pair)
+    return "\n\n".join(filter(None, both))
 
 
 def figure_name(stem: str, theme: str) -> str:

@@ -23,7 +23,7 @@ from lmperf.reporting.evidence import MachineEvidence, row_names
 from lmperf.reporting.findings import NotMeasured
 from lmperf.reporting.host_bound import host_bound
 from lmperf.reporting.numbers import counted, percent
-from lmperf.reporting.tables import from_frame, number_cell, number_cells
+from lmperf.reporting.tables import as_cell, from_frame, number_cell, number_cells
 from lmperf.results import EMPTY, Table
 from lmperf.statistics import FLOOR_QUANTILE
 
@@ -44,9 +44,9 @@ _TIMES = {"median_ms": "", "sustained_ms": ", sustained"}
 def compared(evidence: MachineEvidence) -> pd.DataFrame:
     """A line for each row that was measured a second time.
 
-    Columns: `row` (its name), `kind`, `marks` (of either time), `state` (why it is left out; empty
-    for a row that counts), and for median_ms and sustained_ms `<time>.first`, `<time>.again` and
-    `<time>.difference`, which are NaN if one of the two is unknown.
+    Columns: `row` (its name), `key`, `kind`, `marks` (of either time), `state` (why it is left out;
+    empty for a row that counts), and for median_ms and sustained_ms `<time>.first`, `<time>.again`
+    and `<time>.difference`, which are NaN if one of the two is unknown.
     """
     return evidence.once((STEM,), lambda: _compared(evidence))
 
@@ -71,6 +71,7 @@ def _of_benchmark(evidence: MachineEvidence, stem: str) -> pd.DataFrame:
     found = pd.DataFrame(
         {
             "row": [f"{stem}: {name}" for name in row_names(again)],
+            "key": again["key"],
             "kind": _kinds(evidence, stem, beside),
             "marks": noted,
             "state": np.select(
@@ -165,7 +166,8 @@ def _note(evidence: MachineEvidence) -> str:
 
 
 def _each(rows: pd.DataFrame) -> Table:
-    columns, headers = {"row": rows["row"]}, {}
+    named = zip(rows["row"], rows["key"], strict=True)
+    columns, headers = {"row": [replace(as_cell(name), row=key) for name, key in named]}, {}
     for name, words in (("median_ms", ""), ("sustained_ms", "sustained, ")):
         if rows[f"{name}.difference"].notna().any():
             for part, header in (("first", "first"), ("again", "second")):

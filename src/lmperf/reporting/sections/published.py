@@ -15,7 +15,7 @@ from lmperf.reporting.evidence import MachineEvidence, groups, having
 from lmperf.reporting.numbers import counted, finite, fixed, rounded, significant
 from lmperf.reporting.published import STEMS, cell_of, figures_of, sources
 from lmperf.reporting.sections import Section
-from lmperf.reporting.tables import TableGroup, from_frame
+from lmperf.reporting.tables import TableGroup, from_frame, keys_of
 from lmperf.results import Cell, Table
 
 LINK = "../../src/lmperf/reporting/published"
@@ -140,7 +140,7 @@ def _matched(evidence: MachineEvidence, stem: str) -> pd.DataFrame:
     numbers = {m: frame[c] for m, (c, *_) in MEASURED.items() if c in frame}
     numbers["flops"] = frame.get("flops", pd.Series(None, frame.index, float))
     work = next((frame[name] for name in WORK if name in frame and frame[name].notna().any()), 0.0)
-    ours = frame[keys].map(_text).assign(**numbers, work=work)
+    ours = frame[keys].map(_text).assign(**numbers, work=work, key=keys_of(frame))
     both = figures.merge(ours.drop_duplicates(keys, keep="last"), on=keys).sort_values(keys)
     here = [row.get(row["metric"]) for _, row in both.iterrows()]
     both = both.assign(here=pd.Series(here, both.index, dtype=float)).dropna(subset=["here"])
@@ -207,15 +207,18 @@ def _line(stem: str, rows: pd.DataFrame) -> dict[str, str]:
         "quantity": ", ".join(named if len(rows) > 1 else named[:1]),
         "source": first["source"] + device,
         "published": _printed(rows["value"], first["unit"]),
-        "here": _here(rows["here"].tolist(), form, unit),
+        "here": _here(rows["here"].tolist(), form, unit, first["key"]),
         "remark": "; ".join(filter(None, dict.fromkeys([*notes, _cannot_be(rows)]))),
     }
 
 
-def _here(values: list[float], form, unit: str) -> Cell:
-    """A table cell with this machine's number for each phase, joined by a slash."""
+def _here(values: list[float], form, unit: str, key: str | None) -> Cell:
+    """A table cell with this machine's number for each phase, joined by a slash.
+
+    key: the key of the row of the first number.
+    """
     first, second, *_ = *map(finite, values), None
-    return Cell(" / ".join(map(form, values)) + unit, first, second=second)
+    return Cell(" / ".join(map(form, values)) + unit, first, second=second, row=key)
 
 
 def _printed(values: pd.Series, unit: str) -> str:
