@@ -1,7 +1,5 @@
 """A folder in which commands run; its configuration has one small cell."""
 
-from pathlib import Path
-
 import pytest
 from configurations import FLASH_ATTENTION
 
@@ -44,9 +42,3 @@ def lmperf(folder, capfd):
         return cli.main(list(arguments)), *capfd.readouterr()
 
     return call
-
-
-@pytest.fixture
-def templates():
-    """The templates of the checkout."""
-    return Path(__file__).parents[2] / "templates"

@@ -1,8 +1,59 @@
 """Tests of `lmperf report` and `lmperf summary`."""
 
-from lmperf.commands.report import not_rendered
+import fcntl
+import os
+
+import pytest
+
+from lmperf.commands import report
+from lmperf.commands.report import not_rendered, render
 from lmperf.config import load_config
 from lmperf.evidence.project import Project
+
+
+@pytest.fixture
+def project(folder, monkeypatch):
+    """A project with evidence of this machine and of another one; nothing is rendered for real."""
+    for machine in ("here", "other"):
+        (folder / "report" / machine).mkdir(parents=True)
+        (folder / "report" / machine / "machine.json").write_text("{}")
+    project = Project(load_config(folder / "config/config.yaml"), folder)
+
+    def written(project, machine=None):
+        path = project.report_directory / (machine or "") / "report.md"
+        path.write_text(machine or "overview")
+        project.rendered.append(machine)
+
+    project.rendered = []
+    monkeypatch.setattr("lmperf.reporting.render.render_machine", written)
+    monkeypatch.setattr("lmperf.reporting.render.render_overview", written)
+    return project
+
+
+def test_report_renders_the_pages_that_it_links_to(project):
+    render(project, None)
+    assert project.rendered == ["here", "other", None]
+    project.rendered.clear()
+    render(project, None)
+    assert project.rendered == [None], "both are up to date"
+    project.rendered.clear()
+    render(project, "other")
+    assert project.rendered == ["other"]
+
+
+def test_report_does_not_wait_for_a_measurement(project, monkeypatch, capfd):
+    nice = []
+    monkeypatch.setattr(report.os, "nice", nice.append)
+    with open(os.environ["LMPERF_LOCK"], "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        render(project, "other")
+    assert project.rendered == ["other"]
+    assert nice == [report.LOWEST_PRIORITY]
+    said = capfd.readouterr().err
+    assert "another measurement on this machine" in said and "at the lowest priority" in said
+    nice.clear()
+    render(project, "other")
+    assert nice == [] and not capfd.readouterr().err
 
 
 def test_missing_and_edited_pages_have_different_messages(folder, monkeypatch):

@@ -1,11 +1,13 @@
 """Tests of selecting cells and phases by --only, --implementations and --phases."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from lmperf.benchmarks import load
 from lmperf.commands.compare import compare
 from lmperf.errors import UserError
-from lmperf.evidence.wanted import Chosen, Wanted, select
+from lmperf.evidence.wanted import Chosen, Wanted, beyond_the_grid, select
 
 
 def grid(stem, preset="cpu"):
@@ -69,3 +71,38 @@ def test_select_drops_benchmark_without_wanted_cells():
     assert chosen.benchmark.stem == "flash_attention"
     with pytest.raises(UserError, match="no cell of the grid"):
         select(found, Wanted(only=only("heads=1,seq_len=1024")))
+
+
+def beyond(stem, preset="gpu", **named):
+    """The cases that `lmperf run` measures for values of axes, given as texts."""
+    pairs = [(axis, text) for axis, texts in named.items() for text in texts.split("|")]
+    wanted = Wanted((), pairs)
+    project = SimpleNamespace(config=SimpleNamespace(grid_of=lambda stem: {}), preset=preset)
+    benchmark = load(stem)
+    offered = beyond_the_grid(project, Chosen(benchmark, benchmark.cases(preset)), wanted)
+    (chosen,) = select([offered], wanted)
+    return [case.name for case in chosen.cases]
+
+
+def test_cell_outside_the_grid_is_selected():
+    cell = {"batch": "3", "seq_len": "100", "d_head": "64", "dtype": "float32", "causal": "false"}
+    assert beyond("attention", **cell, implementation="eager") == [
+        "batch=3, seq_len=100, d_head=64, dtype=float32, causal=False: eager"
+    ]
+
+
+def test_values_of_different_cells_of_the_grid_make_a_new_cell():
+    cell = {"batch": "1", "heads": "1", "d_head": "80", "dtype": "bfloat16", "cuda_graph": "true"}
+    found = beyond("flash_attention", seq_len="128", **cell, causal="true", implementation="tiled")
+    assert len(found) == 1 and "seq_len=128, d_head=80" in found[0]
+
+
+def test_values_in_the_grid_select_no_cell_outside_it():
+    grid = {case.name for case in load("flash_attention").cases("gpu")}
+    found = beyond("flash_attention", seq_len="512|4096", dtype="bfloat16|float32")
+    assert found and {*found} <= grid
+
+
+def test_case_that_cannot_be_measured_is_refused():
+    with pytest.raises(UserError, match="no cell can have all the values"):
+        beyond("end_to_end", dtype="bfloat16", implementation="eager")

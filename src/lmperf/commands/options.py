@@ -126,7 +126,8 @@ def interruption(silent: bool) -> Iterator[None]:
 
 NAMES = _Read("NAME,...", _names)
 MACHINE, BENCHMARK = _Read("MACHINE", slug), _Read("STEM", _known)
-PERCENT = click.FloatRange(0, 100, max_open=True)
+# A percentage from `statistics.LEAST_FLOOR` on: no verdict rests on a smaller difference.
+PERCENT = click.FloatRange(1, 100, max_open=True)
 
 
 def stem_argument(type: click.ParamType | None = BENCHMARK, **how) -> Callable:

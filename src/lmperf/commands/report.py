@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Iterator
+
 import click
 
 from lmperf.commands.options import MACHINE, of_project, say
 from lmperf.evidence.project import Project
+
+LOWEST_PRIORITY = 19
 
 
 @click.command(short_help="Render the write-up of measured evidence.")
@@ -13,7 +19,9 @@ from lmperf.evidence.project import Project
 @of_project
 def report(project: Project, machine: str | None):
     """Render the write-up of MACHINE from its evidence; without MACHINE, render report/report.md
-    for this machine.
+    for this machine, and the pages that it links to.
+
+    Rendering never waits for a measurement. While one is under way, it has the lowest priority.
 
     \b
     Example:
@@ -24,17 +32,58 @@ def report(project: Project, machine: str | None):
 
 
 def render(project: Project, machine: str | None) -> None:
-    """Render the write-up of a machine, or the overview, and note that it is current."""
-    from lmperf.measuring.lock import machine_lock
+    """Render the write-up of a machine, or the overview, and note that it is current.
+
+    The overview links to the pages of this machine and to the write-ups of the others: those of
+    this machine that are out of date, and those of others that are missing, are rendered first.
+    """
     from lmperf.reporting import written
     from lmperf.reporting.render import render_machine, render_overview
 
-    with machine_lock(say):  # rendering would disturb a measurement
-        if machine is None:
-            render_overview(project)
-        else:
+    with _beside_measurements():
+        if machine is not None:
             render_machine(project, machine)
-        written.record(project, machine)
+            written.record(project, machine)
+            return
+        for other in project.machines_with_evidence():
+            is_here = project.is_here(other)
+            if not (written.is_current if is_here else _is_rendered)(project, other):
+                render_machine(project, other)
+                written.record(project, other)
+        render_overview(project)
+        written.record(project, None)
+
+
+def _is_rendered(project: Project, machine: str) -> bool:
+    from lmperf.reporting.written import target
+
+    return target(project, machine).exists()
+
+
+@contextlib.contextmanager
+def _beside_measurements() -> Iterator[None]:
+    """Hold the machine's lock, so that no measurement starts; if one is under way, do not wait.
+
+    Then this process gets the lowest priority. A measurement that it disturbs in spite of that
+    notices the load and takes its samples again, or marks them.
+    """
+    from lmperf.measuring.lock import machine_lock
+
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(machine_lock(_is_measuring))
+        except _Measuring as words:
+            say(f"{words}; rendering beside it, at the lowest priority")
+            os.nice(LOWEST_PRIORITY)
+        yield
+
+
+class _Measuring(Exception):
+    """Another process measures on this machine; the message names it."""
+
+
+def _is_measuring(words: str) -> None:
+    raise _Measuring(words.removeprefix("waiting for "))
 
 
 @click.command(short_help="Show where the write-up is, and what is wrong with its evidence.")

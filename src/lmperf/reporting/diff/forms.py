@@ -44,14 +44,15 @@ DETAILS = 200
 
 
 def headline(comparison: Comparison) -> str:
-    """One line: the number of regressions, and of unresolved rows."""
+    """One line: the number of regressions, and of rows that are not decided."""
     if comparison.rows.empty:
         return "No row to compare"
     number = comparison.regressions
-    found = counted(number, "regression") if number else "No regression"
+    found = f"{number:,} found" if number else "none found"
     open_rows = comparison.counts[UNRESOLVED]
-    left = f", {open_rows:,} of {counted(len(comparison.rows), 'row')} unresolved"
-    return f"{found} beyond {percent(comparison.at_least)}{left if open_rows else ''}"
+    left = f", {open_rows:,} of {counted(len(comparison.rows), 'row')} undecided"
+    words = f"Regressions beyond {percent(comparison.at_least)}: {found}"
+    return f"{words}{left if open_rows else ''}"
 
 
 def summary(comparison: Comparison) -> list[str]:
