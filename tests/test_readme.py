@@ -1,9 +1,8 @@
-"""Tests of the README: its commands run, and its example benchmark can be measured."""
+"""Tests of README.md and docs/: their commands run, their example benchmark can be measured."""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import re
 import shlex
@@ -11,21 +10,25 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from readme_table import updated
 
 from lmperf import cli
 from lmperf.benchmarks import load
 from lmperf.cli import main
-from lmperf.errors import UserError
-from lmperf.evidence.wanted import Chosen, Wanted, select
+from lmperf.evidence.wanted import Chosen, Wanted, beyond_the_grid, select
 from lmperf.measuring import group
 from lmperf.measuring.rounds import Pace
 
 pytestmark = [pytest.mark.process, pytest.mark.snakemake]
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text()
+PAGES = {path.name: path.read_text() for path in (ROOT / "README.md", *ROOT.glob("docs/*.md"))}
+README = PAGES["README.md"]
+# Six screens.
+LINES, WIDTH = 150, 120
 CONFIG = """
 preset: cpu
 machine: here
@@ -51,11 +54,10 @@ grid:
 SUITE = ("tests/test_benchmark.py", "tests/reporting/test_pages.py")
 
 
-def files_of(section: str) -> dict[str, str]:
-    """Return path -> content of the files that a section of the README prints."""
-    text = README.split(f"## {section}\n")[1].split("\n## ")[0]
-    found = re.findall(r"`((?:src|templates)/[^`]+)`[^`]*\n```\w+\n(.*?)```", text, re.DOTALL)
-    return dict(found)
+def files_of(page: str) -> dict[str, str]:
+    """Return path -> content of the files that a page prints."""
+    pattern = r"`((?:src|templates)/[^`]+)`[^`]*\n```\w+\n(.*?)```"
+    return dict(re.findall(pattern, PAGES[page], re.DOTALL))
 
 
 @pytest.fixture(scope="module")
@@ -72,10 +74,10 @@ def checkout(tmp_path_factory):
     return root
 
 
-def commands_of(*sections):
-    """Return the command lines in the README that call lmperf."""
-    texts = [README.split(f"## {section}\n")[1].split("\n## ")[0] for section in sections]
-    return [line for text in texts for line in re.findall(r"^    (lmperf .*)$", text, re.MULTILINE)]
+def commands_of(page, section):
+    """Return the command lines in a section of a page that call lmperf."""
+    text = PAGES[page].split(f"## {section}\n")[1].split("\n## ")[0].replace("\\\n", "")
+    return re.findall(r"^    (lmperf .*)$", text, re.MULTILINE)
 
 
 def command(line, capfd):
@@ -102,44 +104,65 @@ def run(root, *command):
     return done.stdout + done.stderr
 
 
+def test_readme_has_at_most_six_screens():
+    lines = README.splitlines()
+    assert len(lines) <= LINES
+    assert not [line for line in lines if len(line) > WIDTH and not line.startswith("|")]
+
+
+def test_readme_shows_the_first_table_of_the_report():
+    assert updated(README, ROOT) == README, "run: python tools/readme_table.py"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_of_the_pages_lead_to_files(page):
+    folder = ROOT if page == "README.md" else ROOT / "docs"
+    text = re.sub(r"```.*?```", "", PAGES[page], flags=re.DOTALL)
+    links = re.findall(r'\]\(([^)#:\s]+)|(?:src|srcset)="([^"]+)"', text)
+    missing = [link for pair in links for link in pair if link and not (folder / link).exists()]
+    assert not missing
+
+
+def test_every_make_command_of_the_pages_exists():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {
+        name for text in PAGES.values() for name in re.findall(r"(?:    |`)make ([a-z-]+)", text)
+    }
+    assert named and named <= targets
+
+
 def test_readme_benchmark_has_two_files():
-    assert set(files_of("Add a benchmark")) == {
+    assert set(files_of("add-a-benchmark.md")) == {
         "src/lmperf/benchmarks/softmax.py",
         "templates/sections/softmax.md.j2",
     }
 
 
 def test_new_writes_the_files_of_the_readme(checkout):
-    for path, content in files_of("Add a benchmark").items():
+    for path, content in files_of("add-a-benchmark.md").items():
         assert (checkout / path).read_text() == content
 
 
 def examples():
-    """Return the command lines with `--only` in the README and in help texts."""
-    readme = README.replace("\\\n", "")
-    texts = [readme, *(command.help for command in cli.lmperf.commands.values())]
+    """Return the command lines with `--only` in the pages and in help texts."""
+    texts = [*PAGES.values(), *(command.help for command in cli.lmperf.commands.values())]
+    texts = [text.replace("\\\n", "") for text in texts]
     found = [line for text in texts for line in re.findall(r"^ *(lmperf .*--only.*)$", text, re.M)]
     return [pytest.param(line, id=line[:60]) for line in found]
 
 
 @pytest.mark.parametrize("line", examples())
-def test_example_selects_cells_of_a_grid(line):
-    """An example line of `run` or `compare` selects cells in the grid of some preset."""
-    words = shlex.split(line, comments=True)
-    options = dict(itertools.pairwise(words))
-    benchmark = load(options.get("--benchmark", words[2]))
-    only = [pair.split("=") for pair in options["--only"].split(",")]
-    pairs = [(axis, value) for axis, values in only for value in values.split("|")]
-    names = options["--implementations"].split(",") if "--implementations" in options else []
-    wanted = Wanted((), pairs, names, ())
-
-    def is_measured(preset):
-        try:
-            return bool(select([Chosen(benchmark, benchmark.cases(preset))], wanted))
-        except UserError:
-            return False
-
-    assert any(map(is_measured, benchmark.grids)), line
+def test_example_selects_cells_on_a_cpu_and_on_a_gpu(line):
+    """An example of `run` or `compare` selects cells in every preset."""
+    _, name, *arguments = shlex.split(line, comments=True)
+    given = cli.lmperf.commands[name].make_context(name, arguments).params
+    stem = given["benchmarks"][0] if name == "compare" else given["stem"]
+    wanted = Wanted((), given["only"], given["implementations"], given["phases"])
+    for preset in load(stem).grids:
+        benchmark = load(stem)
+        project = SimpleNamespace(config=SimpleNamespace(grid_of=lambda _: {}), preset=preset)
+        offered = Chosen(benchmark, benchmark.cases(preset))
+        assert select([beyond_the_grid(project, offered, wanted)], wanted)[0].cases, preset
 
 
 def test_readme_commands_work(tmp_path, monkeypatch, capfd):
@@ -148,7 +171,7 @@ def test_readme_commands_work(tmp_path, monkeypatch, capfd):
         shutil.copytree(ROOT / name, tmp_path / name)
     (tmp_path / "config/config.yaml").write_text(EVERY_DAY)
     monkeypatch.chdir(tmp_path)
-    lines = commands_of("Every day", "Add an implementation")
+    lines = commands_of("commands.md", "Every day") + commands_of("README.md", "Your own kernel")
     said = {line: command(line, capfd) for line in lines}
     assert len(said) == 10
     assert Path("table.tex").read_text().startswith("% Plain PyTorch attention")
@@ -165,6 +188,12 @@ def test_readme_commands_work(tmp_path, monkeypatch, capfd):
         (printed, *_) = (text for given, text in said.items() if given.startswith(line))
         assert words in printed, line
     assert not Path("report/here/evidence/flash_attention.csv").exists()
+
+
+def test_diff_of_the_readme_compares_two_results(monkeypatch, capfd):
+    monkeypatch.chdir(ROOT)
+    (line,) = (line for line in commands_of("README.md", "Before and after") if " diff " in line)
+    assert "nvidia-h200@HEAD -> nvidia-h200" in command(line, capfd)
 
 
 def test_readme_benchmark_is_measured_and_rendered(checkout):

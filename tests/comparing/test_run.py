@@ -2,9 +2,12 @@
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +16,8 @@ from lmperf.comparing.versions import version
 from lmperf.measuring.rounds import LEAST_ROUNDS
 
 pytestmark = pytest.mark.process
+
+ROOT = Path(__file__).parents[2]
 
 REFERENCE, TILED = "src/lmperf/attention/reference.py", "src/lmperf/attention/tiled.py"
 RETURN = "    return scores.softmax(dim=-1) @ v\n"
@@ -112,3 +117,15 @@ def test_compare_ended_by_a_signal_leaves_no_worktree(repository, monkeypatch, n
         assert repository.worktrees == 1 and (old.tree / "src/lmperf").is_dir()
         os.kill(os.getpid(), number)
     assert repository.worktrees == 0 and not old.tree.parent.exists()
+
+
+def test_compare_commands_of_the_readme_work(repository):
+    repository.edit("src/lmperf/lrpe/reference.py", "wide = x.float()", "wide = 1 * x.float()")
+    repository.git("commit", "-qam", "two")
+    readme = (ROOT / "README.md").read_text()
+    lines = re.findall(r"^    lmperf compare(.*)$", readme, re.MULTILINE)
+    tree, revisions = (compare(repository, *shlex.split(line, comments=True)) for line in lines)
+    assert tree.returncode == 0 and "the code of no benchmark differs" in tree.stderr
+    assert revisions.returncode in (0, 1), revisions.stderr
+    assert revisions.stdout.startswith("Regressions beyond 2.0 %: ")
+    assert "shape=32x32" in revisions.stdout

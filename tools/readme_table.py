@@ -1,0 +1,38 @@
+"""Copy the first table of the published report into README.md, between two comments.
+
+python tools/readme_table.py
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+README = Path(__file__).parents[1] / "README.md"
+_PLACE = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+
+
+def updated(readme: str, root: Path) -> str:
+    """Return the text of README.md with the table of the report that its comment names.
+
+    Raises:
+        ValueError: README.md has no such comments, or the report has no table.
+    """
+    found = _PLACE.search(readme)
+    if found is None:
+        raise ValueError("README.md has no place for the table")
+    report = root / found[2]
+    tables = re.findall(r"(?:^\|.*\n)+", report.read_text(), re.MULTILINE)
+    if not tables:
+        raise ValueError(f"{report} has no table")
+    table = _with_links_from(tables[0], Path(found[2]).parent)
+    return readme[: found.end(1)] + f"\n{table}\n" + readme[found.start(3) :]
+
+
+def _with_links_from(table: str, folder: Path) -> str:
+    """The table with its relative links as seen from the root of the project."""
+    return re.sub(r"\]\((?![a-z]+:|#)", f"]({folder.as_posix()}/", table)
+
+
+if __name__ == "__main__":
+    README.write_text(updated(README.read_text(), README.parent))
