@@ -3,8 +3,8 @@
 Exit codes:
     0: done.
     1: `verify` or `publish` found a fault, `diff` or `compare` a regression, `selftest` a case that
-       did not hold, `run` or `try` a failed row, `doctor` something missing that a run needs, or a
-       pipe was closed.
+       did not hold, `run` or `try` a failed row, `run --against` one that is not reproduced,
+       `doctor` something missing that a run needs, or a pipe was closed.
     2: bad input or a refused file operation, reported in one line.
     130, 143: interrupted, terminated.
 """

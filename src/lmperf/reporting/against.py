@@ -93,7 +93,7 @@ def require_comparable(then: MachineEvidence, stem: str, kind: str) -> None:
     facts = [known.get(name, {}) for name in frame["environment"].unique()]
     kinds = {str(of["kind"]): str(of.get("device")) for of in facts if of.get("kind")}
     if kinds and kind not in kinds:
-        there = listed([f"{device} ({name})" for name, device in kinds.items()])
+        there = plain(listed([f"{device} ({name})" for name, device in kinds.items()]))
         raise UserError(
             f"--against: {then.name} was measured on another kind of device: {there}; this machine"
             f" measures on {kind}"

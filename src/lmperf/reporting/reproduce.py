@@ -47,6 +47,7 @@ def cell_of(benchmark: Benchmark, row: Mapping) -> dict[str, Value]:
     """Axis -> value as in a case, for a row of a frame; empty text for a value that is absent.
 
     Raises:
+        KeyError: the row lacks an axis.
         ValueError: the benchmark has no such size.
     """
     return {axis.name: _value(axis, row[axis.name]) for axis in benchmark.axes}
@@ -130,7 +131,7 @@ def _is_case(benchmark: Benchmark, row: Mapping) -> bool:
     """Whether a row is of a case that the benchmark can measure today."""
     try:
         cell = cell_of(benchmark, row)
-    except ValueError:
+    except (KeyError, ValueError):  # evidence of a version with other axes or sizes
         return False
     name = row["implementation"]
     return name in benchmark.known and benchmark.not_applicable(cell, name) is None
