@@ -35,6 +35,7 @@ def test_command_below_a_table_measures_its_cell_again(folder, lmperf):
     code, out, said = lmperf("run", "flash_attention", *outside, "--against", "here")
     assert code == 1, said
     assert "cannot be judged: here has no such row" in out
+    assert "outside the grid of the report: 1 of 1 cases" in said
 
     links_exist(folder / "report/report.md")
 

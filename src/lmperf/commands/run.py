@@ -223,6 +223,8 @@ def _measured_now(
     if beyond:
         offered = beyond_the_grid(project, offered, wanted)
     (chosen,) = select([offered], wanted)
+    if outside := {*chosen.cases} - {*plan.cases}:
+        say(f"outside the grid of the report: {len(outside)} of {len(chosen.cases)} cases")
     if limit_s is not None:
         chosen.benchmark.limit_s = limit_s
     names = list(dict.fromkeys(case.implementation for case in chosen.cases))
