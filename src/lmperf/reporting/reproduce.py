@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from lmperf.benchmark import Axis, Benchmark, Value
+from lmperf.benchmark import Axis, Benchmark, Case, Value
 from lmperf.benchmarks import load, stems
 from lmperf.config import canonical
 from lmperf.names import size_words
@@ -128,13 +128,15 @@ def _chosen(evidence: MachineEvidence, stem: str, rows: pd.DataFrame) -> pd.Seri
 
 
 def _is_case(benchmark: Benchmark, row: Mapping) -> bool:
-    """Whether a row is of a case that the benchmark can measure today."""
+    """Whether a row is of a case and a phase that the benchmark can measure today."""
     try:
         cell = cell_of(benchmark, row)
     except (KeyError, ValueError):  # evidence of a version with other axes or sizes
         return False
     name = row["implementation"]
-    return name in benchmark.known and benchmark.not_applicable(cell, name) is None
+    if name not in benchmark.known or benchmark.not_applicable(cell, name) is not None:
+        return False
+    return row["phase"] in benchmark.phases_of(Case(tuple(cell.items()), name))
 
 
 def _value(axis: Axis, value) -> Value:
