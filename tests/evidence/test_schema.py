@@ -137,6 +137,7 @@ def check(**changes):
         ({"other_load": "7"}, "other_load is '7'; it must be less than or equal to 1"),
         ({"other_load": "0.6"}, "other_load is 0.6, but the row is not marked loaded"),
         ({"reference": "99"}, "reference is 99, but the row is not marked drift"),
+        ({"reference": "1.2", "launch_us": "9"}, "reference is 1.2, but the row is not marked"),
         ({"reference": "0"}, "reference is '0'"),
         ({"host_reference": "2.3"}, "host_reference is 2.3, but the row is not marked host"),
         ({"launch_us": "1e9"}, "launch_us is '1e9'"),

@@ -45,12 +45,11 @@ _WHOLE_CASE = ("oom", "timeout", "crash", "unsupported")
 _RATES = {"tflops": ("flops", 1e9), "bandwidth_gbps": ("bytes", 1e6)}
 # Relative tolerance when a number is computed again in double precision from other columns.
 _RELATIVE = 1e-6
-# Column -> its mark and the largest value that a row without the mark may have. Where the limit
-# depends on the device, the largest counts: a row does not name its kind of device.
+# Column -> its mark, and kind of device -> the largest value that a row without the mark may have.
 _NEEDS_MARK = {
-    "other_load": ("loaded", max(LOADED.values())),
-    "reference": ("drift", 1 + max(DRIFT.values())),
-    "host_reference": ("host", 1 + max(SLOW_HOST.values())),
+    "other_load": ("loaded", LOADED),
+    "reference": ("drift", {kind: 1 + limit for kind, limit in DRIFT.items()}),
+    "host_reference": ("host", {kind: 1 + limit for kind, limit in SLOW_HOST.items()}),
 }
 
 
@@ -159,16 +158,16 @@ def _limit_faults(benchmark: Benchmark, row: Row) -> Iterator[str]:
 def _mark_faults(row: Row, clock: str) -> Iterator[str]:
     """Yield what was recorded of the machine that the row's marks do not say.
 
-    A slow host makes times longer on a CPU, which has no `launch_us`, and of host-bound steps.
+    A slow host makes times longer on a CPU, which has no `launch_us`, and of host-bound steps. A
+    row without `launch_us` does not name its kind of device, so the largest limit counts.
     """
     marks = (row.get("marks") or "").split(";")
     ignored = row.get("launch_us") and not (clock == "step" and is_host_bound(row))
-    for name, (mark, most) in _NEEDS_MARK.items():
+    for name, (mark, limits) in _NEEDS_MARK.items():
         text = row.get(name)
         if mark == "host" and ignored:
             continue
-        if mark == "host" and row.get("launch_us"):  # measured on CUDA only
-            most = 1 + SLOW_HOST["cuda"]
+        most = limits["cuda"] if row.get("launch_us") else max(limits.values())
         if text and mark not in marks and float(text) > most:
             yield f"{name} is {text}, but the row is not marked {mark}"
 
