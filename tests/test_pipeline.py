@@ -508,4 +508,4 @@ def test_rows_are_repeated_in_part_of_a_run_only_on_request(tmp_path, checkout):
     forced = run(tmp_path, "--dry-run", "repeatability", "-R", "repeatability", config=TIMED)
     assert "repeatability: all of it again" in forced
     run(tmp_path, config=TIMED)
-    assert "Repeatability | 2 of 2" in (tmp_path / "report/here/report.md").read_text()
+    assert "#r1-repeatability) Repeatability" in (tmp_path / "report/here/report.md").read_text()

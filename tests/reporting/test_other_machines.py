@@ -102,12 +102,12 @@ def test_table_e5_follows_e4_in_the_index(gpu):
 def test_overview_links_machines_only_if_there_are_several(gpu, second, templates):
     files = pages.overview_files([gpu, second], gpu.machine, [], templates)
     write_up, machines = files["report.md"], files[other_machines.PAGE]
-    assert "| [E5](machines.md#e5-the-same-cells-on-several-machines) |" in write_up
+    assert "[E5](machines.md#e5-the-same-cells-on-several-machines)" in write_up
     assert "[second-gpu](second-gpu/report.md)" in write_up and "context 1024" in write_up
     assert f"## {other_machines.TABLE.heading}" in machines
     alone = pages.overview_files([gpu], gpu.machine, [], templates)
     assert set(alone) == {"report.md"}
-    assert "| E5 |" in alone["report.md"] and "machines.md" not in alone["report.md"]
+    assert ": E5 The same cells" in alone["report.md"] and "machines.md" not in alone["report.md"]
 
 
 def test_page_of_two_full_grids_stays_below_250_kb(gpu, second, templates):

@@ -329,19 +329,26 @@ def _limits(evidence: MachineEvidence) -> list[dict]:
 
 
 def _index(states: Sequence[coverage.State], root: str) -> list[dict]:
-    """A line for each page: its title, its path, and its numbered tables with their states."""
-    # E5 is on a page of its own, but listed among the tables of its letter.
+    """A line for each page: its title, its path, and its numbered tables with their states.
+
+    The path is empty for a page without a measured table: it is not written.
+    """
+    # E5 is on a page of its own, above the machine's, but listed among the tables of its letter.
     letters: dict[str, list[coverage.State]] = {}
     for state in states:
         letters.setdefault(state.table.id[0], []).append(state)
-    return [
-        {
-            "title": title_of(found[0].page.removesuffix(".md")),
-            "page": posixpath.normpath(root + found[0].page),
-            "tables": [_in_index(state, root) for state in found],
-        }
-        for found in letters.values()
-    ]
+    lines = []
+    for found in letters.values():
+        page = next((state.page for state in found if "/" not in state.page), found[0].page)
+        written = any(state.measured for state in found if state.page == page)
+        lines.append(
+            {
+                "title": "Machines" if "/" in page else title_of(page.removesuffix(".md")),
+                "page": posixpath.normpath(root + page) if written else "",
+                "tables": [_in_index(state, root) for state in found],
+            }
+        )
+    return lines
 
 
 def _in_index(state: coverage.State, root: str) -> str:
