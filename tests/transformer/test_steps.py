@@ -89,16 +89,17 @@ def test_ladder_cells_have_a_train_step_alone():
     assert {benchmark.phases_of(case) for case in alone} == {()}
 
 
-def test_fast_and_custom_steps_of_the_ladder_are_sustained():
+def test_rungs_and_custom_steps_of_the_ladder_are_sustained():
     benchmark = load("end_to_end", {"mine": "examples.student_step:train_step"})
-    for preset, most in (("gpu", 35), ("cpu", 2)):
-        rows = [(c, p) for c in benchmark.cases(preset) for p in benchmark.phases_of(c)]
-        found = [(case, phase) for case, phase in rows if benchmark.sustains(case, phase)]
-        own = [case for case, _ in found if case.implementation != "mine"]
-        assert {phase for _, phase in found} == {"train_step"} and 0 < len(own) <= most
-        cells = {case.cell for case in own}
-        custom = {case for case, _ in rows if case.implementation == "mine" and case.cell in cells}
-        assert custom <= {case for case, _ in found}
+    for preset, count, context in (("gpu", 5, 1024), ("cpu", 1, 128)):
+        cases = benchmark.cases(preset)
+        steps = [case for case in cases if benchmark.sustains(case, "train_step")]
+        assert {case.axes["context_length"] for case in steps} == {context}
+        assert len({case.axes["size"] for case in steps}) == count
+        found = {(case.axes["dtype"], case.implementation) for case in steps}
+        assert {rung[1:] for rung in RUNGS} <= found or preset == "cpu"
+        assert "mine" in {case.implementation for case in steps}
+        assert not any(benchmark.sustains(case, "forward") for case in cases)
 
 
 @pytest.mark.parametrize("name", ["eager", "mine"])

@@ -23,8 +23,8 @@ _WAYS = (
     *("sdpa", "sdpa_compiled", "sdpa_compiled_blocks"),
     *("triton", "triton_compiled", "triton_compiled_blocks"),
 )
-# The candidates for the fastest step; `fused_loss` is the fastest one on a CPU.
-_FASTEST = ("sdpa_compiled_blocks", "fused_loss", "graph")
+# Ways at the ladder's context that are neither rungs nor in a table of the write-up.
+_BURST_ONLY = ("sdpa", "triton")
 _ATTENTIONS = tuple(name for name in _WAYS if name.startswith(("sdpa", "triton")))
 # The implementations in `STEPS_ALONE`.
 _STEPS = (
@@ -170,15 +170,13 @@ class EndToEnd(Timed):
         return self.phases
 
     def sustains(self, case: Case, phase: str) -> bool:
-        """Whether it is a step that a user would train with: a fast one, or one of their own.
+        """Whether it is a step of the ladder, or one beside it in a table of the write-up.
 
-        A sustained time costs seven seconds or twenty steps, so slower steps have none, nor steps
-        of a shorter context than the ladder's.
+        A sustained time costs seven seconds or twenty steps, so other steps have none.
         """
-        one = self.implementation(case.implementation)
-        of_ladder = case.axes["context_length"] >= 1024 or case.axes["size"] == "tiny"
-        is_fast = one.name in _FASTEST or one.origin == "custom"
-        return phase == "train_step" and of_ladder and is_fast
+        axes = case.axes
+        at_context = axes["context_length"] == (128 if axes["size"] == "tiny" else 1024)
+        return phase == "train_step" and at_context and case.implementation not in _BURST_ONLY
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
         from lmperf.compiler import require_compiler
