@@ -85,7 +85,7 @@ def test_last_group_that_is_late_gives_no_seconds():
     assert Job(groups=SIX[:1]).forecast.words() == "about 25 s left"
 
 
-def test_benchmark_without_record_gives_no_time_before_its_first_group():
+def test_unrecorded_benchmark_has_no_time_before_its_first_group():
     job = Job([("new", "a", 2), ("new", "b", 4)], later=[[("next", "n=1", 15)]])
     assert job.forecast.words() == "" and job.forecast.expected_until(1) is None
     left = job.measure(30)
@@ -100,7 +100,7 @@ def test_device_without_record_gives_only_its_own_benchmark():
     assert job.forecast.words() == "about 2 min 30 s left here, at least 2 min 30 s in all"
 
 
-def test_later_benchmark_without_record_makes_the_total_a_lower_bound():
+def test_later_unrecorded_benchmark_makes_a_lower_bound():
     job = Job(later=[[("next", "n=1", 55)], [("new", "a", 1)]])
     job.measure(25, 20, 20)
     assert job.forecast.words() == "1 min left here, at least 2 min in all"

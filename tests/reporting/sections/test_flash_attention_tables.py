@@ -231,7 +231,7 @@ def _row(evidence, **where):
     return having(frame[kinds.filled(frame)], implementation="triton", **where).iloc[0]
 
 
-def test_sustained_rates_of_the_filled_grid_stand_beside_single_calls(gpu, cpu):
+def test_sustained_rates_stand_beside_single_calls(gpu, cpu):
     (table,) = parts_of(gpu, "Sustained rates of that grid")
     cells = zip(*(column.cells for column in table.columns), strict=True)
     lines = [dict(zip([one.name for one in table.columns], line, strict=True)) for line in cells]

@@ -199,12 +199,7 @@ def _what_to_run(evidence: MachineEvidence, best: pd.DataFrame, every: pd.DataFr
             "best.mfu",
             ("%", "significant", HIGHER, DERIVED),
         ),
-        _column(
-            "peak (GiB)",
-            value_cells(best, peak(best)),
-            "best.peak",
-            ("GiB", "significant", LOWER, "observed"),
-        ),
+        _peak(best, "best.peak"),
         _column(
             f"over {base.words.removeprefix(f'{ways.EAGER} ')}",
             over,
@@ -268,12 +263,7 @@ def _faster(evidence: MachineEvidence, best: pd.DataFrame) -> list[Table]:
             "faster.over.best",
             ("", "ratio", HIGHER, DERIVED),
         ),
-        _column(
-            "peak (GiB)",
-            value_cells(rows, peak(rows)),
-            "faster.peak",
-            ("GiB", "significant", LOWER, "observed"),
-        ),
+        _peak(rows, "faster.peak"),
         _column(
             "loss",
             pd.Series([_loss_cell(*pair) for pair in losses], at, dtype=object),
@@ -365,6 +355,12 @@ def _times(rows: pd.DataFrame) -> Column:
     return _column(
         f"{ways.burst_words('time', burst)} (ms)", cells, "best", ("ms", "significant", LOWER, TIME)
     )
+
+
+def _peak(rows: pd.DataFrame, name: str) -> Column:
+    """The column of peak memory in GiB."""
+    kind = ("GiB", "significant", LOWER, "observed")
+    return _column("peak (GiB)", value_cells(rows, peak(rows)), name, kind)
 
 
 def _column(header: str, cells: Sequence[Cell], name: str, about: tuple) -> Column:
