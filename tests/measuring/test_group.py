@@ -192,13 +192,16 @@ def test_cap_that_is_on_record_is_no_mark(timed, benchmark, marked):
     assert ("sustained_ms" in row) is (benchmark is Toy)
 
 
-def test_loaded_rounds_are_repeated_before_any_stretch(timed, monkeypatch):
+@pytest.mark.parametrize(
+    ("readings", "timings"), [((), [{"states": [LOADED]}]), ((SLOW,), ())], ids=["loaded", "host"]
+)
+def test_disturbed_rounds_are_repeated_before_any_stretch(timed, monkeypatch, readings, timings):
     stretches = []
-    monkeypatch.setattr(Group, "_complete_timings", lambda *entry: stretches.append(entry) or True)
-    _, takes = timed(timings=[{"states": [LOADED]}])
+    monkeypatch.setattr(Group, "_complete", lambda *entry: stretches.append(entry) or True)
+    _, takes = timed(*readings, timings=timings)
     assert (takes, len(stretches)) == (MOST_TAKES, 1)
 
 
-def test_load_during_the_stretch_is_seen(timed):
+def test_load_during_the_stretch_marks_the_row(timed):
     row, takes = timed(stretch=Stretch([1.0], LOADED))
-    assert (takes, marks(row), row["other_load"]) == (MOST_TAKES, {"loaded"}, 0.9)
+    assert (takes, marks(row), row["other_load"]) == (1, {"loaded"}, 0.9)

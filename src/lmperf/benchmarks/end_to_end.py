@@ -37,6 +37,8 @@ _RUNG_NAMES = [rung.name for rung in RUNGS]
 # The rungs from flash attention on. Lower rungs store the scores of plain attention, so larger
 # batches do not fit into memory.
 _WITHOUT_SCORES = _RUNG_NAMES[_RUNG_NAMES.index("flash_attention") :]
+# The implementations in the write-up's own tables: the rungs, and attention of PyTorch beside them.
+_IN_WRITE_UP = [*dict.fromkeys(rung.implementation for rung in RUNGS), "sdpa_compiled_blocks"]
 _ON_CPU = ["float32", "autocast", "compiled_blocks", "fused_loss", "bf16_weights"]
 
 
@@ -154,7 +156,14 @@ class EndToEnd(Timed):
     grids = {preset: [*_WHOLE[preset], *_STEP_GRIDS[preset]] for preset in _WHOLE}
     head = {
         "cpu": [{"context_length": [128]}],
-        "gpu": [{"size": ["0.13B", "0.97B", "3.4B"], "context_length": [1024], "batch": [4]}],
+        "gpu": [
+            {
+                "size": ["0.13B", "0.97B", "3.4B"],
+                "context_length": [1024],
+                "batch": [4],
+                "implementation": _IN_WRITE_UP,
+            }
+        ],
     }
 
     def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> str | None:

@@ -126,31 +126,30 @@ class Group:
 
     def _time_phase(self, phase: str) -> None:
         """Time one phase of all cases; again if the machine was disturbed or a worker is lost."""
-        takes = 0
+        repeats = 0
         while True:
             for worker in self._cases.replaced_workers():
                 self._cases.complete(worker, "prepare")
             self._cases.skip_timed_out()
-            may_repeat = takes + 1 < MOST_TAKES and self._history.may_repeat
+            may_repeat = repeats + 1 < MOST_TAKES and self._history.may_repeat
             try:
-                timings = self._take(phase, may_repeat)
+                timings = self._rounds(phase)
+                disturbed = self._is_disturbed(timings)
+                if disturbed and may_repeat:
+                    repeats += 1
+                    continue
+                self._complete_timings(timings)
+                break
             except MustPrepareAgain as lost:
                 for worker in lost.workers:
                     self._cases.complete(worker, "prepare")
-                continue
-            takes += 1
-            disturbed = self._mark(timings)
-            if not (disturbed and may_repeat):
-                break
         if timings:
             self._history.timed(disturbed)
+        self._mark(timings)
         self._write(timings)
 
-    def _take(self, phase: str, may_repeat: bool) -> dict[Entry, Timings]:
-        """Time the entries of a phase once: rounds, stretches back to back, and host times.
-
-        may_repeat: whether the phase may be timed again; if it must be, nothing follows the rounds.
-        """
+    def _rounds(self, phase: str) -> dict[Entry, Timings]:
+        """Time the entries of a phase in rounds, with readings of the references around them."""
         ready = self._cases.ready_for(phase)
         if not ready:
             return {}
@@ -162,15 +161,22 @@ class Group:
         pace = pace_of(self._benchmark.clock, self._workers.device, self._benchmark.patient)
         twins = {(twin, phase) for twin in self._cases.twins.values()}
         timings = time_in_turn(ready, self, pace, twins=twins)
-        if may_repeat and any(timing.is_loaded for timing in timings.values()):
-            return timings
-        for entry in list(timings):
-            if not self._complete_timings(entry, timings[entry]):
-                del timings[entry]
         self._read("reference")
         return timings
 
-    def _complete_timings(self, entry: Entry, timing: Timings) -> bool:
+    def _complete_timings(self, timings: dict[Entry, Timings]) -> None:
+        """Add host times, and steps back to back, to timings; remove those of entries that fail.
+
+        Steps back to back take most of the time of a phase, so they are taken once. If the machine
+        is disturbed meanwhile, the rows are marked.
+        """
+        for entry in list(timings):
+            if not self._complete(entry, timings[entry]):
+                del timings[entry]
+        if any(timing.stretch for timing in timings.values()):
+            self._read("reference")
+
+    def _complete(self, entry: Entry, timing: Timings) -> bool:
         """Add host times, and steps back to back, to the timings of an entry; False if it fails."""
         one, phase = entry
         host = self._cases.ask_timing(entry, "host_and_loop", timing.median_ms)
@@ -236,32 +242,41 @@ class Group:
         if replaced := self._cases.replaced_workers():
             raise MustPrepareAgain(*replaced)
 
-    def _mark(self, timings: Mapping[Entry, Timings]) -> bool:
-        """Add readings and marks to the timings of a phase; return if the machine was disturbed."""
-        references, readings = self._history.references, self._readings
+    def _worst_reading(self) -> Reading:
         worst = Reading()
-        for reading in readings:
+        for reading in self._readings:
             worst = worst.merged(reading, max)
+        return worst
+
+    def _disturbances(self, timing: Timings, worst: Reading) -> list[str]:
+        """Return the marks for what disturbed the machine, from the phase's worst reading."""
+        references = self._history.references
+        found = {
+            "loaded": timing.is_loaded,
+            "drift": references.drifted(worst),
+            "host": references.slow_host(worst) and self._depends_on_host(timing),
+        }
+        return [name for name, holds in found.items() if holds]
+
+    def _is_disturbed(self, timings: Mapping[Entry, Timings]) -> bool:
+        worst = self._worst_reading()
+        return any(self._disturbances(timing, worst) for timing in timings.values())
+
+    def _mark(self, timings: Mapping[Entry, Timings]) -> None:
+        """Add readings of the references, and marks, to the timings of a phase."""
+        references, worst = self._history.references, self._worst_reading()
         columns = {
             "reference": references.device_ratio(worst),
             "host_reference": references.host_ratio(worst),
             "launch_us": worst.launch_us,
             "python_us": worst.python_us,
         }
-        disturbed = False
         for (one, _), timing in timings.items():
-            found = {
-                "loaded": timing.is_loaded,
-                "drift": references.drifted(worst),
-                "host": references.slow_host(worst) and self._depends_on_host(timing),
-            }
             timing.others |= columns
-            timing.marks |= {name: None for name, holds in found.items() if holds}
-            disturbed |= any(found.values())
+            timing.marks |= dict.fromkeys(self._disturbances(timing, worst))
             sustained = timing.stretch and self._benchmark.clock == "step"
             if sustained or self._benchmark.runs_back_to_back(one.case):
                 timing.marks.pop("capped", None)  # the clock and the power of the cap are known
-        return disturbed
 
     def _depends_on_host(self, timing: Timings) -> bool:
         """Return whether a slow host makes these times longer; times of kernels are device time."""
