@@ -37,10 +37,10 @@ METHOD_MODULES = (
     *(
         f"lmperf.measuring.{name}"
         for name in (
-            *("assigned", "clock", "clock_settings", "cold_cache", "descendants", "faults"),
-            *("footprint", "group", "guards", "history", "host_load", "memory", "prepared"),
-            *("process", "readings", "reference", "rounds", "run", "sensors", "serving"),
-            *("state", "supervisor", "sustained", "twins", "worker", "workers"),
+            *("assigned", "clock", "clock_settings", "cold_cache", "cores", "descendants"),
+            *("faults", "footprint", "group", "guards", "history", "host_load", "memory"),
+            *("prepared", "process", "readings", "reference", "rounds", "run", "sensors"),
+            *("serving", "state", "supervisor", "sustained", "twins", "worker", "workers"),
         )
     ),
 )

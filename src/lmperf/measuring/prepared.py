@@ -17,7 +17,8 @@ from lmperf.measuring.clock import Slice, clock_for, synchronizer
 from lmperf.measuring.faults import failure_row, guarded
 from lmperf.measuring.footprint import phase_memory, requested_bytes
 
-# Steps back to back are so many more than asked for, at most: drawn at random.
+# Steps back to back are so many more than asked for, at most: drawn at random, and never more than
+# were asked for.
 _FURTHER_STEPS = 8
 # A phase leaks if its memory was larger than ever before after so many slices: caches fill sooner.
 _LEAKING_SLICES = 4
@@ -266,7 +267,8 @@ class Prepared:
         inputs and preparation. The result of the last step is kept for `check_last`: an
         implementation cannot know which step that will be.
         """
-        steps += 1 + random.SystemRandom().randrange(max(_FURTHER_STEPS, steps // 8))
+        further = min(steps, max(_FURTHER_STEPS, steps // 8))
+        steps += 1 + random.SystemRandom().randrange(further)
         workload, self._last = self._workloads[case], None
         with in_context(workload), guards.settings_restored(set()):
             times, calls, self._last = guarded(

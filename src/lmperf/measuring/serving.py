@@ -9,6 +9,7 @@ from typing import Any
 
 from lmperf.benchmark import Case, Implementation, Observed, Unsupported, WrongResult, resolve
 from lmperf.measuring import reference
+from lmperf.measuring.cores import FastCores
 from lmperf.measuring.faults import Poisoned, failure_row, guarded
 from lmperf.measuring.prepared import Prepared, clear
 from lmperf.measuring.readings import Reading
@@ -20,10 +21,14 @@ class Serving:
     def __init__(self, connection: Connection, device: str):
         self._connection, self._device = connection, device
         self._prepared: Prepared | None = None
+        # On a CPU all cores are the device.
+        self._cores = FastCores() if device == "cuda" else None
         gc.freeze()  # later garbage collections skip the imported modules
 
     def answer(self, name: str, arguments: list) -> None:
         """Run the request `name`, and send its result, or the status and reason of its failure."""
+        if self._cores:
+            self._cores.choose()
         try:
             self._send("done", getattr(self, f"_{name}")(*arguments))
         except WrongResult as wrong:
