@@ -34,7 +34,7 @@ class RecordedWorkers(Workers):
         super().__init__("cpu", self.step, self.lines.append)
 
     def step(self, words, case, phase):
-        self.steps.append((words, case.implementation, phase))
+        self.steps.append((words, case and case.implementation, phase))
         if self.kill_at and self.kill_at(words, case):
             self.kill_at = None
             for process in self._processes.values():

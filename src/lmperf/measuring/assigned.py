@@ -20,6 +20,10 @@ Entry = tuple[Assignment, str]  # assignment and phase
 Rows = dict[Entry, list[Row]]
 
 
+# Request -> the step that it belongs to, for the progress and the cost of a job.
+_STEPS = {"sustain": "back to back", "check_last": "back to back"}
+
+
 class MustPrepareAgain(Exception):
     """Raised if a worker was lost while a phase was timed.
 
@@ -169,7 +173,7 @@ class AssignedCases:
         """
         one, phase = entry
         worker = self._worker_of[one]
-        self._workers.on_step("timing", one.case, phase)
+        self._workers.on_step(_STEPS.get(request, "timing"), one.case, phase)
         try:
             return self.ask(worker, request, one.case, phase, *arguments, **more)
         except CheckFailed as failed:

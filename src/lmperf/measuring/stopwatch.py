@@ -15,6 +15,8 @@ from pathlib import Path
 # Name of a step in the worker's message -> column of `cost.csv` for the seconds of the step.
 STEPS = {
     "timing": "timing_s",
+    "back to back": "sustained_s",
+    "references": "references_s",
     "first call": "first_calls_s",
     "observing": "observing_s",
     "preparing": "preparing_s",

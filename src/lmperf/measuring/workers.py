@@ -137,6 +137,7 @@ class Workers:
 
         request: `reference` for all of them, `host_reference` for those of the host.
         """
+        self.on_step("references", None, None)
         name = next(iter(self._paths), PROJECT)
         for _ in range(2):  # the first worker may have been killed from outside
             try:

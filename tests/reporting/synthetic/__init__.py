@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from lmperf.measuring.stopwatch import KINDS
 from lmperf.reporting.evidence import MachineEvidence, axes, having
 from synthetic import kernels, limit, models, profiles, timeline, warmup
 from synthetic.builder import CPU, GPU, Builder
@@ -59,8 +60,8 @@ def facts(machine: str, kind: str, device: str | None, environments=("e1",)) -> 
 
 def cost(stems) -> pd.DataFrame:
     """Rows on the cost of measuring: one job per benchmark, with its seconds per activity."""
-    kinds = ("timing_s", "first_calls_s", "observing_s", "preparing_s", "checking_s", "memory_s")
-    seconds = dict(zip((*kinds, "start_s", "other_s"), (12, 4, 0, 1, 1, 0, 1, 1), strict=True))
+    seconds = dict.fromkeys(KINDS, 0) | {"timing_s": 12, "first_calls_s": 4}
+    seconds |= dict.fromkeys(("preparing_s", "checking_s", "start_s", "other_s"), 1)
     window = {"started_at": "2026-01-02T03:00:00Z", "finished_at": "2026-01-02T03:30:00Z"}
     return pd.DataFrame([{"stem": s, **window, "wall_s": 20.0, **seconds} for s in stems])
 

@@ -45,6 +45,7 @@ CEILINGS = (
 )
 INSIDE = {
     "timing_s": "warm-up and repetitions",
+    "sustained_s": "steps back to back",
     "first_calls_s": "first calls, compilation",
     "observing_s": "observations",
 }
@@ -52,6 +53,7 @@ OUTSIDE = {
     "preparing_s": "preparing",
     "checking_s": "gates",
     "memory_s": "memory",
+    "references_s": "references",
     "start_s": "start, imports",
     "other_s": "other",
 }
@@ -144,15 +146,17 @@ def cost_table(evidence: MachineEvidence) -> Table | None:
     if jobs.empty:
         return None
     columns = ["wall_s", *INSIDE, *OUTSIDE]
-    sums = jobs.groupby("stem")[columns].sum()
+    # Jobs of before there was a kind of work lack its column.
+    known = jobs.reindex(columns=["stem", *columns], fill_value=0.0)
+    sums = known.groupby("stem")[columns].sum()
     counts = jobs.groupby("stem").size()
     lines = [_cost_line(str(stem), int(counts[stem]), row) for stem, row in sums.iterrows()]
     lines.append(_cost_line("all", len(jobs), sums.sum()))
-    total, known = machine.rows(evidence), int(_rows_by_job(evidence).sum())
+    total, counted = machine.rows(evidence), int(_rows_by_job(evidence).sum())
     note = (
         ""
-        if known == total
-        else f"The cost of {known:,} of {total:,} rows; that of the others was not recorded."
+        if counted == total
+        else f"The cost of {counted:,} of {total:,} rows; that of the others was not recorded."
     )
     headers = {**INSIDE, **OUTSIDE}
     caption = "Seconds of measuring, by benchmark"
