@@ -84,6 +84,24 @@ def test_marked_step_is_no_recipe(gpu):
     assert "Left out, since marked: 6 steps." in recipes.tables(marked)[0].notes
 
 
+def test_size_whose_fastest_step_is_marked_is_left_out(gpu):
+    where = {"phase": "train_step", "implementation": "fused_loss", "size": "small"}
+    marked = with_values(gpu, {"marks": "host"}, **where)
+    assert implementations(gpu).keys() - implementations(marked).keys() == {"small"}
+    assert "At small the fastest step is marked." in recipes.tables(marked)[0].notes
+
+
+def test_size_keeps_its_recipe_beside_a_slower_marked_step(gpu):
+    where = {"phase": "train_step", "implementation": "eager", "dtype": BF16}
+    assert implementations(with_values(gpu, {"marks": "host"}, **where)) == implementations(gpu)
+
+
+def test_burst_time_takes_no_part_beside_sustained_ones(gpu):
+    where = {"phase": "train_step", "implementation": BLOCKS, "dtype": BF16, "size": "large"}
+    quick = {"median_ms": 0.1, "sustained_ms": None, "flops": None}
+    assert implementations(with_values(gpu, quick, **where)) == implementations(gpu)
+
+
 def test_recipe_must_beat_eager_float32_beyond_noise():
     """A median that is shorter, but not resolved from noise, does not make a step the fastest."""
     evidence = small_gpu_evidence()

@@ -4,7 +4,8 @@ A recipe is a way (implementation and dtype) to run the step. The recipes of a s
 in one cell: that of the ladder if the size has one. One recipe beats another if its time is shorter
 and the speed-up has the verdict "faster". The tables name the fastest recipe, or a simpler one that
 it does not beat and that is as fast within ``CLOSE``. If there is a simpler one that is slower than
-that and not beaten either, the note says so. Rows on which no finding may rest take no part.
+that and not beaten either, the note says so. Rows on which no finding may rest take no part. A
+size at which such a row is the fastest is left out, for the table would name a slower recipe.
 
 Recipes with float32 weights differ in rounding alone. bf16 weights change the loss, so that a
 table of their own shows them, with their loss.
@@ -82,17 +83,30 @@ def _steps(evidence: MachineEvidence) -> pd.DataFrame:
 def fastest(evidence: MachineEvidence, any_weights: bool = False) -> pd.DataFrame:
     """The row of the recipe to run for each size, from ``steps``; sizes without one are left out.
 
-    Column ``tied``: whether a simpler recipe is slower by more than ``CLOSE``, yet not beaten.
+    So are sizes at which a marked step is faster. Column ``tied``: whether a simpler recipe is
+    slower by more than ``CLOSE``, yet not beaten.
 
     any_weights: whether recipes with bf16 weights take part.
     """
-    frame = steps(evidence)
-    frame = frame[frame.index.isin(sound(evidence, STEM).index)]
+    every = steps(evidence)
     if not any_weights:
-        frame = frame[_float32_weights(frame)]
+        every = every[_float32_weights(every)]
+    frame = every[_is_sound(evidence, every)]
     parts = [having(frame, size=size) for size in in_order("size", frame["size"])]
     found = dict(_choose(evidence, rows) for rows in parts)
-    return frame.loc[list(found)].assign(tied=list(found.values()))
+    best = frame.loc[list(found)].assign(tied=list(found.values()))
+    return best[[_faster_marked(evidence, every, row).empty for _, row in best.iterrows()]]
+
+
+def _is_sound(evidence: MachineEvidence, rows: pd.DataFrame) -> pd.Series:
+    return rows.index.to_series().isin(sound(evidence, STEM).index)
+
+
+def _faster_marked(evidence: MachineEvidence, every: pd.DataFrame, row: pd.Series) -> pd.DataFrame:
+    """The steps of a row's size that are marked, and faster than the row by more than ``CLOSE``."""
+    rows = having(every, size=row["size"])
+    rows = rows[gates.shown(rows) & ~_is_sound(evidence, rows)]
+    return rows[rows["step_ms"] < (1 - CLOSE) * row["step_ms"]]
 
 
 def _float32_weights(frame: pd.DataFrame) -> pd.Series:
@@ -102,14 +116,16 @@ def _float32_weights(frame: pd.DataFrame) -> pd.Series:
 def _choose(evidence: MachineEvidence, rows: pd.DataFrame) -> tuple[Any, bool]:
     """The label of the recipe to run, and whether a simpler one that is slower is not beaten.
 
-    Sustained times are compared if all rows have one, else medians of burst times. Where eager
-    float32 was timed, only recipes that beat it are compared with it.
+    Sustained times are compared if a row has one, else medians of burst times. Where eager float32
+    was timed, only recipes that beat it are compared with it.
     """
+    if not rows["burst"].all():
+        rows = rows[~rows["burst"]]
     base = BASE.rows(rows)
     if len(base):
         row = base.iloc[0]
         rows = rows[[i == row.name or _beats(evidence, rows.loc[i], row) for i in rows.index]]
-    ms = rows["median_ms"] if rows["burst"].any() else rows["step_ms"]
+    ms = rows["step_ms"]
     best = ms.idxmin()
     simpler = sorted(
         (i for i in rows.index if _effort(rows.loc[i]) < _effort(rows.loc[best])),
@@ -207,7 +223,7 @@ def _what_to_run(evidence: MachineEvidence, best: pd.DataFrame, every: pd.DataFr
             ("", "ratio", HIGHER, DERIVED),
         ),
     ]
-    left_out = gates.shown(every) & ~every.index.isin(sound(evidence, STEM).index)
+    left_out = gates.shown(every) & ~_is_sound(evidence, every)
     notes = [
         f"Times: {'single calls with pauses' if burst else 'steps back to back'}, median"
         " (interval)."
@@ -223,6 +239,9 @@ def _what_to_run(evidence: MachineEvidence, best: pd.DataFrame, every: pd.DataFr
         notes.append("No recipe with bf16 weights is known to be faster.")
     if left_out.any():
         notes.append(f"Left out, since marked: {counted(int(left_out.sum()), 'step')}.")
+    marked = in_order("size", every.loc[left_out, "size"])
+    if gone := [size for size in marked if size not in {*best["size"]}]:
+        notes.append(f"At {listed(gone)} the fastest step is marked.")
     return Table(f"Fastest train step{_where(best)}", _shown(columns), " ".join(notes))
 
 
