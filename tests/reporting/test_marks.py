@@ -94,7 +94,7 @@ def test_table_explains_and_counts_its_signs():
     cells = [Cell("1", marks=("capped",)), Cell("2", marks=("capped", "loaded")), Cell("3ᶜ")]
     table = from_frame("T", pd.DataFrame({"ms": cells}), "Median.")
     capped, loaded = MARKS["capped"].meaning, MARKS["loaded"].meaning
-    words = f"{CAPPED} {capped} (2 cells); {LOADED} {loaded} (1 cell)."
+    words = f"{CAPPED} {capped} (2 cells). {LOADED} {loaded} (1 cell)."
     assert markdown(table).endswith(f"\n\nMedian. {words}")
     assert words in markdown(table, fold=1)
     assert markdown(from_frame("T", pd.DataFrame({"ms": ["3"]}))).endswith("| 3 |")

@@ -89,7 +89,7 @@ def legend(cells: Iterable[Cell]) -> str:
     compared = {name for cell in cells if cell.verdict for name in cell.marks}
     signs = [SIGNS[name] for name in SIGNS if name in DISTURBED & compared]
     why = f" Marked {listed(signs)}: unresolved." if signs else ""
-    return f"{'; '.join(said)}.{why}" if said else ""
+    return f"{'. '.join(said)}.{why}" if said else ""
 
 
 def unresolved(tables: Iterable[Table]) -> Count:

@@ -141,7 +141,7 @@ def test_first_sentence_states_what_autocast_saves_and_adds():
         return autocast_peaks(0.95)(frame)
 
     sentence = sentence_of("memory_autocast_adds", with_changed_rows("memory", change)())
-    assert "activations shrink by 3.0 GiB, bf16 copies of the weights add 2.0 GiB" in sentence
+    assert "Activations shrink by 3.0 GiB, bf16 copies of the weights add 2.0 GiB" in sentence
     assert sentence.startswith("bf16 autocast hardly saves memory")
     smaller = with_changed_rows("memory", SMALLER)()
     assert "changes peaks of train steps by -20.0 % (" in sentence_of(

@@ -156,7 +156,8 @@ FINDINGS = (
         values=_autocast_adds,
         answer=_autocast_answer,
         answers={
-            "little": "bf16 autocast hardly saves memory: a" + ADDS,
+            "little": "bf16 autocast hardly saves memory: peaks of train steps change by"
+            " {{ change | range('signed_percent') }} (context {{ context }}). A" + ADDS,
             "saves": "bf16 autocast changes" + CHANGES + ". A" + ADDS,
             "other": "bf16 autocast changes" + CHANGES + ".",
         },

@@ -103,6 +103,7 @@ FINDINGS = (
             " {{ context }})."
             for answer, words in (("fewer", ": fused ones keep values in registers"), ("more", ""))
         },
+        place=PAGE,  # the section on steps says how many launches compiling saves
     ),
     Finding(
         name="softmax_share",
