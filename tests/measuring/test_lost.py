@@ -13,6 +13,7 @@ from owner import small_group
 from processes import is_running, state_of
 
 from lmperf.measuring import group, history
+from lmperf.measuring import workers as workers_module
 from lmperf.measuring.assigned import AssignedCases
 from lmperf.measuring.lock import MACHINE
 from lmperf.measuring.process import WorkerProcess
@@ -274,3 +275,15 @@ def test_lost_worker_repeats_all_entries_of_the_phase(supervisor, workers, monke
     rows = supervisor.measure(benchmark, cases, seed=1)
     assert [row["status"] for row in rows] == ["ok", "ok"] and len(asked) == 4
     assert len({row["together"] for row in rows}) == 1
+
+
+def test_interrupt_waits_until_a_worker_has_started(monkeypatch):
+    def interrupted_start(*_):
+        signal.raise_signal(signal.SIGINT)
+        return "the started worker"
+
+    monkeypatch.setattr(workers_module, "WorkerProcess", interrupted_start)
+    started = Workers("cpu")
+    with pytest.raises(KeyboardInterrupt):
+        started._begin(PROJECT)
+    assert started._processes == {PROJECT: "the started worker"}

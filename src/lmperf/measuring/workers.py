@@ -161,7 +161,9 @@ class Workers:
             self._forward(f"{self._isolated.get(name, name) or 'the worker'} writes: {line}")
 
         lock, path = MACHINE.fileno(), self._path_of(name)
-        self._processes[name] = WorkerProcess(self.device, lock, path, on_line)
+        # An interrupt would leave a worker that waits for the rest of its start and then complains.
+        with delayed_signals():
+            self._processes[name] = WorkerProcess(self.device, lock, path, on_line)
 
     def _path_of(self, name: str) -> Sequence[str] | None:
         return self._paths.get(self._isolated.get(name, name))
