@@ -44,7 +44,7 @@ def test_lists_are_joined_with_and():
 
 def test_bytes_use_binary_units():
     assert numbers.gib(3 * 2**30) == "3.0 GiB"
-    assert numbers.gib(2**28) == "0.250 GiB"
+    assert numbers.gib(2**28) == "256 MiB"
 
 
 def test_ratios_have_an_x_and_an_interval():

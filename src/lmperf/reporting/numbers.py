@@ -160,11 +160,11 @@ def signed_percent(fraction: float, places: int = 1) -> str:
 
 
 def gib(size: float) -> str:
-    """Bytes in GiB, one decimal from 1 GiB on, else 3 significant digits."""
+    """Bytes in GiB with one decimal; less than 1 GiB in MiB with three significant digits."""
     if absent(size):
         return EMPTY
     value = size / GIB
-    return f"{value:,.1f} GiB" if value >= 1 else f"{significant(value)} GiB"
+    return f"{value:,.1f} GiB" if value >= 1 else f"{significant(1024 * value)} MiB"
 
 
 def error(value: float) -> str:

@@ -217,7 +217,7 @@ def test_failed_call_has_a_line_and_counts_as_measured(gpu_copy):
     section = compose("memory", gpu_copy, drawn=False)
     where = {"size": "2.0B", "dtype": "bf16 autocast", "phase": "train step"}
     words = cell_of(section.parts["Y2"][0], "peak in", **where)
-    assert words == "OOM (asked 1.0 GiB, 0.500 GiB free)"
+    assert words == "OOM (asked 1.0 GiB, 512 MiB free)"
     found = {s.table.id: (s.measured, s.owed, s.gap) for s in coverage.states(gpu_copy, [section])}
     assert found["Y2"] == found["Y5"] == (4, 4, False)
 
