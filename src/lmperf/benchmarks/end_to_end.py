@@ -121,16 +121,6 @@ def _points(grids: Mapping[str, list[dict[str, list]]]) -> set[tuple]:
 _STEP_CELLS = _points(_STEP_GRIDS) - _points(_WHOLE)
 
 
-def _head(sizes: list[str], implementations: list[str]) -> dict[str, list]:
-    """The part of the grid with these steps of the ladder, for the write-up's first tables."""
-    return {
-        "size": sizes,
-        "context_length": [1024],
-        "batch": [4],
-        "implementation": implementations,
-    }
-
-
 class EndToEnd(Timed):
     title = "End to end"
     order = 10
@@ -164,13 +154,7 @@ class EndToEnd(Timed):
     grids = {preset: [*_WHOLE[preset], *_STEP_GRIDS[preset]] for preset in _WHOLE}
     head = {
         "cpu": [{"context_length": [128]}],
-        "gpu": [
-            _head(["0.13B"], [rung.implementation for rung in RUNGS]),
-            # Of larger sizes, the steps that the first table compares: a whole ladder takes three
-            # minutes.
-            {**_head(["0.97B", "3.4B"], ["eager"]), "dtype": ["tf32"]},
-            _head(["0.97B", "3.4B"], ["fused_loss", "graph"]),
-        ],
+        "gpu": [{"size": ["0.13B", "0.97B", "3.4B"], "context_length": [1024], "batch": [4]}],
     }
 
     def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> str | None:

@@ -69,8 +69,8 @@ class AtWork:
 
     @property
     def words(self) -> str:
-        """How many rows may not hold: "41 of 310 rows may not hold"."""
-        return f"{self.number:,} of {sum(self.timed.values()):,} rows may not hold"
+        """How many rows may not hold: "41 of 310 fresh rows may not hold"."""
+        return f"{self.number:,} of {sum(self.timed.values()):,} fresh rows may not hold"
 
     def words_of(self, stem: str) -> str:
         """The same of one benchmark, with the reasons and the command that helps."""

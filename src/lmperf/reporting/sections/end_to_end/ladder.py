@@ -306,7 +306,7 @@ def _cost_in_loss(evidence: MachineEvidence) -> dict:
 
 _WHOLE = (
     "The whole ladder ({{ base }} to {{ top }}) makes a step {{ gain | range('ratio') }} as fast"
-    " at {{ sizes }}"
+    " (burst) at {{ sizes }}"
 )
 # The loss stands beside every number that rests on it.
 _MFU = (

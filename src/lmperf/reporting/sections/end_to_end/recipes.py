@@ -166,16 +166,14 @@ def words(evidence: MachineEvidence, row: pd.Series) -> str:
     if name == ways.EAGER:
         return f"{ways.EAGER} {numerics}"
     if name not in ("fused_loss", "graph"):
-        # By block or as a whole: the page says which.
-        said = implementation_words(name).replace(_COMPILED, "compiled")
-        return f"{numerics}, {said.replace('Triton', _TRITON)}"
+        return f"{numerics}, {implementation_words(name).replace('Triton', _TRITON)}"
     return f"{numerics}, {_common(evidence)}{graph}"
 
 
 def _common(evidence: MachineEvidence) -> str:
     """What the rungs with the loss in chunks have in common: ``compiled, loss in chunks``."""
     attention = f"{_TRITON}, " if newest(evidence).get("kind") == "cuda" else ""
-    return f"{attention}compiled, {implementation_words('fused_loss')}"
+    return f"{attention}{_COMPILED}, {implementation_words('fused_loss')}"
 
 
 def peak(rows: pd.DataFrame) -> pd.Series:
@@ -217,7 +215,7 @@ def _what_to_run(evidence: MachineEvidence, best: pd.DataFrame, every: pd.DataFr
         ),
         _peak(best, "best.peak"),
         _column(
-            f"over {base.words.removeprefix(f'{ways.EAGER} ')}",
+            ways.burst_words(f"over {base.words.removeprefix(f'{ways.EAGER} ')}", not burst),
             over,
             f"best.over.{base.name}",
             ("", "ratio", HIGHER, DERIVED),
@@ -228,7 +226,8 @@ def _what_to_run(evidence: MachineEvidence, best: pd.DataFrame, every: pd.DataFr
         f"Times: {'single calls with pauses' if burst else 'steps back to back'}, median"
         " (interval)."
         f" Tokens/s{' and MFU' if best['mfu'].notna().any() else ''} follow from them.",
-        f"Speed-up: over eager {dtype_words(base.dtype)}, timed in turn.",
+        f"Speed-up: over eager {dtype_words(base.dtype)},"
+        f" {'timed in turn' if burst else 'of single calls with pauses (burst)'}.",
     ]
     said = ", ".join(words(evidence, row) for _, row in best.iterrows())
     notes += [meaning for name, meaning in MEANINGS.items() if name in said]
@@ -277,7 +276,7 @@ def _faster(evidence: MachineEvidence, best: pd.DataFrame) -> list[Table]:
         *_recipes(evidence, rows, "recipe, bf16 weights"),
         _times(rows),
         _column(
-            "over the above",
+            ways.burst_words("over the above", not rows["burst"].all()),
             pd.Series(cells, at, dtype=object),
             "faster.over.best",
             ("", "ratio", HIGHER, DERIVED),

@@ -114,7 +114,8 @@ FINDINGS = (
         values=_matmul_alone,
         answer=lambda v: "less" if v["most"] < v["gain"] else "as_much",
         answers={
-            "less": _MATMUL + ". A step gains less: it is more than matmuls.",
+            "less": _MATMUL
+            + ". An eager step gains at most {{ most | ratio }}: it is more than matmuls.",
             "as_much": _MATMUL + ". A step gains up to {{ most | ratio }}.",
         },
     ),
