@@ -162,7 +162,7 @@ def test_head_table_has_a_line_per_size_and_seven_columns(gpu):
     assert "context 1024" in table.caption and not any("TF32" in h for h in table.frame.columns)
     assert [*head(gpu).frame] == [
         *("size", "eager float32 (ms)", "eager TF32 (ms)", "eager bf16 (ms)"),
-        *("bf16, compiled by block (ms)", "and flash attention (ms)", "best (ms)"),
+        *("bf16, compiled (ms)", "and flash attention (ms)", "best (ms)"),
     ]
 
 

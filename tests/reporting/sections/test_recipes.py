@@ -18,7 +18,7 @@ from lmperf.reporting.speedup import resolved
 
 EAGER, BLOCKS, WHOLE, BF16 = ways.EAGER, ways.BLOCKS, ways.WHOLE, ways.BF16
 RECIPE = "recipe, float32 weights"
-CHUNKS = "bf16 autocast, Triton attention, compiled by block, loss in chunks"
+CHUNKS = "bf16 autocast, Triton attention, compiled, loss in chunks"
 
 
 def implementations(evidence):
@@ -49,6 +49,12 @@ def test_first_table_has_the_fastest_recipe_of_each_size(gpu):
 def test_without_tf32_the_speedup_is_over_float32(gpu):
     table = recipes.tables(without_rows(gpu, dtype="tf32"))[0]
     assert "over float32, burst" in table.frame and "over eager float32" in table.notes
+
+
+def test_note_says_that_blocks_are_compiled_unless_a_model_is(gpu):
+    said = "Compiled: one block, which all layers share."
+    assert said not in recipes.tables(gpu)[0].notes  # medium compiles the whole model
+    assert said in recipes.tables(without_rows(gpu, implementation=WHOLE))[0].notes
 
 
 def test_burst_times_are_labelled(gpu):

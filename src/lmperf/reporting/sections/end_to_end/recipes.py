@@ -45,6 +45,7 @@ SIMPLEST = (
     *("fused_loss", "graph"),
 )
 _COMPILED, _TRITON = "compiled by block", "Triton attention"
+_WHOLE_MODEL = ("compiled", "sdpa_compiled", "triton_compiled")
 # Words of a recipe -> what they mean, for the note below the table.
 MEANINGS = {
     "SDPA": "SDPA: PyTorch's attention.",
@@ -166,14 +167,16 @@ def words(evidence: MachineEvidence, row: pd.Series) -> str:
     if name == ways.EAGER:
         return f"{ways.EAGER} {numerics}"
     if name not in ("fused_loss", "graph"):
-        return f"{numerics}, {implementation_words(name).replace('Triton', _TRITON)}"
+        # The glossary, which explains "by block", follows the table.
+        said = implementation_words(name).replace(_COMPILED, "compiled")
+        return f"{numerics}, {said.replace('Triton', _TRITON)}"
     return f"{numerics}, {_common(evidence)}{graph}"
 
 
 def _common(evidence: MachineEvidence) -> str:
     """What the rungs with the loss in chunks have in common: ``compiled, loss in chunks``."""
     attention = f"{_TRITON}, " if newest(evidence).get("kind") == "cuda" else ""
-    return f"{attention}{_COMPILED}, {implementation_words('fused_loss')}"
+    return f"{attention}compiled, {implementation_words('fused_loss')}"
 
 
 def peak(rows: pd.DataFrame) -> pd.Series:
@@ -231,6 +234,8 @@ def _what_to_run(evidence: MachineEvidence, best: pd.DataFrame, every: pd.DataFr
     ]
     said = ", ".join(words(evidence, row) for _, row in best.iterrows())
     notes += [meaning for name, meaning in MEANINGS.items() if name in said]
+    if "compiled" in said and not best["implementation"].isin(_WHOLE_MODEL).any():
+        notes.append("Compiled: one block, which all layers share.")
     if best["tied"].any():
         tied = listed(best.loc[best["tied"], "size"])
         notes.append(f"At {tied} the lead over a simpler recipe is unresolved.")

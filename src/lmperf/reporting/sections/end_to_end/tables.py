@@ -44,7 +44,7 @@ TECHNIQUES = {
     "eager float32": BASE,
     "eager TF32": recipes.TF32,
     "eager bf16": Way(EAGER, ways.BF16),
-    "bf16, compiled by block": Way(ways.BLOCKS, ways.BF16),
+    "bf16, compiled": Way(ways.BLOCKS, ways.BF16),
     "and flash attention": Way("triton_compiled_blocks", ways.BF16),
 }
 _BEST = " bf16: autocast. Best: the recipe of the first table."
