@@ -2,11 +2,13 @@
 
 import os
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from lmperf.measuring import cores
-from lmperf.measuring.cores import FastCores, fast
+from lmperf.measuring.cores import FastCores, fast_cores
+from lmperf.measuring.serving import Serving
 
 LINUX = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux")
 
@@ -21,15 +23,15 @@ def usable():
 
 def test_cores_beside_a_busy_neighbour_are_left_out():
     times = {core: 0.72 if core % 2 else 1.37 for core in range(16)}
-    assert set(fast(times)) == set(range(1, 16, 2))
+    assert set(fast_cores(times)) == set(range(1, 16, 2))
 
 
 def test_equal_cores_are_all_kept():
-    assert len(fast({core: 1.0 + core / 100 for core in range(16)})) == 16
+    assert len(fast_cores({core: 1.0 + core / 100 for core in range(16)})) == 16
 
 
 def test_a_quarter_of_the_cores_is_kept_in_any_case():
-    assert fast({core: 1.0 + core for core in range(16)}) == [0, 1, 2, 3]
+    assert fast_cores({core: 1.0 + core for core in range(16)}) == [0, 1, 2, 3]
 
 
 @LINUX
@@ -56,3 +58,15 @@ def test_slow_cores_are_chosen_again_once_they_are_fast(usable, monkeypatch):
     monkeypatch.setattr(cores, "_loop_ms", lambda core: 1.0)
     chosen.choose()
     assert sorted(os.sched_getaffinity(0)) == usable
+
+
+@pytest.mark.parametrize(("device", "times"), [("cuda", 2), ("cpu", 0)])
+def test_worker_of_a_gpu_chooses_cores_before_each_request(monkeypatch, device, times):
+    order = []
+    monkeypatch.setattr(FastCores, "choose", lambda _: order.append("choose"))
+    monkeypatch.setattr(Serving, "_check_last", lambda _: order.append("request"))
+    serving = Serving(SimpleNamespace(send=lambda _: None), device)
+    serving.answer("check_last", [])
+    serving.answer("check_last", [])
+    assert order.count("choose") == times
+    assert order[-2:] == (["choose", "request"] if times else ["request", "request"])

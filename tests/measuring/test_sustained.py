@@ -12,6 +12,7 @@ from lmperf.measuring.process import WorkerLost
 from lmperf.measuring.readings import Reading, References
 from lmperf.measuring.rounds import Pace
 from lmperf.measuring.state import State, Watch
+from lmperf.measuring.stopwatch import STEPS
 from lmperf.measuring.supervisor import Supervisor
 from lmperf.measuring.sustained import (
     BLOCKS,
@@ -129,6 +130,16 @@ def test_chosen_steps_are_also_timed_back_to_back(supervisor):
     assert len(blocks) == BLOCKS and min(blocks) <= right["sustained_ms"] <= max(blocks)
     assert not SUSTAINED & {name for name, value in rows["other"].items() if value is not None}
     assert right["again_ms"], "its twin was timed in the rounds"
+
+
+@pytest.mark.process
+def test_cost_of_a_job_tells_sustained_steps_from_rounds(supervisor, monkeypatch):
+    steps = []
+    monkeypatch.setattr(supervisor.workers, "on_step", lambda words, *_: steps.append(words))
+    rows_of(supervisor, "right")
+    assert {STEPS.get(words) for words in steps} >= {"timing_s", "sustained_s"}
+    first = steps.index("back to back")
+    assert "timing" in steps[:first] and {*steps[first : first + 3]} == {"back to back"}
 
 
 @pytest.mark.process

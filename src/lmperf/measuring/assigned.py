@@ -19,8 +19,7 @@ Row = dict[str, Any]
 Entry = tuple[Assignment, str]  # assignment and phase
 Rows = dict[Entry, list[Row]]
 
-
-# Request -> the step that it belongs to, for the progress and the cost of a job.
+# Request -> the step that it counts as in the progress and the cost of a job; others are "timing".
 _STEPS = {"sustain": "back to back", "check_last": "back to back"}
 
 

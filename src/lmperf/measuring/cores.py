@@ -13,11 +13,10 @@ import contextlib
 import os
 from time import monotonic, perf_counter
 
-# A core is slow if the loop takes so many times as long on it as on the fastest core. Hardware
-# threads that share a core take 1.9 times as long.
+# A core is slow if the loop takes longer on it than on the fastest core by more than this factor.
+# On the H200 host above, the factor was 1.9.
 _SLOW = 1.2
-# The share of the cores that are kept in any case: a compiler starts many processes, which inherit
-# the choice.
+# At least this share of the cores is kept: the processes of a compiler inherit the choice.
 _LEAST_SHARE = 0.25
 # Additions in one loop (about 0.1 ms), and loops on each core; the fastest counts.
 _ADDITIONS, _LOOPS = 4_000, 2
@@ -37,11 +36,11 @@ class FastCores:
         if len(self._usable) < 2 or monotonic() - self._chosen_at < _HOLDS_S:
             return
         times = {core: _loop_ms(core) for core in self._usable}
-        _move_to(fast(times))
+        _move_to(fast_cores(times))
         self._chosen_at = monotonic()
 
 
-def fast(times: dict[int, float]) -> list[int]:
+def fast_cores(times: dict[int, float]) -> list[int]:
     """Return the fast cores, fastest first.
 
     Args:

@@ -17,8 +17,8 @@ from lmperf.measuring.clock import Slice, clock_for, synchronizer
 from lmperf.measuring.faults import failure_row, guarded
 from lmperf.measuring.footprint import phase_memory, requested_bytes
 
-# Steps back to back are so many more than asked for, at most: drawn at random, and never more than
-# were asked for.
+# A stretch has a random number of further steps, at most this many, or an eighth of those asked for
+# if that is more; never more than were asked for.
 _FURTHER_STEPS = 8
 # A phase leaks if its memory was larger than ever before after so many slices: caches fill sooner.
 _LEAKING_SLICES = 4

@@ -161,7 +161,7 @@ class Workers:
             self._forward(f"{self._isolated.get(name, name) or 'the worker'} writes: {line}")
 
         lock, path = MACHINE.fileno(), self._path_of(name)
-        # An interrupt would leave a worker that waits for the rest of its start and then complains.
+        # Interrupted here, a worker would print a traceback: it waits for the data of its start.
         with delayed_signals():
             self._processes[name] = WorkerProcess(self.device, lock, path, on_line)
 

@@ -146,7 +146,7 @@ def cost_table(evidence: MachineEvidence) -> Table | None:
     if jobs.empty:
         return None
     columns = ["wall_s", *INSIDE, *OUTSIDE]
-    # Jobs of before there was a kind of work lack its column.
+    # Jobs recorded before a kind of work was counted lack its column.
     known = jobs.reindex(columns=["stem", *columns], fill_value=0.0)
     sums = known.groupby("stem")[columns].sum()
     counts = jobs.groupby("stem").size()

@@ -4,8 +4,8 @@ A recipe is a way (implementation and dtype) to run the step. The recipes of a s
 in one cell: that of the ladder if the size has one. One recipe beats another if its time is shorter
 and the speed-up has the verdict "faster". The tables name the fastest recipe, or a simpler one that
 it does not beat and that is as fast within ``CLOSE``. If there is a simpler one that is slower than
-that and not beaten either, the note says so. Rows on which no finding may rest take no part. A
-size at which such a row is the fastest is left out, for the table would name a slower recipe.
+that and not beaten either, the note says so. Rows on which no finding may rest take no part. If
+such a row is the fastest of its size, the size is left out: any other recipe would be slower.
 
 Recipes with float32 weights differ in rounding alone. bf16 weights change the loss, so that a
 table of their own shows them, with their loss.
