@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +118,19 @@ def _points(grids: Mapping[str, list[dict[str, list]]]) -> set[tuple]:
     }
 
 
+# The ends of the ladder: the lowest rung that uses tensor cores, and the highest rungs with float32
+# and with any weights. They give the first table of a write-up.
+_FLOAT32_WEIGHTS = [rung for rung in RUNGS if dtype_of(rung.dtype).storage == "float32"]
+_ENDS = [*(rung for rung in RUNGS if rung.name == "tf32"), _FLOAT32_WEIGHTS[-1], RUNGS[-1]]
 _STEP_CELLS = _points(_STEP_GRIDS) - _points(_WHOLE)
+
+
+def _is_end(case: Case) -> bool:
+    """Whether a case is an end of the ladder at the context and batch of all sizes."""
+    axes = case.axes
+    rung = (axes["dtype"], case.implementation)
+    at_all = (axes["context_length"], axes["batch"]) == (1024, 4)
+    return at_all and rung in [(end.dtype, end.implementation) for end in _ENDS]
 
 
 class EndToEnd(Timed):
@@ -154,7 +166,13 @@ class EndToEnd(Timed):
     grids = {preset: [*_WHOLE[preset], *_STEP_GRIDS[preset]] for preset in _WHOLE}
     head = {
         "cpu": [{"context_length": [128]}],
-        "gpu": [{"size": ["0.13B", "0.97B", "3.4B"], "context_length": [1024], "batch": [4]}],
+        "gpu": [
+            {
+                **{"size": ["0.13B", "0.97B", "3.4B"], "context_length": [1024], "batch": [4]},
+                **{"dtype": [end.dtype], "implementation": [end.implementation]},
+            }
+            for end in _ENDS
+        ],
     }
 
     def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> str | None:
@@ -168,6 +186,17 @@ class EndToEnd(Timed):
         if case.implementation in alone or case.cell in _STEP_CELLS:
             return tuple(phase for phase in self.phases if phase == "train_step")
         return self.phases
+
+    def groups(self, cases: Iterable[Case]) -> list[list[Case]]:
+        """The ends of the ladder are a group of their own, so that a quick run can time them alone.
+
+        They compare with the other rungs by their sustained times.
+        """
+        found = []
+        for group in super().groups(cases):
+            ends = [case for case in group if _is_end(case)]
+            found += filter(None, (ends, [case for case in group if case not in ends]))
+        return found
 
     def sustains(self, case: Case, phase: str) -> bool:
         """Whether it is a step of the ladder, or one beside it in a table of the write-up.

@@ -1,10 +1,11 @@
-"""Speed-ups with confidence intervals, from per-round ratios of rows that were timed in turn.
+"""Speed-ups with confidence intervals, of rows of one cell.
 
-Timed in turn means interleaved: each round times every row of a group once. Two rows are
-compared only if their column ``together``, the id of the pass that timed them, is the same.
-`lmperf.statistics` computes estimate, interval and verdict. This module decides which rows form a
-pair and which noise floor the pair has. False discovery is controlled over all pairs of one call of
-``speedups``.
+Two train steps that were timed back to back are compared by these sustained times: the interval is
+from the blocks of both stretches. Other rows are compared by per-round ratios, if they were timed
+in turn (interleaved): each round times every row of a group once, and column ``together``, the id
+of the pass that timed them, is the same. `lmperf.statistics` computes estimate, interval and
+verdict. This module decides which rows form a pair and which noise floor the pair has. False
+discovery is controlled over all pairs of one call of ``speedups``.
 
 The noise floor is how far apart the times of two processes of the same code are in 95 % of cells.
 Each phase and numerics has its own, since float32 pairs tell nothing about bfloat16. With fewer
@@ -14,21 +15,24 @@ may not hold (`marks.doubtful`) are left out. A pair of rows is never compared m
 clock can tell: a step of the event timer is 10 % of 5 us.
 
 Rows that were measured while the machine was disturbed (`marks.disturbed`) have a ratio, but are
-never called faster, slower or the same.
+never called faster, slower or the same. Neither are host-bound steps that were timed in different
+groups: the speed of a host changes from minute to minute.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
+from lmperf.benchmarks import load
 from lmperf.evidence.plausible import EVENT_STEP_MS
 from lmperf.names import dtype_words, implementation_words
 from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence, axes, having
+from lmperf.reporting.host_bound import host_bound
 from lmperf.reporting.numbers import (
     Spread,
     counted,
@@ -48,12 +52,14 @@ from lmperf.statistics import (
     SAME,
     UNKNOWN_FLOOR,
     UNRESOLVED,
+    Ratio,
     adjusted,
     median_interval,
     medians,
     noise_floor,
     order_statistics,
     paired,
+    unpaired,
     verdict,
 )
 
@@ -102,19 +108,19 @@ def speedups(evidence: MachineEvidence, stem: str, series: Series, base: Series)
     match if all other axes, the phase and (if not selected by) the implementation are equal.
 
     Returns:
-        One line for each row of the series that was timed in turn with its base row, indexed like
-        ``evidence.frame(stem)``. Columns: ratio (base time / time), low and high (ends of its
-        confidence interval), rounds, p (adjusted for false discovery over all lines; NaN if a row
-        is ``marks.disturbed``), floor (the noise floor: the higher one if the dtypes of the two
-        rows have different floors), verdict, base_ms (median time of the base row in ms), and holds
-        (whether neither row is ``marks.doubtful``).
+        One line for each row of the series that has a sustained time, as its base row has, or was
+        timed in turn with it, indexed like ``evidence.frame(stem)``. Columns: ratio (base time /
+        time), low and high (ends of its confidence interval), rounds (or blocks), p (adjusted for
+        false discovery over all lines; NaN if a row is ``marks.disturbed``), floor (the noise
+        floor: the higher one if the dtypes of the two rows have different floors), verdict, base_ms
+        (the base row's time in ms), and holds (whether neither row is ``marks.doubtful``).
     """
 
     def make() -> pd.DataFrame:
         frame = evidence.frame(stem)
         floors = evidence.once(("floor", stem), lambda: noise_floors(frame))["floor"]
-        in_turn = evidence.once(("in turn", stem), lambda: _in_turn(frame))
-        return _speedups(in_turn, series, base, floors, stem)
+        timed = evidence.once(("timed", stem), lambda: _timed(frame))
+        return _speedups(timed, series, base, floors, stem)
 
     return evidence.once(("speedups", stem, series, base), make)
 
@@ -182,7 +188,7 @@ def _cells(
     frame = evidence.frame(stem)
     rows = series.rows(frame)
     cells = pd.Series([_NO_BASELINE] * len(rows), rows.index, dtype=object)
-    both = _paired(frame, series, base, [])
+    both = _paired(frame, series, base)
     ok, red = frame["status"] == "ok", gates.red(frame)
     here, there = both.index, both["base_row"].to_numpy()
     timed = ok.loc[here].to_numpy() & ok.loc[there].to_numpy()
@@ -321,42 +327,82 @@ def _floors_of(frame: pd.DataFrame, floors: pd.Series) -> np.ndarray:
     return floors.reindex(pd.MultiIndex.from_arrays([frame["phase"], _numerics(frame)])).to_numpy()
 
 
-def _in_turn(frame: pd.DataFrame) -> pd.DataFrame:
+def _timed(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[gates.shown(frame) & frame["rounds_ms"].notna() & frame["together"].notna()]
 
 
 def _speedups(
-    in_turn: pd.DataFrame, series: Series, base: Series, floors: pd.Series, stem: str
+    timed: pd.DataFrame, series: Series, base: Series, floors: pd.Series, stem: str
 ) -> pd.DataFrame:
-    pairs = _paired(in_turn, series, base, ["together"])
-    ours, theirs = in_turn.loc[pairs.index], in_turn.loc[pairs["base_row"]]
+    pairs = _paired(timed, series, base)
+    ours, theirs = timed.loc[pairs.index], timed.loc[pairs["base_row"]]
+    lasting, in_turn = _lasting(ours, theirs, stem), _in_turn(ours, theirs)
+    parts = [
+        _ratios(ours[chosen], theirs[chosen], *columns, how)
+        for chosen, columns, how in (
+            (lasting, ("sustained_rounds_ms", "sustained_ms"), unpaired),
+            (in_turn & ~lasting, ("rounds_ms", "median_ms"), paired),
+        )
+        if chosen.any()
+    ]
+    if not parts:
+        return pd.DataFrame(columns=COLUMNS, dtype=float).astype({"holds": bool})
+    found = pd.concat(parts)
+    place = timed.index.get_indexer(found.index)
+    ours, theirs = timed.iloc[place], timed.loc[pairs.loc[found.index, "base_row"]]
+    disturbed = marks.disturbed(ours).to_numpy() | marks.disturbed(theirs).to_numpy()
+    disturbed |= _host_bound_apart(ours, theirs)
+    p = adjusted(np.where(disturbed, np.nan, found["p"]))
+    floor = np.fmax(_floors_of(ours, floors), _floors_of(theirs, floors))
+    floor = np.fmax(floor, found["resolution"].to_numpy())
+    doubtful = marks.doubtful(ours, stem).to_numpy() | marks.doubtful(theirs, stem).to_numpy()
+    estimates = Ratio(*(found[name].to_numpy() for name in ("ratio", "low", "high", "p", "rounds")))
+    said = verdict(estimates, floor, p <= FALSE_DISCOVERY, disturbed)
+    return found.assign(p=p, floor=floor, verdict=said, holds=~doubtful)[COLUMNS]
+
+
+def _lasting(ours: pd.DataFrame, theirs: pd.DataFrame, stem: str) -> np.ndarray:
+    """Whether both rows of each pair are steps with a sustained time, in the same environment."""
+    both = np.full(len(ours), getattr(load(stem), "clock", None) == "step")
+    for rows in (ours, theirs):
+        both &= rows["sustained_rounds_ms"].notna().to_numpy()
+    return both & (ours["environment"].to_numpy() == theirs["environment"].to_numpy())
+
+
+def _in_turn(ours: pd.DataFrame, theirs: pd.DataFrame) -> np.ndarray:
     counts = _round_counts(ours)
     alike = (counts == _round_counts(theirs)) & (counts > 0)
-    ours, theirs = ours[alike], theirs[alike]
-    if ours.empty:
-        return pd.DataFrame(columns=COLUMNS, dtype=float).astype({"holds": bool})
-    rounds = parse_rounds(theirs["rounds_ms"]), parse_rounds(ours["rounds_ms"])
-    found = paired(*rounds)
-    disturbed = marks.disturbed(ours).to_numpy() | marks.disturbed(theirs).to_numpy()
-    p = adjusted(np.where(disturbed, np.nan, found.p))
-    floor = np.fmax(_floors_of(ours, floors), _floors_of(theirs, floors))
-    floor = np.fmax(floor, resolution(*rounds))
-    doubtful = marks.doubtful(ours, stem).to_numpy() | marks.doubtful(theirs, stem).to_numpy()
-    said = verdict(found, floor, p <= FALSE_DISCOVERY, disturbed)
+    return alike & (ours["together"].to_numpy() == theirs["together"].to_numpy())
+
+
+def _host_bound_apart(ours: pd.DataFrame, theirs: pd.DataFrame) -> np.ndarray:
+    apart = ours["together"].to_numpy() != theirs["together"].to_numpy()
+    return apart & host_bound(ours).to_numpy() & host_bound(theirs).to_numpy()
+
+
+def _ratios(
+    ours: pd.DataFrame,
+    theirs: pd.DataFrame,
+    rounds: str,
+    time: str,
+    how: Callable[[np.ndarray, np.ndarray], Ratio],
+) -> pd.DataFrame:
+    """The ratios of pairs of rows, from the columns of their rounds and of their time."""
+    sides = _same_width(parse_rounds(theirs[rounds]), parse_rounds(ours[rounds]))
+    found = how(*sides)
     return pd.DataFrame(
         {
             **{"ratio": found.ratio, "low": found.low, "high": found.high, "rounds": found.rounds},
-            **{"p": p, "floor": floor, "verdict": said},
-            **{"base_ms": theirs["median_ms"].to_numpy(), "holds": ~doubtful},
+            **{"p": found.p, "resolution": resolution(*sides)},
+            "base_ms": theirs[time].to_numpy(),
         },
         index=ours.index,
     )
 
 
-def _paired(frame: pd.DataFrame, series: Series, base: Series, further: list[str]) -> pd.DataFrame:
+def _paired(frame: pd.DataFrame, series: Series, base: Series) -> pd.DataFrame:
     differing = [column for column, _ in series.where]
     keys = [n for n in (*axes(frame), "implementation", "phase") if n not in differing]
-    keys += further
     frame = frame[[*keys, *differing]]
     right = base.rows(frame)[keys].drop_duplicates(keys, keep="last")
     right = right.assign(base_row=right.index)

@@ -1,6 +1,7 @@
 """Table E6 and findings of the ladder, whose rungs are train steps that each add a technique.
 
-The rungs of a size, context and batch are rows of `end_to_end`, which were timed in turn.
+The rungs of a size, context and batch are rows of `end_to_end`. They are compared by their
+sustained times; without these, by single calls that were timed in turn.
 """
 
 from __future__ import annotations
@@ -306,7 +307,7 @@ def _cost_in_loss(evidence: MachineEvidence) -> dict:
 
 _WHOLE = (
     "The whole ladder ({{ base }} to {{ top }}) makes a step {{ gain | range('ratio') }} as fast"
-    " (burst) at {{ sizes }}"
+    "{{ ' (burst)' if burst }} at {{ sizes }}"
 )
 # The loss stands beside every number that rests on it.
 _MFU = (

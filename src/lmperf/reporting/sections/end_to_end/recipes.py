@@ -218,7 +218,7 @@ def _what_to_run(evidence: MachineEvidence, best: pd.DataFrame, every: pd.DataFr
         ),
         _peak(best, "best.peak"),
         _column(
-            ways.burst_words(f"over {base.words.removeprefix(f'{ways.EAGER} ')}", not burst),
+            f"over {base.words.removeprefix(f'{ways.EAGER} ')}",
             over,
             f"best.over.{base.name}",
             ("", "ratio", HIGHER, DERIVED),
@@ -229,8 +229,7 @@ def _what_to_run(evidence: MachineEvidence, best: pd.DataFrame, every: pd.DataFr
         f"Times: {'single calls with pauses' if burst else 'steps back to back'}, median"
         " (interval)."
         f" Tokens/s{' and MFU' if best['mfu'].notna().any() else ''} follow from them.",
-        f"Speed-up: over eager {dtype_words(base.dtype)},"
-        f" {'timed in turn' if burst else 'of single calls with pauses (burst)'}.",
+        f"Speed-up: over eager {dtype_words(base.dtype)}.",
     ]
     said = ", ".join(words(evidence, row) for _, row in best.iterrows())
     notes += [meaning for name, meaning in MEANINGS.items() if name in said]
@@ -281,7 +280,7 @@ def _faster(evidence: MachineEvidence, best: pd.DataFrame) -> list[Table]:
         *_recipes(evidence, rows, "recipe, bf16 weights"),
         _times(rows),
         _column(
-            ways.burst_words("over the above", not rows["burst"].all()),
+            "over the above",
             pd.Series(cells, at, dtype=object),
             "faster.over.best",
             ("", "ratio", HIGHER, DERIVED),
