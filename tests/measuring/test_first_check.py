@@ -19,7 +19,7 @@ def test_each_implementation_is_checked_and_its_worker_ended(monkeypatch):
     names = ("is_right", "drops_the_last_key", "raises", "hangs")
     benchmark = load("attention", {name: f"faulty:{name}" for name in names})
     with Supervisor("cpu") as supervisor:
-        lines = list(first_checks(benchmark, supervisor))
+        lines = list(first_checks(benchmark, supervisor, names))
         assert {*supervisor.workers.names} <= {PROJECT}
         assert not supervisor.history.timeouts  # the run has a longer limit
     assert benchmark.limit_s == 120.0
@@ -37,7 +37,8 @@ def test_timeout_of_first_check_counts_in_the_run(monkeypatch):
     benchmark = load("attention", {"hangs": "faulty:hangs"})
     benchmark.limit_s = 1.5
     with Supervisor("cpu") as supervisor:
-        list(first_checks(benchmark, supervisor))
+        assert not list(first_checks(benchmark, supervisor, ()))
+        list(first_checks(benchmark, supervisor, ["hangs"]))
         assert {*supervisor.history.timeouts} == {("hangs", "hangs")}
 
 

@@ -49,7 +49,7 @@ def test_broken_package_gives_a_row_with_the_reason(packages, monkeypatch):
     monkeypatch.setattr(group, "pace_of", lambda *_: Pace(1, 1, 0.05))
     packages.install("transformers", "5.0", "raise ImportError('undefined symbol')")
     with Supervisor("cpu") as supervisor:
-        (line,) = first_checks(benchmark("end_to_end"), supervisor)
+        (line,) = first_checks(benchmark("end_to_end"), supervisor, ["gpt2_hf"])
     assert "crash: ImportError: undefined symbol" in line
 
 

@@ -69,7 +69,8 @@ def with_equal_times(evidence: MachineEvidence, one: dict, other: dict, **where)
     frame = evidence.frames[ways.STEM].copy()
     mine, theirs = (having(frame, **each, **where) for each in (one, other))
     assert len(mine) == len(theirs) > 0
-    frame.loc[mine.index, "rounds_ms"] = theirs["rounds_ms"].to_numpy()
+    for column in ("rounds_ms", "sustained_rounds_ms"):
+        frame.loc[mine.index, column] = theirs[column].to_numpy()
     return with_rows(evidence, frame)
 
 

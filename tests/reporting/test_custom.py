@@ -25,9 +25,11 @@ def with_custom(evidence, factor, stem=STEM, like="triton", **columns):
     mine = frame[frame["implementation"] == like].assign(implementation="mine", again_ms=None)
     times = ["median_ms", "mean_ms", "p20_ms", "p80_ms", "std_ms"]
     mine[times] = mine[times] * factor
-    mine["rounds_ms"] = mine["rounds_ms"].map(
-        lambda text: ";".join(str(float(ms) * factor) for ms in str(text).split(";"))
-    )
+    for column in {"rounds_ms", "sustained_rounds_ms"} & {*frame}:
+        mine[column] = mine[column].map(
+            lambda text: ";".join(str(float(ms) * factor) for ms in text.split(";")),
+            na_action="ignore",
+        )
     if "sustained_ms" in frame:
         mine["sustained_ms"] *= factor
     both = pd.concat([frame, mine.assign(**columns)], ignore_index=True)

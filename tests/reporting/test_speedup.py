@@ -325,3 +325,40 @@ def test_interval_sentence_covers_all_numbers_of_rounds():
     assert len(interval_sentence(range(1, 200))) < 160
     assert "one round" in interval_sentence([1])
     assert rounds_words([6]) == "6" and rounds_words([6, 7, 9, 31]) == "6 to 31"
+
+
+def step(implementation, ms, blocks=None, **other):
+    found = {"phase": "train_step", "environment": "e1", "host_ms": 0.1, "median_ms": ms, **other}
+    if blocks:
+        found |= {"sustained_ms": blocks[0], "sustained_rounds_ms": ";".join(map(str, blocks))}
+    return row(implementation, [ms] * 7, **found)
+
+
+def test_steps_are_compared_by_their_sustained_times():
+    eager, compiled = step("eager", 8.0, [9.0] * 10), step("compiled", 4.0, [6.0] * 10)
+    ratios, words = speedup_of(eager, compiled)
+    assert ratios["ratio"].tolist() == [1.5] and ratios["base_ms"].tolist() == [9.0]
+    assert ratios["rounds"].tolist() == [10] and words == ["1.50x (1.50-1.50)"]
+
+
+def test_step_without_sustained_time_is_compared_by_bursts():
+    ratios, _ = speedup_of(step("eager", 8.0, [9.0] * 10), step("compiled", 4.0))
+    assert ratios["ratio"].tolist() == [2.0]
+
+
+def test_sustained_times_need_not_be_taken_in_turn():
+    eager = step("eager", 8.0, [9.0] * 10)
+    apart = step("compiled", 4.0, [6.0] * 10, together="p2")
+    assert speedup_of(eager, apart)[0]["verdict"].tolist() == [FASTER]
+    other = {**apart, "environment": "e2"}
+    assert speedup_of(eager, other)[1] == ["not timed in turn"]
+    assert speedup_of(eager, {**apart, "phase": "forward"})[0].empty
+
+
+def test_host_bound_steps_of_two_groups_are_unresolved():
+    eager, apart = (
+        step(name, ms, [ms] * 10, together=name, host_ms=ms)
+        for name, ms in (("eager", 9.0), ("compiled", 6.0))
+    )
+    assert speedup_of(eager, apart)[0]["verdict"].tolist() == [UNRESOLVED]
+    assert speedup_of(eager, {**apart, "host_ms": 1.0})[0]["verdict"].tolist() == [FASTER]

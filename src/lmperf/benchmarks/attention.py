@@ -70,7 +70,7 @@ class Attention(Timed):
 
     head = {
         "cpu": [{"seq_len": [512], "d_head": [64]}],
-        "gpu": [{"seq_len": [1024, 4096, 16384], "d_head": [64]}],
+        "gpu": [{"seq_len": [4096], "d_head": [64]}],
     }
 
     def largest_error_bound(self, row: Mapping[str, Any]) -> float:

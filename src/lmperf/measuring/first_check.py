@@ -5,7 +5,7 @@ A peer is another project's implementation; a cell is a combination of shape, dt
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Iterator
 from math import prod
 
 from lmperf.benchmark import Benchmark, Case, Timed
@@ -18,19 +18,19 @@ _LIMIT_S = 120.0
 
 
 def first_checks(
-    benchmark: Benchmark, supervisor: Supervisor, broken: Container[str] = ()
+    benchmark: Benchmark, supervisor: Supervisor, names: Collection[str]
 ) -> Iterator[str]:
-    """Yield a line for each peer and custom implementation: whether its results are correct.
+    """Yield a line for each peer and custom implementation in `names`: whether it is correct.
 
-    Implementations in `broken` cannot be called and are left out. No row is recorded; the run
-    measures every implementation even if its check fails. A timeout here also counts in the run,
-    unless the time limit of the benchmark is longer than that of this check.
+    No row is recorded; the run measures every implementation even if its check fails. A timeout
+    here also counts in the run, unless the time limit of the benchmark is longer than that of this
+    check.
     """
     limit_s = benchmark.limit_s
     benchmark.limit_s = min(limit_s, _LIMIT_S)
     try:
         for name in benchmark.external if isinstance(benchmark, Timed) else ():
-            if name not in broken and (case := small_case(benchmark, name)):
+            if name in names and (case := small_case(benchmark, name)):
                 cell = ", ".join(f"{axis}={value}" for axis, value in case.cell)
                 yield f"{name}, first check ({cell}): {_result(benchmark, case, supervisor)}"
     finally:

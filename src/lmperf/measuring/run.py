@@ -52,7 +52,9 @@ def measure(
     statuses: Counter[str] = Counter()
     with _supervised(device, reporter, watch, best) as supervisor:
         # A run of a single group needs no first check: the rows of the group come just as early.
-        for line in first_checks(benchmark, supervisor, broken) if len(groups) > 1 else ():
+        measured = {case.implementation for group in groups for case in group}
+        checked = measured - {*broken} if len(groups) > 1 else ()
+        for line in first_checks(benchmark, supervisor, checked):
             reporter.note(line)
         with_twins = groups_with_twins(len(groups))
         for number, group in enumerate(groups):

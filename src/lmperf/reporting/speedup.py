@@ -27,7 +27,6 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from lmperf.benchmarks import load
 from lmperf.evidence.plausible import EVENT_STEP_MS
 from lmperf.names import dtype_words, implementation_words
 from lmperf.reporting import gates, marks
@@ -64,6 +63,8 @@ from lmperf.statistics import (
 )
 
 COLUMNS = ["ratio", "low", "high", "rounds", "p", "floor", "verdict", "base_ms", "holds"]
+# The phase whose sustained times are compared; kernels are compared by single calls.
+STEP = "train_step"
 # A mean over cells includes unresolved ones whose interval is within this distance of the ratio.
 PRECISE = 0.10
 
@@ -328,6 +329,8 @@ def _floors_of(frame: pd.DataFrame, floors: pd.Series) -> np.ndarray:
 
 
 def _timed(frame: pd.DataFrame) -> pd.DataFrame:
+    columns = ("sustained_rounds_ms", "sustained_ms", "environment", "host_ms")
+    frame = frame.assign(**{name: None for name in columns if name not in frame})
     return frame[gates.shown(frame) & frame["rounds_ms"].notna() & frame["together"].notna()]
 
 
@@ -336,7 +339,7 @@ def _speedups(
 ) -> pd.DataFrame:
     pairs = _paired(timed, series, base)
     ours, theirs = timed.loc[pairs.index], timed.loc[pairs["base_row"]]
-    lasting, in_turn = _lasting(ours, theirs, stem), _in_turn(ours, theirs)
+    lasting, in_turn = _lasting(ours, theirs), _in_turn(ours, theirs)
     parts = [
         _ratios(ours[chosen], theirs[chosen], *columns, how)
         for chosen, columns, how in (
@@ -361,11 +364,11 @@ def _speedups(
     return found.assign(p=p, floor=floor, verdict=said, holds=~doubtful)[COLUMNS]
 
 
-def _lasting(ours: pd.DataFrame, theirs: pd.DataFrame, stem: str) -> np.ndarray:
-    """Whether both rows of each pair are steps with a sustained time, in the same environment."""
-    both = np.full(len(ours), getattr(load(stem), "clock", None) == "step")
+def _lasting(ours: pd.DataFrame, theirs: pd.DataFrame) -> np.ndarray:
+    """Whether both rows of each pair have a sustained time, from the same environment."""
+    both = (ours["phase"] == STEP).to_numpy()
     for rows in (ours, theirs):
-        both &= rows["sustained_rounds_ms"].notna().to_numpy()
+        both = both & rows["sustained_rounds_ms"].notna().to_numpy()
     return both & (ours["environment"].to_numpy() == theirs["environment"].to_numpy())
 
 

@@ -10,7 +10,7 @@ from step_evidence import line_of, sentence_of, with_rows, with_values
 from synthetic import cpu_evidence, gpu_evidence
 
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.numbers import ratio, rounded, significant
+from lmperf.reporting.numbers import Spread, ranged, ratio, rounded, significant
 from lmperf.reporting.sections.end_to_end import SECTION, ladder, ways
 from lmperf.reporting.speedup import compared
 from lmperf.transformer.rungs import RUNGS
@@ -28,17 +28,19 @@ def with_rung_times_scaled(evidence: MachineEvidence, factor: float, **where) ->
     frame = evidence.frames[ladder.STEM].copy()
     rows = having(frame, **where).index
     assert len(rows), where
-    frame.loc[rows, "rounds_ms"] = [
-        ";".join(repr(float(ms) * factor) for ms in text.split(";"))
-        for text in frame.loc[rows, "rounds_ms"]
-    ]
+    for column in ("rounds_ms", "sustained_rounds_ms"):
+        frame.loc[rows, column] = [
+            ";".join(repr(float(ms) * factor) for ms in text.split(";"))
+            for text in frame.loc[rows, column]
+        ]
     return with_rows(evidence, frame, ladder.STEM)
 
 
 def with_equal_rounds() -> MachineEvidence:
     evidence = gpu_evidence()
     frame = evidence.frames[ladder.STEM]
-    return with_rows(evidence, frame.assign(rounds_ms="1.0;1.0;1.0;1.0;1.0;1.0;1.0"))
+    equal = dict.fromkeys(("rounds_ms", "sustained_rounds_ms"), "1.0;1.0;1.0;1.0;1.0;1.0;1.0")
+    return with_rows(evidence, frame.assign(**equal))
 
 
 CASES = {
@@ -130,8 +132,8 @@ def test_ladder_finding_states_total_speedup_and_loss(gpu):
     sentence = sentence_of("ladder", gpu)
     series = (ways.Way(each.implementation, each.dtype).series for each in (RUNGS[-1], RUNGS[0]))
     gain = compared(gpu, ladder.STEM, *series).set_index("size")["ratio"]
-    ends = f"{ratio(gain.min())} to {ratio(gain.max())}"
-    assert f"makes a step {ends} as fast (burst) at small to 3.4B." in sentence
+    ends = ranged(Spread.of(gain), ratio)
+    assert f"makes a step {ends} as fast at small to 3.4B." in sentence
     assert "% (burst)" not in sentence and sentence.endswith("stays within 1 % of float32's.")
     loss = sentence_of("ladder_loss", gpu)
     assert "within 0.26 %" in loss and loss.endswith(
