@@ -1,10 +1,14 @@
 """Tests of the choice of cases that a second process times as well (A/A tests)."""
 
+import contextlib
 import itertools
+from unittest.mock import MagicMock
 
 import pytest
 
 from lmperf.benchmark import Case
+from lmperf.benchmarks import load
+from lmperf.measuring import run
 from lmperf.measuring.twins import (
     MOST_GROUPS,
     TWIN,
@@ -74,3 +78,17 @@ def test_noise_is_taken_only_from_a_timed_twin():
     failed = {"status": "oom"}
     take_noise(failed, {"rounds_ms": "3;4"})
     assert failed == {"status": "oom"}
+
+
+@pytest.mark.parametrize(
+    ("stem", "quick", "expected"),
+    [("end_to_end", False, True), ("end_to_end", True, False), ("attention", True, True)],
+)
+def test_quick_run_times_no_model_in_a_second_process(monkeypatch, stem, quick, expected):
+    supervisor, benchmark = MagicMock(), load(stem)
+    supervisor.measure.return_value = []
+    monkeypatch.setattr(run, "_supervised", lambda *_: contextlib.nullcontext(supervisor))
+    group = benchmark.groups(benchmark.head_cases("cpu"))[0]
+    others = (MagicMock(), MagicMock(), {}, {})
+    run.measure(benchmark, [group], "cpu", lambda *_: None, *others, quick=quick)
+    assert supervisor.measure.call_args.args[-1] is expected

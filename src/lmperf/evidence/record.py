@@ -189,6 +189,7 @@ def _measure(
             watch,
             broken,
             best_of_host(project),
+            plan.quick,
         )
 
 

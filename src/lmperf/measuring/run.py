@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from lmperf.benchmark import Benchmark, Case
+from lmperf.benchmark import Benchmark, Case, Timed
 from lmperf.errors import UserError
 from lmperf.measuring.first_check import first_checks
 from lmperf.measuring.history import TooManyWorkersLost
@@ -31,6 +31,7 @@ def measure(
     watch: Stopwatch,
     broken: Mapping[str, str],
     best: Mapping[str, float],
+    quick: bool = False,
 ) -> Counter[str]:
     """Measure groups of a benchmark on a device; return the number of rows by status.
 
@@ -43,6 +44,8 @@ def measure(
             not run: each of their rows has the status `crash` and the reason.
         best: `launch_us` and `python_us` -> the shortest times of the host's references that are
             known from earlier runs on this machine.
+        quick: time no model in a second process (`twins`), since it takes long to prepare one. A
+            report without such pairs assumes a noise floor.
 
     Raises:
         UserError: no worker could be started, or too many workers were lost.
@@ -57,6 +60,8 @@ def measure(
         for line in first_checks(benchmark, supervisor, checked):
             reporter.note(line)
         with_twins = groups_with_twins(len(groups))
+        if quick and isinstance(benchmark, Timed) and benchmark.clock == "step":
+            with_twins = set()
         for number, group in enumerate(groups):
             seed = seed_of(benchmark, group)
             callable_cases = [case for case in group if case.implementation not in broken]
