@@ -5,26 +5,40 @@ The head table is the one table of the section in the write-up; P1 to P4 are tab
 
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 import synthetic
 from finding_checks import assert_answers_reached
 
 from lmperf.reporting import pages
+from lmperf.reporting.evidence import having
 from lmperf.reporting.figures import LIGHT, themed
 from lmperf.reporting.findings import state
 from lmperf.reporting.sections import compose
 from lmperf.reporting.sections.profiles import SECTION
 from lmperf.reporting.sections.profiles.findings import FINDINGS
 from lmperf.reporting.sections.profiles.kernel_names import shortened
-from lmperf.reporting.sections.profiles.rows import CASE, kernels, usual
+from lmperf.reporting.sections.profiles.rows import CASE, by_class, kernels, usual
 from lmperf.reporting.sections.profiles.tables import PUBLISHED_TRACE, class_table, kernel_tables
+
+
+def confirmed(evidence, factor=1.0, **lacking):
+    """The evidence with E1 rows of all profiled cases, ``factor`` times as long as their wall time.
+
+    lacking: column -> value of the E1 rows to leave out.
+    """
+    walls = evidence.frame("profiles").drop_duplicates(CASE)[[*CASE, "wall_ms"]]
+    rows = walls.drop(columns="wall_ms").assign(status="ok", median_ms=factor * walls["wall_ms"])
+    frame = pd.concat([rows, evidence.frames["end_to_end"]]).drop_duplicates(CASE)
+    frame = frame.drop(having(frame, **lacking).index) if lacking else frame
+    return replace(evidence, frames={**evidence.frames, "end_to_end": frame})
 
 
 def with_changed_rows(change):
     """GPU evidence with the rows of the benchmark ``profiles`` replaced by ``change(frame)``."""
     evidence = synthetic.gpu_evidence()
     frames = {**evidence.frames, "profiles": change(evidence.frames["profiles"].copy())}
-    return replace(evidence, frames=frames)
+    return confirmed(replace(evidence, frames=frames))
 
 
 def with_kernel(part, ms, **where):
@@ -151,6 +165,30 @@ def test_table_p2_has_launches_and_idle_time():
     assert float(line["idle (%)"]) == pytest.approx(100 - rows["total_ms"].sum() / 100, abs=0.1)
 
 
+def test_wall_time_is_withheld_where_e1_differs():
+    near, apart = confirmed(synthetic.gpu_evidence(), 1.09), confirmed(synthetic.gpu_evidence(), 2)
+    assert not by_class(near)["withheld"].any()
+    assert by_class(apart)["withheld"].all() and by_class(apart)["idle"].isna().all()
+    (table,) = class_table(apart)
+    assert table.frame["wall time (ms)"].eq("withheld").all()
+    assert "Withheld: where single calls in E1 differ" in table.notes
+    assert "Wall time is withheld there" in SECTION.head(apart).notes
+    assert "Withheld" not in class_table(near)[0].notes
+
+
+def test_wall_time_without_e1_is_shown_if_kernels_fill_it():
+    evidence = confirmed(synthetic.gpu_evidence(), size=["small", "large", "3.4B"])
+    cases = by_class(evidence)
+    assert set(cases.loc[cases["withheld"], "dtype"]) == {"autocast_bfloat16"}
+    assert set(cases.loc[~cases["withheld"], "dtype"]) == {"float32"}
+
+
+def test_no_step_is_called_busy_while_one_is_withheld():
+    evidence = confirmed(synthetic.gpu_evidence(), size=["small", "large", "3.4B"])
+    idle = next(finding for finding in FINDINGS if finding.name == "device_idle")
+    assert state(idle, evidence) is None
+
+
 def test_head_table_says_what_it_leaves_out(gpu):
     assert "Left out" not in SECTION.head(gpu).notes
     unknown = with_changed_rows(
@@ -193,7 +231,7 @@ def test_cpu_page_shows_operators_and_no_kernels(cpu, templates):
 
 @pytest.mark.parametrize("make", [synthetic.gpu_evidence, synthetic.cpu_evidence])
 def test_figure_bars_end_at_the_wall_time_in_ms(make):
-    evidence = make()
+    evidence = confirmed(make())
     (axis,) = themed(lambda pen: SECTION.figure(evidence, pen), LIGHT).axes
     ends = max(patch.get_x() + patch.get_width() for patch in axis.patches)
     cases = usual(evidence)
@@ -204,6 +242,14 @@ def test_figure_bars_end_at_the_wall_time_in_ms(make):
         for case in cases.itertuples()
         if case.phase == "train_step" or len(set(cases["implementation"])) == 1
     ]
+
+
+def test_figure_bar_without_wall_time_ends_with_its_kernels():
+    evidence = confirmed(synthetic.gpu_evidence(), 2)
+    (axis,) = themed(lambda pen: SECTION.figure(evidence, pen), LIGHT).axes
+    ends = max(patch.get_x() + patch.get_width() for patch in axis.patches)
+    assert ends == pytest.approx(having(usual(evidence), phase="train_step")["total_ms"].max())
+    assert "withheld" in axis.get_xlabel()
 
 
 def test_different_kernels_have_different_short_names():

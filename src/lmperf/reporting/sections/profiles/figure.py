@@ -24,7 +24,10 @@ WAITING = {KERNEL: "device waits for the host", "operator": "outside operators"}
 
 
 def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
-    """Draw each case as a bar: ms of each class, then the rest of the time without the profiler."""
+    """Draw each case as a bar: ms of each class, then the rest of the time without the profiler.
+
+    A bar whose wall time is withheld ends with its classes.
+    """
     cases = usual(evidence)
     if cases.empty:
         return None
@@ -39,11 +42,19 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
     axis.set_yticks(range(len(cases)), names)
     axis.set_ylim(len(cases) - 0.45, -0.55)
     of = f" of a {phase_words(cases['phase'].iloc[-1])}" if len(ways) > 1 else ""
-    axis.set_xlabel(f"ms{of}; at the end of a bar: {kind} time of wall time")
+    axis.set_xlabel(f"ms{of}; at the end of a bar: {_end_words(cases, kind)}")
     axis.grid(visible=False, axis="y")
     axis.tick_params(axis="y", length=0)
     legend_below(drawn, [axis])
     return drawn
+
+
+def _end_words(cases: pd.DataFrame, kind: str) -> str:
+    withheld = cases["withheld"]
+    if not withheld.any():
+        return f"{kind} time of wall time"
+    some = "" if withheld.all() else " of wall time"
+    return f"{kind} time{some}\n(wall time withheld where E1 does not confirm it)"
 
 
 def _ways(cases: pd.DataFrame) -> list[str]:
@@ -66,7 +77,8 @@ def _bars(axis: Axes, pen: Pen, cases: pd.DataFrame, waiting: str) -> None:
     idle = cases[cases["wall_ms"] > cases["total_ms"]]
     outline = {"facecolor": "none", "edgecolor": pen.theme.ink, "linestyle": ":", "linewidth": 1.1}
     wait = idle["wall_ms"] - idle["total_ms"]
-    axis.barh(idle["place"], wait, BAR, left=idle["total_ms"], label=waiting, **outline)
+    if len(idle):
+        axis.barh(idle["place"], wait, BAR, left=idle["total_ms"], label=waiting, **outline)
     for place, end, ms in zip(idle["place"], idle["total_ms"], wait, strict=True):
         if ms >= NUMBERED * longest:
             _number(axis, pen, end + ms / 2, place, ms)

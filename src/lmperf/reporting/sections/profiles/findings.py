@@ -65,8 +65,10 @@ def _idle(evidence: MachineEvidence) -> dict:
     """The train step of the head table that leaves the device idle for the largest share."""
     if kind_of(evidence) != KERNEL:
         raise NotMeasured
-    steps = measured(having(usual(evidence), **STEP).dropna(subset=["idle"]))
-    most = steps.sort_values("idle", kind="stable").iloc[-1]
+    steps = having(usual(evidence), **STEP)
+    most = measured(steps.dropna(subset=["idle"])).sort_values("idle", kind="stable").iloc[-1]
+    if steps["withheld"].any() and most["idle"] <= HOST_DECIDES:
+        raise NotMeasured  # a step whose idle time is withheld may be the one that waits
     return {
         "idle": most["idle"],
         "way": implementation_words(most["implementation"], CELL),

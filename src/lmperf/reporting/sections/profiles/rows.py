@@ -13,11 +13,14 @@ from lmperf.reporting.machine import newest
 from lmperf.reporting.numbers import Spread, percent, ranged
 from lmperf.reporting.sections.profiles.kernel_classes import CLASSES, MATMUL, class_of
 
-STEM = "profiles"
+STEM, TIMED = "profiles", "end_to_end"
 CELL = ["size", "context_length", "batch", "dtype", "implementation"]
 CASE = [*CELL, "phase"]
 SIZE, PHASES = "large", ("forward", "backward", "train_step")
 LEAST_SHARE = 0.0005
+# The wall time of a profile and the single calls of `end_to_end` may differ by this much. A device
+# that is idle for no more than this does not wait for the host.
+APART = 0.1
 KERNEL, OPERATOR = "kernel", "operator"
 
 
@@ -43,7 +46,8 @@ def by_class(evidence: MachineEvidence) -> pd.DataFrame:
     """A row per case: kernel time of each class in ms, with totals.
 
     Further columns: ``total_ms``, ``wall_ms``, ``launches`` (kernels that ran) and ``idle``, the
-    fraction of the wall time in which no kernel ran.
+    fraction of the wall time in which no kernel ran. Where ``withheld``, ``wall_ms`` and ``idle``
+    are NaN, since they may be those of a slow host (see ``_confirmed``).
     """
 
     def make() -> pd.DataFrame:
@@ -51,9 +55,27 @@ def by_class(evidence: MachineEvidence) -> pd.DataFrame:
         times = {name: rows["total_ms"].where(rows["kernel_class"] == name, 0) for name in CLASSES}
         rows = rows[[*CASE, "wall_ms", "total_ms"]].assign(launches=rows["instances"], **times)
         rows = rows.groupby([*CASE, "wall_ms"], sort=False, as_index=False, dropna=False).sum()
-        return rows.assign(idle=(1 - rows["total_ms"] / rows["wall_ms"]).clip(lower=0))
+        rows = rows.assign(idle=(1 - rows["total_ms"] / rows["wall_ms"]).clip(lower=0))
+        withheld = ~_confirmed(evidence, rows)
+        shown = {name: rows[name].mask(withheld) for name in ("wall_ms", "idle")}
+        return rows.assign(withheld=withheld, **shown)
 
     return evidence.once((STEM, "by class"), make)
+
+
+def _confirmed(evidence: MachineEvidence, cases: pd.DataFrame) -> pd.Series:
+    """Whether the wall time of each case is within ``APART`` of the case in `end_to_end`.
+
+    A case that `end_to_end` did not time counts as confirmed only if its kernels fill the wall
+    time: the speed of the host does not matter then.
+    """
+    filled, timed = cases["idle"] <= APART, evidence.frame(TIMED)
+    if timed is None:
+        return filled
+    timed = timed[gates.shown(timed)].drop_duplicates(CASE).set_index(CASE)["median_ms"]
+    single = timed.reindex(pd.MultiIndex.from_frame(cases[CASE])).set_axis(cases.index)
+    near = (cases["wall_ms"] / single - 1).abs() <= APART
+    return near.where(single.notna(), filled)
 
 
 def usual(evidence: MachineEvidence) -> pd.DataFrame:

@@ -14,7 +14,7 @@ from lmperf.names import implementation_words, phase_words
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.foreign import plain, taken
-from lmperf.reporting.numbers import EMPTY, absent, counted, percent_digits, significant
+from lmperf.reporting.numbers import EMPTY, absent, counted, percent, percent_digits, significant
 from lmperf.reporting.sections.profiles.kernel_classes import (
     ATTENTION,
     CLASSES,
@@ -27,6 +27,7 @@ from lmperf.reporting.sections.profiles.kernel_classes import (
 )
 from lmperf.reporting.sections.profiles.kernel_names import shortened
 from lmperf.reporting.sections.profiles.rows import (
+    APART,
     CASE,
     CELL,
     KERNEL,
@@ -49,7 +50,7 @@ from lmperf.reporting.tables import (
     status_cells,
     status_words,
 )
-from lmperf.results import Table
+from lmperf.results import WITHHELD, Cell, Table
 
 HEAD_LINES = 12
 KERNELS_SHOWN = 12
@@ -61,6 +62,10 @@ WALL = (
     " times to quote."
 )
 IDLE = "Idle: the share of the wall time in which no kernel ran, as the host was late."
+UNCONFIRMED = (
+    f" Withheld: where single calls in E1 differ from the wall time by more than"
+    f" {percent(APART, 0)}, and where E1 lacks a case in which the host may decide."
+)
 SLOWED = "The profiler slows down operators, so their time may exceed the wall time."
 LAUNCHES = {KERNEL: "launches", OPERATOR: "calls"}
 STEP = "train_step"
@@ -87,6 +92,9 @@ def head(evidence: MachineEvidence) -> Table | None:
     note = f"Sums of {kind}s. {LAUNCHES[kind].capitalize()} and wall time: P2."
     if cases[OTHER].max() > 0:
         note += f" Left out: {kind}s without a class, at most {_ms(cases[OTHER].max())} ms."
+    if withheld := int(cases["withheld"].sum()):
+        of = "" if withheld == len(cases) else f" of {withheld} of {len(cases)} lines"
+        note += f" Wall time{of} is withheld there: E1 does not confirm it."
     caption = f"Where a {phase} spends its {kind} time"
     table = side_by_side(caption, cases, CELL, columns, note)
     return table and _in_one_column(table.last(HEAD_LINES))
@@ -129,12 +137,13 @@ def class_table(evidence: MachineEvidence) -> list[Table]:
     columns += [
         time(f"{kind} time", number_cells(cases["total_ms"]), "total"),
         text(LAUNCHES[kind], number_cells(cases["launches"], _whole), "launches"),
-        time("wall time", number_cells(cases["wall_ms"]), "wall"),
+        time("wall time", _withheld(cases, number_cells(cases["wall_ms"])), "wall"),
     ]
     if kind == KERNEL:
-        idle = number_cells(100 * cases["idle"], percent_digits)
+        idle = _withheld(cases, number_cells(100 * cases["idle"], percent_digits))
         columns.append(share("idle (%)", idle, "idle", "%", "percent_digits"))
     note = f"{WALL} {IDLE if kind == KERNEL else SLOWED}"
+    note += UNCONFIRMED if cases["withheld"].eq(True).any() else ""
     return each(
         side_by_side(
             f"The {kind} time by class",
@@ -144,6 +153,12 @@ def class_table(evidence: MachineEvidence) -> list[Table]:
             note,
         )
     )
+
+
+def _withheld(cases: pd.DataFrame, cells: pd.Series) -> pd.Series:
+    """The cells, with the word "withheld" in the lines whose wall time is."""
+    word = pd.Series([Cell("withheld", state=WITHHELD)] * len(cells), cells.index, dtype=object)
+    return cells.where(~cases["withheld"].eq(True), word)
 
 
 def _percents(what: str, shares: pd.Series, name: str) -> Beside:
