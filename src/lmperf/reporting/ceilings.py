@@ -12,6 +12,7 @@ from lmperf.devices import DataSheet, sheet_of
 from lmperf.dtypes import dtype_of
 from lmperf.reporting import gates, machine
 from lmperf.reporting.evidence import MachineEvidence, having
+from lmperf.reporting.numbers import significant
 
 STEM = "ceilings"
 BURST, SUSTAINED = "burst", "sustained"
@@ -52,6 +53,12 @@ def copy_ceiling(evidence: MachineEvidence) -> float | None:
     """Best measured GB/s of a copy, reads and writes together; None if not measured."""
     rates = [rate for (operation, _), rate in ceilings(evidence).items() if operation == COPY]
     return max(rates, default=None)
+
+
+def peak_words(evidence: MachineEvidence, dtype: str) -> str:
+    """The peak matmul that single kernels are compared with, with its rate and how it was timed."""
+    rate = matmul_ceiling(evidence, dtype)
+    return f"the peak matmul ({significant(rate)} TFLOP/s, single calls)" if rate else ""
 
 
 def balance(evidence: MachineEvidence, dtype: str) -> float | None:

@@ -189,10 +189,11 @@ def test_oom_finding_states_length_and_requested_bytes():
 def test_bound_finding_gives_shares_of_bytes_and_flops():
     assert sentence_of("attention_bound", with_floors(flops=0.1, bytes=0.5)).startswith(
         "The longest float32 forward (16,384) is memory-bound: bytes take 50 % of it at copy"
-        " speed, FLOPs 10 % at a matmul's rate."
+        " speed, FLOPs 10 % at the peak matmul."
     )
-    head = SECTION.head(with_floors(flops=0.5, bytes=0.1)).frame
-    assert set(head["bound by"]) == {"compute", "–"}
+    head = SECTION.head(with_floors(flops=0.5, bytes=0.1))
+    assert set(head.frame["bound by"]) == {"compute", "–"}
+    assert "FLOPs at the peak matmul (" in head.notes and "TFLOP/s, single calls)" in head.notes
     late = with_floors(flops=0.1, bytes=0.5)
     late.frames["attention"].loc[late.frames["attention"]["seq_len"] <= 1024, "host_ms"] = 1e6
     assert "Up to length 1,024 it is host-bound." in sentence_of("attention_bound", late)
@@ -204,7 +205,7 @@ def test_table_of_bounds_has_least_times_of_flops_and_bytes():
     line = tables[0].frame.query("d_head == 64 and length == 4096").iloc[0]
     forward = float(line["forward (ms)"])
     assert float(line["bytes at copy speed (ms)"]) == pytest.approx(0.5 * forward, rel=0.01)
-    assert float(line["FLOPs at a matmul's rate (ms)"]) == pytest.approx(0.1 * forward, rel=0.01)
+    assert float(line["FLOPs at the peak matmul (ms)"]) == pytest.approx(0.1 * forward, rel=0.01)
     assert line["bound by"] == "memory"
 
 

@@ -22,7 +22,7 @@ from flash_evidence import (
 
 from lmperf.benchmarks import load
 from lmperf.reporting import coverage
-from lmperf.reporting.ceilings import SUSTAINED, matmul_ceiling, sheet_ceiling
+from lmperf.reporting.ceilings import BURST, SUSTAINED, matmul_ceiling, sheet_ceiling
 from lmperf.reporting.evidence import having
 from lmperf.reporting.figures import LIGHT, themed
 from lmperf.reporting.numbers import ratio, significant
@@ -183,8 +183,9 @@ def test_figure_shows_rates_by_length_with_numbers_at_the_ends(gpu):
 def test_figure_has_lines_at_the_matmul_and_at_the_data_sheet(gpu, cpu):
     (first, *_) = themed(lambda pen: SECTION.figure(gpu, pen), LIGHT).axes
     names = [line.get_label() for line in first.lines]
-    rate = matmul_ceiling(gpu, kinds.HALF, SUSTAINED)
-    assert f"matmul, sustained: {significant(rate)}" in names
+    single, rate = (matmul_ceiling(gpu, kinds.HALF, load) for load in (BURST, SUSTAINED))
+    assert f"peak matmul, single calls: {significant(single)}" in names
+    assert f"matmul, back to back: {significant(rate)}" in names
     assert f"data sheet: {significant(sheet_ceiling(gpu, kinds.HALF))}" in names
     (first, *_) = themed(lambda pen: SECTION.figure(cpu, pen), LIGHT).axes
     assert not any("data sheet" in line.get_label() for line in first.lines)

@@ -61,5 +61,7 @@ def test_profile_of_a_cpu_explains_no_launches():
 
 def test_gain_of_a_step_is_held_against_that_of_a_matmul():
     sentence = sentence_of("matmul_alone", CASES["matmul_alone"]["less"]())
-    assert sentence.startswith("A large matmul runs at 720 TFLOP/s in bf16, 15.4x float32's")
+    assert sentence.startswith(
+        "Back to back, a large matmul runs at 720 TFLOP/s in bf16, 15.4x float32's"
+    )
     assert sentence.endswith("An eager step gains at most 10.3x: it is more than matmuls.")

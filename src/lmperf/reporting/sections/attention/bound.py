@@ -1,9 +1,9 @@
 """What bounds the forward of plain attention: its FLOPs, its bytes or the host.
 
-The forward needs at least the time of its FLOPs at the rate of a matmul and the time of its bytes
-at the speed of a copy, both as measured on the machine. The longer one bounds it. If the two
-together are less than ``EXPLAINED`` of the time, neither does; if the host needs longer to launch
-the kernels than the device to run them, the host does.
+The forward needs at least the time of its FLOPs at the rate of the peak matmul and the time of its
+bytes at the speed of a copy, both as measured on the machine in single calls. The longer one
+bounds it. If the two together are less than ``EXPLAINED`` of the time, neither does; if the host
+needs longer to launch the kernels than the device to run them, the host does.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import pandas as pd
 from lmperf.dtypes import dtype_of
 from lmperf.names import dtype_words, in_order
 from lmperf.reporting import gates
-from lmperf.reporting.ceilings import copy_ceiling, matmul_ceiling
+from lmperf.reporting.ceilings import copy_ceiling, matmul_ceiling, peak_words
 from lmperf.reporting.evidence import MachineEvidence, having
+from lmperf.reporting.numbers import rounded
 from lmperf.reporting.side_by_side import each, memory, side_by_side, text, time
 from lmperf.reporting.tables import medians, text_cells, value_cells
 from lmperf.results import Table
@@ -26,10 +27,17 @@ EXPLAINED = 0.5
 # Passes over the matrix of scores: q k^T writes it, scaling and softmax read and write it, the
 # product with v reads it. A mask reads and writes it once more.
 PASSES, PASSES_OF_MASK = 6, 2
-NOTE = (
-    "Bound by: the longer of FLOPs at a matmul's rate and bytes at copy speed. *Host*: launching"
-    " takes longer than running. *Neither*: the two explain less than half of the time."
-)
+
+
+def note(evidence: MachineEvidence, dtype: str) -> str:
+    """The note that explains the words of ``bound``, with the two rates of the machine."""
+    copy = copy_ceiling(evidence)
+    at = f" ({rounded(copy)} GB/s)" if copy else ""
+    return (
+        f"Bound by: the longer of FLOPs at {peak_words(evidence, dtype) or 'the peak matmul'} and"
+        f" bytes at copy speed{at}. *Host*: launching takes longer than running. *Neither*: the two"
+        " explain less than half of the time."
+    )
 
 
 def bounds(evidence: MachineEvidence) -> pd.DataFrame:
@@ -70,17 +78,19 @@ def bound_tables(evidence: MachineEvidence) -> list[Table]:
     if evidence.frame(STEM) is None:
         return []
     rows = bounds(evidence)
-    return each(*(_table(having(rows, dtype=d)) for d in in_order("dtype", rows["dtype"])))
+    parts = (having(rows, dtype=dtype) for dtype in in_order("dtype", rows["dtype"]))
+    return each(*(_table(evidence, part) for part in parts))
 
 
-def _table(rows: pd.DataFrame) -> Table | None:
+def _table(evidence: MachineEvidence, rows: pd.DataFrame) -> Table | None:
     columns = [
         time("forward", medians(rows), "forward.eager"),
-        time("FLOPs at a matmul's rate", value_cells(rows, rows["compute_ms"]), "compute"),
+        time("FLOPs at the peak matmul", value_cells(rows, rows["compute_ms"]), "compute"),
         memory("bytes", value_cells(rows, rows["moved"] / 2**20), "moved"),
         time("bytes at copy speed", value_cells(rows, rows["memory_ms"]), "memory"),
         time("host", value_cells(rows, rows["host_ms"]), "host"),
         text("bound by", text_cells(rows["bound"]), "bound"),
     ]
-    caption = f"What bounds the forward, {dtype_words(rows['dtype'].iloc[0])}"
-    return side_by_side(caption, rows, CELL, columns, NOTE)
+    dtype = rows["dtype"].iloc[0]
+    caption = f"What bounds the forward, {dtype_words(dtype)}"
+    return side_by_side(caption, rows, CELL, columns, note(evidence, dtype))

@@ -146,7 +146,7 @@ def _bound(evidence: MachineEvidence) -> dict:
     """What bounds the longest forward of the head table, and up to which length the host does.
 
     ``memory`` and ``compute`` are the shares of its time that its bytes need at copy speed and its
-    FLOPs at a matmul's rate.
+    FLOPs at the peak matmul.
     """
     rows = rows_of(evidence, STEM, implementation="eager", phase="forward")
     rows = rows[rows.index.isin(usual(evidence).index)]
@@ -254,11 +254,11 @@ FINDINGS = (
         answer=lambda v: v["bound"],
         answers={
             MEMORY: _AT + "bytes take {{ memory | percent(0) }} of it at copy speed, FLOPs"
-            " {{ compute | percent(0) }} at a matmul's rate." + _HOST,
-            COMPUTE: _AT + "FLOPs take {{ compute | percent(0) }} of it at a matmul's rate, bytes"
+            " {{ compute | percent(0) }} at the peak matmul." + _HOST,
+            COMPUTE: _AT + "FLOPs take {{ compute | percent(0) }} of it at the peak matmul, bytes"
             " {{ memory | percent(0) }} at copy speed." + _HOST,
             HOST: _AT + "launching its kernels takes longer than running them.",
-            NEITHER: "At length {{ seq_len | sig }} FLOPs at a matmul's rate and bytes at copy"
+            NEITHER: "At length {{ seq_len | sig }} FLOPs at the peak matmul and bytes at copy"
             " speed explain {{ both | percent(0) }} of the forward's time ({{ dtype | numerics }})."
             + _HOST,
         },

@@ -16,7 +16,8 @@ from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import EMPTY, MIB, Spread, absent, precise, ranged
 from lmperf.reporting.published import figures_of
-from lmperf.reporting.sections.attention.bound import CELL, NOTE, STEM, bound_tables, bounds
+from lmperf.reporting.sections.attention.bound import CELL, STEM, bound_tables, bounds
+from lmperf.reporting.sections.attention.bound import note as note_on_bounds
 from lmperf.reporting.side_by_side import (
     Beside,
     each,
@@ -114,7 +115,7 @@ def head(evidence: MachineEvidence) -> Table | None:
     backward = having(eager.rows(frame), phase="backward")
     peak = value_cells(backward, backward["peak_mib"])
     columns.append(memory("peak of the backward", peak, "backward.eager.peak"))
-    note = f"Times: medians. The peak includes the inputs. {NOTE}"
+    note = f"Times: medians. The peak includes the inputs. {note_on_bounds(evidence, dtype)}"
     if lengths[-1] > 2 * lengths[-2:][0]:
         note += f" No length between {lengths[-2]:,} and {lengths[-1]:,} was run."
     return side_by_side(f"Plain attention, {dtype_words(dtype)}", frame, CELL, columns, note)

@@ -97,7 +97,8 @@ _SLOWER = (
     " float32's speed: the host is busy for {{ busy | percent(0) }} of the step."
 )
 _MATMUL = (
-    "A large matmul runs at {{ after | sig }} TFLOP/s in bf16, {{ gain | ratio }} float32's rate"
+    "Back to back, a large matmul runs at {{ after | sig }} TFLOP/s in bf16, {{ gain | ratio }}"
+    " float32's rate"
 )
 _LAUNCHES = (
     "Compiling by block turns {{ before.launches | thousands }} launches of a bf16 step into"

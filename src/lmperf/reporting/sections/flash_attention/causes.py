@@ -6,14 +6,14 @@ import pandas as pd
 
 from lmperf.names import implementation_words
 from lmperf.reporting import host_time
-from lmperf.reporting.ceilings import achieved_tflops, balance, matmul_share
+from lmperf.reporting.ceilings import achieved_tflops, balance, matmul_share, peak_words
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import Finding, NotMeasured, measured, rows_of
 from lmperf.reporting.numbers import Spread, significant
 from lmperf.reporting.sections.flash_attention import kinds
 
 NOWHERE = "nowhere"
-# A kernel below this share of a matmul's rate is not bound by its FLOPs or bytes.
+# A kernel below this share of the peak matmul's rate is not bound by its FLOPs or bytes.
 NEAR_CEILING = 0.5
 
 
@@ -35,7 +35,7 @@ def _backward(evidence: MachineEvidence) -> dict:
 def _compute_bound(evidence: MachineEvidence) -> dict:
     """FLOPs per byte of the main cells beside those at which the device balances.
 
-    ``best``: phase -> largest share of a matmul's rate that our kernel reaches.
+    ``best``: phase -> largest share of the peak matmul's rate that our kernel reaches.
     """
     work, rows = kinds.main(rows_of(evidence, kinds.STEM))
     ours = having(rows, implementation=kinds.kernel_of(rows), phase=kinds.PHASES)
@@ -48,6 +48,7 @@ def _compute_bound(evidence: MachineEvidence) -> dict:
         "work": work,
         "intensity": Spread.of(ours["flops"] / ours["bytes"]),
         "balance": even,
+        "peak": peak_words(evidence, ours["dtype"].iloc[0]),
         "best": {phase: shares[phase] for phase in kinds.PHASES if phase in shares},
     }
 
@@ -94,7 +95,7 @@ def _waiting_answer(values: dict) -> str:
 
 
 _BEST = (
-    "{% if best | length == 2 %} Of a matmul's rate the forward reaches up to"
+    "{% if best | length == 2 %} Of {{ peak }} the forward reaches up to"
     " {{ best.forward | percent }}, the backward {{ best.backward | percent }}.{% endif %}"
 )
 

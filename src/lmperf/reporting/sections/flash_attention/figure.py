@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from lmperf.names import implementation_words, in_order, phase_words
 from lmperf.reporting import gates, marks
 from lmperf.reporting.ceilings import (
+    BURST,
     SUSTAINED,
     achieved_tflops,
     matmul_ceiling,
@@ -42,7 +43,11 @@ TOP = 1.04
 MARGIN = 0.06  # left of the first length, as a share of the axis
 NUMBER_INCHES = 0.36  # width of a number at the end of a line
 PANEL_INCHES = 6.4  # all panels of a row, without the labels of the y axis
-LINES = (("matmul, sustained", (0, (5, 2))), ("data sheet", (0, (1, 1))))
+LINES = {
+    "peak matmul, single calls": (0, (5, 2)),
+    "matmul, back to back": (0, (5, 2, 1, 2)),
+    "data sheet": (0, (1, 1)),
+}
 
 
 def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
@@ -93,12 +98,13 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
 
 def _ceilings(evidence: MachineEvidence, dtype: str) -> dict[str, float]:
     """Name of a horizontal line -> TFLOP/s in the numerics of ``dtype``, where known."""
-    rates = matmul_ceiling(evidence, dtype, SUSTAINED), sheet_ceiling(evidence, dtype)
-    return {name: rate for (name, _), rate in zip(LINES, rates, strict=True) if rate}
+    single, lasting = (matmul_ceiling(evidence, dtype, load) for load in (BURST, SUSTAINED))
+    rates = single, lasting if lasting != single else None, sheet_ceiling(evidence, dtype)
+    return {name: rate for name, rate in zip(LINES, rates, strict=True) if rate}
 
 
 def _ceilings_drawn(axis: Axes, pen: Pen, ceilings: dict[str, float]) -> None:
-    for name, dash in LINES:
+    for name, dash in LINES.items():
         if name in ceilings:
             label = f"{name}: {significant(ceilings[name])}"
             look = {"color": pen.colour("grey"), "linestyle": dash, "linewidth": 1.3, "zorder": 1}

@@ -14,9 +14,9 @@ import pandas as pd
 
 from lmperf.names import dtype_words, implementation_words, in_order, phase_words
 from lmperf.reporting import gates, host_time
-from lmperf.reporting.ceilings import achieved_tflops, matmul_ceiling, matmul_share
+from lmperf.reporting.ceilings import achieved_tflops, matmul_share, peak_words
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.numbers import Spread, finite, percent, ranged, ratio, significant
+from lmperf.reporting.numbers import Spread, finite, percent, ranged, ratio
 from lmperf.reporting.sections.flash_attention import kinds
 from lmperf.reporting.sections.flash_attention.errors import check_tables, error_tables
 from lmperf.reporting.sections.flash_attention.sustained import sustained_tables
@@ -52,7 +52,7 @@ FLOPS = (
     "FLOPs: 4 · batch · heads · length² · d_head forward, half of it where causal; 2.5 times that"
     " backward."
 )
-TIMES, RATES = "Times: median.", "Rates: from the median time (% of a matmul: F3)."
+TIMES, RATES = "Times: median.", "Rates: from the median time (% of the peak matmul: F3)."
 SPEEDUPS = "Speed-ups: median of the ratios of rounds; above one, ours is faster (intervals: {})."
 MEANS = (
     "Geometric mean over cells of the speed-ups (smallest to largest), each the median of the"
@@ -92,9 +92,8 @@ def _products(rows: pd.DataFrame) -> str:
 
 def _of_ceiling(evidence: MachineEvidence, rows: pd.DataFrame) -> str:
     dtype = rows["dtype"].iloc[0]
-    ceiling = matmul_ceiling(evidence, dtype)
-    of = f" (% of a {dtype_words(dtype)} matmul at {significant(ceiling)} TFLOP/s)"
-    return f"Rates: from the median time{of if ceiling else ''}."
+    peak = peak_words(evidence, dtype)
+    return f"Rates: from the median time{f'; % of {peak}' if peak else ''}."
 
 
 def _rates(evidence: MachineEvidence, frame: pd.DataFrame, shares: bool) -> pd.Series:
