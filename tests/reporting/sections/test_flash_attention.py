@@ -218,7 +218,23 @@ def test_means_count_the_cells_that_they_leave_out(gpu):
         gpu, lambda rows: rows.assign(marks="loaded", reference=1.0), **cell, dtype="bfloat16"
     )
     assert "Left out" not in sentence_of("flash_together", gpu)
-    assert sentence_of("flash_together", marked).endswith("unresolved: 2 of 12 cells.")
+    assert sentence_of("flash_together", marked).endswith("unresolved in a phase: 2 of 12 cells.")
+
+
+def test_means_of_all_phases_rest_on_the_same_cells(gpu):
+    """A cell that is marked in its forward counts in no phase."""
+    gpu = with_changed_rows(gpu, times_set(3.0), implementation="sdpa_cudnn", status="ok")
+    gpu = with_changed_rows(gpu, times_set(2.0), implementation="triton", status="ok")
+    assert "same" not in sentence_of("flash_peers", gpu)
+    cell = {"seq_len": 1024, "d_head": 64, "heads": 32, "dtype": "bfloat16"}
+    gpu = with_changed_rows(gpu, times_set(1.0), implementation="triton", **cell)
+    assert "1.71x" not in sentence_of("flash_peers", gpu)
+    marked = with_changed_rows(
+        gpu, lambda rows: rows.assign(marks="loaded", reference=1.0), **cell, phase="forward"
+    )
+    sentence = sentence_of("flash_peers", marked)
+    assert "1.50x forward and backward together; 1.50x forward, 1.50x backward." in sentence
+    assert sentence.endswith("All rest on the same 2 of 4 cells.")
 
 
 def test_other_shapes_finding_spans_every_cell(gpu):

@@ -45,19 +45,22 @@ def _rival(rows: pd.DataFrame) -> str:
 def _peers(evidence: MachineEvidence) -> dict:
     """Geometric-mean speed-ups of our kernel over the first peer, by phase.
 
-    The cells are the filled grid in bf16, or without it one head; of these the ``averaged`` ones.
+    The cells are the filled grid in bf16, or without it one head; of these the ones that are
+    ``averaged`` in every phase.
     """
     work, rows = kinds.main(all_rows(evidence, kinds.STEM))
-    over = kinds.over(evidence, peer := _rival(rows), rows, averaged)
+    over = kinds.in_every_phase(kinds.over(evidence, peer := _rival(rows), rows, averaged))
     means = {phase: geometric_mean(part["ratio"]) for phase, part in over.groupby("phase")}
     if not set(kinds.PHASES) <= set(means):
         raise NotMeasured
     words = {"kernel": kinds.kernel_words(rows), "numerics": kinds.numerics(rows)}
+    timed = kinds.over(evidence, peer, rows, every)
     return {
         **words,
         "work": work,
         "peer": implementation_words(peer),
         "means": means,
+        "cells": Count(kinds.cells_of(over), kinds.cells_of(kinds.in_every_phase(timed))),
         "par": all_same(over),
     }
 
@@ -72,7 +75,8 @@ def _together(evidence: MachineEvidence) -> dict:
     """Forward and backward together over the first peer: geometric means by width, and F5.
 
     ``others``: speed-ups of the cells of F5 that are not marked or unresolved, if these are most.
-    ``left_out``: how many of all cells neither a mean nor ``others`` includes.
+    The means rest on the cells of ``_peers``. ``left_out``: how many of all cells neither a mean
+    nor ``others`` includes.
     """
     frame = all_rows(evidence, kinds.STEM)
     work, rows = kinds.main(frame)
@@ -82,7 +86,8 @@ def _together(evidence: MachineEvidence) -> dict:
     def over(among: pd.DataFrame, which: Callable) -> pd.DataFrame:
         return having(kinds.over(evidence, peer, among, which), phase=kinds.TOGETHER)
 
-    main, others = over(rows, averaged), over(other, resolved)
+    main = kinds.in_every_phase(kinds.over(evidence, peer, rows, averaged))
+    main, others = having(main, phase=kinds.TOGETHER), over(other, resolved)
     timed = [over(rows, every), over(other, every)]
     others = others if 2 * len(others) >= len(timed[1]) else others.iloc[:0]
     number, widths = sum(map(len, timed)), in_order("d_head", measured(main)["d_head"])
@@ -213,8 +218,14 @@ _AT_THE_END = (
 )
 _NO_RED = "no gate of {{ red.n | count('timed row') }} failed."
 _OVER = "{{ kernel }} attention over {{ peer }} ({{ work }}, {{ numerics }}): "
-_EACH = "{{ means.forward | ratio }} forward, {{ means.backward | ratio }} backward."
-_LEFT_OUT = "{% if left_out.k %} Left out as marked or unresolved: {{ left_out }} cells.{% endif %}"
+_EACH = (
+    "{{ means.forward | ratio }} forward, {{ means.backward | ratio }} backward."
+    "{% if not cells.all %} All rest on the same {{ cells }} cells.{% endif %}"
+)
+_LEFT_OUT = (
+    "{% if left_out.k %} Left out as marked or unresolved in a phase: {{ left_out }} cells."
+    "{% endif %}"
+)
 _TOGETHER = (
     "{% for width, mean in widths.items() %}{% if loop.first %}Forward and backward together over"
     " {{ peer }} ({{ work }}, {{ numerics }}): {{ mean | ratio }} at d_head {{ width }}."

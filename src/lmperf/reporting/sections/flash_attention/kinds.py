@@ -106,6 +106,17 @@ def over(
     return found[found.index.isin(among.index)]
 
 
+def in_every_phase(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the cells that have a row in each phase that occurs."""
+    number = rows.groupby([*SHAPE, "causal", "dtype"])["phase"].transform("nunique")
+    return rows[number == rows["phase"].nunique()]
+
+
+def cells_of(rows: pd.DataFrame) -> int:
+    """The number of cells that the rows of all phases have."""
+    return len(rows[[*SHAPE, "causal", "dtype"]].drop_duplicates())
+
+
 def usual_width(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows of one d_head, the nearest to ``D_HEAD``."""
     widths = sorted(set(frame["d_head"]), key=lambda d: (abs(d - D_HEAD), d))
