@@ -8,7 +8,7 @@ import re
 TERMS = {
     "ladder": "train steps of one size, each of which adds a technique to the one before it.",
     "compiled by block": "`torch.compile` of one Transformer block, which all layers share.",
-    "host-bound": "the device waits for the host, which launches the kernels.",
+    "host-bound": "the host takes longer to launch the kernels than the device to run them.",
     "filled grid": "attention with enough heads and sequences to keep the whole device busy.",
     "copy": "a copy of tensors in memory: the speed limit of work that only moves data.",
     "md_lrpe_cosine": "a position encoding for several axes, which only moves data.",

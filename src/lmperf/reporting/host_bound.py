@@ -1,9 +1,10 @@
-"""Which steps are host-bound: the host is so late with the work that the device waits for it.
+"""Which steps are host-bound: the host takes longer to launch the kernels than the device to run.
 
-This holds for rows of the clock `step` on a CUDA device, where ``host_ms`` is the time until the
-host has queued the last work of a step. Such a time follows the host, which drifts by more than a
-device does: tables show the least and the median time, and no finding compares two such rows that
-were not timed in turn.
+The device then waits for the host, whose last launch comes near the end of the step. This is known
+for rows of the clock `step` on a CUDA device, where ``host_ms`` is the time until the host has
+queued the last work of a step. Such a time follows the host, which drifts by more than a device
+does: tables show the least and the median time, and no finding compares two such rows that were not
+timed in turn.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def test_host_bound_length_is_stated_per_implementation(gpu):
             where = {"implementation": name, "phase": phase, "seq_len": 128, **SINGLE}
             gpu = with_changed_rows(gpu, host_times_set(ms / 10), **where)
     assert sentence_of("flash_host", gpu) == (
-        "Host time exceeds device time for one head (bf16), Triton: forward below length 512,"
+        "One head is host-bound (bf16), Triton: forward below length 512,"
         " backward below length 1,024. SDPA cuDNN: forward nowhere, backward at every length."
     )
 

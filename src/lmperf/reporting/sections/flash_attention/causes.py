@@ -133,11 +133,11 @@ CAUSES = (
         values=_waiting,
         answer=_waiting_answer,
         answers={
-            "host": "Host time exceeds device time for one head ({{ numerics }})"
+            "host": "One head is host-bound ({{ numerics }})"
             "{% for name, (forward, backward) in kernels.items() %}{{ ',' if loop.first }}"
             " {{ name }}: forward {{ forward }}, backward {{ backward }}.{% endfor %}",
-            "device": "Device time exceeds host time for one head ({{ numerics }}) from length"
-            " {{ least | sig }} on: {{ kernels | listed }}.",
+            "device": "One head is not host-bound ({{ numerics }}) from length {{ least | sig }}"
+            " on: {{ kernels | listed }}.",
         },
     ),
 )
