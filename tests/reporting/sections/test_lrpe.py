@@ -101,13 +101,15 @@ def test_copy_speed_finding_states_dtype_and_positions(gpu):
     assert words.startswith(
         "md_lrpe_cosine, Triton (bf16, from 8,192 positions): memory-bound, at 9"
     )
-    assert words.endswith(" % of copy speed.")
+    assert words.endswith(" % of the speed of a same-sized copy.")
 
 
 def test_share_of_copy_speed_is_copy_time_over_kernel_time(gpu_copy):
     for name, ms in {"copy": 4.0, "triton": 5.0, "compiled": 15.0}.items():
         with_times(gpu_copy, ms, implementation=name)
-    assert sentence_of("lrpe_copy", gpu_copy).endswith(": memory-bound, at 80.0 % of copy speed.")
+    assert sentence_of("lrpe_copy", gpu_copy).endswith(
+        ": memory-bound, at 80.0 % of the speed of a same-sized copy."
+    )
     assert sentence_of("lrpe_over", gpu_copy).startswith(
         "Triton over compiled (from 8,192 positions): 3.00x forward. Backward: 3.00x."
     )

@@ -162,8 +162,9 @@ FINDINGS = (
         answer=_copy_answer,
         answers={
             "both": _WHAT + "as fast as a copy of the same bytes, forward and backward.",
-            "bytes": _WHAT + "memory-bound, at {{ both | range('percent') }} of copy speed.",
-            "shares": _WHAT + "{{ both | range('percent') }} of copy speed.",
+            "bytes": _WHAT + "memory-bound, at {{ both | range('percent') }} of the speed of a"
+            " same-sized copy.",
+            "shares": _WHAT + "{{ both | range('percent') }} of the speed of a same-sized copy.",
         },
         place=SHORT,
     ),

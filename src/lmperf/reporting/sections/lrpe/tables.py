@@ -43,7 +43,7 @@ from lmperf.results import DERIVED, HIGHER, Cell, Table, joined
 HEAD_LINES = 12
 RATIOS = (
     "GB/s: the bytes that must be moved, divided by the median time. % of copy and speed-ups: the"
-    " median of the ratios of the rounds (intervals: L1)."
+    " median of the ratios of the rounds (intervals: L1). The copy moves the same bytes."
 )
 CHECKED = {
     "out": "output",
