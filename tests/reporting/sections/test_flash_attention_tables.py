@@ -204,7 +204,7 @@ def test_figure_title_counts_unresolved_cells(gpu):
     )
     drawn = themed(lambda pen: SECTION.figure(two, pen), LIGHT)
     title = " ".join(drawn.get_suptitle().split())
-    assert title.startswith("Triton is the fastest in 4 of 8 cases, 4 unresolved (")
+    assert title.startswith("Triton is the fastest in 4 of 8 cases, 4 unresolved or marked (")
     drawn = themed(
         lambda pen: SECTION.figure(with_changed_rows(gpu, times_set(50.0), **half), pen), LIGHT
     )

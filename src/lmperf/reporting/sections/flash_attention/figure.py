@@ -148,8 +148,8 @@ def _lines(axis: Axes, pen: Pen, rows: pd.DataFrame, part: pd.DataFrame, shape: 
 def _fastest(evidence: MachineEvidence, rows: pd.DataFrame) -> str:
     """In how many groups each is fastest: ``Triton is the fastest in 5 of 8 cases, flex in 2``.
 
-    A group counts as unresolved if its fastest row is not faster than every other row, or if a time
-    in it may not hold (``marks.doubtful``).
+    A group is not counted for its fastest row if that is not faster than every other row, or if a
+    time in the group may not hold (``marks.doubtful``).
     """
     group = ["phase", *GROUP]
     doubtful = marks.doubtful(rows, kinds.STEM).groupby([rows[name] for name in group]).any()
@@ -163,7 +163,9 @@ def _fastest(evidence: MachineEvidence, rows: pd.DataFrame) -> str:
     if wins[first] == len(best):
         return f"{first} is the fastest"
     others = [f"{name} in {wins[name]}" for name in rest]
-    others += [f"{len(best) - len(resolved)} unresolved"] if len(resolved) < len(best) else []
+    others += (
+        [f"{len(best) - len(resolved)} unresolved or marked"] if len(resolved) < len(best) else []
+    )
     return ", ".join([f"{first} is the fastest in {wins[first]} of {len(best)} cases", *others])
 
 
