@@ -211,18 +211,18 @@ def test_table_of_bounds_has_least_times_of_flops_and_bytes():
 
 def test_softmax_finding_names_casts_as_the_cause():
     assert sentence_of("attention_softmax", with_softmax(8.0, 4.0, copies=3.0)) == (
-        "Softmax with its casts takes 8.00 ms under bf16 autocast, 4.00 in float32 (forward, large,"
-        " context 512): it stays float32, casts come on top."
+        "Softmax, mask and casts take 8.00 ms under bf16 autocast, 4.00 in float32 (plain"
+        " attention's forward, large, context 512): it stays float32, casts come on top."
     )
 
 
 def test_finding_gives_memory_in_length_by_length_matrices(gpu, cpu):
     assert sentence_of("attention_matrices", gpu) == (
-        "In matrices of length x length (float32), 2.0 are kept for the backward. The peak of the"
-        " forward holds 3.0. Backward: 3.0. A published write-up (001) says that memory is linear"
-        " in the length."
+        "Plain attention keeps 2.0 matrices of length x length (float32) for the backward. The"
+        " peak of its forward is 3.0 of them, that of its backward 3.0. A published write-up (001)"
+        " calls memory linear in the length."
     )
-    assert sentence_of("attention_matrices", cpu).startswith("In matrices of length x length")
+    assert sentence_of("attention_matrices", cpu).startswith("Plain attention keeps ")
 
 
 def test_memory_in_matrices_excludes_the_inputs():
@@ -234,8 +234,8 @@ def test_memory_in_matrices_excludes_the_inputs():
         frame["peak_mib"] = (10 * one).where(~backward, 12 * one)
 
     sentence = sentence_of("attention_matrices", with_changed_rows(change))
-    assert "2.0 are kept" in sentence
-    assert "of the forward holds 3.0. Backward: 5.0." in sentence
+    assert "keeps 2.0 matrices" in sentence
+    assert "its forward is 3.0 of them, that of its backward 5.0." in sentence
 
 
 def test_speedup_divides_eager_float32_time_by_other_time():

@@ -206,8 +206,8 @@ _PEAK = (
     " {{ peak | range('percent') }} of eager's: fewer matrices are written and read.{% endif %}"
 )
 _HELD = (
-    "In matrices of length x length (float32), {{ kept }} are kept for the backward. The peak of"
-    " the forward holds {{ forward }}. Backward: {{ backward }}."
+    "Plain attention keeps {{ kept }} matrices of length x length (float32) for the backward. The"
+    " peak of its forward is {{ forward }} of them, that of its backward {{ backward }}."
 )
 _COMPILED = (
     "Compiled attention is faster than eager in {{ faster.k }} of {{ timed }} cells (float32)"
@@ -230,8 +230,8 @@ _WIDEST = (
 _AT = "The longest {{ dtype | numerics }} forward ({{ seq_len | sig }}) is {{ bound }}-bound: "
 _HOST = "{% if host_until %} Up to length {{ host_until | sig }} it is host-bound.{% endif %}"
 _SOFTMAX = (
-    "Softmax with its casts takes {{ half | sig }} ms under bf16 autocast, {{ single | sig }} in"
-    " float32 (forward, {{ size }}, context {{ context_length }})"
+    "Softmax, mask and casts take {{ half | sig }} ms under bf16 autocast, {{ single | sig }} in"
+    " float32 (plain attention's forward, {{ size }}, context {{ context_length }})"
 )
 
 FINDINGS = (
@@ -269,8 +269,7 @@ FINDINGS = (
         values=_matrices,
         answer=lambda v: "square" if v["square"] else "other",
         answers={
-            "square": _HELD
-            + " A published write-up (001) says that memory is linear in the length.",
+            "square": _HELD + " A published write-up (001) calls memory linear in the length.",
             "other": _HELD,
         },
     ),

@@ -163,7 +163,7 @@ FINDINGS = (
         answers={
             "longer": f"{_LONGER}.",
             "reserves": f"{_LONGER}. Up to step {{{{ until }}}} the allocator still reserves"
-            " memory; a published write-up (003) guesses that caching is the cause.",
+            " memory. A published write-up (003) gives caching as the probable cause.",
             "not_always": f"{_LONGER}: it is not always longer.",
         },
     ),
