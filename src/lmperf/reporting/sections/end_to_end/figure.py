@@ -125,5 +125,8 @@ def _title(evidence: MachineEvidence, timed: dict[str, pd.DataFrame]) -> str:
             ends = f"from {significant(steps['ms'].iloc[0])} to {significant(row['ms'])} ms"
             verb = {FASTER: "takes", SLOWER: "slows"}.get(row["verdict"], "hardly changes")
             cell = f"({size}, context {row['context_length']:g})"
-            return f"Keeping float32 weights, the ladder {verb} a train step {ends} {cell}"
+            rung = implementation_words(row["implementation"])
+            return (
+                f"With float32 weights, the ladder up to {rung} {verb} a train step {ends} {cell}"
+            )
     return "Time of a train step, with a further technique in each line"
