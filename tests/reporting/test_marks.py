@@ -3,6 +3,8 @@
 A table shows a mark as a superscript sign after the time, and explains and counts the signs.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,6 +14,7 @@ from lmperf.names import MARKS
 from lmperf.reporting import coverage, machine, marks, pages
 from lmperf.reporting.evidence import having
 from lmperf.reporting.markdown import markdown
+from lmperf.reporting.sections import compose
 from lmperf.reporting.sections.flash_attention.tables import filled_tables
 from lmperf.reporting.sections.lrpe.tables import head as lrpe_head
 from lmperf.reporting.speedup import Series, speedup_cells
@@ -172,3 +175,15 @@ def test_write_up_with_many_marks_stays_short():
     sections = pages.composed(evidence, synthetic.TEMPLATES, drawn=False)
     write_up = pages.write_up(evidence, sections, synthetic.TEMPLATES)
     assert words_before_the_first_table(write_up) <= MOST_WORDS
+
+
+def signs_of(stem, evidence):
+    return {mark for cell in compose(stem, evidence, drawn=False).head.cells for mark in cell.marks}
+
+
+@pytest.mark.parametrize("stem", ["memory", "mixed_precision", "profiles"])
+def test_stale_rows_have_their_sign_in_tables_without_times(gpu, stem):
+    frame = gpu.frames[stem]
+    assert "stale" not in signs_of(stem, gpu)
+    old = frame.assign(stale=[row > 0 for row in range(len(frame))])
+    assert "stale" in signs_of(stem, replace(gpu, frames={**gpu.frames, stem: old}))

@@ -23,6 +23,7 @@ from lmperf.reporting.tables import (
     number_cells,
     status_cells,
     status_words,
+    with_stale,
 )
 from lmperf.results import Table
 
@@ -49,7 +50,7 @@ def sums_tables(evidence: MachineEvidence) -> list[Table]:
     frame = frame.sort_values("subject", key=lambda names: names.map(order.index), kind="stable")
     columns = {
         "subject": frame["subject"],
-        "sum": number_cells(frame["value"], fixed),
+        "sum": with_stale(number_cells(frame["value"], fixed), frame),
         "error": number_cells(frame["value"] / frame["exact"] - 1, _error),
     }
     if (frame["status"] != "ok").any():

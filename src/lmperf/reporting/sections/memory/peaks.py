@@ -9,7 +9,13 @@ from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import signed_percent, whole_percent
 from lmperf.reporting.side_by_side import Beside, each, memory, share, side_by_side
-from lmperf.reporting.tables import TableGroup, number_cells, status_cells, value_cells
+from lmperf.reporting.tables import (
+    TableGroup,
+    number_cells,
+    status_cells,
+    value_cells,
+    with_stale,
+)
 from lmperf.results import LOWER, Table
 
 STEM = "memory"
@@ -93,7 +99,7 @@ def over_float32(frame: pd.DataFrame) -> pd.Series:
 def peaks(frame: pd.DataFrame, mib: int = 1) -> pd.Series:
     """The measured peak of each row in units of ``mib`` MiB; its status if it may not be shown."""
     cells = value_cells(frame, frame["peak_mib"] / mib)
-    return cells.where(gates.shown(frame), status_cells(frame))
+    return with_stale(cells, frame).where(gates.shown(frame), status_cells(frame))
 
 
 def peak_tables(evidence: MachineEvidence) -> list[Table]:

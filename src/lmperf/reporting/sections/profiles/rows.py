@@ -47,18 +47,21 @@ def by_class(evidence: MachineEvidence) -> pd.DataFrame:
 
     Further columns: ``total_ms``, ``wall_ms``, ``launches`` (kernels that ran) and ``idle``, the
     fraction of the wall time in which no kernel ran. Where ``withheld``, ``wall_ms`` and ``idle``
-    are NaN, since they may be those of a slow host (see ``_confirmed``).
+    are NaN, since they may be those of a slow host (see ``_confirmed``). A case is ``stale`` if one
+    of its rows is.
     """
 
     def make() -> pd.DataFrame:
         rows = kernels(evidence)
         times = {name: rows["total_ms"].where(rows["kernel_class"] == name, 0) for name in CLASSES}
-        rows = rows[[*CASE, "wall_ms", "total_ms"]].assign(launches=rows["instances"], **times)
+        rows = rows[[*CASE, "wall_ms", "total_ms"]].assign(
+            launches=rows["instances"], stale=rows.get("stale", False), **times
+        )
         rows = rows.groupby([*CASE, "wall_ms"], sort=False, as_index=False, dropna=False).sum()
         rows = rows.assign(idle=(1 - rows["total_ms"] / rows["wall_ms"]).clip(lower=0))
         withheld = ~_confirmed(evidence, rows)
         shown = {name: rows[name].mask(withheld) for name in ("wall_ms", "idle")}
-        return rows.assign(withheld=withheld, **shown)
+        return rows.assign(withheld=withheld, stale=rows["stale"] > 0, **shown)
 
     return evidence.once((STEM, "by class"), make)
 

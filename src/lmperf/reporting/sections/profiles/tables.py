@@ -49,6 +49,7 @@ from lmperf.reporting.tables import (
     number_cells,
     status_cells,
     status_words,
+    with_stale,
 )
 from lmperf.results import WITHHELD, Cell, Table
 
@@ -87,7 +88,7 @@ def head(evidence: MachineEvidence) -> Table | None:
         return None
     kind, phase = kind_of(evidence), phase_words(cases["phase"].iloc[0])
     shown = [name for name in classes_of(cases) if name != OTHER]
-    cells = {name: number_cells(cases[name], _ms) for name in shown}
+    cells = {name: with_stale(number_cells(cases[name], _ms), cases) for name in shown}
     columns = [time(HEAD_WORDS[name], cells[name], f"{name}.ms") for name in shown]
     note = f"Sums of {kind}s. {LAUNCHES[kind].capitalize()} and wall time: P2."
     if cases[OTHER].max() > 0:
@@ -125,14 +126,15 @@ def _whole(value: float) -> str:
 
 def class_table(evidence: MachineEvidence) -> list[Table]:
     """Table P2, a line for each case: ms of each class of kernels, launches, wall time, idle."""
-    frame = evidence.frame(STEM).drop_duplicates(CASE).drop(columns=["wall_ms", "total_ms"])
+    frame = evidence.frame(STEM).drop_duplicates(CASE)
+    frame = frame.drop(columns=["wall_ms", "total_ms", "stale"], errors="ignore")
     cases = frame.merge(by_class(evidence), on=CASE, how="left")
     status = (
         [text("status", status_cells(cases), "status")] if (cases["status"] != "ok").any() else []
     )
     kind, columns = kind_of(evidence), []
     for name in CLASSES:
-        cells = number_cells(cases[name], _ms)
+        cells = with_stale(number_cells(cases[name], _ms), cases)
         columns.append(time(CLASSES[name].words, cells, f"{name}.ms"))
     columns += [
         time(f"{kind} time", number_cells(cases["total_ms"]), "total"),
