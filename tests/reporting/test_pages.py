@@ -160,6 +160,19 @@ def test_overview_states_why_this_machine_is_unmeasured():
     assert "torch is not installed" in made["report.md"] and "cpu-example" in made["report.md"]
 
 
+def test_limits_and_trust_line_count_the_same_rows():
+    evidence = synthetic.gpu_evidence()
+    evidence.missing.update(repeatability=["a row"] * 3, lrpe=["a row"] * 2)
+    evidence.stale.update(repeatability=["a row"] * 4)
+    write_up = pages.write_up(
+        evidence, pages.composed(evidence, synthetic.TEMPLATES, drawn=False), synthetic.TEMPLATES
+    )
+    assert "4 results are stale" in write_up and "5 results are missing" in write_up
+    limits = headed(write_up)["Limits and failed checks"]
+    assert "Repeatability (R1): 4 measurements stale" in limits
+    assert "; 3 measurements of the grid missing" in limits
+
+
 def test_failed_stale_and_missing_rows_are_counted_and_named():
     evidence = synthetic.cpu_evidence()
     evidence.stale["attention"] = ["a stale row"]

@@ -27,6 +27,7 @@ WRITE_UP = "report.md"
 FIGURES = "figures"
 # A longer note of the author is on the page of its section only.
 SHORT_NOTE_WORDS = 60
+REPEATED = "Repeatability (R1)"
 
 
 def composed(evidence: MachineEvidence, templates: Path, drawn: bool = True) -> list[Composed]:
@@ -310,11 +311,10 @@ def _limits(evidence: MachineEvidence) -> list[dict]:
     red = machine.red_gates(evidence)
     worst = {stem: machine.worst_gate(frame) for stem, frame in evidence.present().items()}
     uncommitted = machine.uncommitted(evidence)
-    found = dict.fromkeys([*evidence.frames, *evidence.missing, *evidence.damaged])
-    stems = [stem for stem in found if stem != repeatability.STEM]  # table R1 says its own limits
+    found = [*evidence.frames, *evidence.stale, *evidence.missing, *evidence.damaged]
     lines = [
         {
-            "title": load(stem).title,
+            "title": REPEATED if stem == repeatability.STEM else load(stem).title,
             "red": len(red.get(stem, ())),
             "worst": worst.get(stem),
             "stale": len(evidence.stale.get(stem, ())),
@@ -322,7 +322,7 @@ def _limits(evidence: MachineEvidence) -> list[dict]:
             "damaged": evidence.damaged.get(stem),
             "uncommitted": stem in uncommitted,
         }
-        for stem in stems
+        for stem in dict.fromkeys(found)
     ]
     kinds = ("red", "stale", "missing", "damaged", "uncommitted")
     return [line for line in lines if any(line[kind] for kind in kinds)]
