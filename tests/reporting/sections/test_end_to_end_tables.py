@@ -66,6 +66,8 @@ def test_head_table_labels_burst_times_beside_sustained_ones(gpu):
     table = head(lacking)
     assert line_of(table, size="2.0B")["eager bf16 (ms)"].endswith(" burst")
     assert "burst" not in line_of(table, size="small")["eager bf16 (ms)"]
+    assert "not comparable with steps back to back" in table.notes
+    assert "not comparable" not in head(gpu).notes
     alone = head(with_values(gpu, {"sustained_ms": None}, phase="train_step"))
     assert "burst" not in line_of(alone, size="2.0B")["eager bf16 (ms)"] and "burst" in alone.notes
 

@@ -53,6 +53,10 @@ NOTE = {
     True: f"Times: single calls with pauses (burst), median.{_BEST}",
     False: f"Times: steps back to back, median.{_BEST}",
 }
+SINGLE = (
+    " Burst: single calls with pauses, in which the device may clock higher: not comparable with"
+    " steps back to back."
+)
 FIRST_CALLS = "first calls, compilation and execution"
 COMPILED = (ways.WHOLE, ways.BLOCKS)
 COMPARED_PHASES = (STEP, "forward", "backward")
@@ -81,7 +85,10 @@ def head(evidence: MachineEvidence) -> Table | None:
     columns = [
         time(words, ways.times(rows), name) for words, (rows, name) in parts.items() if len(rows)
     ]
-    found = side_by_side(phase_words(STEP).capitalize(), steps, CELL, columns, NOTE[burst])
+    note = NOTE[burst]
+    if any(cell.words.endswith(" burst") for column in columns for cell in column.cells):
+        note += SINGLE
+    found = side_by_side(phase_words(STEP).capitalize(), steps, CELL, columns, note)
     if found is None:
         return None
     sizes = recipes.size_cells(steps.drop_duplicates("size"))  # in the order of the lines
