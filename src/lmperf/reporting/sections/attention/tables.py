@@ -105,7 +105,8 @@ def head(evidence: MachineEvidence) -> Table | None:
     columns = []
     for phase in in_order("phase", frame["phase"]):
         rows, words = having(frame, phase=phase), phase_words(phase)
-        columns.append(time(words, medians(eager.rows(rows)), f"{phase}.eager"))
+        timed = eager.rows(rows).assign(requested_bytes=None, free_bytes=None)  # A3 has the sizes
+        columns.append(time(words, medians(timed), f"{phase}.eager"))
         if phase == "forward":
             columns.append(text("bound by", text_cells(bounds(evidence)["bound"]), "forward.bound"))
         over = speeds[speeds.index.intersection(rows.index)]
@@ -116,6 +117,8 @@ def head(evidence: MachineEvidence) -> Table | None:
     peak = value_cells(backward, backward["peak_mib"])
     columns.append(memory("peak of the backward", peak, "backward.eager.peak"))
     note = f"Times: medians. The peak includes the inputs. {note_on_bounds(evidence, dtype)}"
+    if (frame["status"] == "oom").any():
+        note += " OOM: out of memory (sizes: A3)."
     if lengths[-1] > 2 * lengths[-2:][0]:
         note += f" No length between {lengths[-2]:,} and {lengths[-1]:,} was run."
     return side_by_side(f"Plain attention, {dtype_words(dtype)}", frame, CELL, columns, note)
