@@ -17,7 +17,7 @@ from synthetic import cpu_evidence, gpu_evidence, small_gpu_evidence
 from lmperf.reporting.evidence import having
 from lmperf.reporting.numbers import significant
 from lmperf.reporting.sections.end_to_end import ways
-from lmperf.reporting.sections.end_to_end.figure import LOST, SAVED, UNCLEAR
+from lmperf.reporting.sections.end_to_end.figure import LOST, SAVED, STEP, UNCLEAR
 from lmperf.transformer.rungs import RUNGS
 
 FUSED = {"implementation": "fused_loss", "dtype": ways.BF16}
@@ -84,6 +84,15 @@ def test_rungs_are_drawn_by_the_verdict_over_the_rung_before(gpu):
     assert kinds_of(panel_of(light_figure(equal), "large"), "+ loss in chunks") == {UNCLEAR}
     marked = with_values(gpu, {"marks": "drift"}, size="large", batch=4, **FUSED)
     assert kinds_of(panel_of(light_figure(marked), "large"), "+ loss in chunks") == {UNCLEAR}
+
+
+def test_slower_rung_that_is_unclear_has_a_bar_to_its_time(gpu):
+    slow = with_times_scaled(gpu, 1.5, size="large", batch=4, **FUSED)
+    slow = with_values(slow, {"marks": "drift"}, size="large", batch=4, **FUSED)
+    axis = panel_of(light_figure(slow), "large")
+    frame = having(slow.frames[ways.STEM], size="large", batch=4, phase=ways.STEP, **FUSED)
+    ends = [b.get_width() for c in axis.containers if c.get_label() == STEP for b in c.patches]
+    assert any(end == pytest.approx(frame["sustained_ms"].iloc[0]) for end in ends)
 
 
 def test_title_never_rests_on_a_marked_step(gpu):

@@ -98,9 +98,10 @@ def _panel(axis: Axes, pen: Pen, steps: pd.DataFrame, rungs: list[str], losses: 
     )
     for step in steps.itertuples():
         least, most = sorted((step.ms, step.before))
-        axis.barh(step.place, least, BAR, label=STEP, **pen.filled("blue"))
+        kind = SAVED if step.saves else LOST if step.costs else UNCLEAR
+        solid = step.ms if kind == UNCLEAR else least  # not to look like a saving if slower
+        axis.barh(step.place, solid, BAR, label=STEP, **pen.filled("blue"))
         if least < most:
-            kind = SAVED if step.saves else LOST if step.costs else UNCLEAR
             axis.barh(step.place, most - least, BAR, left=least, label=kind, **looks[kind])
         words = significant(step.ms) + _loss_words(step.implementation, losses)
         number_at_end(axis, max(most, step.high), step.place, words)

@@ -216,7 +216,7 @@ def _mark(axis: Axes, pen: Pen, parts: list[tuple[str, float, float]]) -> None:
         if stop > start:
             place = axis.get_xaxis_transform()
             axis.text((start + stop) / 2, 0.97, name, transform=place, ha="center", va="top")
-    axis.set_xlabel("allocations and releases")
+    axis.set_xlabel("allocations and releases (not time)")
     axis.set_xlim(0, parts[-1][2])
     axis.xaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10]))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
