@@ -67,7 +67,7 @@ def head(evidence: MachineEvidence) -> Table | None:
     columns = []
     for phase, rows in groups(having(frame, implementation=lead), "phase"):
         rates = with_shares(value_cells(rows, rows["gbps"]), shares, rows)
-        header = f"{phase_words(phase)} (GB/s, % of copy)"
+        header = f"{phase_words(phase)} (GB/s)"
         named = f"{phase}.{lead}.bandwidth"
         columns.append(
             Beside(header, rates, named, "GB/s", "significant", HIGHER, DERIVED, "share of copy")
@@ -76,7 +76,7 @@ def head(evidence: MachineEvidence) -> Table | None:
             evidence, rows, lead, peers[:1], f"{phase_words(phase)} over", brackets=False
         )
     what = f"md_lrpe_cosine, {implementation_words(lead)}, {dtype_words(shapes.numerics(frame))}"
-    notes = f"{RATIOS}{_dips(evidence, lead, frame)}"
+    notes = f"In brackets: % of copy. {RATIOS}{_dips(evidence, lead, frame)}"
     table = side_by_side(what, frame, shapes.CELL, columns, notes)
     return table and table.last(HEAD_LINES)
 

@@ -96,9 +96,15 @@ def head(evidence: MachineEvidence) -> Table | None:
     if withheld := int(cases["withheld"].sum()):
         of = "" if withheld == len(cases) else f" of {withheld} of {len(cases)} lines"
         note += f" Wall time{of} is withheld there: E1 does not confirm it."
-    caption = f"Where a {phase} spends its {kind} time"
+    caption = f"Where a {phase} spends its {kind} time, in ms"
     table = side_by_side(caption, cases, CELL, columns, note)
-    return table and _in_one_column(table.last(HEAD_LINES))
+    return table and _without_unit(_in_one_column(table.last(HEAD_LINES)))
+
+
+def _without_unit(table: Table) -> Table:
+    """The table with headers that lack the unit, which the caption has: the table gets narrower."""
+    columns = (replace(c, header=c.header.removesuffix(" (ms)")) for c in table.columns)
+    return replace(table, columns=tuple(columns))
 
 
 def _in_one_column(table: Table) -> Table:
