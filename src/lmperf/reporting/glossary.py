@@ -10,8 +10,8 @@ TERMS = {
     "compiled by block": "`torch.compile` of one Transformer block, which all layers share.",
     "host-bound": "the host takes longer to launch the kernels than the device to run them.",
     "filled grid": "attention with enough heads and sequences to keep the whole device busy.",
-    "copy": "a copy of as many bytes: the speed limit of work that only moves data."
-    " Few bytes stay in a cache, where a copy is faster.",
+    "copy": "a copy of as many bytes, which may fit into a cache: the speed limit of work that"
+    " only moves data.",
     "md_lrpe_cosine": "a position encoding for several axes, which only moves data.",
 }
 _PATTERNS = {
