@@ -257,6 +257,31 @@ def test_speedup_divides_eager_float32_time_by_other_time():
     assert "Forward: TF32 up to 4.00x" in faster and "Backward: TF32 up to 4.00x" in faster
 
 
+def with_marked_widest_heads(evidence):
+    frame = evidence.frames["attention"]
+    widest = frame["d_head"] == frame["d_head"].max()
+    evidence.derived.clear()
+    return with_columns(evidence, widest, marks="drift", reference=1.0)
+
+
+def test_finding_names_the_widths_that_it_leaves_out():
+    quick = with_times(0.25, implementation="eager", dtype="tf32")
+    assert "Left out" not in sentence_of("attention_numerics", quick)
+    marked = sentence_of("attention_numerics", with_marked_widest_heads(quick))
+    assert " Left out, since marked: d_head 128." in marked
+
+
+def test_peaks_of_drifted_rows_count():
+    evidence = with_times(0.25, **COMPILED)
+    frame = evidence.frames["attention"]
+    frame.loc[matches(frame, implementation="eager"), "peak_mib"] = 400.0
+    compiled = matches(frame, implementation="compiled")
+    frame.loc[compiled, "peak_mib"] = 100.0
+    frame.loc[compiled & (frame["d_head"] == 128), "peak_mib"] = 200.0
+    sentence = sentence_of("attention_compiled", with_marked_widest_heads(evidence))
+    assert "peak is 25.0 to 50.0 % of eager's" in sentence
+
+
 def test_speedup_range_excludes_unresolved_comparisons():
     sentence = sentence_of("attention_compiled", with_times(2.0, 0.5, **COMPILED))
     assert " of 40 cells (float32), slower in 20. Forward: 0.50x to" in sentence
