@@ -13,6 +13,7 @@ loop at the power limit is not doubtful, since that is what training gives.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from functools import cache
 
 import pandas as pd
@@ -69,6 +70,21 @@ def names_of(frame: pd.DataFrame) -> list[tuple[str, ...]]:
     stale = frame.get("stale", [False] * len(frame))
     found = zip(marks_of(frame), stale, strict=True)
     return [(*names, STALE) if old else names for names, old in found]
+
+
+def with_stale(cells: pd.Series, rows: pd.DataFrame) -> pd.Series:
+    """The cells, with the mark of a stale row.
+
+    For numbers other than times, which the other marks do not concern.
+    """
+    if "stale" not in rows:
+        return cells
+    stale = rows["stale"].reindex(cells.index).eq(True)
+    made = [
+        replace(cell, marks=(STALE,)) if old and cell.value is not None else cell
+        for cell, old in zip(cells, stale, strict=True)
+    ]
+    return pd.Series(made, cells.index, dtype=object)
 
 
 def both(one: Iterable[str], other: Iterable[str]) -> tuple[str, ...]:

@@ -31,7 +31,6 @@ from lmperf.results import (
     IMPOSSIBLE,
     NO_ROW,
     NOT_RECORDED,
-    STALE,
     Cell,
     Column,
     Table,
@@ -310,21 +309,6 @@ def number_cells(values: pd.Series, form=significant) -> pd.Series:
 def number_cell(value: float, form=significant) -> Cell:
     """A cell ``form(value)``; an empty value has state NOT_RECORDED."""
     return Cell(form(value), finite(value), state=NOT_RECORDED if absent(value) else None)
-
-
-def with_stale(cells: pd.Series, rows: pd.DataFrame) -> pd.Series:
-    """The cells, with the mark of a stale row.
-
-    For numbers other than times, which the other marks do not concern.
-    """
-    if "stale" not in rows:
-        return cells
-    stale = rows["stale"].reindex(cells.index).eq(True)
-    made = [
-        replace(cell, marks=(STALE,)) if old and cell.value is not None else cell
-        for cell, old in zip(cells, stale, strict=True)
-    ]
-    return pd.Series(made, cells.index, dtype=object)
 
 
 def beside(cells: pd.Series, others: pd.Series, form=significant) -> pd.Series:

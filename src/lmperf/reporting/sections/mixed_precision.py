@@ -8,6 +8,7 @@ import pandas as pd
 
 from lmperf.benchmarks import load
 from lmperf.names import dtype_words, implementation_words, in_order
+from lmperf.reporting import marks
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import PAGE, SHORT, Finding, NotMeasured, always, measured, rows_of
 from lmperf.reporting.foreign import code
@@ -23,7 +24,6 @@ from lmperf.reporting.tables import (
     number_cells,
     status_cells,
     status_words,
-    with_stale,
 )
 from lmperf.results import Table
 
@@ -50,7 +50,7 @@ def sums_tables(evidence: MachineEvidence) -> list[Table]:
     frame = frame.sort_values("subject", key=lambda names: names.map(order.index), kind="stable")
     columns = {
         "subject": frame["subject"],
-        "sum": with_stale(number_cells(frame["value"], fixed), frame),
+        "sum": marks.with_stale(number_cells(frame["value"], fixed), frame),
         "error": number_cells(frame["value"] / frame["exact"] - 1, _error),
     }
     if (frame["status"] != "ok").any():

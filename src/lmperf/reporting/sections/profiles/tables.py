@@ -11,7 +11,7 @@ from dataclasses import replace
 import pandas as pd
 
 from lmperf.names import implementation_words, phase_words
-from lmperf.reporting import gates
+from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.foreign import plain, taken
 from lmperf.reporting.numbers import EMPTY, absent, counted, percent, percent_digits, significant
@@ -49,7 +49,6 @@ from lmperf.reporting.tables import (
     number_cells,
     status_cells,
     status_words,
-    with_stale,
 )
 from lmperf.results import WITHHELD, Cell, Table
 
@@ -88,7 +87,7 @@ def head(evidence: MachineEvidence) -> Table | None:
         return None
     kind, phase = kind_of(evidence), phase_words(cases["phase"].iloc[0])
     shown = [name for name in classes_of(cases) if name != OTHER]
-    cells = {name: with_stale(number_cells(cases[name], _ms), cases) for name in shown}
+    cells = {name: marks.with_stale(number_cells(cases[name], _ms), cases) for name in shown}
     columns = [time(HEAD_WORDS[name], cells[name], f"{name}.ms") for name in shown]
     note = f"Sums of {kind}s. {LAUNCHES[kind].capitalize()} and wall time: P2."
     if cases[OTHER].max() > 0:
@@ -140,7 +139,7 @@ def class_table(evidence: MachineEvidence) -> list[Table]:
     )
     kind, columns = kind_of(evidence), []
     for name in CLASSES:
-        cells = with_stale(number_cells(cases[name], _ms), cases)
+        cells = marks.with_stale(number_cells(cases[name], _ms), cases)
         columns.append(time(CLASSES[name].words, cells, f"{name}.ms"))
     columns += [
         time(f"{kind} time", number_cells(cases["total_ms"]), "total"),
