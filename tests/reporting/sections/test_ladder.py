@@ -149,7 +149,7 @@ def test_ladder_finding_and_table_state_a_loss_that_grows(gpu):
         gpu, {"loss": 9.0}, ladder.LOSS, size="3.4B", step=100, implementation="graph"
     )
     sentence = sentence_of("ladder", grown)
-    assert sentence.endswith("weights raise the loss after 100 steps by 0.3 to 38.5 %.")
+    assert sentence.endswith("weights raise the loss after 100 steps by up to 38.5 % (3.4B).")
     parts = {t.id: t for t in SECTION.tables}["E6"].make(grown)
     for part in parts[-2:]:
         line = line_of(part, implementation="CUDA graph")

@@ -73,6 +73,14 @@ def test_bf16_weights_have_a_table_of_their_own_with_their_loss(gpu):
     assert line["over the above"].startswith("1.2") and faster.length == 3
 
 
+def test_table_of_losses_says_on_how_many_tokens_each_size_trained(gpu):
+    longer = with_values(gpu, {"context_length": 1024}, "ladder_loss", size="small")
+    assert recipes.tables(longer)[1].notes.endswith(
+        "Loss: after 100 steps of one run on the same tokens: 2,048 tokens a step (small), 256"
+        " tokens a step (large and 3.4B)."
+    )
+
+
 def test_bf16_weights_that_are_not_faster_have_no_table(gpu):
     slow = with_times_scaled(gpu, 10, dtype=ways.BF16_WEIGHTS)
     (only,) = recipes.tables(slow)
@@ -94,7 +102,8 @@ def test_size_whose_fastest_step_is_marked_is_left_out(gpu):
     where = {"phase": "train_step", "implementation": "fused_loss", "size": "small"}
     marked = with_values(gpu, {"marks": "host"}, **where)
     assert implementations(gpu).keys() - implementations(marked).keys() == {"small"}
-    assert "At small the fastest step is marked." in recipes.tables(marked)[0].notes
+    notes = recipes.tables(marked)[0].notes
+    assert "At small the fastest step is marked: bf16 autocast, Triton attention, compiled" in notes
 
 
 def test_size_keeps_its_recipe_beside_a_slower_marked_step(gpu):

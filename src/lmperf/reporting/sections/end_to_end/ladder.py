@@ -7,7 +7,7 @@ sustained times; without these, by single calls that were timed in turn.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pandas as pd
 
@@ -18,7 +18,15 @@ from lmperf.reporting import gates
 from lmperf.reporting.ceilings import SUSTAINED, matmul_ceiling, sheet_ceiling
 from lmperf.reporting.evidence import MachineEvidence, groups, having
 from lmperf.reporting.findings import PAGE, SHORT, Finding, all_rows, measured, verdicts
-from lmperf.reporting.numbers import Spread, percent, precise, ratio, signed_percent
+from lmperf.reporting.numbers import (
+    Spread,
+    listed,
+    percent,
+    precise,
+    ratio,
+    rounded,
+    signed_percent,
+)
 from lmperf.reporting.sections.end_to_end import ways
 from lmperf.reporting.sections.end_to_end.ways import CELL, STEM, STEP
 from lmperf.reporting.side_by_side import (
@@ -44,7 +52,6 @@ from lmperf.transformer.rungs import RUNGS, STEPS_ALONE, Rung
 
 LOSS = "ladder_loss"
 BASE = RUNGS[0]
-MIB_PER_GIB = 1024
 # A loss within this fraction of the losses with float32 weights counts as equal.
 NEAR = 0.01
 
@@ -97,8 +104,6 @@ def _fastest_numerics(evidence: MachineEvidence) -> str:
 
 
 def _cell(evidence: MachineEvidence, rows: pd.DataFrame, losses: pd.DataFrame) -> Table | None:
-    # The allocator does not count the pool of a CUDA graph as allocated.
-    peak = (rows["peak_mib"] + rows["pool_mib"].fillna(0)) / MIB_PER_GIB
     lasting = ways.sustained(rows[~rows["burst"]])
     columns = [
         step_time("burst", step_times(rows), STEP),
@@ -107,7 +112,7 @@ def _cell(evidence: MachineEvidence, rows: pd.DataFrame, losses: pd.DataFrame) -
         speedup("over the rung above", _over_previous(evidence, rows), f"{STEP}.over.previous"),
         *ways.rates(rows, STEP),
         ways.share_of_matmul(rows, STEP),
-        memory("peak memory", value_cells(rows, peak), f"{STEP}.peak", "GiB"),
+        memory("peak memory", value_cells(rows, ways.peak(rows)), f"{STEP}.peak", "GiB"),
     ]
     replaces = "; autocast replaces TF32" if "tf32" in set(rows["implementation"]) else ""
     of = ways.denominators(evidence, _fastest_numerics(evidence))
@@ -200,9 +205,25 @@ def _loss_words(evidence: MachineEvidence, size: str) -> str:
     context, batch = (frame[axis].iloc[0] for axis in ("context_length", "batch"))
     rate, steps = load(LOSS).stated["learning_rate"], frame["step"].max()
     return (
-        f"Loss: at step {steps:g} of a run on the same tokens, with {batch:g} sequences of"
+        f"Loss: at step {steps:g} of one run on the same tokens, with {batch:g} sequences of"
         f" {context:g} tokens in each step and a learning rate of {rate:g}."
     )
+
+
+def trained_on(evidence: MachineEvidence, sizes: Iterable[str]) -> str:
+    """For a note: after how many steps, and on how many tokens, the losses of sizes are."""
+    if evidence.frame(LOSS) is None:
+        return ""
+    frame = having(evidence.frame(LOSS), size=[*sizes])
+    per_step = frame["batch"] * frame["context_length"]
+    sizes = in_order("size", frame["size"])
+    counts = {size: per_step[frame["size"] == size].max() for size in sizes}
+    said = [
+        f"{rounded(count)} tokens a step ({listed([s for s in sizes if counts[s] == count])})"
+        for count in dict.fromkeys(counts.values())
+    ]
+    steps = load(LOSS).stated["steps"]
+    return f"Loss: after {steps} steps of one run on the same tokens: {', '.join(said)}."
 
 
 def _shown(evidence: MachineEvidence) -> pd.DataFrame:
@@ -231,14 +252,15 @@ def _whole(evidence: MachineEvidence) -> dict:
     """Speed-ups of the highest rung over the lowest, its MFU, and by how much its loss grows."""
     rows = _with_rates(evidence, _top(evidence))
     pairs = zip(rows["size"], rows["implementation"], strict=True)
-    growths = [g for pair in pairs if (g := growth(evidence, *pair)) is not None]
+    growths = {g: pair[0] for pair in pairs if (g := growth(evidence, *pair)) is not None}
     return {
         "base": implementation_words(BASE.name),
         "top": implementation_words(rows["implementation"].iloc[0]),
         "sizes": _sizes(rows),
         "mfu": Spread.of(rows["mfu"].dropna()) if rows["mfu"].notna().any() else None,
         "burst": bool(rows["burst"].any()),
-        "growth": Spread.of(growths) if growths else None,
+        "growth": max(growths, default=None),
+        "grows_at": growths[max(growths)] if growths else "",
         "grows": bool(growths) and max(growths) > NEAR,
         "steps": load(LOSS).stated["steps"],
         "near": NEAR,
@@ -312,9 +334,9 @@ _WHOLE = (
 # The loss stands beside every number that rests on it.
 _MFU = (
     ".{% if mfu %} MFU is then {{ mfu | range('percent') }}{{ ' (burst)' if burst }}.{% endif %}"
-    "{% if not growth %} Its loss was not measured."
+    "{% if growth is none %} Its loss was not measured."
     "{% elif grows %} But its bf16 weights raise the loss after {{ steps }} steps by"
-    " {{ growth | range('percent') }}.{% else %} Its loss stays within"
+    " up to {{ growth | percent }} ({{ grows_at }}).{% else %} Its loss stays within"
     " {{ near | percent(0) }} of float32's.{% endif %}"
 )
 _LOSS = (

@@ -18,7 +18,6 @@ from typing import Any
 
 import pandas as pd
 
-from lmperf.benchmarks import load
 from lmperf.dtypes import dtype_of
 from lmperf.names import dtype_words, implementation_words, in_order
 from lmperf.reporting import gates
@@ -26,7 +25,8 @@ from lmperf.reporting.custom import another_model
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import NotMeasured, measured, sound
 from lmperf.reporting.machine import newest
-from lmperf.reporting.numbers import counted, listed, precise, rounded
+from lmperf.reporting.marks import with_stale
+from lmperf.reporting.numbers import counted, listed, precise, rounded, significant
 from lmperf.reporting.sections.end_to_end import ladder, ways
 from lmperf.reporting.sections.end_to_end.ways import BASE, STEM, STEP, Way
 from lmperf.reporting.speedup import resolved, speedup_cells
@@ -35,7 +35,6 @@ from lmperf.results import AXIS, DERIVED, EMPTY, HIGHER, LOWER, NO_ROW, TIME, Ce
 from lmperf.statistics import FASTER
 from lmperf.transformer.rungs import RUNGS
 
-MIB_PER_GIB = 1024
 TF32 = Way(ways.EAGER, ways.TF32)
 # Implementations from the simplest to run to the most elaborate one; others follow.
 SIMPLEST = (
@@ -179,14 +178,6 @@ def _common(evidence: MachineEvidence) -> str:
     return f"{attention}compiled, {implementation_words('fused_loss')}"
 
 
-def peak(rows: pd.DataFrame) -> pd.Series:
-    """Peak memory of train steps in GiB, with the pool of a CUDA graph.
-
-    The allocator does not count this pool as allocated.
-    """
-    return (rows["peak_mib"] + rows["pool_mib"].fillna(0)) / MIB_PER_GIB
-
-
 def tables(evidence: MachineEvidence) -> list[Table]:
     """The first tables of the write-up: what to run, and what is faster with bf16 weights."""
     try:
@@ -200,19 +191,18 @@ def tables(evidence: MachineEvidence) -> list[Table]:
 
 def _what_to_run(evidence: MachineEvidence, best: pd.DataFrame, every: pd.DataFrame) -> Table:
     base, over = _over(evidence, best)
-    burst = bool(best["burst"].all())
     columns = [
         *_recipes(evidence, best, "recipe, float32 weights"),
         _times(best),
         _column(
             "tokens/s",
-            value_cells(best, best["rate"], rounded),
+            with_stale(value_cells(best, best["rate"], rounded), best),
             "best.tokens",
             ("tokens/s", "rounded", HIGHER, DERIVED),
         ),
         _column(
             "MFU (%)",
-            value_cells(best, 100 * best["mfu"]),
+            with_stale(value_cells(best, 100 * best["mfu"]), best),
             "best.mfu",
             ("%", "significant", HIGHER, DERIVED),
         ),
@@ -224,12 +214,19 @@ def _what_to_run(evidence: MachineEvidence, best: pd.DataFrame, every: pd.DataFr
             ("", "ratio", HIGHER, DERIVED),
         ),
     ]
+    notes = _notes(evidence, best, every)
+    notes.insert(1, f"Speed-up: over eager {dtype_words(base.dtype)}.")
+    return Table(f"Fastest train step{_where(best)}", _shown(columns), " ".join(notes))
+
+
+def _notes(evidence: MachineEvidence, best: pd.DataFrame, every: pd.DataFrame) -> list[str]:
+    """The sentences below the first table, without that on the speed-up."""
     left_out = gates.shown(every) & ~_is_sound(evidence, every)
+    burst = best["burst"].all()
     notes = [
         f"Times: {'single calls with pauses' if burst else 'steps back to back'}, median"
         " (interval)."
         f" Tokens/s{' and MFU' if best['mfu'].notna().any() else ''} follow from them.",
-        f"Speed-up: over eager {dtype_words(base.dtype)}.",
     ]
     said = ", ".join(words(evidence, row) for _, row in best.iterrows())
     notes += [meaning for name, meaning in MEANINGS.items() if name in said]
@@ -242,10 +239,12 @@ def _what_to_run(evidence: MachineEvidence, best: pd.DataFrame, every: pd.DataFr
         notes.append("No recipe with bf16 weights is known to be faster.")
     if left_out.any():
         notes.append(f"Left out, since marked: {counted(int(left_out.sum()), 'step')}.")
-    marked = in_order("size", every.loc[left_out, "size"])
-    if gone := [size for size in marked if size not in {*best["size"]}]:
-        notes.append(f"At {listed(gone)} the fastest step is marked.")
-    return Table(f"Fastest train step{_where(best)}", _shown(columns), " ".join(notes))
+    marked = every[left_out & _float32_weights(every) & ~every["size"].isin(best["size"])]
+    for size in in_order("size", marked["size"]):
+        row = marked.loc[having(marked, size=size)["step_ms"].idxmin()]
+        said = f"{words(evidence, row)}, {significant(row['step_ms'])} ms"
+        notes.append(f"At {size} the fastest step is marked: {said}.")
+    return notes
 
 
 def _over(evidence: MachineEvidence, best: pd.DataFrame) -> tuple[Way, pd.Series]:
@@ -299,10 +298,7 @@ def _faster(evidence: MachineEvidence, best: pd.DataFrame) -> list[Table]:
             ("", "precise", LOWER, "observed"),
         ),
     ]
-    after = load(ladder.LOSS).stated["steps"]
-    note = (
-        f"All: {_common(evidence)}, compiled AdamW. Loss: after {after} steps on the same tokens."
-    )
+    note = f"All: {_common(evidence)}, compiled AdamW. {ladder.trained_on(evidence, rows['size'])}"
     return [Table(f"Faster, with bf16 weights{_where(rows)}", _shown(columns), note)]
 
 
@@ -382,7 +378,8 @@ def _times(rows: pd.DataFrame) -> Column:
 def _peak(rows: pd.DataFrame, name: str) -> Column:
     """The column of peak memory in GiB."""
     kind = ("GiB", "significant", LOWER, "observed")
-    return _column("peak (GiB)", value_cells(rows, peak(rows)), name, kind)
+    cells = with_stale(value_cells(rows, ways.peak(rows)), rows)
+    return _column("peak (GiB)", cells, name, kind)
 
 
 def _column(header: str, cells: Sequence[Cell], name: str, about: tuple) -> Column:

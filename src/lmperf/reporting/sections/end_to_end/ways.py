@@ -31,6 +31,7 @@ from lmperf.reporting.tables import medians, or_status, value_cells
 from lmperf.results import DERIVED, HIGHER, Cell
 from lmperf.statistics import median_interval
 
+MIB_PER_GIB = 1024
 STEM, STEP = "end_to_end", "train_step"
 CELL = ["size", "context_length", "batch"]
 EAGER, WHOLE, BLOCKS = "eager", "compiled", "compiled_blocks"
@@ -142,6 +143,14 @@ def share_of_matmul(steps: pd.DataFrame, name: str) -> Beside:
     """A column of shares of the sustained matmul ceiling, from ``with_rates``."""
     cells = value_cells(steps, 100 * steps["share"])
     return rate("share of sustained matmul", cells, f"{name}.share_of_matmul", "%")
+
+
+def peak(rows: pd.DataFrame) -> pd.Series:
+    """Peak memory of train steps in GiB, with the pool of a CUDA graph.
+
+    The allocator does not count this pool as allocated.
+    """
+    return (rows["peak_mib"] + rows["pool_mib"].fillna(0)) / MIB_PER_GIB
 
 
 def burst_words(words: str, burst: bool) -> str:
