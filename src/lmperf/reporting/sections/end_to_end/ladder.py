@@ -24,7 +24,6 @@ from lmperf.reporting.numbers import (
     percent,
     precise,
     ratio,
-    rounded,
     signed_percent,
 )
 from lmperf.reporting.sections.end_to_end import ways
@@ -219,7 +218,7 @@ def trained_on(evidence: MachineEvidence, sizes: Iterable[str]) -> str:
     sizes = in_order("size", frame["size"])
     counts = {size: per_step[frame["size"] == size].max() for size in sizes}
     said = [
-        f"{rounded(count)} tokens a step ({listed([s for s in sizes if counts[s] == count])})"
+        f"{count:,g} tokens a step ({listed([s for s in sizes if counts[s] == count])})"
         for count in dict.fromkeys(counts.values())
     ]
     steps = load(LOSS).stated["steps"]
