@@ -218,7 +218,7 @@ def test_table_of_bounds_has_least_times_of_flops_and_bytes():
 def test_softmax_finding_names_casts_as_the_cause():
     assert sentence_of("attention_softmax", with_softmax(8.0, 4.0, copies=3.0)) == (
         "Softmax, mask and casts take 8.00 ms under bf16 autocast, 4.00 in float32 (plain"
-        " attention's forward, large, context 512): it stays float32, casts come on top."
+        " attention's forward, large, context 512): it stays float32, plus casts."
     )
 
 

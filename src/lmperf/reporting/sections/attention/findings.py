@@ -285,7 +285,7 @@ FINDINGS = (
         values=_softmax,
         answer=_softmax_answer,
         answers={
-            "casts": _SOFTMAX + ": it stays float32, casts come on top.",
+            "casts": _SOFTMAX + ": it stays float32, plus casts.",
             "slower": _SOFTMAX + ".",
             "other": _SOFTMAX + ": it stays float32.",
         },
