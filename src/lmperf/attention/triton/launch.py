@@ -5,8 +5,9 @@
 alignment) does that; later calls launch the compiled kernel that it returned.
 """
 
-import inspect
+import ctypes
 from collections.abc import Callable
+from threading import Lock
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ import triton
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from lmperf.attention.triton import cuda_driver
 from lmperf.attention.triton.tiles import INTERPRETED, padded
 
 # The launcher is private and Gluon is experimental: both were tested with this version of Triton.
@@ -26,10 +28,19 @@ MOST_PLANS = 4096
 MOST_ADDRESSES = 32
 # Alignment of addresses in bytes: TMA needs it, and Triton specialises kernels for it.
 ALIGNMENT = 16
+# Where the CUtensorMap lies in Triton's Python object of a TMA descriptor.
+MAP_OFFSET = 128
 LARGEST_STRIDE = 2**22
 
 # With fewer scores, encoding TMA descriptors takes the host longer than they save.
 DESCRIBED_SCORES = 2**22
+
+
+_C_TYPES = {
+    "i1": ctypes.c_int8, "i8": ctypes.c_int8, "i32": ctypes.c_int32, "i64": ctypes.c_int64,
+    "u32": ctypes.c_uint32, "u64": ctypes.c_uint64, "fp32": ctypes.c_float,
+    "f32": ctypes.c_float, "fp64": ctypes.c_double,
+}  # fmt: skip
 
 
 def form(x: Tensor) -> tuple:
@@ -87,13 +98,8 @@ class Launch:
         """Launch with all arguments but the constants, in the order of the kernel's parameters."""
         if self._run is None:
             self._first(arguments)
-            return
-        if self._describe:
-            described = [
-                y for read, x in zip(self._reads, arguments, strict=False) for y in read(x)
-            ]
-            arguments = (*described, *arguments[len(self._describe) :])
-        self._run(*arguments, *self._constants)
+        else:
+            self._run(*arguments)
 
     def _first(self, arguments: tuple) -> None:
         descriptors = [make(x) for make, x in zip(self._describe, arguments, strict=False)]
@@ -102,42 +108,102 @@ class Launch:
         if INTERPRETED:
             return
         clones = [_clone_of(descriptor) for descriptor in descriptors]
-        direct = IS_KNOWN and Direct.of(compiled, self._grid, clones)
-        self._reads = direct.reads if direct else clones
-        self._run = direct or compiled[self._grid]
+        direct = IS_KNOWN and Direct.of(compiled, self._grid, arguments, clones)
+        self._run = direct or self._by_triton(compiled[self._grid], clones)
+
+    def _by_triton(self, launch: Callable, clones: list[Callable]) -> Callable:
+        def run(*arguments: Any) -> None:
+            described = [y for make, x in zip(clones, arguments, strict=False) for y in make(x)]
+            launch(*described, *arguments[len(clones) :], *self._constants)
+
+        return run
 
 
 class Direct:
-    """A launch by the C function of Triton 3.6, in a third of the time of its Python wrapper.
+    """Launches a compiled kernel by the CUDA driver, in a third of the time of Triton's launcher.
 
-    Attributes:
-        reads: for each descriptor, a function from a tensor to the arguments of the C function.
+    The parameters of the kernel lie in memory that the driver reads. A launch writes the addresses
+    of its tensors there; all other arguments must equal those of the first launch.
     """
 
-    def __init__(self, launch: Callable, compiled: Any, grid: tuple, reads: list[Callable]):
-        launcher = compiled.run
-        self._launch, self._grid, self.reads = launch, grid, reads
-        self._kernel = (
-            *(compiled.function, launcher.launch_cooperative_grid, launcher.launch_pdl),
-            *(None, None, compiled.packed_metadata, None, None, None),
+    def __init__(self, compiled: Any, grid: tuple, arguments: tuple, encoders: list):
+        signature = compiled.src.signature.values()
+        self._lock, self._memory = Lock(), []
+        self._pointers, self._nested, self._maps = [], [], []
+        encoders = iter(encoders)
+        for i, (kind, value) in enumerate(zip(signature, arguments, strict=False)):
+            if isinstance(kind, str) and kind.startswith("tensordesc"):
+                self._add_descriptor(i, next(encoders), value)
+            else:
+                self._add(kind, value, i)
+        # Scratch memory, which these kernels do not need.
+        self._memory += [ctypes.c_uint64(0), ctypes.c_uint64(0)]
+        self._parameters = (ctypes.c_void_p * len(self._memory))(
+            *(each if isinstance(each, int) else ctypes.addressof(each) for each in self._memory)
         )
+        warps, _, shared = compiled.packed_metadata
+        self._start = cuda_driver.launcher()
+        self._launch = (compiled.function, *grid, 32 * warps, 1, 1, shared)
+        self._device, self._context = torch.cuda.current_device(), cuda_driver.current_context()
 
     @classmethod
-    def of(cls, compiled: Any, grid: tuple, descriptors: list[Callable]) -> "Direct | None":
-        """A direct launch of the compiled kernel; None for a kernel that needs scratch memory."""
+    def of(
+        cls, compiled: Any, grid: tuple, arguments: tuple, descriptors: list[Callable]
+    ) -> "Direct | None":
+        """A direct launch of the compiled kernel; None for a kernel with other needs.
+
+        Args:
+            arguments: those of the first launch, tensors in place of their descriptors.
+            descriptors: functions that make the descriptors of the first arguments.
+        """
         launcher = compiled.run
-        if launcher.global_scratch_size or launcher.profile_scratch_size:
+        special = (
+            *(launcher.global_scratch_size, launcher.profile_scratch_size),
+            *(launcher.launch_cooperative_grid, launcher.launch_pdl, launcher.num_ctas != 1),
+        )
+        if any(special):
             return None
-        if not descriptors:
-            return cls(launcher.launch, compiled, grid, [])
-        # The C function is wrapped in a Python function that encodes descriptors.
-        launch = inspect.getclosurevars(launcher.launch).nonlocals["launcher"]
-        encoded = zip(descriptors, compiled.metadata.tensordesc_meta, strict=True)
-        return cls(launch, compiled, grid, [Encoded(*each) for each in encoded])
+        layouts = compiled.metadata.tensordesc_meta if descriptors else ()
+        encoders = [Encoded(*each) for each in zip(descriptors, layouts, strict=True)]
+        return cls(compiled, grid, arguments, encoders)
+
+    def _add(self, kind: Any, value: Any, i: int, j: int | None = None) -> None:
+        """Add the parameters of argument i or, of a tuple, of its member j."""
+        if isinstance(kind, tuple):
+            for j, each in enumerate(zip(kind, value, strict=True)):
+                self._add(*each, i, j)
+        elif kind.startswith("*"):
+            self._memory.append(ctypes.c_uint64(value.data_ptr()))
+            if j is None:
+                self._pointers.append((self._memory[-1], i))
+            else:
+                self._nested.append((self._memory[-1], i, j))
+        elif kind != "constexpr":
+            self._memory.append(_C_TYPES[kind](value))
+
+    def _add_descriptor(self, i: int, encoder: "Encoded", x: Tensor) -> None:
+        self._maps.append((len(self._memory), encoder, i))
+        self._memory.append(encoder(x))
+        self._memory += [ctypes.c_int32(length) for length in x.shape]
+        self._memory += [ctypes.c_int64(stride) for stride in x.stride()]
 
     def __call__(self, *arguments: Any) -> None:
-        stream = torch._C._cuda_getCurrentRawStream(torch.cuda.current_device())
-        self._launch(*self._grid, stream, *self._kernel, *arguments)
+        stream = torch._C._cuda_getCurrentRawStream(self._device)
+        parameters = self._parameters
+        with self._lock:
+            for memory, i in self._pointers:
+                memory.value = arguments[i].data_ptr()
+            for memory, i, j in self._nested:
+                memory.value = arguments[i][j].data_ptr()
+            for at, encoder, i in self._maps:
+                parameters[at] = encoder(arguments[i])
+            status = self._start(*self._launch, stream, parameters, None)
+            if status == cuda_driver.NO_CONTEXT:
+                # A thread of autograd that has not called the driver yet.
+                cuda_driver.use_context(self._context)
+                status = self._start(*self._launch, stream, parameters, None)
+        if status:
+            raise RuntimeError(f"CUDA error {status} in the launch of a kernel")
 
 
 class Encoded:
@@ -150,7 +216,8 @@ class Encoded:
         self._encode, self._layout = make_tensordesc_arg, layout
         self._describe, self._known = describe, {}
 
-    def __call__(self, x: Tensor) -> list:
+    def __call__(self, x: Tensor) -> int:
+        """The address of the encoded descriptor; valid until MOST_ADDRESSES others were made."""
         address = x.data_ptr()
         found = self._known.get(address)
         if found is None:
@@ -158,8 +225,9 @@ class Encoded:
                 self._known.clear()
             (descriptor,) = self._describe(x)
             # The encoded descriptor does not keep the tensor alive.
-            found = self._known[address] = self._encode(descriptor, self._layout)
-        return found
+            encoded, *_ = self._encode(descriptor, self._layout)
+            found = self._known[address] = (id(encoded) + MAP_OFFSET, encoded)
+        return found[0]
 
 
 def _clone_of(checked: Any) -> Callable[[Tensor], list]:
