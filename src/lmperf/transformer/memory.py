@@ -30,20 +30,24 @@ def predicted_memory(
     phase: str,
     device: str = "cpu",
     vocab: int = VOCAB_SIZE,
+    segment: int = 0,
+    nested: bool = False,
 ) -> dict[str, int]:
     """Bytes alive at the peak of a phase, by category, and their sum as "peak".
 
     phase: "forward" (inference under no_grad, no optimizer) or "train_step" (any step but the
     first: `lmperf.transformer.training.train_step` with the fused AdamW, whose state exists, and
     cleared gradients). dtype: a value of the dtype axis that stores float32 weights. device: "cuda"
-    adds memory that its operators allocate internally. Categories: parameters; weight_copies
+    adds memory that its operators allocate internally. segment, nested: the checkpoints of a train
+    step, as in `lmperf.transformer.checkpointing.Segments`. Categories: parameters; weight_copies
     (autocast's cache); gradients; optimizer (two moments); activations (saved for the backward
     pass); temporary; inputs (tokens, targets, RoPE tables); workspace (cuBLAS).
 
     Raises:
         ValueError: the phase, dtype or device is unknown, or the dtype stores other weights.
     """
-    moments = memory_moments(size, context, batch, dtype, phase, device, vocab)
+    cell = size, context, batch, dtype, phase, device, vocab
+    moments = memory_moments(*cell, segment, nested)
     return max(moments.values(), key=lambda moment: moment["peak"])
 
 
@@ -55,15 +59,19 @@ def memory_moments(
     phase: str,
     device: str = "cpu",
     vocab: int = VOCAB_SIZE,
+    segment: int = 0,
+    nested: bool = False,
 ) -> dict[str, dict[str, int]]:
     """Bytes at each moment that can be the peak of a phase, as `predicted_memory` returns them.
 
     From the last block's backward pass to the first's, every layer changes the sum of activations
-    and gradients by the same amount, so that the maximum is at one of the two ends.
+    and gradients by the same amount, so that the maximum is at one of the two ends; with
+    checkpoints, at the end or the beginning of a segment.
     """
     _check("phase", phase, PHASES)
     _check("device", device, DEVICES)
-    footprint = Footprint(size, context, batch, _operand_bytes(dtype), device, vocab)
+    checkpoints = {"segment": segment, "nested": nested}
+    footprint = Footprint(size, context, batch, _operand_bytes(dtype), device, vocab, **checkpoints)
     return footprint.inference() if phase == "forward" else footprint.training()
 
 
@@ -85,7 +93,8 @@ class Footprint:
     """Bytes alive at the moments of inference and of a training step that can be their peak.
 
     w: bytes of a matmul operand, 4 or 2. device: "cuda" adds memory that its operators allocate
-    internally.
+    internally. segment: layers of a checkpoint, 0: no checkpoints; nested: each layer of a segment
+    is a checkpoint as well.
     """
 
     size: ModelSize
@@ -94,6 +103,8 @@ class Footprint:
     w: int
     device: str
     vocab: int
+    segment: int = 0
+    nested: bool = False
 
     @property
     def stream(self) -> int:
@@ -181,14 +192,22 @@ class Footprint:
     def training(self) -> dict[str, dict[str, int]]:
         """Bytes at the moments of a train step: loss, both ends of the backward pass, update."""
         parameters = FLOAT32 * self.size.parameters(self.vocab)
-        moments = {"loss": self._loss()}
-        for name, index in (("last", self.size.num_layers - 1), ("first", 0)):
+        moments = {"loss": self._loss(), "logits": self._logits()}
+        for name, index in self._ends().items():
             moments[f"{name} feed_forward"] = self._feed_forward_backward(index)
             moments[f"{name} attention"] = self._attention_backward(index)
         # The embedding's gradient is written while the gradient of the stream is still alive.
         moments["embedding"] = self._training_moment(parameters, 0, FLOAT32 * self.stream, 0)
         moments["optimizer"] = self._training_moment(parameters, 0, 0, 0)
         return moments
+
+    def _ends(self) -> dict[str, int]:
+        """The layers at either end of the model, and of each segment; by name."""
+        last = self.size.num_layers - 1
+        starts = range(0, last + 1, self.segment) if self.segment else ()
+        ends = {i: f"layer {i}" for start in starts for i in (start, start + self.segment - 1)}
+        ends = {index: name for index, name in ends.items() if index < last}
+        return {name: index for index, name in (ends | {last: "last", 0: "first"}).items()}
 
     def _training_moment(
         self, gradients: int, activations: int, temporary: int, weight_copies: int
@@ -202,18 +221,31 @@ class Footprint:
             temporary=temporary,
         )
 
+    def _logits(self) -> dict[str, int]:
+        """Bytes alive at the log-softmax: the logits and their log-probabilities, both float32.
+
+        Autocast still keeps its copies of all weights.
+        """
+        return self._at_head(FLOAT32 * self.logits, self.size.num_layers)
+
     def _loss(self) -> dict[str, int]:
-        """Bytes alive at the loss.
+        """Bytes alive in the backward of the loss.
 
         They include log-probabilities, their gradient and that of the logits, each [T, V] float32.
+        Checkpointed layers have not saved their copies of weights.
         """
+        return self._at_head(2 * FLOAT32 * self.logits, 0 if self.segment else self.size.num_layers)
+
+    def _at_head(self, temporary: int, copied: int) -> dict[str, int]:
+        """Bytes alive with temporary tensors beside the log-probabilities, and `copied` layers."""
         layers = self.size.num_layers
-        saved = layers * (self.attention_saved() + self.feed_forward_saved()) + self.norm_saved()
+        inputs = FLOAT32 * self.stream * -(-layers // self.segment) if self.segment else 0
+        saved = inputs or layers * self._layer_saved()
         return self._training_moment(
             gradients=0,
-            activations=saved + FLOAT32 * self.logits,
-            temporary=2 * FLOAT32 * self.logits,
-            weight_copies=self.weight_copies(layers, self.vocab * self.size.d_model),
+            activations=saved + self.norm_saved() + FLOAT32 * self.logits,
+            temporary=temporary,
+            weight_copies=self.weight_copies(copied, self.vocab * self.size.d_model),
         )
 
     def _gradients_after(self, index: int) -> int:
@@ -222,8 +254,28 @@ class Footprint:
         head = (self.vocab + 1) * self.size.d_model
         return FLOAT32 * (head + behind * self.size.block_parameters)
 
+    def _layer_saved(self) -> int:
+        return self.attention_saved() + self.feed_forward_saved()
+
     def _saved_before(self, index: int) -> int:
-        return index * (self.attention_saved() + self.feed_forward_saved())
+        """Bytes saved by the layers before layer `index`, and by checkpoints before it.
+
+        A checkpoint saves its input, a tensor of the residual stream. The layers of the segment
+        that is in its backward pass have been run again and save what they save without
+        checkpoints, or, nested, one input each.
+        """
+        if not self.segment:
+            return index * self._layer_saved()
+        segments, inside = divmod(index, self.segment)
+        if self.nested:
+            return FLOAT32 * self.stream * (segments + inside)
+        return FLOAT32 * self.stream * segments + inside * self._layer_saved()
+
+    def _copied_before(self, index: int) -> int:
+        """Layers before layer `index` whose weights have a copy in the backward pass of `index`."""
+        if not self.segment:
+            return index
+        return 0 if self.nested else index % self.segment
 
     def _feed_forward_backward(self, index: int) -> dict[str, int]:
         """Bytes in the backward of silu(gate) * up: gradients of both factors and the product.
@@ -237,7 +289,7 @@ class Footprint:
             gradients=self._gradients_after(index) + FLOAT32 * d * f,
             activations=self._saved_before(index) + saved,
             temporary=FLOAT32 * self.stream + 3 * self.w * self.hidden,
-            weight_copies=self.weight_copies(index, 4 * d * d, 2 * d * f),
+            weight_copies=self.weight_copies(self._copied_before(index), 4 * d * d, 2 * d * f),
         )
 
     def _attention_backward(self, index: int) -> dict[str, int]:
@@ -254,5 +306,5 @@ class Footprint:
             gradients=self._gradients_after(index) + FLOAT32 * (3 * d * f + d + d * d),
             activations=self._saved_before(index) + saved,
             temporary=(FLOAT32 + self.w) * self.stream + score_tensors * FLOAT32 * self.scores,
-            weight_copies=self.weight_copies(index, 3 * d * d),
+            weight_copies=self.weight_copies(self._copied_before(index), 3 * d * d),
         )
