@@ -93,6 +93,13 @@ IMPLEMENTATIONS = {
     "fused_loss": Shown("loss in chunks", Look(MUSTARD, "*", (0, (4, 1.5)), "--")),
     "bf16_weights": Shown("bf16 weights, compiled AdamW", Look(PINK, "*", (0, (1, 1.2)), "\\\\")),
     "graph": Shown("CUDA graph", Look(VIOLET, "*", "-", "||")),
+    "checkpoint_1": Shown("checkpoints of 1 layer", Look(BLUE, "<")),
+    "checkpoint_2": Shown("checkpoints of 2 layers", Look(ORANGE, "<", (0, (1, 1.2)))),
+    "checkpoint_4": Shown("checkpoints of 4 layers", Look(GREEN, "<", (0, (2, 1)))),
+    "checkpoint_8": Shown("checkpoints of 8 layers", Look(PINK, "<", (0, (3, 1)))),
+    "checkpoint_16": Shown("checkpoints of 16 layers", Look(MUSTARD, "<", (0, (4, 1.5)))),
+    "checkpoint_32": Shown("checkpoints of 32 layers", Look(VIOLET, "<", (0, (6, 2)))),
+    "nested_4": Shown("checkpoints of 4 layers and of each layer", Look(BLUE, ">")),
     "copy": Shown("copy", Look("grey", "x", (0, (1, 1.2)))),
 }
 STATUSES = {

@@ -17,7 +17,7 @@ from lmperf.reporting.findings import state
 from lmperf.reporting.markdown import markdown
 from lmperf.reporting.numbers import EMPTY, significant
 from lmperf.reporting.sections import compose
-from lmperf.reporting.sections.memory import figure, timeline
+from lmperf.reporting.sections.memory import checkpoints, figure, timeline
 from lmperf.reporting.sections.memory.findings import FINDINGS
 
 GIB = 2**30
@@ -89,6 +89,16 @@ def peak_excess(mib, workspace):
     return change
 
 
+def peak_of(implementation, factor):
+    """A function that multiplies the peaks of an implementation by ``factor``."""
+
+    def change(frame):
+        frame.loc[frame["implementation"] == implementation, "peak_mib"] *= factor
+        return frame
+
+    return change
+
+
 SMALLER, LARGER = autocast_peaks(0.8), autocast_peaks(1.2)
 CASES = {
     "memory_autocast_adds": {
@@ -115,8 +125,15 @@ CASES = {
 }
 
 
+CASES["memory_checkpoints"] = {
+    "smallest": synthetic.gpu_evidence,
+    "larger": with_changed_rows("checkpointing", peak_of("checkpoint_1", 1.5)),
+}
+ALL = (*FINDINGS, checkpoints.FINDING)
+
+
 def sentence_of(name, evidence):
-    finding = next(finding for finding in FINDINGS if finding.name == name)
+    finding = next(finding for finding in ALL if finding.name == name)
     return state(finding, evidence).sentence
 
 
@@ -130,7 +147,7 @@ def cell_of(lines, column, **where):
 
 
 def test_findings_give_every_declared_answer():
-    assert_answers_reached(FINDINGS, CASES)
+    assert_answers_reached(ALL, CASES)
 
 
 def test_first_sentence_states_what_autocast_saves_and_adds():
@@ -227,7 +244,7 @@ def test_missing_cell_is_counted_in_every_timeline_table(gpu_copy):
     lacking = [{**cell, "implementation": "eager", "phase": "forward"}]
     gpu_copy.lacking["memory_timeline"] = pd.DataFrame(lacking)
     found = coverage.states(gpu_copy, [compose("memory", gpu_copy, drawn=False)])
-    assert {(s.measured, s.owed, s.words) for s in found[1:]} == {(4, 5, "partly measured")}
+    assert {(s.measured, s.owed, s.words) for s in found[1:5]} == {(4, 5, "partly measured")}
 
 
 def test_table_y3_joins_equal_tensors_in_one_line(gpu):
@@ -300,7 +317,7 @@ def test_figure_is_drawn_with_recordings_or_rungs_alone(gpu_copy, stem):
 
 @pytest.mark.parametrize("stem", ["memory", "memory_timeline"])
 def test_section_works_without_either_benchmark(gpu_copy, stem):
-    del gpu_copy.frames[stem]
+    del gpu_copy.frames[stem], gpu_copy.frames["checkpointing"]
     section = compose("memory", gpu_copy)
     assert section.measured and any(section.parts.values()) and section.figures is not None
     assert bool(section.statements) == (stem == "memory_timeline")
@@ -336,3 +353,32 @@ def test_custom_model_adds_columns_and_changes_no_others(gpu):
         large = table["size"] == "large"
         assert set(table.loc[large, columns[1]]) == {"+10.0 %"}
         assert set(table.loc[~large, columns[1]]) == {EMPTY}
+
+
+def test_table_y6_predicts_steps_that_run_out_of_memory(gpu):
+    larger = compose("memory", gpu, drawn=False).parts["Y6"][-1]
+    assert "3.4B" in larger.caption
+    none = {"implementation": "eager"}
+    assert cell_of(larger, "measured (GiB)", **none) == "OOM (asked 4.0 GiB, 0.500 GiB free)"
+    assert cell_of(larger, "predicted (GiB)", **none) == "182"
+    assert cell_of(larger, "difference", **none) == "–"
+
+
+def test_table_y6_compares_steps_with_those_without_checkpoints(gpu):
+    large, larger = compose("memory", gpu, drawn=False).parts["Y6"]
+    over = cell_of(large, "over no checkpoints", implementation="checkpoints of 1 layer")
+    assert over.startswith("0.76x")
+    assert "over no checkpoints" not in larger.frame
+
+
+def test_finding_on_checkpoints_explains_the_best_size(gpu):
+    sentence = sentence_of("memory_checkpoints", gpu)
+    assert "from 182.5 GiB (predicted: it does not fit) to" in sentence
+    assert "saves 4,276 MiB for its backward, and its input takes 80.0 MiB" in sentence
+    assert "(large). Nested checkpoints need" in sentence
+
+
+def test_finding_on_checkpoints_is_silent_without_valid_rows(gpu_copy):
+    frame = gpu_copy.frames["checkpointing"]
+    frame["status"] = "crash"
+    assert state(checkpoints.FINDING, gpu_copy) is None

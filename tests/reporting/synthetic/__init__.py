@@ -11,7 +11,7 @@ import pandas as pd
 
 from lmperf.measuring.stopwatch import KINDS
 from lmperf.reporting.evidence import MachineEvidence, axes, having
-from synthetic import kernels, limit, models, profiles, timeline, warmup
+from synthetic import checkpoints, kernels, limit, models, profiles, timeline, warmup
 from synthetic.builder import CPU, GPU, Builder
 
 SMALL_AXES = {
@@ -115,6 +115,8 @@ def _gpu_evidence(seed: int) -> MachineEvidence:
     }
     numerics = ("float32", "autocast_bfloat16")
     frames["warmup"] = warmup.warmup(build, GPU, ("small", "medium", "large", "2.0B"), numerics)
+    large = ("large", "3.4B")
+    frames["checkpointing"] = checkpoints.checkpointing(build, GPU, large, 2048, numerics[1])
     frames = {stem: provenance(frame, "e1") for stem, frame in frames.items()}
     known = facts("nvidia-h200", "cuda", "NVIDIA H200")
     return MachineEvidence("nvidia-h200", known, frames, cost=cost(frames))
@@ -182,6 +184,7 @@ def _cpu_evidence(seed: int) -> MachineEvidence:
         "lrpe_check": kernels.lrpe_check(build, ("float32", "float16")),
         "profiles": profiles.cpu(build),
         "warmup": warmup.warmup(build, CPU, ("tiny",), ("float32",), 128, reserves=False),
+        "checkpointing": checkpoints.checkpointing(build, CPU, ("tiny",), 256, "float32"),
     }
     frames = {stem: provenance(frame, "e1") for stem, frame in frames.items()}
     return MachineEvidence("cpu-example", facts("cpu-example", "cpu", None), frames)
