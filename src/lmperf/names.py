@@ -100,6 +100,9 @@ IMPLEMENTATIONS = {
     "checkpoint_16": Shown("checkpoints of 16 layers", Look(MUSTARD, "<", (0, (4, 1.5)))),
     "checkpoint_32": Shown("checkpoints of 32 layers", Look(VIOLET, "<", (0, (6, 2)))),
     "nested_4": Shown("checkpoints of 4 layers and of each layer", Look(BLUE, ">")),
+    "recompute_all": Shown("every block recomputed", Look(BLUE, "8")),
+    "keep_attention": Shown("attention kept", Look(ORANGE, "8", (0, (1, 1.2)), "xx")),
+    "keep_matmuls": Shown("attention and some matmuls kept", Look(GREEN, "8", (0, (2, 1)), "//")),
     "copy": Shown("copy", Look("grey", "x", (0, (1, 1.2)))),
 }
 STATUSES = {

@@ -14,7 +14,7 @@ from lmperf.evidence import keys
 from lmperf.evidence.plan import COPIES_DIFFER
 from lmperf.evidence.project import Project
 from lmperf.evidence.record import record, repeat
-from lmperf.evidence.repeatability import MOST_COMPILED, ROWS, STEM, draw
+from lmperf.evidence.repeatability import LEFT_OUT, MOST_COMPILED, ROWS, STEM, draw
 from lmperf.evidence.review import causes, review
 from lmperf.measuring import rest
 
@@ -38,7 +38,7 @@ def phases_of(stem, drawn):
 def test_draw_has_24_rows_of_all_timed_benchmarks(preset):
     drawn = draw(offered(preset))
     assert len(set(names(drawn))) == len(drawn) == ROWS == 24
-    timed = [load(stem) for stem in stems() if isinstance(load(stem), Timed)]
+    timed = [load(stem) for stem in {*stems()} - LEFT_OUT if isinstance(load(stem), Timed)]
     for benchmark in timed:
         assert phases_of(benchmark.stem, drawn), benchmark.stem
     assert phases_of("end_to_end", drawn) == set(load("end_to_end").phases)

@@ -3,6 +3,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from lmperf.measuring.memory import peak_memory
+from lmperf.transformer.checkpointing import Segments
 from lmperf.transformer.flops import flops
 from lmperf.transformer.memory import memory_moments, predicted_memory
 from lmperf.transformer.model import TransformerLM, cross_entropy
@@ -135,3 +136,23 @@ def test_unknown_names_are_refused(dtype, phase, device, says):
         predicted_memory(TINY, 16, 1, dtype, phase, device)
     with pytest.raises(ValueError, match="phase 'step'"):
         flops(TINY, 16, 1, "step")
+
+
+@pytest.mark.parametrize("segment, nested", [(1, False), (2, False), (3, False), (3, True)])
+@pytest.mark.parametrize("dtype", ["float32", "autocast_bfloat16"])
+@pytest.mark.parametrize(
+    "size, context, vocab",
+    [(SCORES_DOMINATE, 384, BLOCKS_DOMINATE), (MANY_WEIGHTS, 64, VOCAB_SIZE)],
+)
+def test_predicted_peak_with_checkpoints_matches(size, context, vocab, dtype, segment, nested):
+    model, tokens, targets = model_and_tokens(size, context, vocab)
+    run, optimizer = Segments(model, segment, nested), adamw(model)
+
+    def step():
+        return train_step(run, optimizer, tokens, targets, dtype)
+
+    step()
+    peak = peak_memory(step, "cpu", [model, optimizer, tokens, targets]).peak_bytes
+    cell = size, context, BATCH, dtype, "train_step"
+    predicted = predicted_memory(*cell, vocab=vocab, segment=segment, nested=nested)["peak"]
+    assert predicted == pytest.approx(peak, rel=0.02)

@@ -51,7 +51,6 @@ class Checkpointing(Timed):
             _cells("3.4B", 2048, "autocast_bfloat16", _LAYERS),
         ],
     }
-    head = {"gpu": [{"size": ["3.4B"]}]}
 
     def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
         from lmperf.precision import precision

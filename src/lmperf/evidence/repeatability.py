@@ -36,6 +36,8 @@ IDENTITY = (BENCHMARK, "implementation", "phase")
 ROWS = 24
 # At most so many of the drawn steps compile a model, since each compilation may take a minute.
 MOST_COMPILED = 2
+# Benchmarks whose rows are not drawn: a row takes a minute or more to prepare and time again.
+LEFT_OUT = frozenset(("checkpointing", "leaderboard"))
 # The seed of the draw.
 _SEED = 25
 
@@ -81,13 +83,13 @@ def draw(offered: Iterable[tuple[Benchmark, Sequence[Case]]]) -> list[Drawn]:
     Kernels and steps get half of the rows each, as far as there are enough. The benchmarks of each
     kind take turns, and so do the phases of a benchmark. Peers and custom implementations are left
     out, because another installed package would change the draw; so are cases that an
-    implementation does not support.
+    implementation does not support, and the benchmarks in LEFT_OUT.
 
     offered: benchmarks of any kind with the cases that are measured.
     """
     by_clock: dict[str, list[list[Drawn]]] = {"kernel": [], "step": []}
     for benchmark, cases in offered:
-        if isinstance(benchmark, Timed):
+        if isinstance(benchmark, Timed) and benchmark.stem not in LEFT_OUT:
             by_clock[benchmark.clock].append(_in_turn(_phases(benchmark, cases)))
     kernels, steps = map(_in_turn, by_clock.values())
     compiled = [one for one in steps if one.compiles_a_model][MOST_COMPILED:]

@@ -117,6 +117,7 @@ def _gpu_evidence(seed: int) -> MachineEvidence:
     frames["warmup"] = warmup.warmup(build, GPU, ("small", "medium", "large", "2.0B"), numerics)
     large = ("large", "3.4B")
     frames["checkpointing"] = checkpoints.checkpointing(build, GPU, large, 2048, numerics[1])
+    frames["leaderboard"] = checkpoints.leaderboard(build)
     frames = {stem: provenance(frame, "e1") for stem, frame in frames.items()}
     known = facts("nvidia-h200", "cuda", "NVIDIA H200")
     return MachineEvidence("nvidia-h200", known, frames, cost=cost(frames))

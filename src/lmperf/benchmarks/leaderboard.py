@@ -1,0 +1,87 @@
+"""The benchmark of a public leaderboard's train step: 8.1B parameters, context 32,768, batch 2."""
+
+from __future__ import annotations
+
+from lmperf.axes import dtype_axis
+from lmperf.benchmark import Axis, Case, Implementation, Phase, Timed, Workload, numbers
+
+_NAME, _CONTEXT, _BATCH = "8.1B", 32_768, 2
+# Blocks that keep the results of their matmuls: as many as fit into an H200.
+_MATMULS = 9
+_DIMENSIONS = {_NAME: (4096, 11008, 34, 32, 151_936)}
+
+
+def _kept(name: str, rest: str, matmuls: int = 0) -> Implementation:
+    """A step whose last `matmuls` blocks keep their matmuls, and the others `rest`."""
+    entry, options = "lmperf.transformer.leaderboard:kept_by_block", {"rest": rest}
+    options["matmuls"] = matmuls
+    return Implementation(name, entry, options, compiles=True, needs_cuda=True)
+
+
+class Leaderboard(Timed):
+    title = "A public leaderboard's train step"
+    section = "end_to_end"
+    columns = numbers(
+        *("parameters", "tokens", "matmul_blocks"),
+        *("error_loss", "error_gradient", "error_gain", "error_full_loss"),
+    )
+    axes = (
+        Axis("size", str, tuple(_DIMENSIONS), meaning=_DIMENSIONS.__getitem__),
+        Axis("context_length", int, length=True),
+        Axis("batch", int),
+        dtype_axis(("bfloat16",)),
+    )
+    phases = ("train_step",)
+    clock = "step"
+    limit_s = 600.0
+    implementations = (
+        _kept("recompute_all", "input"),
+        _kept("keep_attention", "attention"),
+        _kept("keep_matmuls", "attention", _MATMULS),
+    )
+    grids = {
+        "gpu": [
+            {
+                "size": [_NAME],
+                "context_length": [_CONTEXT],
+                "batch": [_BATCH],
+                "dtype": ["bfloat16"],
+                "implementation": ["recompute_all", "keep_attention", "keep_matmuls"],
+            }
+        ]
+    }
+
+    def runs_back_to_back(self, case: Case) -> bool:
+        """True: a step takes seconds, so that clock and power settle within it."""
+        return True
+
+    def prepare(self, case: Case, device: str, seed: int, shared: dict) -> Workload:
+        import torch
+
+        from lmperf.compiler import require_compiler
+        from lmperf.transformer.flops import flops
+        from lmperf.transformer.leaderboard import SIZE, VOCAB, LongProblem, gate
+
+        implementation = self.require(case, device)
+        require_compiler(device)
+        _, context, batch, _ = (case.axes[axis.name] for axis in self.axes)
+        kept = self.callable_of(implementation.name)(SIZE.num_layers)
+        if not shared:
+            # Blocks of different sizes come and go: fixed segments would not fit into the device.
+            torch.cuda.memory._set_allocator_settings("expandable_segments:True")
+            shared["problem"] = LongProblem(SIZE, VOCAB, context, batch, device, seed)
+        problem: LongProblem = shared["problem"]
+        step = problem.step(kept)
+        work = flops(SIZE, context, batch, "train_step", VOCAB)
+        return Workload(
+            {"train_step": Phase(lambda _: step(), flops=work)},
+            gate=lambda _: gate(problem, step, kept, seed),
+            freshen=problem.freshen,
+            resident=problem.resident,
+            compiles=True,
+            columns={
+                "parameters": SIZE.parameters(VOCAB),
+                "tokens": batch * context,
+                "matmul_blocks": implementation.options["matmuls"],
+            },
+        )

@@ -1,0 +1,130 @@
+"""The train step of a public leaderboard: an 8.1B model at context 32,768, on one device.
+
+Weights, gradients and both moments are bf16: 60.5 GiB. What is left of an H200 holds activations.
+A block of 65,536 tokens saves 8.5 GiB for its backward pass, or 0.5 GiB with a checkpoint. For one
+GiB more, a block can keep the output of its attention, which spares 35 TFLOP of recomputation, or
+results of matmuls, which spare 4.4 TFLOP (2 d FLOPs for each of their elements, of 2 bytes). So
+every block keeps its attention, and as many blocks as fit keep their matmuls as well: the last
+ones, whose activations are the first to be freed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lmperf.gate import Gate
+from lmperf.transformer import accuracy
+from lmperf.transformer.checkpointing import MATMULS, selective_blocks
+from lmperf.transformer.fused_loss import CHUNK, linear_cross_entropy
+from lmperf.transformer.implementations import compile_static, sdpa, triton
+from lmperf.transformer.model import TransformerLM, cross_entropy
+from lmperf.transformer.reference import eager, float64_reference
+from lmperf.transformer.sizes import ModelSize
+from lmperf.transformer.steps import bfloat16_adamw
+from lmperf.transformer.training import WithLoss, train_step
+
+SIZE, VOCAB = ModelSize(4096, 11008, 34, 32), 151_936
+DTYPE = "bfloat16"
+# The model that is compared with float64: the same widths, and a block of either kind.
+_TWIN, _TWIN_VOCAB, _TWIN_CONTEXT, _TWIN_BATCH = ModelSize(4096, 11008, 2, 32), 10_000, 2048, 2
+
+
+def kept_by_block(layers: int, rest: str, matmuls: int) -> list[str]:
+    """What each block keeps: the last `matmuls` blocks their matmuls, the others `rest`."""
+    return [rest] * (layers - matmuls) + [MATMULS] * matmuls
+
+
+class LongProblem:
+    """A model with bf16 weights and moments, its optimizer and a batch of random tokens.
+
+    The learning rate is zero: a step does all of its arithmetic and changes no weight.
+    """
+
+    def __init__(
+        self, size: ModelSize, vocab: int, context: int, batch: int, device: str, seed: int
+    ):
+        self.size, self._vocab = size, vocab
+        torch.manual_seed(seed)
+        with torch.device(device):
+            self.model = TransformerLM.of_size(size, vocab, context)
+            self.tokens = torch.empty(batch, context, dtype=torch.int64)
+        self.targets = torch.empty_like(self.tokens)
+        self.freshen(seed)
+        self.optimizer = bfloat16_adamw(self.model, 0.0)
+
+    @property
+    def resident(self) -> list[Any]:
+        """Objects that live as long as the problem."""
+        return [self.model, self.optimizer, self.tokens, self.targets]
+
+    def freshen(self, seed: int) -> None:
+        """Overwrite tokens and targets, in place, by random ones of a seed."""
+        generator = torch.Generator(self.tokens.device).manual_seed(seed)
+        for tokens in (self.tokens, self.targets):
+            tokens.random_(self._vocab, generator=generator)
+
+    def step(self, kept: Sequence[str]) -> Callable[[], Tensor]:
+        """A train step with compiled blocks and selective checkpoints; it returns the loss.
+
+        kept: what each block keeps; see `lmperf.transformer.checkpointing.KEPT`.
+        """
+        hidden, head = selective_blocks(triton(self.model), kept), self.model.head
+        norm = compile_static(self.model.norm)
+
+        def loss(tokens: Tensor, targets: Tensor) -> Tensor:
+            return linear_cross_entropy(norm(hidden(tokens)), head.weight, targets)
+
+        run = WithLoss(lambda tokens: head(norm(hidden(tokens))), loss)
+        return partial(train_step, run, self.optimizer, self.tokens, self.targets, DTYPE)
+
+    def clear(self) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+
+
+@torch.no_grad()
+def plain_loss(problem: LongProblem) -> float:
+    """The loss of the current tokens, from an eager forward pass with SDPA and PyTorch's loss."""
+    model = sdpa(problem.model)
+    x = model.embedding(problem.tokens)
+    for block in model.blocks:
+        x = block(x)
+    hidden, targets = model.norm(x).flatten(0, -2), problem.targets.flatten()
+    parts = zip(hidden.split(CHUNK), targets.split(CHUNK), strict=True)
+    losses = [cross_entropy(model.head(x), part).double() * len(part) for x, part in parts]
+    return float(torch.stack(losses).sum()) / len(targets)
+
+
+def gate(problem: LongProblem, step: Callable[[], Tensor], kept: Sequence[str], seed: int) -> Gate:
+    """Check the code of a step: a smaller twin against float64, and the step's own loss.
+
+    The twin has as wide blocks, the first and the last kind of `kept`, and its loss and all of its
+    gradients are compared as `lmperf.transformer.accuracy` describes. float64 results of the step
+    itself do not fit into a device: its loss is compared with that of an eager forward pass, within
+    the twin's limits. More layers widen these limits as much as more tokens narrow them.
+    """
+    problem.clear()
+    device = problem.tokens.device.type
+    shape = _TWIN, _TWIN_VOCAB, _TWIN_CONTEXT, _TWIN_BATCH
+    found, limit = twin_gate(LongProblem(*shape, device, seed), (kept[0], kept[-1]))
+    loss = float(step())
+    problem.clear()
+    expected = plain_loss(problem)
+    errors = {**found.errors, "full_loss": abs(loss - expected) / abs(expected)}
+    return Gate(errors, {**found.bounds, "full_loss": limit}, found.pytorch, found.where)
+
+
+def twin_gate(twin: LongProblem, kept: Sequence[str]) -> tuple[Gate, float]:
+    """The gate of a small problem, and the largest difference of two correct losses."""
+    model, tokens, targets = twin.model, twin.tokens, twin.targets
+    names = [name for name, _ in model.named_parameters()]
+    reference = float64_reference(model, tokens, targets)
+    pytorch = accuracy.pytorch_errors(eager(model, tokens, targets, DTYPE, names), reference)
+    allowed = accuracy.bounds(pytorch, DTYPE, model, twin.size.num_layers, reference)
+    got = {"loss": twin.step(kept)()}
+    got |= {name: model.get_parameter(name).grad for name in names}
+    return accuracy.gate_of(got, reference, allowed, pytorch), allowed["loss"] + pytorch["loss"]

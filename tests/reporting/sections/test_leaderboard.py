@@ -1,0 +1,50 @@
+"""Table E8 and the finding on a public leaderboard's train step."""
+
+from finding_checks import assert_answers_reached
+from step_evidence import with_rows
+from synthetic import gpu_evidence
+
+from lmperf.reporting.findings import state
+from lmperf.reporting.sections import compose
+from lmperf.reporting.sections.end_to_end import leaderboard
+
+
+def slower(factor: float):
+    """A function that makes evidence with all steps slower by a factor."""
+
+    def evidence():
+        made = gpu_evidence()
+        frame = made.frames["leaderboard"]
+        return with_rows(made, frame.assign(median_ms=factor * frame["median_ms"]), "leaderboard")
+
+    return evidence
+
+
+def sentence(evidence) -> str:
+    return state(leaderboard.FINDING, evidence).sentence
+
+
+def test_finding_gives_every_declared_answer():
+    cases = {"leaderboard": {"beats": gpu_evidence, "behind": slower(1.5)}}
+    assert_answers_reached((leaderboard.FINDING,), cases)
+
+
+def test_finding_names_the_fastest_step_and_the_published_ones():
+    said = sentence(gpu_evidence())
+    assert "takes 9.5" in said and "on one NVIDIA H200" in said and "128 GiB" in said
+    assert "less than the 10 s of a public leaderboard's baseline on two B200s" in said
+    assert "(best there: 3.84 s)" in said and "1.19x as fast as recomputing every block" in said
+
+
+def test_finding_is_silent_without_rows(gpu_copy):
+    del gpu_copy.frames["leaderboard"]
+    assert state(leaderboard.FINDING, gpu_copy) is None
+
+
+def test_table_e8_compares_steps_with_full_recomputation(gpu):
+    (table,) = compose("end_to_end", gpu, drawn=False).parts["E8"]
+    frame = table.frame.set_index("implementation")
+    assert frame.loc["attention kept", "over recomputing all"].startswith("1.16x")
+    kept = frame.loc["attention and some matmuls kept"]
+    assert kept["blocks that keep matmuls"] == 9 and kept["peak memory (GiB)"] == "128"
+    assert float(kept["rate (TFLOP/s)"]) > 490 and "two B200s" in table.notes

@@ -1,0 +1,60 @@
+"""Checkpoints recompute activations and change no result."""
+
+import pytest
+import torch
+
+from lmperf.transformer import checkpointing
+from lmperf.transformer.checkpointing import ATTENTION, INPUT, MATMULS, Segments, selective_blocks
+from lmperf.transformer.leaderboard import kept_by_block
+from lmperf.transformer.model import TransformerLM, cross_entropy
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    return TransformerLM(97, 24, 32, 5, 4, 64)
+
+
+def results(model, run):
+    tokens, targets = torch.randint(97, (2, 2, 24), generator=torch.Generator().manual_seed(1))
+    loss = cross_entropy(run(tokens), targets)
+    return [loss.detach(), *torch.autograd.grad(loss, list(model.parameters()))]
+
+
+@pytest.mark.parametrize(
+    "layers, nested", [(0, False), (1, False), (2, False), (9, False), (3, True)]
+)
+def test_checkpoints_change_no_loss_and_no_gradient(model, layers, nested):
+    expected = results(model, model)
+    for got, same in zip(results(model, Segments(model, layers, nested)), expected, strict=True):
+        torch.testing.assert_close(got, same, rtol=0, atol=0)
+
+
+def test_nested_checkpoints_need_segments(model):
+    with pytest.raises(ValueError, match="segments of 0 layers"):
+        Segments(model, 0, nested=True)
+
+
+def test_blocks_that_keep_the_same_share_a_graph(model, monkeypatch):
+    graphs = []
+
+    def backend(graph, _):
+        graphs.append(graph)
+        return graph.forward
+
+    def compiled(function):
+        return torch.compile(function, backend=backend, dynamic=False, fullgraph=True)
+
+    monkeypatch.setattr(checkpointing, "compile_static", compiled)
+    torch._dynamo.reset()
+    hidden = selective_blocks(model, [INPUT, INPUT, ATTENTION, ATTENTION, MATMULS])
+    expected = results(model, model)
+    got = results(model, lambda tokens: model.head(model.norm(hidden(tokens))))
+    assert len(graphs) == 3
+    for one, same in zip(got, expected, strict=True):
+        torch.testing.assert_close(one, same)
+
+
+def test_the_last_blocks_keep_their_matmuls():
+    assert kept_by_block(4, ATTENTION, 1) == [ATTENTION, ATTENTION, ATTENTION, MATMULS]
+    assert kept_by_block(2, INPUT, 0) == [INPUT, INPUT]
