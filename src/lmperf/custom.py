@@ -146,7 +146,10 @@ def _problem(entry: str, takes: str) -> str:
         return f"it cannot be read: {described(error)}"
     if isinstance(found, type):
         return "" if _is_accepted(found, takes) else f"that is a class; it must be {TAKES[takes]}"
-    return "" if callable(found) else f"that is not a function; it must be {TAKES[takes]}"
+    # A `transformer.steps.StepMaker` holds the way to run a model; importing it imports torch.
+    if callable(found) or callable(getattr(found, "way", None)):
+        return ""
+    return f"that is not a function; it must be {TAKES[takes]}"
 
 
 def _installing(module: str, error: ModuleNotFoundError) -> str:

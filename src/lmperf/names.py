@@ -93,6 +93,8 @@ IMPLEMENTATIONS = {
     "fused_loss": Shown("loss in chunks", Look(MUSTARD, "*", (0, (4, 1.5)), "--")),
     "bf16_weights": Shown("bf16 weights, compiled AdamW", Look(PINK, "*", (0, (1, 1.2)), "\\\\")),
     "graph": Shown("CUDA graph", Look(VIOLET, "*", "-", "||")),
+    "fp8_tensorwise": Shown("FP8, tensorwise (torchao)", Look(BLUE, "H", (0, (2, 1)))),
+    "fp8_rowwise": Shown("FP8, rowwise (torchao)", Look(ORANGE, "H", (0, (3, 1)))),
     "checkpoint_1": Shown("checkpoints of 1 layer", Look(BLUE, "<")),
     "checkpoint_2": Shown("checkpoints of 2 layers", Look(ORANGE, "<", (0, (1, 1.2)))),
     "checkpoint_4": Shown("checkpoints of 4 layers", Look(GREEN, "<", (0, (2, 1)))),

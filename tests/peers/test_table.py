@@ -52,6 +52,19 @@ def test_installed_peers_have_cases_they_support(packages):
     assert config.external("end_to_end")["liger"].version == "2.0"
 
 
+def test_float8_steps_are_timed_and_trained_where_torchao_is_installed(packages):
+    packages.install("torchao", "0.18")
+    both = {"fp8_tensorwise", "fp8_rowwise"}
+    for stem in ("end_to_end", "ladder_loss"):
+        benchmark = load(stem, configured().external(stem))
+        cases = [case for case in benchmark.cases("gpu") if case.implementation in both]
+        assert {case.implementation for case in cases} == both
+        assert {case.axes["size"] for case in cases} == {"0.13B", "0.97B", "3.4B"}
+        assert {case.axes.get("dtype", "bfloat16") for case in cases} == {"bfloat16"}
+        assert not both & names(benchmark, "cpu")
+        assert {benchmark.phases_of(case) for case in cases} == {("train_step",)}
+
+
 def test_names_and_modules_of_peers_are_valid(packages):
     for peer in PEERS.values():
         packages.install(peer.package, "1.0")
@@ -74,11 +87,16 @@ def test_configuration_leaves_peers_out_or_replaces_them(packages):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[gpt3]", "peers.0 is 'gpt3'; it must be 'flash_attn', 'gpt2_hf' or 'liger'"),
+        (
+            "[gpt3]",
+            "peers.0 is 'gpt3'; it must be 'flash_attn', 'gpt2_hf', 'liger', 'fp8_tensorwise' or"
+            " 'fp8_rowwise'",
+        ),
         ("[liger, liger]", "peers names 'liger' twice"),
         (
             "liger",
-            "peers is 'liger'; it must be true, false, or a list: [flash_attn, gpt2_hf, liger]",
+            "peers is 'liger'; it must be true, false, or a list: [flash_attn, gpt2_hf, liger,"
+            " fp8_tensorwise, fp8_rowwise]",
         ),
         ("1", "peers is 1; it must be true, false, or a list"),
         ("{liger: true}", "peers is {'liger': True}; it must be true, false, or a list"),

@@ -4,7 +4,7 @@ import pytest
 import torch
 from wrong_models import FAULTS, scaled
 
-from lmperf.benchmark import WrongResult
+from lmperf.benchmark import STRICT, WrongResult
 from lmperf.transformer.implementations import sdpa
 from lmperf.transformer.model import cross_entropy, plain_attention, twin_of
 from lmperf.transformer.training import WithLoss
@@ -84,13 +84,13 @@ def test_wrong_eager_model_exceeds_rounding_error_limit(problem):
     """With a fault in the eager model, bounds from its error alone would pass everything."""
     problem._limits("float32")
     block = problem.model.blocks[-1].attention
-    kept = problem._pytorch.pop("float32")
+    kept = problem._pytorch.pop(("float32", STRICT))
     try:
         block.attention = scaled(1.01)
         gate = problem.gate(twin_of(problem.model), "float32", PHASES)
     finally:
         block.attention = plain_attention
-        problem._pytorch["float32"] = kept
+        problem._pytorch["float32", STRICT] = kept
     assert not gate.passed
     assert gate.errors["gradient"] == pytest.approx(gate.pytorch()["gradient"], rel=0.1)
 

@@ -31,6 +31,8 @@ _STEPS = (
     Implementation("fused_loss", "lmperf.transformer.steps:FUSED_LOSS", compiles=True),
     Implementation("graph", "lmperf.transformer.steps:GRAPH", compiles=True, needs_cuda=True),
 )
+# Peers with float8 matmuls (`rungs.FLOAT8`), each with a tolerance of its own.
+_FLOAT8 = ("fp8_tensorwise", "fp8_rowwise")
 _SIZES = ["0.13B", "0.42B", "0.97B", "2.0B", "3.4B"]
 _BF16 = "autocast_bfloat16"
 _RUNG_NAMES = [rung.name for rung in RUNGS]
@@ -174,9 +176,16 @@ class EndToEnd(Timed):
     }
 
     def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> str | None:
-        if dtype_of(axes["dtype"]).storage == "float32" or implementation in STEPS_ALONE:
+        float32 = dtype_of(axes["dtype"]).storage == "float32"
+        if float32 and implementation in _FLOAT8:
+            return "float8 matmuls are timed with bf16 weights"
+        if float32 or implementation in STEPS_ALONE:
             return None
         return f"bf16 weights need one of {', '.join(sorted(STEPS_ALONE))}"
+
+    @classmethod
+    def known_tolerances(cls) -> tuple[str, ...]:
+        return (*super().known_tolerances(), *_FLOAT8)
 
     def phases_of(self, case: Case) -> tuple[str, ...]:
         """All phases, or the train step alone: of some cells, and of other attentions."""
@@ -226,7 +235,8 @@ class EndToEnd(Timed):
         problem: ModelProblem = shared[weights]
         columns = {"parameters": problem.parameters, "tokens": batch * context}
         if isinstance(given, StepMaker):
-            phases, gate = _made_step(given, problem, dtype, seed, columns)
+            tolerance = implementation.tolerance
+            phases, gate = _made_step(given, problem, dtype, tolerance, seed, columns)
         elif is_step(given):
             model = twin_of(problem.model)
             phases = problem.step_phases(given, model, dtype)
@@ -238,7 +248,7 @@ class EndToEnd(Timed):
             phases,
             gate=gate,
             freshen=problem.freshen,
-            check=partial(problem.check, dtype),
+            check=partial(problem.check, dtype, tolerance=implementation.tolerance),
             resident=problem.resident,
             compiles=implementation.compiles,
             context=partial(precision, dtype),
@@ -247,7 +257,12 @@ class EndToEnd(Timed):
 
 
 def _made_step(
-    maker: StepMaker, problem: ModelProblem, dtype: str, seed: int, columns: dict[str, Any]
+    maker: StepMaker,
+    problem: ModelProblem,
+    dtype: str,
+    tolerance: str,
+    seed: int,
+    columns: dict[str, Any],
 ) -> tuple[dict[str, Phase], Callable[[list[str]], Gate]]:
     """The train step of a maker as the only phase, and its gate, which adds to `columns`."""
     from lmperf.transformer.model import twin_of
@@ -258,7 +273,7 @@ def _made_step(
     step = maker.step(twin_of(problem.model), optimizer, tokens, targets, dtype)
 
     def gate(_: list[str]) -> Gate:
-        found = problem.gate_run(step, dtype)
+        found = problem.gate_run(step, dtype, tolerance)
         if maker.capture:
             columns["pool_mib"] = step.pool_mib
             problem.forget_reference()  # the timed steps of other cases need its memory

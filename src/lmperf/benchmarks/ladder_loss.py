@@ -17,6 +17,8 @@ from lmperf.transformer.rungs import RUNGS, Rung
 STEPS = 100
 SHOWN = (1, 10, STEPS)
 LEARNING_RATE = 3e-4
+# Of the steps of peers, which have float8 matmuls over bf16 weights.
+_DTYPE_OF_PEERS = "bfloat16"
 
 
 def _trained(rung: Rung) -> Implementation:
@@ -73,7 +75,8 @@ class LadderLoss(Observed):
         if implementation.compiles:
             require_compiler(device)
         cell = (case.axes[axis.name] for axis in self.axes)
-        maker, dtype = step_maker(resolve(implementation.entry)), implementation.options["dtype"]
+        options = {"dtype": _DTYPE_OF_PEERS, **implementation.options}
+        maker, dtype = step_maker(resolve(implementation.entry)), options["dtype"]
         found = losses(maker, dtype, *cell, device, seed, STEPS, LEARNING_RATE)
         bad = next((step for step, loss in enumerate(found, 1) if not math.isfinite(loss)), None)
         if bad is not None:

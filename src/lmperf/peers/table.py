@@ -28,6 +28,28 @@ class Peer:
     implementation: Implementation
 
 
+_FP8 = {"size": ("0.13B", "0.97B", "3.4B")}
+
+
+def _fp8(recipe: str) -> Peer:
+    """The train step with float8 matmuls of torchao in a recipe of it."""
+    name = f"fp8_{recipe}"
+    return Peer(
+        "torchao",
+        ("end_to_end", "ladder_loss"),
+        Implementation(
+            name,
+            f"lmperf.peers.torchao:{recipe.upper()}",
+            tolerance=name,
+            compiles=True,
+            needs_cuda=True,
+            origin="peer",
+            presets=("gpu",),
+            only=_FP8,
+        ),
+    )
+
+
 _PEERS = (
     Peer(
         "flash-attn",
@@ -56,6 +78,8 @@ _PEERS = (
             only=_MODELS,
         ),
     ),
+    _fp8("tensorwise"),
+    _fp8("rowwise"),
 )
 PEERS = {peer.implementation.name: peer for peer in _PEERS}
 

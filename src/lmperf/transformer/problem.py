@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lmperf.benchmark import Phase, WrongResult
+from lmperf.benchmark import STRICT, Phase, WrongResult
 from lmperf.gate import Gate
 from lmperf.precision import precision
 from lmperf.transformer import accuracy
 from lmperf.transformer.custom import build, forward_flops, is_model
+from lmperf.transformer.float8 import RECIPES, with_float8
 from lmperf.transformer.flops import FLOPS_PER_FORWARD, flops
 from lmperf.transformer.guards import digest, require_plain
 from lmperf.transformer.model import TransformerLM, cross_entropy
@@ -74,7 +75,7 @@ class ModelProblem:
         self.freshen(seed)
         self.optimizer = prepare(self.model, 0.0)
         self._steps = 0
-        self._pytorch: dict[str, tuple[dict[str, float], dict[str, float]]] = {}
+        self._pytorch: dict[tuple[str, str], tuple[dict[str, float], dict[str, float]]] = {}
         self._weights = digest(self.model)
 
     @property
@@ -207,17 +208,19 @@ class ModelProblem:
         """The gate of a custom train step, as `gate_run` computes it."""
         return self.gate_run(partial(self._custom_step, step, model, dtype), dtype)
 
-    def gate_run(self, run: Callable[[], Any], dtype: str) -> Gate:
+    def gate_run(self, run: Callable[[], Any], dtype: str, tolerance: str = STRICT) -> Gate:
         """Compare the loss of a train step, and the gradients that it leaves, with float64.
 
-        run: makes the step and returns the loss. Otherwise as `gate`.
+        run: makes the step and returns the loss. tolerance: a key of `float8.RECIPES` if the step
+        rounds the operands of its matmuls to float8; PyTorch's error is then that of an eager model
+        that does the same. Otherwise as `gate`.
 
         Raises:
             WrongResult: as `gate`; or the optimizer made no step or did not update its moments.
         """
         with self._gate_tokens():
             self._clear()
-            pytorch, allowed = self._limits(dtype)
+            pytorch, allowed = self._limits(dtype, tolerance)
             before = self._moments()
             with precision(dtype):
                 got = {"loss": self._plain_loss(self._counted(run))}
@@ -228,7 +231,7 @@ class ModelProblem:
             self._clear()
         return gate
 
-    def check(self, dtype: str, phase: str, result: Any) -> Gate:
+    def check(self, dtype: str, phase: str, result: Any, tolerance: str = STRICT) -> Gate:
         """Compare the results of a timed call with the eager model on the current tokens.
 
         result: what `phases(...)[phase].run` returned, or a copy. Compared are the loss and, after
@@ -256,11 +259,11 @@ class ModelProblem:
         if phase == "train_step":
             self._require_steps(names)
         self._clear()  # The eager model needs their memory.
-        expected = eager(self.model, self.tokens, self.targets, dtype, names)
+        expected = eager(self._exact(tolerance), self.tokens, self.targets, dtype, names)
         if phase != "forward":
             for parameter in self.model.parameters():
                 parameter.grad = torch.empty_like(parameter)
-        pytorch, allowed = self._limits(dtype)
+        pytorch, allowed = self._limits(dtype, tolerance)
         limits = {name: allowed[name] + pytorch[name] for name in pytorch}
         return accuracy.gate_of(got, expected, limits, pytorch)
 
@@ -282,20 +285,29 @@ class ModelProblem:
         with self._gate_tokens():
             return float64_reference(self.model, self.tokens, self.targets)
 
-    def _limits(self, dtype: str) -> tuple[dict[str, float], dict[str, float]]:
+    def _exact(self, tolerance: str) -> Any:
+        """The eager model that rounds as a tolerance allows."""
+        return with_float8(self.model, RECIPES[tolerance]) if tolerance in RECIPES else self.model
+
+    def _limits(
+        self, dtype: str, tolerance: str = STRICT
+    ) -> tuple[dict[str, float], dict[str, float]]:
         """For each tensor, PyTorch's error in this dtype and the error bound.
 
         Cached, so that `check` needs no float64 reference.
         """
-        if dtype not in self._pytorch:
-            reference = self._reference
+        if (dtype, tolerance) not in self._pytorch:
+            reference, exact = self._reference, self._exact(tolerance)
             with self._gate_tokens():
-                got = eager(self.model, self.tokens, self.targets, dtype, self._names)
+                got = eager(exact, self.tokens, self.targets, dtype, self._names)
             pytorch = accuracy.pytorch_errors(got, reference)
-            layers = self._size.num_layers
-            allowed = accuracy.bounds(pytorch, dtype, self.model, layers, reference)
-            self._pytorch[dtype] = pytorch, allowed
-        return self._pytorch[dtype]
+            if tolerance in RECIPES:
+                allowed = accuracy.coarse_bounds(pytorch)
+            else:
+                layers = self._size.num_layers
+                allowed = accuracy.bounds(pytorch, dtype, self.model, layers, reference)
+            self._pytorch[dtype, tolerance] = pytorch, allowed
+        return self._pytorch[dtype, tolerance]
 
     def forget_reference(self) -> None:
         """Free the float64 reference; the next gate computes it again."""

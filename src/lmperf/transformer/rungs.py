@@ -34,5 +34,10 @@ RUNGS = (
     Rung("bf16_weights", "bfloat16", "fused_loss"),
     Rung("graph", "bfloat16", "graph"),
 )
+# Rungs over the highest one of `RUNGS`, each with the float8 matmuls of a peer in one recipe.
+FLOAT8 = (
+    Rung("fp8_tensorwise", "bfloat16", "fp8_tensorwise"),
+    Rung("fp8_rowwise", "bfloat16", "fp8_rowwise"),
+)
 # Implementations of `end_to_end` that have a train step and no other phase.
-STEPS_ALONE = frozenset({"fused_loss", "graph"})
+STEPS_ALONE = frozenset({"fused_loss", "graph", *(rung.name for rung in FLOAT8)})

@@ -1,0 +1,66 @@
+"""Float8 matmuls: the eager model that a step with float8 operands is compared with."""
+
+import pytest
+import torch
+
+from lmperf.benchmarks import end_to_end, load
+from lmperf.transformer import sizes
+from lmperf.transformer.float8 import RECIPES, with_float8
+from lmperf.transformer.model import TransformerLM, cross_entropy
+from lmperf.transformer.problem import ModelProblem
+from lmperf.transformer.rungs import FLOAT8
+from lmperf.transformer.sizes import ModelSize
+from lmperf.transformer.training import adamw, train_step
+
+
+def gradients(model, run):
+    tokens, targets = torch.randint(97, (2, 2, 24), generator=torch.Generator().manual_seed(1))
+    return torch.autograd.grad(cross_entropy(run(tokens), targets), list(model.parameters()))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_gradients_are_those_of_float8_operands(name):
+    torch.manual_seed(0)
+    model = TransformerLM(97, 24, 64, 2, 4, 128)
+    rounded, exact = gradients(model, with_float8(model, RECIPES[name])), gradients(model, model)
+    errors = [
+        float((got - same).norm() / same.norm()) for got, same in zip(rounded, exact, strict=True)
+    ]
+    assert 0.01 < max(errors) < 0.2
+
+
+def test_rowwise_scales_do_not_mix_rows():
+    model = TransformerLM(97, 24, 64, 1, 4, 128)
+    layer = with_float8(model, RECIPES["fp8_rowwise"]).blocks[0].attention.output
+    x = torch.randn(3, 64)
+    alone = layer(x)
+    x[1] *= 1e6
+    torch.testing.assert_close(layer(x)[[0, 2]], alone[[0, 2]], rtol=0, atol=0)
+
+
+def bfloat16_weights(model, learning_rate):
+    for parameter in model.parameters():
+        parameter.data = parameter.data.bfloat16()
+    return adamw(model, learning_rate)
+
+
+@pytest.fixture
+def problem(monkeypatch):
+    monkeypatch.setitem(sizes.SIZES, "for tests", ModelSize(128, 256, 2, 4))
+    return ModelProblem("for tests", 32, 2, "cpu", 0, prepare=bfloat16_weights)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_gate_passes_float8_only_with_its_tolerance(problem, name):
+    run = with_float8(problem.model, RECIPES[name])
+
+    def step():
+        return train_step(run, problem.optimizer, problem.tokens, problem.targets, "bfloat16")
+
+    assert problem.gate_run(step, "bfloat16", name).passed
+    assert not problem.gate_run(step, "bfloat16").passed
+
+
+def test_each_float8_rung_is_a_recipe_and_a_tolerance():
+    assert {rung.name for rung in FLOAT8} == {*RECIPES} == {*end_to_end._FLOAT8}
+    assert {*RECIPES} <= {*load("end_to_end").known_tolerances()}
