@@ -380,7 +380,8 @@ FAILURES = {
 @st.composite
 def timed_rows(draw, benchmark):
     """Draw rows of one group as measuring writes them, with random times and statuses."""
-    cases = draw(st.sampled_from(benchmark.groups(benchmark.cases("cpu"))))
+    cases = benchmark.cases("cpu") or benchmark.cases("gpu")
+    cases = draw(st.sampled_from(benchmark.groups(cases)))
     rows = []
     for phase in benchmark.phases:
         rounds = draw(st.integers(1, 5))

@@ -5,6 +5,7 @@ Tests table E6, the speed-up from the first to the last rung, and the loss with 
 
 import re
 
+import pandas as pd
 from finding_checks import assert_answers_reached
 from step_evidence import line_of, sentence_of, with_rows, with_values
 from synthetic import cpu_evidence, gpu_evidence
@@ -156,3 +157,18 @@ def test_ladder_finding_and_table_state_a_loss_that_grows(gpu):
         assert line["loss (over float32)"] == "9.000 (+38.5 %)"
     unknown = with_rows(gpu, gpu.frames[ladder.LOSS].iloc[:0], ladder.LOSS)
     assert sentence_of("ladder", unknown).endswith("Its loss was not measured.")
+
+
+def test_table_e6_shows_float8_steps_over_the_highest_rung():
+    evidence = gpu_evidence()
+    frame = evidence.frames[ladder.STEM]
+    graph = having(frame, implementation="graph", size="3.4B", batch=8)
+    (rounds,) = graph["rounds_ms"]
+    faster = ";".join(str(float(ms) / 1.25) for ms in rounds.split(";"))
+    float8 = graph.assign(implementation="fp8_tensorwise", rounds_ms=faster)
+    evidence = with_rows(evidence, pd.concat([frame, float8], ignore_index=True))
+    shown = [t for t in ladder.tables(evidence) if "FP8, tensorwise (torchao)" in str(t.frame)]
+    assert len(shown) == 1 and "1.25x tensorwise and 1.10x rowwise" in shown[0].notes
+    over = line_of(shown[0], implementation="FP8, tensorwise (torchao)")["over the rung above"]
+    assert over.startswith("1.25x")
+    assert [t.notes for t in ladder.tables(gpu_evidence()) if "FP8" in t.notes] == []

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pandas as pd
 
 from lmperf.benchmarks import load
-from lmperf.names import dtype_words, implementation_words, in_order, size_in_full
+from lmperf.names import implementation_words, in_order, size_in_full
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import SECTION, Finding, measured, rows_of
 from lmperf.reporting.machine import newest
@@ -103,9 +103,6 @@ def _best(evidence: MachineEvidence) -> dict:
     footprint = _footprint(evidence, best)
     return {
         "size": size_in_full(size),
-        "context": f"{best['context_length']:g}",
-        "batch": f"{best['batch']:g}",
-        "dtype": dtype_words(best["dtype"]),
         "best": implementation_words(best["implementation"]),
         "layers": layers,
         "of": len(plain),
@@ -139,15 +136,13 @@ def _cost(evidence: MachineEvidence, name: str) -> dict:
 
 
 _TAKE = (
-    "Activation {{ best }} take the peak of a {{ size }} train step (context {{ context }}, batch"
-    " {{ batch }}, {{ dtype }}) from {{ without | gib }}"
-    "{{ '' if fits else ' (predicted: it does not fit)' }} to {{ peak | gib }}, the least of"
-    " {{ of }} sizes"
+    "Activation {{ best }} take a {{ size }} train step (Y6) from {{ without | gib }}"
+    "{{ '' if fits else ' (predicted)' }} to {{ peak | gib }}. Of {{ of }} sizes they need least: "
 )
 _REST = (
-    "{% if longer %} The time of a step changes by {{ longer | range('signed_percent') }}"
+    "{% if longer %} A step then takes {{ longer | range('signed_percent') }} time"
     " ({{ at | listed }}).{% endif %}"
-    "{% if nested %} Nested checkpoints need {{ nested | gib }}.{% endif %}"
+    "{% if nested %} Nested ones need {{ nested | gib }}.{% endif %}"
 )
 FINDING = Finding(
     name="memory_checkpoints",
@@ -155,11 +150,11 @@ FINDING = Finding(
     values=_best,
     answer=lambda v: "smallest" if v["layers"] == 1 else "larger",
     answers={
-        "smallest": _TAKE + ": a layer saves {{ layer | sig }} MiB for its backward, and its input"
-        " takes {{ input | sig }} MiB." + _REST,
-        "larger": _TAKE + ": larger ones hold the activations of more layers at once"
-        " ({{ layer | sig }} MiB each), smaller ones more inputs ({{ input | sig }} MiB each)."
+        "smallest": _TAKE
+        + "a layer saves {{ layer | sig }} MiB, its input {{ input | sig }} MiB."
         + _REST,
+        "larger": _TAKE + "larger ones save more layers at once ({{ layer | sig }} MiB each),"
+        " smaller ones more inputs ({{ input | sig }} MiB)." + _REST,
     },
     place=SECTION,
 )
