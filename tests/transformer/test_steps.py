@@ -263,14 +263,30 @@ def test_compiled_optimizer_matches_adamw(dtype, device="cpu"):
             other.grad = mine.grad.clone()
         for optimizer in optimizers:
             optimizer.step()
-    close = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 0.01, "atol": 0}
+    # Rounding up or down changes bfloat16 by up to 2^-7 in each of the five steps.
+    close = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 0.04, "atol": 0}
     torch.testing.assert_close(ours, theirs, **close)
     mine, other = (
         [o.state[p][m] for p in o.param_groups[0]["params"] for m in ("exp_avg", "exp_avg_sq")]
         for o in optimizers
     )
-    torch.testing.assert_close(mine, other, rtol=4 * close["rtol"], atol=close["rtol"])
+    torch.testing.assert_close(mine, other, rtol=2 * close["rtol"], atol=close["rtol"])
     assert {int(state["step"]) for state in optimizers[0].state.values()} == {5}
+
+
+def test_bf16_weights_and_moments_follow_float32_on_average(device="cpu"):
+    ones = torch.ones(2**14, device=device)
+    low, exact = ones.bfloat16().requires_grad_(), ones[:1].clone().requires_grad_()
+    ours, theirs = CompiledAdamW([low], lr=1e-4), torch.optim.AdamW([exact], lr=1e-4)
+    for step in range(20):
+        for parameter, optimizer in ((low, ours), (exact, theirs)):
+            parameter.grad = torch.full_like(parameter, 0.1 if step else 1.0)
+            optimizer.step()
+    # A step is an eightieth of the spacing of bfloat16 at 1, and the decay of the second moment a
+    # fourth of it.
+    assert float(low.detach().float().mean()) == pytest.approx(float(exact.detach()), abs=1e-4)
+    found, expected = ours.state[low]["exp_avg_sq"], theirs.state[exact]["exp_avg_sq"]
+    assert float(found.float().mean()) == pytest.approx(float(expected), rel=1e-3)
 
 
 def test_tokens_are_reproducible_and_learnable():

@@ -3,6 +3,12 @@
 PyTorch's fused AdamW reaches half of an H200's memory bandwidth with bfloat16 tensors. One compiled
 kernel per parameter reaches nearly all of it for large parameters; the CUDA graph removes the
 launch overhead.
+
+bfloat16 parameters and second moments are rounded stochastically: up or down at random, so that
+the expected value is exact. Rounding to nearest would lose every change below half a unit in the
+last place. With beta2 = 0.999 a second moment could then grow but never decay, and a weight near
+1, such as that of a norm, would never change. Gupta et al. 2015 (arXiv 1502.02551) round weights
+stochastically; the random bits here are a hash of the element's index and the step.
 """
 
 from __future__ import annotations
@@ -12,11 +18,15 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+# 2^32 over the golden ratio, as int32: it spreads consecutive seeds.
+_GOLDEN = 0x9E3779B9 - 2**32
+
 
 class CompiledAdamW(torch.optim.AdamW):
     """`torch.optim.AdamW` with default hyperparameters and compiled updates.
 
-    Computes in float32; parameters and moments are stored in the dtype of the parameter. Every
+    Computes in float32; parameters and moments are stored in the dtype of the parameter. bfloat16
+    parameters and second moments are rounded stochastically, the same way in every run. Every
     parameter needs a contiguous gradient.
     """
 
@@ -35,10 +45,11 @@ class CompiledAdamW(torch.optim.AdamW):
         # learning rate of its capture.
         shrink = torch.full_like(made, 1 - rate * group["weight_decay"])
         length, root = rate / (1 - betas[0] ** made), (1 - betas[1] ** made).sqrt()
+        seed = made.to(torch.int32)
         for parameter, state in zip(parameters, states, strict=True):
             tensors = parameter, parameter.grad, state["exp_avg"], state["exp_avg_sq"]
             flat = (tensor.view(-1) for tensor in tensors)
-            self._update(*flat, shrink, length, root, betas, group["eps"])
+            self._update(*flat, shrink, length, root, seed, betas, group["eps"])
 
     def _state_of(self, parameter: Tensor) -> dict[str, Tensor]:
         state = self.state[parameter]
@@ -56,17 +67,48 @@ def _update(
     shrink: Tensor,
     length: Tensor,
     root: Tensor,
+    seed: Tensor,
     betas: tuple[float, float],
     eps: float,
 ) -> None:
     """Update a parameter p and its moments m and v in place, given its gradient g.
 
     p, g, m, v: [n], of one dtype. shrink: 1 - lr * weight_decay. length: lr / (1 - beta1^t). root:
-    sqrt(1 - beta2^t). All three are float32 scalars on the device.
+    sqrt(1 - beta2^t). seed: the step t as int32. All four are scalars on the device.
     """
     gradient = g.float()
     mean = torch.lerp(m.float(), gradient, 1 - betas[0])
     square = betas[1] * v.float() + (1 - betas[1]) * gradient * gradient
-    p.copy_(p.float() * shrink - length * mean / (square.sqrt() / root + eps))
+    weight = p.float() * shrink - length * mean / (square.sqrt() / root + eps)
     m.copy_(mean)
+    if p.dtype == torch.bfloat16:
+        bits = _random_bits(p.numel(), seed)
+        weight, square = _to_bfloat16(weight, bits), _to_bfloat16(square, bits >> 16)
+    p.copy_(weight)
     v.copy_(square)
+
+
+def _random_bits(count: int, seed: Tensor) -> Tensor:
+    """Pseudorandom int32 [count]: a hash of index and seed, an int32 scalar.
+
+    The constants are those of https://github.com/skeeto/hash-prospector (issue 19).
+    """
+    x = torch.arange(count, dtype=torch.int32, device=seed.device) ^ seed * _GOLDEN
+    x = (x ^ _shifted(x, 16)) * 0x21F0AAAD
+    x = (x ^ _shifted(x, 15)) * 0x735A2D97
+    return x ^ _shifted(x, 15)
+
+
+def _shifted(x: Tensor, bits: int) -> Tensor:
+    """Shift an int32 tensor to the right and fill with zeros."""
+    return (x >> bits) & (2 ** (32 - bits) - 1)
+
+
+def _to_bfloat16(x: Tensor, bits: Tensor) -> Tensor:
+    """Round float32 to bfloat16 stochastically by the low 16 of random bits, int32 of its shape.
+
+    bfloat16 is the upper half of float32. Adding 16 random bits below it carries into it with a
+    probability equal to the fraction that truncation drops.
+    """
+    carried = x.view(torch.int32) + (bits & 0xFFFF)
+    return (carried & -0x10000).view(torch.float32).bfloat16()

@@ -86,7 +86,10 @@ def test_table_e6_compares_each_rung_with_the_rung_above(gpu):
     assert list(lines["implementation"])[:2] == ["float32", "TF32"] and len(lines) == 8
     graph = line_of(parts[0], implementation="CUDA graph")
     assert graph["over the rung above"].startswith("1.20x (")
-    assert graph["loss (over float32)"] == "6.520" and "Loss: at step 100" in parts[0].notes
+    assert (
+        graph["loss (over float32)"] == "6.520"
+        and "Loss: mean of the last tenth of 100 steps" in parts[0].notes
+    )
     frame = having(gpu.frame(ladder.STEM), size="small", batch=4)
     for name, words in ("graph", "CUDA graph"), ("float32", "float32"):
         line, row = line_of(parts[0], implementation=words), having(frame, **rung(name)).iloc[0]
@@ -150,11 +153,11 @@ def test_ladder_finding_and_table_state_a_loss_that_grows(gpu):
         gpu, {"loss": 9.0}, ladder.LOSS, size="3.4B", step=100, implementation="graph"
     )
     sentence = sentence_of("ladder", grown)
-    assert sentence.endswith("weights raise the loss after 100 steps by up to 38.5 % (3.4B).")
+    assert sentence.endswith("weights raise the loss after 100 steps by up to 38.4 % (3.4B).")
     parts = {t.id: t for t in SECTION.tables}["E6"].make(grown)
     for part in parts[-2:]:
         line = line_of(part, implementation="CUDA graph")
-        assert line["loss (over float32)"] == "9.000 (+38.5 %)"
+        assert line["loss (over float32)"] == "9.000 (+38.4 %)"
     unknown = with_rows(gpu, gpu.frames[ladder.LOSS].iloc[:0], ladder.LOSS)
     assert sentence_of("ladder", unknown).endswith("Its loss was not measured.")
 

@@ -51,6 +51,7 @@ from lmperf.transformer.rungs import FLOAT8, RUNGS, STEPS_ALONE, Rung
 
 LOSS = "ladder_loss"
 BASE = RUNGS[0]
+EXACT = "float32 weights"
 _FLOAT8_WORDS = (
     f"The lines with FP8 are over {implementation_words(RUNGS[-1].name)}. Published gains of FP8:"
     " 1.31x (llmq, 3B), 1.25x tensorwise and 1.10x rowwise (torchao, 8B), 0.90x rowwise (nanochat)."
@@ -131,8 +132,7 @@ def _cell(evidence: MachineEvidence, rows: pd.DataFrame, losses: pd.DataFrame) -
     size = rows["size"].iloc[0]
     if size in losses.index.get_level_values("size"):
         found = rows["implementation"].map(losses.loc[size]["loss"]).dropna()
-        base = losses["loss"].get((size, BASE.name))
-        cells = [loss_cell(loss, base) for loss in found]
+        cells = [loss_cell(loss, losses["loss"].get((size, EXACT))) for loss in found]
         cells = pd.Series(cells, found.index, dtype=object)
         columns.append(Beside("loss (over float32)", cells, "loss", "", "precise", LOWER))
         note += f" {_loss_words(evidence, size)}"
@@ -181,19 +181,27 @@ def _compared(
 
 
 def losses(evidence: MachineEvidence) -> pd.DataFrame:
-    """A data frame with the ``loss`` at the last recorded step, indexed by size and rung."""
+    """A data frame with the ``loss`` at the last recorded step, indexed by size and rung.
+
+    The rung ``EXACT`` has the mean loss of the rungs with float32 weights. They differ in rounding
+    only, which training amplifies, so their mean is a better reference than one of them.
+    """
     frame = evidence.frame(LOSS)
     if frame is None:
         return pd.DataFrame({"loss": []}, pd.MultiIndex.from_tuples([], names=["size", "rung"]))
     frame = frame[gates.shown(frame)]
     last = having(frame, step=frame["step"].max())
-    return last.set_index(["size", "implementation"])[["loss"]]
+    found = last.set_index(["size", "implementation"])[["loss"]]
+    exact = found[found.index.isin(_exact_rungs(), level="implementation")]
+    means = exact.groupby(level="size").mean()
+    means.index = pd.MultiIndex.from_product([means.index, [EXACT]], names=found.index.names)
+    return pd.concat([found, means])
 
 
 def growth(evidence: MachineEvidence, size: str, rung: str | None) -> float | None:
-    """By how much the loss of a rung exceeds that of float32, as a fraction; None if unknown."""
+    """By how much a rung's loss exceeds that with float32 weights, as a fraction; None: unknown."""
     found = losses(evidence)["loss"]
-    loss, base = found.get((size, rung)), found.get((size, BASE.name))
+    loss, base = found.get((size, rung)), found.get((size, EXACT))
     return None if loss is None or base is None else loss / base - 1
 
 
@@ -205,8 +213,12 @@ def growth_words(evidence: MachineEvidence, rows: pd.DataFrame) -> str:
     return f" bf16 weights raise the loss: {', '.join(grown)} (E6)." if grown else ""
 
 
+def _exact_rungs() -> list[str]:
+    return [rung.name for rung in RUNGS if dtype_of(rung.dtype).storage == "float32"]
+
+
 def loss_cell(loss: float, base: float | None) -> Cell:
-    """A cell with a loss; one that is apart from the loss in float32 says by how much."""
+    """A cell with a loss; one that is apart from `base` says by how much."""
     far = loss / base - 1 if base else 0.0
     words = precise(loss) + (f" ({signed_percent(far)})" if abs(far) > NEAR else "")
     return Cell(words, float(loss))
@@ -215,10 +227,12 @@ def loss_cell(loss: float, base: float | None) -> Cell:
 def _loss_words(evidence: MachineEvidence, size: str) -> str:
     frame = having(all_rows(evidence, LOSS), size=size)
     context, batch = (frame[axis].iloc[0] for axis in ("context_length", "batch"))
-    rate, steps = load(LOSS).stated["learning_rate"], frame["step"].max()
+    stated, steps = load(LOSS).stated, frame["step"].max()
     return (
-        f"Loss: at step {steps:g} of one run on the same tokens, with {batch:g} sequences of"
-        f" {context:g} tokens in each step and a learning rate of {rate:g}."
+        f"Loss: mean of the last tenth of {steps:g} steps, over {stated['runs']} runs on the same"
+        f" tokens, with {batch:g} sequences of {context:g} tokens in each step and a learning rate"
+        f" of {stated['learning_rate']:g}; in brackets over the mean with float32 weights, if"
+        f" further than {percent(NEAR, 0)} from it."
     )
 
 
@@ -319,9 +333,9 @@ def _cost_in_loss(evidence: MachineEvidence) -> dict:
     ``most`` is the largest relative distance from the range, ``apart`` the largest relative width.
     """
     table = losses(evidence)["loss"].unstack()
-    float32 = {rung.name for rung in RUNGS if dtype_of(rung.dtype).storage == "float32"}
-    rounded_weights = [name not in float32 for name in table]
-    wide, narrow = table.loc[:, [not r for r in rounded_weights]], table.loc[:, rounded_weights]
+    table = table.drop(columns=EXACT, errors="ignore")
+    exact = table.columns.isin(_exact_rungs())
+    wide, narrow = table.loc[:, exact], table.loc[:, ~exact]
     wide, narrow = (side.dropna(how="all") for side in (wide, narrow))
     several = wide.index[wide.count(axis="columns") > 1]
     sizes = in_order("size", measured(narrow[narrow.index.isin(several)]).index)
@@ -331,6 +345,7 @@ def _cost_in_loss(evidence: MachineEvidence) -> dict:
     off, apart = above.where(above > 0, below.where(below < 0, 0.0)), high / low - 1
     return {
         "steps": evidence.frame(LOSS)["step"].max(),
+        "runs": load(LOSS).stated["runs"],
         "apart": apart.max(),
         "most": off.abs().max(),
         "by_size": [
@@ -352,7 +367,8 @@ _MFU = (
     " {{ near | percent(0) }} of float32's.{% endif %}"
 )
 _LOSS = (
-    "After {{ steps }} steps on the same tokens (one run per rung), losses with bf16 weights lie"
+    "After {{ steps }} steps on the same tokens (mean of {{ runs }} runs), losses with bf16 weights"
+    " lie"
 )
 FINDINGS = (
     Finding(

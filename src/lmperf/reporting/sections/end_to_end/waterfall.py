@@ -82,15 +82,10 @@ def with_float32_weights(evidence: MachineEvidence, rows: pd.DataFrame) -> pd.Da
 
 
 def loss_changes(evidence: MachineEvidence, size: str) -> dict[str, float]:
-    """Rung without float32 weights -> relative change of its loss over float32, where known."""
-    frame = evidence.frame(ladder.LOSS)
-    if frame is None:
-        return {}
-    frame = having(frame[gates.shown(frame)], size=size, step=frame["step"].max())
-    losses = frame.set_index("implementation")["loss"].to_dict()
-    base = losses.get(ladder.BASE.name)
-    rounded = [n for n in losses if n in BY_NAME and not keeps_weights(BY_NAME[n])]
-    return {name: losses[name] / base - 1 for name in rounded} if base else {}
+    """Rung without float32 weights -> its loss over that with them, less 1, where known."""
+    names = [name for name, rung in BY_NAME.items() if not keeps_weights(rung)]
+    found = {name: ladder.growth(evidence, size, name) for name in names}
+    return {name: change for name, change in found.items() if change is not None}
 
 
 def keeps_weights(rung: Rung) -> bool:
