@@ -91,6 +91,7 @@ IMPLEMENTATIONS = {
     "flex": Shown("FlexAttention", Look(VIOLET, "P", (0, (6, 2)), "||")),
     "flash_attention": Shown("flash attention", Look(GREEN, "*", (0, (2, 1)), "//")),
     "fused_loss": Shown("loss in chunks", Look(MUSTARD, "*", (0, (4, 1.5)), "--")),
+    "fused_blocks": Shown("fused blocks", Look(BLUE, "*", (0, (3, 1)), "++")),
     "bf16_weights": Shown("bf16 weights, compiled AdamW", Look(PINK, "*", (0, (1, 1.2)), "\\\\")),
     "graph": Shown("CUDA graph", Look(VIOLET, "*", "-", "||")),
     "fp8_tensorwise": Shown("FP8, tensorwise (torchao)", Look(BLUE, "H", (0, (2, 1)))),

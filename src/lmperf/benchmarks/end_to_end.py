@@ -29,6 +29,7 @@ _ATTENTIONS = tuple(name for name in _WAYS if name.startswith(("sdpa", "triton")
 # The implementations in `STEPS_ALONE`.
 _STEPS = (
     Implementation("fused_loss", "lmperf.transformer.steps:FUSED_LOSS", compiles=True),
+    Implementation("fused_blocks", "lmperf.transformer.steps:FUSED_BLOCKS", compiles=True),
     Implementation("graph", "lmperf.transformer.steps:GRAPH", compiles=True, needs_cuda=True),
 )
 # Peers with float8 matmuls (`rungs.FLOAT8`), each with a tolerance of its own.

@@ -31,7 +31,8 @@ RUNGS = (
     Rung("compiled_blocks", _AUTOCAST, "compiled_blocks"),
     Rung("flash_attention", _AUTOCAST, "triton_compiled_blocks"),
     Rung("fused_loss", _AUTOCAST, "fused_loss"),
-    Rung("bf16_weights", "bfloat16", "fused_loss"),
+    Rung("fused_blocks", _AUTOCAST, "fused_blocks"),
+    Rung("bf16_weights", "bfloat16", "fused_blocks"),
     Rung("graph", "bfloat16", "graph"),
 )
 # Rungs over the highest one of `RUNGS`, each with the float8 matmuls of a peer in one recipe.
@@ -40,4 +41,4 @@ FLOAT8 = (
     Rung("fp8_rowwise", "bfloat16", "fp8_rowwise"),
 )
 # Implementations of `end_to_end` that have a train step and no other phase.
-STEPS_ALONE = frozenset({"fused_loss", "graph", *(rung.name for rung in FLOAT8)})
+STEPS_ALONE = frozenset({"fused_loss", "fused_blocks", "graph", *(rung.name for rung in FLOAT8)})

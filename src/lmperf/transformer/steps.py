@@ -1,7 +1,8 @@
 """Train steps: the way to run the model, the optimizer for its weights, and CUDA graphs.
 
-`FUSED_LOSS` and `GRAPH` are implementations of the benchmark `end_to_end` that have a train step
-and no other phase. Any other way to run the model becomes a train step by `StepMaker(way)`.
+`FUSED_LOSS`, `FUSED_BLOCKS` and `GRAPH` are implementations of the benchmark `end_to_end` that have
+a train step and no other phase. Any other way to run the model becomes a train step by
+`StepMaker(way)`.
 """
 
 from __future__ import annotations
@@ -81,6 +82,15 @@ def flash_fused_loss(model: TransformerLM) -> WithLoss:
     return fused_loss(triton(model) if on_cuda else model)
 
 
+def flash_fused_blocks(model: TransformerLM) -> WithLoss:
+    """`flash_fused_loss` with fused kernels in the blocks on CUDA; on a CPU the same as it."""
+    if not next(model.parameters()).is_cuda:
+        return flash_fused_loss(model)
+    from lmperf.transformer.fused_blocks import with_fused_blocks
+
+    return fused_loss(with_fused_blocks(triton(model)))
+
+
 def fused_loss(model: TransformerLM) -> WithLoss:
     """The model compiled by block, its head and loss fused, one chunk of tokens at a time."""
     hidden, norm = hidden_by_block(model), compile_static(model.norm)
@@ -103,4 +113,5 @@ def bfloat16_adamw(model: TransformerLM, learning_rate: float) -> CompiledAdamW:
 
 _OPTIMIZERS = {"float32": adamw, "bfloat16": bfloat16_adamw}
 FUSED_LOSS = StepMaker(flash_fused_loss, _OPTIMIZERS)
-GRAPH = StepMaker(flash_fused_loss, _OPTIMIZERS, capture=Graphed)
+FUSED_BLOCKS = StepMaker(flash_fused_blocks, _OPTIMIZERS)
+GRAPH = StepMaker(flash_fused_blocks, _OPTIMIZERS, capture=Graphed)

@@ -107,6 +107,7 @@ LOSSES = {
     "compiled_blocks": 6.502,
     "flash_attention": 6.503,
     "fused_loss": 6.503,
+    "fused_blocks": 6.503,
     "bf16_weights": 6.520,
     "graph": 6.520,
 }
@@ -114,7 +115,8 @@ LOSSES = {
 LADDER = {
     ("autocast_bfloat16", "triton_compiled_blocks"): 0.90,
     ("autocast_bfloat16", "fused_loss"): 0.88,
-    ("bfloat16", "fused_loss"): 0.84,
+    ("autocast_bfloat16", "fused_blocks"): 0.86,
+    ("bfloat16", "fused_blocks"): 0.84,
     ("bfloat16", "graph"): 0.70,
 }
 

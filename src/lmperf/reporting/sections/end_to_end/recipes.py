@@ -41,7 +41,7 @@ SIMPLEST = (
     *("eager", "compiled", "compiled_blocks"),
     *("sdpa", "sdpa_compiled", "sdpa_compiled_blocks"),
     *("triton", "triton_compiled", "triton_compiled_blocks"),
-    *("fused_loss", "graph"),
+    *("fused_loss", "fused_blocks", "graph"),
 )
 _COMPILED, _TRITON = "compiled by block", "Triton attention"
 _WHOLE_MODEL = ("compiled", "sdpa_compiled", "triton_compiled")
@@ -49,6 +49,7 @@ _WHOLE_MODEL = ("compiled", "sdpa_compiled", "triton_compiled")
 MEANINGS = {
     "SDPA": "SDPA: PyTorch's attention.",
     _TRITON: f"{_TRITON}: this project's kernel.",
+    "fused blocks": "Fused blocks: one kernel each for RMSNorm, RoPE and SwiGLU.",
     "loss in chunks": "Loss in chunks: logits of a part of the tokens at a time.",
 }
 # A simpler recipe is preferred if its time is longer by at most this fraction.
@@ -165,11 +166,12 @@ def words(evidence: MachineEvidence, row: pd.Series) -> str:
         return numerics + graph  # the table says what else these have in common
     if name == ways.EAGER:
         return f"{ways.EAGER} {numerics}"
-    if name not in ("fused_loss", "graph"):
+    if name not in ("fused_loss", "fused_blocks", "graph"):
         # The glossary, which explains "by block", follows the table.
         said = implementation_words(name).replace(_COMPILED, "compiled")
         return f"{numerics}, {said.replace('Triton', _TRITON)}"
-    return f"{numerics}, {_common(evidence)}{graph}"
+    blocks = f", {implementation_words(name)}" if name == "fused_blocks" else ""
+    return f"{numerics}, {_common(evidence)}{blocks}{graph}"
 
 
 def _common(evidence: MachineEvidence) -> str:
@@ -292,13 +294,14 @@ def _faster(evidence: MachineEvidence, best: pd.DataFrame) -> list[Table]:
             ("", "precise", LOWER, "observed"),
         ),
         _column(
-            "float32's loss",
+            "float32 weights' loss",
             number_cells(pd.Series([base for _, base in losses], at, dtype=float), precise),
             "float32.loss",
             ("", "precise", LOWER, "observed"),
         ),
     ]
-    note = f"All: {_common(evidence)}, compiled AdamW. {ladder.trained_on(evidence, rows['size'])}"
+    common = f"{_common(evidence)}, {implementation_words('fused_blocks')}"
+    note = f"All: {common}, compiled AdamW. {ladder.trained_on(evidence, rows['size'])}"
     return [Table(f"Faster, with bf16 weights{_where(rows)}", _shown(columns), note)]
 
 
@@ -329,9 +332,9 @@ def _key(row: pd.Series) -> tuple[str, str]:
 def loss(
     evidence: MachineEvidence, size: str, rung: str | None
 ) -> tuple[float | None, float | None]:
-    """The losses of a rung and of float32 at the last recorded step of a size; None if unknown."""
+    """The last recorded losses of a rung and with float32 weights; None if unknown."""
     losses = ladder.losses(evidence)["loss"]
-    return losses.get((size, rung)), losses.get((size, RUNGS[0].name))
+    return losses.get((size, rung)), losses.get((size, ladder.EXACT))
 
 
 def _where(rows: pd.DataFrame) -> str:
