@@ -83,7 +83,7 @@ def test_table_e6_compares_each_rung_with_the_rung_above(gpu):
         *("size 3.4B, context 1024, batch 4", "size 3.4B, context 1024, batch 8"),
     ]
     lines = parts[0].frame
-    assert list(lines["implementation"])[:2] == ["float32", "TF32"] and len(lines) == 8
+    assert list(lines["implementation"])[:2] == ["float32", "TF32"] and len(lines) == 9
     graph = line_of(parts[0], implementation="CUDA graph")
     assert graph["over the rung above"].startswith("1.20x (")
     assert (
@@ -109,7 +109,7 @@ def test_rungs_are_the_rows_of_end_to_end(gpu):
     frame = gpu.frame(ladder.STEM)
     found = ladder.rungs(frame)
     assert set(found["context_length"]) == {1024} and set(found["phase"]) == {"train_step"}
-    assert set(found["size"]) == {"small", "large", "3.4B"} and len(found) == 3 * (8 + 4)
+    assert set(found["size"]) == {"small", "large", "3.4B"} and len(found) == 3 * (9 + 5)
     assert set(found["implementation"]) == {rung.name for rung in RUNGS}
     alone = with_rows(gpu, having(frame, implementation=[ways.EAGER, ways.BLOCKS]))
     assert ladder.rungs(alone.frame(ladder.STEM)).empty and not ladder.tables(alone)
