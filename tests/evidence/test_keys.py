@@ -242,10 +242,13 @@ def test_edited_kernel_makes_only_its_callers_stale(before, tree):
     found = changed(before, after)
     assert found == rows_of("flash_attention", "profiles", names=["triton"]) | rows_of(
         "end_to_end",
-        names=["triton", "triton_compiled", "triton_compiled_blocks", "fused_loss", "graph"],
+        names=[
+            *("triton", "triton_compiled", "triton_compiled_blocks"),
+            *("fused_loss", "fused_blocks", "graph"),
+        ],
     ) | rows_of("flash_attention_check") | rows_of(
         "ladder_loss",
-        names=["flash_attention", "fused_loss", "bf16_weights", "graph"],
+        names=["flash_attention", "fused_loss", "fused_blocks", "bf16_weights", "graph"],
     ) | rows_of("leaderboard")
     assert {case.implementation for case in measured_again(before, after)} >= {"eager", "triton"}
 
