@@ -101,7 +101,7 @@ def test_marked_step_is_no_recipe(gpu):
 
 
 def test_size_whose_fastest_step_is_marked_is_left_out(gpu):
-    where = {"phase": "train_step", "implementation": "fused_loss", "size": "small"}
+    where = {"phase": "train_step", "implementation": "fused_blocks", "size": "small"}
     marked = with_values(gpu, {"marks": "host"}, **where)
     assert implementations(gpu).keys() - implementations(marked).keys() == {"small"}
     notes = recipes.tables(marked)[0].notes
