@@ -67,7 +67,7 @@ def test_head_of_end_to_end_has_the_ladders_ends_alone():
     benchmark = load("end_to_end")
     found = benchmark.groups(benchmark.head_cases("gpu"))
     assert [group[0].axes["size"] for group in found] == ["0.13B", "0.97B", "3.4B"]
-    ends = [("tf32", "eager"), ("autocast_bfloat16", "fused_loss"), ("bfloat16", "graph")]
+    ends = [("tf32", "eager"), ("autocast_bfloat16", "fused_blocks"), ("bfloat16", "graph")]
     assert {(rung.dtype, rung.implementation) for rung in RUNGS} >= {*ends}
     for group in found:
         assert [(case.axes["dtype"], case.implementation) for case in group] == ends

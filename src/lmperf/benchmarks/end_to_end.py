@@ -123,7 +123,7 @@ def _points(grids: Mapping[str, list[dict[str, list]]]) -> set[tuple]:
 
 # The ends of the ladder, (dtype, implementation): the lowest rung that uses tensor cores, and the
 # highest rungs with float32 and with any weights. They give the first table of a write-up.
-_ENDS = (("tf32", "eager"), (_BF16, "fused_loss"), ("bfloat16", "graph"))
+_ENDS = (("tf32", "eager"), (_BF16, "fused_blocks"), ("bfloat16", "graph"))
 _STEP_CELLS = _points(_STEP_GRIDS) - _points(_WHOLE)
 
 

@@ -229,7 +229,7 @@ def _loss_words(evidence: MachineEvidence, size: str) -> str:
     context, batch = (frame[axis].iloc[0] for axis in ("context_length", "batch"))
     stated, steps = load(LOSS).stated, frame["step"].max()
     return (
-        f"Loss: mean of the last tenth of {steps:g} steps, over {stated['runs']} runs on the same"
+        f"Loss: mean of the last tenth of {steps:g} steps, one run on the same"
         f" tokens, with {batch:g} sequences of {context:g} tokens in each step and a learning rate"
         f" of {stated['learning_rate']:g}; in brackets over the mean with float32 weights, if"
         f" further than {percent(NEAR, 0)} from it."
@@ -345,7 +345,6 @@ def _cost_in_loss(evidence: MachineEvidence) -> dict:
     off, apart = above.where(above > 0, below.where(below < 0, 0.0)), high / low - 1
     return {
         "steps": evidence.frame(LOSS)["step"].max(),
-        "runs": load(LOSS).stated["runs"],
         "apart": apart.max(),
         "most": off.abs().max(),
         "by_size": [
@@ -367,8 +366,7 @@ _MFU = (
     " {{ near | percent(0) }} of float32's.{% endif %}"
 )
 _LOSS = (
-    "After {{ steps }} steps on the same tokens (mean of {{ runs }} runs), losses with bf16 weights"
-    " lie"
+    "After {{ steps }} steps on the same tokens (one run per rung), losses with bf16 weights lie"
 )
 FINDINGS = (
     Finding(
