@@ -65,7 +65,7 @@ def test_ends_of_the_ladder_are_a_group_and_the_other_rungs_one():
         {(case.axes["dtype"], case.implementation) for case in group}
         for group in benchmark.groups(benchmark.cases("gpu"))
     ]
-    ends = {rung[1:] for rung in RUNGS if rung.name in ("tf32", "fused_loss", "graph")}
+    ends = {rung[1:] for rung in RUNGS if rung.name in ("tf32", "fused_blocks", "graph")}
     others = {rung[1:] for rung in RUNGS} - ends
     assert len(ends) == 3 and found.count(ends) == 5
     assert sum(others <= group for group in found) == 5

@@ -166,9 +166,9 @@ def test_table_e6_shows_float8_steps_over_the_highest_rung():
     evidence = gpu_evidence()
     frame = evidence.frames[ladder.STEM]
     graph = having(frame, implementation="graph", size="3.4B", batch=8)
-    (rounds,) = graph["rounds_ms"]
-    faster = ";".join(str(float(ms) / 1.25) for ms in rounds.split(";"))
-    float8 = graph.assign(implementation="fp8_tensorwise", rounds_ms=faster)
+    (blocks,) = graph["sustained_rounds_ms"]
+    faster = ";".join(str(float(ms) / 1.25) for ms in blocks.split(";"))
+    float8 = graph.assign(implementation="fp8_tensorwise", sustained_rounds_ms=faster)
     evidence = with_rows(evidence, pd.concat([frame, float8], ignore_index=True))
     shown = [t for t in ladder.tables(evidence) if "FP8, tensorwise (torchao)" in str(t.frame)]
     assert len(shown) == 1 and "1.25x tensorwise and 1.10x rowwise" in shown[0].notes
