@@ -162,6 +162,30 @@ def test_ladder_finding_and_table_state_a_loss_that_grows(gpu):
     assert sentence_of("ladder", unknown).endswith("Its loss was not measured.")
 
 
+def test_losses_on_other_tokens_are_not_compared(gpu):
+    other = {"loss": 9.0, "seed": 7}
+    mixed = with_values(gpu, other, ladder.LOSS, step=100, implementation="autocast")
+    found = ladder.losses(mixed).loc["3.4B"]
+    assert found.loc["autocast", "base"] == 9.0
+    alike = found.drop(index="autocast")
+    assert alike["base"].nunique() == 1 and alike["base"].iloc[0] < 7
+    assert sentence_of("ladder", mixed).endswith("stays within 1 % of float32's.")
+    assert "within 0.26 %" in sentence_of("ladder_loss", mixed)
+    notes = {t.id: t for t in SECTION.tables}["E6"].make(mixed)[-1].notes
+    assert "other tokens are compared among themselves" in notes
+    lone = with_values(gpu, {"seed": 7}, ladder.LOSS, size="3.4B", implementation="graph")
+    assert ladder.growth(lone, "3.4B", "graph") is None
+
+
+def test_ladder_finding_states_a_loss_that_falls(gpu):
+    fallen = with_values(
+        gpu, {"loss": 6.0}, ladder.LOSS, size="3.4B", step=100, implementation="graph"
+    )
+    assert sentence_of("ladder", fallen).endswith(
+        "Its loss exceeds float32's by at most 1 %, and is up to 7.7 % lower (3.4B)."
+    )
+
+
 def test_table_e6_shows_float8_steps_over_the_highest_rung():
     evidence = gpu_evidence()
     frame = evidence.frames[ladder.STEM]

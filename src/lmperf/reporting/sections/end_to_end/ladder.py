@@ -51,7 +51,6 @@ from lmperf.transformer.rungs import FLOAT8, RUNGS, STEPS_ALONE, Rung
 
 LOSS = "ladder_loss"
 BASE = RUNGS[0]
-EXACT = "float32 weights"
 _FLOAT8_WORDS = (
     f"The lines with FP8 are over {implementation_words(RUNGS[-1].name)}. Published gains of FP8:"
     " 1.31x (llmq, 3B), 1.25x tensorwise and 1.10x rowwise (torchao, 8B), 0.90x rowwise (nanochat)."
@@ -131,9 +130,10 @@ def _cell(evidence: MachineEvidence, rows: pd.DataFrame, losses: pd.DataFrame) -
         note += f" {_FLOAT8_WORDS}"
     size = rows["size"].iloc[0]
     if size in losses.index.get_level_values("size"):
-        found = rows["implementation"].map(losses.loc[size]["loss"]).dropna()
-        cells = [loss_cell(loss, losses["loss"].get((size, EXACT))) for loss in found]
-        cells = pd.Series(cells, found.index, dtype=object)
+        known = losses.loc[size]
+        names = rows["implementation"][rows["implementation"].isin(known.index)]
+        cells = [loss_cell(*known.loc[name, ["loss", "base"]]) for name in names]
+        cells = pd.Series(cells, names.index, dtype=object)
         columns.append(Beside("loss (over float32)", cells, "loss", "", "precise", LOWER))
         note += f" {_loss_words(evidence, size)}"
         if len(cells) < len(rows) and not evidence.missing.get(LOSS):
@@ -181,28 +181,28 @@ def _compared(
 
 
 def losses(evidence: MachineEvidence) -> pd.DataFrame:
-    """A data frame with the ``loss`` at the last recorded step, indexed by size and rung.
+    """A data frame of losses at the last recorded step, indexed by size and rung.
 
-    The rung ``EXACT`` has the mean loss of the rungs with float32 weights. They differ in rounding
+    Columns: ``loss``; ``seed``, which determines the tokens; ``base``, the mean loss of the rungs
+    with float32 weights on the same tokens, NaN if there is none. These rungs differ in rounding
     only, which training amplifies, so their mean is a better reference than one of them.
     """
     frame = evidence.frame(LOSS)
     if frame is None:
-        return pd.DataFrame({"loss": []}, pd.MultiIndex.from_tuples([], names=["size", "rung"]))
+        nothing = pd.MultiIndex.from_tuples([], names=["size", "implementation"])
+        return pd.DataFrame({"loss": [], "seed": [], "base": []}, nothing)
     frame = frame[gates.shown(frame)]
     last = having(frame, step=frame["step"].max())
-    found = last.set_index(["size", "implementation"])[["loss"]]
-    exact = found[found.index.isin(_exact_rungs(), level="implementation")]
-    means = exact.groupby(level="size").mean()
-    means.index = pd.MultiIndex.from_product([means.index, [EXACT]], names=found.index.names)
-    return pd.concat([found, means])
+    exact = last["loss"].where(last["implementation"].isin(_exact_rungs()))
+    base = exact.groupby([last["size"], last["seed"]]).transform("mean")
+    return last.assign(base=base).set_index(["size", "implementation"])[["loss", "seed", "base"]]
 
 
 def growth(evidence: MachineEvidence, size: str, rung: str | None) -> float | None:
     """By how much a rung's loss exceeds that with float32 weights, as a fraction; None: unknown."""
-    found = losses(evidence)["loss"]
-    loss, base = found.get((size, rung)), found.get((size, EXACT))
-    return None if loss is None or base is None else loss / base - 1
+    found = losses(evidence)
+    over = (found["loss"] / found["base"] - 1).dropna()
+    return over.get((size, rung))
 
 
 def growth_words(evidence: MachineEvidence, rows: pd.DataFrame) -> str:
@@ -217,9 +217,9 @@ def _exact_rungs() -> list[str]:
     return [rung.name for rung in RUNGS if dtype_of(rung.dtype).storage == "float32"]
 
 
-def loss_cell(loss: float, base: float | None) -> Cell:
-    """A cell with a loss; one that is apart from `base` says by how much."""
-    far = loss / base - 1 if base else 0.0
+def loss_cell(loss: float, base: float) -> Cell:
+    """A cell with a loss; one that is apart from `base`, NaN if unknown, says by how much."""
+    far = loss / base - 1
     words = precise(loss) + (f" ({signed_percent(far)})" if abs(far) > NEAR else "")
     return Cell(words, float(loss))
 
@@ -228,11 +228,13 @@ def _loss_words(evidence: MachineEvidence, size: str) -> str:
     frame = having(all_rows(evidence, LOSS), size=size)
     context, batch = (frame[axis].iloc[0] for axis in ("context_length", "batch"))
     stated, steps = load(LOSS).stated, frame["step"].max()
+    several = losses(evidence).loc[size, "seed"].nunique() > 1
+    apart = " Lines trained on other tokens are compared among themselves." if several else ""
     return (
         f"Loss: mean of the last tenth of {steps:g} steps, one run on the same"
         f" tokens, with {batch:g} sequences of {context:g} tokens in each step and a learning rate"
         f" of {stated['learning_rate']:g}; in brackets over the mean with float32 weights, if"
-        f" further than {percent(NEAR, 0)} from it."
+        f" further than {percent(NEAR, 0)} from it.{apart}"
     )
 
 
@@ -288,6 +290,9 @@ def _whole(evidence: MachineEvidence) -> dict:
         "growth": max(growths, default=None),
         "grows_at": growths[max(growths)] if growths else "",
         "grows": bool(growths) and max(growths) > NEAR,
+        "falls": bool(growths) and min(growths) < -NEAR,
+        "fall": -min(growths, default=0.0),
+        "falls_at": growths[min(growths)] if growths else "",
         "steps": load(LOSS).stated["steps"],
         "near": NEAR,
         **verdicts(rows),
@@ -332,23 +337,24 @@ def _cost_in_loss(evidence: MachineEvidence) -> dict:
     Rungs with float32 weights differ in rounding only, so their range is the effect of rounding.
     ``most`` is the largest relative distance from the range, ``apart`` the largest relative width.
     """
-    table = losses(evidence)["loss"].unstack()
-    table = table.drop(columns=EXACT, errors="ignore")
+    table = losses(evidence).set_index("seed", append=True)["loss"].unstack("implementation")
     exact = table.columns.isin(_exact_rungs())
     wide, narrow = table.loc[:, exact], table.loc[:, ~exact]
     wide, narrow = (side.dropna(how="all") for side in (wide, narrow))
     several = wide.index[wide.count(axis="columns") > 1]
-    sizes = in_order("size", measured(narrow[narrow.index.isin(several)]).index)
-    low, high = wide.loc[sizes].min(axis="columns"), wide.loc[sizes].max(axis="columns")
-    ends = narrow.loc[sizes].agg(["min", "max"], axis="columns")
-    above, below = ends["max"] / high - 1, ends["min"] / low - 1
+    narrow = measured(narrow[narrow.index.isin(several)])
+    wide = wide.loc[narrow.index]
+    low, high = wide.min(axis="columns"), wide.max(axis="columns")
+    above, below = narrow.max(axis="columns") / high - 1, narrow.min(axis="columns") / low - 1
     off, apart = above.where(above > 0, below.where(below < 0, 0.0)), high / low - 1
+    off, apart = (some.droplevel("seed") for some in (off, apart))
     return {
         "steps": evidence.frame(LOSS)["step"].max(),
         "apart": apart.max(),
         "most": off.abs().max(),
         "by_size": [
-            f"{size} {signed_percent(off[size])} ({percent(apart[size], 2)})" for size in sizes
+            f"{size} {signed_percent(off[size])} ({percent(apart[size], 2)})"
+            for size in in_order("size", off.index)
         ],
     }
 
@@ -362,7 +368,9 @@ _MFU = (
     ".{% if mfu %} MFU is then {{ mfu | range('percent') }}{{ ' (burst)' if burst }}.{% endif %}"
     "{% if growth is none %} Its loss was not measured."
     "{% elif grows %} But its bf16 weights raise the loss after {{ steps }} steps by"
-    " up to {{ growth | percent }} ({{ grows_at }}).{% else %} Its loss stays within"
+    " up to {{ growth | percent }} ({{ grows_at }}).{% elif falls %} Its loss exceeds float32's by"
+    " at most {{ near | percent(0) }}, and is up to {{ fall | percent }} lower ({{ falls_at }})."
+    "{% else %} Its loss stays within"
     " {{ near | percent(0) }} of float32's.{% endif %}"
 )
 _LOSS = (

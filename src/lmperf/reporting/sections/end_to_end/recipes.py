@@ -13,6 +13,7 @@ table of their own shows them, with their loss.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -314,8 +315,8 @@ def _faster_rows(evidence: MachineEvidence, best: pd.DataFrame) -> pd.DataFrame:
     return rows[pd.Series(beats, rows.index, dtype=bool)]
 
 
-def _loss_cell(found: float | None, base: float | None) -> Cell:
-    if found is None:
+def _loss_cell(found: float, base: float) -> Cell:
+    if math.isnan(found):
         return Cell("not measured", state=NO_ROW)
     return ladder.loss_cell(found, base)
 
@@ -329,12 +330,12 @@ def _key(row: pd.Series) -> tuple[str, str]:
     return row["dtype"], row["implementation"]
 
 
-def loss(
-    evidence: MachineEvidence, size: str, rung: str | None
-) -> tuple[float | None, float | None]:
-    """The last recorded losses of a rung and with float32 weights; None if unknown."""
-    losses = ladder.losses(evidence)["loss"]
-    return losses.get((size, rung)), losses.get((size, ladder.EXACT))
+def loss(evidence: MachineEvidence, size: str, rung: str | None) -> tuple[float, float]:
+    """The last recorded losses of a rung and with float32 weights; NaN if unknown."""
+    found = ladder.losses(evidence)
+    if (size, rung) not in found.index:
+        return math.nan, math.nan
+    return tuple(found.loc[(size, rung), ["loss", "base"]])
 
 
 def _where(rows: pd.DataFrame) -> str:
