@@ -7,16 +7,14 @@ import pandas as pd
 import pytest
 
 from lmperf.reporting.evidence import MachineEvidence
+from lmperf.reporting.noise import floor_words, noise_floors
+from lmperf.reporting.rounds import interval_sentence, rounds_words
 from lmperf.reporting.speedup import (
     Series,
     averaged,
     compared,
     every,
-    floor_words,
-    interval_sentence,
-    noise_floors,
     resolved,
-    rounds_words,
     speedup_cells,
     speedups,
 )

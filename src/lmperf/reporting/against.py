@@ -23,9 +23,10 @@ from lmperf.reporting import marks
 from lmperf.reporting.evidence import MachineEvidence, row_names
 from lmperf.reporting.foreign import plain
 from lmperf.reporting.machine import FACTS, LEAST_SHOWN
+from lmperf.reporting.noise import noise_floors
 from lmperf.reporting.numbers import absent, finite, listed, percent
 from lmperf.reporting.reproduce import cell_of
-from lmperf.reporting.speedup import noise_floors, parse_rounds, resolution
+from lmperf.reporting.rounds import parse_rounds, resolution
 from lmperf.reporting.tables import as_cell, from_frame, number_cell, states, status_words
 from lmperf.results import Table
 from lmperf.statistics import LEAST_FLOOR, UNKNOWN_FLOOR, unpaired

@@ -12,13 +12,9 @@ from lmperf.names import STATUSES, dtype_words, in_order, mark_words, phase_word
 from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.foreign import code
+from lmperf.reporting.noise import noise_floors
 from lmperf.reporting.numbers import EMPTY, absent, counted, percent
-from lmperf.reporting.speedup import (
-    interval_sentence,
-    noise_floors,
-    round_numbers,
-    rounds_words,
-)
+from lmperf.reporting.rounds import interval_sentence, round_numbers, rounds_words
 from lmperf.reporting.stated import stated
 from lmperf.reporting.tables import MEDIAN_APART, from_frame, number_cell
 from lmperf.results import Table

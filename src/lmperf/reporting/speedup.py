@@ -4,15 +4,9 @@ Two train steps that were timed back to back are compared by these sustained tim
 from the blocks of both stretches. Other rows are compared by per-round ratios, if they were timed
 in turn (interleaved): each round times every row of a group once, and column ``together``, the id
 of the pass that timed them, is the same. `lmperf.statistics` computes estimate, interval and
-verdict. This module decides which rows form a pair and which noise floor the pair has. False
-discovery is controlled over all pairs of one call of ``speedups``.
-
-The noise floor is how far apart the times of two processes of the same code are in 95 % of cells.
-Each phase and numerics has its own, since float32 pairs tell nothing about bfloat16. With fewer
-than ``LEAST_PAIRS`` of its own it uses those of all phases and numerics of the benchmark; if these
-are fewer as well, the floor is at least ``UNKNOWN_FLOOR``. Pairs with a mark that says that a time
-may not hold (`marks.doubtful`) are left out. A pair of rows is never compared more finely than the
-clock can tell: a step of the event timer is 10 % of 5 us.
+verdict. This module decides which rows form a pair and which noise floor (`reporting.noise`) the
+pair has. False discovery is controlled over all pairs of one call of ``speedups``. A pair is never
+compared more finely than the clock can tell: a step of the event timer is 10 % of 5 us.
 
 Rows that were measured while the machine was disturbed (`marks.disturbed`) have a ratio, but are
 never called faster, slower or the same. Neither are host-bound steps that were timed in different
@@ -21,42 +15,26 @@ groups: the speed of a host changes from minute to minute.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from lmperf.evidence.plausible import EVENT_STEP_MS
 from lmperf.names import dtype_words, implementation_words
 from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence, axes, having
 from lmperf.reporting.host_bound import host_bound
-from lmperf.reporting.numbers import (
-    Spread,
-    counted,
-    finite,
-    interval,
-    listed,
-    percent,
-    ranged,
-    ratio,
-    whole,
-)
+from lmperf.reporting.noise import floors_of, noise_floors
+from lmperf.reporting.numbers import finite, interval, ratio, whole
+from lmperf.reporting.rounds import parse_rounds, resolution, round_counts, same_width
 from lmperf.results import EMPTY, NO_BASELINE, NO_TIME, NOT_IN_TURN, WITHHELD, Cell, joined
 from lmperf.statistics import (
     FALSE_DISCOVERY,
-    LEAST_FLOOR,
-    LEAST_PAIRS,
     SAME,
-    UNKNOWN_FLOOR,
     UNRESOLVED,
     Ratio,
     adjusted,
-    median_interval,
-    medians,
-    noise_floor,
-    order_statistics,
     paired,
     unpaired,
     verdict,
@@ -242,92 +220,6 @@ def speedup_cell(
     )
 
 
-def parse_rounds(column: pd.Series) -> np.ndarray:
-    """Parse texts such as ``"1.0;1.1"`` into an array [rows, most rounds], padded with NaN."""
-    text = column.fillna("").astype(str)
-    counts = np.array([row.count(";") + 1 if row else 0 for row in text], dtype=int)
-    matrix = np.full((len(text), max(counts.max(initial=0), 1)), np.nan)
-    joined = ";".join(text[counts > 0])
-    if joined:
-        matrix[np.arange(matrix.shape[1]) < counts[:, None]] = np.fromstring(joined, sep=";")
-    return matrix
-
-
-def median_intervals(frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Ends (ms) of the confidence interval of each row's median time, from its rounds."""
-    return median_interval(parse_rounds(frame["rounds_ms"]))
-
-
-def noise_floors(frame: pd.DataFrame, unknown: float = UNKNOWN_FLOOR) -> pd.DataFrame:
-    """Noise floors (how far apart processes of the same code are), by timed phase and dtype.
-
-    unknown: the least floor if the whole benchmark has fewer than LEAST_PAIRS pairs.
-
-    Returns:
-        A data frame with these columns:
-
-        - pairs: number of pairs of processes; pairs that are ``marks.doubtful`` do not count
-        - apart: FLOOR_QUANTILE quantile of how far the ratios of the pairs are from 1, as a
-          fraction; NaN without pairs
-        - floor: the noise floor, as a fraction
-    """
-    timed = frame[gates.shown(frame) & frame["rounds_ms"].notna()]
-    sides = _same_width(*(parse_rounds(timed[f"{name}_ms"]) for name in ("rounds", "again")))
-    again = pd.DataFrame(
-        {
-            "ratio": np.where(marks.doubtful(timed), np.nan, paired(*sides).ratio),
-            "resolution": resolution(*sides),
-            **{"phase": timed["phase"].to_numpy(), "dtype": _numerics(timed).to_numpy()},
-        }
-    ).astype({"ratio": float})
-    every, pairs = _apart(again), int(again["ratio"].notna().sum())
-    common = every if pairs >= LEAST_PAIRS else np.fmax(every, unknown)
-    parts = {
-        place: (int(part["ratio"].notna().sum()), _apart(part))
-        for place, part in again.groupby(["phase", "dtype"])
-    }
-    lines = [(n, apart, apart if n >= LEAST_PAIRS else common) for n, apart in parts.values()]
-    sides = zip(*parts, strict=True) if parts else ([], [])
-    places = pd.MultiIndex.from_arrays(list(sides), names=["phase", "dtype"])
-    return pd.DataFrame(lines, places, columns=["pairs", "apart", "floor"])
-
-
-def floor_words(floors: pd.DataFrame) -> str:
-    """The largest noise floor, in words; empty if no pair of processes was timed.
-
-    It may be an assumed one, ``UNKNOWN_FLOOR``, so it is not called a measured difference.
-
-    floors: from ``noise_floors``.
-    """
-    if not floors["pairs"].sum():
-        return ""
-    largest = percent(max(floors["floor"].max(), LEAST_FLOOR))
-    return (
-        f"noise floor of up to {largest}, by phase and numerics, from"
-        f" {counted(int(floors['pairs'].sum()), 'pair')} of processes of the same code; smaller"
-        " differences are not called faster or slower"
-    )
-
-
-def _apart(again: pd.DataFrame) -> float:
-    return noise_floor(again["ratio"].to_numpy(), again["resolution"].to_numpy())
-
-
-def resolution(*sides: np.ndarray) -> np.ndarray:
-    """The step of the event timer as a fraction of the shorter of two times, for each row."""
-    shorter = np.fmin(*(medians(side) for side in sides))
-    return np.nan_to_num(np.divide(EVENT_STEP_MS, shorter))
-
-
-def _numerics(frame: pd.DataFrame) -> pd.Series:
-    """The dtype of each row; empty text if the benchmark has no dtype axis."""
-    return frame.get("dtype", pd.Series("", frame.index)).rename("dtype").fillna("")
-
-
-def _floors_of(frame: pd.DataFrame, floors: pd.Series) -> np.ndarray:
-    return floors.reindex(pd.MultiIndex.from_arrays([frame["phase"], _numerics(frame)])).to_numpy()
-
-
 def _timed(frame: pd.DataFrame) -> pd.DataFrame:
     columns = ("sustained_rounds_ms", "sustained_ms", "environment", "host_ms")
     frame = frame.assign(**{name: None for name in columns if name not in frame})
@@ -356,7 +248,7 @@ def _speedups(
     disturbed = marks.disturbed(ours).to_numpy() | marks.disturbed(theirs).to_numpy()
     disturbed |= _host_bound_apart(ours, theirs)
     p = adjusted(np.where(disturbed, np.nan, found["p"]))
-    floor = np.fmax(_floors_of(ours, floors), _floors_of(theirs, floors))
+    floor = np.fmax(floors_of(ours, floors), floors_of(theirs, floors))
     floor = np.fmax(floor, found["resolution"].to_numpy())
     doubtful = marks.doubtful(ours, stem).to_numpy() | marks.doubtful(theirs, stem).to_numpy()
     estimates = Ratio(*(found[name].to_numpy() for name in ("ratio", "low", "high", "p", "rounds")))
@@ -373,8 +265,8 @@ def _lasting(ours: pd.DataFrame, theirs: pd.DataFrame) -> np.ndarray:
 
 
 def _in_turn(ours: pd.DataFrame, theirs: pd.DataFrame) -> np.ndarray:
-    counts = _round_counts(ours)
-    alike = (counts == _round_counts(theirs)) & (counts > 0)
+    counts = round_counts(ours)
+    alike = (counts == round_counts(theirs)) & (counts > 0)
     return alike & (ours["together"].to_numpy() == theirs["together"].to_numpy())
 
 
@@ -391,7 +283,7 @@ def _ratios(
     how: Callable[[np.ndarray, np.ndarray], Ratio],
 ) -> pd.DataFrame:
     """The ratios of pairs of rows, from the columns of their rounds and of their time."""
-    sides = _same_width(parse_rounds(theirs[rounds]), parse_rounds(ours[rounds]))
+    sides = same_width(parse_rounds(theirs[rounds]), parse_rounds(ours[rounds]))
     found = how(*sides)
     return pd.DataFrame(
         {
@@ -412,38 +304,3 @@ def _paired(frame: pd.DataFrame, series: Series, base: Series) -> pd.DataFrame:
     left = series.rows(frame)[keys]
     joined = left.reset_index(names="row").merge(right, on=keys, how="inner")
     return joined.set_index("row")[["base_row"]]
-
-
-def _round_counts(frame: pd.DataFrame) -> np.ndarray:
-    return (~np.isnan(parse_rounds(frame["rounds_ms"]))).sum(axis=1)
-
-
-def _same_width(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    width = min(a.shape[1], b.shape[1])
-    return a[:, :width], b[:, :width]
-
-
-def round_numbers(frame: pd.DataFrame) -> list[int]:
-    """The distinct numbers of rounds with which the rows were timed, ascending."""
-    text = frame["rounds_ms"].dropna().astype(str)
-    return sorted(int(n) for n in (text.str.count(";") + 1).unique())
-
-
-def rounds_words(counts: Sequence[int]) -> str:
-    """Numbers of rounds in words: ``6``, ``6 and 12``; four or more as ``6 to 20``."""
-    return listed(counts) if len(counts) < 4 else f"{min(counts)} to {max(counts)}"
-
-
-def interval_sentence(counts: Sequence[int]) -> str:
-    """Words for the kind and coverage of the confidence intervals that these round counts give."""
-    several = [n for n in counts if n > 1]
-    if not several:
-        return "with one round there is no interval, so that every comparison is unresolved"
-    found = [order_statistics(n) for n in several]
-    kinds = {
-        "the range": [n for n, (low, _, _) in zip(several, found, strict=True) if low == 0],
-        "inner order statistics": [n for n, (low, _, _) in zip(several, found, strict=True) if low],
-    }
-    words = [f"{kind} of {rounds_words(of)} rounds" for kind, of in kinds.items() if of]
-    sure = ranged(Spread.of(coverage for _, _, coverage in found), percent)
-    return f"{', '.join(words)}, {sure} sure to cover the true median"

@@ -25,7 +25,7 @@ from lmperf.reporting.numbers import (
     spread,
     whole,
 )
-from lmperf.reporting.speedup import median_intervals, round_numbers, rounds_words
+from lmperf.reporting.rounds import median_intervals, round_numbers, rounds_words
 from lmperf.results import (
     EMPTY,
     IMPOSSIBLE,

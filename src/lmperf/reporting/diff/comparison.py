@@ -4,7 +4,7 @@ The ratio is old / new: above 1, the new result is faster. Two runs of the same 
 than the rounds within a run (other memory allocation, temperature, clock), and no interval within a
 run covers this. So a difference counts only if it exceeds both ``AT_LEAST`` and the noise floor of
 its benchmark, phase and numerics: how far apart two processes of the same code are in either result
-(`speedup.noise_floors`). False discovery is controlled over all rows. A row that is marked because
+(`noise.noise_floors`). False discovery is controlled over all rows. A row that is marked because
 of load, drift or the host in either result is unresolved (`marks.disturbed`).
 
 On a GPU, a difference in time must also be a difference in cycles (time x SM clock). If the
@@ -24,8 +24,9 @@ from lmperf.errors import UserError
 from lmperf.reporting import marks
 from lmperf.reporting.diff.results import Result
 from lmperf.reporting.evidence import axes
+from lmperf.reporting.noise import floor_words, noise_floors
 from lmperf.reporting.numbers import counted, listed
-from lmperf.reporting.speedup import floor_words, noise_floors, parse_rounds, resolution
+from lmperf.reporting.rounds import parse_rounds, resolution
 from lmperf.statistics import (
     FALSE_DISCOVERY,
     FASTER,

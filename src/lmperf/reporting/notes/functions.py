@@ -36,7 +36,8 @@ from lmperf.reporting.notes.rows import (
     unknown,
 )
 from lmperf.reporting.numbers import MIB, absent, listed, significant
-from lmperf.reporting.speedup import Series, parse_rounds, speedups
+from lmperf.reporting.rounds import parse_rounds
+from lmperf.reporting.speedup import Series, speedups
 from lmperf.statistics import SAME, UNRESOLVED, median_interval
 
 # Column of a median -> the column with the medians of its parts.

@@ -24,8 +24,9 @@ from lmperf.reporting.figures import (
     whiskers,
 )
 from lmperf.reporting.numbers import ratio, significant
+from lmperf.reporting.rounds import median_intervals
 from lmperf.reporting.sections.attention.tables import COMPILED, EAGER, STEM, usual
-from lmperf.reporting.speedup import every, median_intervals
+from lmperf.reporting.speedup import every
 from lmperf.statistics import UNRESOLVED
 
 END = "does not fit"

@@ -12,8 +12,9 @@ import pandas as pd
 from lmperf.dtypes import dtype_of
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
+from lmperf.reporting.rounds import parse_rounds
 from lmperf.reporting.sections.end_to_end import ladder, ways
-from lmperf.reporting.speedup import Series, parse_rounds, resolved
+from lmperf.reporting.speedup import Series, resolved
 from lmperf.statistics import FASTER, SLOWER, median_interval
 from lmperf.transformer.rungs import RUNGS, Rung
 

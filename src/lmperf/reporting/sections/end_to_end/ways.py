@@ -25,8 +25,9 @@ from lmperf.reporting.custom import another_model
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import all_rows
 from lmperf.reporting.numbers import finite, rounded, significant, whole
+from lmperf.reporting.rounds import median_intervals, parse_rounds
 from lmperf.reporting.side_by_side import Beside, rate
-from lmperf.reporting.speedup import Series, compared, median_intervals, parse_rounds
+from lmperf.reporting.speedup import Series, compared
 from lmperf.reporting.tables import medians, or_status, value_cells
 from lmperf.results import DERIVED, HIGHER, Cell
 from lmperf.statistics import median_interval

@@ -31,8 +31,9 @@ from lmperf.reporting.figures import (
     whiskers,
 )
 from lmperf.reporting.numbers import significant
+from lmperf.reporting.rounds import median_intervals
 from lmperf.reporting.sections.flash_attention import kinds
-from lmperf.reporting.speedup import Series, median_intervals, speedups
+from lmperf.reporting.speedup import Series, speedups
 from lmperf.statistics import FASTER
 
 GROUP = ["d_head", "mask"]

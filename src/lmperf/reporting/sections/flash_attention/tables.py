@@ -21,14 +21,7 @@ from lmperf.reporting.sections.flash_attention import kinds
 from lmperf.reporting.sections.flash_attention.errors import check_tables, error_tables
 from lmperf.reporting.sections.flash_attention.sustained import sustained_tables
 from lmperf.reporting.side_by_side import Beside, each, rate, side_by_side, speedup, time
-from lmperf.reporting.speedup import (
-    PRECISE,
-    Series,
-    averaged,
-    every,
-    geometric_mean,
-    speedup_cells,
-)
+from lmperf.reporting.speedup import PRECISE, Series, averaged, every, geometric_mean, speedup_cells
 from lmperf.reporting.tables import (
     Owed,
     TableGroup,

@@ -21,8 +21,8 @@ from lmperf.reporting.figures import (
     whiskers,
 )
 from lmperf.reporting.numbers import Spread, percent, ranged
+from lmperf.reporting.rounds import median_intervals
 from lmperf.reporting.sections.lrpe import shapes
-from lmperf.reporting.speedup import median_intervals
 
 COPY = "copy"
 
