@@ -264,6 +264,8 @@ class Benchmark:
         is_check: whether this benchmark is itself a kernel test.
         limit_s: time-out in seconds of one step (preparing, checking, one round) of a case.
         patient: whether a CPU spends more time on each row, because the benchmark has few rows.
+        least_devices: devices that a machine must have to measure the benchmark. A CPU counts as
+            two, since two processes can share it.
     """
 
     title: str
@@ -283,6 +285,7 @@ class Benchmark:
     is_check = False
     limit_s: float = 120.0
     patient: bool = False
+    least_devices: int = 1
 
     def __init__(self, stem: str, external: Mapping[str, str | Implementation] | None = None):
         """Create the benchmark of a stem.
@@ -473,5 +476,56 @@ class Observed(Benchmark):
 
         Raises:
             Unsupported: the case cannot run here.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One process of a rank group: processes that measure a case together.
+
+    The default process group of `torch.distributed` is initialised in each of them.
+
+    Attributes:
+        number: the rank, from 0.
+        ranks: number of processes in the group.
+        device: `cuda` (the rank's GPU is the current device) or `cpu`.
+        backend: `nccl` or `gloo`.
+    """
+
+    number: int
+    ranks: int
+    device: str
+    backend: str
+
+
+class RankedTimed(Timed):
+    """A timed benchmark whose cases run on a group of `case.axes["ranks"]` processes.
+
+    A time is the longest over the ranks of a call.
+    """
+
+    def prepare_rank(self, case: Case, rank: Rank, seed: int, shared: dict) -> Workload:
+        """Prepare this rank's part of a case.
+
+        Every rank is given the same seeds, also in `freshen`, and runs the same calls in the same
+        order, so that their collectives match.
+
+        shared: a dict that all cases of a group share in this process.
+
+        Raises:
+            Unsupported: the case cannot run here; every rank must raise it.
+        """
+        raise NotImplementedError
+
+
+class RankedObserved(Observed):
+    """An observed benchmark whose cases run on a group of `case.axes["ranks"]` processes."""
+
+    def observe_rank(self, case: Case, phase: str, rank: Rank, seed: int) -> list[dict[str, Any]]:
+        """Observe on every rank; the rows that rank 0 returns are those of the case.
+
+        Raises:
+            Unsupported: the case cannot run here; every rank must raise it.
         """
         raise NotImplementedError
