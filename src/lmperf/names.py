@@ -57,6 +57,9 @@ OPERATIONS = {
     "narrow": "copy 2:1",
     "launch": "empty launch",
     "matmul": "matmul",
+    "all_reduce": "all-reduce",
+    "all_gather": "all-gather",
+    "reduce_scatter": "reduce-scatter",
 }
 LOADS = {"burst": "single calls", "sustained": "back to back"}
 PHASES = {
@@ -106,6 +109,38 @@ IMPLEMENTATIONS = {
     "recompute_all": Shown("every block recomputed", Look(BLUE, "8")),
     "keep_attention": Shown("attention kept", Look(ORANGE, "8", (0, (1, 1.2)), "xx")),
     "keep_matmuls": Shown("attention and some matmuls kept", Look(GREEN, "8", (0, (2, 1)), "//")),
+    "library": Shown("torch.distributed", Look(BLUE, "1")),
+    "scatter_gather": Shown("reduce-scatter + all-gather", Look(ORANGE, "2", (0, (3, 1)))),
+    "pass_round": Shown("whole tensors passed round", Look(VIOLET, "3", (0, (1, 1.2)))),
+    "one_rank": Shown("one rank", Look("grey", "8", (0, (4, 1.5)))),
+    "one_rank_compiled": Shown("one rank, compiled", Look("grey", "8", (0, (6, 2)))),
+    "one_by_one": Shown("one by one", Look(BLUE, ">", (0, (1, 1.2)), "//")),
+    "flat": Shown("one flat tensor", Look(ORANGE, ">", (0, (2, 1)), "xx")),
+    "flat_compiled": Shown("one flat tensor, compiled", Look(ORANGE, ">", (0, (3, 1)), "xx")),
+    "overlapped": Shown("overlapped by hooks", Look(GREEN, ">", (0, (4, 1.5)), "--")),
+    "overlapped_compiled": Shown(
+        "overlapped by hooks, compiled", Look(GREEN, ">", (0, (6, 2)), "--")
+    ),
+    "bucket_1": Shown("buckets of 1 MB", Look(PINK, "4", "-")),
+    "bucket_10": Shown("buckets of 10 MB", Look(PINK, "4", (0, (1, 1.2)))),
+    "bucket_100": Shown("buckets of 100 MB", Look(PINK, "4", (0, (2, 1)))),
+    "bucket_1000": Shown("buckets of 1000 MB", Look(PINK, "4", (0, (3, 1)))),
+    "ddp": Shown("DistributedDataParallel", Look(MUSTARD, "X", (0, (3, 1)), "\\\\")),
+    "ddp_compiled": Shown(
+        "DistributedDataParallel, compiled", Look(MUSTARD, "X", (0, (4, 1.5)), "\\\\")
+    ),
+    "sharded_optimizer": Shown("sharded optimizer", Look(BLUE, "d", "-", "||")),
+    "zero_redundancy": Shown("ZeroRedundancyOptimizer", Look(ORANGE, "d", (0, (1, 1.2)), "++")),
+    "fully_sharded": Shown("fully sharded", Look(VIOLET, "H", "-", "||")),
+    "fully_sharded_compiled": Shown(
+        "fully sharded, compiled", Look(VIOLET, "H", (0, (1, 1.2)), "||")
+    ),
+    "fully_sharded_checkpointed": Shown(
+        "fully sharded, checkpointed", Look(VIOLET, "H", (0, (4, 1.5)), "||")
+    ),
+    "fsdp2": Shown("FSDP2", Look(PINK, "P", "-", "++")),
+    "fsdp2_compiled": Shown("FSDP2, compiled", Look(PINK, "P", (0, (2, 1)), "++")),
+    "fsdp2_checkpointed": Shown("FSDP2, checkpointed", Look(PINK, "P", (0, (3, 1)), "++")),
     "copy": Shown("copy", Look("grey", "x", (0, (1, 1.2)))),
 }
 STATUSES = {

@@ -105,3 +105,13 @@ def test_configured_cells_without_rows_are_not_measured_yet(gpu):
 def test_damaged_evidence_and_failed_rows_are_reported(gpu_copy, change, words):
     change(gpu_copy)
     assert state_of(gpu_copy).words == words
+
+
+def test_section_for_several_devices_is_absent_from_one_device(gpu, monkeypatch):
+    monkeypatch.setattr("lmperf.benchmark.Benchmark.least_devices", 2)
+    evidence = without(gpu, "end_to_end")
+    table = TableGroup("E1", "a step", lambda _: [], Owed())
+    section = Composed("end_to_end", Section(tables=(table,)), evidence, ["end_to_end"], False)
+    assert coverage.states(evidence, [section]) == []
+    evidence.lacking["end_to_end"] = LACKING
+    assert [found.words for found in coverage.states(evidence, [section])] == ["not measured yet"]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from lmperf.benchmarks import load
 from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence, axes
 from lmperf.reporting.sections import Composed
@@ -42,13 +43,25 @@ NOT_ASKED = "its cells are not configured"
 
 
 def states(evidence: MachineEvidence, sections: Sequence[Composed]) -> list[State]:
-    """The state of every numbered table, in the order of the report."""
+    """The state of every numbered table, in the order of the report.
+
+    A machine with too few devices for a section lacks the tables of the section.
+    """
     return [
         _state(evidence, section, table)
         for section in sections
+        if not _is_beyond(evidence, section)
         for table in section.section.tables
         if table.id
     ]
+
+
+def _is_beyond(evidence: MachineEvidence, section: Composed) -> bool:
+    """Whether a section needs several devices, and the machine neither has nor owes its rows."""
+    stems = section.benchmarks
+    several = bool(stems) and all(load(stem).least_devices > 1 for stem in stems)
+    known = {*evidence.frames, *evidence.lacking, *evidence.damaged}
+    return several and known.isdisjoint(stems)
 
 
 def gaps(found: Sequence[State]) -> list[str]:

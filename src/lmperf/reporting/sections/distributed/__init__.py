@@ -1,0 +1,22 @@
+"""The report section on several GPUs: collectives, strategies of training, their memory.
+
+Each module of this package exports `TABLES` and `FINDINGS`; the page has the tables in the order of
+their numbers.
+"""
+
+from lmperf.reporting.sections import Section
+from lmperf.reporting.sections.distributed import memory, overlap, sharding, steps
+
+_TOPICS = (steps, overlap, memory, sharding)
+
+SECTION = Section(
+    findings=tuple(finding for topic in _TOPICS for finding in topic.FINDINGS),
+    tables=tuple(
+        sorted(
+            (table for topic in _TOPICS for table in topic.TABLES),
+            key=lambda table: int(table.id.removeprefix("D")),
+        )
+    ),
+    title="Several GPUs",
+    order=75,
+)
