@@ -1,0 +1,1 @@
+"""Training on several ranks: strategies, their memory and communication, collectives."""
