@@ -1,0 +1,214 @@
+"""The overlap ledger: how much of a step's communication is hidden under computation.
+
+A rank's communication is the union of the intervals of its collectives, its computation the union
+of the intervals in which it computes. What lies in both is hidden, the rest of the communication is
+exposed: the step is longer by it.
+
+A collective begins when the last rank begins it. Before that the others wait for that rank: there
+is nothing to transfer yet, and no overlap could hide it. This waiting is kept apart (`waited_ms`),
+so an uneven division of work does not count as communication. It needs one clock for all ranks.
+
+The rank with the most exposed communication decides a step; each step is one sample.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+
+from lmperf.statistics import median_interval, quantile
+
+# (start, end) in ms on the clock of all ranks.
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Collective:
+    """A collective on one rank: its kind (as `all_reduce`), its start and its end in ms."""
+
+    kind: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class RankStep:
+    """What one rank did in one step.
+
+    Attributes:
+        span: start and end of the step.
+        collectives: in the order in which they started.
+        computing: intervals in which the rank computed.
+    """
+
+    span: Interval
+    collectives: Sequence[Collective]
+    computing: Sequence[Interval]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The ledger of one step in ms; all but `step_ms` and `waited_ms` of the rank that decides.
+
+    Attributes:
+        step_ms: the longest step of a rank.
+        compute_ms: computation.
+        communication_ms: hidden and exposed communication.
+        waited_ms: most time that a rank waited for another one to begin a collective, while it
+            computed nothing.
+    """
+
+    step_ms: float
+    compute_ms: float
+    communication_ms: float
+    hidden_ms: float
+    exposed_ms: float
+    waited_ms: float
+
+
+def union(intervals: Iterable[Interval]) -> list[Interval]:
+    """Return the union of intervals as disjoint intervals in order; empty ones are left out."""
+    found: list[Interval] = []
+    for start, end in sorted(one for one in intervals if one[1] > one[0]):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((start, end))
+    return found
+
+
+def common(one: Sequence[Interval], other: Sequence[Interval]) -> list[Interval]:
+    """Return the intersection of two unions of intervals."""
+    found, i, j = [], 0, 0
+    while i < len(one) and j < len(other):
+        start, end = max(one[i][0], other[j][0]), min(one[i][1], other[j][1])
+        if end > start:
+            found.append((start, end))
+        if one[i][1] < other[j][1]:
+            i += 1
+        else:
+            j += 1
+    return found
+
+
+def length(intervals: Iterable[Interval]) -> float:
+    """Return the total length of disjoint intervals."""
+    return sum(end - start for start, end in intervals)
+
+
+def pauses(busy: Sequence[Interval], span: Interval) -> list[Interval]:
+    """Return the intervals of a span in which nothing of a union of intervals lies."""
+    inside = common(busy, [span])
+    starts = [span[0], *(end for _, end in inside)]
+    ends = [*(start for start, _ in inside), span[1]]
+    return [one for one in zip(starts, ends, strict=True) if one[1] > one[0]]
+
+
+def unless_waiting(
+    busy: Sequence[Interval], span: Interval, ends: Sequence[float], late: float
+) -> list[Interval]:
+    """Return the intervals of a span in which a host does not wait for communication.
+
+    A host has no kernels: between operators it runs the program, which is work, or waits. A pause
+    counts as waiting if a collective ends in it, or at most `late` after it, since the thread that
+    waits may go on before the end of the collective is recorded.
+
+    Args:
+        busy: intervals of operators.
+        ends: ends of collectives.
+        late: ms.
+    """
+    waits = [
+        (start, end)
+        for start, end in pauses(busy, span)
+        if any(start <= at <= end + late for at in ends)
+    ]
+    return pauses(waits, span)
+
+
+def common_starts(ranks: Sequence[RankStep]) -> list[list[float]]:
+    """Return for each rank the moments at which its collectives begin on the last rank.
+
+    The n-th collective of a kind is the same one on every rank.
+
+    Raises:
+        ValueError: the ranks ran different collectives.
+    """
+    kinds = [Counter(one.kind for one in rank.collectives) for rank in ranks]
+    if any(found != kinds[0] for found in kinds):
+        counts = "; ".join(f"rank {n}: {dict(found)}" for n, found in enumerate(kinds))
+        raise ValueError(f"the ranks ran different collectives ({counts})")
+    names = [_numbered(rank.collectives) for rank in ranks]
+    last: dict[tuple[str, int], float] = {}
+    for rank, named in zip(ranks, names, strict=True):
+        for one, name in zip(rank.collectives, named, strict=True):
+            last[name] = max(one.start, last.get(name, one.start))
+    return [[last[name] for name in named] for named in names]
+
+
+def _numbered(collectives: Sequence[Collective]) -> list[tuple[str, int]]:
+    seen: Counter[str] = Counter()
+    found = []
+    for one in collectives:
+        found.append((one.kind, seen[one.kind]))
+        seen[one.kind] += 1
+    return found
+
+
+def communication(rank: RankStep, begun: Sequence[float]) -> list[Interval]:
+    """Return the union of the intervals in which a rank communicates.
+
+    begun: when each of its collectives began on the last rank.
+    """
+    parts = zip(rank.collectives, begun, strict=True)
+    return union((max(one.start, begin), one.end) for one, begin in parts)
+
+
+def entry(ranks: Sequence[RankStep]) -> tuple[Entry, int]:
+    """Return the ledger of a step, and the number of the rank that decides it."""
+    begun = common_starts(ranks)
+    found = [_of_rank(*one) for one in zip(ranks, begun, strict=True)]
+    worst = max(range(len(found)), key=lambda number: found[number]["exposed_ms"])
+    longest = max(rank.span[1] - rank.span[0] for rank in ranks)
+    waited = max(one["waited_ms"] for one in found)
+    return Entry(**{**found[worst], "step_ms": longest, "waited_ms": waited}), worst
+
+
+def _of_rank(rank: RankStep, begun: Sequence[float]) -> dict[str, float]:
+    computing, transfer = union(rank.computing), communication(rank, begun)
+    starts = ((one.start, begin) for one, begin in zip(rank.collectives, begun, strict=True))
+    idle = pauses(union([*computing, *transfer]), rank.span)
+    hidden, whole = length(common(transfer, computing)), length(transfer)
+    return {
+        "compute_ms": length(computing),
+        "communication_ms": whole,
+        "hidden_ms": hidden,
+        "exposed_ms": whole - hidden,
+        "waited_ms": length(common(union(starts), idle)),
+    }
+
+
+def summary(entries: Sequence[Entry]) -> dict[str, float]:
+    """Return the median over steps of each quantity, and the ends of its confidence interval.
+
+    For a quantity `exposed_ms` the ends are `exposed_low_ms` and `exposed_high_ms`. `hidden_share`
+    is the median of the shares of the steps; a step without communication has none.
+    """
+    found = {}
+    for name in asdict(entries[0]):
+        stem, values = name.removesuffix("_ms"), [getattr(one, name) for one in entries]
+        low, high = median_interval(values)
+        found |= {name: quantile(values, 0.5), f"{stem}_low_ms": low, f"{stem}_high_ms": high}
+    shares = [one.hidden_ms / one.communication_ms for one in entries if one.communication_ms]
+    if shares:
+        low, high = median_interval(shares)
+        found["hidden_share"] = quantile(shares, 0.5)
+        found |= {"hidden_share_low": low, "hidden_share_high": high}
+    return found
+
+
+def thinned(intervals: Sequence[Interval], least: float) -> list[Interval]:
+    """Return a union of intervals without gaps shorter than `least`."""
+    closed = union((start, end + least) for start, end in intervals)
+    return [(start, end - least) for start, end in closed]

@@ -1,0 +1,101 @@
+"""Arithmetic of the overlap ledger: what is hidden, exposed and waited for in made-up steps."""
+
+import random
+
+import pytest
+
+from lmperf.distributed.ledger import (
+    Collective,
+    RankStep,
+    common,
+    entry,
+    length,
+    pauses,
+    summary,
+    thinned,
+    union,
+    unless_waiting,
+)
+
+SPAN = (0.0, 10.0)
+
+
+def rank(computing, *collectives, span=SPAN):
+    return RankStep(span, [Collective("all_reduce", *one) for one in collectives], computing)
+
+
+def on_a_grid(intervals, cells=1000, span=SPAN):
+    """The cells of a fine grid whose middle lies in one of the intervals."""
+    step = (span[1] - span[0]) / cells
+    middles = [span[0] + step * (n + 0.5) for n in range(cells)]
+    return {n for n, at in enumerate(middles) if any(a < at < b for a, b in intervals)}
+
+
+def test_interval_arithmetic_equals_that_of_a_fine_grid():
+    draw = random.Random(7)
+    for _ in range(50):
+        one, other = (
+            [tuple(sorted(draw.randrange(1001) / 100 for _ in range(2))) for _ in range(8)]
+            for _ in range(2)
+        )
+        a, b = union(one), union(other)
+        assert on_a_grid(a) == on_a_grid(one)
+        assert on_a_grid(common(a, b)) == on_a_grid(one) & on_a_grid(other)
+        assert on_a_grid(pauses(a, SPAN)) == set(range(1000)) - on_a_grid(one)
+        assert length(a) == pytest.approx(len(on_a_grid(one)) / 100)
+
+
+def test_communication_is_split_into_hidden_and_exposed():
+    found, _ = entry([rank([(0, 6)], (4, 9)), rank([(0, 6)], (4, 9))])
+    assert (found.communication_ms, found.hidden_ms, found.exposed_ms) == (5, 2, 3)
+    assert (found.step_ms, found.compute_ms, found.waited_ms) == (10, 6, 0)
+
+
+def test_communication_after_all_computation_is_not_hidden():
+    found, _ = entry([rank([(0, 6)], (6, 8), (8, 9))] * 2)
+    assert found.hidden_ms == 0 and found.exposed_ms == found.communication_ms == 3
+
+
+def test_waiting_for_the_last_rank_is_kept_apart():
+    early, late = rank([(0, 2)], (2, 9)), rank([(0, 7)], (7, 9))
+    found, _ = entry([early, late])
+    assert (found.communication_ms, found.exposed_ms, found.waited_ms) == (2, 2, 5)
+    busy_meanwhile, _ = entry([rank([(0, 6)], (2, 9)), late])
+    assert busy_meanwhile.waited_ms == 1, "waiting under computation costs nothing"
+
+
+def test_rank_with_most_exposed_communication_decides():
+    found, worst = entry([rank([(0, 9)], (5, 9)), rank([(0, 5)], (5, 9))])
+    assert worst == 1 and (found.hidden_ms, found.exposed_ms) == (0, 4)
+
+
+def test_same_collective_is_found_by_kind_and_number():
+    def step(*named):
+        return RankStep(SPAN, [Collective(*one) for one in named], [])
+
+    one = step(("all_gather", 0, 2), ("reduce_scatter", 1, 3), ("all_gather", 3, 4))
+    other = step(("reduce_scatter", 0, 3), ("all_gather", 1, 2), ("all_gather", 3.5, 4))
+    found, _ = entry([one, other])
+    assert found.communication_ms == 2.5
+    with pytest.raises(ValueError, match="different collectives"):
+        entry([one, step(("all_gather", 0, 2))])
+
+
+def test_pause_of_a_host_is_waiting_only_if_a_collective_ends_in_it():
+    busy = [(0.0, 2.0), (3.0, 4.0), (7.0, 10.0)]
+    assert unless_waiting(busy, SPAN, [6.0], 0.1) == [(0.0, 4.0), (7.0, 10.0)]
+    assert unless_waiting(busy, SPAN, [7.05], 0.1) == [(0.0, 4.0), (7.0, 10.0)]
+    assert unless_waiting(busy, SPAN, [7.5], 0.1) == [SPAN]
+
+
+def test_summary_has_medians_with_intervals_over_steps():
+    steps = [entry([rank([(0, 6)], (4, 7 + n / 10))] * 2)[0] for n in range(9)]
+    found = summary(steps)
+    assert found["exposed_ms"] == pytest.approx(1.4) and found["hidden_ms"] == 2
+    assert found["exposed_low_ms"] == pytest.approx(1.1)
+    assert found["exposed_high_ms"] == pytest.approx(1.7)
+    assert found["hidden_share_low"] < found["hidden_share"] < found["hidden_share_high"]
+
+
+def test_thinned_intervals_keep_only_long_gaps():
+    assert thinned([(0, 1), (1.1, 2), (4, 5)], 0.5) == [(0, 2), (4, 5)]
