@@ -41,15 +41,16 @@ def results(broken=()):
 def test_every_case_has_a_line_with_its_guard(project):
     text = write(project, list(results())).read_text()
     for case in CASES:
-        (line,) = [line for line in text.splitlines() if line.startswith(f"| {case.name} |")]
+        (line,) = [line for line in text.splitlines() if line.startswith(f"| {case.name}: ")]
         assert case.why in line
-        assert ("not run" if case.needs else "| yes |") in line
+        assert ("| not run: " if case.needs else "| as expected: ") in line
     assert "Not held" not in text and "on_stream" in text.partition("|")[0]
 
 
 def test_cases_that_did_not_hold_are_named_first(project):
     text = write(project, list(results(["zeros", "leaks"]))).read_text()
     assert "**Not held: zeros and leaks.**" in text
+    assert "| not as expected: it reads zeros |" in text
 
 
 def test_record_has_columns_of_the_rows(project):

@@ -16,16 +16,10 @@ from lmperf.reporting.written import SELFTEST
 PAGE = "selftest.md"
 # Values of the column `held`.
 HELD, NOT_HELD, NOT_RUN = "yes", "no", "not run"
-HEADERS = {
-    "case": "planted",
-    "does": "what it does",
-    "expected": "expected",
-    "outcome": "what came out",
-    "why": "why",
-    "held": "held",
-}
-
-COLUMNS = (*HEADERS, "device", "torch", "commit", "measured_at")
+COLUMNS = (
+    *("case", "does", "expected", "outcome", "why", "held"),
+    *("device", "torch", "commit", "measured_at"),
+)
 
 
 def page(directory: Path, templates: Path) -> str:
@@ -40,9 +34,24 @@ def page(directory: Path, templates: Path) -> str:
         held=rows[rows["held"] == HELD]["case"].tolist(),
         broken=rows[rows["held"] == NOT_HELD]["case"].tolist(),
         left_out=rows[rows["held"] == NOT_RUN]["case"].tolist(),
-        table=pipe_table(rows[list(HEADERS)], right=[], headers=HEADERS),
+        table=pipe_table(_table(rows), right=[]),
     )
     return tidy(text)
+
+
+def _table(rows: pd.DataFrame) -> pd.DataFrame:
+    """One line for each case: what it does, the check that finds it, and the result."""
+    lines = [
+        (f"{row.case}: {row.does}", row.why, _result(row.held, row.expected, row.outcome))
+        for row in rows.itertuples()
+    ]
+    return pd.DataFrame(lines, columns=["case", "caught by", "result"])
+
+
+def _result(held: str, expected: str, outcome: str) -> str:
+    if held == HELD:
+        return f"as expected: {expected}"
+    return f"{'not run' if held == NOT_RUN else 'not as expected'}: {outcome}"
 
 
 def _rows(path: Path) -> pd.DataFrame:
