@@ -1,0 +1,90 @@
+"""The benchmark of collectives between ranks, and of a copy from one rank to another.
+
+A copy between two ranks gives the rate of their link, with which the collectives are compared. Two
+further all-reduces are written with the library's other operations: a reduce-scatter followed by an
+all-gather, and whole tensors that are passed round a ring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lmperf.axes import dtype_axis
+from lmperf.benchmark import Axis, Case, Implementation, Rank, RankedTimed, Workload, numbers
+
+_ENTRY = "lmperf.distributed.collectives"
+_ALL = ("library", "scatter_gather", "pass_round")
+# A message must split evenly among eight ranks in elements of four bytes.
+_SMALL = (1_024, 16_384, 131_072)
+
+
+def _cells(dtypes: Sequence[str], sizes: Sequence[int], ranks: Sequence[int]) -> dict[str, list]:
+    return {
+        "operation": ["copy", "all_reduce", "all_gather", "reduce_scatter"],
+        "dtype": list(dtypes),
+        "message_bytes": list(sizes),
+        "ranks": list(ranks),
+        "implementation": list(_ALL),
+    }
+
+
+class Collectives(RankedTimed):
+    title = "Collectives between ranks"
+    section = "distributed"
+    axes = (
+        Axis("operation", str, ("copy", "all_reduce", "all_gather", "reduce_scatter")),
+        dtype_axis(("float32", "bfloat16")),
+        # As nccl-tests count it; see `lmperf.distributed.collectives`.
+        Axis("message_bytes", int, most=2**40, length=True),
+        Axis("ranks", int, least=2, most=256),
+    )
+    columns = numbers("error_wrong_elements")
+    together = ("operation",)
+    least_devices = 2
+    implementations = (
+        Implementation("library", f"{_ENTRY}:library"),
+        Implementation("scatter_gather", f"{_ENTRY}:scatter_gather"),
+        Implementation("pass_round", f"{_ENTRY}:pass_round"),
+    )
+    grids = {
+        "cpu": [_cells(["float32"], [*_SMALL, 1_000_000, 10_000_000], [2])],
+        "gpu": [
+            _cells(
+                ["float32", "bfloat16"],
+                [*_SMALL, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000],
+                [2, 4, 8],
+            )
+        ],
+    }
+    head = {
+        "gpu": [{"dtype": ["float32"], "ranks": [2]}],
+    }
+
+    def not_applicable(self, axes: Mapping[str, Any], implementation: str) -> str | None:
+        if implementation != "library" and axes["operation"] != "all_reduce":
+            return "an all-reduce"
+        if axes["operation"] == "copy" and axes["ranks"] != 2:
+            return "a copy is between two ranks"
+        return None
+
+    def prepare_rank(self, case: Case, rank: Rank, seed: int, shared: dict) -> Workload:
+        from lmperf.distributed.collectives import Message
+
+        self.require(case, rank.device)
+        operation = case.axes["operation"]
+        if not shared:
+            sizes = case.axes["dtype"], case.axes["message_bytes"]
+            shared["message"] = Message(*sizes, rank, seed)
+        message: Message = shared["message"]
+        prepare = self.callable_of(case.implementation)
+        if case.implementation == "library":
+            prepare = prepare(operation)
+        phase = message.phase(operation, prepare)
+        return Workload(
+            {"forward": phase},
+            gate=lambda _: message.gate(operation, phase),
+            freshen=message.freshen,
+            check=lambda _, result: message.check(operation, result),
+            resident=[message.source, message.target],
+        )

@@ -1,0 +1,258 @@
+"""Collectives and copies between ranks, with inputs whose sums are exact, and their check.
+
+An implementation prepares buffers and returns the call that is timed:
+
+    run = prepare(target, source, rank)
+    result = run()
+
+`target` and `source` are flat tensors of the size of the message. The size counts as in nccl-tests:
+the buffer of every rank for an all-reduce, the gathered buffer for an all-gather, the buffer to be
+reduced for a reduce-scatter, and the copied buffer for a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from lmperf.benchmark import Phase, Rank, Unsupported
+from lmperf.gate import Gate
+from lmperf.outputs import tensors_of
+from lmperf.precision import storage_dtype
+
+Run = Callable[[], Tensor]
+Prepare = Callable[[Tensor, Tensor, Rank], Run]
+
+# torch 2.13 deprecates the names that torch 2.11 has.
+gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
+# A number of wrong elements below this bound is none.
+_NONE = 0.5
+# dtype -> all integers up to this one are exact in it.
+_EXACT = {torch.float32: 2**24, torch.bfloat16: 2**8}
+
+
+def library_copy(target: Tensor, source: Tensor, rank: Rank) -> Run:
+    """Copy rank 0's source to rank 1: between two GPUs directly, between CPUs by send and receive.
+
+    Between GPUs, rank 0 copies into a buffer that it allocates on the GPU of rank 1, so that no
+    kernel of NCCL takes part; rank 1 does nothing.
+
+    Raises:
+        Unsupported: the GPU of rank 1 is not visible to rank 0.
+    """
+    if rank.device == "cuda":
+        return _peer_copy(source, rank)
+    if rank.number == 0:
+        return lambda: _returned(source, dist.send(source, 1))
+    return lambda: _returned(target, dist.recv(target, 0))
+
+
+def _peer_copy(source: Tensor, rank: Rank) -> Run:
+    here = [str(torch.cuda.get_device_properties(i).uuid) for i in range(torch.cuda.device_count())]
+    known: list[Any] = [None] * rank.ranks
+    dist.all_gather_object(known, (here[torch.cuda.current_device()], here))
+    (_, visible), (peer, _) = known[:2]
+    if peer not in visible:
+        raise Unsupported("the GPU of rank 1 is not visible to rank 0")
+    if rank.number != 0:
+        return lambda: source
+    there = torch.empty_like(source, device=f"cuda:{visible.index(peer)}")
+    return lambda: there.copy_(source, non_blocking=True)
+
+
+def library_all_reduce(target: Tensor, source: Tensor, rank: Rank) -> Run:
+    """Sum `target` over all ranks, in place."""
+    return lambda: _returned(target, dist.all_reduce(target))
+
+
+def library_all_gather(target: Tensor, source: Tensor, rank: Rank) -> Run:
+    """Gather a part of `source` from each rank in `target`: from rank r, part r."""
+    part = source.chunk(rank.ranks)[rank.number]
+    return lambda: _returned(target, gather(target, part))
+
+
+def library_reduce_scatter(target: Tensor, source: Tensor, rank: Rank) -> Run:
+    """Sum `source` over all ranks; rank r has part r of the sum, in the first part of `target`."""
+    part = target.chunk(rank.ranks)[0]
+    return lambda: _returned(part, scatter(part, source))
+
+
+def scatter_gather(target: Tensor, source: Tensor, rank: Rank) -> Run:
+    """An all-reduce of `target`, in place, as a reduce-scatter followed by an all-gather."""
+    part = torch.empty_like(target.chunk(rank.ranks)[0])
+
+    def run() -> Tensor:
+        scatter(part, target)
+        gather(target, part)
+        return target
+
+    return run
+
+
+def pass_round(target: Tensor, source: Tensor, rank: Rank) -> Run:
+    """An all-reduce of `target`, in place: whole tensors are passed round a ring of the ranks.
+
+    In each of ranks - 1 steps, a rank sends on the tensor that it received last, and adds the one
+    that it receives.
+    """
+    received = torch.empty_like(target), torch.empty_like(target)
+    after, before = (rank.number + 1) % rank.ranks, (rank.number - 1) % rank.ranks
+
+    def run() -> Tensor:
+        passed = target
+        for step in range(rank.ranks - 1):
+            arriving = received[step % 2]
+            sides = dist.P2POp(dist.isend, passed, after), dist.P2POp(dist.irecv, arriving, before)
+            for work in dist.batch_isend_irecv(list(sides)):
+                work.wait()
+            target.add_(arriving)
+            passed = arriving
+        return target
+
+    return run
+
+
+def _returned(result: Tensor, _: object) -> Tensor:
+    return result
+
+
+LIBRARY: dict[str, Prepare] = {
+    "copy": library_copy,
+    "all_reduce": library_all_reduce,
+    "all_gather": library_all_gather,
+    "reduce_scatter": library_reduce_scatter,
+}
+
+
+def library(operation: str) -> Prepare:
+    """Return the implementation of an operation in PyTorch; raises KeyError if it is unknown."""
+    return LIBRARY[operation]
+
+
+@dataclass
+class Message:
+    """The buffers of one rank, with inputs that every rank can draw for every other one.
+
+    The inputs are random integers so small that every partial sum over the ranks is exact in the
+    dtype, in any order: an all-reduce is right only if every element is equal to the sum.
+
+    Args:
+        dtype: float32 or bfloat16.
+        message_bytes: size of the message; see the module.
+        rank: this rank; device and number of ranks.
+        seed: of the inputs.
+
+    Raises:
+        Unsupported: the elements cannot be split evenly among the ranks.
+    """
+
+    dtype: str
+    message_bytes: int
+    rank: Rank
+    seed: int
+    drawn: int = field(default=-1, init=False)
+
+    def __post_init__(self) -> None:
+        share = self.storage.itemsize * self.rank.ranks
+        if self.message_bytes % share:
+            raise Unsupported(
+                f"{self.message_bytes} bytes cannot be split among {self.rank.ranks} ranks in"
+                f" elements of {self.storage.itemsize} bytes"
+            )
+        self.freshen(self.seed)
+
+    @property
+    def storage(self) -> torch.dtype:
+        return storage_dtype(self.dtype)
+
+    @cached_property
+    def source(self) -> Tensor:
+        """This rank's input [elements]."""
+        return self._empty()
+
+    @cached_property
+    def target(self) -> Tensor:
+        """The buffer of the results [elements]."""
+        return self._empty()
+
+    def _empty(self) -> Tensor:
+        elements = self.message_bytes // self.storage.itemsize
+        return torch.empty(elements, dtype=self.storage, device=self.rank.device)
+
+    def freshen(self, seed: int) -> None:
+        """Draw new inputs from a seed that is the same on every rank."""
+        self.drawn = seed
+        self._draw(self.rank.number, self.source)
+
+    def _draw(self, number: int, into: Tensor) -> Tensor:
+        """Draw the input of rank `number` into a tensor, for the current seed."""
+        most = _EXACT[self.storage] // self.rank.ranks
+        seed = ((self.drawn << 8) + number) % 2**63
+        generator = torch.Generator(self.rank.device).manual_seed(seed)
+        return into.random_(-most, most + 1, generator=generator)
+
+    def phase(self, operation: str, prepare: Prepare) -> Phase:
+        """Return the timed phase of an implementation; an all-reduce gets its input beforehand."""
+        run = prepare(self.target, self.source, self.rank)
+        if operation == "all_reduce":
+            return Phase(lambda _: run(), lambda: self.target.copy_(self.source))
+        return Phase(lambda _: run())
+
+    def gate(self, operation: str, phase: Phase) -> Gate:
+        """Call a phase on the inputs of `seed`, and count the wrong elements of its result.
+
+        Raises:
+            WrongResult: the result has a wrong type, shape, dtype or device.
+        """
+        self.freshen(self.seed)
+        return self.check(operation, phase.run(phase.before()))
+
+    def check(self, operation: str, result: Any) -> Gate:
+        """Count the wrong elements of a result for the current inputs: `wrong_elements`.
+
+        Raises:
+            WrongResult: as for `gate`.
+        """
+        expected = self.expected(operation)
+        if isinstance(result, Tensor) and operation == "copy":
+            result = result.to(expected.device)
+        (got,) = tensors_of((result,), {operation: expected}).values()
+        wrong = int((got != expected).sum())
+        return Gate({"wrong_elements": float(wrong)}, {"wrong_elements": _NONE})
+
+    def expected(self, operation: str) -> Tensor:
+        """The right result on this rank, from the inputs of all ranks.
+
+        Raises:
+            KeyError: the operation is unknown.
+        """
+        return {
+            "copy": self._copied,
+            "all_reduce": self._sum,
+            "all_gather": self._gathered,
+            "reduce_scatter": lambda: self._sum().chunk(self.rank.ranks)[self.rank.number],
+        }[operation]()
+
+    def _copied(self) -> Tensor:
+        receives = self.rank.number == 1 and self.rank.device == "cpu"
+        return self._draw(0 if receives else self.rank.number, torch.empty_like(self.source))
+
+    def _sum(self) -> Tensor:
+        total, one = torch.zeros_like(self.source), torch.empty_like(self.source)
+        for number in range(self.rank.ranks):
+            total += self._draw(number, one)
+        return total
+
+    def _gathered(self) -> Tensor:
+        whole, one = torch.empty_like(self.source), torch.empty_like(self.source)
+        for number, part in enumerate(whole.chunk(self.rank.ranks)):
+            part.copy_(self._draw(number, one).chunk(self.rank.ranks)[number])
+        return whole

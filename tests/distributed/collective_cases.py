@@ -1,0 +1,58 @@
+"""What the processes of a group run in tests of collectives."""
+
+from __future__ import annotations
+
+from lmperf.benchmarks import load
+from lmperf.distributed.collectives import LIBRARY, Message, pass_round, scatter_gather
+
+ALL_REDUCES = {"scatter_gather": scatter_gather, "pass_round": pass_round}
+
+
+def one_element_off(target, source, rank):
+    """An all-reduce whose last element is wrong by 1 on the last rank."""
+    run = LIBRARY["all_reduce"](target, source, rank)
+
+    def wrong():
+        run()
+        target[-1] += rank.number == rank.ranks - 1
+        return target
+
+    return wrong
+
+
+def own_input(target, source, rank):
+    """An all-reduce that leaves every rank its own input."""
+    return lambda: target
+
+
+def wrong_elements(message, operation, prepare):
+    """Wrong elements found by the gate, and by the check of a call on other inputs."""
+    phase = message.phase(operation, prepare)
+    first = message.gate(operation, phase).errors["wrong_elements"]
+    message.freshen(99)
+    return first, message.check(operation, phase.run(phase.before())).errors["wrong_elements"]
+
+
+def all_operations(rank):
+    """(dtype, operation or all-reduce) -> `wrong_elements`."""
+    found = {}
+    for dtype in ("float32", "bfloat16"):
+        message = Message(dtype, 2400, rank, seed=7)
+        operations = [name for name in LIBRARY if name != "copy" or rank.ranks == 2]
+        for name in operations:
+            found[dtype, name] = wrong_elements(message, name, LIBRARY[name])
+        for name, prepare in ALL_REDUCES.items():
+            found[dtype, name] = wrong_elements(message, "all_reduce", prepare)
+        for broken in (one_element_off, own_input):
+            found[dtype, broken.__name__] = wrong_elements(message, "all_reduce", broken)
+    return found
+
+
+def gates_of_cell(rank):
+    """(operation, implementation) -> columns of the gate, of one cell of the benchmark."""
+    benchmark, shared, found = load("collectives"), {}, {}
+    cell = {"dtype": "bfloat16", "message_bytes": 1024, "ranks": rank.ranks}
+    for case in benchmark.cases("cpu", {name: [value] for name, value in cell.items()}):
+        workload = benchmark.prepare_rank(case, rank, 3, shared)
+        found[case.axes["operation"], case.implementation] = workload.gate(["forward"]).columns
+    return found

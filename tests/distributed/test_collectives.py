@@ -1,0 +1,110 @@
+"""Collectives on two and three gloo processes: right results pass, one wrong element does not."""
+
+import functools
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from collective_cases import ALL_REDUCES, all_operations, gates_of_cell
+from gloo import on_ranks
+
+from lmperf.benchmark import Rank, Unsupported, WrongResult
+from lmperf.benchmarks import load
+from lmperf.distributed.collectives import LIBRARY, Message
+
+ALONE = Rank(0, 1, "cpu", "gloo")
+on_two = functools.cache(lambda: on_ranks(2, all_operations))
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_every_element_of_every_operation_is_exact(ranks):
+    for found in on_two() if ranks == 2 else on_ranks(3, all_operations):
+        right = {key: n for key, n in found.items() if key[1] in {*LIBRARY, *ALL_REDUCES}}
+        assert len(right) >= 10 and set(right.values()) == {(0, 0)}, right
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_one_wrong_element_is_counted_on_its_rank(dtype):
+    first, last = (found[dtype, "one_element_off"] for found in on_two())
+    assert first == (0, 0) and last == (1, 1)
+
+
+@pytest.mark.process
+def test_missing_reduction_is_wrong_almost_everywhere():
+    for found in on_two():
+        assert min(found["float32", "own_input"]) > 590
+        assert min(found["bfloat16", "own_input"]) > 1100
+
+
+@pytest.mark.process
+def test_cases_of_a_cell_share_buffers_and_pass_their_gates():
+    for found in on_ranks(2, gates_of_cell):
+        assert len(found) == 6
+        for columns in found.values():
+            assert columns["status"] == "ok" and columns["error_wrong_elements"] == 0
+
+
+def test_gate_fails_with_a_single_wrong_element():
+    message = Message("float32", 4000, ALONE, seed=1)
+    right = message.expected("all_reduce")
+    assert message.check("all_reduce", right).passed
+    right[500] += 1
+    gate = message.check("all_reduce", right)
+    assert gate.columns["status"] == "failed_check" and gate.columns["max_error"] == 1
+
+
+def test_element_that_is_not_a_number_is_wrong():
+    message = Message("float32", 4000, ALONE, seed=1)
+    result = message.expected("all_reduce")
+    result[3] = torch.nan
+    assert message.check("all_reduce", result).errors == {"wrong_elements": 1}
+
+
+def test_result_of_another_dtype_or_shape_is_refused():
+    message = Message("float32", 4000, ALONE, seed=1)
+    for wrong in (message.source.bfloat16(), message.source[:-1], None):
+        with pytest.raises(WrongResult):
+            message.check("all_reduce", wrong)
+
+
+@pytest.mark.parametrize(("dtype", "ranks"), [("float32", 8), ("bfloat16", 8), ("bfloat16", 256)])
+def test_partial_sums_of_all_ranks_are_exact(dtype, ranks):
+    message = Message(dtype, 4096 * ranks, Rank(0, ranks, "cpu", "gloo"), seed=1)
+    total = torch.zeros_like(message.source)
+    exact, drawn = total.double(), set()
+    for number in reversed(range(ranks)):
+        one = message._draw(number, torch.empty_like(message.source))
+        total, exact = total + one, exact + one.double()
+        drawn.add(tuple(one[:64].tolist()))
+        assert torch.equal(total.double(), exact)
+    assert len(drawn) == ranks
+
+
+def test_message_that_does_not_split_evenly_is_unsupported():
+    with pytest.raises(Unsupported, match="1000 bytes cannot be split among 8 ranks"):
+        Message("float32", 1000, Rank(0, 8, "cpu", "gloo"), seed=1)
+
+
+def test_every_rank_knows_the_inputs_of_all_ranks():
+    ranks = [Message("float32", 4000, Rank(n, 2, "cpu", "gloo"), seed=5) for n in range(2)]
+    first = [message.expected("all_reduce") for message in ranks]
+    assert torch.equal(*first) and not torch.equal(ranks[0].source, ranks[1].source)
+    assert torch.equal(first[0], ranks[0].source + ranks[1].source)
+    ranks[0].freshen(6)
+    assert not torch.equal(ranks[0].expected("all_reduce"), first[1])
+
+
+def test_grid_has_the_required_sizes_and_splits_them_evenly():
+    cases = load("collectives").cases("gpu")
+    sizes = {case.axes["message_bytes"] for case in cases}
+    assert sizes >= {1_000_000, 10_000_000, 100_000_000, 1_000_000_000}
+    assert {case.axes["ranks"] for case in cases if case.axes["operation"] == "copy"} == {2}
+    assert all(case.axes["message_bytes"] % (4 * case.axes["ranks"]) == 0 for case in cases)
+    written = {case.axes["operation"] for case in cases if case.implementation != "library"}
+    assert written == {"all_reduce"}
