@@ -1,0 +1,119 @@
+"""The overlap ledger of real steps of two gloo processes, one of which works while it transfers."""
+
+import socket
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from lmperf.benchmark import Rank
+from lmperf.distributed.ledger import entry
+from lmperf.instruments.overlap import observed
+
+RANKS, STEPS = 2, 3
+ELEMENTS = 4_000_000
+# Work that takes several times as long as the all-reduces, on a loaded machine too.
+SIDE, MATMULS = 512, 40
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+class Steps:
+    """Steps with work and two all-reduces of ELEMENTS float32 each."""
+
+    def __init__(self):
+        self.tensors = [torch.ones(ELEMENTS) for _ in range(2)]
+        self.matrix = torch.randn(SIDE, SIDE)
+
+    def work(self):
+        for _ in range(MATMULS):
+            self.matrix @ self.matrix
+
+    def begun(self):
+        return [dist.all_reduce(one, async_op=True) for one in self.tensors]
+
+    def overlapped(self):
+        begun = self.begun()
+        self.work()
+        for one in begun:
+            one.wait()
+
+    def waits_at_once(self):
+        for one in self.begun():
+            one.wait()
+        self.work()
+
+    def after_the_work(self):
+        self.work()
+        for one in self.begun():
+            one.wait()
+
+    def uneven(self):
+        if dist.get_rank() == 1:
+            time.sleep(0.5)
+        for one in self.begun():
+            one.wait()
+
+
+NAMES = ("overlapped", "waits_at_once", "after_the_work", "uneven")
+
+
+def in_rank(number, port, results):
+    torch.set_num_threads(1)
+    address = f"tcp://127.0.0.1:{port}"
+    dist.init_process_group("gloo", init_method=address, rank=number, world_size=RANKS)
+    steps, rank = Steps(), Rank(number, RANKS, "cpu", "gloo")
+    found = {}
+    for name in NAMES:
+        run = getattr(steps, name)
+        run()
+        seen = [observed(run, rank) for _ in range(STEPS)]
+        found[name] = [(entry(one.ranks)[0], one.calls, one.sent_bytes) for one in seen]
+    dist.barrier()
+    dist.destroy_process_group()
+    if number == 0:
+        results.put(found)
+
+
+@pytest.fixture(scope="module")
+def ledgers():
+    """Name of a kind of step -> (ledger, calls, bytes sent) of each of STEPS steps."""
+    results = mp.get_context("spawn").SimpleQueue()
+    context = mp.spawn(in_rank, (free_port(), results), RANKS, join=False)
+    found = results.get()
+    context.join()
+    return found
+
+
+pytestmark = pytest.mark.process
+
+
+def share(found):
+    return sorted(one.hidden_ms / one.communication_ms for one, _, _ in found)[len(found) // 2]
+
+
+def test_transfers_under_work_are_hidden(ledgers):
+    assert share(ledgers["overlapped"]) > 0.9
+
+
+@pytest.mark.parametrize("name", ["waits_at_once", "after_the_work"])
+def test_step_that_only_seems_to_overlap_hides_nothing(ledgers, name):
+    assert share(ledgers[name]) < 0.05
+    for one, _, _ in ledgers[name]:
+        assert one.compute_ms + one.communication_ms < 1.05 * one.step_ms
+
+
+def test_waiting_for_a_slow_rank_is_no_communication(ledgers):
+    for one, _, _ in ledgers["uneven"]:
+        assert one.waited_ms > 400 and one.communication_ms < 0.5 * one.step_ms
+
+
+def test_calls_and_bytes_are_those_that_were_launched(ledgers):
+    for found in ledgers.values():
+        assert {(calls, sent) for _, calls, sent in found} == {(2, 2 * 4 * ELEMENTS)}
