@@ -14,7 +14,7 @@ NEW_ENOUGH = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
   || { echo "make: $(PYTHON) is too old: lmperf needs Python 3.11 or newer; choose one with PYTHON=..." >&2; exit 2; }
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report quick remeasure test test-fast lint format publish verify selftest torture lock audit sbom clean
+.PHONY: help setup report site quick remeasure test test-fast lint format publish verify selftest torture lock audit sbom clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ setup: $(READY) ## create .venv from the pinned files in envs/ and install lmper
 report: $(READY) ## measure what is missing or stale, then write report/report.md
 	LMPERF_NO_SUMMARY=1 $(SNAKEMAKE) report/report.md
 	@$(BIN)/lmperf summary --current
+
+site: $(READY) ## build the static site of all evidence in report/ in site/
+	@$(BIN)/lmperf site
 
 test: $(READY) ## run the whole test suite
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal

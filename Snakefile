@@ -4,6 +4,7 @@
     snakemake --cores 1 report/MACHINE/report.md   write up evidence that is already here
     snakemake --cores 1 attention                  measure one benchmark; with -R attention: all of it
     snakemake --cores 1 repeatability              measure some rows a second time
+    snakemake --cores 1 site                       build site/ from the evidence in report/
     snakemake --cores 1 verify                     fail, with the causes, unless all is right
     snakemake --report report.zip                  figures, pages and the DAG, after a run
 
@@ -35,6 +36,7 @@ rule all:
 
 include: "rules/measure.smk"
 include: "rules/write_up.smk"
+include: "rules/site.smk"
 include: "rules/verify.smk"
 
 

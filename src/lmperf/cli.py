@@ -34,6 +34,7 @@ from lmperf.commands import (
     schema,
     selftest,
     show,
+    site,
     verify,
 )
 from lmperf.commands.options import CONFIG, Settings, config_option, say
@@ -78,7 +79,7 @@ def lmperf(context: click.Context, directory: Path | None, configfile: Path, ove
 
 for command in (
     *(due.list_, run.run, run.try_, show.show, doctor.doctor, new.new),
-    *(measure.measure, repeat.repeat, report.report, report.summary),
+    *(measure.measure, repeat.repeat, report.report, report.summary, site.site),
     *(verify.verify, verify.publish),
     *(diff.diff, compare.compare, selftest.selftest),
     *(machine.machine, machine.prune, schema.schema),

@@ -9,7 +9,7 @@ from pathlib import Path
 from lmperf.errors import UserError
 
 
-def replace_files(directory: Path, files: Mapping[str, str], globs: Sequence[str]) -> None:
+def replace_files(directory: Path, files: Mapping[str, str | bytes], globs: Sequence[str]) -> None:
     """Write files below a directory, then remove the other files that the globs match there.
 
     All contents are first written to temporary files next to their targets, so that a full disk
@@ -17,13 +17,16 @@ def replace_files(directory: Path, files: Mapping[str, str], globs: Sequence[str
 
     Args:
         directory: the folder of the files.
-        files: name below the directory -> text.
+        files: name below the directory -> content.
         globs: patterns of former files to remove; directories stay.
 
     Raises:
         UserError: a file cannot be written; the old files are unchanged.
     """
-    contents = {directory / name: text.encode() for name, text in files.items()}
+    contents = {
+        directory / name: content.encode() if isinstance(content, str) else content
+        for name, content in files.items()
+    }
     temporaries: dict[Path, Path] = {}
     try:
         for path, content in contents.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +28,8 @@ FIGURES = "figures"
 # A longer note of the author is on the page of its section only.
 SHORT_NOTE_WORDS = 60
 REPEATED = "Repeatability (R1)"
+# Makes Markdown from a table, as `markdown` does.
+Form = Callable[..., str]
 
 
 def composed(evidence: MachineEvidence, templates: Path, drawn: bool = True) -> list[Composed]:
@@ -44,11 +46,16 @@ def machine_files(
     """File name -> text of all files in ``report/<machine>``."""
     files = {WRITE_UP: write_up(evidence, sections, templates)}
     for section in sections:
-        if section.measured or any(_notices(evidence, section.benchmarks).values()):
+        if has_page(evidence, section):
             files[section.page] = page(evidence, section, templates)
         for theme, svg in section.figures.items():
             files[figure_name(section.stem, theme)] = svg
     return files
+
+
+def has_page(evidence: MachineEvidence, section: Composed) -> bool:
+    """Whether a section has anything to show on a page of its own."""
+    return section.measured or any(_notices(evidence, section.benchmarks).values())
 
 
 def overview_files(
@@ -90,12 +97,14 @@ def write_up(
     templates: Path,
     root: str = "",
     others: Sequence[MachineEvidence] = (),
+    form: Form = markdown,
 ) -> str:
     """The Markdown of a machine's write-up (`report.md`).
 
     Args:
         root: prefix of the links in the write-up: empty, or the folder of the machine.
         others: all machines with evidence, for the section that compares machines.
+        form: makes Markdown from a table.
     """
     states = other_machines.indexed(coverage.states(evidence, sections), others)
     several = [other for other in others if other.machine != evidence.machine]
@@ -110,7 +119,7 @@ def write_up(
         "trust": trust.sentences(health, _said(sections, TRUST), unresolved(sections)),
         "at_work": evidence.at_work,
         "allowed": evidence.allowed,
-        "first": [_markdown(table, fold=None) for table in first],
+        "first": [form(table, fold=None) for table in first],
         "short": [
             {"sentence": s.sentence, "title": section.title, "page": root + section.page}
             for section in sections
@@ -118,7 +127,7 @@ def write_up(
             if s.place == SHORT
         ],
         "sections": [
-            _in_write_up(evidence, section, head, templates, root)
+            _in_write_up(evidence, section, head, templates, root, form)
             for section, head in zip(shown, heads, strict=True)
         ],
         "method": machine.method(evidence),
@@ -129,8 +138,8 @@ def write_up(
             for section in sections
             if section.measured and not section.section.in_write_up
         ],
-        "others": _markdown(machines_lines(several)) if several else "",
-        "steps": _markdown(side_by_side_steps(others)) if several else "",
+        "others": _markdown(machines_lines(several), form) if several else "",
+        "steps": _markdown(side_by_side_steps(others), form) if several else "",
     }
     template = load_templates(templates).get_template("report.md.j2")
     used = glossary.terms(template.render(**values, glossary={}))
@@ -141,15 +150,20 @@ def _said(sections: Sequence[Composed], place: str) -> list[str]:
     return [s.sentence for section in sections for s in section.statements if s.place == place]
 
 
-def page(evidence: MachineEvidence, section: Composed, templates: Path) -> str:
-    """The Markdown of a section's page: findings, figure and every table."""
+def page(
+    evidence: MachineEvidence, section: Composed, templates: Path, form: Form = markdown
+) -> str:
+    """The Markdown of a section's page: findings, figure and every table.
+
+    form: makes Markdown from a table.
+    """
     shown = iter(_in_full_first(part for lines in section.parts.values() for part in lines))
     parts = {name: [next(shown) for _ in lines] for name, lines in section.parts.items()}
     tables = [
         {
             "name": group.name,
             "heading": group.heading,
-            "text": _with_commands(evidence, section.stem, group, parts[group.name]),
+            "text": _with_commands(evidence, section.stem, group, parts[group.name], form),
         }
         for group in section.section.tables
         if parts[group.name]
@@ -175,11 +189,11 @@ def page(evidence: MachineEvidence, section: Composed, templates: Path) -> str:
 
 
 def _with_commands(
-    evidence: MachineEvidence, stem: str, group: TableGroup, tables: Sequence[Table]
+    evidence: MachineEvidence, stem: str, group: TableGroup, tables: Sequence[Table], form: Form
 ) -> str:
     """The tables of a group as Markdown, with commands that measure one of their cells again."""
     lines = reproduce.lines(evidence, stem, group, tables)
-    both = (text for pair in zip(map(markdown, tables), lines, strict=True) for text in pair)
+    both = (text for pair in zip(map(form, tables), lines, strict=True) for text in pair)
     return "\n\n".join(filter(None, both))
 
 
@@ -202,7 +216,12 @@ def question(stem: str, templates: Path) -> str:
 
 
 def _in_write_up(
-    evidence: MachineEvidence, section: Composed, head: Table | None, templates: Path, root: str
+    evidence: MachineEvidence,
+    section: Composed,
+    head: Table | None,
+    templates: Path,
+    root: str,
+    form: Form,
 ) -> dict:
     return {
         "health": _health(evidence, section.benchmarks, [section]),
@@ -210,7 +229,7 @@ def _in_write_up(
         "question": question(section.stem, templates),
         "page": root + section.page,
         "findings": [s.sentence for s in section.statements if s.place == SECTION],
-        "head": _markdown(head, fold=None),
+        "head": _markdown(head, form, fold=None),
         "notes": [note for note in section.notes if len(note.split()) <= SHORT_NOTE_WORDS],
         "figure": _figure(section, root),
     }
@@ -361,5 +380,5 @@ def _in_index(state: coverage.State, root: str) -> str:
     return f"{name} {state.table.title}{words}"
 
 
-def _markdown(table: Table | None, **options) -> str:
-    return markdown(table, **options) if table is not None else ""
+def _markdown(table: Table | None, form: Form = markdown, **options) -> str:
+    return form(table, **options) if table is not None else ""

@@ -114,26 +114,35 @@ def _files_of_machine(project: Project, machine: str) -> dict[str, str]:
     """File name -> text of all files of a machine."""
     evidence = machine_evidence(project, review(project, machine))
     templates = project.root / TEMPLATES
-    sections = _with_notes(project, evidence, pages.composed(evidence, templates))
+    sections = sections_of(project, evidence)
     files = pages.machine_files(evidence, sections, templates)
     return files | selftest.files(project.report_directory / machine, templates)
 
 
 def _files_of_overview(project: Project) -> dict[str, str]:
     """File name -> text of all files of the overview."""
-    here = project.machine.slug
-    evidences = [
-        machine_evidence(project, review(project, machine))
-        for machine in sorted(project.machines_with_evidence(), key=lambda name: name != here)
-    ]
-    evidences = [evidence for evidence in evidences if evidence.present()]
-    templates = project.root / TEMPLATES
-    this = next((evidence for evidence in evidences if evidence.machine == here), None)
-    sections = _with_notes(project, this, pages.composed(this, templates)) if this else []
+    here, machines = project.machine.slug, evidences(project)
+    this = next((evidence for evidence in machines if evidence.machine == here), None)
+    sections = sections_of(project, this) if this else []
     reason = None
     if not project.can_measure:
         reason = "torch is not installed, so nothing can be measured"
-    return pages.overview_files(evidences, here, sections, templates, reason)
+    return pages.overview_files(machines, here, sections, project.root / TEMPLATES, reason)
+
+
+def evidences(project: Project) -> list[MachineEvidence]:
+    """The evidence of every machine that has rows to show; this machine is first."""
+    here = project.machine.slug
+    found = [
+        machine_evidence(project, review(project, machine))
+        for machine in sorted(project.machines_with_evidence(), key=lambda name: name != here)
+    ]
+    return [evidence for evidence in found if evidence.present()]
+
+
+def sections_of(project: Project, evidence: MachineEvidence) -> list[Composed]:
+    """The sections of a machine's report, with the author's notes that hold."""
+    return _with_notes(project, evidence, pages.composed(evidence, project.root / TEMPLATES))
 
 
 def notes_left_out(project: Project, machines: Sequence[str], every: bool = False) -> list[str]:

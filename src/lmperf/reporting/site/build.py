@@ -1,0 +1,209 @@
+"""Build the site from reviewed evidence: the work of ``lmperf site``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from html import escape
+from importlib.metadata import version
+from pathlib import Path
+
+from jinja2 import FileSystemLoader, StrictUndefined
+from jinja2.sandbox import SandboxedEnvironment
+from markupsafe import Markup
+
+from lmperf.errors import UserError
+from lmperf.evidence.project import Project
+from lmperf.evidence.store import EVIDENCE
+from lmperf.reporting import pages, selftest
+from lmperf.reporting.evidence import MachineEvidence
+from lmperf.reporting.files import replace_files
+from lmperf.reporting.foreign import plain
+from lmperf.reporting.published import FOLDER as SOURCES
+from lmperf.reporting.render import TEMPLATES, evidences, sections_of
+from lmperf.reporting.sections import Composed
+from lmperf.reporting.site.rows import Rows
+from lmperf.reporting.site.tables import html_table
+from lmperf.reporting.site.words import PUBLISHED_FOLDER, Blocks, target
+from lmperf.reporting.written import SELFTEST
+
+FOLDER = Path("site")
+ASSETS = "assets"
+INDEX = "index.html"
+COPIED = (".css", ".csv", ".js", ".LICENSE")
+# What a build replaces: files of an earlier build that no longer belong to the site are removed.
+GLOBS = (
+    *("*.html", "*/*.html", "*/figures/*.svg", f"*/{EVIDENCE}/*.csv"),
+    f"{ASSETS}/*",
+    f"{PUBLISHED_FOLDER}/*.csv",
+)
+
+
+def build(project: Project) -> Path:
+    """Write the site of all machines with evidence to `site/`; return the path of its first page.
+
+    Raises:
+        UserError: no machine has evidence, or a file cannot be written.
+    """
+    folder = project.root / FOLDER
+    replace_files(folder, files(project), GLOBS)
+    return folder / INDEX
+
+
+def files(project: Project) -> dict[str, str | bytes]:
+    """File name below `site/` -> content."""
+    machines = evidences(project)
+    if not machines:
+        raise UserError("there is no evidence in report/; run make report first")
+    return files_of_site(Site(project, machines))
+
+
+def files_of_site(site: Site) -> dict[str, str | bytes]:
+    """File name below `site/` -> content."""
+    found: dict[str, str | bytes] = {INDEX: site.front()}
+    for evidence in site.machines:
+        found |= site.machine(evidence)
+    for folder, source in ((ASSETS, site.templates / "site" / ASSETS), (PUBLISHED_FOLDER, SOURCES)):
+        paths = [path for path in sorted(source.iterdir()) if path.suffix in COPIED]
+        found |= {f"{folder}/{path.name}": path.read_bytes() for path in paths}
+    return found
+
+
+@dataclass
+class Site:
+    """The pages of the site.
+
+    Attributes:
+        project: the checkout with its templates.
+        machines: the evidence of each machine; that of the front page is first.
+    """
+
+    project: Project
+    machines: Sequence[MachineEvidence]
+    _sections: dict[str, list[Composed]] = field(default_factory=dict, init=False)
+
+    @property
+    def templates(self) -> Path:
+        return self.project.root / TEMPLATES
+
+    @cached_property
+    def html(self) -> SandboxedEnvironment:
+        """The Jinja environment of the templates of the site, which escapes all text."""
+        made = SandboxedEnvironment(
+            loader=FileSystemLoader(self.templates / "site"),
+            undefined=StrictUndefined,
+            autoescape=True,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            finalize=lambda value: plain(value) if type(value) is str else value,
+        )
+        made.globals["version"] = version("lmperf")
+        return made
+
+    def sections(self, evidence: MachineEvidence) -> list[Composed]:
+        """The sections of a machine with the author's notes; composed once."""
+        name = evidence.machine
+        if name not in self._sections:
+            self._sections[name] = sections_of(self.project, evidence)
+        return self._sections[name]
+
+    def front(self) -> str:
+        """The write-up of the first machine, with links below its folder."""
+        first = self.machines[0]
+        return self._write_up(first, INDEX, f"{first.link}/", self.machines)
+
+    def machine(self, evidence: MachineEvidence) -> dict[str, str | bytes]:
+        """File name below `site/` -> content, for all files of a machine."""
+        link, sections = evidence.link, self.sections(evidence)
+        found: dict[str, str | bytes] = {
+            f"{link}/{INDEX}": self._write_up(evidence, f"{link}/{INDEX}")
+        }
+        for section in sections:
+            if pages.has_page(evidence, section):
+                found[f"{link}/{target(section.page)}"] = self._page(evidence, section)
+            for theme, svg in section.figures.items():
+                found[f"{link}/{pages.figure_name(section.stem, theme)}"] = svg
+        directory = self.project.report_directory / evidence.machine
+        for name, text in selftest.files(directory, self.templates).items():
+            path = f"{link}/{target(name)}"
+            found[path] = self._written(evidence, path, lambda form, text=text: text)
+        for path in self._copied(directory):
+            found[f"{link}/{path.relative_to(directory)}"] = path.read_bytes()
+        return found
+
+    def _write_up(
+        self,
+        evidence: MachineEvidence,
+        path: str,
+        root: str = "",
+        others: Sequence[MachineEvidence] = (),
+    ) -> str:
+        of = (evidence, self.sections(evidence), self.templates, root, others)
+        return self._written(evidence, path, lambda form: pages.write_up(*of, form))
+
+    def _page(self, evidence: MachineEvidence, section: Composed) -> str:
+        path = f"{evidence.link}/{target(section.page)}"
+        sources = [f"{evidence.link}/{EVIDENCE}/{stem}.csv" for stem in section.benchmarks]
+        kept = [each for each in sources if (self.project.report_directory / each).exists()]
+        make = partial(pages.page, evidence, section, self.templates)
+        return self._written(evidence, path, make, kept)
+
+    def _written(
+        self, evidence: MachineEvidence, path: str, make, sources: Sequence[str] = ()
+    ) -> str:
+        """A page as HTML.
+
+        make: function from the form of tables (`Blocks.form`) to the Markdown of the page.
+        """
+        rows = Rows(evidence)
+        blocks = Blocks(partial(html_table, rows=rows), _picture)
+        text = blocks.html(make(blocks.form))
+        title = text.partition("<h1")[2].partition(">")[2].partition("</h1>")[0]
+        return self.rendered(
+            "page.html.j2",
+            path,
+            evidence,
+            title=Markup(title).striptags(),
+            text=text,
+            rows=rows.script(),
+            charts={},
+            interactive=False,
+            sources=sources,
+        )
+
+    def rendered(self, template: str, path: str, evidence: MachineEvidence, **values) -> str:
+        """A page of the site from one of its templates.
+
+        Args:
+            path: of the page below `site/`.
+            evidence: of the machine whose pages the page links to.
+        """
+        root = "../" * path.count("/")
+        links = list(self._links(evidence))
+        return self.html.get_template(template).render(
+            **values, root=root, path=path, machine=evidence.name, links=links
+        )
+
+    def _links(self, evidence: MachineEvidence) -> Iterator[Mapping[str, str]]:
+        is_first = evidence is self.machines[0]
+        yield {"title": "Write-up", "path": INDEX if is_first else f"{evidence.link}/{INDEX}"}
+        for section in self.sections(evidence):
+            if pages.has_page(evidence, section):
+                path = f"{evidence.link}/{target(section.page)}"
+                yield {"title": section.title, "path": path}
+
+    def _copied(self, directory: Path) -> list[Path]:
+        """The files of a machine that pages link to."""
+        traces = [path for path in (directory / "traces").glob("*.json.gz")]
+        tests = [directory / SELFTEST] if (directory / SELFTEST).exists() else []
+        return sorted([*(directory / EVIDENCE).glob("*.csv"), *traces, *tests])
+
+
+def _picture(title: str, dark: str, light: str) -> str:
+    """The figure for both colour schemes."""
+    return (
+        f'<figure data-figure="{escape(Path(light).name.removesuffix("-light.svg"))}"><picture>'
+        f'<source media="(prefers-color-scheme: dark)" srcset="{escape(dark)}">'
+        f'<img alt="Figure: {escape(title)}" src="{escape(light)}"></picture></figure>\n'
+    )
