@@ -529,3 +529,13 @@ class RankedObserved(Observed):
             Unsupported: the case cannot run here; every rank must raise it.
         """
         raise NotImplementedError
+
+
+def is_ranked(benchmark: Benchmark) -> bool:
+    """Return whether the cases of a benchmark run on groups of ranks."""
+    return isinstance(benchmark, RankedTimed | RankedObserved)
+
+
+def ranks_of(benchmark: Benchmark, case: Case) -> int:
+    """Return the number of processes that measure a case together: 1 unless it is ranked."""
+    return int(case.axes["ranks"]) if is_ranked(benchmark) else 1

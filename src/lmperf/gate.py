@@ -43,7 +43,7 @@ class Gate:
     @property
     def worst(self) -> str:
         """The name of the tensor with the largest ratio of error to bound."""
-        return max(self.errors, key=lambda name: _excess(self.errors[name], self.bounds[name]))
+        return max(self.errors, key=lambda name: excess(self.errors[name], self.bounds[name]))
 
     @property
     def worst_in_words(self) -> str:
@@ -78,5 +78,6 @@ class Gate:
         return row | ({"pytorch_error": pytorch[worst]} if worst in pytorch else {})
 
 
-def _excess(error: float, bound: float) -> float:
+def excess(error: float, bound: float) -> float:
+    """Return the ratio of an error to its bound; infinite if the error is not a number."""
     return math.inf if math.isnan(error) else error / bound

@@ -63,7 +63,7 @@ def test_slow_cores_are_chosen_again_once_they_are_fast(usable, monkeypatch):
 @pytest.mark.parametrize(("device", "times"), [("cuda", 2), ("cpu", 0)])
 def test_worker_of_a_gpu_chooses_cores_before_each_request(monkeypatch, device, times):
     order = []
-    monkeypatch.setattr(FastCores, "choose", lambda _: order.append("choose"))
+    monkeypatch.setattr(FastCores, "choose", lambda *_: order.append("choose"))
     monkeypatch.setattr(Serving, "_check_last", lambda _: order.append("request"))
     serving = Serving(SimpleNamespace(send=lambda _: None), device)
     serving.answer("check_last", [])

@@ -143,7 +143,7 @@ def test_slow_first_use_of_a_dispatch_mode_hides_no_leak(monkeypatch):
 def test_memory_that_grows_from_slice_to_slice_is_a_leak(worker, monkeypatch):
     made, _ = worker()
     allocated = iter(range(0, 1000 * MIB, MIB))
-    monkeypatch.setattr(made, "_requested", lambda: next(allocated))
+    monkeypatch.setattr(made, "_requested", lambda _: next(allocated))
     with pytest.raises(WrongResult, match=r"memory grows: by \d MiB over \d slices"):
         for _ in range(6):
             made.slice(CASE, "forward", 3, False)
@@ -152,7 +152,7 @@ def test_memory_that_grows_from_slice_to_slice_is_a_leak(worker, monkeypatch):
 def test_memory_that_grows_in_few_slices_is_no_leak(worker, monkeypatch):
     made, _ = worker()
     allocated = iter([0, MIB, MIB, MIB, 2 * MIB, 2 * MIB, *[3 * MIB] * 99])
-    monkeypatch.setattr(made, "_requested", lambda: next(allocated))
+    monkeypatch.setattr(made, "_requested", lambda _: next(allocated))
     for _ in range(6):
         made.slice(CASE, "forward", 3, False)
 
@@ -168,7 +168,7 @@ def test_memory_that_another_case_frees_between_slices_is_no_leak(worker, monkey
         return torch.zeros(1)
 
     made, _ = worker(run)
-    monkeypatch.setattr(made, "_requested", lambda: live[0])
+    monkeypatch.setattr(made, "_requested", lambda _: live[0])
     for _ in range(9):
         made.slice(CASE, "forward", 3, False)
         kept.clear()  # another case's slice

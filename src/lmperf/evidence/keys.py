@@ -38,8 +38,9 @@ METHOD_MODULES = (
         f"lmperf.measuring.{name}"
         for name in (
             *("assigned", "clock", "clock_settings", "cold_cache", "cores", "descendants"),
-            *("faults", "footprint", "group", "guards", "history", "host_load", "memory"),
-            *("prepared", "process", "readings", "reference", "rounds", "run", "sensors"),
+            *("faults", "footprint", "group", "guards", "history", "host_load", "lockstep"),
+            *("memory", "prepared", "process", "rank_clock", "rank_group", "rank_process"),
+            *("rank_serving", "ranked", "readings", "reference", "rounds", "run", "sensors"),
             *("serving", "state", "supervisor", "sustained", "twins", "worker", "workers"),
         )
     ),
@@ -64,7 +65,8 @@ NO_NUMBERS = {
 DECLARATIONS = frozenset(
     {
         *("axes", "check", "columns", "grids", "head", "implementations", "largest_error_bound"),
-        *("not_applicable", "order", "phases_of", "section", "stated", "takes", "title"),
+        *("least_devices", "not_applicable", "order", "phases_of", "section", "stated"),
+        *("takes", "title"),
     }
 )
 

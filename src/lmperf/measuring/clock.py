@@ -117,7 +117,7 @@ class Clock:
         while True:
             found = self.slice(workload, name, 1, False)
             calls += 1
-            elapsed = (now() - began) / 1e6
+            elapsed = self._longest((now() - began) / 1e6)
             if elapsed >= least_ms:
                 return found.times[-1], elapsed / calls
 
@@ -125,6 +125,16 @@ class Clock:
         """Write new inputs into the workload's tensors, from a seed that nobody can predict."""
         if workload.freshen is not None:
             workload.freshen(self._random.getrandbits(31))
+
+    def _align(self) -> None:
+        """Let the call begin at the same time in all processes that time it together."""
+
+    def _longest(self, value: float) -> float:
+        """Return the largest value among the processes that time together; here there is one.
+
+        Every decision about the next call goes through it, so that all processes decide alike.
+        """
+        return value
 
     def _call(self, workload: Workload, phase: Phase, found: Slice, chosen: bool) -> None:
         """Time one call on fresh inputs and add it to `found`; repeat an invalid timing.
@@ -149,7 +159,9 @@ class Clock:
         times are those between events on the device, in which it may idle; on MPS the host waits,
         for want of such events.
         """
-        phase, passed, begun = workload.phases[name], [self._mark()], []
+        phase = workload.phases[name]
+        self._align()
+        passed, begun = [self._mark()], []
         for _ in range(steps):
             result = None  # frees the previous result
             self.freshen(workload)
@@ -236,16 +248,18 @@ class EventClock(Clock):
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             self._flush.zero_()
             torch.cuda._sleep(int(lead_ms * _CYCLES_PER_MS))
+            self._align()
             start.record()
             began = now()
             result = phase.run(state)
             host_ms = (now() - began) / 1e6
             end.record()
-            if not start.query():
+            if not self._longest(start.query()):
                 break
             if lead_ms >= LONGEST_LEAD_MS:
                 found.host_bound = True
                 break
+            host_ms = self._longest(host_ms)
             self._leads[id(phase)] = min(LONGEST_LEAD_MS, 2 * max(lead_ms, host_ms))
         if chosen:
             found.snapshot = guards.snapshot(result)
@@ -345,6 +359,7 @@ class WallClock(Clock):
         self.freshen(workload)
         state = phase.before()
         self._synchronize()
+        self._align()
         start = now()
         result = phase.run(state)
         queued = now()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Collection
 from time import monotonic, perf_counter
 
 # A core is slow if the loop takes longer on it than on the fastest core by more than this factor.
@@ -28,16 +29,26 @@ class FastCores:
     """Chooses the fast ones of the cores that this process may use when the object is made."""
 
     def __init__(self) -> None:
-        self._usable = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+        self._usable = usable_cores()
         self._chosen_at = float("-inf")
 
-    def choose(self) -> None:
-        """Move all threads of this process to the cores that are fast now; takes a few ms."""
+    def choose(self, ranks: Collection[int] = ()) -> None:
+        """Move all threads of this process to the cores that are fast now; takes a few ms.
+
+        ranks: ids of processes that are moved to the same cores.
+        """
         if len(self._usable) < 2 or monotonic() - self._chosen_at < _HOLDS_S:
             return
         times = {core: _loop_ms(core) for core in self._usable}
-        _move_to(fast_cores(times))
+        cores = fast_cores(times)
+        for process in ("self", *ranks):
+            _move_to(cores, process)
         self._chosen_at = monotonic()
+
+
+def usable_cores() -> list[int]:
+    """Return the numbers of the CPU cores that this process may use; empty off Linux."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 def fast_cores(times: dict[int, float]) -> list[int]:
@@ -66,7 +77,8 @@ def _loop_ms(core: int) -> float:
     return best * 1e3
 
 
-def _move_to(cores: list[int]) -> None:
-    for thread in os.listdir("/proc/self/task"):
-        with contextlib.suppress(OSError):  # the thread has ended
-            os.sched_setaffinity(int(thread), cores)
+def _move_to(cores: list[int], process: int | str = "self") -> None:
+    with contextlib.suppress(FileNotFoundError):  # the process has ended
+        for thread in os.listdir(f"/proc/{process}/task"):
+            with contextlib.suppress(OSError):  # the thread has ended
+                os.sched_setaffinity(int(thread), cores)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,18 @@ class Poisoned(Exception):
         self.case, self.phase, self.row = case, phase, row
 
 
+class RankFailed(Exception):
+    """Raised in a worker if a rank fails; its peers have been ended.
+
+    Attributes:
+        row: columns `status`, and `reason` or bytes, for the case that the ranks were running.
+    """
+
+    def __init__(self, row: dict[str, Any]):
+        super().__init__(str(row))
+        self.row = row
+
+
 def failure_row(error: BaseException) -> dict[str, Any]:
     """Return the columns of a row that describe an exception: status, and reason or bytes.
 
@@ -32,6 +45,8 @@ def failure_row(error: BaseException) -> dict[str, Any]:
     """
     from lmperf.measuring.memory import out_of_memory
 
+    if isinstance(error, RankFailed):
+        return error.row
     memory = out_of_memory(error)
     if memory is not None:
         requested, free = memory.requested_bytes, memory.free_bytes
@@ -65,3 +80,13 @@ def guarded(case: Case, phase: str | None, step: Callable[[], Any]) -> Any:
         raise
     except Exception as error:
         raise Poisoned(case, phase, failure_row(error)) from error
+
+
+def ending(exitcode: int | None) -> str:
+    """Return how a process ended, in words; None: it still runs but has closed its connection."""
+    if exitcode is None:
+        return "the process closed its connection"
+    if exitcode >= 0:
+        return f"the process ended with exit code {exitcode}"
+    known = {number.value: number.name for number in signal.Signals}
+    return f"the process was ended by {known.get(-exitcode, f'signal {-exitcode}')}"

@@ -45,7 +45,12 @@ def resident_bytes(resident: list[Any]) -> int:
     return live.live_bytes
 
 
-def phase_memory(workload: Workload, phase: Phase, device: str) -> dict[str, Any]:
+def phase_memory(
+    workload: Workload,
+    phase: Phase,
+    device: str,
+    longest: Callable[[float], float] = lambda ms: ms,
+) -> dict[str, Any]:
     """Return the memory of one call of a phase: resident, saved and peak MiB, and live bytes.
 
     `resident_mib` is the memory of the tensors that the workload keeps, `saved_mib` the memory
@@ -53,15 +58,20 @@ def phase_memory(workload: Workload, phase: Phase, device: str) -> dict[str, Any
     while the phase runs. They count tensors of this workload only. `live_bytes` lists the bytes
     alive after the first and a few of the further calls, once their results are freed. Empty for
     MPS, and on a CPU for a compiled workload, which `LiveTensors` cannot see.
+
+    longest: returns the largest of the ms of a call in the processes that run it together, which
+        must all run the same number of further calls.
     """
     if device == "cuda":
-        return _by_allocator(workload, phase)
+        return _by_allocator(workload, phase, longest)
     if device == "cpu" and not workload.compiles:
-        return _by_live_tensors(workload, phase)
+        return _by_live_tensors(workload, phase, longest)
     return {}
 
 
-def _by_allocator(workload: Workload, phase: Phase) -> dict[str, Any]:
+def _by_allocator(
+    workload: Workload, phase: Phase, longest: Callable[[float], float]
+) -> dict[str, Any]:
     resident = resident_bytes(workload.resident)
     torch.cuda.synchronize()
     # Memory that other workloads of the group keep alive; it must not count here.
@@ -73,14 +83,16 @@ def _by_allocator(workload: Workload, phase: Phase) -> dict[str, Any]:
     began = perf_counter()
     phase.run(state)
     torch.cuda.synchronize()
-    took_ms = (perf_counter() - began) * 1e3
+    took_ms = longest((perf_counter() - began) * 1e3)
     peak = torch.cuda.max_memory_allocated() - others
     del state
     after = _after_calls(phase, requested_bytes, took_ms)
     return _columns(resident, saved, peak, after)
 
 
-def _by_live_tensors(workload: Workload, phase: Phase) -> dict[str, Any]:
+def _by_live_tensors(
+    workload: Workload, phase: Phase, longest: Callable[[float], float]
+) -> dict[str, Any]:
     import_dispatch()
     live = LiveTensors()
     live.register(workload.resident)
@@ -90,7 +102,7 @@ def _by_live_tensors(workload: Workload, phase: Phase) -> dict[str, Any]:
         saved = live.peak_bytes = live.live_bytes
         began = perf_counter()
         phase.run(state)
-        took_ms = (perf_counter() - began) * 1e3
+        took_ms = longest((perf_counter() - began) * 1e3)
         peak = live.peak_bytes
         del state
         after = _after_calls(phase, lambda: live.live_bytes, took_ms)

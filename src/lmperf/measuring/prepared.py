@@ -13,7 +13,7 @@ from typing import Any
 
 from lmperf.benchmark import Case, Timed, Unsupported, Workload, WrongResult
 from lmperf.measuring import clock, guards
-from lmperf.measuring.clock import Slice, clock_for, synchronizer
+from lmperf.measuring.clock import Clock, Slice, clock_for, synchronizer
 from lmperf.measuring.faults import failure_row, guarded
 from lmperf.measuring.footprint import phase_memory, requested_bytes
 
@@ -47,13 +47,24 @@ class Prepared:
     ):
         self._benchmark, self._cases, self._skipped = benchmark, cases, skipped
         self._device, self._seed, self._send = device, seed, send
-        self._clock = clock_for(benchmark.clock, device)
+        self._clock = self._new_clock()
         self._synchronize = synchronizer(device)
         self._workloads: dict[Case, Workload] = {}
         self._saved_bytes: dict[tuple[Case, str], float] = {}
         self._last: Any = None
         # (case, phase) -> bytes by which the allocated memory grew in each slice.
         self._growth: dict[tuple[Case, str], list[int]] = {}
+
+    def _new_clock(self) -> Clock:
+        return clock_for(self._benchmark.clock, self._device)
+
+    def _workload_of(self, case: Case, shared: dict[str, Any]) -> Workload:
+        return self._benchmark.prepare(case, self._device, self._seed, shared)
+
+    def _memory_of(self, workload: Workload, phase: str) -> dict[str, Any]:
+        """Return the memory of one call of a phase; see `footprint.phase_memory`."""
+        self._clock.freshen(workload)
+        return phase_memory(workload, workload.phases[phase], self._device)
 
     def prepare(self) -> None:
         """Prepare and check every case.
@@ -78,11 +89,7 @@ class Prepared:
         Phases that the workload lacks get the status `unsupported` and are removed from `phases`.
         """
         self._send("step", case, None, "preparing")
-        workload = guarded(
-            case,
-            None,
-            lambda: self._benchmark.prepare(case, self._device, self._seed, shared),
-        )
+        workload = guarded(case, None, lambda: self._workload_of(case, shared))
         for phase in [phase for phase in phases if phase not in workload.phases]:
             reason = Unsupported(f"{case.implementation} has no such phase")
             self._send("row", case, phase, failure_row(reason))
@@ -155,8 +162,7 @@ class Prepared:
 
         def observe() -> dict[str, Any]:
             with guards.settings_restored(set()):
-                self._clock.freshen(workload)
-                return phase_memory(workload, workload.phases[phase], self._device)
+                return self._memory_of(workload, phase)
 
         found = guarded(case, phase, observe)
         if self._reuses_output(case, phase, workload):
@@ -217,7 +223,7 @@ class Prepared:
             # slices of another case have freed, such as the gradients of a model that both use.
             first = chance.randint(1, repetitions) if checked else 1
             found.add(self._part(case, phase, first, checked))
-            before = self._requested()
+            before = self._requested(workload)
             while (left := repetitions - len(found.times)) > 0:
                 calls = chance.randint(1, repetitions) if checked else left
                 found.add(self._part(case, phase, calls, checked))
@@ -237,15 +243,16 @@ class Prepared:
             guarded(case, phase, lambda: self._check(workload, phase, part.snapshot))
         return part
 
-    def _requested(self) -> int:
+    def _requested(self, workload: Workload) -> int:
         """Return the bytes of live tensors on a CUDA device; 0 on others."""
         return requested_bytes() if self._device == "cuda" else 0
 
     def _refuse_growth(self, case: Case, phase: str, before: int) -> None:
-        grown = self._requested() - before
+        workload = self._workloads[case]
+        grown = self._requested(workload) - before
         if grown > 0:
             gc.collect()  # garbage is not a leak
-            grown = self._requested() - before
+            grown = self._requested(workload) - before
         growth = self._growth.setdefault((case, phase), [0])
         growth.append(grown)
         guards.refuse_growth([*accumulate(growth)], _LEAKING_SLICES, "slices")

@@ -18,6 +18,7 @@ from multiprocessing import connection, forkserver, reduction
 from typing import Any
 
 from lmperf.measuring import descendants, follow, worker
+from lmperf.measuring.faults import ending
 from lmperf.measuring.output import Output
 
 _PRELOADED = ["lmperf.measuring.follow", "torch", "lmperf.measuring.serving"]
@@ -220,7 +221,7 @@ class WorkerProcess:
         while self._output.readable and connection.wait(self._output.readable, 0):
             self._output.read()
         words = f', after it wrote "{last}"' if (last := self._output.last) else ""
-        return WorkerLost(_crash(_ending(self._process.exitcode) + words), *at)
+        return WorkerLost(_crash(ending(self._process.exitcode) + words), *at)
 
     def pause(self) -> None:
         """Stop the worker and its descendants, while another worker is timed."""
@@ -270,15 +271,6 @@ def _end_orphans() -> None:
 
 def _crash(reason: str) -> dict[str, Any]:
     return {"status": "crash", "reason": reason}
-
-
-def _ending(exitcode: int | None) -> str:
-    if exitcode is None:
-        return "the process closed its connection"
-    if exitcode >= 0:
-        return f"the process ended with exit code {exitcode}"
-    known = {number.value: number.name for number in signal.Signals}
-    return f"the process was ended by {known.get(-exitcode, f'signal {-exitcode}')}"
 
 
 @contextlib.contextmanager

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Collection, Sequence
+from functools import partial, reduce
 from multiprocessing.connection import Connection
 from typing import Any
 
-from lmperf.benchmark import Case, Implementation, Observed, Unsupported, WrongResult, resolve
+from lmperf.benchmark import (
+    Case,
+    Implementation,
+    Observed,
+    RankedObserved,
+    RankedTimed,
+    Unsupported,
+    WrongResult,
+    ranks_of,
+    resolve,
+)
 from lmperf.measuring import reference
-from lmperf.measuring.cores import FastCores
+from lmperf.measuring.cores import FastCores, usable_cores
 from lmperf.measuring.faults import Poisoned, failure_row, guarded
 from lmperf.measuring.prepared import Prepared, clear
+from lmperf.measuring.rank_group import RankGroups
+from lmperf.measuring.ranked import RankedPrepared
 from lmperf.measuring.readings import Reading
 
 
@@ -22,13 +35,14 @@ class Serving:
         self._connection, self._device = connection, device
         self._prepared: Prepared | None = None
         # On a CPU all cores are the device.
+        self._ranks = RankGroups(device, usable_cores())
         self._cores = FastCores() if device == "cuda" else None
         gc.freeze()  # later garbage collections skip the imported modules
 
     def answer(self, name: str, arguments: list) -> None:
         """Run the request `name`, and send its result, or the status and reason of its failure."""
         if self._cores:
-            self._cores.choose()
+            self._cores.choose(self._ranks.pids)
         try:
             self._send("done", getattr(self, f"_{name}")(*arguments))
         except WrongResult as wrong:
@@ -49,7 +63,11 @@ class Serving:
         seed: int,
     ) -> None:
         benchmark = resolve(entry)(stem, external)
-        self._prepared = Prepared(benchmark, cases, skipped, self._device, seed, self._send)
+        arguments = benchmark, cases, skipped, self._device, seed, self._send
+        if isinstance(benchmark, RankedTimed):
+            self._prepared = RankedPrepared(self._ranks, *arguments)
+        else:
+            self._prepared = Prepared(*arguments)
         self._prepared.prepare()
 
     def _warm_up(self, *arguments: Any) -> tuple[float, float]:
@@ -69,12 +87,15 @@ class Serving:
 
     def _clear(self) -> None:
         self._prepared = None
+        self._ranks.clear()
         clear(self._device)
 
     def _host_reference(self) -> Reading:
         return reference.measure_host(self._device)
 
     def _reference(self) -> Reading:
+        if self._device == "cuda" and (group := self._ranks.largest):
+            return reduce(partial(Reading.merged, choose=max), group.ask("reference"))
         try:
             return reference.measure(self._device)
         finally:
@@ -96,14 +117,22 @@ class Serving:
                 if (case, phase) not in skipped:
                     for row in self._observations(benchmark, case, phase, seed):
                         self._send("row", case, phase, row)
-        clear(self._device)
+        self._clear()
 
     def _observations(
         self, benchmark: Observed, case: Case, phase: str, seed: int
     ) -> list[dict[str, Any]]:
         self._send("step", case, phase, "observing")
+
+        def observe() -> list[dict[str, Any]]:
+            if not isinstance(benchmark, RankedObserved):
+                return benchmark.observe(case, phase, self._device, seed)
+            made_of = benchmark.entry, benchmark.stem, benchmark.external
+            group = self._ranks.of(ranks_of(benchmark, case))
+            return group.ask("observe", *made_of, case, phase, seed)[0]
+
         try:
-            rows = guarded(case, phase, lambda: benchmark.observe(case, phase, self._device, seed))
+            rows = guarded(case, phase, observe)
         except (Unsupported, WrongResult) as reason:
             return [failure_row(reason)]
         return [{"status": "ok", **row} for row in rows]
