@@ -364,7 +364,7 @@ def shared_words(frame: pd.DataFrame, cell: Sequence[str], shared: Sequence[str]
 def _axis_value(name: str, value, axes: Sequence[str]) -> str:
     if isinstance(value, bool | np.bool_):
         return axis_words(name) if value else f"not {axis_words(name)}"
-    if name in ("dtype", "implementation"):
+    if name in ("dtype", "implementation", "phase"):
         return value_words(name, value, axes)
     return f"{axis_words(name)} {as_cell(value)}"
 

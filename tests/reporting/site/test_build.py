@@ -19,7 +19,7 @@ MOST_BYTES = 2_000_000
 @pytest.fixture(scope="module")
 def files():
     few = synthetic.small(synthetic.gpu_evidence())
-    return files_of(hostile(marked(custom(few))))
+    return files_of(hostile(marked(custom(few))), synthetic.cpu_evidence())
 
 
 @pytest.fixture(scope="module")

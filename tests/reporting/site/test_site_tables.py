@@ -22,8 +22,8 @@ def one_benchmark(evidence, stem):
     return replace(evidence, frames={stem: evidence.frames[stem]})
 
 
-def page_of(table, evidence=None):
-    return Page(html_table(table, Rows(evidence)))
+def page_of(table):
+    return Page(html_table(table, Rows()))
 
 
 def test_cell_has_its_unrounded_number_interval_and_samples():

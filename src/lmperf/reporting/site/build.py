@@ -16,13 +16,14 @@ from markupsafe import Markup
 from lmperf.errors import UserError
 from lmperf.evidence.project import Project
 from lmperf.evidence.store import EVIDENCE
-from lmperf.reporting import pages, selftest
+from lmperf.reporting import other_machines, pages, selftest
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.files import replace_files
 from lmperf.reporting.foreign import plain
 from lmperf.reporting.published import FOLDER as SOURCES
 from lmperf.reporting.render import TEMPLATES, evidences, sections_of
 from lmperf.reporting.sections import Composed
+from lmperf.reporting.site.machines import compared
 from lmperf.reporting.site.rows import Rows
 from lmperf.reporting.site.tables import html_table
 from lmperf.reporting.site.words import PUBLISHED_FOLDER, Blocks, target
@@ -31,6 +32,7 @@ from lmperf.reporting.written import SELFTEST
 FOLDER = Path("site")
 ASSETS = "assets"
 INDEX = "index.html"
+MACHINES = target(other_machines.PAGE)
 COPIED = (".css", ".csv", ".js", ".LICENSE")
 # What a build replaces: files of an earlier build that no longer belong to the site are removed.
 GLOBS = (
@@ -64,6 +66,8 @@ def files_of_site(site: Site) -> dict[str, str | bytes]:
     found: dict[str, str | bytes] = {INDEX: site.front()}
     for evidence in site.machines:
         found |= site.machine(evidence)
+    if len(site.machines) > 1:
+        found[MACHINES] = site.side_by_side()
     for folder, source in ((ASSETS, site.templates / "site" / ASSETS), (PUBLISHED_FOLDER, SOURCES)):
         paths = [path for path in sorted(source.iterdir()) if path.suffix in COPIED]
         found |= {f"{folder}/{path.name}": path.read_bytes() for path in paths}
@@ -160,29 +164,35 @@ class Site:
         blocks = Blocks(partial(html_table, rows=rows), _picture)
         text = blocks.html(make(blocks.form))
         title = text.partition("<h1")[2].partition(">")[2].partition("</h1>")[0]
-        return self.rendered(
-            "page.html.j2",
-            path,
-            evidence,
-            title=Markup(title).striptags(),
-            text=text,
-            rows=rows.script(),
-            charts={},
-            interactive=False,
-            sources=sources,
-        )
+        values = {"title": Markup(title).striptags(), "text": text, "sources": sources}
+        return self._rendered("page.html.j2", path, evidence, rows, **values)
 
-    def rendered(self, template: str, path: str, evidence: MachineEvidence, **values) -> str:
+    def side_by_side(self) -> str:
+        """The page that compares the first machine with each other one."""
+        rows = Rows(*self.machines)
+        values = compared(self.machines, lambda table: Markup(html_table(table, rows)))
+        values |= {"title": "Machines side by side", "text": "", "sources": ()}
+        return self._rendered("machines.html.j2", MACHINES, self.machines[0], rows, **values)
+
+    def _rendered(
+        self, template: str, path: str, evidence: MachineEvidence, rows: Rows, **values
+    ) -> str:
         """A page of the site from one of its templates.
 
         Args:
             path: of the page below `site/`.
             evidence: of the machine whose pages the page links to.
+            rows: those behind the cells of the page.
         """
-        root = "../" * path.count("/")
-        links = list(self._links(evidence))
+        of_site = {"root": "../" * path.count("/"), "links": list(self._links(evidence))}
         return self.html.get_template(template).render(
-            **values, root=root, path=path, machine=evidence.name, links=links
+            **values,
+            **of_site,
+            path=path,
+            machine=evidence.name,
+            rows=rows.script(),
+            charts={},
+            interactive=False,
         )
 
     def _links(self, evidence: MachineEvidence) -> Iterator[Mapping[str, str]]:
@@ -192,6 +202,8 @@ class Site:
             if pages.has_page(evidence, section):
                 path = f"{evidence.link}/{target(section.page)}"
                 yield {"title": section.title, "path": path}
+        if len(self.machines) > 1:
+            yield {"title": "Machines", "path": MACHINES}
 
     def _copied(self, directory: Path) -> list[Path]:
         """The files of a machine that pages link to."""

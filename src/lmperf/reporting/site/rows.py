@@ -25,13 +25,13 @@ FIELDS = (
 
 
 class Rows:
-    """Gives rows of a machine's evidence places on a page, and describes them.
+    """Gives rows of evidence places on a page, and describes them.
 
-    evidence: of the machine; None for a page whose cells are not of single rows.
+    evidence: of the machines whose rows the page shows.
     """
 
-    def __init__(self, evidence: MachineEvidence | None):
-        self._known = {} if evidence is None else described(evidence)
+    def __init__(self, *evidence: MachineEvidence):
+        self._known = {key: row for each in evidence for key, row in described(each).items()}
         self._places: dict[str, int] = {}
 
     def place(self, key: str | None) -> int | None:

@@ -1,9 +1,7 @@
 """What bounds the forward of plain attention: its FLOPs, its bytes or the host.
 
-The forward needs at least the time of its FLOPs at the rate of the peak matmul and the time of its
-bytes at the speed of a copy, both as measured on the machine in single calls. The longer one
-bounds it. If the two together are less than ``EXPLAINED`` of the time, neither does; if the host
-needs longer to launch the kernels than the device to run them, the host does.
+The rule is that of `lmperf.reporting.bound`. The bytes include the passes over the matrix of
+scores.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ import pandas as pd
 from lmperf.dtypes import dtype_of
 from lmperf.names import dtype_words, in_order
 from lmperf.reporting import gates
+from lmperf.reporting.bound import bound
 from lmperf.reporting.ceilings import copy_ceiling, matmul_ceiling, peak_words
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import rounded
@@ -22,8 +21,6 @@ from lmperf.results import Table
 
 STEM = "attention"
 CELL = ["d_head", "seq_len", "batch", "causal"]
-COMPUTE, MEMORY, HOST, NEITHER = "compute", "memory", "host", "neither"
-EXPLAINED = 0.5
 # Passes over the matrix of scores: q k^T writes it, scaling and softmax read and write it, the
 # product with v reads it. A mask reads and writes it once more.
 PASSES, PASSES_OF_MASK = 6, 2
@@ -44,7 +41,7 @@ def bounds(evidence: MachineEvidence) -> pd.DataFrame:
     """A row for each timed forward of eager attention, with what bounds it.
 
     Columns are added: ``moved`` (bytes read and written), ``compute_ms`` and ``memory_ms`` (the
-    least times that FLOPs and bytes need), and ``bound``, one of COMPUTE, MEMORY, HOST and NEITHER.
+    least times that FLOPs and bytes need), and ``bound`` (see `lmperf.reporting.bound`).
     No row without ceilings of matmul and copy.
     """
     return evidence.once((STEM, "bounds"), lambda: _bounds(evidence))
@@ -62,15 +59,8 @@ def _bounds(evidence: MachineEvidence) -> pd.DataFrame:
         moved=moved, compute_ms=rows["flops"] / rates / 1e9, memory_ms=moved / copy / 1e6
     )
     rows = rows.dropna(subset=["compute_ms", "memory_ms", "median_ms"])
-    return rows.assign(bound=[_bound(row) for row in rows.itertuples()])
-
-
-def _bound(row) -> str:
-    if row.host_ms > row.median_ms:
-        return HOST
-    if row.compute_ms + row.memory_ms < EXPLAINED * row.median_ms:
-        return NEITHER
-    return COMPUTE if row.compute_ms > row.memory_ms else MEMORY
+    times = rows[["compute_ms", "memory_ms", "host_ms", "median_ms"]].itertuples(index=False)
+    return rows.assign(bound=[bound(*each) for each in times])
 
 
 def bound_tables(evidence: MachineEvidence) -> list[Table]:

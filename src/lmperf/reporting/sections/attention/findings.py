@@ -11,6 +11,7 @@ import pandas as pd
 from lmperf.dtypes import dtype_of
 from lmperf.names import dtype_words, in_order, phase_words
 from lmperf.reporting import gates
+from lmperf.reporting.bound import COMPUTE, HOST, MEMORY, NEITHER
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import (
     SHORT,
@@ -22,7 +23,7 @@ from lmperf.reporting.findings import (
     verdicts,
 )
 from lmperf.reporting.numbers import GIB, MIB, Spread, ranged, significant
-from lmperf.reporting.sections.attention.bound import COMPUTE, HOST, MEMORY, NEITHER, bounds
+from lmperf.reporting.sections.attention.bound import bounds
 from lmperf.reporting.sections.attention.tables import BASE, CELL, PREDICTED, STEM, held, usual
 from lmperf.reporting.sections.profiles.kernel_classes import COPY
 from lmperf.reporting.sections.profiles.rows import by_class, usual_size

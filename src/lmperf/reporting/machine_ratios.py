@@ -1,0 +1,180 @@
+"""Compare two machines cell by cell: ratios of times beside the ratio of the data sheets.
+
+Two machines are never timed in turn, so a ratio is that of two medians, with a bootstrap interval
+over the rounds of each. What a row may gain follows from what bounds it: memory-bound work from the
+bandwidth of the data sheets, compute-bound work from the rate of matmuls in its numerics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from lmperf.benchmark import Timed
+from lmperf.benchmarks import load, stems
+from lmperf.devices import DataSheet
+from lmperf.dtypes import dtype_of
+from lmperf.names import value_words
+from lmperf.reporting import gates, machine, marks
+from lmperf.reporting.bound import COMPUTE, MEMORY, bounds_of
+from lmperf.reporting.ceilings import STEM as CEILINGS
+from lmperf.reporting.ceilings import data_sheet
+from lmperf.reporting.evidence import MachineEvidence
+from lmperf.reporting.machine import FACTS
+from lmperf.reporting.noise import floors_of, noise_floors
+from lmperf.reporting.numbers import absent, ratio
+from lmperf.reporting.rounds import parse_rounds, resolution
+from lmperf.reporting.side_by_side import share, side_by_side, speedup, text, time
+from lmperf.reporting.speedup import speedup_cell
+from lmperf.reporting.tables import from_frame, medians, number_cell, number_cells, text_cells
+from lmperf.results import EMPTY, Table
+from lmperf.statistics import FALSE_DISCOVERY, Ratio, adjusted, unpaired, verdict
+
+STEP = "train_step"
+# Facts that change times beside the device itself.
+SOFTWARE = ("torch", "triton", "cuda", "driver", "python")
+DTYPES = ("float32", "tf32", "bfloat16")
+
+
+def unequal_software(one: MachineEvidence, other: MachineEvidence) -> list[str]:
+    """What software of the newest environments differs, one line each: ``torch: 2.11, 2.13``."""
+    facts = machine.newest(one), machine.newest(other)
+    pairs = {name: [str(of.get(name) or "none") for of in facts] for name in SOFTWARE}
+    return [f"{FACTS[name]}: {', '.join(of)}" for name, of in pairs.items() if of[0] != of[1]]
+
+
+def data_sheets(one: MachineEvidence, other: MachineEvidence) -> Table | None:
+    """The rates of both data sheets and their ratios; None if a device has no known data sheet."""
+    sheets = data_sheet(one), data_sheet(other)
+    if None in sheets:
+        return None
+    lines = [
+        {"rate": words, one.name: of[0], other.name: of[1], "ratio": of[0] / of[1]}
+        for words, *of in [
+            ("bandwidth (GB/s)", *(sheet.bandwidth_gbps for sheet in sheets)),
+            *(_rates(dtype, *sheets) for dtype in DTYPES),
+        ]
+        if None not in of
+    ]
+    frame = pd.DataFrame(lines)
+    frame["ratio"] = number_cells(frame["ratio"], ratio)
+    return from_frame("Dense rates of the data sheets", frame)
+
+
+def _rates(dtype: str, *sheets: DataSheet) -> tuple:
+    found = (sheet.tflops.get(dtype) for sheet in sheets)
+    return f"{value_words('dtype', dtype)} (TFLOP/s)", *found
+
+
+def ratio_tables(one: MachineEvidence, other: MachineEvidence) -> list[Table]:
+    """For each benchmark with times a table of the cells that both machines measured."""
+    timed = [stem for stem in stems() if stem != CEILINGS and isinstance(load(stem), Timed)]
+    return [table for stem in timed if (table := _table(one, other, stem)) is not None]
+
+
+def _table(one: MachineEvidence, other: MachineEvidence, stem: str) -> Table | None:
+    rows, others = _shared(one, other, stem)
+    if rows.empty:
+        return None
+    bounds = bounds_of(one, stem, rows), bounds_of(other, stem, others)
+    columns = [
+        time(one.name, medians(rows), "one"),
+        time(other.name, medians(others), "other"),
+        speedup(f"{one.name} over {other.name}", _ratios(rows, others), "one.over.other"),
+        share("data sheets", _expected(one, other, rows, bounds[0]), "sheets", "", "ratio"),
+        text("bound by", text_cells(_both(*bounds)), "bound"),
+    ]
+    cell = [*(axis.name for axis in load(stem).axes), "implementation", "phase"]
+    note = (
+        "Above one, the first machine is faster. Intervals: of the rounds of both runs; they do not"
+        " cover how runs differ. Data sheets: the ratio of what bounds the cell on the first"
+        " machine: bandwidth, or the dense rate of its numerics. Bound by: on the first machine,"
+        " then on the second if that differs."
+    )
+    if unequal := unequal_software(one, other):
+        note += f" Unequal software, which the ratios include: {'; '.join(unequal)}."
+    return side_by_side(load(stem).title, rows, cell, columns, note)
+
+
+def _shared(
+    one: MachineEvidence, other: MachineEvidence, stem: str
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The timed rows of both machines with the same cell and phase, with the same labels."""
+    frames = [evidence.frame(stem) for evidence in (one, other)]
+    keys = [*(axis.name for axis in load(stem).axes), "implementation", "phase"]
+    if any(frame is None or not {*keys} <= {*frame} for frame in frames):
+        return pd.DataFrame(), pd.DataFrame()
+    shown = [frame[gates.shown(frame) & frame["rounds_ms"].notna()] for frame in frames]
+    left, right = (frame[keys].drop_duplicates().astype(str) for frame in shown)
+    pairs = left.reset_index(names="one").merge(right.reset_index(names="other"), on=keys)
+    rows = shown[0].loc[pairs["one"]]
+    return rows, shown[1].loc[pairs["other"]].set_axis(rows.index)
+
+
+def _ratios(rows: pd.DataFrame, others: pd.DataFrame) -> pd.Series:
+    """A cell ``1.42x (1.38-1.45)`` for each row: time on the other machine over time on this."""
+    column = _rounds_column(rows, others)
+    sides = _same_width(*(parse_rounds(of[column]) for of in (others, rows)))
+    found = unpaired(*sides)
+    disturbed = (marks.disturbed(rows) | marks.disturbed(others)).to_numpy(bool)
+    floor = np.fmax(*(floors_of(of, noise_floors(of)["floor"]) for of in (rows, others)))
+    floor = np.fmax(floor, resolution(*sides))
+    p = adjusted(np.where(disturbed, np.nan, found.p))
+    said = verdict(found, floor, p <= FALSE_DISCOVERY, disturbed)
+    names = zip(marks.names_of(rows), marks.names_of(others), strict=True)
+    parts = _lines(found, said).itertuples(index=False)
+    keys = rows["key"] if "key" in rows else [None] * len(rows)
+    made = [
+        speedup_cell(part, True, marks.both(*pair), key)
+        for part, pair, key in zip(parts, names, keys, strict=True)
+    ]
+    return pd.Series(made, rows.index, dtype=object)
+
+
+def _rounds_column(rows: pd.DataFrame, others: pd.DataFrame) -> str:
+    """The rounds to compare: of sustained steps if every pair of rows has them."""
+    lasting = "sustained_rounds_ms"
+    both = all(lasting in of and of[lasting].notna().all() for of in (rows, others))
+    return lasting if both and (rows["phase"] == STEP).all() else "rounds_ms"
+
+
+def _lines(found: Ratio, said: np.ndarray) -> pd.DataFrame:
+    names = ("ratio", "low", "high", "rounds")
+    return pd.DataFrame({**{name: getattr(found, name) for name in names}, "verdict": said})
+
+
+def _same_width(*sides: np.ndarray) -> list[np.ndarray]:
+    """Both matrices, padded with NaN to the same number of rounds."""
+    width = max(side.shape[1] for side in sides)
+    return [
+        np.pad(side, ((0, 0), (0, width - side.shape[1])), constant_values=np.nan) for side in sides
+    ]
+
+
+def _expected(
+    one: MachineEvidence, other: MachineEvidence, rows: pd.DataFrame, bounds: Sequence
+) -> pd.Series:
+    """A cell for each row with the ratio of the data sheets in what bounds the row."""
+    sheets = data_sheet(one), data_sheet(other)
+    numerics = rows["dtype"] if "dtype" in rows else [""] * len(rows)
+    found = [_of_sheets(sheets, what, dtype) for what, dtype in zip(bounds, numerics, strict=True)]
+    return pd.Series([number_cell(value, ratio) for value in found], rows.index, dtype=object)
+
+
+def _of_sheets(sheets: Sequence[DataSheet | None], what: str | None, dtype: str) -> float | None:
+    if None in sheets or what not in (COMPUTE, MEMORY):
+        return None
+    if what == MEMORY:
+        return sheets[0].bandwidth_gbps / sheets[1].bandwidth_gbps
+    rates = [sheet.tflops.get(dtype_of(dtype).matmul) for sheet in sheets]
+    return None if None in rates else rates[0] / rates[1]
+
+
+def _both(ones: pd.Series, others: pd.Series) -> pd.Series:
+    words = [
+        one if absent(other) or one == other else f"{EMPTY if absent(one) else one}, {other}"
+        for one, other in zip(ones, others, strict=True)
+    ]
+    return pd.Series(words, ones.index, dtype=object)

@@ -1,0 +1,39 @@
+"""The contents of the page that shows machines side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lmperf.reporting.evidence import MachineEvidence
+from lmperf.reporting.machine_ratios import data_sheets, ratio_tables, unequal_software
+from lmperf.reporting.other_machines import TABLE, ceilings_by_machine, machines_lines
+from lmperf.results import Table
+
+
+def compared(machines: Sequence[MachineEvidence], html: Callable[[Table], str]) -> dict[str, Any]:
+    """The values of the template: the machines, their ceilings, and the first with each other.
+
+    html: makes HTML from a table.
+    """
+
+    def shown(table: Table | None) -> str:
+        return html(table) if table is not None else ""
+
+    first, *others = machines
+    return {
+        "machines": shown(machines_lines(machines)),
+        "ceilings": shown(ceilings_by_machine(machines)),
+        "heading": TABLE.heading,
+        "anchor": TABLE.anchor,
+        "pairs": [
+            {
+                "one": first.name,
+                "other": other.name,
+                "unequal": unequal_software(first, other),
+                "sheets": shown(data_sheets(first, other)),
+                "tables": [html(table) for table in ratio_tables(first, other)],
+            }
+            for other in others
+        ],
+    }
