@@ -62,6 +62,13 @@ OPERATIONS = {
     "reduce_scatter": "reduce-scatter",
 }
 LOADS = {"burst": "single calls", "sustained": "back to back"}
+# Moments of a step at which the memory of a rank is looked at.
+MOMENTS = {
+    "init": "after init",
+    "before_step": "before the update",
+    "after_step": "after the update",
+    "peak": "peak of a step",
+}
 PHASES = {
     "forward": "forward",
     "backward": "backward",
@@ -180,6 +187,7 @@ ORDERS: dict[str, tuple[str, ...]] = {
     "marks": tuple(MARKS),
     "operation": tuple(OPERATIONS),
     "load": tuple(LOADS),
+    "moment": tuple(MOMENTS),
 }
 AXES = {
     "context_length": "context",
@@ -251,6 +259,8 @@ def value_words(name: str, value, axes: Collection[str] = ()):
             return OPERATIONS.get(value, value)
         case "load":
             return LOADS.get(value, value)
+        case "moment":
+            return MOMENTS.get(value, value)
     return value
 
 

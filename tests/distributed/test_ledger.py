@@ -99,3 +99,13 @@ def test_summary_has_medians_with_intervals_over_steps():
 
 def test_thinned_intervals_keep_only_long_gaps():
     assert thinned([(0, 1), (1.1, 2), (4, 5)], 0.5) == [(0, 2), (4, 5)]
+
+
+def test_hidden_all_gathers_are_told_apart():
+    named = [Collective("all_gather", 1, 3), Collective("reduce_scatter", 2, 8)]
+    found, _ = entry([RankStep(SPAN, named, [(2, 7)])] * 2)
+    assert (found.gathers_ms, found.gathers_hidden_ms) == (2, 1)
+    assert (found.communication_ms, found.hidden_ms) == (7, 5)
+    shares = summary([found])
+    assert shares["gathers_hidden_share"] == 0.5 and shares["hidden_share"] == pytest.approx(5 / 7)
+    assert "gathers_hidden_share" not in summary([entry([rank([(0, 6)], (4, 9))])[0]])

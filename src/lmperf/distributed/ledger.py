@@ -14,13 +14,14 @@ The rank with the most exposed communication decides a step; each step is one sa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 from lmperf.statistics import median_interval, quantile
 
 # (start, end) in ms on the clock of all ranks.
 Interval = tuple[float, float]
+ALL_GATHER = "all_gather"
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class Entry:
         step_ms: the longest step of a rank.
         compute_ms: computation.
         communication_ms: hidden and exposed communication.
+        gathers_ms, gathers_hidden_ms: the part of the all-gathers in both.
         waited_ms: most time that a rank waited for another one to begin a collective, while it
             computed nothing.
     """
@@ -64,6 +66,8 @@ class Entry:
     communication_ms: float
     hidden_ms: float
     exposed_ms: float
+    gathers_ms: float
+    gathers_hidden_ms: float
     waited_ms: float
 
 
@@ -156,13 +160,17 @@ def _numbered(collectives: Sequence[Collective]) -> list[tuple[str, int]]:
     return found
 
 
-def communication(rank: RankStep, begun: Sequence[float]) -> list[Interval]:
+def communication(
+    rank: RankStep, begun: Sequence[float], kinds: Collection[str] = ()
+) -> list[Interval]:
     """Return the union of the intervals in which a rank communicates.
 
-    begun: when each of its collectives began on the last rank.
+    Args:
+        begun: when each of its collectives began on the last rank.
+        kinds: of the collectives that count; empty: all.
     """
     parts = zip(rank.collectives, begun, strict=True)
-    return union((max(one.start, begin), one.end) for one, begin in parts)
+    return union((begin, one.end) for one, begin in parts if not kinds or one.kind in kinds)
 
 
 def entry(ranks: Sequence[RankStep]) -> tuple[Entry, int]:
@@ -179,12 +187,15 @@ def _of_rank(rank: RankStep, begun: Sequence[float]) -> dict[str, float]:
     computing, transfer = union(rank.computing), communication(rank, begun)
     starts = ((one.start, begin) for one, begin in zip(rank.collectives, begun, strict=True))
     idle = pauses(union([*computing, *transfer]), rank.span)
+    gathers = communication(rank, begun, (ALL_GATHER,))
     hidden, whole = length(common(transfer, computing)), length(transfer)
     return {
         "compute_ms": length(computing),
         "communication_ms": whole,
         "hidden_ms": hidden,
         "exposed_ms": whole - hidden,
+        "gathers_ms": length(gathers),
+        "gathers_hidden_ms": length(common(gathers, computing)),
         "waited_ms": length(common(union(starts), idle)),
     }
 
@@ -193,19 +204,26 @@ def summary(entries: Sequence[Entry]) -> dict[str, float]:
     """Return the median over steps of each quantity, and the ends of its confidence interval.
 
     For a quantity `exposed_ms` the ends are `exposed_low_ms` and `exposed_high_ms`. `hidden_share`
-    is the median of the shares of the steps; a step without communication has none.
+    and `gathers_hidden_share` are medians of the shares of the steps that have any communication,
+    or any all-gather; without such steps they are left out.
     """
     found = {}
     for name in asdict(entries[0]):
         stem, values = name.removesuffix("_ms"), [getattr(one, name) for one in entries]
         low, high = median_interval(values)
         found |= {name: quantile(values, 0.5), f"{stem}_low_ms": low, f"{stem}_high_ms": high}
-    shares = [one.hidden_ms / one.communication_ms for one in entries if one.communication_ms]
-    if shares:
-        low, high = median_interval(shares)
-        found["hidden_share"] = quantile(shares, 0.5)
-        found |= {"hidden_share_low": low, "hidden_share_high": high}
-    return found
+    shares = [(one.hidden_ms, one.communication_ms) for one in entries]
+    found |= _share("hidden_share", shares)
+    gathers = [(one.gathers_hidden_ms, one.gathers_ms) for one in entries]
+    return found | _share("gathers_hidden_share", gathers)
+
+
+def _share(name: str, parts: Iterable[tuple[float, float]]) -> dict[str, float]:
+    shares = [part / whole for part, whole in parts if whole]
+    if not shares:
+        return {}
+    low, high = median_interval(shares)
+    return {name: quantile(shares, 0.5), f"{name}_low": low, f"{name}_high": high}
 
 
 def thinned(intervals: Sequence[Interval], least: float) -> list[Interval]:

@@ -13,6 +13,7 @@ Calls and bytes are counted from the collectives that the backend ran.
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import tempfile
@@ -23,11 +24,18 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.profiler import record_function
+from torch.profiler import ProfilerActivity, profile, record_function
 
 from lmperf.benchmark import Rank
-from lmperf.distributed.ledger import Collective, Interval, RankStep, union, unless_waiting
-from lmperf.instruments.profiling import ON_DEVICE, Event, keep_trace, trace_of
+from lmperf.distributed.ledger import (
+    ALL_GATHER,
+    Collective,
+    Interval,
+    RankStep,
+    union,
+    unless_waiting,
+)
+from lmperf.instruments.profiling import ON_DEVICE, Event
 
 STEP = "lmperf: step"
 NCCL_KERNEL = "ncclDevKernel"
@@ -37,13 +45,20 @@ LATE_MS = 0.1
 # over those of its input, for n ranks.
 _SENT: Mapping[str, tuple[str, Callable[[int], float]]] = {
     "all_reduce": ("all_reduce", lambda n: 2 * (n - 1) / n),
-    "all_gather": ("all_gather", lambda n: n - 1),
-    "_all_gather_base": ("all_gather", lambda n: n - 1),
-    "all_gather_into_tensor_coalesced": ("all_gather", lambda n: n - 1),
+    "all_gather": (ALL_GATHER, lambda n: n - 1),
+    "_all_gather_base": (ALL_GATHER, lambda n: n - 1),
+    "all_gather_into_tensor_coalesced": (ALL_GATHER, lambda n: n - 1),
     "reduce_scatter": ("reduce_scatter", lambda n: (n - 1) / n),
     "_reduce_scatter_base": ("reduce_scatter", lambda n: (n - 1) / n),
     "reduce_scatter_tensor_coalesced": ("reduce_scatter", lambda n: (n - 1) / n),
     "broadcast": ("broadcast", lambda n: (n - 1) / n),
+}
+# Collective, as the kernels of NCCL name it -> its name here.
+_KERNELS = {
+    "AllReduce": "all_reduce",
+    "AllGather": ALL_GATHER,
+    "ReduceScatter": "reduce_scatter",
+    "Broadcast": "broadcast",
 }
 # Words of the profiler for dtypes -> bytes of an element.
 _ELEMENT = {"float": 4, "double": 8, "c10::BFloat16": 2, "c10::Half": 2}
@@ -97,12 +112,17 @@ def _profiled(run: Callable[[], object], rank: Rank, kept: Path | None) -> dict[
             if rank.device == "cuda":
                 torch.cuda.synchronize()
 
+    activities = [ProfilerActivity.CPU]
+    activities += [ProfilerActivity.CUDA] if rank.device == "cuda" else []
+    with profile(activities=activities, record_shapes=True) as profiler:
+        step()
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "trace.json"
-        trace_of(step, rank.device, path, shapes=True)
+        profiler.export_chrome_trace(str(path))
         text = path.read_bytes()
     if kept is not None:
-        keep_trace(text, kept)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_bytes(gzip.compress(text, mtime=0))
     return json.loads(text)
 
 
@@ -141,8 +161,8 @@ def _collectives(events: Sequence[Event], kind: Callable[[str], str]) -> list[Co
 
 
 def _kernel_kind(name: str) -> str:
-    """The operation of a kernel of NCCL: `AllReduce` of `ncclDevKernel_AllReduce_Sum_f32_RING`."""
-    return name.removeprefix(NCCL_KERNEL).split("_")[1]
+    """`all_reduce` for a kernel `ncclDevKernel_AllReduce_Sum_f32_RING_LL(...)`."""
+    return _KERNELS[name.removeprefix(NCCL_KERNEL).split("_")[1]]
 
 
 def _gloo_kind(name: str) -> str:

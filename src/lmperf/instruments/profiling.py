@@ -44,16 +44,13 @@ def ranged_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = True) -> Te
         return weights @ v
 
 
-def trace_of(run: Callable[[], object], device: str, path: Path, shapes: bool = False) -> None:
-    """Run a function once under the profiler and write its Chrome trace to `path` as plain JSON.
-
-    shapes: whether events have the shapes and dtypes of their inputs.
-    """
+def trace_of(run: Callable[[], object], device: str, path: Path) -> None:
+    """Run a function once under the profiler and write its Chrome trace to `path` as plain JSON."""
     activities = [ProfilerActivity.CPU]
     if device == "cuda":
         activities.append(ProfilerActivity.CUDA)
         torch.cuda.synchronize()
-    with profile(activities=activities, record_shapes=shapes) as profiler:
+    with profile(activities=activities) as profiler:
         run()
         if device == "cuda":
             torch.cuda.synchronize()
@@ -67,12 +64,11 @@ def events_of(run: Callable[[], object], device: str, kept: Path | None) -> list
         trace_of(run, device, path)
         text = path.read_bytes()
     if kept is not None:
-        keep_trace(text, kept)
+        _keep(text, kept)
     return [e for e in json.loads(text)["traceEvents"] if e.get("ph") == "X" and "dur" in e]
 
 
-def keep_trace(text: bytes, path: Path) -> None:
-    """Store a Chrome trace, compressed by gzip."""
+def _keep(text: bytes, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
     part.write_bytes(gzip.compress(text, mtime=0))

@@ -6,6 +6,7 @@ their numbers.
 
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.distributed import memory, overlap, sharding, steps
+from lmperf.reporting.sections.distributed.figure import figure
 
 _TOPICS = (steps, overlap, memory, sharding)
 
@@ -17,6 +18,8 @@ SECTION = Section(
             key=lambda table: int(table.id.removeprefix("D")),
         )
     ),
+    head=steps.head,
+    figure=figure,
     title="Several GPUs",
     order=75,
 )

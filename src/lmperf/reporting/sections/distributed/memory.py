@@ -1,7 +1,222 @@
-"""Tables D8 and D11: memory of each rank by component, predicted and measured."""
+"""Tables D8 and D11: memory of each rank by component, predicted and measured.
 
-from lmperf.reporting.findings import Finding
-from lmperf.reporting.tables import TableGroup
+D8 is of the strategies with a sharded optimizer, D11 of those that shard weights as well, with and
+without activation checkpointing. The predictions are closed forms (`lmperf.distributed.memory`).
+"""
 
-TABLES: tuple[TableGroup, ...] = ()
-FINDINGS: tuple[Finding, ...] = ()
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import pandas as pd
+
+from lmperf.distributed.memory import COMPONENTS, MOMENTS, predicted_bytes
+from lmperf.names import implementation_words, in_order
+from lmperf.reporting import gates
+from lmperf.reporting.evidence import MachineEvidence, having
+from lmperf.reporting.findings import PAGE, SECTION, Finding, NotMeasured, measured, sound
+from lmperf.reporting.machine import newest
+from lmperf.reporting.numbers import MIB, percent, signed_percent, significant
+from lmperf.reporting.sections.distributed import rows
+from lmperf.reporting.sections.distributed.rows import CELL, LINES, MEMORY
+from lmperf.reporting.side_by_side import Beside, each, memory, side_by_side
+from lmperf.reporting.tables import (
+    Owed,
+    TableGroup,
+    beside,
+    number_cells,
+    status_cells,
+    value_cells,
+)
+from lmperf.results import LOWER, Table
+from lmperf.transformer.sizes import SIZES
+
+REPLICATED = "ddp"
+SHARDED = ("sharded_optimizer", "zero_redundancy")
+FULLY = ("fully_sharded", "fsdp2")
+CHECKPOINTED = tuple(f"{name}_checkpointed" for name in FULLY)
+TOTAL = "total"
+_SHORT = {size.short: size for size in SIZES.values()}
+
+
+def with_predictions(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows with a column ``predicted_<component>_mib`` for each component and their total."""
+    device = newest(evidence).get("kind") or "cpu"
+    found = [_predicted(row, device) for _, row in frame.iterrows()]
+    names = (*COMPONENTS, TOTAL)
+    columns = {
+        f"predicted_{name}_mib": pd.Series(
+            [one.get(name, float("nan")) / MIB for one in found], frame.index, dtype=float
+        )
+        for name in names
+    }
+    return frame.assign(**columns)
+
+
+def _predicted(row: pd.Series, device: str) -> dict[str, float]:
+    """Bytes by component at the moment of a row; empty for an unknown size or a failed row."""
+    size = _SHORT.get(row["size"])
+    if size is None or row["moment"] not in MOMENTS:
+        return {}
+    name = row["implementation"]
+    cell = size, int(row["context_length"]), int(row["batch"]), int(row["ranks"]), row["dtype"]
+    try:
+        return predicted_bytes(name, *cell, device)[row["moment"]]
+    except ValueError:  # a user's strategy
+        return {}
+
+
+def _rows(evidence: MachineEvidence, names: Collection[str]) -> pd.DataFrame:
+    frame = evidence.frame(MEMORY)
+    if frame is None:
+        return pd.DataFrame(columns=[*LINES, "phase", "status", "moment"])
+    return rows.of_strategies(frame, names)
+
+
+def _table(names: Collection[str], caption: str) -> Callable[[MachineEvidence], list[Table]]:
+    """Return the function that makes the tables of some strategies, one for each dtype."""
+
+    def make(evidence: MachineEvidence) -> list[Table]:
+        frame = with_predictions(evidence, _rows(evidence, names))
+        dtypes = in_order("dtype", frame["dtype"])
+        return each(*(_of_dtype(having(frame, dtype=one), caption) for one in dtypes))
+
+    return make
+
+
+def _of_dtype(frame: pd.DataFrame, caption: str) -> Table | None:
+    change = frame[f"{TOTAL}_mib"] / frame[f"predicted_{TOTAL}_mib"] - 1
+    whole = value_cells(frame, frame[f"{TOTAL}_mib"])
+    columns = [
+        *(_component(frame, name) for name in COMPONENTS),
+        memory("predicted in all", number_cells(frame[f"predicted_{TOTAL}_mib"]), "predicted"),
+        memory("measured in all", whole.where(gates.shown(frame), status_cells(frame)), "peak"),
+        Beside(
+            "difference",
+            value_cells(frame, change, signed_percent),
+            *("difference", "", "signed_percent", LOWER),
+        ),
+    ]
+    note = "Predicted / measured, of the rank that needs most."
+    return side_by_side(caption, frame, [*LINES, "moment"], columns, note)
+
+
+def _component(frame: pd.DataFrame, name: str) -> Beside:
+    predicted = number_cells(frame[f"predicted_{name}_mib"])
+    cells = beside(predicted, frame[f"{name}_mib"], significant)
+    return memory(name, cells, f"{name}.predicted", second="measured")
+
+
+def _at(frame: pd.DataFrame, name: str, moment: str) -> pd.Series:
+    """The row of a strategy at a moment; raises NotMeasured."""
+    return measured(having(frame, implementation=name, moment=moment)).iloc[0]
+
+
+def _cell(evidence: MachineEvidence, names: Collection[str]) -> pd.DataFrame:
+    """The sound rows of the largest size at which all these strategies were measured."""
+    frame = sound(evidence, MEMORY)
+    frame = having(frame, moment="peak", implementation=set(names))
+    count = frame.groupby(CELL)["implementation"].nunique() if len(frame) else pd.Series()
+    whole = [dict(zip(CELL, key, strict=True)) for key in count.index[count == len(set(names))]]
+    if not whole:
+        raise NotMeasured
+    sizes = in_order("size", (cell["size"] for cell in whole))
+    return having(sound(evidence, MEMORY), **next(c for c in whole if c["size"] == sizes[-1]))
+
+
+def _saved(evidence: MachineEvidence, name: str) -> dict:
+    """Bytes per rank of a sharded strategy beside those of the replicated one."""
+    frame = _cell(evidence, (name, REPLICATED))
+    ours, base = (_at(frame, one, "peak") for one in (name, REPLICATED))
+    state = [_at(frame, one, "after_step")["optimizer_mib"] for one in (name, REPLICATED)]
+    return {
+        "size": ours["size"],
+        "ranks": f"{ours['ranks']:g}",
+        "peak": ours["total_mib"] * MIB,
+        "before": base["total_mib"] * MIB,
+        "state": state[0] * MIB,
+        "whole_state": state[1] * MIB,
+        "base": implementation_words(REPLICATED),
+    }
+
+
+def _prediction(evidence: MachineEvidence) -> dict:
+    """The largest relative error of a predicted peak, and the strategy that has it."""
+    frame = having(sound(evidence, MEMORY), moment="peak")
+    frame = with_predictions(evidence, measured(frame))
+    frame = measured(frame[frame[f"predicted_{TOTAL}_mib"].notna()])
+    off = frame[f"{TOTAL}_mib"] / frame[f"predicted_{TOTAL}_mib"] - 1
+    worst = off.abs().idxmax()
+    return {
+        "n": len(off),
+        "most": abs(off[worst]),
+        "off": off[worst],
+        "name": implementation_words(frame.loc[worst, "implementation"]),
+    }
+
+
+TOLERANCE = 0.05
+_PEAK = (
+    " of a {{ size }} step on {{ ranks }} ranks {{ 'from' if peak < before else 'up from' }}"
+    " {{ before | gib }} ({{ base }}) to {{ peak | gib }} a rank"
+)
+FINDINGS = (
+    Finding(
+        name="distributed_optimizer_memory",
+        question="What does sharding the optimizer's state save?",
+        values=lambda evidence: _saved(evidence, SHARDED[0]),
+        answer=lambda v: "saves" if v["peak"] < v["before"] else "costs",
+        answers={
+            "saves": "A sharded optimizer takes the peak" + _PEAK + "; its state from"
+            " {{ whole_state | gib }} to {{ state | gib }}.",
+            "costs": "A sharded optimizer does not lower the peak" + _PEAK + ", although its state"
+            " takes {{ state | gib }} instead of {{ whole_state | gib }}.",
+        },
+        place=SECTION,
+    ),
+    Finding(
+        name="distributed_fully_sharded_memory",
+        question="What does sharding weights, gradients and state save?",
+        values=lambda evidence: _saved(evidence, FULLY[0]),
+        answer=lambda v: "saves" if v["peak"] < v["before"] else "costs",
+        answers={
+            "saves": "Sharding weights, gradients and state takes the peak" + _PEAK + ".",
+            "costs": "Sharding weights, gradients and state does not lower the peak" + _PEAK + ".",
+        },
+        place=SECTION,
+    ),
+    Finding(
+        name="distributed_memory_predicted",
+        question="How close is the closed form to the measured peak of a rank?",
+        values=_prediction,
+        answer=lambda v: "within" if v["most"] <= TOLERANCE else "outside",
+        answers={
+            "within": f"All {{{{ n }}}} peaks per rank are within {percent(TOLERANCE, 0)} of the"
+            " closed form.",
+            "outside": "Of {{ n }} peaks per rank, the one furthest from the closed form is off by"
+            " {{ off | signed_percent }} ({{ name }}).",
+        },
+        place=PAGE,
+    ),
+)
+
+
+def _owed(*names: str) -> Owed:
+    where = lambda frame: frame["implementation"].map(rows.plain).isin(names)  # noqa: E731
+    return Owed(where, MEMORY, LINES)
+
+
+TABLES = (
+    TableGroup(
+        "D8",
+        "Memory of a rank with a sharded optimizer",
+        _table((REPLICATED, *SHARDED), "Memory of a rank"),
+        _owed(REPLICATED, *SHARDED),
+    ),
+    TableGroup(
+        "D11",
+        "Memory of a rank, fully sharded",
+        _table((*FULLY, *CHECKPOINTED), "Memory of a rank"),
+        _owed(*FULLY, *CHECKPOINTED),
+    ),
+)

@@ -1,7 +1,267 @@
-"""Tables D2 to D4 and D6: train steps by the way in which ranks exchange gradients."""
+"""Tables D2 to D4 and D6: train steps by the way in which ranks exchange gradients.
 
-from lmperf.reporting.findings import Finding
-from lmperf.reporting.tables import TableGroup
+The head table of the section shows one cell: the largest size, with most ranks.
+"""
 
-TABLES: tuple[TableGroup, ...] = ()
-FINDINGS: tuple[Finding, ...] = ()
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pandas as pd
+
+from lmperf.names import implementation_words, in_order
+from lmperf.reporting import gates
+from lmperf.reporting.evidence import MachineEvidence, having
+from lmperf.reporting.findings import PAGE, SECTION, SHORT, Finding, measured, sound
+from lmperf.reporting.numbers import Spread, percent_digits
+from lmperf.reporting.sections.distributed import rows
+from lmperf.reporting.sections.distributed.rows import LINES, ONE, STEM
+from lmperf.reporting.side_by_side import each, memory, rate, side_by_side, speedup, text
+from lmperf.reporting.speedup import resolved
+from lmperf.reporting.tables import STEPS, Owed, TableGroup, number_cells, value_cells
+from lmperf.results import Table
+from lmperf.statistics import FASTER, SAME, SLOWER
+
+DDP, OVERLAPPED, FLAT, ONE_BY_ONE = "ddp", "overlapped", "flat", "one_by_one"
+BUCKETS = "bucket_"
+MIB_IN_GIB = 1024
+HEAD_LINES = 12
+# The strategies of the head table; of a compiled variant only these.
+HEAD = (
+    *(ONE, ONE_BY_ONE, FLAT, OVERLAPPED, DDP, "sharded_optimizer", "zero_redundancy"),
+    *("fully_sharded", "fsdp2", "overlapped_compiled", "ddp_compiled", "fully_sharded_compiled"),
+)
+LEDGER = (
+    "Communication, its share of the step and what is hidden are those of the ledger (D5), whose"
+    " steps run under the profiler."
+)
+
+
+def _frame(evidence: MachineEvidence) -> pd.DataFrame:
+    """The rows of steps; empty without evidence."""
+    frame = evidence.frame(STEM)
+    return pd.DataFrame(columns=[*LINES, "phase", "status"]) if frame is None else frame
+
+
+def head(evidence: MachineEvidence) -> Table | None:
+    """The head table: steps, what they hide, and their peak memory, in one cell."""
+    frame = having(head_cell(_frame(evidence)), implementation=set(HEAD))
+    if frame.empty:
+        return None
+    hidden = number_cells(100 * rows.beside(evidence, frame)["hidden_share"], percent_digits)
+    columns = [
+        *rows.step(frame)[:1],
+        rate("communication hidden", hidden, "hidden", "%"),
+        memory("peak per rank", value_cells(frame, frame["peak_mib"] / MIB_IN_GIB), "peak", "GiB"),
+        speedup("over one rank", rows.over(evidence, frame, ONE, brackets=False), f"over.{ONE}"),
+    ]
+    table = side_by_side("One train step, by strategy", frame, LINES, columns, STEPS)
+    return table and table.last(HEAD_LINES)
+
+
+def head_cell(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows at the largest size with the most strategies, and of one rank at the same cell."""
+    if frame.empty:
+        return frame
+    several = frame[(frame["implementation"].map(rows.plain) != ONE) & gates.shown(frame)]
+    for name in ("size", "context_length", "batch", "dtype"):
+        if several.empty:
+            return several
+        known = in_order(name, several[name])
+        count = {value: len(having(several, **{name: value})) for value in known}
+        value = known[-1] if name == "size" else max(reversed(known), key=count.__getitem__)
+        several, frame = (having(part, **{name: value}) for part in (several, frame))
+    one = frame["implementation"].map(rows.plain) == ONE
+    return frame[one | (frame["ranks"] == several["ranks"].max())]
+
+
+def _of(*names: str) -> Callable[[pd.DataFrame], pd.Series]:
+    """Return the selection of rows of these strategies and of their compiled variants."""
+    return lambda frame: frame["implementation"].map(rows.plain).isin(names)
+
+
+def _buckets(frame: pd.DataFrame) -> pd.Series:
+    return frame["implementation"].str.startswith(BUCKETS)
+
+
+def _alone(name: str, caption: str) -> Callable[[MachineEvidence], list[Table]]:
+    """Return the function that makes the table of one strategy (D2, D3)."""
+
+    def make(evidence: MachineEvidence) -> list[Table]:
+        frame = rows.of_strategies(_frame(evidence), [name])
+        columns = [
+            *rows.step(frame),
+            *rows.over_one(evidence, frame),
+            *rows.overlap(evidence, frame),
+        ]
+        return each(side_by_side(caption, frame, LINES, columns, f"{STEPS} {LEDGER}"))
+
+    return make
+
+
+def overlapped_table(evidence: MachineEvidence) -> list[Table]:
+    """Table D4: the overlapped strategy beside D2, D3 and DistributedDataParallel."""
+    return _compared(evidence, _of(ONE_BY_ONE, FLAT, OVERLAPPED, DDP), "One train step")
+
+
+def buckets_table(evidence: MachineEvidence) -> list[Table]:
+    """Table D6: the size of the buckets in which gradients are exchanged."""
+    return _compared(evidence, _buckets, "One train step")
+
+
+def _compared(evidence: MachineEvidence, where: Callable, caption: str) -> list[Table]:
+    frame = _frame(evidence)
+    frame = frame[where(frame)]
+    calls = rows.beside(evidence, frame)["calls"]
+    columns = [
+        *rows.step(frame),
+        *rows.over_one(evidence, frame),
+        *(
+            speedup(
+                f"over {implementation_words(base)}",
+                rows.over(evidence, frame, base),
+                f"over.{base}",
+            )
+            for base in (ONE_BY_ONE, DDP)
+        ),
+        *rows.overlap(evidence, frame),
+        text("collectives", number_cells(calls, "{:g}".format), "calls"),
+    ]
+    return each(side_by_side(caption, frame, LINES, columns, f"{STEPS} {LEDGER}"))
+
+
+def _cell_words(frame: pd.DataFrame) -> dict:
+    """The values of the axes that a sentence names, of rows of one cell."""
+    first = frame.iloc[0]
+    return {"size": first["size"], "ranks": f"{first['ranks']:g}"}
+
+
+def _verdict_over(evidence: MachineEvidence, name: str, base: str) -> dict:
+    """The resolved speed-ups of one strategy over another, at the largest size that has one."""
+    frame = having(sound(evidence, STEM), implementation={name, base})
+    parts = [resolved(evidence, STEM, *pair) for pair in rows.pairs(measured(frame), base)]
+    found = measured(pd.concat([frame.iloc[:0], *parts]))
+    found = having(found, size=in_order("size", found["size"])[-1])
+    verdicts = set(found["verdict"])
+    return {
+        **_cell_words(found),
+        "verdict": verdicts.pop() if len(verdicts) == 1 else "mixed",
+        "ratio": Spread.of(found["ratio"]),
+        "name": implementation_words(name),
+        "base": implementation_words(base),
+    }
+
+
+def _scaling(evidence: MachineEvidence) -> dict:
+    """The fastest strategy of the head cell, and its speed-up over one rank."""
+    cell = head_cell(sound(evidence, STEM))
+    parts = [resolved(evidence, STEM, *pair) for pair in rows.pairs(measured(cell), ONE)]
+    found = pd.concat([cell.iloc[:0], *parts])
+    found = measured(found[found.index.isin(cell.index)])
+    best = found.loc[found["ratio"].idxmax()]
+    return {
+        **_cell_words(found.loc[[best.name]]),
+        "best": implementation_words(best["implementation"]),
+        "ratio": best["ratio"],
+        "share": best["ratio"] / best["ranks"],
+        "verdict": best["verdict"],
+    }
+
+
+def _best_bucket(evidence: MachineEvidence) -> dict:
+    """The bucket with the least time at the largest size, and what the other ones take."""
+    frame = sound(evidence, STEM)
+    frame = measured(frame[_buckets(frame)])
+    frame = having(frame, size=in_order("size", frame["size"])[-1])
+    frame = having(frame, ranks=frame["ranks"].max(), dtype=in_order("dtype", frame["dtype"])[-1])
+    times = _times(frame)
+    measured(times[1:])
+    best, worst = times.idxmin(), times.idxmax()
+    return {
+        **_cell_words(frame),
+        "best": implementation_words(best),
+        "worst": implementation_words(worst),
+        "longer": times[worst] / times[best] - 1,
+    }
+
+
+def _times(frame: pd.DataFrame) -> pd.Series:
+    """Implementation -> ms of a step: sustained if all rows have such a time, else in bursts."""
+    lasting = frame["sustained_ms"].notna().all()
+    return frame.set_index("implementation")["sustained_ms" if lasting else "median_ms"]
+
+
+# Times of buckets within this fraction of each other are called alike.
+ALIKE = 0.03
+_ON = "On {{ ranks }} ranks a {{ size }} step"
+_OVER = " at size {{ size }} on {{ ranks }} ranks ({{ ratio | range('ratio') }})."
+
+
+def verdict_finding(name: str, base: str, words: str, place: str = SECTION) -> Finding:
+    """The finding whether a strategy, called ``words``, is faster than another one."""
+    return Finding(
+        name=f"distributed_{name}_over_{base}",
+        question=f"Is a step of {name} faster than one of {base}?",
+        values=lambda evidence: _verdict_over(evidence, name, base),
+        answer=lambda v: v["verdict"],
+        answers={
+            FASTER: f"{words} is faster than {{{{ base }}}}" + _OVER,
+            SAME: f"{words} is on par with {{{{ base }}}}" + _OVER,
+            SLOWER: f"{words} is slower than {{{{ base }}}}" + _OVER,
+            "mixed": f"{words} is faster than {{{{ base }}}} in some cells only," + _OVER,
+        },
+        place=place,
+    )
+
+
+FINDINGS = (
+    Finding(
+        name="distributed_scaling",
+        question="How much faster is a step on all ranks than on one?",
+        values=_scaling,
+        answer=lambda v: "faster" if v["verdict"] == FASTER else "no_faster",
+        answers={
+            "faster": _ON + " is {{ ratio | ratio }} as fast as on one ({{ best }}): a"
+            " scaling efficiency of {{ share | percent(0) }}.",
+            "no_faster": _ON + " is no faster than on one: the best strategy, {{ best }}, reaches"
+            " {{ ratio | ratio }}.",
+        },
+        place=SHORT,
+    ),
+    verdict_finding(OVERLAPPED, DDP, "Communication overlapped by hooks"),
+    verdict_finding(FLAT, ONE_BY_ONE, "One flat tensor after the backward", PAGE),
+    Finding(
+        name="distributed_buckets",
+        question="Which size of buckets is best?",
+        values=_best_bucket,
+        answer=lambda v: "alike" if v["longer"] <= ALIKE else "best",
+        answers={
+            "best": _ON + " is shortest with {{ best }}; with {{ worst }} it takes"
+            " {{ longer | percent }} longer.",
+            "alike": _ON + " hardly depends on the size of buckets: {{ longer | percent }} between"
+            " {{ best }} and {{ worst }}.",
+        },
+        place=SECTION,
+    ),
+)
+TABLES = (
+    TableGroup(
+        "D2",
+        "Gradients all-reduced one by one after the backward",
+        _alone(ONE_BY_ONE, "One train step"),
+        Owed(_of(ONE_BY_ONE), STEM),
+    ),
+    TableGroup(
+        "D3",
+        "Gradients all-reduced as one flat tensor",
+        _alone(FLAT, "One train step"),
+        Owed(_of(FLAT), STEM),
+    ),
+    TableGroup(
+        "D4",
+        "Gradients all-reduced by hooks during the backward",
+        overlapped_table,
+        Owed(_of(ONE_BY_ONE, FLAT, OVERLAPPED, DDP), STEM),
+    ),
+    TableGroup("D6", "Gradients in buckets", buckets_table, Owed(_buckets, STEM)),
+)

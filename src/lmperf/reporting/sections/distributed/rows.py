@@ -1,0 +1,137 @@
+"""Rows and columns that the tables of the section share."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pandas as pd
+
+from lmperf.names import in_order
+from lmperf.reporting import gates
+from lmperf.reporting.evidence import MachineEvidence, having
+from lmperf.reporting.numbers import finite, percent, percent_digits, significant, whole
+from lmperf.reporting.side_by_side import Beside, rate, share, speedup, step_time, time
+from lmperf.reporting.speedup import Series, every, speedup_cells
+from lmperf.reporting.tables import keys_of, number_cells, or_status, step_times
+from lmperf.results import DERIVED, HIGHER, LOWER, Cell
+
+STEM, LEDGER, MEMORY = "distributed", "distributed_overlap", "distributed_memory"
+CELL = ["size", "context_length", "batch", "ranks", "dtype"]
+LINES = [*CELL, "implementation"]
+ONE, COMPILED = "one_rank", "_compiled"
+
+
+def plain(name: str) -> str:
+    """The name of a strategy without the suffix of its compiled variant."""
+    return name.removesuffix(COMPILED)
+
+
+def like(base: str, name: str) -> str:
+    """The strategy ``base``, compiled if the strategy ``name`` is."""
+    return base + COMPILED if name.endswith(COMPILED) else base
+
+
+def of_strategies(frame: pd.DataFrame, names: Collection[str]) -> pd.DataFrame:
+    """The rows of the strategies ``names`` and of their compiled variants."""
+    return frame[frame["implementation"].map(plain).isin(list(names))]
+
+
+def pairs(frame: pd.DataFrame, base: str) -> list[tuple[Series, Series]]:
+    """Each strategy of the rows beside ``base``, at each number of ranks; ``ONE`` has one rank."""
+    found = []
+    for name in in_order("implementation", frame["implementation"]):
+        other = like(base, name)
+        if other == name:
+            continue
+        for ranks in sorted(having(frame, implementation=name)["ranks"].unique()):
+            ours = Series.of(implementation=name, ranks=ranks)
+            found.append((ours, Series.of(implementation=other, ranks=1 if base == ONE else ranks)))
+    return found
+
+
+def over(evidence: MachineEvidence, frame: pd.DataFrame, base: str, brackets: bool = True):
+    """A cell for each row: its speed-up over the strategy ``base`` in the same cell."""
+    parts = [speedup_cells(evidence, STEM, *pair, brackets) for pair in pairs(frame, base)]
+    cells = pd.concat([pd.Series(dtype=object), *parts])
+    return cells[cells.index.isin(frame.index)]
+
+
+def efficiencies(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.Series:
+    """Speed-up over one rank divided by the number of ranks, for each row that has a speed-up."""
+    found = [every(evidence, STEM, *pair) for pair in pairs(frame, ONE)]
+    ratios = pd.concat([pd.Series(dtype=float), *(one["ratio"] / one["ranks"] for one in found)])
+    return ratios[ratios.index.isin(frame.index)]
+
+
+def ledger(evidence: MachineEvidence, table: str = "ledger") -> pd.DataFrame:
+    """The rows of the ledger, or those of a timeline; rows that failed are among the former."""
+    frame = evidence.frame(LEDGER)
+    if frame is None:
+        return pd.DataFrame(columns=[*LINES, "phase", "table", "status"])
+    if table == "ledger":
+        return frame[frame["table"].isna() | (frame["table"] == table)]
+    return having(frame[gates.shown(frame)], table=table)
+
+
+def beside(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
+    """The valid rows of the ledger that belong to rows of steps, indexed like these."""
+    rows = ledger(evidence)
+    rows = rows[gates.shown(rows)].drop_duplicates(LINES).set_index(LINES)
+    return rows.reindex(pd.MultiIndex.from_frame(frame[LINES])).set_axis(frame.index)
+
+
+def interval_cells(frame: pd.DataFrame, name: str) -> pd.Series:
+    """A cell ``12.3 (12.1-12.6)`` for each row: a time of the ledger in ms, or the status."""
+    stem = name.removesuffix("_ms")
+    return _with_ends(frame, (name, f"{stem}_low_ms", f"{stem}_high_ms"), significant, 1)
+
+
+def share_cells(frame: pd.DataFrame, name: str = "hidden_share") -> pd.Series:
+    """A cell ``93.1 (92.0-94.2)`` for each row: a share of the ledger in percent, or the status."""
+    return _with_ends(frame, (name, f"{name}_low", f"{name}_high"), percent_digits, 100)
+
+
+def _with_ends(frame: pd.DataFrame, names: tuple[str, ...], form, scale: float) -> pd.Series:
+    shown = gates.shown(frame) & frame[names[0]].notna()
+    ok = frame[shown]
+    numbers = (scale * ok[name].astype(float) for name in names)
+    parts = zip(*numbers, ok["steps"], keys_of(ok), strict=True)
+    made = [
+        Cell(
+            f"{form(middle)} ({form(low)}-{form(high)})",
+            *(finite(middle), finite(low), finite(high), whole(steps)),
+            row=key,
+        )
+        for middle, low, high, steps, key in parts
+    ]
+    return or_status(frame, shown, made)
+
+
+def step(frame: pd.DataFrame) -> list[Beside]:
+    """Two columns: the time of a step in bursts, and the sustained time where there is one."""
+    return [
+        step_time("step", step_times(frame), "train_step"),
+        time("sustained", number_cells(frame["sustained_ms"]), "train_step.sustained"),
+    ]
+
+
+def over_one(evidence: MachineEvidence, frame: pd.DataFrame) -> list[Beside]:
+    """Two columns: the speed-up over one rank, and its share of the number of ranks."""
+    scaling = number_cells(efficiencies(evidence, frame), percent)
+    return [
+        speedup("over one rank", over(evidence, frame, ONE), f"over.{ONE}"),
+        Beside("scaling efficiency", scaling, "scaling", "", "percent", HIGHER, DERIVED),
+    ]
+
+
+def overlap(evidence: MachineEvidence, frame: pd.DataFrame) -> list[Beside]:
+    """Columns of the ledger: communication, its share of the step, and the hidden share."""
+    rows = beside(evidence, frame)
+    part = number_cells(rows["communication_ms"] / rows["step_ms"], percent)
+    exposed = number_cells(rows["exposed_ms"], significant)
+    return [
+        time("communication", number_cells(rows["communication_ms"]), "communication"),
+        share("communication in the step", part, "communication.share"),
+        rate("hidden", number_cells(100 * rows["hidden_share"], percent_digits), "hidden", "%"),
+        Beside("exposed (ms)", exposed, "exposed", "ms", "significant", LOWER),
+    ]
