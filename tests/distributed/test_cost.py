@@ -1,5 +1,7 @@
 """The model of communication: fits recover planted lines, steps agree with hand counts."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -113,7 +115,7 @@ def test_overlapped_step_exposes_what_follows_the_backward():
 def test_copies_into_flat_buffers_take_time_by_the_measured_rate():
     made, computing = [Gradient(10**9, 1.0)], Computation(1.0, 2.0, 0.5, 4000.0)
     step = predicted_step("flat", made, computing, line(0.0, 1e15))
-    assert step.seconds == pytest.approx(3.5 + 4 * 10**9 / 4e12)
+    assert step.seconds == pytest.approx(3.5 + 2 * 10**9 / 4e12)
 
 
 def test_strategies_that_do_more_than_reduce_gradients_are_refused():
@@ -123,13 +125,22 @@ def test_strategies_that_do_more_than_reduce_gradients_are_refused():
         predicted_step("flatt", [Gradient(1, 1.0)], Computation(1, 1, 1, None), line(1, 1))
 
 
-def test_buckets_hold_all_gradients_and_are_full_but_for_the_last():
+def test_buckets_hold_all_gradients_and_are_filled_in_order():
     made = gradients(LARGE, 512, 2)
-    found = [*buckets(made, 10**8)]
-    assert sum(message for message, _ in found) == 4 * LARGE.parameters()
-    assert all(message >= 10**8 for message, _ in found[:-1])
-    first, second = [*buckets([Gradient(2, 0.1)] * 5, 6, first=1)][:2]
-    assert (first[0], second[0]) == (2, 6)
+    found = buckets(made, 10**8)
+    assert sum(one.message for one in found) == 4 * LARGE.parameters()
+    largest = max(one.message for one in made)
+    assert all(one.message <= max(10**8, largest) for one in found)
+    assert all(a.message + b.message > 10**8 for a, b in itertools.pairwise(found))
+    assert buckets(made, 0) == made and len(buckets(made, 2**62)) == 1
+    few = buckets([Gradient(2, 0.1), Gradient(2, 0.2), Gradient(9, 0.5), Gradient(1, 1.0)], 4)
+    assert few == [Gradient(4, 0.2), Gradient(9, 0.5), Gradient(1, 1.0)]
+
+
+def test_ddp_begins_with_a_small_bucket():
+    made = [Gradient(2**20, n / 80) for n in range(1, 81)]
+    found = predicted_step("ddp", made, Computation(1.0, 2.0, 0.5, None), line(0.1, 1e15))
+    assert found.calls == 5 and found.exposed < found.communication
 
 
 def test_update_is_bound_by_memory_and_backward_takes_twice_the_forward():

@@ -18,8 +18,8 @@ communication takes SMs and bandwidth from the computation beside it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,8 +36,8 @@ _OUTLYING = 0.1
 _FIRST_DDP_BUCKET = 2**20
 # A fused AdamW reads weight, gradient and two moments, and writes all but the gradient.
 _UPDATE_ACCESSES = 7
-# Strategy -> copies of all gradients: into a buffer, and out of it again.
-_COPIES = {"flat": 2, "bucket": 2, "ddp": 2}
+# Strategies that copy all gradients into flat buffers, of which they are views afterwards.
+_COPYING = ("flat", "bucket", "ddp")
 # Each candidate for the best bucket is larger than the one before by this factor.
 _FINER = 2**0.25
 # Predicted steps this near to the best one are as good.
@@ -135,7 +135,7 @@ def _estimate(log: float, half: float) -> Estimate:
 
 @dataclass(frozen=True)
 class Gradient:
-    """The gradient of one parameter tensor.
+    """The gradient of one parameter tensor, or a bucket of several.
 
     Attributes:
         message: its bytes, float32.
@@ -225,41 +225,45 @@ def predicted_step(name: str, made: Sequence[Gradient], computing: Computation, 
     strategy, kind = strategy_of(name), name.removesuffix("_compiled")
     if strategy.shards != "replicated" or kind == "one_rank":
         raise ValueError(f"{name} does not all-reduce gradients alone")
-    first = _FIRST_DDP_BUCKET if kind == "ddp" else strategy.bucket
-    calls = [*buckets(made, strategy.bucket, first)]
+    calls = _ddp_buckets(made, strategy.bucket) if kind == "ddp" else buckets(made, strategy.bucket)
     if kind in ("one_by_one", "flat"):
-        calls = [(message, 1.0) for message, _ in calls]
-    copies = _COPIES.get(kind.partition("_")[0], 0)
-    return _step(calls, computing, line, copies * sum(one.message for one in made))
+        calls = [replace(call, ready=1.0) for call in calls]
+    return _step(calls, computing, line, copies=kind.startswith(_COPYING))
 
 
-def buckets(
-    made: Iterable[Gradient], least: float, first: float | None = None
-) -> Iterator[tuple[int, float]]:
-    """Yield the bytes of each bucket, and the fraction of the backward after which it is full.
+def buckets(made: Iterable[Gradient], most: float) -> list[Gradient]:
+    """Join gradients, in order, to buckets of at most `most` bytes; a larger gradient is alone.
 
-    A bucket is full with at least `least` bytes, the first one with at least `first`.
+    A bucket is ready when its last gradient is.
     """
-    message, needed = 0, least if first is None else first
-    ready = 0.0
+    found: list[Gradient] = []
     for one in made:
-        message, ready = message + one.message, one.ready
-        if message >= needed:
-            yield message, ready
-            message, needed = 0, least
-    if message:
-        yield message, ready
+        if found and found[-1].message + one.message <= most:
+            found[-1] = Gradient(found[-1].message + one.message, one.ready)
+        else:
+            found.append(one)
+    return found
 
 
-def _step(
-    calls: Sequence[tuple[int, float]], computing: Computation, line: Line, copied: float
-) -> Step:
-    """The step with these calls: (bytes, fraction of the backward after which it can begin)."""
-    copying = 2 * copied / computing.copy_gbps / 1e9 if computing.copy_gbps else 0.0
+def _ddp_buckets(made: Iterable[Gradient], least: float) -> list[Gradient]:
+    """The buckets of DistributedDataParallel, which it fills until they have `least` bytes."""
+    found, needed = [Gradient(0, 0.0)], _FIRST_DDP_BUCKET
+    for one in made:
+        if found[-1].message >= needed:
+            needed = least
+            found.append(Gradient(0, 0.0))
+        found[-1] = Gradient(found[-1].message + one.message, one.ready)
+    return found
+
+
+def _step(calls: Sequence[Gradient], computing: Computation, line: Line, copies: bool) -> Step:
+    """The step with these calls; `copies`: whether gradients are copied into buffers first."""
+    copied = 2 * copies * sum(call.message for call in calls)
+    copying = copied / computing.copy_gbps / 1e9 if computing.copy_gbps else 0.0
     free, communication = 0.0, 0.0
-    for message, ready in calls:
-        seconds = line.seconds(message)
-        free = max(free, ready * computing.backward) + seconds
+    for call in calls:
+        seconds = line.seconds(call.message)
+        free = max(free, call.ready * computing.backward) + seconds
         communication += seconds
     exposed = max(0.0, free - computing.backward)
     return Step(computing.seconds + exposed + copying, communication, exposed, len(calls))
@@ -281,12 +285,11 @@ class BestBucket:
 
 
 def best_bucket(made: Sequence[Gradient], computing: Computation, line: Line) -> BestBucket:
-    """Return the least bytes of a bucket that make the predicted overlapped step shortest."""
+    """Return the most bytes of a bucket with which the predicted overlapped step is shortest."""
     total = sum(one.message for one in made)
     least = min(1e6, total)
     sizes = least * _FINER ** np.arange(int(np.log(total / least) / np.log(_FINER)) + 2)
-    copied = _COPIES["bucket"] * total
-    steps = [_step([*buckets(made, size)], computing, line, copied).seconds for size in sizes]
+    steps = [_step(buckets(made, size), computing, line, copies=True).seconds for size in sizes]
     best = int(np.argmin(steps))
     good = sizes[np.asarray(steps) <= (1 + AS_GOOD) * steps[best]]
     return BestBucket(float(sizes[best]), float(good.min()), float(good.max()), steps[best])
