@@ -141,15 +141,26 @@ def also_measured(stem):
     """The option with the other benchmarks that this run measures; call it only from `params`.
 
     Empty if the user forces any other: how much of it is done cannot be seen from the evidence.
+    Empty as well if jobs run side by side, since what is left of the others takes no time here.
     """
     targets = set(workflow.dag_settings.targets)
     named = {one: PLANS[one].benchmark.check for one in PLANS if targets & {one, csv_of(one)}}
     whole = not targets or targets - named.keys() - set(map(csv_of, named))
     others = [one for one in DUE if one != stem and (whole or one in {*named, *named.values()})]
     others += [REPEATS.stem] if whole and project.repeats_rows and REPEATS.is_due else []
-    if not others or any(is_forced(one) for one in PLANS if one != stem):
+    if not others or runs_side_by_side() or any(is_forced(one) for one in PLANS if one != stem):
         return []
     return ["--also", ",".join(others)]
+
+
+def runs_side_by_side():
+    """Whether jobs run at once, each on GPUs of its own: with `--cores 2 --resources gpu=2`."""
+    return workflow.global_resources["gpu"].value > 1
+
+
+def beside_others(gpus):
+    """The option for a job on some GPUs beside others, if any; else it has the whole machine."""
+    return ["--gpus", str(gpus)] if runs_side_by_side() else []
 
 
 def evidence(machine):

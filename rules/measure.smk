@@ -18,11 +18,12 @@ for place, stem in enumerate(PLANS):
             f"logs/{stem}.log",
         priority: len(PLANS) - place  # in the order of the write-up's sections
         resources:
-            gpu=1,
+            gpu=PLANS[stem].gpus,
         params:
             lmperf=LMPERF,
             parent=PARENT,
             stem=stem,
+            gpus=lambda wildcards, stem=stem: beside_others(PLANS[stem].gpus),
             force=lambda wildcards, stem=stem: ["--force"] if is_forced(stem) else [],
             also=lambda wildcards, stem=stem: also_measured(stem),
             summary=lambda wildcards, stem=stem: (
@@ -32,7 +33,7 @@ for place, stem in enumerate(PLANS):
             "{params.stem}: {params.summary}"
         shell:
             "exec {params.lmperf:q} measure {params.stem:q} {params.force:q} --log {log:q}"
-            " {params.also:q} --parent {params.parent}"
+            " {params.also:q} {params.gpus:q} --parent {params.parent}"
 
 
 if REPEATS.drawn:
@@ -47,10 +48,11 @@ if REPEATS.drawn:
         log:
             f"logs/{REPEATS.stem}.log",
         resources:
-            gpu=1,
+            gpu=max(plan.gpus for plan in PLANS.values()),
         params:
             lmperf=LMPERF,
             parent=PARENT,
+            gpus=lambda wildcards: beside_others(max(plan.gpus for plan in PLANS.values())),
             force=lambda wildcards: ["--force"] if is_forced(REPEATS.stem) else [],
             summary=lambda wildcards: (
                 "all of it again" if is_forced(REPEATS.stem) else REPEATS.summary
@@ -58,4 +60,5 @@ if REPEATS.drawn:
         message:
             "repeatability: {params.summary}"
         shell:
-            "exec {params.lmperf:q} repeat {params.force:q} --log {log:q} --parent {params.parent}"
+            "exec {params.lmperf:q} repeat {params.force:q} --log {log:q} {params.gpus:q}"
+            " --parent {params.parent}"

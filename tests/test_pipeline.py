@@ -194,12 +194,18 @@ def test_command_line_overrides_the_grid(checkout):
     assert "1 of 2 cases to measure (1 missing)" in listed
 
 
-def test_only_two_attributes_of_the_workflow_are_used():
+def test_only_three_attributes_of_the_workflow_are_used():
     """`basedir` is documented for Snakefiles. Of `dag_settings` only the class is; the tests of
-    forced benchmarks fail if it changes. Tried with Snakemake 9.27.1."""
+    forced benchmarks fail if it changes, and `test_side_by_side.py` if `global_resources` does.
+    Tried with Snakemake 9.27.1."""
     text = "".join(path.read_text() for path in (ROOT / "Snakefile", *ROOT.glob("rules/*.smk")))
     code = re.sub(r"`[^`\n]*`", "", text)
-    assert set(re.findall(r"\bworkflow\.(\w+)", code)) == {"basedir", "dag_settings", "rst"}
+    assert set(re.findall(r"\bworkflow\.(\w+)", code)) == {
+        "basedir",
+        "dag_settings",
+        "global_resources",
+        "rst",
+    }
     assert not re.findall(r"^(?:from|import) snakemake", code, re.MULTILINE)
 
 

@@ -11,6 +11,7 @@ import threading
 import pytest
 
 from lmperf.errors import UserError
+from lmperf.measuring.gpus import visible_gpus
 from lmperf.measuring.lock import MACHINE, MachineLock, machine_lock
 
 
@@ -52,13 +53,13 @@ def test_process_can_take_the_lock_several_times(path):
     with machine_lock(never):
         with machine_lock(never) as lock:
             assert not is_free(path)
-        assert not is_free(path) and not os.get_inheritable(lock.fileno())
+        assert not is_free(path) and not any(map(os.get_inheritable, lock.filenos()))
     assert is_free(path)
 
 
 def test_worker_with_the_open_lock_file_keeps_it_locked(path):
     with machine_lock(never) as lock:
-        inherited = os.dup(lock.fileno())
+        (inherited,) = map(os.dup, lock.filenos())
     assert not is_free(path)
     os.close(inherited)
     assert is_free(path)
@@ -194,3 +195,95 @@ def refused(path):
     thread.join(20)
     (words,) = got
     assert str(path) in words and "LMPERF_LOCK" in words and "\n" not in words
+
+
+@pytest.fixture
+def gpus(path, monkeypatch):
+    """Pretend that the machine has three GPUs."""
+    monkeypatch.setenv("LMPERF_PRETENDED_GPUS", "3")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return [f"pretended-{number}" for number in range(3)]
+
+
+def taken(number=None):
+    lock = MachineLock()
+    lock.take(never, number)
+    return lock
+
+
+class Waited(Exception):
+    """Raised in place of waiting."""
+
+
+def wait(words):
+    raise Waited(words)
+
+
+def test_jobs_side_by_side_take_gpus_of_their_own(gpus, path):
+    locks = [taken(1) for _ in gpus]
+    assert [lock.gpus for lock in locks] == [[gpu] for gpu in gpus]
+    assert is_free(path) and not any(is_free(lock.path_of(*lock.gpus)) for lock in locks)
+    with pytest.raises(Waited, match="waiting for 1 of 3 GPUs"):
+        MachineLock().take(wait, 1)
+    locks[1].release()
+    assert taken(1).gpus == [gpus[1]]
+
+
+def test_ranked_job_waits_for_all_its_gpus_before_it_starts(gpus):
+    first, ranked, said = taken(1), MachineLock(), []
+
+    def waiting(words):
+        said.append(words)
+        with pytest.raises(Waited, match="waiting for another measurement"):
+            MachineLock().take(wait, 1)  # no later job takes what it waits for
+        first.release()
+
+    ranked.take(waiting, 3)
+    assert ranked.gpus == gpus and said == ["waiting for 1 of 3 GPUs"]
+
+
+def test_whole_machine_and_single_gpus_exclude_each_other(gpus, path):
+    whole = taken()
+    with pytest.raises(Waited):
+        MachineLock().take(wait, 1)
+    whole.release()
+    one = taken(1)
+    with pytest.raises(Waited):
+        MachineLock().take(wait)
+    assert is_free(path), "who gives up holds nothing"
+    one.release()
+    taken().release()
+
+
+def test_more_gpus_than_visible_is_a_user_error(gpus):
+    with pytest.raises(UserError, match="needs 4 GPUs; this process may use 3"):
+        MachineLock().take(never, 4)
+    taken().release()
+
+
+def test_machine_without_gpus_is_taken_whole(path):
+    lock = taken(1)
+    assert lock.gpus == [] and not is_free(path)
+    with lock.visible():
+        assert "CUDA_VISIBLE_DEVICES" not in os.environ or not os.environ["CUDA_VISIBLE_DEVICES"]
+    lock.release()
+
+
+def test_workers_see_only_the_gpus_that_were_taken(gpus, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0")
+    lock = taken(2)
+    with lock.visible():
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == "pretended-0,pretended-1"
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "2,0"
+    assert len(lock.filenos()) == 2
+
+
+@pytest.mark.parametrize(
+    "visible, usable",
+    [(None, "ab"), ("1,0", "ba"), ("GPU-b", "b"), ("", ""), ("0,7,1", "a"), ("GPU-", "")],
+)
+def test_visible_gpus_are_those_that_cuda_would_use(monkeypatch, visible, usable):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert visible_gpus(["GPU-a", "GPU-b"]) == [f"GPU-{one}" for one in usable]

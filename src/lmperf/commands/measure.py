@@ -8,7 +8,15 @@ from pathlib import Path
 
 import click
 
-from lmperf.commands.options import NAMES, Settings, config_option, interruption, say, stem_argument
+from lmperf.commands.options import (
+    NAMES,
+    Settings,
+    config_option,
+    gpus_option,
+    interruption,
+    say,
+    stem_argument,
+)
 from lmperf.commands.remeasured import at_rest
 from lmperf.errors import UserError
 from lmperf.evidence.plan import FAILURES, Plan
@@ -35,6 +43,7 @@ from lmperf.evidence.repeatability import Repeats
     metavar="NAME,...",
     help="Other jobs of this run: the time left includes what is still due of them.",
 )
+@gpus_option
 @click.option("--parent", type=int, metavar="PID", help="Stop when this process ends.")
 @config_option()
 @click.pass_obj
@@ -46,6 +55,7 @@ def measure(
     marked: bool,
     log: Path | None,
     also: Sequence[str],
+    gpus: int | None,
     parent: int | None,
     overrides,
 ):
@@ -66,7 +76,7 @@ def measure(
         die_with(parent)
     # Plan while holding the lock: another run may have measured some cases before.
     # The workflow says for its jobs that it was interrupted.
-    with interruption(silent=parent is not None), machine_lock(say):
+    with interruption(silent=parent is not None), machine_lock(say, gpus):
         project = settings.project(overrides)
         plan = plan_of(project, stem)
         if retry_failed:

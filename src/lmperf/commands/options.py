@@ -152,3 +152,8 @@ def _listed(name: str, words: str) -> Callable:
 
 implementations_option = _listed("--implementations", "Only these implementations.")
 phases_option = _listed("--phases", "Only these phases.")
+gpus_option = click.option(
+    "--gpus",
+    type=click.IntRange(1),
+    help="Use this many free GPUs beside other jobs; by default the whole machine is locked.",
+)

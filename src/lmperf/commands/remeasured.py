@@ -19,11 +19,14 @@ def at_rest(project: Project, job: Plan | Repeats) -> Iterator[None]:
     Raises:
         UserError: the machine is still at work after the longest wait.
     """
+    from lmperf.measuring.lock import MACHINE
     from lmperf.measuring.rest import wait_for_rest, watch_here
 
     before = job.unsettled if job.remeasure else set()
     if before:
-        wait_for_rest(watch_here(project.machine.kind, project.device_uuid), say)
+        # On a GPU of its own, a job must not wait for the job on the GPU that measured last.
+        uuid = MACHINE.gpus[0] if MACHINE.gpus else project.device_uuid
+        wait_for_rest(watch_here(project.machine.kind, uuid), say)
     yield
     if before:
         cleared = before - replace(job).unsettled  # the copy reads the files again

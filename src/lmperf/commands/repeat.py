@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from lmperf.commands.options import Settings, config_option, interruption, say
+from lmperf.commands.options import Settings, config_option, gpus_option, interruption, say
 from lmperf.commands.remeasured import at_rest
 from lmperf.errors import UserError
 
@@ -15,10 +15,18 @@ from lmperf.errors import UserError
 @click.command(short_help="Measure 24 rows a second time: how far do times repeat?")
 @click.option("--force", is_flag=True, help="Measure every drawn row, fresh ones as well.")
 @click.option("--log", type=click.Path(path_type=Path), help="Append a line for each row.")
+@gpus_option
 @click.option("--parent", type=int, metavar="PID", help="Stop when this process ends.")
 @config_option()
 @click.pass_obj
-def repeat(settings: Settings, force: bool, log: Path | None, parent: int | None, overrides):
+def repeat(
+    settings: Settings,
+    force: bool,
+    log: Path | None,
+    gpus: int | None,
+    parent: int | None,
+    overrides,
+):
     """Measure rows of all timed benchmarks a second time, in a new process, and write them to
     evidence/repeatability.csv. The same rows are drawn in every run. Only those that are missing or
     stale are measured.
@@ -37,7 +45,7 @@ def repeat(settings: Settings, force: bool, log: Path | None, parent: int | None
     if parent is not None:
         die_with(parent)
     # Plan while holding the lock: another run may have measured some rows before.
-    with interruption(silent=parent is not None), machine_lock(say):
+    with interruption(silent=parent is not None), machine_lock(say, gpus):
         project = settings.project(overrides)
         if not project.can_measure:
             raise UserError("cannot measure: torch is not installed; run lmperf doctor")

@@ -25,7 +25,7 @@ from lmperf.evidence.keys import DECLARATIONS, Code, code_of, row_key_of
 from lmperf.evidence.machine import environment_changes
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
-from lmperf.evidence.store import DamagedEvidence, Row, read_signed, write_signed
+from lmperf.evidence.store import DamagedEvidence, Row, locked, read_signed, write_signed
 
 FILE = "code.json"
 _NOT_RECORDED = "code, and which of it is not recorded"
@@ -34,15 +34,16 @@ _MOST_NAMES = 8
 
 def keep(project: Project, plan: Plan) -> None:
     """Store the parts of a benchmark's keys, so that `Changes.of` can name a later change."""
-    known = _read(project.store)
-    codes = known["codes"].setdefault(plan.stem, [])
-    for name in dict.fromkeys(case.implementation for case in plan.cases):
-        code = code_of(plan.benchmark, name)
-        codes[:] = [one for one in codes if one != code] + [code]
-        known["symbols"] |= {
-            code[part]: symbols for part, symbols in _symbols(plan.benchmark, code).items()
-        }
-    write_signed(project.store / FILE, (json.dumps(known, indent=1) + "\n").encode())
+    with locked(project.directory):  # jobs on other GPUs write the same file
+        known = _read(project.store)
+        codes = known["codes"].setdefault(plan.stem, [])
+        for name in dict.fromkeys(case.implementation for case in plan.cases):
+            code = code_of(plan.benchmark, name)
+            codes[:] = [one for one in codes if one != code] + [code]
+            known["symbols"] |= {
+                code[part]: symbols for part, symbols in _symbols(plan.benchmark, code).items()
+            }
+        write_signed(project.store / FILE, (json.dumps(known, indent=1) + "\n").encode())
 
 
 def _symbols(benchmark: Benchmark, code: Code) -> dict[str, dict[str, str]]:

@@ -2,7 +2,8 @@
 
 The row of a job is written to `store/cost.csv` after each group, so that the cost of a killed job
 is known, too. `evidence/cost.csv` is copied from the store, like all evidence. `expected_s` is what
-the shipped record of other machines says of the same work (`lmperf.measuring.forecast`).
+the shipped record of other machines says of the same work (`lmperf.measuring.forecast`). `gpus`
+holds the UUIDs of the GPUs that measured, which differ if jobs ran side by side.
 """
 
 from __future__ import annotations
@@ -14,7 +15,17 @@ from lmperf.measuring.stopwatch import KINDS
 
 STEM = "cost"
 IDENTITY = ("stem", "started_at")
-COLUMNS = (*IDENTITY, "finished_at", "preset", "groups", "rows", "wall_s", *KINDS, "expected_s")
+COLUMNS = (
+    *IDENTITY,
+    "finished_at",
+    "preset",
+    "groups",
+    "rows",
+    "wall_s",
+    *KINDS,
+    "expected_s",
+    "gpus",
+)
 
 
 class Cost(Evidence):

@@ -53,6 +53,7 @@ NO_NUMBERS = {
     "lmperf.measuring.first_check": "warns before the run; its rows are not recorded",
     "lmperf.measuring.follow": "ends orphaned workers after their owner has ended",
     "lmperf.measuring.forecast": "estimates the time left, for a person",
+    "lmperf.measuring.gpus": "names GPUs for the lock; which of equal ones measures is no matter",
     "lmperf.measuring.interrupts": "delays signals while a worker is started or ended",
     "lmperf.measuring.lock": "makes a run wait for another one; no effect once the lock is held",
     "lmperf.measuring.output": "forwards the output of implementations, between slices",

@@ -56,6 +56,12 @@ def read(benchmark: Benchmark, evidence: Evidence) -> Reading:
         return Reading([], [str(damage)])
 
 
+def gpus_for(kind: str, cases: Iterable[Case]) -> int:
+    """The number of devices that measure the cases: on CUDA a GPU for each rank, else one."""
+    ranks = (int(case.axes.get("ranks", 1)) for case in cases if kind == "cuda")
+    return max(ranks, default=1)
+
+
 @dataclass(frozen=True)
 class Plan:
     """One benchmark on the machine at hand: its cases, its evidence, and what to measure.
@@ -98,6 +104,11 @@ class Plan:
     def chosen(self) -> list[Case]:
         """The cases that a run measures unless they are fresh."""
         return [case for case in self.cases if not self.quick or case in self.head]
+
+    @property
+    def gpus(self) -> int:
+        """The number of devices that its job must hold, for `Snakefile` and locks."""
+        return gpus_for(self.kind, self.chosen)
 
     def key(self, columns: Mapping[str, object]) -> str:
         """The key that a row with these columns would get if it were measured now."""

@@ -26,6 +26,7 @@ from lmperf.evidence.store import (
     EVIDENCE,
     STORE,
     DamagedEvidence,
+    locked,
     no_later_than_now,
     set_aside,
     text_of,
@@ -33,6 +34,7 @@ from lmperf.evidence.store import (
 from lmperf.measuring import forecast
 from lmperf.measuring.cold_cache import empty_compile_cache
 from lmperf.measuring.forecast import Forecast
+from lmperf.measuring.lock import MACHINE
 from lmperf.measuring.progress import Reporter
 from lmperf.measuring.readings import HOST
 from lmperf.measuring.run import measure, measure_alone
@@ -61,7 +63,8 @@ def record(
     groups = plan.pending if groups is None else groups
     left = _forecast(project, _named(plan, groups), later, age)
     with Reporter(plan.stem, len(groups), log, left) as reporter:
-        _repair(project, plan, reporter)
+        with locked(project.directory):
+            _repair(project, plan, reporter)
         _warn_of_untracked_imports(plan, reporter)
         # Benchmarks that write files of their own (the traces of `profiles`) put them here.
         os.environ["LMPERF_TRACES"] = str(project.directory / "traces")
@@ -102,12 +105,13 @@ def _repeated(repeats: Repeats) -> forecast.Groups:
 
 def _write_evidence(project: Project, plan: Plan | Repeats) -> None:
     """Write a job's published CSV, `machine.json` and `cost.csv` from the store."""
-    facts, _ = project.known_facts()
-    if project.machine.environment not in facts["environments"]:  # machine.json was lost
-        facts["environments"][project.machine.environment] = _current_facts(project)
-    for directory in (project.store, project.directory):
-        write_facts(directory, facts)
-    Cost(project.directory).hold(project.known_costs())
+    with locked(project.directory):  # jobs on other GPUs write the same two files
+        facts, _ = project.known_facts()
+        if project.machine.environment not in facts["environments"]:  # machine.json was lost
+            facts["environments"][project.machine.environment] = _current_facts(project)
+        for directory in (project.store, project.directory):
+            write_facts(directory, facts)
+        Cost(project.directory).hold(project.known_costs())
     plan.evidence.hold(plan.rows)
     # Snakemake compares modification times, even if the content of an output did not change.
     no_later_than_now(plan.evidence.path.parent.glob("*.csv"))
@@ -160,7 +164,6 @@ def _measure(
     watch: Stopwatch,
     left: Forecast,
 ) -> Counter[str]:
-    cost = Cost(project.directory, STORE)
     broken = broken_ones(plan.benchmark)
     for name, words in broken.items():
         reporter.note(
@@ -177,7 +180,7 @@ def _measure(
         signed = [_signed(plan, row, facts) for row in rows]
         plan.store.replace(_without_implausible(plan, signed))
         job = watch.row(plan.stem, project.preset, saved_groups, saved_rows)
-        cost.replace([{**job, "expected_s": left.expected_until(saved_groups)}])
+        _record_cost(project, job, left.expected_until(saved_groups), device_facts)
 
     with empty_compile_cache():
         return measure(
@@ -253,11 +256,25 @@ def _texts(row: Mapping[str, Any]) -> dict[str, str]:
 
 def _record_environment(project: Project, device_facts: Mapping[str, Any]) -> dict[str, Any]:
     """Add the facts of the current environment to `machine.json` in the store; return them."""
-    known, _ = project.known_facts()
     facts = {**_current_facts(project), **device_facts}
-    known["environments"][project.machine.environment] = facts
-    write_facts(project.store, known)
+    with locked(project.directory):
+        known, _ = project.known_facts()
+        known["environments"][project.machine.environment] = facts
+        write_facts(project.store, known)
     return facts
+
+
+def _record_cost(
+    project: Project,
+    job: Mapping[str, Any],
+    expected_s: float | None,
+    device_facts: Mapping[str, Any],
+) -> None:
+    """Write the row of a job to `cost.csv` in the store, with the GPUs that measured."""
+    gpus = MACHINE.gpus or [device_facts.get("uuid") or ""]
+    with locked(project.directory):
+        row = {**job, "expected_s": expected_s, "gpus": ";".join(gpus)}
+        Cost(project.directory, STORE).replace([row])
 
 
 def _current_facts(project: Project) -> dict[str, Any]:
@@ -276,7 +293,6 @@ def repeat(
     The arguments `log` and `age` are those of `record`.
     """
     watch, statuses = Stopwatch(age), Counter[str]()
-    cost = Cost(project.directory, STORE)
     due = [one for one, _ in repeats.due]
     plans = [
         dataclasses.replace(project.plans[one.benchmark.stem], benchmark=one.benchmark)
@@ -292,11 +308,12 @@ def repeat(
         statuses.update(str(row["status"]) for row in signed)
         number = statuses.total()
         job = watch.row(repeats.stem, project.preset, number, number)
-        cost.replace([{**job, "expected_s": left.expected_until(number)}])
+        _record_cost(project, job, left.expected_until(number), device_facts)
 
     left = _forecast(project, _repeated(repeats), age=age)
     with Reporter(repeats.stem, len(due), log, left, "row") as reporter:
-        _repair(project, repeats, reporter)
+        with locked(project.directory):
+            _repair(project, repeats, reporter)
         if due:
             cases = [(one.benchmark, one.case) for one in due]
             with empty_compile_cache():

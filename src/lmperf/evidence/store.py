@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import fcntl
 import glob
 import hashlib
@@ -142,15 +143,42 @@ class Evidence:
         _remove_leftovers(self.path)
         write_signed(self.path, self._text(rows))
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        directory = os.open(self.path.parent, os.O_RDONLY)
+    def _locked(self) -> contextlib.AbstractContextManager[None]:
+        return locked(self.path.parent)
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder, which is created if missing, against other jobs' writes there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = lock_folder(folder, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def lock_folder(folder: Path, operation: int) -> int:
+    """Lock a folder with `flock`; return the descriptor that holds the lock until it is closed.
+
+    Raises:
+        BlockingIOError: `operation` has LOCK_NB, and another process holds the lock.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, operation)
+    except OSError as error:
+        os.close(descriptor)
+        if error.errno != errno.EBADF:
+            raise
+        # NFS locks only what is open for writing: a file in the folder.
+        descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            fcntl.flock(directory, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(directory)
+            fcntl.flock(descriptor, operation)
+        except BaseException:
+            os.close(descriptor)
+            raise
+    return descriptor
 
 
 def _first_position(rows: list[Row], replaced: set, case_of) -> int:
@@ -186,8 +214,15 @@ def read_signed(path: Path) -> bytes | None:
     """
     digests = path.with_suffix(".sha256")
     try:
-        content = path.read_bytes()
-        recorded = {line.split()[0] for line in digests.read_bytes().splitlines() if line.split()}
+        content, recorded = None, b""
+        # Another job may have replaced the file between the two reads: then they differ once more.
+        while not _matches(content, recorded):
+            before = content, recorded
+            content, recorded = path.read_bytes(), digests.read_bytes()
+            if before == (content, recorded):
+                raise DamagedEvidence(
+                    f"{path} was edited or truncated: it does not match its digest"
+                )
     except FileNotFoundError as error:
         if str(error.filename) == str(path):
             return None
@@ -196,9 +231,13 @@ def read_signed(path: Path) -> bytes | None:
         ) from None
     except OSError as error:
         raise DamagedEvidence(f"{error.filename} cannot be read: {error.strerror}") from None
-    if hashlib.sha256(content).hexdigest().encode() not in recorded:
-        raise DamagedEvidence(f"{path} was edited or truncated: it does not match its digest")
     return content
+
+
+def _matches(content: bytes | None, digests: bytes) -> bool:
+    lines = [line.split() for line in digests.splitlines()]
+    listed = {words[0] for words in lines if words}
+    return content is not None and hashlib.sha256(content).hexdigest().encode() in listed
 
 
 def holds(path: Path, content: bytes) -> bool:

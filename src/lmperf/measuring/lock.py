@@ -1,11 +1,16 @@
 """Locks the machine, so that only one measurement runs at a time, by any user, on any device.
 
-    with machine_lock(print) as lock:
-        ...
+    with machine_lock(print) as lock:           # the whole machine
+    with machine_lock(print, gpus=1) as lock:   # one GPU, beside jobs that hold the others
 
-A process may take the lock several times. A worker process that inherits the open lock file holds
-the lock until the worker ends. All users of the machine share the file: its path does not depend on
-TMPDIR, and it is opened for reading, which works even if another user owns the file.
+There is a lock file for the machine and one for each GPU. A CPU is one device: its lock is that of
+the machine. Who takes the machine locks its file, then every GPU. Who takes some GPUs holds the
+machine's file only while choosing, in the order of CUDA_VISIBLE_DEVICES: only one process chooses
+at a time, so two that need several GPUs each cannot wait for each other.
+
+A process may take the lock several times. A worker process that inherits the open lock files holds
+the lock until the worker ends. All users of the machine share the files: their path does not depend
+on TMPDIR, and they are opened for reading, which works even if another user owns them.
 
 The package filelock is not used: it unlocks on release, which would free the lock while a worker
 still runs, and it needs write permission for the file.
@@ -18,62 +23,142 @@ import errno
 import fcntl
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from lmperf.errors import UserError
+from lmperf.measuring.gpus import VISIBLE, all_gpus, visible_gpus
 from lmperf.measuring.printable import one_line
 
 _PATH = "/tmp/lmperf.lock"
 _WAITING = "waiting for another measurement on this machine"
+# Seconds between two looks whether one of several GPUs is free.
+_POLL_S = 0.2
 
 
 class MachineLock:
-    """Takes and releases the machine's lock; the lock file is `$LMPERF_LOCK` or a fixed path.
+    """Takes and releases the lock of the machine, or of some of its GPUs.
+
+    The lock file is `$LMPERF_LOCK` or a fixed path; that of a GPU has its UUID appended.
+
+    Attributes:
+        gpus: UUIDs of the GPUs that were taken; empty if the whole machine was.
 
     Raises:
-        UserError: from `take`, if the file cannot be opened or locked.
+        UserError: from `take`, if a file cannot be opened or locked, or there are too few GPUs.
     """
 
     def __init__(self) -> None:
         self._taken = 0
-        self._descriptor = -1
+        self._descriptors: list[int] = []
+        self.gpus: list[str] = []
 
     @property
     def path(self) -> Path:
         return Path(os.environ.get("LMPERF_LOCK") or _PATH)
 
-    def take(self, waiting: Callable[[str], None]) -> None:
+    def path_of(self, gpu: str) -> Path:
+        return self.path.with_name(f"{self.path.name}.{gpu}")
+
+    def take(self, waiting: Callable[[str], None], gpus: int | None = None) -> None:
         """Take the lock, and wait while another process holds it.
 
-        waiting: called once before waiting, with a line that names the process.
+        Without effect on `gpus` if this process holds the lock already.
+
+        Args:
+            waiting: called once before waiting, with a line that names the process.
+            gpus: number of GPUs to take; None, or on a machine without a GPU: the whole machine.
         """
         if not self._taken:
-            self._descriptor = _locked(self.path, waiting)
+            with contextlib.ExitStack() as undo:  # closes what was opened if this fails
+                undo.callback(self._close)
+                self._open(waiting, gpus)
+                undo.pop_all()
         self._taken += 1
 
     def release(self) -> None:
         """Undo one `take`; after as many releases the lock is free once no worker holds it."""
         self._taken -= 1
         if not self._taken:
-            os.close(self._descriptor)  # unlocking would also unlock the workers' copies
+            self._close()  # unlocking would also unlock the workers' copies
 
-    def fileno(self) -> int:
-        """Return the descriptor of the open lock file, for workers to inherit; -1 before `take`."""
-        return self._descriptor
+    def filenos(self) -> list[int]:
+        """Return the descriptors of the open lock files that workers must inherit.
+
+        That of the machine, which nobody gets past, or those of the GPUs that were taken.
+        """
+        return self._descriptors[: len(self.gpus) or 1]
+
+    @contextlib.contextmanager
+    def visible(self) -> Iterator[None]:
+        """Show a process that is started in this block only the GPUs that were taken."""
+        before = os.environ.get(VISIBLE)
+        if self.gpus:
+            os.environ[VISIBLE] = ",".join(self.gpus)
+        try:
+            yield
+        finally:
+            if self.gpus:
+                os.environ.pop(VISIBLE)
+                os.environ.update({} if before is None else {VISIBLE: before})
+
+    def _open(self, waiting: Callable[[str], None], number: int | None) -> None:
+        known = all_gpus()
+        usable = visible_gpus(known)
+        if number is not None and len(usable) < number and known:
+            raise UserError(f"needs {number} GPUs; this process may use {len(usable)}")
+        machine = _locked(self.path, waiting)
+        self._descriptors = [machine]
+        if number is None or not known:
+            self._descriptors += [_locked(self.path_of(gpu), waiting) for gpu in known]
+            return
+        self._choose(usable, number, waiting)
+        self._descriptors.remove(machine)
+        os.close(machine)
+
+    def _choose(self, usable: list[str], number: int, waiting: Callable[[str], None]) -> None:
+        """Lock GPUs in order, those that are free first, and wait for as many as are missing."""
+        told = False
+        while True:
+            for gpu in usable:
+                if gpu not in self.gpus and (one := _locked_at_once(self.path_of(gpu))) is not None:
+                    self._descriptors.append(one)
+                    self.gpus.append(gpu)
+                if len(self.gpus) == number:
+                    self.gpus.sort(key=usable.index)
+                    return
+            if not told:
+                waiting(f"waiting for {number - len(self.gpus)} of {len(usable)} GPUs")
+                told = True
+            time.sleep(_POLL_S)
+
+    def _close(self) -> None:
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        self._descriptors, self.gpus = [], []
 
 
 MACHINE = MachineLock()
 
 
 @contextlib.contextmanager
-def machine_lock(waiting: Callable[[str], None]) -> Iterator[MachineLock]:
-    """Hold the machine's lock in this block; `waiting` as for `MachineLock.take`."""
-    MACHINE.take(waiting)
+def machine_lock(waiting: Callable[[str], None], gpus: int | None = None) -> Iterator[MachineLock]:
+    """Hold the lock of the machine or of GPUs in this block; arguments as of `MachineLock.take`."""
+    MACHINE.take(waiting, gpus)
     try:
         yield MACHINE
     finally:
         MACHINE.release()
+
+
+def _locked_at_once(path: Path) -> int | None:
+    """Return the descriptor of a lock file; None if another process holds the lock."""
+    descriptor = _opened(path)
+    if _locks_at_once(descriptor, path) and _is_at(path, descriptor):
+        return descriptor
+    os.close(descriptor)
+    return None
 
 
 def _locked(path: Path, waiting: Callable[[str], None]) -> int:

@@ -83,7 +83,7 @@ class WorkerProcess:
 
     Args:
         device: cuda, mps or cpu.
-        lock: descriptor of the open file that holds the machine's lock.
+        locks: descriptors of the open files that hold the lock of the machine or of its GPUs.
         path: `sys.path` of a worker that runs other code than this process; the worker is spawned.
             None: the worker is forked, in milliseconds, from a server that has imported torch but
             has not touched the device.
@@ -101,7 +101,7 @@ class WorkerProcess:
     def __init__(
         self,
         device: str,
-        lock: int,
+        locks: Sequence[int],
         path: Sequence[str] | None = None,
         on_line: Callable[[str], None] = lambda _: None,
     ):
@@ -110,9 +110,11 @@ class WorkerProcess:
             _ensure_server(context)
         self._connection, theirs = context.Pipe()
         self._output = Output(on_line)
-        output = [_Inherited(self._output.theirs)] if path is None else []
+        # A spawned worker may run older code, which knows one lock: that of the machine.
+        own = [_Inherited(self._output.theirs), [*map(_Inherited, locks[1:])]]
+        own = own if path is None else []
         self._process = context.Process(
-            target=worker.main, args=(theirs, device, _Inherited(lock), *output), daemon=False
+            target=worker.main, args=(theirs, device, _Inherited(locks[0]), *own), daemon=False
         )
         self._paused: set[int] = set()
         self.facts: dict[str, Any] = {}

@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -22,20 +23,23 @@ from lmperf.measuring import follow
 PROTOCOL = 4
 
 
-def main(connection: Connection, device: str, lock: Any, output: Any = None) -> None:
+def main(
+    connection: Connection, device: str, lock: Any, output: Any = None, more_locks: Sequence = ()
+) -> None:
     """Answer requests until the supervisor closes the connection; runs in the worker's process.
 
     Args:
         connection: the worker's end of the pipe to the supervisor.
         device: cuda, mps or cpu.
-        lock: descriptor of the open file that holds the machine's lock.
+        lock: descriptor of the open file that holds the lock of the machine or of a GPU.
         output: descriptor that replaces stdout and stderr; None: they stay as they are.
+        more_locks: descriptors of the locks of further GPUs.
     """
     os.setsid()
     _end_with_supervisor()
     if output is not None:
         _redirect_output(output)
-    _keep_from_children(connection.fileno(), lock)
+    _keep_from_children(connection.fileno(), lock, *more_locks)
     # Import the clocks before any implementation, which could replace the functions of `time`.
     from lmperf.measuring.footprint import import_dispatch
     from lmperf.measuring.serving import Serving

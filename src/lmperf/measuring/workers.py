@@ -160,10 +160,10 @@ class Workers:
         def on_line(line: str) -> None:
             self._forward(f"{self._isolated.get(name, name) or 'the worker'} writes: {line}")
 
-        lock, path = MACHINE.fileno(), self._path_of(name)
+        locks, path = MACHINE.filenos(), self._path_of(name)
         # Interrupted here, a worker would print a traceback: it waits for the data of its start.
-        with delayed_signals():
-            self._processes[name] = WorkerProcess(self.device, lock, path, on_line)
+        with delayed_signals(), MACHINE.visible():
+            self._processes[name] = WorkerProcess(self.device, locks, path, on_line)
 
     def _path_of(self, name: str) -> Sequence[str] | None:
         return self._paths.get(self._isolated.get(name, name))

@@ -1,0 +1,92 @@
+"""Benchmarks that run side by side, on two GPUs that are pretended: the work runs on the CPU.
+
+The tests show locks, environments, order and files. They say nothing about times.
+"""
+
+import time
+
+import pytest
+from checkout import REPORT, Checkout
+
+from lmperf.evidence.store import read_rows
+from lmperf.measuring.gpus import PRETENDED, VISIBLE
+
+pytestmark = [pytest.mark.process, pytest.mark.snakemake, pytest.mark.slow]
+
+CONFIG = """
+preset: cpu
+machine: here
+benchmarks: [attention, mixed_precision]
+grid:
+  attention:
+    {batch: [1], d_head: [16], seq_len: [32, 48], dtype: [float32], implementation: [eager]}
+  mixed_precision:
+    {experiment: [accumulation], subject: ["float32 + float32"], dtype: [float32],
+     implementation: [eager]}
+"""
+AT_ONCE = (*REPORT[:2], REPORT[-1], "--cores", "2", "--resources", "gpu=2")
+TWO = {PRETENDED: "2"}
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    found = Checkout(tmp_path_factory.mktemp("side") / "checkout")
+    (found.root / "config/config.yaml").write_text(CONFIG)
+    return found
+
+
+def evidence(checkout, stem):
+    return read_rows(checkout.root / f"report/here/evidence/{stem}.csv")
+
+
+def keys(checkout):
+    stems = ("attention", "mixed_precision")
+    return {stem: [row["key"] for row in evidence(checkout, stem)] for stem in stems}
+
+
+def shown_gpus(run):
+    """The values of CUDA_VISIBLE_DEVICES that running processes have, one each."""
+    name = f"{VISIBLE}=".encode()
+    found = set()
+    for pid in run.alive():
+        words = environment_of(pid).split(b"\0")
+        found |= {word.removeprefix(name).decode() for word in words if word.startswith(name)}
+    return found
+
+
+def environment_of(pid):
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def test_two_jobs_run_at_once_each_on_a_gpu_of_its_own(checkout):
+    run = checkout.start(*AT_ONCE, **TWO)
+    seen, until = [], time.monotonic() + 240
+    while not run.is_over and time.monotonic() < until:
+        seen.append(shown_gpus(run))
+        time.sleep(0.1)
+    assert run.wait().code == 0, run.said
+    assert {"pretended-0", "pretended-1"} in seen, "workers of both jobs, at one moment"
+    jobs = evidence(checkout, "cost")
+    assert {job["gpus"] for job in jobs} == {"pretended-0", "pretended-1"}
+    first, second = sorted(jobs, key=lambda job: job["started_at"])
+    assert second["started_at"] < first["finished_at"], "their times overlap"
+    assert run.gone()
+
+
+def test_evidence_does_not_depend_on_who_ran_beside(checkout, tmp_path):
+    alone = Checkout(tmp_path / "alone")
+    (alone.root / "config/config.yaml").write_text(CONFIG)
+    assert alone.run(*REPORT, **TWO).code == 0
+    assert keys(alone) == keys(checkout) and all(keys(alone).values())
+    first, second = sorted(evidence(alone, "cost"), key=lambda job: job["started_at"])
+    assert {first["gpus"], second["gpus"]} == {""}, "each had the whole machine"
+    assert second["started_at"] >= first["finished_at"], "by default one at a time"
+
+
+def test_nothing_is_due_after_jobs_ran_side_by_side(checkout):
+    again = checkout.run(*AT_ONCE, "--dry-run")
+    assert "Nothing to be done" in again.said, again.said
