@@ -195,6 +195,7 @@ AXES = {
     "d_head": "d_head",
     "extra_tokens": "extra tokens",
     "cuda_graph": "CUDA graph",
+    "message_bytes": "message",
 }
 
 
@@ -261,7 +262,17 @@ def value_words(name: str, value, axes: Collection[str] = ()):
             return LOADS.get(value, value)
         case "moment":
             return MOMENTS.get(value, value)
+        case "message_bytes":
+            return bytes_words(value)
     return value
+
+
+def bytes_words(size: float) -> str:
+    """A number of bytes with a decimal unit, as sizes of messages are given: ``10 MB``."""
+    for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size >= factor:
+            return f"{size / factor:.4g} {unit}"
+    return f"{size:g} B"
 
 
 def axis_words(axis: str) -> str:
