@@ -5,10 +5,18 @@ their numbers.
 """
 
 from lmperf.reporting.sections import Section
-from lmperf.reporting.sections.distributed import memory, overlap, sharding, steps
+from lmperf.reporting.sections.distributed import (
+    bound,
+    collectives,
+    memory,
+    model,
+    overlap,
+    sharding,
+    steps,
+)
 from lmperf.reporting.sections.distributed.figure import figure
 
-_TOPICS = (steps, overlap, memory, sharding)
+_TOPICS = (collectives, steps, overlap, model, memory, sharding, bound)
 
 SECTION = Section(
     findings=tuple(finding for topic in _TOPICS for finding in topic.FINDINGS),

@@ -106,7 +106,7 @@ def _limits(evidence: MachineEvidence, dtype: str) -> Table | None:
         "devices": f"most N, B = {COURSE_TOKENS:,}",
         "million": f"most N, B = {MANY_TOKENS:,}",
     }
-    caption = f"Communication-bound from here on, {dtype_words(dtype)}"
+    caption = f"Limits of hidden communication, {dtype_words(dtype)}"
     return from_frame(caption, pd.DataFrame(lines), note, headers=headers)
 
 

@@ -48,6 +48,7 @@ from lmperf.statistics import SAME
 STEM = "collectives"
 CELL = ["operation", "message_bytes", "dtype", "ranks"]
 LIBRARY, COPY, ALL_REDUCE = "library", "copy", "all_reduce"
+COPY_WORDS = "copy to a rank"
 # The two all-reduces of D15.
 PARTS, ROUND = "scatter_gather", "pass_round"
 MS_PER_S = 1e3
@@ -111,10 +112,15 @@ def rates(evidence: MachineEvidence) -> list[Table]:
     if frame is None:
         return []
     link = link_gbps(frame)
-    frame = with_rates(having(frame, implementation=LIBRARY))
+    frame = _named(with_rates(having(frame, implementation=LIBRARY)))
     return each(
         *(_rates(part, link) for _, _, part in groups(frame, "dtype", "ranks")), _fits(evidence)
     )
+
+
+def _named(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows with another name for the copy, which is not that of the ceilings."""
+    return frame.assign(operation=frame["operation"].replace(COPY, COPY_WORDS))
 
 
 def _rates(frame: pd.DataFrame, link: float | None) -> Table | None:
@@ -162,7 +168,11 @@ def _fits(evidence: MachineEvidence) -> Table | None:
         " by relative errors; in brackets the 95 % interval. Error: standard deviation."
     )
     return side_by_side(
-        "Fitted overhead and bus bandwidth", frame, ["operation", "dtype", "ranks"], columns, note
+        "Fitted overhead and bus bandwidth",
+        _named(frame),
+        ["operation", "dtype", "ranks"],
+        columns,
+        note,
     )
 
 
@@ -203,7 +213,7 @@ def _all_reduces(frame: pd.DataFrame, lines: Mapping[Key, Line], over: pd.Series
     )
     ranks = int(frame["ranks"].iloc[0])
     note = (
-        f"{kernel_note(frame)} In a ring of {ranks} ranks, each sends"
+        f"{kernel_note(frame)} In parts, each of {ranks} ranks sends"
         f" {bus_factor(ALL_REDUCE, ranks):.3g} times the message; passed round whole, {ranks - 1}"
         " times. Predicted: from the fits of reduce-scatter and all-gather, and of the copy (D1);"
         " additions are left out."
@@ -301,10 +311,8 @@ FINDINGS = (
         values=_reached,
         answer=lambda v: "near" if v["share"] >= NEAR_COPY else "far",
         answers={
-            "near": _REACH
-            + " That is {{ share | percent }} of a copy's rate: the link is used well."
-            + _CALL,
-            "far": _REACH + " That is {{ share | percent }} of a copy's rate." + _CALL,
+            "near": _REACH + ": the link is used well." + _CALL,
+            "far": _REACH + "." + _CALL,
         },
         place=SECTION,
     ),
