@@ -273,10 +273,9 @@ def _reached(evidence: MachineEvidence) -> dict:
 
 def _passed_round(evidence: MachineEvidence) -> dict:
     """Whole tensors against parts at the largest message and the most ranks, and as predicted."""
-    found = resolved(
-        evidence, STEM, Series.of(implementation=PARTS), Series.of(implementation=ROUND)
-    )
-    found = measured(found)
+    rows_of(evidence, STEM, implementation=PARTS)
+    pair = (Series.of(implementation=name) for name in (PARTS, ROUND))
+    found = measured(resolved(evidence, STEM, *pair))
     found = having(found, ranks=found["ranks"].max())
     found = having(found, message_bytes=found["message_bytes"].max())
     best, lines = found.iloc[0], lines_of(evidence)
