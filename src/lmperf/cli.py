@@ -25,6 +25,7 @@ from lmperf.commands import (
     diff,
     doctor,
     due,
+    history,
     machine,
     measure,
     new,
@@ -81,7 +82,7 @@ for command in (
     *(due.list_, run.run, run.try_, show.show, doctor.doctor, new.new),
     *(measure.measure, repeat.repeat, report.report, report.summary, site.site),
     *(verify.verify, verify.publish),
-    *(diff.diff, compare.compare, selftest.selftest),
+    *(diff.diff, history.history, compare.compare, selftest.selftest),
     *(machine.machine, machine.prune, schema.schema),
 ):
     lmperf.add_command(command)

@@ -12,9 +12,10 @@ from lmperf.reporting.site.build import Site, files_of_site
 ROOT = Path(__file__).parents[3]
 
 
-def site_of(*machines) -> Site:
+def site_of(*machines, histories=()) -> Site:
     """The site of these machines, with the templates of the checkout."""
-    return Site(Project(load_config(ROOT / "config/config.yaml", {}), ROOT), machines)
+    project = Project(load_config(ROOT / "config/config.yaml", {}), ROOT)
+    return Site(project, machines, dict(histories))
 
 
 def files_of(*machines) -> dict[str, str | bytes]:

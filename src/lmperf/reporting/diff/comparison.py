@@ -51,7 +51,7 @@ FACTS = ("device", "driver", "torch", "cuda", "triton", "python", "power_limit_w
 _NAMED = ("benchmark", "implementation", "phase")
 _TAKEN = (
     *("state", "reason", "median_ms", "rounds_ms", "rounds_mhz", "clock_mhz", "marks", "key"),
-    *("again_ms", "disturbed", "measured_at"),
+    *("again_ms", "disturbed", "measured_at", "environment", "commit"),
 )
 
 
@@ -62,8 +62,8 @@ class Comparison:
     Attributes:
         rows: worst first, with columns benchmark, axes (a dict), implementation, phase, name,
             verdict; ratio, low, high, p (adjusted), floor, rounds; cycles, cycles_low, cycles_high;
-            and state, reason, median_ms, marks and key of each side, with the suffix ``_old`` or
-            ``_new``. Absent numbers are NaN.
+            and state, reason, median_ms, clock_mhz, marks, key, environment and commit of each
+            side, with the suffix ``_old`` or ``_new``. Absent numbers are NaN.
         only: number of rows that only the old result has, and that only the new result has.
         neither: number of rows that are ok in neither result.
         untimed: number of rows that are ok in both results but lack a time in at least one.

@@ -75,7 +75,7 @@ def read_result(name: str, root: Path = Path()) -> Result:
             raise UserError(f"{name}: no evidence: there is no {directory / 'evidence'}/*.csv")
         facts = facts_of(_facts(directory / "machine.json"))
         try:
-            frames = {path.stem: _frame(path) for path in paths}
+            frames = {path.stem: read_frame(path) for path in paths}
         except (DamagedEvidence, ValueError) as damage:
             raise UserError(f"{name}: {damage}") from None
         machine = facts.get("machine")
@@ -90,7 +90,12 @@ def _facts(path: Path) -> Any:
         raise UserError(f"{path}: not valid JSON: {error}") from None
 
 
-def _frame(path: Path) -> pd.DataFrame:
+def read_frame(path: Path) -> pd.DataFrame:
+    """The rows of a CSV of evidence, whose digest must lie beside it, as `Result.frames` has them.
+
+    Raises:
+        DamagedEvidence, ValueError: the file is damaged.
+    """
     # Rows of older versions get today's names; a benchmark may no longer exist.
     former = former_names(load(path.stem)) if path.stem in stems() else {}
     rows = read_rows(path, former)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from html import escape
@@ -23,6 +23,7 @@ from lmperf.reporting.foreign import plain
 from lmperf.reporting.published import FOLDER as SOURCES
 from lmperf.reporting.render import TEMPLATES, evidences, sections_of
 from lmperf.reporting.sections import Composed
+from lmperf.reporting.site import history
 from lmperf.reporting.site.machines import compared
 from lmperf.reporting.site.rows import Rows
 from lmperf.reporting.site.tables import html_table
@@ -32,6 +33,7 @@ from lmperf.reporting.written import SELFTEST
 FOLDER = Path("site")
 ASSETS = "assets"
 INDEX = "index.html"
+HISTORY = "history.html"
 MACHINES = target(other_machines.PAGE)
 COPIED = (".css", ".csv", ".js", ".LICENSE")
 # What a build replaces: files of an earlier build that no longer belong to the site are removed.
@@ -58,7 +60,8 @@ def files(project: Project) -> dict[str, str | bytes]:
     machines = evidences(project)
     if not machines:
         raise UserError("there is no evidence in report/; run make report first")
-    return files_of_site(Site(project, machines))
+    names = [evidence.machine for evidence in machines]
+    return files_of_site(Site(project, machines, history.start(names, project.root)))
 
 
 def files_of_site(site: Site) -> dict[str, str | bytes]:
@@ -81,10 +84,12 @@ class Site:
     Attributes:
         project: the checkout with its templates.
         machines: the evidence of each machine; that of the front page is first.
+        histories: machine -> function that returns its history; without a page if it is not there.
     """
 
     project: Project
     machines: Sequence[MachineEvidence]
+    histories: Mapping[str, Callable[[], history.History]]
     _sections: dict[str, list[Composed]] = field(default_factory=dict, init=False)
 
     @property
@@ -128,6 +133,8 @@ class Site:
                 found[f"{link}/{target(section.page)}"] = self._page(evidence, section)
             for theme, svg in section.figures.items():
                 found[f"{link}/{pages.figure_name(section.stem, theme)}"] = svg
+        if evidence.machine in self.histories:
+            found[f"{link}/{HISTORY}"] = self._history(evidence)
         directory = self.project.report_directory / evidence.machine
         for name, text in selftest.files(directory, self.templates).items():
             path = f"{link}/{target(name)}"
@@ -174,6 +181,15 @@ class Site:
         values |= {"title": "Machines side by side", "text": "", "sources": ()}
         return self._rendered("machines.html.j2", MACHINES, self.machines[0], rows, **values)
 
+    def _history(self, evidence: MachineEvidence) -> str:
+        rows = Rows(evidence)
+        found = self.histories[evidence.machine]()
+        values = history.contents(found, lambda table: Markup(html_table(table, rows)))
+        values |= {"title": f"History of {evidence.name}", "text": "", "sources": ()}
+        return self._rendered(
+            "history.html.j2", f"{evidence.link}/{HISTORY}", evidence, rows, **values
+        )
+
     def _rendered(
         self, template: str, path: str, evidence: MachineEvidence, rows: Rows, **values
     ) -> str:
@@ -202,6 +218,8 @@ class Site:
             if pages.has_page(evidence, section):
                 path = f"{evidence.link}/{target(section.page)}"
                 yield {"title": section.title, "path": path}
+        if evidence.machine in self.histories:
+            yield {"title": "History", "path": f"{evidence.link}/{HISTORY}"}
         if len(self.machines) > 1:
             yield {"title": "Machines", "path": MACHINES}
 

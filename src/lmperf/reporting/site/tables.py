@@ -23,8 +23,9 @@ from lmperf.results import AXIS, Cell, Column, Table
 MOST_LINES = 1000
 # A column of longer texts is wide enough for this many characters.
 WIDE = 24
-# A column with this many different values or fewer can be filtered by value.
-MOST_CHOICES = 40
+# An axis with this many different values or fewer can be filtered by value; any other column of
+# texts with this many.
+MOST_CHOICES, MOST_WORDS = 40, 12
 LEAST_LINES = 8
 # Characters that a cell needs to be read as Markdown: a link, code or emphasis.
 _MARKDOWN = re.compile(r"[\[`*]")
@@ -59,7 +60,9 @@ def html_table(table: Table, rows: Rows) -> str:
 
 def _head(column: Column, align: str) -> str:
     choices = {cell.words for cell in column.cells}
-    is_axis = column.role == AXIS and 1 < len(choices) <= MOST_CHOICES
+    texts = all(isinstance(cell.value, str) for cell in column.cells)
+    most = MOST_CHOICES if column.role == AXIS else MOST_WORDS if texts else 0
+    is_axis = 1 < len(choices) <= most
     longest = max(map(len, choices), default=0)
     style = "right" if align == "right" else "wide" if longest > WIDE else ""
     attributes = [

@@ -1,0 +1,1 @@
+"""What changed in a machine's evidence from commit to commit: ``lmperf history``."""
