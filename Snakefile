@@ -17,10 +17,11 @@ A dry run lists what is due and changes no file of the checkout.
 include: "rules/common.smk"
 
 
-configfile: "config/config.yaml"
+configfile: str(CONFIGFILE)
 
 
-report: "rules/captions/workflow.rst"
+# `snakemake --report` opens on it.
+report: workflow_description()
 
 
 wildcard_constraints:
@@ -41,10 +42,7 @@ include: "rules/verify.smk"
 
 
 onstart:
-    lock_checkout()
-    wait_until_at_rest()
-    retire_due_files()
-    end_quietly_if_interrupted()
+    begin_run()
 
 
 onsuccess:

@@ -22,7 +22,9 @@ import time
 from pathlib import Path
 
 sys.dont_write_bytecode = True  # a dry run leaves no files behind
-sys.path.insert(0, str(Path(workflow.basedir) / "src"))
+# In a checkout use its own code; a workflow that was installed with lmperf has no such folder.
+if (SOURCE := Path(str(workflow.current_basedir)).parent / "src").is_dir():
+    sys.path.insert(0, str(SOURCE))
 
 from lmperf.config import load_config
 from lmperf.errors import UserError
@@ -61,9 +63,11 @@ def csv_of(stem):
 # here, and no input function reads any.
 require_writable_folder()
 try:
-    # Only the values of `--config`: Snakemake has not read config/config.yaml yet.
-    OVERRIDES = [f"{key}={json.dumps(value, sort_keys=True)}" for key, value in config.items()]
-    project = Project(load_config(Path("config/config.yaml"), config))
+    # The values of `--config`, or of `config:` of a module: Snakemake has not read the file yet.
+    GIVEN = {key: value for key, value in config.items() if key != "configfile"}
+    CONFIGFILE = Path(config.get("configfile", "config/config.yaml"))
+    OVERRIDES = [f"{key}={json.dumps(value, sort_keys=True)}" for key, value in GIVEN.items()]
+    project = Project(load_config(CONFIGFILE, GIVEN))
     HERE = project.machine.slug
     PLANS = project.plans
     DUE = [stem for stem, plan in PLANS.items() if plan.is_due]
@@ -73,6 +77,8 @@ try:
     MEASURED = [*PLANS, *([REPEATS.stem] if project.repeats_rows else [])]
     OTHERS = [machine for machine in project.machines_with_evidence() if machine != HERE]
     MACHINES = [*OTHERS, HERE]
+    # Stem -> name of its rule; a module may give its rules other names.
+    RULE = {stem: workflow.modifier.modify_rulename(stem) for stem in (*PLANS, REPEATS.stem)}
     HAS_EVIDENCE_HERE = bool(PLANS) or HERE in project.machines_with_evidence()
     # None stands for the overview, report/report.md.
     OUTDATED = [m for m in (*MACHINES, None) if not written.is_current(project, m)]
@@ -91,7 +97,8 @@ THREADS += ["VECLIB_MAXIMUM_THREADS", "NUMEXPR_NUM_THREADS"]
 UNSET = [word for name in THREADS if name not in os.environ for word in ("-u", name)]
 SET = [f"{name}={os.environ[name]}" for name in THREADS if name in os.environ]
 CONFIG = [word for one in sorted(OVERRIDES) for word in ("--config", one)]
-LMPERF = ["env", *UNSET, *SET, sys.executable, "-m", "lmperf.cli", *CONFIG]
+LMPERF = ["env", *UNSET, *SET, sys.executable, "-m", "lmperf.cli"]
+LMPERF += ["--configfile", str(CONFIGFILE), *CONFIG]
 PARENT = os.getpid()  # a measurement ends when this process ends
 STARTED = time.time()
 
@@ -134,7 +141,7 @@ def is_forced(stem):
     """
     settings = workflow.dag_settings
     names = {*settings.forcerun, *(settings.targets if settings.forcetargets else ())}
-    return settings.forceall or not names.isdisjoint((stem, csv_of(stem)))
+    return settings.forceall or not names.isdisjoint((RULE[stem], csv_of(stem)))
 
 
 def also_measured(stem):
@@ -144,8 +151,9 @@ def also_measured(stem):
     Empty as well if jobs run side by side, since what is left of the others takes no time here.
     """
     targets = set(workflow.dag_settings.targets)
-    named = {one: PLANS[one].benchmark.check for one in PLANS if targets & {one, csv_of(one)}}
-    whole = not targets or targets - named.keys() - set(map(csv_of, named))
+    asked = {one for one in PLANS if targets & {RULE[one], csv_of(one)}}
+    named = {one: PLANS[one].benchmark.check for one in asked}
+    whole = not targets or targets - {RULE[one] for one in asked} - set(map(csv_of, asked))
     others = [one for one in DUE if one != stem and (whole or one in {*named, *named.values()})]
     others += [REPEATS.stem] if whole and project.repeats_rows and REPEATS.is_due else []
     if not others or runs_side_by_side() or any(is_forced(one) for one in PLANS if one != stem):
@@ -198,6 +206,26 @@ def write_up_inputs(machine):
 
 
 WRITE_UP_INPUTS = {machine: write_up_inputs(machine) for machine in MACHINES}
+
+
+def workflow_description():
+    """The file that `snakemake --report` opens on: what the report is, and its findings."""
+    text = Path(str(workflow.current_basedir), "rules/captions/workflow.rst").read_text()
+    for machine in (HERE, *OTHERS):
+        if sentences := written.findings(project, machine):
+            listed = "\n".join(f"- {sentence}" for sentence in sentences)
+            text += f"\n{{% raw %}}What the evidence of {machine} says:\n\n{listed}{{% endraw %}}\n"
+    path = DUE_FILES / "workflow.rst"
+    path.write_text(text)
+    return str(path)
+
+
+def begin_run():
+    """Call it when a run starts. Snakemake ignores `onstart` of a module, so its user calls it."""
+    lock_checkout()
+    wait_until_at_rest()
+    retire_due_files()
+    end_quietly_if_interrupted()
 
 
 def lock_checkout():

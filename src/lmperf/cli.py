@@ -26,6 +26,7 @@ from lmperf.commands import (
     doctor,
     due,
     history,
+    init,
     machine,
     measure,
     new,
@@ -79,7 +80,7 @@ def lmperf(context: click.Context, directory: Path | None, configfile: Path, ove
 
 
 for command in (
-    *(due.list_, run.run, run.try_, show.show, doctor.doctor, new.new),
+    *(due.list_, run.run, run.try_, show.show, doctor.doctor, init.init, new.new),
     *(measure.measure, repeat.repeat, report.report, report.summary, site.site),
     *(verify.verify, verify.publish),
     *(diff.diff, history.history, compare.compare, selftest.selftest),

@@ -28,9 +28,14 @@ def checkout(tmp_path, monkeypatch):
     (tmp_path / ".gitignore").write_text("ignored.py\n__pycache__/\nreport/\n")
     monkeypatch.setattr(machine, "_PACKAGE", package)
     git(tmp_path, "init", "-q")
-    git(tmp_path, "add", ".")
-    git(tmp_path, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "First")
+    commit(tmp_path)
     return tmp_path
+
+
+def commit(root):
+    git(root, "add", ".")
+    git(root, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "More")
+    return git(root, "rev-parse", "HEAD")
 
 
 def git(root, *arguments):
@@ -39,8 +44,7 @@ def git(root, *arguments):
 
 
 def test_clean_checkout_reports_its_commit_and_is_not_dirty(checkout):
-    commit = git(checkout, "rev-parse", "HEAD")
-    assert commit_facts() == {"commit": commit, "dirty": False}
+    assert commit_facts(checkout) == {"commit": git(checkout, "rev-parse", "HEAD"), "dirty": False}
 
 
 @pytest.mark.parametrize("name", ["new.py", "ignored.py", "benchmarks/new.py", "clock.py"])
@@ -48,7 +52,7 @@ def test_changed_or_untracked_code_makes_commit_dirty(checkout, name):
     path = checkout / "src/lmperf" / name
     path.parent.mkdir(exist_ok=True)
     path.write_text("x = 2\n")
-    assert commit_facts()["dirty"] is True
+    assert commit_facts(checkout)["dirty"] is True
 
 
 @pytest.mark.parametrize(
@@ -62,44 +66,88 @@ def test_changed_files_that_are_not_code_leave_commit_clean(checkout, name):
     path = checkout / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("x = 2\n")
-    assert commit_facts()["dirty"] is False
+    assert commit_facts(checkout)["dirty"] is False
 
 
-def test_package_ignored_by_another_repository_is_dirty(checkout, monkeypatch):
-    inside = checkout / ".venv/lib/site-packages/lmperf"
+@pytest.fixture
+def repository(checkout, tmp_path_factory):
+    """A user's repository beside the checkout of lmperf, with one committed module."""
+    root = tmp_path_factory.mktemp("repository")
+    (root / "mine.py").write_text("x = 1\n")
+    (root / ".gitignore").write_text(".venv/\n")
+    git(root, "init", "-q")
+    commit(root)
+    return root
+
+
+def test_commit_is_that_of_the_users_repository(checkout, repository):
+    assert commit_facts(repository) == {
+        "commit": git(repository, "rev-parse", "HEAD"),
+        "dirty": False,
+    }
+    (checkout / "src/lmperf/clock.py").write_text("x = 2\n")
+    assert commit_facts(repository)["dirty"] is False
+    (repository / "report").mkdir()
+    (repository / "report/report.md").write_text("x")
+    new = commit(repository)
+    (repository / "report/report.md").write_text("y")
+    assert commit_facts(repository) == {"commit": new, "dirty": False}
+
+
+@pytest.mark.parametrize("name", ["mine.py", "new.py"])
+def test_changed_or_untracked_code_of_a_user_is_dirty(repository, name):
+    (repository / name).write_text("x = 2\n")
+    assert commit_facts(repository)["dirty"] is True
+
+
+def test_package_in_an_ignored_environment_is_not_dirty(repository, checkout, monkeypatch):
+    inside = repository / ".venv/lib/site-packages/lmperf"
     shutil.copytree(checkout / "src/lmperf", inside)
-    (checkout / ".gitignore").write_text(".venv/\n")
-    git(checkout, "add", ".")
-    git(checkout, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "Second")
     monkeypatch.setattr(machine, "_PACKAGE", inside)
-    assert commit_facts()["dirty"] is True
+    assert commit_facts(repository)["dirty"] is False
+
+
+def test_commit_outside_git_is_that_of_lmperf(checkout, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("folder")
+    assert commit_facts(folder) == {"commit": git(checkout, "rev-parse", "HEAD"), "dirty": False}
+
+
+def test_version_names_the_commit_of_another_checkout(checkout, repository, monkeypatch):
+    monkeypatch.setattr(machine, "version_of", lambda name: "1.2" if name == "lmperf" else None)
+    assert machine.lmperf_version(checkout) == "1.2"
+    found = f"1.2 ({git(checkout, 'rev-parse', 'HEAD')[:12]})"
+    assert machine.lmperf_version(repository) == found
+    (checkout / "src/lmperf/clock.py").write_text("x = 2\n")
+    assert machine.lmperf_version(repository) == f"{found[:-1]}-dirty)"
+    monkeypatch.setattr(machine, "_PACKAGE", repository / ".venv/lib/lmperf")
+    assert machine.lmperf_version(repository) == "1.2"
 
 
 def test_commit_is_unknown_if_git_fails(checkout, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setenv("PATH", str(checkout))  # without git
-        assert commit_facts() == UNKNOWN
+        assert commit_facts(checkout) == UNKNOWN
     with monkeypatch.context() as patch:
         patch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # git says: dubious ownership
-        assert commit_facts() == UNKNOWN
+        assert commit_facts(checkout) == UNKNOWN
     (checkout / ".git/index").write_bytes(b"damaged")
-    assert commit_facts() == UNKNOWN
+    assert commit_facts(checkout) == UNKNOWN
     shutil.rmtree(checkout / ".git")
-    assert commit_facts() == UNKNOWN
+    assert commit_facts(checkout) == UNKNOWN
 
 
 @pytest.mark.parametrize("silent", ["rev-parse", "status", "ls-files"])
 def test_commit_is_unknown_if_one_git_command_fails(checkout, monkeypatch, silent):
     said = machine._git
     monkeypatch.setattr(
-        machine, "_git", lambda *words: None if words[0] == silent else said(*words)
+        machine, "_git", lambda at, *words: None if words[0] == silent else said(at, *words)
     )
-    assert commit_facts() == UNKNOWN
+    assert commit_facts(checkout) == UNKNOWN
 
 
 def test_lmperf_commit_variable_overrides_git(checkout, monkeypatch):
     monkeypatch.setenv("LMPERF_COMMIT", "a" * 40)
-    assert commit_facts() == {"commit": "a" * 40, "dirty": None}
+    assert commit_facts(checkout) == {"commit": "a" * 40, "dirty": None}
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])

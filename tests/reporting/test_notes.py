@@ -45,7 +45,7 @@ def written_note(tmp_path, holds, text="Because.", name="attention", general=Fal
 def read(tmp_path):
     templates = tmp_path / "templates"
     shutil.copytree(ROOT / "templates/sections", templates / "sections", dirs_exist_ok=True)
-    return notes.read_notes(templates, tmp_path / "here")
+    return notes.read_notes(templates, tmp_path / "here", templates / "notes")
 
 
 @pytest.fixture

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import click
 
 from lmperf.benchmark import Case
 from lmperf.commands.options import of_project, stem_argument
 from lmperf.evidence.changes import Changes
+from lmperf.evidence.machine import lmperf_version
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
 
@@ -31,6 +33,8 @@ def list_(project: Project, stem: str | None, due: bool):
     plans = _plans(project, stem)
     quick = ", quick" if project.is_quick else ""
     print(f"machine {project.machine.slug}, preset {project.preset}{quick}")
+    if upgraded := _upgraded(project, plans):
+        print(upgraded)
     for plan in plans:
         print(f"{plan.stem}: {plan.summary}")
         changes = Changes(project, plan)
@@ -51,6 +55,19 @@ def _plans(project: Project, stem: str | None) -> list[Plan]:
     if stem is None:
         return [*project.plans.values()]
     return [project.plan(stem)]
+
+
+def _upgraded(project: Project, plans: Sequence[Plan]) -> str:
+    """How much of the evidence another version of lmperf has made stale; "" with the same one."""
+    environments = project.known_facts()[0]["environments"]
+    then = environments.get(project.machine.environment, {}).get("lmperf")
+    now = lmperf_version(project.root)
+    if then is None or then == now:
+        return ""
+    whys = [why for plan in plans for _, why in plan.due]
+    measured = sum(len(plan.chosen) for plan in plans) - whys.count("missing")
+    stale = f"{whys.count('stale')} of {measured} measured cases are stale"
+    return f"measured with lmperf {then}, this is {now}: {stale}"
 
 
 def _print_cases(plan: Plan, changes: Changes, due: bool) -> None:

@@ -59,10 +59,10 @@ def show(
     from lmperf.evidence.review import review, tally
     from lmperf.reporting.absence import with_reasons
     from lmperf.reporting.formats import FORMATS, sentence
-    from lmperf.reporting.render import TEMPLATES, machine_evidence
+    from lmperf.reporting.render import machine_evidence
     from lmperf.reporting.sections import compose, section_of, stems
 
-    known = stems(project.root / TEMPLATES)
+    known = stems(project.templates)
     if stem is not None and section_of(stem) not in known:
         raise UserError(f"unknown section {stem}; {meant(stem, known)}")
     whose = machine or project.machine.slug

@@ -26,6 +26,7 @@ _HARDWARE = ("kind", "device")
 class _Environment(BaseModel):
     kind: StrictStr | None = None
     device: StrictStr | None = None
+    lmperf: StrictStr | None = None
     commit: StrictStr | None = None
     dirty: StrictBool | None = None
     measured_at: StrictStr | None = None

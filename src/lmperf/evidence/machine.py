@@ -32,8 +32,8 @@ _ENVIRONMENT_VARIABLES = (
     "PYTORCH_CUDA_ALLOC_CONF",
     "PYTORCH_ALLOC_CONF",
 )
-# Git paths of the code. config/ is excluded: the rows themselves hold the configured values.
-_CODE = (":(top)", ":(top,exclude)config")
+# Git paths of the code. Not config/, whose values are in the rows; not report/, which is no code.
+_CODE = (":(top)", *(f":(top,exclude){name}" for name in ("config", "report")))
 _PACKAGE = Path(__file__).resolve().parents[1]
 _IDENTIFYING = ("kind", "device", "driver_branch", "torch", "cuda", "triton", "threads", "settings")
 
@@ -165,8 +165,8 @@ def cores() -> int:
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
-def _git(*arguments: str) -> str | None:
-    command = ["git", "--no-optional-locks", "-C", str(_PACKAGE), *arguments]
+def _git(folder: Path, *arguments: str) -> str | None:
+    command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True)
     except OSError:
@@ -174,22 +174,54 @@ def _git(*arguments: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def commit_facts() -> dict[str, Any]:
-    """Return the checked-out commit (`commit`) and whether the code differs from it (`dirty`).
+def commit_facts(root: Path = Path()) -> dict[str, Any]:
+    """Return the commit of the code that measures (`commit`) and whether it differs (`dirty`).
 
-    The code differs if a tracked file outside config/ was changed, or if a Python file of lmperf is
-    untracked (ignored files included). Custom implementations do not count: the keys of their rows
-    cover them. Outside a Git checkout (an exported tree, a container) the variable LMPERF_COMMIT
-    names the commit; then `dirty` is None. If Git fails, both are None.
+    It is the commit of the repository at `root`, and outside Git that of lmperf's own checkout. The
+    code differs if a tracked file outside config/ and report/ was changed, or if a Python file is
+    untracked. In a checkout of lmperf only untracked files of lmperf count, ignored ones included:
+    the keys of their rows cover custom implementations. Without a Git repository (an exported tree,
+    a container) the variable LMPERF_COMMIT names the commit; then `dirty` is None. If Git fails,
+    both are None.
     """
     if named := os.environ.get("LMPERF_COMMIT"):
         return {"commit": named, "dirty": None}
-    commit = _git("rev-parse", "HEAD")
-    changed = _git("status", "--porcelain", "--untracked-files=no", "--", *_CODE)
-    untracked = _git("ls-files", "--others", "--", "*.py")
+    is_own = not _in_git(root) or _is_checkout(root)
+    place, which = (_PACKAGE, ()) if is_own else (root, ("--exclude-standard",))
+    commit = _git(place, "rev-parse", "HEAD")
+    changed = _git(place, "status", "--porcelain", "--untracked-files=no", "--", *_CODE)
+    untracked = _git(place, "ls-files", "--others", *which, "--", "*.py")
     if commit is None or changed is None or untracked is None:
         return {"commit": None, "dirty": None}
     return {"commit": commit, "dirty": bool(changed or untracked)}
+
+
+def lmperf_version(root: Path = Path()) -> str | None:
+    """Return the version of lmperf that runs, with its commit if it runs from another checkout.
+
+    None if lmperf is not installed. In a checkout of lmperf at `root`, the commit of the rows says
+    more than the version.
+    """
+    version = version_of("lmperf")
+    if version is None or _is_checkout(root) or not _is_tracked():
+        return version
+    commit = commit_facts(_PACKAGE)
+    return f"{version} ({(commit['commit'] or 'unknown')[:12]}{'-dirty' * bool(commit['dirty'])})"
+
+
+def _in_git(folder: Path) -> bool:
+    return any((up / ".git").exists() for up in (folder.resolve(), *folder.resolve().parents))
+
+
+def _is_tracked() -> bool:
+    """Whether Git tracks the running package: not if it was installed in an ignored folder."""
+    return _in_git(_PACKAGE) and bool(_git(_PACKAGE, "ls-files", "--", "."))
+
+
+def _is_checkout(root: Path) -> bool:
+    """Whether the repository at `root` is the one that tracks the running package."""
+    top = ("rev-parse", "--show-toplevel")
+    return _is_tracked() and _git(root, *top) == _git(_PACKAGE, *top)
 
 
 def _memory_gib() -> float | None:

@@ -1,4 +1,4 @@
-"""`Project`: a checkout with its configuration, its folders, and the plan of each benchmark."""
+"""`Project`: a repository with its configuration, its folders, and the plan of each benchmark."""
 
 from __future__ import annotations
 
@@ -16,10 +16,14 @@ from lmperf.evidence.machine import Machine, detect, preset_of, torch_version
 from lmperf.evidence.plan import FAILURES, Plan, evidence_of
 from lmperf.evidence.repeatability import Repeated, Repeats, draw
 from lmperf.evidence.store import EVIDENCE, STORE, DamagedEvidence, Row
+from lmperf.workflow import templates_of
+
+# Folder of the author's notes that hold for every machine.
+GENERAL_NOTES = Path("templates/notes")
 
 
 class Project:
-    """A checkout of lmperf: its configuration, its folders, and what to measure on this machine.
+    """A checkout of lmperf, or a repository that uses it: configuration, folders, what to measure.
 
     Raises:
         UserError: the configuration gives this machine the name of a machine with other hardware.
@@ -35,6 +39,15 @@ class Project:
     @property
     def report_directory(self) -> Path:
         return self.root / "report"
+
+    @property
+    def templates(self) -> Path:
+        return templates_of(self.root)
+
+    @property
+    def notes(self) -> Path:
+        """The author's notes for every machine."""
+        return self.root / GENERAL_NOTES
 
     @property
     def directory(self) -> Path:

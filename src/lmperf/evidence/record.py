@@ -17,7 +17,7 @@ from lmperf.evidence.closure import not_followed
 from lmperf.evidence.consistent import RETAKEN
 from lmperf.evidence.cost import Cost
 from lmperf.evidence.facts import FILE, read_facts, write_facts
-from lmperf.evidence.machine import commit_facts
+from lmperf.evidence.machine import commit_facts, lmperf_version
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
 from lmperf.evidence.repeatability import BENCHMARK, Repeats
@@ -282,7 +282,8 @@ def _current_facts(project: Project) -> dict[str, Any]:
     config = project.config
     known = {"peers": config.peer_versions(), "implementations": config.custom_entries()}
     known = {name: value for name, value in known.items() if value}
-    return {**project.machine.facts, **known, **commit_facts(), "measured_at": now}
+    known["lmperf"] = lmperf_version(project.root)
+    return {**project.machine.facts, **known, **commit_facts(project.root), "measured_at": now}
 
 
 def repeat(

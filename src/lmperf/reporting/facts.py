@@ -10,7 +10,7 @@ from lmperf.reporting.foreign import deep, taken
 PRESETS = ("cpu", "gpu")
 TEXTS = (
     *("kind", "device", "driver", "cuda", "torch", "triton", "python", "os", "cpu_model"),
-    *("matmul_precision", "commit", "measured_at"),
+    *("matmul_precision", "lmperf", "commit", "measured_at"),
 )
 NUMBERS = (
     *("multiprocessors", "device_memory_gib", "clock_sm_mhz", "clock_memory_mhz"),

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import lmperf
 from lmperf.config import Config
+from lmperf.evidence.project import GENERAL_NOTES
 from lmperf.evidence.store import file_digest
 from lmperf.evidence.syntax import digest
+from lmperf.workflow import templates_of
 
 PACKAGE = Path(lmperf.__file__).parent
-# Folder of the author's notes: below the templates for every machine, below a machine for that one.
+# Folder of the author's notes on one machine, below that machine.
 NOTES = "notes"
 
 
@@ -22,16 +24,16 @@ def rendering_key(config: Config, root: Path = Path(), package: Path = PACKAGE) 
     Rendering again after a changed comment costs less than parsing every module each time.
 
     Args:
-        root: the checkout, with its templates.
+        root: the checkout or the repository, with its notes.
         package: the folder of the package.
 
     Keys of the configuration that only choose what is measured again do not count.
     """
     measuring_only = {"retry_failed", "remeasure"}
-    parts, templates = [], root / "templates"
+    parts, templates = [], templates_of(root)
     for folder, files in (
         *((package, "*.py"), (package, "*.csv")),
-        *((templates, "*.j2"), (templates / NOTES, "*.md")),
+        *((templates, "*.j2"), (root / GENERAL_NOTES, "*.md")),
     ):
         paths = sorted(folder.rglob(files))
         parts += [[str(path.relative_to(folder)), file_digest(path)] for path in paths]

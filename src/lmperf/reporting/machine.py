@@ -45,6 +45,7 @@ FACTS = {
     "matmul_precision": "float32 matmul precision",
     "tf32_matmul": "TF32 in matmuls by default",
     "tf32_cudnn": "TF32 in cuDNN by default",
+    "lmperf": "lmperf of the newest run",
     "commit": "commit of the newest run",
     "measured_at": "newest run at",
 }

@@ -19,8 +19,6 @@ from lmperf.reporting.evidence import MachineEvidence, typed_rows
 from lmperf.reporting.files import replace_files
 from lmperf.reporting.sections import Composed
 
-TEMPLATES = Path("templates")
-
 
 def machine_evidence(project: Project, reviewed: Review) -> MachineEvidence:
     """Convert the reviewed evidence of a machine to the form that reports read."""
@@ -113,7 +111,7 @@ def edited(project: Project, machine: str | None) -> list[str]:
 def _files_of_machine(project: Project, machine: str) -> dict[str, str]:
     """File name -> text of all files of a machine."""
     evidence = machine_evidence(project, review(project, machine))
-    templates = project.root / TEMPLATES
+    templates = project.templates
     sections = sections_of(project, evidence)
     files = pages.machine_files(evidence, sections, templates)
     return files | selftest.files(project.report_directory / machine, templates)
@@ -127,7 +125,7 @@ def _files_of_overview(project: Project) -> dict[str, str]:
     reason = None
     if not project.can_measure:
         reason = "torch is not installed, so nothing can be measured"
-    return pages.overview_files(machines, here, sections, project.root / TEMPLATES, reason)
+    return pages.overview_files(machines, here, sections, project.templates, reason)
 
 
 def evidences(project: Project) -> list[MachineEvidence]:
@@ -142,7 +140,7 @@ def evidences(project: Project) -> list[MachineEvidence]:
 
 def sections_of(project: Project, evidence: MachineEvidence) -> list[Composed]:
     """The sections of a machine's report, with the author's notes that hold."""
-    return _with_notes(project, evidence, pages.composed(evidence, project.root / TEMPLATES))
+    return _with_notes(project, evidence, pages.composed(evidence, project.templates))
 
 
 def notes_left_out(project: Project, machines: Sequence[str], every: bool = False) -> list[str]:
@@ -172,7 +170,7 @@ def _with_notes(
 
 
 def _notes_on(project: Project, machine: str) -> list[notes.Note]:
-    return notes.read_notes(project.root / TEMPLATES, project.report_directory / machine)
+    return notes.read_notes(project.templates, project.report_directory / machine, project.notes)
 
 
 def silent_gaps(project: Project, machines: Sequence[str]) -> list[str]:
@@ -180,7 +178,7 @@ def silent_gaps(project: Project, machines: Sequence[str]) -> list[str]:
     gaps = []
     for machine in machines:
         evidence = machine_evidence(project, review(project, machine))
-        sections = pages.composed(evidence, project.root / TEMPLATES, drawn=False)
+        sections = pages.composed(evidence, project.templates, drawn=False)
         found = coverage.gaps(coverage.states(evidence, sections))
         gaps += [f"{machine}: {gap}" for gap in found]
     return gaps

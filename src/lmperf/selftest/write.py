@@ -14,7 +14,6 @@ from lmperf.evidence.machine import commit_facts
 from lmperf.evidence.project import Project
 from lmperf.evidence.store import text_of, write_atomically
 from lmperf.reporting import written
-from lmperf.reporting.render import TEMPLATES
 from lmperf.reporting.selftest import HELD, NOT_HELD, NOT_RUN, PAGE, page
 from lmperf.reporting.written import SELFTEST
 from lmperf.selftest.expectations import STEM
@@ -33,14 +32,14 @@ def write(project: Project, results: Sequence[Result]) -> Path:
     current = [machine for machine in (slug, None) if written.is_current(project, machine)]
     content = _frame(project, results).to_csv(index=False, lineterminator="\n")
     write_atomically(directory / SELFTEST, content.encode())
-    write_atomically(directory / PAGE, page(directory, project.root / TEMPLATES).encode())
+    write_atomically(directory / PAGE, page(directory, project.templates).encode())
     for machine in current:
         written.record(project, machine)
     return directory / PAGE
 
 
 def _frame(project: Project, results: Iterable[Result]) -> pd.DataFrame:
-    facts = {**project.machine.facts, **commit_facts()}
+    facts = {**project.machine.facts, **commit_facts(project.root)}
     about = {
         "device": facts["device"],
         "torch": facts["torch"],

@@ -57,22 +57,23 @@ class Note:
         return self.path.stem
 
 
-def read_notes(templates: Path, directory: Path) -> list[Note]:
+def read_notes(templates: Path, directory: Path, general: Path) -> list[Note]:
     """The notes on a machine: its own, then those for every machine.
 
     Args:
-        templates: the folder of templates, whose folder `notes` has the notes for every machine.
+        templates: the folder of templates, which decides what sections there are.
         directory: the folder of the machine.
+        general: the folder of the notes for every machine.
 
     Raises:
         UserError: a file cannot be read, belongs to no section, or is not made of notes.
     """
     known, found = stems(templates), []
-    for folder in (directory / NOTES, templates / NOTES):
+    for folder in (directory / NOTES, general):
         for path in note_files(folder):
             if path.stem not in known:
                 raise UserError(f"{path}: no section {path.stem}; there are {', '.join(known)}")
-            found += _of_file(path, general=folder.parent == templates)
+            found += _of_file(path, general=folder == general)
     return found
 
 

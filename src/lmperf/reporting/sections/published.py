@@ -17,8 +17,10 @@ from lmperf.reporting.published import STEMS, cell_of, figures_of, sources
 from lmperf.reporting.sections import Section
 from lmperf.reporting.tables import TableGroup, from_frame, keys_of
 from lmperf.results import Cell, Table
+from lmperf.workflow import IS_PACKAGED
 
-LINK = "../../src/lmperf/reporting/published"
+# Only a checkout has these files at a place that a page can link to.
+LINK = None if IS_PACKAGED else "../../src/lmperf/reporting/published"
 # Metric of a published number -> column of our rows, unit, and function that formats the value.
 MEASURED = {
     "time": ("median_ms", " ms", significant),
@@ -63,7 +65,7 @@ def beside(evidence: MachineEvidence) -> list[Table]:
     note = (
         "The table shows the largest such cell of each source, device and quantity. Times here are"
         f" medians. {_negative()}{cannot if impossible else ''} All published figures:"
-        f" {', '.join(f'[{stem}]({LINK}/{stem}.csv)' for stem in STEMS)}."
+        f" {', '.join(f'[{stem}]({LINK}/{stem}.csv)' if LINK else stem for stem in STEMS)}."
     )
     table = pd.DataFrame(lines[:MOST])
     caption = "The largest cells that were published"

@@ -21,7 +21,7 @@ from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.files import replace_files
 from lmperf.reporting.foreign import plain
 from lmperf.reporting.published import FOLDER as SOURCES
-from lmperf.reporting.render import TEMPLATES, evidences, sections_of
+from lmperf.reporting.render import evidences, sections_of
 from lmperf.reporting.sections import Composed
 from lmperf.reporting.site import history
 from lmperf.reporting.site.machines import compared
@@ -94,7 +94,7 @@ class Site:
 
     @property
     def templates(self) -> Path:
-        return self.project.root / TEMPLATES
+        return self.project.templates
 
     @cached_property
     def html(self) -> SandboxedEnvironment:

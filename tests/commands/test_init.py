@@ -1,0 +1,113 @@
+"""Tests of `lmperf init`, which sets up the report in a user's own repository."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lmperf.commands import init
+from lmperf.config import load_config
+
+FILES = {
+    *("Snakefile", "config/config.yaml", "profiles/default/profile.yaml"),
+    *(".github/workflows/report.yml", ".gitignore"),
+}
+ENTRY = "my_functions:attention"
+
+
+@pytest.fixture
+def repository(folder):
+    """An empty Git repository with a module of attention."""
+    (folder / "config/config.yaml").unlink()
+    (folder / "config").rmdir()
+    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+    return folder
+
+
+def written(root):
+    paths = (path.relative_to(root) for path in root.rglob("*") if path.is_file())
+    return {str(path) for path in paths if path.parts[0] != ".git"} - {"my_functions.py"}
+
+
+def test_init_writes_its_files_and_nothing_else(repository, lmperf):
+    code, out, said = lmperf("init", "--attention", ENTRY)
+    assert code == 0 and written(repository) == FILES == set(out.split())
+    assert said.endswith("snakemake --cores 1 report/report.md --config preset=quick\n")
+
+
+@pytest.mark.parametrize(
+    ("option", "stems"),
+    [
+        ("--attention", {"attention", "flash_attention"}),
+        ("--lrpe", {"lrpe", "lrpe_check"}),
+        ("--model", {"end_to_end", "memory", "profiles", "warmup"}),
+        ("--train-step", {"end_to_end"}),
+    ],
+)
+def test_each_kind_is_in_every_benchmark_that_takes_it(repository, lmperf, option, stems):
+    assert lmperf("init", option, ENTRY)[0] == 0
+    entries = load_config(Path("config/config.yaml")).custom_entries()
+    assert {key.partition(".")[0] for key in entries} == stems
+    assert set(entries.values()) == {ENTRY}
+
+
+def test_configuration_without_an_implementation_is_valid(repository, lmperf):
+    assert lmperf("init")[0] == 0
+    assert load_config(Path("config/config.yaml")).custom_entries() == {}
+
+
+@pytest.mark.parametrize("there", sorted(FILES - {".gitignore"}))
+def test_init_overwrites_nothing(repository, lmperf, there):
+    path = repository / there
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("mine\n")
+    code, out, said = lmperf("init", "--attention", ENTRY)
+    assert code == 2 and not out
+    assert said == f"lmperf: {there} exists already, and init overwrites nothing\n"
+    assert written(repository) == {there} and path.read_text() == "mine\n"
+
+
+def test_existing_gitignore_stays_and_lacking_lines_are_named(repository, lmperf):
+    (repository / ".gitignore").write_text("/logs/\n__pycache__/\n")
+    code, out, said = lmperf("init")
+    assert code == 0 and ".gitignore" not in out
+    assert (repository / ".gitignore").read_text() == "/logs/\n__pycache__/\n"
+    assert "add these lines to it: /.lmperf/ " in said and "/logs/" not in said
+
+
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        ("no_such_module:f", "there is no module no_such_module; install it, or put it below"),
+        ("my_functions", "must be a name in a module: package.module:name"),
+        ("my functions:f", "must be a name in a module: package.module:name"),
+    ],
+)
+def test_wrong_entry_writes_nothing(repository, lmperf, entry, why):
+    code, _, said = lmperf("init", "--lrpe", entry)
+    assert code == 2 and why in said and said.count("\n") == 1
+    assert written(repository) == set()
+
+
+def test_init_outside_git_is_refused(folder, lmperf):
+    code, _, said = lmperf("init")
+    assert code == 2 and said.endswith("is not the top of a Git repository; run git init there\n")
+
+
+def test_question_asks_for_the_implementation_and_its_kind(repository, lmperf, monkeypatch):
+    answers = iter([ENTRY, "lrpe"])
+    monkeypatch.setattr(init.sys, "stdin", type("Terminal", (), {"isatty": lambda self: True})())
+    monkeypatch.setattr(init.click, "prompt", lambda *_, **__: next(answers))
+    assert lmperf("init")[0] == 0
+    entries = load_config(Path("config/config.yaml")).custom_entries()
+    assert entries == {"lrpe.mine": ENTRY, "lrpe_check.mine": ENTRY}
+
+
+def test_ci_installs_the_version_that_measures(repository, lmperf, monkeypatch):
+    monkeypatch.setattr(init, "version_of", lambda _: "1.2.3")
+    assert lmperf("init")[0] == 0
+    jobs = yaml.safe_load((repository / init.CI).read_text())["jobs"]
+    steps = [step for job in jobs.values() for step in job["steps"]]
+    found = {step["run"] for step in steps if step.get("name") == "Install"}
+    assert found == {"pip install lmperf==1.2.3"}

@@ -1,0 +1,168 @@
+"""lmperf as a user installs it: a wheel, and a repository of the user's own.
+
+The wheel is installed into a new environment that sees the packages of this one.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+import yaml
+
+pytestmark = [pytest.mark.process, pytest.mark.snakemake, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[1]
+SOURCES = ("Snakefile", "setup.py", "pyproject.toml", "README.md", "src", "rules", "templates")
+SOURCES += ("profiles", "config", ".github")
+GRID = {"batch": [1], "d_head": [16], "seq_len": [32], "dtype": ["float32"]}
+SMALL = {"attention": {**GRID, "implementation": ["eager"]}}
+REPORT = ("-m", "snakemake", "--cores", "1", "report/report.md")
+EVIDENCE = "report/here/evidence/attention.csv"
+
+
+def environment():
+    """The variables of a new terminal: nothing leads to this checkout."""
+    ours = ("PYTHONPATH", "LMPERF_COMMIT", "GIT_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    return kept | {"GIT_CONFIG_GLOBAL": os.devnull}
+
+
+def run(root, *command, code=0):
+    known = dict(cwd=root, env=environment(), capture_output=True, text=True)
+    done = subprocess.run(command, **known)
+    assert done.returncode == code, done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory):
+    """The interpreter of an environment into which a wheel of lmperf was installed."""
+    folder = tmp_path_factory.mktemp("installed")
+    sources = folder / "sources"
+    sources.mkdir()
+    for name in SOURCES:
+        ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(
+            ROOT / name, sources / name, **({"ignore": ignored} if copy is not shutil.copy else {})
+        )
+    pip = (sys.executable, "-m", "pip")
+    build = ("wheel", "-q", "--no-deps", "--no-build-isolation", "--no-index", "-w", folder)
+    run(sources, *pip, *build, ".")
+    shutil.rmtree(sources)
+    venv.create(folder / "venv", symlinks=True)
+    [packages] = (folder / "venv").glob("lib/python*/site-packages")
+    # Not --system-site-packages, whose .pth files may lead to an editable install of lmperf.
+    (packages / "shared.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    python = folder / "venv/bin/python"
+    wheel = next(folder.glob("*.whl"))
+    run(folder, *pip, "--python", python, "install", "-q", "--no-deps", "--no-index", wheel)
+    return python
+
+
+@pytest.fixture(scope="module")
+def repository(python, tmp_path_factory):
+    """A student's Git repository after `lmperf init` and a first small report."""
+    root = tmp_path_factory.mktemp("repository")
+    (root / "student").mkdir()
+    shutil.copy(ROOT / "examples/student_attention.py", root / "student/attention.py")
+    run(root, "git", "init", "-q")
+    run(root, python.parent / "lmperf", "init", "--attention", "student.attention:FlashAttention")
+    config = root / "config/config.yaml"
+    known = yaml.safe_load(config.read_text())
+    del known["implementations"]["flash_attention"]
+    small = {"preset": "quick", "machine": "here", "benchmarks": ["attention"], "grid": SMALL}
+    config.write_text(yaml.safe_dump(known | small))
+    commit(root, "First")
+    run(root, python, *REPORT)
+    return root
+
+
+def commit(root, words):
+    run(root, "git", "add", ".")
+    run(root, "git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", words)
+
+
+def rows(root):
+    return (root / EVIDENCE).read_text().splitlines()[1:]
+
+
+def test_users_repository_is_measured_once(python, repository):
+    said = run(repository, "git", "rev-parse", "HEAD")
+    found = rows(repository)
+    assert {row.split(",")[5] for row in found} == {"eager", "mine"}
+    assert all(f",{said[:12]}," in row for row in found), "the commit of the user's repository"
+    facts = (repository / "report/here/machine.json").read_text()
+    assert re.search(r'"lmperf": "\d+\.\d+\.\d+",', facts)
+    page = (repository / "report/here/attention.md").read_text()
+    assert "student.attention:FlashAttention" in page and "src/lmperf" not in page
+    commit(repository, "The report")
+    assert "Nothing to be done" in run(repository, python, *REPORT)
+    assert rows(repository) == found
+    assert run(repository, "git", "status", "--porcelain") == ""
+
+
+def test_staleness_follows_the_users_source(python, repository):
+    module = repository / "student/attention.py"
+    source = module.read_text()
+    module.write_text(source.replace("TILE = 64", "TILE = 32"))
+    try:
+        said = run(repository, python.parent / "lmperf", "list", "--due")
+    finally:
+        module.write_text(source)
+    assert "mine: stale, code: student.attention" in said
+    assert "eager: with its group" in said
+
+
+def test_upgrade_says_what_is_stale_before_it_measures(python, repository):
+    facts = repository / "report/here/machine.json"
+    [installed] = python.parents[1].glob("lib/python*/site-packages/lmperf-*.dist-info/METADATA")
+    text = installed.read_text()
+    now = re.search(r"^Version: (.*)$", text, re.MULTILINE)[1]
+    installed.write_text(text.replace(f"\nVersion: {now}\n", "\nVersion: 9.9.9\n"))
+    before = facts.read_bytes()
+    try:
+        said = run(repository, python.parent / "lmperf", "list")
+    finally:
+        installed.write_text(text)
+    assert f"measured with lmperf {now}, this is 9.9.9: 0 of 2 measured cases are stale" in said
+    assert "measured with" not in run(repository, python.parent / "lmperf", "list")
+    assert facts.read_bytes() == before
+
+
+MODULE = """
+import lmperf.workflow
+
+module performance:
+    snakefile: lmperf.workflow.SNAKEFILE
+    config: {"configfile": "performance.yaml"}
+
+use rule * from performance as performance_*
+
+rule mine:
+    default_target: True
+    input: "report/report.md"
+
+onstart:
+    performance.begin_run()
+"""
+
+
+def test_workflow_is_a_module_of_another_workflow(python, repository, tmp_path):
+    shutil.copytree(repository, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "config/config.yaml").rename(tmp_path / "performance.yaml")
+    (tmp_path / "Snakefile").write_text(MODULE)
+    snakemake = (python, "-m", "snakemake", "--cores", "1")
+    assert "Nothing to be done" in run(tmp_path, *snakemake, "--dry-run")
+    (tmp_path / "report/report.md").unlink()
+    said = run(tmp_path, *snakemake)
+    assert "performance_overview" in said and "performance_attention" not in said
+    assert (tmp_path / "report/report.md").exists()
+    forced = run(tmp_path, *snakemake, "--dry-run", "-R", "performance_attention")
+    assert "attention: all of it again" in forced
