@@ -21,6 +21,7 @@ from pathlib import Path
 import click
 
 from lmperf.commands import (
+    add,
     compare,
     diff,
     doctor,
@@ -82,7 +83,7 @@ def lmperf(context: click.Context, directory: Path | None, configfile: Path, ove
 for command in (
     *(due.list_, run.run, run.try_, show.show, doctor.doctor, init.init, new.new),
     *(measure.measure, repeat.repeat, report.report, report.summary, site.site),
-    *(verify.verify, verify.publish),
+    *(verify.verify, verify.publish, add.add),
     *(diff.diff, history.history, compare.compare, selftest.selftest),
     *(machine.machine, machine.prune, schema.schema),
 ):

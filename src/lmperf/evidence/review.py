@@ -6,17 +6,17 @@ Imports no torch, so that a machine without torch can render and verify a report
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from lmperf.benchmark import Benchmark, Case
+from lmperf.benchmark import Benchmark, Case, Implementation
 from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError
 from lmperf.evidence import consistent, cost, plausible, repeatability
 from lmperf.evidence.consistent import contradictions
 from lmperf.evidence.cost import Cost
-from lmperf.evidence.facts import FILE, empty, read_facts
+from lmperf.evidence.facts import FILE, Facts, empty, read_facts
 from lmperf.evidence.keys import is_fresh
 from lmperf.evidence.plan import COPIES_DIFFER, asked, evidence_of, read, row_name
 from lmperf.evidence.project import Project
@@ -77,6 +77,7 @@ class _Machine:
         """A benchmark with its custom implementations and its peers (other projects' code).
 
         On this machine the peers have the installed versions, on another machine the recorded ones.
+        Another machine also has the custom implementations that were recorded there.
 
         environment: the environment whose recorded versions count; None: those of all environments.
         """
@@ -86,7 +87,11 @@ class _Machine:
         known = self.facts["environments"]
         found = known.values() if environment is None else [known.get(environment, {})]
         peers = {name: one for facts in found for name, one in facts.get("peers", {}).items()}
-        return load(stem, config.external(stem, peers))
+        here = config.external(stem, peers)
+        entries = _recorded_entries(found, stem).items()
+        theirs = {name: one for name, one in entries if name not in here or here[name].entry != one}
+        custom = {name: Implementation(name, of, origin="custom") for name, of in theirs.items()}
+        return load(stem, here | custom)
 
     def required(self, benchmark: Benchmark) -> list[Case]:
         """The cases that must have rows.
@@ -127,6 +132,13 @@ class _Machine:
         """
         here = self.is_here and self.project.can_measure
         return self.project.machine.environment if here else None
+
+
+def _recorded_entries(environments: Iterable[Facts], stem: str) -> dict[str, str]:
+    """Name -> entry of the custom implementations that environments recorded of a benchmark."""
+    found = [facts.get("implementations", {}).items() for facts in environments]
+    named = {key.partition(".")[::2]: entry for one in found for key, entry in one}
+    return {name: entry for (of, name), entry in named.items() if of == stem and name}
 
 
 def review(project: Project, machine: str) -> Review:
