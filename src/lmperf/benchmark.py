@@ -29,6 +29,8 @@ from typing import Any
 from lmperf.gate import Gate
 
 Value = int | str | bool
+# A CPU counts as so many devices: as many processes share its cores.
+CPU_DEVICES = 2
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,11 @@ def beyond(stem, preset="gpu", **named):
     """The cases that `lmperf run` measures for values of axes, given as texts."""
     pairs = [(axis, text) for axis, texts in named.items() for text in texts.split("|")]
     wanted = Wanted((), pairs)
-    project = SimpleNamespace(config=SimpleNamespace(grid_of=lambda stem: {}), preset=preset)
+    project = SimpleNamespace(
+        machine=SimpleNamespace(devices=2),
+        config=SimpleNamespace(grid_of=lambda stem: {}),
+        preset=preset,
+    )
     benchmark = load(stem)
     offered = beyond_the_grid(project, Chosen(benchmark, benchmark.cases(preset)), wanted)
     (chosen,) = select([offered], wanted)

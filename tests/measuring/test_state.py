@@ -13,7 +13,7 @@ import pytest
 
 from lmperf.measuring import host_load, sensors, state
 from lmperf.measuring.host_load import HostLoad, Reading
-from lmperf.measuring.sensors import Device, Sample, clock_reader, sensor
+from lmperf.measuring.sensors import Device, Devices, Sample, clock_reader, sensor
 from lmperf.measuring.state import LOADED, Before, State, Watch, combine
 
 
@@ -350,10 +350,19 @@ def test_empty_device_process_list_counts_as_unknown():
     assert device.other_processes({1, 2}, workers=1) is None
 
 
+def test_several_devices_report_the_worst_of_them():
+    slow = nvml([7, 8], PowerUsage=345_600, ClockInfo=1200, CurrentClocksEventReasons=4)
+    fast = nvml([7], PowerUsage=690_000, ClockInfo=1755, CurrentClocksEventReasons=1)
+    both = Devices([Device(slow, None), Device(fast, None)])
+    found = both.sample()
+    assert (found.clock_mhz, found.power_w, found.throttle) == (1200, 690, 5)
+    assert both.other_processes({7}, 1) == 1
+
+
 def test_unknown_device_has_empty_samples():
-    assert sensor("cuda", None).sample() == Sample()
-    assert sensor("mps", None).sample() == Sample()
-    assert sensor("cuda", "GPU-none").sample() == Sample()
+    assert sensor("cuda", []).sample() == Sample()
+    assert sensor("mps", []).sample() == Sample()
+    assert sensor("cuda", ["GPU-none"]).sample() == Sample()
 
 
 def test_constant_clock_of_virtual_machine_is_ignored(tmp_path):
@@ -370,7 +379,7 @@ def test_constant_clock_of_virtual_machine_is_ignored(tmp_path):
 
 
 def test_sampling_the_device_takes_less_than_a_millisecond():
-    watch = state.watch("cpu", None, list)
+    watch = state.watch("cpu", [], list)
     began = time.process_time()
     for _ in range(200):
         watch.begin()

@@ -22,7 +22,7 @@ from typing import Any
 from lmperf.benchmark import Benchmark
 from lmperf.evidence.closure import digests
 from lmperf.evidence.keys import DECLARATIONS, Code, code_of, row_key_of
-from lmperf.evidence.machine import environment_changes
+from lmperf.evidence.machine import environment_changes, topology_of
 from lmperf.evidence.plan import Plan
 from lmperf.evidence.project import Project
 from lmperf.evidence.store import DamagedEvidence, Row, locked, read_signed, write_signed
@@ -92,7 +92,9 @@ class Changes:
         benchmark = self.plan.benchmark
         now = code_of(benchmark, row["implementation"])
         for then in (now, *reversed(self._known["codes"].get(self.plan.stem, []))):
-            if row_key_of(then, benchmark, row, row["environment"]) == row["key"]:
+            where = self._environments.get(row["environment"], {})
+            key = row_key_of(then, benchmark, row, row["environment"], topology_of(where))
+            if key == row["key"]:
                 return self._differences(then, now)
         return [_NOT_RECORDED]
 

@@ -7,7 +7,8 @@ The key of a row covers
 - its implementation: the code that its entry point reaches, options, tolerance and version;
 - its problem: the code that the benchmark's class reaches, without the class attributes that only
   declare the grid or the report (`DECLARATIONS`);
-- the method, by `METHOD_VERSION`; and the environment.
+- the method, by `METHOD_VERSION`; and the environment;
+- of a ranked benchmark on several GPUs, their number and their links.
 
 A row is fresh if the key computed today equals the key stored in the row. Adding a size, a dtype,
 an implementation or a cell changes no other row's key.
@@ -19,7 +20,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from lmperf.benchmark import Benchmark, Implementation
+from lmperf.benchmark import Benchmark, Implementation, is_ranked
 from lmperf.evidence.closure import fingerprint, module_digest
 from lmperf.evidence.store import text_of
 from lmperf.evidence.syntax import digest
@@ -97,29 +98,39 @@ def code_of(benchmark: Benchmark, name: str) -> Code:
     }
 
 
-def row_key(benchmark: Benchmark, columns: Mapping[str, object], environment: str) -> str:
+def row_key(
+    benchmark: Benchmark, columns: Mapping[str, object], environment: str, topology: str = ""
+) -> str:
     """The key that a row with these columns would get if it were measured now.
+
+    topology: the devices and their links (`machine.topology_of`); only keys of ranked benchmarks
+        cover it.
 
     Raises:
         KeyError: the benchmark has no such implementation.
         ValueError: a dtype is unknown.
     """
     code = code_of(benchmark, str(columns["implementation"]))
-    return row_key_of(code, benchmark, columns, environment)
+    return row_key_of(code, benchmark, columns, environment, topology)
 
 
 def row_key_of(
-    code: Code, benchmark: Benchmark, columns: Mapping[str, object], environment: str
+    code: Code,
+    benchmark: Benchmark,
+    columns: Mapping[str, object],
+    environment: str,
+    topology: str = "",
 ) -> str:
-    """The key of a row that this code measured in this environment.
+    """The key of a row that this code measured in this environment, on these devices.
 
-    code: today's or an earlier result of `code_of`.
+    code: today's or an earlier result of `code_of`. topology: as for `row_key`.
     """
     implementation = benchmark.implementation(str(columns["implementation"]))
     cell = _cell(benchmark, columns)
     supported = _is_supported(implementation, columns)
     held = [benchmark.stem, cell, implementation.name, supported, columns["phase"]]
-    return digest(json.dumps([*held, code, environment], sort_keys=True))
+    devices = [topology] if topology and is_ranked(benchmark) else []
+    return digest(json.dumps([*held, code, environment, *devices], sort_keys=True))
 
 
 def _cell(benchmark: Benchmark, columns: Mapping[str, object]) -> dict[str, object]:
@@ -135,7 +146,9 @@ def _is_supported(implementation: Implementation, columns: Mapping[str, object])
     return all(text_of(columns[axis]) in map(text_of, values) for axis, values in only)
 
 
-def is_fresh(benchmark: Benchmark, row: Mapping[str, object], environment: str) -> bool:
+def is_fresh(
+    benchmark: Benchmark, row: Mapping[str, object], environment: str, topology: str = ""
+) -> bool:
     """Whether a row's stored key equals the key that it would get if it were measured now.
 
     A row is not fresh if the benchmark has no such implementation or axis value.
@@ -145,7 +158,7 @@ def is_fresh(benchmark: Benchmark, row: Mapping[str, object], environment: str) 
         return False
     if any(row[name] and row[name] not in known for name, known in choices.items()):
         return False
-    return row["key"] == row_key(benchmark, row, environment)
+    return row["key"] == row_key(benchmark, row, environment, topology)
 
 
 def method_digest() -> str:

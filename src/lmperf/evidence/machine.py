@@ -14,13 +14,15 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from lmperf.benchmark import CPU_DEVICES, Benchmark, Case, ranks_of
 from lmperf.errors import UserError
+from lmperf.evidence.links import links_between
 from lmperf.evidence.syntax import digest
 
 # Environment variables that change the result of a matmul, or its speed.
@@ -53,9 +55,34 @@ class Machine:
     facts: dict[str, Any]
 
     @property
+    def devices(self) -> int:
+        """The number of devices; see `devices_of`."""
+        return devices_of(self.facts)
+
+    @property
     def environment(self) -> str:
         """The digest of device, driver branch, torch, CUDA, Triton, CPU threads and settings."""
         return digest(repr([(name, self.facts.get(name)) for name in _IDENTIFYING]))
+
+
+def devices_of(facts: Mapping[str, Any]) -> int:
+    """Return the number of devices of a machine from its facts; a CPU counts as CPU_DEVICES."""
+    return CPU_DEVICES if facts.get("kind") == "cpu" else facts.get("devices", 1)
+
+
+def topology_of(facts: Mapping[str, Any]) -> str:
+    """Return the number of GPUs and the links of each pair as a text; empty for one device."""
+    if facts.get("devices", 1) < 2:
+        return ""
+    links = ", ".join(f"{pair} {link}" for pair, link in sorted(facts["links"].items()))
+    return f"{facts['devices']} devices: {links}"
+
+
+def measurable(benchmark: Benchmark, cases: Iterable[Case], devices: int) -> list[Case]:
+    """Return the cases that a machine with so many devices can measure."""
+    if benchmark.least_devices > devices:
+        return []
+    return [case for case in cases if ranks_of(benchmark, case) <= devices]
 
 
 def environment_changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -111,7 +138,11 @@ def accelerator() -> str:
 
 @cache
 def _nvidia_facts() -> dict[str, Any]:
-    """Return the facts of the first visible NVIDIA device; empty if there is none."""
+    """Return the facts of the visible NVIDIA devices; empty if there is none.
+
+    All facts are those of the first device, apart from `devices` (their number) and `links`, which
+    a machine with one visible device lacks.
+    """
     import pynvml as nvml
 
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -119,7 +150,7 @@ def _nvidia_facts() -> dict[str, Any]:
         return {}
     try:
         nvml.nvmlInit()
-        handle = _first_visible(nvml, visible)
+        handle, *others = handles = _visible(nvml, visible)
         driver = nvml.nvmlSystemGetDriverVersion()
         facts = {
             "device": nvml.nvmlDeviceGetName(handle),
@@ -135,14 +166,30 @@ def _nvidia_facts() -> dict[str, Any]:
         facts["power_limit_w"] = nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000
     except nvml.NVMLError:
         facts["power_limit_w"] = None
+    if others:
+        facts |= {"devices": len(handles), "links": links_between(nvml, handles)}
     return facts
 
 
-def _first_visible(nvml, visible: str | None):
-    first = (visible or "0").split(",")[0].strip()
-    if first.isdigit():
-        return nvml.nvmlDeviceGetHandleByIndex(int(first))
-    return nvml.nvmlDeviceGetHandleByUUID(first)
+def _visible(nvml: Any, visible: str | None) -> list[Any]:
+    """Return the handles of the visible devices; like CUDA, ignore all after an invalid one.
+
+    Raises:
+        NVMLError: the first device cannot be found.
+    """
+    if visible is None:
+        visible = ",".join(map(str, range(nvml.nvmlDeviceGetCount())))
+    found: list[Any] = []
+    for name in map(str.strip, visible.split(",")):
+        try:
+            by_index = name.isdigit()
+            find = nvml.nvmlDeviceGetHandleByIndex if by_index else nvml.nvmlDeviceGetHandleByUUID
+            found.append(find(int(name) if by_index else name))
+        except nvml.NVMLError:
+            if not found:
+                raise
+            break
+    return found
 
 
 @cache
@@ -267,7 +314,9 @@ def detect(preset: str = "auto", name: str = "auto") -> Machine:
         key: os.environ[key] for key in _ENVIRONMENT_VARIABLES if key in os.environ
     }
     slug = {"cpu": "cpu-", "mps": "mps-", "cuda": ""}[kind] + slugify(facts["device"])
-    slug = slug[:64].strip("-") or "unnamed"  # a valid name by `lmperf.config.slug`
+    suffix = f"-x{facts['devices']}" if facts.get("devices", 1) > 1 else ""
+    # A valid name by `lmperf.config.slug`.
+    slug = (slug[: 64 - len(suffix)].strip("-") or "unnamed") + suffix
     return Machine(slug if name == "auto" else name, kind, facts)
 
 

@@ -81,6 +81,7 @@ class Plan:
         quick: whether only those are measured; the evidence holds the rows of all cases.
         remeasure: whether cases with a mark of `names.UNSETTLED` are measured again.
         files_hold: whether the machine's facts and costs are complete and undamaged.
+        topology: the GPUs and their links, if there are several.
     """
 
     benchmark: Benchmark
@@ -95,6 +96,7 @@ class Plan:
     quick: bool = False
     remeasure: bool = False
     files_hold: bool = True
+    topology: str = ""
 
     @property
     def stem(self) -> str:
@@ -112,7 +114,7 @@ class Plan:
 
     def key(self, columns: Mapping[str, object]) -> str:
         """The key that a row with these columns would get if it were measured now."""
-        return row_key(self.benchmark, columns, self.environment)
+        return row_key(self.benchmark, columns, self.environment, self.topology)
 
     @cached_property
     def _readings(self) -> dict[Path, Reading]:

@@ -12,7 +12,14 @@ from lmperf.custom import check_names
 from lmperf.errors import UserError
 from lmperf.evidence.cost import Cost
 from lmperf.evidence.facts import FILE, Facts, empty, hardware, read_facts
-from lmperf.evidence.machine import Machine, detect, preset_of, torch_version
+from lmperf.evidence.machine import (
+    Machine,
+    detect,
+    measurable,
+    preset_of,
+    topology_of,
+    torch_version,
+)
 from lmperf.evidence.plan import FAILURES, Plan, evidence_of
 from lmperf.evidence.repeatability import Repeated, Repeats, draw
 from lmperf.evidence.store import EVIDENCE, STORE, DamagedEvidence, Row
@@ -108,20 +115,22 @@ class Project:
         check_names(benchmark)
         grid = self.config.grid_of(stem)
         cases = benchmark.cases(self.preset, grid)
+        head, devices = benchmark.head_cases(self.preset, grid), self.machine.devices
         if grid and not cases and benchmark.cases(self.preset):
             raise UserError(f"config: grid.{stem} leaves no cell that can be measured; change it")
         return Plan(
             benchmark,
-            tuple(cases),
+            tuple(measurable(benchmark, cases, devices)),
             evidence_of(benchmark, self.directory, STORE),
             evidence_of(benchmark, self.directory),
             self.machine.environment,
             self.machine.kind,
             FAILURES if self.config.retry_failed else frozenset(),
-            head=frozenset(benchmark.head_cases(self.preset, grid)),
+            head=frozenset(measurable(benchmark, head, devices)),
             quick=self.is_quick,
             remeasure=self.config.remeasure,
             files_hold=self._files_hold,
+            topology=topology_of(self.machine.facts),
         )
 
     def machines_with_evidence(self) -> list[str]:

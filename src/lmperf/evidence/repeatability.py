@@ -20,7 +20,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from lmperf.benchmark import Benchmark, Case, Timed
+from lmperf.benchmark import Benchmark, Case, Timed, is_ranked
 from lmperf.benchmarks import load, stems
 from lmperf.evidence.consistent import is_unsettled
 from lmperf.evidence.keys import row_key
@@ -83,13 +83,14 @@ def draw(offered: Iterable[tuple[Benchmark, Sequence[Case]]]) -> list[Drawn]:
     Kernels and steps get half of the rows each, as far as there are enough. The benchmarks of each
     kind take turns, and so do the phases of a benchmark. Peers and custom implementations are left
     out, because another installed package would change the draw; so are cases that an
-    implementation does not support, and the benchmarks in LEFT_OUT.
+    implementation does not support, the benchmarks in LEFT_OUT, and those of several ranks.
 
     offered: benchmarks of any kind with the cases that are measured.
     """
     by_clock: dict[str, list[list[Drawn]]] = {"kernel": [], "step": []}
     for benchmark, cases in offered:
-        if isinstance(benchmark, Timed) and benchmark.stem not in LEFT_OUT:
+        ranked = is_ranked(benchmark)
+        if isinstance(benchmark, Timed) and benchmark.stem not in LEFT_OUT and not ranked:
             by_clock[benchmark.clock].append(_in_turn(_phases(benchmark, cases)))
     kernels, steps = map(_in_turn, by_clock.values())
     compiled = [one for one in steps if one.compiles_a_model][MOST_COMPILED:]

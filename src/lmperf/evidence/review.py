@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from lmperf.benchmark import Benchmark, Case, Implementation
+from lmperf.benchmark import CPU_DEVICES, Benchmark, Case, Implementation
 from lmperf.benchmarks import load, stems
 from lmperf.errors import UserError
 from lmperf.evidence import consistent, cost, plausible, repeatability
@@ -18,6 +18,7 @@ from lmperf.evidence.consistent import contradictions
 from lmperf.evidence.cost import Cost
 from lmperf.evidence.facts import FILE, Facts, empty, read_facts
 from lmperf.evidence.keys import is_fresh
+from lmperf.evidence.machine import devices_of, measurable, topology_of
 from lmperf.evidence.plan import COPIES_DIFFER, asked, evidence_of, read, row_name
 from lmperf.evidence.project import Project
 from lmperf.evidence.repeatability import Repeated, draw
@@ -101,9 +102,19 @@ class _Machine:
         """
         preset, config = self.facts["preset"], self.project.config
         if not self.is_here:
-            return load(benchmark.stem).cases(preset)
-        is_configured = benchmark.stem in config.stems(preset)
-        return benchmark.cases(preset, config.grid_of(benchmark.stem)) if is_configured else []
+            return measurable(benchmark, load(benchmark.stem).cases(preset), self.devices)
+        if benchmark.stem not in config.stems(preset):
+            return []
+        cases = benchmark.cases(preset, config.grid_of(benchmark.stem))
+        return measurable(benchmark, cases, self.devices)
+
+    @property
+    def devices(self) -> int:
+        """The number of devices of the machine, in the environment that had most of them."""
+        if self.is_here:
+            return self.project.machine.devices
+        known = self.facts["environments"].values()
+        return max(map(devices_of, known), default=CPU_DEVICES)
 
     def shown(self, benchmark: Benchmark) -> list[Case]:
         """The cases whose rows the report shows.
@@ -115,14 +126,19 @@ class _Machine:
         if self.is_here:
             return required
         grid = self.project.config.grid_of(benchmark.stem)
-        return list(dict.fromkeys([*required, *benchmark.cases(self.facts["preset"], grid)]))
+        configured = benchmark.cases(self.facts["preset"], grid)
+        configured = measurable(benchmark, configured, self.devices)
+        return list(dict.fromkeys([*required, *configured]))
 
     def is_fresh(self, stem: str, row: Row, environment: str) -> bool:
         """Whether the row's stored key equals the key that today's code computes for it.
 
         environment: the digest of hardware and software to compute the key with.
         """
-        return is_fresh(self.benchmark(stem, row["environment"]), row, environment)
+        known = self.facts["environments"].get(row["environment"], {})
+        facts = self.project.machine.facts if self.environment else known
+        benchmark = self.benchmark(stem, row["environment"])
+        return is_fresh(benchmark, row, environment, topology_of(facts))
 
     @cached_property
     def environment(self) -> str | None:

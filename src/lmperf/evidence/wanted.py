@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lmperf.benchmark import Axis, Case, Timed, Value
+from lmperf.benchmark import Axis, Case, Timed, Value, ranks_of
 from lmperf.benchmarks import load, stems
 from lmperf.config import canonical, value_of
 from lmperf.errors import UserError, meant
+from lmperf.evidence.machine import measurable
 from lmperf.evidence.project import Project
 
 THERE = "there are:"
@@ -65,7 +66,15 @@ def timed_benchmarks(project: Project, names: Sequence[str]) -> list[Chosen]:
             raise UserError(f"there is no timed benchmark {name}; {meant(name, known, THERE)}")
     chosen = names or [stem for stem in project.config.stems(project.preset) if stem in known]
     plans = [project.plan(stem) for stem in dict.fromkeys(chosen)]
-    return [Chosen(plan.benchmark, list(plan.cases)) for plan in plans]
+    for plan in plans if names else ():
+        _require_devices(project, plan.benchmark.stem, plan.benchmark.least_devices)
+    return [Chosen(plan.benchmark, list(plan.cases)) for plan in plans if plan.cases or names]
+
+
+def _require_devices(project: Project, what: str, devices: int) -> None:
+    here = project.machine.devices
+    if devices > here:
+        raise UserError(f"{what} needs {devices} devices; this machine has {here}")
 
 
 def beyond_the_grid(project: Project, chosen: Chosen, wanted: Wanted) -> Chosen:
@@ -98,7 +107,11 @@ def beyond_the_grid(project: Project, chosen: Chosen, wanted: Wanted) -> Chosen:
     cases = benchmark.cases(project.preset, grid)
     if not cases:
         raise UserError("no cell can have all the values that were given")
-    return Chosen(benchmark, cases)
+    found = measurable(benchmark, cases, project.machine.devices)
+    if not found:
+        least = min(ranks_of(benchmark, case) for case in cases)
+        _require_devices(project, f"{benchmark.stem} with {least} ranks", least)
+    return Chosen(benchmark, found)
 
 
 def require_known_axes(found: Sequence[Chosen], only: Sequence[tuple[str, str]]) -> None:

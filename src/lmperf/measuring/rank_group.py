@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from multiprocessing import connection
 from typing import Any
 
-from lmperf.benchmark import Unsupported, WrongResult
+from lmperf.benchmark import CPU_DEVICES, Unsupported, WrongResult
 from lmperf.measuring import descendants, rank_process
 from lmperf.measuring.faults import RankFailed, ending
 
@@ -25,8 +25,6 @@ _CAUSE_S, _UNANIMOUS_S = 0.3, 5.0
 _END_LIMIT_S = 1.0
 # Bytes on a device that may stay allocated after a group is cleared: workspaces of libraries.
 _LEFT_BYTES = 128 * 2**20
-# A CPU counts as so many devices: as many processes share its cores.
-CPU_DEVICES = 2
 
 _REFUSALS = {"unsupported": Unsupported, "wrong": WrongResult}
 

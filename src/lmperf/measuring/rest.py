@@ -58,4 +58,4 @@ def watch_here(device: str, uuid: str | None) -> Watching:
 
     uuid: UUID of the CUDA device; None for other devices, or if it is unknown.
     """
-    return watch(device, uuid, tuple)
+    return watch(device, [uuid] if uuid else [], tuple)

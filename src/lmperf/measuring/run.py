@@ -9,14 +9,19 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from lmperf.benchmark import Benchmark, Case, Timed
+from lmperf.benchmark import Benchmark, Case, Timed, is_ranked
 from lmperf.errors import UserError
 from lmperf.measuring.first_check import first_checks
 from lmperf.measuring.history import TooManyWorkersLost
 from lmperf.measuring.progress import Reporter
 from lmperf.measuring.stopwatch import Stopwatch
 from lmperf.measuring.supervisor import Supervisor, worker_of
-from lmperf.measuring.twins import Assignment, groups_with_twins
+from lmperf.measuring.twins import (
+    MOST_GROUPS,
+    MOST_RANKED_GROUPS,
+    Assignment,
+    groups_with_twins,
+)
 from lmperf.measuring.workers import WorkerStartError
 
 Save = Callable[[list[dict[str, Any]], Mapping[str, Any]], None]
@@ -44,8 +49,8 @@ def measure(
             not run: each of their rows has the status `crash` and the reason.
         best: `launch_us` and `python_us` -> the shortest times of the host's references that are
             known from earlier runs on this machine.
-        quick: time no model in a second process (`twins`), since it takes long to prepare one. A
-            report without such pairs assumes a noise floor.
+        quick: time no model and no rank group in a second process (`twins`), since it takes long
+            to prepare one. A report without such pairs assumes a noise floor.
 
     Raises:
         UserError: no worker could be started, or too many workers were lost.
@@ -59,8 +64,9 @@ def measure(
         checked = measured - {*broken} if len(groups) > 1 else ()
         for line in first_checks(benchmark, supervisor, checked):
             reporter.note(line)
-        with_twins = groups_with_twins(len(groups))
-        if quick and isinstance(benchmark, Timed) and benchmark.clock == "step":
+        ranked = is_ranked(benchmark)
+        with_twins = groups_with_twins(len(groups), MOST_RANKED_GROUPS if ranked else MOST_GROUPS)
+        if quick and isinstance(benchmark, Timed) and (benchmark.clock == "step" or ranked):
             with_twins = set()
         for number, group in enumerate(groups):
             seed = seed_of(benchmark, group)

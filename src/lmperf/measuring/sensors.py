@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import statistics
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import Any
 
@@ -103,16 +105,58 @@ class Device(Processor):
             return None
 
 
-def sensor(device: str, uuid: str | None) -> Processor:
-    """Return the sensor of a device (cuda, mps or cpu); it reports None if it cannot be queried."""
+class Devices(Processor):
+    """Sensor of several CUDA devices that work together; each reading is that of the worst one."""
+
+    def __init__(self, devices: Sequence[Device]):
+        super().__init__()
+        self._devices = devices
+        self.highest_mhz = devices[0].highest_mhz
+
+    def sample(self) -> Sample:
+        """Return the lowest clock, the highest power and temperature, and all throttle reasons."""
+        samples = [device.sample() for device in self._devices]
+
+        def known(name: str) -> list:
+            return [value for one in samples if (value := getattr(one, name)) is not None]
+
+        throttle = known("throttle")
+        return Sample(
+            min(known("clock_mhz"), default=None),
+            max(known("power_w"), default=None),
+            max(known("temperature_c"), default=None),
+            reduce(or_, throttle) if throttle else None,
+        )
+
+    def free_bytes(self) -> float | None:
+        """Return the free memory of the GPU that has the least; None if unknown."""
+        found = (device.free_bytes() for device in self._devices)
+        return min((free for free in found if free is not None), default=None)
+
+    def other_processes(self, ours: Collection[int], workers: int) -> int | None:
+        """Return the number of compute processes of others, over all GPUs; None if unknown.
+
+        On each GPU a worker may have two processes: itself and a rank.
+        """
+        found = [device.other_processes(ours, 2 * workers) for device in self._devices]
+        known = [count for count in found if count is not None]
+        return sum(known) if known else None
+
+
+def sensor(device: str, uuids: Sequence[str]) -> Processor:
+    """Return the sensor of a device (cuda, mps or cpu); it reports None if it cannot be queried.
+
+    uuids: UUIDs of the CUDA devices that work together; empty for other devices, or if unknown.
+    """
     if device == "cpu":
         return Processor(clock_reader())
-    if device == "cuda" and uuid is not None:
+    if device == "cuda" and uuids:
         import pynvml
 
         with contextlib.suppress(pynvml.NVMLError):
             pynvml.nvmlInit()
-            return Device(pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid))
+            found = [Device(pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid)) for uuid in uuids]
+            return found[0] if len(found) == 1 else Devices(found)
     return Processor()
 
 

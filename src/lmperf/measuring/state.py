@@ -2,7 +2,7 @@
 
 The supervisor takes the samples in its own process while a worker process runs the slice:
 
-    watch = state.watch("cuda", "GPU-...", workers)
+    watch = state.watch("cuda", ["GPU-..."], workers)
     watch.begin()       # right before a slice is requested
     watch.sample()      # while it runs, any number of times
     state = watch.end()
@@ -228,14 +228,14 @@ class Watch:
         return self._others[1]
 
 
-def watch(device: str, uuid: str | None, workers: Callable[[], Sequence[int]]) -> Watch:
+def watch(device: str, uuids: Sequence[str], workers: Callable[[], Sequence[int]]) -> Watch:
     """Return a `Watch` that samples a device (cuda, mps or cpu) and the host.
 
     Args:
-        uuid: UUID of the CUDA device, as `GPU-...`; None for other devices.
+        uuids: UUIDs of the CUDA devices in use, as `GPU-...`; empty for other devices.
         workers: returns the process ids of the workers.
     """
-    return Watch(device, sensor(device, uuid), HostLoad(workers), workers)
+    return Watch(device, sensor(device, uuids), HostLoad(workers), workers)
 
 
 def _known(samples: Sequence[Sample], name: str) -> list:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from lmperf.benchmark import Benchmark, Case, Timed
+from lmperf.benchmark import Benchmark, Case, Timed, ranks_of
 from lmperf.measuring.assigned import Rows
 from lmperf.measuring.group import Group
 from lmperf.measuring.history import RunHistory
@@ -80,6 +80,7 @@ class Supervisor:
         sustained: Collection[Assignment] = (),
     ) -> Rows:
         """Measure cases; return (assignment, phase) -> rows. Arguments as for `Group`."""
+        self.workers.use_devices(max(ranks_of(benchmark, one.case) for one in assignments))
         group = Group(self.workers, self.history, benchmark, assignments, seed, twins, sustained)
         found = group.time() if isinstance(benchmark, Timed) else group.observe()
         self.workers.end_custom()

@@ -18,6 +18,8 @@ TWIN = "second process"
 # Groups of a run of one benchmark that have twins. The noise floor is a quantile over the groups of
 # a benchmark; twenty give its 0.95 quantile, and preparing a twin costs as much as its case.
 MOST_GROUPS = 20
+# The same for benchmarks of several ranks: a twin starts a rank group of its own.
+MOST_RANKED_GROUPS = 3
 # Memory that a twin needs: twice the peak of the case, since the correctness check holds reference
 # results beside it, and a GiB for the process with its context and the buffer that flushes caches.
 _PEAKS, _PROCESS_BYTES = 2.0, 2**30
@@ -39,9 +41,9 @@ def twins_of(assignments: Sequence[Assignment]) -> dict[Assignment, Assignment]:
     return {one: Assignment(f"{one.worker} {TWIN}".strip(), one.case) for one in first.values()}
 
 
-def groups_with_twins(groups: int) -> set[int]:
+def groups_with_twins(groups: int, most: int = MOST_GROUPS) -> set[int]:
     """Return the numbers of the groups of a run that have twins, evenly spaced, from 0."""
-    chosen = min(groups, MOST_GROUPS)
+    chosen = min(groups, most)
     return {number * groups // chosen for number in range(chosen)}
 
 

@@ -106,4 +106,7 @@ def _device_facts(device: str) -> dict[str, Any]:
         facts["multiprocessors"] = properties.multi_processor_count
         facts["cudnn"] = torch.backends.cudnn.version()
         facts["uuid"] = f"GPU-{properties.uuid}"
+        if (count := torch.cuda.device_count()) > 1:
+            every = map(torch.cuda.get_device_properties, range(count))
+            facts["uuids"] = [f"GPU-{one.uuid}" for one in every]
     return facts

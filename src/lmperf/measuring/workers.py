@@ -63,6 +63,7 @@ class Workers:
         self._processes: dict[str, WorkerProcess] = {}
         self._has_lock = False
         self._lines = 0
+        self._devices = 1
         self._watch: Watch | None = None
 
     @property
@@ -84,8 +85,15 @@ class Workers:
     def watch(self) -> Watch:
         """The sampler of the machine's state during slices; a worker must have started before."""
         if self._watch is None:
-            self._watch = watch(self.device, self.facts.get("uuid"), lambda: self.pids)
+            first = [uuid] if (uuid := self.facts.get("uuid")) else []
+            uuids = self.facts.get("uuids", first)[: self._devices]
+            self._watch = watch(self.device, uuids, lambda: self.pids)
         return self._watch
+
+    def use_devices(self, devices: int) -> None:
+        """Watch the first `devices` devices of this machine from now on."""
+        if devices != self._devices:
+            self._devices, self._watch = devices, None
 
     def start(self, names: Sequence[str]) -> None:
         """Start the named workers that are not running, in parallel.

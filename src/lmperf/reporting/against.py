@@ -18,6 +18,7 @@ import pandas as pd
 from lmperf.benchmark import Benchmark, Timed
 from lmperf.errors import UserError
 from lmperf.evidence.keys import row_key
+from lmperf.evidence.machine import topology_of
 from lmperf.names import UNSETTLED, mark_words
 from lmperf.reporting import marks
 from lmperf.reporting.evidence import MachineEvidence, row_names
@@ -307,7 +308,8 @@ class _Pair:
         row = self.there.row
         columns = {name: plain(row[name]) for name in ("implementation", "phase")}
         columns |= cell_of(self.benchmark, row)
-        return row["key"] == row_key(self.benchmark, columns, row["environment"])
+        topology = topology_of(self.there.environment)
+        return row["key"] == row_key(self.benchmark, columns, row["environment"], topology)
 
 
 def _unjudged(
