@@ -40,7 +40,7 @@ def _raises():
 
 
 def _exhausts_memory():
-    torch.empty(2**50, dtype=torch.uint8)
+    torch.empty(2**50, dtype=torch.uint8, device="cuda" if torch.cuda.is_available() else "cpu")
 
 
 def _refuses():

@@ -114,7 +114,8 @@ class _Machine:
         if self.is_here:
             return self.project.machine.devices
         known = self.facts["environments"].values()
-        return max(map(devices_of, known), default=CPU_DEVICES)
+        least = CPU_DEVICES if self.facts["preset"] == "cpu" else 1
+        return max(map(devices_of, known), default=least)
 
     def shown(self, benchmark: Benchmark) -> list[Case]:
         """The cases whose rows the report shows.
