@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from lmperf.statistics import (
     CONFIDENCE,
@@ -183,3 +184,23 @@ def test_noise_floor_is_high_quantile_of_a_a_ratios():
 def test_statistics_imports_neither_torch_nor_pandas():
     code = "import sys, lmperf.statistics; assert not {'torch', 'pandas'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_bootstrap_interval_is_that_of_scipy():
+    random = np.random.default_rng(3)
+    one, two = random.lognormal(0, 0.1, (2, 40, 9))
+    one[::3, 6:], two[::2, 7:] = np.nan, np.nan
+    found = unpaired(one, two)
+    for place in range(len(one)):
+        sides = [np.sort(side[place][~np.isnan(side[place])])[None] for side in (one, two)]
+        expected = stats.bootstrap(
+            sides,
+            lambda a, b, axis: np.median(a, axis=axis) / np.median(b, axis=axis),
+            axis=1,
+            n_resamples=999,
+            batch=64,
+            method="percentile",
+            random_state=np.random.default_rng(0),
+        ).confidence_interval
+        ends = [found.low[place], found.high[place]]
+        np.testing.assert_allclose(ends, np.ravel(expected), rtol=1e-14)

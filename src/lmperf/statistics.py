@@ -50,6 +50,9 @@ UNKNOWN_FLOOR = 0.10
 LEAST_PAIRS = 5
 FASTER, SLOWER, SAME, UNRESOLVED = "faster", "slower", "same", "unresolved"
 _RESAMPLES = 999
+_BATCH = 64
+# Bounds the memory of a bootstrap: 8 bytes for each row and resample, a few times over.
+_ROWS_AT_ONCE = 2048
 
 # ms by round of one row, or of many rows as [rows, rounds], padded with NaN.
 Rounds = Sequence[float] | np.ndarray
@@ -263,26 +266,38 @@ def _certain(p: np.ndarray, difference: np.ndarray, deviation: np.ndarray) -> np
 
 
 def _bootstrapped(base: np.ndarray, candidate: np.ndarray, seed: int):
-    """Return the ends of the bootstrap interval of the ratio of medians, for each row."""
+    """Return the ends of the percentile bootstrap interval of the ratio of medians, for each row.
+
+    All rows of as many rounds share their resamples. So the median of a resample is, in every
+    sorted row, the mean of the values in two places.
+    """
     low, high = np.full((2, len(base)), np.nan)
     counts = np.stack([_counts(base), _counts(candidate)], axis=1)
+    tail = (1 - CONFIDENCE) / 2
+    ends = 100 * tail, 100 * (1 - tail)
     for some in np.unique(counts[counts.min(axis=1) > 1], axis=0):
-        rows = (counts == some).all(axis=1)
-        # Sorting moves the padding to the end.
-        sides = [np.sort(s[rows])[:, :n] for s, n in zip((base, candidate), some, strict=True)]
-        found = (
-            _scipy_stats()
-            .bootstrap(
-                sides,
-                lambda a, b, axis: np.median(a, axis=axis) / np.median(b, axis=axis),
-                axis=1,
-                n_resamples=_RESAMPLES,
-                batch=64,
-                confidence_level=CONFIDENCE,
-                method="percentile",
-                random_state=np.random.default_rng(seed),
+        rows = np.flatnonzero((counts == some).all(axis=1))
+        places = _places_of_medians(some, seed)
+        for first in range(0, len(rows), _ROWS_AT_ONCE):
+            part = rows[first : first + _ROWS_AT_ONCE]
+            # Sorting moves the padding to the end.
+            one, two = (
+                (ordered[:, lower] + ordered[:, upper]) / 2
+                for side, (lower, upper) in zip((base, candidate), places, strict=True)
+                for ordered in [np.sort(side[part])]
             )
-            .confidence_interval
-        )
-        low[rows], high[rows] = found.low, found.high
+            low[part], high[part] = np.percentile(one / two, ends, axis=1)
     return low, high
+
+
+def _places_of_medians(counts: Sequence[int], seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return the places of the two middle values of each resample, for each number of values.
+
+    The draws are those of `scipy.stats.bootstrap` with batches of `_BATCH` resamples.
+    """
+    random, drawn = np.random.default_rng(seed), [[] for _ in counts]
+    for first in range(0, _RESAMPLES, _BATCH):
+        for parts, count in zip(drawn, counts, strict=True):
+            parts.append(random.integers(0, count, (min(_BATCH, _RESAMPLES - first), count)))
+    ordered = (np.sort(np.concatenate(parts), axis=1) for parts in drawn)
+    return [(o[:, (n - 1) // 2], o[:, n // 2]) for o, n in zip(ordered, counts, strict=True)]

@@ -25,7 +25,7 @@ from __future__ import annotations
 import ast
 import sys
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 from lmperf.errors import UserError
@@ -69,7 +69,7 @@ class Closure:
     digests: dict[str, str]
     missing: frozenset[str]
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """One digest of all code that the entry reaches."""
         return digest("\n".join(f"{name} {code}" for name, code in self.digests.items()))

@@ -21,6 +21,7 @@ and the report shows the disagreement.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -113,13 +114,15 @@ def _of_lengths(benchmark: Timed, rows: Sequence[Row], drift: float) -> Iterator
     for axis in (axis.name for axis in benchmark.axes if axis.length):
         for alike in _alike(rows, [name for name in benchmark.identity if name != axis]):
             ordered = sorted((row for row in alike if row[axis]), key=lambda row: int(row[axis]))
-            for longer in ordered:
-                halves = [row for row in ordered if 2 * int(row[axis]) <= int(longer[axis])]
-                if halves and _is_faster([longer], halves[-1:], drift):
+            lengths = [int(row[axis]) for row in ordered]
+            for length, longer in zip(lengths, ordered, strict=True):
+                end = bisect_right(lengths, length // 2)
+                halves = tuple(ordered[max(end - 1, 0) : end])
+                if halves and _is_faster([longer], halves, drift):
                     yield Contradiction(
-                        tuple(halves[-1:]),
+                        halves,
                         (longer,),
-                        f"takes {_ms(halves[-1:])}, {axis}={longer[axis]} only {_ms([longer])}",
+                        f"takes {_ms(halves)}, {axis}={longer[axis]} only {_ms([longer])}",
                     )
 
 

@@ -62,6 +62,14 @@ def gpus_for(kind: str, cases: Iterable[Case]) -> int:
     return max(ranks, default=1)
 
 
+def read_both(benchmark: Benchmark, store: Evidence, evidence: Evidence) -> tuple[Reading, Reading]:
+    """Return what `read` returns of store and evidence; rows of equal files are checked once."""
+    stored = read(benchmark, store)
+    if stored.rows and not stored.faults and evidence.equals(store):
+        return stored, stored
+    return stored, read(benchmark, evidence)
+
+
 @dataclass(frozen=True)
 class Plan:
     """One benchmark on the machine at hand: its cases, its evidence, and what to measure.
@@ -118,7 +126,8 @@ class Plan:
 
     @cached_property
     def _readings(self) -> dict[Path, Reading]:
-        return {one.path: read(self.benchmark, one) for one in (self.store, self.evidence)}
+        found = read_both(self.benchmark, self.store, self.evidence)
+        return dict(zip((self.store.path, self.evidence.path), found, strict=True))
 
     @property
     def damaged(self) -> dict[Path, list[str]]:
@@ -148,7 +157,8 @@ class Plan:
         return [
             case
             for case in stored
-            if case in published
+            if stored is not published
+            and case in published
             and _measurement(stored[case]) == _measurement(published[case])
             and [*map(filled, stored[case])] != [*map(filled, published[case])]
         ]
@@ -156,18 +166,22 @@ class Plan:
     @cached_property
     def _by_case(self) -> tuple[dict[tuple[str, ...], list[Row]], ...]:
         """Case and phase -> its valid rows, in the store and in the evidence."""
-        copies = tuple({} for _ in self._readings)
-        for by_case, found in zip(copies, self._readings.values(), strict=True):
-            for row in found.rows:
-                by_case.setdefault(self.store.case_of(row), []).append(row)
-        return copies
+        stored, published = self._readings.values()
+        first = self._grouped(stored.rows)
+        return first, first if published is stored else self._grouped(published.rows)
+
+    def _grouped(self, rows: Iterable[Row]) -> dict[tuple[str, ...], list[Row]]:
+        by_case: dict[tuple[str, ...], list[Row]] = {}
+        for row in rows:
+            by_case.setdefault(self.store.case_of(row), []).append(row)
+        return by_case
 
     @cached_property
     def rows(self) -> list[Row]:
         """The valid rows of the cases that the configuration asks for."""
         return asked(self.benchmark, self.cases, self.known)
 
-    @property
+    @cached_property
     def is_due(self) -> bool:
         """Whether a job would measure a case, repair a file or rewrite the evidence."""
         whole = self.is_sound and self.evidence.holds(self.rows)

@@ -50,6 +50,7 @@ class _Machine:
         self.project, self.name = project, machine
         self.directory = project.report_directory / machine
         self.is_here = project.is_here(machine)
+        self._benchmarks: dict[tuple[str, str | None], Benchmark] = {}
         if machine not in project.machines_with_evidence():
             known = ", ".join(project.machines_with_evidence()) or "none"
             raise UserError(
@@ -82,9 +83,14 @@ class _Machine:
 
         environment: the environment whose recorded versions count; None: those of all environments.
         """
+        if (key := (stem, environment)) not in self._benchmarks:
+            self._benchmarks[key] = self._loaded(stem, environment)
+        return self._benchmarks[key]
+
+    def _loaded(self, stem: str, environment: str | None) -> Benchmark:
         config = self.project.config
         if self.is_here:
-            return load(stem, config.external(stem))
+            return load(stem, config.external(stem, self._installed))
         known = self.facts["environments"]
         found = known.values() if environment is None else [known.get(environment, {})]
         peers = {name: one for facts in found for name, one in facts.get("peers", {}).items()}
@@ -93,6 +99,14 @@ class _Machine:
         theirs = {name: one for name, one in entries if name not in here or here[name].entry != one}
         custom = {name: Implementation(name, of, origin="custom") for name, of in theirs.items()}
         return load(stem, here | custom)
+
+    @cached_property
+    def _installed(self) -> dict[str, str]:
+        return self.project.config.peer_versions()
+
+    @cached_property
+    def _configured(self) -> frozenset[str]:
+        return frozenset(self.project.config.stems(self.facts["preset"]))
 
     def required(self, benchmark: Benchmark) -> list[Case]:
         """The cases that must have rows.
@@ -103,7 +117,7 @@ class _Machine:
         preset, config = self.facts["preset"], self.project.config
         if not self.is_here:
             return measurable(benchmark, load(benchmark.stem).cases(preset), self.devices)
-        if benchmark.stem not in config.stems(preset):
+        if benchmark.stem not in self._configured:
             return []
         cases = benchmark.cases(preset, config.grid_of(benchmark.stem))
         return measurable(benchmark, cases, self.devices)

@@ -120,6 +120,9 @@ class MachineEvidence:
 
     def present(self) -> dict[str, pd.DataFrame]:
         """Stem -> rows (see ``frame``), for every benchmark that has undamaged rows."""
+        return dict(self.once(("present",), self._present))
+
+    def _present(self) -> dict[str, pd.DataFrame]:
         found = {stem: self.frame(stem) for stem in self.frames}
         return {stem: frame for stem, frame in found.items() if frame is not None}
 

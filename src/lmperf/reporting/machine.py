@@ -86,7 +86,9 @@ def unrecorded(evidence: MachineEvidence) -> list[str]:
 
 def unrecorded_rows(evidence: MachineEvidence) -> int:
     """The number of rows whose environment is not recorded."""
-    return sum(int((~recorded(evidence, f)).sum()) for f in evidence.present().values())
+    frames = evidence.present().values()
+    key = ("unrecorded_rows",)
+    return evidence.once(key, lambda: sum(int((~recorded(evidence, f)).sum()) for f in frames))
 
 
 def newest(evidence: MachineEvidence) -> dict:

@@ -79,12 +79,28 @@ def _shown(evidence: MachineEvidence, stem: str, table: Table) -> dict[str, pd.D
     The benchmarks of the section come first.
     """
     cells = Counter(cell.row for cell in table.cells if cell.row is not None)
+    known = _benchmarks_by_key(evidence)
+    having = {name for key in cells for name in known.get(key, ())}
     found = {}
-    for name in dict.fromkeys((*benchmarks_of(stem), *stems())) if cells else ():
-        frame = evidence.frame(name)
-        if frame is not None and (of := frame["key"].isin(cells)).any():
-            found[name] = frame[of].assign(cells=frame["key"].map(cells))
+    for name in dict.fromkeys((*benchmarks_of(stem), *stems())) if having else ():
+        if name in having:
+            rows = evidence.frame(name)
+            rows = rows[rows["key"].isin(cells)]
+            found[name] = rows.assign(cells=rows["key"].map(cells))
     return found
+
+
+def _benchmarks_by_key(evidence: MachineEvidence) -> dict[str, list[str]]:
+    """Key of a row -> the stems of the benchmarks that have rows with this key."""
+
+    def make() -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for stem, frame in evidence.present().items():
+            for key in frame["key"].dropna().unique():
+                found.setdefault(key, []).append(stem)
+        return found
+
+    return evidence.once(("benchmarks by key",), make)
 
 
 def _owed(evidence: MachineEvidence, stem: str, group: TableGroup) -> dict[str, pd.DataFrame]:

@@ -234,28 +234,3 @@ def _small(frame: pd.DataFrame) -> pd.DataFrame:
         fewer = having(frame, **{name: SMALL_AXES[name]})
         frame = frame if fewer.empty else fewer
     return frame
-
-
-def grown(evidence: MachineEvidence, rows: int) -> MachineEvidence:
-    """The evidence with copies of its rows in new cells, to at least about ``rows`` rows."""
-    # The report expects the losses of the ladder at one batch per size: they are not copied.
-    stems = [s for s, frame in evidence.frames.items() if "batch" in frame and s != "ladder_loss"]
-    frames = dict(evidence.frames)
-    for stem in stems:
-        copies = -(-rows // len(stems) // len(frames[stem]))
-        parts = [_in_other_cells(frames[stem], number) for number in range(copies)]
-        frames[stem] = pd.concat(parts, ignore_index=True)
-    return replace(evidence, frames=frames)
-
-
-def _in_other_cells(frame: pd.DataFrame, number: int) -> pd.DataFrame:
-    copy = frame.copy()
-    if "shape" in frame:
-        copy["shape"] = frame["shape"].str.replace(
-            r"^\d+", lambda length: f"{int(length[0]) + number}", regex=True
-        )
-    else:
-        copy["batch"] += 1000 * number
-    if "together" in frame:
-        copy["together"] = copy["together"] + f"-{number}"
-    return copy
