@@ -62,6 +62,8 @@ def csv_of(stem):
 # Snakemake ignores an exception in an input function when the output exists. So all evidence is read
 # here, and no input function reads any.
 require_writable_folder()
+if "gpu" not in workflow.global_resources:  # without the profile that comes with lmperf
+    workflow.register_resource("gpu", 1)
 try:
     # The values of `--config`, or of `config:` of a module: Snakemake has not read the file yet.
     GIVEN = {key: value for key, value in config.items() if key != "configfile"}
