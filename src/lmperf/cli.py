@@ -31,6 +31,7 @@ from lmperf.commands import (
     machine,
     measure,
     new,
+    publish,
     repeat,
     report,
     run,
@@ -83,7 +84,7 @@ def lmperf(context: click.Context, directory: Path | None, configfile: Path, ove
 for command in (
     *(due.list_, run.run, run.try_, show.show, doctor.doctor, init.init, new.new),
     *(measure.measure, repeat.repeat, report.report, report.summary, site.site),
-    *(verify.verify, verify.publish, add.add),
+    *(verify.verify, publish.publish, add.add),
     *(diff.diff, history.history, compare.compare, selftest.selftest),
     *(machine.machine, machine.prune, schema.schema),
 ):

@@ -251,5 +251,34 @@ def test_publish_adds_verified_files_and_names_the_commit(folder, measuring, cap
     assert code == 0 and 'commit them with git commit -m "Publish the report of here"' in out
     listed = subprocess.run(["git", "ls-files"], capture_output=True, text=True).stdout.split()
     names = ("evidence/attention.csv", "evidence/cost.sha256", "machine.json", "report.md")
-    assert {f"report/here/{name}" for name in names} <= set(listed)
+    assert {f"report/here/{name}" for name in names} | {"report/report.md"} <= set(listed)
     assert not [name for name in listed if "store" in name]
+
+
+def test_publish_anyway_is_shown_and_holds_for_these_rows(folder, measuring, capfd):
+    run(capfd, "measure", "attention")
+    subprocess.run(["git", "init", "-q"], check=True)
+    config = folder / "config/config.yaml"
+    config.write_text(CONFIG.replace("[32, 64]", "[32, 64, 96]"))
+    code, out, error = run(capfd, "publish")
+    assert code == 1 and "here/attention: missing: 4 rows" in error and "Git" not in out
+    listed = ["git", "ls-files"]
+    assert not subprocess.run(listed, capture_output=True, text=True).stdout
+    code, out, _ = run(capfd, "publish", "--anyway", "the rest is still measured")
+    assert code == 0 and "nothing else is wrong" in out and "are in Git's index" in out
+    words = "**Published although `lmperf verify` fails: missing 4; the rest is still measured.**"
+    assert words in (folder / "report/here/report.md").read_text()
+    assert words in (folder / "report/report.md").read_text()
+    assert run(capfd, "publish")[0] == 0 and run(capfd, "verify")[0] == 1
+    config.write_text(CONFIG.replace("[32, 64]", "[32, 64, 96, 128]"))
+    code, _, error = run(capfd, "publish")
+    assert code == 1 and "missing: 8 rows" in error
+    assert "Published although" not in (folder / "report/here/report.md").read_text()
+
+
+def test_damaged_evidence_is_not_published_anyway(folder, measuring, capfd):
+    run(capfd, "measure", "attention")
+    path = folder / "report/here/evidence/attention.csv"
+    path.write_text(path.read_text().replace("eager", "Eager", 1))
+    code, out, error = run(capfd, "publish", "--anyway", "it is only a letter")
+    assert code == 1 and "was edited or truncated" in error and "Git" not in out

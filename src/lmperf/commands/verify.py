@@ -1,22 +1,16 @@
-"""`lmperf verify` checks evidence and its report; `lmperf publish` adds them to Git."""
+"""`lmperf verify` checks evidence and its report."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 
-from lmperf.benchmarks import stems
 from lmperf.commands.options import MACHINE, of_project, say
 from lmperf.commands.report import not_rendered
-from lmperf.errors import UserError
-from lmperf.evidence import cost, repeatability
 from lmperf.evidence.facts import FILE
 from lmperf.evidence.project import Project
-from lmperf.evidence.store import EVIDENCE
 
 allow_option = click.option(
     "--allow-marked",
@@ -48,67 +42,30 @@ def verify(
     if every:
         wanted = project.machines_with_evidence()
     if reason is not None:
-        _allow(project, wanted, reason)
-    return 1 if _print_causes(project, wanted, verbose) else 0
+        allow_marked(project, wanted, reason)
+    return 1 if print_causes(project, wanted, verbose) else 0
 
 
-@click.command(short_help="Add this machine's evidence and report to Git, if verify passes.")
-@allow_option
-@of_project
-def publish(project: Project, reason: str | None) -> int:
-    """Verify the evidence of this machine, and add it to Git's index with its pages and figures.
-
-    \b
-    Example:
-      lmperf publish --allow-marked "a shared host; it is never idle"
-    """
-    machine = project.machine.slug
-    if reason is not None:
-        _allow(project, [machine], reason)
-    if _print_causes(project, [machine], verbose=False):
-        return 1
-    files = _published(project.directory)
-    command = ["git", "-C", str(project.directory), "add", "--force", "--", *files]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise UserError(f"git add failed: {done.stderr.strip().partition(chr(10))[0]}")
-    print(
-        f"{project.directory}: {len(files)} files are in Git's index; commit them with"
-        f' git commit -m "Publish the report of {machine}"'
-    )
-    return 0
-
-
-def _published(directory: Path) -> list[str]:
-    """Names of the files to publish, below the directory of a machine that passes `verify`."""
-    from lmperf.reporting.key import NOTES
-    from lmperf.reporting.notes import note_files
-    from lmperf.reporting.sections.profiles.tables import PUBLISHED_TRACE
-
-    tables = [f"{EVIDENCE}/{stem}.csv" for stem in (*stems(), cost.STEM, repeatability.STEM)]
-    signed = [FILE, *(name for name in tables if (directory / name).exists())]
-    digests = [str(Path(name).with_suffix(".sha256")) for name in signed]
-    rendered = [*sorted(directory.glob("*.md")), *sorted(directory.glob("figures/*.svg"))]
-    rendered += note_files(directory / NOTES)
-    shown = [str(path.relative_to(directory)) for path in rendered]
-    more = ("selftest.csv", f"traces/{PUBLISHED_TRACE}")
-    return [*signed, *digests, *shown, *(name for name in more if (directory / name).exists())]
-
-
-def _print_causes(project: Project, machines: Sequence[str], verbose: bool) -> int:
+def print_causes(
+    project: Project, machines: Sequence[str], verbose: bool, allowed: bool = False
+) -> int:
     """Print why machines fail `verify`, what else is worth knowing, and the verdict.
 
-    Returns the number of causes.
+    Returns the number of causes. allowed: whether rows that are not right are no cause, since they
+    are published all the same.
     """
     from lmperf.evidence.review import causes, information
+    from lmperf.evidence.reviewed import OF_ROWS
     from lmperf.reporting import written
     from lmperf.reporting.render import notes_left_out, silent_gaps
 
     found = [cause for machine in machines for cause in causes(project, machine)]
+    if allowed:
+        found = [cause for cause in found if cause.kind not in OF_ROWS]
     lines = [line for cause in found for line in (cause.lines if verbose else [str(cause)])]
     known = [machine for machine in machines if machine in project.machines_with_evidence()]
     left_out = notes_left_out(project, known, verbose)
-    lines += silent_gaps(project, known)
+    lines += [] if allowed else silent_gaps(project, known)
     for machine in known:
         lines += not_rendered(project, machine)
         strangers = written.foreign(project, machine)
@@ -121,18 +78,19 @@ def _print_causes(project: Project, machines: Sequence[str], verbose: bool) -> i
     for note in left_out:
         print(f"verify: {note}")  # the report is right without it
     words = ", ".join(machines) or "no machine"
+    right = "nothing else is wrong" if allowed else "all is measured and right"
     number = "1 cause" if len(lines) == 1 else f"{len(lines)} causes"
-    print(f"verify: {words}: {number if lines else 'all is measured and right'}")
+    print(f"verify: {words}: {number if lines else right}")
     return len(lines)
 
 
-def _allow(project: Project, machines: Sequence[str], reason: str) -> None:
+def allow_marked(project: Project, machines: Sequence[str], reason: str) -> None:
     """Record why rows that were measured at work are accepted, and render the write-ups again."""
     from lmperf.commands.report import render
     from lmperf.evidence.at_work import allow, check_reason
     from lmperf.evidence.review import review
 
-    reason = check_reason(reason)
+    reason = check_reason("--allow-marked", reason)
     for machine in machines:
         found = review(project, machine).at_work
         if not found.too_many:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lmperf.config import is_slug
 from lmperf.errors import UserError, shown
-from lmperf.evidence.facts import FILE, read_facts, write_facts
+from lmperf.evidence.facts import FILE, PERMISSIONS, read_facts, write_facts
 from lmperf.evidence.project import Project
 from lmperf.evidence.review import review
 from lmperf.evidence.store import EVIDENCE, DamagedEvidence, read_signed
@@ -72,7 +72,7 @@ def add(project: Project, source: Path, name: str, replace: bool = False) -> lis
             facts = read_facts(staged, theirs)
         except DamagedEvidence as damage:
             return [_at(source, staged, str(damage))]
-        facts.pop("allowed", None)  # their permission to publish marked rows
+        facts = {key: value for key, value in facts.items() if key not in PERMISSIONS}
         write_facts(staged, facts | {"machine": name})
         found = review(Project(project.config, Path(folder)), name)
         unknown = [f"{path} is of no benchmark of this version" for path in found.unknown]

@@ -105,7 +105,7 @@ def allow(directory: Path, machine: str, found: AtWork, reason: str) -> None:
     write_facts(directory, facts | {"allowed": of})
 
 
-def check_reason(text: str) -> str:
+def check_reason(option: str, text: str) -> str:
     """Return a reason for publishing, without spaces at its ends.
 
     Raises:
@@ -114,7 +114,7 @@ def check_reason(text: str) -> str:
     reason = text.strip()
     if not reason or len(reason) > LONGEST_REASON or not reason.isprintable():
         raise UserError(
-            "--allow-marked: the reason must be one line of at most"
+            f"{option}: the reason must be one line of at most"
             f" {LONGEST_REASON} characters, and not empty"
         )
     return reason

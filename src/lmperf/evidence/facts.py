@@ -2,7 +2,7 @@
 
 {"machine": slug, "preset": "gpu", "environments": {digest of an environment: its facts}}
 
-There may be "allowed" as well: see `lmperf.evidence.at_work`.
+There may be "allowed" and "despite" as well: see `lmperf.evidence.at_work` and `despite`.
 
 Rows refer to an environment by the digest in their column `environment`.
 """
@@ -19,6 +19,8 @@ from lmperf.evidence.store import DamagedEvidence, holds, read_signed, write_sig
 
 Facts = dict[str, Any]
 FILE = "machine.json"
+# Permissions to publish, which a later job keeps.
+PERMISSIONS = ("allowed", "despite")
 # Facts that identify the hardware: two machines differ if one of these differs.
 _HARDWARE = ("kind", "device")
 
@@ -34,7 +36,7 @@ class _Environment(BaseModel):
     implementations: dict[str, StrictStr] = {}
 
 
-class _Allowed(BaseModel):
+class _Permission(BaseModel):
     reason: StrictStr
     rows: StrictInt
     of: StrictStr
@@ -45,7 +47,8 @@ class _Facts(BaseModel):
     machine: StrictStr
     preset: Literal["cpu", "gpu"]
     environments: dict[str, _Environment]
-    allowed: _Allowed | None = None
+    allowed: _Permission | None = None
+    despite: _Permission | None = None
 
 
 def read_facts(directory: Path, machine: str) -> Facts:

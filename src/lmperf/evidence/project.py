@@ -11,7 +11,7 @@ from lmperf.config import Config, is_slug
 from lmperf.custom import check_names
 from lmperf.errors import UserError
 from lmperf.evidence.cost import Cost
-from lmperf.evidence.facts import FILE, Facts, empty, hardware, read_facts
+from lmperf.evidence.facts import FILE, PERMISSIONS, Facts, empty, hardware, read_facts
 from lmperf.evidence.machine import (
     Machine,
     detect,
@@ -151,8 +151,9 @@ class Project:
                 damaged.append(str(damage))
             else:
                 known["environments"] |= facts["environments"]
-                if "allowed" in facts:  # a permission to publish, from the evidence if it has one
-                    known.setdefault("allowed", facts["allowed"])
+                for name in PERMISSIONS:  # from the evidence if it has one
+                    if name in facts:
+                        known.setdefault(name, facts[name])
         return {**known, "preset": self.preset}, damaged
 
     @property

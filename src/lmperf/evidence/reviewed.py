@@ -17,7 +17,7 @@ from lmperf.evidence.store import Row
 
 # Kinds of faults that make `verify` fail, in the order in which `verify` lists them. Running out of
 # memory is a valid result, so "out of memory" is absent.
-_FAILING = ("red gate", "failed", plausible.KIND, consistent.KIND, "missing", "stale")
+OF_ROWS = ("red gate", "failed", plausible.KIND, consistent.KIND, "missing", "stale")
 
 
 @dataclass(frozen=True)
@@ -104,14 +104,18 @@ class Review:
         for path in self.unknown:
             words = f"{path} is of no benchmark; lmperf prune {self.machine} removes it"
             yield Cause(self.machine, Path(path).stem, "unknown", (words,))
-        for kind in _FAILING:
-            yield from self.of_kind(kind)
+        yield from self.of_rows()
         for stem in self.at_work.too_many if not self.at_work.is_fit else ():
             benchmark, rows = load(stem), self.at_work.rows[stem]
             names = tuple(row_name(benchmark, row) for row in rows)
             yield Cause(
                 self.machine, stem, at_work.KIND, names, summary=self.at_work.words_of(stem)
             )
+
+    def of_rows(self) -> Iterator[Cause]:
+        """Yield the causes that lie in single rows, except the load of the machine."""
+        for kind in OF_ROWS:
+            yield from self.of_kind(kind)
 
     def of_kind(self, kind: str) -> Iterator[Cause]:
         """Yield one cause per benchmark that has rows with this kind of fault."""

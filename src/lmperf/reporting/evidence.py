@@ -42,6 +42,7 @@ class MachineEvidence:
         at_work: how many rows may not hold, in words, if too many were measured while the machine
             was at work; empty if not.
         allowed: why these rows are published all the same, if somebody has said so.
+        despite: what is wrong with rows that are published all the same, and why, in words.
         repeats: stem -> the rows of a benchmark that were measured a second time (table R1).
         derived: the cache of ``once``.
     """
@@ -58,6 +59,7 @@ class MachineEvidence:
     cost: pd.DataFrame | None = None
     at_work: str = ""
     allowed: str = ""
+    despite: str = ""
     repeats: dict[str, pd.DataFrame] = field(default_factory=dict)
     derived: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -67,7 +69,7 @@ class MachineEvidence:
         self.frames = {stem: _taken(frame) for stem, frame in self.frames.items()}
         self.repeats = {stem: _taken(frame) for stem, frame in self.repeats.items()}
         self.lacking = {stem: _taken(rows) for stem, rows in self.lacking.items()}
-        for named in ("stale", "damaged", "lost", "missing", "left_out", "allowed"):
+        for named in ("stale", "damaged", "lost", "missing", "left_out", "allowed", "despite"):
             setattr(self, named, foreign.deep(foreign.taken, getattr(self, named)))
 
     @property

@@ -119,6 +119,7 @@ def write_up(
         "trust": trust.sentences(health, _said(sections, TRUST), unresolved(sections)),
         "at_work": evidence.at_work,
         "allowed": evidence.allowed,
+        "despite": evidence.despite,
         "first": [form(table, fold=None) for table in first],
         "short": [
             {"sentence": s.sentence, "title": section.title, "page": root + section.page}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from lmperf.benchmarks import load, stems
-from lmperf.evidence import cost
+from lmperf.evidence import cost, despite
 from lmperf.evidence.plan import row_name
 from lmperf.evidence.project import Project
 from lmperf.evidence.review import review
@@ -35,8 +35,16 @@ def machine_evidence(project: Project, reviewed: Review) -> MachineEvidence:
         cost=typed_rows(reviewed.cost, {}, cost.STEM) if reviewed.cost else None,
         at_work=reviewed.at_work.words if reviewed.at_work.too_many else "",
         allowed=reviewed.at_work.allowed,
+        despite=_despite(reviewed),
         left_out=_left_out(project, reviewed) if project.is_here(reviewed.machine) else {},
     )
+
+
+def _despite(reviewed: Review) -> str:
+    """What is wrong with rows that are published all the same, and why; empty if nothing is."""
+    wrong = list(reviewed.of_rows())
+    reason = despite.reason_for(reviewed.facts, wrong)
+    return f"{despite.words(wrong)}; {reason}" if reason else ""
 
 
 def _frame(reviewed: Review, stem: str) -> pd.DataFrame:
