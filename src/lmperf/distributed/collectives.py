@@ -46,7 +46,7 @@ def library_copy(target: Tensor, source: Tensor, rank: Rank) -> Run:
     kernel of NCCL takes part; rank 1 does nothing.
 
     Raises:
-        Unsupported: the GPU of rank 1 is not visible to rank 0.
+        Unsupported: the ranks share a GPU, or that of rank 1 is not visible to rank 0.
     """
     if rank.device == "cuda":
         return _peer_copy(source, rank)
@@ -59,7 +59,9 @@ def _peer_copy(source: Tensor, rank: Rank) -> Run:
     here = [str(torch.cuda.get_device_properties(i).uuid) for i in range(torch.cuda.device_count())]
     known: list[Any] = [None] * rank.ranks
     dist.all_gather_object(known, (here[torch.cuda.current_device()], here))
-    (_, visible), (peer, _) = known[:2]
+    (own, visible), (peer, _) = known[:2]
+    if own == peer:
+        raise Unsupported("the ranks share one GPU: there is no link between them")
     if peer not in visible:
         raise Unsupported("the GPU of rank 1 is not visible to rank 0")
     if rank.number != 0:
