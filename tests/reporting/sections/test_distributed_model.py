@@ -60,6 +60,13 @@ def test_d7_uses_the_ledger_without_a_step_of_one_rank():
     assert found["overlapped by hooks, compiled"] is None
 
 
+def test_marked_rows_fill_tables_but_no_finding():
+    frame = evidence().frames["collectives"].assign(marks="loaded")
+    made = with_frames(evidence(), collectives=frame)
+    assert predicted(made) == predicted(evidence()) and len(bound.limits(made)) == 2
+    assert all(state(finding, made) is None for finding in (*model.FINDINGS, *bound.FINDINGS))
+
+
 def test_best_bucket_is_named_beside_the_fastest_measured():
     *_, buckets = model.steps(evidence())
     row = buckets.frame.iloc[0]

@@ -19,7 +19,7 @@ from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.findings import SECTION, Finding, NotMeasured, always
 from lmperf.reporting.numbers import significant
 from lmperf.reporting.sections.distributed import collectives
-from lmperf.reporting.sections.distributed.collectives import ALL_REDUCE, known_lines
+from lmperf.reporting.sections.distributed.collectives import ALL_REDUCE, lines_of
 from lmperf.reporting.sections.distributed.model import STEM, model_size
 from lmperf.reporting.side_by_side import each
 from lmperf.reporting.tables import Owed, TableGroup, from_frame, number_cell
@@ -58,10 +58,10 @@ class Rates:
         return self.compute / self.link[kind]
 
 
-def _rates(evidence: MachineEvidence, dtype: str) -> Rates | None:
+def _rates(evidence: MachineEvidence, dtype: str, trusted: bool) -> Rates | None:
     """C: the best sustained matmul. W: fitted bus bandwidth over the most ranks measured."""
     matmul = ceilings.matmul_ceiling(evidence, dtype, ceilings.SUSTAINED)
-    lines = known_lines(evidence)
+    lines = lines_of(evidence, trusted)
     ranks = max((ranks for _, _, ranks in lines), default=0)
     needed = [(name, "float32", ranks) for name in (ALL_REDUCE, "all_gather", "reduce_scatter")]
     if matmul is None or not {*needed} <= lines.keys():
@@ -84,7 +84,7 @@ def limits(evidence: MachineEvidence) -> list[Table]:
 
 
 def _limits(evidence: MachineEvidence, dtype: str) -> Table | None:
-    found = _rates(evidence, dtype)
+    found = _rates(evidence, dtype, trusted=False)
     if found is None:
         return None
     lines = [
@@ -144,7 +144,7 @@ def _devices(most: float) -> Cell:
 def _bound(evidence: MachineEvidence) -> dict:
     """The least batch per device of data and fully sharded training, for the last dtype known."""
     for dtype in reversed(DTYPES):
-        if found := _rates(evidence, dtype):
+        if found := _rates(evidence, dtype, trusted=True):
             break
     else:
         raise NotMeasured

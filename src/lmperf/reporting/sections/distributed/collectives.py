@@ -78,21 +78,18 @@ def link_gbps(frame: pd.DataFrame) -> float | None:
     return float(rates.max()) if len(rates) else None
 
 
-def lines_of(evidence: MachineEvidence) -> dict[Key, Line]:
+def lines_of(evidence: MachineEvidence, trusted: bool) -> dict[Key, Line]:
     """(operation, dtype, ranks) -> fitted overhead and bus bandwidth of the library's operation.
 
-    Only operations that were measured with enough sizes, in rows on which a finding may rest;
-    raises NotMeasured without rows.
+    Of operations that were measured with enough sizes; empty without rows.
+
+    trusted: whether only rows count on which a finding may rest; tables count all valid rows.
     """
-    return evidence.once(("collective lines",), lambda: _lines(sound(evidence, STEM)))
-
-
-def known_lines(evidence: MachineEvidence) -> dict[Key, Line]:
-    """``lines_of``; empty without rows."""
-    try:
-        return lines_of(evidence)
-    except NotMeasured:
+    frame = evidence.frame(STEM)
+    if frame is None:
         return {}
+    rows = sound(evidence, STEM) if trusted else frame[gates.shown(frame)]
+    return evidence.once(("collective lines", trusted), lambda: _lines(rows))
 
 
 def _lines(rows: pd.DataFrame) -> dict[Key, Line]:
@@ -145,7 +142,7 @@ def _rates(frame: pd.DataFrame, link: float | None) -> Table | None:
 
 def _fits(evidence: MachineEvidence) -> Table | None:
     """Overhead of a call and bus bandwidth, fitted to the times of all sizes, with intervals."""
-    lines, frame = known_lines(evidence), evidence.frame(STEM)
+    lines, frame = lines_of(evidence, trusted=False), evidence.frame(STEM)
     frame = having(frame, implementation=LIBRARY).drop_duplicates(["operation", "dtype", "ranks"])
     found = {
         row.Index: lines.get((row.operation, row.dtype, int(row.ranks)))
@@ -192,7 +189,7 @@ def all_reduces(evidence: MachineEvidence) -> list[Table]:
     if frame is None or not {PARTS, ROUND} & {*frame["implementation"]}:
         return []
     frame = having(frame, operation=ALL_REDUCE)
-    lines = known_lines(evidence)
+    lines = lines_of(evidence, trusted=False)
     over = speedup_cells(
         evidence, STEM, Series.of(implementation=PARTS), Series.of(implementation=ROUND)
     )
@@ -256,7 +253,7 @@ def _reached(evidence: MachineEvidence) -> dict:
         raise NotMeasured
     rows = having(rows, ranks=rows["ranks"].max())
     best = rows.loc[having(rows, message_bytes=rows["message_bytes"].max())["bus_gbps"].idxmax()]
-    line = lines_of(evidence).get((ALL_REDUCE, best["dtype"], int(best["ranks"])))
+    line = lines_of(evidence, trusted=True).get((ALL_REDUCE, best["dtype"], int(best["ranks"])))
     if line is None:
         raise NotMeasured
     half = line.overhead.value * line.rate.value / line.factor
@@ -278,7 +275,7 @@ def _passed_round(evidence: MachineEvidence) -> dict:
     found = measured(resolved(evidence, STEM, *pair))
     found = having(found, ranks=found["ranks"].max())
     found = having(found, message_bytes=found["message_bytes"].max())
-    best, lines = found.iloc[0], lines_of(evidence)
+    best, lines = found.iloc[0], lines_of(evidence, trusted=True)
     cell = best["dtype"], int(best["ranks"]), best["message_bytes"]
     parts, whole = (_prediction(name, *cell, lines) for name in (PARTS, ROUND))
     if not parts == parts:

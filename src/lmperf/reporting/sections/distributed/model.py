@@ -29,7 +29,7 @@ from lmperf.reporting.evidence import MachineEvidence, groups, having
 from lmperf.reporting.findings import PAGE, Finding, measured, sound
 from lmperf.reporting.numbers import Spread, percent, signed_percent, whole_percent
 from lmperf.reporting.sections.distributed import collectives
-from lmperf.reporting.sections.distributed.collectives import ALL_REDUCE, known_lines
+from lmperf.reporting.sections.distributed.collectives import ALL_REDUCE, lines_of
 from lmperf.reporting.side_by_side import each, share, side_by_side, text, time
 from lmperf.reporting.tables import (
     Owed,
@@ -81,16 +81,21 @@ def model_size(name: str) -> ModelSize:
     return known.get(name) or SIZES[canonical(name)]
 
 
-def _causes(evidence: MachineEvidence, compiled: bool) -> dict[tuple, Cause]:
-    """Cell -> its cause, for every cell whose computation and all-reduce were measured."""
-    return evidence.once(("causes", compiled), lambda: _find_causes(evidence, compiled))
+def _causes(evidence: MachineEvidence, compiled: bool, trusted: bool) -> dict[tuple, Cause]:
+    """Cell -> its cause, for every cell whose computation and all-reduce were measured.
+
+    trusted: as in `collectives.lines_of`, also for steps.
+    """
+    key = ("causes", compiled, trusted)
+    return evidence.once(key, lambda: _find_causes(evidence, compiled, trusted))
 
 
-def _find_causes(evidence: MachineEvidence, compiled: bool) -> dict[tuple, Cause]:
+def _find_causes(evidence: MachineEvidence, compiled: bool, trusted: bool) -> dict[tuple, Cause]:
     frame, found = evidence.frame(STEM), {}
     if frame is None:
         return found
-    lines = known_lines(evidence)
+    frame = sound(evidence, STEM) if trusted else frame[gates.shown(frame)]
+    lines = lines_of(evidence, trusted)
     for cell in frame[CELL].drop_duplicates().itertuples(index=False):
         line = lines.get((ALL_REDUCE, "float32", int(cell.ranks)))
         seconds = _computing_s(evidence, frame, cell, compiled)
@@ -110,7 +115,7 @@ def _computing_s(
     suffix = "_compiled" if compiled else ""
     same = {"size": cell.size, "context_length": cell.context_length, "dtype": cell.dtype}
     alone = {"ranks": 1, "batch": cell.batch // cell.ranks, "implementation": "one_rank" + suffix}
-    rows = having(frame[gates.shown(frame)], **same, **alone)
+    rows = having(frame, **same, **alone)
     if len(rows):
         return float(_lasting_ms(rows).iloc[-1]) / MS_PER_S
     ledger = evidence.frame(LEDGER)
@@ -128,13 +133,16 @@ def _lasting_ms(rows: pd.DataFrame) -> pd.Series:
     return rows["sustained_ms"].fillna(rows["median_ms"])
 
 
-def with_predictions(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
+def with_predictions(
+    evidence: MachineEvidence, frame: pd.DataFrame, trusted: bool = False
+) -> pd.DataFrame:
     """The rows that D7 predicts, with ``predicted_ms``, ``predicted_calls`` and the communication.
 
     ``predicted_communication_ms`` is all of it, ``predicted_hidden`` the hidden fraction.
+    trusted: as in `collectives.lines_of`.
     """
-    frame = having(frame, implementation=PREDICTED)
-    causes, steps = {known: _causes(evidence, known) for known in (False, True)}, []
+    frame, steps = having(frame, implementation=PREDICTED), []
+    causes = {compiled: _causes(evidence, compiled, trusted) for compiled in (False, True)}
     for row in frame.itertuples():
         cell = tuple(getattr(row, name) for name in CELL)
         cause = causes[row.implementation.endswith("_compiled")].get(cell)
@@ -193,7 +201,7 @@ def _steps(frame: pd.DataFrame) -> Table | None:
 
 def _buckets(evidence: MachineEvidence, frame: pd.DataFrame) -> Table | None:
     """The bucket that should be best in each cell, beside the fastest one that was measured."""
-    causes = _causes(evidence, False)
+    causes = _causes(evidence, compiled=False, trusted=False)
     lines = frame.drop_duplicates(CELL)
     cells = [*lines[CELL].itertuples(index=False, name=None)]
     lines = lines[[cell in causes for cell in cells]]
@@ -228,13 +236,13 @@ def _fastest(rows: pd.DataFrame) -> str | None:
 def _accuracy(evidence: MachineEvidence) -> dict:
     """How far predicted steps are from measured ones, and the best bucket of the largest cell."""
     rows = sound(evidence, STEM)
-    rows = with_predictions(evidence, rows)
+    rows = with_predictions(evidence, rows, trusted=True)
     rows = measured(rows[rows["predicted_ms"].notna()])
     errors = (rows["predicted_ms"] / _lasting_ms(rows) - 1).abs()
     size = in_order("size", rows["size"])[-1]
     largest = having(rows, size=size)
     cell = tuple(largest.iloc[-1][name] for name in CELL)
-    causes = _causes(evidence, False)
+    causes = _causes(evidence, compiled=False, trusted=True)
     return {
         "n": len(rows),
         "error": errors.median(),
