@@ -96,7 +96,10 @@
     const block = event.target.closest(".scroll");
     if (!block || !block.querySelector("td[data-row]")) return;
     const cell = event.target.closest("td");
-    if (event.key === "Enter" && cell && "row" in cell.dataset) return show(cell);
+    if (event.key === "Enter" && cell && "row" in cell.dataset) {
+      event.preventDefault();  // the key would press the button of the dialog that it opens
+      return show(cell);
+    }
     const steps = { ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowRight: [0, 1], ArrowLeft: [0, -1] };
     const step = steps[event.key];
     if (!step || event.target.closest("th")) return;
