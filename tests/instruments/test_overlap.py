@@ -73,7 +73,7 @@ def in_rank(number, port, results):
     for name in NAMES:
         run = getattr(steps, name)
         run()
-        seen = [observed(run, rank) for _ in range(STEPS)]
+        seen = observed(run, rank, STEPS)
         found[name] = [(entry(one.ranks)[0], one.calls, one.sent_bytes) for one in seen]
     dist.barrier()
     dist.destroy_process_group()

@@ -81,41 +81,54 @@ class Observed:
     sent_bytes: float
 
 
-def observed(run: Callable[[], object], rank: Rank, kept: Path | None = None) -> Observed:
-    """Run a step once on every rank under the profiler, and return what all ranks did.
+def observed(
+    run: Callable[[], object], rank: Rank, steps: int, kept: Path | None = None
+) -> list[Observed]:
+    """Run a step several times on every rank under the profiler; return what all ranks did.
 
     kept: where to store the trace of this rank (gzip); None: nowhere.
 
     Raises:
         KeyError: the backend ran a collective, or on a dtype, that this module does not know.
     """
-    trace = _profiled(run, rank, kept)
+    trace = _profiled(run, rank, steps, kept)
     events = [e for e in trace["traceEvents"] if e.get("ph") == "X" and "dur" in e]
-    (step,) = (e for e in events if _is_annotation(e) and e["name"] == STEP)
-    inside = [e for e in events if step["ts"] <= e["ts"] < step["ts"] + step["dur"]]
+    spans = sorted(
+        (e for e in events if _is_annotation(e) and e["name"] == STEP), key=lambda e: e["ts"]
+    )
+    insides = [
+        [e for e in events if span["ts"] <= e["ts"] < span["ts"] + span["dur"]] for span in spans
+    ]
     began = trace.get("baseTimeNanoseconds", 0) / 1e6
-    mine = _on_clock(_of_rank(step, inside, rank.device), began)
+    mine = [
+        _on_clock(_of_rank(*one, rank.device), began) for one in zip(spans, insides, strict=True)
+    ]
     ranks: list[Any] = [None] * rank.ranks
     dist.all_gather_object(ranks, mine)
+    return [
+        Observed(_from_the_first(step), *_ran(inside, rank))
+        for step, inside in zip(zip(*ranks, strict=True), insides, strict=True)
+    ]
+
+
+def _ran(inside: Sequence[Event], rank: Rank) -> tuple[int, float]:
+    """Number of collectives that this rank's backend ran, and the bytes that it sends in them."""
     ran = [e for e in inside if _is_annotation(e) and e["name"].startswith(f"{rank.backend}:")]
-    sent = math.fsum(_sent_bytes(event, rank.ranks) for event in ran)
-    return Observed(_from_the_first(ranks), len(ran), sent)
+    return len(ran), math.fsum(_sent_bytes(event, rank.ranks) for event in ran)
 
 
-def _profiled(run: Callable[[], object], rank: Rank, kept: Path | None) -> dict[str, Any]:
-    def step() -> None:
-        dist.barrier()
-        if rank.device == "cuda":
-            torch.cuda.synchronize()
-        with record_function(STEP):
-            run()
-            if rank.device == "cuda":
-                torch.cuda.synchronize()
-
+def _profiled(
+    run: Callable[[], object], rank: Rank, steps: int, kept: Path | None
+) -> dict[str, Any]:
     activities = [ProfilerActivity.CPU]
     activities += [ProfilerActivity.CUDA] if rank.device == "cuda" else []
     with profile(activities=activities, record_shapes=True) as profiler:
-        step()
+        for _ in range(steps):
+            _synchronize(rank)
+            dist.barrier()
+            with record_function(STEP):
+                run()
+                _synchronize(rank)
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "trace.json"
         profiler.export_chrome_trace(str(path))
@@ -124,6 +137,11 @@ def _profiled(run: Callable[[], object], rank: Rank, kept: Path | None) -> dict[
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_bytes(gzip.compress(text, mtime=0))
     return json.loads(text)
+
+
+def _synchronize(rank: Rank) -> None:
+    if rank.device == "cuda":
+        torch.cuda.synchronize()
 
 
 def _of_rank(step: Event, inside: Sequence[Event], device: str) -> RankStep:
