@@ -95,12 +95,12 @@ def test_cpu_has_one_step_of_the_small_model():
 def test_head_takes_minutes_by_the_recorded_seconds(kind, preset, minutes):
     """The record is of whole groups, some of which were larger: an upper bound.
 
-    That of cuda is of a machine with one GPU, which measures no benchmark of several.
+    It is of machines with one device, without the benchmarks of several.
     """
     seconds = 0.0
     for stem in stems():
         benchmark = load(stem)
-        if kind == "cuda" and benchmark.least_devices > 1:
+        if benchmark.least_devices > 1:
             continue
         groups = benchmark.groups(benchmark.head_cases(preset))
         named = [(stem, benchmark.group_name(group[0].cell), len(group)) for group in groups]

@@ -55,6 +55,7 @@ class Collectives(RankedTimed):
         ],
     }
     head = {
+        "cpu": [{"dtype": ["float32"], "ranks": [2]}],
         "gpu": [{"dtype": ["float32"], "ranks": [2]}],
     }
 
