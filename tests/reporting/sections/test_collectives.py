@@ -10,6 +10,7 @@ from synthetic.collectives import H200_LINK, collectives
 
 from lmperf.reporting.findings import state
 from lmperf.reporting.markdown import markdown
+from lmperf.reporting.sections import compose
 from lmperf.reporting.sections.distributed.collectives import (
     FINDINGS,
     TABLES,
@@ -114,3 +115,9 @@ def test_cpu_rows_give_tables_without_host_times():
     *made, _ = tables("D1", "cpu")
     assert len(made) == 1 and "host (ms)" not in made[0].frame
     assert "| all-reduce | 10 MB |" in markdown(made[0]).replace("  ", " ")
+
+
+def test_collectives_alone_give_their_tables_and_findings():
+    section = compose("distributed", evidence(), drawn=False)
+    assert all(section.parts[name] for name in ("D1", "D14", "D15"))
+    assert {"collectives_rate", "distributed_bound"} <= {one.name for one in section.statements}
