@@ -1,0 +1,252 @@
+"""The strategies of the benchmark `distributed`: ours, those of torch, and a user's own.
+
+Each function takes a `Setup` and returns a `Training`, whose steps every rank makes on its part of
+the batch. `blocks` says how the blocks of the model run: a key of `BLOCKS`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from lmperf.benchmark import Unsupported
+from lmperf.distributed.data_parallel import DataParallel
+from lmperf.distributed.fully_sharded import FullySharded
+from lmperf.distributed.sharded_optimizer import ShardedOptimizer
+from lmperf.transformer.checkpointing import INPUT, SelectiveBlock
+from lmperf.transformer.implementations import compile_static
+from lmperf.transformer.model import TransformerLM
+
+# How the blocks run -> what replaces a block.
+BLOCKS: dict[str, Callable[[nn.Module], nn.Module]] = {
+    "eager": lambda block: block,
+    "compiled": compile_static,
+    "checkpointed": partial(SelectiveBlock, kept=INPUT),
+}
+
+
+@dataclass
+class Setup:
+    """What a strategy is applied to.
+
+    Attributes:
+        model: the eager model, the same on every rank; a strategy may change it.
+        compute_dtype: of matmuls under autocast; None: no autocast.
+        optimizer_cls, options: the optimizer and its keyword arguments.
+    """
+
+    model: TransformerLM
+    compute_dtype: torch.dtype | None
+    options: dict[str, Any]
+    optimizer_cls: type[Optimizer] = torch.optim.AdamW
+    names: list[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.names = [name for name, _ in self.model.named_parameters()]
+
+    def with_blocks(self, blocks: str) -> TransformerLM:
+        """The model, whose blocks are replaced in place; the order of parameters stays."""
+        for index, block in enumerate(self.model.blocks):
+            self.model.blocks[index] = BLOCKS[blocks](block)
+        return self.model
+
+    def optimizer(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
+        return self.optimizer_cls(list(parameters), **self.options)
+
+
+Tensors = Callable[[], Iterator[tuple[str, Tensor]]]
+
+
+@dataclass
+class Training:
+    """A model on all ranks, with its optimizer.
+
+    Attributes:
+        model: local tokens [batch / ranks, seq_len] -> logits.
+        finish: called between the backward pass and the optimizer's step.
+        weights: iterates over (name, whole weight), gathered on every rank in parts.
+        gradients: likewise, averaged gradients; None: the strategy has no way to gather them.
+        optimizers: those that hold this rank's state.
+    """
+
+    model: nn.Module
+    optimizer: Optimizer
+    weights: Tensors
+    gradients: Tensors | None
+    finish: Callable[[], None] = lambda: None
+
+    @property
+    def optimizers(self) -> list[Optimizer]:
+        inner = getattr(self.optimizer, "optimizers", None)  # ours
+        if inner is None:
+            inner = [getattr(self.optimizer, "optim", self.optimizer)]  # ZeroRedundancyOptimizer
+        return inner
+
+
+def _replicated(setup: Setup, module: nn.Module, optimizer: Optimizer) -> Training:
+    """Training with all weights on every rank; they are those of `setup.model`."""
+    named = list(zip(setup.names, setup.model.parameters(), strict=True))
+    return Training(
+        module,
+        optimizer,
+        weights=lambda: ((name, one.detach()) for name, one in named),
+        gradients=lambda: ((name, one.grad) for name, one in named),
+        finish=getattr(module, "finish_gradient_synchronization", lambda: None),
+    )
+
+
+def one_rank(setup: Setup, blocks: str = "eager") -> Training:
+    """The plain step of one process."""
+    model = setup.with_blocks(blocks)
+    return _replicated(setup, model, setup.optimizer(model.parameters()))
+
+
+def data_parallel(
+    setup: Setup,
+    blocks: str = "eager",
+    bucket_mb: float | None = None,
+    overlapped: bool = True,
+) -> Training:
+    """Our `DataParallel`; `bucket_mb` below zero: one bucket for all gradients."""
+    most = math.inf if bucket_mb is not None and bucket_mb < 0 else bucket_mb
+    model = DataParallel(setup.with_blocks(blocks), most, overlapped)
+    return _replicated(setup, model, setup.optimizer(model.parameters()))
+
+
+def ddp(setup: Setup, blocks: str = "eager") -> Training:
+    """torch's DistributedDataParallel, whose gradients are views of its buckets."""
+    model = _distributed_data_parallel(setup.with_blocks(blocks))
+    return _replicated(setup, model, setup.optimizer(model.parameters()))
+
+
+def _distributed_data_parallel(model: nn.Module) -> nn.Module:
+    device = next(model.parameters()).device
+    ids = None if device.type == "cpu" else [torch.cuda.current_device()]
+    # The only buffers are RoPE's tables, which no step changes. torch 2.13 renames the option.
+    known = inspect.signature(nn.parallel.DistributedDataParallel).parameters
+    buffers = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+    return nn.parallel.DistributedDataParallel(
+        model, device_ids=ids, gradient_as_bucket_view=True, **{buffers: False}
+    )
+
+
+def sharded_optimizer(setup: Setup, blocks: str = "eager") -> Training:
+    """Our `ShardedOptimizer` after overlapped all-reduces of the gradients."""
+    model = DataParallel(setup.with_blocks(blocks))
+    optimizer = ShardedOptimizer(model.parameters(), setup.optimizer_cls, **setup.options)
+    return _replicated(setup, model, optimizer)
+
+
+def zero_redundancy(setup: Setup, blocks: str = "eager") -> Training:
+    """torch's ZeroRedundancyOptimizer after DistributedDataParallel."""
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    model = _distributed_data_parallel(setup.with_blocks(blocks))
+    optimizer = ZeroRedundancyOptimizer(
+        model.parameters(), setup.optimizer_cls, parameters_as_bucket_view=True, **setup.options
+    )
+    return _replicated(setup, model, optimizer)
+
+
+def fully_sharded(setup: Setup, blocks: str = "eager") -> Training:
+    """Our `FullySharded`; autocast casts inputs."""
+    model = FullySharded(setup.with_blocks(blocks), setup.compute_dtype, cast_inputs=False)
+    plain = dict(zip(model.names, setup.names, strict=True))
+
+    def tensors(gradients: bool) -> Iterator[tuple[str, Tensor]]:
+        return ((plain[name], tensor) for name, tensor in model.full_tensors(gradients))
+
+    return Training(
+        model,
+        setup.optimizer(model.parameters()),
+        weights=partial(tensors, False),
+        gradients=partial(tensors, True),
+        finish=model.finish_gradient_synchronization,
+    )
+
+
+def fsdp2(setup: Setup, blocks: str = "eager") -> Training:
+    """torch's `fully_shard` of each block, the head and the embedding.
+
+    Matrices and the blocks' norms are gathered in the compute dtype, gradients averaged in float32;
+    the embedding and the last norm stay in float32, as under autocast.
+    """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    model = setup.with_blocks(blocks)
+    mesh = init_device_mesh(
+        next(model.parameters()).device.type, (torch.distributed.get_world_size(),)
+    )
+    casting = MixedPrecisionPolicy(
+        param_dtype=setup.compute_dtype, reduce_dtype=torch.float32, cast_forward_inputs=False
+    )
+    for unit in (*model.blocks, model.head):
+        fully_shard(unit, mesh=mesh, mp_policy=casting)
+    fully_shard(model.embedding, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    named = list(zip(setup.names, model.parameters(), strict=True))
+    return Training(
+        model,
+        setup.optimizer(model.parameters()),
+        weights=lambda: ((name, one.detach().full_tensor()) for name, one in named),
+        gradients=lambda: ((name, one.grad.full_tensor()) for name, one in named),
+    )
+
+
+def kind_of(made: Callable) -> str:
+    """What a user's class or function is: `ddp`, `fsdp` or `sharded_optimizer`.
+
+    The last takes (parameters, optimizer_cls, **options); of those that take a module, `fsdp` has
+    an argument `compute_dtype`, as in the course's adapters.
+    """
+    names = list(inspect.signature(made).parameters)
+    if "optimizer_cls" in names or (isinstance(made, type) and issubclass(made, Optimizer)):
+        return "sharded_optimizer"
+    return "fsdp" if "compute_dtype" in names else "ddp"
+
+
+def custom(made: Callable, setup: Setup) -> Training:
+    """Training with a user's class or function of one of the kinds of `kind_of`.
+
+    After the backward pass `finish_gradient_synchronization()` of a wrapper is called if it has
+    one. A fully sharded wrapper needs `gather_full_params()`, which returns name -> whole weight.
+
+    Raises:
+        Unsupported: a fully sharded wrapper has no such method, or it lacks a weight.
+    """
+    kind = kind_of(made)
+    if kind == "sharded_optimizer":
+        model = DataParallel(setup.model)
+        optimizer = made(model.parameters(), setup.optimizer_cls, **setup.options)
+        return _replicated(setup, model, optimizer)
+    if kind == "ddp":
+        model = made(setup.model)
+        return _replicated(setup, model, setup.optimizer(setup.model.parameters()))
+    model = made(setup.model, compute_dtype=setup.compute_dtype)
+    if not hasattr(model, "gather_full_params"):
+        raise Unsupported(f"{type(model).__name__} has no method gather_full_params()")
+
+    def weights() -> Iterator[tuple[str, Tensor]]:
+        found = model.gather_full_params()
+        found = {name.removeprefix("module."): tensor for name, tensor in found.items()}
+        for name in setup.names:
+            if name not in found:
+                raise Unsupported(f"gather_full_params() returns no weight {name}")
+            yield name, found[name].detach()
+
+    return Training(
+        model,
+        setup.optimizer(model.parameters()),
+        weights=weights,
+        gradients=None,
+        finish=getattr(model, "finish_gradient_synchronization", lambda: None),
+    )
