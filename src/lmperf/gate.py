@@ -25,7 +25,7 @@ def verdict(error: float, bound: float) -> str:
 
 @dataclass(frozen=True)
 class Gate:
-    """The errors of a result against the float64 reference, and the bound of each error.
+    """The errors of a result against a reference, and the bound of each error.
 
     Attributes:
         errors: tensor name -> error.
@@ -33,12 +33,14 @@ class Gate:
         pytorch: returns the errors of PyTorch's own implementation, with the same dtype and inputs.
             It is called only if the gate fails, so that the row can show both errors.
         where: name that covers several tensors (e.g. `gradient`) -> the one with the largest error.
+        reference: what the result is compared with, in words.
     """
 
     errors: Mapping[str, float]
     bounds: Mapping[str, float]
     pytorch: Callable[[], Mapping[str, float]] | None = None
     where: Mapping[str, str] = field(default_factory=dict)
+    reference: str = "the float64 reference"
 
     @property
     def worst(self) -> str:
@@ -72,7 +74,7 @@ class Gate:
         row |= {f"error_{name}": error for name, error in self.errors.items()}
         if status == "ok":
             return row
-        differs = f"{self.worst_in_words} differs from the float64 reference"
+        differs = f"{self.worst_in_words} differs from {self.reference}"
         row["reason"] = "the result is not finite" if status == "nan" else differs
         pytorch = self.pytorch() if self.pytorch else {}
         return row | ({"pytorch_error": pytorch[worst]} if worst in pytorch else {})

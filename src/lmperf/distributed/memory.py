@@ -256,8 +256,8 @@ def sent_bytes(
 
     Gradients travel in float32. A fully sharded model gathers the weights of the linear layers in
     the dtype of the matmuls, in the forward and again in the backward pass, and the embedding in
-    float32; the last unit stays gathered between the passes, and so does the embedding, whose
-    backward pass needs no weights.
+    float32. Ours keeps the last unit between the passes, and gathers no embedding in the backward
+    pass, which does not read it; FSDP2 gathers both again, and the norms with their blocks.
 
     Raises:
         ValueError: the strategy or the dtype is unknown.
@@ -269,9 +269,14 @@ def sent_bytes(
         norms = _norm_parameters(size)
         embedding = FLOAT32 * vocab * size.d_model
         blocks, head = w * size.num_layers * size.linear_parameters, w * vocab * size.d_model
-        found["all_gather"] = embedding + 2 * blocks + head
-        found["reduce_scatter"] = parameters - FLOAT32 * norms
-        found["all_reduce"] = 2 * FLOAT32 * norms
+        if strategy.norms_sharded:
+            blocks += w * (norms - size.d_model)
+            found["all_gather"] = 2 * (embedding + blocks + head) + FLOAT32 * size.d_model
+            found["reduce_scatter"] = parameters
+        else:
+            found["all_gather"] = embedding + 2 * blocks + head
+            found["reduce_scatter"] = parameters - FLOAT32 * norms
+            found["all_reduce"] = 2 * FLOAT32 * norms
     elif name == "zero_1" or strategy.shards == "zero_2":
         found["reduce_scatter"] = found["all_gather"] = parameters
     elif name.removesuffix("_compiled") != "one_rank":

@@ -54,6 +54,8 @@ class LiveTensors(TorchDispatchMode):
         return result
 
     def _count(self, tensor: Tensor) -> None:
+        # A tensor that is distributed over ranks holds this rank's part in a plain one.
+        tensor = getattr(tensor, "_local_tensor", tensor)
         if tensor.layout is not torch.strided:
             raise TypeError(f"a {tensor.layout} tensor has no single storage to count")
         storage = tensor.untyped_storage()

@@ -49,8 +49,9 @@ def digest(model: nn.Module) -> Tensor:
     The bits of an element are read as an integer.
     """
     tensors = (*model.parameters(), *model.buffers())
-    return torch.stack([_integers(tensor).sum() for tensor in tensors])
+    return torch.stack([integers(tensor).sum() for tensor in tensors])
 
 
-def _integers(tensor: Tensor) -> Tensor:
+def integers(tensor: Tensor) -> Tensor:
+    """The bits of a tensor's elements as integers, [integers]; a view of a contiguous tensor."""
     return tensor.flatten().view(torch.int32 if tensor.itemsize % 4 == 0 else torch.uint8)

@@ -1,0 +1,129 @@
+"""Compares weights after some steps on several ranks with those of one process.
+
+A tensor is compared by blocks of elements. Of a large tensor, blocks at equal distances are kept:
+what can go wrong between ranks (a bucket, a shard, a stale weight) is larger than the distance.
+
+The bound of a weight's error, relative to its change in all steps, has two parts:
+
+Storage. Each step rounds a weight of size p to float32, and the change c shows it: an error of at
+most u p / c for each step, with u = 2^-24.
+
+Gradients. One process adds the gradients of the same parts of the batch that the ranks compute with
+the same kernels, so that two things may differ.
+
+- The order of sums: the ranks' gradients in the reduction, and in backward kernels that add with
+  atomics. In float32 this is what `explained_by_rounding` allows for a gradient: a running sum of K
+  terms has the error 0.29 u sqrt(K), and blocks propagate it by sqrt(2 layers).
+- Under autocast, an intermediate result that differs by a relative d = u (1 + 0.29 sqrt(K)) before
+  it is rounded to bf16 is rounded to the next number, at a distance of 2 u_16, with a probability
+  of d / 2 u_16: an RMS error of sqrt(2 u_16 d), which takes the place of u (u_16 = 2^-8). Weights
+  that are rounded to bf16 after a step differ likewise.
+
+The optimizer enlarges a relative error of the gradient by at most max(1, g / eps): AdamW's update
+g / (|g| + eps) has a derivative of at most 1 / eps, and its epsilon in the gate is the median size
+of the gradients. No bound exceeds `_MOST`: a missing reduction has an error of about one, and a
+weight that misses a step one of about a fifth.
+
+FSDP2 gathers the norms of a block in bf16 as well (tolerance `rounded_norms`): their weights are
+rounded from the second step on, in every block, which is one more rounding of the activations. Its
+gradients may have the error that `explained_by_rounding` allows in bf16.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lmperf.attention.accuracy import UNIT_ROUNDOFF
+
+_BLOCK, _MOST_BLOCKS = 256, 4096
+_FLOAT32 = UNIT_ROUNDOFF["float32"]
+# As for gradients in `lmperf.transformer.accuracy`.
+_GRADIENTS_ALLOWED = 12.0
+# The largest bound, by tolerance.
+_MOST = {"strict": 0.15, "rounded_norms": 0.4}
+
+
+@torch.no_grad()
+def sample(tensor: Tensor) -> Tensor:
+    """Blocks of a tensor, [blocks, 256], a copy in float32; at most 4,097, the last one included.
+
+    The last block is filled up with zeros. Blocks of a large tensor have equal distances.
+    """
+    flat = tensor.detach().reshape(-1)
+    whole, left = divmod(len(flat), _BLOCK)
+    distance = max(1, -(-whole // _MOST_BLOCKS))
+    kept = flat[: whole * _BLOCK].view(whole, _BLOCK)[::distance]
+    last = flat[whole * _BLOCK :] if left else flat[-_BLOCK:]
+    last = torch.nn.functional.pad(last, (0, _BLOCK - len(last)))
+    return torch.cat((kept, last[None])).float()
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Weights of one process after some steps, and what bounds their error.
+
+    Attributes:
+        weights: name -> `sample` of the weight.
+        changes: name -> `sample` of the weight's change in all steps.
+        gains: name -> largest factor by which the optimizer enlarges a relative error of gradients.
+        eps: AdamW's epsilon in these steps.
+        steps: number of steps.
+        layers: blocks of the model.
+        longest: terms of the longest sum in the model.
+    """
+
+    weights: Mapping[str, Tensor]
+    changes: Mapping[str, Tensor]
+    gains: Mapping[str, float]
+    eps: float
+    steps: int
+    layers: int
+    longest: int
+
+    def bounds(self, dtype: str, tolerance: str) -> dict[str, float]:
+        """Name -> the largest error that a weight may have.
+
+        Raises:
+            ValueError: the tolerance is unknown.
+        """
+        if tolerance not in _MOST:
+            raise ValueError(f"unknown tolerance {tolerance!r}; known: {', '.join(_MOST)}")
+        gradient = self._gradient_error(dtype, tolerance)
+        return {
+            name: min(_MOST[tolerance], self._storage(name) + self.gains[name] * gradient)
+            for name in self.weights
+        }
+
+    def _storage(self, name: str) -> float:
+        weight, change = (_rms(of[name]) for of in (self.weights, self.changes))
+        return self.steps * _FLOAT32 * weight / change
+
+    def _gradient_error(self, dtype: str, tolerance: str) -> float:
+        walk = math.sqrt(2 * self.layers)
+        unit = _FLOAT32 * (1 + 0.29 * math.sqrt(self.longest))
+        if dtype != "float32":
+            rounded = UNIT_ROUNDOFF[dtype]
+            flips = math.sqrt(2 * rounded * unit)
+            unit = rounded if tolerance == "rounded_norms" else flips
+        return _GRADIENTS_ALLOWED * unit * walk
+
+
+def _rms(tensor: Tensor) -> float:
+    return float(torch.linalg.vector_norm(tensor)) / math.sqrt(tensor.numel())
+
+
+def error_of(got: Tensor, expected: Tensor, change: Tensor) -> float:
+    """Largest error of a block of a sample, relative to the change of the weight.
+
+    max over blocks B of ||got_B - expected_B|| / max(||change_B||, sqrt(mean_B' ||change_B'||^2)).
+    """
+    wrong = torch.linalg.vector_norm(got.double() - expected.double(), dim=-1)
+    norms = torch.linalg.vector_norm(change.double(), dim=-1)
+    scale = torch.maximum(norms, norms.square().mean().sqrt())
+    ratio = torch.where(wrong == 0, 0.0, wrong / scale)
+    return float(ratio.nan_to_num(nan=math.inf, posinf=math.inf).max())

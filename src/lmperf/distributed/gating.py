@@ -1,0 +1,213 @@
+"""Checks of steps on several ranks against one process on the same data.
+
+Before a strategy is timed, its weights after five steps are compared with those of one process
+(`Reference.gate`). After timed calls, two gradients are (`Timed.check`).
+"""
+
+from __future__ import annotations
+
+import random
+from statistics import median
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from lmperf.benchmark import WrongResult
+from lmperf.distributed.accuracy import Expected, error_of, sample
+from lmperf.distributed.problem import Build, DistributedProblem, release
+from lmperf.distributed.strategies import Training, one_rank
+from lmperf.distributed.traffic import CountTraffic, Traffic
+from lmperf.gate import Gate
+from lmperf.precision import precision
+from lmperf.transformer.accuracy import explained_by_rounding
+from lmperf.transformer.guards import integers
+from lmperf.transformer.reference import eager
+
+# Steps of the gate: from the second on, a step uses weights that steps before it have changed.
+STEPS = 5
+# Learning rate of the gate. The initial matrices have a standard deviation of 0.02 and less, so a
+# step changes them by some percent, and a step with stale weights has other gradients.
+_RATE = 2e-3
+_GRADIENTS_CHECKED = 2
+# Bound of the number of weights whose bits differ between ranks: none may.
+_NO_DIFFERENCE = 0.5
+
+
+class Reference:
+    """One process on the data of a problem: its weights after five steps.
+
+    The weights are computed before the model of a strategy exists, so that both need not fit into
+    memory, and only samples of them are kept.
+    """
+
+    def __init__(self, problem: DistributedProblem):
+        self._problem = problem
+        self._expected: dict[tuple[str, int], Expected] = {}
+
+    def gate(self, build: Build, blocks: str, tolerance: str) -> tuple[Gate, Traffic]:
+        """Compare the weights after five steps on all ranks with those of one process.
+
+        Also returns what a further step sends. The learning rate is not zero. One process averages
+        the gradients of the parts of the batch that the ranks have; for a single rank, those of
+        single sequences. Bounds: `lmperf.distributed.accuracy`.
+
+        build: makes the training, which is freed afterwards. blocks: how the blocks run, in the
+        one process too: `compiled`, or anything else for eager ones.
+        """
+        problem = self._problem
+        ranks = problem.rank.ranks
+        with problem.tokens_restored(), precision(problem.dtype):
+            parts = ranks if ranks > 1 else len(problem.tokens)
+            expected = self._alone("compiled" if blocks == "compiled" else "eager", parts)
+            training = build(problem.setup(_RATE, expected.eps))
+            for step in range(STEPS):
+                problem.freshen(problem.seed + step)
+                problem.step(training)
+            gate = _compared(problem, training, expected, tolerance)
+            with torch.compiler.set_stance("force_eager"), CountTraffic() as counted:
+                problem.step(training)
+        del training
+        release()
+        return gate, counted.traffic
+
+    def _alone(self, blocks: str, parts: int) -> Expected:
+        if (blocks, parts) not in self._expected:
+            self._expected[blocks, parts] = _train_alone(self._problem, blocks, parts)
+            release()
+        return self._expected[blocks, parts]
+
+
+def _train_alone(problem: DistributedProblem, blocks: str, parts: int) -> Expected:
+    training = one_rank(problem.setup(_RATE), blocks)
+    (group,) = training.optimizer.param_groups
+    before = {name: sample(weight) for name, weight in training.weights()}
+    for step in range(STEPS):
+        problem.freshen(problem.seed + step)
+        training.optimizer.zero_grad(set_to_none=True)
+        for part in range(parts):
+            problem.loss(training, part, parts).backward()
+        gradients = dict(training.gradients())
+        torch._foreach_div_(list(gradients.values()), parts)
+        if step == 0:
+            sizes = {name: _rms(gradient) for name, gradient in gradients.items()}
+            group["eps"] = median(sizes.values())
+        training.optimizer.step()
+    after = {name: sample(weight) for name, weight in training.weights()}
+    widths = [width for parameter in training.model.parameters() for width in parameter.shape]
+    return Expected(
+        weights=after,
+        changes={name: after[name] - before[name] for name in after},
+        gains={name: max(1.0, size / group["eps"]) for name, size in sizes.items()},
+        eps=group["eps"],
+        steps=STEPS,
+        layers=problem.size.num_layers,
+        longest=max(problem.tokens.numel(), *widths),
+    )
+
+
+def _rms(tensor: Tensor) -> float:
+    return float(torch.linalg.vector_norm(tensor)) / tensor.numel() ** 0.5
+
+
+def _compared(
+    problem: DistributedProblem, training: Training, expected: Expected, tolerance: str
+) -> Gate:
+    errors, digests = {}, []
+    for name, weight in training.weights():
+        errors[name] = error_of(sample(weight), expected.weights[name], expected.changes[name])
+        digests.append(integers(weight.detach().contiguous()).sum())
+    if missing := sorted(expected.weights.keys() - errors.keys()):
+        raise WrongResult(f"the strategy returned no weight {missing[0]}")
+    bounds = expected.bounds(problem.dtype, tolerance)
+    worst = max(errors, key=lambda name: errors[name] / bounds[name])
+    found = {"parameters": errors[worst], "ranks": _differing(torch.stack(digests))}
+    limits = {"parameters": bounds[worst], "ranks": _NO_DIFFERENCE}
+    return Gate(found, limits, None, {"parameters": worst}, "one process")
+
+
+def _differing(digests: Tensor) -> float:
+    """How many weights have other bits on some rank."""
+    least, most = digests.clone(), digests.clone()
+    dist.all_reduce(least, dist.ReduceOp.MIN)
+    dist.all_reduce(most, dist.ReduceOp.MAX)
+    return float((least != most).sum())
+
+
+class Timed:
+    """The training of a strategy that is timed, at learning rate zero, so that weights stay.
+
+    Attributes:
+        training: the training.
+    """
+
+    def __init__(self, problem: DistributedProblem, build: Build):
+        self._problem = problem
+        setup = problem.setup()
+        self._names = setup.names
+        self.training = build(setup)
+        self._digest = self._digest_now()
+
+    def run(self) -> Tensor:
+        """One step; returns this rank's loss."""
+        return self._problem.step(self.training)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """This rank's parameters, whole or shards, as its optimizer knows them."""
+        groups = self.training.optimizer.param_groups
+        found = [parameter for group in groups for parameter in group["params"]]
+        return [getattr(one, "_local_tensor", one) for one in found]
+
+    def _digest_now(self) -> Tensor:
+        return torch.stack([integers(tensor.detach()).sum() for tensor in self.tensors])
+
+    def check(self, result: Tensor) -> Gate:
+        """Compare the loss of the last step, and two of its gradients, with one process.
+
+        The gradients are those of parameters that the seed of the tokens chooses; one process
+        averages eager gradients over the parts of the batch. A missing reduction, or an average
+        over a wrong number, is an error of about one. A strategy that cannot gather gradients is
+        checked by its loss alone. Bounds: `lmperf.transformer.accuracy.explained_by_rounding`.
+
+        Raises:
+            WrongResult: the call changed its tokens, targets or weights.
+        """
+        problem = self._problem
+        problem.require_tokens()
+        if not torch.equal(self._digest_now(), self._digest):
+            raise WrongResult("the call changed its weights, though the learning rate is zero")
+        names, got = [], {}
+        if self.training.gradients is not None:
+            names = random.Random(problem.drawn).sample(self._names, _GRADIENTS_CHECKED)
+            got = {n: sample(g) for n, g in self.training.gradients() if n in names}
+        self.training.optimizer.zero_grad(set_to_none=True)  # one process needs their memory
+        exact, limits = self._alone(names)
+        release()
+        errors = {"loss": float((result - exact["loss"]).abs() / exact["loss"].abs())}
+        where = {}
+        if names:
+            wrong = {name: error_of(got[name], exact[name], exact[name]) for name in names}
+            where["gradient"] = max(wrong, key=wrong.__getitem__)
+            errors["gradient"] = wrong[where["gradient"]]
+        return Gate(errors, {k: limits[k] for k in errors}, None, where, "one process")
+
+    def _alone(self, names: list[str]) -> tuple[dict[str, Tensor], dict[str, float]]:
+        """This rank's loss, samples of averaged gradients, and bounds of both."""
+        problem, ranks = self._problem, self._problem.rank.ranks
+        model = problem.setup().model
+        sums: dict[str, Tensor] = {}
+        for part in range(ranks):
+            found = eager(model, *problem.part(part, ranks), problem.dtype, names)
+            for name in names:
+                gradient = sample(found[name]) / ranks
+                sums[name] = sums[name] + gradient if name in sums else gradient
+            if part == problem.rank.number:
+                mine = {"logits": found["logits"], "loss": found["loss"]}
+        limits = explained_by_rounding(problem.dtype, model, problem.size.num_layers, mine)
+        return {"loss": mine["loss"], **sums}, limits
+
+    def forget(self) -> None:
+        """Free the training's memory."""
+        del self.training
+        release()
