@@ -158,7 +158,7 @@ def test_custom_implementation_is_an_entry_or_a_mapping(tmp_path):
         ),
         (
             "implementations: {ceilings: {mine: 'a:b'}}",
-            "implementations.ceilings is not a known key; benchmarks that take one: attention, end",
+            "implementations.ceilings is not a known key; benchmarks that take one: attention, dis",
         ),
         (
             "implementations: {memory: {mine: {use: 'a:b', tolerance: loose}}}",

@@ -186,6 +186,10 @@ TAKES = {
         "a model class, a function that takes a model and gives back what is called, or a train"
         " step (model, optimizer, tokens, targets)"
     ),
+    "strategy": (
+        "a class or function of (module), of (module, compute_dtype=...) with a method"
+        " gather_full_params(), or of (params, optimizer_cls, **options)"
+    ),
 }
 
 # The tolerance of an implementation that rounds no more than its dtype requires.

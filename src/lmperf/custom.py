@@ -21,10 +21,11 @@ from lmperf.measuring.printable import one_line
 from lmperf.sources import find, tree_of
 
 _LIMIT_S = 30.0
-# What a benchmark takes (`Benchmark.takes`) -> the base class that a custom class must have.
+# What a benchmark takes (`Benchmark.takes`) -> the base classes, of which a custom class has one.
 _BASES = {
-    "attention": "torch.autograd.function.Function",
-    "model": "torch.nn.modules.module.Module",
+    "attention": {"torch.autograd.function.Function"},
+    "model": {"torch.nn.modules.module.Module"},
+    "strategy": {"torch.nn.modules.module.Module", "torch.optim.optimizer.Optimizer"},
 }
 _CHILD = """
 import json, sys
@@ -172,9 +173,9 @@ def _imported(module: str) -> list[str]:
 
 
 def _is_accepted(found: type, takes: str) -> bool:
-    """Whether a class has the base class that the benchmark requires.
+    """Whether a class has a base class that the benchmark requires.
 
     The names of the classes are compared, so that torch need not be imported.
     """
     bases = {f"{base.__module__}.{base.__qualname__}" for base in found.__mro__}
-    return takes in _BASES and _BASES[takes] in bases
+    return not bases.isdisjoint(_BASES.get(takes, ()))

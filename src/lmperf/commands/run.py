@@ -41,6 +41,9 @@ _TRIED_IN = {
     "lrpe": "lrpe",
     "model": "end_to_end",
     "train_step": "end_to_end",
+    "ddp": "distributed",
+    "fsdp": "distributed",
+    "sharded_optimizer": "distributed",
 }
 
 _BENCHMARKS = tuple(dict.fromkeys(_TRIED_IN.values()))

@@ -1,0 +1,224 @@
+"""The benchmark of train steps on several ranks, by strategy of data parallel training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from lmperf.axes import SIZE, dtype_axis
+from lmperf.benchmark import (
+    STRICT,
+    Axis,
+    Case,
+    Implementation,
+    Phase,
+    Rank,
+    RankedTimed,
+    Value,
+    Workload,
+    numbers,
+)
+from lmperf.dtypes import MODEL_STORED_DTYPES
+
+_ENTRY = "lmperf.distributed.strategies"
+_BF16 = "autocast_bfloat16"
+# Gathers norms in bf16 as well, and so rounds them: `lmperf.distributed.accuracy`.
+ROUNDED_NORMS = "rounded_norms"
+# Largest size whose implementations are timed in turn: several larger ones do not fit side by side.
+_SIDE_BY_SIDE = ("tiny",)
+
+
+def _strategy(
+    name: str, function: str, tolerance: str = STRICT, **options: Any
+) -> Iterable[Implementation]:
+    """A strategy with eager blocks."""
+    yield Implementation(name, f"{_ENTRY}:{function}", options, tolerance)
+
+
+def _with_blocks(
+    name: str, function: str, tolerance: str = STRICT, blocks: Iterable[str] = (), **options: Any
+) -> Iterable[Implementation]:
+    """A strategy with eager blocks, and its variants."""
+    yield from _strategy(name, function, tolerance, **options)
+    for how in blocks:
+        yield Implementation(
+            f"{name}_{how}",
+            f"{_ENTRY}:{function}",
+            {**options, "blocks": how},
+            tolerance,
+            compiles=how == "compiled",
+        )
+
+
+_IMPLEMENTATIONS = (
+    *_with_blocks("one_rank", "one_rank", blocks=["compiled"]),
+    *_strategy("one_by_one", "data_parallel", overlapped=False),
+    *_with_blocks("flat", "data_parallel", blocks=["compiled"], bucket_mb=-1, overlapped=False),
+    *_with_blocks("overlapped", "data_parallel", blocks=["compiled"]),
+    *(
+        one
+        for mb in (1, 10, 100, 1000)
+        for one in _strategy(f"bucket_{mb}", "data_parallel", bucket_mb=mb)
+    ),
+    *_with_blocks("ddp", "ddp", blocks=["compiled"]),
+    *_strategy("sharded_optimizer", "sharded_optimizer"),
+    *_strategy("zero_redundancy", "zero_redundancy"),
+    *_with_blocks("fully_sharded", "fully_sharded", blocks=["compiled", "checkpointed"]),
+    *_with_blocks("fsdp2", "fsdp2", ROUNDED_NORMS, blocks=["compiled", "checkpointed"]),
+)
+_EAGER = [
+    *("one_rank", "one_by_one", "flat", "overlapped", "ddp"),
+    *("bucket_1", "bucket_10", "bucket_100", "bucket_1000"),
+    *("sharded_optimizer", "zero_redundancy", "fully_sharded", "fsdp2"),
+]
+_CHECKPOINTED = ["fully_sharded_checkpointed", "fsdp2_checkpointed"]
+_COMPILED = [
+    *("one_rank_compiled", "flat_compiled", "overlapped_compiled", "ddp_compiled"),
+    *("fully_sharded_compiled", "fsdp2_compiled"),
+]
+# The strategies of the first table, and a way to shard for each of ours and torch's.
+_FEW = ["one_rank", "overlapped", "ddp", "fully_sharded", "fsdp2"]
+# Timed in turn on a CPU before the others, by the preset `quick` alone.
+_FIRST = [*_FEW, "one_by_one", "flat", "sharded_optimizer"]
+
+
+def cells(
+    sizes: list[str],
+    context: int,
+    ranks: list[int],
+    dtype: str,
+    implementations: list[str],
+) -> dict[str, list]:
+    """A grid at batch 4; `one_rank` joins it with a single rank."""
+    return {
+        "size": sizes,
+        "context_length": [context],
+        "batch": [4],
+        "ranks": [1, *ranks],
+        "dtype": [dtype],
+        "implementation": implementations,
+    }
+
+
+def is_alone(implementation: str) -> bool:
+    """Whether an implementation of the benchmark is the step of a single rank."""
+    return implementation.startswith("one_rank")
+
+
+class Distributed(RankedTimed):
+    title = "Train steps on several ranks"
+    section = "distributed"
+    columns = numbers(
+        *("parameters", "tokens", "calls", "sent_bytes", "predicted_sent_bytes"),
+        *("error_parameters", "error_ranks"),
+    )
+    axes = (
+        SIZE,
+        Axis("context_length", int, length=True),
+        Axis("batch", int),
+        Axis("ranks", int, most=256),
+        dtype_axis(MODEL_STORED_DTYPES),
+    )
+    takes = "strategy"
+    phases = ("train_step",)
+    clock = "step"
+    limit_s = 600.0
+    least_devices = 2
+    implementations = _IMPLEMENTATIONS
+    grids = {
+        "cpu": [
+            cells(["tiny"], 128, [2], "float32", [*_EAGER, *_CHECKPOINTED]),
+        ],
+        "gpu": [
+            cells(["3.4B"], 512, [2, 4, 8], _BF16, [*_EAGER, *_CHECKPOINTED, *_COMPILED]),
+            cells(["0.97B"], 512, [2, 4, 8], _BF16, _EAGER),
+            cells(["2.0B"], 512, [2], _BF16, _FEW),
+            cells(["0.97B"], 512, [2], "float32", _FEW),
+        ],
+    }
+    head = {
+        "cpu": [{"implementation": _FIRST}],
+        "gpu": [
+            {
+                "size": ["3.4B"],
+                "ranks": [1, 2],
+                "implementation": [*_COMPILED, "one_by_one", "sharded_optimizer"],
+            }
+        ],
+    }
+
+    def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> str | None:
+        if is_alone(implementation) != (axes["ranks"] == 1):
+            return "a single rank has nobody to communicate with"
+        return None
+
+    def groups(self, cases: Iterable[Case]) -> list[list[Case]]:
+        """Implementations of a small size in turn, those of the head first; of others each alone.
+
+        Those are compared by their sustained times.
+        """
+        found = []
+        for group in super().groups(cases):
+            if group[0].axes["size"] in _SIDE_BY_SIDE:
+                first = [case for case in group if case.implementation in _FIRST]
+                found += filter(None, (first, [case for case in group if case not in first]))
+            else:
+                found += [[case] for case in group]
+        return found
+
+    def sustains(self, case: Case, phase: str) -> bool:
+        """Whether implementations are not timed in turn: then sustained times compare them."""
+        return case.axes["size"] not in _SIDE_BY_SIDE
+
+    def prepare_rank(self, case: Case, rank: Rank, seed: int, shared: dict) -> Workload:
+        from lmperf.compiler import require_compiler
+        from lmperf.distributed.gating import Reference, Timed
+        from lmperf.distributed.memory import sent_bytes
+        from lmperf.distributed.problem import DistributedProblem
+        from lmperf.precision import precision
+        from lmperf.transformer.flops import flops
+
+        implementation = self.require(case, rank.device)
+        if implementation.compiles:
+            require_compiler(rank.device)
+        size, context, batch, _, dtype = (case.axes[axis.name] for axis in self.axes)
+        if not shared:
+            problem = DistributedProblem(size, context, batch, dtype, rank, seed)
+            shared["problem"], shared["reference"] = problem, Reference(problem)
+        problem = shared["problem"]
+        build, blocks = self.build_of(case.implementation)
+        gate, traffic = shared["reference"].gate(build, blocks, implementation.tolerance)
+        with precision(dtype):
+            timed = Timed(problem, build)
+        columns = {
+            "parameters": problem.size.parameters(),
+            "tokens": batch * context,
+            **traffic.columns,
+        }
+        if implementation.origin == "project":
+            sent = sent_bytes(case.implementation, problem.size, rank.ranks, dtype)
+            columns["predicted_sent_bytes"] = sent["total"]
+        work = flops(problem.size, context, batch, "train_step")
+        return Workload(
+            {"train_step": Phase(lambda _: timed.run(), flops=work)},
+            gate=lambda _: gate,
+            freshen=problem.freshen,
+            check=lambda _, result: timed.check(result),
+            resident=[*timed.tensors, *timed.training.optimizers, problem.tokens, problem.targets],
+            compiles=implementation.compiles,
+            context=partial(precision, dtype),
+            columns=columns,
+        )
+
+    def build_of(self, name: str):
+        """How to make an implementation's training, and how its blocks run.
+
+        Returns (function of a `lmperf.distributed.strategies.Setup`, key of its `BLOCKS`).
+        """
+        from lmperf.distributed.strategies import custom
+
+        implementation, made = self.implementation(name), self.callable_of(name)
+        if implementation.origin == "project":
+            return made, implementation.options.get("blocks", "eager")
+        return partial(custom, made), "eager"

@@ -1,0 +1,81 @@
+"""The benchmark of the memory of each rank, by strategy: measured by component, and predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lmperf.axes import SIZE, dtype_axis
+from lmperf.benchmark import Axis, Case, Rank, RankedObserved, Value, numbers, texts
+from lmperf.benchmarks.distributed import Distributed, cells, is_alone
+from lmperf.distributed.memory import COMPONENTS
+from lmperf.dtypes import MODEL_STORED_DTYPES
+
+_BF16 = "autocast_bfloat16"
+_STRATEGIES = [
+    *("one_rank", "overlapped", "flat", "bucket_100", "ddp"),
+    *("sharded_optimizer", "zero_redundancy", "fully_sharded", "fsdp2"),
+    *("fully_sharded_checkpointed", "fsdp2_checkpointed"),
+]
+_MIB = 2**20
+
+
+class DistributedMemory(RankedObserved):
+    title = "Memory of each rank"
+    section = "distributed"
+    index = ("moment",)
+    columns = (
+        *texts("moment", "instrument"),
+        *numbers(*(f"{part}_mib" for part in (*COMPONENTS, "total"))),
+        *numbers(*(f"predicted_{part}_mib" for part in (*COMPONENTS, "total"))),
+    )
+    axes = (
+        SIZE,
+        Axis("context_length", int),
+        Axis("batch", int),
+        Axis("ranks", int, most=256),
+        dtype_axis(MODEL_STORED_DTYPES),
+    )
+    phases = ("train_step",)
+    limit_s = 180.0
+    least_devices = 2
+    implementations = tuple(one for one in Distributed.implementations if one.name in _STRATEGIES)
+    grids = {
+        "cpu": [cells(["tiny"], 128, [2], "float32", _STRATEGIES)],
+        "gpu": [
+            cells(["3.4B"], 512, [2, 4, 8], _BF16, _STRATEGIES),
+            cells(["0.97B"], 512, [2], "float32", _STRATEGIES),
+        ],
+    }
+    head = {
+        "cpu": [{"implementation": ["ddp", "sharded_optimizer", "fully_sharded"]}],
+        "gpu": [{"size": ["3.4B"], "ranks": [1, 2]}],
+    }
+
+    def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> str | None:
+        if is_alone(implementation) != (axes["ranks"] == 1):
+            return "a single rank has nobody to share with"
+        return None
+
+    def observe_rank(self, case: Case, phase: str, rank: Rank, seed: int) -> list[dict[str, Any]]:
+        from lmperf.distributed.memory import predicted_bytes
+        from lmperf.distributed.observing import memory_of
+        from lmperf.distributed.problem import DistributedProblem
+        from lmperf.precision import precision
+
+        self.require(case, rank.device)
+        size, context, batch, ranks, dtype = (case.axes[axis.name] for axis in self.axes)
+        problem = DistributedProblem(size, context, batch, dtype, rank, seed)
+        with precision(dtype):
+            moments, instrument = memory_of(problem, self.callable_of(case.implementation))
+        cell = problem.size, context, batch, ranks, dtype, rank.device
+        predicted = predicted_bytes(case.implementation, *cell)
+        return [
+            {
+                "moment": moment,
+                "instrument": instrument,
+                **{f"{part}_mib": held / _MIB for part, held in found.items()},
+                **{f"predicted_{p}_mib": held / _MIB for p, held in predicted[moment].items()},
+            }
+            for moment, found in moments.items()
+        ]

@@ -1,0 +1,105 @@
+"""Measures the memory of a rank at the moments of `lmperf.distributed.memory`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.utils._pytree import tree_iter
+
+from lmperf.distributed.problem import Build, DistributedProblem, release
+from lmperf.distributed.strategies import Training
+from lmperf.measuring.memory import CACHING_ALLOCATOR, LIVE_TENSORS, LiveTensors
+
+Bytes = dict[str, dict[str, int]]
+
+
+def memory_of(problem: DistributedProblem, build: Build) -> tuple[Bytes, str]:
+    """Bytes by moment and component, the largest over the ranks, and the instrument.
+
+    Parameters, gradients and optimizer state are the storages of this rank's tensors; `other` is
+    what is allocated beside them. At the peak only the total is known.
+    """
+    release()
+    if problem.device.type == "cuda":
+        found, instrument = _by_allocator(problem, build), CACHING_ALLOCATOR
+    else:
+        found, instrument = _by_live_tensors(problem, build), LIVE_TENSORS
+    release()
+    return {moment: _largest(parts, problem.device) for moment, parts in found.items()}, instrument
+
+
+def _by_allocator(problem: DistributedProblem, build: Build) -> Bytes:
+    kept = problem.tokens.nbytes + problem.targets.nbytes
+    before = torch.cuda.memory_allocated() - kept
+
+    def allocated() -> int:
+        torch.cuda.synchronize()
+        return torch.cuda.memory_allocated() - before
+
+    def peak(run: Callable[[], object]) -> int:
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        run()
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated() - before
+
+    return _moments(problem, build, allocated, peak)
+
+
+def _by_live_tensors(problem: DistributedProblem, build: Build) -> Bytes:
+    live = LiveTensors()
+    live.register([problem.tokens, problem.targets])
+
+    def peak(run: Callable[[], object]) -> int:
+        live.peak_bytes = live.live_bytes
+        run()
+        return live.peak_bytes
+
+    with live:
+        return _moments(problem, build, lambda: live.live_bytes, peak)
+
+
+def _moments(
+    problem: DistributedProblem,
+    build: Build,
+    allocated: Callable[[], int],
+    peak: Callable[[Callable[[], object]], int],
+) -> Bytes:
+    training = build(problem.setup())
+    found = {"init": _parts(training, allocated())}
+    problem.backward(training)
+    found["before_step"] = _parts(training, allocated())
+    training.optimizer.step()
+    found["after_step"] = _parts(training, allocated())
+    # The second step may allocate what stays, such as rebuilt buckets.
+    problem.step(training)
+    found["peak"] = {"total": peak(lambda: problem.step(training))}
+    return found
+
+
+def _parts(training: Training, allocated: int) -> dict[str, int]:
+    parameters = list(training.model.parameters())
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    states = [leaf for one in training.optimizers for leaf in tree_iter(dict(one.state))]
+    found = {
+        "parameters": _storages(parameters),
+        "gradients": _storages(gradients),
+        "optimizer": _storages(leaf for leaf in states if isinstance(leaf, Tensor)),
+    }
+    return {**found, "other": max(0, allocated - sum(found.values())), "total": allocated}
+
+
+def _storages(tensors: Iterable[Tensor | nn.Parameter]) -> int:
+    """Bytes of the storages of this rank's parts of tensors; each counts once."""
+    local = (getattr(tensor, "_local_tensor", tensor) for tensor in tensors)
+    storages = {one.untyped_storage()._cdata: one.untyped_storage().nbytes() for one in local}
+    return sum(storages.values())
+
+
+def _largest(parts: dict[str, int], device: torch.device) -> dict[str, int]:
+    values = torch.tensor(list(parts.values()), dtype=torch.int64, device=device)
+    dist.all_reduce(values, dist.ReduceOp.MAX)
+    return dict(zip(parts, values.tolist(), strict=True))

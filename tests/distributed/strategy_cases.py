@@ -1,0 +1,249 @@
+"""What the tests of strategies run on each rank."""
+
+import math
+import weakref
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from lmperf.benchmark import Rank
+from lmperf.benchmarks import load
+from lmperf.distributed import strategies
+from lmperf.distributed.data_parallel import DataParallel, bucketed
+from lmperf.distributed.fully_sharded import FullySharded
+from lmperf.distributed.gating import Reference, Timed
+from lmperf.distributed.memory import sent_bytes
+from lmperf.distributed.problem import DistributedProblem, release
+from lmperf.distributed.sharded_optimizer import ShardedOptimizer
+
+BENCHMARK = load("distributed")
+EAGER = [one.name for one in BENCHMARK.implementations if not one.compiles]
+AUTOCAST = "autocast_bfloat16"
+
+
+def problem_of(rank: Rank, dtype: str = "float32") -> DistributedProblem:
+    return DistributedProblem("tiny", 16, 2 * rank.ranks, dtype, rank, seed=1)
+
+
+def gates(rank: Rank, dtype: str = "float32", names=tuple(EAGER), checked=True) -> dict[str, dict]:
+    """Name -> verdicts of gate and check, worst errors, bytes sent and predicted, models alive."""
+    problem = problem_of(rank, dtype)
+    reference = Reference(problem)
+    found = {}
+    for name in names:
+        if (name.startswith("one_rank")) != (rank.ranks == 1):
+            continue
+        build, blocks = BENCHMARK.build_of(name)
+        tolerance = BENCHMARK.implementation(name).tolerance
+        alive = []
+        gate, traffic = reference.gate(partial(_remembered, alive, build), blocks, tolerance)
+        timed = Timed(problem, build)
+        problem.freshen(7)
+        timed.run()
+        check = timed.check(timed.run())
+        timed.forget()
+        found[name] = {
+            "gate": gate.columns,
+            "check": check.columns,
+            "sent": traffic.columns["sent_bytes"],
+            "predicted": sent_bytes(name, problem.size, rank.ranks, dtype)["total"],
+            "alive": sum(model() is not None for model in alive),
+        }
+    return found
+
+
+def _remembered(alive: list, build, setup) -> strategies.Training:
+    alive.append(weakref.ref(setup.model))
+    alive.append(weakref.ref(next(setup.model.parameters())))
+    return build(setup)
+
+
+class NoReduction(nn.Module):
+    """Trains each rank on its own part of the batch."""
+
+    def __init__(self, module: nn.Module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, tokens):
+        return self.module(tokens)
+
+
+class WrongNumber(DataParallel):
+    """Averages over one rank more than there are."""
+
+    def finish_gradient_synchronization(self):
+        super().finish_gradient_synchronization()
+        for parameter in self.parameters():
+            parameter.grad *= dist.get_world_size() / (dist.get_world_size() + 1)
+
+
+class BucketLeftOut(DataParallel):
+    """Does not reduce the last of its buckets, which holds the embedding."""
+
+    def __init__(self, module: nn.Module):
+        super().__init__(module, 1)
+        self._reducer._buckets.pop()
+
+    def finish_gradient_synchronization(self):
+        super().finish_gradient_synchronization()
+
+
+class StaleWeights(FullySharded):
+    """Gathers the weights of one unit before the optimizer has updated them."""
+
+    def __init__(self, module: nn.Module, compute_dtype=None):
+        super().__init__(module, compute_dtype, cast_inputs=False)
+        shard = self._shards[2]
+        master, gather, old = shard.master, shard.gather, [shard.master.detach().clone()]
+
+        def stale_gather():
+            if not shard.is_gathered and not self._in_backward:
+                now = master.detach().clone()
+                with torch.no_grad():
+                    master.copy_(old[0])
+                    gather()
+                    shard.wait()
+                    master.copy_(now)
+                old[0] = now
+            else:
+                gather()
+
+        shard.gather = stale_gather
+
+
+class NoGather(ShardedOptimizer):
+    """Keeps the updates of the last chunk on the rank that made them."""
+
+    def step(self, closure=None):
+        self._chunks[-1][1].gather = lambda: dist.all_reduce(
+            torch.zeros(1, device=self._chunks[-1][1].flat.device), async_op=True
+        )
+        return super().step(closure)
+
+
+PLANTED = {
+    "no_reduction": NoReduction,
+    "wrong_number": WrongNumber,
+    "bucket_left_out": BucketLeftOut,
+    "stale_weights": StaleWeights,
+    "no_gather": NoGather,
+}
+
+
+def planted(rank: Rank) -> dict[tuple[str, str], dict]:
+    """(dtype, fault) -> columns of the gate, and whether the check after a timed call passes."""
+    found = {}
+    for dtype in ("float32", AUTOCAST):
+        problem = problem_of(rank, dtype)
+        reference = Reference(problem)
+        for name, made in {**PLANTED, "right": DataParallel, "right_fsdp": _ours}.items():
+            build = partial(strategies.custom, made)
+            gate, _ = reference.gate(build, "eager", "strict")
+            timed = Timed(problem, build)
+            checked = timed.check(timed.run()).passed
+            found[dtype, name] = gate.columns | {"checked": checked}
+    return found
+
+
+def _ours(module: nn.Module, compute_dtype=None) -> FullySharded:
+    return FullySharded(module, compute_dtype, cast_inputs=False)
+
+
+class Tied(nn.Module):
+    """A small model with a tied weight, a bias, a norm and a parameter without a gradient."""
+
+    def __init__(self, tied: bool):
+        super().__init__()
+        self.first = nn.Linear(10, 12, bias=True)
+        self.norm = nn.LayerNorm(12)
+        self.second = nn.Linear(12, 12, bias=False)
+        self.third = nn.Linear(12, 12, bias=False)
+        self.fixed = nn.Parameter(torch.tensor([2.0, 2.0]), requires_grad=False)
+        if tied:
+            self.third.weight = self.second.weight
+
+    def forward(self, x):
+        return self.third(self.norm(self.second(torch.relu(self.first(x)))))
+
+
+def course(rank: Rank) -> dict[str, float]:
+    """Largest errors of ours against one process, on the courses' kind of toy model."""
+    wrappers = {
+        "one_by_one": (partial(DataParallel, overlapped=False), True),
+        "overlapped": (DataParallel, True),
+        "bucketed": (partial(bucketed, bucket_mb=0.0005), True),
+        "flat": (partial(DataParallel, bucket_mb=math.inf, overlapped=False), True),
+        "fully_sharded": (FullySharded, False),
+        "fully_sharded_float16": (partial(FullySharded, compute_dtype=torch.float16), False),
+    }
+    found = {name: _course_error(rank, wrap, tied) for name, (wrap, tied) in wrappers.items()}
+    try:
+        FullySharded(Tied(True))
+    except ValueError as error:
+        found["tied"] = str(error)
+    return found | _sharded_optimizer_errors(rank)
+
+
+def _course_error(rank: Rank, wrap, tied: bool) -> float:
+    torch.manual_seed(0)
+    plain = Tied(tied)
+    torch.manual_seed(rank.number)  # the wrapper must copy the weights of rank 0
+    mine = Tied(tied)
+    model = wrap(mine)
+    one = torch.optim.SGD(plain.parameters(), lr=0.1)
+    ours = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, y = torch.randn(2, 4 * rank.ranks, 10, generator=torch.Generator().manual_seed(3))
+    y = torch.cat((y, y[:, :2]), dim=1)
+    for _ in range(4):
+        one.zero_grad(set_to_none=True)
+        nn.functional.mse_loss(plain(x), y).backward()
+        one.step()
+        ours.zero_grad(set_to_none=True)
+        part = slice(4 * rank.number, 4 * (rank.number + 1))
+        nn.functional.mse_loss(model(x[part]).float(), y[part]).backward()
+        model.finish_gradient_synchronization()
+        ours.step()
+    gathered = hasattr(model, "gather_full_params")
+    got = model.gather_full_params() if gathered else dict(mine.named_parameters())
+    pairs = [(got[name], weight) for name, weight in plain.named_parameters()]
+    return max(float((a - b).detach().abs().max()) for a, b in pairs)
+
+
+def _sharded_optimizer_errors(rank: Rank) -> dict[str, float]:
+    found = {}
+    for name, chunk_mb in {"sharded": 500.0, "sharded_in_chunks": 0.0005}.items():
+        torch.manual_seed(0)
+        plain, mine = Tied(False), Tied(False)
+        mine.load_state_dict(plain.state_dict())
+        groups = [
+            [
+                {"params": [*model.first.parameters()], "lr": 0.01},
+                {"params": [*model.norm.parameters(), *model.second.parameters()]},
+            ]
+            for model in (plain, mine)
+        ]
+        one = torch.optim.AdamW(groups[0], lr=0.1, weight_decay=0.1)
+        ours = ShardedOptimizer(
+            groups[1], torch.optim.AdamW, chunk_mb=chunk_mb, lr=0.1, weight_decay=0.1
+        )
+        for optimizer, model in ((one, plain), (ours, mine)):
+            optimizer.add_param_group({"params": [*model.third.parameters()], "lr": 0.05})
+        scheduler = [torch.optim.lr_scheduler.ExponentialLR(o, 0.5) for o in (one, ours)]
+        x = torch.randn(5, 10)
+        for _ in range(4):
+            both = zip((one, ours), (plain, mine), scheduler, strict=True)
+            for optimizer, model, schedule in both:
+                optimizer.zero_grad()
+                model(x).square().mean().backward()
+                optimizer.step()
+                schedule.step()
+        pairs = zip(plain.parameters(), mine.parameters(), strict=True)
+        found[name] = max(float((a - b).detach().abs().max()) for a, b in pairs)
+        found[f"{name}_state"] = sum(
+            state["exp_avg"].numel() for one in ours.optimizers for state in one.state.values()
+        )
+    release()
+    return found

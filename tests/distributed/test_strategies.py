@@ -1,0 +1,97 @@
+"""Strategies on gloo processes: gates, planted faults, traffic, memory that is freed."""
+
+import functools
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from gloo import on_ranks
+from strategy_cases import AUTOCAST, EAGER, PLANTED, course, gates, planted
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+found_on_two = functools.cache(lambda dtype: on_ranks(2, functools.partial(gates, dtype=dtype)))
+planted_on_two = functools.cache(lambda: on_ranks(2, planted))
+course_on_two = functools.cache(lambda: on_ranks(2, course))
+ON_TWO = [name for name in EAGER if name != "one_rank"]
+
+
+@pytest.mark.parametrize("name", ON_TWO)
+@pytest.mark.parametrize("dtype", ["float32", AUTOCAST])
+def test_weights_after_five_steps_equal_those_of_one_process(name, dtype):
+    for rank in found_on_two(dtype):
+        assert rank[name]["gate"]["status"] == "ok", rank[name]
+        assert rank[name]["check"]["status"] == "ok", rank[name]
+
+
+@pytest.mark.parametrize("name", ON_TWO)
+@pytest.mark.parametrize("dtype", ["float32", AUTOCAST])
+def test_counted_bytes_equal_the_closed_form(name, dtype):
+    for rank in found_on_two(dtype):
+        assert rank[name]["sent"] == rank[name]["predicted"]
+
+
+@pytest.mark.parametrize("name", ON_TWO)
+def test_models_of_a_strategy_are_freed(name):
+    assert [rank[name]["alive"] for rank in found_on_two("float32")] == [0, 0]
+
+
+def test_single_rank_equals_its_sequences_one_by_one():
+    (found,) = on_ranks(1, gates)
+    assert found["one_rank"]["gate"]["status"] == "ok"
+    assert found["one_rank"]["gate"]["error_parameters"] > 0
+
+
+def test_three_ranks_pass_and_their_order_of_sums_shows():
+    names = ("overlapped", "bucket_1", "sharded_optimizer", "fully_sharded", "fsdp2")
+    for rank in on_ranks(3, functools.partial(gates, names=names)):
+        assert {found["gate"]["status"] for found in rank.values()} == {"ok"}
+        assert {found["check"]["status"] for found in rank.values()} == {"ok"}
+
+
+@pytest.mark.parametrize("fault", PLANTED)
+@pytest.mark.parametrize("dtype", ["float32", AUTOCAST])
+def test_planted_fault_fails_the_gate_on_some_rank(fault, dtype):
+    found = [rank[dtype, fault] for rank in planted_on_two()]
+    assert "failed_check" in {columns["status"] for columns in found}, found
+
+
+@pytest.mark.parametrize("fault", ["no_reduction", "wrong_number"])
+def test_missing_or_wrong_average_fails_the_check_after_timed_calls(fault):
+    assert not all(rank["float32", fault]["checked"] for rank in planted_on_two())
+
+
+@pytest.mark.parametrize("right", ["right", "right_fsdp"])
+@pytest.mark.parametrize("dtype", ["float32", AUTOCAST])
+def test_right_classes_pass_as_a_users(right, dtype):
+    for rank in planted_on_two():
+        assert rank[dtype, right]["status"] == "ok" and rank[dtype, right]["checked"]
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        *((name, 1e-6) for name in ("one_by_one", "overlapped", "bucketed", "flat")),
+        ("fully_sharded", 1e-6),
+        ("fully_sharded_float16", 2e-3),
+        *((name, 1e-6) for name in ("sharded", "sharded_in_chunks")),
+    ],
+)
+def test_classes_equal_one_process_on_the_courses_toy_model(name, most):
+    for rank in course_on_two():
+        assert rank[name] <= most
+
+
+def test_state_of_a_sharded_optimizer_is_half_on_two_ranks():
+    ranks = course_on_two()
+    whole = 10 * 12 + 12 + 2 * 12 + 2 * 12 * 12
+    assert sum(rank["sharded_state"] for rank in ranks) == whole
+    assert all(rank["sharded_state"] < 0.75 * whole for rank in ranks)
+    assert sum(rank["sharded_in_chunks_state"] for rank in ranks) == whole
+
+
+def test_parameter_of_two_units_is_refused():
+    assert "share a parameter" in course_on_two()[0]["tied"]
