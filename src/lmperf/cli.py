@@ -26,6 +26,7 @@ from lmperf.commands import (
     diff,
     doctor,
     due,
+    export,
     history,
     init,
     machine,
@@ -84,7 +85,7 @@ def lmperf(context: click.Context, directory: Path | None, configfile: Path, ove
 for command in (
     *(due.list_, run.run, run.try_, show.show, doctor.doctor, init.init, new.new),
     *(measure.measure, repeat.repeat, report.report, report.summary, site.site),
-    *(verify.verify, publish.publish, add.add),
+    *(verify.verify, publish.publish, export.export, add.add),
     *(diff.diff, history.history, compare.compare, selftest.selftest),
     *(machine.machine, machine.prune, schema.schema),
 ):
