@@ -1,0 +1,108 @@
+"""The benchmark of a public leaderboard's train step on several GPUs, a part of the batch each."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from lmperf.axes import dtype_axis
+from lmperf.benchmark import (
+    Axis,
+    Case,
+    Implementation,
+    Phase,
+    Rank,
+    RankedTimed,
+    Workload,
+    numbers,
+)
+
+_NAME, _CONTEXT, _BATCH, _RANKS = "8.1B", 32_768, 2, 2
+_DIMENSIONS = {_NAME: (4096, 11008, 34, 32, 151_936)}
+# Blocks that keep the results of their matmuls: as many as fit into an H200 with one sequence.
+_WHOLE, _SHARDED = 25, 32
+
+
+def _strategy(name: str, matmuls: int, **options: bool) -> Implementation:
+    entry = "lmperf.distributed.leaderboard:RankProblem"
+    options = {"matmuls": matmuls, **options}
+    return Implementation(name, entry, options, compiles=True, needs_cuda=True)
+
+
+class DistributedLeaderboard(RankedTimed):
+    title = "A public leaderboard's train step on several GPUs"
+    section = "distributed"
+    columns = numbers(
+        *("parameters", "tokens", "matmul_blocks"),
+        *("error_loss", "error_gradient", "error_gain", "error_full_loss"),
+        *("error_parameters", "error_ranks"),
+    )
+    axes = (
+        Axis("size", str, tuple(_DIMENSIONS), meaning=_DIMENSIONS.__getitem__),
+        Axis("context_length", int, length=True),
+        Axis("batch", int),
+        Axis("ranks", int),
+        dtype_axis(("bfloat16",)),
+    )
+    phases = ("train_step",)
+    clock = "step"
+    limit_s = 600.0
+    least_devices = 2
+    implementations = (
+        _strategy("data_parallel", _WHOLE),
+        _strategy("sharded_moments", _SHARDED, sharded=True),
+        _strategy("sharded_moments_fused", _SHARDED, sharded=True, fused=True),
+    )
+    grids = {
+        "gpu": [
+            {
+                "size": [_NAME],
+                "context_length": [_CONTEXT],
+                "batch": [_BATCH],
+                "ranks": [_RANKS],
+                "dtype": ["bfloat16"],
+                "implementation": [one.name for one in implementations],
+            }
+        ]
+    }
+
+    def groups(self, cases):
+        """Return a group for each case: two strategies do not fit into a device together."""
+        return [[case] for case in cases]
+
+    def runs_back_to_back(self, case: Case) -> bool:
+        """True: a step takes seconds, so that clock and power settle within it."""
+        return True
+
+    def prepare_rank(self, case: Case, rank: Rank, seed: int, shared: dict) -> Workload:
+        import torch
+
+        from lmperf.benchmark import resolve
+        from lmperf.compiler import require_compiler
+        from lmperf.distributed.leaderboard import FULL, gate
+        from lmperf.transformer.checkpointing import ATTENTION
+        from lmperf.transformer.flops import flops
+        from lmperf.transformer.leaderboard import kept_by_block
+
+        implementation = self.require(case, rank.device)
+        require_compiler(rank.device)
+        options = dict(implementation.options)
+        matmuls = options.pop("matmuls")
+        make = partial(resolve(implementation.entry), **options)
+        # Blocks of different sizes come and go: fixed segments would not fit into the device.
+        torch.cuda.memory._set_allocator_settings("expandable_segments:True")
+        problem = make(FULL, rank, seed)
+        kept = kept_by_block(FULL.size.num_layers, ATTENTION, matmuls)
+        step = problem.step(kept)
+        work = flops(FULL.size, FULL.context, FULL.batch, "train_step", FULL.vocab)
+        return Workload(
+            {"train_step": Phase(lambda _: step(), flops=work)},
+            gate=lambda _: gate(problem, step, kept, seed, make, rank),
+            freshen=problem.freshen,
+            resident=problem.resident,
+            compiles=True,
+            columns={
+                "parameters": FULL.size.parameters(FULL.vocab),
+                "tokens": FULL.batch * FULL.context,
+                "matmul_blocks": matmuls,
+            },
+        )

@@ -1,0 +1,272 @@
+"""The train step of a public leaderboard on several ranks, each with a part of the batch.
+
+The model, its blocks and its loss are those of `lmperf.transformer.leaderboard`. Each rank has all
+bf16 weights and gradients. With a sequence less per rank, more blocks keep the results of their
+matmuls. A sharded optimizer keeps a rank's share of the moments (15 GiB less on two ranks), so that
+nearly all blocks do; the ranks then broadcast the weights that they have updated.
+
+All-reducing 16 GB of gradients takes some 50 ms on two GPUs and is hidden under the backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from lmperf.benchmark import Rank, Unsupported
+from lmperf.gate import Gate
+from lmperf.transformer.checkpointing import selective_blocks
+from lmperf.transformer.compiled_adamw import CompiledAdamW
+from lmperf.transformer.fused_loss import linear_cross_entropy
+from lmperf.transformer.implementations import compile_static, sdpa, triton
+from lmperf.transformer.leaderboard import DTYPE, SIZE, VOCAB, LongProblem, plain_loss, twin_gate
+from lmperf.transformer.sizes import ModelSize
+from lmperf.transformer.training import WithLoss, loss_of, train_step
+
+# Steps of the comparison with one process: from the second on, a step uses changed weights.
+STEPS = 5
+# Each step changes the weights by some bf16 units, so that the changes are not lost by rounding.
+_RATE = 2e-3
+# Largest error of a weight relative to its change in all steps. One process does the same
+# arithmetic, up to the order of sums in backward kernels. A weight that misses one of the steps has
+# an error of about a fifth, one whose gradient is not averaged of about one: half of the former.
+_MOST_OF_CHANGE = 0.5 / STEPS
+# Bound of the number of weights whose bits differ between ranks: none may.
+_NO_DIFFERENCE = 0.5
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The dimensions of a problem; `batch` counts the sequences of all ranks."""
+
+    size: ModelSize
+    vocab: int
+    context: int
+    batch: int
+
+
+FULL = Shape(SIZE, VOCAB, 32_768, 2)
+# The model that is compared with float64 and with one process: the same widths.
+TWIN = Shape(replace(SIZE, num_layers=2), 10_000, 2048, 2)
+
+
+class Exchange:
+    """AdamW on gradients that are averaged over the ranks during the backward pass.
+
+    Has the methods of an optimizer that `lmperf.transformer.training.train_step` calls.
+
+    sharded: whether each rank keeps the moments of a share of the parameters only.
+    """
+
+    def __init__(self, model: nn.Module, rank: Rank, rate: float, sharded: bool):
+        self._parameters, self._ranks = list(model.parameters()), rank.ranks
+        owners = owners_of([parameter.numel() for parameter in self._parameters], rank.ranks)
+        self._owners = owners if sharded and rank.ranks > 1 else None
+        pairs = zip(self._parameters, owners, strict=True)
+        mine = [one for one, owner in pairs if self._owners is None or owner == rank.number]
+        self.adamw = CompiledAdamW(mine, rate)
+        self._works: list[dist.Work] = []
+        if rank.ranks > 1:
+            # The hooks hold no reference to the model: autograd's are invisible to the collector.
+            for parameter in self._parameters:
+                parameter.register_post_accumulate_grad_hook(partial(_reduce, self._works))
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def step(self) -> None:
+        """Wait for the averages, update this rank's share, and receive the others'."""
+        _wait(self._works)
+        gradients = [parameter.grad for parameter in self._parameters]
+        if self._ranks > 1 and not _averages():
+            torch._foreach_div_(gradients, self._ranks)
+        self.adamw.step()
+        if self._owners is not None:
+            pairs = zip(self._parameters, self._owners, strict=True)
+            sent = [dist.broadcast(one.detach(), owner, async_op=True) for one, owner in pairs]
+            _wait(sent)
+
+
+def _averages() -> bool:
+    """Whether the backend averages: NCCL does, gloo only adds."""
+    return dist.get_backend() == "nccl"
+
+
+def _reduce(works: list[dist.Work], parameter: Tensor) -> None:
+    operation = dist.ReduceOp.AVG if _averages() else dist.ReduceOp.SUM
+    works.append(dist.all_reduce(parameter.grad, operation, async_op=True))
+
+
+def _wait(works: list[dist.Work]) -> None:
+    for work in works:
+        work.wait()
+    works.clear()
+
+
+def owners_of(numels: Sequence[int], ranks: int) -> list[int]:
+    """Return the rank that updates each parameter; each rank has about as many elements."""
+    loads, owners = [0] * ranks, [0] * len(numels)
+    for index in sorted(range(len(numels)), key=lambda index: -numels[index]):
+        owners[index] = loads.index(min(loads))
+        loads[owners[index]] += numels[index]
+    return owners
+
+
+class RankProblem(LongProblem):
+    """A rank's part of a problem: the whole model, its part of the batch, and the optimizer.
+
+    Weights, and the tokens of all ranks together, are the same on every rank for the same seed.
+
+    sharded: of `Exchange`. fused: whether blocks have fused kernels for norms, RoPE and SwiGLU.
+
+    Raises:
+        Unsupported: the batch does not split over the ranks.
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        rank: Rank,
+        seed: int,
+        sharded: bool = False,
+        fused: bool = False,
+        rate: float = 0.0,
+    ):
+        if shape.batch % rank.ranks:
+            raise Unsupported(f"a batch of {shape.batch} does not split over {rank.ranks} ranks")
+        self._rank, self._fused = rank, fused
+        local = shape.batch // rank.ranks
+        super().__init__(shape.size, shape.vocab, shape.context, local, rank.device, seed)
+        self.optimizer = Exchange(self.model, rank, rate, sharded)
+
+    @property
+    def resident(self) -> list[Any]:
+        return [self.model, self.optimizer.adamw, self.tokens, self.targets]
+
+    def freshen(self, seed: int) -> None:
+        self.draw(seed, self._rank.number, self._rank.ranks)
+
+    def draw(self, seed: int, part: int, parts: int) -> None:
+        """Overwrite tokens and targets by one of `parts` parts of the batch of a seed."""
+        generator = torch.Generator(self.tokens.device).manual_seed(seed)
+        for mine in (self.tokens, self.targets):
+            whole = mine.new_empty(parts * len(mine), mine.shape[1])
+            mine.copy_(whole.random_(self._vocab, generator=generator).chunk(parts)[part])
+
+    def way(self, kept: Sequence[str]) -> WithLoss:
+        """The model with compiled blocks and selective checkpoints, and its chunked loss."""
+        on_cuda = self.tokens.is_cuda
+        model = triton(self.model) if on_cuda else sdpa(self.model)
+        if self._fused:
+            from lmperf.transformer.fused_blocks import with_fused_blocks
+
+            model = with_fused_blocks(model)
+        hidden, norm, head = selective_blocks(model, kept), compile_static(model.norm), model.head
+
+        def loss(tokens: Tensor, targets: Tensor) -> Tensor:
+            return linear_cross_entropy(norm(hidden(tokens)), head.weight, targets)
+
+        return WithLoss(lambda tokens: head(norm(hidden(tokens))), loss)
+
+    def step(self, kept: Sequence[str]) -> Callable[[], Tensor]:
+        """A train step of all ranks; it returns this rank's loss."""
+        way = self.way(kept)
+        return partial(train_step, way, self.optimizer, self.tokens, self.targets, DTYPE)
+
+
+def gate(
+    problem: RankProblem,
+    step: Callable[[], Tensor],
+    kept: Sequence[str],
+    seed: int,
+    make: Callable[..., RankProblem],
+    rank: Rank,
+    twin: Shape = TWIN,
+) -> Gate:
+    """Check a step: its code on a twin, its exchange of gradients, and its own loss.
+
+    A twin of each rank's part is compared with float64 as in `lmperf.transformer.leaderboard`. The
+    weights of a twin after five steps of all ranks are compared with those of one process, and bit
+    by bit between the ranks, as are the weights of the problem. Its loss is compared with that of
+    an eager forward pass.
+
+    make: (shape, rank, seed, rate=) -> a problem of the strategy.
+    """
+    problem.clear()
+    ends = kept[0], kept[-1]
+    alone = replace(rank, number=0, ranks=1)
+    found, limit = twin_gate(make(replace(twin, batch=twin.batch // rank.ranks), alone, seed), ends)
+    where, error, differing = _five_steps(make, twin, rank, seed, ends)
+    loss = float(step())
+    problem.clear()
+    expected = plain_loss(problem)
+    errors = {
+        **found.errors,
+        "full_loss": abs(loss - expected) / abs(expected),
+        "parameters": error,
+        "ranks": differing + differing_weights(problem.model),
+    }
+    bounds = {"full_loss": limit, "parameters": _MOST_OF_CHANGE, "ranks": _NO_DIFFERENCE}
+    places = {**found.where, "parameters": where}
+    return Gate(errors, {**found.bounds, **bounds}, found.pytorch, places)
+
+
+def _five_steps(
+    make: Callable[..., RankProblem], shape: Shape, rank: Rank, seed: int, kept: Sequence[str]
+) -> tuple[str, float, float]:
+    """The weight with the largest error after five steps, its error, and weights that differ."""
+    expected, before = weights_of_one_process(make, shape, rank, seed, kept)
+    ours = make(shape, rank, seed, rate=_RATE)
+    step = ours.step(kept)
+    for number in range(STEPS):
+        ours.freshen(seed + number)
+        step()
+    errors = {
+        name: _norm(weight.detach() - expected[name]) / _norm(expected[name] - before[name])
+        for name, weight in ours.model.named_parameters()
+    }
+    worst = max(errors, key=errors.__getitem__)
+    return worst, errors[worst], differing_weights(ours.model)
+
+
+def weights_of_one_process(
+    make: Callable[..., RankProblem], shape: Shape, rank: Rank, seed: int, kept: Sequence[str]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Name -> weight after five steps of one process on the whole batch, and before them.
+
+    The process adds the gradients of the ranks' parts as an all-reduce does.
+    """
+    local = replace(shape, batch=shape.batch // rank.ranks)
+    alone = make(local, replace(rank, number=0, ranks=1), seed, rate=_RATE)
+    before = {name: one.detach().clone() for name, one in alone.model.named_parameters()}
+    way = alone.way(kept)
+    for number in range(STEPS):
+        alone.clear()
+        for part in range(rank.ranks):
+            alone.draw(seed + number, part, rank.ranks)
+            loss_of(way, alone.tokens, alone.targets).backward()
+        torch._foreach_div_([one.grad for one in alone.model.parameters()], rank.ranks)
+        alone.optimizer.step()
+    return {name: one.detach() for name, one in alone.model.named_parameters()}, before
+
+
+def _norm(tensor: Tensor) -> float:
+    return float(torch.linalg.vector_norm(tensor, dtype=torch.float32))
+
+
+def differing_weights(model: nn.Module) -> float:
+    """The number of weights (tensors) whose bits differ between ranks."""
+    digests = torch.stack(
+        [one.detach().view(torch.int16).sum(dtype=torch.int64) for one in model.parameters()]
+    )
+    least, most = digests.clone(), digests.clone()
+    dist.all_reduce(least, dist.ReduceOp.MIN)
+    dist.all_reduce(most, dist.ReduceOp.MAX)
+    return float((least != most).sum())

@@ -1,0 +1,63 @@
+"""The leaderboard's step on two gloo processes: only a right exchange passes the gate."""
+
+import functools
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from gloo import on_ranks
+from leaderboard_cases import STRATEGIES, TINY, gates, wrong
+
+from lmperf.benchmark import Rank, Unsupported
+from lmperf.benchmarks import load
+from lmperf.distributed.leaderboard import RankProblem, owners_of
+from lmperf.transformer.leaderboard import SIZE, VOCAB
+
+found_of = functools.cache(lambda: (on_ranks(2, gates), on_ranks(2, wrong)))
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_weights_after_five_steps_are_those_of_one_process(name):
+    for found in found_of()[0]:
+        assert found[name]["status"] == "ok", found[name]
+        assert found[name]["error_parameters"] == found[name]["error_ranks"] == 0
+
+
+@pytest.mark.process
+def test_sharded_moments_are_split_over_the_ranks():
+    right, _ = found_of()
+    for found in right:
+        whole = found["data_parallel"]["moments"]
+        assert abs(found["sharded_moments"]["moments"] / whole - 0.5) < 0.01
+    assert sum(found["sharded_moments"]["moments"] for found in right) == whole
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("name", ["no reduction", "one reduction fewer", "no broadcast"])
+def test_wrong_exchange_fails_the_gate(name):
+    for found in found_of()[1]:
+        assert found[name]["status"] == "failed_check"
+        assert found[name]["error_parameters"] > 0.1 and found[name]["error_ranks"] > 0
+
+
+def test_owners_share_the_weights_of_the_model_equally():
+    block = [4096, 3 * 4096**2, 4096**2, 4096, 2 * 4096 * 11008, 4096 * 11008]
+    numels = [VOCAB * 4096, *(block * SIZE.num_layers), 4096, VOCAB * 4096]
+    owners = owners_of(numels, 2)
+    loads = [sum(n for n, owner in zip(numels, owners, strict=True) if owner == r) for r in (0, 1)]
+    assert sum(numels) == SIZE.parameters(VOCAB) and abs(loads[0] / loads[1] - 1) < 0.01
+
+
+def test_batch_that_does_not_split_is_unsupported():
+    with pytest.raises(Unsupported, match="batch of 2 does not split over 3 ranks"):
+        RankProblem(TINY, Rank(0, 3, "cpu", "gloo"), 1)
+
+
+def test_each_strategy_is_measured_alone():
+    benchmark = load("distributed_leaderboard")
+    cases = benchmark.cases("gpu")
+    assert len(cases) == 3 and [len(group) for group in benchmark.groups(cases)] == [1] * 3
