@@ -74,7 +74,8 @@ class RankedToy(RankedTimed):
         ]
     }
     implementations = (
-        *map(Implementation, ("right", "other", "alone", "unsupported", "on_each_rank_another")),
+        *map(Implementation, ("right", "other", "alone", "allocates", "unsupported")),
+        Implementation("on_each_rank_another"),
         *map(Implementation, (*WRONG, *FAULTS)),
     )
     clock = "step"
@@ -101,6 +102,8 @@ class RankedToy(RankedTimed):
         def run(_):
             if name in FAULTS and rank.number == 1:
                 FAULTS[name]()
+            if name == "allocates":
+                torch.empty(2**26, dtype=torch.uint8)
             return _mean(inputs, rank.ranks, name)
 
         def check(phase, result):

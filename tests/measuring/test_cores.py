@@ -65,7 +65,7 @@ def test_worker_of_a_gpu_chooses_cores_before_each_request(monkeypatch, device, 
     order = []
     monkeypatch.setattr(FastCores, "choose", lambda *_: order.append("choose"))
     monkeypatch.setattr(Serving, "_check_last", lambda _: order.append("request"))
-    serving = Serving(SimpleNamespace(send=lambda _: None), device)
+    serving = Serving(SimpleNamespace(send=lambda _: None), device, None)
     serving.answer("check_last", [])
     serving.answer("check_last", [])
     assert order.count("choose") == times

@@ -41,8 +41,9 @@ METHOD_MODULES = (
             *("assigned", "clock", "clock_settings", "cold_cache", "cores", "descendants"),
             *("faults", "footprint", "group", "guards", "history", "host_load", "lockstep"),
             *("memory", "prepared", "process", "rank_clock", "rank_group", "rank_process"),
-            *("rank_serving", "ranked", "readings", "reference", "rounds", "run", "sensors"),
-            *("serving", "state", "supervisor", "sustained", "twins", "worker", "workers"),
+            *("rank_server", "rank_serving", "ranked", "readings", "reference", "rounds"),
+            *("run", "sensors", "serving", "state", "supervisor", "sustained", "twins"),
+            *("worker", "workers"),
         )
     ),
 )

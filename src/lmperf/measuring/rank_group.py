@@ -7,17 +7,15 @@ So they are ended at once. A rank that hangs is ended with the worker, at the be
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
-import signal
 import time
 from collections.abc import Sequence
 from multiprocessing import connection
 from typing import Any
 
 from lmperf.benchmark import CPU_DEVICES, Unsupported, WrongResult
-from lmperf.measuring import descendants, rank_process
 from lmperf.measuring.faults import RankFailed, ending
+from lmperf.measuring.rank_server import RankProcess, RankServer, kill
 
 # Seconds to wait, after a rank raised an error, for the end of another one that caused it; and
 # after a rank refused a case, for its peers to refuse it as well.
@@ -33,40 +31,34 @@ class RankGroup:
     """Starts `ranks` processes that form a process group, and sends them requests.
 
     Args:
+        server: starts the processes.
         device: cuda or cpu.
         cores: the CPU cores that the ranks may use; empty: all.
 
     Attributes:
-        pids: process ids of the ranks.
+        is_alive: whether the ranks can be asked.
 
     Raises:
         RankFailed: a rank could not be started.
     """
 
-    def __init__(self, ranks: int, device: str, cores: Sequence[int] = ()):
+    def __init__(self, server: RankServer, ranks: int, device: str, cores: Sequence[int]):
         from torch.distributed import TCPStore
 
         self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        context = multiprocessing.get_context("spawn")
         threads = None
         if device == "cpu":
             threads = max(1, (len(cores) or os.cpu_count() or 1) // max(ranks, CPU_DEVICES))
-        self._connections, self._processes = [], []
-        for number in range(ranks):
-            ours, theirs = context.Pipe()
-            place = (number, ranks, device, self._store.port, threads, cores)
-            process = context.Process(
-                target=rank_process.main, args=(theirs, os.getpid(), *place), daemon=False
-            )
-            process.start()
-            theirs.close()
-            self._connections.append(ours)
-            self._processes.append(process)
+        port = self._store.port
+        self._processes = [
+            server.start(number, ranks, device, port, threads, cores) for number in range(ranks)
+        ]
         self.is_alive = True
         self._replies()
 
     @property
     def pids(self) -> list[int]:
+        """Process ids of the ranks; empty if they have been ended."""
         return [process.pid for process in self._processes] if self.is_alive else []
 
     def ask(self, *request: Any) -> list[Any]:
@@ -76,9 +68,9 @@ class RankGroup:
             Unsupported, WrongResult: every rank raised it.
             RankFailed: a rank failed, or only some ranks raised one of these; all were ended.
         """
-        for one in self._connections:
+        for process in self._processes:
             with contextlib.suppress(OSError):  # a dead rank is found when reading
-                one.send(request)
+                process.connection.send(request)
         return self._replies()
 
     def clear(self) -> None:
@@ -88,19 +80,19 @@ class RankGroup:
 
     def end(self) -> None:
         """Kill the ranks and every process that they have started."""
-        family = descendants.stop(*self.pids) if self.is_alive else ()
-        descendants.send(family, signal.SIGKILL)
-        for process, one in zip(self._processes, self._connections, strict=True):
-            process.kill()
-            process.join(_END_LIMIT_S)
-            one.close()
+        if not self.is_alive:
+            return
+        kill(*self.pids)
+        for process in self._processes:
+            connection.wait([process.ended], _END_LIMIT_S)
+            process.close()
         self.is_alive = False
 
     def _replies(self) -> list[Any]:
         """Return the results of all ranks, once every rank has replied."""
         replies: dict[int, tuple[str, Any]] = {}
         until = None
-        while len(replies) < len(self._connections):
+        while len(replies) < len(self._processes):
             if not self._wait(replies, until):
                 break
             kinds = {kind for kind, _ in replies.values()}
@@ -114,25 +106,24 @@ class RankGroup:
         """Add the replies that come next; return whether any came before `until`."""
         sources = {}
         for number, process in enumerate(self._processes):
-            sources[process.sentinel] = number
+            sources[process.ended] = number
             if number not in replies:
-                sources[self._connections[number]] = number
+                sources[process.connection] = number
         left = None if until is None else max(0.0, until - time.monotonic())
         ready = connection.wait(list(sources), left)
         for source in ready:
             number = sources[source]
+            process = self._processes[number]
+            if number in replies and replies[number][0] == "dead":
+                continue
             try:
-                if self._connections[number].poll():
-                    replies[number] = self._connections[number].recv()
-                elif source == self._processes[number].sentinel:
-                    replies[number] = self._death(number)
+                if process.connection.poll():
+                    replies[number] = process.connection.recv()
+                elif source == process.ended:
+                    replies[number] = _death(process)
             except (EOFError, OSError):
-                replies[number] = self._death(number)
+                replies[number] = _death(process)
         return bool(ready)
-
-    def _death(self, number: int) -> tuple[str, Any]:
-        self._processes[number].join(_END_LIMIT_S)
-        return "dead", {"status": "crash", "reason": ending(self._processes[number].exitcode)}
 
     def _judged(self, replies: dict[int, tuple[str, Any]]) -> list[Any]:
         kinds = [replies.get(number, ("silent", None))[0] for number in range(len(self.pids))]
@@ -144,6 +135,14 @@ class RankGroup:
         self.end()
         number = min(replies, key=lambda one: _gravity(*replies[one]))
         raise RankFailed(_row(number, *replies[number]))
+
+
+def _death(process: RankProcess) -> tuple[str, Any]:
+    has_ended = connection.wait([process.ended], _END_LIMIT_S)
+    return "dead", {
+        "status": "crash",
+        "reason": ending(process.exitcode() if has_ended else None),
+    }
 
 
 def _is_final(kind: str, what: Any) -> bool:
@@ -170,8 +169,8 @@ def _row(number: int, kind: str, what: Any) -> dict[str, Any]:
 class RankGroups:
     """The rank groups of a worker, by their number of ranks; they are reused while they live."""
 
-    def __init__(self, device: str, cores: Sequence[int]):
-        self._device, self._cores = device, cores
+    def __init__(self, server: RankServer, device: str, cores: Sequence[int]):
+        self._server, self._device, self._cores = server, device, cores
         self._groups: dict[int, RankGroup] = {}
 
     def of(self, ranks: int) -> RankGroup:
@@ -182,7 +181,7 @@ class RankGroups:
         """
         found = self._groups.get(ranks)
         if found is None or not found.is_alive:
-            self._groups[ranks] = found = RankGroup(ranks, self._device, self._cores)
+            self._groups[ranks] = found = RankGroup(self._server, ranks, self._device, self._cores)
         return found
 
     @property

@@ -8,17 +8,25 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
-from typing import Any
 
+import torch
+import torch.distributed as dist
+
+from lmperf.benchmark import Rank
 from lmperf.measuring import follow
+from lmperf.measuring.faults import failure_row
+from lmperf.measuring.lockstep import NEVER
+from lmperf.measuring.rank_serving import RankServing
 
 _ADDRESS = "127.0.0.1"
+_LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 _ENVIRONMENT = {
     # The ranks are on one machine; its name may resolve to an address without a route.
-    "GLOO_SOCKET_IFNAME": "lo",
-    "NCCL_SOCKET_IFNAME": "lo",
+    "GLOO_SOCKET_IFNAME": _LOOPBACK,
+    "NCCL_SOCKET_IFNAME": _LOOPBACK,
     # NVLink multicast hangs or fails in many containers.
     "NCCL_NVLS_ENABLE": "0",
     # The monitor would end a process that was paused while another one was timed.
@@ -40,7 +48,7 @@ def main(
 
     Args:
         connection: the rank's end of the pipe to the worker.
-        owner: process id of the worker.
+        owner: process id of the process that starts the rank.
         number, ranks: the rank and the number of ranks.
         device: cuda or cpu.
         port: port of the store at which the ranks meet.
@@ -51,8 +59,6 @@ def main(
     os.environ.update(_ENVIRONMENT)
     if cores:
         os.sched_setaffinity(0, cores)
-    from lmperf.measuring.faults import failure_row
-
     try:
         serving = _started(number, ranks, device, port, threads)
         reply: tuple = ("done", os.getpid())
@@ -68,16 +74,8 @@ def main(
     os._exit(0)  # peers may have ended: a process group cannot be closed in order
 
 
-def _started(number: int, ranks: int, device: str, port: int, threads: int | None) -> Any:
+def _started(number: int, ranks: int, device: str, port: int, threads: int | None) -> RankServing:
     """Join the process group and return what answers the requests."""
-    import torch
-    import torch.distributed as dist
-
-    from lmperf.benchmark import Rank
-    from lmperf.measuring.footprint import import_dispatch
-    from lmperf.measuring.lockstep import NEVER
-    from lmperf.measuring.rank_serving import RankServing
-
     if threads is not None:
         torch.set_num_threads(threads)
     backend, place = "gloo", {}
@@ -90,8 +88,6 @@ def _started(number: int, ranks: int, device: str, port: int, threads: int | Non
     dist.init_process_group(
         backend, store=store, rank=number, world_size=ranks, timeout=NEVER, **place
     )
-    if device == "cpu":
-        import_dispatch()
     serving = RankServing(Rank(number, ranks, device, backend))
     gc.freeze()  # later garbage collections skip the imported modules
     return serving

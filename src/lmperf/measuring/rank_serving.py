@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,7 +20,7 @@ from lmperf.gate import Gate
 from lmperf.measuring import guards, reference
 from lmperf.measuring.clock import synchronizer
 from lmperf.measuring.faults import failure_row
-from lmperf.measuring.footprint import phase_memory, requested_bytes
+from lmperf.measuring.footprint import phase_memory, requested_bytes, settled
 from lmperf.measuring.lockstep import Lockstep
 from lmperf.measuring.prepared import clear, in_context
 from lmperf.measuring.rank_clock import rank_clock
@@ -127,10 +126,9 @@ class RankServing:
         """Return the bytes of live tensors on a CUDA device, without garbage; 0 on a CPU."""
         if self._rank.device != "cuda":
             return 0
-        found = requested_bytes()
-        if found > self._requested.get((case, phase), 0):
-            gc.collect()
-            found = requested_bytes()
+        found, before = requested_bytes(), self._requested.get((case, phase), 0)
+        if found > before:
+            found = settled(requested_bytes, before)
         self._requested[case, phase] = found
         return found
 

@@ -24,6 +24,7 @@ from lmperf.measuring.cores import FastCores, usable_cores
 from lmperf.measuring.faults import Poisoned, failure_row, guarded
 from lmperf.measuring.prepared import Prepared, clear
 from lmperf.measuring.rank_group import RankGroups
+from lmperf.measuring.rank_server import RankServer
 from lmperf.measuring.ranked import RankedPrepared
 from lmperf.measuring.readings import Reading
 
@@ -31,11 +32,11 @@ from lmperf.measuring.readings import Reading
 class Serving:
     """Answers the supervisor's requests, and holds the prepared cases of the current group."""
 
-    def __init__(self, connection: Connection, device: str):
+    def __init__(self, connection: Connection, device: str, server: RankServer):
         self._connection, self._device = connection, device
         self._prepared: Prepared | None = None
         # On a CPU all cores are the device.
-        self._ranks = RankGroups(device, usable_cores())
+        self._ranks = RankGroups(server, device, usable_cores())
         self._cores = FastCores() if device == "cuda" else None
         gc.freeze()  # later garbage collections skip the imported modules
 

@@ -42,13 +42,15 @@ def main(
     _keep_from_children(connection.fileno(), lock, *more_locks)
     # Import the clocks before any implementation, which could replace the functions of `time`.
     from lmperf.measuring.footprint import import_dispatch
+    from lmperf.measuring.rank_server import RankServer
     from lmperf.measuring.serving import Serving
 
     if device == "cpu":
         import_dispatch()  # no step of a case is to wait for it
+    server = RankServer()  # before this process uses the device
     code = str(Path(__file__).resolve().parents[1])
     connection.send(("done", {**_device_facts(device), "code": code}))
-    serving = Serving(connection, device)
+    serving = Serving(connection, device, server)
     while True:
         try:
             name, *arguments = connection.recv()
