@@ -28,7 +28,9 @@ if (SOURCE := Path(str(workflow.current_basedir)).parent / "src").is_dir():
 
 from lmperf.config import load_config
 from lmperf.errors import UserError
+from lmperf.evidence.allocation import allocation
 from lmperf.evidence.project import Project
+from lmperf.evidence.store import lock_folder
 from lmperf.measuring.rest import wait_for_rest, watch_here
 from lmperf.reporting import written
 
@@ -59,6 +61,15 @@ def csv_of(stem):
     return f"report/{HERE}/evidence/{stem}.csv"
 
 
+def new_folder():
+    """A new temporary folder; for a cluster it lies in the checkout, which all nodes see."""
+    place = None
+    if PARTITION:
+        place = Path(".snakemake")
+        place.mkdir(exist_ok=True)
+    return tempfile.mkdtemp(prefix="lmperf-due-", dir=place)
+
+
 # Snakemake ignores an exception in an input function when the output exists. So all evidence is read
 # here, and no input function reads any.
 require_writable_folder()
@@ -69,7 +80,11 @@ try:
     GIVEN = {key: value for key, value in config.items() if key != "configfile"}
     CONFIGFILE = Path(config.get("configfile", "config/config.yaml"))
     OVERRIDES = [f"{key}={json.dumps(value, sort_keys=True)}" for key, value in GIVEN.items()]
-    project = Project(load_config(CONFIGFILE, GIVEN))
+    configuration = load_config(CONFIGFILE, GIVEN)
+    PARTITION = configuration.partition
+    if "detect" in (word.partition(":")[0] for word in sys.argv):  # its nodes may not be known yet
+        configuration = configuration.model_copy(update={"partition": None, "preset": "cpu"})
+    project = Project(configuration)
     HERE = project.machine.slug
     PLANS = project.plans
     DUE = [stem for stem, plan in PLANS.items() if plan.is_due]
@@ -84,14 +99,17 @@ try:
     HAS_EVIDENCE_HERE = bool(PLANS) or HERE in project.machines_with_evidence()
     # None stands for the overview, report/report.md.
     OUTDATED = [m for m in (*MACHINES, None) if not written.is_current(project, m)]
-    DUE_FILES = Path(tempfile.mkdtemp(prefix="lmperf-due-"))
+    # What a job on a cluster, which reads the workflow again on its node, is told by this process.
+    TOLD = json.loads(os.environ.get("LMPERF_WORKFLOW", "{}"))
+    DUE_FILES = Path(TOLD["due_files"] if TOLD else new_folder())
 except UserError as error:
     refuse(error)
 except OSError as error:
     refuse(f"{error.filename}: {error.strerror}")
 except TypeError as error:
     refuse(f"--configfile: {error}; a configuration has words, numbers, lists and mappings")
-atexit.register(shutil.rmtree, DUE_FILES, ignore_errors=True)
+if not TOLD:
+    atexit.register(shutil.rmtree, DUE_FILES, ignore_errors=True)
 
 # Snakemake sets these to the threads of a job. A measurement runs with the user's own settings.
 THREADS = ["OMP_NUM_THREADS", "GOTO_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"]
@@ -122,8 +140,9 @@ def due_file(name, output):
     it. So it is newer than every output.
     """
     path = DUE_FILES / name
-    path.write_text(f"{output} is due\n")
-    os.utime(path, (NEWER, NEWER))
+    if not TOLD:
+        path.write_text(f"{output} is due\n")
+        os.utime(path, (NEWER, NEWER))
     return str(path)
 
 
@@ -141,6 +160,8 @@ def is_forced(stem):
     class that the documentation of `snakemake.api` describes, are in `workflow.dag_settings` once
     the workflow was read. Tried with Snakemake 9.27.1.
     """
+    if TOLD:
+        return stem in TOLD["forced"]
     settings = workflow.dag_settings
     names = {*settings.forcerun, *(settings.targets if settings.forcetargets else ())}
     return settings.forceall or not names.isdisjoint((RULE[stem], csv_of(stem)))
@@ -164,8 +185,8 @@ def also_measured(stem):
 
 
 def runs_side_by_side():
-    """Whether jobs run at once, each on GPUs of its own: with `--cores 2 --resources gpu=2`."""
-    return workflow.global_resources["gpu"].value > 1
+    """Whether jobs run at once, each on GPUs of its own: with `--resources gpu=2`, on a cluster."""
+    return PARTITION is not None or workflow.global_resources["gpu"].value > 1
 
 
 def beside_others(gpus):
@@ -227,6 +248,7 @@ def begin_run():
     lock_checkout()
     wait_until_at_rest()
     retire_due_files()
+    tell_jobs()
     end_quietly_if_interrupted()
 
 
@@ -236,17 +258,27 @@ def lock_checkout():
     Snakemake's own lock outlives a killed run; `profiles/default` turns it off.
     """
     global checkout  # the lock is held while this descriptor is open
-    checkout = os.open(".", os.O_RDONLY)
     try:
-        fcntl.flock(checkout, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        checkout = lock_folder(Path(), fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         refuse("another run in this checkout is under way; wait until it ends, or stop it")
 
 
+def tell_jobs():
+    """Tell the jobs of a cluster what only this process knows; they inherit the environment."""
+    if PARTITION:
+        forced = [stem for stem in (*PLANS, REPEATS.stem) if is_forced(stem)]
+        told = json.dumps({"due_files": str(DUE_FILES), "forced": forced})
+        os.environ.update(LMPERF_WORKFLOW=told)
+
+
 def wait_until_at_rest():
-    """With `remeasure`, wait until other programs rest, once, before the first job."""
+    """With `remeasure`, wait until other programs rest, once, before the first job.
+
+    On a cluster each job waits on its node.
+    """
     jobs = [*PLANS.values(), *([REPEATS] if project.repeats_rows else [])]
-    if not any(job.remeasure and job.unsettled for job in jobs):
+    if PARTITION or not any(job.remeasure and job.unsettled for job in jobs):
         return
     try:
         wait_for_rest(watch_here(project.machine.kind, project.device_uuid), say)

@@ -18,7 +18,7 @@ for place, stem in enumerate(PLANS):
             f"logs/{stem}.log",
         priority: len(PLANS) - place  # in the order of the write-up's sections
         resources:
-            gpu=PLANS[stem].gpus,
+            **allocation(project, PLANS[stem]),
         params:
             lmperf=LMPERF,
             parent=PARENT,
@@ -48,7 +48,7 @@ if REPEATS.drawn:
         log:
             f"logs/{REPEATS.stem}.log",
         resources:
-            gpu=max(plan.gpus for plan in PLANS.values()),
+            **allocation(project, *PLANS.values()),
         params:
             lmperf=LMPERF,
             parent=PARENT,

@@ -5,6 +5,11 @@ figures are not outputs, since Snakemake removes the outputs of a failed job; re
 """
 
 
+localrules:
+    write_up,
+    overview,
+
+
 rule write_up:
     """A machine's report.md, its pages and its figures, from its evidence alone."""
     input:

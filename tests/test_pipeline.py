@@ -194,18 +194,15 @@ def test_command_line_overrides_the_grid(checkout):
     assert "1 of 2 cases to measure (1 missing)" in listed
 
 
-def test_only_three_attributes_of_the_workflow_are_used():
+def test_few_attributes_of_the_workflow_are_used():
     """`basedir` is documented for Snakefiles. Of `dag_settings` only the class is; the tests of
-    forced benchmarks fail if it changes, and `test_side_by_side.py` if `global_resources` does.
-    Tried with Snakemake 9.27.1."""
+    forced benchmarks fail if it changes, `test_side_by_side.py` if `global_resources` does, and the
+    tests of the workflow as a module if the others do. Tried with Snakemake 9.27.1."""
     text = "".join(path.read_text() for path in (ROOT / "Snakefile", *ROOT.glob("rules/*.smk")))
     code = re.sub(r"`[^`\n]*`", "", text)
-    assert set(re.findall(r"\bworkflow\.(\w+)", code)) == {
-        "basedir",
-        "dag_settings",
-        "global_resources",
-        "rst",
-    }
+    used = {"current_basedir", "modifier", "dag_settings", "rst"}
+    used |= {"global_resources", "register_resource"}
+    assert set(re.findall(r"\bworkflow\.(\w+)", code)) == used
     assert not re.findall(r"^(?:from|import) snakemake", code, re.MULTILINE)
 
 

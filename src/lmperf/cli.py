@@ -87,7 +87,7 @@ for command in (
     *(measure.measure, repeat.repeat, report.report, report.summary, site.site),
     *(verify.verify, publish.publish, export.export, add.add),
     *(diff.diff, history.history, compare.compare, selftest.selftest),
-    *(machine.machine, machine.prune, schema.schema),
+    *(machine.machine, machine.detect, machine.prune, schema.schema),
 ):
     lmperf.add_command(command)
 

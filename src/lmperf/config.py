@@ -42,6 +42,9 @@ from lmperf.peers.table import PEERS, installed, peers_of
 _LONGEST_NAME, _MOST_CELLS = 64, 10_000
 _MACHINE = r"^[a-z0-9][a-z0-9_-]*(\.[a-z0-9_-]+)*$"
 _Name = Annotated[str, StringConstraints(pattern=NAME, max_length=_LONGEST_NAME)]
+_Partition = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64)
+]
 _Entry = Annotated[str, StringConstraints(pattern=ENTRY, max_length=255)]
 
 
@@ -209,6 +212,7 @@ class Config(_Strict):
     machine: _Machine = "auto"
     retry_failed: _Flag = False
     remeasure: _Flag = False
+    partition: _Partition | None = None
     benchmarks: Literal["all"] | Annotated[list[str], Field(min_length=1)] = "all"
     grid: Any = None
     implementations: Any = None

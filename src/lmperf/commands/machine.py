@@ -1,10 +1,12 @@
-"""`lmperf machine` prints this machine's name; `lmperf prune` removes stale rows of old cells."""
+"""Print this machine's name (`machine`), look up a cluster's node (`detect`), prune old rows."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
-from lmperf.commands.options import MACHINE, of_project
+from lmperf.commands.options import MACHINE, Settings, config_option, of_project
 from lmperf.evidence.project import Project
 
 
@@ -18,6 +20,22 @@ def machine(project: Project):
       ls report/$(lmperf machine)
     """
     print(project.machine.slug)
+
+
+@click.command(short_help="Look up the hardware of this node for a cluster's workflow.")
+@config_option()
+@click.pass_obj
+def detect(settings: Settings, overrides):
+    """Look up the hardware of this node, as that of its SLURM partition. The workflow's target
+    `detect` does this in a job of the cluster.
+
+    \b
+    Example:
+      srun --partition=h100 --gpus=1 lmperf detect --config partition=h100
+    """
+    from lmperf.evidence.nodes import record_node
+
+    print(record_node(settings.config(overrides), Path()))
 
 
 @click.command(short_help="Remove stale rows of cells that left the grid.")

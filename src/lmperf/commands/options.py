@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from lmperf.benchmarks import stems
-from lmperf.config import load_config, overrides_of, slug
+from lmperf.config import Config, load_config, overrides_of, slug
 from lmperf.errors import UserError, meant, nearest
 from lmperf.evidence.project import Project
 
@@ -26,13 +26,17 @@ class Settings:
     configfile: Path
     overrides: Sequence[str]
 
-    def project(self, more: Sequence[str]) -> Project:
-        """Load the project from the configuration; `more`: further `KEY=VALUE` overrides."""
+    def config(self, more: Sequence[str]) -> Config:
+        """Load the configuration; `more`: further `KEY=VALUE` overrides."""
         if self.configfile == CONFIG and not CONFIG.exists():
             raise UserError(
                 f"{CONFIG} does not exist; change into a checkout of lmperf, or use -C DIR"
             )
-        return Project(load_config(self.configfile, overrides_of([*self.overrides, *more])))
+        return load_config(self.configfile, overrides_of([*self.overrides, *more]))
+
+    def project(self, more: Sequence[str]) -> Project:
+        """Load the project from the configuration; `more` as for `config`."""
+        return Project(self.config(more))
 
 
 def config_option(name: str = "overrides") -> Callable:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from lmperf.benchmark import Benchmark, Case
+from lmperf.benchmark import Benchmark, Case, ranks_of
 from lmperf.evidence.consistent import RETAKEN, contradictions, is_unsettled
 from lmperf.evidence.keys import row_key
 from lmperf.evidence.schema import sound
@@ -54,12 +54,6 @@ def read(benchmark: Benchmark, evidence: Evidence) -> Reading:
         return Reading(*sound(benchmark, evidence.read()))
     except DamagedEvidence as damage:
         return Reading([], [str(damage)])
-
-
-def gpus_for(kind: str, cases: Iterable[Case]) -> int:
-    """The number of devices that measure the cases: on CUDA a GPU for each rank, else one."""
-    ranks = (int(case.axes.get("ranks", 1)) for case in cases if kind == "cuda")
-    return max(ranks, default=1)
 
 
 def read_both(benchmark: Benchmark, store: Evidence, evidence: Evidence) -> tuple[Reading, Reading]:
@@ -117,8 +111,9 @@ class Plan:
 
     @property
     def gpus(self) -> int:
-        """The number of devices that its job must hold, for `Snakefile` and locks."""
-        return gpus_for(self.kind, self.chosen)
+        """The number of devices that its job must hold: on CUDA a GPU for each rank, else one."""
+        ranks = (ranks_of(self.benchmark, case) for case in self.chosen if self.kind == "cuda")
+        return max(ranks, default=1)
 
     def key(self, columns: Mapping[str, object]) -> str:
         """The key that a row with these columns would get if it were measured now."""

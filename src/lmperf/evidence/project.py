@@ -14,12 +14,12 @@ from lmperf.evidence.cost import Cost
 from lmperf.evidence.facts import FILE, PERMISSIONS, Facts, empty, hardware, read_facts
 from lmperf.evidence.machine import (
     Machine,
-    detect,
     measurable,
     preset_of,
     topology_of,
     torch_version,
 )
+from lmperf.evidence.nodes import machine_of
 from lmperf.evidence.plan import FAILURES, Plan, evidence_of
 from lmperf.evidence.repeatability import Repeated, Repeats, draw
 from lmperf.evidence.store import EVIDENCE, STORE, DamagedEvidence, Row
@@ -39,7 +39,7 @@ class Project:
     def __init__(self, config: Config, root: Path = Path()):
         self.config = config
         self.root = root
-        self.machine: Machine = detect(config.preset, config.machine)
+        self.machine: Machine = machine_of(config, root)
         self.preset = preset_of(config.preset, self.machine.kind)
         self._require_own_name()
 

@@ -1,0 +1,125 @@
+"""The workflow on a real SLURM of one node, and what happens to its jobs there."""
+
+import os
+import signal
+import time
+
+import pytest
+import slurm
+from checkout import Checkout
+from configurations import attention
+
+from lmperf.evidence.store import read_rows
+
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.snakemake,
+    pytest.mark.slow,
+    pytest.mark.skipif(slurm.missing() is not None, reason=slurm.missing() or ""),
+]
+
+# Without accounting only squeue answers.
+WITHOUT_ACCOUNTING = (
+    *("--slurm-status-command", "squeue", "--latency-wait", "10"),
+    *("--slurm-init-seconds-before-status-checks", "2", "--seconds-between-status-checks", "2"),
+)
+ALL_CORES = ("--default-resources", f"cpus_per_task={os.cpu_count()}")
+PROFILE = ("-m", "snakemake", "--workflow-profile", "profiles/slurm")
+PROFILE += (*ALL_CORES, *WITHOUT_ACCOUNTING)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    found = slurm.Slurm()
+    yield found
+    found.stop()
+
+
+def command(*more, partition="first", targets=("report/report.md",)):
+    """The command of docs/cluster.md, for this cluster."""
+    return (*PROFILE, *targets, *more, "--config", f"partition={partition}")
+
+
+def detect(checkout, partition):
+    done = checkout.run(*command(partition=partition, targets=("detect",)))
+    assert done.code == 0, done.said
+    return done
+
+
+def until(holds, run, limit_s=240):
+    end = time.monotonic() + limit_s
+    while not holds():
+        assert not run.is_over, run.wait().said
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.2)
+
+
+def groups_stored(checkout):
+    path = checkout.root / "report/here/store/cost.csv"
+    return sum(int(row["groups"]) for row in read_rows(path))
+
+
+def test_faults_of_a_cluster_lose_nothing(cluster, tmp_path):
+    checkout = Checkout(tmp_path / "checkout")
+    lengths = (32, 48, 64, 80, 96)
+    (checkout.root / "config/config.yaml").write_text(attention(*lengths))
+    refused = checkout.run(*command())
+    assert refused.code == 2 and "nodes of partition first are not known yet" in refused.said
+    detect(checkout, "first")
+    stored = 0
+
+    def measuring(*more):
+        """Start the same command, and wait until its job has stored one more group."""
+        nonlocal stored
+        run = checkout.start(*command(*more))
+        until(lambda: groups_stored(checkout) > stored and run.job(), run)
+        stored = groups_stored(checkout)
+        return run
+
+    run = measuring()
+    cluster.ask("scancel", *cluster.jobs("RUNNING"))
+    assert run.wait().code and run.gone(60), "a cancelled job"
+
+    run = measuring()
+    os.kill(run.job(), signal.SIGKILL)
+    assert run.wait().code and run.gone(60), "a killed process"
+
+    run = measuring("--set-resources", "attention:runtime=1")
+    os.kill(run.job(), signal.SIGSTOP)
+    assert run.wait().code and run.gone(60), "a job at its time limit, of one minute"
+
+    run = measuring("--set-resources", "attention:gpu=1")
+    cluster.node("down")  # SLURM puts the job back into the queue
+    until(lambda: cluster.jobs("PENDING"), run)
+    stored = groups_stored(checkout)
+    cluster.node("resume")
+    assert run.wait(600).code == 0, run.said
+
+    assert groups_stored(checkout) == len(lengths), "nothing was measured twice"
+    rows = checkout.rows
+    assert len(rows) == 2 * len(lengths) and {row["status"] for row in rows} == {"ok"}
+    summary = checkout.run(
+        "-m", "lmperf.cli", "summary", "--current", "--config", "partition=first"
+    )
+    assert summary.code == 0, summary.said
+    again = checkout.run(*command("--dry-run"))
+    assert "Nothing to be done" in again.said
+    assert not list((checkout.root / ".snakemake").glob("lmperf-due-*")), "no files stay behind"
+
+
+def test_drained_node_holds_up_a_job_and_two_kinds_of_node_share_a_report(cluster, tmp_path):
+    checkout = Checkout(tmp_path / "checkout")
+    for partition, machine in zip(slurm.PARTITIONS, ("here", "there"), strict=True):
+        config = attention(32).replace("machine: here", f"machine: {machine}")
+        (checkout.root / "config/config.yaml").write_text(config)
+        detect(checkout, partition)
+        cluster.node("drain")
+        run = checkout.start(*command("-R", "attention", partition=partition))
+        until(lambda: cluster.jobs("PENDING"), run)
+        cluster.node("resume")
+        assert run.wait(600).code == 0, run.said
+        log = (checkout.root / "logs/attention.log").read_text()
+        assert "1 group to measure" in log, "all of it: the job knows that it was forced"
+    overview = (checkout.root / "report/report.md").read_text()
+    assert "here" in overview and "there" in overview
+    assert read_rows(checkout.root / "report/there/evidence/attention.csv")
