@@ -56,6 +56,12 @@ def test_matmul_ceiling_of_dtype_limits_flop_rate(dtype, best):
     assert impossible(limits, rated(dtype, 1.04 * best))
 
 
+def test_flops_of_a_row_are_shared_by_its_ranks():
+    limits, row = limits_of(CEILINGS, {"e": UNKNOWN}), rated("bfloat16", 2 * 790.0)
+    assert impossible(limits, row) and not impossible(limits, {**row, "ranks": "2"})
+    assert impossible(limits, {**rated("bfloat16", 2.1 * 790.0), "ranks": 2.0})
+
+
 def test_row_without_ok_status_or_time_is_never_impossible():
     limits = limits_of(CEILINGS, {"e": UNKNOWN})
     assert not impossible(limits, {**rated("bfloat16", 1e4), "status": "failed_check"})

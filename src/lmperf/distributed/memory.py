@@ -285,3 +285,35 @@ def sent_bytes(
             found[strategy.updates] = parameters
     sent = {operation: size * (ranks - 1) // ranks for operation, size in found.items()}
     return {**sent, "total": sum(sent.values())}
+
+
+def peak_bytes(
+    name: str,
+    size: ModelSize,
+    context: int,
+    batch: int,
+    ranks: int,
+    dtype: str,
+    checkpointed: bool,
+    device: str = "cuda",
+    vocab: int = VOCAB_SIZE,
+) -> dict[str, int]:
+    """Bytes per rank by component at the peak of a step with SDPA, as in `predicted_bytes`.
+
+    batch: sequences of each rank. checkpointed: whether each block keeps its input only.
+
+    Raises:
+        ValueError: the strategy or the dtype is unknown.
+    """
+    local = _LocalStep(
+        size=size,
+        context=context,
+        batch=batch,
+        w=_operand_bytes(dtype),
+        device=device,
+        vocab=vocab,
+        segment=1 if checkpointed else 0,
+        strategy=strategy_of(name),
+        ranks=ranks,
+    )
+    return local.peak(state_bytes(name, size, ranks, vocab))

@@ -39,7 +39,7 @@ COPIES = frozenset(("copy", "widen", "narrow"))
 # Operation of a row of `ceilings` -> the column with its amount of work; None: one launch.
 _WORK = {"matmul": "flops", "launch": None, **dict.fromkeys(COPIES, "bytes")}
 # The columns on which the floor of a row depends.
-NEEDED = frozenset(("environment", "dtype", "flops", "bytes"))
+NEEDED = frozenset(("environment", "dtype", "flops", "bytes", "ranks"))
 Row = Mapping[str, object]
 
 
@@ -63,7 +63,8 @@ class Limits:
         rate = self.rate(str(row["dtype"])) if row.get("dtype") else None
         floors = [self.launch_ms]
         if flops and rate:
-            floors.append(flops / rate / 1e9)
+            ranks = number(row.get("ranks")) or 1  # the FLOPs are those of all ranks
+            floors.append(flops / ranks / rate / 1e9)
         if moved and self.bandwidth_gbps:
             floors.append((moved - CACHE_BYTES) / self.bandwidth_gbps / 1e6)
         return max(floors)

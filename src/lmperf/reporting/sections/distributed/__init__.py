@@ -8,6 +8,8 @@ from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.distributed import (
     bound,
     collectives,
+    fit,
+    leaderboard,
     memory,
     model,
     overlap,
@@ -16,7 +18,7 @@ from lmperf.reporting.sections.distributed import (
 )
 from lmperf.reporting.sections.distributed.figure import figure
 
-_TOPICS = (collectives, steps, overlap, model, memory, sharding, bound)
+_TOPICS = (collectives, steps, overlap, model, memory, sharding, fit, bound, leaderboard)
 
 SECTION = Section(
     findings=tuple(finding for topic in _TOPICS for finding in topic.FINDINGS),
