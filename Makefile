@@ -66,7 +66,8 @@ remeasure: $(READY) ## measure rows again that were timed while the machine was 
 	@$(BIN)/lmperf summary --current
 
 publish: $(READY) ## add this machine's evidence and report to Git, if it passes verify
-	@$(BIN)/lmperf publish $(if $(ALLOW_MARKED),--allow-marked '$(subst ','\'',$(ALLOW_MARKED))')
+	@$(BIN)/lmperf publish $(if $(ALLOW_MARKED),--allow-marked '$(subst ','\'',$(ALLOW_MARKED))') \
+	  $(if $(ANYWAY),--anyway '$(subst ','\'',$(ANYWAY))')
 
 lock: $(TOOLS_READY) ## pin the newest versions that pyproject.toml allows, with hashes
 	$(COMPILE) pyproject.toml --output-file envs/report.txt >/dev/null

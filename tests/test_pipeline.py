@@ -377,7 +377,8 @@ def test_snakemake_report_has_figures_and_pages(checkout, tmp_path):
     assert not [name for name in names if "dark" in name]
     for category in ("Figures", "Pages", "Write-up"):
         assert f'"{category}"' in html
-    assert "A step takes 3.1 ms." in html
+    description = html.partition("What the evidence of here says:")[2]
+    assert "A step takes 3.1 ms." in description[:200], "the first page has the findings"
 
 
 def test_snakemake_lint_asks_only_for_environments(checkout):

@@ -1,0 +1,135 @@
+"""The steps of `.github/workflows/report.yml`, run here as a forge's CI runs them.
+
+Steps that use an action of the forge are left out; `pip` and `gh` are stand-ins that only note what
+they are called with.
+"""
+
+import csv
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lmperf.evidence.facts import read_facts, write_facts
+from lmperf.evidence.store import write_signed
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[1]
+JOBS = yaml.safe_load((ROOT / ".github/workflows/report.yml").read_text())["jobs"]
+H200 = ROOT / "report/nvidia-h200"
+TIMES = ("median_ms", "mean_ms", "std_ms", "p20_ms", "p80_ms", "least_ms", "rounds_ms", "again_ms")
+NOTE = '#!/bin/sh\necho "$0 $@" >> "$CALLS"\nif [ -e diff.md ]; then cat diff.md >> "$CALLS"; fi\n'
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    """A repository whose second commit changes a machine's evidence and adds another machine."""
+    root = tmp_path_factory.mktemp("repository")
+    (root / "config").mkdir()
+    shutil.copy(ROOT / "config/config.yaml", root / "config")
+    (root / ".gitignore").write_text("/site/\n/.lmperf/\n")
+    copy(root / "report/nvidia-h200", "nvidia-h200")
+    git(root, "init", "-q", "-b", "main")
+    commit(root)
+    slow_down(root / "report/nvidia-h200/evidence/attention.csv")
+    copy(root / "report/another", "another")
+    commit(root)
+    return root
+
+
+def copy(machine, name):
+    (machine / "evidence").mkdir(parents=True)
+    for stem in ("attention", "mixed_precision"):
+        for path in H200.glob(f"evidence/{stem}.*"):
+            shutil.copy(path, machine / "evidence")
+    write_facts(machine, read_facts(H200, "nvidia-h200") | {"machine": name})
+
+
+def slow_down(path):
+    """Make the times of one row three times as long."""
+    with path.open() as lines:
+        rows = list(csv.DictReader(lines))
+    row = next(row for row in rows if row["median_ms"] and float(row["median_ms"]) > 0.1)
+    for name in TIMES:
+        row[name] = ";".join(f"{3 * float(of)!r}" for of in row[name].split(";") if of)
+    with path.open("w") as lines:
+        writer = csv.DictWriter(lines, rows[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    write_signed(path, path.read_bytes())
+
+
+def git(root, *arguments):
+    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def commit(root):
+    git(root, "add", ".")
+    git(root, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "Evidence")
+
+
+def run_job(name, root, tools, **values):
+    """Run the steps of a job; return what the stand-ins noted.
+
+    values: the expressions of the forge that variables of steps have, by variable.
+    """
+    calls = tools / "calls"
+    calls.write_text("")
+    for tool in ("pip", "gh"):
+        (tools / tool).write_text(NOTE)
+        (tools / tool).chmod(0o755)
+    path = os.pathsep.join([str(tools), str(Path(sys.executable).parent), os.environ["PATH"]])
+    known = os.environ | {"PATH": path, "CALLS": str(calls), "PYTHONPATH": str(ROOT / "src")}
+    for step in JOBS[name]["steps"]:
+        if "run" not in step:
+            continue
+        assert "${{" not in step["run"], "an expression in a script runs what a stranger wrote"
+        own = {key: values[key] for key in step.get("env", {})}
+        shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+        done = subprocess.run(shell, cwd=root, env=known | own, capture_output=True, text=True)
+        assert done.returncode == 0, (step["name"], done.stderr)
+    return calls.read_text()
+
+
+def test_site_is_rendered_from_committed_evidence(repository, tmp_path):
+    calls = run_job("site", repository, tmp_path)
+    assert "install" in calls
+    report = repository / "report"
+    for path in ("nvidia-h200/report.md", "another/attention.md", "report.md"):
+        assert (report / path).exists(), path
+    uploaded = next(
+        step for step in JOBS["site"]["steps"] if "pages-artifact" in step.get("uses", "")
+    )
+    site = repository / uploaded["with"]["path"]
+    assert (site / "index.html").exists() and (site / "another/attention.html").exists()
+
+
+def test_changed_evidence_is_posted_on_the_pull_request(repository, tmp_path):
+    base = git(repository, "rev-parse", "HEAD~1")
+    calls = run_job("diff", repository, tmp_path, BASE=base, NUMBER="7", GH_TOKEN="secret")
+    [posted] = [line for line in calls.splitlines() if "gh pr comment" in line]
+    assert " 7 --body-file diff.md" in posted
+    new, changed = calls.index("## another"), calls.index("## nvidia-h200")
+    assert "This machine is new." in calls[new:changed]
+    assert "3.00x" in calls[changed:] or "slower" in calls[changed:]
+
+
+def test_unchanged_evidence_posts_nothing(repository, tmp_path):
+    head = git(repository, "rev-parse", "HEAD")
+    (repository / "diff.md").unlink(missing_ok=True)
+    calls = run_job("diff", repository, tmp_path, BASE=head, NUMBER="7", GH_TOKEN="secret")
+    assert "gh pr comment" not in calls
+
+
+def test_only_the_jobs_that_publish_may_write():
+    permissions = yaml.safe_load((ROOT / ".github/workflows/report.yml").read_text())["permissions"]
+    assert permissions == {"contents": "read"}
+    writing = {name for name, job in JOBS.items() if "write" in str(job.get("permissions"))}
+    assert writing == {"deploy", "diff"}
+    assert JOBS["deploy"]["if"] == "github.event_name == 'push'"
