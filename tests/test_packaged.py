@@ -103,6 +103,8 @@ def test_users_repository_is_measured_once(python, repository):
     page = (repository / "report/here/attention.md").read_text()
     assert "student.attention:FlashAttention" in page and "src/lmperf" not in page
     commit(repository, "The report")
+    run(repository, python.parent / "lmperf", "site")
+    assert (repository / "site/here/attention.html").exists()
     assert "Nothing to be done" in run(repository, python, *REPORT)
     assert rows(repository) == found
     assert run(repository, "git", "status", "--porcelain") == ""
