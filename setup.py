@@ -31,8 +31,11 @@ class BuildWithWorkflow(build_py):
 
     def _workflow(self):
         folder = Path(self.build_lib) / "lmperf/workflow"
-        sources = [path for pattern in WORKFLOW for path in sorted(ROOT.glob(pattern))]
-        return {path: folder / path.relative_to(ROOT) for path in sources if path.is_file()}
+        found = {pattern: sorted(ROOT.glob(pattern)) for pattern in WORKFLOW}
+        if lacking := [pattern for pattern, paths in found.items() if not paths]:
+            raise FileNotFoundError(f"{', '.join(lacking)}: MANIFEST.in must include it")
+        sources = [path for paths in found.values() for path in paths if path.is_file()]
+        return {path: folder / path.relative_to(ROOT) for path in sources}
 
 
 setup(cmdclass={"build_py": BuildWithWorkflow})

@@ -18,8 +18,9 @@ import yaml
 pytestmark = [pytest.mark.process, pytest.mark.snakemake, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[1]
-SOURCES = ("Snakefile", "setup.py", "pyproject.toml", "README.md", "src", "rules", "templates")
-SOURCES += ("profiles", "config", ".github")
+SOURCES = ("Snakefile", "setup.py", "MANIFEST.in", "pyproject.toml", "README.md", "src", "rules")
+SOURCES += ("templates", "profiles", "config", ".github")
+SDIST = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
 GRID = {"batch": [1], "d_head": [16], "seq_len": [32], "dtype": ["float32"]}
 SMALL = {"attention": {**GRID, "implementation": ["eager"]}}
 REPORT = ("-m", "snakemake", "--cores", "1", "report/report.md")
@@ -54,8 +55,9 @@ def python(tmp_path_factory):
         )
     pip = (sys.executable, "-m", "pip")
     build = ("wheel", "-q", "--no-deps", "--no-build-isolation", "--no-index", "-w", folder)
-    run(sources, *pip, *build, ".")
+    run(sources, sys.executable, "-c", SDIST, folder)
     shutil.rmtree(sources)
+    run(folder, *pip, *build, next(folder.glob("*.tar.gz")))
     venv.create(folder / "venv", symlinks=True)
     [packages] = (folder / "venv").glob("lib/python*/site-packages")
     # Not --system-site-packages, whose .pth files may lead to an editable install of lmperf.

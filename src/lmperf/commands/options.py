@@ -30,7 +30,8 @@ class Settings:
         """Load the configuration; `more`: further `KEY=VALUE` overrides."""
         if self.configfile == CONFIG and not CONFIG.exists():
             raise UserError(
-                f"{CONFIG} does not exist; change into a checkout of lmperf, or use -C DIR"
+                f"{CONFIG} does not exist; change into a repository that has it (-C DIR), or run"
+                " lmperf init in yours"
             )
         return load_config(self.configfile, overrides_of([*self.overrides, *more]))
 
