@@ -360,7 +360,7 @@ def gives_configuration_or_one_line(read):
         assert isinstance(read(), Config)
     except UserError as error:
         line = str(error)
-        assert line.isprintable() and 0 < len(line) < 400, line
+        assert line.isprintable() and 0 < len(line) < 500, line
         assert not any(unicodedata.category(c) == "Cf" for c in line)
 
 

@@ -107,8 +107,8 @@ def is_alone(implementation: str) -> bool:
 
 
 class Distributed(RankedTimed):
-    title = "Train steps on several ranks"
-    section = "distributed"
+    title = "Several GPUs"
+    order = 75
     columns = numbers(
         *("parameters", "tokens", "calls", "sent_bytes", "predicted_sent_bytes"),
         *("error_parameters", "error_ranks"),

@@ -30,6 +30,4 @@ SECTION = Section(
     ),
     head=steps.head,
     figure=figure,
-    title="Several GPUs",
-    order=75,
 )

@@ -15,8 +15,9 @@ from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import PAGE, SECTION, SHORT, Finding, measured, sound
 from lmperf.reporting.numbers import Spread, percent_digits
 from lmperf.reporting.sections.distributed import rows
+from lmperf.reporting.sections.distributed.model import with_predictions
 from lmperf.reporting.sections.distributed.rows import LINES, ONE, STEM
-from lmperf.reporting.side_by_side import each, memory, rate, side_by_side, speedup, text
+from lmperf.reporting.side_by_side import each, memory, rate, side_by_side, speedup, text, time
 from lmperf.reporting.speedup import resolved
 from lmperf.reporting.tables import STEPS, Owed, TableGroup, number_cells, value_cells
 from lmperf.results import Table
@@ -49,11 +50,13 @@ def head(evidence: MachineEvidence) -> Table | None:
     if frame.empty:
         return None
     hidden = number_cells(100 * rows.beside(evidence, frame)["hidden_share"], percent_digits)
+    predicted = number_cells(with_predictions(evidence, frame)["predicted_ms"])
     columns = [
         *rows.step(frame)[:1],
         rate("communication hidden", hidden, "hidden", "%"),
         memory("peak per rank", value_cells(frame, frame["peak_mib"] / MIB_IN_GIB), "peak", "GiB"),
         speedup("over one rank", rows.over(evidence, frame, ONE, brackets=False), f"over.{ONE}"),
+        time("predicted", predicted, "train_step.predicted"),
     ]
     table = side_by_side("One train step, by strategy", frame, LINES, columns, STEPS)
     return table and table.last(HEAD_LINES)
