@@ -2,7 +2,8 @@
 
 The steps of D2 to D6 are predicted from the fitted all-reduce (D1) and from the computation of a
 rank, which is the measured step of one rank at its part of the batch. Where that was not measured,
-it is the step whose gradients are reduced one by one, without its exposed communication (D5).
+it is a step of several ranks without its exposed communication (D5): that of gradients reduced one
+by one, or of the overlapped strategy with compiled blocks.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ from lmperf.transformer.sizes import SIZES, ModelSize, canonical
 STEM, LEDGER, COLLECTIVES = "distributed", "distributed_overlap", collectives.STEM
 CELL = ["size", "context_length", "batch", "ranks", "dtype"]
 ONE_BY_ONE = "one_by_one"
+# Strategies that copy no gradients, eager and compiled.
+WITHOUT_COPIES = {False: ONE_BY_ONE, True: "overlapped_compiled"}
 # The implementations of D2, D3, D4 and D6, whose steps are predicted.
 PREDICTED = (
     *(ONE_BY_ONE, "flat", "flat_compiled", "overlapped", "overlapped_compiled"),
@@ -119,9 +122,9 @@ def _computing_s(
     if len(rows):
         return float(_lasting_ms(rows).iloc[-1]) / MS_PER_S
     ledger = evidence.frame(LEDGER)
-    if ledger is None or compiled:
+    if ledger is None:
         return None
-    entry = {"batch": cell.batch, "ranks": cell.ranks, "implementation": ONE_BY_ONE}
+    entry = {"batch": cell.batch, "ranks": cell.ranks, "implementation": WITHOUT_COPIES[compiled]}
     rows = having(ledger[gates.shown(ledger)], **same, **entry).dropna(
         subset=["step_ms", "exposed_ms"]
     )
