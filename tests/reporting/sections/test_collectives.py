@@ -11,12 +11,12 @@ from synthetic.collectives import H200_LINK, collectives
 from lmperf.reporting.findings import state
 from lmperf.reporting.markdown import markdown
 from lmperf.reporting.sections import compose
-from lmperf.reporting.sections.distributed.collectives import (
-    FINDINGS,
-    TABLES,
-    lines_of,
-    link_gbps,
-)
+from lmperf.reporting.sections.distributed import all_reduces
+from lmperf.reporting.sections.distributed import collectives as rates
+from lmperf.reporting.sections.distributed.fits import lines_of, link_gbps
+
+FINDINGS = (*rates.FINDINGS, *all_reduces.FINDINGS)
+TABLES = (*rates.TABLES, *all_reduces.TABLES)
 
 
 @functools.cache
@@ -55,6 +55,18 @@ def test_d1_gives_rates_as_nccl_tests_and_shares_of_the_copy():
     assert link == pytest.approx(395, rel=0.03)
     assert float(row["bus (% of copy)"]) == pytest.approx(100 * bus / link, abs=1)
     assert row["wrong elements"] == 0 and row["host (ms)"] == "0.0300"
+
+
+def test_d1_counts_the_wrong_elements_of_a_row_that_it_withholds():
+    frame = evidence().frames["collectives"].copy()
+    wrong = frame.index[(frame["operation"] == "all_gather") & (frame["ranks"] == 8)][-1]
+    frame.loc[wrong, ["status", "reason"]] = "failed_check", "wrong_elements differs"
+    frame.loc[wrong, ["error_wrong_elements", "max_error"]] = 3.0
+    made = TABLES[0].make(with_frames(gpu_evidence(), collectives=frame))
+    table = next(t for t in made if t.axes == {"dtype": "bfloat16", "ranks": 8})
+    row = line(table, operation="all-gather", message="1 GB")
+    assert row["wrong elements"] == 3 and row["time (ms)"] == "gate failed, withheld"
+    assert row["algorithm / bus (GB/s)"] == "– / –" and row["bus (% of copy)"] == "–"
 
 
 def test_fits_recover_overhead_and_bus_bandwidth():
@@ -109,6 +121,11 @@ def test_findings_give_every_declared_answer():
 def test_finding_on_passing_round_compares_measured_and_predicted():
     said = state(FINDINGS[1], evidence()).sentence
     assert said.startswith("An all-reduce of 1 GB over 8 ranks is 3.") and "D1) predict 2.8" in said
+
+
+def test_predicted_ratio_has_the_direction_of_the_measured_one():
+    found = state(FINDINGS[1], evidence("gpu", (("copy", (8e-6, 1000.0)),), 2))
+    assert found.answer == "whole" and found.values["ratio"] > 1 < found.values["predicted"]
 
 
 def test_cpu_rows_give_tables_without_host_times():

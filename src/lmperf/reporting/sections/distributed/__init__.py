@@ -6,6 +6,7 @@ their numbers.
 
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.distributed import (
+    all_reduces,
     bound,
     collectives,
     fit,
@@ -18,7 +19,9 @@ from lmperf.reporting.sections.distributed import (
 )
 from lmperf.reporting.sections.distributed.figure import figure
 
-_TOPICS = (collectives, steps, overlap, model, memory, sharding, fit, bound, leaderboard)
+_TOPICS = (
+    *(collectives, steps, overlap, model, memory, sharding, fit, bound, leaderboard, all_reduces),
+)
 
 SECTION = Section(
     findings=tuple(finding for topic in _TOPICS for finding in topic.FINDINGS),

@@ -18,8 +18,8 @@ from lmperf.reporting import ceilings
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.findings import SECTION, Finding, NotMeasured, always
 from lmperf.reporting.numbers import significant
-from lmperf.reporting.sections.distributed import collectives
-from lmperf.reporting.sections.distributed.collectives import ALL_REDUCE, lines_of
+from lmperf.reporting.sections.distributed import fits
+from lmperf.reporting.sections.distributed.fits import ALL_REDUCE, lines_of
 from lmperf.reporting.sections.distributed.model import STEM, model_size
 from lmperf.reporting.side_by_side import each
 from lmperf.reporting.tables import Owed, TableGroup, from_frame, number_cell
@@ -164,7 +164,7 @@ def _bound(evidence: MachineEvidence) -> dict:
 
 
 def _limits_of_due(evidence: MachineEvidence) -> tuple[int, int]:
-    known = evidence.frame(collectives.STEM) is not None or collectives.STEM in evidence.lacking
+    known = evidence.frame(fits.STEM) is not None or fits.STEM in evidence.lacking
     return len(limits(evidence)), len(DTYPES) * known
 
 
@@ -187,6 +187,6 @@ TABLES = (
         "D14",
         "When training is bound by communication",
         limits,
-        Owed(stem=collectives.STEM, counted=_limits_of_due),
+        Owed(stem=fits.STEM, counted=_limits_of_due),
     ),
 )
