@@ -13,7 +13,7 @@ from lmperf.reporting.markdown import markdown
 from lmperf.reporting.sections import compose
 from lmperf.reporting.sections.distributed import all_reduces
 from lmperf.reporting.sections.distributed import collectives as rates
-from lmperf.reporting.sections.distributed.fits import lines_of, link_gbps
+from lmperf.reporting.sections.distributed.links import lines_of, link_gbps
 
 FINDINGS = (*rates.FINDINGS, *all_reduces.FINDINGS)
 TABLES = (*rates.TABLES, *all_reduces.TABLES)

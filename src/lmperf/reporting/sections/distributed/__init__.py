@@ -20,7 +20,8 @@ from lmperf.reporting.sections.distributed import (
 from lmperf.reporting.sections.distributed.figure import figure
 
 _TOPICS = (
-    *(collectives, steps, overlap, model, memory, sharding, fit, bound, leaderboard, all_reduces),
+    *(collectives, steps, overlap, model, memory, sharding),
+    *(fit, bound, all_reduces, leaderboard),
 )
 
 SECTION = Section(

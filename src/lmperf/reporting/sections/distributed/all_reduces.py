@@ -10,7 +10,7 @@ from lmperf.distributed.cost import Line, bus_factor
 from lmperf.names import bytes_words, implementation_words, in_order
 from lmperf.reporting.evidence import MachineEvidence, groups, having
 from lmperf.reporting.findings import Finding, NotMeasured, measured, rows_of
-from lmperf.reporting.sections.distributed.fits import (
+from lmperf.reporting.sections.distributed.links import (
     ALL_REDUCE,
     CELL,
     LIBRARY,

@@ -18,8 +18,8 @@ from lmperf.reporting import ceilings
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.findings import SECTION, Finding, NotMeasured, always
 from lmperf.reporting.numbers import significant
-from lmperf.reporting.sections.distributed import fits
-from lmperf.reporting.sections.distributed.fits import ALL_REDUCE, lines_of
+from lmperf.reporting.sections.distributed import links
+from lmperf.reporting.sections.distributed.links import ALL_REDUCE, lines_of
 from lmperf.reporting.sections.distributed.model import STEM, model_size
 from lmperf.reporting.side_by_side import each
 from lmperf.reporting.tables import Owed, TableGroup, from_frame, number_cell
@@ -164,7 +164,7 @@ def _bound(evidence: MachineEvidence) -> dict:
 
 
 def _limits_of_due(evidence: MachineEvidence) -> tuple[int, int]:
-    known = evidence.frame(fits.STEM) is not None or fits.STEM in evidence.lacking
+    known = evidence.frame(links.STEM) is not None or links.STEM in evidence.lacking
     return len(limits(evidence)), len(DTYPES) * known
 
 
@@ -187,6 +187,6 @@ TABLES = (
         "D14",
         "When training is bound by communication",
         limits,
-        Owed(stem=fits.STEM, counted=_limits_of_due),
+        Owed(stem=links.STEM, counted=_limits_of_due),
     ),
 )

@@ -10,7 +10,7 @@ from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, groups, having
 from lmperf.reporting.findings import SECTION, Finding, NotMeasured, rows_of, sound
 from lmperf.reporting.numbers import finite, percent, significant, whole_percent
-from lmperf.reporting.sections.distributed.fits import (
+from lmperf.reporting.sections.distributed.links import (
     ALL_REDUCE,
     CELL,
     COPY,

@@ -29,8 +29,8 @@ from lmperf.reporting import ceilings, gates
 from lmperf.reporting.evidence import MachineEvidence, groups, having
 from lmperf.reporting.findings import PAGE, Finding, measured, sound
 from lmperf.reporting.numbers import Spread, percent, signed_percent, whole_percent
-from lmperf.reporting.sections.distributed import fits
-from lmperf.reporting.sections.distributed.fits import ALL_REDUCE, lines_of
+from lmperf.reporting.sections.distributed import links
+from lmperf.reporting.sections.distributed.links import ALL_REDUCE, lines_of
 from lmperf.reporting.side_by_side import each, share, side_by_side, text, time
 from lmperf.reporting.tables import (
     Owed,
@@ -42,7 +42,7 @@ from lmperf.reporting.tables import (
 from lmperf.results import EMPTY, Table
 from lmperf.transformer.sizes import SIZES, ModelSize, canonical
 
-STEM, LEDGER, COLLECTIVES = "distributed", "distributed_overlap", fits.STEM
+STEM, LEDGER, COLLECTIVES = "distributed", "distributed_overlap", links.STEM
 CELL = ["size", "context_length", "batch", "ranks", "dtype"]
 ONE_BY_ONE = "one_by_one"
 # Strategies that copy no gradients, eager and compiled.
@@ -87,7 +87,7 @@ def model_size(name: str) -> ModelSize:
 def _causes(evidence: MachineEvidence, compiled: bool, trusted: bool) -> dict[tuple, Cause]:
     """Cell -> its cause, for every cell whose computation and all-reduce were measured.
 
-    trusted: as in `fits.lines_of`, also for steps.
+    trusted: as in `links.lines_of`, also for steps.
     """
     key = ("causes", compiled, trusted)
     return evidence.once(key, lambda: _find_causes(evidence, compiled, trusted))
@@ -142,7 +142,7 @@ def with_predictions(
     """The rows that D7 predicts, with ``predicted_ms``, ``predicted_calls`` and the communication.
 
     ``predicted_communication_ms`` is all of it, ``predicted_hidden`` the hidden fraction.
-    trusted: as in `fits.lines_of`.
+    trusted: as in `links.lines_of`.
     """
     frame, steps = having(frame, implementation=PREDICTED), []
     causes = {compiled: _causes(evidence, compiled, trusted) for compiled in (False, True)}
