@@ -53,26 +53,16 @@ class FullySharded(nn.Module):
         super().__init__()
         broadcast_state(module)
         self.names = [name for name, _ in module.named_parameters()]
-        self._places = {id(parameter): name for name, parameter in module.named_parameters()}
-        units = [_Unit(found, slots) for found, slots in _units_of(module)]
-        shared = [place for unit in units for place in unit.parameters]
-        if len(shared) != len(set(shared)):
-            raise ValueError("two units share a parameter, which is not supported")
         self._sharded_names: list[list[str]] = []
-        masters = []
+        units = self._sharded_units(module, compute_dtype, reduce_dtype)
         for unit in units:
-            for dtype, slots in unit.by_dtype(compute_dtype).items():
-                self._sharded_names.append([self._places[id(one)] for _, _, one in slots])
-                shard = FlatShard(slots, dtype, reduce_dtype, self._reduce)
-                unit.shards.append(shard)
-                masters.append(shard.master)
             if compute_dtype is not None and cast_inputs:
                 unit.cast_inputs(compute_dtype)
             unit.register(self)
-        self.masters = nn.ParameterList(masters)
         self.module = module
         self._order = self._units = units
         self._shards = [shard for unit in units for shard in unit.shards]
+        self.masters = nn.ParameterList(shard.master for shard in self._shards)
         replicated = list(module.named_parameters())
         self._replicated_names = [name for name, _ in replicated]
         self._replicated = [parameter for _, parameter in replicated]
@@ -80,6 +70,25 @@ class FullySharded(nn.Module):
         self._seen: list[_Unit] = []
         self._in_backward = False
         self._reducing: deque[FlatShard] = deque()
+
+    def _sharded_units(
+        self, module: nn.Module, compute_dtype: torch.dtype | None, reduce_dtype: torch.dtype
+    ) -> list[_Unit]:
+        """The units of a module, whose parameters are freed as soon as they are sharded."""
+        names = {id(parameter): name for name, parameter in module.named_parameters()}
+        found = list(_units_of(module))
+        places = [id(parameter) for _, slots in found for _, _, parameter in slots]
+        if len(places) != len(set(places)):
+            raise ValueError("two units share a parameter, which is not supported")
+        units = []
+        while found:
+            place, slots = found.pop(0)
+            unit = _Unit(place, slots)
+            units.append(unit)
+            for dtype, alike in _by_dtype(slots, compute_dtype).items():
+                self._sharded_names.append([names[id(one)] for _, _, one in alike])
+                unit.shards.append(FlatShard(alike, dtype, reduce_dtype, self._reduce))
+        return units
 
     def forward(self, *inputs, **named):
         self._in_backward = False
@@ -158,29 +167,17 @@ class _Unit:
     """Modules whose weights are gathered and freed together."""
 
     def __init__(self, module: nn.Module, slots: list[Slot]):
-        self.module, self._slots = module, slots
+        self.module = module
         self.shards: list[FlatShard] = []
+        self.owners = list({id(owner): owner for owner, _, _ in slots}.values())
         # The gradient of a table needs indices only.
-        self.backward_reads_weights = not all(_is_embedding(owner) for owner, _, _ in slots)
-
-    @property
-    def parameters(self) -> list[int]:
-        return [id(parameter) for _, _, parameter in self._slots]
-
-    def by_dtype(self, compute_dtype: torch.dtype | None) -> dict[torch.dtype, list[Slot]]:
-        """The slots by the dtype in which their weights are gathered."""
-        found: dict[torch.dtype, list[Slot]] = {}
-        for slot in self._slots:
-            stored = slot[2].dtype
-            keeps = compute_dtype is None or _is_embedding(slot[0])
-            found.setdefault(stored if keeps else compute_dtype, []).append(slot)
-        return found
+        self.backward_reads_weights = not all(map(_is_embedding, self.owners))
 
     def cast_inputs(self, dtype: torch.dtype) -> None:
         def cast(_: nn.Module, inputs: tuple) -> tuple:
             return tree_map(lambda leaf: leaf.to(dtype) if _is_float(leaf) else leaf, inputs)
 
-        for owner in {id(one): one for one, _, _ in self._slots}.values():
+        for owner in self.owners:
             if not _is_embedding(owner):
                 owner.register_forward_pre_hook(cast)
 
@@ -226,6 +223,17 @@ def _own_slots(module: nn.Module) -> list[Slot]:
         if parameter.requires_grad
     ]
     return own if any(parameter.ndim >= 2 for _, _, parameter in own) else []
+
+
+def _by_dtype(
+    slots: list[Slot], compute_dtype: torch.dtype | None
+) -> dict[torch.dtype, list[Slot]]:
+    """Slots by the dtype in which their weights are gathered."""
+    found: dict[torch.dtype, list[Slot]] = {}
+    for slot in slots:
+        keeps = compute_dtype is None or _is_embedding(slot[0])
+        found.setdefault(slot[2].dtype if keeps else compute_dtype, []).append(slot)
+    return found
 
 
 def _is_embedding(module: nn.Module) -> bool:

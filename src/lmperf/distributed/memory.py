@@ -40,7 +40,7 @@ HELD_UNITS = 3
 # Units whose float32 gradients wait for their reduce-scatter at once.
 REDUCED_UNITS = 2
 # Units that FSDP2 holds gathered, and those whose all-gather buffers it holds, at once.
-_FSDP2_GATHERED, _FSDP2_BUFFERS = 2, 2
+_FSDP2_GATHERED, _FSDP2_BUFFERS = 2, 1
 
 
 @dataclass(frozen=True)

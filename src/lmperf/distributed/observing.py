@@ -16,6 +16,23 @@ from lmperf.measuring.memory import CACHING_ALLOCATOR, LIVE_TENSORS, LiveTensors
 Bytes = dict[str, dict[str, int]]
 
 
+class _ResizedTensors(LiveTensors):
+    """Counts live tensors whose storages are resized in place, as sharded weights are."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.refresh()
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def refresh(self) -> None:
+        """Read the sizes of all storages again."""
+        for address, (reference, size) in list(self._storages.items()):
+            storage = reference()
+            if storage is not None and storage.nbytes() != size:
+                self._storages[address] = reference, storage.nbytes()
+                self.live_bytes += storage.nbytes() - size
+        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
+
+
 def memory_of(problem: DistributedProblem, build: Build) -> tuple[Bytes, str]:
     """Bytes by moment and component, the largest over the ranks, and the instrument.
 
@@ -50,16 +67,20 @@ def _by_allocator(problem: DistributedProblem, build: Build) -> Bytes:
 
 
 def _by_live_tensors(problem: DistributedProblem, build: Build) -> Bytes:
-    live = LiveTensors()
+    live = _ResizedTensors()
     live.register([problem.tokens, problem.targets])
 
     def peak(run: Callable[[], object]) -> int:
-        live.peak_bytes = live.live_bytes
+        live.peak_bytes = allocated()
         run()
         return live.peak_bytes
 
+    def allocated() -> int:
+        live.refresh()
+        return live.live_bytes
+
     with live:
-        return _moments(problem, build, lambda: live.live_bytes, peak)
+        return _moments(problem, build, allocated, peak)
 
 
 def _moments(
