@@ -1,13 +1,24 @@
 """Tests of evidence files: lmperf replaces them as a whole; any other change is detected."""
 
+import errno
+import fcntl
 import hashlib
 import os
+import stat
 import time
 
 import pytest
 
 from lmperf.evidence import store
-from lmperf.evidence.store import DamagedEvidence, Evidence, no_later_than_now, read_rows
+from lmperf.evidence.cost import Cost
+from lmperf.evidence.store import (
+    DamagedEvidence,
+    Evidence,
+    lock_folder,
+    locked,
+    no_later_than_now,
+    read_rows,
+)
 
 IDENTITY = ("seq_len", "implementation", "phase")
 
@@ -124,3 +135,34 @@ def test_only_future_modification_times_are_reset(tmp_path):
     no_later_than_now([tmp_path / "late", tmp_path / "early", tmp_path / "not there"])
     assert now <= (tmp_path / "late").stat().st_mtime <= time.time()
     assert (tmp_path / "early").stat().st_mtime == pytest.approx(now - 86400)
+
+
+def test_jobs_at_once_neither_damage_nor_lose_rows(tmp_path):
+    """Two processes write the cost of their jobs, while this one reads."""
+    cost, children = Cost(tmp_path), []
+    for stem in ("attention", "lrpe"):
+        if not (child := os.fork()):
+            for number in range(60):
+                cost.replace([{"stem": stem, "started_at": str(number)}])
+            os._exit(0)
+        children.append(child)
+    while children:
+        cost.read()  # raises if the file and its digest differ
+        children = [child for child in children if os.waitpid(child, os.WNOHANG) == (0, 0)]
+    rows = cost.read()
+    assert len(rows) == 120 and {row["stem"] for row in rows} == {"attention", "lrpe"}
+
+
+def test_folder_that_cannot_be_locked_is_locked_by_a_file(tmp_path, monkeypatch):
+    """As on NFS, which locks only what is open for writing."""
+    real = fcntl.flock
+
+    def flock(descriptor, operation):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EBADF, "no")
+        real(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with locked(tmp_path), pytest.raises(BlockingIOError):
+        lock_folder(tmp_path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(lock_folder(tmp_path, fcntl.LOCK_EX | fcntl.LOCK_NB))

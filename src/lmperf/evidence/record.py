@@ -180,7 +180,7 @@ def _measure(
         signed = [_signed(plan, row, facts) for row in rows]
         plan.store.replace(_without_implausible(plan, signed))
         job = watch.row(plan.stem, project.preset, saved_groups, saved_rows)
-        _record_cost(project, job, left.expected_until(saved_groups), device_facts)
+        _record_cost(project, job, left.expected_until(saved_groups), device_facts, plan.gpus)
 
     with empty_compile_cache():
         return measure(
@@ -269,9 +269,11 @@ def _record_cost(
     job: Mapping[str, Any],
     expected_s: float | None,
     device_facts: Mapping[str, Any],
+    number: int,
 ) -> None:
-    """Write the row of a job to `cost.csv` in the store, with the GPUs that measured."""
-    gpus = MACHINE.gpus or [device_facts.get("uuid") or ""]
+    """Write the row of a job to `cost.csv` in the store, with the GPUs, so many, that measured."""
+    visible = device_facts.get("uuids") or [device_facts.get("uuid") or ""]
+    gpus = MACHINE.gpus or visible[:number]
     with locked(project.directory):
         row = {**job, "expected_s": expected_s, "gpus": ";".join(gpus)}
         Cost(project.directory, STORE).replace([row])
@@ -309,7 +311,8 @@ def repeat(
         statuses.update(str(row["status"]) for row in signed)
         number = statuses.total()
         job = watch.row(repeats.stem, project.preset, number, number)
-        _record_cost(project, job, left.expected_until(number), device_facts)
+        gpus = max(plan.gpus for plan in plans)
+        _record_cost(project, job, left.expected_until(number), device_facts, gpus)
 
     left = _forecast(project, _repeated(repeats), age=age)
     with Reporter(repeats.stem, len(due), log, left, "row") as reporter:
