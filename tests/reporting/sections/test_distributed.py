@@ -1,0 +1,251 @@
+"""Tables D2 to D6 and D8 to D12, their findings and the figure of the section on several GPUs."""
+
+import functools
+
+import pytest
+import synthetic
+from finding_checks import assert_answers_reached
+from synthetic import builder, distributed
+
+from lmperf.reporting import coverage, figures
+from lmperf.reporting.evidence import MachineEvidence
+from lmperf.reporting.findings import state
+from lmperf.reporting.sections import compose
+from lmperf.reporting.sections.distributed import memory, overlap, sharding, steps
+from lmperf.reporting.sections.distributed.figure import figure
+
+SIZES, DTYPES = ("large", "3.4B"), ("float32", "autocast_bfloat16")
+MINE = ("D2", "D3", "D4", "D5", "D6", "D8", "D9", "D10", "D11", "D12")
+
+
+@functools.cache
+def frames():
+    made = {
+        "distributed": distributed.steps(builder.Builder(3), builder.GPU, SIZES, DTYPES),
+        "distributed_overlap": distributed.overlap(builder.GPU, SIZES, DTYPES),
+        "distributed_memory": distributed.memory(builder.GPU, SIZES, DTYPES),
+    }
+    return {stem: synthetic.provenance(frame, "e1") for stem, frame in made.items()}
+
+
+def evidence(**changed):
+    """Evidence of two GPUs; `changed`: stem -> function of its rows, or None for no rows."""
+    found = {}
+    for stem, frame in frames().items():
+        change = changed.get(stem, lambda rows: rows)
+        if change is not None:
+            found[stem] = change(frame.copy())
+    known = synthetic.facts("nvidia-h200-x2", "cuda", "NVIDIA H200")
+    return MachineEvidence("nvidia-h200-x2", known, found)
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return evidence()
+
+
+def slower(name, factor):
+    """A function that makes the steps of a strategy slower by a factor."""
+
+    def change(frame):
+        chosen = frame["implementation"].str.removesuffix("_compiled") == name
+        for column in ("median_ms", "mean_ms", "sustained_ms"):
+            frame.loc[chosen, column] *= factor
+        for column in ("rounds_ms", "sustained_rounds_ms"):
+            frame.loc[chosen, column] = frame.loc[chosen, column].map(
+                lambda times: ";".join(str(factor * float(ms)) for ms in times.split(";"))
+            )
+        return frame
+
+    return change
+
+
+def as_long_as(name, base):
+    """A function that gives the steps of a strategy the times of another one."""
+
+    def change(frame):
+        ours, theirs = (frame["implementation"] == one for one in (name, base))
+        columns = ["median_ms", "mean_ms", "rounds_ms", "sustained_ms", "sustained_rounds_ms"]
+        frame.loc[ours, columns] = frame.loc[theirs, columns].to_numpy()
+        return frame
+
+    return change
+
+
+def mixed(name, base):
+    """A function that makes the bf16 steps of a strategy twice as slow, float32 twice as fast."""
+
+    def change(frame):
+        low = frame["dtype"] == "autocast_bfloat16"
+        made = as_long_as(name, base)(frame)
+        twice, half = slower(name, 2.0)(made.copy()), slower(name, 0.5)(made.copy())
+        return twice.where(low, half)
+
+    return change
+
+
+def assigned(table, **values):
+    def change(frame):
+        chosen = frame["table"] == table
+        for name, value in values.items():
+            frame.loc[chosen, name] = value
+        return frame
+
+    return change
+
+
+def larger(factor, name=None):
+    """A function that multiplies the memory of a strategy, or of all."""
+
+    def change(frame):
+        chosen = (frame["implementation"] == name) | (name is None)
+        columns = [column for column in frame if column.endswith("_mib")]
+        frame.loc[chosen, columns] *= factor
+        return frame
+
+    return change
+
+
+def of(stem, change):
+    return lambda: evidence(**{stem: change})
+
+
+def verdicts(name, base):
+    change = {
+        "faster": lambda f: slower(name, 0.5)(as_long_as(name, base)(f)),
+        "same": as_long_as(name, base),
+        "slower": lambda f: slower(name, 2.0)(as_long_as(name, base)(f)),
+        "mixed": mixed(name, base),
+    }
+    return {answer: of("distributed", made) for answer, made in change.items()}
+
+
+def shares(name, values):
+    return {
+        answer: of("distributed_overlap", assigned("ledger", **{name: value}))
+        for answer, value in values.items()
+    }
+
+
+def test_steps_lead_to_every_answer():
+    cases = {
+        "distributed_scaling": {
+            "faster": evidence,
+            "no_faster": of("distributed", slower("one_rank", 0.2)),
+        },
+        "distributed_overlapped_over_ddp": verdicts("overlapped", "ddp"),
+        "distributed_flat_over_one_by_one": verdicts("flat", "one_by_one"),
+        "distributed_buckets": {
+            "best": evidence,
+            "alike": of("distributed", lambda f: f.assign(sustained_ms=f["sustained_ms"] * 0 + 5)),
+        },
+    }
+    assert_answers_reached(steps.FINDINGS, cases)
+
+
+def test_ledger_leads_to_every_answer():
+    three = {"most": 0.95, "part": 0.5, "hardly": 0.02}
+    cases = {
+        "distributed_hidden": shares("hidden_share", three),
+        "distributed_gathers": shares("gathers_hidden_share", three),
+    }
+    assert_answers_reached(overlap.FINDINGS, cases)
+
+
+def test_memory_leads_to_every_answer():
+    def saved(name):
+        return {"saves": evidence, "costs": of("distributed_memory", larger(9.0, name))}
+
+    cases = {
+        "distributed_optimizer_memory": saved("sharded_optimizer"),
+        "distributed_fully_sharded_memory": saved("fully_sharded"),
+        "distributed_memory_predicted": {
+            "within": evidence,
+            "outside": of("distributed_memory", larger(1.2)),
+        },
+    }
+    assert_answers_reached(memory.FINDINGS, cases)
+
+
+def test_sharding_leads_to_every_answer():
+    def sent(factor, name):
+        def change(frame):
+            frame.loc[frame["implementation"] == name, "sent_bytes"] *= factor
+            return frame
+
+        return of("distributed", change)
+
+    pairs = (("sharded_optimizer", "overlapped"), ("sharded_optimizer", "zero_redundancy"))
+    pairs += (("fully_sharded", "ddp"), ("fully_sharded", "fsdp2"))
+    cases = {f"distributed_{a}_over_{b}": verdicts(a, b) for a, b in pairs}
+    cases["distributed_volume"] = {"all": evidence, "some": sent(1.5, "flat")}
+    cases["distributed_stages"] = {"more": evidence, "no_more": sent(0.5, "fully_sharded")}
+    assert_answers_reached(sharding.FINDINGS, cases)
+
+
+def test_findings_are_silent_without_their_rows():
+    nothing = evidence(distributed=None, distributed_memory=None)
+    for finding in (*steps.FINDINGS, *memory.FINDINGS, *sharding.FINDINGS):
+        assert state(finding, nothing) is None, finding.name
+
+
+def test_every_table_of_the_section_shows_its_rows(pair):
+    section = compose("distributed", pair, drawn=False)
+    found = {s.table.id: s for s in coverage.states(pair, [section]) if s.table.id in MINE}
+    assert set(found) == set(MINE)
+    assert {name: s.words for name, s in found.items()} == dict.fromkeys(MINE, "measured")
+
+
+def column(table, name, line):
+    """The cell of a column in the line of an implementation, at size 3.4B in float32."""
+    names = {one.name: one.cells for one in table.columns}
+    places = [
+        place
+        for place, cells in enumerate(zip(names["size"], names["implementation"], strict=True))
+        if [cell.words for cell in cells] == ["3.4B", line]
+        and ("dtype" not in names or names["dtype"][place].words == "float32")
+    ]
+    return names[name][places[0]]
+
+
+def test_ledger_table_has_the_parts_and_their_intervals(pair):
+    (table,) = compose("distributed", pair, drawn=False).parts["D5"]
+    parts = [column(table, name, "overlapped by hooks") for name in ("hidden", "exposed")]
+    whole = column(table, "communication", "overlapped by hooks")
+    assert sum(cell.value for cell in parts) == pytest.approx(whole.value)
+    assert whole.low == pytest.approx(0.98 * whole.value) and whole.n == distributed.STEPS
+    assert column(table, "hidden.share", "one flat tensor").words == "0.0 (0.0-0.0)"
+
+
+def test_speed_up_is_over_one_rank_and_compiled_over_compiled(pair):
+    (table,) = compose("distributed", pair, drawn=False).parts["D4"]
+    times = distributed.times("overlapped_compiled", "3.4B", 2, builder.GPU)
+    step = times["compute"] + times["communication"] - times["hidden"]
+    found = column(table, "over.one_rank", "overlapped by hooks, compiled")
+    assert found.value == pytest.approx(times["one"] / step, rel=0.02)
+    scaling = column(table, "scaling", "overlapped by hooks, compiled")
+    assert scaling.value == pytest.approx(found.value / 2)
+
+
+def test_memory_is_predicted_beside_measured(pair):
+    first, _ = compose("distributed", pair, drawn=False).parts["D8"]
+    assert "moment" in {one.name for one in first.columns}
+    differences = [
+        cell.value for one in first.columns if one.name == "difference" for cell in one.cells
+    ]
+    assert differences == pytest.approx([0.01] * len(differences))
+
+
+def test_head_has_a_line_for_each_strategy_of_one_cell(pair):
+    table = steps.head(pair)
+    assert table.length == 12 and len(table.columns) <= 7
+    assert {"size": "3.4B", "dtype": "autocast_bfloat16"}.items() <= table.axes.items()
+
+
+def test_figure_draws_both_timelines_and_a_bar_for_each_strategy(pair):
+    drawn = figures.themed(lambda pen: figure(pair, pen), figures.LIGHT)
+    *lines, bars = drawn.axes
+    assert [axis.get_title() for axis in lines] == ["one flat tensor", "overlapped by hooks"]
+    assert len(bars.get_yticklabels()) == len(distributed.names(compiled=True))
+    nothing = evidence(distributed_overlap=None)
+    assert figures.themed(lambda pen: figure(nothing, pen), figures.LIGHT) is None
