@@ -27,11 +27,11 @@ def machine(project: Project):
 @click.pass_obj
 def detect(settings: Settings, overrides):
     """Look up the hardware of this node, as that of its SLURM partition. The workflow's target
-    `detect` does this in a job of the cluster.
+    `detect` does this in a job of the cluster; another way is `srun --partition=h100 --gpus=1`.
 
     \b
     Example:
-      srun --partition=h100 --gpus=1 lmperf detect --config partition=h100
+      lmperf detect --config partition=h100
     """
     from lmperf.evidence.nodes import record_node
 
