@@ -55,9 +55,13 @@ def test_worker_runs_the_code_of_its_version(tmp_path):
     source = Path(lmperf.__file__).parent
     path = [str(tmp_path), *sys.path]
     with Supervisor("cpu", paths={"other": path}) as supervisor:
+        supervisor.workers._switch_to("other")  # a user's repository, without an lmperf of its own
+        supervisor.workers.end("other")
+        (tmp_path / "lmperf").mkdir()
         with pytest.raises(WorkerStartError, match=f"lmperf from .*, not from {tmp_path}"):
             supervisor.workers._switch_to("other")
-        shutil.copytree(source, tmp_path / "lmperf", ignore=shutil.ignore_patterns("__pycache__"))
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(source, tmp_path / "lmperf", ignore=ignored, dirs_exist_ok=True)
         file = tmp_path / "lmperf/attention/reference.py"
         file.write_text(file.read_text().replace("    scores = q @", "    0 / 0\n    scores = q @"))
         benchmark = load("attention")

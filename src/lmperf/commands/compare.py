@@ -36,7 +36,8 @@ def compare(
 ) -> int:
     """Time two versions of the code, interleaved, and store nothing. Compares the working tree with
     HEAD, the working tree with REV, or one REV with another. A REV is a Git revision or a directory
-    that contains src/lmperf. A difference is reported only if new processes show it again.
+    that contains src/lmperf, or in your own repository config/config.yaml. A difference is reported
+    only if new processes show it again.
 
     \b
     Example:

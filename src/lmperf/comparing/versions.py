@@ -1,5 +1,8 @@
 """Versions of the code to compare: the working tree, a Git revision, or a directory.
 
+In a checkout they are versions of lmperf with everything beside it. In a user's own repository
+they are versions of the user's implementations, all measured by the lmperf that runs.
+
 A Git revision is checked out as a worktree in a temporary folder, which is removed at the end.
 """
 
@@ -70,7 +73,7 @@ class Version:
             UserError: the version has no lmperf, or measures by another method than this process.
         """
         found = self._asked(chosen)
-        if not Path(found["file"]).is_relative_to(self.tree.resolve()):
+        if _is_checkout(Path()) and not Path(found["file"]).is_relative_to(self.tree.resolve()):
             raise UserError(f"{self.name}: it has no src/lmperf")
         if found["method"] != [METHOD_VERSION, PROTOCOL]:
             theirs, ours = _method(*found["method"]), _method(METHOD_VERSION, PROTOCOL)
@@ -143,19 +146,25 @@ def version(name: str) -> Iterator[Version]:
     The checkout is removed at the end.
 
     Raises:
-        UserError: `name` is neither a directory with src/lmperf nor a Git revision.
+        UserError: `name` is neither such a directory nor a Git revision.
     """
-    if (Path(name) / "src" / "lmperf").is_dir():
+    own = not _is_checkout(Path())  # a user's own repository
+    if _is_checkout(Path(name)) or (own and (Path(name) / "config/config.yaml").is_file()):
         yield Version(name, Path(name).resolve())
         return
     wanted = f"{name}^{{commit}}"
     commit = "" if name.startswith("-") else _git("rev-parse", "--verify", "-q", wanted)
     if not commit:
-        raise UserError(f"{name}: neither a Git revision nor a directory with src/lmperf")
+        kind = "src/lmperf or config/config.yaml" if own else "src/lmperf"
+        raise UserError(f"{name}: neither a Git revision nor a directory with {kind}")
     short = _git("rev-parse", "--short", commit)
     inside = _git("rev-parse", "--show-prefix")
     with _checked_out(commit) as tree:
         yield Version(name if name == short else f"{name} ({short})", tree / inside, short)
+
+
+def _is_checkout(folder: Path) -> bool:
+    return (folder / "src/lmperf").is_dir()
 
 
 @contextlib.contextmanager

@@ -190,7 +190,8 @@ class Workers:
                     words = f"no worker could be started on {self.device}: {lost.row['reason']}"
                     raise WorkerStartError(words) from None
         code, path = self._processes[name].code, self._path_of(name)
-        if path and not Path(code).is_relative_to(Path(path[0]).resolve()):
+        has_own = bool(path) and (Path(path[0]) / "lmperf").is_dir()  # not a user's repository
+        if has_own and not Path(code).is_relative_to(Path(path[0]).resolve()):
             self.end(name)
             raise WorkerStartError(f"a worker imported lmperf from {code}, not from {path[0]}")
         self.facts = self._processes[name].facts

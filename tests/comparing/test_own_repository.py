@@ -1,0 +1,63 @@
+"""Versions of a user's module, in a repository without the code of lmperf."""
+
+import dataclasses
+import subprocess
+
+import pytest
+
+from lmperf.benchmark import Implementation
+from lmperf.benchmarks import load
+from lmperf.comparing.versions import version, working_tree
+from lmperf.errors import UserError
+from lmperf.evidence.wanted import Chosen
+
+pytestmark = pytest.mark.process
+
+MODULE = "def attention(q, k, v, causal=False):\n    return v\n"
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A user's repository with an edit that is not committed."""
+    for name in ("config", "mine"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "config/config.yaml").write_text("{}\n")
+    (tmp_path / "mine/attention.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+    for words in (("init", "-q"), ("add", "."), (*identity, "commit", "-qm", "First")):
+        subprocess.run(["git", *words], check=True)
+    (tmp_path / "mine/attention.py").write_text(MODULE.replace("return v", "return 2 * v"))
+    return tmp_path
+
+
+@pytest.fixture
+def chosen():
+    entry = Implementation("mine", "mine.attention:attention", origin="custom")
+    benchmark = load("attention", {"mine": entry})
+    cases = [case for case in benchmark.cases("cpu") if case.implementation in ("mine", "eager")]
+    return [Chosen(benchmark, [*{case.implementation: case for case in cases}.values()])]
+
+
+def test_only_the_users_code_differs_between_versions(own, chosen):
+    with version("HEAD") as old:
+        before = old.codes(chosen)["attention"]
+    after = working_tree().codes(chosen)["attention"]
+    assert before["eager"] == after["eager"] and before["mine"] != after["mine"]
+    assert "HEAD" in old.name and not old.tree.exists()
+
+
+def test_directory_of_another_clone_is_a_version(own, chosen, tmp_path_factory):
+    clone = tmp_path_factory.mktemp("clone")
+    subprocess.run(["git", "clone", "-q", own, clone], check=True)
+    with version(str(clone)) as old, version("HEAD") as head:
+        assert old.codes(chosen) == head.codes(chosen) != working_tree().codes(chosen)
+        assert dataclasses.replace(old, name="") == dataclasses.replace(old, name="", tree=clone)
+
+
+def test_other_folder_is_no_version(own, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("other")
+    words = f"{folder}: neither a Git revision nor a directory with src/lmperf or config/config"
+    with pytest.raises(UserError, match=words), version(str(folder)):
+        pass
