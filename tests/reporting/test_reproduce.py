@@ -35,7 +35,8 @@ def chosen_by(text, preset):
     given = cli.lmperf.commands["run"].make_context("run", arguments).params
     benchmark = load(given["stem"])
     wanted = Wanted((), given["only"], given["implementations"], given["phases"])
-    project = SimpleNamespace(config=SimpleNamespace(grid_of=lambda stem: {}), preset=preset)
+    config, machine = SimpleNamespace(grid_of=lambda stem: {}), SimpleNamespace(devices=8)
+    project = SimpleNamespace(config=config, machine=machine, preset=preset)
     offered = beyond_the_grid(project, Chosen(benchmark, benchmark.cases(preset)), wanted)
     (chosen,) = select([offered], wanted)
     return given, chosen
