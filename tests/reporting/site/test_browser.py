@@ -175,6 +175,66 @@ def test_dark_scheme_changes_page_and_figures(browser):
     assert browser.run(brightness) < 60 and browser.run(figure).endswith("-dark.svg")
 
 
+def drawn(browser, page, **options):
+    """Open a page and wait until its first figure is interactive."""
+    pytest.importorskip("vl_convert", reason="vl-convert-python is not installed")
+    browser.open(page, **options)
+    browser.run("document.querySelector('figure').scrollIntoView({block: 'start'})")
+    wait_for(lambda: browser.find("figure").get_attribute("data-drawn"))
+
+
+def test_figure_shows_interval_and_calls_under_the_pointer(browser):
+    from selenium.webdriver import ActionChains
+
+    drawn(browser, f"{MACHINE}/lrpe.html")
+    assert not browser.find("figure picture").is_displayed()
+    mark = browser.find("figure .chart svg g.mark-symbol.role-mark path")
+    ActionChains(browser.driver).move_to_element(mark).perform()
+    tip = wait_for(lambda: browser.all("#vg-tooltip-element.visible"))[0]
+    words = tip.text
+    for part in ("interval", " to ", "n", "GB/s", "positions"):
+        assert part in words, part
+
+
+def test_legend_of_a_figure_selects_a_line(browser):
+    faint = """
+    return [...document.querySelectorAll("figure .chart svg g.mark-symbol.role-mark path")]
+      .filter((mark) => Number(mark.getAttribute("opacity")) < 0.5).length;
+    """
+    drawn(browser, f"{MACHINE}/lrpe.html")
+    assert browser.run(faint) == 0
+    label = browser.find("figure .chart svg .role-legend-label text")
+    browser.run("arguments[0].scrollIntoView({block: 'center'})", label)
+    label.click()
+    assert wait_for(lambda: browser.run(faint)) > 3
+
+
+def test_wheel_zooms_a_figure(browser):
+    ticks = """
+    return [...document.querySelectorAll("figure .chart svg .role-axis-label text")]
+      .map((text) => text.textContent).join();
+    """
+    drawn(browser, f"{MACHINE}/lrpe.html")
+    first = browser.run(ticks)
+    mark = browser.find("figure .chart svg g.mark-symbol.role-mark path")
+    browser.run(
+        """
+        const at = arguments[0].getBoundingClientRect();
+        const svg = document.querySelector("figure .chart svg");
+        const event = {deltaY: -300, clientX: at.x, clientY: at.y, bubbles: true, cancelable: true};
+        arguments[0].dispatchEvent(new WheelEvent("wheel", event));
+        """,
+        mark,
+    )
+    assert wait_for(lambda: browser.run(ticks) != first)
+
+
+def test_figure_follows_the_colour_scheme(browser):
+    drawn(browser, f"{MACHINE}/lrpe.html", dark=True)
+    assert browser.find("figure").get_attribute("data-drawn") == "dark"
+    assert browser.all("figure .chart svg text[fill='#e6edf3']")
+
+
 def test_no_page_scrolls_sideways_at_400_pixels(browser, folder):
     for page in pages_of(folder):
         browser.open(page, width=400)

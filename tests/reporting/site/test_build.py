@@ -9,7 +9,7 @@ from rendered_evidence import HOSTILE, custom, hostile, marked
 from site_pages import Page, files_of, site_of
 
 from lmperf.errors import UserError
-from lmperf.reporting.site import build
+from lmperf.reporting.site import build, vega
 
 pytestmark = pytest.mark.machine
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
@@ -84,3 +84,12 @@ def test_site_without_evidence_is_an_error(monkeypatch):
     monkeypatch.setattr(build, "evidences", lambda project: [])
     with pytest.raises(UserError, match="run make report first"):
         build.files(None)
+
+
+def test_without_the_extra_figures_are_static_and_the_page_says_so(gpu, monkeypatch):
+    monkeypatch.setattr(vega, "is_installed", lambda: False)
+    site = site_of(gpu)
+    section = next(s for s in site.sections(gpu) if s.stem == "lrpe")
+    page = Page(site._page(gpu, section))
+    assert "Figures are static" in page.text and len(page.all("img")) == 1
+    assert not any("chart" in str(of) for of in page.all("script"))

@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 
 from lmperf import benchmarks
 from lmperf.reporting import custom
+from lmperf.reporting.charts import Spec
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.figures import Pen, draw
 from lmperf.reporting.findings import SHORT, Finding, statements
@@ -42,6 +43,7 @@ class Section:
         title, order: heading and position, for a section without a benchmark of the same stem.
         in_write_up: whether the write-up shows the section; otherwise it has a page only.
         first: evidence -> tables that the write-up shows before everything else.
+        charts: evidence -> specifications of the interactive figure (`lmperf.reporting.charts`).
     """
 
     findings: tuple[Finding, ...] = ()
@@ -53,6 +55,7 @@ class Section:
     order: int = 1000
     in_write_up: bool = True
     first: Callable[[MachineEvidence], Sequence[Table]] | None = None
+    charts: Callable[[MachineEvidence], Sequence[Spec]] | None = None
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,12 @@ class Composed:
         if make is None or not (self.drawn and self.measured):
             return {}
         return draw(lambda pen: make(self.evidence, pen))
+
+    @cached_property
+    def charts(self) -> Sequence[Spec]:
+        """The interactive figure; empty if there is nothing to draw."""
+        make = self.section.charts
+        return make(self.evidence) if make and self.drawn and self.measured else ()
 
     @property
     def reasons(self) -> str:

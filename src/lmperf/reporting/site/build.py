@@ -23,9 +23,9 @@ from lmperf.reporting.foreign import plain
 from lmperf.reporting.published import FOLDER as SOURCES
 from lmperf.reporting.render import evidences, sections_of
 from lmperf.reporting.sections import Composed
-from lmperf.reporting.site import history
+from lmperf.reporting.site import history, vega
 from lmperf.reporting.site.machines import compared
-from lmperf.reporting.site.rows import Rows
+from lmperf.reporting.site.rows import Rows, data_block
 from lmperf.reporting.site.tables import html_table
 from lmperf.reporting.site.words import PUBLISHED_FOLDER, Blocks, target
 from lmperf.reporting.written import SELFTEST
@@ -69,6 +69,9 @@ def files_of_site(site: Site) -> dict[str, str | bytes]:
     found: dict[str, str | bytes] = {INDEX: site.front()}
     for evidence in site.machines:
         found |= site.machine(evidence)
+    if vega.is_installed():
+        found[f"{ASSETS}/{vega.FILE}"] = vega.bundle()
+        found[f"{ASSETS}/{vega.COLOURS}"] = vega.colours()
     if len(site.machines) > 1:
         found[MACHINES] = site.side_by_side()
     for folder, source in ((ASSETS, site.templates / "site" / ASSETS), (PUBLISHED_FOLDER, SOURCES)):
@@ -172,20 +175,29 @@ class Site:
         text = blocks.html(make(blocks.form))
         title = text.partition("<h1")[2].partition(">")[2].partition("</h1>")[0]
         values = {"title": Markup(title).striptags(), "text": text, "sources": sources}
+        values["charts"] = self._charts(evidence, text)
         return self._rendered("page.html.j2", path, evidence, rows, **values)
+
+    def _charts(self, evidence: MachineEvidence, text: str) -> dict[str, Markup]:
+        """Stem -> specifications of the interactive figures of a page."""
+        if not vega.is_installed():
+            return {}
+        found = {section.stem: section.charts for section in self.sections(evidence)}
+        shown = {stem: of for stem, of in found.items() if f'data-figure="{stem}"' in text}
+        return {stem: data_block(list(of)) for stem, of in shown.items() if of}
 
     def side_by_side(self) -> str:
         """The page that compares the first machine with each other one."""
         rows = Rows(*self.machines)
         values = compared(self.machines, lambda table: Markup(html_table(table, rows)))
-        values |= {"title": "Machines side by side", "text": "", "sources": ()}
+        values |= {"title": "Machines side by side", "text": "", "sources": (), "charts": {}}
         return self._rendered("machines.html.j2", MACHINES, self.machines[0], rows, **values)
 
     def _history(self, evidence: MachineEvidence) -> str:
         rows = Rows(evidence)
         found = self.histories[evidence.machine]()
         values = history.contents(found, lambda table: Markup(html_table(table, rows)))
-        values |= {"title": f"History of {evidence.name}", "text": "", "sources": ()}
+        values |= {"title": f"History of {evidence.name}", "text": "", "sources": (), "charts": {}}
         return self._rendered(
             "history.html.j2", f"{evidence.link}/{HISTORY}", evidence, rows, **values
         )
@@ -207,8 +219,7 @@ class Site:
             path=path,
             machine=evidence.name,
             rows=rows.script(),
-            charts={},
-            interactive=False,
+            interactive=vega.is_installed(),
         )
 
     def _links(self, evidence: MachineEvidence) -> Iterator[Mapping[str, str]]:

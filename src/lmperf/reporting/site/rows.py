@@ -43,9 +43,14 @@ class Rows:
     def script(self) -> Markup:
         """The rows that have a place, as JSON for a data block of the page."""
         rows = [self._known[key] for key in self._places]
-        text = json.dumps([list(FIELDS), *rows], ensure_ascii=False, separators=(",", ":"))
-        # In a script element nothing but "<" is read as HTML.
-        return Markup(text.replace("<", "\\u003c"))
+        return data_block([list(FIELDS), *rows])
+
+
+def data_block(value: Any) -> Markup:
+    """JSON for a script element that holds data."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    # In a script element nothing but "<" is read as HTML.
+    return Markup(text.replace("<", "\\u003c"))
 
 
 def described(evidence: MachineEvidence) -> Mapping[Hashable, list[Any]]:

@@ -50,15 +50,14 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
     frame = usual(evidence)
     if frame is None:
         return None
-    quantities = [(phase, "median_ms") for phase in in_order("phase", frame["phase"])]
-    quantities = [each for each in (*quantities, ("backward", "peak_mib")) if _has(frame, *each)]
+    quantities = quantities_of(frame)
     if not quantities:
         return None
     gains = [_gain(evidence, frame, *each) for each in quantities]
     several = any(len(gain) for gain in gains)
     look = {"height_ratios": (INCHES - 1, INCHES_A_GAIN)} if several else {}
     height = INCHES + INCHES_A_GAIN * several
-    drawn, axes = grid(_title(frame), 1 + several, len(quantities), height, sharex="col", **look)
+    drawn, axes = grid(title(frame), 1 + several, len(quantities), height, sharex="col", **look)
     for axis, (phase, column) in zip(axes[0], quantities, strict=True):
         _panel(axis, pen, frame, phase, column)
     for axis in axes[-1]:
@@ -69,6 +68,18 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
             _gain_panel(axis, pen, gain)
     legend_below(drawn, drawn.axes)
     return drawn
+
+
+def quantities_of(frame: pd.DataFrame) -> list[tuple[str, str]]:
+    """The phase and the column of each panel that has a value."""
+    found = [(phase, "median_ms") for phase in in_order("phase", frame["phase"])]
+    return [each for each in (*found, ("backward", "peak_mib")) if _has(frame, *each)]
+
+
+def words_of(phase: str, column: str) -> str:
+    """The title of a panel."""
+    words = phase_words(phase)
+    return f"peak of the {words} (MiB)" if column == "peak_mib" else f"{words} (ms)"
 
 
 def _gain(evidence: MachineEvidence, frame: pd.DataFrame, phase: str, column: str) -> pd.DataFrame:
@@ -121,7 +132,7 @@ def _has(frame: pd.DataFrame, phase: str, column: str) -> bool:
     return bool(having(frame[gates.shown(frame)], phase=phase)[column].notna().any())
 
 
-def _title(frame: pd.DataFrame) -> str:
+def title(frame: pd.DataFrame) -> str:
     """The title: growth of time and peak memory over the two longest lengths, first OOM length."""
     what = f"Plain attention, d_head {frame['d_head'].iloc[0]:g}"
     what += f", {dtype_words(frame['dtype'].iloc[0])}"
@@ -165,6 +176,4 @@ def _panel(axis, pen: Pen, frame: pd.DataFrame, phase: str, column: str) -> None
     logarithmic(axis)
     for end in frame.loc[frame["status"] == "oom", "seq_len"].unique():
         axis.axvline(end, color=pen.colour("grey"), linestyle=":", label=END)
-    memory = column == "peak_mib"
-    words = phase_words(phase)
-    axis.set_title(f"peak of the {words} (MiB)" if memory else f"{words} (ms)")
+    axis.set_title(words_of(phase, column))

@@ -2,6 +2,7 @@
 
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.end_to_end import ladder, leaderboard, recipes, warmup, why
+from lmperf.reporting.sections.end_to_end.chart import charts
 from lmperf.reporting.sections.end_to_end.figure import figure
 from lmperf.reporting.sections.end_to_end.findings import FINDINGS
 from lmperf.reporting.sections.end_to_end.tables import COMPARED, FURTHER, PHASES, head
@@ -12,4 +13,5 @@ SECTION = Section(
     head=head,
     tables=(PHASES, warmup.TABLE, *COMPARED, ladder.TABLE, FURTHER, leaderboard.TABLE),
     figure=figure,
+    charts=charts,
 )

@@ -46,8 +46,8 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
     columns = -(-len(sizes) // lines)
     height = INCHES_AROUND + lines * (INCHES_A_ROW + INCHES_A_RUNG * len(rungs))
     timed = {size: times(evidence, having(rows, size=size)) for size in sizes}
-    title = _title(evidence, timed)
-    drawn, axes = grid(title, lines, columns, height, sharey=True)
+    heading = title(evidence, timed)
+    drawn, axes = grid(heading, lines, columns, height, sharey=True)
     panels = list(axes.flat)
     for unused in panels[len(sizes) :]:
         unused.remove()
@@ -117,7 +117,7 @@ def _loss_words(name: str, losses: dict[str, float]) -> str:
     return f" (loss {signed_percent(losses[name]) if name in losses else 'not measured'})"
 
 
-def _title(evidence: MachineEvidence, timed: dict[str, pd.DataFrame]) -> str:
+def title(evidence: MachineEvidence, timed: dict[str, pd.DataFrame]) -> str:
     """The title: the gain of all rungs with float32 weights, at the largest size that has it."""
     for size, steps in reversed(timed.items()):
         top = with_float32_weights(evidence, steps)

@@ -56,29 +56,18 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
 
     The rows are the filled grid's; without that grid, those of one head in one d_head.
     """
-    frame = evidence.frame(kinds.STEM)
-    if frame is None:
+    found = selected(evidence)
+    if found is None:
         return None
-    shown = frame[gates.shown(frame) & frame["phase"].isin(kinds.PHASES) & frame["flops"].notna()]
-    work, rows = kinds.main(kinds.with_mask(shown.assign(rate=achieved_tflops(shown))))
-    if rows.empty:
-        return None
-    if not kinds.filled(rows).any():
-        rows = kinds.usual_width(having(rows, causal=rows["causal"].max()))
-    long = rows[rows["seq_len"] >= LEAST_LENGTH]
-    rows = long if long["seq_len"].nunique() > 1 else rows
-    groups = rows[GROUP].drop_duplicates().sort_values(GROUP).iloc[-MOST_COLUMNS:]
-    rows = rows[pd.MultiIndex.from_frame(rows[GROUP]).isin(pd.MultiIndex.from_frame(groups))]
+    work, rows, groups = found
     phases = in_order("phase", rows["phase"])
     # With a single d_head and mask, the phases stand side by side.
     beside = len(groups) == 1
     shape = (1, len(phases)) if beside else (len(phases), len(groups))
     height = INCHES_AROUND + INCHES_A_ROW * shape[0]
-    title = _fastest(evidence, having(rows, seq_len=rows["seq_len"].max()))
-    where = f"({work}, {kinds.numerics(rows)}, length {length(rows['seq_len'].max())})"
-    drawn, axes = grid(f"{title} {where}", *shape, height, sharex=True, sharey=True)
+    drawn, axes = grid(title(evidence, work, rows), *shape, height, sharex=True, sharey=True)
     cells = list(itertools.product(phases, groups.itertuples(index=False)))
-    ceilings = _ceilings(evidence, rows["dtype"].iloc[0])
+    ceilings = ceilings_of(evidence, rows["dtype"].iloc[0])
     top = TOP * max([rows["rate"].max(), *ceilings.values()])
     for axis, (phase, group) in zip(axes.flat, cells, strict=True):
         part = having(rows, phase=phase, **group._asdict())
@@ -97,7 +86,35 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
     return drawn
 
 
-def _ceilings(evidence: MachineEvidence, dtype: str) -> dict[str, float]:
+def selected(evidence: MachineEvidence) -> tuple[str, pd.DataFrame, pd.DataFrame] | None:
+    """The work that the figure is about, its rows with ``rate`` and ``mask``, and its panels.
+
+    None without rows that may be shown.
+    """
+    frame = evidence.frame(kinds.STEM)
+    if frame is None:
+        return None
+    shown = frame[gates.shown(frame) & frame["phase"].isin(kinds.PHASES) & frame["flops"].notna()]
+    work, rows = kinds.main(kinds.with_mask(shown.assign(rate=achieved_tflops(shown))))
+    if rows.empty:
+        return None
+    if not kinds.filled(rows).any():
+        rows = kinds.usual_width(having(rows, causal=rows["causal"].max()))
+    long = rows[rows["seq_len"] >= LEAST_LENGTH]
+    rows = long if long["seq_len"].nunique() > 1 else rows
+    groups = rows[GROUP].drop_duplicates().sort_values(GROUP).iloc[-MOST_COLUMNS:]
+    rows = rows[pd.MultiIndex.from_frame(rows[GROUP]).isin(pd.MultiIndex.from_frame(groups))]
+    return work, rows, groups
+
+
+def title(evidence: MachineEvidence, work: str, rows: pd.DataFrame) -> str:
+    """The title of the figure: what is fastest at the longest length, and of which work."""
+    longest = rows["seq_len"].max()
+    fastest = _fastest(evidence, having(rows, seq_len=longest))
+    return f"{fastest} ({work}, {kinds.numerics(rows)}, length {length(longest)})"
+
+
+def ceilings_of(evidence: MachineEvidence, dtype: str) -> dict[str, float]:
     """Name of a horizontal line -> TFLOP/s in the numerics of ``dtype``, where known."""
     single, lasting = (matmul_ceiling(evidence, dtype, load) for load in (BURST, SUSTAINED))
     rates = single, lasting if lasting != single else None, sheet_ceiling(evidence, dtype)

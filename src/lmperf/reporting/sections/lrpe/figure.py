@@ -33,16 +33,11 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
     Shows shapes with the fewest axes and the fewest extra tokens. None if they all have the same
     number of positions.
     """
-    frame = shapes.rows_of(evidence)
-    if frame is None or not shapes.leads(frame):
-        return None
-    frame = having(frame[gates.shown(frame)], dtype=shapes.numerics(frame))
-    for name in ("axes", "extra_tokens"):
-        frame = frame[frame[name] == frame[name].min()]
-    if frame["positions"].nunique() < 2 or not shapes.leads(frame):
+    frame = selected(evidence)
+    if frame is None:
         return None
     names = in_order("implementation", frame["implementation"])
-    drawn, axes = panels(_title(evidence, frame), frame["phase"].nunique(), sharey=True)
+    drawn, axes = panels(title(evidence, frame), frame["phase"].nunique(), sharey=True)
     for axis, (phase, rows) in zip(axes, groups(frame, "phase"), strict=True):
         for name, line in groups(rows, "implementation"):
             line = line.drop_duplicates("positions", keep="last").sort_values("positions")
@@ -59,6 +54,19 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
     axes[0].set_ylabel("GB/s")
     legend_below(drawn, axes)
     return drawn
+
+
+def selected(evidence: MachineEvidence) -> pd.DataFrame | None:
+    """The rows of the figure; None if it has nothing to show."""
+    frame = shapes.rows_of(evidence)
+    if frame is None or not shapes.leads(frame):
+        return None
+    frame = having(frame[gates.shown(frame)], dtype=shapes.numerics(frame))
+    for name in ("axes", "extra_tokens"):
+        frame = frame[frame[name] == frame[name].min()]
+    if frame["positions"].nunique() < 2 or not shapes.leads(frame):
+        return None
+    return frame
 
 
 def _dip(axis: Axes, pen: Pen, rows: pd.DataFrame) -> None:
@@ -82,7 +90,7 @@ def _dip(axis: Axes, pen: Pen, rows: pd.DataFrame) -> None:
         )
 
 
-def _title(evidence: MachineEvidence, frame: pd.DataFrame) -> str:
+def title(evidence: MachineEvidence, frame: pd.DataFrame) -> str:
     """The title: the share of the copy's speed that the lead implementation reaches."""
     lead = shapes.leads(frame)[0]
     what = f"{implementation_words(lead)}, {dtype_words(shapes.numerics(frame))}"

@@ -2,6 +2,7 @@
 
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.memory import checkpoints
+from lmperf.reporting.sections.memory.chart import charts
 from lmperf.reporting.sections.memory.figure import figure
 from lmperf.reporting.sections.memory.findings import FINDINGS
 from lmperf.reporting.sections.memory.peaks import TABLES as PEAKS
@@ -13,4 +14,5 @@ SECTION = Section(
     head=head,
     tables=(*PEAKS, *TIMELINE, checkpoints.TABLE),
     figure=figure,
+    charts=charts,
 )

@@ -53,7 +53,7 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
 
     None with neither a recording nor the peaks of two rungs.
     """
-    curves, rungs = _curves(evidence), _rungs(evidence)
+    curves, rungs = curves_of(evidence), rungs_of(evidence)
     names = [name for name in waterfall.BY_NAME if name in set(rungs["implementation"])]
     heights = [
         *([INCHES_OF_CURVES] if curves else []),
@@ -63,7 +63,7 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
         return None
     size = (WIDTH, sum(heights) + INCHES_OF_TITLE)
     drawn = Figure(figsize=size, layout="constrained")
-    drawn.suptitle(wrapped(_title(curves, rungs)), x=0.01, ha="left", fontweight="bold")
+    drawn.suptitle(wrapped(title(curves, rungs)), x=0.01, ha="left", fontweight="bold")
     parts = list(drawn.subfigures(len(heights), 1, height_ratios=heights, squeeze=False).flat)
     if curves:
         _draw_curves(parts[0], pen, curves)
@@ -72,7 +72,7 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
     return drawn
 
 
-def _curves(evidence: MachineEvidence) -> dict[str, tuple[pd.DataFrame, list]]:
+def curves_of(evidence: MachineEvidence) -> dict[str, tuple[pd.DataFrame, list]]:
     """Dtype -> curve and phases of a train step of the largest recorded size."""
     curves, phases = (observed(evidence, table) for table in ("curve", "phase"))
     steps = having(curves, phase=STEP)
@@ -87,7 +87,7 @@ def _curves(evidence: MachineEvidence) -> dict[str, tuple[pd.DataFrame, list]]:
     }
 
 
-def _rungs(evidence: MachineEvidence) -> pd.DataFrame:
+def rungs_of(evidence: MachineEvidence) -> pd.DataFrame:
     """The rungs of the waterfall with ``kept`` and ``peak`` in GiB; of at most MOST_SIZES sizes.
 
     A CUDA graph's pool counts as a part of the peak. Empty without the peaks of two rungs.
@@ -113,7 +113,7 @@ def _draw_curves(part, pen: Pen, curves: dict[str, tuple[pd.DataFrame, list]]) -
     for axis, (dtype, (curve, parts)) in zip(axes, curves.items(), strict=True):
         _panel(axis, pen, curve, LEAST_SHARE * top)
         _mark(axis, pen, parts)
-        axis.set_title(f"{_cell_words(curve)}, {dtype_words(dtype)}")
+        axis.set_title(f"{cell_words(curve)}, {dtype_words(dtype)}")
     axes[0].set_ylim(0, ROOM * top)
     axes[0].set_ylabel("tensors (GiB)")
     legend_below(part, list(axes))
@@ -136,16 +136,16 @@ def _draw_rungs(part, pen: Pen, rungs: pd.DataFrame, names: list[str]) -> None:
             number_at_end(axis, peak, place, significant(peak))
         axis.set_xlim(0, ROOM * rows["peak"].max())
         axis.set_xlabel("peak (GiB)")
-        cell = _cell_words(rows)
+        cell = cell_words(rows)
         axis.set_title(f"{cell}, batch {rows['batch'].iloc[0]:g}" if batches else cell)
     legend_below(part, list(axes))
 
 
-def _cell_words(rows: pd.DataFrame) -> str:
+def cell_words(rows: pd.DataFrame) -> str:
     return f"{rows['size'].iloc[0]}, context {rows['context_length'].iloc[0]:g}"
 
 
-def _title(curves: dict[str, tuple[pd.DataFrame, list]], rungs: pd.DataFrame) -> str:
+def title(curves: dict[str, tuple[pd.DataFrame, list]], rungs: pd.DataFrame) -> str:
     """The title: the largest category at the peak, and what rungs with float32 weights save."""
     said = [_largest(*next(iter(curves.items())))] if curves else []
     return "; ".join([*said, *_saved(rungs)]) or "Peak memory of a train step, by technique"

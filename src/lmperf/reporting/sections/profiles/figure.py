@@ -28,25 +28,33 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
 
     A bar whose wall time is withheld ends with its classes.
     """
-    cases = usual(evidence)
+    cases, names = bars_of(evidence)
     if cases.empty:
         return None
-    ways = cases[["dtype", "implementation"]].drop_duplicates()
-    if len(ways) > 1:
-        cases = having(cases, phase=cases["phase"].iloc[-1])
     kind = kind_of(evidence)
     height = INCHES_AROUND + INCHES_A_BAR * len(cases)
-    drawn, (axis,) = panels(_title(cases, kind), height=height)
+    drawn, (axis,) = panels(title(cases, kind), height=height)
     _bars(axis, pen, cases.assign(place=range(len(cases))), WAITING[kind])
-    names = [phase_words(phase) for phase in cases["phase"]] if len(ways) == 1 else _ways(cases)
     axis.set_yticks(range(len(cases)), names)
     axis.set_ylim(len(cases) - 0.45, -0.55)
-    of = f" of a {phase_words(cases['phase'].iloc[-1])}" if len(ways) > 1 else ""
+    several = len(cases[["dtype", "implementation"]].drop_duplicates()) > 1
+    of = f" of a {phase_words(cases['phase'].iloc[-1])}" if several else ""
     axis.set_xlabel(f"ms{of}; at the end of a bar: {_end_words(cases, kind)}")
     axis.grid(visible=False, axis="y")
     axis.tick_params(axis="y", length=0)
     legend_below(drawn, [axis])
     return drawn
+
+
+def bars_of(evidence: MachineEvidence) -> tuple[pd.DataFrame, list[str]]:
+    """The cases that are bars of the figure, and their names."""
+    cases = usual(evidence)
+    if cases.empty:
+        return cases, []
+    if len(cases[["dtype", "implementation"]].drop_duplicates()) == 1:
+        return cases, [phase_words(phase) for phase in cases["phase"]]
+    cases = having(cases, phase=cases["phase"].iloc[-1])
+    return cases, _ways(cases)
 
 
 def _end_words(cases: pd.DataFrame, kind: str) -> str:
@@ -95,7 +103,7 @@ def _number(axis: Axes, pen: Pen, x: float, y: float, ms: float) -> None:
     axis.text(x, y, significant(ms), **look)
 
 
-def _title(cases: pd.DataFrame, kind: str) -> str:
+def title(cases: pd.DataFrame, kind: str) -> str:
     """The title: ms of matmuls in the last phase by dtype, for the first implementation."""
     first, last = cases.iloc[0], cases.iloc[-1]
     same = having(cases, phase=last["phase"], implementation=first["implementation"])
