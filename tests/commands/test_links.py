@@ -80,6 +80,36 @@ def test_time_over_leaves_later_sizes_unmeasured(measured, monkeypatch, capsys):
     assert out.count("not measured in time") == 8 and "2 GB: 367 GB/s" in out
 
 
+class Nvml:
+    """NVML of a GPU whose links have these states; after them an error of this name."""
+
+    NVML_NVLINK_MAX_LINKS = 36
+    NVMLError = type("NVMLError", (Exception,), {})
+    NVMLError_InvalidArgument = type("InvalidArgument", (NVMLError,), {})
+    NVMLError_NotSupported = type("NotSupported", (NVMLError,), {})
+
+    def __init__(self, states, after):
+        self._states, self._after = states, getattr(self, after)
+
+    def nvmlDeviceGetNvLinkState(self, handle, link):
+        if link >= len(self._states):
+            raise self._after
+        return self._states[link]
+
+
+@pytest.mark.parametrize(
+    ("states", "after", "found"),
+    [
+        ([1] * 18, "NVMLError_InvalidArgument", (18, 18)),
+        ([1] * 17 + [0], "NVMLError_NotSupported", (17, 18)),
+        ([], "NVMLError_NotSupported", (0, 0)),
+        ([1, 1], "NVMLError", None),
+    ],
+)
+def test_active_links_are_counted_as_nvml_reports_them(states, after, found):
+    assert links.nvlinks(Nvml(states, after), None) == found
+
+
 def test_failed_rows_keep_their_reason():
     cases = cases_of(2)
     rows = [row(case, 300.0) for case in cases]

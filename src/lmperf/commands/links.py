@@ -46,9 +46,8 @@ def check_links(project: Project, say) -> int:
         raise UserError(
             f"doctor --links measures between GPUs; this machine has {len(gpus)} that torch can use"
         )
-    facts = facts_of(gpus)
     with machine_lock(say):
-        rates = _measured(len(gpus))
+        facts, rates = facts_of(gpus), _measured(len(gpus))
     verdicts = judge(rates, facts)
     for one in verdicts:
         print(f"{one.state:<8} {one.words}")
@@ -122,13 +121,13 @@ def facts_of(gpus: Sequence[str]) -> Facts:
     settings = {name: value for name, value in os.environ.items() if name.startswith("NCCL_")}
     return Facts(
         device=", ".join(names),
-        links=tuple(_links(nvml, handle) for handle in handles),
+        links=tuple(nvlinks(nvml, handle) for handle in handles),
         others=sum(_processes(nvml, handle) for handle in handles),
         settings=settings,
     )
 
 
-def _links(nvml: Any, handle: Any) -> tuple[int, int] | None:
+def nvlinks(nvml: Any, handle: Any) -> tuple[int, int] | None:
     """Numbers of the active NVLinks of a GPU and of all; None if NVML cannot tell."""
     states = []
     for link in range(nvml.NVML_NVLINK_MAX_LINKS):
