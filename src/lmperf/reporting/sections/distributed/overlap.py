@@ -5,9 +5,8 @@ from __future__ import annotations
 import pandas as pd
 
 from lmperf.names import implementation_words, in_order
-from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.findings import SECTION, SHORT, Finding, NotMeasured, measured
+from lmperf.reporting.findings import SECTION, SHORT, Finding, NotMeasured, measured, sound
 from lmperf.reporting.sections.distributed import rows
 from lmperf.reporting.sections.distributed.rows import LEDGER, LINES
 from lmperf.reporting.side_by_side import Beside, each, rate, side_by_side, text, time
@@ -17,7 +16,8 @@ from lmperf.results import LOWER, Table
 SHARDED = ("fully_sharded", "fsdp2", "fully_sharded_checkpointed", "fsdp2_checkpointed")
 OVERLAPPED, DDP = "overlapped", "ddp"
 NOTE = (
-    "Median over steps under the profiler, each one sample (interval of the median). The rank with"
+    "Median over steps under the profiler, each one sample (interval of the median); medians of"
+    " parts need not add up to that of the whole. The rank with"
     " most exposed communication decides a step. A collective begins when its last rank begins it;"
     " what a rank waits for that, computing nothing, is *waited* and no communication."
 )
@@ -34,7 +34,7 @@ def ledger_table(evidence: MachineEvidence) -> list[Table]:
         _ms(frame, "exposed", "exposed_ms", LOWER),
         rate("hidden", rows.share_cells(frame), "hidden.share", "%", "percent_digits"),
         _ms(frame, "waited", "waited_ms", LOWER),
-        text("collectives", number_cells(frame["calls"], "{:g}".format), "calls"),
+        text("collectives", number_cells(frame["calls"], rows.count), "calls"),
     ]
     return each(side_by_side("The overlap ledger", frame, LINES, columns, NOTE))
 
@@ -67,8 +67,8 @@ def gathers_table(evidence: MachineEvidence) -> list[Table]:
 
 def _largest(evidence: MachineEvidence, name: str) -> pd.Series:
     """The valid ledger of a strategy at its largest size: compiled where that was measured."""
-    frame = rows.ledger(evidence)
-    frame = measured(rows.of_strategies(frame[gates.shown(frame)], [name]))
+    frame = having(sound(evidence, LEDGER), table="ledger")
+    frame = measured(rows.of_strategies(frame, [name]))
     frame = measured(having(frame, size=in_order("size", frame["size"])[-1]))
     compiled = frame[frame["implementation"].str.endswith(rows.COMPILED)]
     return (compiled if len(compiled) else frame).iloc[-1]
@@ -81,8 +81,8 @@ MOST, HARDLY_ANY = 0.9, 0.1
 def _hidden(evidence: MachineEvidence) -> dict:
     """The hidden share of overlapped communication, and that of DistributedDataParallel."""
     ours = _largest(evidence, OVERLAPPED)
-    frame = rows.ledger(evidence)
-    same = having(frame[gates.shown(frame)], **{name: ours[name] for name in rows.CELL})
+    frame = having(sound(evidence, LEDGER), table="ledger")
+    same = having(frame, **{name: ours[name] for name in rows.CELL})
     ddp = having(same, implementation=rows.like(DDP, ours["implementation"]))
     return {
         "share": ours["hidden_share"],

@@ -9,11 +9,11 @@ import pandas as pd
 from lmperf.names import in_order
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.numbers import finite, percent, percent_digits, significant, whole
+from lmperf.reporting.numbers import absent, finite, percent, percent_digits, significant, whole
 from lmperf.reporting.side_by_side import Beside, rate, share, speedup, step_time, time
 from lmperf.reporting.speedup import Series, every, speedup_cells
 from lmperf.reporting.tables import keys_of, number_cells, or_status, step_times
-from lmperf.results import DERIVED, HIGHER, LOWER, Cell
+from lmperf.results import DERIVED, EMPTY, HIGHER, LOWER, Cell
 
 STEM, LEDGER, MEMORY = "distributed", "distributed_overlap", "distributed_memory"
 CELL = ["size", "context_length", "batch", "ranks", "dtype"]
@@ -105,6 +105,11 @@ def _with_ends(frame: pd.DataFrame, names: tuple[str, ...], form, scale: float) 
         for middle, low, high, steps, key in parts
     ]
     return or_status(frame, shown, made)
+
+
+def count(value: float) -> str:
+    """A number of collectives; a dash if it is empty."""
+    return EMPTY if absent(value) else f"{value:g}"
 
 
 def step(frame: pd.DataFrame) -> list[Beside]:

@@ -62,7 +62,7 @@ def volume_table(evidence: MachineEvidence) -> list[Table]:
     launched = rows.beside(evidence, frame)["sent_bytes"]
     weights = frame["size"].map(_weights_bytes)
     columns = [
-        text("collectives", value_cells(frame, frame["calls"], "{:g}".format), "calls"),
+        text("collectives", value_cells(frame, frame["calls"], rows.count), "calls"),
         _volume("predicted", number_cells(_predicted(frame) / MB), "predicted"),
         _volume("counted", value_cells(frame, frame["sent_bytes"] / MB), "counted"),
         _volume("launched", number_cells(launched / MB), "launched"),

@@ -128,7 +128,7 @@ def _compared(evidence: MachineEvidence, where: Callable, caption: str) -> list[
             for base in (ONE_BY_ONE, DDP)
         ),
         *rows.overlap(evidence, frame),
-        text("collectives", number_cells(calls, "{:g}".format), "calls"),
+        text("collectives", number_cells(calls, rows.count), "calls"),
     ]
     return each(side_by_side(caption, frame, LINES, columns, f"{STEPS} {LEDGER}"))
 
