@@ -167,3 +167,19 @@ def test_whole_tensors_passed_round_take_half_the_ranks_as_long():
     found = predicted_all_reduces(8, {**lines, "copy": line(0.0, 1e9)})
     ring, round_ = (found[name](10**9) for name in ("scatter_gather", "pass_round"))
     assert ring == pytest.approx(1.75) and round_ == pytest.approx(7) and round_ / ring == 4
+
+
+@pytest.mark.parametrize(
+    ("size", "alone_ms", "one_by_one_ms", "flat_ms"),
+    [("0.97B", 67.8, 85.3, 87.1), ("3.4B", 105.7, 163.0, 168.0)],
+)
+def test_steps_measured_on_two_h200s_are_predicted(size, alone_ms, one_by_one_ms, flat_ms):
+    """Context 512, batch 2 a rank, bf16 autocast; all-reduces of 1 MB to 1 GB on the same GPUs."""
+    messages, bus = [10**6, 10**7, 10**8, 10**9], [42e9, 192e9, 280e9, 328e9]
+    seconds = [message / rate for message, rate in zip(messages, bus, strict=True)]
+    reduces = fit("all_reduce", 2, messages, seconds)
+    computing = computation(alone_ms / 1e3, SIZES[size].parameters(), 4280.0)
+    made = gradients(SIZES[size], 512, 2)
+    for name, measured in (("one_by_one", one_by_one_ms), ("flat", flat_ms)):
+        found = predicted_step(name, made, computing, reduces)
+        assert 1e3 * found.seconds == pytest.approx(measured, rel=0.08)
