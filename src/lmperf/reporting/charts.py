@@ -48,8 +48,9 @@ def points(
             "name": implementation_words(row["implementation"], rows.columns),
             "x": finite(row[x]),
             "y": finite(row[y]),
-            "low": finite(low),
-            "high": finite(high),
+            # A point without an interval has an empty one: an axis of unknown ends is an error.
+            "low": finite(row[y]) if finite(low) is None else finite(low),
+            "high": finite(row[y]) if finite(high) is None else finite(high),
             "value": f"{significant(row[y])} {unit}",
             "interval": _interval(low, high),
             "n": whole(row["repetitions"]),
@@ -107,10 +108,9 @@ def line_chart(
         return {"mark": mark, "encoding": {**base, "y": {**y, "field": field}, **more}}
 
     zoom = {"name": "zoom", "select": "interval", "bind": "scales"}
-    known = any(record["low"] is not None for record in records)
     layers = [
         {"params": [_legend(), zoom], **layer({"type": "line", "strokeWidth": 1.8}, "y")},
-        *([layer(RULE, "low", y2={"field": "high"})] if known else []),
+        layer(RULE, "low", y2={"field": "high"}),
         *([layer(DASHED, "limit")] if limits else []),
         layer(
             {"type": "point", "filled": True, "size": 55}, "y", shape=shape, tooltip=_tips(axes[0])

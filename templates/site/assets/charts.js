@@ -42,7 +42,7 @@
   function config(theme) {
     const text = { labelColor: theme.ink, titleColor: theme.ink, labelFontSize: 11, titleFontSize: 11 };
     return {
-      background: null,
+      background: null, aria: false,
       font: getComputedStyle(document.body).fontFamily,
       axis: { ...text, gridColor: theme.grey, gridOpacity: 0.25, domainColor: theme.grey, tickColor: theme.grey },
       legend: text, header: text, title: { color: theme.ink },
@@ -57,6 +57,8 @@
     const drawn = [];
     for (const [at, spec] of specs.entries()) {
       places[at].className = "chart";
+      places[at].setAttribute("role", "img");
+      places[at].setAttribute("aria-label", `Figure: ${spec.title.text || figure.querySelector("img").alt}`);
       const options = {
         actions: false, ast: true, defaultStyle: false, renderer: "svg", config: config(theme),
         tooltip: { disableDefaultStyle: true, theme: "custom" },
