@@ -192,3 +192,26 @@ def test_planted_leak_keeps_every_output(planted, inputs):
     for _ in range(3):
         function(*inputs, causal=True)
     assert len(function.__globals__["_KEPT"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "last"),
+    [
+        ("averages_over_one_too_many", 4 / 3, 4 / 3),
+        ("leaves_out_a_bucket", 2.0, 1.0),
+        ("sums_one_bucket", 2.0, 4.0),
+    ],
+)
+def test_reduction_is_wrong_in_the_last_bucket_or_everywhere(
+    planted, monkeypatch, name, first, last
+):
+    """This rank has gradients of 1, another one of 3; their average is 2."""
+    module = torch.nn.Sequential(*(torch.nn.Linear(2, 2) for _ in range(8)))
+    for parameter in module.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda flat: flat.add_(3))
+    planted(name)(module).finish_gradient_synchronization()
+    gradients = [parameter.grad for parameter in module.parameters()]
+    assert torch.allclose(gradients[0], torch.full_like(gradients[0], first))
+    assert torch.allclose(gradients[-1], torch.full_like(gradients[-1], last))

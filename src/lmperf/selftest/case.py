@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from lmperf.selftest.expectations import Found, Outcome
+from lmperf.evidence.machine import Machine
+from lmperf.selftest.expectations import RANKED_STEM, STEM, Found, Outcome
 
 
 class Expectation(Protocol):
@@ -26,6 +27,18 @@ class Expectation(Protocol):
         """Return the outcome of the planted implementation, judged from the rows of the session."""
 
 
+# Stem -> values of the axes of a session that states no other.
+_CELLS = {
+    STEM: {
+        **{"batch": 1, "heads": 4, "d_head": 64, "dtype": "float32", "causal": True},
+        "cuda_graph": False,
+    },
+    RANKED_STEM: {
+        **{"size": "tiny", "context_length": 128, "batch": 4, "ranks": 2, "dtype": "float32"}
+    },
+}
+
+
 @dataclass(frozen=True, eq=False)
 class Session:
     """A cell in which planted implementations are measured beside one of the project.
@@ -37,6 +50,8 @@ class Session:
         limit_s: timeout of a step in seconds.
         patient: whether a CPU measures longer, because the speed-ups of this session are judged.
         busy: whether a process on every core computes meanwhile.
+        stem: the benchmark that measures them.
+        devices: devices that the machine must have; a CPU counts as two.
     """
 
     name: str
@@ -46,11 +61,12 @@ class Session:
     limit_s: float = 60.0
     patient: bool = False
     busy: bool = False
+    stem: str = STEM
+    devices: int = 1
 
     def grid(self, kind: str) -> dict[str, list]:
         """Return the cell on a kind of device (cpu, cuda or mps), as a grid for a configuration."""
-        cell = {"batch": 1, "heads": 4, "d_head": 64, "dtype": "float32", "causal": True}
-        cell |= {"cuda_graph": False, **(self.cuda if kind == "cuda" else self.cpu)}
+        cell = {**_CELLS[self.stem], **(self.cuda if kind == "cuda" else self.cpu)}
         return {
             **{axis: [value] for axis, value in cell.items()},
             "implementation": [self.neighbour],
@@ -84,3 +100,10 @@ class Case:
     def left_out(self, kind: str) -> str | None:
         """Return why the case cannot run on a kind of device; None if it can."""
         return f"needs a {self.needs.upper()} device" if self.needs not in (None, kind) else None
+
+
+def left_out(session: Session, case: Case, machine: Machine) -> str | None:
+    """Return why a case of a session cannot run on a machine; None if it can."""
+    if machine.devices < session.devices:
+        return f"needs {session.devices} devices"
+    return case.left_out(machine.kind)

@@ -25,6 +25,8 @@ from lmperf.statistics import FASTER
 
 # The benchmark that measures the planted implementations.
 STEM = "flash_attention"
+# The one that measures the planted strategies of several ranks.
+RANKED_STEM = "distributed"
 # A neighbour whose time is more than this multiple of its undisturbed time was disturbed. Drift
 # between two sessions is smaller; the loss of one thread of two, or a spinning thread on every
 # core, doubles the time.
@@ -52,23 +54,25 @@ class Found:
         name: name of the planted implementation.
         neighbour: name of the project's implementation that was timed in the same session.
         quiet: phase -> least ms of the neighbour in the session without harmful implementations.
+        stem: the benchmark that measured the session.
     """
 
     evidence: MachineEvidence
     name: str
     neighbour: str
     quiet: dict[str, float]
+    stem: str = STEM
 
     def rows(self, name: str | None = None) -> pd.DataFrame:
         """Return the rows of an implementation (default: the planted one), indexed by phase."""
-        frame = self.evidence.frame(STEM)
+        frame = self.evidence.frame(self.stem)
         return having(frame, implementation=name or self.name).set_index("phase")
 
     def verdicts(self, base: str) -> pd.DataFrame:
         """Return the speed-up over `base` by phase: columns ratio, low, high and verdict."""
-        frame = self.evidence.frame(STEM)
+        frame = self.evidence.frame(self.stem)
         ours, theirs = (Series.of(implementation=name) for name in (self.name, base))
-        found = speedups(self.evidence, STEM, ours, theirs)
+        found = speedups(self.evidence, self.stem, ours, theirs)
         return found.set_index(frame.loc[found.index, "phase"])
 
 

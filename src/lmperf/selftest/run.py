@@ -26,9 +26,9 @@ from lmperf.evidence.record import record
 from lmperf.evidence.review import review
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.render import machine_evidence
-from lmperf.selftest.case import Case, Session
+from lmperf.selftest.case import Case, Session, left_out
 from lmperf.selftest.cases import SESSIONS
-from lmperf.selftest.expectations import STEM, Found, Outcome, least_ms
+from lmperf.selftest.expectations import Found, Outcome, least_ms
 
 Sessions = Mapping[Session, Sequence[Case]]
 
@@ -57,20 +57,19 @@ class SessionProject(Project):
 
 def run(project: Project, sessions: Sessions = SESSIONS) -> Iterator[Result]:
     """Measure each session, and yield the result of each of its cases."""
-    kind = project.machine.kind
     quiet: dict[str, float] = {}
     for session, cases in sessions.items():
-        here = [case for case in cases if case.left_out(kind) is None]
+        here = [case for case in cases if left_out(session, case, project.machine) is None]
         with tempfile.TemporaryDirectory(prefix="lmperf-selftest-") as folder:
             evidence = measured(project, session, here, Path(folder)) if here else None
         if here and not quiet:
             quiet = least_ms(Found(evidence, session.neighbour, session.neighbour, {}).rows())
         for case in cases:
-            reason = case.left_out(kind)
+            reason = left_out(session, case, project.machine)
             if reason:
                 yield Result(case, None, left_out=reason)
             else:
-                found = Found(evidence, case.name, session.neighbour, quiet)
+                found = Found(evidence, case.name, session.neighbour, quiet, session.stem)
                 yield Result(case, case.expect(found), rows=found.rows())
 
 
@@ -89,7 +88,7 @@ def measured(
     of_session = SessionProject(load_config(path), root)
     of_session.limit_s, of_session.patient = session.limit_s, session.patient
     with _busy_cores() if session.busy else nullcontext():
-        record(of_session, of_session.plan(STEM))
+        record(of_session, of_session.plan(session.stem))
     return machine_evidence(of_session, review(of_session, of_session.machine.slug))
 
 
@@ -110,7 +109,7 @@ def _configuration(project: Project, session: Session, cases: Sequence[Case]) ->
     return {
         "preset": project.preset,
         "machine": project.machine.slug,
-        "benchmarks": [STEM],
-        "grid": {STEM: session.grid(project.machine.kind)},
-        "implementations": {STEM: {case.name: case.reference for case in cases}},
+        "benchmarks": [session.stem],
+        "grid": {session.stem: session.grid(project.machine.kind)},
+        "implementations": {session.stem: {case.name: case.reference for case in cases}},
     }

@@ -16,7 +16,7 @@ from lmperf.evidence.store import text_of, write_atomically
 from lmperf.reporting import written
 from lmperf.reporting.selftest import HELD, NOT_HELD, NOT_RUN, PAGE, page
 from lmperf.reporting.written import SELFTEST
-from lmperf.selftest.expectations import STEM
+from lmperf.selftest.expectations import RANKED_STEM, STEM
 from lmperf.selftest.run import Result
 
 # Columns of the row of each phase that `selftest.csv` records.
@@ -72,7 +72,8 @@ def answer(result: Result) -> str:
 def _phases(result: Result) -> dict[str, Any]:
     return {
         f"{phase}_{name}": _cell(result.rows, phase, name)
-        for phase in load(STEM).phases
+        for stem in (STEM, RANKED_STEM)
+        for phase in load(stem).phases
         for name in _OF_ROWS
     }
 
