@@ -12,7 +12,7 @@ from lmperf.evidence.record import record
 from lmperf.evidence.review import review
 from lmperf.evidence.store import write_signed
 
-CUSTOM = "implementations: {flash_attention: {theirs: 'my_functions:attention'}}\n"
+CUSTOM = "implementations: {flash_attention: {theirs: 'their_functions:attention'}}\n"
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,8 @@ def measured(tmp_path_factory):
     """`report/there` of another person, with one custom implementation."""
     folder = tmp_path_factory.mktemp("another")
     with pytest.MonkeyPatch.context() as patch:
-        yield _measured(folder, patch)
+        made = _measured(folder, patch)
+    return made  # their module cannot be found any more
 
 
 def _measured(folder, patch):
@@ -29,7 +30,7 @@ def _measured(folder, patch):
     (folder / "config").mkdir()
     config = folder / "config/config.yaml"
     config.write_text(FLASH_ATTENTION.replace("machine: here", "machine: there") + CUSTOM)
-    (folder / "my_functions.py").write_text("def attention(q, k, v, causal=False):\n    return v\n")
+    (folder / "their_functions.py").write_text("def attention(q, k, v, causal=False):\n    return v\n")
     patch.syspath_prepend(str(folder))
 
     def measure(benchmark, groups, device, save, *_):
@@ -74,6 +75,8 @@ def test_evidence_is_added_and_rendered_as_another_machine(folder, lmperf, their
     found = review(project, "there")
     names = {row["implementation"] for row in found.rows["flash_attention"]}
     assert names == {"eager", "sdpa", "theirs"} and not found.damaged | found.lost
+    stale = found.stale["flash_attention"]
+    assert stale and all("theirs" in name for name in stale), "their code is not here"
 
 
 def test_name_is_the_one_that_the_user_gives(folder, lmperf, theirs, rendered):

@@ -11,7 +11,7 @@ from lmperf.evidence.project import Project
 
 
 @click.command(short_help="Add the evidence of a machine from another repository.")
-@click.argument("path", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("path", type=click.Path(path_type=Path))
 @click.option("--as", "name", type=MACHINE, metavar="NAME", help="Its name here.")
 @click.option("--replace", is_flag=True, help="Replace the machine of this name.")
 @of_project
