@@ -30,7 +30,8 @@ def _measured(folder, patch):
     (folder / "config").mkdir()
     config = folder / "config/config.yaml"
     config.write_text(FLASH_ATTENTION.replace("machine: here", "machine: there") + CUSTOM)
-    (folder / "their_functions.py").write_text("def attention(q, k, v, causal=False):\n    return v\n")
+    module = "def attention(q, k, v, causal=False):\n    return v\n"
+    (folder / "their_functions.py").write_text(module)
     patch.syspath_prepend(str(folder))
 
     def measure(benchmark, groups, device, save, *_):
