@@ -91,6 +91,7 @@ class Ceilings(Timed):
     }
 
     head = {
+        "cpu": [{"operation": ["matmul"], "load": ["sustained"]}],
         "gpu": [{"operation": ["matmul"], "dtype": ["bfloat16"]}, {"operation": ["copy"]}],
     }
 

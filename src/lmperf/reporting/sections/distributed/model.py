@@ -2,8 +2,8 @@
 
 The steps of D2 to D6 are predicted from the fitted all-reduce (D1) and from the computation of a
 rank, which is the measured step of one rank at its part of the batch. Where that was not measured,
-it is a step of several ranks without its exposed communication (D5): that of gradients reduced one
-by one, or of the overlapped strategy with compiled blocks.
+it is a step of several ranks without its exposed communication (D5), of the first measured of
+`WITHOUT_EXPOSED`.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ from lmperf.transformer.sizes import SIZES, ModelSize, canonical
 STEM, LEDGER, COLLECTIVES = "distributed", "distributed_overlap", links.STEM
 CELL = ["size", "context_length", "batch", "ranks", "dtype"]
 ONE_BY_ONE = "one_by_one"
-# Strategies that copy no gradients, eager and compiled.
-WITHOUT_COPIES = {False: ONE_BY_ONE, True: "overlapped_compiled"}
+# Strategies whose step without exposed communication stands for the computation of a rank: those
+# that copy no gradients come first.
+WITHOUT_EXPOSED = (ONE_BY_ONE, "overlapped", "flat", "ddp")
 # The implementations of D2, D3, D4 and D6, whose steps are predicted.
 PREDICTED = (
     *(ONE_BY_ONE, "flat", "flat_compiled", "overlapped", "overlapped_compiled"),
@@ -124,11 +125,11 @@ def _computing_s(
     ledger = evidence.frame(LEDGER)
     if ledger is None:
         return None
-    entry = {"batch": cell.batch, "ranks": cell.ranks, "implementation": WITHOUT_COPIES[compiled]}
-    rows = having(ledger[gates.shown(ledger)], **same, **entry).dropna(
-        subset=["step_ms", "exposed_ms"]
-    )
-    return None if rows.empty else float((rows["step_ms"] - rows["exposed_ms"]).iloc[-1]) / MS_PER_S
+    rows = having(ledger[gates.shown(ledger)], **same, batch=cell.batch, ranks=cell.ranks)
+    rows = rows.dropna(subset=["step_ms", "exposed_ms"]).set_index("implementation")
+    alone_ms = rows["step_ms"] - rows["exposed_ms"]
+    known = [name + suffix for name in WITHOUT_EXPOSED if name + suffix in alone_ms]
+    return float(alone_ms[known[0]]) / MS_PER_S if known else None
 
 
 def _lasting_ms(rows: pd.DataFrame) -> pd.Series:
