@@ -118,6 +118,7 @@ def test_version_names_the_commit_of_another_checkout(checkout, repository, monk
     found = f"1.2 ({git(checkout, 'rev-parse', 'HEAD')[:12]})"
     assert machine.lmperf_version(repository) == found
     (checkout / "src/lmperf/clock.py").write_text("x = 2\n")
+    monkeypatch.setenv("LMPERF_COMMIT", "a" * 40)  # of the code that is measured
     assert machine.lmperf_version(repository) == f"{found[:-1]}-dirty)"
     monkeypatch.setattr(machine, "_PACKAGE", repository / ".venv/lib/lmperf")
     assert machine.lmperf_version(repository) == "1.2"

@@ -234,7 +234,11 @@ def commit_facts(root: Path = Path()) -> dict[str, Any]:
     if named := os.environ.get("LMPERF_COMMIT"):
         return {"commit": named, "dirty": None}
     is_own = not _in_git(root) or _is_checkout(root)
-    place, which = (_PACKAGE, ()) if is_own else (root, ("--exclude-standard",))
+    return _commit(_PACKAGE) if is_own else _commit(root, "--exclude-standard")
+
+
+def _commit(place: Path, *which: str) -> dict[str, Any]:
+    """The commit at a place, and whether its code differs; `which`: untracked files that count."""
     commit = _git(place, "rev-parse", "HEAD")
     changed = _git(place, "status", "--porcelain", "--untracked-files=no", "--", *_CODE)
     untracked = _git(place, "ls-files", "--others", *which, "--", "*.py")
@@ -252,7 +256,7 @@ def lmperf_version(root: Path = Path()) -> str | None:
     version = version_of("lmperf")
     if version is None or _is_checkout(root) or not _is_tracked():
         return version
-    commit = commit_facts(_PACKAGE)
+    commit = _commit(_PACKAGE)
     return f"{version} ({(commit['commit'] or 'unknown')[:12]}{'-dirty' * bool(commit['dirty'])})"
 
 
