@@ -23,15 +23,27 @@ from lmperf.precision import precision
 from lmperf.transformer.accuracy import explained_by_rounding
 from lmperf.transformer.guards import integers
 from lmperf.transformer.reference import eager
+from lmperf.transformer.sizes import ModelSize
 
 # Steps of the gate: from the second on, a step uses weights that steps before it have changed.
 STEPS = 5
-# Learning rate of the gate. The initial matrices have a standard deviation of 0.02 and less, so a
-# step changes them by some percent, and a step with stale weights has other gradients.
-_RATE = 2e-3
+# Learning rate of the gate for a model of this width and depth; see `gate_rate`.
+_RATE, _WIDTH, _LAYERS = 2e-3, 256, 4
 _GRADIENTS_CHECKED = 2
 # Bound of the number of weights whose bits differ between ranks: none may.
 _NO_DIFFERENCE = 0.5
+
+
+def gate_rate(size: ModelSize) -> float:
+    """The learning rate of the gate's steps.
+
+    AdamW changes every weight of a matrix by about the rate r, so the output of a layer by up to
+    r d_model, and that of the model by num_layers times as much. The rate is such that this change
+    is the same for all sizes: a few percent of a weight for the smallest one, so that a step with
+    stale weights has other gradients. With a larger one a large model diverges within five steps,
+    and multiplies the rounding errors that two correct runs differ by.
+    """
+    return _RATE * (_WIDTH / size.d_model) * (_LAYERS / size.num_layers)
 
 
 class Reference:
@@ -62,7 +74,7 @@ class Reference:
                 (ranks, tolerance) if ranks > 1 else (len(problem.tokens), WHOLE_BATCH)
             )
             expected = self._alone("compiled" if blocks == "compiled" else "eager", parts)
-            training = build(problem.setup(_RATE, expected.eps))
+            training = build(problem.setup(gate_rate(problem.size), expected.eps))
             for step in range(STEPS):
                 problem.freshen(problem.seed + step)
                 problem.step(training)
@@ -81,7 +93,7 @@ class Reference:
 
 
 def _train_alone(problem: DistributedProblem, blocks: str, parts: int) -> Expected:
-    training = one_rank(problem.setup(_RATE), blocks)
+    training = one_rank(problem.setup(gate_rate(problem.size)), blocks)
     (group,) = training.optimizer.param_groups
     before = {name: sample(weight) for name, weight in training.weights()}
     for step in range(STEPS):
