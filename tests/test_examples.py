@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 import yaml
 
-from lmperf.benchmark import Case
+from lmperf.benchmark import Case, Rank, RankedTimed
 from lmperf.benchmarks import load
 from lmperf.config import config_model
 from lmperf.custom import broken_ones, check_names
@@ -24,6 +25,9 @@ CELLS = {
         "dtype": "float32",
     },
     "end_to_end": {"size": "tiny", "context_length": 32, "batch": 1, "dtype": "float32"},
+    "distributed": {
+        **{"size": "tiny", "context_length": 32, "batch": 2, "ranks": 1, "dtype": "float32"},
+    },
 }
 
 
@@ -35,13 +39,27 @@ def configured(path):
     return {stem: config.external(stem) for stem in CELLS if config.external(stem)}
 
 
+@pytest.fixture
+def prepare(tmp_path):
+    """Returns a function that prepares a benchmark's case, in a process group of its own."""
+    dist.init_process_group("gloo", f"file://{tmp_path}/group", rank=0, world_size=1)
+
+    def prepared(benchmark, case):
+        if isinstance(benchmark, RankedTimed):
+            return benchmark.prepare_rank(case, Rank(0, 1, "cpu", "gloo"), 1, {})
+        return benchmark.prepare(case, "cpu", 1, {})
+
+    yield prepared
+    dist.destroy_process_group()
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_example_runs_and_passes_its_gate(path):
+def test_example_runs_and_passes_its_gate(path, prepare):
     for stem, custom in configured(path).items():
         benchmark = load(stem, custom)
         check_names(benchmark)
         assert not broken_ones(benchmark)
-        workload = benchmark.prepare(Case(tuple(CELLS[stem].items()), "mine"), "cpu", 1, {})
+        workload = prepare(benchmark, Case(tuple(CELLS[stem].items()), "mine"))
         for phase in workload.phases.values():
             phase.run(phase.before())
         gate = workload.gate(list(benchmark.phases))
@@ -50,4 +68,4 @@ def test_example_runs_and_passes_its_gate(path):
 
 def test_examples_cover_every_kind_of_custom_implementation():
     named = {stem for path in EXAMPLES for stem in configured(path)}
-    assert named == set(CELLS) and len(EXAMPLES) == 4
+    assert named == set(CELLS) and len(EXAMPLES) == 5
