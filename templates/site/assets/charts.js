@@ -42,7 +42,7 @@
   function config(theme) {
     const text = { labelColor: theme.ink, titleColor: theme.ink, labelFontSize: 11, titleFontSize: 11 };
     return {
-      background: null, aria: false,
+      background: null,
       font: getComputedStyle(document.body).fontFamily,
       axis: { ...text, gridColor: theme.grey, gridOpacity: 0.25, domainColor: theme.grey, tickColor: theme.grey },
       legend: text, header: text, title: { color: theme.ink },
@@ -54,7 +54,6 @@
     const theme = COLOURS[dark.matches ? "dark" : "light"];
     const places = specs.map(() => document.createElement("div"));
     const width = figure.clientWidth;
-    const drawn = [];
     for (const [at, spec] of specs.entries()) {
       places[at].className = "chart";
       places[at].setAttribute("role", "img");
@@ -64,12 +63,13 @@
         tooltip: { disableDefaultStyle: true, theme: "custom" },
       };
       figure.append(places[at]);
-      drawn.push(await vegaEmbed(places[at], coloured(fitted(spec, width), theme), options));
+      await vegaEmbed(places[at], coloured(fitted(spec, width), theme), options);
+      // The label says what the figure is; the tables have its numbers.
+      for (const svg of places[at].querySelectorAll("svg")) svg.setAttribute("aria-hidden", "true");
     }
     figure.querySelector("picture").hidden = true;
     for (const old of figure.querySelectorAll(".chart")) if (!places.includes(old)) old.remove();
     figure.dataset.drawn = dark.matches ? "dark" : "light";
-    return drawn;
   }
 
   for (const data of document.querySelectorAll("script[data-chart]")) {

@@ -74,12 +74,14 @@
     const list = dialog.querySelector("dl");
     list.replaceChildren();
     dialog.querySelector("h2").textContent = row.name;
-    const unit = head.dataset.unit ? ` ${head.dataset.unit}` : "";
-    if (cell.dataset.value) {
-      describe(list, head.firstChild.textContent, cell.dataset.value + unit);
-      if (cell.dataset.low) describe(list, "interval", `${cell.dataset.low} to ${cell.dataset.high}${unit}`);
-      if (cell.dataset.n) describe(list, "n", cell.dataset.n);
-    } else describe(list, head.textContent, cell.textContent);
+    const { value, low, high, n } = cell.dataset;
+    describe(list, head.textContent, value ?? cell.textContent);
+    if (low) describe(list, "interval", `${low} to ${high}`);
+    if (n) describe(list, "n", n);
+    // A cell that shows the median of its row says so once.
+    if (Number(value) === row.median_ms) row.median_ms = null;
+    if (Number(low) === row.low_ms) row.high_ms = null;
+    if (Number(n) === row.calls) row.calls = null;
     for (const [name, words] of Object.entries(WORDS)) {
       if (row[name] === null || row[name] === "" || name === "low_ms" && row.high_ms === null) continue;
       if (name === "low_ms") describe(list, "interval of the median", `${row.low_ms} to ${row.high_ms} ms`);

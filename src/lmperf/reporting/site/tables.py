@@ -68,7 +68,6 @@ def _head(column: Column, align: str) -> str:
     attributes = [
         *([f' class="{style}"'] if style else []),
         *([' data-axis=""'] if is_axis else []),
-        *([f' data-unit="{_text(column.unit)}"'] if column.unit else []),
     ]
     return f'<th scope="col"{"".join(attributes)}>{_text(column.header)}</th>'
 
