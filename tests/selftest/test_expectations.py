@@ -14,6 +14,7 @@ from lmperf.selftest.expectations import (
     STEM,
     Ended,
     Found,
+    Hides,
     Marked,
     NeighbourKept,
     NotFaster,
@@ -152,3 +153,14 @@ def test_process_that_is_left_behind_is_found(monkeypatch):
 def test_not_faster_fails_if_a_clock_was_replaced():
     assert not NotFaster()(found(EAGER, rows("planted", 0.001))).held
     assert NotFaster()(found(EAGER, red("its clock is wrong"))).held
+
+
+@pytest.mark.parametrize(("share", "exposed", "held"), [(0.02, 5, True), (0.9, 5, False)])
+def test_hides_expects_exposed_communication(share, exposed, held):
+    seen = found(EAGER, rows("planted", hidden_share=share, exposed_ms=exposed))
+    assert Hides(0.1)(seen).held is held
+
+
+def test_hides_is_not_held_without_communication_or_ledger():
+    assert not Hides(0.1)(found(EAGER, rows("planted", hidden_share=0.0, exposed_ms=0))).held
+    assert not Hides(0.1)(found(EAGER, red("it broke"))).held

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from lmperf.evidence.machine import Machine
-from lmperf.selftest.expectations import RANKED_STEM, STEM, Found, Outcome
+from lmperf.selftest.expectations import LEDGER_STEM, RANKED_STEM, STEM, Found, Outcome
 
 
 class Expectation(Protocol):
@@ -27,15 +27,15 @@ class Expectation(Protocol):
         """Return the outcome of the planted implementation, judged from the rows of the session."""
 
 
+_RANKED = {"size": "tiny", "context_length": 128, "batch": 4, "ranks": 2, "dtype": "float32"}
 # Stem -> values of the axes of a session that states no other.
 _CELLS = {
     STEM: {
         **{"batch": 1, "heads": 4, "d_head": 64, "dtype": "float32", "causal": True},
         "cuda_graph": False,
     },
-    RANKED_STEM: {
-        **{"size": "tiny", "context_length": 128, "batch": 4, "ranks": 2, "dtype": "float32"}
-    },
+    RANKED_STEM: _RANKED,
+    LEDGER_STEM: _RANKED,
 }
 
 

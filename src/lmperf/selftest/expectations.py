@@ -27,6 +27,8 @@ from lmperf.statistics import FASTER
 STEM = "flash_attention"
 # The one that measures the planted strategies of several ranks.
 RANKED_STEM = "distributed"
+# The one that measures what they hide of their communication.
+LEDGER_STEM = "distributed_overlap"
 # A neighbour whose time is more than this multiple of its undisturbed time was disturbed. Drift
 # between two sessions is smaller; the loss of one thread of two, or a spinning thread on every
 # core, doubles the time.
@@ -234,6 +236,26 @@ class Perhaps:
         held = ok | (red & _names_any(rows["reason"], self.reasons))
         missed = ", not detected this time" if ok.all() else ""
         return Outcome(_said(rows) + missed, len(rows) > 0 and bool(held.all()))
+
+
+@dataclass(frozen=True)
+class Hides:
+    """Expects a ledger in which at most the share `most` of the communication is hidden."""
+
+    most: float
+
+    @property
+    def words(self) -> str:
+        return f"at most {percent(self.most, 0)} of its communication hidden"
+
+    def __call__(self, found: Found) -> Outcome:
+        rows = found.rows()
+        shares = rows["hidden_share"].dropna() if "hidden_share" in rows else []
+        if len(shares) == 0:
+            return Outcome(_said(rows), False)
+        exposed = rows["exposed_ms"].max()
+        words = f"{percent(shares.max(), 0)} hidden, {significant(exposed)} ms exposed"
+        return Outcome(words, bool(shares.max() <= self.most and exposed > 0))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
-"""Attention implementations that are wrong, slow, fake or harmful on purpose, one fault each.
+"""Implementations that are wrong, slow, fake or harmful on purpose, one fault each.
 
-Each function has the signature of a custom implementation, `function(q, k, v, causal=...)` with
-q, k, v of shape [..., n, d]. `lmperf.selftest.cases` has the expected outcome of each function.
+Each function has the signature of a custom implementation: of attention, `function(q, k, v,
+causal=...)` with q, k, v of shape [..., n, d], and of several ranks, `function(module)`.
+`lmperf.selftest.cases` has the expected outcome of each function.
 """
 
 # Seconds that `slow_first_call` sleeps.

@@ -35,6 +35,7 @@ def ledger_table(evidence: MachineEvidence) -> list[Table]:
         rate("hidden", rows.share_cells(frame), "hidden.share", "%", "percent_digits"),
         _ms(frame, "waited", "waited_ms", LOWER),
         text("collectives", number_cells(frame["calls"], rows.count), "calls"),
+        text("trace", frame["trace"], "trace"),
     ]
     return each(side_by_side("The overlap ledger", frame, LINES, columns, NOTE))
 
