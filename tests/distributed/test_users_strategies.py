@@ -52,3 +52,12 @@ def test_large_implementations_are_timed_alone(size):
     assert all(
         (g[0].axes["ranks"] == 1) == g[0].implementation.startswith("one_rank") for g in groups
     )
+
+
+def test_users_strategy_is_timed_in_turn_with_those_of_the_head():
+    benchmark = load("distributed", {"mine": f"{OURS}.data_parallel:DataParallel"})
+    groups = benchmark.groups(benchmark.cases("cpu"))
+    beside = [{case.implementation for case in group} for group in groups]
+    assert any({"mine", "ddp", "overlapped"} <= names for names in beside)
+    head = benchmark.groups(benchmark.head_cases("cpu"))
+    assert head and all(group in groups for group in head)

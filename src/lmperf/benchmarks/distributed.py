@@ -156,16 +156,27 @@ class Distributed(RankedTimed):
     def groups(self, cases: Iterable[Case]) -> list[list[Case]]:
         """Implementations of a small size in turn, those of the head first; of others each alone.
 
-        Those are compared by their sustained times.
+        Those are compared by their sustained times. A user's are timed with those of the head.
         """
         found = []
         for group in super().groups(cases):
             if group[0].axes["size"] in _SIDE_BY_SIDE:
-                first = [case for case in group if case.implementation in _FIRST]
+                early = {*_FIRST, *self.external}
+                first = [case for case in group if case.implementation in early]
                 found += filter(None, (first, [case for case in group if case not in first]))
             else:
                 found += [[case] for case in group]
         return found
+
+    def head_cases(self, preset: str, overrides: Mapping[str, list] | None = None) -> list[Case]:
+        """The cases of the head, and a user's of the same cells, which are in the same groups."""
+        found = super().head_cases(preset, overrides)
+        shown = {case.cell for case in found}
+        return [
+            case
+            for case in self.cases(preset, overrides)
+            if case in found or (case.implementation in self.external and case.cell in shown)
+        ]
 
     def sustains(self, case: Case, phase: str) -> bool:
         """Whether implementations are not timed in turn: then sustained times compare them."""
