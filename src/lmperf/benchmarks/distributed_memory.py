@@ -7,7 +7,7 @@ from typing import Any
 
 from lmperf.axes import SIZE, dtype_axis
 from lmperf.benchmark import Axis, Case, Rank, RankedObserved, Value, numbers, texts
-from lmperf.benchmarks.distributed import Distributed, cells, is_alone
+from lmperf.benchmarks.distributed import BATCH, Distributed, cells, is_alone
 from lmperf.distributed.memory import COMPONENTS
 from lmperf.dtypes import MODEL_STORED_DTYPES
 
@@ -43,7 +43,8 @@ class DistributedMemory(RankedObserved):
     grids = {
         "cpu": [cells(["tiny"], 128, [2], "float32", _STRATEGIES)],
         "gpu": [
-            cells(["3.4B"], 512, [2, 4, 8], _BF16, _STRATEGIES),
+            cells(["3.4B"], 512, [2, 4], _BF16, _STRATEGIES),
+            cells(["3.4B"], 512, [8], _BF16, _STRATEGIES, batch=2 * BATCH),
             cells(["0.97B"], 512, [2], "float32", _STRATEGIES),
         ],
     }

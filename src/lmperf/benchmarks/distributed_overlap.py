@@ -13,7 +13,7 @@ from typing import Any
 
 from lmperf.axes import SIZE, dtype_axis
 from lmperf.benchmark import Axis, Case, Rank, RankedObserved, Value, numbers, texts
-from lmperf.benchmarks.distributed import Distributed, cells, is_alone
+from lmperf.benchmarks.distributed import BATCH, Distributed, cells, is_alone
 from lmperf.distributed.ledger import (
     Entry,
     RankStep,
@@ -68,7 +68,8 @@ class DistributedOverlap(RankedObserved):
     grids = {
         "cpu": [cells(["tiny"], 128, [2], "float32", _EAGER)],
         "gpu": [
-            cells(["3.4B"], 512, [2, 4, 8], _BF16, _ALL),
+            cells(["3.4B"], 512, [2, 4], _BF16, _ALL),
+            cells(["3.4B"], 512, [8], _BF16, _ALL, batch=2 * BATCH),
             cells(["0.97B"], 512, [2], _BF16, _EAGER),
             cells(["0.97B"], 512, [2], "float32", _FEW),
         ],
