@@ -63,7 +63,8 @@ def run(project: Project, sessions: Sessions = SESSIONS) -> Iterator[Result]:
         with tempfile.TemporaryDirectory(prefix="lmperf-selftest-") as folder:
             evidence = measured(project, session, here, Path(folder)) if here else None
         if here and not quiet:
-            quiet = least_ms(Found(evidence, session.neighbour, session.neighbour, {}).rows())
+            undisturbed = Found(evidence, session.neighbour, session.neighbour, {}, session.stem)
+            quiet = least_ms(undisturbed.rows())
         for case in cases:
             reason = left_out(session, case, project.machine)
             if reason:
