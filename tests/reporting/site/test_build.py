@@ -80,6 +80,17 @@ def test_pages_are_below_two_megabytes(files):
     assert max(map(len, files.values())) < MOST_BYTES
 
 
+def test_too_large_page_shows_fewer_lines_of_its_tables(gpu, monkeypatch):
+    site = site_of(gpu)
+    section = next(s for s in site.sections(gpu) if s.stem == "flash_attention")
+    whole = site._page(gpu, section)
+    monkeypatch.setattr(build, "MOST_BYTES", len(whole.encode()) // 2)
+    text = site._page(gpu, section)
+    assert len(text.encode()) <= build.MOST_BYTES
+    assert len(Page(text).all("table")) == len(Page(whole).all("table"))
+    assert "further lines left out here: see the CSV." in Page(text).text
+
+
 def test_site_without_evidence_is_an_error(monkeypatch):
     monkeypatch.setattr(build, "evidences", lambda project: [])
     with pytest.raises(UserError, match="run make report first"):

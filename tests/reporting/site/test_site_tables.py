@@ -59,7 +59,7 @@ def test_long_table_refers_to_the_csv():
     cells = tuple(Cell(str(n), n) for n in range(MOST_LINES + 5))
     page = page_of(Table("Long", (Column("n", "n", cells),)))
     assert len(page.all("td")) == MOST_LINES
-    assert "5 further lines: in the CSV of the evidence" in page.text
+    assert "5 further lines left out here: see the CSV." in page.text
 
 
 def test_row_behind_a_cell_has_clock_commit_key_and_command(gpu):

@@ -26,13 +26,18 @@ from lmperf.reporting.sections import Composed
 from lmperf.reporting.site import history, vega
 from lmperf.reporting.site.machines import compared
 from lmperf.reporting.site.rows import Rows, data_block
-from lmperf.reporting.site.tables import html_table
+from lmperf.reporting.site.tables import MOST_LINES, html_table
 from lmperf.reporting.site.words import PUBLISHED_FOLDER, Blocks, target
 from lmperf.reporting.written import SELFTEST
+from lmperf.results import Table
 
 FOLDER = Path("site")
 ASSETS = "assets"
 INDEX = "index.html"
+MOST_BYTES = 2_000_000
+FEWER_LINES = (300, 100, 30, 10)
+# Makes HTML from a table.
+Html = Callable[[Table], str]
 HISTORY = "history.html"
 MACHINES = target(other_machines.PAGE)
 COPIED = (".css", ".csv", ".js", ".LICENSE")
@@ -170,13 +175,16 @@ class Site:
 
         make: function from the form of tables (`Blocks.form`) to the Markdown of the page.
         """
-        rows = Rows(evidence)
-        blocks = Blocks(partial(html_table, rows=rows), _picture)
-        text = blocks.html(make(blocks.form))
-        title = text.partition("<h1")[2].partition(">")[2].partition("</h1>")[0]
-        values = {"title": Markup(title).striptags(), "text": text, "sources": sources}
-        values["charts"] = self._charts(evidence, text)
-        return self._rendered("page.html.j2", path, evidence, rows, **values)
+
+        def page(rows: Rows, html: Html) -> str:
+            blocks = Blocks(html, _picture)
+            text = blocks.html(make(blocks.form))
+            title = text.partition("<h1")[2].partition(">")[2].partition("</h1>")[0]
+            values = {"title": Markup(title).striptags(), "text": text, "sources": sources}
+            values["charts"] = self._charts(evidence, text)
+            return self._rendered("page.html.j2", path, evidence, rows, **values)
+
+        return _fitting(page, evidence)
 
     def _charts(self, evidence: MachineEvidence, text: str) -> dict[str, Markup]:
         """Stem -> specifications of the interactive figures of a page."""
@@ -188,19 +196,24 @@ class Site:
 
     def side_by_side(self) -> str:
         """The page that compares the first machine with each other one."""
-        rows = Rows(*self.machines)
-        values = compared(self.machines, lambda table: Markup(html_table(table, rows)))
-        values |= {"title": "Machines side by side", "text": "", "sources": (), "charts": {}}
-        return self._rendered("machines.html.j2", MACHINES, self.machines[0], rows, **values)
+
+        def page(rows: Rows, html: Html) -> str:
+            values = compared(self.machines, html)
+            values |= {"title": "Machines side by side", "text": "", "sources": (), "charts": {}}
+            return self._rendered("machines.html.j2", MACHINES, self.machines[0], rows, **values)
+
+        return _fitting(page, *self.machines)
 
     def _history(self, evidence: MachineEvidence) -> str:
-        rows = Rows(evidence)
-        found = self.histories[evidence.machine]()
-        values = history.contents(found, lambda table: Markup(html_table(table, rows)))
-        values |= {"title": f"History of {evidence.name}", "text": "", "sources": (), "charts": {}}
-        return self._rendered(
-            "history.html.j2", f"{evidence.link}/{HISTORY}", evidence, rows, **values
-        )
+        found, path = self.histories[evidence.machine](), f"{evidence.link}/{HISTORY}"
+
+        def page(rows: Rows, html: Html) -> str:
+            values = history.contents(found, html)
+            values |= {"title": f"History of {evidence.name}", "text": ""}
+            values |= {"sources": (), "charts": {}}
+            return self._rendered("history.html.j2", path, evidence, rows, **values)
+
+        return _fitting(page, evidence)
 
     def _rendered(
         self, template: str, path: str, evidence: MachineEvidence, rows: Rows, **values
@@ -239,6 +252,20 @@ class Site:
         traces = [path for path in (directory / "traces").glob("*.json.gz")]
         tests = [directory / SELFTEST] if (directory / SELFTEST).exists() else []
         return sorted([*(directory / EVIDENCE).glob("*.csv"), *traces, *tests])
+
+
+def _fitting(page: Callable[[Rows, Html], str], *machines: MachineEvidence) -> str:
+    """A page of at most MOST_BYTES: its tables show fewer lines if it would be larger.
+
+    page: makes the page, from what gives rows of these machines their places and makes tables.
+    """
+    text = ""
+    for most in (MOST_LINES, *FEWER_LINES):
+        rows = Rows(*machines)
+        text = page(rows, lambda table, rows=rows, most=most: Markup(html_table(table, rows, most)))
+        if len(text.encode()) <= MOST_BYTES:
+            break
+    return text
 
 
 def _picture(title: str, dark: str, light: str) -> str:

@@ -19,7 +19,7 @@ from lmperf.reporting.site.rows import Rows
 from lmperf.reporting.site.words import inline
 from lmperf.results import AXIS, Cell, Column, Table
 
-# A longer table shows its first lines and refers to the CSV: a page stays below 2 MB.
+# A longer table shows its first lines and refers to the CSV.
 MOST_LINES = 1000
 # A column of longer texts is wide enough for this many characters.
 WIDE = 24
@@ -31,21 +31,23 @@ LEAST_LINES = 8
 _MARKDOWN = re.compile(r"[\[`*]")
 
 
-def html_table(table: Table, rows: Rows) -> str:
+def html_table(table: Table, rows: Rows, most: int = MOST_LINES) -> str:
     """A table as HTML, complete without scripts.
 
-    rows: gives the row of evidence behind each cell a place on the page.
+    Args:
+        rows: gives the row of evidence behind each cell a place on the page.
+        most: number of lines that are shown.
     """
     aligns = laid_out(table)[2]
-    shown = [column.cells[:MOST_LINES] for column in table.columns]
+    shown = [column.cells[:most] for column in table.columns]
     columns = [
         _cells(column, cells, align, rows)
         for column, cells, align in zip(table.columns, shown, aligns, strict=True)
     ]
     heads = "".join(map(_head, table.columns, aligns))
     lines = "\n".join(f"<tr>{''.join(line)}</tr>" for line in zip(*columns, strict=True))
-    caption, left = _text(table.caption), table.length - MOST_LINES
-    more = f"{counted(left, 'further line')}: in the CSV of the evidence." if left > 0 else ""
+    caption, left = _text(table.caption), table.length - most
+    more = f"{counted(left, 'further line')} left out here: see the CSV." if left > 0 else ""
     notes = " ".join(filter(None, (more, notes_of(table))))
     filtered = ' data-filtered=""' if table.length >= LEAST_LINES else ""
     return (
