@@ -7,7 +7,8 @@ from pathlib import Path
 
 from lmperf.config import load_config
 from lmperf.evidence.project import Project
-from lmperf.reporting.site.build import Site, files_of_site
+from lmperf.reporting.site.build import files_of_site
+from lmperf.reporting.site.pages import Site
 
 ROOT = Path(__file__).parents[3]
 
