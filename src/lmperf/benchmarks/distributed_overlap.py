@@ -32,7 +32,8 @@ _BF16 = "autocast_bfloat16"
 _ALL = [one.name for one in Distributed.implementations if not is_alone(one.name)]
 _EAGER = [name for name in _ALL if not name.endswith("_compiled")]
 _FEW = ["one_by_one", "flat", "overlapped", "ddp", "fully_sharded", "fsdp2"]
-_HEAD = ["flat", "overlapped", "ddp"]
+# With a strategy that gathers, so that a quick run has D12.
+_HEAD = ["flat", "overlapped", "ddp", "fully_sharded"]
 WARM_UPS, STEPS = 2, 7
 # The strategies whose timeline and trace are kept.
 TIMELINES = ("flat", "overlapped")
