@@ -25,8 +25,8 @@ def at_rest(project: Project, job: Plan | Repeats) -> Iterator[None]:
     before = job.unsettled if job.remeasure else set()
     if before:
         # On a GPU of its own, a job must not wait for the job on the GPU that measured last.
-        uuid = MACHINE.gpus[0] if MACHINE.gpus else project.device_uuid
-        wait_for_rest(watch_here(project.machine.kind, uuid), say)
+        uuids = MACHINE.gpus or project.device_uuids
+        wait_for_rest(watch_here(project.machine.kind, uuids), say)
     yield
     if before:
         cleared = before - replace(job).unsettled  # the copy reads the files again

@@ -157,10 +157,11 @@ class Project:
         return {**known, "preset": self.preset}, damaged
 
     @property
-    def device_uuid(self) -> str | None:
-        """The UUID of this machine's CUDA device; None if no worker has reported it yet."""
+    def device_uuids(self) -> list[str]:
+        """The UUIDs of this machine's CUDA devices; empty if no worker has reported them yet."""
         environments = self.known_facts()[0]["environments"]
-        return environments.get(self.machine.environment, {}).get("uuid")
+        facts = environments.get(self.machine.environment, {})
+        return facts.get("uuids") or [uuid for uuid in [facts.get("uuid")] if uuid]
 
     def known_costs(self) -> list[Row]:
         """The rows of `cost.csv` from the store; from the evidence if those are lost or damaged."""

@@ -53,6 +53,10 @@ class RankServer:
         self.pid = _fork(lambda: _serve(theirs, owner), self._socket)
         theirs.close()
 
+    def fileno(self) -> int:
+        """Return the descriptor of the connection to the server."""
+        return self._socket.fileno()
+
     def start(self, *arguments: Any) -> RankProcess:
         """Start a rank; `arguments` are those of `rank_process.main` after the first two.
 

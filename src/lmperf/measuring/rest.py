@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from lmperf.errors import UserError
@@ -53,9 +53,9 @@ def wait_for_rest(
             told = True
 
 
-def watch_here(device: str, uuid: str | None) -> Watching:
+def watch_here(device: str, uuids: Sequence[str]) -> Watching:
     """Return what observes this machine while lmperf measures nothing.
 
-    uuid: UUID of the CUDA device; None for other devices, or if it is unknown.
+    uuids: UUIDs of the CUDA devices to observe; empty for other devices, or if they are unknown.
     """
-    return watch(device, [uuid] if uuid else [], tuple)
+    return watch(device, uuids, tuple)

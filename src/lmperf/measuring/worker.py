@@ -48,6 +48,7 @@ def main(
     if device == "cpu":
         import_dispatch()  # no step of a case is to wait for it
     server = RankServer()  # before this process uses the device
+    _keep_from_children(server.fileno())
     code = str(Path(__file__).resolve().parents[1])
     connection.send(("done", {**_device_facts(device), "code": code}))
     serving = Serving(connection, device, server)
