@@ -14,10 +14,12 @@ the same kernels, so that two things may differ.
 - The order of sums: the ranks' gradients in the reduction, and in backward kernels that add with
   atomics. In float32 this is what `explained_by_rounding` allows for a gradient: a running sum of K
   terms has the error 0.29 u sqrt(K), and blocks propagate it by sqrt(2 layers).
-- Under autocast, an intermediate result that differs by a relative d = u (1 + 0.29 sqrt(K)) before
-  it is rounded to bf16 is rounded to the next number, at a distance of 2 u_16, with a probability
-  of d / 2 u_16: an RMS error of sqrt(2 u_16 d), which takes the place of u (u_16 = 2^-8). Weights
-  that are rounded to bf16 after a step differ likewise.
+- Under autocast, an intermediate result that differs by a relative d before it is rounded to bf16
+  is rounded to the next number, at a distance of 2 u_16, with a probability of d / 2 u_16: an RMS
+  error of sqrt(2 u_16 d), far more than d. The next rounding makes sqrt(2 u_16 d) of that, and so
+  on. A block has ten roundings, so that the smallest difference, such as the order of sums in a
+  backward kernel, soon is one of u_16 = 2^-8, as between any two runs in bf16. It takes the place
+  of u. Where all kernels add in a fixed order there is no difference at all.
 
 The optimizer enlarges a relative error of the gradient by at most max(1, g / eps): AdamW's update
 g / (|g| + eps) has a derivative of at most 1 / eps, and its epsilon in the gate is the median size
@@ -25,10 +27,10 @@ of the gradients. No bound exceeds `_MOST`: a missing reduction has an error of 
 weight that misses a step one of about a fifth.
 
 FSDP2 gathers the norms of a block in bf16 as well (tolerance `rounded_norms`): their weights are
-rounded from the second step on, in every block, which is one more rounding of the activations. Its
-gradients may have the error that `explained_by_rounding` allows in bf16. So may those of a whole
-batch in a single process (tolerance `whole_batch`), which is compared with its sequences one by
-one: other shapes have other kernels, and bf16 gradients of each part are rounded before the sum.
+rounded from the second step on, which is one more rounding of the activations in every block. A
+whole batch in a single process (tolerance `whole_batch`) is compared with its sequences one by one:
+other shapes have other kernels, and bf16 gradients of each part are rounded before the sum. Both
+may have a larger error.
 """
 
 from __future__ import annotations
@@ -97,7 +99,7 @@ class Expected:
         """
         if tolerance not in _MOST:
             raise ValueError(f"unknown tolerance {tolerance!r}; known: {', '.join(_MOST)}")
-        gradient = self._gradient_error(dtype, tolerance)
+        gradient = self._gradient_error(dtype)
         return {
             name: min(_MOST[tolerance], self._storage(name) + self.gains[name] * gradient)
             for name in self.weights
@@ -107,13 +109,11 @@ class Expected:
         weight, change = (_rms(of[name]) for of in (self.weights, self.changes))
         return self.steps * _FLOAT32 * weight / change
 
-    def _gradient_error(self, dtype: str, tolerance: str) -> float:
+    def _gradient_error(self, dtype: str) -> float:
         walk = math.sqrt(2 * self.layers)
         unit = _FLOAT32 * (1 + 0.29 * math.sqrt(self.longest))
         if dtype != "float32":
-            rounded = UNIT_ROUNDOFF[dtype]
-            flips = math.sqrt(2 * rounded * unit)
-            unit = flips if tolerance == STRICT else rounded
+            unit = UNIT_ROUNDOFF[dtype]
         return _GRADIENTS_ALLOWED * unit * walk
 
 

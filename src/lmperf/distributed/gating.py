@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from lmperf.benchmark import WrongResult
+from lmperf.benchmark import Rank, WrongResult
 from lmperf.distributed.accuracy import WHOLE_BATCH, Expected, error_of, sample
 from lmperf.distributed.problem import Build, DistributedProblem, release
 from lmperf.distributed.strategies import Training, one_rank
@@ -74,7 +74,8 @@ class Reference:
                 (ranks, tolerance) if ranks > 1 else (len(problem.tokens), WHOLE_BATCH)
             )
             expected = self._alone("compiled" if blocks == "compiled" else "eager", parts)
-            training = build(problem.setup(gate_rate(problem.size), expected.eps))
+            eps = agreed(expected.eps, problem.rank)
+            training = build(problem.setup(gate_rate(problem.size), eps))
             for step in range(STEPS):
                 problem.freshen(problem.seed + step)
                 problem.step(training)
@@ -118,6 +119,16 @@ def _train_alone(problem: DistributedProblem, blocks: str, parts: int) -> Expect
         layers=problem.size.num_layers,
         longest=max(problem.tokens.numel(), *widths),
     )
+
+
+def agreed(value: float, rank: Rank) -> float:
+    """Rank 0's value, on every rank.
+
+    The ranks' own values differ by rounding where backward kernels add in any order.
+    """
+    found = torch.tensor([value], dtype=torch.float64, device=rank.device)
+    dist.broadcast(found, 0)
+    return float(found)
 
 
 def _rms(tensor: Tensor) -> float:

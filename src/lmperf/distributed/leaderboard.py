@@ -10,9 +10,11 @@ All-reducing 16 GB of gradients takes some 50 ms on two GPUs and is hidden under
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import median
 from typing import Any
 
 import torch
@@ -20,6 +22,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from lmperf.benchmark import Rank, Unsupported
+from lmperf.distributed.gating import agreed
 from lmperf.gate import Gate
 from lmperf.transformer.checkpointing import selective_blocks
 from lmperf.transformer.compiled_adamw import CompiledAdamW
@@ -33,7 +36,7 @@ from lmperf.transformer.training import WithLoss, loss_of, train_step
 STEPS = 5
 # Each step changes the weights by some bf16 units (8e-5), so that rounding loses no change.
 # A larger rate makes so wide a model diverge, which multiplies rounding errors.
-_RATE = 4e-4
+_RATE = 1e-3
 # Largest error of a weight relative to its change in all steps. One process does the same
 # arithmetic, up to the order of sums in backward kernels. A weight that misses one of the steps has
 # an error of about a fifth, one whose gradient is not averaged of about one: half of the former.
@@ -77,6 +80,11 @@ class Exchange:
             # The hooks hold no reference to the model: autograd's are invisible to the collector.
             for parameter in self._parameters:
                 parameter.register_post_accumulate_grad_hook(partial(_reduce, self._works))
+
+    def set_eps(self, eps: float) -> None:
+        """Set AdamW's epsilon."""
+        for group in self.adamw.param_groups:
+            group["eps"] = eps
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         for parameter in self._parameters:
@@ -223,14 +231,15 @@ def _five_steps(
     make: Callable[..., RankProblem], shape: Shape, rank: Rank, seed: int, kept: Sequence[str]
 ) -> tuple[str, float, float]:
     """The weight with the largest error after five steps, its error, and weights that differ."""
-    expected, before = weights_of_one_process(make, shape, rank, seed, kept)
+    expected, before, eps = weights_of_one_process(make, shape, rank, seed, kept)
     ours = make(shape, rank, seed, rate=_RATE)
+    ours.optimizer.set_eps(agreed(eps, rank))
     step = ours.step(kept)
     for number in range(STEPS):
         ours.freshen(seed + number)
         step()
     errors = {
-        name: _norm(weight.detach() - expected[name]) / _norm(expected[name] - before[name])
+        name: _relative(weight.detach() - expected[name], expected[name] - before[name])
         for name, weight in ours.model.named_parameters()
     }
     worst = max(errors, key=errors.__getitem__)
@@ -239,10 +248,12 @@ def _five_steps(
 
 def weights_of_one_process(
     make: Callable[..., RankProblem], shape: Shape, rank: Rank, seed: int, kept: Sequence[str]
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+) -> tuple[dict[str, Tensor], dict[str, Tensor], float]:
     """Name -> weight after five steps of one process on the whole batch, and before them.
 
-    The process adds the gradients of the ranks' parts as an all-reduce does.
+    The process adds the gradients of the ranks' parts as an all-reduce does. Third is AdamW's
+    epsilon, the median size of the gradients: with a small one the sign of a gradient decides, and
+    rounding decides the sign of a gradient near zero.
     """
     local = replace(shape, batch=shape.batch // rank.ranks)
     alone = make(local, replace(rank, number=0, ranks=1), seed, rate=_RATE)
@@ -253,9 +264,19 @@ def weights_of_one_process(
         for part in range(rank.ranks):
             alone.draw(seed + number, part, rank.ranks)
             loss_of(way, alone.tokens, alone.targets).backward()
-        torch._foreach_div_([one.grad for one in alone.model.parameters()], rank.ranks)
+        gradients = [one.grad for one in alone.model.parameters()]
+        torch._foreach_div_(gradients, rank.ranks)
+        if number == 0:
+            eps = median(_norm(one) / one.numel() ** 0.5 for one in gradients)
+            alone.optimizer.set_eps(eps)
         alone.optimizer.step()
-    return {name: one.detach() for name, one in alone.model.named_parameters()}, before
+    return {name: one.detach() for name, one in alone.model.named_parameters()}, before, eps
+
+
+def _relative(wrong: Tensor, change: Tensor) -> float:
+    """The error of a weight over its change; infinite for an error of a weight without a change."""
+    error, scale = _norm(wrong), _norm(change)
+    return error / scale if scale else math.inf if error else 0.0
 
 
 def _norm(tensor: Tensor) -> float:
