@@ -23,8 +23,13 @@ the same kernels, so that two things may differ.
 
 The optimizer enlarges a relative error of the gradient by at most max(1, g / eps): AdamW's update
 g / (|g| + eps) has a derivative of at most 1 / eps, and its epsilon in the gate is the median size
-of the gradients. No bound exceeds `_MOST`: a missing reduction has an error of about one, and a
-weight that misses a step one of about a fifth.
+of the gradients.
+
+Two errors are compared with this bound. That of the worst block finds a fault in one place, such as
+a bucket that is not reduced: an error of about one, so that the bound may be as large as 0.4. That
+of the whole weight, in which rounding errors of many blocks cancel, finds a small fault everywhere:
+a weight that misses one of the five steps has an error of a fifth, so that the bound is at most
+0.15.
 
 FSDP2 gathers the norms of a block in bf16 as well (tolerance `rounded_norms`): their weights are
 rounded from the second step on, which is one more rounding of the activations in every block. A
@@ -50,8 +55,9 @@ _BLOCK, _MOST_BLOCKS = 256, 4096
 _FLOAT32 = UNIT_ROUNDOFF["float32"]
 # As for gradients in `lmperf.transformer.accuracy`.
 _GRADIENTS_ALLOWED = 12.0
-# The largest bound, by tolerance.
-_MOST = {STRICT: 0.15, "rounded_norms": 0.4, WHOLE_BATCH: 0.4}
+# The largest bound of a block, and of a whole weight by tolerance.
+_MOST_OF_BLOCK = 0.4
+_MOST = {STRICT: 0.15, "rounded_norms": _MOST_OF_BLOCK, WHOLE_BATCH: _MOST_OF_BLOCK}
 
 
 @torch.no_grad()
@@ -91,8 +97,14 @@ class Expected:
     layers: int
     longest: int
 
-    def bounds(self, dtype: str, tolerance: str) -> dict[str, float]:
-        """Name -> the largest error that a weight may have.
+    def errors(self, name: str, weight: Tensor) -> tuple[float, float]:
+        """The errors of a weight, of its worst block and as a whole, by `error_of`."""
+        got, expected, change = sample(weight), self.weights[name], self.changes[name]
+        parts = got, expected, change
+        return error_of(*parts), error_of(*(part.reshape(1, -1) for part in parts))
+
+    def bounds(self, dtype: str, tolerance: str) -> dict[str, tuple[float, float]]:
+        """Name -> the largest errors that a weight may have, as `errors` returns them.
 
         Raises:
             ValueError: the tolerance is unknown.
@@ -100,9 +112,12 @@ class Expected:
         if tolerance not in _MOST:
             raise ValueError(f"unknown tolerance {tolerance!r}; known: {', '.join(_MOST)}")
         gradient = self._gradient_error(dtype)
+        rounding = {
+            name: self._storage(name) + self.gains[name] * gradient for name in self.weights
+        }
         return {
-            name: min(_MOST[tolerance], self._storage(name) + self.gains[name] * gradient)
-            for name in self.weights
+            name: (min(_MOST_OF_BLOCK, bound), min(_MOST[tolerance], bound))
+            for name, bound in rounding.items()
         }
 
     def _storage(self, name: str) -> float:

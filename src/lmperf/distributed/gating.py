@@ -140,14 +140,18 @@ def _compared(
 ) -> Gate:
     errors, digests = {}, []
     for name, weight in training.weights():
-        errors[name] = error_of(sample(weight), expected.weights[name], expected.changes[name])
+        errors[name] = expected.errors(name, weight)
         digests.append(integers(weight.detach().contiguous()).sum())
     if missing := sorted(expected.weights.keys() - errors.keys()):
         raise WrongResult(f"the strategy returned no weight {missing[0]}")
     bounds = expected.bounds(problem.dtype, tolerance)
-    worst = max(errors, key=lambda name: errors[name] / bounds[name])
-    found = {"parameters": errors[worst], "ranks": _differing(torch.stack(digests))}
-    limits = {"parameters": bounds[worst], "ranks": _NO_DIFFERENCE}
+    _, worst, error, bound = max(
+        (error / bound, name, error, bound)
+        for name in errors
+        for error, bound in zip(errors[name], bounds[name], strict=True)
+    )
+    found = {"parameters": error, "ranks": _differing(torch.stack(digests))}
+    limits = {"parameters": bound, "ranks": _NO_DIFFERENCE}
     return Gate(found, limits, None, {"parameters": worst}, "one process")
 
 
