@@ -11,7 +11,7 @@ from lmperf.reporting import coverage, figures
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.findings import state
 from lmperf.reporting.sections import compose
-from lmperf.reporting.sections.distributed import memory, overlap, sharding, steps
+from lmperf.reporting.sections.distributed import memory, overlap, rows, sharding, steps
 from lmperf.reporting.sections.distributed.figure import figure
 
 SIZES, DTYPES = ("large", "3.4B"), ("float32", "autocast_bfloat16")
@@ -145,11 +145,27 @@ def test_steps_lead_to_every_answer():
 
 def test_ledger_leads_to_every_answer():
     three = {"most": 0.95, "part": 0.5, "hardly": 0.02}
+    idle = {"idle": host_bound()}
     cases = {
-        "distributed_hidden": shares("hidden_share", three),
-        "distributed_gathers": shares("gathers_hidden_share", three),
+        "distributed_hidden": shares("hidden_share", three) | idle,
+        "distributed_gathers": shares("gathers_hidden_share", three) | idle,
     }
     assert_answers_reached(overlap.FINDINGS, cases)
+
+
+def host_bound():
+    """Evidence of a ledger whose profiled steps are twice as long as what fills them."""
+
+    def change(frame):
+        return frame.assign(step_ms=2 * frame["step_ms"])
+
+    return of("distributed_overlap", change)
+
+
+def test_hidden_share_of_an_idle_device_is_not_shown_beside_steps():
+    assert rows.beside(evidence, evidence.frame("distributed"))["hidden_share"].notna().any()
+    made = host_bound()
+    assert rows.beside(made, made.frame("distributed"))["hidden_share"].isna().all()
 
 
 def test_memory_leads_to_every_answer():

@@ -2,7 +2,7 @@
 
 The steps of D2 to D6 are predicted from the fitted all-reduce (D1) and from the computation of a
 rank, which is the measured step of one rank at its part of the batch. Where that was not measured,
-it is a step of several ranks without its exposed communication (D5), of the first measured of
+it is the computation of a step of several ranks (D5), of the first measured of
 `WITHOUT_EXPOSED`.
 """
 
@@ -45,8 +45,8 @@ from lmperf.transformer.sizes import SIZES, ModelSize, canonical
 STEM, LEDGER, COLLECTIVES = "distributed", "distributed_overlap", links.STEM
 CELL = ["size", "context_length", "batch", "ranks", "dtype"]
 ONE_BY_ONE = "one_by_one"
-# Strategies whose step without exposed communication stands for the computation of a rank: those
-# that copy no gradients come first.
+# Strategies whose computation in the ledger stands for that of a rank: those that copy no gradients
+# come first.
 WITHOUT_EXPOSED = (ONE_BY_ONE, "overlapped", "flat", "ddp")
 # The implementations of D2, D3, D4 and D6, whose steps are predicted.
 PREDICTED = (
@@ -126,8 +126,7 @@ def _computing_s(
     if ledger is None:
         return None
     rows = having(ledger[gates.shown(ledger)], **same, batch=cell.batch, ranks=cell.ranks)
-    rows = rows.dropna(subset=["step_ms", "exposed_ms"]).set_index("implementation")
-    alone_ms = rows["step_ms"] - rows["exposed_ms"]
+    alone_ms = rows.dropna(subset=["compute_ms"]).set_index("implementation")["compute_ms"]
     known = [name + suffix for name in WITHOUT_EXPOSED if name + suffix in alone_ms]
     return float(alone_ms[known[0]]) / MS_PER_S if known else None
 

@@ -7,9 +7,10 @@ import pandas as pd
 from lmperf.names import implementation_words, in_order
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import SECTION, SHORT, Finding, NotMeasured, measured, sound
+from lmperf.reporting.numbers import percent
 from lmperf.reporting.sections.distributed import rows
 from lmperf.reporting.sections.distributed.rows import LEDGER, LINES
-from lmperf.reporting.side_by_side import Beside, each, rate, side_by_side, text, time
+from lmperf.reporting.side_by_side import Beside, each, rate, share, side_by_side, text, time
 from lmperf.reporting.tables import Owed, TableGroup, number_cells
 from lmperf.results import LOWER, Table
 
@@ -19,7 +20,9 @@ NOTE = (
     "Median over steps under the profiler, each one sample (interval of the median); medians of"
     " parts need not add up to that of the whole. The rank with"
     " most exposed communication decides a step. A collective begins when its last rank begins it;"
-    " what a rank waits for that, computing nothing, is *waited* and no communication."
+    " what a rank waits for that, computing nothing, is *waited* and no communication. *Idle*: the"
+    " share of a step in which a rank neither computes nor communicates. Where it exceeds a fifth,"
+    " the host is the limit under the profiler, and what is hidden in a timed step is not decided."
 )
 
 
@@ -32,6 +35,7 @@ def ledger_table(evidence: MachineEvidence) -> list[Table]:
         _ms(frame, "communication", "communication_ms"),
         _ms(frame, "hidden", "hidden_ms"),
         _ms(frame, "exposed", "exposed_ms", LOWER),
+        share("idle", number_cells(rows.idle_share(frame), percent), "idle"),
         rate("hidden", rows.share_cells(frame), "hidden.share", "%", "percent_digits"),
         _ms(frame, "waited", "waited_ms", LOWER),
         text("collectives", number_cells(frame["calls"], rows.count), "calls"),
@@ -94,10 +98,18 @@ def _hidden(evidence: MachineEvidence) -> dict:
         "ranks": f"{ours['ranks']:g}",
         "name": implementation_words(ours["implementation"]),
         "ddp": ddp["hidden_share"].iloc[0] if len(ddp) else None,
+        "idle": _idle(ours),
     }
 
 
-def _by_share(share: float) -> str:
+def _idle(ours: pd.Series) -> float:
+    return float(rows.idle_share(ours.to_frame().T).iloc[0])
+
+
+def _by_share(values: dict) -> str:
+    if values["idle"] > rows.MOST_IDLE:
+        return "idle"
+    share = values["share"]
     return "most" if share >= MOST else "hardly" if share <= HARDLY_ANY else "part"
 
 
@@ -110,6 +122,7 @@ def _in_time(evidence: MachineEvidence) -> dict:
         "share": ours["gathers_hidden_share"],
         "gathers": ours["gathers_ms"],
         "late": ours["gathers_ms"] - ours["gathers_hidden_ms"],
+        "idle": _idle(ours),
         "size": ours["size"],
         "ranks": f"{ours['ranks']:g}",
         "name": implementation_words(ours["implementation"]),
@@ -121,12 +134,16 @@ _DDP = "{% if ddp is not none %} DistributedDataParallel hides {{ ddp | percent(
 _LEFT = (
     "{{ share | percent(0) }} of {{ communication | sig }} ms is hidden under computation" + _CELL
 )
+_IDLE = (
+    " is not decided: under the profiler the device waits for the host for {{ idle | percent(0) }}"
+    " of the step" + _CELL + "."
+)
 FINDINGS = (
     Finding(
         name="distributed_hidden",
         question="How much of the communication is hidden under the backward?",
         values=_hidden,
-        answer=lambda v: _by_share(v["share"]),
+        answer=_by_share,
         answers={
             "most": "Nearly all communication is hidden: " + _LEFT + "." + _DDP,
             "part": "Part of the communication is hidden: "
@@ -137,6 +154,8 @@ FINDINGS = (
             + _LEFT
             + "; {{ exposed | sig }} ms lengthen the step of {{ step | sig }} ms."
             + _DDP,
+            "idle": "How much of the {{ communication | sig }} ms of communication is hidden"
+            + _IDLE,
         },
         place=SHORT,
     ),
@@ -144,7 +163,7 @@ FINDINGS = (
         name="distributed_gathers",
         question="Are the weights of a fully sharded model gathered in time?",
         values=_in_time,
-        answer=lambda v: _by_share(v["share"]),
+        answer=_by_share,
         answers={
             "most": "Weights are gathered in time: {{ share | percent(0) }} of the all-gathers'"
             " {{ gathers | sig }} ms is hidden" + _CELL + ".",
@@ -152,6 +171,7 @@ FINDINGS = (
             " all-gathers' {{ gathers | sig }} ms is hidden" + _CELL + ".",
             "hardly": "Weights are gathered late: the step waits for {{ late | sig }} ms of the"
             " all-gathers' {{ gathers | sig }} ms" + _CELL + ".",
+            "idle": "Whether weights are gathered in time" + _IDLE,
         },
         place=SECTION,
     ),

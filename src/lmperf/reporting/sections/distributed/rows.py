@@ -19,6 +19,8 @@ STEM, LEDGER, MEMORY = "distributed", "distributed_overlap", "distributed_memory
 CELL = ["size", "context_length", "batch", "ranks", "dtype"]
 LINES = [*CELL, "implementation"]
 ONE, COMPILED = "one_rank", "_compiled"
+# Largest idle share of a profiled step whose hidden share holds without the profiler as well.
+MOST_IDLE = 0.2
 
 
 def plain(name: str) -> str:
@@ -73,10 +75,24 @@ def ledger(evidence: MachineEvidence, table: str = "ledger") -> pd.DataFrame:
     return having(frame[gates.shown(frame)], table=table)
 
 
+def idle_share(frame: pd.DataFrame) -> pd.Series:
+    """The share of a profiled step in which a rank neither computes nor waits for communication."""
+    return 1 - (frame["compute_ms"] + frame["exposed_ms"]) / frame["step_ms"]
+
+
+def busy(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the ledger without those whose host could not keep up under the profiler.
+
+    Communication that runs while the device waits for the host would hide under computation in a
+    step without the profiler.
+    """
+    return frame[idle_share(frame) <= MOST_IDLE]
+
+
 def beside(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
-    """The valid rows of the ledger that belong to rows of steps, indexed like these."""
+    """The valid and `busy` rows of the ledger that belong to rows of steps, indexed like these."""
     rows = ledger(evidence)
-    rows = rows[gates.shown(rows)].drop_duplicates(LINES).set_index(LINES)
+    rows = busy(rows[gates.shown(rows)]).drop_duplicates(LINES).set_index(LINES)
     return rows.reindex(pd.MultiIndex.from_frame(frame[LINES])).set_axis(frame.index)
 
 
