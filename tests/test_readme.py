@@ -149,7 +149,8 @@ def test_example_selects_cells_on_a_cpu_and_on_a_gpu(line):
     wanted = Wanted((), given["only"], given["implementations"], given["phases"])
     for preset in load(stem).grids:
         benchmark = load(stem)
-        project = SimpleNamespace(config=SimpleNamespace(grid_of=lambda _: {}), preset=preset)
+        config, machine = SimpleNamespace(grid_of=lambda _: {}), SimpleNamespace(devices=2)
+        project = SimpleNamespace(config=config, preset=preset, machine=machine)
         offered = Chosen(benchmark, benchmark.cases(preset))
         assert select([beyond_the_grid(project, offered, wanted)], wanted)[0].cases, preset
 

@@ -130,9 +130,14 @@ def _fact(facts: dict, key: str) -> str:
 
 
 def device_words(evidence: MachineEvidence) -> str:
-    """The name of the device in the newest environment; the machine's slug if not recorded."""
+    """The newest environment's device, with the number of GPUs if there are several.
+
+    The machine's slug if no device is recorded.
+    """
     facts = newest(evidence)
-    return facts.get("device") or facts.get("cpu_model") or evidence.name
+    name = facts.get("device") or facts.get("cpu_model") or evidence.name
+    devices = facts.get("devices", 1)
+    return f"{devices} x {name}" if devices > 1 else name
 
 
 def facts_line(evidence: MachineEvidence) -> list[str]:

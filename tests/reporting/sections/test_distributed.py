@@ -163,9 +163,9 @@ def host_bound():
 
 
 def test_hidden_share_of_an_idle_device_is_not_shown_beside_steps():
-    assert rows.beside(evidence, evidence.frame("distributed"))["hidden_share"].notna().any()
-    made = host_bound()
-    assert rows.beside(made, made.frame("distributed"))["hidden_share"].isna().all()
+    sound, idle = evidence(), host_bound()()
+    assert rows.beside(sound, sound.frame("distributed"))["hidden_share"].notna().any()
+    assert rows.beside(idle, idle.frame("distributed"))["hidden_share"].isna().all()
 
 
 def test_memory_leads_to_every_answer():

@@ -6,6 +6,7 @@ The head table of the section shows one cell: the largest size, with most ranks.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pandas as pd
 
@@ -51,14 +52,17 @@ def head(evidence: MachineEvidence) -> Table | None:
         return None
     hidden = number_cells(100 * rows.beside(evidence, frame)["hidden_share"], percent_digits)
     predicted = number_cells(with_predictions(evidence, frame)["predicted_ms"])
+    burst, sustained = rows.step(frame)
+    lasting = frame["sustained_ms"].notna().all()
     columns = [
-        *rows.step(frame)[:1],
+        replace(sustained, header="step (ms)") if lasting else burst,
         rate("communication hidden", hidden, "hidden", "%"),
         memory("peak per rank", value_cells(frame, frame["peak_mib"] / MIB_IN_GIB), "peak", "GiB"),
         speedup("over one rank", rows.over(evidence, frame, ONE, brackets=False), f"over.{ONE}"),
         time("predicted", predicted, "train_step.predicted"),
     ]
-    table = side_by_side("One train step, by strategy", frame, LINES, columns, STEPS)
+    note = "Times: steps back to back." if lasting else STEPS
+    table = side_by_side("One train step, by strategy", frame, LINES, columns, note)
     return table and table.last(HEAD_LINES)
 
 
