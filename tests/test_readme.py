@@ -163,7 +163,7 @@ def test_readme_commands_work(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     lines = commands_of("commands.md", "Every day") + commands_of("README.md", "Your own kernel")
     said = {line: command(line, capfd) for line in lines}
-    assert len(said) == 10
+    assert len(said) == 11
     assert Path("table.tex").read_text().startswith("% Plain PyTorch attention")
     for line, words in {
         "lmperf doctor": "flash_attention: 3 cases",

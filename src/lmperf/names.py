@@ -116,10 +116,10 @@ IMPLEMENTATIONS = {
     "recompute_all": Shown("every block recomputed", Look(BLUE, "8")),
     "keep_attention": Shown("attention kept", Look(ORANGE, "8", (0, (1, 1.2)), "xx")),
     "keep_matmuls": Shown("attention and some matmuls kept", Look(GREEN, "8", (0, (2, 1)), "//")),
-    "data_parallel": Shown("data parallel", Look(BLUE, "p")),
-    "sharded_moments": Shown("moments sharded", Look(ORANGE, "p", (0, (1, 1.2)), "xx")),
+    "data_parallel": Shown("data parallel", Look(BLUE, "p", (0, (6, 2)))),
+    "sharded_moments": Shown("moments sharded", Look(ORANGE, "p", (0, (4, 1.5)), "xx")),
     "sharded_moments_fused": Shown(
-        "moments sharded, fused blocks", Look(GREEN, "p", (0, (2, 1)), "//")
+        "moments sharded, fused blocks", Look(GREEN, "p", (0, (3, 1)), "//")
     ),
     "library": Shown("torch.distributed", Look(BLUE, "1")),
     "scatter_gather": Shown("reduce-scatter + all-gather", Look(ORANGE, "2", (0, (3, 1)))),

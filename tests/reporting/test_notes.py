@@ -442,6 +442,8 @@ def test_long_note_is_printed_on_the_page_only(cpu, templates):
 def test_every_page_prints_its_notes(cpu, templates):
     for stem in stems(templates):
         section = compose(stem, cpu, drawn=False)
+        if not section.measured:
+            continue  # several GPUs: the page says that there is no evidence
         (section,) = notes.added([section], [judged_text(stem, "My words.")])
         assert pages.page(cpu, section, templates).count("> My words.") == 1, stem
 
