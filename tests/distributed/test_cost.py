@@ -143,7 +143,7 @@ def test_ddp_begins_with_a_small_bucket():
     assert found.calls == 5 and found.exposed < found.communication
 
 
-def test_update_is_bound_by_memory_and_backward_takes_twice_the_forward():
+def test_update_is_memory_bound_and_backward_twice_forward():
     found = computation(0.1, 10**9, 4000.0)
     assert found.update == pytest.approx(0.007) and found.seconds == pytest.approx(0.1)
     assert found.backward == pytest.approx(2 * found.forward)

@@ -111,7 +111,7 @@ def test_faults_of_a_cluster_lose_nothing(cluster, tmp_path):
     assert not list((checkout.root / ".snakemake").glob("lmperf-due-*")), "no files stay behind"
 
 
-def test_drained_node_holds_up_a_job_and_two_kinds_of_node_share_a_report(cluster, tmp_path):
+def test_drained_node_delays_a_job_and_two_nodes_share_a_report(cluster, tmp_path):
     checkout = Checkout(tmp_path / "checkout")
     for partition, machine in zip(slurm.PARTITIONS, ("here", "there"), strict=True):
         config = attention(32).replace("machine: here", f"machine: {machine}")
