@@ -10,7 +10,7 @@ import torch.multiprocessing as mp
 
 from lmperf.benchmark import Rank
 from lmperf.distributed.ledger import entry
-from lmperf.instruments.overlap import observed
+from lmperf.instruments.overlap import observed, steps_of
 
 RANKS, STEPS = 2, 3
 ELEMENTS = 4_000_000
@@ -91,17 +91,16 @@ def ledgers():
     return found
 
 
-pytestmark = pytest.mark.process
-
-
 def share(found):
     return sorted(one.hidden_ms / one.communication_ms for one, _, _ in found)[len(found) // 2]
 
 
+@pytest.mark.process
 def test_transfers_under_work_are_hidden(ledgers):
     assert share(ledgers["overlapped"]) > 0.9
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", ["waits_at_once", "after_the_work"])
 def test_step_that_only_seems_to_overlap_hides_nothing(ledgers, name):
     assert share(ledgers[name]) < 0.05
@@ -109,11 +108,35 @@ def test_step_that_only_seems_to_overlap_hides_nothing(ledgers, name):
         assert one.compute_ms + one.communication_ms < 1.05 * one.step_ms
 
 
+@pytest.mark.process
 def test_waiting_for_a_slow_rank_is_no_communication(ledgers):
     for one, _, _ in ledgers["uneven"]:
         assert one.waited_ms > 400 and one.communication_ms < 0.5 * one.step_ms
 
 
+@pytest.mark.process
 def test_calls_and_bytes_are_those_that_were_launched(ledgers):
     for found in ledgers.values():
         assert {(calls, sent) for _, calls, sent in found} == {(2, 2 * 4 * ELEMENTS)}
+
+
+def kernels(*starts_and_durations):
+    """A Chrome trace whose times begin at 1,000 ms: a kernel for each start and duration in ms."""
+    events = [
+        {"ph": "X", "cat": "kernel", "name": str(number), "ts": start * 1e3, "dur": length * 1e3}
+        for number, (start, length) in enumerate(starts_and_durations)
+    ]
+    return {"baseTimeNanoseconds": 1_000_000_000, "traceEvents": events}
+
+
+def test_kernels_belong_to_the_step_in_which_they_start():
+    trace = kernels((1, 2), (4, 5), (10, 1), (12, 3))
+    first, second = steps_of(trace, [(1000, 1009.5), (1011.5, 1016)])
+    assert [e["name"] for e in first.events] == ["0", "1"]
+    assert [e["name"] for e in second.events] == ["3"], "one ran between the steps"
+    assert second.interval(second.events[0]) == (1012, 1015)
+
+
+def test_kernel_beyond_the_end_of_its_step_is_an_error():
+    with pytest.raises(RuntimeError, match=r"ends 1\.500 ms after its step"):
+        steps_of(kernels((1, 2), (8, 3)), [(1000, 1009.5)])

@@ -98,11 +98,9 @@ class DistributedOverlap(RankedObserved):
             training = build(problem.setup())
             for _ in range(WARM_UPS):
                 problem.step(training)
-            seen = observed(lambda: problem.step(training), rank, STEPS)
             kept = _trace_path(case)
-            if kept is not None:  # by all ranks, since all must make the step
-                path = kept if rank.number == 0 else None
-                observed(lambda: problem.step(training), rank, 1, path)
+            path = kept if rank.number == 0 else None
+            seen = observed(lambda: problem.step(training), rank, STEPS, path)
         return rows_of(seen, case.implementation, kept)
 
 
