@@ -96,6 +96,7 @@ class Project:
             FAILURES if self.config.retry_failed else frozenset(),
             remeasure=self.config.remeasure,
             files_hold=self._files_hold,
+            topology=topology_of(self.machine.facts),
         )
 
     @property

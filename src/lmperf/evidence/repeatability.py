@@ -20,7 +20,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from lmperf.benchmark import Benchmark, Case, Timed, is_ranked
+from lmperf.benchmark import Benchmark, Case, Timed
 from lmperf.benchmarks import load, stems
 from lmperf.evidence.consistent import is_unsettled
 from lmperf.evidence.keys import row_key
@@ -37,7 +37,7 @@ ROWS = 24
 # At most so many of the drawn steps compile a model, since each compilation may take a minute.
 MOST_COMPILED = 2
 # Benchmarks whose rows are not drawn: a row takes a minute or more to prepare and time again.
-LEFT_OUT = frozenset(("checkpointing", "leaderboard"))
+LEFT_OUT = frozenset(("checkpointing", "leaderboard", "distributed_leaderboard"))
 # The seed of the draw.
 _SEED = 25
 
@@ -83,14 +83,13 @@ def draw(offered: Iterable[tuple[Benchmark, Sequence[Case]]]) -> list[Drawn]:
     Kernels and steps get half of the rows each, as far as there are enough. The benchmarks of each
     kind take turns, and so do the phases of a benchmark. Peers and custom implementations are left
     out, because another installed package would change the draw; so are cases that an
-    implementation does not support, the benchmarks in LEFT_OUT, and those of several ranks.
+    implementation does not support, and the benchmarks in LEFT_OUT.
 
     offered: benchmarks of any kind with the cases that are measured.
     """
     by_clock: dict[str, list[list[Drawn]]] = {"kernel": [], "step": []}
     for benchmark, cases in offered:
-        ranked = is_ranked(benchmark)
-        if isinstance(benchmark, Timed) and benchmark.stem not in LEFT_OUT and not ranked:
+        if isinstance(benchmark, Timed) and benchmark.stem not in LEFT_OUT:
             by_clock[benchmark.clock].append(_in_turn(_phases(benchmark, cases)))
     kernels, steps = map(_in_turn, by_clock.values())
     compiled = [one for one in steps if one.compiles_a_model][MOST_COMPILED:]
@@ -168,6 +167,7 @@ class Repeats:
         forced: whether all rows are measured again.
         remeasure: whether rows with a mark of `names.UNSETTLED` are measured again.
         files_hold: whether the machine's facts and costs are complete and undamaged.
+        topology: the GPUs and their links, if there are several.
     """
 
     drawn: tuple[Drawn, ...]
@@ -178,6 +178,7 @@ class Repeats:
     forced: bool = False
     remeasure: bool = False
     files_hold: bool = True
+    topology: str = ""
 
     @property
     def stem(self) -> str:
@@ -249,8 +250,8 @@ class Repeats:
             return "failed"
         if self.remeasure and is_unsettled(row):
             return "marked"
-        fresh = row["key"] == row_key(one.benchmark, one.columns, self.environment)
-        return None if fresh else "stale"
+        key = row_key(one.benchmark, one.columns, self.environment, self.topology)
+        return None if row["key"] == key else "stale"
 
     @cached_property
     def due(self) -> list[tuple[Drawn, str]]:
