@@ -11,6 +11,7 @@ import synthetic
 from limits import WRITE_UP_BYTES, WRITE_UP_LINES
 from limits import sections as headed
 
+from lmperf.benchmarks import load
 from lmperf.reporting import pages
 from lmperf.reporting.findings import PLACES, SECTION, SHORT
 from lmperf.reporting.sections import declared, stems
@@ -171,6 +172,24 @@ def test_limits_and_trust_line_count_the_same_rows():
     limits = headed(write_up)["Limits and failed checks"]
     assert "Repeatability (R1): 4 measurements stale" in limits
     assert "; 3 measurements of the grid missing" in limits
+
+
+def test_benchmarks_without_rows_are_named_once_and_have_no_page():
+    evidence = synthetic.gpu_evidence()
+    asked = ("attention", "attention_limit", "lrpe", "flash_attention", "flash_attention_check")
+    evidence.missing = dict.fromkeys(asked, ["a row"] * 7)
+    for stem in ("flash_attention", "flash_attention_check"):
+        evidence.frames.pop(stem, None)
+    sections = pages.composed(evidence, synthetic.TEMPLATES, drawn=False)
+    files = pages.machine_files(evidence, sections, synthetic.TEMPLATES)
+    write_up, title = files["report.md"], load("flash_attention").title
+    part_of = {stem: 7 * (stem in evidence.present()) for stem in asked}
+    assert f"{sum(part_of.values())} results are missing." in write_up
+    assert f"{len(evidence.unmeasured)} benchmarks were not measured." in write_up
+    limits = headed(write_up)["Limits and failed checks"]
+    assert len([line for line in limits.splitlines() if title in line]) == 1
+    assert f"- Not measured on this machine: {title}; {title}: kernel tests" in limits
+    assert "flash_attention.md" not in files and "a row" in files["attention.md"]
 
 
 def test_failed_stale_and_missing_rows_are_counted_and_named():

@@ -10,7 +10,7 @@ NONE_UNRESOLVED = Count(0, 9)
 
 
 def said(unresolved=NONE_UNRESOLVED, repeats=REPEATS, **health):
-    known = {"gated": 2584, "red": 0, "stale": 0, "missing": 0, "damaged": []}
+    known = {"gated": 2584, "red": 0, "stale": 0, "missing": 0, "unmeasured": 0, "damaged": []}
     return " ".join(trust.sentences({**known, **health}, repeats, unresolved))
 
 
@@ -27,6 +27,7 @@ def test_clean_report_passes_repeats_and_resolves():
         ({"red": 1}, "1 of 2,584 checked results failed and is withheld."),
         ({"stale": 2}, "2 results are stale: code or environment has changed since."),
         ({"missing": 1}, "1 result is missing."),
+        ({"unmeasured": 14}, "14 benchmarks were not measured."),
         ({"damaged": ["lrpe"]}, "**Damaged evidence is withheld: lrpe.**"),
         ({"gated": 0}, "No result was checked."),
         ({"repeats": []}, "Repeatability was not measured."),

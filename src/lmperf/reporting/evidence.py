@@ -11,7 +11,7 @@ import pandas as pd
 
 from lmperf.benchmark import COMMON_COLUMNS
 from lmperf.benchmarks import load, stems
-from lmperf.evidence import plausible
+from lmperf.evidence import plausible, repeatability
 from lmperf.names import in_order, size_words
 from lmperf.reporting import foreign
 from lmperf.reporting.facts import facts_of
@@ -113,6 +113,12 @@ class MachineEvidence:
         rows = self.frames.get("ceilings") if "ceilings" not in self.damaged else None
         known = [] if rows is None else rows.to_dict("records")
         return plausible.limits_of(known, self.facts.get("environments") or {})
+
+    @property
+    def unmeasured(self) -> list[str]:
+        """The stems of the configured benchmarks that have no row of any kind."""
+        known = {*self.present(), *self.stale, *self.damaged, repeatability.STEM}
+        return [stem for stem in self.missing if stem not in known]
 
     def environment_names(self) -> set[str]:
         """Names of the environments that measured the rows of all undamaged benchmarks."""

@@ -54,8 +54,10 @@ def machine_files(
 
 
 def has_page(evidence: MachineEvidence, section: Composed) -> bool:
-    """Whether a section has anything to show on a page of its own."""
-    return section.measured or any(_notices(evidence, section.benchmarks).values())
+    """Whether a section has more to show than that nothing of it was measured."""
+    notices = _notices(evidence, section.benchmarks)
+    unmeasured = {*section.benchmarks} <= {*evidence.unmeasured}
+    return section.measured or (any(notices.values()) and not unmeasured)
 
 
 def overview_files(
@@ -133,6 +135,7 @@ def write_up(
         ],
         "method": machine.method(evidence),
         "limits": _limits(evidence),
+        "unmeasured": _unmeasured(evidence),
         "index": _index(states, root),
         "further": [
             {"title": section.title, "page": root + section.page}
@@ -143,7 +146,8 @@ def write_up(
         "steps": _markdown(side_by_side_steps(others), form) if several else "",
     }
     template = load_templates(templates).get_template("report.md.j2")
-    used = glossary.terms(template.render(**values, glossary={}))
+    titles_only = {"index": [], "limits": [], "unmeasured": _unmeasured(MachineEvidence(""))}
+    used = glossary.terms(template.render(**{**values, **titles_only}, glossary={}))
     return tidy(template.render(**values, glossary=used))
 
 
@@ -280,6 +284,8 @@ def _health(
 ) -> dict:
     """Numbers of checked, red, stale and missing rows, and names of damaged files.
 
+    `missing` leaves out the benchmarks of which nothing was measured, `unmeasured` is their number.
+
     Args:
         benchmarks: stems for all but the number of checked rows; None means all.
         sections: the sections whose unresolved comparisons to count.
@@ -293,13 +299,27 @@ def _health(
         "gated": machine.gated(evidence),
         "red": number(red),
         "stale": number(evidence.stale),
-        "missing": number(evidence.missing),
+        "missing": number(_partly_missing(evidence)),
+        "unmeasured": len(evidence.unmeasured),
         "damaged": [
             *(s for s in evidence.damaged if benchmarks is None or s in benchmarks),
             *(evidence.lost if benchmarks is None else ()),
         ],
         "unresolved": _unresolved(sections),
     }
+
+
+def _partly_missing(evidence: MachineEvidence) -> dict[str, Sequence[str]]:
+    """Names of missing rows, by benchmark, of the benchmarks that have any row."""
+    left_out = evidence.unmeasured
+    return {stem: names for stem, names in evidence.missing.items() if stem not in left_out}
+
+
+def _unmeasured(evidence: MachineEvidence) -> dict:
+    """Titles of the benchmarks of which nothing was measured, and the number of their rows."""
+    stems = evidence.unmeasured
+    rows = sum(len(evidence.missing[stem]) for stem in stems)
+    return {"titles": [load(stem).title for stem in stems], "rows": rows}
 
 
 def _unresolved(sections: Sequence[Composed]) -> str:
@@ -327,18 +347,19 @@ def _notices(evidence: MachineEvidence, benchmarks: Sequence[str]) -> dict:
 
 
 def _limits(evidence: MachineEvidence) -> list[dict]:
-    """A line for each benchmark with red, stale, missing, damaged or uncommitted rows."""
+    """A line for each benchmark with red, stale, damaged or uncommitted rows, or some missing."""
     red = machine.red_gates(evidence)
     worst = {stem: machine.worst_gate(frame) for stem, frame in evidence.present().items()}
     uncommitted = machine.uncommitted(evidence)
-    found = [*evidence.frames, *evidence.stale, *evidence.missing, *evidence.damaged]
+    missing = _partly_missing(evidence)
+    found = [*evidence.frames, *evidence.stale, *missing, *evidence.damaged]
     lines = [
         {
             "title": REPEATED if stem == repeatability.STEM else load(stem).title,
             "red": len(red.get(stem, ())),
             "worst": worst.get(stem),
             "stale": len(evidence.stale.get(stem, ())),
-            "missing": len(evidence.missing.get(stem, ())),
+            "missing": len(missing.get(stem, ())),
             "damaged": evidence.damaged.get(stem),
             "uncommitted": stem in uncommitted,
         }
@@ -365,10 +386,18 @@ def _index(states: Sequence[coverage.State], root: str) -> list[dict]:
             {
                 "title": "Machines" if "/" in page else title_of(page.removesuffix(".md")),
                 "page": posixpath.normpath(root + page) if written else "",
-                "tables": [_in_index(state, root) for state in found],
+                "tables": [_in_index(one, root) for one in found] if written else _unwritten(found),
             }
         )
     return lines
+
+
+def _unwritten(states: Sequence[coverage.State]) -> list[str]:
+    """The tables of a page without a measured table, by the reason: "E1, E2: not measured yet"."""
+    ids: dict[str, list[str]] = {}
+    for state in states:
+        ids.setdefault(state.words, []).append(state.table.id)
+    return [f"{', '.join(found)}: {words}" for words, found in ids.items()]
 
 
 def _in_index(state: coverage.State, root: str) -> str:

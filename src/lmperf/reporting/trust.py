@@ -11,7 +11,8 @@ def sentences(health: Mapping, repeatability: Sequence[str], unresolved: Count) 
     """The sentences: checks, what is stale, missing or damaged, repeatability, comparisons.
 
     Args:
-        health: ``gated``, ``red``, ``stale`` and ``missing`` (numbers of rows) and ``damaged``.
+        health: ``gated``, ``red``, ``stale`` and ``missing`` (numbers of rows), ``unmeasured``
+            (number of benchmarks) and ``damaged``.
         repeatability: the sentence on times measured twice; empty if none were.
         unresolved: of the comparisons in the tables.
     """
@@ -39,11 +40,17 @@ def _gaps(health: Mapping) -> list[str]:
         found.append(f"{counted(stale, 'result')} {_are(stale)} stale: {why}.")
     if missing:
         found.append(f"{counted(missing, 'result')} {_are(missing)} missing.")
+    if unmeasured := health["unmeasured"]:
+        found.append(f"{counted(unmeasured, 'benchmark')} {_were(unmeasured)} not measured.")
     return found + [f"**Damaged evidence is withheld: {name}.**" for name in health["damaged"]]
 
 
 def _are(number: int) -> str:
     return "is" if number == 1 else "are"
+
+
+def _were(number: int) -> str:
+    return "was" if number == 1 else "were"
 
 
 def _comparisons(unresolved: Count) -> list[str]:
