@@ -1,7 +1,4 @@
-"""Tables that compare machines (E5): ceilings, and cells that at least two machines measured.
-
-Times of two machines are never interleaved, so the tables show no ratios between machines.
-"""
+"""What several machines have in common: their ceilings, a step of each size, and shared cells."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from lmperf.reporting.ceilings import BURST, MATMUL, STEM, SUSTAINED, ceilings
 from lmperf.reporting.coverage import State
 from lmperf.reporting.evidence import MachineEvidence, groups, having
 from lmperf.reporting.numbers import EMPTY
-from lmperf.reporting.side_by_side import each, side_by_side, time
+from lmperf.reporting.side_by_side import side_by_side, time
 from lmperf.reporting.tables import TableGroup, from_frame, medians, number_cells
 from lmperf.results import Table
 
@@ -47,13 +44,6 @@ def _line(evidence: MachineEvidence) -> dict:
         "rows": f"{machine.rows(evidence):,}",
         "gates_failed": sum(map(len, machine.red_gates(evidence).values())),
     }
-
-
-def machines_tables(machines: Sequence[MachineEvidence]) -> list[Table]:
-    """Table E5: ceilings by machine, then for each benchmark the cells that machines share."""
-    shared = {stem: _shared(rows) for stem, rows in _timed(machines).items()}
-    cells = [_beside(stem, rows) for stem, rows in shared.items() if len(rows)]
-    return each(ceilings_by_machine(machines), *cells)
 
 
 def side_by_side_steps(machines: Sequence[MachineEvidence]) -> Table | None:

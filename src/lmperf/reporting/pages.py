@@ -12,12 +12,13 @@ from lmperf.benchmarks import load
 from lmperf.evidence import repeatability
 from lmperf.names import size_in_full
 from lmperf.reporting import coverage, glossary, machine, marks, other_machines, reproduce, trust
+from lmperf.reporting.compared_machines import compared
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.findings import SECTION, SHORT, TRUST
 from lmperf.reporting.foreign import in_markdown
 from lmperf.reporting.markdown import markdown
 from lmperf.reporting.numbers import Count
-from lmperf.reporting.other_machines import machines_lines, machines_tables, side_by_side_steps
+from lmperf.reporting.other_machines import machines_lines, side_by_side_steps
 from lmperf.reporting.sections import Composed, compose, stems, title_of
 from lmperf.reporting.tables import TableGroup
 from lmperf.reporting.templates import load_templates
@@ -84,12 +85,12 @@ def overview_files(
         text = template.render(here=here, reason=reason, machines=lines)
     files = {WRITE_UP: tidy(text)}
     if len(evidences) > 1:
-        template = load_templates(templates).get_template("machines.md.j2")
-        tables = [_markdown(table) for table in machines_tables(evidences)]
-        lines = _markdown(machines_lines(evidences))
-        heading = other_machines.TABLE.heading
-        text = template.render(machines=lines, heading=heading, tables=tables)
-        files[other_machines.PAGE] = tidy(text)
+        values, made = compared(evidences, markdown), load_templates(templates)
+        files[other_machines.PAGE] = tidy(made.get_template("machines.md.j2").render(values))
+        # A page of its own for each pair: forges do not show pages of several hundred kB.
+        for pair in values["pairs"]:
+            if pair["tables"]:
+                files[pair["page"]] = tidy(made.get_template("machine_pair.md.j2").render(pair))
     return files
 
 

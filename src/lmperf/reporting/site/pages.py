@@ -16,12 +16,12 @@ from markupsafe import Markup
 from lmperf.evidence.project import Project
 from lmperf.evidence.store import EVIDENCE
 from lmperf.reporting import other_machines, pages, selftest
+from lmperf.reporting.compared_machines import compared
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.foreign import plain
 from lmperf.reporting.render import sections_of
 from lmperf.reporting.sections import Composed
 from lmperf.reporting.site import history, vega
-from lmperf.reporting.site.machines import compared
 from lmperf.reporting.site.rows import Rows, data_block
 from lmperf.reporting.site.tables import MOST_LINES, html_table
 from lmperf.reporting.site.words import Blocks, target

@@ -1,4 +1,4 @@
-"""The contents of the page that shows machines side by side."""
+"""The contents of the page that shows machines side by side, in Markdown and on the site."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from lmperf.reporting.other_machines import TABLE, ceilings_by_machine, machines
 from lmperf.results import Table
 
 
-def compared(machines: Sequence[MachineEvidence], html: Callable[[Table], str]) -> dict[str, Any]:
-    """The values of the template: the machines, their ceilings, and the first with each other.
+def compared(machines: Sequence[MachineEvidence], form: Callable[[Table], str]) -> dict[str, Any]:
+    """The values of the templates: the machines, their ceilings, and the first with each other.
 
-    html: makes HTML from a table.
+    form: makes Markdown or HTML from a table.
     """
 
     def shown(table: Table | None) -> str:
-        return html(table) if table is not None else ""
+        return form(table) if table is not None else ""
 
     first, *others = machines
     return {
@@ -30,9 +30,10 @@ def compared(machines: Sequence[MachineEvidence], html: Callable[[Table], str]) 
             {
                 "one": first.name,
                 "other": other.name,
+                "page": f"machines-{first.link}-{other.link}.md",
                 "unequal": unequal_software(first, other),
                 "sheets": shown(data_sheets(first, other)),
-                "tables": [html(table) for table in ratio_tables(first, other)],
+                "tables": [form(table) for table in ratio_tables(first, other)],
             }
             for other in others
         ],
