@@ -192,6 +192,34 @@ def area_chart(
     return _in_panels(title, records, areas, panels, True)
 
 
+def span_chart(
+    title: str, records: Sequence[Mapping[str, Any]], colours: Mapping[str, str], unit: str
+) -> Spec:
+    """A chart of intervals, a lane for each name, in panels that share the axis.
+
+    Args:
+        records: `panel`, `name` (of a lane), `starts` and `ends`, and `value`, the length in words.
+        colours: name of a lane -> name of its colour, from top to bottom.
+        unit: title of the axis.
+    """
+    panels = list(dict.fromkeys(record["panel"] for record in records))
+    zoom = {"name": "zoom", "select": {"type": "interval", "encodings": ["x"]}, "bind": "scales"}
+    tips = [("name", "what"), ("starts", "from"), ("ends", "to"), ("value", "length")]
+    spans = {
+        "params": [_legend(), zoom],
+        "mark": {"type": "bar", "clip": True},
+        "encoding": {
+            "y": {"field": "name", "type": "nominal", "sort": list(colours), "title": None},
+            "x": {"field": "starts", "type": "quantitative", "title": unit},
+            "x2": {"field": "ends"},
+            "color": _colour(list(colours), list(colours.values())),
+            "opacity": _chosen(),
+            "tooltip": [{"field": name, "title": words, "type": "nominal"} for name, words in tips],
+        },
+    }
+    return _in_panels(title, records, spans, panels, True, height={"step": 24}, side="x")
+
+
 def _in_panels(
     title: str,
     records: Sequence[Mapping[str, Any]],

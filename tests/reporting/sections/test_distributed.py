@@ -1,18 +1,22 @@
 """Tables D2 to D6 and D8 to D12, their findings and the figure of the section on several GPUs."""
 
 import functools
+import json
+from collections import defaultdict
 
 import pytest
 import synthetic
 from finding_checks import assert_answers_reached
 from synthetic import builder, distributed
 
+from lmperf.names import implementation_words
 from lmperf.reporting import coverage, figures
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.findings import state
 from lmperf.reporting.sections import compose
 from lmperf.reporting.sections.distributed import memory, overlap, rows, sharding, steps
-from lmperf.reporting.sections.distributed.figure import figure
+from lmperf.reporting.sections.distributed.chart import charts
+from lmperf.reporting.sections.distributed.figure import figure, largest, spans_of
 
 SIZES, DTYPES = ("large", "3.4B"), ("float32", "autocast_bfloat16")
 MINE = ("D2", "D3", "D4", "D5", "D6", "D8", "D9", "D10", "D11", "D12")
@@ -256,6 +260,22 @@ def test_head_has_a_line_for_each_strategy_of_one_cell(pair):
     table = steps.head(pair)
     assert table.length == 12 and len(table.columns) <= 7
     assert {"size": "3.4B", "dtype": "autocast_bfloat16"}.items() <= table.axes.items()
+
+
+def test_charts_have_the_intervals_and_shares_of_the_figure(pair):
+    timelines, bars = charts(pair)
+    spans = spans_of(pair, largest(rows.ledger(pair)))
+    drawn = timelines["data"]["values"]
+    assert len(drawn) == sum(map(len, spans.values()))
+    assert {record["name"] for record in drawn} == {"communication", "computation"}
+    assert all(record["starts"] < record["ends"] for record in drawn)
+    lengths = defaultdict(float)
+    for record in bars["data"]["values"]:
+        lengths[record["line"]] += record["y"]
+    steps_of = largest(rows.ledger(pair)).set_index("implementation")["step_ms"]
+    words = {implementation_words(name): ms for name, ms in steps_of.items()}
+    assert lengths == pytest.approx(words)
+    json.dumps([timelines, bars], allow_nan=False)
 
 
 def test_figure_draws_both_timelines_and_a_bar_for_each_strategy(pair):

@@ -17,6 +17,7 @@ from lmperf.reporting.sections.distributed import (
     sharding,
     steps,
 )
+from lmperf.reporting.sections.distributed.chart import charts
 from lmperf.reporting.sections.distributed.figure import figure
 
 _TOPICS = (
@@ -34,4 +35,5 @@ SECTION = Section(
     ),
     head=steps.head,
     figure=figure,
+    charts=charts,
 )

@@ -27,15 +27,15 @@ INCHES_A_TIMELINE, INCHES_A_BAR, INCHES_AROUND = 1.0, 0.24, 0.9
 
 def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
     """Draw timelines and hidden shares at the largest size of the ledger; None without rows."""
-    frame = _largest(rows.ledger(evidence))
+    frame = largest(rows.ledger(evidence))
     if frame.empty:
         return None
-    spans = _spans(evidence, frame)
+    spans = spans_of(evidence, frame)
     names = in_order("implementation", frame["implementation"])[::-1]
     lines = INCHES_AROUND + INCHES_A_TIMELINE * len(spans) if spans else 0
     heights = [*([lines] if spans else []), INCHES_AROUND + INCHES_A_BAR * len(names)]
     drawn = Figure(figsize=(WIDTH, sum(heights) + 0.4), layout="constrained")
-    drawn.suptitle(wrapped(_title(frame)), x=0.01, ha="left", fontweight="bold")
+    drawn.suptitle(wrapped(title(frame)), x=0.01, ha="left", fontweight="bold")
     parts = list(drawn.subfigures(len(heights), 1, height_ratios=heights, squeeze=False).flat)
     if spans:
         _draw_timelines(parts[0], pen, spans)
@@ -43,7 +43,7 @@ def figure(evidence: MachineEvidence, pen: Pen) -> Figure | None:
     return drawn
 
 
-def _largest(frame: pd.DataFrame) -> pd.DataFrame:
+def largest(frame: pd.DataFrame) -> pd.DataFrame:
     """The valid rows at the largest size, with most ranks, in one dtype."""
     frame = frame[gates.shown(frame)]
     for name in ("size", "context_length", "batch", "ranks", "dtype"):
@@ -52,7 +52,7 @@ def _largest(frame: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
-def _spans(evidence: MachineEvidence, frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
+def spans_of(evidence: MachineEvidence, frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Strategy -> intervals of its timeline in the cell of the figure."""
     if frame.empty:
         return {}
@@ -101,7 +101,7 @@ def _draw_bars(part, pen: Pen, frame: pd.DataFrame, names: list[str]) -> None:
     legend_below(part, [axis])
 
 
-def _title(frame: pd.DataFrame) -> str:
+def title(frame: pd.DataFrame) -> str:
     """The cell, and the strategy that hides most of its communication, if that is decided."""
     first = frame.iloc[0]
     where = f"{first['size']} on {first['ranks']:g} ranks"
