@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections import Counter
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -82,12 +81,7 @@ def _within(text: str, page: str, inside: dict[str, str]) -> Markup:
         of = page if not path else inside.get(path)
         return f'<a href="#{of}{"-" * bool(place)}{place}">{found[2]}</a>' if of else found[2]
 
-    def own(found: re.Match) -> str:
-        seen[found[1]] += 1  # of equal headings, GitHub numbers all but the first
-        return f' id="{page}-{found[1]}{-(seen[found[1]] - 1) or ""}"'
-
-    seen = Counter[str]()
-    return Markup(_LINK.sub(link, _ID.sub(own, text)))
+    return Markup(_LINK.sub(link, _ID.sub(rf' id="{page}-\1"', text)))
 
 
 def _picture(figures: dict[str, str], title: str, dark: str, light: str) -> str:

@@ -1,5 +1,7 @@
 """Tests of the HTML that is made from the Markdown of reports."""
 
+import re
+
 import pytest
 
 from lmperf.reporting.foreign import in_markdown, taken
@@ -49,6 +51,12 @@ def test_any_other_html_is_shown_as_text(blocks, text):
     html = blocks.html(text)
     assert not any(tag in html for tag in ("<script", "<img", "<b ", "<picture", 'href="java'))
     assert "alert(1)" in html or "onclick" in html
+
+
+def test_repeated_headings_have_anchors_of_their_own(blocks):
+    html = blocks.html("## Times\n\n## Memory\n\n## Times\n\n### Times\n")
+    found = re.findall('id="([^"]*)"', html)
+    assert found == ["times", "memory", "times-1", "times-2"]
 
 
 def test_evidence_is_shown_literally():

@@ -9,6 +9,7 @@ them). HTML in Markdown is shown as text, except the few elements that the templ
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
@@ -114,9 +115,13 @@ def _link(renderer, tokens, place, options, env) -> str:
 
 
 def _with_anchors(tokens: list) -> list:
+    """The tokens with an anchor for each heading; like GitHub it numbers a repeated one."""
+    seen = Counter[str]()
     for opening, content in pairwise(tokens):
         if opening.type == "heading_open":
-            opening.attrSet("id", anchor("".join(_texts(content))))
+            name = anchor("".join(_texts(content)))
+            opening.attrSet("id", f"{name}-{seen[name]}" if seen[name] else name)
+            seen[name] += 1
     return tokens
 
 
