@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,7 @@ def on_ranks(ranks: int, function: Callable[[Rank], Any]) -> list[Any]:
 
 def _run(number: int, ranks: int, function: Callable[[Rank], Any], folder: str) -> None:
     torch.set_num_threads(1)
+    gc.freeze()  # what is imported: gates collect garbage often
     rendezvous = f"file://{folder}/rendezvous"
     dist.init_process_group("gloo", init_method=rendezvous, rank=number, world_size=ranks)
     torch.save(function(Rank(number, ranks, "cpu", "gloo")), _result(folder, number))

@@ -13,30 +13,33 @@ from strategy_cases import AUTOCAST, EAGER, PLANTED, course, gates, planted
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
-found_on_two = functools.cache(lambda dtype: on_ranks(2, functools.partial(gates, dtype=dtype)))
 planted_on_two = functools.cache(lambda: on_ranks(2, planted))
 course_on_two = functools.cache(lambda: on_ranks(2, course))
 ON_TWO = [name for name in EAGER if name != "one_rank"]
 
 
+@pytest.fixture(scope="module", params=["float32", AUTOCAST])
+def found(request):
+    """What `gates` returned on each of two ranks."""
+    return on_ranks(2, functools.partial(gates, dtype=request.param))
+
+
 @pytest.mark.parametrize("name", ON_TWO)
-@pytest.mark.parametrize("dtype", ["float32", AUTOCAST])
-def test_weights_after_five_steps_equal_those_of_one_process(name, dtype):
-    for rank in found_on_two(dtype):
+def test_weights_after_five_steps_equal_those_of_one_process(found, name):
+    for rank in found:
         assert rank[name]["gate"]["status"] == "ok", rank[name]
         assert rank[name]["check"]["status"] == "ok", rank[name]
 
 
 @pytest.mark.parametrize("name", ON_TWO)
-@pytest.mark.parametrize("dtype", ["float32", AUTOCAST])
-def test_counted_bytes_equal_the_closed_form(name, dtype):
-    for rank in found_on_two(dtype):
+def test_counted_bytes_equal_the_closed_form(found, name):
+    for rank in found:
         assert rank[name]["sent"] == rank[name]["predicted"]
 
 
 @pytest.mark.parametrize("name", ON_TWO)
-def test_models_of_a_strategy_are_freed(name):
-    assert [rank[name]["alive"] for rank in found_on_two("float32")] == [0, 0]
+def test_models_of_a_strategy_are_freed(found, name):
+    assert [rank[name]["alive"] for rank in found] == [0, 0]
 
 
 def test_single_rank_equals_its_sequences_one_by_one():
