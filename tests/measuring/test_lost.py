@@ -73,7 +73,8 @@ def supervisor(shared, monkeypatch):
 
 @pytest.fixture
 def workers(supervisor):
-    return supervisor.workers
+    yield supervisor.workers
+    supervisor.workers.kill_at = None
 
 
 @pytest.fixture

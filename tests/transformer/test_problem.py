@@ -18,6 +18,7 @@ PHASES = ("forward", "backward", "forward_backward", "train_step")
 @pytest.fixture
 def problem(small_problem):
     small_problem._clear()
+    small_problem.freshen(0)
     return small_problem
 
 
