@@ -21,7 +21,10 @@ from lmperf.measuring import descendants, follow, worker
 from lmperf.measuring.faults import ending
 from lmperf.measuring.output import Output
 
-_PRELOADED = ["lmperf.measuring.follow", "torch", "lmperf.measuring.serving"]
+_PRELOADED = ("lmperf.measuring.follow", "torch", "lmperf.measuring.serving")
+# On a CPU each worker uses a dispatch mode (`footprint.import_dispatch`), which imports this for a
+# second.
+_ON_CPU = "torch._dynamo"
 _START_LIMIT_S = 180.0
 # Seconds between two checks that a silent worker is alive: the end of its process may go
 # unsignalled.
@@ -107,7 +110,7 @@ class WorkerProcess:
     ):
         context = multiprocessing.get_context("forkserver" if path is None else "spawn")
         if path is None:
-            _ensure_server(context)
+            _ensure_server(context, device)
         self._connection, theirs = context.Pipe()
         self._output = Output(on_line)
         # A spawned worker may run older code, which knows one lock: that of the machine.
@@ -256,9 +259,9 @@ class WorkerProcess:
             os.killpg(self._process.pid, number)
 
 
-def _ensure_server(context: Any) -> None:
+def _ensure_server(context: Any, device: str) -> None:
     """Start the server that forks workers unless it runs; it ends when this process ends."""
-    context.set_forkserver_preload(_PRELOADED)
+    context.set_forkserver_preload([*_PRELOADED, *([_ON_CPU] if device == "cpu" else [])])
     with follow.owning_a_server():
         forkserver.ensure_running()
 
