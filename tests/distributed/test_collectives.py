@@ -1,6 +1,5 @@
 """Collectives on two and three gloo processes: right results pass, one wrong element does not."""
 
-import functools
 import sys
 from pathlib import Path
 
@@ -10,40 +9,38 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 
 from collective_cases import ALL_REDUCES, all_operations, gates_of_cell
-from gloo import on_ranks
 
 from lmperf.benchmark import Rank, Unsupported, WrongResult
 from lmperf.benchmarks import load
 from lmperf.distributed.collectives import LIBRARY, Message
 
 ALONE = Rank(0, 1, "cpu", "gloo")
-on_two = functools.cache(lambda: on_ranks(2, all_operations))
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_every_element_of_every_operation_is_exact(ranks):
-    for found in on_two() if ranks == 2 else on_ranks(3, all_operations):
+def test_every_element_of_every_operation_is_exact(ranks, on_ranks):
+    for found in on_ranks(ranks, all_operations):
         right = {key: n for key, n in found.items() if key[1] in {*LIBRARY, *ALL_REDUCES}}
         assert len(right) >= 10 and set(right.values()) == {(0, 0)}, right
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_one_wrong_element_is_counted_on_its_rank(dtype):
-    first, last = (found[dtype, "one_element_off"] for found in on_two())
+def test_one_wrong_element_is_counted_on_its_rank(dtype, on_ranks):
+    first, last = (found[dtype, "one_element_off"] for found in on_ranks(2, all_operations))
     assert first == (0, 0) and last == (1, 1)
 
 
 @pytest.mark.process
-def test_missing_reduction_is_wrong_almost_everywhere():
-    for found in on_two():
+def test_missing_reduction_is_wrong_almost_everywhere(on_ranks):
+    for found in on_ranks(2, all_operations):
         assert min(found["float32", "own_input"]) > 590
         assert min(found["bfloat16", "own_input"]) > 1100
 
 
 @pytest.mark.process
-def test_cases_of_a_cell_share_buffers_and_pass_their_gates():
+def test_cases_of_a_cell_share_buffers_and_pass_their_gates(on_ranks):
     for found in on_ranks(2, gates_of_cell):
         assert len(found) == 6
         for columns in found.values():

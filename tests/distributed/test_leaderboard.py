@@ -1,6 +1,5 @@
 """The leaderboard's step on two gloo processes: only a right exchange passes the gate."""
 
-import functools
 import sys
 from pathlib import Path
 
@@ -8,7 +7,6 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from gloo import on_ranks
 from leaderboard_cases import STRATEGIES, TINY, gates, wrong
 
 from lmperf.benchmark import Rank, Unsupported
@@ -16,20 +14,18 @@ from lmperf.benchmarks import load
 from lmperf.distributed.leaderboard import RankProblem, owners_of
 from lmperf.transformer.leaderboard import SIZE, VOCAB
 
-found_of = functools.cache(lambda: (on_ranks(2, gates), on_ranks(2, wrong)))
-
 
 @pytest.mark.process
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_weights_after_five_steps_are_those_of_one_process(name):
-    for found in found_of()[0]:
+def test_weights_after_five_steps_are_those_of_one_process(name, on_ranks):
+    for found in on_ranks(2, gates):
         assert found[name]["status"] == "ok", found[name]
         assert found[name]["error_parameters"] == found[name]["error_ranks"] == 0
 
 
 @pytest.mark.process
-def test_sharded_moments_are_split_over_the_ranks():
-    right, _ = found_of()
+def test_sharded_moments_are_split_over_the_ranks(on_ranks):
+    right = on_ranks(2, gates)
     for found in right:
         whole = found["data_parallel"]["moments"]
         assert abs(found["sharded_moments"]["moments"] / whole - 0.5) < 0.01
@@ -38,8 +34,8 @@ def test_sharded_moments_are_split_over_the_ranks():
 
 @pytest.mark.process
 @pytest.mark.parametrize("name", ["no reduction", "one reduction fewer", "no broadcast"])
-def test_wrong_exchange_fails_the_gate(name):
-    for found in found_of()[1]:
+def test_wrong_exchange_fails_the_gate(name, on_ranks):
+    for found in on_ranks(2, wrong):
         assert found[name]["status"] == "failed_check"
         assert found[name]["error_parameters"] > 0.1 and found[name]["error_ranks"] > 0
 
