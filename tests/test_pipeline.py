@@ -31,22 +31,39 @@ ONE = GRID + CELL + "implementation: [eager]}}"
 TWO = ONE.replace('"float32 + float32"', '"float32 + float32", "float16 + float16"').replace(
     "dtype: [float32]", "dtype: [float32, float16]"
 )
+EVERYTHING = "preset: cpu\nmachine: here\n"
 EVIDENCE = "report/here/evidence/mixed_precision.csv"
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory):
-    root = tmp_path_factory.mktemp("checkout")
-    copy_of(ROOT, root)
+def prepared(tmp_path_factory):
+    """A checkout with an up-to-date report, and the output of its run. Tests change copies."""
+    root = copy_of(ROOT, tmp_path_factory.mktemp("prepared") / "checkout")
+    return SimpleNamespace(root=root, said=run(root))
+
+
+@pytest.fixture
+def checkout(prepared, tmp_path):
+    """A copy of the prepared checkout, with the times of its files and Snakemake's records."""
+    return shutil.copytree(prepared.root, tmp_path / "checkout")
+
+
+@pytest.fixture
+def unmeasured(tmp_path):
+    """A checkout without evidence."""
+    root = copy_of(ROOT, tmp_path / "unmeasured")
+    (root / "config/config.yaml").write_text(ONE)
     return root
 
 
 def copy_of(checkout, root):
-    """Copy what a clone has of the pipeline, without any evidence."""
+    """Copy what a clone has of the pipeline, without any evidence. Returns `root`."""
+    root.mkdir()
     shutil.copy(checkout / "Snakefile", root)
     for folder in ("config", "profiles", "rules", "templates", "src"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(checkout / folder, root / folder, ignore=ignored)
+    return root
 
 
 def snakemake(root, *arguments, config=ONE):
@@ -84,16 +101,6 @@ def run(root, *arguments, config=ONE):
     return done.stdout + done.stderr
 
 
-def ready(root, config=ONE):
-    """Make the report of a configuration up to date, whatever an earlier test has left."""
-    forget_caches()
-    (root / "config/config.yaml").write_text(config)
-    project = Project(load_config(root / "config/config.yaml"), root)
-    due = any(plan.is_due for plan in project.plans.values())
-    if due or not all(written.is_current(project, machine) for machine in ("here", None)):
-        run(root, config=config)
-
-
 def measured(output):
     return [int(total) for total in re.findall(r"\[mixed_precision\] (\d+) groups?", output)]
 
@@ -125,73 +132,50 @@ def rows(root):
     return (root / EVIDENCE).read_text().splitlines()[1:]
 
 
-def test_second_run_has_nothing_to_do(checkout):
-    assert measured(run(checkout)) == [1]
+def test_second_run_has_nothing_to_do(prepared, checkout):
+    assert measured(prepared.said) == [1]
     assert "10.0001" in (checkout / "report/here/report.md").read_text()
-    assert (checkout / "report/report.md").exists()
+    assert prepared.said.splitlines().count("report/report.md: the write-up of here") == 1
     assert "Nothing to be done" in run(checkout)
 
 
-def test_dry_run_lists_what_is_due_and_writes_nothing(tmp_path, checkout):
-    copy_of(checkout, tmp_path)
-    (tmp_path / "config/config.yaml").write_text(ONE)
-    before = tree(tmp_path)
-    listed = dry_run(tmp_path, ONE)
-    assert tree(tmp_path) == before
+def test_dry_run_gives_true_reasons_and_writes_nothing(checkout):
+    """A job that is due has a new input."""
+    for folder in [*checkout.rglob("__pycache__")]:
+        shutil.rmtree(folder)
+    (checkout / "config/config.yaml").write_text(TWO)
+    before = tree(checkout)
+    listed = dry_run(checkout, TWO)
+    assert tree(checkout) == before
     assert rules_in(listed) == ["mixed_precision", "write_up", "overview"]
-    assert "mixed_precision: 1 of 1 cases to measure (1 missing)" in listed
-
-
-def test_dry_run_gives_the_true_reason_of_each_job(checkout):
-    """A job that is due has a new input; only a job that the user forces is forced."""
-    ready(checkout)
-    reasons = reasons_in(dry_run(checkout, TWO))
+    assert "mixed_precision: 1 of 2 cases to measure (1 missing)" in listed
+    reasons = reasons_in(listed)
     assert re.fullmatch(r"Updated input files: \S+/mixed_precision", reasons["mixed_precision"])
     updated = "Input files updated by another job: "
     assert reasons["write_up"].startswith(f"{updated}{EVIDENCE}")
     assert reasons["overview"].startswith(f"{updated}report/here/report.md")
-    forced = reasons_in(run(checkout, "--dry-run", "-R", "mixed_precision"))
-    assert [name for name in forced if forced[name] == "Forced execution"] == ["mixed_precision"]
 
 
 @pytest.mark.parametrize(
     "options",
-    [
-        ("-R", "mixed_precision"),
-        ("-R", EVIDENCE),
-        ("--forcerun", "mixed_precision"),
-        ("-F",),
-        ("--forceall",),
-        ("mixed_precision", "-f"),
-    ],
+    [("-R", "mixed_precision"), ("-R", EVIDENCE), ("-F",), ("mixed_precision", "-f")],
     ids=" ".join,
 )
 def test_forced_benchmark_is_measured_whole(checkout, options):
-    ready(checkout)
     listed = run(checkout, "--dry-run", *options)
-    assert rules_in(listed)[0] == "mixed_precision"
     assert "mixed_precision: all of it again" in listed
+    assert reasons_in(listed)["mixed_precision"] == "Forced execution"
+    if options == ("-R", "mixed_precision"):
+        assert rules_in(listed) == ["mixed_precision", "write_up", "overview", "all"]
+        assert [*reasons_in(listed).values()].count("Forced execution") == 1
 
 
 def test_forced_run_also_runs_what_is_due(checkout):
-    ready(checkout)
-    forced = run(checkout, "--dry-run", "-R", "mixed_precision")
-    assert rules_in(forced) == ["mixed_precision", "write_up", "overview", "all"]
-    assert rules_in(run(checkout, "--dry-run", "-R", "overview")) == ["overview", "all"]
     also_due = run(checkout, "--dry-run", "-R", "overview", config=TWO)
     assert rules_in(also_due)[0] == "mixed_precision"
     before = rows(checkout)
-    assert measured(run(checkout, "mixed_precision", "-R", "mixed_precision")) == [1]
-    assert rows(checkout) != before
-    also_due = run(checkout, "--dry-run", "-R", "mixed_precision", config=TWO)
-    assert "mixed_precision: all of it again" in also_due
-
-
-def test_command_line_overrides_the_grid(checkout):
-    ready(checkout)
-    grid = TWO.partition("grid: ")[2]
-    listed = run(checkout, "--dry-run", "mixed_precision", "--config", f"grid={grid}")
-    assert "1 of 2 cases to measure (1 missing)" in listed
+    assert measured(run(checkout, "mixed_precision", "-R", "mixed_precision", config=TWO)) == [2]
+    assert len(rows(checkout)) == 2 and not set(before) & set(rows(checkout))
 
 
 def test_few_attributes_of_the_workflow_are_used():
@@ -207,15 +191,13 @@ def test_few_attributes_of_the_workflow_are_used():
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs mount")
-def test_read_only_folder_is_one_line_and_exit_code_2(tmp_path, checkout):
-    copy_of(checkout, tmp_path)
-    (tmp_path / "config/config.yaml").write_text(ONE)
+def test_read_only_folder_is_one_line_and_exit_code_2(unmeasured):
     script = (
         'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && cd "$1" && shift && exec "$@"'
     )
-    command = ["unshare", "--mount", "sh", "-c", script, "-", str(tmp_path)]
+    command = ["unshare", "--mount", "sh", "-c", script, "-", str(unmeasured)]
     command += [sys.executable, "-m", "snakemake", "--cores", "1", "--dry-run"]
-    done = subprocess.run(command, env=environment_of(tmp_path), capture_output=True, text=True)
+    done = subprocess.run(command, env=environment_of(unmeasured), capture_output=True, text=True)
     if "mount:" in done.stderr or "unshare:" in done.stderr:
         pytest.skip("mount is not permitted here")
     (line,) = (line for line in done.stderr.splitlines() if "lmperf" in line)
@@ -223,138 +205,107 @@ def test_read_only_folder_is_one_line_and_exit_code_2(tmp_path, checkout):
     assert "is read-only" in line and "make it writable" in line
 
 
-def test_kernel_tests_run_before_timings(tmp_path, checkout):
-    copy_of(checkout, tmp_path)
-    config = "preset: cpu\nmachine: here\nbenchmarks: [flash_attention]\n"
-    drawn = run(tmp_path, "report/report.md", "--rulegraph", "dot", config=config)
+def test_order_is_kernel_tests_timings_second_times(unmeasured):
+    drawn = run(unmeasured, "report/report.md", "--rulegraph", "dot", config=EVERYTHING)
     node = {name: number for number, name in re.findall(r'(\d+)\[label = "(\w+)"', drawn)}
     assert f"{node['flash_attention_check']} -> {node['flash_attention']}" in drawn, drawn
+    for stem in {*node} - {"repeatability", "write_up", "overview", "all"}:
+        assert f"{node[stem]} -> {node['repeatability']}" in drawn, stem
+    assert f"{node['repeatability']} -> {node['write_up']}" in drawn
 
 
-def test_each_job_is_told_the_other_benchmarks_of_the_run(tmp_path, checkout):
-    copy_of(checkout, tmp_path)
+def test_each_job_is_told_the_other_benchmarks_of_the_run(unmeasured):
     config = "preset: cpu\nmachine: here\nbenchmarks: [flash_attention, warmup]\n"
 
     def also(*arguments, config=config):
-        """Stem -> the other benchmarks that its job is told about."""
-        shown = run(tmp_path, "--dry-run", "--printshellcmds", *arguments, config=config)
+        """Stem -> the other benchmarks that its job is told about, and what the run says."""
+        shown = run(unmeasured, "--dry-run", "--printshellcmds", *arguments, config=config)
         found = re.findall(r"measure (\w+).* --log \S+(?: --also (\S+))?", shown)
-        return {stem: set(filter(None, others.split(","))) for stem, others in found}
+        return {stem: set(filter(None, others.split(","))) for stem, others in found}, shown
 
-    three = {"flash_attention", "flash_attention_check", "warmup"}
-    assert also("report/report.md") == {stem: three - {stem} for stem in three}
-    both = three - {"warmup"}
-    assert also("flash_attention") == {stem: both - {stem} for stem in both}
-    every = also("report/report.md", config="preset: cpu\nmachine: here\n")
-    assert all("repeatability" in others for others in every.values()) and "end_to_end" in every
+    every, shown = also("report/report.md", config=EVERYTHING)
+    assert "repeatability: 24 of 24 rows to measure a second time (24 missing)" in shown
+    whole = {*every, "repeatability"}
+    assert len(every) > 10 and all(every[stem] == whole - {stem} for stem in every)
+    both = {"flash_attention", "flash_attention_check"}
+    assert also("flash_attention")[0] == {stem: both - {stem} for stem in both}
     # What a job of a forced benchmark has left cannot be seen from the evidence.
-    forced = also("report/report.md", "-R", "warmup")
+    forced, _ = also("report/report.md", "-R", "warmup")
     assert forced == {"warmup": both, "flash_attention": set(), "flash_attention_check": set()}
 
 
-def test_quick_run_is_in_order_and_nothing_is_measured_twice(tmp_path, checkout):
-    copy_of(checkout, tmp_path)
+def test_quick_run_is_in_order_and_nothing_is_measured_twice(unmeasured):
     config = "preset: cpu\nmachine: here\nbenchmarks: [memory, mixed_precision]\n"
-    said = run(tmp_path, "report/report.md", "--config", "preset=quick", config=config)
+    subject = '{experiment: [accumulation], subject: ["float32 + float32"]}'
+    memory = "{size: [tiny], batch: [1], dtype: [float32]}"
+    grid = f"grid={{memory: {memory}, mixed_precision: {subject}}}"
+    quick = ("memory", "mixed_precision", "--config", "preset=quick", grid)
+    said = run(unmeasured, *quick, config=config)
     jobs = re.findall(r"(\w+): (\d+) of (\d+) cases to measure", said)
-    assert jobs == [("mixed_precision", "9", "9"), ("memory", "2", "2")], said
-    rest = dry_run(tmp_path, config)
-    assert "mixed_precision: 4 of 13 cases to measure (4 missing)" in rest
-    assert "memory: 5 of 7 cases to measure (5 missing)" in rest
-    again = run(
-        tmp_path, "--dry-run", "report/report.md", "--config", "preset=quick", config=config
-    )
-    assert rules_in(again) == []
+    assert jobs == [("mixed_precision", "1", "1"), ("memory", "1", "1")], said
+    rest = lmperf(unmeasured, "list", "--config", grid).stdout
+    assert "mixed_precision: 0 of 1 cases to measure" in rest
+    assert "memory: 2 of 3 cases to measure (2 missing)" in rest
+    assert rules_in(run(unmeasured, "--dry-run", *quick, config=config)) == []
 
 
 def test_what_is_due_does_not_depend_on_snakemake_records(checkout):
-    ready(checkout)
     shutil.rmtree(checkout / ".snakemake")
     assert rules_in(dry_run(checkout, ONE)) == []
-    assert rules_in(dry_run(checkout, TWO)) == ["mixed_precision", "write_up", "overview"]
     shutil.rmtree(checkout / ".lmperf")
     assert rules_in(dry_run(checkout, ONE)) == ["write_up", "overview"]
 
 
 def test_missing_output_below_one_from_the_future_is_due(checkout):
-    ready(checkout)
     later = time.time() + 3600
     os.utime(checkout / "report/report.md", (later, later))
     (checkout / "report/here/report.md").unlink()
-    assert rules_in(dry_run(checkout, ONE)) == ["write_up", "overview"]
-    run(checkout)
+    assert rules_in(run(checkout)) == ["write_up", "overview"]
     assert rules_in(dry_run(checkout, ONE)) == []
 
 
 def test_failed_rendering_keeps_the_old_report_and_is_retried(checkout):
-    ready(checkout)
     report = checkout / "report/report.md"
     before = report.read_bytes()
-    template = checkout / "templates/report.md.j2"
-    words = template.read_text()
-    template.write_text(words + "{{ nothing_of_this_name }}")
-    try:
-        failed = snakemake(checkout, "report/report.md")
-        assert failed.returncode == 1 and "nothing_of_this_name" in failed.stderr
-        assert report.read_bytes() == before
-        assert (checkout / "report/here/report.md").exists()
-        assert rules_in(dry_run(checkout, ONE)) == ["write_up", "overview"]
-    finally:
-        template.write_text(words)
-    assert rules_in(dry_run(checkout, ONE)) == []
+    with open(checkout / "templates/report.md.j2", "a") as template:
+        template.write("{{ nothing_of_this_name }}")
+    failed = snakemake(checkout, "report/report.md")
+    assert failed.returncode == 1 and "nothing_of_this_name" in failed.stderr
+    assert report.read_bytes() == before
+    assert (checkout / "report/here/report.md").exists()
+    assert rules_in(dry_run(checkout, ONE)) == ["write_up", "overview"]
 
 
-def test_edited_page_is_written_again(checkout):
-    ready(checkout)
+def test_edited_page_and_note_render_again_and_measure_nothing(checkout):
     page = checkout / "report/here/report.md"
-    words = page.read_text()
-    page.write_text(words + "A line of a reader's own.\n")
+    page.write_text(page.read_text() + "A line of a reader's own.\n")
     assert lmperf(checkout, "summary", "here", "--current").returncode == 1
-    run(checkout)
-    assert page.read_text() == words
+    (checkout / "report/here/notes").mkdir()
+    (checkout / "report/here/notes/mixed_precision.md").write_text(
+        '---\nholds: value("mixed_precision", "eager", "value", dtype="float32") > 10\n---\n'
+        "The words of an author.\n"
+    )
+    said = run(checkout)
+    assert rules_in(said) == ["write_up", "overview"] and measured(said) == []
+    assert "A line of a reader's own." not in page.read_text()
+    for name in ("report.md", "here/report.md", "here/mixed_precision.md"):
+        assert "> The words of an author." in (checkout / "report" / name).read_text()
     assert lmperf(checkout, "summary", "here", "--current").returncode == 0
+    assert "Nothing to be done" in dry_run(checkout, ONE)
 
 
-def test_edited_note_renders_again_and_measures_nothing(checkout):
-    ready(checkout)
-    folder = checkout / "report/here/notes"
-    folder.mkdir()
-    try:
-        (folder / "mixed_precision.md").write_text(
-            '---\nholds: value("mixed_precision", "eager", "value", dtype="float32") > 10\n---\n'
-            "The words of an author.\n"
-        )
-        assert sorted(rules_in(dry_run(checkout, ONE))) == ["overview", "write_up"]
-        assert measured(run(checkout)) == []
-        for name in ("report.md", "here/report.md", "here/mixed_precision.md"):
-            assert "> The words of an author." in (checkout / "report" / name).read_text()
-        assert "Nothing to be done" in dry_run(checkout, ONE)
-    finally:
-        shutil.rmtree(folder)
-
-
-def test_summary_names_the_report_and_what_is_wrong(checkout):
-    ready(checkout)
-    (checkout / "report/report.md").unlink()
-    named = "report/report.md: the write-up of here"
-    assert run(checkout).splitlines().count(named) == 1
-    assert lmperf(checkout, "summary").stdout.splitlines() == [named]
-    (checkout / "config/config.yaml").write_text(TWO)
-    wrong = "  missing: 1 (mixed_precision 1)"
-    assert lmperf(checkout, "summary").stdout.splitlines() == [named, wrong]
-
-
-def test_list_due_names_every_case_with_its_reason(checkout):
-    ready(checkout)
+def test_list_and_summary_name_what_is_missing(checkout):
     (checkout / "config/config.yaml").write_text(TWO)
     said = lmperf(checkout, "list", "--due").stdout.splitlines()
     said = [line for line in said if not line.startswith("measured with lmperf ")]
     assert said[1] == "mixed_precision: 1 of 2 cases to measure (1 missing)"
     assert len(said) == 3 and said[2].endswith("eager: missing")
+    summary = lmperf(checkout, "summary").stdout.splitlines()
+    named = "report/report.md: the write-up of here"
+    assert summary == [named, "  missing: 1 (mixed_precision 1)"]
 
 
 def test_snakemake_report_has_figures_and_pages(checkout, tmp_path):
-    ready(checkout)
     machine = checkout / "report/here"
     (machine / "figures").mkdir(exist_ok=True)
     for name in ("memory-light", "memory-dark"):
@@ -365,11 +316,7 @@ def test_snakemake_report_has_figures_and_pages(checkout, tmp_path):
     config = load_config(checkout / "config/config.yaml")
     written.record(Project(config, checkout), "here")
     archive = tmp_path / "report.zip"
-    try:
-        run(checkout, "--report", str(archive))
-    finally:
-        shutil.rmtree(machine / "figures")
-        (machine / "memory.md").unlink()
+    run(checkout, "--report", str(archive))
     with zipfile.ZipFile(archive) as content:
         names = sorted(Path(name).name for name in content.namelist())
         page = next(name for name in content.namelist() if name.endswith("report.html"))
@@ -382,95 +329,76 @@ def test_snakemake_report_has_figures_and_pages(checkout, tmp_path):
     assert "A step takes 3.1 ms." in description[:200], "the first page has the findings"
 
 
-def test_snakemake_lint_asks_only_for_environments(checkout):
+def test_snakemake_lint_asks_only_for_environments(unmeasured):
     """`make setup` installs envs/ before Snakemake, which is one of their packages, can start."""
-    done = snakemake(checkout, "--lint")
+    done = snakemake(unmeasured, "--lint")
     found = set(re.findall(r"^    \* (.*):$", done.stderr, re.MULTILINE))
     assert found == {"Specify a conda environment or container for each rule."}
 
 
-def test_remeasure_of_unmarked_rows_has_nothing_to_do(checkout):
-    ready(checkout)
-    listed = run(checkout, "--dry-run", "report/report.md", "--config", "remeasure=true")
-    assert rules_in(listed) == []
-
-
 def test_new_axis_value_measures_only_the_new_cell(checkout):
-    ready(checkout)
     before = rows(checkout)
-    assert measured(run(checkout, config=TWO)) == [1]
+    assert measured(run(checkout, EVIDENCE, config=TWO)) == [1]
     after = rows(checkout)
     assert len(after) == 2 and set(before) < set(after)
-    assert rules_in(dry_run(checkout, TWO)) == []
+    assert "0 of 2 cases to measure" in lmperf(checkout, "list").stdout
 
 
 def test_changed_function_is_measured_again_but_not_a_comment(checkout):
-    ready(checkout, config=TWO)
     module = checkout / "src/lmperf/instruments/dtypes.py"
     source = module.read_text()
     module.write_text(
         source.replace("import torch\n", "import torch  # why\n", 1) + "\nUNUSED = 1\n"
     )
-    assert "mixed_precision" not in rules_in(dry_run(checkout, TWO))
+    assert "mixed_precision" not in rules_in(dry_run(checkout, ONE))
     module.write_text(source.replace("    total = ", "    changed = True\n    total = ", 1))
-    try:
-        assert measured(run(checkout, config=TWO)) == [2]
-    finally:
-        module.write_text(source)
+    assert measured(run(checkout, EVIDENCE)) == [1]
 
 
 def test_edited_evidence_is_set_aside_and_measured_again(checkout):
-    ready(checkout)
     path = checkout / EVIDENCE
     path.write_text(path.read_text().replace("10.0", "11.0"))
     verdict = snakemake(checkout, "verify")
     assert verdict.returncode != 0
     assert f"{EVIDENCE} was edited or truncated" in verdict.stderr
-    assert "edited or truncated" in run(checkout)
+    assert "edited or truncated" in run(checkout, EVIDENCE)
     assert path.with_suffix(".csv.damaged").exists()
-    assert rules_in(dry_run(checkout, ONE)) == []
+    assert ",10.0" in path.read_text()
 
 
 def test_verify_names_missing_cells(checkout):
-    ready(checkout)
     assert "all is measured and right" in run(checkout, "verify")
     more = ONE.replace('"float32 + float32"', '"float32 + float32", "bfloat16 + bfloat16"')
-    verdict = snakemake(checkout, "verify", config=more.replace("[float32]", "[float32, bfloat16]"))
-    assert verdict.returncode != 0
+    more = more.replace("[float32]", "[float32, bfloat16]")
+    (checkout / "config/config.yaml").write_text(more)
+    verdict = lmperf(checkout, "verify")
+    assert verdict.returncode == 1
     assert "missing: experiment=accumulation, subject=bfloat16 + bfloat16" in verdict.stderr
 
 
 def test_verify_of_one_machine_ignores_the_others(checkout):
-    ready(checkout)
     other = checkout / "report/elsewhere"
     shutil.copytree(checkout / "report/here", other)
     table = other / "evidence/mixed_precision.csv"
     table.write_text(table.read_text().replace("10.0", "11.0"))
-    try:
-        assert lmperf(checkout, "verify").returncode == 0
-        assert lmperf(checkout, "verify", "here").returncode == 0
-        verdict = lmperf(checkout, "verify", "--all")
-        assert verdict.returncode == 1 and "elsewhere" in verdict.stderr
-        unknown = lmperf(checkout, "verify", "nowhere")
-        assert unknown.returncode == 2 and "no evidence of machine nowhere" in unknown.stderr
-    finally:
-        shutil.rmtree(other)
+    assert lmperf(checkout, "verify").returncode == 0
+    assert lmperf(checkout, "verify", "here").returncode == 0
+    verdict = lmperf(checkout, "verify", "--all")
+    assert verdict.returncode == 1 and "elsewhere" in verdict.stderr
+    unknown = lmperf(checkout, "verify", "nowhere")
+    assert unknown.returncode == 2 and "no evidence of machine nowhere" in unknown.stderr
 
 
-def test_bad_configuration_is_one_line_and_exit_code_2(checkout):
-    done = snakemake(checkout, "report/report.md", config="preset: fast")
+def test_bad_configuration_is_one_line_and_exit_code_2(unmeasured):
+    done = snakemake(unmeasured, "report/report.md", config="preset: fast")
     assert done.returncode == 2
     assert "config/config.yaml: preset is 'fast'" in done.stderr
 
 
-def test_other_machine_is_rendered_without_torch(tmp_path, checkout):
-    ready(checkout)
-    report = tmp_path / "report/elsewhere"
-    shutil.copytree(checkout / "report/here", report)
+def test_other_machine_is_rendered_without_torch(checkout):
+    report = checkout / "report/elsewhere"
+    (checkout / "report/here").rename(report)
     (report / "report.md").unlink()
-    for folder in ("config", "templates"):
-        shutil.copytree(ROOT / folder, tmp_path / folder)
-    (tmp_path / "config/config.yaml").write_text(ONE)
     code = """
 import sys
 from importlib.machinery import PathFinder
@@ -481,36 +409,18 @@ PathFinder.find_spec = lambda name, *where: (
 from lmperf.cli import main
 sys.exit(main(["report", "elsewhere"]))
 """
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    known = dict(cwd=checkout, env=environment_of(checkout), capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code], **known)
     assert done.returncode == 0, done.stderr
     assert "10.0001" in (report / "report.md").read_text()
 
 
-TIMED = attention(32)
-
-
-def test_rows_are_repeated_after_all_first_times(checkout):
-    everything = "preset: cpu\nmachine: here\n"
-    listed = dry_run(checkout, everything)
-    assert "repeatability: 24 of 24 rows to measure a second time (24 missing)" in listed
-    drawn = run(checkout, "report/report.md", "--rulegraph", "dot", config=everything)
-    node = {name: number for number, name in re.findall(r'(\d+)\[label = "(\w+)"', drawn)}
-    benchmarks = {*node} - {"repeatability", "write_up", "overview", "all"}
-    for stem in benchmarks:
-        assert f"{node[stem]} -> {node['repeatability']}" in drawn, stem
-    assert f"{node['repeatability']} -> {node['write_up']}" in drawn
-
-
-def test_rows_are_repeated_in_part_of_a_run_only_on_request(tmp_path, checkout):
-    copy_of(checkout, tmp_path)
-    assert rules_in(dry_run(tmp_path, TIMED)) == ["attention", "write_up", "overview"]
-    run(tmp_path, "repeatability", config=TIMED)
-    kept = (tmp_path / "report/here/evidence/repeatability.csv").read_text()
+def test_rows_are_repeated_in_part_of_a_run_only_on_request(unmeasured):
+    config = attention(32)
+    assert rules_in(dry_run(unmeasured, config)) == ["attention", "write_up", "overview"]
+    run(unmeasured, "repeatability", config=config)
+    kept = (unmeasured / "report/here/evidence/repeatability.csv").read_text()
     assert kept.count("\nattention,eager,") == 2
-    assert rules_in(run(tmp_path, "--dry-run", "repeatability", config=TIMED)) == []
-    forced = run(tmp_path, "--dry-run", "repeatability", "-R", "repeatability", config=TIMED)
+    forced = run(unmeasured, "--dry-run", "repeatability", "-R", "repeatability", config=config)
     assert "repeatability: all of it again" in forced
-    run(tmp_path, config=TIMED)
-    assert "#r1-repeatability) Repeatability" in (tmp_path / "report/here/report.md").read_text()
+    assert rules_in(run(unmeasured, "--dry-run", "repeatability", config=config)) == []
