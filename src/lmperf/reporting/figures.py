@@ -15,7 +15,9 @@ from dataclasses import dataclass
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from lmperf.names import IMPLEMENTATIONS, Look
@@ -155,24 +157,48 @@ def themed(build: Callable[[Pen], Figure | None], theme: Theme) -> Figure | None
 
 def draw(build: Callable[[Pen], Figure | None]) -> dict[str, str]:
     """Theme -> SVG of the figure that ``build`` makes; empty if there is nothing to draw."""
-    made = {}
+    made, first = {}, None
     for theme in THEMES:
         with matplotlib.rc_context({**matplotlib.rcParamsDefault, **_style(theme)}):
             figure = build(Pen(theme))
             if figure is None:
                 return {}
-            svg = _svg(figure)
+            if first is not None:
+                _lay_out_as(figure, first)
+            svg, first = _svg(figure), figure
         lines = in_figure(svg).splitlines()
         made[theme.name] = "\n".join(line.rstrip() for line in lines) + "\n"
     return made
 
 
+def _lay_out_as(figure: Figure, other: Figure) -> None:
+    """Give a figure the layout of another one that has been drawn and differs only in colours.
+
+    To find a layout takes longer than to draw.
+    """
+    figure.set_layout_engine(None)
+    for part, drawn in zip(figure.subfigs, other.subfigs, strict=True):
+        part.bbox_relative.set(drawn.bbox_relative)
+    for axis, drawn in zip(figure.axes, other.axes, strict=True):
+        axis.set_position(drawn.get_position(original=True))
+    for text, drawn in zip(_titles(figure), _titles(other), strict=True):
+        text.set_position(drawn.get_position())
+
+
+def _titles(figure: Figure) -> list[Text]:
+    """The texts of a figure and its parts that belong to no panel."""
+    return [text for part in (figure, *figure.subfigs) for text in part.texts]
+
+
 def _svg(figure: Figure) -> str:
-    """The figure as SVG, without matplotlib's warnings about missing glyphs and tight layouts."""
+    """The figure as SVG, without matplotlib's warnings about missing glyphs and tight layouts.
+
+    ``savefig`` would draw it twice, the first time for the layout alone.
+    """
     buffer = io.StringIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Glyph|constrained_layout", UserWarning)
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+        FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None, "Creator": None})
     return buffer.getvalue()
 
 
