@@ -69,9 +69,10 @@ _IMPLEMENTATIONS = (
     *_with_blocks("fully_sharded", "fully_sharded", blocks=["compiled", "checkpointed"]),
     *_with_blocks("fsdp2", "fsdp2", ROUNDED_NORMS, blocks=["compiled", "checkpointed"]),
 )
+_BUCKETS = ["bucket_1", "bucket_10", "bucket_100", "bucket_1000"]
 _EAGER = [
     *("one_rank", "one_by_one", "flat", "overlapped", "ddp"),
-    *("bucket_1", "bucket_10", "bucket_100", "bucket_1000"),
+    *_BUCKETS,
     *("sharded_optimizer", "zero_redundancy", "fully_sharded", "fsdp2"),
 ]
 _CHECKPOINTED = ["fully_sharded_checkpointed", "fsdp2_checkpointed"]
@@ -82,7 +83,7 @@ _COMPILED = [
 # The strategies of the first table, and a way to shard for each of ours and torch's.
 _FEW = ["one_rank", "overlapped", "ddp", "fully_sharded", "fsdp2"]
 # Timed in turn on a CPU before the others, by the preset `quick` alone.
-_FIRST = [*_FEW, "one_by_one", "flat", "sharded_optimizer"]
+_FIRST = [*_FEW, "one_by_one", "flat", "sharded_optimizer", *_BUCKETS]
 
 
 def cells(
@@ -131,7 +132,7 @@ class Distributed(RankedTimed):
     implementations = _IMPLEMENTATIONS
     grids = {
         "cpu": [
-            cells(["tiny"], 128, [2], "float32", [*_EAGER, *_CHECKPOINTED]),
+            cells(["tiny"], 32, [2], "float32", [*_EAGER, *_CHECKPOINTED]),
         ],
         "gpu": [
             cells(["3.4B"], 512, [2, 4], _BF16, [*_EAGER, *_CHECKPOINTED, *_COMPILED]),

@@ -41,7 +41,7 @@ class DistributedMemory(RankedObserved):
     least_devices = 2
     implementations = tuple(one for one in Distributed.implementations if one.name in _STRATEGIES)
     grids = {
-        "cpu": [cells(["tiny"], 128, [2], "float32", _STRATEGIES)],
+        "cpu": [cells(["tiny"], 32, [2], "float32", _STRATEGIES)],
         "gpu": [
             cells(["3.4B"], 512, [2, 4], _BF16, _STRATEGIES),
             cells(["3.4B"], 512, [8], _BF16, _STRATEGIES, batch=2 * BATCH),

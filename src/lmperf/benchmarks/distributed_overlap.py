@@ -67,7 +67,7 @@ class DistributedOverlap(RankedObserved):
     stated = {"steps": STEPS}
     implementations = tuple(one for one in Distributed.implementations if one.name in _ALL)
     grids = {
-        "cpu": [cells(["tiny"], 128, [2], "float32", _EAGER)],
+        "cpu": [cells(["tiny"], 32, [2], "float32", _EAGER)],
         "gpu": [
             cells(["3.4B"], 512, [2, 4], _BF16, _ALL),
             cells(["3.4B"], 512, [8], _BF16, _ALL, batch=2 * BATCH),
