@@ -191,6 +191,12 @@ def test_latex_holds_ascii_and_no_open_command(tables):
         assert cells == {len(table.columns)} and len(lines) == table.length + 1
 
 
+def test_latex_emphasises_words_between_stars_in_notes():
+    note = "*Host*: 2 * 3 launches. *Not ours*: others."
+    text = FORMATS["latex"](from_frame("T", pd.DataFrame({"ms": [1]}), note))
+    assert r"\par \emph{Host}: 2 * 3 launches. \emph{Not ours}: others." in text
+
+
 def test_latex_marks_are_letters_with_a_note():
     cells = [Cell("1", 1, marks=("capped",)), Cell("2", 2, marks=("host_bound", "capped"))]
     text = FORMATS["latex"](from_frame("T", pd.DataFrame({"ms": cells})))

@@ -18,6 +18,7 @@ from lmperf.errors import UserError
 from lmperf.reporting import pages
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.formats import FORMATS, in_latex, sentence
+from lmperf.reporting.machine import device_words
 from lmperf.reporting.sections import Composed
 from lmperf.reporting.site.build import ASSETS, Site
 from lmperf.reporting.site.rows import Rows
@@ -130,7 +131,7 @@ def latex(site: Site, evidence: MachineEvidence) -> str:
     """The findings and the tables of a machine's write-up as a LaTeX document."""
     sections = [section for section in site.sections(evidence) if section.section.in_write_up]
     parts = [_latex(section) for section in sections if section.measured]
-    title = f"\\section*{{{in_latex(evidence.name)}}}"
+    title = f"\\section*{{Transformer language models on {in_latex(device_words(evidence))}}}"
     return "\n\n".join([_PREAMBLE + title, *parts, "\\end{document}\n"])
 
 

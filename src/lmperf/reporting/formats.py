@@ -201,7 +201,7 @@ def _latex(table: Table) -> str:
     letters = _letters(table)
     lines = zip(*(column.cells for column in table.columns), strict=True)
     rows = (" & ".join(_latex_cell(cell, letters) for cell in line) for line in lines)
-    notes = [in_latex(table.notes.strip())] if table.notes.strip() else []
+    notes = [_emphasised(in_latex(table.notes.strip()))] if table.notes.strip() else []
     notes += [f"$^{{{letter}}}$ {in_latex(MEANINGS[mark])}." for mark, letter in letters.items()]
     return "\n".join(
         [
@@ -216,6 +216,11 @@ def _latex(table: Table) -> str:
             *(rf"\par {note}" for note in notes),
         ]
     )
+
+
+def _emphasised(text: str) -> str:
+    """LaTeX in which words between stars, as Markdown has them, are emphasised."""
+    return re.sub(r"(?<!\w)\*(\w[^*]*)\*", r"\\emph{\1}", text)
 
 
 def _letters(table: Table) -> dict[str, str]:
