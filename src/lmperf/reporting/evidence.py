@@ -104,10 +104,10 @@ class MachineEvidence:
         """The rows in reading order, with ``floor_ms``: the least possible time on this machine."""
         frame = in_reading_order(frame)
         limits = self.once(("limits",), self._limits)
-        if not limits:
-            return frame.assign(floor_ms=0.0)
         rows = frame[[name for name in frame if name in plausible.NEEDED]].to_dict("records")
-        return frame.assign(floor_ms=[plausible.floor_ms(limits, row) for row in rows])
+        floors = [plausible.floor_ms(limits, row) for row in rows] if limits else 0.0
+        # The copy consolidates columns of one dtype, which makes every later row selection faster.
+        return frame.assign(floor_ms=floors).copy()
 
     def _limits(self) -> dict[str, plausible.Limits]:
         rows = self.frames.get("ceilings") if "ceilings" not in self.damaged else None
@@ -196,8 +196,8 @@ def completed(frame: pd.DataFrame, stem: str) -> pd.DataFrame:
     lacking = [c for c in (*COMMON_COLUMNS, *declared) if c.name not in frame.columns]
     empty = pd.Series(None, range(len(frame)), object)
     added = {c.name: empty if c.kind in (str, bool) else np.nan for c in lacking}
-    # The copy consolidates columns of one dtype, which makes every later row selection faster.
-    return frame.reset_index(drop=True).assign(**added).copy()
+    texts = dict.fromkeys(frame.select_dtypes("str"), object)
+    return frame.reset_index(drop=True).astype(texts).assign(**added)
 
 
 def _present_marks(marks: str) -> str | None:

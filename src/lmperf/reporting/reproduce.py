@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import pandas as pd
 
@@ -25,6 +26,8 @@ from lmperf.reporting.sections import benchmarks_of
 from lmperf.reporting.tables import TableGroup
 from lmperf.results import Table
 
+# Selects rows when called: of most tables only those of the first benchmark are needed.
+_Rows = Callable[[], pd.DataFrame]
 # A row whose call takes at most this long is measured within seconds.
 LONGEST_MS = 20.0
 
@@ -63,17 +66,17 @@ def command(benchmark: Benchmark, row: Mapping, machine: str) -> str:
     return shlex.join([*words, "--against", machine])
 
 
-def _line(evidence: MachineEvidence, rows: Mapping[str, pd.DataFrame]) -> str:
+def _line(evidence: MachineEvidence, rows: Mapping[str, _Rows]) -> str:
     """The line for the best row of the first benchmark that has one; empty text for none."""
     for stem, of in rows.items():
-        row = _chosen(evidence, stem, of)
+        row = _chosen(evidence, stem, of())
         if row is not None:
             text = command(load(stem), row, evidence.machine)
             return f"Reproduce a cell: {code(text)}" if len(text) <= LONGEST else ""
     return ""
 
 
-def _shown(evidence: MachineEvidence, stem: str, table: Table) -> dict[str, pd.DataFrame]:
+def _shown(evidence: MachineEvidence, stem: str, table: Table) -> dict[str, _Rows]:
     """Stem of a benchmark -> its rows that are cells of a table; `cells` says of how many.
 
     The benchmarks of the section come first.
@@ -81,13 +84,14 @@ def _shown(evidence: MachineEvidence, stem: str, table: Table) -> dict[str, pd.D
     cells = Counter(cell.row for cell in table.cells if cell.row is not None)
     known = _benchmarks_by_key(evidence)
     having = {name for key in cells for name in known.get(key, ())}
-    found = {}
-    for name in dict.fromkeys((*benchmarks_of(stem), *stems())) if having else ():
-        if name in having:
-            rows = evidence.frame(name)
-            rows = rows[rows["key"].isin(cells)]
-            found[name] = rows.assign(cells=rows["key"].map(cells))
-    return found
+    names = dict.fromkeys((*benchmarks_of(stem), *stems())) if having else ()
+    return {name: partial(_with_keys, evidence, name, cells) for name in names if name in having}
+
+
+def _with_keys(evidence: MachineEvidence, stem: str, cells: Mapping[str, int]) -> pd.DataFrame:
+    rows = evidence.frame(stem)
+    rows = rows[rows["key"].isin(cells)]
+    return rows.assign(cells=rows["key"].map(cells))
 
 
 def _benchmarks_by_key(evidence: MachineEvidence) -> dict[str, list[str]]:
@@ -103,14 +107,14 @@ def _benchmarks_by_key(evidence: MachineEvidence) -> dict[str, list[str]]:
     return evidence.once(("benchmarks by key",), make)
 
 
-def _owed(evidence: MachineEvidence, stem: str, group: TableGroup) -> dict[str, pd.DataFrame]:
+def _owed(evidence: MachineEvidence, stem: str, group: TableGroup) -> dict[str, _Rows]:
     """Stem of a benchmark -> the rows that a group of tables must show; empty if none is known."""
     stem = group.owed.stem or stem
     frame = evidence.frame(stem) if stem in stems() and group.owed.counted is None else None
     if frame is None:
         return {}
     rows = frame if group.owed.where is None else frame[group.owed.where(frame)]
-    return {stem: rows.assign(cells=0)}
+    return {stem: lambda: rows.assign(cells=0)}
 
 
 def _chosen(evidence: MachineEvidence, stem: str, rows: pd.DataFrame) -> pd.Series | None:
@@ -123,9 +127,6 @@ def _chosen(evidence: MachineEvidence, stem: str, rows: pd.DataFrame) -> pd.Seri
     """
     benchmark = load(stem)
     rows = rows[gates.shown(rows) & ~rows["implementation"].isin(custom.names(evidence, stem))]
-    rows = rows[[_is_case(benchmark, row) for row in rows.to_dict("records")]]
-    if rows.empty:
-        return None
     steps = getattr(benchmark, "clock", None) == "step"
     compiled = [name for name, one in benchmark.known.items() if steps and one.compiles]
     stale = rows["stale"] if "stale" in rows else pd.Series(False, rows.index)
@@ -140,7 +141,8 @@ def _chosen(evidence: MachineEvidence, stem: str, rows: pd.DataFrame) -> pd.Seri
             "time": time.where(is_long, -time),
         }
     )
-    return rows.loc[order.sort_values([*order], kind="stable").index[0]]
+    labels = order.sort_values([*order], kind="stable").index
+    return next((row for _, row in rows.loc[labels].iterrows() if _is_case(benchmark, row)), None)
 
 
 def _is_case(benchmark: Benchmark, row: Mapping) -> bool:

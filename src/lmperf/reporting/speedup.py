@@ -96,10 +96,8 @@ def speedups(evidence: MachineEvidence, stem: str, series: Series, base: Series)
     """
 
     def make() -> pd.DataFrame:
-        frame = evidence.frame(stem)
-        floors = evidence.once(("floor", stem), lambda: noise_floors(frame))["floor"]
-        timed = evidence.once(("timed", stem), lambda: _timed(frame))
-        return _speedups(timed, series, base, floors, stem)
+        timed = evidence.once(("timed", stem), lambda: _timed(evidence.frame(stem), stem))
+        return _speedups(timed, _paired(evidence, stem, timed, series, base))
 
     return evidence.once(("speedups", stem, series, base), make)
 
@@ -165,26 +163,31 @@ def _cells(
     evidence: MachineEvidence, stem: str, series: Series, base: Series, brackets: bool
 ) -> pd.Series:
     frame = evidence.frame(stem)
-    rows = series.rows(frame)
-    cells = pd.Series([_NO_BASELINE] * len(rows), rows.index, dtype=object)
-    both = _paired(frame, series, base)
-    ok, red = frame["status"] == "ok", gates.red(frame)
-    here, there = both.index, both["base_row"].to_numpy()
-    timed = ok.loc[here].to_numpy() & ok.loc[there].to_numpy()
-    withheld = red.loc[here].to_numpy() | red.loc[there].to_numpy()
-    cells[here] = _NO_TIME
-    cells[here[timed]] = _NOT_IN_TURN
-    cells[here[withheld]] = _WITHHELD
+    told = evidence.once(("told", stem), lambda: _told(frame))
+    index = series.rows(frame).index
+    cells = pd.Series([_NO_BASELINE] * len(index), index, dtype=object)
+    base_rows = _paired(evidence, stem, frame, series, base)
+    ours, bases = told.loc[base_rows.index], told.loc[base_rows]
+    cells[ours.index] = _NO_TIME
+    cells[ours.index[ours["ok"].to_numpy() & bases["ok"].to_numpy()]] = _NOT_IN_TURN
+    cells[ours.index[_either(ours, bases, "red")]] = _WITHHELD
     found = speedups(evidence, stem, series, base)
-    ours, bases = (frame.loc[rows] for rows in (found.index, both["base_row"].loc[found.index]))
+    ours, bases = told.loc[found.index], told.loc[base_rows.loc[found.index]]
     parts = zip(
-        *(found.itertuples(index=False), ours["key"] if "key" in ours else [None] * len(ours)),
-        *(marks.names_of(ours), marks.names_of(bases)),
+        *(found.itertuples(index=False), ours["key"], ours["marks"], bases["marks"]),
         strict=True,
     )
     made = [speedup_cell(row, brackets, marks.both(a, b), key) for row, key, a, b in parts]
     cells[found.index] = made
     return cells
+
+
+def _told(frame: pd.DataFrame) -> pd.DataFrame:
+    """What cells tell of each row: whether it is ``ok`` and ``red``, its ``key`` and ``marks``."""
+    known = {"ok": frame["status"] == "ok", "red": gates.red(frame)}
+    known["key"] = frame.get("key", pd.Series(None, frame.index, object))
+    known["marks"] = pd.Series(marks.names_of(frame), frame.index, object)
+    return pd.DataFrame(known)
 
 
 _NO_BASELINE = Cell(EMPTY, state=NO_BASELINE)
@@ -220,17 +223,32 @@ def speedup_cell(
     )
 
 
-def _timed(frame: pd.DataFrame) -> pd.DataFrame:
+def _timed(frame: pd.DataFrame, stem: str) -> pd.DataFrame:
+    """What comparisons need of each row that has a time, as few columns to select rows of.
+
+    Columns besides those of the rows: whether a row is ``disturbed``, ``doubtful`` and
+    ``host_bound``, its noise ``floor``, and ``count``: its number of rounds.
+    """
     columns = ("sustained_rounds_ms", "sustained_ms", "environment", "host_ms")
     frame = frame.assign(**{name: None for name in columns if name not in frame})
-    return frame[gates.shown(frame) & frame["rounds_ms"].notna() & frame["together"].notna()]
+    floors = noise_floors(frame)["floor"]
+    timed = frame[gates.shown(frame) & frame["rounds_ms"].notna() & frame["together"].notna()]
+    needed = (*axes(frame), "implementation", "phase", "rounds_ms", "median_ms", "together")
+    return timed[list(dict.fromkeys([*needed, *columns[:-1]]))].assign(
+        disturbed=marks.disturbed(timed),
+        doubtful=marks.doubtful(timed, stem),
+        host_bound=host_bound(timed),
+        floor=floors_of(timed, floors),
+        count=round_counts(timed),
+    )
 
 
-def _speedups(
-    timed: pd.DataFrame, series: Series, base: Series, floors: pd.Series, stem: str
-) -> pd.DataFrame:
-    pairs = _paired(timed, series, base)
-    ours, theirs = timed.loc[pairs.index], timed.loc[pairs["base_row"]]
+def _speedups(timed: pd.DataFrame, base_rows: pd.Series) -> pd.DataFrame:
+    """The speed-ups of pairs of timed rows: see ``speedups``, which has these columns.
+
+    base_rows: label of a row -> label of its base row.
+    """
+    ours, theirs = timed.loc[base_rows.index], timed.loc[base_rows]
     lasting, in_turn = _lasting(ours, theirs), _in_turn(ours, theirs)
     parts = [
         _ratios(ours[chosen], theirs[chosen], *columns, how)
@@ -243,17 +261,19 @@ def _speedups(
     if not parts:
         return pd.DataFrame(columns=COLUMNS, dtype=float).astype({"holds": bool})
     found = pd.concat(parts)
-    place = timed.index.get_indexer(found.index)
-    ours, theirs = timed.iloc[place], timed.loc[pairs.loc[found.index, "base_row"]]
-    disturbed = marks.disturbed(ours).to_numpy() | marks.disturbed(theirs).to_numpy()
-    disturbed |= _host_bound_apart(ours, theirs)
+    ours, theirs = timed.loc[found.index], timed.loc[base_rows.loc[found.index]]
+    disturbed = _either(ours, theirs, "disturbed") | _host_bound_apart(ours, theirs)
     p = adjusted(np.where(disturbed, np.nan, found["p"]))
-    floor = np.fmax(floors_of(ours, floors), floors_of(theirs, floors))
+    floor = np.fmax(ours["floor"].to_numpy(), theirs["floor"].to_numpy())
     floor = np.fmax(floor, found["resolution"].to_numpy())
-    doubtful = marks.doubtful(ours, stem).to_numpy() | marks.doubtful(theirs, stem).to_numpy()
+    holds = ~_either(ours, theirs, "doubtful")
     estimates = Ratio(*(found[name].to_numpy() for name in ("ratio", "low", "high", "p", "rounds")))
     said = verdict(estimates, floor, p <= FALSE_DISCOVERY, disturbed)
-    return found.assign(p=p, floor=floor, verdict=said, holds=~doubtful)[COLUMNS]
+    return found.assign(p=p, floor=floor, verdict=said, holds=holds)[COLUMNS]
+
+
+def _either(ours: pd.DataFrame, theirs: pd.DataFrame, name: str) -> np.ndarray:
+    return ours[name].to_numpy() | theirs[name].to_numpy()
 
 
 def _lasting(ours: pd.DataFrame, theirs: pd.DataFrame) -> np.ndarray:
@@ -265,14 +285,14 @@ def _lasting(ours: pd.DataFrame, theirs: pd.DataFrame) -> np.ndarray:
 
 
 def _in_turn(ours: pd.DataFrame, theirs: pd.DataFrame) -> np.ndarray:
-    counts = round_counts(ours)
-    alike = (counts == round_counts(theirs)) & (counts > 0)
+    counts = ours["count"].to_numpy()
+    alike = (counts == theirs["count"].to_numpy()) & (counts > 0)
     return alike & (ours["together"].to_numpy() == theirs["together"].to_numpy())
 
 
 def _host_bound_apart(ours: pd.DataFrame, theirs: pd.DataFrame) -> np.ndarray:
     apart = ours["together"].to_numpy() != theirs["together"].to_numpy()
-    return apart & host_bound(ours).to_numpy() & host_bound(theirs).to_numpy()
+    return apart & ours["host_bound"].to_numpy() & theirs["host_bound"].to_numpy()
 
 
 def _ratios(
@@ -295,12 +315,20 @@ def _ratios(
     )
 
 
-def _paired(frame: pd.DataFrame, series: Series, base: Series) -> pd.DataFrame:
+def _paired(
+    evidence: MachineEvidence, stem: str, rows: pd.DataFrame, series: Series, base: Series
+) -> pd.Series:
+    """Label of a row of the series -> label of its base row, for the rows that have one."""
+    of = ("matching", stem, *(column for column, _ in series.where))
+    matching = evidence.once(of, lambda: _matching(evidence.frame(stem), series))
+    bases = matching.loc[base.rows(rows).index]
+    bases = pd.Series(bases.index, bases).groupby(level=0).last()
+    found = matching.loc[series.rows(rows).index].map(bases)
+    return found.dropna().astype(rows.index.dtype)
+
+
+def _matching(frame: pd.DataFrame, series: Series) -> pd.Series:
+    """A number for each row, which is the same for rows that agree in all that a series leaves."""
     differing = [column for column, _ in series.where]
     keys = [n for n in (*axes(frame), "implementation", "phase") if n not in differing]
-    frame = frame[[*keys, *differing]]
-    right = base.rows(frame)[keys].drop_duplicates(keys, keep="last")
-    right = right.assign(base_row=right.index)
-    left = series.rows(frame)[keys]
-    joined = left.reset_index(names="row").merge(right, on=keys, how="inner")
-    return joined.set_index("row")[["base_row"]]
+    return frame.groupby(keys, dropna=False, sort=False).ngroup()

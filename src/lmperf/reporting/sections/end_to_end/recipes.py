@@ -30,7 +30,7 @@ from lmperf.reporting.marks import with_stale
 from lmperf.reporting.numbers import counted, listed, precise, rounded, significant
 from lmperf.reporting.sections.end_to_end import ladder, ways
 from lmperf.reporting.sections.end_to_end.ways import BASE, STEM, STEP, Way
-from lmperf.reporting.speedup import resolved, speedup_cells
+from lmperf.reporting.speedup import speedup_cells, speedups
 from lmperf.reporting.tables import number_cells, value_cells
 from lmperf.results import AXIS, DERIVED, EMPTY, HIGHER, LOWER, NO_ROW, TIME, Cell, Column, Table
 from lmperf.statistics import FASTER
@@ -151,8 +151,10 @@ def _numerics() -> list[str]:
 
 
 def _beats(evidence: MachineEvidence, other: pd.Series, row: pd.Series) -> bool:
-    found = resolved(evidence, STEM, _way(other).series, _way(row).series)
-    return other.name in found.index and found.loc[other.name, "verdict"] == FASTER
+    found = speedups(evidence, STEM, _way(other).series, _way(row).series)
+    if other.name not in found.index:
+        return False
+    return found.at[other.name, "holds"] and found.at[other.name, "verdict"] == FASTER
 
 
 def _way(row: pd.Series) -> Way:
