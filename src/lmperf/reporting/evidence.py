@@ -104,10 +104,10 @@ class MachineEvidence:
         """The rows in reading order, with ``floor_ms``: the least possible time on this machine."""
         frame = in_reading_order(frame)
         limits = self.once(("limits",), self._limits)
+        if not limits:
+            return frame.assign(floor_ms=0.0)
         rows = frame[[name for name in frame if name in plausible.NEEDED]].to_dict("records")
-        floors = [plausible.floor_ms(limits, row) for row in rows] if limits else 0.0
-        # The copy consolidates columns of one dtype, which makes every later row selection faster.
-        return frame.assign(floor_ms=floors).copy()
+        return frame.assign(floor_ms=[plausible.floor_ms(limits, row) for row in rows])
 
     def _limits(self) -> dict[str, plausible.Limits]:
         rows = self.frames.get("ceilings") if "ceilings" not in self.damaged else None
@@ -168,7 +168,8 @@ def _typed(source: str, column: pd.Series, kind: type | None) -> pd.Series:
     if kind is bool:
         return _truths(source, column)
     numbers = pd.to_numeric(column, errors="coerce")
-    if not (numbers.isna() & column.notna() & (column.str.lower() != "nan")).any():
+    others = column[numbers.isna() & column.notna()]
+    if (others.str.lower() == "nan").all():
         return numbers
     if kind is not None:
         raise ValueError(f"{source}: column {column.name!r} has a value that is not a number")
@@ -197,7 +198,8 @@ def completed(frame: pd.DataFrame, stem: str) -> pd.DataFrame:
     empty = pd.Series(None, range(len(frame)), object)
     added = {c.name: empty if c.kind in (str, bool) else np.nan for c in lacking}
     texts = dict.fromkeys(frame.select_dtypes("str"), object)
-    return frame.reset_index(drop=True).astype(texts).assign(**added)
+    # The copy consolidates columns of one dtype, which makes every later row selection faster.
+    return frame.reset_index(drop=True).astype(texts).assign(**added).copy()
 
 
 def _present_marks(marks: str) -> str | None:
