@@ -61,7 +61,8 @@ def copy_of(checkout, root):
     root.mkdir()
     shutil.copy(checkout / "Snakefile", root)
     for folder in ("config", "profiles", "rules", "templates", "src"):
-        ignored = shutil.ignore_patterns("__pycache__")
+        # Bytecode saves a second; another process may be about to rename a *.pyc.NUMBER.
+        ignored = shutil.ignore_patterns("*.pyc.*", "*.egg-info")
         shutil.copytree(checkout / folder, root / folder, ignore=ignored)
     return root
 

@@ -36,7 +36,8 @@ class Checkout:
         root.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / "Snakefile", root)
         for folder in ("config", "profiles", "rules", "templates", "src"):
-            ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+            # Bytecode saves a second; another process may be about to rename a *.pyc.NUMBER.
+            ignored = shutil.ignore_patterns("*.pyc.*", "*.egg-info")
             shutil.copytree(ROOT / folder, root / folder, ignore=ignored)
         (root / "config/config.yaml").write_text(CONFIG)
 

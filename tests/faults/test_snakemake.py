@@ -3,7 +3,6 @@
 import fcntl
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,10 +17,12 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="needs prctl and /proc of Linux"),
 ]
 
+MEASURE = (*REPORT[:-1], "attention")
 
-@pytest.fixture(scope="module")
-def checkout(tmp_path_factory):
-    return Checkout(tmp_path_factory.mktemp("faults") / "checkout")
+
+@pytest.fixture
+def checkout(tmp_path):
+    return Checkout(tmp_path / "checkout")
 
 
 def test_make_report_runs_the_command_tested_here():
@@ -51,10 +52,9 @@ def test_second_run_in_a_checkout_is_refused(checkout):
 
 
 def test_interrupted_run_says_in_one_line_that_nothing_is_lost(checkout):
-    run = checkout.start()
-    until = time.monotonic() + 120
+    run = checkout.start(*MEASURE)
     saved = checkout.root / f"report/{MACHINE}/store/cost.csv"
-    while not saved.exists() and not run.is_over and time.monotonic() < until:
+    while not saved.exists() and not run.is_over:
         time.sleep(0.05)
     run.signal_all(signal.SIGINT)  # Ctrl-C reaches the workflow and its job
     run.wait()
@@ -62,18 +62,16 @@ def test_interrupted_run_says_in_one_line_that_nothing_is_lost(checkout):
     after = run.said.partition("lmperf: interrupted; what was measured is stored")[2]
     assert after.splitlines()[0] == ", and make report goes on from there", run.said
     assert not re.search("Error|Exception|Traceback", run.said), run.said
-    again = checkout.run()
+    again = checkout.run(*MEASURE)
     assert again.code == 0, again.said
     # Not `faults()`: `verify` depends on what else this machine does.
     assert checkout.groups_measured() == GROUPS, "what was saved is not measured again"
     assert {row["status"] for row in checkout.rows} == {"ok"}
-    shutil.rmtree(checkout.root / "report")
 
 
 def test_killed_run_leaves_no_process_and_can_be_completed(checkout):
     run = checkout.start()
-    until = time.monotonic() + 120
-    while not run.workers() and not run.is_over and time.monotonic() < until:
+    while not run.workers() and not run.is_over:
         time.sleep(0.05)
     os.kill(run.pid, signal.SIGKILL)
     run.wait()
