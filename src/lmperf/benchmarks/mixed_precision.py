@@ -65,7 +65,10 @@ class MixedPrecision(Observed):
     head = {"cpu": _HEAD, "gpu": _HEAD}
 
     def not_applicable(self, axes, implementation) -> str | None:
-        if axes["experiment"] == "accumulation" and _SUMS[axes["subject"]][1] != axes["dtype"]:
+        is_sum = axes["experiment"] == "accumulation"
+        if is_sum != (axes["subject"] in _SUMS):
+            return "sums are accumulated, models have dtypes"
+        if is_sum and _SUMS[axes["subject"]][1] != axes["dtype"]:
             return "the dtype of a sum is that of its addends"
         return None
 

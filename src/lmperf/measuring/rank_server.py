@@ -52,6 +52,8 @@ class RankServer:
         owner = os.getpid()
         self.pid = _fork(lambda: _serve(theirs, owner), self._socket)
         theirs.close()
+        # If the server were paused before the kernel watches its parent, it could outlive it.
+        self._socket.recv(1)
 
     def fileno(self) -> int:
         """Return the descriptor of the connection to the server."""
@@ -97,6 +99,7 @@ def _fork(run: Callable[[], Any], *inherited: socket.socket) -> int:
 
 def _serve(requests: socket.socket, owner: int) -> NoReturn:
     follow.die_with(owner)
+    requests.sendall(b"\0")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps ended keepers
     server = os.getpid()
