@@ -51,7 +51,7 @@ def data_sheets(one: MachineEvidence, other: MachineEvidence) -> Table | None:
     if None in sheets:
         return None
     lines = [
-        {"rate": words, one.name: of[0], other.name: of[1], "ratio": of[0] / of[1]}
+        {"rate": words, one.name: f"{of[0]:,}", other.name: f"{of[1]:,}", "ratio": of[0] / of[1]}
         for words, *of in [
             ("bandwidth (GB/s)", *(sheet.bandwidth_gbps for sheet in sheets)),
             *(_rates(dtype, *sheets) for dtype in DTYPES),
@@ -60,7 +60,8 @@ def data_sheets(one: MachineEvidence, other: MachineEvidence) -> Table | None:
     ]
     frame = pd.DataFrame(lines)
     frame["ratio"] = number_cells(frame["ratio"], ratio)
-    return from_frame("Dense rates of the data sheets", frame)
+    right = [*frame.columns[1:]]
+    return from_frame("Dense rates of the data sheets", frame, "", right)
 
 
 def _rates(dtype: str, *sheets: DataSheet) -> tuple:

@@ -88,7 +88,8 @@ def ceilings_by_machine(machines: Sequence[MachineEvidence]) -> Table | None:
     rates = pd.concat([rows for *_, rows in groups(rates, *keys)])
     rates.insert(3, "unit", rates["operation"].map({MATMUL: "TFLOP/s"}).fillna("GB/s"))
     words = {name: [value_words(name, value) for value in rates[name]] for name in keys}
-    return from_frame("Ceilings by machine", rates.assign(**words), headers={"dtype": "numerics"})
+    headers = {"dtype": "numerics"}
+    return from_frame("Ceilings by machine", rates.assign(**words), "", [*found], headers=headers)
 
 
 def _best(evidence: MachineEvidence) -> dict[tuple[str, str, str], float]:
