@@ -24,6 +24,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_xdist_auto_num_workers():
+    """One test process more than cores: many tests wait for the processes that they start."""
+    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else None
+
+
 @pytest.fixture(scope="session", autouse=True)
 def lock(tmp_path_factory):
     """Set a measurement lock file per test process, so that no test waits for another process."""
