@@ -8,12 +8,40 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import rendered_evidence
 import synthetic
+
+from lmperf.reporting import pages
+
+sys.path.insert(0, str(Path(__file__).parent / "site"))
+
+from site_pages import site_of
 
 
 @pytest.fixture(scope="session")
 def templates() -> Path:
     return synthetic.TEMPLATES
+
+
+@pytest.fixture(scope="session", params=["gpu", "cpu"])
+def rendered(request):
+    """(evidence, composed sections, file name -> text) of a synthetic machine; read only."""
+    evidence = getattr(synthetic, f"{request.param}_evidence")()
+    sections = pages.composed(evidence, synthetic.TEMPLATES)
+    return evidence, sections, pages.machine_files(evidence, sections, synthetic.TEMPLATES)
+
+
+@pytest.fixture(scope="session")
+def hostile_evidence():
+    """GPU evidence with markup in its text, marks and a custom implementation; read only."""
+    few = synthetic.small(synthetic.gpu_evidence())
+    return rendered_evidence.hostile(rendered_evidence.marked(rendered_evidence.custom(few)))
+
+
+@pytest.fixture(scope="session")
+def hostile_site(hostile_evidence):
+    """The site of `hostile_evidence` and of the CPU: figures are drawn once; read only."""
+    return site_of(hostile_evidence, synthetic.cpu_evidence())
 
 
 def read_only(make):

@@ -11,7 +11,7 @@ import synthetic
 
 from lmperf.benchmark import Timed
 from lmperf.benchmarks import load
-from lmperf.reporting.figures import LIGHT, themed
+from lmperf.reporting.figures import LIGHT, Pen
 from lmperf.reporting.sections import compose, stems
 
 MACHINES = {"gpu": synthetic.small_gpu_evidence, "cpu": synthetic.cpu_evidence}
@@ -71,7 +71,7 @@ def unresolved(factor):
 def said(stem, evidence):
     """Every statement's values and answer, and the title of the figure."""
     made = compose(stem, evidence)
-    figure = made.section.figure and themed(lambda pen: made.section.figure(evidence, pen), LIGHT)
+    figure = made.section.figure and made.section.figure(evidence, Pen(LIGHT))
     title = figure and figure.get_suptitle()
     return {**{s.name: str(s) for s in made.statements}, "title": title}
 

@@ -4,32 +4,21 @@ import base64
 import re
 import shutil
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-import synthetic
-from rendered_evidence import HOSTILE, custom, hostile, marked
+from rendered_evidence import HOSTILE
+from site_pages import Page
 
 from lmperf.errors import UserError
 from lmperf.reporting import export
-
-sys.path.insert(0, str(Path(__file__).parent / "site"))
-
-from site_pages import Page, site_of
 
 pytestmark = pytest.mark.machine
 CHROMIUM = next(filter(None, map(shutil.which, export.BROWSERS)), None)
 
 
 @pytest.fixture(scope="module")
-def evidence():
-    return hostile(marked(custom(synthetic.small(synthetic.gpu_evidence()))))
-
-
-@pytest.fixture(scope="module")
-def document(evidence):
-    return export.html(site_of(evidence), evidence)
+def document(hostile_site, hostile_evidence):
+    return export.html(hostile_site, hostile_evidence)
 
 
 def test_document_refers_to_nothing_outside_itself(document):
@@ -83,8 +72,8 @@ def test_browser_that_prints_nothing_is_an_error(monkeypatch):
         export.pdf("<p>words</p>")
 
 
-def test_latex_is_a_whole_document_in_ascii(evidence):
-    text = export.latex(site_of(evidence), evidence)
+def test_latex_is_a_whole_document_in_ascii(hostile_site, hostile_evidence):
+    text = export.latex(hostile_site, hostile_evidence)
     assert text.isascii() and text.startswith("\\documentclass")
     for name in ("document", "table", "tabular", "itemize"):
         assert text.count(f"\\begin{{{name}}}") == text.count(f"\\end{{{name}}}") > 0, name
@@ -94,7 +83,7 @@ def test_latex_is_a_whole_document_in_ascii(evidence):
 
 @pytest.mark.process
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
-def test_latex_compiles(evidence, tmp_path):
-    (tmp_path / "report.tex").write_text(export.latex(site_of(evidence), evidence))
+def test_latex_compiles(hostile_site, hostile_evidence, tmp_path):
+    (tmp_path / "report.tex").write_text(export.latex(hostile_site, hostile_evidence))
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "report.tex"]
     assert subprocess.run(command, cwd=tmp_path, capture_output=True).returncode == 0

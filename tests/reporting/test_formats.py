@@ -41,11 +41,17 @@ def tables_of(evidence):
 
 
 @pytest.fixture(scope="module")
-def tables():
+def usual_tables():
+    """(section, table) of evidence without failures."""
+    return tables_of(synthetic.small_gpu_evidence())
+
+
+@pytest.fixture(scope="module")
+def tables(usual_tables):
     """(section, table) of evidence without failures, and of evidence with every kind of fault."""
-    few = synthetic.small(synthetic.gpu_evidence())
+    few = synthetic.small_gpu_evidence()
     spoilt = rendered_evidence.marked(rendered_evidence.custom(rendered_evidence.drawn(few, 99)))
-    return tables_of(few) + tables_of(rendered_evidence.hostile(spoilt))
+    return usual_tables + tables_of(rendered_evidence.hostile(spoilt))
 
 
 def frame(*rows):
@@ -91,10 +97,8 @@ def test_column_names_are_unique_and_roles_are_known(tables):
 
 
 @pytest.mark.machine
-def test_column_names_are_words_and_dots(gpu):
-    names = {
-        column.name for _, table in tables_of(synthetic.small(gpu)) for column in table.columns
-    }
+def test_column_names_are_words_and_dots(usual_tables):
+    names = {column.name for _, table in usual_tables for column in table.columns}
     assert [name for name in names if not re.fullmatch(r"[\w.+-]+", name)] == []
 
 

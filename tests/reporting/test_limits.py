@@ -3,10 +3,9 @@
 from pathlib import Path
 
 import pytest
-import synthetic
 from limits import WRITE_UP_BYTES, WRITE_UP_LINES, faults, sections, sentences
 
-from lmperf.reporting import glossary, pages
+from lmperf.reporting import glossary
 
 pytestmark = pytest.mark.machine
 
@@ -30,11 +29,9 @@ def test_wide_and_long_tables_are_faults():
     assert faults("| a " * 8 + "|\n|:--|\n| 1 |\n")[0].startswith("8 columns, 1 lines")
 
 
-@pytest.fixture(scope="module", params=["gpu", "cpu"])
-def write_up(request):
-    evidence = getattr(synthetic, f"{request.param}_evidence")()
-    composed = pages.composed(evidence, synthetic.TEMPLATES)
-    return pages.write_up(evidence, composed, synthetic.TEMPLATES)
+@pytest.fixture
+def write_up(rendered):
+    return rendered[2]["report.md"]
 
 
 def assert_within_limits(text):

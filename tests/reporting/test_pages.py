@@ -30,14 +30,6 @@ NUMBERED = {
 }
 
 
-@pytest.fixture(scope="module", params=["gpu", "cpu"])
-def rendered(request):
-    """(evidence, composed sections, file name -> text) of a synthetic machine."""
-    evidence = getattr(synthetic, f"{request.param}_evidence")()
-    sections = pages.composed(evidence, synthetic.TEMPLATES)
-    return evidence, sections, pages.machine_files(evidence, sections, synthetic.TEMPLATES)
-
-
 def test_write_up_and_pages_keep_their_size_limits(rendered):
     _, _, files = rendered
     write_up = files["report.md"]
@@ -162,7 +154,7 @@ def test_overview_states_why_this_machine_is_unmeasured():
 
 
 def test_limits_and_trust_line_count_the_same_rows():
-    evidence = synthetic.gpu_evidence()
+    evidence = synthetic.cpu_evidence()
     evidence.missing.update(repeatability=["a row"] * 3, lrpe=["a row"] * 2)
     evidence.stale.update(repeatability=["a row"] * 4)
     write_up = pages.write_up(
@@ -175,7 +167,7 @@ def test_limits_and_trust_line_count_the_same_rows():
 
 
 def test_benchmarks_without_rows_are_named_once_and_have_no_page():
-    evidence = synthetic.gpu_evidence()
+    evidence = synthetic.small_gpu_evidence()
     asked = ("attention", "attention_limit", "lrpe", "flash_attention", "flash_attention_check")
     evidence.missing = dict.fromkeys(asked, ["a row"] * 7)
     for stem in ("flash_attention", "flash_attention_check"):

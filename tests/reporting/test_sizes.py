@@ -6,7 +6,6 @@ import pandas as pd
 import pytest
 
 from lmperf.names import size_in_full, size_words
-from lmperf.reporting import pages
 from lmperf.reporting.evidence import MachineEvidence
 
 
@@ -26,7 +25,7 @@ def test_size_is_introduced_with_its_parameters():
 
 
 @pytest.mark.machine
-def test_write_up_introduces_each_size_once(gpu, templates):
-    sections = pages.composed(gpu, templates, drawn=False)
-    text = pages.write_up(gpu, sections, templates)
+@pytest.mark.parametrize("rendered", ["gpu"], indirect=True)
+def test_write_up_introduces_each_size_once(rendered):
+    text = rendered[2]["report.md"]
     assert [text.count(words) for words in ("small (0.13B)", "large (0.97B)")] == [1, 1]

@@ -200,9 +200,9 @@ def test_model_sizes_are_not_listed_without_a_measured_model(gpu):
 
 
 @pytest.mark.machine
-def test_write_up_sums_the_method_up_in_seven_points(cpu):
-    sections = pages.composed(cpu, synthetic.TEMPLATES, drawn=False)
-    text = pages.write_up(cpu, sections, synthetic.TEMPLATES)
+@pytest.mark.parametrize("rendered", ["cpu"], indirect=True)
+def test_write_up_sums_the_method_up_in_seven_points(rendered):
+    text = rendered[2]["report.md"]
     short = text[text.index("## Method") : text.index("Method](method.md).")]
     assert sum(line.startswith("- ") for line in short.splitlines()) == 7
     assert "Clock" not in short and len(short.splitlines()) <= 20

@@ -1,6 +1,11 @@
-"""Lets the tests of the site import `site_pages`."""
+"""Fixture: the files of a site."""
 
-import sys
-from pathlib import Path
+import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
+from lmperf.reporting.site.build import files_of_site
+
+
+@pytest.fixture(scope="session")
+def site_files(hostile_site):
+    """File name -> content of the site of two machines, one with markup in its text."""
+    return files_of_site(hostile_site)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from lmperf.config import load_config
 from lmperf.evidence.project import Project
-from lmperf.reporting.site.build import files_of_site
 from lmperf.reporting.site.pages import Site
 
 ROOT = Path(__file__).parents[3]
@@ -17,11 +16,6 @@ def site_of(*machines, histories=()) -> Site:
     """The site of these machines, with the templates of the checkout."""
     project = Project(load_config(ROOT / "config/config.yaml", {}), ROOT)
     return Site(project, machines, dict(histories))
-
-
-def files_of(*machines) -> dict[str, str | bytes]:
-    """File name -> content of the pages and figures of these machines."""
-    return files_of_site(site_of(*machines))
 
 
 class Page(HTMLParser):

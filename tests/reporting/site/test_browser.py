@@ -6,10 +6,7 @@ import threading
 import time
 
 import pytest
-import synthetic
 from browser import AXE, Browser, chromium
-from rendered_evidence import marked
-from site_pages import files_of
 
 pytestmark = [pytest.mark.machine, pytest.mark.process, pytest.mark.slow]
 MACHINE = "nvidia-h200"
@@ -24,10 +21,9 @@ def driver(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def folder(driver, tmp_path_factory):
+def folder(driver, site_files, tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
-    few = synthetic.small(synthetic.gpu_evidence())
-    for name, content in files_of(marked(few), synthetic.cpu_evidence()).items():
+    for name, content in site_files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         data = content.encode() if isinstance(content, str) else content
         (folder / name).write_bytes(data)

@@ -5,8 +5,8 @@ import re
 
 import pytest
 import synthetic
-from rendered_evidence import HOSTILE, custom, hostile, marked
-from site_pages import Page, files_of, site_of
+from rendered_evidence import HOSTILE
+from site_pages import Page, site_of
 
 from lmperf.errors import UserError
 from lmperf.reporting.site import build, vega
@@ -18,17 +18,11 @@ MOST_BYTES = 2_000_000
 
 
 @pytest.fixture(scope="module")
-def files():
-    few = synthetic.small(synthetic.gpu_evidence())
-    return files_of(hostile(marked(custom(few))), synthetic.cpu_evidence())
+def pages(site_files):
+    return {name: Page(text) for name, text in site_files.items() if name.endswith(".html")}
 
 
-@pytest.fixture(scope="module")
-def pages(files):
-    return {name: Page(text) for name, text in files.items() if name.endswith(".html")}
-
-
-def test_every_link_leads_to_a_file_of_the_site(files, pages):
+def test_every_link_leads_to_a_file_of_the_site(site_files, pages):
     for name, page in pages.items():
         for tag, attributes in page.elements:
             link = attributes.get("href", attributes.get("src", ""))
@@ -37,7 +31,7 @@ def test_every_link_leads_to_a_file_of_the_site(files, pages):
             path, _, place = link.partition("#")
             there = posixpath.normpath(posixpath.join(posixpath.dirname(name), path or name))
             there = name if not path else there
-            assert there in files or "/evidence/" in there or "/traces/" in there, (name, link)
+            assert there in site_files or "/evidence/" in there or "/traces/" in there, (name, link)
             if place and there in pages:
                 ids = {of.get("id") for _, of in pages[there].elements}
                 assert place in ids, (name, link)
@@ -64,10 +58,10 @@ def test_pages_allow_only_files_of_the_site(pages):
             assert not re.match(r"[a-z]+:(?!,)|//", link), (name, link)
 
 
-def test_page_shows_the_cells_of_the_markdown(gpu):
+def test_page_shows_the_cells_of_the_markdown():
     from lmperf.reporting import pages as markdown_pages
 
-    site = site_of(gpu)
+    site = site_of(gpu := synthetic.small_gpu_evidence())
     section = next(s for s in site.sections(gpu) if s.stem == "flash_attention")
     page = Page(site._page(gpu, section))
     tables = []
@@ -77,8 +71,8 @@ def test_page_shows_the_cells_of_the_markdown(gpu):
     assert len(page.all("table")) == len(tables) > 5
 
 
-def test_pages_are_below_two_megabytes(files):
-    assert max(map(len, files.values())) < MOST_BYTES
+def test_pages_are_below_two_megabytes(site_files):
+    assert max(map(len, site_files.values())) < MOST_BYTES
 
 
 def test_too_large_page_shows_fewer_lines_of_its_tables(gpu, monkeypatch):
