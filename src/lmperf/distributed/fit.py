@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from lmperf.devices import MEMORY_GIB
 from lmperf.distributed.memory import peak_bytes
@@ -63,6 +64,7 @@ class Need:
         return self.total <= (1 - RESERVED) * memory
 
 
+@cache
 def need(setting: Setting, strategy: str, checkpointed: bool, gpus: int) -> Need:
     """Return what a step on so many GPUs needs.
 

@@ -25,8 +25,10 @@ def _profiles(evidence: MachineEvidence, **where) -> pd.DataFrame:
     return steps.merge(instances.reset_index(), on=case)
 
 
-def _longest_context(steps: pd.DataFrame) -> pd.DataFrame:
-    return having(steps, context_length=steps["context_length"].max())
+def _largest(steps: pd.DataFrame) -> pd.DataFrame:
+    """The steps of the longest context, and of the largest batch there."""
+    longest = having(steps, context_length=steps["context_length"].max())
+    return having(longest, batch=longest["batch"].max())
 
 
 def _slower(evidence: MachineEvidence) -> dict:
@@ -35,7 +37,7 @@ def _slower(evidence: MachineEvidence) -> dict:
     rows = measured(rows[(rows["verdict"] == SLOWER) & host_bound(rows)])
     row = rows.loc[rows["ratio"].idxmin()]
     steps = _profiles(evidence, size=row["size"], implementation=EAGER, dtype=[FLOAT32, BF16])
-    launches = _longest_context(steps).set_index("dtype")["instances"]
+    launches = _largest(steps).set_index("dtype")["instances"]
     if not {FLOAT32, BF16} <= set(launches.index):
         raise NotMeasured
     return {
@@ -55,7 +57,7 @@ def _compiled(evidence: MachineEvidence) -> dict:
     steps = _profiles(evidence, dtype=BF16, implementation=[EAGER, BLOCKS])
     compiled = having(steps, implementation=BLOCKS)
     steps = having(steps, size=usual_size(measured(compiled)))
-    steps = _longest_context(steps).set_index("implementation")
+    steps = _largest(steps).set_index("implementation")
     if not {EAGER, BLOCKS} <= set(steps.index):
         raise NotMeasured
     rest = steps[[ELEMENTWISE, REDUCTION, COPY]].sum(axis=1)
