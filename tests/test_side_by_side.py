@@ -51,8 +51,8 @@ def test_two_jobs_run_at_once_each_on_a_gpu_of_its_own(tmp_path):
     checkout = Checkout(tmp_path / "checkout")
     (checkout.root / "config/config.yaml").write_text(CONFIG)
     run = checkout.start(*AT_ONCE, **TWO)
-    seen = []
-    while not run.is_over:
+    seen, until = [], time.monotonic() + 240  # `wait` fails a run that hangs
+    while not run.is_over and time.monotonic() < until:
         seen.append(shown_gpus(run))
         time.sleep(0.1)
     assert run.wait().code == 0, run.said
