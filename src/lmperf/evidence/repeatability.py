@@ -88,7 +88,8 @@ def draw(offered: Iterable[tuple[Benchmark, Sequence[Case]]]) -> list[Drawn]:
     offered: benchmarks of any kind with the cases that are measured.
     """
     by_clock: dict[str, list[list[Drawn]]] = {"kernel": [], "step": []}
-    for benchmark, cases in offered:
+    # By name, since the callers have different orders.
+    for benchmark, cases in sorted(offered, key=lambda one: one[0].stem):
         if isinstance(benchmark, Timed) and benchmark.stem not in LEFT_OUT:
             by_clock[benchmark.clock].append(_in_turn(_phases(benchmark, cases)))
     kernels, steps = map(_in_turn, by_clock.values())
