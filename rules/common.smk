@@ -281,7 +281,7 @@ def wait_until_at_rest():
     if PARTITION or not any(job.remeasure and job.unsettled for job in jobs):
         return
     try:
-        wait_for_rest(watch_here(project.machine.kind, project.device_uuid), say)
+        wait_for_rest(watch_here(project.machine.kind, project.device_uuids), say)
     except UserError as error:
         refuse(error)
     except KeyboardInterrupt:

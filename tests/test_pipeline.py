@@ -179,6 +179,14 @@ def test_forced_run_also_runs_what_is_due(checkout):
     assert len(rows(checkout)) == 2 and not set(before) & set(rows(checkout))
 
 
+def test_rules_use_only_what_a_project_has():
+    """No other test runs every line of the rules: some wait for a person or for an idle machine."""
+    text = "".join(path.read_text() for path in (ROOT / "Snakefile", *ROOT.glob("rules/*.smk")))
+    used = set(re.findall(r"\bproject\.(\w+)", text))
+    known = {*dir(Project), *vars(Project(load_config(ROOT / "config/config.yaml"), ROOT))}
+    assert used and used <= known, used - known
+
+
 def test_few_attributes_of_the_workflow_are_used():
     """`basedir` is documented for Snakefiles. Of `dag_settings` only the class is; the tests of
     forced benchmarks fail if it changes, `test_side_by_side.py` if `global_resources` does, and the
