@@ -176,16 +176,21 @@ def _scaling(evidence: MachineEvidence) -> dict:
 
 
 def _best_bucket(evidence: MachineEvidence) -> dict:
-    """The bucket with the least time at the largest size, and what the other ones take."""
+    """The buckets of the least and of the most time at the largest size, if that is resolved."""
     frame = sound(evidence, STEM)
     frame = measured(frame[_buckets(frame)])
     frame = having(frame, size=in_order("size", frame["size"])[-1])
     frame = having(frame, ranks=frame["ranks"].max(), dtype=in_order("dtype", frame["dtype"])[-1])
     times = _times(frame)
     measured(times[1:])
-    best, worst = times.idxmin(), times.idxmax()
+    best, worst = times.idxmin(), times[::-1].idxmax()
+    pairs = rows.pairs(having(frame, implementation={best, worst}), worst)
+    found = measured(
+        pd.concat([frame.iloc[:0], *(resolved(evidence, STEM, *two) for two in pairs)])
+    )
     return {
         **_cell_words(frame),
+        "verdict": found["verdict"].iloc[0],
         "best": implementation_words(best),
         "worst": implementation_words(worst),
         "longer": times[worst] / times[best] - 1,
@@ -198,8 +203,6 @@ def _times(frame: pd.DataFrame) -> pd.Series:
     return frame.set_index("implementation")["sustained_ms" if lasting else "median_ms"]
 
 
-# Times of buckets within this fraction of each other are called alike.
-ALIKE = 0.03
 _ON = "On {{ ranks }} ranks a {{ size }} step"
 _OVER = " at size {{ size }} on {{ ranks }} ranks ({{ ratio | range('ratio') }})."
 
@@ -241,7 +244,7 @@ FINDINGS = (
         name="distributed_buckets",
         question="Which size of buckets is best?",
         values=_best_bucket,
-        answer=lambda v: "alike" if v["longer"] <= ALIKE else "best",
+        answer=lambda v: "best" if v["verdict"] == FASTER else "alike",
         answers={
             "best": _ON + " is shortest with {{ best }}; with {{ worst }} it takes"
             " {{ longer | percent }} longer.",
