@@ -2,9 +2,11 @@
 
     python tests/faults/lost_ranks.py --tries 20
     python tests/faults/lost_ranks.py --tries 3 kill hang
+    python tests/faults/lost_ranks.py --tries 3 --device cuda
 
-Each try measures a group of two cases on two gloo processes, and disturbs a rank at a random moment
-of it; every third try begins with the start of the ranks. It passes if
+Each try measures a group of two cases on two processes (gloo on a CPU, NCCL on two GPUs), and
+disturbs a rank at a random moment of it; every third try begins with the start of the ranks. It
+passes if
 
 - each case has one row, with a status that the fault can have (`ok` if the case was measured again,
   or had its row already), and no wrong time passes its check;
@@ -171,13 +173,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("faults", nargs="*", metavar="FAULT", help=", ".join(FAULTS))
     parser.add_argument("--tries", type=int, default=20)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(16))
     given = parser.parse_args()
     group.pace_of = lambda *_: Pace(5, 10, 0.5)
     group.MOST_TAKES = 1  # the machine may be at work
     tallies = {name: Tally() for name in given.faults or FAULTS}
-    with Supervisor("cpu") as supervisor:
-        supervisor.workers = QuickWorkers("cpu")
+    with Supervisor(given.device) as supervisor:
+        supervisor.workers = QuickWorkers(given.device)
         tries = Tries(supervisor, random.Random(given.seed))
         print(
             f"seed {given.seed}; undisturbed {tries.cold_s:.1f} s with the start of the ranks,"
