@@ -4,15 +4,22 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from leaderboard_cases import STRATEGIES, TINY, gates, wrong
+from leaderboard_cases import KEPT, STRATEGIES, TINY, gates, wrong
 
 from lmperf.benchmark import Rank, Unsupported
 from lmperf.benchmarks import load
-from lmperf.distributed.leaderboard import RankProblem, owners_of
+from lmperf.distributed.leaderboard import (
+    RankProblem,
+    Shape,
+    owners_of,
+    weights_of_one_process,
+)
 from lmperf.transformer.leaderboard import SIZE, VOCAB
+from lmperf.transformer.sizes import ModelSize
 
 
 @pytest.mark.process
@@ -38,6 +45,28 @@ def test_wrong_exchange_fails_the_gate(name, on_ranks):
     for found in on_ranks(2, wrong):
         assert found[name]["status"] == "failed_check"
         assert found[name]["error_parameters"] > 0.1 and found[name]["error_ranks"] > 0
+
+
+class Noisy(RankProblem):
+    """Each gradient has a relative error of 1 %."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        for parameter in self.model.parameters():
+            parameter.register_post_accumulate_grad_hook(self._disturb)
+
+    @staticmethod
+    def _disturb(parameter):
+        parameter.grad *= 1 + 0.01 * torch.randn_like(parameter.grad)
+
+
+def test_rounding_errors_of_gradients_are_within_the_bound():
+    torch.compiler.set_stance("force_eager")
+    shape, rank = Shape(ModelSize(256, 512, 2, 4), 512, 128, 2), Rank(0, 2, "cpu", "gloo")
+    one, other = (weights_of_one_process(of, shape, rank, 1, KEPT) for of in (RankProblem, Noisy))
+    for name, weight in one.weights.items():
+        error = torch.linalg.vector_norm((weight - other.weights[name]).float())
+        assert 0 <= error < 0.5 * one.steps[name], name
 
 
 def test_owners_share_the_weights_of_the_model_equally():

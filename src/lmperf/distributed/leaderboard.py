@@ -11,7 +11,8 @@ All-reducing 16 GB of gradients takes some 50 ms on two GPUs and is hidden under
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
@@ -37,10 +38,11 @@ STEPS = 5
 # Each step changes the weights by some bf16 units (8e-5), so that rounding loses no change.
 # A larger rate makes so wide a model diverge, which multiplies rounding errors.
 _RATE = 1e-3
-# Largest error of a weight relative to its change in all steps. One process does the same
-# arithmetic, up to the order of sums in backward kernels. A weight that misses one of the steps has
-# an error of about a fifth, one whose gradient is not averaged of about one: half of the former.
-_MOST_OF_CHANGE = 0.5 / STEPS
+# Largest error of a weight, relative to what one step changes in it (RMS over the steps). A missed
+# step is an error of about one. One process does the same arithmetic, up to the order of sums in
+# backward kernels. Weights are rounded at random: if an update is small beside the distance of two
+# bf16 numbers, as for the weights of norms, its relative difference d makes an error of sqrt(d).
+_MOST_OF_STEP = 0.5
 # Bound of the number of weights whose bits differ between ranks: none may.
 _NO_DIFFERENCE = 0.5
 
@@ -222,7 +224,7 @@ def gate(
         "parameters": error,
         "ranks": differing + differing_weights(problem.model),
     }
-    bounds = {"full_loss": limit, "parameters": _MOST_OF_CHANGE, "ranks": _NO_DIFFERENCE}
+    bounds = {"full_loss": limit, "parameters": _MOST_OF_STEP, "ranks": _NO_DIFFERENCE}
     places = {**found.where, "parameters": where}
     return Gate(errors, {**found.bounds, **bounds}, found.pytorch, places)
 
@@ -231,33 +233,46 @@ def _five_steps(
     make: Callable[..., RankProblem], shape: Shape, rank: Rank, seed: int, kept: Sequence[str]
 ) -> tuple[str, float, float]:
     """The weight with the largest error after five steps, its error, and weights that differ."""
-    expected, before, eps = weights_of_one_process(make, shape, rank, seed, kept)
+    one = weights_of_one_process(make, shape, rank, seed, kept)
     ours = make(shape, rank, seed, rate=_RATE)
-    ours.optimizer.set_eps(agreed(eps, rank))
+    ours.optimizer.set_eps(agreed(one.eps, rank))
     step = ours.step(kept)
     for number in range(STEPS):
         ours.freshen(seed + number)
         step()
-    errors = {
-        name: _relative(weight.detach() - expected[name], expected[name] - before[name])
-        for name, weight in ours.model.named_parameters()
-    }
+    wrong = _distances(ours.model, one.weights)
+    errors = {name: _ratio(error, one.steps[name]) for name, error in wrong.items()}
     worst = max(errors, key=errors.__getitem__)
     return worst, errors[worst], differing_weights(ours.model)
 
 
+@dataclass(frozen=True)
+class OneProcess:
+    """What one process computes in some steps.
+
+    Attributes:
+        weights: name -> weight after all steps.
+        steps: name -> norm of its change in one step, the RMS over the steps.
+        eps: AdamW's epsilon in these steps.
+    """
+
+    weights: dict[str, Tensor]
+    steps: dict[str, float]
+    eps: float
+
+
 def weights_of_one_process(
     make: Callable[..., RankProblem], shape: Shape, rank: Rank, seed: int, kept: Sequence[str]
-) -> tuple[dict[str, Tensor], dict[str, Tensor], float]:
-    """Name -> weight after five steps of one process on the whole batch, and before them.
+) -> OneProcess:
+    """Take five steps in one process on the whole batch.
 
-    The process adds the gradients of the ranks' parts as an all-reduce does. Third is AdamW's
-    epsilon, the median size of the gradients: with a small one the sign of a gradient decides, and
-    rounding decides the sign of a gradient near zero.
+    The process adds the gradients of the ranks' parts as an all-reduce does. AdamW's epsilon is the
+    median size of the gradients: with a small one the sign of a gradient decides, and rounding
+    decides the sign of a gradient near zero.
     """
     local = replace(shape, batch=shape.batch // rank.ranks)
     alone = make(local, replace(rank, number=0, ranks=1), seed, rate=_RATE)
-    before = {name: one.detach().clone() for name, one in alone.model.named_parameters()}
+    eps, squares = 0.0, defaultdict[str, float](float)
     way = alone.way(kept)
     for number in range(STEPS):
         alone.clear()
@@ -269,13 +284,21 @@ def weights_of_one_process(
         if number == 0:
             eps = median(_norm(one) / one.numel() ** 0.5 for one in gradients)
             alone.optimizer.set_eps(eps)
+        before = {name: one.detach().clone() for name, one in alone.model.named_parameters()}
         alone.optimizer.step()
-    return {name: one.detach() for name, one in alone.model.named_parameters()}, before, eps
+        for name, moved in _distances(alone.model, before).items():
+            squares[name] += moved**2 / STEPS
+    steps = {name: math.sqrt(square) for name, square in squares.items()}
+    weights = {name: one.detach() for name, one in alone.model.named_parameters()}
+    return OneProcess(weights, steps, eps)
 
 
-def _relative(wrong: Tensor, change: Tensor) -> float:
-    """The error of a weight over its change; infinite for an error of a weight without a change."""
-    error, scale = _norm(wrong), _norm(change)
+def _distances(model: nn.Module, others: Mapping[str, Tensor]) -> dict[str, float]:
+    return {name: _norm(one.detach() - others[name]) for name, one in model.named_parameters()}
+
+
+def _ratio(error: float, scale: float) -> float:
+    """An error over a scale; infinite for an error of a weight without a change."""
     return error / scale if scale else math.inf if error else 0.0
 
 
