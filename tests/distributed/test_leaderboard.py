@@ -61,9 +61,11 @@ class Noisy(RankProblem):
 
 
 def test_rounding_errors_of_gradients_are_within_the_bound():
-    torch.compiler.set_stance("force_eager")
     shape, rank = Shape(ModelSize(256, 512, 2, 4), 512, 128, 2), Rank(0, 2, "cpu", "gloo")
-    one, other = (weights_of_one_process(of, shape, rank, 1, KEPT) for of in (RankProblem, Noisy))
+    with torch.compiler.set_stance("force_eager"):
+        one, other = (
+            weights_of_one_process(of, shape, rank, 1, KEPT) for of in (RankProblem, Noisy)
+        )
     for name, weight in one.weights.items():
         error = torch.linalg.vector_norm((weight - other.weights[name]).float())
         assert 0 <= error < 0.5 * one.steps[name], name
