@@ -99,6 +99,7 @@ def test_broken_benchmark_module_is_reported_in_one_line(tmp_path, monkeypatch, 
     assert str(fault.value).isprintable()
 
 
+@pytest.mark.slow
 def test_broken_benchmark_module_ends_commands_with_code_2(tmp_path):
     shutil.copytree(Path(benchmark.__file__).parent, tmp_path / "lmperf")
     (tmp_path / "lmperf/benchmarks/broken.py").write_text("def f(:")

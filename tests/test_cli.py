@@ -125,6 +125,7 @@ def test_other_system_errors_are_raised(monkeypatch):
         cli.main(["list"])
 
 
+@pytest.mark.slow
 def test_deleted_current_directory_is_reported_in_one_line(tmp_path):
     command = "import os, sys; os.rmdir(os.getcwd()); from lmperf.cli import main; sys.exit(main())"
     here = tmp_path / "gone"

@@ -377,6 +377,7 @@ def test_any_bytes_give_configuration_or_one_line(a_file, content):
     gives_configuration_or_one_line(lambda: load_config(a_file))
 
 
+@pytest.mark.slow
 @many
 @given(near | st.dictionaries(names, values, max_size=3), st.booleans())
 def test_any_content_gives_configuration_or_one_line(a_file, content, flow):
@@ -388,6 +389,7 @@ def as_json(value):
     return json.dumps(value, default=str, skipkeys=True)
 
 
+@pytest.mark.slow
 @many
 @given(near)
 def test_any_overrides_give_configuration_or_one_line(a_file, content):

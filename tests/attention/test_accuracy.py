@@ -109,6 +109,7 @@ def errors_without_a_key_tile(d: int) -> dict[str, float]:
     return attention_errors({t: broken[t] for t in ("out", "dq", "lse")}, reference)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("d", [16, 64, 128])
 def test_dropped_key_tile_at_65536_exceeds_the_bound(dtype, d):
@@ -139,6 +140,7 @@ def errors_without_a_query_tile() -> tuple[dict[str, float], dict[str, float]]:
     return attention_errors(broken, reference), whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_dropped_query_tile_exceeds_the_bound(dtype):
     errors, whole = errors_without_a_query_tile()
@@ -147,6 +149,7 @@ def test_dropped_query_tile_exceeds_the_bound(dtype):
         assert whole[tensor] < 0.02
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("d", [16, 64])

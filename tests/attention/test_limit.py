@@ -7,6 +7,7 @@ from lmperf.attention.reference import attention
 from lmperf.measuring.memory import peak_memory
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [512, 1024])
 def test_closed_form_matches_measured_peak(n):
     qkv = torch.randn(3, 4, n, 16)

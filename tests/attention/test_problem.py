@@ -106,6 +106,7 @@ def test_correct_softmax_passes_the_gate_with_large_scores(
     assert work.gate(PHASES).passed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

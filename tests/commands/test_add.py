@@ -66,6 +66,7 @@ def files(root):
     return sorted(str(p.relative_to(root)) for p in root.rglob("*") if p.is_file())
 
 
+@pytest.mark.slow
 def test_evidence_is_added_and_rendered_as_another_machine(folder, lmperf, theirs, rendered):
     code, out, _ = lmperf("add", str(theirs))
     assert code == 0 and out.startswith("report/there\n") and rendered == ["there", None]

@@ -70,6 +70,7 @@ def test_result_of_another_dtype_or_shape_is_refused():
             message.check("all_reduce", wrong)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "ranks"), [("float32", 8), ("bfloat16", 8), ("bfloat16", 256)])
 def test_partial_sums_of_all_ranks_are_exact(dtype, ranks):
     message = Message(dtype, 4096 * ranks, Rank(0, ranks, "cpu", "gloo"), seed=1)

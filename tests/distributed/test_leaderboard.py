@@ -60,6 +60,7 @@ class Noisy(RankProblem):
         parameter.grad *= 1 + 0.01 * torch.randn_like(parameter.grad)
 
 
+@pytest.mark.slow
 def test_rounding_errors_of_gradients_are_within_the_bound():
     shape, rank = Shape(ModelSize(256, 512, 2, 4), 512, 128, 2), Rank(0, 2, "cpu", "gloo")
     with torch.compiler.set_stance("force_eager"):

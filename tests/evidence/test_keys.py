@@ -133,6 +133,7 @@ def declare(monkeypatch, stem, **attributes):
 # Edits for which earlier versions made too many or too few rows stale.
 
 
+@pytest.mark.slow
 def test_changed_dtype_of_a_rung_makes_its_loss_stale(before, tree, monkeypatch):
     rungs = [
         replace(one, options={"dtype": "float32"}) if one.name == "fused_loss" else one
@@ -142,45 +143,53 @@ def test_changed_dtype_of_a_rung_makes_its_loss_stale(before, tree, monkeypatch)
     assert changed(before, tree.keys()) == rows_of("ladder_loss", names=["fused_loss"])
 
 
+@pytest.mark.slow
 def test_added_rung_makes_nothing_stale(before, tree):
     known = '    Rung("graph", "bfloat16", "graph"),\n'
     tree.edit("transformer/rungs.py", known, known + '    Rung("new", "tf32", "sdpa"),\n')
     assert not changed(before, tree.keys())
 
 
+@pytest.mark.slow
 def test_changed_together_axes_make_benchmark_stale(before, tree):
     tree.edit("benchmarks/attention.py", 'together = ("dtype",)', "together = ()")
     assert changed(before, tree.keys()) == rows_of("attention")
 
 
+@pytest.mark.slow
 def test_changed_groups_method_makes_benchmark_stale(before, tree):
     method = "    def groups(self, cases):\n        return [[case] for case in cases]\n\n"
     tree.edit("benchmarks/lrpe.py", "    def prepare(", method + "    def prepare(")
     assert changed(before, tree.keys()) == rows_of("lrpe")
 
 
+@pytest.mark.slow
 def test_unused_constant_in_kernel_test_makes_nothing_stale(before, tree):
     tree.edit("benchmarks/flash_attention_check.py", "\n\ndef ", "\n\n_UNUSED = 1\n\n\ndef ")
     assert not changed(before, tree.keys())
 
 
+@pytest.mark.slow
 def test_edited_function_of_kernel_test_makes_it_stale(before, tree):
     tree.edit("benchmarks/flash_attention_check.py", "def inputs(", "def inputs(*_, ")
     assert changed(before, tree.keys()) == rows_of("flash_attention_check")
 
 
+@pytest.mark.slow
 def test_new_model_size_makes_nothing_stale(before, tree, monkeypatch):
     monkeypatch.setitem(SIZES, "7B", ModelSize(4096, 16384, 32, 32, short="7B"))
     tree.edit("transformer/sizes.py", "SIZES = {\n", "SIZES = {\n    '7B': ModelSize(),\n")
     assert not changed(before, tree.keys())
 
 
+@pytest.mark.slow
 def test_new_dtype_makes_nothing_stale(before, tree, monkeypatch):
     monkeypatch.setitem(DTYPES, "fp8", Dtype("fp8", "float16", "fp8"))
     tree.edit("dtypes.py", "DTYPES = {\n", "DTYPES = {\n    'fp8': Dtype('fp8', 'half', 'fp8'),\n")
     assert not changed(before, tree.keys())
 
 
+@pytest.mark.slow
 def test_changed_numerics_of_dtype_make_its_rows_stale(before, tree, monkeypatch):
     monkeypatch.setitem(DTYPES, "tf32", replace(DTYPES["tf32"], matmul="float32"))
     after = tree.keys()
@@ -188,6 +197,7 @@ def test_changed_numerics_of_dtype_make_its_rows_stale(before, tree, monkeypatch
     assert {case.axes["dtype"] for _, case, _ in stale} == {"tf32"}
 
 
+@pytest.mark.slow
 def test_new_sdpa_backend_remeasures_only_its_groups(before, tree, monkeypatch):
     stem = "flash_attention"
     backend = Implementation("sdpa_math", "lmperf.attention.library:sdpa", {"backend": "MATH"})
@@ -223,6 +233,7 @@ def measured_again(before, after):
     return [case for group in groups if due & {*group} for case in group]
 
 
+@pytest.mark.slow
 def test_wider_grid_makes_nothing_stale(before, tree, monkeypatch):
     stem = "flash_attention"
     grid = {**load(stem).grids["gpu"][-1], "seq_len": [2048]}
@@ -235,6 +246,7 @@ def test_wider_grid_makes_nothing_stale(before, tree, monkeypatch):
     assert {case.axes["seq_len"] for _, case, _ in after.keys() - before.keys()} == {2048}
 
 
+@pytest.mark.slow
 def test_edited_kernel_makes_only_its_callers_stale(before, tree):
     jit = "\n\n@triton.jit"
     tree.edit("attention/triton/forward.py", f"{jit}\ndef ", f"{jit}(debug=1)\ndef ")
@@ -286,6 +298,7 @@ def test_left_out_modules_are_method_or_change_no_number():
     assert all(len(reason.split()) > 3 for reason in NO_NUMBERS.values())
 
 
+@pytest.mark.slow
 def test_method_digest_matches_recorded_method_version():
     assert (METHOD_VERSION, method_digest()) == METHOD, "see the comment at METHOD in this file"
 
@@ -293,6 +306,7 @@ def test_method_digest_matches_recorded_method_version():
 # Other parts that a key covers or ignores.
 
 
+@pytest.mark.slow
 def test_changed_titles_order_and_words_make_nothing_stale(before, tree):
     for old, new in {
         '    title = "Attention"\n': '    title = "A"\n',
@@ -305,11 +319,13 @@ def test_changed_titles_order_and_words_make_nothing_stale(before, tree):
     assert not changed(before, tree.keys())
 
 
+@pytest.mark.slow
 def test_removed_is_check_flag_makes_kernel_test_stale(before, tree):
     tree.edit("benchmarks/lrpe_check.py", "    is_check = True\n", "")
     assert changed(before, tree.keys()) == rows_of("lrpe_check")
 
 
+@pytest.mark.slow
 def test_edited_lrpe_inputs_make_only_lrpe_benchmarks_stale(before, tree):
     tree.edit("lrpe/inputs.py", "2**16", "2**17")
     assert changed(before, tree.keys()) == rows_of("lrpe", "lrpe_check")

@@ -389,6 +389,7 @@ def test_each_job_compiles_in_a_cold_cache(tmp_path, monkeypatch):
     assert len({*folders}) == 2 and {folder.parent for folder in folders} == {tmp_path}
 
 
+@pytest.mark.slow
 def test_job_warns_of_imports_that_cannot_be_followed(tmp_path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "mine.py").write_text(

@@ -211,6 +211,7 @@ def test_measure_marked_gives_up_beside_other_load(folder, measuring, monkeypatc
     assert code == 2 and "still at work after 0 s" in error and measuring.groups == [32, 64]
 
 
+@pytest.mark.slow
 def test_allow_marked_is_recorded_and_shown(folder, measuring, capfd):
     measuring.marks = {32: "loaded"}
     run(capfd, "measure", "attention")
@@ -228,6 +229,7 @@ def test_allow_marked_is_recorded_and_shown(folder, measuring, capfd):
     assert run(capfd, "verify")[0] == 0
 
 
+@pytest.mark.slow
 def test_quiet_machine_needs_no_permission(folder, measuring, capfd):
     run(capfd, "measure", "attention")
     run(capfd, "report", "here")
@@ -237,6 +239,7 @@ def test_quiet_machine_needs_no_permission(folder, measuring, capfd):
     assert "allowed" not in read_facts(folder / "report/here", "here")
 
 
+@pytest.mark.slow
 def test_publish_adds_verified_files_and_names_the_commit(folder, measuring, capfd):
     measuring.marks = {32: "loaded"}
     run(capfd, "measure", "attention")
@@ -255,6 +258,7 @@ def test_publish_adds_verified_files_and_names_the_commit(folder, measuring, cap
     assert not [name for name in listed if "store" in name]
 
 
+@pytest.mark.slow
 def test_publish_anyway_is_shown_and_holds_for_these_rows(folder, measuring, capfd):
     run(capfd, "measure", "attention")
     subprocess.run(["git", "init", "-q"], check=True)
@@ -276,6 +280,7 @@ def test_publish_anyway_is_shown_and_holds_for_these_rows(folder, measuring, cap
     assert "Published although" not in (folder / "report/here/report.md").read_text()
 
 
+@pytest.mark.slow
 def test_damaged_evidence_is_not_published_anyway(folder, measuring, capfd):
     run(capfd, "measure", "attention")
     path = folder / "report/here/evidence/attention.csv"

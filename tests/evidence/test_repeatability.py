@@ -137,6 +137,7 @@ def test_second_rows_have_the_keys_of_the_first(folder):
     assert not project.repeats.is_due and project.repeats.summary.startswith("0 of 6 rows")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changed", ["method", "implementation"])
 def test_second_row_is_stale_when_the_first_is(folder, monkeypatch, changed):
     if changed == "method":
@@ -157,6 +158,7 @@ def test_second_row_is_stale_when_the_first_is(folder, monkeypatch, changed):
     assert len(named[STEM]) == len(named["flash_attention"]) == 3 * len(stale)
 
 
+@pytest.mark.slow
 def test_verify_asks_for_second_rows_only_in_full_runs(folder):
     project = project_in(folder)
     (project.directory / "evidence/repeatability.csv").unlink()
@@ -179,6 +181,7 @@ def test_deleted_second_rows_come_back_from_the_store(folder, monkeypatch):
     assert path.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_damaged_second_rows_are_named_and_measured_again(folder):
     for name in ("evidence", "store"):
         path = folder / f"report/here/{name}/repeatability.csv"
@@ -191,6 +194,7 @@ def test_damaged_second_rows_are_named_and_measured_again(folder):
     assert not project_in(folder).repeats.is_due
 
 
+@pytest.mark.slow
 def test_damaged_store_of_second_rows_is_named(folder):
     path = folder / "report/here/store/repeatability.csv"
     path.write_text(path.read_text().replace("oom", "ok"))
@@ -199,6 +203,7 @@ def test_damaged_store_of_second_rows_is_named(folder):
     assert damage.stem == STEM and "store" in str(damage) and "next run repairs" in str(damage)
 
 
+@pytest.mark.slow
 def test_second_rows_that_differ_in_the_store_are_named(folder):
     repeats = project_in(folder).repeats
     changed, *others = repeats.rows
@@ -227,6 +232,7 @@ def test_forced_run_measures_all_rows_again(folder):
     assert {why for _, why in repeats.due} == {"forced"} and len(repeats.due) == 6
 
 
+@pytest.mark.slow
 def test_marked_second_rows_are_measured_again_at_rest(folder, monkeypatch, capsys):
     repeats, waits = project_in(folder).repeats, []
     for file in (repeats.store, repeats.evidence):
@@ -238,6 +244,7 @@ def test_marked_second_rows_are_measured_again_at_rest(folder, monkeypatch, caps
     assert "repeatability: 6 of 6 marked rows cleared" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_copies_that_differ_do_not_count(folder):
     repeats = project_in(folder).repeats
     changed, *others = repeats.rows

@@ -359,6 +359,7 @@ def test_text_axis_must_match_its_pattern():
     ]
 
 
+@pytest.mark.slow
 def test_committed_evidence_has_no_faults():
     for path in sorted(ROOT.glob("report/*/evidence/*.csv")):
         if path.stem in stems():
@@ -453,6 +454,7 @@ IF_TIMED = {
 TIMES = {name: "1.5" for name in ("median_ms", "rounds_ms", "p20_ms", "host_ms", "tflops")}
 
 
+@pytest.mark.slow
 @settings(
     max_examples=int(os.environ.get("LMPERF_FAULTS", 40)),
     deadline=None,

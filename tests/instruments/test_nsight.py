@@ -22,6 +22,7 @@ def ranges(monkeypatch):
     return entered
 
 
+@pytest.mark.slow
 def test_each_phase_runs_in_a_range_of_its_name(ranges):
     nsight.run("tiny", 16, 1, "float32", "cpu")
     assert [name for name in ranges if name != "operators"] == list(nsight.PHASES)

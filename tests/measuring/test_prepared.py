@@ -99,6 +99,7 @@ def test_slice_interval_is_told_by_the_clock_of_its_calls(worker, monkeypatch):
     assert began <= ended < before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [1, 7])
 def test_leak_withholds_its_phase(worker, every):
     kept, calls = [], []
@@ -125,6 +126,7 @@ def test_cache_and_garbage_are_no_leak(worker):
     assert {said[phase]["kind"] for phase in PHASES} == {"ready"}
 
 
+@pytest.mark.slow
 def test_slow_first_use_of_a_dispatch_mode_hides_no_leak(monkeypatch):
     count, slow, kept = footprint.LiveTensors.__torch_dispatch__, [True], []
 

@@ -83,6 +83,7 @@ class Slow(Toy):
         return replace(made, phases={"forward": waiting})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clock", ["step", "kernel"])
 def test_row_of_a_kernel_shows_its_call_alone(clock):
     benchmark = Slow("toy")

@@ -65,6 +65,7 @@ def test_float8_steps_are_timed_and_trained_where_torchao_is_installed(packages)
         assert {benchmark.phases_of(case) for case in cases} == {("train_step",)}
 
 
+@pytest.mark.slow
 def test_names_and_modules_of_peers_are_valid(packages):
     for peer in PEERS.values():
         packages.install(peer.package, "1.0")

@@ -31,6 +31,7 @@ def colours_in(value):
     return {value.removeprefix("colour:")} if is_colour else set()
 
 
+@pytest.mark.slow
 def test_every_figure_of_the_report_has_a_chart(machine, templates):
     for stem in stems(templates):
         section = declared(stem)
@@ -66,6 +67,7 @@ def _bar(records, line):
     return [record["y"] for record in records if record["line"] == line]
 
 
+@pytest.mark.slow
 def test_charts_of_hostile_and_empty_evidence_are_data(machine, cpu, templates):
     few = synthetic.small(machine)
     for evidence in (hostile(marked(custom(few))), cpu, type(cpu)("empty")):

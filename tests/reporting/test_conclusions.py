@@ -76,6 +76,7 @@ def said(stem, evidence):
     return {**{s.name: str(s) for s in made.statements}, "title": title}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("offset", [0, 1])
 @pytest.mark.parametrize("kind", ["loaded", "unresolved"])
@@ -86,6 +87,7 @@ def test_findings_and_titles_ignore_marked_and_unresolved_rows(machine, kind, of
         assert said(stem, one) == said(stem, other), stem
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stem", SECTIONS)
 def test_findings_on_times_are_silent_if_every_row_is_marked(stem):
     clean = said(stem, synthetic.small_gpu_evidence())

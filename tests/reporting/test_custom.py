@@ -48,6 +48,7 @@ def test_synthetic_evidence_has_no_custom_implementation(make):
     ]
 
 
+@pytest.mark.slow
 def test_custom_implementation_is_compared_and_stated_first(gpu):
     evidence = with_custom(gpu, 2.0)
     made = compose(STEM, evidence, drawn=False)
@@ -72,6 +73,7 @@ def test_custom_implementation_is_compared_and_stated_first(gpu):
     assert not faults(str(first))
 
 
+@pytest.mark.slow
 def test_summary_counts_marked_comparisons_apart(gpu):
     evidence = with_custom(gpu, 2.0, marks="loaded", reference=1.0)
     made = compose(STEM, evidence, drawn=False)
@@ -84,6 +86,7 @@ def test_summary_counts_marked_comparisons_apart(gpu):
     ]
 
 
+@pytest.mark.slow
 def test_peer_is_compared_by_train_steps_on_its_page(cpu):
     stem = "end_to_end"
     evidence = with_custom(cpu, 0.5, stem, "eager")
@@ -138,6 +141,7 @@ def test_equal_implementation_is_on_par(gpu):
     assert custom_sentences(evidence) == [f"mine: on par with {TRITON}, the fastest of the others."]
 
 
+@pytest.mark.slow
 def test_implementation_without_a_time_states_the_reason(gpu):
     broken = with_custom(gpu, 1.0, status="crash", reason="exit code 3", median_ms=float("nan"))
     assert custom_sentences(broken) == ["mine has no time to show: crash (exit code 3)."]
@@ -149,6 +153,7 @@ def test_implementation_without_a_time_states_the_reason(gpu):
     )
 
 
+@pytest.mark.slow
 def test_model_with_other_flops_never_counts_as_fastest(cpu):
     stem = "end_to_end"
     parameters = cpu.frames[stem].query("implementation == 'eager'")["parameters"]

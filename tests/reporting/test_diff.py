@@ -218,6 +218,7 @@ def test_rows_are_sorted_worst_first_one_line_each(result):
     assert len(as_text(found).partition("\n\n")[2].splitlines()) == 1 + len(found.rows)
 
 
+@pytest.mark.slow
 def test_markdown_is_short_enough_for_a_comment(result):
     old = result("old", rows_of_run(1, cells=2000))
     text = as_markdown(compare(old, result("new", rows_of_run(2, 1.1, cells=2000))))
@@ -255,6 +256,7 @@ def diff(capsys, *arguments):
     return code, *capsys.readouterr()
 
 
+@pytest.mark.slow
 def test_command_exits_with_1_on_a_regression(result, capsys):
     old, new = (
         result("old", rows_of_run(1), read=False),

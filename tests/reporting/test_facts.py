@@ -39,6 +39,7 @@ def evidence_with(content, **columns):
     return MachineEvidence("m", content, frames)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(contents)
 def test_any_content_of_machine_json_is_rendered(content):

@@ -81,6 +81,7 @@ def test_every_module_that_rendering_imports_is_in_the_key(checkout, monkeypatch
         assert changed(checkout, path, lambda content: content + b"\nCHANGED = True\n"), path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["templates/**/*.j2", "src/lmperf/reporting/**/*.csv"])
 def test_every_template_and_published_figure_changes_the_key(checkout, pattern):
     paths = sorted(checkout.glob(pattern))

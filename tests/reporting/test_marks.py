@@ -119,6 +119,7 @@ def test_speedup_carries_the_mark_signs_of_both_rows(gpu):
     assert marks.both(("capped",), ("capped", "host_bound")) == ("host_bound", "capped")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("stem", "make"), [("flash_attention", filled_tables), ("lrpe", None)])
 def test_rate_cells_without_a_time_carry_mark_signs(gpu, stem, make):
     clean = "".join(markdown(t) for t in (make or (lambda e: [lrpe_head(e)]))(gpu))
@@ -140,6 +141,7 @@ def small_evidence():
     return evidence
 
 
+@pytest.mark.slow
 def test_marked_rows_are_counted_on_pages_not_in_the_write_up():
     evidence = with_marks(small_evidence(), "attention", "loaded;capped")
     rows = len(having(evidence.frames["attention"], marks="loaded;capped"))

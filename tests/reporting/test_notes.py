@@ -378,6 +378,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_expression_is_rejected(judged, text):
     with pytest.raises(UserError) as error:
@@ -567,6 +568,7 @@ def test_note_for_every_machine_may_lack_its_row(judged):
     assert general.text is None and general.lacks_rows and "seq_len=131072" in general.why
 
 
+@pytest.mark.slow
 def test_example_of_the_manual_is_right(tmp_path, gpu, templates):
     manual = (ROOT / "docs/notes.md").read_text()
     path = tmp_path / "here/notes/flash_attention.md"

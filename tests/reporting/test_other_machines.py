@@ -43,6 +43,7 @@ def test_every_machine_has_a_line_with_a_link(gpu, cpu):
     assert other_machines.machines_lines([]) is None
 
 
+@pytest.mark.slow
 def test_index_counts_cells_that_machines_share(gpu_copy, second, cpu_copy):
     alone = other_machines.state([gpu_copy])
     assert (alone.measured, alone.owed, alone.gap) == (0, 0, False)
@@ -63,6 +64,7 @@ def test_table_e5_follows_e4_in_the_index(gpu):
     assert [s.table.id for s in other_machines.indexed(states[:1], [gpu])] == ["M1", "E5"]
 
 
+@pytest.mark.slow
 def test_overview_links_machines_only_if_there_are_several(gpu, second, templates):
     files = pages.overview_files([gpu, second], gpu.machine, [], templates)
     write_up, machines = files["report.md"], files[other_machines.PAGE]
@@ -80,6 +82,7 @@ def test_overview_links_machines_only_if_there_are_several(gpu, second, template
     )
 
 
+@pytest.mark.slow
 def test_pages_of_two_full_grids_can_be_shown_by_a_forge(gpu, second, templates):
     files = pages.overview_files([gpu, second], gpu.machine, [], templates)
     assert all(len(text.encode()) < 400_000 for text in files.values())

@@ -156,6 +156,7 @@ def test_rows_that_were_not_repeated_are_counted(gpu):
     assert (line.measured, line.owed, line.words) == (8, 10, "partly measured")
 
 
+@pytest.mark.slow
 def test_write_up_has_the_sentence_above_its_findings():
     made = repeated(synthetic.small_gpu_evidence())
     sections = pages.composed(made, synthetic.TEMPLATES, drawn=False)

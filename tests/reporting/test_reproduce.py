@@ -56,6 +56,7 @@ def check(evidence, preset):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpu", "cpu"])
 def test_commands_select_the_case_and_phase_that_they_name(name, request):
     found = check(request.getfixturevalue(name), name)
@@ -68,6 +69,7 @@ def test_commands_of_the_published_report_select_one_case():
     check(rendered_evidence.of_machine(synthetic.TEMPLATES.parent / "report/nvidia-h200"), "gpu")
 
 
+@pytest.mark.slow
 def test_page_has_a_command_below_each_table(cpu, templates):
     section = compose("flash_attention", cpu, drawn=False)
     page = pages.page(cpu, section, templates)

@@ -70,6 +70,7 @@ def test_evidence_is_rendered_by_another_process(tmp_path):
     assert tables and "cpu/verdicts of attention" in files
 
 
+@pytest.mark.slow
 def test_faulty_evidence_has_marks_gaps_and_every_status():
     few = synthetic.small(synthetic.cpu_evidence())
     assert rendered_evidence.custom(few).frames["attention"]["implementation"].eq("mine").any()

@@ -54,6 +54,7 @@ RIGHT_ALONE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RIGHT_ALONE)
 def test_first_result_and_gradients_are_correct(planted, inputs, name):
     out = planted(name)(*inputs, causal=True)
@@ -169,6 +170,7 @@ def test_planted_slowdown_adds_a_tenth_of_flops(planted, inputs):
     assert work("twin") == work("copy_of_eager")
 
 
+@pytest.mark.slow
 def test_only_the_first_call_sleeps(planted, inputs):
     function = planted("slow_first_call")
 

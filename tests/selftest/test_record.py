@@ -60,6 +60,7 @@ def test_record_has_columns_of_the_rows(project):
     assert record.loc["zeros", "forward_marks"] == "loaded"
 
 
+@pytest.mark.slow
 def test_page_renders_again_from_the_record(project):
     published = ROOT / "report/nvidia-h200"
     (project.directory / "evidence").mkdir(parents=True)

@@ -35,6 +35,7 @@ def test_nested_checkpoints_need_segments(model):
         Segments(model, 0, nested=True)
 
 
+@pytest.mark.slow
 def test_blocks_that_keep_the_same_share_a_graph(model, monkeypatch):
     graphs = []
 

@@ -75,6 +75,7 @@ def measured_peak(size: ModelSize, context: int, vocab: int, dtype: str, phase: 
     return peak_memory(step, "cpu", [model, optimizer, tokens, targets]).peak_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", ["forward", "train_step"])
 @pytest.mark.parametrize("dtype", ["float32", "autocast_bfloat16"])
 @pytest.mark.parametrize(
@@ -138,6 +139,7 @@ def test_unknown_names_are_refused(dtype, phase, device, says):
         flops(TINY, 16, 1, "step")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("segment, nested", [(1, False), (2, False), (3, False), (3, True)])
 @pytest.mark.parametrize("dtype", ["float32", "autocast_bfloat16"])
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from lmperf.transformer.sizes import SIZES, ModelSize
 from lmperf.transformer.steps import GRAPH
 
 
+@pytest.mark.slow
 def test_fused_blocks_match_the_blocks_of_the_model(device="cpu"):
     torch.manual_seed(0)
     with torch.device(device):

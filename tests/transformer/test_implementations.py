@@ -16,6 +16,7 @@ def model():
         return TransformerLM(50, 32, d_model=160, num_layers=2, num_heads=2, d_ff=64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sdpa", "triton"])
 def test_other_attentions_share_parameters_and_agree(model, name):
     tokens = torch.randint(50, (2, 32), device=DEVICE)
@@ -32,6 +33,7 @@ def test_other_attentions_share_parameters_and_agree(model, name):
 ATTENTIONS = {"": plain_attention, "sdpa_": implementations._sdpa, "triton_": flash_attention}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attention", ATTENTIONS)
 @pytest.mark.parametrize("way", ["compiled", "compiled_blocks"])
 def test_compiled_implementation_keeps_attention_compiles_loss(model, attention, way, monkeypatch):

@@ -289,6 +289,7 @@ def test_bf16_weights_and_moments_follow_float32_on_average(device="cpu"):
     assert float(found.float().mean()) == pytest.approx(float(expected), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_tokens_are_reproducible_and_learnable():
     stream = token_stream(20, 33, seed=3)
     assert torch.equal(stream, token_stream(20, 33, seed=3))

@@ -153,6 +153,7 @@ def test_encoded_descriptors_are_cached_by_address(monkeypatch):
     assert len(encoded._known) == 1
 
 
+@pytest.mark.slow
 def test_launch_is_planned_once_per_signature():
     x = torch.randn(2, 1, 2, 20, 16, device=DEVICE, requires_grad=True)
     for scale in (None, None, 0.5):

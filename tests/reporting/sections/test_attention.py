@@ -166,6 +166,7 @@ def parts_of(name, evidence):
     return compose("attention", evidence, drawn=False).parts[name]
 
 
+@pytest.mark.slow
 def test_findings_give_every_declared_answer():
     assert_answers_reached(FINDINGS, CASES)
 
@@ -410,6 +411,7 @@ def test_table_a3_is_shown_if_the_timing_rows_are_damaged():
     assert composed.head is None and not composed.parts["A1"]
 
 
+@pytest.mark.slow
 def test_figure_shows_the_gain_of_compiling_at_each_length(gpu):
     drawn = themed(lambda pen: SECTION.figure(gpu, pen), LIGHT)
     forward = drawn.axes[3]
@@ -427,6 +429,7 @@ def test_figure_without_compiled_rows_has_no_gain(gpu):
     assert len(themed(lambda pen: SECTION.figure(alone, pen), LIGHT).axes) == 3
 
 
+@pytest.mark.slow
 def test_figure_title_states_time_growth_and_oom_length(gpu, cpu):
     drawn = themed(lambda pen: SECTION.figure(gpu, pen), LIGHT)
     title = " ".join(drawn.get_suptitle().split())

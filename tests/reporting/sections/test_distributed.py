@@ -131,6 +131,7 @@ def shares(name, values):
     }
 
 
+@pytest.mark.slow
 def test_steps_lead_to_every_answer():
     cases = {
         "distributed_scaling": {
@@ -196,6 +197,7 @@ def test_memory_leads_to_every_answer():
     assert_answers_reached(memory.FINDINGS, cases)
 
 
+@pytest.mark.slow
 def test_sharding_leads_to_every_answer():
     def sent(factor, name):
         def change(frame):
@@ -218,6 +220,7 @@ def test_findings_are_silent_without_their_rows():
         assert state(finding, nothing) is None, finding.name
 
 
+@pytest.mark.slow
 def test_every_table_of_the_section_shows_its_rows(pair):
     section = compose("distributed", pair, drawn=False)
     found = {s.table.id: s for s in coverage.states(pair, [section]) if s.table.id in MINE}

@@ -106,6 +106,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 def test_findings_give_every_declared_answer():
     assert_answers_reached(findings.FINDINGS, CASES)
 
@@ -229,6 +230,7 @@ def test_sizes_without_eager_float32_are_not_compared(gpu):
     assert set(over.frame["size"]) == {"small", "medium", "large"}
 
 
+@pytest.mark.slow
 def test_cpu_tables_have_no_column_of_queued_time(cpu):
     assert not any("queued" in h for part in SECTION.tables[0].make(cpu) for h in part.frame)
     assert "Queued" not in SECTION.tables[0].make(cpu)[0].notes

@@ -4,6 +4,7 @@ The head table is the one table of the section in the write-up; E1, E3, E4 and E
 page of the section.
 """
 
+import pytest
 from step_evidence import (
     line_of,
     with_rows,
@@ -61,6 +62,7 @@ def test_sustained_steps_have_their_rates_in_a_table_of_their_own(gpu):
     assert line["share of sustained matmul (%)"] == significant(100 * work / 46.8)
 
 
+@pytest.mark.slow
 def test_head_table_labels_burst_times_beside_sustained_ones(gpu):
     lacking = with_values(gpu, {"sustained_ms": None}, size="2.0B", context_length=1024, dtype=BF16)
     table = head(lacking)
@@ -90,6 +92,7 @@ def test_host_bound_step_shows_least_time_and_median():
         assert line["train step, burst (ms)"].startswith(words)
 
 
+@pytest.mark.slow
 def test_head_table_has_no_step_with_bf16_weights(gpu):
     fast = with_times_scaled(gpu, 0.1, dtype=ways.BF16_WEIGHTS)
     assert head(fast).frame.equals(head(gpu).frame)
@@ -99,6 +102,7 @@ def test_head_table_has_no_step_with_bf16_weights(gpu):
     assert "bf16 weights raise the loss: small +38.4 %, large +38.4 %" in notes[caption]
 
 
+@pytest.mark.slow
 def test_tables_withhold_times_of_failed_gates_and_show_oom():
     values = {"max_error": 1.0, "error_bound": 1e-3}
     both = {**CELL, "context_length": [512, 1024]}
@@ -118,6 +122,7 @@ def test_tables_withhold_times_of_failed_gates_and_show_oom():
     assert line["eager float32 (ms)"] == "gate failed, withheld"
 
 
+@pytest.mark.slow
 def test_table_e3_counts_cells_of_both_ways_to_compile():
     one = without_rows(small_gpu_evidence(), implementation=WHOLE, size=["2.0B", "3.4B"])
     one = without_rows(one, implementation=WHOLE, context_length=[128, 1024])
@@ -135,6 +140,7 @@ def test_table_e3_counts_cells_of_both_ways_to_compile():
     assert "dash" not in {t.id: t for t in SECTION.tables}["E3"].make(one)[0].notes
 
 
+@pytest.mark.slow
 def test_eager_model_is_never_called_pytorch():
     evidence, crash = small_gpu_evidence(), {"status": "crash", "reason": "signal"}
     failed = with_values(evidence, crash, **CELL, implementation=EAGER)
@@ -143,6 +149,7 @@ def test_eager_model_is_never_called_pytorch():
     assert "PyTorch" not in text + made.reasons and "crash, eager (12 rows)" in made.reasons
 
 
+@pytest.mark.slow
 def test_first_calls_are_labelled_without_a_payback_column():
     evidence = small_gpu_evidence()
     parts = [part for table in SECTION.tables for part in table.make(evidence)]
@@ -158,6 +165,7 @@ def test_table_e7_compares_sdpa_with_plain_attention():
     assert speedup.startswith("2.00x (2.00-2.00)")
 
 
+@pytest.mark.slow
 def test_head_table_has_a_line_per_size_and_seven_columns(gpu):
     table = head(without_rows(gpu, dtype="tf32", context_length=[128, 512, 1024]))
     assert list(table.frame["size"]) == ["small", "medium", "large", "2.0B", "3.4B"]

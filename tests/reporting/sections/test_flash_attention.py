@@ -7,6 +7,7 @@ whose batch and heads fill the GPU.
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from finding_checks import assert_answers_reached
 from flash_evidence import (
     SINGLE,
@@ -101,6 +102,7 @@ def sentence_of(name, evidence):
     return state(next(f for f in FINDINGS if f.name == name), evidence).sentence
 
 
+@pytest.mark.slow
 def test_findings_give_every_declared_answer():
     assert_answers_reached(FINDINGS, CASES)
 

@@ -145,6 +145,7 @@ def test_sdpa_efficient_is_not_measured_in_tf32(gpu):
     assert not errors_of_tf32.frame["dQ"].str.contains("/").any()
 
 
+@pytest.mark.slow
 def test_coverage_counts_the_cells_of_each_table(gpu):
     states = {s.table.id: s for s in coverage.states(gpu, [compose(STEM, gpu, drawn=False)])}
     frame = gpu.frame(STEM)
@@ -159,6 +160,7 @@ def test_kernel_tests_are_shown_without_timings(gpu):
     assert [name for name, parts in composed.parts.items() if parts] == ["Kernel tests"]
 
 
+@pytest.mark.slow
 def test_figure_has_a_panel_for_each_phase_d_head_and_mask(gpu, cpu):
     drawn = themed(lambda pen: SECTION.figure(gpu, pen), LIGHT)
     titles = ["d 64, causal", "d 64, full", "d 128, causal", "d 128, full"]
@@ -171,6 +173,7 @@ def test_figure_has_a_panel_for_each_phase_d_head_and_mask(gpu, cpu):
     assert drawn.axes[0].get_ylim()[0] == 0
 
 
+@pytest.mark.slow
 def test_figure_shows_rates_by_length_with_numbers_at_the_ends(gpu):
     (first, *_) = themed(lambda pen: SECTION.figure(gpu, pen), LIGHT).axes
     triton = next(line for line in first.lines if line.get_label() == "Triton")
@@ -180,6 +183,7 @@ def test_figure_shows_rates_by_length_with_numbers_at_the_ends(gpu):
     assert significant(rates[-1]) in [text.get_text() for text in first.texts]
 
 
+@pytest.mark.slow
 def test_figure_has_lines_at_the_matmul_and_at_the_data_sheet(gpu, cpu):
     (first, *_) = themed(lambda pen: SECTION.figure(gpu, pen), LIGHT).axes
     names = [line.get_label() for line in first.lines]
@@ -191,11 +195,13 @@ def test_figure_has_lines_at_the_matmul_and_at_the_data_sheet(gpu, cpu):
     assert not any("data sheet" in line.get_label() for line in first.lines)
 
 
+@pytest.mark.slow
 def test_figure_title_names_the_fastest_implementation(gpu):
     drawn = themed(lambda pen: SECTION.figure(gpu, pen), LIGHT)
     assert drawn.get_suptitle().startswith("Triton is the fastest (")
 
 
+@pytest.mark.slow
 def test_figure_title_counts_unresolved_cells(gpu):
     half = {"dtype": kinds.HALF, "status": "ok"}
     two = with_changed_rows(gpu, times_scaled(500), phase="backward", **half)

@@ -6,6 +6,7 @@ Tests table E6, the speed-up from the first to the last rung, and the loss with 
 import re
 
 import pandas as pd
+import pytest
 from finding_checks import assert_answers_reached
 from step_evidence import line_of, sentence_of, with_rows, with_values
 from synthetic import cpu_evidence, gpu_evidence
@@ -71,6 +72,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 def test_findings_give_every_declared_answer():
     assert_answers_reached(ladder.FINDINGS, CASES)
 
@@ -115,6 +117,7 @@ def test_rungs_are_the_rows_of_end_to_end(gpu):
     assert ladder.rungs(alone.frame(ladder.STEM)).empty and not ladder.tables(alone)
 
 
+@pytest.mark.slow
 def test_ladder_without_sustained_times_labels_its_rates_burst(gpu):
     burst = with_values(gpu, {"sustained_ms": None}, ladder.STEM, phase="train_step")
     header = {*{t.id: t for t in SECTION.tables}["E6"].make(burst)[0].frame}
@@ -186,6 +189,7 @@ def test_ladder_finding_states_a_loss_that_falls(gpu):
     )
 
 
+@pytest.mark.slow
 def test_table_e6_shows_float8_steps_over_the_highest_rung():
     evidence = gpu_evidence()
     frame = evidence.frames[ladder.STEM]

@@ -92,6 +92,7 @@ def sentence_of(name, evidence):
     return str(state(FINDINGS[name], evidence))
 
 
+@pytest.mark.slow
 def test_findings_give_every_declared_answer():
     assert_answers_reached(SECTION.findings, CASES)
 

@@ -315,6 +315,7 @@ def test_figure_is_drawn_with_recordings_or_rungs_alone(gpu_copy, stem):
     assert len(drawn.axes) == (2 if stem == "end_to_end" else 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stem", ["memory", "memory_timeline"])
 def test_section_works_without_either_benchmark(gpu_copy, stem):
     del gpu_copy.frames[stem], gpu_copy.frames["checkpointing"]
@@ -323,6 +324,7 @@ def test_section_works_without_either_benchmark(gpu_copy, stem):
     assert bool(section.statements) == (stem == "memory_timeline")
 
 
+@pytest.mark.slow
 def test_cpu_section_mentions_nothing_of_a_gpu(cpu):
     section = compose("memory", cpu)
     text = " ".join(s.sentence for s in section.statements)

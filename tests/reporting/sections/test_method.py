@@ -70,6 +70,7 @@ def evidence_repeated(kernels="", steps=""):
     return make
 
 
+@pytest.mark.slow
 def test_findings_give_every_declared_answer():
     assert_answers_reached(
         SECTION.findings,
@@ -150,6 +151,7 @@ def test_page_states_the_times_set_for_the_device(gpu, monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_page_states_error_bounds_of_the_measured_dtypes(gpu, cpu):
     bounds = "off by 256 unit roundoffs in float32 (1.5e-05)"
     assert f"{bounds}, 24 in TF32 (1.2e-02), 24 in float16 (1.2e-02), 6 in bf16" in page(gpu)
@@ -168,6 +170,7 @@ def test_unmeasured_benchmarks_are_not_explained(cpu):
     assert "**md_lrpe_cosine.**" not in page(without(cpu, "lrpe"))
 
 
+@pytest.mark.slow
 def test_ceilings_are_mentioned_only_if_measured(cpu):
     assert "Both were measured for this report" in page(cpu)
     assert "according to the ceilings measured here" in page(cpu)
@@ -176,6 +179,7 @@ def test_ceilings_are_mentioned_only_if_measured(cpu):
     assert "according to the ceilings measured here" not in text
 
 
+@pytest.mark.slow
 def test_evidence_of_an_earlier_method_is_called_older(gpu):
     old = page(gpu, has_reference=False)
     assert "Older evidence" in old and f"version {keys.METHOD_VERSION}" in old

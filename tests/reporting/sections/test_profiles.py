@@ -83,6 +83,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 def test_findings_give_every_declared_answer():
     assert_answers_reached(FINDINGS, CASES)
 

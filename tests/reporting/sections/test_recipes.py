@@ -48,23 +48,27 @@ def test_first_table_has_the_fastest_recipe_of_each_size(gpu):
     assert line["over TF32"].startswith(f"{ratio(gain)} (")
 
 
+@pytest.mark.slow
 def test_without_tf32_the_speedup_is_over_float32(gpu):
     table = recipes.tables(without_rows(gpu, dtype="tf32"))[0]
     assert "over float32" in table.frame and "over eager float32" in table.notes
 
 
+@pytest.mark.slow
 def test_note_says_that_blocks_are_compiled_unless_a_model_is(gpu):
     said = "Compiled: one block, which all layers share."
     assert said not in recipes.tables(gpu)[0].notes  # medium compiles the whole model
     assert said in recipes.tables(without_rows(gpu, implementation=WHOLE))[0].notes
 
 
+@pytest.mark.slow
 def test_burst_times_are_labelled(gpu):
     table, faster = recipes.tables(with_values(gpu, {"sustained_ms": None}, phase="train_step"))
     assert "time, burst (ms)" in table.frame and "time, burst (ms)" in faster.frame
     assert "single calls with pauses" in table.notes
 
 
+@pytest.mark.slow
 def test_bf16_weights_have_a_table_of_their_own_with_their_loss(gpu):
     grown = with_values(gpu, {"loss": 9.0}, "ladder_loss", step=100, implementation="graph")
     first, faster = recipes.tables(grown)
@@ -75,6 +79,7 @@ def test_bf16_weights_have_a_table_of_their_own_with_their_loss(gpu):
     assert line["over the above"].startswith("1.2") and faster.length == 3
 
 
+@pytest.mark.slow
 def test_table_of_losses_says_on_how_many_tokens_each_size_trained(gpu):
     longer = with_values(gpu, {"context_length": 1024}, "ladder_loss", size="small")
     assert recipes.tables(longer)[1].notes.endswith(
@@ -83,23 +88,27 @@ def test_table_of_losses_says_on_how_many_tokens_each_size_trained(gpu):
     )
 
 
+@pytest.mark.slow
 def test_bf16_weights_that_are_not_faster_have_no_table(gpu):
     slow = with_times_scaled(gpu, 10, dtype=ways.BF16_WEIGHTS)
     (only,) = recipes.tables(slow)
     assert "No recipe with bf16 weights is known to be faster." in only.notes
 
 
+@pytest.mark.slow
 def test_unmeasured_loss_is_said_in_the_table(gpu):
     lacking = with_rows(gpu, gpu.frames["ladder_loss"].iloc[:0], "ladder_loss")
     assert set(recipes.tables(lacking)[1].frame["loss"]) == {"not measured"}
 
 
+@pytest.mark.slow
 def test_marked_step_is_no_recipe(gpu):
     marked = with_values(gpu, {"marks": "drift"}, phase="train_step", implementation="fused_blocks")
     assert "fused_blocks" not in implementations(marked).values()
     assert "Left out, since marked: 6 steps." in recipes.tables(marked)[0].notes
 
 
+@pytest.mark.slow
 def test_size_whose_fastest_step_is_marked_is_left_out(gpu):
     where = {"phase": "train_step", "implementation": "fused_blocks", "size": "small"}
     marked = with_values(gpu, {"marks": "host"}, **where)

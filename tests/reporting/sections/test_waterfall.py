@@ -20,6 +20,8 @@ from lmperf.reporting.sections.end_to_end import ways
 from lmperf.reporting.sections.end_to_end.figure import LOST, SAVED, STEP, UNCLEAR
 from lmperf.transformer.rungs import RUNGS
 
+pytestmark = pytest.mark.slow
+
 FUSED = {"implementation": "fused_loss", "dtype": ways.BF16}
 
 

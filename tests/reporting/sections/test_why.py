@@ -1,5 +1,6 @@
 """Findings on why a technique makes a train step faster or slower."""
 
+import pytest
 from finding_checks import assert_answers_reached
 from step_evidence import sentence_of, with_times_scaled, with_values
 from synthetic import cpu_evidence, gpu_evidence
@@ -45,6 +46,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 def test_findings_give_every_declared_answer():
     assert_answers_reached(why.FINDINGS, CASES)
 
