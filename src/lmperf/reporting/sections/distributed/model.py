@@ -252,7 +252,6 @@ def _accuracy(evidence: MachineEvidence) -> dict:
         "errors": Spread.of(errors),
         "size": size,
         "best": causes[cell].best if cell in causes else None,
-        "fastest": _fastest(having(rows, **dict(zip(CELL, cell, strict=True)))),
     }
 
 
@@ -262,8 +261,7 @@ _SAID = (
 )
 _BEST = (
     "{% if best %} Buckets of {{ (best.message / 1e6) | rounded }} MB should be best for"
-    " {{ size }}{% if fastest %}; the fastest measured are {{ fastest | implementation }}"
-    "{% endif %}.{% endif %}"
+    " {{ size }}.{% endif %}"
 )
 FINDINGS = (
     Finding(
