@@ -360,3 +360,5 @@ def test_host_bound_steps_of_two_groups_are_unresolved():
     )
     assert speedup_of(eager, apart)[0]["verdict"].tolist() == [UNRESOLVED]
     assert speedup_of(eager, {**apart, "host_ms": 1.0})[0]["verdict"].tolist() == [FASTER]
+    bursts = [{**one, "median_ms": 2 * one["host_ms"]} for one in (eager, apart)]
+    assert speedup_of(*bursts)[0]["verdict"].tolist() == [UNRESOLVED], "back to back they are"

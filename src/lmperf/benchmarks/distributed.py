@@ -24,6 +24,8 @@ from lmperf.dtypes import MODEL_STORED_DTYPES
 _ENTRY = "lmperf.distributed.strategies"
 # The courses' batch of all ranks. Eight ranks need twice as many sequences.
 BATCH = 4
+# A batch whose communication can be hidden on two GPUs (table D14).
+LARGE_BATCH = 16
 _BF16 = "autocast_bfloat16"
 # Gathers norms in bf16 as well, and so rounds them: `lmperf.distributed.accuracy`.
 ROUNDED_NORMS = "rounded_norms"
@@ -80,6 +82,8 @@ _COMPILED = [
     *("one_rank_compiled", "flat_compiled", "overlapped_compiled", "ddp_compiled"),
     *("fully_sharded_compiled", "fsdp2_compiled"),
 ]
+# Timed at `LARGE_BATCH`.
+_LARGE = ["one_rank_compiled", "overlapped_compiled", "ddp_compiled", "fully_sharded_compiled"]
 # The strategies of the first table, and a way to shard for each of ours and torch's.
 _FEW = ["one_rank", "overlapped", "ddp", "fully_sharded", "fsdp2"]
 # Timed in turn on a CPU, before the others.
@@ -94,7 +98,7 @@ def cells(
     implementations: list[str],
     batch: int = BATCH,
 ) -> dict[str, list]:
-    """A grid at one batch of all ranks; at `BATCH`, `one_rank` joins it with a single rank."""
+    """A grid at one batch of all ranks; at `BATCH`, a single rank joins `ranks`."""
     return {
         "size": sizes,
         "context_length": [context],
@@ -137,6 +141,7 @@ class Distributed(RankedTimed):
         "gpu": [
             cells(["3.4B"], 512, [2, 4], _BF16, [*_EAGER, *_CHECKPOINTED, *_COMPILED]),
             cells(["3.4B"], 512, [8], _BF16, _COMPILED, batch=2 * BATCH),
+            cells(["3.4B"], 512, [1, 2], _BF16, _LARGE, batch=LARGE_BATCH),
             cells(["0.97B"], 512, [2, 4], _BF16, _EAGER),
             cells(["2.0B"], 512, [2], _BF16, _FEW),
             cells(["0.97B"], 512, [2], "float32", _FEW),
@@ -147,6 +152,7 @@ class Distributed(RankedTimed):
         "gpu": [
             {
                 "size": ["3.4B"],
+                "batch": [BATCH],
                 "ranks": [1, 2],
                 "implementation": [*_COMPILED, "one_by_one", "sharded_optimizer"],
             }

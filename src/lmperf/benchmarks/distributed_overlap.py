@@ -13,7 +13,7 @@ from typing import Any
 
 from lmperf.axes import SIZE, dtype_axis
 from lmperf.benchmark import Axis, Case, Rank, RankedObserved, Value, numbers, texts
-from lmperf.benchmarks.distributed import BATCH, Distributed, cells, is_alone
+from lmperf.benchmarks.distributed import BATCH, LARGE_BATCH, Distributed, cells, is_alone
 from lmperf.distributed.ledger import (
     Entry,
     RankStep,
@@ -32,6 +32,7 @@ _BF16 = "autocast_bfloat16"
 _ALL = [one.name for one in Distributed.implementations if not is_alone(one.name)]
 _EAGER = [name for name in _ALL if not name.endswith("_compiled")]
 _FEW = ["one_by_one", "flat", "overlapped", "ddp", "fully_sharded", "fsdp2"]
+_LARGE = ["overlapped_compiled", "ddp_compiled", "fully_sharded_compiled"]
 # With a strategy that gathers, so that a quick run has D12.
 _HEAD = ["flat", "overlapped", "ddp", "fully_sharded"]
 WARM_UPS, STEPS = 2, 7
@@ -71,13 +72,21 @@ class DistributedOverlap(RankedObserved):
         "gpu": [
             cells(["3.4B"], 512, [2, 4], _BF16, _ALL),
             cells(["3.4B"], 512, [8], _BF16, _ALL, batch=2 * BATCH),
+            cells(["3.4B"], 512, [2], _BF16, _LARGE, batch=LARGE_BATCH),
             cells(["0.97B"], 512, [2], _BF16, _EAGER),
             cells(["0.97B"], 512, [2], "float32", _FEW),
         ],
     }
     head = {
         "cpu": [{"implementation": _HEAD}],
-        "gpu": [{"size": ["3.4B"], "ranks": [2], "implementation": [*_FEW, "overlapped_compiled"]}],
+        "gpu": [
+            {
+                "size": ["3.4B"],
+                "batch": [BATCH],
+                "ranks": [2],
+                "implementation": [*_FEW, "overlapped_compiled"],
+            }
+        ],
     }
 
     def not_applicable(self, axes: Mapping[str, Value], implementation: str) -> str | None:

@@ -22,3 +22,11 @@ def queued(steps: pd.DataFrame) -> pd.Series:
 def host_bound(steps: pd.DataFrame) -> pd.Series:
     """Whether each step is host-bound; False if the time of the host is unknown."""
     return queued(steps) > HOST_BOUND
+
+
+def host_bound_back_to_back(steps: pd.DataFrame) -> pd.Series:
+    """Whether each sustained step is host-bound; False without a sustained time.
+
+    Without pauses a step can be shorter than a single one, so that it waits for the host sooner.
+    """
+    return steps["host_ms"] / steps["sustained_ms"] > HOST_BOUND

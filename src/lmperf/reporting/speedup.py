@@ -24,7 +24,7 @@ import pandas as pd
 from lmperf.names import dtype_words, implementation_words
 from lmperf.reporting import gates, marks
 from lmperf.reporting.evidence import MachineEvidence, axes, having
-from lmperf.reporting.host_bound import host_bound
+from lmperf.reporting.host_bound import host_bound, host_bound_back_to_back
 from lmperf.reporting.noise import floors_of, noise_floors
 from lmperf.reporting.numbers import finite, interval, ratio, whole
 from lmperf.reporting.rounds import parse_rounds, resolution, round_counts, same_width
@@ -237,7 +237,7 @@ def _timed(frame: pd.DataFrame, stem: str) -> pd.DataFrame:
     return timed[list(dict.fromkeys([*needed, *columns[:-1]]))].assign(
         disturbed=marks.disturbed(timed),
         doubtful=marks.doubtful(timed, stem),
-        host_bound=host_bound(timed),
+        host_bound=host_bound(timed) | host_bound_back_to_back(timed),
         floor=floors_of(timed, floors),
         count=round_counts(timed),
     )

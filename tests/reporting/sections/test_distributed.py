@@ -4,6 +4,7 @@ import functools
 import json
 from collections import defaultdict
 
+import pandas as pd
 import pytest
 import synthetic
 from finding_checks import assert_answers_reached
@@ -14,7 +15,14 @@ from lmperf.reporting import coverage, figures
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.findings import state
 from lmperf.reporting.sections import compose
-from lmperf.reporting.sections.distributed import memory, overlap, rows, sharding, steps
+from lmperf.reporting.sections.distributed import (
+    batches,
+    memory,
+    overlap,
+    rows,
+    sharding,
+    steps,
+)
 from lmperf.reporting.sections.distributed.chart import charts
 from lmperf.reporting.sections.distributed.figure import figure, largest, spans_of
 
@@ -65,12 +73,14 @@ def slower(name, factor):
 
 
 def as_long_as(name, base):
-    """A function that gives the steps of a strategy the times of another one."""
+    """A function that gives the steps of a strategy, also compiled, the times of another one."""
 
     def change(frame):
-        ours, theirs = (frame["implementation"] == one for one in (name, base))
         columns = ["median_ms", "mean_ms", "rounds_ms", "sustained_ms", "sustained_rounds_ms"]
-        frame.loc[ours, columns] = frame.loc[theirs, columns].to_numpy()
+        for suffix in ("", "_compiled"):
+            ours, theirs = (frame["implementation"] == one + suffix for one in (name, base))
+            if ours.any() and theirs.any():
+                frame.loc[ours, columns] = frame.loc[theirs, columns].to_numpy()
         return frame
 
     return change
@@ -141,11 +151,17 @@ def test_steps_lead_to_every_answer():
         "distributed_overlapped_over_ddp": verdicts("overlapped", "ddp"),
         "distributed_flat_over_one_by_one": verdicts("flat", "one_by_one"),
         "distributed_buckets": {
-            "best": evidence,
+            "best": of("distributed", slower("bucket_10", 0.5)),
             "alike": of("distributed", alike_buckets),
         },
     }
     assert_answers_reached(steps.FINDINGS, cases)
+
+
+def test_buckets_are_not_named_unless_the_best_beats_all_others():
+    bucket = next(one for one in steps.FINDINGS if one.name == "distributed_buckets")
+    two = of("distributed", lambda f: slower("bucket_10", 0.5)(slower("bucket_1", 0.5)(f)))
+    assert state(bucket, two()) is None
 
 
 def alike_buckets(frame):
@@ -155,6 +171,36 @@ def alike_buckets(frame):
     cell = ["size", "ranks", "dtype"]
     frame.loc[buckets, times] = frame[buckets].groupby(cell)[times].transform("first")
     return frame
+
+
+def with_large_batch(others):
+    """A function that adds compiled steps of batch 16, `others` times as long, on one rank 4."""
+
+    def change(frame):
+        more = frame[frame["implementation"].str.endswith("_compiled")].assign(batch=16)
+        more = slower("one_rank", 4 / others)(more)
+        for name in more["implementation"].str.removesuffix("_compiled").unique():
+            more = slower(name, others)(more)
+        return pd.concat([frame, more], ignore_index=True)
+
+    return change
+
+
+def test_larger_batch_leads_to_every_answer():
+    cases = {"higher": of("distributed", with_large_batch(3.0))}
+    cases["alike"] = of("distributed", with_large_batch(4.0))
+    assert_answers_reached(batches.FINDINGS, {"distributed_batch": cases})
+
+
+def test_larger_batch_is_named_with_what_it_hides():
+    def ledgers(frame):
+        return pd.concat([frame, frame.assign(batch=16, hidden_share=0.97)], ignore_index=True)
+
+    both = evidence(distributed=with_large_batch(3.0), distributed_overlap=ledgers)
+    said = state(batches.FINDINGS[0], both).sentence
+    assert "With a batch of 16 instead of 4" in said and "97 % of the communication" in said
+    assert "97 %" not in state(overlap.FINDINGS[0], both).sentence, "of the smallest batch"
+    assert state(batches.FINDINGS[0], evidence()) is None, "only one batch was measured"
 
 
 def test_ledger_leads_to_every_answer():

@@ -70,11 +70,15 @@ def gathers_table(evidence: MachineEvidence) -> list[Table]:
     return each(side_by_side("All-gathers of weights", frame, LINES, columns, note))
 
 
-def _largest(evidence: MachineEvidence, name: str) -> pd.Series:
-    """The valid ledger of a strategy at its largest size: compiled where that was measured."""
+def largest(evidence: MachineEvidence, name: str, batch: float | None = None) -> pd.Series:
+    """The valid ledger of a strategy at its largest size: compiled where that was measured.
+
+    batch: of all ranks; None: the smallest.
+    """
     frame = having(sound(evidence, LEDGER), table="ledger")
     frame = measured(rows.of_strategies(frame, [name]))
     frame = measured(having(frame, size=in_order("size", frame["size"])[-1]))
+    frame = measured(having(frame, batch=frame["batch"].min() if batch is None else batch))
     compiled = frame[frame["implementation"].str.endswith(rows.COMPILED)]
     return (compiled if len(compiled) else frame).iloc[-1]
 
@@ -85,7 +89,7 @@ MOST, HARDLY_ANY = 0.9, 0.1
 
 def _hidden(evidence: MachineEvidence) -> dict:
     """The hidden share of overlapped communication, and that of DistributedDataParallel."""
-    ours = _largest(evidence, OVERLAPPED)
+    ours = largest(evidence, OVERLAPPED)
     frame = having(sound(evidence, LEDGER), table="ledger")
     same = having(frame, **{name: ours[name] for name in rows.CELL})
     ddp = having(same, implementation=rows.like(DDP, ours["implementation"]))
@@ -115,7 +119,7 @@ def _by_share(values: dict) -> str:
 
 def _in_time(evidence: MachineEvidence) -> dict:
     """The share of the all-gathers of the fully sharded strategy that is hidden."""
-    ours = _largest(evidence, SHARDED[0])
+    ours = largest(evidence, SHARDED[0])
     if pd.isna(ours["gathers_hidden_share"]):
         raise NotMeasured
     return {

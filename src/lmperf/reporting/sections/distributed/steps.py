@@ -13,11 +13,11 @@ import pandas as pd
 from lmperf.names import implementation_words, in_order
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.findings import PAGE, SECTION, SHORT, Finding, measured, sound
+from lmperf.reporting.findings import PAGE, SECTION, SHORT, Finding, NotMeasured, measured, sound
 from lmperf.reporting.numbers import Spread, percent_digits
 from lmperf.reporting.sections.distributed import rows
 from lmperf.reporting.sections.distributed.model import with_predictions
-from lmperf.reporting.sections.distributed.rows import LINES, ONE, STEM
+from lmperf.reporting.sections.distributed.rows import COMPILED, LINES, ONE, STEM
 from lmperf.reporting.side_by_side import each, memory, rate, side_by_side, speedup, text, time
 from lmperf.reporting.speedup import resolved
 from lmperf.reporting.tables import STEPS, Owed, TableGroup, number_cells, value_cells
@@ -144,8 +144,15 @@ def _cell_words(frame: pd.DataFrame) -> dict:
 
 
 def _verdict_over(evidence: MachineEvidence, name: str, base: str) -> dict:
-    """The resolved speed-ups of one strategy over another, at the largest size that has one."""
+    """The resolved speed-ups of one strategy over another, at the largest size that has one.
+
+    Compiled steps decide where both were measured: eager ones often wait for the host.
+    """
     frame = having(sound(evidence, STEM), implementation={name, base})
+    compiled = {name + COMPILED, base + COMPILED}
+    both = having(sound(evidence, STEM), implementation=compiled)
+    if set(both["implementation"]) == compiled:
+        frame = both
     parts = [resolved(evidence, STEM, *pair) for pair in rows.pairs(measured(frame), base)]
     found = measured(pd.concat([frame.iloc[:0], *parts]))
     found = having(found, size=in_order("size", found["size"])[-1])
@@ -155,19 +162,23 @@ def _verdict_over(evidence: MachineEvidence, name: str, base: str) -> dict:
         "verdict": verdicts.pop() if len(verdicts) == 1 else "mixed",
         "ratio": Spread.of(found["ratio"]),
         "name": implementation_words(name),
-        "base": implementation_words(base),
+        "base": implementation_words(base + COMPILED * (frame is both)),
     }
+
+
+def best_over_one(evidence: MachineEvidence, cell: pd.DataFrame) -> pd.Series:
+    """The row of a cell's fastest strategy, with its resolved speed-up over one rank."""
+    parts = [resolved(evidence, STEM, *pair) for pair in rows.pairs(measured(cell), ONE)]
+    found = pd.concat([cell.iloc[:0], *parts])
+    found = measured(found[found.index.isin(cell.index)])
+    return found.loc[found["ratio"].idxmax()]
 
 
 def _scaling(evidence: MachineEvidence) -> dict:
     """The fastest strategy of the head cell, and its speed-up over one rank."""
-    cell = head_cell(sound(evidence, STEM))
-    parts = [resolved(evidence, STEM, *pair) for pair in rows.pairs(measured(cell), ONE)]
-    found = pd.concat([cell.iloc[:0], *parts])
-    found = measured(found[found.index.isin(cell.index)])
-    best = found.loc[found["ratio"].idxmax()]
+    best = best_over_one(evidence, head_cell(sound(evidence, STEM)))
     return {
-        **_cell_words(found.loc[[best.name]]),
+        **_cell_words(best.to_frame().T),
         "best": implementation_words(best["implementation"]),
         "ratio": best["ratio"],
         "share": best["ratio"] / best["ranks"],
@@ -176,21 +187,30 @@ def _scaling(evidence: MachineEvidence) -> dict:
 
 
 def _best_bucket(evidence: MachineEvidence) -> dict:
-    """The buckets of the least and of the most time at the largest size, if that is resolved."""
+    """The buckets of the least and of the most time at the largest size.
+
+    The best are named only if they are faster than all others, and called alike only if they are
+    the same as all others.
+    """
     frame = sound(evidence, STEM)
     frame = measured(frame[_buckets(frame)])
     frame = having(frame, size=in_order("size", frame["size"])[-1])
     frame = having(frame, ranks=frame["ranks"].max(), dtype=in_order("dtype", frame["dtype"])[-1])
     times = _times(frame)
-    measured(times[1:])
-    best, worst = times.idxmin(), times[::-1].idxmax()
-    pairs = rows.pairs(having(frame, implementation={best, worst}), worst)
-    found = measured(
-        pd.concat([frame.iloc[:0], *(resolved(evidence, STEM, *two) for two in pairs)])
-    )
+    best, others = times.idxmin(), measured(times[1:]).index.size
+    pairs = [
+        pair
+        for other in times.index
+        for pair in rows.pairs(having(frame, implementation={best, other}), other)
+    ]
+    found = pd.concat([frame.iloc[:0], *(resolved(evidence, STEM, *two) for two in pairs)])
+    verdicts = set(found["verdict"])
+    if len(found) < others or len(verdicts) != 1:
+        raise NotMeasured
+    worst = times[::-1].idxmax()
     return {
         **_cell_words(frame),
-        "verdict": found["verdict"].iloc[0],
+        "verdict": verdicts.pop(),
         "best": implementation_words(best),
         "worst": implementation_words(worst),
         "longer": times[worst] / times[best] - 1,

@@ -1,0 +1,74 @@
+"""The finding on what a larger batch gains: more computation to hide the same communication under.
+
+Communication depends on the weights, computation on the tokens of a rank.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from lmperf.reporting.evidence import MachineEvidence, having
+from lmperf.reporting.findings import SECTION, Finding, NotMeasured, measured, sound
+from lmperf.reporting.sections.distributed import overlap, rows
+from lmperf.reporting.sections.distributed.steps import best_over_one, head_cell
+
+TABLES = ()
+
+
+def _batches(evidence: MachineEvidence) -> dict:
+    """Scaling and hidden share at the batch of the head table and at the largest one."""
+    frame = sound(evidence, rows.STEM)
+    few = best_over_one(evidence, head_cell(frame))
+    same = {name: few[name] for name in ("size", "context_length", "dtype")}
+    frame = having(frame, **same)
+    frame = measured(frame[frame["ranks"].isin((1, few["ranks"]))])
+    several = frame[(frame["ranks"] > 1) & (frame["batch"] > few["batch"])]
+    batch = measured(several)["batch"].max()
+    many = best_over_one(evidence, having(frame, batch=batch))
+    hidden = [_hidden(evidence, few["batch"]), _hidden(evidence, batch)]
+    return {
+        "size": few["size"],
+        "ranks": f"{few['ranks']:g}",
+        "few": f"{few['batch']:g}",
+        "many": f"{batch:g}",
+        "share_of_few": few["ratio"] / few["ranks"],
+        "share_of_many": many["ratio"] / many["ranks"],
+        "higher": many["low"] > few["high"],
+        "hidden_of_few": hidden[0],
+        "hidden_of_many": hidden[1],
+    }
+
+
+def _hidden(evidence: MachineEvidence, batch: float) -> float | None:
+    """The share of overlapped communication that is hidden at a batch; None if not decided."""
+    try:
+        ledger = overlap.largest(evidence, overlap.OVERLAPPED, batch)
+    except NotMeasured:
+        return None
+    busy = rows.busy(ledger.to_frame().T)
+    return None if busy.empty or pd.isna(ledger["hidden_share"]) else float(ledger["hidden_share"])
+
+
+_WITH = (
+    "With a batch of {{ many }} instead of {{ few }}, a {{ size }} step on {{ ranks }} ranks"
+    " reaches a scaling efficiency of {{ share_of_many | percent(0) }} instead of"
+    " {{ share_of_few | percent(0) }}"
+)
+_HIDES = (
+    "{% if hidden_of_few is not none and hidden_of_many is not none %}; overlapped by hooks,"
+    " {{ hidden_of_many | percent(0) }} of the communication is hidden instead of"
+    " {{ hidden_of_few | percent(0) }}{% endif %}"
+)
+FINDINGS = (
+    Finding(
+        name="distributed_batch",
+        question="What does a larger batch gain?",
+        values=_batches,
+        answer=lambda v: "higher" if v["higher"] else "alike",
+        answers={
+            "higher": _WITH + _HIDES + ". So give each rank as many sequences as fit.",
+            "alike": _WITH + _HIDES + ": a larger batch does not help here.",
+        },
+        place=SECTION,
+    ),
+)
