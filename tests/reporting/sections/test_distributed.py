@@ -135,10 +135,17 @@ def verdicts(name, base):
 
 
 def shares(name, values):
-    return {
-        answer: of("distributed_overlap", assigned("ledger", **{name: value}))
-        for answer, value in values.items()
-    }
+    """Answer -> evidence whose ledger has a share, and an interval of one that varies."""
+
+    def of_share(value):
+        return of("distributed_overlap", assigned("ledger", **_interval(name, value, value)))
+
+    varies = of("distributed_overlap", assigned("ledger", **_interval(name, 0.1, 0.6)))
+    return {answer: of_share(value) for answer, value in values.items()} | {"varies": varies}
+
+
+def _interval(name, low, high):
+    return {name: high, f"{name}_low": low, f"{name}_high": high}
 
 
 @pytest.mark.slow
@@ -160,7 +167,8 @@ def test_steps_lead_to_every_answer():
 
 def test_buckets_are_not_named_unless_the_best_beats_all_others():
     bucket = next(one for one in steps.FINDINGS if one.name == "distributed_buckets")
-    two = of("distributed", lambda f: slower("bucket_10", 0.5)(slower("bucket_1", 0.5)(f)))
+    best = slower("bucket_10", 0.5)
+    two = of("distributed", lambda f: as_long_as("bucket_1", "bucket_10")(best(f)))
     assert state(bucket, two()) is None
 
 
@@ -316,7 +324,7 @@ def test_memory_is_predicted_beside_measured(pair):
 
 def test_head_has_a_line_for_each_strategy_of_one_cell(pair):
     table = steps.head(pair)
-    assert table.length == 12 and len(table.columns) <= 7
+    assert table.length == 14 and len(table.columns) <= 7
     assert {"size": "3.4B", "dtype": "autocast_bfloat16"}.items() <= table.axes.items()
 
 

@@ -45,8 +45,8 @@ def _hidden(evidence: MachineEvidence, batch: float) -> float | None:
         ledger = overlap.largest(evidence, overlap.OVERLAPPED, batch)
     except NotMeasured:
         return None
-    busy = rows.busy(ledger.to_frame().T)
-    return None if busy.empty or pd.isna(ledger["hidden_share"]) else float(ledger["hidden_share"])
+    known = rows.decided(ledger.to_frame().T)
+    return None if known.empty or pd.isna(ledger["hidden_share"]) else float(ledger["hidden_share"])
 
 
 _WITH = (

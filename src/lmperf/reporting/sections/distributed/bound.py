@@ -48,10 +48,12 @@ class Rates:
     Attributes:
         compute: FLOP/s of a device, C.
         link: bytes/s that a device sends, W, of the operation that a kind of parallelism needs.
+        ranks: number of ranks over which W was measured.
     """
 
     compute: float
     link: dict[str, float]
+    ranks: int
 
     def ratio(self, kind: str) -> float:
         """C/W in FLOP per byte."""
@@ -68,7 +70,7 @@ def _rates(evidence: MachineEvidence, dtype: str, trusted: bool) -> Rates | None
         return None
     reduce, gather, scatter = (lines[key].rate.value for key in needed)
     shared = dict.fromkeys(roofline.KINDS, min(gather, scatter))
-    return Rates(1e12 * matmul, {**shared, roofline.DATA: reduce})
+    return Rates(1e12 * matmul, {**shared, roofline.DATA: reduce}, ranks)
 
 
 def _widths(dtype: str, d_ff: int) -> Widths:
@@ -93,8 +95,9 @@ def _limits(evidence: MachineEvidence, dtype: str) -> Table | None:
     link = found.link
     note = (
         f"C: {significant(found.compute / 1e12)} TFLOP/s, sustained matmul. W: fitted bus bandwidth"
-        f" of all-reduces for data parallelism, {significant(link[roofline.DATA] / 1e9)} GB/s, else"
-        f" of gathers and scatters, {significant(link[roofline.TENSOR] / 1e9)} GB/s. B: tokens of"
+        f" over {found.ranks} ranks, taken for any number of them: of all-reduces for data"
+        f" parallelism, {significant(link[roofline.DATA] / 1e9)} GB/s, else of gathers and"
+        f" scatters, {significant(link[roofline.TENSOR] / 1e9)} GB/s. B: tokens of"
         " all devices, without effect on tensor parallelism. Feed-forward layers, SwiGLU, gradients"
         " in float32."
     )
@@ -102,7 +105,7 @@ def _limits(evidence: MachineEvidence, dtype: str) -> Table | None:
         "d_ff": "D_FF",
         "parallelism": "parallelism",
         "intensity": "C/W (FLOP/B)",
-        "tokens": f"least B/N, N = {DEVICES}",
+        **{f"tokens_{n}": f"least B/N, N = {n}" for n in _numbers(found)},
         "devices": f"most N, B = {COURSE_TOKENS:,}",
         "million": f"most N, B = {MANY_TOKENS:,}",
     }
@@ -125,10 +128,18 @@ def _limit(kind: str, name: str, dtype: str, rates: Rates) -> dict:
         "d_ff": size.d_ff,
         "parallelism": KINDS[kind],
         "intensity": number_cell(ratio),
-        "tokens": _tokens(roofline.tokens_per_device(kind, widths, ratio, DEVICES)),
+        **{
+            f"tokens_{n}": _tokens(roofline.tokens_per_device(kind, widths, ratio, n))
+            for n in _numbers(rates)
+        },
         "devices": _devices(roofline.most_devices(kind, widths, ratio, COURSE_TOKENS)),
         "million": _devices(roofline.most_devices(kind, widths, ratio, MANY_TOKENS)),
     }
+
+
+def _numbers(rates: Rates) -> list[int]:
+    """The numbers of devices whose least batch is shown: as many as measured, and DEVICES."""
+    return sorted({rates.ranks, DEVICES})
 
 
 def _tokens(least: float) -> Cell:
@@ -149,15 +160,20 @@ def _bound(evidence: MachineEvidence) -> dict:
     else:
         raise NotMeasured
     widths = _widths(dtype, model_size(_sizes(evidence)[-1]).d_ff)
-    least = {
-        kind: roofline.tokens_per_device(kind, widths, found.ratio(kind))
-        for kind in (roofline.DATA, roofline.FULLY_SHARDED)
-    }
+    least, of_many = (
+        [
+            roofline.tokens_per_device(kind, widths, found.ratio(kind), devices)
+            for kind in (roofline.DATA, roofline.FULLY_SHARDED)
+        ]
+        for devices in (found.ranks, DEVICES)
+    )
     tensor = roofline.most_devices(roofline.TENSOR, widths, found.ratio(roofline.TENSOR), 0)
     return {
         "dtype": dtype_words(dtype),
-        "data": least[roofline.DATA],
-        "sharded": least[roofline.FULLY_SHARDED],
+        "ranks": found.ranks,
+        "least": least,
+        "devices": DEVICES if found.ranks != DEVICES else 0,
+        "of_many": of_many,
         "tensor": max(1, int(tensor)),
         "size": _sizes(evidence)[-1],
     }
@@ -175,9 +191,11 @@ FINDINGS = (
         values=_bound,
         answer=always,
         answers={
-            "is": "In {{ dtype }}, a layer hides its communication from {{ data | rounded }} tokens"
-            " a device on (data parallel), fully sharded from {{ sharded | rounded }} (D14). Tensor"
-            " parallelism hides it on up to {{ tensor | count('device') }} ({{ size }})."
+            "is": "In {{ dtype }}, a layer hides its communication on {{ ranks }} devices from"
+            " {{ least[0] | rounded }} tokens a device on (fully sharded: {{ least[1] | rounded }})"
+            "{% if devices %}, on {{ devices }} from {{ of_many[0] | rounded }}"
+            " ({{ of_many[1] | rounded }}){% endif %}. Tensor parallelism hides it on up to"
+            " {{ tensor | count('device') }} ({{ size }}; D14)."
         },
         place=SECTION,
     ),

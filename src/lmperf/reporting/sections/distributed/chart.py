@@ -47,7 +47,7 @@ def _timelines(heading: str, spans: dict[str, pd.DataFrame]) -> Spec:
 
 def _bars(heading: str, frame: pd.DataFrame) -> Spec:
     names = in_order("implementation", frame["implementation"])
-    decided = rows.busy(frame).index
+    decided = rows.decided(frame).index
     records = []
     for name in names:
         for index, row in having(frame, implementation=name).iterrows():
@@ -59,7 +59,7 @@ def _parts(row: pd.Series, is_decided: bool) -> list[dict]:
     """The two parts of a strategy's bar."""
     step, exposed, hidden = row["step_ms"], row["exposed_ms"], row["hidden_share"]
     said = "none to hide" if pd.isna(hidden) else f"{percent(hidden, 0)} hidden"
-    said = said if is_decided else "the host is the limit"
+    said = said if is_decided else "hidden: not decided"
     shown = {
         "panel": "every strategy",
         "line": implementation_words(row["implementation"]),

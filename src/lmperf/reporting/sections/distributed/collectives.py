@@ -150,7 +150,8 @@ _REACH = (
     " That is {{ share | percent }} of a copy's rate"
 )
 _CALL = (
-    " Shorter than {{ half }}, a message takes less time than its call ({{ overhead | sig }} us)."
+    " Below {{ half }}, the fixed overhead of a call ({{ overhead | sig }} us) exceeds the"
+    " transfer: merge such messages."
 )
 FINDINGS = (
     Finding(

@@ -88,11 +88,11 @@ def _draw_bars(part, pen: Pen, frame: pd.DataFrame, names: list[str]) -> None:
     rest = frame["step_ms"] - frame["exposed_ms"]
     axis.barh(place, rest, BAR, label=REST, **pen.filled("grey", "///"))
     axis.barh(place, frame["exposed_ms"], BAR, left=rest, label=EXPOSED, **pen.filled("orange"))
-    known = rows.busy(frame).index
+    known = rows.decided(frame).index
     for at, (index, row) in zip(place, frame.iterrows(), strict=True):
         step, hidden = row["step_ms"], row["hidden_share"]
         words = "" if pd.isna(hidden) else f", {percent(hidden, 0)} hidden"
-        words = words if index in known else ", the host is the limit"
+        words = words if index in known else ", hidden: not decided"
         number_at_end(axis, step, at, f"{significant(step)} ms{words}")
     axis.set_yticks(range(len(names)), [implementation_words(name) for name in names])
     axis.set_xlim(0, ROOM * frame["step_ms"].max())
@@ -105,7 +105,7 @@ def title(frame: pd.DataFrame) -> str:
     """The cell, and the strategy that hides most of its communication, if that is decided."""
     first = frame.iloc[0]
     where = f"{first['size']} on {first['ranks']:g} ranks"
-    shares = rows.busy(frame).set_index("implementation")["hidden_share"].dropna()
+    shares = rows.decided(frame).set_index("implementation")["hidden_share"].dropna()
     if shares.empty:
         return f"Train steps of {where}"
     name = shares.idxmax()

@@ -160,10 +160,15 @@ def _largest(evidence: MachineEvidence) -> dict:
         if need(_setting(name), replicated, False, 1).fits(here * GIB)
     ]
     last = COURSE[-1]
+    least = [
+        (least_gpus(_setting(last), sharded, kept, here * GIB), kept) for kept in (False, True)
+    ]
+    gpus, checkpoints = min(((n, kept) for n, kept in least if n), default=(None, False))
     return {
         "alone": in_order("size", alone)[-1] if alone else "",
         "size": sizes[-1],
-        "gpus": least_gpus(_setting(last), sharded, True, here * GIB),
+        "gpus": gpus,
+        "checkpoints": checkpoints,
         "ranks": least_gpus(_setting(last), replicated, True, here * GIB),
     }
 
@@ -185,7 +190,8 @@ FINDINGS = (
         answer=lambda v: "never" if not v["gpus"] else "both" if v["ranks"] else "sharded",
         answers={
             "sharded": _ALONE + "{{ size }} needs {{ gpus | count('GPU') }} of this kind, fully"
-            " sharded and checkpointed; data parallel it fits on no number of them.",
+            " sharded{% if checkpoints %} and checkpointed{% endif %}; data parallel it fits on no"
+            " number of them.",
             "both": _ALONE + "{{ size }} fits on {{ ranks | count('GPU') }} of this kind with"
             " checkpoints, fully sharded on {{ gpus | count('GPU') }}.",
             "never": _ALONE + "{{ size }} fits on no number of GPUs of this kind.",

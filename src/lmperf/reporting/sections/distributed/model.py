@@ -272,7 +272,7 @@ FINDINGS = (
         answers={
             "good": _SAID + _BEST,
             "poor": _SAID
-            + " The model leaves out what communication takes from computation."
+            + " The model knows neither the host nor what communication takes from computation."
             + _BEST,
         },
         place=PAGE,

@@ -22,7 +22,8 @@ NOTE = (
     " most exposed communication decides a step. A collective begins when its last rank begins it;"
     " what a rank waits for that, computing nothing, is *waited* and no communication. *Idle*: the"
     " share of a step in which a rank neither computes nor communicates. Where it exceeds a fifth,"
-    " the host is the limit under the profiler, and what is hidden in a timed step is not decided."
+    f" or where the interval of *hidden* is wider than {percent(rows.WIDEST, 0)}, what is hidden in"
+    " a timed step is not decided, and other tables do not show it."
 )
 
 
@@ -95,6 +96,8 @@ def _hidden(evidence: MachineEvidence) -> dict:
     ddp = having(same, implementation=rows.like(DDP, ours["implementation"]))
     return {
         "share": ours["hidden_share"],
+        "low": ours["hidden_share_low"],
+        "high": ours["hidden_share_high"],
         "communication": ours["communication_ms"],
         "exposed": ours["exposed_ms"],
         "step": ours["step_ms"],
@@ -113,6 +116,8 @@ def _idle(ours: pd.Series) -> float:
 def _by_share(values: dict) -> str:
     if values["idle"] > rows.MOST_IDLE:
         return "idle"
+    if values["high"] - values["low"] > rows.WIDEST:
+        return "varies"
     share = values["share"]
     return "most" if share >= MOST else "hardly" if share <= HARDLY_ANY else "part"
 
@@ -124,6 +129,8 @@ def _in_time(evidence: MachineEvidence) -> dict:
         raise NotMeasured
     return {
         "share": ours["gathers_hidden_share"],
+        "low": ours["gathers_hidden_share_low"],
+        "high": ours["gathers_hidden_share_high"],
         "gathers": ours["gathers_ms"],
         "late": ours["gathers_ms"] - ours["gathers_hidden_ms"],
         "idle": _idle(ours),
@@ -139,8 +146,12 @@ _LEFT = (
     "{{ share | percent(0) }} of {{ communication | sig }} ms is hidden under computation" + _CELL
 )
 _IDLE = (
-    " is not decided: under the profiler the device waits for the host for {{ idle | percent(0) }}"
-    " of the step" + _CELL + "."
+    " is not decided: under the profiler a rank is idle for {{ idle | percent(0) }} of the step,"
+    " since it waits for its host or for another rank" + _CELL + "."
+)
+_VARIES = (
+    " is not decided: the interval of the median is {{ low | percent(0) }} to"
+    " {{ high | percent(0) }}" + _CELL + "."
 )
 FINDINGS = (
     Finding(
@@ -158,6 +169,8 @@ FINDINGS = (
             + _LEFT
             + "; {{ exposed | sig }} ms lengthen the step of {{ step | sig }} ms."
             + _DDP,
+            "varies": "How much of the {{ communication | sig }} ms of communication is hidden"
+            + _VARIES,
             "idle": "How much of the {{ communication | sig }} ms of communication is hidden"
             + _IDLE,
         },
@@ -175,6 +188,7 @@ FINDINGS = (
             " all-gathers' {{ gathers | sig }} ms is hidden" + _CELL + ".",
             "hardly": "Weights are gathered late: the step waits for {{ late | sig }} ms of the"
             " all-gathers' {{ gathers | sig }} ms" + _CELL + ".",
+            "varies": "What share of the weights is gathered in time" + _VARIES,
             "idle": "Whether weights are gathered in time" + _IDLE,
         },
         place=SECTION,

@@ -21,6 +21,8 @@ LINES = [*CELL, "implementation"]
 ONE, COMPILED = "one_rank", "_compiled"
 # Largest idle share of a profiled step whose hidden share holds without the profiler as well.
 MOST_IDLE = 0.2
+# Largest width of the interval of a hidden share that holds.
+WIDEST = 0.2
 
 
 def plain(name: str) -> str:
@@ -80,19 +82,21 @@ def idle_share(frame: pd.DataFrame) -> pd.Series:
     return 1 - (frame["compute_ms"] + frame["exposed_ms"]) / frame["step_ms"]
 
 
-def busy(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the ledger without those whose host could not keep up under the profiler.
+def decided(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the ledger that say what is hidden without the profiler as well.
 
-    Communication that runs while the device waits for the host would hide under computation in a
-    step without the profiler.
+    Left out are those whose ranks were idle for long: communication that runs while the device
+    waits for the host would hide under computation in a step without the profiler. So are those
+    whose hidden share varies from step to step.
     """
-    return frame[idle_share(frame) <= MOST_IDLE]
+    width = frame["hidden_share_high"] - frame["hidden_share_low"]
+    return frame[(idle_share(frame) <= MOST_IDLE) & ~(width > WIDEST)]
 
 
 def beside(evidence: MachineEvidence, frame: pd.DataFrame) -> pd.DataFrame:
-    """The valid and `busy` rows of the ledger that belong to rows of steps, indexed like these."""
+    """The valid, `decided` rows of the ledger that belong to rows of steps, indexed like these."""
     rows = ledger(evidence)
-    rows = busy(rows[gates.shown(rows)]).drop_duplicates(LINES).set_index(LINES)
+    rows = decided(rows[gates.shown(rows)]).drop_duplicates(LINES).set_index(LINES)
     return rows.reindex(pd.MultiIndex.from_frame(frame[LINES])).set_axis(frame.index)
 
 

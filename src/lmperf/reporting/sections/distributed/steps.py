@@ -27,11 +27,12 @@ from lmperf.statistics import FASTER, SAME, SLOWER
 DDP, OVERLAPPED, FLAT, ONE_BY_ONE = "ddp", "overlapped", "flat", "one_by_one"
 BUCKETS = "bucket_"
 MIB_IN_GIB = 1024
-HEAD_LINES = 12
+HEAD_LINES = 14
 # The strategies of the head table; of a compiled variant only these.
 HEAD = (
     *(ONE, ONE_BY_ONE, FLAT, OVERLAPPED, DDP, "sharded_optimizer", "zero_redundancy"),
-    *("fully_sharded", "fsdp2", "overlapped_compiled", "ddp_compiled", "fully_sharded_compiled"),
+    *("fully_sharded", "fsdp2", ONE + COMPILED, "overlapped_compiled", "ddp_compiled"),
+    *("fully_sharded_compiled", "fsdp2_compiled"),
 )
 LEDGER = (
     "Communication, its share of the step and what is hidden are those of the ledger (D5), whose"
@@ -62,6 +63,8 @@ def head(evidence: MachineEvidence) -> Table | None:
         time("predicted", predicted, "train_step.predicted"),
     ]
     note = "Times: steps back to back." if lasting else STEPS
+    if frame["implementation"].str.endswith(COMPILED).any():
+        note += " A compiled step is compared with the compiled step of one rank."
     table = side_by_side("One train step, by strategy", frame, LINES, columns, note)
     return table and table.last(HEAD_LINES)
 
@@ -183,7 +186,24 @@ def _scaling(evidence: MachineEvidence) -> dict:
         "ratio": best["ratio"],
         "share": best["ratio"] / best["ranks"],
         "verdict": best["verdict"],
+        **_limit(evidence, best),
     }
+
+
+def _limit(evidence: MachineEvidence, best: pd.Series) -> dict:
+    """The speed-up of data parallel training if all its communication were hidden; None: unknown.
+
+    A rank then takes as long as it computes (D5): its part of the batch, and the update of all
+    weights, which does not become shorter.
+    """
+    cell = {name: best[name] for name in rows.CELL}
+    strategy = OVERLAPPED + COMPILED
+    ledger = having(sound(evidence, rows.LEDGER), table="ledger", implementation=strategy, **cell)
+    one = having(sound(evidence, STEM), implementation=ONE + COMPILED, **{**cell, "ranks": 1})
+    if ledger.empty or one["sustained_ms"].isna().all():
+        return {"most": None}
+    computing = float(ledger["compute_ms"].iloc[0])
+    return {"computing": computing, "most": float(one["sustained_ms"].iloc[0]) / computing}
 
 
 def _best_bucket(evidence: MachineEvidence) -> dict:
@@ -244,6 +264,11 @@ def verdict_finding(name: str, base: str, words: str, place: str = SECTION) -> F
     )
 
 
+_MOST = (
+    "{% if most %} Data parallel, hiding all communication would give at most {{ most | ratio }}: a"
+    " rank computes for {{ computing | sig }} ms, since the update of all weights does not shrink"
+    " with its part of the batch.{% endif %}"
+)
 FINDINGS = (
     Finding(
         name="distributed_scaling",
@@ -252,9 +277,9 @@ FINDINGS = (
         answer=lambda v: "faster" if v["verdict"] == FASTER else "no_faster",
         answers={
             "faster": _ON + " is {{ ratio | ratio }} as fast as on one ({{ best }}): a"
-            " scaling efficiency of {{ share | percent(0) }}.",
+            " scaling efficiency of {{ share | percent(0) }}." + _MOST,
             "no_faster": _ON + " is no faster than on one: the best strategy, {{ best }}, reaches"
-            " {{ ratio | ratio }}.",
+            " {{ ratio | ratio }}." + _MOST,
         },
         place=SHORT,
     ),
