@@ -16,6 +16,7 @@ from lmperf.reporting.compared_machines import compared
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.findings import SECTION, SHORT, TRUST
 from lmperf.reporting.foreign import in_markdown
+from lmperf.reporting.jobs import on_several_devices
 from lmperf.reporting.markdown import markdown
 from lmperf.reporting.numbers import Count
 from lmperf.reporting.other_machines import machines_lines, side_by_side_steps
@@ -344,6 +345,7 @@ def _notices(evidence: MachineEvidence, benchmarks: Sequence[str]) -> dict:
         "missing": [name for stem in benchmarks for name in evidence.missing.get(stem, ())],
         "red": [name for stem in benchmarks for name in red.get(stem, ())],
         "marks": marks.counted_words(machine.marked(evidence, benchmarks)),
+        "devices": on_several_devices(evidence, benchmarks),
     }
 
 

@@ -243,6 +243,10 @@ def test_memory_leads_to_every_answer():
     cases = {
         "distributed_optimizer_memory": saved("sharded_optimizer"),
         "distributed_fully_sharded_memory": saved("fully_sharded"),
+        "distributed_peaks": {
+            "agree": evidence,
+            "differ": of("distributed_memory", larger(1.2, "ddp")),
+        },
         "distributed_memory_predicted": {
             "within": evidence,
             "outside": of("distributed_memory", larger(1.2)),

@@ -11,7 +11,6 @@ from dataclasses import replace
 import pandas as pd
 
 from lmperf.benchmarks import stems
-from lmperf.evidence.repeatability import STEM
 from lmperf.names import dtype_words, in_order, size_words
 from lmperf.reporting import gates, machine, marks, repeatability
 from lmperf.reporting.ceilings import (
@@ -25,6 +24,7 @@ from lmperf.reporting.ceilings import (
 )
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.findings import PAGE, TRUST, Finding, NotMeasured, always
+from lmperf.reporting.jobs import jobs_of, rows_by_job
 from lmperf.reporting.sections import Section
 from lmperf.reporting.side_by_side import Beside, each, rate, side_by_side, time
 from lmperf.reporting.tables import (
@@ -152,7 +152,7 @@ def cost_table(evidence: MachineEvidence) -> Table | None:
     counts = jobs.groupby("stem").size()
     lines = [_cost_line(str(stem), int(counts[stem]), row) for stem, row in sums.iterrows()]
     lines.append(_cost_line("all", len(jobs), sums.sum()))
-    total, counted = machine.rows(evidence), int(_rows_by_job(evidence).sum())
+    total, counted = machine.rows(evidence), int(rows_by_job(evidence).sum())
     note = (
         ""
         if counted == total
@@ -167,35 +167,6 @@ def _cost_line(stem: str, jobs: int, row: pd.Series) -> dict:
     seconds = {name: number_cell(row[name]) for name in (*INSIDE, *OUTSIDE)}
     wall = number_cell(row["wall_s"])
     return {"benchmark": stem, "jobs": jobs, "wall": wall, **seconds}
-
-
-def jobs_of(evidence: MachineEvidence) -> pd.DataFrame:
-    """The measuring jobs that ran while a row of the evidence was measured."""
-    if evidence.cost is None:
-        return pd.DataFrame(columns=["stem", "wall_s"])
-    return evidence.cost[_rows_by_job(evidence) > 0]
-
-
-def _rows_by_job(evidence: MachineEvidence) -> pd.Series:
-    """For each job, the number of rows of its benchmark that were measured while it ran."""
-    jobs = evidence.cost
-    begin, end = _at(jobs["started_at"]).dt.floor("s"), _at(jobs["finished_at"]).dt.ceil("s")
-    counts = pd.Series(0, jobs.index)
-    for stem, of_stem in jobs.groupby("stem"):
-        if stem == STEM:
-            frame = pd.concat([*evidence.repeats.values()]) if evidence.repeats else None
-        else:
-            frame = evidence.frame(str(stem))
-        if frame is not None:
-            at = _at(frame["measured_at"])
-            for job in of_stem.index:
-                counts[job] = int(((at >= begin[job]) & (at <= end[job])).sum())
-    return counts
-
-
-def _at(times: pd.Series) -> pd.Series:
-    """The text as timestamps in UTC; NaT where it is no timestamp."""
-    return pd.to_datetime(times, format="ISO8601", errors="coerce", utc=True)
 
 
 def _limits(evidence: MachineEvidence) -> dict:

@@ -159,6 +159,21 @@ def _prediction(evidence: MachineEvidence) -> dict:
     }
 
 
+def _twice(evidence: MachineEvidence) -> dict:
+    """The strategies whose peak differs between timed steps and the run that measures memory."""
+    timed = sound(evidence, rows.STEM).dropna(subset=["peak_mib"])
+    alone = measured(having(sound(evidence, MEMORY), moment="peak"))
+    both = measured(timed.merge(alone, on=LINES, suffixes=("", "_alone")))
+    far = both[(both["peak_mib"] / both[f"{TOTAL}_mib"] - 1).abs() > TOLERANCE]
+    worst = far.loc[far["peak_mib"].idxmax()] if len(far) else None
+    return {
+        "n": len(both),
+        "name": None if worst is None else implementation_words(worst["implementation"]),
+        "timed": None if worst is None else worst["peak_mib"] * MIB,
+        "alone": None if worst is None else worst[f"{TOTAL}_mib"] * MIB,
+    }
+
+
 TOLERANCE = 0.05
 _PEAK = (
     " of a {{ size }} step on {{ ranks }} ranks {{ 'from' if peak < before else 'up from' }}"
@@ -188,6 +203,20 @@ FINDINGS = (
             "costs": "Sharding weights, gradients and state does not lower the peak" + _PEAK + ".",
         },
         place=SECTION,
+    ),
+    Finding(
+        name="distributed_peaks",
+        question="Do timed steps have the peak that is measured apart from them?",
+        values=_twice,
+        answer=lambda v: "differ" if v["name"] else "agree",
+        answers={
+            "agree": "Of {{ n | count('strategy') }}, timed steps have the same peak as the run"
+            f" that measures memory (D8, D11), within {percent(TOLERANCE, 0)}.",
+            "differ": "{{ name }} has a peak of {{ timed | gib }} a rank in timed steps (first"
+            " table), of {{ alone | gib }} in the run that measures memory (D8). The cause was not"
+            " looked for; plan with the larger one.",
+        },
+        place=PAGE,
     ),
     Finding(
         name="distributed_memory_predicted",
