@@ -18,6 +18,13 @@ def test_current_directory_is_on_the_import_path(tmp_path, monkeypatch):
     assert sys.path[0] == str(tmp_path)
 
 
+@pytest.mark.process
+def test_start_of_the_command_line_imports_nothing_large():
+    code = "import sys, lmperf.cli; print({'torch', 'numpy', 'pandas', 'jinja2'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "set()\n", done.stderr
+
+
 @pytest.mark.parametrize("command", ["report", "summary", "verify", "prune"])
 @pytest.mark.parametrize("name", ["../../x", "here/../there", "report.md", "", "a\nb", "x" * 300])
 def test_machine_must_be_a_name_rather_than_a_path(tmp_path, monkeypatch, capfd, command, name):

@@ -13,7 +13,6 @@ from pathlib import Path
 import click
 
 from lmperf.benchmarks import load, stems
-from lmperf.commands.links import check_links
 from lmperf.commands.options import of_project, say
 from lmperf.custom import broken_ones
 from lmperf.errors import UserError
@@ -51,6 +50,8 @@ def doctor(project: Project, links: bool) -> int:
       lmperf doctor --links
     """
     if links:
+        from lmperf.commands.links import check_links
+
         return check_links(project, say)
     found = [*_software(project), *_folders(project), *_sections(project), *_custom(project)]
     for one in found:
