@@ -427,7 +427,7 @@ def test_markdown_of_an_author_keeps_its_meaning():
 def test_section_prints_a_note_as_the_words_of_its_author(cpu, templates):
     section = compose("attention", cpu, drawn=False)
     (section,) = notes.added([section], [judged_text("attention", "One\n\ntwo <b>.")])
-    expected = "\n> **Author's note**\n>\n> One\n>\n> two &lt;b>.\n\n"
+    expected = "\n> **Author's note.** One\n>\n> two &lt;b>.\n\n"
     assert expected in pages.page(cpu, section, templates)
     assert expected in pages.write_up(cpu, [section], templates)
 
@@ -446,7 +446,9 @@ def test_every_page_prints_its_notes(cpu, templates):
         if not section.measured:
             continue  # several GPUs: the page says that there is no evidence
         (section,) = notes.added([section], [judged_text(stem, "My words.")])
-        assert pages.page(cpu, section, templates).count("> My words.") == 1, stem
+        assert pages.page(cpu, section, templates).count("> **Author's note.** My words.") == 1, (
+            stem
+        )
 
 
 def judged_text(section, text):

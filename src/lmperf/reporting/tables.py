@@ -43,9 +43,8 @@ MEDIAN_APART = 0.05
 STATUS_WORDS = {**STATUSES, "failed_check": "gate failed, withheld"}
 IMPOSSIBLE_WORDS = f"{KIND}, withheld"
 STEPS = (
-    "Burst (calls with pauses): mean ± standard deviation (n calls), and the median if it differs"
-    f" from the mean by more than {percent(MEDIAN_APART, 0)}; of a host-bound step the least time"
-    " and the median."
+    "Burst (calls with pauses): mean ± standard deviation (n calls), with the median if it differs"
+    f" by more than {percent(MEDIAN_APART, 0)}. Of a host-bound step: least time and median."
 )
 
 

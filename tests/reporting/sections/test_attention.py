@@ -226,8 +226,8 @@ def test_softmax_finding_names_casts_as_the_cause():
 def test_finding_gives_memory_in_length_by_length_matrices(gpu, cpu):
     assert sentence_of("attention_matrices", gpu) == (
         "Plain attention keeps 2.0 matrices of length x length (float32) for the backward. The"
-        " peak of its forward is 3.0 of them, that of its backward 3.0. A published write-up (001)"
-        " calls memory linear in the length."
+        " peak of its forward is 3.0 of them. That of its backward is 3.0. A published write-up"
+        " (001) calls memory linear in the length."
     )
     assert sentence_of("attention_matrices", cpu).startswith("Plain attention keeps ")
 
@@ -242,7 +242,7 @@ def test_memory_in_matrices_excludes_the_inputs():
 
     sentence = sentence_of("attention_matrices", with_changed_rows(change))
     assert "keeps 2.0 matrices" in sentence
-    assert "its forward is 3.0 of them, that of its backward 5.0." in sentence
+    assert "its forward is 3.0 of them. That of its backward is 5.0." in sentence
 
 
 def test_speedup_divides_eager_float32_time_by_other_time():

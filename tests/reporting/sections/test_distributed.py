@@ -328,7 +328,7 @@ def test_memory_is_predicted_beside_measured(pair):
 
 def test_head_has_a_line_for_each_strategy_of_one_cell(pair):
     table = steps.head(pair)
-    assert table.length == 14 and len(table.columns) <= 7
+    assert table.length == 12 and len(table.columns) <= 7
     assert {"size": "3.4B", "dtype": "autocast_bfloat16"}.items() <= table.axes.items()
 
 

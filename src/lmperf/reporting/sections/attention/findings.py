@@ -213,7 +213,7 @@ _PEAK = (
 )
 _HELD = (
     "Plain attention keeps {{ kept }} matrices of length x length (float32) for the backward. The"
-    " peak of its forward is {{ forward }} of them, that of its backward {{ backward }}."
+    " peak of its forward is {{ forward }} of them. That of its backward is {{ backward }}."
 )
 _COMPILED = (
     "Compiled attention is faster than eager in {{ faster.k }} of {{ timed }} cells (float32)"

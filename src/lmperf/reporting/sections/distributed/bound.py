@@ -191,10 +191,10 @@ FINDINGS = (
         values=_bound,
         answer=always,
         answers={
-            "is": "In {{ dtype }}, a layer hides its communication on {{ ranks }} devices from"
-            " {{ least[0] | rounded }} tokens a device on (fully sharded: {{ least[1] | rounded }})"
-            "{% if devices %}, on {{ devices }} from {{ of_many[0] | rounded }}"
-            " ({{ of_many[1] | rounded }}){% endif %}. Tensor parallelism hides it on up to"
+            "is": "In {{ dtype }}, a layer on {{ ranks }} devices hides its communication from"
+            " {{ least[0] | rounded }} tokens a device on (fully sharded {{ least[1] | rounded }})."
+            "{% if devices %} On {{ devices }} devices that is {{ of_many[0] | rounded }}"
+            " ({{ of_many[1] | rounded }}).{% endif %} Tensor parallelism hides it on up to"
             " {{ tensor | count('device') }} ({{ size }}; D14)."
         },
         place=SECTION,

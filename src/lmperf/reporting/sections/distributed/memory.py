@@ -176,8 +176,8 @@ def _twice(evidence: MachineEvidence) -> dict:
 
 TOLERANCE = 0.05
 _PEAK = (
-    " of a {{ size }} step on {{ ranks }} ranks {{ 'from' if peak < before else 'up from' }}"
-    " {{ before | gib }} ({{ base }}) to {{ peak | gib }} a rank"
+    " the peak of a {{ size }} step on {{ ranks }} ranks is {{ peak | gib }} a rank instead of"
+    " {{ before | gib }} ({{ base }})"
 )
 FINDINGS = (
     Finding(
@@ -186,10 +186,10 @@ FINDINGS = (
         values=lambda evidence: _saved(evidence, SHARDED[0]),
         answer=lambda v: "saves" if v["peak"] < v["before"] else "costs",
         answers={
-            "saves": "A sharded optimizer takes the peak" + _PEAK + "; its state from"
-            " {{ whole_state | gib }} to {{ state | gib }}.",
-            "costs": "A sharded optimizer does not lower the peak" + _PEAK + ", although its state"
-            " takes {{ state | gib }} instead of {{ whole_state | gib }}.",
+            "saves": "With a sharded optimizer" + _PEAK + ". Its state takes {{ state | gib }}"
+            " instead of {{ whole_state | gib }}.",
+            "costs": "A sharded optimizer does not lower the peak: with it," + _PEAK + ", although"
+            " its state takes {{ state | gib }} instead of {{ whole_state | gib }}.",
         },
         place=SECTION,
     ),
@@ -199,8 +199,10 @@ FINDINGS = (
         values=lambda evidence: _saved(evidence, FULLY[0]),
         answer=lambda v: "saves" if v["peak"] < v["before"] else "costs",
         answers={
-            "saves": "Sharding weights, gradients and state takes the peak" + _PEAK + ".",
-            "costs": "Sharding weights, gradients and state does not lower the peak" + _PEAK + ".",
+            "saves": "Fully sharded," + _PEAK + ".",
+            "costs": "Sharding weights, gradients and state does not lower the peak: with it,"
+            + _PEAK
+            + ".",
         },
         place=SECTION,
     ),

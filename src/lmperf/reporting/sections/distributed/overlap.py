@@ -146,12 +146,12 @@ _LEFT = (
     "{{ share | percent(0) }} of {{ communication | sig }} ms is hidden under computation" + _CELL
 )
 _IDLE = (
-    " is not decided: under the profiler a rank is idle for {{ idle | percent(0) }} of the step,"
-    " since it waits for its host or for another rank" + _CELL + "."
+    " is not decided. Under the profiler a rank waits for {{ idle | percent(0) }} of the step, for"
+    " its host or another rank" + _CELL + "."
 )
 _VARIES = (
-    " is not decided: the interval of the median is {{ low | percent(0) }} to"
-    " {{ high | percent(0) }}" + _CELL + "."
+    " is not decided: {{ low | percent(0) }} to {{ high | percent(0) }}, the interval of the"
+    " median" + _CELL + "."
 )
 FINDINGS = (
     Finding(
@@ -169,8 +169,7 @@ FINDINGS = (
             + _LEFT
             + "; {{ exposed | sig }} ms lengthen the step of {{ step | sig }} ms."
             + _DDP,
-            "varies": "How much of the {{ communication | sig }} ms of communication is hidden"
-            + _VARIES,
+            "varies": "How much communication is hidden" + _VARIES,
             "idle": "How much of the {{ communication | sig }} ms of communication is hidden"
             + _IDLE,
         },
@@ -188,7 +187,7 @@ FINDINGS = (
             " all-gathers' {{ gathers | sig }} ms is hidden" + _CELL + ".",
             "hardly": "Weights are gathered late: the step waits for {{ late | sig }} ms of the"
             " all-gathers' {{ gathers | sig }} ms" + _CELL + ".",
-            "varies": "What share of the weights is gathered in time" + _VARIES,
+            "varies": "What share of weights is gathered in time" + _VARIES,
             "idle": "Whether weights are gathered in time" + _IDLE,
         },
         place=SECTION,
