@@ -1,5 +1,7 @@
 """Tests that each committed report equals the report rendered from its evidence."""
 
+import csv
+import io
 import shutil
 from pathlib import Path
 
@@ -9,7 +11,7 @@ from lmperf.benchmarks import load, stems
 from lmperf.config import load_config
 from lmperf.evidence.project import Project
 from lmperf.evidence.review import prune, review
-from lmperf.evidence.store import read_rows
+from lmperf.evidence.store import read_rows, write_signed
 from lmperf.reporting.diff.results import read_result
 from lmperf.reporting.render import render_machine
 from lmperf.transformer.sizes import SIZES
@@ -17,7 +19,7 @@ from lmperf.transformer.sizes import SIZES
 pytestmark = pytest.mark.machine
 
 ROOT = Path(__file__).parents[1]
-PUBLISHED = ["nvidia-h200"]
+PUBLISHED = ["cpu-amd-epyc", "nvidia-h200", "nvidia-h200-x2"]
 
 
 @pytest.fixture
@@ -65,6 +67,26 @@ def test_published_evidence_is_intact_and_pages_show_faults(copy, machine):
     for kind, word in {"red gate": "failed", "stale": "stale", "missing": "missing"}.items():
         named = sum(map(len, reviewed.faults[kind].values()))
         assert not named or word in pages, f"{named} {kind}"
+
+
+@pytest.mark.parametrize("machine", PUBLISHED)
+def test_published_evidence_can_be_compared(machine):
+    frames = read_result(machine, ROOT).frames
+    for stem, frame in frames.items():
+        names = [axis.name for axis in load(stem).axes] if stem in stems() else []
+        assert [*frame.columns[: len(names)]] == names, stem
+
+
+def test_columns_of_evidence_may_have_any_order(tmp_path):
+    copied = shutil.copytree(ROOT / "report/nvidia-h200", tmp_path / "one")
+    path = copied / "evidence/ceilings.csv"
+    rows = [dict(reversed(row.items())) for row in read_rows(path)]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    write_signed(path, text.getvalue().encode())
+    assert read_result(str(copied)).frames["ceilings"]["state"].eq("ok").all()
 
 
 def test_review_names_rows_made_stale_by_changed_code(copy, monkeypatch):

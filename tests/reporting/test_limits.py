@@ -10,7 +10,7 @@ from lmperf.reporting import glossary
 pytestmark = pytest.mark.machine
 
 ROOT = Path(__file__).parents[2]
-PUBLISHED = sorted(ROOT.glob("report/*/report.md"))
+PUBLISHED = ["cpu-amd-epyc", "nvidia-h200", "nvidia-h200-x2"]
 # Its lines name benchmarks and failed cells, as long as these are.
 LISTED = "Limits and failed checks"
 
@@ -47,9 +47,9 @@ def test_rendered_write_up_keeps_the_limits(write_up):
     assert_within_limits(write_up)
 
 
-@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.parent.name)
-def test_published_write_up_keeps_the_limits(path):
-    assert_within_limits(path.read_text())
+@pytest.mark.parametrize("machine", PUBLISHED)
+def test_published_write_up_keeps_the_limits(machine):
+    assert_within_limits((ROOT / "report" / machine / "report.md").read_text())
 
 
 def test_no_term_is_used_before_the_glossary(write_up):

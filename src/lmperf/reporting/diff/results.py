@@ -97,8 +97,10 @@ def read_frame(path: Path) -> pd.DataFrame:
         DamagedEvidence, ValueError: the file is damaged.
     """
     # Rows of older versions get today's names; a benchmark may no longer exist.
-    former = former_names(load(path.stem)) if path.stem in stems() else {}
-    rows = read_rows(path, former)
+    benchmark = load(path.stem) if path.stem in stems() else None
+    rows = read_rows(path, former_names(benchmark) if benchmark else {})
+    if benchmark:  # the columns of a file written by other means may have any order
+        rows = [{**dict.fromkeys(benchmark.identity, ""), **row} for row in rows]
     names = list(rows[0]) if rows else ["implementation"]
     kinds = {name: str for name in names[: names.index("implementation")]}
     kinds |= {column.name: column.kind for column in COMMON_COLUMNS}
