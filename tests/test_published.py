@@ -19,7 +19,8 @@ from lmperf.transformer.sizes import SIZES
 pytestmark = pytest.mark.machine
 
 ROOT = Path(__file__).parents[1]
-PUBLISHED = ["cpu-amd-epyc", "nvidia-h200", "nvidia-h200-x2"]
+# Not `cpu-amd-epyc`: on such a machine, the environment of the tests decides what is stale.
+PUBLISHED = ["nvidia-h200", "nvidia-h200-x2"]
 
 
 @pytest.fixture
