@@ -10,6 +10,7 @@ from lmperf.distributed.cost import Line, bus_factor
 from lmperf.names import bytes_words, implementation_words, in_order
 from lmperf.reporting.evidence import MachineEvidence, groups, having
 from lmperf.reporting.findings import Finding, NotMeasured, measured, rows_of
+from lmperf.reporting.numbers import Count
 from lmperf.reporting.sections.distributed.links import (
     ALL_REDUCE,
     CELL,
@@ -89,11 +90,29 @@ def _passed_round(evidence: MachineEvidence) -> dict:
         "ratio": best["ratio"] if faster else 1 / best["ratio"],
         "predicted": whole / parts if faster else parts / whole,
         "answer": {SAME: "same", FASTER: "parts"}.get(best["verdict"], "whole"),
+        "library": implementation_words(LIBRARY),
+        "wins": _wins(evidence, best),
     }
 
 
+def _wins(evidence: MachineEvidence, like: pd.Series) -> Count:
+    """At how many sizes the library's all-reduce is faster than both others."""
+    same = {name: like[name] for name in ("operation", "dtype", "ranks")}
+    frame = having(evidence.frame(STEM), **same, implementation=LIBRARY)
+    wins = pd.Series(True, frame.index)
+    for name in (PARTS, ROUND):
+        pair = (Series.of(implementation=one) for one in (LIBRARY, name))
+        found = resolved(evidence, STEM, *pair)
+        faster = found[found["verdict"] == FASTER].index
+        wins &= wins.index.isin(faster)
+    return Count(int(wins.sum()), len(wins))
+
+
 _OVER = "An all-reduce of {{ message }} over {{ ranks }} ranks"
-_PREDICTED = " The fits of their parts (D1) predict {{ predicted | ratio }}."
+_PREDICTED = (
+    " The fits of their parts (D1) predict {{ predicted | ratio }}. {{ library }}'s own all-reduce"
+    " is faster than both at {{ wins.k }} of {{ wins.n }} sizes."
+)
 
 FINDINGS = (
     Finding(
