@@ -298,7 +298,10 @@ def test_edited_page_and_note_render_again_and_measure_nothing(checkout):
     assert rules_in(said) == ["write_up", "overview"] and measured(said) == []
     assert "A line of a reader's own." not in page.read_text()
     for name in ("report.md", "here/report.md", "here/mixed_precision.md"):
-        assert "> The words of an author." in (checkout / "report" / name).read_text()
+        assert (
+            "> **Author's note.** The words of an author."
+            in (checkout / "report" / name).read_text()
+        )
     assert lmperf(checkout, "summary", "here", "--current").returncode == 0
     assert "Nothing to be done" in dry_run(checkout, ONE)
 

@@ -25,7 +25,7 @@ def _batches(evidence: MachineEvidence) -> dict:
     several = frame[(frame["ranks"] > 1) & (frame["batch"] > few["batch"])]
     batch = measured(several)["batch"].max()
     many = best_over_one(evidence, having(frame, batch=batch))
-    hidden = [_hidden(evidence, few["batch"]), _hidden(evidence, batch)]
+    hidden = [_hidden(evidence, few, one) for one in (few["batch"], batch)]
     return {
         "size": few["size"],
         "ranks": f"{few['ranks']:g}",
@@ -39,14 +39,19 @@ def _batches(evidence: MachineEvidence) -> dict:
     }
 
 
-def _hidden(evidence: MachineEvidence, batch: float) -> float | None:
-    """The share of overlapped communication that is hidden at a batch; None if not decided."""
+def _hidden(evidence: MachineEvidence, like: pd.Series, batch: float) -> float | None:
+    """The share of overlapped communication that is hidden at a batch; None if not decided.
+
+    like: a row of the size and number of ranks.
+    """
     try:
         ledger = overlap.largest(evidence, overlap.OVERLAPPED, batch)
     except NotMeasured:
         return None
+    same = all(ledger[name] == like[name] for name in ("size", "ranks"))
     known = rows.decided(ledger.to_frame().T)
-    return None if known.empty or pd.isna(ledger["hidden_share"]) else float(ledger["hidden_share"])
+    share = float(ledger["hidden_share"])
+    return None if known.empty or not same or pd.isna(share) else share
 
 
 _WITH = (

@@ -215,8 +215,8 @@ FINDINGS = (
             "agree": "Of {{ n | count('strategy') }}, timed steps have the same peak as the run"
             f" that measures memory (D8, D11), within {percent(TOLERANCE, 0)}.",
             "differ": "{{ name }} has a peak of {{ timed | gib }} a rank in timed steps (first"
-            " table), of {{ alone | gib }} in the run that measures memory (D8). The cause was not"
-            " looked for; plan with the larger one.",
+            " table), of {{ alone | gib }} in the run that measures memory (D8). Plan with the"
+            " larger one.",
         },
         place=PAGE,
     ),
