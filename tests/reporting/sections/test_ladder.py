@@ -13,7 +13,7 @@ from synthetic import cpu_evidence, gpu_evidence
 
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import Spread, ranged, ratio, rounded, significant
-from lmperf.reporting.sections.end_to_end import SECTION, ladder, ways
+from lmperf.reporting.sections.end_to_end import SECTION, ladder, ladder_findings, losses, ways
 from lmperf.reporting.speedup import compared
 from lmperf.transformer.rungs import RUNGS
 
@@ -63,7 +63,7 @@ CASES = {
         "apart": lambda: with_values(
             gpu_evidence(),
             {"loss": 9.0},
-            ladder.LOSS,
+            losses.LOSS,
             size="small",
             step=100,
             implementation="graph",
@@ -74,7 +74,7 @@ CASES = {
 
 @pytest.mark.slow
 def test_findings_give_every_declared_answer():
-    assert_answers_reached(ladder.FINDINGS, CASES)
+    assert_answers_reached(ladder_findings.FINDINGS, CASES)
 
 
 def test_table_e6_compares_each_rung_with_the_rung_above(gpu):
@@ -153,7 +153,7 @@ def test_ladder_finding_states_total_speedup_and_loss(gpu):
 
 def test_ladder_finding_and_table_state_a_loss_that_grows(gpu):
     grown = with_values(
-        gpu, {"loss": 9.0}, ladder.LOSS, size="3.4B", step=100, implementation="graph"
+        gpu, {"loss": 9.0}, losses.LOSS, size="3.4B", step=100, implementation="graph"
     )
     sentence = sentence_of("ladder", grown)
     assert sentence.endswith("weights raise the loss after 100 steps by up to 38.4 % (3.4B).")
@@ -161,14 +161,14 @@ def test_ladder_finding_and_table_state_a_loss_that_grows(gpu):
     for part in parts[-2:]:
         line = line_of(part, implementation="CUDA graph")
         assert line["loss (over float32)"] == "9.000 (+38.4 %)"
-    unknown = with_rows(gpu, gpu.frames[ladder.LOSS].iloc[:0], ladder.LOSS)
+    unknown = with_rows(gpu, gpu.frames[losses.LOSS].iloc[:0], losses.LOSS)
     assert sentence_of("ladder", unknown).endswith("Its loss was not measured.")
 
 
 def test_losses_on_other_tokens_are_not_compared(gpu):
     other = {"loss": 9.0, "seed": 7}
-    mixed = with_values(gpu, other, ladder.LOSS, step=100, implementation="autocast")
-    found = ladder.losses(mixed).loc["3.4B"]
+    mixed = with_values(gpu, other, losses.LOSS, step=100, implementation="autocast")
+    found = losses.losses(mixed).loc["3.4B"]
     assert found.loc["autocast", "base"] == 9.0
     alike = found.drop(index="autocast")
     assert alike["base"].nunique() == 1 and alike["base"].iloc[0] < 7
@@ -176,13 +176,13 @@ def test_losses_on_other_tokens_are_not_compared(gpu):
     assert "within 0.26 %" in sentence_of("ladder_loss", mixed)
     notes = {t.id: t for t in SECTION.tables}["E6"].make(mixed)[-1].notes
     assert "other tokens are compared among themselves" in notes
-    lone = with_values(gpu, {"seed": 7}, ladder.LOSS, size="3.4B", implementation="graph")
-    assert ladder.growth(lone, "3.4B", "graph") is None
+    lone = with_values(gpu, {"seed": 7}, losses.LOSS, size="3.4B", implementation="graph")
+    assert losses.growth(lone, "3.4B", "graph") is None
 
 
 def test_ladder_finding_states_a_loss_that_falls(gpu):
     fallen = with_values(
-        gpu, {"loss": 6.0}, ladder.LOSS, size="3.4B", step=100, implementation="graph"
+        gpu, {"loss": 6.0}, losses.LOSS, size="3.4B", step=100, implementation="graph"
     )
     assert sentence_of("ladder", fallen).endswith(
         "Its loss exceeds float32's by at most 1 %, and is up to 7.7 % lower (3.4B)."

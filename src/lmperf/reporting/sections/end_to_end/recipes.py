@@ -28,7 +28,7 @@ from lmperf.reporting.findings import NotMeasured, measured, sound
 from lmperf.reporting.machine import newest
 from lmperf.reporting.marks import with_stale
 from lmperf.reporting.numbers import counted, listed, precise, rounded, significant
-from lmperf.reporting.sections.end_to_end import ladder, ways
+from lmperf.reporting.sections.end_to_end import ladder, losses, ways
 from lmperf.reporting.sections.end_to_end.ways import BASE, STEM, STEP, Way
 from lmperf.reporting.speedup import speedup_cells, speedups
 from lmperf.reporting.tables import number_cells, value_cells
@@ -278,7 +278,7 @@ def _faster(evidence: MachineEvidence, best: pd.DataFrame) -> list[Table]:
     for label, row in rows.iterrows():
         other = _way(base.loc[row["size"]])
         cells.append(speedup_cells(evidence, STEM, _way(row).series, other.series)[label])
-    losses = [loss(evidence, row["size"], rung_of(row)) for _, row in rows.iterrows()]
+    found = [loss(evidence, row["size"], rung_of(row)) for _, row in rows.iterrows()]
     at = rows.index
     columns = [
         *_recipes(evidence, rows, "recipe, bf16 weights"),
@@ -292,19 +292,19 @@ def _faster(evidence: MachineEvidence, best: pd.DataFrame) -> list[Table]:
         _peak(rows, "faster.peak"),
         _column(
             "loss",
-            pd.Series([_loss_cell(*pair) for pair in losses], at, dtype=object),
+            pd.Series([_loss_cell(*pair) for pair in found], at, dtype=object),
             "faster.loss",
             ("", "precise", LOWER, "observed"),
         ),
         _column(
             "float32 weights' loss",
-            number_cells(pd.Series([base for _, base in losses], at, dtype=float), precise),
+            number_cells(pd.Series([base for _, base in found], at, dtype=float), precise),
             "float32.loss",
             ("", "precise", LOWER, "observed"),
         ),
     ]
     common = f"{_common(evidence)}, {implementation_words('fused_blocks')}"
-    note = f"All: {common}, compiled AdamW. {ladder.trained_on(evidence, rows['size'])}"
+    note = f"All: {common}, compiled AdamW. {losses.trained_on(evidence, rows['size'])}"
     return [Table(f"Faster, with bf16 weights{_where(rows)}", _shown(columns), note)]
 
 
@@ -320,7 +320,7 @@ def _faster_rows(evidence: MachineEvidence, best: pd.DataFrame) -> pd.DataFrame:
 def _loss_cell(found: float, base: float) -> Cell:
     if math.isnan(found):
         return Cell("not measured", state=NO_ROW)
-    return ladder.loss_cell(found, base)
+    return losses.loss_cell(found, base)
 
 
 def rung_of(row: pd.Series) -> str | None:
@@ -334,7 +334,7 @@ def _key(row: pd.Series) -> tuple[str, str]:
 
 def loss(evidence: MachineEvidence, size: str, rung: str | None) -> tuple[float, float]:
     """The last recorded losses of a rung and with float32 weights; NaN if unknown."""
-    found = ladder.losses(evidence)
+    found = losses.losses(evidence)
     if (size, rung) not in found.index:
         return math.nan, math.nan
     return tuple(found.loc[(size, rung), ["loss", "base"]])

@@ -17,7 +17,7 @@ from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import NotMeasured
 from lmperf.reporting.host_bound import HOST_BOUND, queued
 from lmperf.reporting.numbers import percent
-from lmperf.reporting.sections.end_to_end import ladder, recipes, ways
+from lmperf.reporting.sections.end_to_end import losses, recipes, ways
 from lmperf.reporting.sections.end_to_end.ways import BASE, CELL, EAGER, FLOAT32, STEM, STEP, Way
 from lmperf.reporting.side_by_side import (
     Beside,
@@ -149,7 +149,7 @@ def _sustained(evidence: MachineEvidence, dtype: str) -> Table | None:
 
 def _loss(evidence: MachineEvidence, steps: pd.DataFrame, dtype: str) -> str:
     """For the note of a table of a dtype: by how much its weights raise the loss."""
-    return ladder.growth_words(evidence, steps) if dtype == ways.BF16_WEIGHTS else ""
+    return losses.growth_words(evidence, steps) if dtype == ways.BF16_WEIGHTS else ""
 
 
 def _burst_words(phase: str) -> str:

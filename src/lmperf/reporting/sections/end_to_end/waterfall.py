@@ -13,7 +13,7 @@ from lmperf.dtypes import dtype_of
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.rounds import parse_rounds
-from lmperf.reporting.sections.end_to_end import ladder, ways
+from lmperf.reporting.sections.end_to_end import ladder, losses, ways
 from lmperf.reporting.speedup import Series, resolved
 from lmperf.statistics import FASTER, SLOWER, median_interval
 from lmperf.transformer.rungs import RUNGS, Rung
@@ -85,7 +85,7 @@ def with_float32_weights(evidence: MachineEvidence, rows: pd.DataFrame) -> pd.Da
 def loss_changes(evidence: MachineEvidence, size: str) -> dict[str, float]:
     """Rung without float32 weights -> its loss over that with them, less 1, where known."""
     names = [name for name, rung in BY_NAME.items() if not keeps_weights(rung)]
-    found = {name: ladder.growth(evidence, size, name) for name in names}
+    found = {name: losses.growth(evidence, size, name) for name in names}
     return {name: change for name, change in found.items() if change is not None}
 
 

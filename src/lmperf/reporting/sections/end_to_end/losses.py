@@ -1,0 +1,99 @@
+"""Losses of the rungs of the ladder: short training runs on the same tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pandas as pd
+
+from lmperf.benchmarks import load
+from lmperf.dtypes import dtype_of
+from lmperf.names import in_order
+from lmperf.reporting import gates
+from lmperf.reporting.evidence import MachineEvidence, having
+from lmperf.reporting.findings import all_rows
+from lmperf.reporting.numbers import listed, percent, precise, signed_percent
+from lmperf.results import Cell
+from lmperf.transformer.rungs import RUNGS
+
+LOSS = "ladder_loss"
+# A loss within this fraction of the losses with float32 weights counts as equal.
+NEAR = 0.01
+
+
+def losses(evidence: MachineEvidence) -> pd.DataFrame:
+    """A data frame of losses at the last recorded step, indexed by size and rung.
+
+    Columns: ``loss``; ``seed``, which determines the tokens; ``base``, the mean loss of the rungs
+    with float32 weights on the same tokens, NaN if there is none. These rungs differ in rounding
+    only, which training amplifies, so their mean is a better reference than one of them.
+    """
+    frame = evidence.frame(LOSS)
+    if frame is None:
+        nothing = pd.MultiIndex.from_tuples([], names=["size", "implementation"])
+        return pd.DataFrame({"loss": [], "seed": [], "base": []}, nothing)
+    frame = frame[gates.shown(frame)]
+    last = having(frame, step=frame["step"].max())
+    exact = last["loss"].where(last["implementation"].isin(exact_rungs()))
+    base = exact.groupby([last["size"], last["seed"]]).transform("mean")
+    return last.assign(base=base).set_index(["size", "implementation"])[["loss", "seed", "base"]]
+
+
+def growth(evidence: MachineEvidence, size: str, rung: str | None) -> float | None:
+    """By how much a rung's loss exceeds that with float32 weights, as a fraction; None: unknown."""
+    found = losses(evidence)
+    over = (found["loss"] / found["base"] - 1).dropna()
+    return over.get((size, rung))
+
+
+def growth_words(evidence: MachineEvidence, rows: pd.DataFrame) -> str:
+    """For a note: how much bf16 weights raise the loss at the sizes of these rows, if they do."""
+    rung = next(r.name for r in RUNGS if dtype_of(r.dtype).storage != "float32")
+    found = {size: growth(evidence, size, rung) for size in in_order("size", rows["size"])}
+    grown = [f"{size} {signed_percent(g)}" for size, g in found.items() if g and g > NEAR]
+    return f" bf16 weights raise the loss: {', '.join(grown)} (E6)." if grown else ""
+
+
+def exact_rungs() -> list[str]:
+    """The rungs with float32 weights."""
+    """The rungs with float32 weights."""
+    return [rung.name for rung in RUNGS if dtype_of(rung.dtype).storage == "float32"]
+
+
+def loss_cell(loss: float, base: float) -> Cell:
+    """A cell with a loss; one that is apart from `base`, NaN if unknown, says by how much."""
+    far = loss / base - 1
+    words = precise(loss) + (f" ({signed_percent(far)})" if abs(far) > NEAR else "")
+    return Cell(words, float(loss))
+
+
+def loss_words(evidence: MachineEvidence, size: str) -> str:
+    """For a note: how the losses of a size were measured."""
+    """For a note: how the losses of a size were measured."""
+    frame = having(all_rows(evidence, LOSS), size=size)
+    context, batch = (frame[axis].iloc[0] for axis in ("context_length", "batch"))
+    stated, steps = load(LOSS).stated, frame["step"].max()
+    several = losses(evidence).loc[size, "seed"].nunique() > 1
+    apart = " Lines trained on other tokens are compared among themselves." if several else ""
+    return (
+        f"Loss: mean of the last tenth of {steps:g} steps, one run on the same"
+        f" tokens, with {batch:g} sequences of {context:g} tokens in each step and a learning rate"
+        f" of {stated['learning_rate']:g}; in brackets over the mean with float32 weights, if"
+        f" further than {percent(NEAR, 0)} from it.{apart}"
+    )
+
+
+def trained_on(evidence: MachineEvidence, sizes: Iterable[str]) -> str:
+    """For a note: after how many steps, and on how many tokens, the losses of sizes are."""
+    if evidence.frame(LOSS) is None:
+        return ""
+    frame = having(evidence.frame(LOSS), size=[*sizes])
+    per_step = frame["batch"] * frame["context_length"]
+    sizes = in_order("size", frame["size"])
+    counts = {size: per_step[frame["size"] == size].max() for size in sizes}
+    said = [
+        f"{count:,g} tokens a step ({listed([s for s in sizes if counts[s] == count])})"
+        for count in dict.fromkeys(counts.values())
+    ]
+    steps = load(LOSS).stated["steps"]
+    return f"Loss: after {steps} steps of one run on the same tokens: {', '.join(said)}."
