@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from lmperf.benchmarks import load
-from lmperf.evidence import repeatability
 from lmperf.names import size_in_full
-from lmperf.reporting import coverage, glossary, machine, marks, other_machines, reproduce, trust
+from lmperf.reporting import coverage, glossary, machine, other_machines, reproduce, trust
 from lmperf.reporting.compared_machines import compared
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.findings import SECTION, SHORT, TRUST
 from lmperf.reporting.foreign import in_markdown
-from lmperf.reporting.jobs import on_several_devices
+from lmperf.reporting.health import health_of, limits_of, notices_of, unmeasured, unresolved
+from lmperf.reporting.index_of_tables import index_of
 from lmperf.reporting.markdown import markdown
-from lmperf.reporting.numbers import Count
 from lmperf.reporting.other_machines import machines_lines, side_by_side_steps
-from lmperf.reporting.sections import Composed, compose, stems, title_of
+from lmperf.reporting.sections import Composed, compose, stems
 from lmperf.reporting.tables import TableGroup
 from lmperf.reporting.templates import load_templates
 from lmperf.results import Column, Table
@@ -29,7 +26,6 @@ WRITE_UP = "report.md"
 FIGURES = "figures"
 # A longer note of the author is on the page of its section only.
 SHORT_NOTE_WORDS = 60
-REPEATED = "Repeatability (R1)"
 # Makes Markdown from a table, as `markdown` does.
 Form = Callable[..., str]
 
@@ -57,9 +53,9 @@ def machine_files(
 
 def has_page(evidence: MachineEvidence, section: Composed) -> bool:
     """Whether a section has more to show than that nothing of it was measured."""
-    notices = _notices(evidence, section.benchmarks)
-    unmeasured = {*section.benchmarks} <= {*evidence.unmeasured}
-    return section.measured or (any(notices.values()) and not unmeasured)
+    notices = notices_of(evidence, section.benchmarks)
+    is_left_out = {*section.benchmarks} <= {*evidence.unmeasured}
+    return section.measured or (any(notices.values()) and not is_left_out)
 
 
 def overview_files(
@@ -117,7 +113,7 @@ def write_up(
     first, heads = _split(
         _in_full_first([*first, *(section.head for section in shown)]), len(first)
     )
-    health = _health(evidence)
+    health = health_of(evidence)
     values = {
         **_about(evidence, root),
         "trust": trust.sentences(health, _said(sections, TRUST), unresolved(sections)),
@@ -136,9 +132,9 @@ def write_up(
             for section, head in zip(shown, heads, strict=True)
         ],
         "method": machine.method(evidence),
-        "limits": _limits(evidence),
-        "unmeasured": _unmeasured(evidence),
-        "index": _index(states, root),
+        "limits": limits_of(evidence),
+        "unmeasured": unmeasured(evidence),
+        "index": index_of(states, root),
         "further": [
             {"title": section.title, "page": root + section.page}
             for section in sections
@@ -148,7 +144,7 @@ def write_up(
         "steps": _markdown(side_by_side_steps(others), form) if several else "",
     }
     template = load_templates(templates).get_template("report.md.j2")
-    titles_only = {"index": [], "limits": [], "unmeasured": _unmeasured(MachineEvidence(""))}
+    titles_only = {"index": [], "limits": [], "unmeasured": unmeasured(MachineEvidence(""))}
     used = glossary.terms(template.render(**{**values, **titles_only}, glossary={}))
     return tidy(template.render(**values, glossary=used))
 
@@ -187,7 +183,7 @@ def page(
             table={table["name"]: table["text"] for table in tables},
             tables=tables,
             reasons=section.reasons,
-            notices=_notices(evidence, section.benchmarks),
+            notices=notices_of(evidence, section.benchmarks),
             measured=section.measured,
             method=machine.method(evidence),
         )
@@ -231,7 +227,7 @@ def _in_write_up(
     form: Form,
 ) -> dict:
     return {
-        "health": _health(evidence, section.benchmarks, [section]),
+        "health": health_of(evidence, section.benchmarks, [section]),
         "title": section.title,
         "question": question(section.stem, templates),
         "page": root + section.page,
@@ -277,140 +273,6 @@ def _about(evidence: MachineEvidence, root: str) -> dict:
         "machine_line": machine.facts_line(evidence),
         "root": root,
     }
-
-
-def _health(
-    evidence: MachineEvidence,
-    benchmarks: Sequence[str] | None = None,
-    sections: Sequence[Composed] = (),
-) -> dict:
-    """Numbers of checked, red, stale and missing rows, and names of damaged files.
-
-    `missing` leaves out the benchmarks of which nothing was measured, `unmeasured` is their number.
-
-    Args:
-        benchmarks: stems for all but the number of checked rows; None means all.
-        sections: the sections whose unresolved comparisons to count.
-    """
-    red = machine.red_gates(evidence, benchmarks)
-
-    def number(named: Mapping[str, Sequence[str]]) -> int:
-        return sum(len(n) for stem, n in named.items() if benchmarks is None or stem in benchmarks)
-
-    return {
-        "gated": machine.gated(evidence),
-        "red": number(red),
-        "stale": number(evidence.stale),
-        "missing": number(_partly_missing(evidence)),
-        "unmeasured": len(evidence.unmeasured),
-        "damaged": [
-            *(s for s in evidence.damaged if benchmarks is None or s in benchmarks),
-            *(evidence.lost if benchmarks is None else ()),
-        ],
-        "unresolved": _unresolved(sections),
-    }
-
-
-def _partly_missing(evidence: MachineEvidence) -> dict[str, Sequence[str]]:
-    """Names of missing rows, by benchmark, of the benchmarks that have any row."""
-    left_out = evidence.unmeasured
-    return {stem: names for stem, names in evidence.missing.items() if stem not in left_out}
-
-
-def _unmeasured(evidence: MachineEvidence) -> dict:
-    """Titles of the benchmarks of which nothing was measured, and the number of their rows."""
-    stems = evidence.unmeasured
-    rows = sum(len(evidence.missing[stem]) for stem in stems)
-    return {"titles": [load(stem).title for stem in stems], "rows": rows}
-
-
-def _unresolved(sections: Sequence[Composed]) -> str:
-    """The number of unresolved comparisons in the sections' tables in words; empty for none."""
-    found = unresolved(sections)
-    return "" if found.none else f"{found} comparisons unresolved"
-
-
-def unresolved(sections: Sequence[Composed]) -> Count:
-    """How many comparisons in the sections' tables are unresolved, of how many."""
-    parts = [part for section in sections for made in section.parts.values() for part in made]
-    return marks.unresolved(parts)
-
-
-def _notices(evidence: MachineEvidence, benchmarks: Sequence[str]) -> dict:
-    """What a page warns of: stale, missing, red and marked rows, and damaged evidence."""
-    red = machine.red_gates(evidence, benchmarks)
-    return {
-        "damaged": {s: evidence.damaged[s] for s in benchmarks if s in evidence.damaged},
-        "stale": [name for stem in benchmarks for name in evidence.stale.get(stem, ())],
-        "missing": [name for stem in benchmarks for name in evidence.missing.get(stem, ())],
-        "red": [name for stem in benchmarks for name in red.get(stem, ())],
-        "marks": marks.counted_words(machine.marked(evidence, benchmarks)),
-        "devices": on_several_devices(evidence, benchmarks),
-    }
-
-
-def _limits(evidence: MachineEvidence) -> list[dict]:
-    """A line for each benchmark with red, stale, damaged or uncommitted rows, or some missing."""
-    red = machine.red_gates(evidence)
-    worst = {stem: machine.worst_gate(frame) for stem, frame in evidence.present().items()}
-    uncommitted = machine.uncommitted(evidence)
-    missing = _partly_missing(evidence)
-    found = [*evidence.frames, *evidence.stale, *missing, *evidence.damaged]
-    lines = [
-        {
-            "title": REPEATED if stem == repeatability.STEM else load(stem).title,
-            "red": len(red.get(stem, ())),
-            "worst": worst.get(stem),
-            "stale": len(evidence.stale.get(stem, ())),
-            "missing": len(missing.get(stem, ())),
-            "damaged": evidence.damaged.get(stem),
-            "uncommitted": stem in uncommitted,
-        }
-        for stem in dict.fromkeys(found)
-    ]
-    kinds = ("red", "stale", "missing", "damaged", "uncommitted")
-    return [line for line in lines if any(line[kind] for kind in kinds)]
-
-
-def _index(states: Sequence[coverage.State], root: str) -> list[dict]:
-    """A line for each page: its title, its path, and its numbered tables with their states.
-
-    The path is empty for a page without a measured table: it is not written.
-    """
-    # E5 is on a page of its own, above the machine's, but listed among the tables of its letter.
-    letters: dict[str, list[coverage.State]] = {}
-    for state in states:
-        letters.setdefault(state.table.id[0], []).append(state)
-    lines = []
-    for found in letters.values():
-        page = next((state.page for state in found if "/" not in state.page), found[0].page)
-        written = any(state.measured for state in found if state.page == page)
-        lines.append(
-            {
-                "title": "Machines" if "/" in page else title_of(page.removesuffix(".md")),
-                "page": posixpath.normpath(root + page) if written else "",
-                "tables": [_in_index(one, root) for one in found] if written else _unwritten(found),
-            }
-        )
-    return lines
-
-
-def _unwritten(states: Sequence[coverage.State]) -> list[str]:
-    """The tables of a page without a measured table, by the reason: "E1, E2: not measured yet"."""
-    ids: dict[str, list[str]] = {}
-    for state in states:
-        ids.setdefault(state.words, []).append(state.table.id)
-    return [f"{', '.join(found)}: {words}" for words, found in ids.items()]
-
-
-def _in_index(state: coverage.State, root: str) -> str:
-    """A numbered table with its title; its state unless it is measured."""
-    link = f"{posixpath.normpath(root + state.page)}#{state.table.anchor}"
-    name = f"[{state.table.id}]({link})" if state.measured else state.table.id
-    cells = f"{state.measured} of {state.owed} cells, " if state.measured < state.owed else ""
-    said = state.words.removeprefix("measured").removeprefix(", ")
-    words = f" ({cells}{said})" if said else ""
-    return f"{name} {state.table.title}{words}"
 
 
 def _markdown(table: Table | None, form: Form = markdown, **options) -> str:

@@ -1,0 +1,108 @@
+"""What a page warns of: red, stale, missing, marked and unresolved rows, and damaged files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from lmperf.benchmarks import load
+from lmperf.evidence import repeatability
+from lmperf.reporting import machine, marks
+from lmperf.reporting.evidence import MachineEvidence
+from lmperf.reporting.jobs import on_several_devices
+from lmperf.reporting.numbers import Count
+from lmperf.reporting.sections import Composed
+
+REPEATED = "Repeatability (R1)"
+
+
+def health_of(
+    evidence: MachineEvidence,
+    benchmarks: Sequence[str] | None = None,
+    sections: Sequence[Composed] = (),
+) -> dict:
+    """Numbers of checked, red, stale and missing rows, and names of damaged files.
+
+    `missing` leaves out the benchmarks of which nothing was measured, `unmeasured` is their number.
+
+    Args:
+        benchmarks: stems for all but the number of checked rows; None means all.
+        sections: the sections whose unresolved comparisons to count.
+    """
+    red = machine.red_gates(evidence, benchmarks)
+
+    def number(named: Mapping[str, Sequence[str]]) -> int:
+        return sum(len(n) for stem, n in named.items() if benchmarks is None or stem in benchmarks)
+
+    return {
+        "gated": machine.gated(evidence),
+        "red": number(red),
+        "stale": number(evidence.stale),
+        "missing": number(_partly_missing(evidence)),
+        "unmeasured": len(evidence.unmeasured),
+        "damaged": [
+            *(s for s in evidence.damaged if benchmarks is None or s in benchmarks),
+            *(evidence.lost if benchmarks is None else ()),
+        ],
+        "unresolved": _unresolved(sections),
+    }
+
+
+def _partly_missing(evidence: MachineEvidence) -> dict[str, Sequence[str]]:
+    """Names of missing rows, by benchmark, of the benchmarks that have any row."""
+    left_out = evidence.unmeasured
+    return {stem: names for stem, names in evidence.missing.items() if stem not in left_out}
+
+
+def unmeasured(evidence: MachineEvidence) -> dict:
+    """Titles of the benchmarks of which nothing was measured, and the number of their rows."""
+    stems = evidence.unmeasured
+    rows = sum(len(evidence.missing[stem]) for stem in stems)
+    return {"titles": [load(stem).title for stem in stems], "rows": rows}
+
+
+def _unresolved(sections: Sequence[Composed]) -> str:
+    """The number of unresolved comparisons in the sections' tables in words; empty for none."""
+    found = unresolved(sections)
+    return "" if found.none else f"{found} comparisons unresolved"
+
+
+def unresolved(sections: Sequence[Composed]) -> Count:
+    """How many comparisons in the sections' tables are unresolved, of how many."""
+    parts = [part for section in sections for made in section.parts.values() for part in made]
+    return marks.unresolved(parts)
+
+
+def notices_of(evidence: MachineEvidence, benchmarks: Sequence[str]) -> dict:
+    """What a page warns of: stale, missing, red and marked rows, and damaged evidence."""
+    red = machine.red_gates(evidence, benchmarks)
+    return {
+        "damaged": {s: evidence.damaged[s] for s in benchmarks if s in evidence.damaged},
+        "stale": [name for stem in benchmarks for name in evidence.stale.get(stem, ())],
+        "missing": [name for stem in benchmarks for name in evidence.missing.get(stem, ())],
+        "red": [name for stem in benchmarks for name in red.get(stem, ())],
+        "marks": marks.counted_words(machine.marked(evidence, benchmarks)),
+        "devices": on_several_devices(evidence, benchmarks),
+    }
+
+
+def limits_of(evidence: MachineEvidence) -> list[dict]:
+    """A line for each benchmark with red, stale, damaged or uncommitted rows, or some missing."""
+    red = machine.red_gates(evidence)
+    worst = {stem: machine.worst_gate(frame) for stem, frame in evidence.present().items()}
+    uncommitted = machine.uncommitted(evidence)
+    missing = _partly_missing(evidence)
+    found = [*evidence.frames, *evidence.stale, *missing, *evidence.damaged]
+    lines = [
+        {
+            "title": REPEATED if stem == repeatability.STEM else load(stem).title,
+            "red": len(red.get(stem, ())),
+            "worst": worst.get(stem),
+            "stale": len(evidence.stale.get(stem, ())),
+            "missing": len(missing.get(stem, ())),
+            "damaged": evidence.damaged.get(stem),
+            "uncommitted": stem in uncommitted,
+        }
+        for stem in dict.fromkeys(found)
+    ]
+    kinds = ("red", "stale", "missing", "damaged", "uncommitted")
+    return [line for line in lines if any(line[kind] for kind in kinds)]
