@@ -55,14 +55,13 @@ def _hidden(evidence: MachineEvidence, like: pd.Series, batch: float) -> float |
 
 
 _WITH = (
-    "With a batch of {{ many }} instead of {{ few }}, a {{ size }} step on {{ ranks }} ranks"
-    " reaches a scaling efficiency of {{ share_of_many | percent(0) }} instead of"
-    " {{ share_of_few | percent(0) }}"
+    "At batch {{ many }}, a {{ size }} step on {{ ranks }} ranks reaches a scaling efficiency of"
+    " {{ share_of_many | percent(0) }}. At batch {{ few }} it is {{ share_of_few | percent(0) }}."
 )
 _HIDES = (
-    "{% if hidden_of_few is not none and hidden_of_many is not none %}; overlapped by hooks,"
-    " {{ hidden_of_many | percent(0) }} of the communication is hidden instead of"
-    " {{ hidden_of_few | percent(0) }}{% endif %}"
+    "{% if hidden_of_few is not none and hidden_of_many is not none %} Overlapped by hooks,"
+    " {{ hidden_of_many | percent(0) }} of the communication is hidden then, at batch {{ few }}"
+    " {{ hidden_of_few | percent(0) }}.{% endif %}"
 )
 FINDINGS = (
     Finding(
@@ -71,8 +70,8 @@ FINDINGS = (
         values=_batches,
         answer=lambda v: "higher" if v["higher"] else "alike",
         answers={
-            "higher": _WITH + _HIDES + ". So give each rank as many sequences as fit.",
-            "alike": _WITH + _HIDES + ": a larger batch does not help here.",
+            "higher": _WITH + _HIDES + " So give each rank as many sequences as fit.",
+            "alike": _WITH + _HIDES + " A larger batch does not help here.",
         },
         place=SECTION,
     ),

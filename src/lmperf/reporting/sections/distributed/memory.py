@@ -159,7 +159,7 @@ def _prediction(evidence: MachineEvidence) -> dict:
     }
 
 
-def _twice(evidence: MachineEvidence) -> dict:
+def _peaks(evidence: MachineEvidence) -> dict:
     """The strategies whose peak differs between timed steps and the run that measures memory."""
     timed = sound(evidence, rows.STEM).dropna(subset=["peak_mib"])
     alone = measured(having(sound(evidence, MEMORY), moment="peak"))
@@ -209,7 +209,7 @@ FINDINGS = (
     Finding(
         name="distributed_peaks",
         question="Do timed steps have the peak that is measured apart from them?",
-        values=_twice,
+        values=_peaks,
         answer=lambda v: "differ" if v["name"] else "agree",
         answers={
             "agree": "Of {{ n | count('strategy') }}, timed steps have the same peak as the run"
