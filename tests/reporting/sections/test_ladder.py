@@ -45,6 +45,13 @@ def with_equal_rounds() -> MachineEvidence:
     return with_rows(evidence, frame.assign(**equal))
 
 
+def with_scattered_losses(**where) -> MachineEvidence:
+    """Evidence in which a rung with float32 weights has a loss of its own, only by rounding."""
+    return with_values(
+        gpu_evidence(), {"loss": 9.0}, losses.LOSS, step=100, implementation="autocast", **where
+    )
+
+
 CASES = {
     "ladder": {
         "all": gpu_evidence,
@@ -68,6 +75,7 @@ CASES = {
             step=100,
             implementation="graph",
         ),
+        "undecided": with_scattered_losses,
     },
 }
 
@@ -178,6 +186,19 @@ def test_losses_on_other_tokens_are_not_compared(gpu):
     assert "other tokens are compared among themselves" in notes
     lone = with_values(gpu, {"seed": 7}, losses.LOSS, size="3.4B", implementation="graph")
     assert losses.growth(lone, "3.4B", "graph") is None
+
+
+def test_losses_that_rounding_scatters_decide_nothing():
+    small = with_scattered_losses(size="small")
+    assert losses.growth(small, "small", "graph") is None
+    assert losses.growth(small, "3.4B", "graph") is not None
+    for name in ("ladder", "ladder_loss"):
+        said = sentence_of(name, small)
+        assert re.search(
+            r" At small rounding alone changes the loss by up to \d+ %: it is no", said
+        )
+    everywhere = sentence_of("ladder", with_scattered_losses())
+    assert "was not measured" not in everywhere and "of float32's" not in everywhere
 
 
 def test_ladder_finding_states_a_loss_that_falls(gpu):

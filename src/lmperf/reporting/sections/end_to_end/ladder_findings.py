@@ -11,6 +11,7 @@ from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.findings import PAGE, SHORT, Finding, all_rows, measured, verdicts
 from lmperf.reporting.numbers import (
     Spread,
+    listed,
     percent,
     ratio,
     signed_percent,
@@ -23,7 +24,14 @@ from lmperf.reporting.sections.end_to_end.ladder import (
     series_of,
     with_rates,
 )
-from lmperf.reporting.sections.end_to_end.losses import LOSS, NEAR, exact_rungs, growth, losses
+from lmperf.reporting.sections.end_to_end.losses import (
+    LOSS,
+    NEAR,
+    exact_rungs,
+    growth,
+    losses,
+    scattered,
+)
 from lmperf.reporting.sections.end_to_end.ways import CELL, STEM
 from lmperf.reporting.speedup import resolved
 from lmperf.statistics import FASTER
@@ -72,6 +80,7 @@ def _whole(evidence: MachineEvidence) -> dict:
         "falls_at": growths[min(growths)] if growths else "",
         "steps": load(LOSS).stated["steps"],
         "near": NEAR,
+        **_scatter(evidence),
         **verdicts(rows),
     }
 
@@ -112,9 +121,11 @@ def _cost_in_loss(evidence: MachineEvidence) -> dict:
     """How far losses with bf16 weights lie outside the range of losses with float32 weights.
 
     Rungs with float32 weights differ in rounding only, so their range is the effect of rounding.
-    ``most`` is the largest relative distance from the range, ``apart`` the largest relative width.
+    Sizes at which it is too wide are left out. ``most`` is the largest relative distance from the
+    range, ``apart`` the largest relative width.
     """
-    table = losses(evidence).set_index("seed", append=True)["loss"].unstack("implementation")
+    known = losses(evidence)
+    table = known.set_index("seed", append=True)["loss"].unstack("implementation")
     exact = table.columns.isin(exact_rungs())
     wide, narrow = table.loc[:, exact], table.loc[:, ~exact]
     wide, narrow = (side.dropna(how="all") for side in (wide, narrow))
@@ -125,17 +136,30 @@ def _cost_in_loss(evidence: MachineEvidence) -> dict:
     above, below = narrow.max(axis="columns") / high - 1, narrow.min(axis="columns") / low - 1
     off, apart = above.where(above > 0, below.where(below < 0, 0.0)), high / low - 1
     off, apart = (some.droplevel("seed") for some in (off, apart))
+    off, apart = (some[~some.index.isin([*scattered(evidence)])] for some in (off, apart))
     return {
         "steps": evidence.frame(LOSS)["step"].max(),
+        "decided": len(off),
         "apart": apart.max(),
         "most": off.abs().max(),
         "by_size": [
             f"{size} {signed_percent(off[size])} ({percent(apart[size], 2)})"
             for size in in_order("size", off.index)
         ],
+        **_scatter(evidence),
     }
 
 
+def _scatter(evidence: MachineEvidence) -> dict:
+    """The sizes whose losses decide nothing, and how far rounding alone moves them at most."""
+    found = scattered(evidence)
+    return {"scattered": listed(found) if found else "", "moved": max(found.values(), default=0.0)}
+
+
+_SCATTER = (
+    "{% if scattered %} At {{ scattered }} rounding alone changes the loss by up to"
+    " {{ moved | percent(0) }}: it is no measure there.{% endif %}"
+)
 _WHOLE = (
     "The whole ladder ({{ base }} to {{ top }}) makes a step {{ gain | range('ratio') }} as fast"
     "{{ ' (burst)' if burst }} at {{ sizes }}"
@@ -143,16 +167,25 @@ _WHOLE = (
 # The loss stands beside every number that rests on it.
 _MFU = (
     ".{% if mfu %} MFU is then {{ mfu | range('percent') }}{{ ' (burst)' if burst }}.{% endif %}"
-    "{% if growth is none %} Its loss was not measured."
+    "{% if growth is none and scattered %}"
+    "{% elif growth is none %} Its loss was not measured."
     "{% elif grows %} But its bf16 weights raise the loss after {{ steps }} steps by"
     " up to {{ growth | percent }} ({{ grows_at }}).{% elif falls %} Its loss exceeds float32's by"
     " at most {{ near | percent(0) }}, and is up to {{ fall | percent }} lower ({{ falls_at }})."
     "{% else %} Its loss stays within"
-    " {{ near | percent(0) }} of float32's.{% endif %}"
+    " {{ near | percent(0) }} of float32's.{% endif %}" + _SCATTER
 )
 _LOSS = (
     "After {{ steps }} steps on the same tokens (one run per rung), losses with bf16 weights lie"
 )
+
+
+def _loss_answer(values: dict) -> str:
+    if not values["decided"]:
+        return "undecided"
+    return "near" if values["most"] <= NEAR else "apart"
+
+
 FINDINGS = (
     Finding(
         name="ladder",
@@ -184,12 +217,13 @@ FINDINGS = (
         name="ladder_loss",
         question="How much do bf16 weights change the loss?",
         values=_cost_in_loss,
-        answer=lambda v: "near" if v["most"] <= NEAR else "apart",
+        answer=_loss_answer,
         answers={
             "near": _LOSS + " within {{ most | percent(2) }} of those with float32 weights, which"
-            " are up to {{ apart | percent(2) }} apart.",
+            " are up to {{ apart | percent(2) }} apart." + _SCATTER,
             "apart": _LOSS + " outside the range of those with float32 weights; distance from the"
-            " range (and its width): {{ by_size | join(', ') }}.",
+            " range (and its width): {{ by_size | join(', ') }}." + _SCATTER,
+            "undecided": "What bf16 weights cost in loss is not decided." + _SCATTER,
         },
         place=PAGE,
     ),
