@@ -24,6 +24,7 @@ from lmperf.cli import main
 from lmperf.evidence.wanted import Chosen, Wanted, beyond_the_grid, select
 from lmperf.measuring import group
 from lmperf.measuring.rounds import Pace
+from lmperf.results import SIGNS
 
 pytestmark = [pytest.mark.process, pytest.mark.snakemake]
 
@@ -118,6 +119,8 @@ def test_readme_has_at_most_six_screens():
 
 def test_readme_shows_the_first_table_of_the_report():
     assert updated(README, ROOT) == README, "run: python tools/readme_table.py"
+    table, signs = re.search(r"((?:^\|.*\n)+)\n(.*)", README, re.MULTILINE).groups()
+    assert {sign for sign in SIGNS.values() if sign in table} <= set(signs)
 
 
 def test_readme_benchmark_has_two_files():

@@ -1,4 +1,4 @@
-"""Copy the first table of the published report into README.md, between two comments.
+"""Copy the first table of the published report, and its signs, into README.md between two comments.
 
 python tools/readme_table.py
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+
+from lmperf.results import SIGNS
 
 README = Path(__file__).parents[1] / "README.md"
 _PLACE = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
@@ -22,10 +24,12 @@ def updated(readme: str, root: Path) -> str:
     if found is None:
         raise ValueError("README.md has no place for the table")
     report = root / found[2]
-    tables = re.findall(r"(?:^\|.*\n)+", report.read_text(), re.MULTILINE)
-    if not tables:
+    first = re.search(r"((?:^\|.*\n)+)\n(.*)\n", report.read_text(), re.MULTILINE)
+    if first is None:
         raise ValueError(f"{report} has no table")
-    table = _with_links_from(tables[0], Path(found[2]).parent)
+    table = _with_links_from(first[1], Path(found[2]).parent)
+    if signs := re.search(rf"[{''.join(SIGNS.values())}] .*", first[2]):  # the end of its note
+        table += f"\n{signs[0]}\n"
     return readme[: found.end(1)] + f"\n{table}\n" + readme[found.start(3) :]
 
 

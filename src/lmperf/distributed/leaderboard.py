@@ -39,7 +39,7 @@ STEPS = 5
 # A larger rate makes so wide a model diverge, which multiplies rounding errors.
 _RATE = 1e-3
 # Largest error of a weight, relative to what one step changes in it (RMS over the steps). A missed
-# step is an error of about one. One process does the same arithmetic, up to the order of sums in
+# step is an error of one to two. One process does the same arithmetic, up to the order of sums in
 # backward kernels. Weights are rounded at random: if an update is small beside the distance of two
 # bf16 numbers, as for the weights of norms, its relative difference d makes an error of sqrt(d).
 _MOST_OF_STEP = 0.5

@@ -17,10 +17,10 @@ from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.findings import state
 from lmperf.reporting.sections import compose
 from lmperf.reporting.sections.distributed import (
-    batches,
     memory,
     overlap,
     rows,
+    scaling,
     sharding,
     steps,
 )
@@ -152,10 +152,6 @@ def _interval(name, low, high):
 @pytest.mark.slow
 def test_steps_lead_to_every_answer():
     cases = {
-        "distributed_scaling": {
-            "faster": evidence,
-            "no_faster": of("distributed", slower("one_rank", 0.2)),
-        },
         "distributed_overlapped_over_ddp": verdicts("overlapped", "ddp"),
         "distributed_flat_over_one_by_one": verdicts("flat", "one_by_one"),
         "distributed_buckets": {
@@ -195,10 +191,27 @@ def with_large_batch(others):
     return change
 
 
-def test_larger_batch_leads_to_every_answer():
-    cases = {"higher": of("distributed", with_large_batch(3.0))}
-    cases["alike"] = of("distributed", with_large_batch(4.0))
-    assert_answers_reached(batches.FINDINGS, {"distributed_batch": cases})
+def test_scaling_leads_to_every_answer():
+    cases = {
+        "distributed_scaling": {
+            "faster": evidence,
+            "no_faster": of("distributed", slower("one_rank", 0.2)),
+        },
+        "distributed_batch": {
+            "higher": of("distributed", with_large_batch(3.0)),
+            "alike": of("distributed", with_large_batch(4.0)),
+        },
+    }
+    assert_answers_reached(scaling.FINDINGS, cases)
+
+
+def test_no_strategy_is_called_the_best_beside_an_unresolved_one():
+    def one_is_marked(frame):
+        frame = slower("one_rank", 0.2)(frame)
+        chosen = frame["implementation"] == "fully_sharded_compiled"
+        return frame.assign(marks=chosen.map({True: "loaded", False: None}))
+
+    assert state(scaling.FINDINGS[0], evidence(distributed=one_is_marked)) is None
 
 
 def test_larger_batch_is_named_with_what_it_hides():
@@ -206,11 +219,11 @@ def test_larger_batch_is_named_with_what_it_hides():
         return pd.concat([frame, frame.assign(batch=16, hidden_share=0.97)], ignore_index=True)
 
     both = evidence(distributed=with_large_batch(3.0), distributed_overlap=ledgers)
-    said = state(batches.FINDINGS[0], both).sentence
+    said = state(scaling.FINDINGS[1], both).sentence
     assert said.startswith("At batch 16, ") and limits.faults(said) == []
     assert "97 % of the communication" in said
     assert "97 %" not in state(overlap.FINDINGS[0], both).sentence, "of the smallest batch"
-    assert state(batches.FINDINGS[0], evidence()) is None, "only one batch was measured"
+    assert state(scaling.FINDINGS[1], evidence()) is None, "only one batch was measured"
 
 
 def test_ledger_leads_to_every_answer():

@@ -7,7 +7,6 @@ their numbers.
 from lmperf.reporting.sections import Section
 from lmperf.reporting.sections.distributed import (
     all_reduces,
-    batches,
     bound,
     collectives,
     fit,
@@ -15,6 +14,7 @@ from lmperf.reporting.sections.distributed import (
     memory,
     model,
     overlap,
+    scaling,
     sharding,
     steps,
 )
@@ -22,7 +22,7 @@ from lmperf.reporting.sections.distributed.chart import charts
 from lmperf.reporting.sections.distributed.figure import figure
 
 _TOPICS = (
-    *(collectives, steps, batches, overlap, model, memory, sharding),
+    *(collectives, scaling, steps, overlap, model, memory, sharding),
     *(fit, bound, all_reduces, leaderboard),
 )
 

@@ -13,7 +13,7 @@ import pandas as pd
 from lmperf.names import implementation_words, in_order
 from lmperf.reporting import gates
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.findings import PAGE, SECTION, SHORT, Finding, NotMeasured, measured, sound
+from lmperf.reporting.findings import PAGE, SECTION, Finding, NotMeasured, measured, sound
 from lmperf.reporting.numbers import Spread, percent_digits
 from lmperf.reporting.sections.distributed import rows
 from lmperf.reporting.sections.distributed.model import with_predictions
@@ -140,7 +140,7 @@ def _compared(evidence: MachineEvidence, where: Callable, caption: str) -> list[
     return each(side_by_side(caption, frame, LINES, columns, f"{STEPS} {LEDGER}"))
 
 
-def _cell_words(frame: pd.DataFrame) -> dict:
+def cell_words(frame: pd.DataFrame) -> dict:
     """The values of the axes that a sentence names, of rows of one cell."""
     first = frame.iloc[0]
     return {"size": first["size"], "ranks": f"{first['ranks']:g}"}
@@ -161,49 +161,12 @@ def _verdict_over(evidence: MachineEvidence, name: str, base: str) -> dict:
     found = having(found, size=in_order("size", found["size"])[-1])
     verdicts = set(found["verdict"])
     return {
-        **_cell_words(found),
+        **cell_words(found),
         "verdict": verdicts.pop() if len(verdicts) == 1 else "mixed",
         "ratio": Spread.of(found["ratio"]),
         "name": implementation_words(name),
         "base": implementation_words(base + COMPILED * (frame is both)),
     }
-
-
-def best_over_one(evidence: MachineEvidence, cell: pd.DataFrame) -> pd.Series:
-    """The row of a cell's fastest strategy, with its resolved speed-up over one rank."""
-    parts = [resolved(evidence, STEM, *pair) for pair in rows.pairs(measured(cell), ONE)]
-    found = pd.concat([cell.iloc[:0], *parts])
-    found = measured(found[found.index.isin(cell.index)])
-    return found.loc[found["ratio"].idxmax()]
-
-
-def _scaling(evidence: MachineEvidence) -> dict:
-    """The fastest strategy of the head cell, and its speed-up over one rank."""
-    best = best_over_one(evidence, head_cell(sound(evidence, STEM)))
-    return {
-        **_cell_words(best.to_frame().T),
-        "best": implementation_words(best["implementation"]),
-        "ratio": best["ratio"],
-        "share": best["ratio"] / best["ranks"],
-        "verdict": best["verdict"],
-        **_limit(evidence, best),
-    }
-
-
-def _limit(evidence: MachineEvidence, best: pd.Series) -> dict:
-    """The speed-up of data parallel training if all its communication were hidden; None: unknown.
-
-    A rank then takes as long as it computes (D5): its part of the batch, and the update of all
-    weights, which does not become shorter.
-    """
-    cell = {name: best[name] for name in rows.CELL}
-    strategy = OVERLAPPED + COMPILED
-    ledger = having(sound(evidence, rows.LEDGER), table="ledger", implementation=strategy, **cell)
-    one = having(sound(evidence, STEM), implementation=ONE + COMPILED, **{**cell, "ranks": 1})
-    if ledger.empty or one["sustained_ms"].isna().all():
-        return {"most": None}
-    computing = float(ledger["compute_ms"].iloc[0])
-    return {"computing": computing, "most": float(one["sustained_ms"].iloc[0]) / computing}
 
 
 def _best_bucket(evidence: MachineEvidence) -> dict:
@@ -229,7 +192,7 @@ def _best_bucket(evidence: MachineEvidence) -> dict:
         raise NotMeasured
     worst = times[::-1].idxmax()
     return {
-        **_cell_words(frame),
+        **cell_words(frame),
         "verdict": verdicts.pop(),
         "best": implementation_words(best),
         "worst": implementation_words(worst),
@@ -264,25 +227,7 @@ def verdict_finding(name: str, base: str, words: str, place: str = SECTION) -> F
     )
 
 
-_MOST = (
-    "{% if most %} Data parallel, hiding all communication would give at most {{ most | ratio }}. A"
-    " rank still computes for {{ computing | sig }} ms: the update of all weights does not shrink"
-    " with its part of the batch.{% endif %}"
-)
 FINDINGS = (
-    Finding(
-        name="distributed_scaling",
-        question="How much faster is a step on all ranks than on one?",
-        values=_scaling,
-        answer=lambda v: "faster" if v["verdict"] == FASTER else "no_faster",
-        answers={
-            "faster": _ON + " is {{ ratio | ratio }} as fast as on one ({{ best }}): a"
-            " scaling efficiency of {{ share | percent(0) }}." + _MOST,
-            "no_faster": _ON + " is no faster than on one: the best strategy, {{ best }}, reaches"
-            " {{ ratio | ratio }}." + _MOST,
-        },
-        place=SHORT,
-    ),
     verdict_finding(OVERLAPPED, DDP, "Communication overlapped by hooks"),
     verdict_finding(FLAT, ONE_BY_ONE, "One flat tensor after the backward", PAGE),
     Finding(
