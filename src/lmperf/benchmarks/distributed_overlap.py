@@ -35,7 +35,7 @@ _FEW = ["one_by_one", "flat", "overlapped", "ddp", "fully_sharded", "fsdp2"]
 _LARGE = ["overlapped_compiled", "ddp_compiled", "fully_sharded_compiled"]
 # With a strategy that gathers, so that a quick run has D12.
 _HEAD = ["flat", "overlapped", "ddp", "fully_sharded"]
-WARM_UPS, STEPS = 2, 7
+WARM_UPS, STEPS = 2, 9
 # The strategies whose timeline and trace are kept.
 TIMELINES = ("flat", "overlapped")
 # A gap shorter than this fraction of the step is not drawn.
