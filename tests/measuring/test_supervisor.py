@@ -149,6 +149,29 @@ def test_out_of_memory_row_has_requested_and_free_bytes(supervisor):
     assert 0 < row["free_bytes"] < 2**50
 
 
+@pytest.mark.parametrize("fits", [True, False])
+def test_case_that_lacks_memory_beside_others_is_measured_alone(supervisor, monkeypatch, fits):
+    supervisor.workers.stop()
+    asked, ask = [], Workers.ask
+
+    def failing(self, name, *request, **more):
+        if (name, request[0]) == ("is_right", "prepare"):
+            asked.append(self.names)
+            if not fits or PROJECT in self.names:
+                self.end(name)
+                raise WorkerLost({"status": "oom", "requested_bytes": len(asked)})
+        return ask(self, name, *request, **more)
+
+    monkeypatch.setattr(Workers, "ask", failing)
+    rows = rows_of(supervisor, "is_right")
+    first, second = (rows["is_right", phase] for phase in ("forward", "backward"))
+    assert [PROJECT in names for names in asked] == [True, False]
+    assert first["status"] == second["status"] == ("ok" if fits else "oom")
+    assert first.get("requested_bytes") == (None if fits else 2)
+    assert rows["eager", "forward"]["status"] == "ok"
+    assert rows["eager", "forward"]["together"] != first.get("together")
+
+
 def test_failed_phase_keeps_the_row_of_an_earlier_phase(supervisor):
     rows = rows_of(supervisor, "fails_in_backward")
     assert rows["fails_in_backward", "forward"]["status"] == "ok"

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from lmperf.benchmark import Benchmark, Case, Timed, ranks_of
-from lmperf.measuring.assigned import Rows
+from lmperf.measuring.assigned import Entry, Rows
 from lmperf.measuring.group import Group
 from lmperf.measuring.history import RunHistory
 from lmperf.measuring.readings import References
@@ -58,6 +58,8 @@ class Supervisor:
     ) -> list[dict]:
         """Measure a group; return its rows: every case and phase has one, even if workers are lost.
 
+        A case that runs out of memory beside the other cases of its group is measured again alone.
+
         twins: whether the first case of each dtype also runs in a second process (an A/A test).
 
         Raises:
@@ -69,7 +71,21 @@ class Supervisor:
         ]
         chosen = twins_of(assignments) if twins else {}
         found = self.rows(benchmark, assignments, seed, chosen, assignments)
+        if isinstance(benchmark, Timed) and len(assignments) > 1:
+            found |= self._alone(benchmark, seed, [entry for entry in found if _is_full(found[entry])])
         return [row for rows in found.values() for row in rows]
+
+    def _alone(self, benchmark: Timed, seed: int, full: Sequence[Entry]) -> Rows:
+        """Measure the cases of some entries alone in new workers; return the rows of these entries.
+
+        Cases timed in turn are all in memory at once, so that one may lack what another holds.
+        """
+        found: Rows = {}
+        for one in dict.fromkeys(one for one, _ in full):
+            for name in self.workers.names:
+                self.workers.end(name)
+            found |= self.rows(benchmark, [one], seed, sustained=[one])
+        return {entry: found[entry] for entry in full}
 
     def rows(
         self,
@@ -88,6 +104,11 @@ class Supervisor:
             (one, phase): [_named(one.case, phase) | row | {"seed": seed} for row in rows]
             for (one, phase), rows in found.items()
         }
+
+
+def _is_full(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a case and phase ran out of memory."""
+    return any(row["status"] == "oom" for row in rows)
 
 
 def worker_of(benchmark: Benchmark, implementation: str) -> str:
