@@ -10,6 +10,7 @@ import pytest
 
 from lmperf.benchmarks import load
 from lmperf.measuring import twins
+from lmperf.measuring.faults import UNCHECKED
 from lmperf.measuring.lock import MACHINE
 from lmperf.measuring.process import WorkerLost, WorkerProcess
 from lmperf.measuring.rounds import LEAST_ROUNDS
@@ -170,6 +171,13 @@ def test_case_that_lacks_memory_beside_others_is_measured_alone(supervisor, monk
     assert first.get("requested_bytes") == (None if fits else 2)
     assert rows["eager", "forward"]["status"] == "ok"
     assert rows["eager", "forward"]["together"] != first.get("together")
+
+
+def test_case_whose_check_lacks_memory_is_withheld(supervisor):
+    rows = rows_of(supervisor, "fits_once")
+    assert rows["fits_once", "forward"]["status"] == "failed_check"
+    assert rows["fits_once", "forward"]["reason"] == UNCHECKED
+    assert rows["eager", "forward"]["status"] == "ok"
 
 
 def test_failed_phase_keeps_the_row_of_an_earlier_phase(supervisor):

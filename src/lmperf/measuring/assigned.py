@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lmperf.benchmark import Benchmark, Case
+from lmperf.measuring.faults import lacks_memory
 from lmperf.measuring.history import MOST_TIMEOUTS, GroupLosses, RunHistory
 from lmperf.measuring.process import CheckFailed, WorkerLost
 from lmperf.measuring.twins import Assignment, fits
@@ -226,7 +227,7 @@ class AssignedCases:
         if one in self.twins.values():
             self.drop_twin(one)
             return None
-        if lost.row["status"] == "oom" and self.twins:
+        if lacks_memory(lost.row) and self.twins:
             for twin in list(self.twins.values()):
                 self.drop_twin(twin)
             return worker

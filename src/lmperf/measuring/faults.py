@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import signal
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from lmperf.benchmark import Case, Unsupported, WrongResult
 from lmperf.errors import innermost
 from lmperf.measuring.printable import one_line
+
+# The reason of a row whose call fits into memory, but whose correctness check does not.
+UNCHECKED = "not checked: its check needs more memory than the device has"
 
 
 class Poisoned(Exception):
@@ -80,6 +83,25 @@ def guarded(case: Case, phase: str | None, step: Callable[[], Any]) -> Any:
         raise
     except Exception as error:
         raise Poisoned(case, phase, failure_row(error)) from error
+
+
+def guarded_check(case: Case, phase: str, step: Callable[[], Any]) -> Any:
+    """Run a step of the correctness check as `guarded` does.
+
+    The row of a check that runs out of memory has the status `failed_check` and says so: the call
+    itself, which ran before, fits into memory.
+    """
+    try:
+        return guarded(case, phase, step)
+    except Poisoned as fault:
+        if fault.row["status"] == "oom":
+            fault.row = {"status": "failed_check", "reason": UNCHECKED}
+        raise
+
+
+def lacks_memory(row: Mapping[str, Any]) -> bool:
+    """Whether a case or its check ran out of memory."""
+    return row["status"] == "oom" or row.get("reason") == UNCHECKED
 
 
 def ending(exitcode: int | None) -> str:

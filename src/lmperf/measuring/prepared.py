@@ -14,7 +14,7 @@ from typing import Any
 from lmperf.benchmark import Case, Timed, Unsupported, Workload, WrongResult
 from lmperf.measuring import clock, guards
 from lmperf.measuring.clock import Clock, Slice, clock_for, synchronizer
-from lmperf.measuring.faults import failure_row, guarded
+from lmperf.measuring.faults import failure_row, guarded, guarded_check
 from lmperf.measuring.footprint import phase_memory, requested_bytes
 
 # A stretch has a random number of further steps, at most this many, or an eighth of those asked for
@@ -153,7 +153,7 @@ class Prepared:
                 return workload.gate([phase]).columns
 
         try:
-            return guarded(case, phase, check)
+            return guarded_check(case, phase, check)
         except WrongResult as reason:
             return failure_row(reason)
 
@@ -240,7 +240,7 @@ class Prepared:
         workload = self._workloads[case]
         part = guarded(case, phase, lambda: self._clock.slice(workload, phase, calls, checked))
         if checked:
-            guarded(case, phase, lambda: self._check(workload, phase, part.snapshot))
+            guarded_check(case, phase, lambda: self._check(workload, phase, part.snapshot))
         return part
 
     def _requested(self, workload: Workload) -> int:
@@ -293,7 +293,7 @@ class Prepared:
         self._last = None
         if workload.check is not None:
             with in_context(workload):
-                guarded(case, phase, lambda: self._check(workload, phase, snapshot))
+                guarded_check(case, phase, lambda: self._check(workload, phase, snapshot))
         return True
 
     def host_and_loop(self, case: Case, phase: str, call_ms: float) -> dict[str, float]:

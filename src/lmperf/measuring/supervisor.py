@@ -12,6 +12,7 @@ from typing import Any
 
 from lmperf.benchmark import Benchmark, Case, Timed, ranks_of
 from lmperf.measuring.assigned import Entry, Rows
+from lmperf.measuring.faults import lacks_memory
 from lmperf.measuring.group import Group
 from lmperf.measuring.history import RunHistory
 from lmperf.measuring.readings import References
@@ -72,7 +73,8 @@ class Supervisor:
         chosen = twins_of(assignments) if twins else {}
         found = self.rows(benchmark, assignments, seed, chosen, assignments)
         if isinstance(benchmark, Timed) and len(assignments) > 1:
-            found |= self._alone(benchmark, seed, [entry for entry in found if _is_full(found[entry])])
+            full = [entry for entry, rows in found.items() if any(map(lacks_memory, rows))]
+            found |= self._alone(benchmark, seed, full)
         return [row for rows in found.values() for row in rows]
 
     def _alone(self, benchmark: Timed, seed: int, full: Sequence[Entry]) -> Rows:
@@ -104,11 +106,6 @@ class Supervisor:
             (one, phase): [_named(one.case, phase) | row | {"seed": seed} for row in rows]
             for (one, phase), rows in found.items()
         }
-
-
-def _is_full(rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a case and phase ran out of memory."""
-    return any(row["status"] == "oom" for row in rows)
 
 
 def worker_of(benchmark: Benchmark, implementation: str) -> str:
