@@ -159,3 +159,18 @@ def test_any_device_name_gives_a_valid_slug(monkeypatch, kind, device):
     monkeypatch.setattr(machine, "_nvidia_facts", lambda: {"device": device})
     found = machine.detect.__wrapped__().slug
     assert found == slug(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "shown"),
+    [
+        ("AMD EPYC", "fma avx2 avx512f avx512_bf16", "AMD EPYC, AVX-512 BF16"),
+        ("AMD EPYC", "fma avx2", "AMD EPYC, AVX2"),
+        ("AMD EPYC", "fma", "AMD EPYC"),
+        ("AMD EPYC 9654 96-Core Processor", "fma avx2", "AMD EPYC 9654 96-Core Processor"),
+    ],
+)
+def test_cpu_without_a_number_is_named_by_its_instructions(monkeypatch, name, flags, shown):
+    text = f"processor : 0\nmodel name : {name}\nflags : {flags}\n"
+    monkeypatch.setattr(machine.Path, "read_text", lambda path: text)
+    assert machine._cpu_model.__wrapped__() == shown

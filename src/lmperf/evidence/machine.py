@@ -36,6 +36,16 @@ _ENVIRONMENT_VARIABLES = (
 )
 # Git paths of the code. Not config/, whose values are in the rows; not report/, which is no code.
 _CODE = (":(top)", *(f":(top,exclude){name}" for name in ("config", "report")))
+# Flag in /proc/cpuinfo -> instruction set, the widest first.
+_INSTRUCTION_SETS = {
+    "amx_bf16": "AMX BF16",
+    "avx512_bf16": "AVX-512 BF16",
+    "avx512f": "AVX-512",
+    "avx2": "AVX2",
+    "sve2": "SVE2",
+    "sve": "SVE",
+    "asimd": "Neon",
+}
 _PACKAGE = Path(__file__).resolve().parents[1]
 _IDENTIFYING = ("kind", "device", "driver_branch", "torch", "cuda", "triton", "threads", "settings")
 
@@ -194,6 +204,26 @@ def _visible(nvml: Any, visible: str | None) -> list[Any]:
 
 @cache
 def _cpu_model() -> str:
+    """Return the name of the CPU; if it has no number, with the widest instruction set.
+
+    Virtual machines may hide the model: then one of two CPUs of the same name may have instructions
+    for bf16 that the other lacks.
+    """
+    name = _cpu_name()
+    widest = None if re.search(r"\d", name) else _instruction_set()
+    return f"{name}, {widest}" if widest else name
+
+
+def _instruction_set() -> str | None:
+    """Return the widest instruction set for matmuls that Linux reports; None if it names none."""
+    try:
+        found = set(re.findall(r"\w+", Path("/proc/cpuinfo").read_text()))
+    except OSError:
+        return None
+    return next((words for flag, words in _INSTRUCTION_SETS.items() if flag in found), None)
+
+
+def _cpu_name() -> str:
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
