@@ -20,7 +20,7 @@ pytestmark = pytest.mark.machine
 
 ROOT = Path(__file__).parents[1]
 # Not `cpu-amd-epyc`: on such a machine, the environment of the tests decides what is stale.
-PUBLISHED = ["nvidia-h200", "nvidia-h200-x2"]
+PUBLISHED = ["nvidia-h100-80gb-hbm3", "nvidia-h200", "nvidia-h200-x2"]
 
 
 @pytest.fixture

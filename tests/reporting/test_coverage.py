@@ -59,11 +59,6 @@ def test_table_is_stale_only_if_rows_it_shows_are_stale(gpu_copy):
     assert state_of(gpu_copy, where=of_implementation("compiled")).words == "measured, stale"
 
 
-def test_every_table_is_stale_if_all_rows_are_stale(gpu_copy):
-    gpu_copy.stale["end_to_end"] = ["each row"]
-    assert state_of(gpu_copy, where=of_implementation("eager")).words == "measured, stale"
-
-
 def test_table_that_does_not_show_its_rows_is_a_gap(gpu):
     found = state_of(gpu, parts=[])
     assert found.gap and "does not show it" in found.words

@@ -218,6 +218,29 @@ def test_rows_are_sorted_worst_first_one_line_each(result):
     assert len(as_text(found).partition("\n\n")[2].splitlines()) == 1 + len(found.rows)
 
 
+def test_two_devices_have_no_regressions(result):
+    old = result("old", rows_of_run(1), device="H200")
+    new = result("new", rows_of_run(2, 1.4), device="H100")
+    found = compare(old, new)
+    assert found.counts["slower"] > 250 and found.regressions == 0
+    assert re.match(r"Two devices: \d+ rows faster on .*old, 0 on .*new, of 300", as_text(found))
+    assert compare(old, result("same", rows_of_run(2, 1.4), device="H200")).regressions > 250
+
+
+def test_benchmarks_are_summed_up_before_the_rows(result, tmp_path):
+    for name, seed, factor in (("old", 1, 1.0), ("new", 2, 1.25)):
+        result(name, rows_of_run(seed, cells=20), read=False)
+        others = rows_of_run(seed, factor, cells=10)
+        Evidence(tmp_path / name / "evidence/other.csv", IDENTITY, IDENTITY).replace(others)
+    found = compare(*(read_result(str(tmp_path / name)) for name in ("old", "new")))
+    first, second = found.by_benchmark.to_dict("records")
+    assert (first["benchmark"], first["rows"], second["benchmark"]) == ("other", 10, "topic")
+    assert first["slower"] > 5 and first["low"] < 0.8 < first["high"]
+    assert first["ratio"] == pytest.approx(0.8, rel=0.02)
+    for form in (as_text, as_markdown):
+        assert re.search(r"other[ |]+10[ |]+\d+", form(found))
+
+
 @pytest.mark.slow
 def test_markdown_is_short_enough_for_a_comment(result):
     old = result("old", rows_of_run(1, cells=2000))

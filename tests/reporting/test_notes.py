@@ -147,8 +147,8 @@ def test_comparison_must_be_true_of_all_values_of_a_list(judged, cpu):
 
 
 def stale(evidence):
-    evidence.stale["attention"] = ["every row"]
-    return evidence
+    rows = evidence.frames["attention"].assign(stale=True)
+    return synthetic.with_frames(evidence, attention=rows)
 
 
 def damaged(evidence):
@@ -194,8 +194,9 @@ def test_marked_baseline_leaves_a_note_out(judged, cpu):
 def test_share_of_a_stale_ceiling_leaves_a_note_out(judged, cpu_copy):
     share = f'share("attention", "compiled", of="matmul", {AXES})'
     assert judged(f"{share} > 0", evidence=cpu_copy).text
-    cpu_copy.stale["ceilings"] = ["every row"]
-    assert judged(f"{share} > 0", evidence=cpu_copy).why.startswith("ceilings: operation=matmul")
+    old = cpu_copy.frames["ceilings"].assign(stale=True)
+    stale = synthetic.with_frames(cpu_copy, ceilings=old)
+    assert judged(f"{share} > 0", evidence=stale).why.startswith("ceilings: operation=matmul")
 
 
 @pytest.mark.parametrize(("marks", "printed"), [("drift", False), ("capped", True)])

@@ -127,8 +127,7 @@ def _words(
     if len(rows) and not gates.shown(rows).any():
         return "no row with a valid result", False
     if len(rows):
-        is_stale = rows["stale"].any() if "stale" in rows else evidence.stale.get(stem)
-        stale = ", stale" if is_stale else ""
+        stale = ", stale" if "stale" in rows and rows["stale"].any() else ""
         return ("measured" if measured == due else "partly measured") + stale, False
     if due:
         asked = len(_chosen(evidence.lacking.get(stem), owed))

@@ -2,7 +2,7 @@
 
 A mark says why a timing may be unreliable (`names.MARKS`). Every time, rate or speed-up of a marked
 row shows the sign of the mark; the legend explains it and counts the cells that have it. A speed-up
-has the marks of both its rows. Where only some rows of a benchmark are stale, these are marked too.
+has the marks of both its rows. Stale rows are marked too.
 
 A row is *disturbed* if something else than its code decided on its time (``DISTURBED``): its
 comparisons are unresolved. It is *doubtful* if it is disturbed, if it contradicts another cell, or

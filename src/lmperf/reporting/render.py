@@ -48,7 +48,7 @@ def _despite(reviewed: Review) -> str:
 
 
 def _frame(reviewed: Review, stem: str) -> pd.DataFrame:
-    """The rows of a benchmark, with a column ``stale`` if only some of them are.
+    """The rows of a benchmark, with a column ``stale`` if some of them are.
 
     Rows that contradict another cell, also when measured again, get the mark ``contradicts``.
     """
@@ -58,7 +58,7 @@ def _frame(reviewed: Review, stem: str) -> pd.DataFrame:
     frame = typed_rows(rows, benchmark.kinds, stem)
     stale = set(reviewed.stale.get(stem, ()))
     is_stale = [row_name(benchmark, row) in stale for row in rows]
-    return frame.assign(stale=is_stale) if any(is_stale) and not all(is_stale) else frame
+    return frame.assign(stale=is_stale) if any(is_stale) else frame
 
 
 def _marked(row: Row) -> Row:

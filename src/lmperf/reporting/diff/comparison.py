@@ -99,8 +99,34 @@ class Comparison:
         return len(same), noise_floor(same["ratio"].to_numpy(float))
 
     @property
+    def of_two_devices(self) -> bool:
+        """Whether the results come from different devices: no change of the code is compared."""
+        old, new = self.old.known("device"), self.new.known("device")
+        return bool(old and new) and old != new
+
+    @property
     def regressions(self) -> int:
-        return sum(self.counts[name] for name in REGRESSIONS)
+        """Number of rows that became slower or no longer work; none between two devices."""
+        return 0 if self.of_two_devices else sum(self.counts[name] for name in REGRESSIONS)
+
+    @property
+    def by_benchmark(self) -> pd.DataFrame:
+        """For each benchmark with ratios: its rows by verdict, and its median and outer ratios.
+
+        Columns: benchmark, rows, slower, faster, same, unresolved, ratio, low, high. Smallest ratio
+        first.
+        """
+        rows = self.rows[self.rows["ratio"].notna()]
+        of_benchmark = rows.groupby("benchmark", sort=False)
+        ratios = of_benchmark["ratio"].agg(["size", "median", "min", "max"])
+        ratios.columns = ["rows", "ratio", "low", "high"]
+        verdicts = (SLOWER, FASTER, SAME, UNRESOLVED)
+        for name in verdicts:
+            ratios[name] = of_benchmark["verdict"].agg(
+                lambda of, name=name: int((of == name).sum())
+            )
+        names = ["rows", *verdicts, "ratio", "low", "high"]
+        return ratios[names].sort_values("ratio", kind="stable").reset_index()
 
 
 def compare(

@@ -36,17 +36,32 @@ from lmperf.results import (
     Column,
     Table,
 )
-from lmperf.statistics import FALSE_DISCOVERY, FLOOR_QUANTILE, SAME, UNRESOLVED
+from lmperf.statistics import (
+    FALSE_DISCOVERY,
+    FASTER,
+    FLOOR_QUANTILE,
+    SAME,
+    SLOWER,
+    UNRESOLVED,
+)
 
 WORST = 20
 # Rows in the folded part; GitHub limits a comment to 65,536 characters.
 DETAILS = 200
+OVERVIEW = "By benchmark, old / new as the median of the rows (lowest-highest):"
 
 
 def headline(comparison: Comparison) -> str:
-    """One line: the number of regressions, and of rows that are not decided."""
+    """One line: the number of regressions, and of rows that are not decided.
+
+    Between two devices: which of them is faster in how many rows.
+    """
     if comparison.rows.empty:
         return "No row to compare"
+    if comparison.of_two_devices:
+        old, new, counts = comparison.old.name, comparison.new.name, comparison.counts
+        faster = f"{counts[SLOWER]:,} rows faster on {old}, {counts[FASTER]:,} on {new}"
+        return f"Two devices: {faster}, of {len(comparison.rows):,}"
     number = comparison.regressions
     found = f"{number:,} found" if number else "none found"
     open_rows = comparison.counts[UNRESOLVED]
@@ -110,17 +125,36 @@ def table(rows: pd.DataFrame, caption: str = "") -> Table:
     return Table(caption, tuple(columns))
 
 
+def overview(comparison: Comparison) -> Table | None:
+    """A line for each benchmark: its rows by verdict and its ratios; None for fewer than two."""
+    frame = comparison.by_benchmark
+    if len(frame) < 2:
+        return None
+    columns = [Column(name, name, tuple(map(as_cell, frame[name]))) for name in frame.columns[:-3]]
+    ratios = frame[["ratio", "low", "high"]].itertuples(index=False)
+    cells = tuple(Cell(interval(*of), *map(finite, of)) for of in ratios)
+    columns.append(Column("old.over.new", "old / new", cells, "", "ratio", HIGHER, DERIVED))
+    return Table("", tuple(columns))
+
+
 def as_text(comparison: Comparison) -> str:
-    """The summary, and a line for each row, worst first."""
+    """The summary, a line for each benchmark, and a line for each row, worst first."""
     lines = [headline(comparison), *(f"  {line}" for line in summary(comparison)), ""]
-    headers, cells, _ = laid_out(table(comparison.rows))
-    text = tabulate(cells, headers=headers, tablefmt="plain", disable_numparse=True)
-    return plain("\n".join([*lines, text]) + "\n")
+    if (short := overview(comparison)) is not None:
+        lines += [OVERVIEW, "", _as_lines(short), ""]
+    return plain("\n".join([*lines, _as_lines(table(comparison.rows))]) + "\n")
+
+
+def _as_lines(shown: Table) -> str:
+    headers, cells, _ = laid_out(shown)
+    return tabulate(cells, headers=headers, tablefmt="plain", disable_numparse=True)
 
 
 def as_markdown(comparison: Comparison) -> str:
     """Summary, worst rows, and further rows folded; short enough for a GitHub comment."""
     parts = [f"### {headline(comparison)}", "\n".join(f"- {line}" for line in summary(comparison))]
+    if (short := overview(comparison)) is not None:
+        parts += [OVERVIEW, body(short)]
     rows = comparison.rows[comparison.rows["verdict"] != SAME]
     worst, rest = rows.iloc[:WORST], rows.iloc[WORST:]
     if len(worst):
@@ -142,6 +176,7 @@ def as_json(comparison: Comparison) -> str:
         "new": _side(comparison.new),
         "at_least": comparison.at_least,
         "false_discovery": FALSE_DISCOVERY,
+        "of_two_devices": comparison.of_two_devices,
         "regressions": comparison.regressions,
         "counts": comparison.counts,
         "only_old": old,
@@ -151,6 +186,7 @@ def as_json(comparison: Comparison) -> str:
         "identical": comparison.identical,
         "same_code": dict(zip(("rows", "floor"), map(_plain, comparison.same_code), strict=True)),
         "notes": comparison.notes,
+        "benchmarks": comparison.by_benchmark.to_dict("records"),
         "rows": [_row(row) for row in comparison.rows.to_dict("records")],
     }
     return json.dumps(deep(plain, document), indent=2, allow_nan=False) + "\n"

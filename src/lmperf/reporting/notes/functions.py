@@ -232,5 +232,5 @@ def _require_sound_ceiling(evidence: MachineEvidence, dtype: str, duration: str)
         rows = having(rows, load=duration)
     best = rows[gates.shown(rows)].nlargest(1, "rate")
     if not best.empty:
-        require_fresh(evidence, ceilings.STEM, best)
+        require_fresh(ceilings.STEM, best)
         require_unmarked(ceilings.STEM, best, marks.disturbed(best))

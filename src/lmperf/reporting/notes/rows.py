@@ -67,15 +67,14 @@ def single(evidence: MachineEvidence, stem: str, where: Mapping[str, Any]) -> pd
         raise Unsound(f"{name_of(stem, found)}: its check failed")
     if status != "ok":
         raise Unsound(f"{name_of(stem, found)}: {STATUSES.get(status, status)}")
-    require_fresh(evidence, stem, found)
+    require_fresh(stem, found)
     return found
 
 
-def require_fresh(evidence: MachineEvidence, stem: str, row: pd.DataFrame) -> None:
+def require_fresh(stem: str, row: pd.DataFrame) -> None:
     """Raise Unsound if the row is stale."""
-    # There is a column only if some rows of the benchmark are stale and others are not.
-    stale = row["stale"].iloc[0] if "stale" in row else bool(evidence.stale.get(stem))
-    if stale:
+    # There is a column only if some rows of the benchmark are stale.
+    if "stale" in row and row["stale"].iloc[0]:
         raise Unsound(f"{name_of(stem, row)}: stale")
 
 
