@@ -6,7 +6,12 @@ import pytest
 import synthetic
 
 from lmperf.reporting.evidence import having
-from lmperf.reporting.machine_ratios import data_sheets, ratio_tables, unequal_software
+from lmperf.reporting.machine_ratios import (
+    data_sheets,
+    ratio_tables,
+    ratios_by_bound,
+    unequal_software,
+)
 
 
 def only(evidence, stem, **facts):
@@ -49,6 +54,23 @@ def test_ratio_has_an_interval_and_stands_beside_the_data_sheets(one):
     memory = {sheet for sheet, what in zip(sheets, bound, strict=True) if what == "memory"}
     assert memory == {4800 / 3350}
     assert {sheet for sheet, what in zip(sheets, bound, strict=True) if what == "host"} <= {None}
+
+
+def test_ratios_are_summed_up_by_what_bounds_the_cells(one):
+    other = slower(one, 1.4)
+    cells = sum(table.length for table in ratio_tables(one, other))
+    found = columns_of(ratios_by_bound(one, other))
+    sheets = dict(zip([cell.words for cell in found["bound"]], found["sheets"], strict=True))
+    assert sheets["memory"].value == 4800 / 3350
+    assert all(cell.value == pytest.approx(1.4) for cell in found["one.over.other"])
+    assert sum(int(cell.value) for cell in found["cells"]) == cells
+    frame = other.frames["lrpe"]
+    loaded = frame.assign(marks=(frame["implementation"] == "triton").map({True: "loaded"}))
+    marked = replace(other, frames={**other.frames, "lrpe": loaded})
+    left = columns_of(ratios_by_bound(one, marked))["cells"]
+    assert 0 < sum(int(cell.value) for cell in left) < cells
+    elsewhere = {**other.frames, "lrpe": other.frames["lrpe"].assign(shape="7")}
+    assert ratios_by_bound(one, replace(other, frames=elsewhere)) is None
 
 
 def test_cells_of_one_machine_have_no_ratio(one):

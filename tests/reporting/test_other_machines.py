@@ -6,7 +6,9 @@ import pytest
 import synthetic
 
 from lmperf.reporting import other_machines, pages
+from lmperf.reporting.compared_machines import compared
 from lmperf.reporting.coverage import State
+from lmperf.reporting.markdown import markdown
 from lmperf.reporting.tables import TableGroup
 
 
@@ -80,6 +82,15 @@ def test_overview_links_machines_only_if_there_are_several(gpu, second, template
         "E5: needs evidence of another machine" in alone["report.md"]
         and "machines.md" not in alone["report.md"]
     )
+
+
+def test_machine_with_most_rows_is_compared_with_each_other(gpu, cpu):
+    few = replace(cpu, machine="a-laptop", frames={"attention": cpu.frames["attention"]})
+    pairs = compared([few, cpu, gpu], markdown)["pairs"]
+    assert [(pair["one"], pair["other"]) for pair in pairs] == [
+        (gpu.machine, "a-laptop"),
+        (gpu.machine, cpu.machine),
+    ]
 
 
 @pytest.mark.slow

@@ -123,7 +123,9 @@ def test_unwritable_record_counts_as_no_record(project):
     assert not written.is_current(project, "m") and edited(project, "m") == []
 
 
-@pytest.mark.parametrize(("stale", "told"), [((), None), ((0,), [True, False]), ((0, 1), [True, True])])
+@pytest.mark.parametrize(
+    ("stale", "told"), [((), None), ((0,), [True, False]), ((0, 1), [True, True])]
+)
 def test_stale_column_exists_only_if_some_rows_are_stale(project, stale, told):
     axes = {"batch": "1", "d_head": "64", "dtype": "float32", "causal": "False"}
     rows = [

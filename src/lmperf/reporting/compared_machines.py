@@ -6,21 +6,26 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lmperf.reporting.evidence import MachineEvidence
-from lmperf.reporting.machine_ratios import data_sheets, ratio_tables, unequal_software
+from lmperf.reporting.machine_ratios import (
+    data_sheets,
+    ratio_tables,
+    ratios_by_bound,
+    unequal_software,
+)
 from lmperf.reporting.other_machines import TABLE, ceilings_by_machine, machines_lines
 from lmperf.results import Table
 
 
 def compared(machines: Sequence[MachineEvidence], form: Callable[[Table], str]) -> dict[str, Any]:
-    """The values of the templates: the machines, their ceilings, and the first with each other.
+    """The values of the templates: the machines, their ceilings, and one with each of the others.
 
-    form: makes Markdown or HTML from a table.
+    That one has the most rows. form: makes Markdown or HTML from a table.
     """
 
     def shown(table: Table | None) -> str:
         return form(table) if table is not None else ""
 
-    first, *others = machines
+    first = max(machines, key=lambda one: sum(map(len, one.frames.values())))
     return {
         "machines": shown(machines_lines(machines)),
         "ceilings": shown(ceilings_by_machine(machines)),
@@ -33,8 +38,10 @@ def compared(machines: Sequence[MachineEvidence], form: Callable[[Table], str]) 
                 "page": f"machines-{first.link}-{other.link}.md",
                 "unequal": unequal_software(first, other),
                 "sheets": shown(data_sheets(first, other)),
+                "gains": shown(ratios_by_bound(first, other)),
                 "tables": [form(table) for table in ratio_tables(first, other)],
             }
-            for other in others
+            for other in machines
+            if other is not first
         ],
     }

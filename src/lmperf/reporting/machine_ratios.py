@@ -7,7 +7,7 @@ bandwidth of the data sheets, compute-bound work from the rate of matmuls in its
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -24,17 +24,25 @@ from lmperf.reporting.ceilings import data_sheet
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.machine import FACTS
 from lmperf.reporting.noise import floors_of, noise_floors
-from lmperf.reporting.numbers import absent, ratio
+from lmperf.reporting.numbers import absent, interval, ratio
 from lmperf.reporting.rounds import parse_rounds, resolution
 from lmperf.reporting.side_by_side import share, side_by_side, speedup, text, time
 from lmperf.reporting.speedup import speedup_cell
-from lmperf.reporting.tables import from_frame, medians, number_cell, number_cells, text_cells
-from lmperf.results import EMPTY, Table
+from lmperf.reporting.tables import (
+    as_cell,
+    from_frame,
+    medians,
+    number_cell,
+    number_cells,
+    text_cells,
+)
+from lmperf.results import EMPTY, HIGHER, Cell, Column, Table
 from lmperf.statistics import FALSE_DISCOVERY, Ratio, adjusted, unpaired, verdict
 
 STEP = "train_step"
 # Facts that change times beside the device itself.
 SOFTWARE = ("torch", "triton", "cuda", "driver", "python")
+_BY_BOUND = (("topic", "benchmark"), ("bound", "bound by"), ("cells", "cells"))
 DTYPES = ("float32", "tf32", "bfloat16")
 
 
@@ -69,10 +77,59 @@ def _rates(dtype: str, *sheets: DataSheet) -> tuple:
     return f"{value_words('dtype', dtype)} (TFLOP/s)", *found
 
 
+def ratios_by_bound(one: MachineEvidence, other: MachineEvidence) -> Table | None:
+    """The median ratio of the cells of each benchmark, by what bounds them; None without any.
+
+    Cells that a host or other load disturbed are left out.
+    """
+    lines = [line for stem in _timed() for line in _lines_by_bound(one, other, stem)]
+    if not lines:
+        return None
+    frame = pd.DataFrame(lines)
+    found = [
+        Cell(interval(*of), *of) for of in frame[["ratio", "low", "high"]].itertuples(index=False)
+    ]
+    columns = [
+        *(Column(name, words, tuple(map(as_cell, frame[name]))) for name, words in _BY_BOUND),
+        Column(
+            "one.over.other", f"{one.name} over {other.name}", tuple(found), "", "ratio", HIGHER
+        ),
+        Column("sheets", "data sheets", tuple(number_cells(frame["sheets"], ratio)), "", "ratio"),
+    ]
+    note = (
+        "Median of the cells (lowest-highest), without those that a host or other load disturbed."
+    )
+    return Table("What one machine gains over the other", tuple(columns), note)
+
+
+def _lines_by_bound(one: MachineEvidence, other: MachineEvidence, stem: str) -> Iterator[dict]:
+    rows, others = _shared(one, other, stem)
+    if rows.empty:
+        return
+    bounds = bounds_of(one, stem, rows)
+    values = {
+        "bound": bounds,
+        "ratio": [cell.value for cell in _ratios(rows, others)],
+        "sheets": [cell.value for cell in _expected(one, other, rows, bounds)],
+    }
+    calm = ~(marks.disturbed(rows) | marks.disturbed(others)) & bounds.notna()
+    frame = pd.DataFrame(values, rows.index)[calm]
+    for bound, cells in frame.groupby("bound", sort=True):
+        found = cells["ratio"].agg(["median", "min", "max"])
+        yield {
+            **{"topic": load(stem).title, "bound": bound, "cells": len(cells)},
+            **dict(zip(("ratio", "low", "high"), found, strict=True)),
+            "sheets": cells["sheets"].astype(float).median(),
+        }
+
+
 def ratio_tables(one: MachineEvidence, other: MachineEvidence) -> list[Table]:
     """For each benchmark with times a table of the cells that both machines measured."""
-    timed = [stem for stem in stems() if stem != CEILINGS and isinstance(load(stem), Timed)]
-    return [table for stem in timed if (table := _table(one, other, stem)) is not None]
+    return [table for stem in _timed() if (table := _table(one, other, stem)) is not None]
+
+
+def _timed() -> list[str]:
+    return [stem for stem in stems() if stem != CEILINGS and isinstance(load(stem), Timed)]
 
 
 def _table(one: MachineEvidence, other: MachineEvidence, stem: str) -> Table | None:
