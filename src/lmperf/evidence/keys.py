@@ -52,6 +52,7 @@ NO_NUMBERS = {
     "lmperf.errors": "describes errors in messages",
     "lmperf.names": "holds the words, order and look of names in reports",
     "lmperf.measuring": "has no code of its own, only a docstring",
+    "lmperf.measuring.emulated": "refuses cases on some CPUs; changes no number of the others",
     "lmperf.measuring.first_check": "warns before the run; its rows are not recorded",
     "lmperf.measuring.follow": "ends orphaned workers after their owner has ended",
     "lmperf.measuring.forecast": "estimates the time left, for a person",

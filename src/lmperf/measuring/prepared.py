@@ -14,6 +14,7 @@ from typing import Any
 from lmperf.benchmark import Case, Timed, Unsupported, Workload, WrongResult
 from lmperf.measuring import clock, guards
 from lmperf.measuring.clock import Clock, Slice, clock_for, synchronizer
+from lmperf.measuring.emulated import require_instructions
 from lmperf.measuring.faults import failure_row, guarded, guarded_check
 from lmperf.measuring.footprint import phase_memory, requested_bytes
 
@@ -59,6 +60,7 @@ class Prepared:
         return clock_for(self._benchmark.clock, self._device)
 
     def _workload_of(self, case: Case, shared: dict[str, Any]) -> Workload:
+        require_instructions(self._benchmark, case, self._device)
         return self._benchmark.prepare(case, self._device, self._seed, shared)
 
     def _memory_of(self, workload: Workload, phase: str) -> dict[str, Any]:

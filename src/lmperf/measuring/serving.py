@@ -21,6 +21,7 @@ from lmperf.benchmark import (
 )
 from lmperf.measuring import reference
 from lmperf.measuring.cores import FastCores, usable_cores
+from lmperf.measuring.emulated import require_instructions
 from lmperf.measuring.faults import Poisoned, failure_row, guarded
 from lmperf.measuring.prepared import Prepared, clear
 from lmperf.measuring.rank_group import RankGroups
@@ -126,6 +127,7 @@ class Serving:
         self._send("step", case, phase, "observing")
 
         def observe() -> list[dict[str, Any]]:
+            require_instructions(benchmark, case, self._device)
             if not isinstance(benchmark, RankedObserved):
                 return benchmark.observe(case, phase, self._device, seed)
             made_of = benchmark.entry, benchmark.stem, benchmark.external
