@@ -195,3 +195,21 @@ def test_failed_stale_and_missing_rows_are_counted_and_named():
     assert " failed and is withheld. 1 result is stale: " in top and "1 result is missing." in top
     assert "a stale row" in files["attention.md"] and "a missing row" in files["lrpe.md"]
     assert "## Limits and failed checks" in files["report.md"]
+
+
+def test_reason_that_benchmarks_share_is_a_limit_of_the_machine():
+    evidence = synthetic.cpu_evidence()
+    for stem, reason in (
+        ("attention", "no <bf16>"),
+        ("memory", "no <bf16>"),
+        ("lrpe", "no kernel"),
+    ):
+        frame = evidence.frames[stem]
+        frame["reason"] = frame.get("reason")
+        frame.loc[frame.index[:2], ["status", "reason"]] = ["unsupported", reason]
+    sections = pages.composed(evidence, synthetic.TEMPLATES, drawn=False)
+    limits = headed(pages.write_up(evidence, sections, synthetic.TEMPLATES))
+    lines = limits["Limits and failed checks"].splitlines()
+    assert [line for line in lines if "Unsupported" in line] == [
+        "- Unsupported, 4 rows: no &lt;bf16>."
+    ]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from lmperf.benchmarks import load
 from lmperf.evidence import repeatability
 from lmperf.reporting import machine, marks
 from lmperf.reporting.evidence import MachineEvidence
+from lmperf.reporting.foreign import escaped
 from lmperf.reporting.jobs import on_several_devices
 from lmperf.reporting.numbers import Count
 from lmperf.reporting.sections import Composed
+from lmperf.reporting.tables import shortened
 
 REPEATED = "Repeatability (R1)"
 
@@ -106,3 +109,19 @@ def limits_of(evidence: MachineEvidence) -> list[dict]:
     ]
     kinds = ("red", "stale", "missing", "damaged", "uncommitted")
     return [line for line in lines if any(line[kind] for kind in kinds)]
+
+
+def refusals_of(evidence: MachineEvidence) -> list[dict]:
+    """The reasons for which rows of several benchmarks are unsupported, and the number of rows.
+
+    Such a reason is one of the machine, as missing instructions; others are on the pages.
+    """
+    frames = [frame for frame in evidence.present().values() if "reason" in frame]
+    refused = [frame.loc[frame["status"] == "unsupported", "reason"] for frame in frames]
+    found = Counter(reason for reasons in refused for reason in reasons.dropna())
+    several = Counter(reason for reasons in refused for reason in reasons.dropna().unique())
+    return [
+        {"reason": escaped(shortened(reason)), "rows": rows}
+        for reason, rows in found.most_common()
+        if several[reason] > 1
+    ]

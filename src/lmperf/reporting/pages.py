@@ -13,7 +13,14 @@ from lmperf.reporting.compared_machines import compared
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.findings import SECTION, SHORT, TRUST
 from lmperf.reporting.foreign import in_markdown
-from lmperf.reporting.health import health_of, limits_of, notices_of, unmeasured, unresolved
+from lmperf.reporting.health import (
+    health_of,
+    limits_of,
+    notices_of,
+    refusals_of,
+    unmeasured,
+    unresolved,
+)
 from lmperf.reporting.index_of_tables import index_of
 from lmperf.reporting.markdown import markdown
 from lmperf.reporting.other_machines import machines_lines, side_by_side_steps
@@ -133,6 +140,7 @@ def write_up(
         ],
         "method": machine.method(evidence),
         "limits": limits_of(evidence),
+        "refusals": refusals_of(evidence),
         "unmeasured": unmeasured(evidence),
         "index": index_of(states, root),
         "further": [
@@ -144,7 +152,12 @@ def write_up(
         "steps": _markdown(side_by_side_steps(others), form) if several else "",
     }
     template = load_templates(templates).get_template("report.md.j2")
-    titles_only = {"index": [], "limits": [], "unmeasured": unmeasured(MachineEvidence(""))}
+    titles_only = {
+        "index": [],
+        "limits": [],
+        "refusals": [],
+        "unmeasured": unmeasured(MachineEvidence("")),
+    }
     used = glossary.terms(template.render(**{**values, **titles_only}, glossary={}))
     return tidy(template.render(**values, glossary=used))
 
