@@ -6,6 +6,7 @@ times as long as in float32, so that a run of all benchmarks would take hours.
 
 from __future__ import annotations
 
+import platform
 from functools import cache
 
 from lmperf.benchmark import Benchmark, Case, Unsupported
@@ -24,9 +25,11 @@ def require_instructions(benchmark: Benchmark, case: Case, device: str) -> None:
 
 @cache
 def has_bf16() -> bool:
-    """Whether the CPU has instructions for matmuls in bf16, or PyTorch does not tell."""
+    """Whether the CPU has instructions for bf16 matmuls; True unless PyTorch denies it on x86."""
     import torch
 
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return True
     told = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
     return told is None or bool(told())
 
