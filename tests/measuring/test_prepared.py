@@ -33,6 +33,7 @@ def worker():
         workload = Workload({name: Phase(run) for name in PHASES}, gate=gate, check=check)
         benchmark = SimpleNamespace(
             clock=clock,
+            is_check=True,
             phases=PHASES,
             phases_of=lambda case: PHASES,
             external=external,
