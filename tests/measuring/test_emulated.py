@@ -1,6 +1,9 @@
 """Tests of matmuls in bf16 on a CPU without instructions for them."""
 
+from types import SimpleNamespace
+
 import pytest
+import torch
 
 from lmperf.benchmark import Unsupported
 from lmperf.benchmarks import load
@@ -37,6 +40,14 @@ def test_cpu_without_bf16_refuses_matmuls_in_bf16(monkeypatch, stem, expected):
     assert not refused(stem, "cuda")
     monkeypatch.setattr(emulated, "has_bf16", lambda: True)
     assert not refused(stem)
+
+
+@pytest.mark.parametrize(("machine", "has"), [("x86_64", False), ("AMD64", False), ("arm64", True)])
+def test_bf16_is_missing_if_pytorch_denies_it_on_x86(monkeypatch, machine, has):
+    monkeypatch.setattr(emulated.platform, "machine", lambda: machine)
+    operators = SimpleNamespace(_is_mkldnn_bf16_supported=lambda: False)
+    monkeypatch.setattr(torch.ops, "mkldnn", operators)
+    assert emulated.has_bf16.__wrapped__() == has
 
 
 def test_copies_are_no_matmuls(monkeypatch):

@@ -12,7 +12,7 @@ from functools import cache
 from lmperf.benchmark import Benchmark, Case, Unsupported
 from lmperf.dtypes import DTYPES
 
-_WHY = "this CPU has no instructions for bf16 matmuls: emulated, they take over 100 times as long"
+_WHY = "this CPU has no instructions for bf16 matmuls: emulated, they take far longer than float32"
 # Benchmarks that multiply no matrices, or only a few small ones.
 _HARDLY_MULTIPLY = ("lrpe", "mixed_precision")
 
