@@ -111,15 +111,15 @@ def limits_of(evidence: MachineEvidence) -> list[dict]:
     return [line for line in lines if any(line[kind] for kind in kinds)]
 
 
-def refusals_of(evidence: MachineEvidence) -> list[dict]:
+def unsupported_reasons(evidence: MachineEvidence) -> list[dict]:
     """The reasons for which rows of several benchmarks are unsupported, and the number of rows.
 
     Such a reason is one of the machine, as missing instructions; others are on the pages.
     """
     frames = [frame for frame in evidence.present().values() if "reason" in frame]
-    refused = [frame.loc[frame["status"] == "unsupported", "reason"] for frame in frames]
-    found = Counter(reason for reasons in refused for reason in reasons.dropna())
-    several = Counter(reason for reasons in refused for reason in reasons.dropna().unique())
+    reasons = [frame.loc[frame["status"] == "unsupported", "reason"] for frame in frames]
+    found = Counter(reason for of in reasons for reason in of.dropna())
+    several = Counter(reason for of in reasons for reason in of.dropna().unique())
     return [
         {"reason": escaped(shortened(reason)), "rows": rows}
         for reason, rows in found.most_common()

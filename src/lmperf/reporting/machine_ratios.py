@@ -42,7 +42,7 @@ from lmperf.statistics import FALSE_DISCOVERY, Ratio, adjusted, unpaired, verdic
 STEP = "train_step"
 # Facts that change times beside the device itself.
 SOFTWARE = ("torch", "triton", "cuda", "driver", "python")
-_BY_BOUND = (("topic", "benchmark"), ("bound", "bound by"), ("cells", "cells"))
+_BY_BOUND = (("benchmark", "benchmark"), ("bound", "bound by"), ("cells", "cells"))
 DTYPES = ("float32", "tf32", "bfloat16")
 
 
@@ -112,12 +112,12 @@ def _lines_by_bound(one: MachineEvidence, other: MachineEvidence, stem: str) -> 
         "ratio": [cell.value for cell in _ratios(rows, others)],
         "sheets": [cell.value for cell in _expected(one, other, rows, bounds)],
     }
-    calm = ~(marks.disturbed(rows) | marks.disturbed(others)) & bounds.notna()
-    frame = pd.DataFrame(values, rows.index)[calm]
+    undisturbed = ~(marks.disturbed(rows) | marks.disturbed(others)) & bounds.notna()
+    frame = pd.DataFrame(values, rows.index)[undisturbed]
     for bound, cells in frame.groupby("bound", sort=True):
         found = cells["ratio"].agg(["median", "min", "max"])
         yield {
-            **{"topic": load(stem).title, "bound": bound, "cells": len(cells)},
+            **{"benchmark": load(stem).title, "bound": bound, "cells": len(cells)},
             **dict(zip(("ratio", "low", "high"), found, strict=True)),
             "sheets": cells["sheets"].astype(float).median(),
         }

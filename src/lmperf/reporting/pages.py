@@ -17,9 +17,9 @@ from lmperf.reporting.health import (
     health_of,
     limits_of,
     notices_of,
-    refusals_of,
     unmeasured,
     unresolved,
+    unsupported_reasons,
 )
 from lmperf.reporting.index_of_tables import index_of
 from lmperf.reporting.markdown import markdown
@@ -140,7 +140,7 @@ def write_up(
         ],
         "method": machine.method(evidence),
         "limits": limits_of(evidence),
-        "refusals": refusals_of(evidence),
+        "unsupported": unsupported_reasons(evidence),
         "unmeasured": unmeasured(evidence),
         "index": index_of(states, root),
         "further": [
@@ -155,7 +155,7 @@ def write_up(
     titles_only = {
         "index": [],
         "limits": [],
-        "refusals": [],
+        "unsupported": [],
         "unmeasured": unmeasured(MachineEvidence("")),
     }
     used = glossary.terms(template.render(**{**values, **titles_only}, glossary={}))
