@@ -1,6 +1,7 @@
 """Attention implementations with one fault each."""
 
 import ctypes
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -32,7 +33,9 @@ def reads_what_is_not_its_own(q, k, v, causal=False):
 
 
 def hangs(q, k, v, causal=False):
+    held = multiprocessing.Semaphore()  # as a compiler's processes hold
     time.sleep(600)
+    held.release()
 
 
 def hangs_with_a_grandchild(q, k, v, causal=False):

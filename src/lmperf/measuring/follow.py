@@ -42,7 +42,13 @@ def owning_a_server() -> Iterator[None]:
     """Make a fork server that starts in this block ignore Ctrl-C, and end with this process."""
     from multiprocessing import resource_tracker
 
-    resource_tracker.ensure_running()  # started later, it would unblock SIGINT
+    # The tracker inherits the filter. It removes the semaphores of a killed worker's compiler, and
+    # would warn of each.
+    sys.warnoptions.append("ignore:resource_tracker")
+    try:
+        resource_tracker.ensure_running()  # started later, it would unblock SIGINT
+    finally:
+        sys.warnoptions.remove("ignore:resource_tracker")
     os.environ[_OWNER] = str(os.getpid())
     # The server inherits this mask, so no SIGINT reaches it before it ignores SIGINT.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
