@@ -12,9 +12,7 @@ GIB = 2**30
 @pytest.mark.parametrize(
     ("free", "reserved", "room"), [(80, 0, True), (75, 0, False), (40, 40, True), (0, 75, False)]
 )
-def test_results_and_float64_weights_may_take_half_of_free_memory(
-    monkeypatch, free, reserved, room
-):
+def test_reference_may_take_half_of_free_memory(monkeypatch, free, reserved, room):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free * GIB, 80 * GIB))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: reserved * GIB)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 0)
@@ -22,10 +20,11 @@ def test_results_and_float64_weights_may_take_half_of_free_memory(
     assert reference._has_room(torch.device("cuda"), 12 * weights) == room
 
 
-def test_reference_asks_for_room_for_its_float64_weights_and_float32_results(monkeypatch):
+def test_reference_needs_room_for_weights_and_results(monkeypatch):
     asked = []
     monkeypatch.setattr(reference, "_has_room", lambda _, size: asked.append(size) or True)
     model = TransformerLM(16, 8, 8, 1, 1, 16)
     tokens = torch.zeros(1, 8, dtype=torch.int64)
     reference.float64_reference(model, tokens, tokens)
+    # float64 weights, and gradients stored in float32
     assert asked == [(8 + 4) * sum(weight.numel() for weight in model.parameters())]
