@@ -9,6 +9,7 @@ import torch
 from lmperf.benchmark import Case, Phase, Workload, WrongResult
 from lmperf.gate import Gate
 from lmperf.measuring import footprint, guards, prepared
+from lmperf.measuring.faults import UNCHECKED, Poisoned
 from lmperf.measuring.prepared import Prepared
 
 CASE = Case((("n", 1),), "mine")
@@ -73,6 +74,22 @@ def test_invalid_gradient_withholds_the_backward_alone(worker):
     _, said = worker(gate=gate)
     assert [said[phase]["kind"] for phase in PHASES] == ["ready", "row"]
     assert said["backward"]["reason"] == "dq has the dtype torch.float64"
+
+
+@pytest.mark.parametrize("fits", [1, 2])
+def test_step_whose_later_calls_lack_memory_is_out_of_memory(worker, fits):
+    """As a train step, whose first call creates the state of the optimizer."""
+    calls = []
+
+    def run(state):
+        calls.append(1)
+        return torch.empty(2**50 if len(calls) > fits * len(PHASES) else 1, dtype=torch.uint8)
+
+    with pytest.raises(Poisoned) as fault:
+        worker(run, gate=lambda phases: run(None), clock="step")
+    unchecked = {"status": "failed_check", "reason": UNCHECKED}
+    row = fault.value.row
+    assert row["status"] == "oom" if fits == 1 else row == unchecked
 
 
 def test_any_call_of_a_slice_may_be_the_checked_one(worker):

@@ -88,8 +88,8 @@ def guarded(case: Case, phase: str | None, step: Callable[[], Any]) -> Any:
 def guarded_check(case: Case, phase: str, step: Callable[[], Any]) -> Any:
     """Run a step of the correctness check as `guarded` does.
 
-    The row of a check that runs out of memory has the status `failed_check` and says so: the call
-    itself, which ran before, fits into memory.
+    The row of a check that runs out of memory has the status `failed_check` and says so: the calls
+    before it fit into memory.
     """
     try:
         return guarded(case, phase, step)
