@@ -19,7 +19,7 @@ from lmperf.transformer.sizes import SIZES
 pytestmark = pytest.mark.machine
 
 ROOT = Path(__file__).parents[1]
-# Not `cpu-amd-epyc`: on such a machine, the environment of the tests decides what is stale.
+# Not the CPU: on such a machine, the environment of the tests decides what is stale.
 PUBLISHED = ["nvidia-h100-80gb-hbm3", "nvidia-h200", "nvidia-h200-x2"]
 
 
