@@ -19,7 +19,7 @@ from lmperf.transformer.sizes import SIZES
 pytestmark = pytest.mark.machine
 
 ROOT = Path(__file__).parents[1]
-# Not the CPU: on such a machine, the environment of the tests decides what is stale.
+# Without the CPU: on one like it, the environment of the tests decides what is stale.
 PUBLISHED = ["nvidia-h100-80gb-hbm3", "nvidia-h200", "nvidia-h200-x2"]
 
 

@@ -76,20 +76,22 @@ def test_invalid_gradient_withholds_the_backward_alone(worker):
     assert said["backward"]["reason"] == "dq has the dtype torch.float64"
 
 
-@pytest.mark.parametrize("fits", [1, 2])
-def test_step_whose_later_calls_lack_memory_is_out_of_memory(worker, fits):
-    """As a train step, whose first call creates the state of the optimizer."""
+@pytest.mark.parametrize(
+    ("calls_that_fit", "row"),
+    [(1, {"status": "oom"}), (2, {"status": "failed_check", "reason": UNCHECKED})],
+)
+def test_step_lacks_memory_only_if_its_second_call_does(worker, calls_that_fit, row):
+    """The first train step runs without the optimizer's state, so it may fit when others do not."""
     calls = []
 
     def run(state):
         calls.append(1)
-        return torch.empty(2**50 if len(calls) > fits * len(PHASES) else 1, dtype=torch.uint8)
+        fits = len(calls) <= calls_that_fit * len(PHASES)
+        return torch.empty(1 if fits else 2**50, dtype=torch.uint8)
 
     with pytest.raises(Poisoned) as fault:
         worker(run, gate=lambda phases: run(None), clock="step")
-    unchecked = {"status": "failed_check", "reason": UNCHECKED}
-    row = fault.value.row
-    assert row["status"] == "oom" if fits == 1 else row == unchecked
+    assert fault.value.row.items() >= row.items()
 
 
 def test_any_call_of_a_slice_may_be_the_checked_one(worker):
