@@ -145,17 +145,19 @@ def examples():
 
 @pytest.mark.parametrize("line", examples())
 def test_example_selects_cells_on_a_cpu_and_on_a_gpu(line):
-    """An example of `run` or `compare` selects cells in every preset."""
+    """An example of `run`, `compare` or `measure` selects cells in every preset."""
     _, name, *arguments = shlex.split(line, comments=True)
     given = cli.lmperf.commands[name].make_context(name, arguments).params
     stem = given["benchmarks"][0] if name == "compare" else given["stem"]
-    wanted = Wanted((), given["only"], given["implementations"], given["phases"])
+    wanted = Wanted((), given["only"], given.get("implementations", ()), given.get("phases", ()))
     for preset in load(stem).grids:
         benchmark = load(stem)
         config, machine = SimpleNamespace(grid_of=lambda _: {}), SimpleNamespace(devices=2)
         project = SimpleNamespace(config=config, preset=preset, machine=machine)
         offered = Chosen(benchmark, benchmark.cases(preset))
-        assert select([beyond_the_grid(project, offered, wanted)], wanted)[0].cases, preset
+        if name != "measure":  # it measures cells of the grid only
+            offered = beyond_the_grid(project, offered, wanted)
+        assert select([offered], wanted)[0].cases, preset
 
 
 def test_readme_commands_work(tmp_path, monkeypatch, capfd):

@@ -34,6 +34,27 @@ def test_other_benchmarks_of_the_run_count_in_the_time_left(lmperf, folder, monk
     assert [plan.stem for plan in later] == ["lrpe"] and later[0].pending
 
 
+def measured_groups(lmperf, monkeypatch, *options):
+    """The groups of a grid of two lengths that `lmperf measure` measures."""
+    found = []
+    monkeypatch.setattr(record, "record", lambda *given, **_: found.extend(given[4]))
+    lengths = ("--config", "grid.flash_attention.seq_len=[16,32]")
+    assert lmperf("measure", "flash_attention", *lengths, *options)[0] == 0
+    return [(group[0].axes["seq_len"], len(group)) for group in found]
+
+
+def test_only_measures_the_whole_groups_of_the_selected_cases(lmperf, monkeypatch):
+    [(short, cases), (long, _)] = measured_groups(lmperf, monkeypatch)
+    only = ("--only", "seq_len=32,implementation=eager")
+    assert cases > 1 and (short, long) == (16, 32)
+    assert measured_groups(lmperf, monkeypatch, *only) == [(32, cases)]
+
+
+def test_only_with_a_value_outside_the_grid_is_an_error(lmperf):
+    code, _, said = lmperf("measure", "flash_attention", "--only", "seq_len=17")
+    assert code == 2 and "no seq_len=17 in the grid" in said
+
+
 @pytest.mark.parametrize("name", ["lrpe", "nothing"])
 def test_other_benchmark_must_be_measured_here(lmperf, name):
     code, _, said = lmperf("measure", "flash_attention", "--also", name)

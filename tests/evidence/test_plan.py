@@ -61,3 +61,15 @@ def test_tally_sums_rows_by_kind_of_fault():
     assert str(one) == "here/memory: stale: c"
     assert many.lines == ["here/attention: stale: a", "here/attention: stale: b"]
     assert tally([many, one, red]) == ["stale: 3 (attention 2, memory 1)", "red gate: 1 (memory 1)"]
+
+
+def test_rows_of_a_phase_that_a_case_lacks_do_not_count(tmp_path):
+    first = plan(tmp_path, 32)
+    eager, compiled = first.cases
+    first.store.replace([*measured(first, eager), *measured(first, compiled)])
+    fewer = plan(tmp_path, 32)
+    fewer.benchmark.phases_of = lambda case: (
+        ("forward",) if case == eager else first.benchmark.phases
+    )
+    assert len(fewer.rows) == 1 + len(first.benchmark.phases)
+    assert fewer.due == []

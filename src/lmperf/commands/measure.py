@@ -14,6 +14,7 @@ from lmperf.commands.options import (
     config_option,
     gpus_option,
     interruption,
+    only_option,
     say,
     stem_argument,
 )
@@ -26,6 +27,7 @@ from lmperf.evidence.repeatability import Repeats
 
 @click.command(short_help="Measure the missing and stale cases of a benchmark.")
 @stem_argument()
+@only_option
 @click.option("--force", is_flag=True, help="Measure every case, fresh ones as well.")
 @click.option(
     "--retry-failed", is_flag=True, help="Also retry crashes, time-outs and out-of-memory rows."
@@ -50,6 +52,7 @@ from lmperf.evidence.repeatability import Repeats
 def measure(
     settings: Settings,
     stem: str,
+    only: Sequence[tuple[str, str]],
     force: bool,
     retry_failed: bool,
     marked: bool,
@@ -61,12 +64,17 @@ def measure(
 ):
     """Measure the missing and stale cases of a benchmark, and write its evidence.
 
+    Cases that are compared are timed interleaved, as a group. So --only measures whole groups: each
+    that has one of the selected cases, unless all cases of the group are fresh.
+
     \b
-    Example:
+    Examples:
       lmperf measure attention --marked
+      lmperf measure attention --only d_head=64,dtype=float32
     """
     from lmperf.compiler import require_caches
     from lmperf.evidence.record import record
+    from lmperf.evidence.wanted import Chosen, Wanted, select
     from lmperf.measuring.follow import die_with
     from lmperf.measuring.lock import machine_lock
     from lmperf.measuring.stopwatch import process_age
@@ -83,10 +91,14 @@ def measure(
             plan = replace(plan, again=FAILURES)
         if marked:
             plan = replace(plan, remeasure=True)
-        forced = frozenset(plan.cases if force else ())
+        plan = replace(plan, forced=frozenset(plan.cases if force else ()))
+        groups = plan.pending
+        if only:
+            [chosen] = select([Chosen(plan.benchmark, plan.chosen)], Wanted(only=only))
+            groups = [group for group in groups if not set(chosen.cases).isdisjoint(group)]
         later = [_job(project, other) for other in also]
         with at_rest(project, plan):
-            record(project, replace(plan, forced=forced), log, process_age(), later=later)
+            record(project, plan, log, process_age(), groups, later=later)
     print(plan.evidence.path)
 
 

@@ -323,9 +323,9 @@ def _case_of_row(benchmark: Benchmark, row: Row) -> tuple[str, ...]:
 
 
 def asked(benchmark: Benchmark, cases: Iterable[Case], rows: Iterable[Row]) -> list[Row]:
-    """Return the rows that belong to these cases; drop the others."""
-    wanted = {_texts_of(case) for case in cases}
-    return [row for row in rows if _case_of_row(benchmark, row) in wanted]
+    """Return the rows of these cases and of the phases that each has today; drop the others."""
+    phases = {_texts_of(case): benchmark.phases_of(case) for case in cases}
+    return [row for row in rows if row["phase"] in phases.get(_case_of_row(benchmark, row), ())]
 
 
 def evidence_of(benchmark: Benchmark, directory: Path, folder: str = EVIDENCE) -> Evidence:
