@@ -137,20 +137,18 @@ def medians(matrix: np.ndarray) -> np.ndarray:
     return found
 
 
-def noise_floor(again: np.ndarray, resolution: float | np.ndarray = 0.0) -> float:
+def noise_floor(again: np.ndarray) -> float:
     """Return the noise floor: how far apart two processes of the same code are, as a fraction.
 
     It is the FLOOR_QUANTILE quantile of how far their ratios are from 1.
 
     Args:
         again: for each cell the ratio of the times of two processes; NaN for a cell without.
-        resolution: the least difference that the clock can show at each cell, as a fraction. A pair
-            counts as apart by at least this.
 
     Returns:
         The noise floor; NaN if no cell has a ratio.
     """
-    deviations = np.maximum(_from_one(np.asarray(again, float)), resolution)
+    deviations = _from_one(np.asarray(again, float))
     deviations = deviations[~np.isnan(deviations)]
     if not len(deviations):
         return float("nan")

@@ -18,7 +18,7 @@ from lmperf.reporting.rounds import interval_sentence, round_numbers, rounds_wor
 from lmperf.reporting.stated import stated
 from lmperf.reporting.tables import MEDIAN_APART, from_frame, number_cell
 from lmperf.results import Table
-from lmperf.statistics import FLOOR_QUANTILE, LEAST_PAIRS, UNKNOWN_FLOOR
+from lmperf.statistics import FLOOR_QUANTILE, LEAST_FLOOR, LEAST_PAIRS, UNKNOWN_FLOOR
 
 COMMIT_LENGTH = 12
 DIRTY = "-dirty"
@@ -212,7 +212,7 @@ def floors_table(evidence: MachineEvidence) -> Table | None:
             "numerics": dtype_words(dtype) or EMPTY,
             "cells": int(of.pairs),
             "apart": number_cell(of.apart, _percent),
-            "floor": number_cell(of.floor, _percent),
+            "floor": number_cell(max(of.floor, LEAST_FLOOR), _percent),
         }
         for stem, floors in every.items()
         for phase in in_order("phase", floors.index.get_level_values("phase").unique())

@@ -13,7 +13,7 @@ import pandas as pd
 
 from lmperf.reporting import gates, marks
 from lmperf.reporting.numbers import counted, percent
-from lmperf.reporting.rounds import parse_rounds, resolution, same_width
+from lmperf.reporting.rounds import parse_rounds, same_width
 from lmperf.statistics import LEAST_FLOOR, LEAST_PAIRS, UNKNOWN_FLOOR, noise_floor, paired
 
 
@@ -35,7 +35,6 @@ def noise_floors(frame: pd.DataFrame, unknown: float = UNKNOWN_FLOOR) -> pd.Data
     again = pd.DataFrame(
         {
             "ratio": np.where(marks.doubtful(timed), np.nan, paired(*sides).ratio),
-            "resolution": resolution(*sides),
             **{"phase": timed["phase"].to_numpy(), "dtype": _numerics(timed).to_numpy()},
         }
     ).astype({"ratio": float})
@@ -78,4 +77,4 @@ def _numerics(frame: pd.DataFrame) -> pd.Series:
 
 
 def _apart(again: pd.DataFrame) -> float:
-    return noise_floor(again["ratio"].to_numpy(), again["resolution"].to_numpy())
+    return noise_floor(again["ratio"].to_numpy())

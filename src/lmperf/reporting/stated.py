@@ -8,6 +8,7 @@ from lmperf.attention import rounding
 from lmperf.dtypes import dtype_of
 from lmperf.evidence import at_work, consistent, repeatability
 from lmperf.evidence.keys import METHOD_VERSION
+from lmperf.evidence.plausible import EVENT_STEP_MS
 from lmperf.measuring import clock_settings, rounds, state, sustained, twins
 from lmperf.names import dtype_words, in_order
 from lmperf.reporting.host_bound import HOST_BOUND
@@ -36,6 +37,7 @@ def stated(device: str, dtypes: Iterable[str] = ()) -> dict:
         "confidence": CONFIDENCE,
         "quantile": FLOOR_QUANTILE,
         "least_floor": LEAST_FLOOR,
+        "event_step_us": 1000 * EVENT_STEP_MS,
         "unknown_floor": UNKNOWN_FLOOR,
         "false_discovery": FALSE_DISCOVERY,
         "loaded": state.LOADED[device],
