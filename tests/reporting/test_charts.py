@@ -6,6 +6,7 @@ import pytest
 import synthetic
 from rendered_evidence import custom, hostile, marked
 
+from lmperf.reporting.charts import bar_chart, line_chart
 from lmperf.reporting.evidence import having
 from lmperf.reporting.figures import DARK, LIGHT
 from lmperf.reporting.sections import compose, declared, stems
@@ -61,6 +62,24 @@ def test_bars_add_up_to_the_times_of_the_figure(machine):
     for ms, before in zip(found["ms"], found["before"], strict=True):
         ends = {ms, before} if before == before else {ms}
         assert any(abs(sum(_bar(bars, record["line"])) - max(ends)) < 1e-9 for record in bars)
+
+
+def test_bars_keep_their_order_if_the_first_panel_lacks_one():
+    bars = [
+        {"panel": panel, "line": line, "name": "step", "y": 1.0}
+        for panel, line in (("small", "b"), ("large", "a"), ("large", "b"))
+    ]
+    spec = bar_chart("", bars, {"step": "blue"}, "ms", lines=("a", "b"))
+    assert spec["spec"]["encoding"]["y"]["sort"] == ["a", "b"]
+
+
+def test_one_length_has_no_line_of_a_ceiling():
+    def names(*lengths):
+        dots = [{"panel": "", "name": "eager", "x": x, "y": 1.0} for x in lengths]
+        spec = line_chart("", dots, ["eager"], ("length", "rate"), {"peak": 9.0})
+        return {record["name"].partition(":")[0] for record in values_of(spec)}
+
+    assert names(128, 256) == {"eager", "peak"} and names(128) == {"eager"}
 
 
 def _bar(records, line):

@@ -41,7 +41,7 @@ def points(
         unit: of `y`.
     """
     lows, highs = ends
-    parts = zip(rows.to_dict("records"), lows, highs, marks.marks_of(rows), strict=True)
+    parts = zip(rows.to_dict("records"), lows, highs, marks.names_of(rows), strict=True)
     return [
         {
             "panel": panel if isinstance(panel, str) else panel(row),
@@ -83,8 +83,9 @@ def line_chart(
         ceilings: name -> value of dashed horizontal lines in every panel.
         log: whether the y axis is logarithmic. shared: whether all panels share it.
     """
-    records, ceilings = list(records), ceilings or {}
     at = sorted({record["x"] for record in records})
+    # At one length a ceiling would be a line without extent.
+    records, ceilings = list(records), ceilings or {} if len(at) > 1 else {}
     panels = list(dict.fromkeys(record["panel"] for record in records))
     looks = {implementation_words(name): look_of(name, names) for name in names}
     limits = [
@@ -125,6 +126,7 @@ def bar_chart(
     colours: Mapping[str, str],
     unit: str,
     faint: Sequence[str] = (),
+    lines: Sequence[str] = (),
 ) -> Spec:
     """A chart of horizontal stacked bars, in panels.
 
@@ -134,11 +136,12 @@ def bar_chart(
         colours: name of a part -> name of its colour, in the order of the stack.
         unit: title of the axis, which each panel has for itself.
         faint: names of parts that are drawn lighter: what was saved, or no work.
+        lines: the names of the bars from top to bottom; by default in order of the records.
     """
     drawn = {record["name"] for record in records}
     colours = {name: colour for name, colour in colours.items() if name in drawn}
     records = [{**record, "place": [*colours].index(record["name"])} for record in records]
-    lines = list(dict.fromkeys(record["line"] for record in records))
+    lines = list(dict.fromkeys([*lines, *(record["line"] for record in records)]))
     panels = list(dict.fromkeys(record["panel"] for record in records))
     zoom = {"name": "zoom", "select": {"type": "interval", "encodings": ["x"]}, "bind": "scales"}
     bars = {
@@ -177,11 +180,12 @@ def area_chart(
     panels = list(dict.fromkeys(record["panel"] for record in records))
     zoom = {"name": "zoom", "select": {"type": "interval", "encodings": ["x"]}, "bind": "scales"}
     tips = [("name", "what"), ("x", axes[0]), ("value", "value")]
+    apart = {"labelOverlap": "greedy", "labelSeparation": 8}
     areas = {
         "params": [_legend(), zoom],
         "mark": {"type": "area", "clip": True},
         "encoding": {
-            "x": {"field": "x", "type": "quantitative", "title": axes[0]},
+            "x": {"field": "x", "type": "quantitative", "title": axes[0], "axis": apart},
             "y": {"field": "below", "type": "quantitative", "title": axes[1], "stack": None},
             "y2": {"field": "above"},
             "color": _colour(list(colours), list(colours.values())),

@@ -25,7 +25,7 @@ def compared(machines: Sequence[MachineEvidence], form: Callable[[Table], str]) 
     def shown(table: Table | None) -> str:
         return form(table) if table is not None else ""
 
-    first = max(machines, key=lambda one: sum(map(len, one.frames.values())))
+    first = max(machines, key=lambda one: one.row_count)
     return {
         "machines": shown(machines_lines(machines)),
         "ceilings": shown(ceilings_by_machine(machines)),

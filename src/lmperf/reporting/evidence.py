@@ -126,6 +126,11 @@ class MachineEvidence:
         named = [rows["environment"].dropna() for rows in shown if "environment" in rows]
         return {name for names in named for name in names.unique()}
 
+    @property
+    def row_count(self) -> int:
+        """The number of rows of all benchmarks."""
+        return sum(map(len, self.frames.values()))
+
     def present(self) -> dict[str, pd.DataFrame]:
         """Stem -> rows (see ``frame``), for every benchmark that has undamaged rows."""
         return dict(self.once(("present",), self._present))

@@ -137,13 +137,14 @@ def _files_of_overview(project: Project) -> dict[str, str]:
 
 
 def evidences(project: Project) -> list[MachineEvidence]:
-    """The evidence of every machine that has rows to show; this machine is first."""
+    """The evidence of every machine that has rows to show; first this one, then by rows."""
     here = project.machine.slug
     found = [
         machine_evidence(project, review(project, machine))
-        for machine in sorted(project.machines_with_evidence(), key=lambda name: name != here)
+        for machine in project.machines_with_evidence()
     ]
-    return [evidence for evidence in found if evidence.present()]
+    found = [evidence for evidence in found if evidence.present()]
+    return sorted(found, key=lambda one: (one.machine != here, -one.row_count))
 
 
 def sections_of(project: Project, evidence: MachineEvidence) -> list[Composed]:

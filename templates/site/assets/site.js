@@ -2,10 +2,11 @@
 "use strict";
 (() => {
   const WORDS = {
-    median_ms: "median", low_ms: "interval", calls: "calls", clock_mhz: "processor clock",
+    median_ms: "median of single calls", low_ms: "interval", calls: "calls", sustained_ms: "sustained",
+    clock_mhz: "processor clock",
     commit: "commit", measured: "measured at", marks: "marks", key: "key of the row",
   };
-  const UNITS = { median_ms: " ms", clock_mhz: " MHz" };
+  const UNITS = { median_ms: " ms", sustained_ms: " ms", clock_mhz: " MHz" };
 
   function add(parent, name, text = "", attributes = {}) {
     const made = document.createElement(name);
@@ -78,8 +79,8 @@
     describe(list, head.textContent, value ?? cell.textContent);
     if (low) describe(list, "interval", `${low} to ${high}`);
     if (n) describe(list, "n", n);
-    // A cell that shows the median of its row says so once.
-    if (Number(value) === row.median_ms) row.median_ms = null;
+    // A cell that shows a time of its row says so once.
+    for (const name of ["median_ms", "sustained_ms"]) if (Number(value) === row[name]) row[name] = null;
     if (Number(low) === row.low_ms) row.high_ms = null;
     if (Number(n) === row.calls) row.calls = null;
     for (const [name, words] of Object.entries(WORDS)) {

@@ -79,6 +79,16 @@ def test_row_behind_a_cell_has_clock_commit_key_and_command(gpu):
     assert known["command"].endswith(f"--against {gpu.machine}")
 
 
+def test_row_behind_a_cell_says_that_it_is_stale(gpu_copy):
+    frame = gpu_copy.frames["flash_attention"]
+    gpu_copy.frames["flash_attention"] = frame.assign(stale=frame.index == frame.index[0])
+    rows = Rows(one_benchmark(gpu_copy, "flash_attention"))
+    for key in frame["key"].iloc[:2]:
+        rows.place(key)
+    names, *found = json.loads(str(rows.script()))
+    assert ["stale" in row[names.index("marks")] for row in found] == [True, False]
+
+
 def test_script_block_cannot_be_closed_by_evidence(gpu_copy):
     frame = gpu_copy.frames["attention"].assign(commit="</script><script>alert(1)</script>")
     gpu_copy.frames["attention"] = frame

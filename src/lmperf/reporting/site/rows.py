@@ -19,7 +19,8 @@ from lmperf.reporting.rounds import median_intervals
 
 # A row is a list of these, in this order.
 FIELDS = (
-    *("name", "median_ms", "low_ms", "high_ms", "calls", "clock_mhz", "commit", "measured"),
+    *("name", "median_ms", "low_ms", "high_ms", "calls", "sustained_ms"),
+    *("clock_mhz", "commit", "measured"),
     *("marks", "key", "command"),
 )
 
@@ -66,12 +67,13 @@ def _described(evidence: MachineEvidence) -> dict[Hashable, list[Any]]:
         frame = frame[~frame["key"].duplicated() & frame["key"].notna()]
         benchmark, title = load(stem), load(stem).title
         lows, highs = (ends.tolist() for ends in median_intervals(frame))
-        parts = (frame.to_dict("records"), row_names(frame), lows, highs, marks.marks_of(frame))
+        parts = (frame.to_dict("records"), row_names(frame), lows, highs, marks.names_of(frame))
         for row, name, low, high, names in zip(*parts, strict=True):
             found[row["key"]] = [
                 plain(f"{title}: {name}"),
                 *map(finite, (row["median_ms"], low, high)),
                 whole(row["repetitions"]),
+                finite(row.get("sustained_ms")),
                 finite(row["clock_mhz"]),
                 plain(str(row["commit"])),
                 plain(str(row["measured_at"])),

@@ -35,11 +35,18 @@ def charts(evidence: MachineEvidence) -> list[Spec]:
         ).sort_values("implementation", key=lambda names, order=order: names.map(order.index))
         for step in steps.to_dict("records"):
             records += _bars(size, step)
-    return [bar_chart(title(evidence, timed), records, COLOURS, "ms", (SAVED, LOST, UNCLEAR))]
+    lines = [*map(rung_line, BY_NAME)]
+    faint = (SAVED, LOST, UNCLEAR)
+    return [bar_chart(title(evidence, timed), records, COLOURS, "ms", faint, lines)]
+
+
+def rung_line(name: str) -> str:
+    """The label of a rung's bar."""
+    return rung_words(name).replace("\n", " ")
 
 
 def _marks(steps) -> list[str]:
-    return [", ".join(map(mark_words, names)) or "none" for names in marks.marks_of(steps)]
+    return [", ".join(map(mark_words, names)) or "none" for names in marks.names_of(steps)]
 
 
 def _bars(size: str, step: dict) -> list[dict]:
@@ -47,10 +54,11 @@ def _bars(size: str, step: dict) -> list[dict]:
     least, most = sorted((step["ms"], step["before"]))
     kind = SAVED if step["saves"] else LOST if step["costs"] else UNCLEAR
     solid = step["ms"] if kind == UNCLEAR else least
+    timed = "sustained" if step["lasting"] else "burst"
     shown = {
-        "panel": f"{size}, batch {step['batch']:g}",
-        "line": rung_words(step["implementation"]).replace("\n", " "),
-        "value": f"{significant(step['ms'])} ms {'sustained' if step['lasting'] else 'burst'}",
+        "panel": f"{size}, batch {step['batch']:g}, {timed}",
+        "line": rung_line(step["implementation"]),
+        "value": f"{significant(step['ms'])} ms",
         "interval": f"{significant(step['low'])} to {significant(step['high'])}",
         "n": whole(step["sustained_steps"] if step["lasting"] else step["repetitions"]),
         "marks": step["words"],

@@ -9,7 +9,7 @@ from lmperf.reporting import gates
 from lmperf.reporting.charts import Spec, area_chart, bar_chart
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.numbers import significant
-from lmperf.reporting.sections.end_to_end.figure import rung_words
+from lmperf.reporting.sections.end_to_end.chart import rung_line
 from lmperf.reporting.sections.end_to_end.waterfall import BY_NAME
 from lmperf.reporting.sections.memory.figure import (
     ADDED,
@@ -67,13 +67,14 @@ def _peaks(heading: str, rungs: pd.DataFrame) -> Spec:
         rows = rows.sort_values("implementation", key=lambda names: names.map([*BY_NAME].index))
         for row in rows.to_dict("records"):
             records += _bars(f"{cell_words(rows)}, batch {row['batch']:g}", row)
-    return bar_chart(heading, records, {KEPT: "grey", ADDED: "violet"}, "peak (GiB)")
+    colours, lines = {KEPT: "grey", ADDED: "violet"}, [*map(rung_line, BY_NAME)]
+    return bar_chart(heading, records, colours, "peak (GiB)", lines=lines)
 
 
 def _bars(panel: str, row: dict) -> list[dict]:
     shown = {
         "panel": panel,
-        "line": rung_words(row["implementation"]).replace("\n", " "),
+        "line": rung_line(row["implementation"]),
         "value": f"peak {significant(row['peak'])} GiB, {significant(row['kept'])} before the step",
         "interval": "none, one step",
         "n": 1,
