@@ -152,7 +152,8 @@ def cost_table(evidence: MachineEvidence) -> Table | None:
     counts = jobs.groupby("stem").size()
     lines = [_cost_line(str(stem), int(counts[stem]), row) for stem, row in sums.iterrows()]
     lines.append(_cost_line("all", len(jobs), sums.sum()))
-    total, counted = machine.rows(evidence), int(rows_by_job(evidence).sum())
+    of_jobs = rows_by_job(evidence)[evidence.cost["stem"] != repeatability.STEM]
+    total, counted = machine.rows(evidence), int(of_jobs.sum())
     note = (
         ""
         if counted == total

@@ -19,7 +19,7 @@ ASSETS = "assets"
 COPIED = (".css", ".csv", ".js", ".LICENSE")
 # What a build replaces: files of an earlier build that no longer belong to the site are removed.
 GLOBS = (
-    *("*.html", "*/*.html", "*/figures/*.svg", f"*/{EVIDENCE}/*.csv"),
+    *("*.html", "*/*.html", "*/figures/*.svg", f"*/{EVIDENCE}/*.csv", "*/traces/*"),
     f"{ASSETS}/*",
     f"{PUBLISHED_FOLDER}/*.csv",
 )

@@ -110,4 +110,4 @@ def title(frame: pd.DataFrame) -> str:
         return f"Train steps of {where}"
     name = shares.idxmax()
     hidden = percent(shares[name], 0)
-    return f"{where}: {implementation_words(name)} hides {hidden} of communication"
+    return f"{where}: {hidden} of communication is hidden ({implementation_words(name)})"
