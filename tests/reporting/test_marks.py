@@ -189,3 +189,17 @@ def test_stale_rows_have_their_sign_in_tables_without_times(gpu, stem):
     assert "stale" not in signs_of(stem, gpu)
     old = frame.assign(stale=[row > 0 for row in range(len(frame))])
     assert "stale" in signs_of(stem, replace(gpu, frames={**gpu.frames, stem: old}))
+
+
+@pytest.mark.parametrize("every", [False, True])
+def test_every_cell_of_a_stale_row_has_the_sign(gpu, every):
+    """Also cells that a section makes without marks, and if all rows of a benchmark are stale."""
+    changed = synthetic.small(gpu)
+    frame = changed.frames["end_to_end"]
+    changed.frames["end_to_end"] = frame.assign(stale=True if every else frame.index % 2 == 0)
+    stale = changed.stale_keys()
+    section = compose("end_to_end", changed, drawn=False)
+    tables = [*section.first, section.head, *(t for part in section.parts.values() for t in part)]
+    cells = [cell for table in tables for cell in table.cells if cell.value is not None]
+    assert any(cell.row in stale for cell in cells)
+    assert all("stale" in cell.marks for cell in cells if cell.row in stale)

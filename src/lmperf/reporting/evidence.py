@@ -31,7 +31,7 @@ class MachineEvidence:
         machine: the name of the machine's directory below `report/`.
         facts: the content of machine.json (see ``facts_of``).
         frames: stem -> rows of the benchmark (see ``typed_rows``). A frame has a column ``stale``
-            if some of its rows are stale and others are not.
+            if some of its rows are stale.
         stale: stem -> one-line names of the stale rows: code or environment has changed since.
         damaged: stem -> why the report withholds the rows of this benchmark.
         lost: file of no benchmark (`machine`, `cost`) -> why the report does not use it.
@@ -125,6 +125,14 @@ class MachineEvidence:
         shown = [rows for stem, rows in self.frames.items() if stem not in self.damaged]
         named = [rows["environment"].dropna() for rows in shown if "environment" in rows]
         return {name for names in named for name in names.unique()}
+
+    def stale_keys(self) -> frozenset[str]:
+        """The keys of all stale rows."""
+        return self.once(("stale keys",), self._stale_keys)
+
+    def _stale_keys(self) -> frozenset[str]:
+        frames = [frame for frame in self.present().values() if "stale" in frame]
+        return frozenset(key for frame in frames for key in frame["key"][frame["stale"]].dropna())
 
     @property
     def row_count(self) -> int:

@@ -87,6 +87,17 @@ def with_stale(cells: pd.Series, rows: pd.DataFrame) -> pd.Series:
     return pd.Series(made, cells.index, dtype=object)
 
 
+def of_stale_rows(table: Table, keys: Collection[str]) -> Table:
+    """The table with the mark of a stale row at each cell whose row has one of these keys."""
+
+    def marked(cell: Cell) -> Cell:
+        is_stale = cell.row in keys and cell.value is not None and STALE not in cell.marks
+        return replace(cell, marks=(*cell.marks, STALE)) if is_stale else cell
+
+    columns = [replace(each, cells=tuple(map(marked, each.cells))) for each in table.columns]
+    return replace(table, columns=tuple(columns))
+
+
 def both(one: Iterable[str], other: Iterable[str]) -> tuple[str, ...]:
     """The marks of a speed-up: every mark that at least one of its two rows has."""
     names = {*one, *other}

@@ -22,6 +22,7 @@ from lmperf.reporting.charts import Spec
 from lmperf.reporting.evidence import MachineEvidence
 from lmperf.reporting.figures import Pen, draw
 from lmperf.reporting.findings import SHORT, Finding, statements
+from lmperf.reporting.marks import of_stale_rows
 from lmperf.reporting.sections.generic import measurements
 from lmperf.reporting.tables import TableGroup, reasons
 from lmperf.results import Statement, Table
@@ -95,11 +96,13 @@ class Composed:
 
     @cached_property
     def first(self) -> Sequence[Table]:
-        return self.section.first(self.evidence) if self.section.first and self.measured else ()
+        made = self.section.first(self.evidence) if self.section.first and self.measured else ()
+        return [of_stale_rows(table, self.evidence.stale_keys()) for table in made]
 
     @cached_property
     def head(self) -> Table | None:
-        return self.section.head(self.evidence) if self.section.head and self.measured else None
+        made = self.section.head(self.evidence) if self.section.head and self.measured else None
+        return made and of_stale_rows(made, self.evidence.stale_keys())
 
     @cached_property
     def parts(self) -> Mapping[str, Sequence[Table]]:
@@ -223,4 +226,4 @@ def _made(group: TableGroup, evidence: MachineEvidence, stem: str) -> list[Table
     if group.id and stem in benchmarks.stems() and evidence.frame(stem) is None:
         return []
     made = [part for part in group.make(evidence) if part is not None]
-    return [replace(part, id=group.id) for part in made]
+    return [of_stale_rows(replace(part, id=group.id), evidence.stale_keys()) for part in made]

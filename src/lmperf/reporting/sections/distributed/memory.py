@@ -217,9 +217,9 @@ FINDINGS = (
             "agree": "Of {{ n | count('strategy') }}, timed steps have the same peak as the run"
             f" that measures memory (D8, D11), within {percent(TOLERANCE, 0)}.",
             "differ": "In {{ far }} of {{ n | count('strategy') }}, the peak of timed steps (first"
-            f" table) is more than {percent(TOLERANCE, 0)} from that of the run that measures memory"
-            " (D8, D11). The furthest is {{ name }}: {{ timed | gib }} and {{ alone | gib }} a rank."
-            " Plan with the larger one.",
+            f" table) is more than {percent(TOLERANCE, 0)} from that of the run that measures"
+            " memory (D8, D11). The furthest is {{ name }}: {{ timed | gib }} and {{ alone | gib }}"
+            " a rank. Plan with the larger one.",
         },
         place=PAGE,
     ),
