@@ -104,6 +104,20 @@ def test_slowdown_explained_by_the_clock_is_no_regression(result):
     assert 0.90 < both.rows["cycles"].median() < 0.93
 
 
+def test_slowdown_at_equal_clocks_is_never_the_clock_s(result):
+    """Also just beyond a wide floor, where 1 - 1/ratio is within it."""
+
+    def apart(seed, factor=1.0):
+        rows = rows_of_run(seed, factor)
+        for row in rows:
+            ms = [1.38 * float(time) for time in row["rounds_ms"].split(";")]
+            row["again_ms"] = ";".join(map(repr, ms))
+        return rows
+
+    found = compare(result("old", apart(1)), result("new", apart(2, 1.48)))
+    assert found.counts["clock"] == 0 and shares_of(found)["slower"] >= 0.9
+
+
 def test_clocks_of_rounds_override_the_clock_of_the_row(result):
     mhz = ";".join(["1800.0"] * ROUNDS)
     new = result("new", rows_of_run(2, 1.1, mhz=1980.0, rounds_mhz=mhz))

@@ -308,7 +308,7 @@ def _confirm(judged: pd.DataFrame, timed: pd.DataFrame, old, new, estimate) -> N
     judged.loc[here, "cycles_low"] = cycles.low
     judged.loc[here, "cycles_high"] = cycles.high
     said, floor = judged.loc[here, "verdict"].to_numpy(), judged.loc[here, "floor"].to_numpy()
-    left = np.where(said == FASTER, 1, -1) * (cycles.ratio - 1)
+    left = np.where(said == FASTER, cycles.ratio, 1 / cycles.ratio) - 1
     confirmed = verdict(cycles, floor, adjusted(cycles.p) <= FALSE_DISCOVERY) == said
     judged.loc[here, "verdict"] = np.where(
         left <= floor, CLOCK, np.where(confirmed, said, UNRESOLVED)
