@@ -154,6 +154,7 @@ def test_quick_run_keeps_other_rows_in_the_evidence(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_preset_quick_has_keys_of_the_full_preset(tmp_path):
     full, quick = (
         Project(load_config(CONFIG, {"preset": preset, "machine": "here"}), tmp_path)

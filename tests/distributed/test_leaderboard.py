@@ -83,6 +83,7 @@ class Forgetful(RankProblem):
         self.optimizer.step = lambda: None if next(calls) == 2 else take()
 
 
+@pytest.mark.slow
 def test_missed_step_is_an_error_of_one_to_two_steps_in_every_weight():
     with torch.compiler.set_stance("force_eager"):
         one, other = (

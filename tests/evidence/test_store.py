@@ -137,6 +137,7 @@ def test_only_future_modification_times_are_reset(tmp_path):
     assert (tmp_path / "early").stat().st_mtime == pytest.approx(now - 86400)
 
 
+@pytest.mark.slow
 def test_jobs_at_once_neither_damage_nor_lose_rows(tmp_path):
     """Two processes write the cost of their jobs, while this one reads."""
     cost, children = Cost(tmp_path), []

@@ -89,6 +89,7 @@ def test_invisible_characters_are_replaced_and_text_is_cut(text):
     assert foreign.taken(foreign.taken(text)) == foreign.taken(text)
 
 
+@pytest.mark.slow
 @given(st.lists(texts, min_size=1, max_size=4), st.integers(1, 3))
 def test_table_row_keeps_its_cells(cells, lines):
     frame = pd.DataFrame([cells] * lines, columns=[f"{i} {text}" for i, text in enumerate(cells)])

@@ -73,6 +73,7 @@ def test_ratios_are_summed_up_by_what_bounds_the_cells(one):
     assert ratios_by_bound(one, replace(other, frames=elsewhere)) is None
 
 
+@pytest.mark.slow
 def test_cells_of_one_machine_have_no_ratio(one):
     other = slower(one, 2)
     other.frames["lrpe"] = having(other.frames["lrpe"], implementation="triton", shape="256")

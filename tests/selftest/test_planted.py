@@ -77,6 +77,7 @@ def test_wrong_results_exceed_the_error_of_correct_ones(planted, inputs, name):
     assert error(planted(name)(*inputs, causal=True), inputs) > 100 * RIGHT
 
 
+@pytest.mark.slow
 def test_only_the_last_block_is_scaled(planted, inputs):
     out = planted("scale_of_the_last_block")(*inputs, causal=True)
     expected = attention(*inputs, causal=True)
@@ -159,6 +160,7 @@ def test_thread_fills_the_returned_tensor(planted, inputs):
     assert error(out, inputs) < RIGHT
 
 
+@pytest.mark.slow
 def test_planted_slowdown_adds_a_tenth_of_flops(planted, inputs):
     def work(name):
         function = planted(name)

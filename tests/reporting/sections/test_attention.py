@@ -423,6 +423,7 @@ def test_figure_shows_the_gain_of_compiling_at_each_length(gpu):
     assert ratio(found["ratio"].iloc[-1]) in [text.get_text() for text in forward.texts]
 
 
+@pytest.mark.slow
 def test_figure_without_compiled_rows_has_no_gain(gpu):
     frame = gpu.frames[STEM]
     alone = synthetic.with_frames(gpu, **{STEM: having(frame, implementation="eager")})

@@ -191,6 +191,7 @@ def with_large_batch(others):
     return change
 
 
+@pytest.mark.slow
 def test_scaling_leads_to_every_answer():
     cases = {
         "distributed_scaling": {
@@ -214,6 +215,7 @@ def test_no_strategy_is_called_the_best_beside_an_unresolved_one():
     assert state(scaling.FINDINGS[0], evidence(distributed=one_is_marked)) is None
 
 
+@pytest.mark.slow
 def test_larger_batch_is_named_with_what_it_hides():
     def ledgers(frame):
         return pd.concat([frame, frame.assign(batch=16, hidden_share=0.97)], ignore_index=True)

@@ -280,6 +280,7 @@ def test_table_y5_counts_cast_weights_as_temporary(gpu_copy):
     assert cell_of(lines, "activations (MiB)", **where) == "–"
 
 
+@pytest.mark.slow
 def test_timeline_figure_starts_with_the_measured_call(gpu):
     drawn = figures.themed(lambda pen: figure(gpu, pen), figures.LIGHT)
     steps = drawn.axes[:2]
@@ -296,6 +297,7 @@ def test_timeline_figure_starts_with_the_measured_call(gpu):
         assert len(set(bottom[bottom[:, 1] > 0][:, 1].round(6))) == 1
 
 
+@pytest.mark.slow
 def test_figure_shows_the_peak_of_each_rung_with_a_graph_s_pool(gpu):
     drawn = figures.themed(lambda pen: figure(gpu, pen), figures.LIGHT)
     axis = next(axis for axis in drawn.axes if axis.get_title() == "large, context 1024")

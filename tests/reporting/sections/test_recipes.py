@@ -27,6 +27,7 @@ def implementations(evidence):
     return dict(zip(best["size"], best["implementation"], strict=True))
 
 
+@pytest.mark.slow
 def test_first_table_has_the_fastest_recipe_of_each_size(gpu):
     table = recipes.tables(gpu)[0]
     assert [*table.frame] == [
