@@ -9,6 +9,7 @@ import pytest
 import synthetic
 from finding_checks import assert_answers_reached
 
+from lmperf.attention.reference import bytes_moved
 from lmperf.dtypes import dtype_of
 from lmperf.reporting.ceilings import copy_ceiling, matmul_ceiling
 from lmperf.reporting.coverage import gaps, states
@@ -19,7 +20,7 @@ from lmperf.reporting.markdown import markdown
 from lmperf.reporting.numbers import ratio
 from lmperf.reporting.sections import compose
 from lmperf.reporting.sections.attention import SECTION
-from lmperf.reporting.sections.attention.bound import PASSES, PASSES_OF_MASK
+from lmperf.reporting.sections.attention.bound import PASSES, PASSES_OF_MASK, bounds
 from lmperf.reporting.sections.attention.figure import GAIN
 from lmperf.reporting.sections.attention.findings import FINDINGS
 from lmperf.reporting.sections.attention.tables import STEM
@@ -214,6 +215,20 @@ def test_table_of_bounds_has_least_times_of_flops_and_bytes():
     assert float(line["bytes at copy speed (ms)"]) == pytest.approx(0.5 * forward, rel=0.01)
     assert float(line["FLOPs at the peak matmul (ms)"]) == pytest.approx(0.1 * forward, rel=0.01)
     assert line["bound by"] == "memory"
+
+
+def test_bytes_of_plain_attention_have_no_logsumexp():
+    def set_bytes(frame):
+        sizes = frame[["seq_len", "d_head", "dtype"]].itertuples(index=False)
+        storage = {"autocast_bfloat16": "bfloat16"}
+        frame["bytes"] = [bytes_moved(8, 1, n, d, storage.get(t, t)) for n, d, t in sizes]
+        frame["batch"] = 8
+
+    rows = bounds(with_changed_rows(set_bytes))
+    size = rows["dtype"].map(lambda dtype: dtype_of(dtype).bytes)
+    tensors = 4 * 8 * rows["seq_len"] * rows["d_head"] * size
+    passes = PASSES + PASSES_OF_MASK * rows["causal"]
+    assert (rows["moved"] == tensors + passes * 8 * rows["seq_len"] ** 2 * size).all()
 
 
 def test_softmax_finding_names_casts_as_the_cause():
