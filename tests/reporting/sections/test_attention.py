@@ -135,7 +135,6 @@ CASES = {
         "memory": lambda: with_floors(flops=0.1, bytes=0.5),
         "compute": lambda: with_floors(flops=0.5, bytes=0.1),
         "neither": lambda: with_floors(flops=0.1, bytes=0.1),
-        "host": lambda: with_floors(flops=0.1, bytes=0.1, host_ms=1e6),
     },
     "attention_softmax": {
         "casts": lambda: with_softmax(8.0, 4.0, copies=3.0),
@@ -196,15 +195,26 @@ def test_head_table_leaves_sizes_of_oom_to_its_note(gpu):
 
 def test_bound_finding_gives_shares_of_bytes_and_flops():
     assert sentence_of("attention_bound", with_floors(flops=0.1, bytes=0.5)).startswith(
-        "The longest float32 forward (16,384) is memory-bound: bytes take 50 % of it at copy"
-        " speed, FLOPs 10 % at the peak matmul."
+        "The longest float32 forward (16,384, d_head 64) is memory-bound: bytes take 50 % of it"
+        " at copy speed, FLOPs 10 % at the peak matmul."
     )
     head = SECTION.head(with_floors(flops=0.5, bytes=0.1))
     assert set(head.frame["bound by"]) == {"compute", "–"}
     assert "FLOPs at the peak matmul (" in head.notes and "TFLOP/s, single calls)" in head.notes
     late = with_floors(flops=0.1, bytes=0.5)
     late.frames["attention"].loc[late.frames["attention"]["seq_len"] <= 1024, "host_ms"] = 1e6
-    assert "Up to length 1,024 it is host-bound." in sentence_of("attention_bound", late)
+    words = sentence_of("attention_bound", late)
+    assert words.endswith("Up to length 1,024 a forward takes longer to launch than to run.")
+    assert set(SECTION.head(late).frame["bound by"]) == {"memory", "–"}  # of the device time
+
+
+def test_bound_finding_names_head_widths_with_another_bound():
+    evidence = with_floors(flops=0.1, bytes=0.5)
+    assert "At d_head" not in sentence_of("attention_bound", evidence)
+    frame = evidence.frames["attention"]
+    frame.loc[frame["d_head"] == 128, "flops"] *= 9
+    evidence.derived.clear()
+    assert "At d_head 128 it is compute-bound." in sentence_of("attention_bound", evidence)
 
 
 def test_table_of_bounds_has_least_times_of_flops_and_bytes():

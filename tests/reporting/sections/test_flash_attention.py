@@ -138,7 +138,7 @@ def with_times_proportional_to_length(evidence, name, phase):
     return with_changed_rows(evidence, change, STEM, **where)
 
 
-def test_host_bound_length_is_stated_per_implementation(gpu):
+def test_length_with_a_longer_launch_is_stated_per_kernel(gpu):
     for name, forward, backward in (("triton", 0.3, 0.6), ("sdpa_cudnn", 0.1, 70.0)):
         for phase, ms in (("forward", forward), ("backward", backward)):
             gpu = with_times_proportional_to_length(gpu, name, phase)
@@ -148,9 +148,26 @@ def test_host_bound_length_is_stated_per_implementation(gpu):
             where = {"implementation": name, "phase": phase, "seq_len": 128, **SINGLE}
             gpu = with_changed_rows(gpu, host_times_set(ms / 10), **where)
     assert sentence_of("flash_host", gpu) == (
-        "One head is host-bound (bf16), Triton: forward below length 512,"
-        " backward below length 1,024. SDPA cuDNN: forward nowhere, backward at every length."
+        "One head (bf16) takes longer to launch than to run, Triton: forward below length 512,"
+        " backward below length 1,024. SDPA cuDNN: forward nowhere, backward at every measured"
+        " length."
     )
+
+
+def test_launches_of_a_single_length_do_not_speak_for_others(gpu):
+    gpu = with_changed_rows(gpu, host_times_set(1e3), **SINGLE)
+    frame = gpu.frames[STEM]
+    gpu.frames[STEM] = frame[frame["seq_len"] == 128]
+    assert sentence_of("flash_host", gpu).endswith(
+        "SDPA cuDNN: forward at length 128, backward at length 128."
+    )
+
+
+def test_share_of_the_backward_states_its_cells(gpu):
+    frame = gpu.frame(STEM)
+    grid = having(frame[kinds.filled(frame)], dtype="bfloat16", implementation="triton")
+    cells = len(grid[[*kinds.SHAPE, "causal"]].drop_duplicates())
+    assert f"(filled grid, median of {cells} cells)" in sentence_of("flash_backward", gpu)
 
 
 def test_host_times_on_the_grid_are_in_a_table(gpu):

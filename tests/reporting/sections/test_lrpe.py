@@ -138,12 +138,14 @@ def test_finding_says_why_the_next_implementation_is_slower():
     assert state(FINDINGS["lrpe_why"], quick) is None
 
 
-def test_host_bound_finding_states_positions_by_phase(gpu_copy):
+def test_finding_states_positions_with_a_longer_launch(gpu_copy):
     with_times(gpu_copy, 5.0, **TRITON)
     for shape, phase, ms in (("4x4x4", "forward", 1.0), ("4x4x4", "backward", 2.0)):
         with_times(gpu_copy, ms, **TRITON, shape=shape, phase=phase)
     words = sentence_of("lrpe_host", replace_rows(gpu_copy, host_ms=3.0))
-    assert words.startswith("Triton is host-bound up to 64 positions forward, 64 backward")
+    assert words == (
+        "Up to 64 positions forward, 64 backward, Triton takes longer to launch than to run."
+    )
 
 
 def test_note_says_where_the_copy_dips(gpu_copy):

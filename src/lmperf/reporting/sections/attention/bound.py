@@ -1,4 +1,4 @@
-"""What bounds the forward of plain attention: its FLOPs, its bytes or the host.
+"""What bounds the forward of plain attention on the device: its FLOPs or its bytes.
 
 The rule is that of `lmperf.reporting.bound`. The bytes are those of q, k, v, the output and the
 passes over the matrix of scores.
@@ -32,8 +32,7 @@ def note(evidence: MachineEvidence, dtype: str) -> str:
     at = f" ({rounded(copy)} GB/s)" if copy else ""
     return (
         f"Bound by: the longer of FLOPs at {peak_words(evidence, dtype) or 'the peak matmul'} and"
-        f" bytes at copy speed{at}. *Host*: launching takes longer than running. *Neither*: the two"
-        " explain less than half of the time."
+        f" bytes at copy speed{at}. *Neither*: the two explain less than half of the time."
     )
 
 
@@ -61,7 +60,7 @@ def _bounds(evidence: MachineEvidence) -> pd.DataFrame:
         moved=moved, compute_ms=rows["flops"] / rates / 1e9, memory_ms=moved / copy / 1e6
     )
     rows = rows.dropna(subset=["compute_ms", "memory_ms", "median_ms"])
-    times = rows[["compute_ms", "memory_ms", "host_ms", "median_ms"]].itertuples(index=False)
+    times = rows[["compute_ms", "memory_ms", "median_ms"]].itertuples(index=False)
     return rows.assign(bound=[bound(*each) for each in times])
 
 

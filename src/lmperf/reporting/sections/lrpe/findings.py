@@ -118,7 +118,7 @@ def _why(evidence: MachineEvidence) -> dict:
 
 
 def _host(evidence: MachineEvidence) -> dict:
-    """Up to which number of positions every shape is host-bound, by phase."""
+    """Up to which number of positions every shape takes longer to launch than to run, by phase."""
     rows = _rows(evidence)
     lead = shapes.leads(rows)[:1]
     rows = measured(host_time.known(having(rows, implementation=lead)))
@@ -195,13 +195,13 @@ FINDINGS = (
     ),
     Finding(
         name="lrpe_host",
-        question="Up to which number of positions is a call host-bound?",
+        question="Up to which number of positions does launching take longer than running?",
         values=_host,
         answer=always,
         answers={
-            "is": "{{ kernel[:1] | upper }}{{ kernel[1:] }} is host-bound up to"
-            " {{ forward | count('position') }} forward, {{ '{:,}'.format(backward) }} backward:"
-            " launching takes longer than the kernel."
+            "is": "Up to {{ forward | count('position') }} forward,"
+            " {{ '{:,}'.format(backward) }} backward, {{ kernel }} takes longer to launch than"
+            " to run."
         },
     ),
     Finding(
