@@ -195,7 +195,7 @@ def test_head_table_leaves_sizes_of_oom_to_its_note(gpu):
 
 def test_bound_finding_gives_shares_of_bytes_and_flops():
     assert sentence_of("attention_bound", with_floors(flops=0.1, bytes=0.5)).startswith(
-        "The longest float32 forward (16,384, d_head 64) is memory-bound: bytes take 50 % of it"
+        "The longest float32 forward (16,384, d_head 64) is memory-bound. Bytes take 50 % of it"
         " at copy speed, FLOPs 10 % at the peak matmul."
     )
     head = SECTION.head(with_floors(flops=0.5, bytes=0.1))

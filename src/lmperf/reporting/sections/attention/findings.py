@@ -244,7 +244,7 @@ _WIDEST = (
 )
 _AT = (
     "The longest {{ dtype | numerics }} forward ({{ seq_len | sig }}, d_head {{ d_head }}) is"
-    " {{ bound }}-bound: "
+    " {{ bound }}-bound. "
 )
 _OTHERS = (
     "{% for found, widths in others.items() %} At d_head {{ widths | listed }}"
@@ -278,7 +278,7 @@ FINDINGS = (
         values=_bound,
         answer=lambda v: v["bound"],
         answers={
-            MEMORY: _AT + "bytes take {{ memory | percent(0) }} of it at copy speed, FLOPs"
+            MEMORY: _AT + "Bytes take {{ memory | percent(0) }} of it at copy speed, FLOPs"
             " {{ compute | percent(0) }} at the peak matmul." + _OTHERS + _LATE,
             COMPUTE: _AT + "FLOPs take {{ compute | percent(0) }} of it at the peak matmul, bytes"
             " {{ memory | percent(0) }} at copy speed." + _OTHERS + _LATE,

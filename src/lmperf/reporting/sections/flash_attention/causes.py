@@ -109,8 +109,11 @@ _BEST = (
     "{% if best | length == 2 %} Of {{ peak }} the forward reaches up to"
     " {{ best.forward | percent }}, the backward {{ best.backward | percent }}.{% endif %}"
 )
-_OF_CELLS = "({{ work }}, {{ 'median of ' if cells > 1 }}{{ cells | count('cell') }})"
-_TIMES_THE = "with {{ flops | sig }} times the FLOPs at {{ rate | sig }} times the forward's rate."
+_BACKWARD = (
+    "takes {{ share | percent }} of the time, with {{ flops | sig }} times the FLOPs at"
+    " {{ rate | sig }} times the forward's rate. {{ 'Medians of' if cells > 1 else 'On' }}"
+    " {{ cells | count('cell') }} ({{ work }})."
+)
 
 CAUSES = (
     Finding(
@@ -119,10 +122,8 @@ CAUSES = (
         values=_backward,
         answer=lambda v: "most" if v["share"] > 0.5 else "part",
         answers={
-            "most": f"The backward decides {_OF_CELLS}: {{{{ share | percent }}}} of the time,"
-            f" {_TIMES_THE}",
-            "part": f"The backward takes {{{{ share | percent }}}} of the time {_OF_CELLS},"
-            f" {_TIMES_THE}",
+            "most": "The backward decides: it " + _BACKWARD,
+            "part": "The backward " + _BACKWARD,
         },
     ),
     Finding(
