@@ -11,8 +11,8 @@ TERMS = {
     "host-bound": "the host needs nearly all of a step's time to launch its kernels, so that the"
     " device waits.",
     "filled grid": "attention with enough heads and sequences to keep the whole device busy.",
-    "copy": "a copy of as many bytes, which may fit into a cache: the speed limit of work that"
-    " only moves data.",
+    "copy": "a copy of as many bytes, which may fit into a cache: the measure of work that only"
+    " moves data.",
     "md_lrpe_cosine": "a position encoding for several axes, which only moves data.",
 }
 _PATTERNS = {

@@ -14,7 +14,7 @@ from lmperf.reporting import gates
 from lmperf.reporting.bound import bound
 from lmperf.reporting.ceilings import copy_ceiling, matmul_ceiling, peak_words
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.numbers import rounded
+from lmperf.reporting.numbers import significant
 from lmperf.reporting.side_by_side import each, memory, side_by_side, text, time
 from lmperf.reporting.tables import medians, text_cells, value_cells
 from lmperf.results import Table
@@ -29,7 +29,7 @@ PASSES, PASSES_OF_MASK = 6, 2
 def note(evidence: MachineEvidence, dtype: str) -> str:
     """The note that explains the words of ``bound``, with the two rates of the machine."""
     copy = copy_ceiling(evidence)
-    at = f" ({rounded(copy)} GB/s)" if copy else ""
+    at = f" (of a large copy: {significant(copy)} GB/s)" if copy else ""
     return (
         f"Bound by: the longer of FLOPs at {peak_words(evidence, dtype) or 'the peak matmul'} and"
         f" bytes at copy speed{at}. *Neither*: the two explain less than half of the time."

@@ -51,8 +51,8 @@ MOST_COLUMNS, MOST_LINES = 7, 12
 LONG = 2048
 GRID_CELL = ["d_head", "mask", "seq_len", "batch", "heads"]
 FLOPS = (
-    "FLOPs: 4 · batch · heads · length² · d_head forward, half of it where causal; 2.5 times that"
-    " backward."
+    "FLOPs: 4 · batch · heads · length² · d_head forward, with length (length + 1) / 2 for length²"
+    " where causal; 2.5 times that backward."
 )
 TIMES, RATES = "Times: median.", "Rates: from the median time (% of the peak matmul: F3)."
 SPEEDUPS = "Speed-ups: median of the ratios of rounds; above one, ours is faster (intervals: {})."
