@@ -225,6 +225,9 @@ def test_table_of_bounds_has_least_times_of_flops_and_bytes():
     assert float(line["bytes at copy speed (ms)"]) == pytest.approx(0.5 * forward, rel=0.01)
     assert float(line["FLOPs at the peak matmul (ms)"]) == pytest.approx(0.1 * forward, rel=0.01)
     assert line["bound by"] == "memory"
+    assert tables[0].notes.endswith(
+        "Host: the time to launch the forward, which its own time excludes."
+    )
 
 
 def test_bytes_of_plain_attention_have_no_logsumexp():

@@ -84,4 +84,7 @@ def _table(evidence: MachineEvidence, rows: pd.DataFrame) -> Table | None:
     ]
     dtype = rows["dtype"].iloc[0]
     caption = f"What bounds the forward, {dtype_words(dtype)}"
-    return side_by_side(caption, rows, CELL, columns, note(evidence, dtype))
+    words = note(evidence, dtype)
+    if rows["host_ms"].notna().any():
+        words += " Host: the time to launch the forward, which its own time excludes."
+    return side_by_side(caption, rows, CELL, columns, words)
