@@ -47,7 +47,8 @@ preset: cpu
 machine: here
 benchmarks: [attention, flash_attention, lrpe]
 grid:
-  attention: {batch: [1], d_head: [16], seq_len: [64], dtype: [float32], implementation: [eager]}
+  attention:
+    {batch: [1], d_head: [16, 64], seq_len: [64], dtype: [float32], implementation: [eager]}
   flash_attention:
     {batch: [1], heads: [1], seq_len: [64], d_head: [16], dtype: [float32],
      implementation: [eager, tiled, sdpa]}
@@ -168,7 +169,7 @@ def test_readme_commands_work(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     lines = commands_of("commands.md", "Every day") + commands_of("README.md", "Your own kernel")
     said = {line: command(line, capfd) for line in lines}
-    assert len(said) == 11
+    assert len(said) == 12
     assert Path("table.tex").read_text().startswith("% Plain PyTorch attention")
     for line, words in {
         "lmperf doctor": "flash_attention: 3 cases",

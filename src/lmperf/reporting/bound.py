@@ -2,8 +2,11 @@
 
 A call needs at least the time of its FLOPs at the rate of the peak matmul and the time of its bytes
 at the speed of a copy, both as measured on the machine in single calls. The longer one bounds it.
-If the two together are less than ``EXPLAINED`` of the time, neither does; if the host needs longer
-to launch the kernels than the device to run them, the host does.
+If the two together are less than ``EXPLAINED`` of the time, neither does.
+
+The host bounds a step of a model, whose time includes it. It never bounds a kernel here: events
+time a kernel on the device, which waits until the host has queued it. How long the host takes to
+launch a kernel matters in a loop of launches (see `lmperf.reporting.host_time`).
 """
 
 from __future__ import annotations
@@ -19,10 +22,8 @@ COMPUTE, MEMORY, HOST, NEITHER = "compute", "memory", "host", "neither"
 EXPLAINED = 0.5
 
 
-def bound(compute_ms: float, memory_ms: float, host_ms: float, median_ms: float) -> str:
+def bound(compute_ms: float, memory_ms: float, median_ms: float) -> str:
     """What bounds a call, from the least times of its FLOPs and bytes; NaN times count as zero."""
-    if host_ms > median_ms:
-        return HOST
     compute_ms, memory_ms = (0.0 if each != each else each for each in (compute_ms, memory_ms))
     if compute_ms + memory_ms < EXPLAINED * median_ms:
         return NEITHER
@@ -42,7 +43,7 @@ def bounds_of(evidence: MachineEvidence, stem: str, rows: pd.DataFrame) -> pd.Se
     known = compute.notna() | memory.notna()
     are_steps = getattr(load(stem), "clock", None) == "step"
     late = host_bound(rows) if are_steps else pd.Series(False, rows.index)
-    parts = zip(known, late, compute, memory, rows["host_ms"], rows["median_ms"], strict=True)
+    parts = zip(known, late, compute, memory, rows["median_ms"], strict=True)
     found = [
         HOST if is_late else bound(*times) if is_known else None
         for is_known, is_late, *times in parts

@@ -8,10 +8,11 @@ import re
 TERMS = {
     "ladder": "train steps of one size, each of which adds a technique to the one before it.",
     "compiled by block": "`torch.compile` of one Transformer block, which all layers share.",
-    "host-bound": "the host takes longer to launch the kernels than the device to run them.",
+    "host-bound": "the host needs nearly all of a step's time to launch its kernels, so that the"
+    " device waits.",
     "filled grid": "attention with enough heads and sequences to keep the whole device busy.",
-    "copy": "a copy of as many bytes, which may fit into a cache: the speed limit of work that"
-    " only moves data.",
+    "copy": "a copy of as many bytes, which may fit into a cache: the measure of work that only"
+    " moves data.",
     "md_lrpe_cosine": "a position encoding for several axes, which only moves data.",
 }
 _PATTERNS = {

@@ -24,7 +24,7 @@ NOTE = (
     "Device: median time on the device, caches overwritten before each call. Host: time from the"
     f" call to its return on an idle device, median of {HOST_CALLS} calls. Loop: time per call of"
     f" up to {LOOP_CALLS} calls back to back on the same inputs. Where the host takes longer than"
-    " the device, a user waits for the host."
+    " the device, a loop of calls waits for the host; the device time does not include that."
 )
 TIMES = {"host": "host_ms", "loop": "eager_ms"}
 

@@ -26,6 +26,7 @@ from lmperf.results import SIGNS, STALE, Cell, Table
 from lmperf.statistics import UNRESOLVED
 
 DISTURBED = UNSETTLED | {"host_bound"}
+CONTRADICTS = "contradicts"
 # Mark with a sign -> its meaning.
 MEANINGS = {
     **{name: MARKS[name].meaning for name in SIGNS if name in MARKS},
@@ -53,7 +54,7 @@ def doubtful(frame: pd.DataFrame, stem: str = "") -> pd.Series:
 
     stem: the benchmark, if steps of its rows may be capped (see the module).
     """
-    not_for_findings = {"contradicts"} if _times_steps(stem) else {"contradicts", "capped"}
+    not_for_findings = {CONTRADICTS} if _times_steps(stem) else {CONTRADICTS, "capped"}
     return _has_any(frame, DISTURBED | not_for_findings)
 
 
@@ -107,7 +108,8 @@ def both(one: Iterable[str], other: Iterable[str]) -> tuple[str, ...]:
 def legend(cells: Iterable[Cell]) -> str:
     """The meaning of each sign in the cells and how many cells have it; empty without signs.
 
-    Says as well that comparisons of marked times are unresolved, if there is one.
+    Says as well which signs make a comparison unresolved or keep it out of findings, if there is
+    one.
     """
     cells = [cell for cell in cells if cell.marks]
     marked = [cell.marks for cell in cells]
@@ -116,6 +118,8 @@ def legend(cells: Iterable[Cell]) -> str:
     compared = {name for cell in cells if cell.verdict for name in cell.marks}
     signs = [SIGNS[name] for name in SIGNS if name in DISTURBED & compared]
     why = f" Marked {listed(signs)}: unresolved." if signs else ""
+    if CONTRADICTS in compared:
+        why += f" Marked {SIGNS[CONTRADICTS]}: no finding rests on it."
     return f"{'. '.join(said)}.{why}" if said else ""
 
 

@@ -201,6 +201,19 @@ def geometric_mean(ratios: pd.Series) -> float:
     return float(np.exp(np.log(ratios).mean()))
 
 
+def verdict_of_mean(rows: pd.DataFrame) -> str:
+    """The verdict of the geometric mean of speed-ups: theirs, or whether it exceeds their floor.
+
+    rows: at least one line of ``speedups``. Without a common verdict the mean is compared with the
+    largest noise floor.
+    """
+    said = set(rows["verdict"])
+    if len(said) == 1:
+        return said.pop()
+    mean = geometric_mean(rows["ratio"])
+    return verdict(Ratio(mean, mean, mean, np.nan, len(rows)), rows["floor"].max())
+
+
 def speedup_cell(
     row, brackets: bool = True, marked: tuple[str, ...] = (), key: str | None = None
 ) -> Cell:

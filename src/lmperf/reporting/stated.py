@@ -23,9 +23,13 @@ from lmperf.statistics import (
 from lmperf.transformer.flops import FLOPS_PER_FORWARD
 from lmperf.transformer.rounding import FACTOR
 
+# The bounds of `attention.accuracy.error_bound`, which needs torch; a test compares them.
+LOGSUMEXP = {"float32": 2e-5, "tf32": 8 * rounding.UNIT_ROUNDOFF["tf32"]}
+
 
 def stated(device: str, dtypes: Iterable[str] = ()) -> dict:
     """Constants of the measuring method for a device (cuda, mps, cpu); error bounds by dtype."""
+    dtypes = set(dtypes)
     return {
         "version": METHOD_VERSION,
         "clock": _clock(),
@@ -58,6 +62,8 @@ def stated(device: str, dtypes: Iterable[str] = ()) -> dict:
         "bounds": _bounds(dtypes),
         "rounded_scores": rounding.ROUNDOFFS_OF_ROUNDED_SCORES,
         "rounded_share": rounding.ROUNDOFFS_OF_ROUNDED_SCORES * rounding.UNIT_ROUNDOFF["bfloat16"],
+        "logsumexp": LOGSUMEXP["float32"],
+        "logsumexp_tf32": LOGSUMEXP["tf32"] if "tf32" in dtypes else None,
         "factor": FACTOR,
     }
 

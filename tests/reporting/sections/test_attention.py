@@ -9,6 +9,7 @@ import pytest
 import synthetic
 from finding_checks import assert_answers_reached
 
+from lmperf.attention.reference import bytes_moved
 from lmperf.dtypes import dtype_of
 from lmperf.reporting.ceilings import copy_ceiling, matmul_ceiling
 from lmperf.reporting.coverage import gaps, states
@@ -19,7 +20,7 @@ from lmperf.reporting.markdown import markdown
 from lmperf.reporting.numbers import ratio
 from lmperf.reporting.sections import compose
 from lmperf.reporting.sections.attention import SECTION
-from lmperf.reporting.sections.attention.bound import PASSES, PASSES_OF_MASK
+from lmperf.reporting.sections.attention.bound import PASSES, PASSES_OF_MASK, bounds
 from lmperf.reporting.sections.attention.figure import GAIN
 from lmperf.reporting.sections.attention.findings import FINDINGS
 from lmperf.reporting.sections.attention.tables import STEM
@@ -134,7 +135,6 @@ CASES = {
         "memory": lambda: with_floors(flops=0.1, bytes=0.5),
         "compute": lambda: with_floors(flops=0.5, bytes=0.1),
         "neither": lambda: with_floors(flops=0.1, bytes=0.1),
-        "host": lambda: with_floors(flops=0.1, bytes=0.1, host_ms=1e6),
     },
     "attention_softmax": {
         "casts": lambda: with_softmax(8.0, 4.0, copies=3.0),
@@ -195,15 +195,26 @@ def test_head_table_leaves_sizes_of_oom_to_its_note(gpu):
 
 def test_bound_finding_gives_shares_of_bytes_and_flops():
     assert sentence_of("attention_bound", with_floors(flops=0.1, bytes=0.5)).startswith(
-        "The longest float32 forward (16,384) is memory-bound: bytes take 50 % of it at copy"
-        " speed, FLOPs 10 % at the peak matmul."
+        "The longest float32 forward (16,384, d_head 64) is memory-bound. Bytes take 50 % of it"
+        " at copy speed, FLOPs 10 % at the peak matmul."
     )
     head = SECTION.head(with_floors(flops=0.5, bytes=0.1))
     assert set(head.frame["bound by"]) == {"compute", "–"}
     assert "FLOPs at the peak matmul (" in head.notes and "TFLOP/s, single calls)" in head.notes
     late = with_floors(flops=0.1, bytes=0.5)
     late.frames["attention"].loc[late.frames["attention"]["seq_len"] <= 1024, "host_ms"] = 1e6
-    assert "Up to length 1,024 it is host-bound." in sentence_of("attention_bound", late)
+    words = sentence_of("attention_bound", late)
+    assert words.endswith("Up to length 1,024 a forward takes longer to launch than to run.")
+    assert set(SECTION.head(late).frame["bound by"]) == {"memory", "–"}  # of the device time
+
+
+def test_bound_finding_names_head_widths_with_another_bound():
+    evidence = with_floors(flops=0.1, bytes=0.5)
+    assert "At d_head" not in sentence_of("attention_bound", evidence)
+    frame = evidence.frames["attention"]
+    frame.loc[frame["d_head"] == 128, "flops"] *= 9
+    evidence.derived.clear()
+    assert "At d_head 128 it is compute-bound." in sentence_of("attention_bound", evidence)
 
 
 def test_table_of_bounds_has_least_times_of_flops_and_bytes():
@@ -214,6 +225,23 @@ def test_table_of_bounds_has_least_times_of_flops_and_bytes():
     assert float(line["bytes at copy speed (ms)"]) == pytest.approx(0.5 * forward, rel=0.01)
     assert float(line["FLOPs at the peak matmul (ms)"]) == pytest.approx(0.1 * forward, rel=0.01)
     assert line["bound by"] == "memory"
+    assert tables[0].notes.endswith(
+        "Host: the time to launch the forward, which its own time excludes."
+    )
+
+
+def test_bytes_of_plain_attention_have_no_logsumexp():
+    def set_bytes(frame):
+        sizes = frame[["seq_len", "d_head", "dtype"]].itertuples(index=False)
+        storage = {"autocast_bfloat16": "bfloat16"}
+        frame["bytes"] = [bytes_moved(8, 1, n, d, storage.get(t, t)) for n, d, t in sizes]
+        frame["batch"] = 8
+
+    rows = bounds(with_changed_rows(set_bytes))
+    size = rows["dtype"].map(lambda dtype: dtype_of(dtype).bytes)
+    tensors = 4 * 8 * rows["seq_len"] * rows["d_head"] * size
+    passes = PASSES + PASSES_OF_MASK * rows["causal"]
+    assert (rows["moved"] == tensors + passes * 8 * rows["seq_len"] ** 2 * size).all()
 
 
 def test_softmax_finding_names_casts_as_the_cause():

@@ -38,12 +38,6 @@ def with_intensity(flops_per_byte, evidence=None, **where):
     return with_changed_rows(evidence or gpu_evidence(), change, STEM, **where)
 
 
-def without_together(evidence):
-    frame = evidence.frames[STEM]
-    frames = {**evidence.frames, STEM: frame[frame["phase"] != "forward_backward"]}
-    return replace(evidence, frames=frames)
-
-
 def without_other_shapes(evidence):
     frame = evidence.frames[STEM]
     return replace(evidence, frames={**evidence.frames, STEM: frame[~kinds.other(frame)]})
@@ -57,8 +51,7 @@ def with_failed_kernel_test(evidence):
 
 CASES = {
     "flash_peers": {
-        "together": gpu_evidence,
-        "each": lambda: without_together(gpu_evidence()),
+        "each": gpu_evidence,
         "par": lambda: with_changed_rows(gpu_evidence(), times_set(5.0), status="ok"),
     },
     "flash_together": {"both": gpu_evidence, "is": lambda: without_other_shapes(gpu_evidence())},
@@ -138,7 +131,7 @@ def with_times_proportional_to_length(evidence, name, phase):
     return with_changed_rows(evidence, change, STEM, **where)
 
 
-def test_host_bound_length_is_stated_per_implementation(gpu):
+def test_length_with_a_longer_launch_is_stated_per_kernel(gpu):
     for name, forward, backward in (("triton", 0.3, 0.6), ("sdpa_cudnn", 0.1, 70.0)):
         for phase, ms in (("forward", forward), ("backward", backward)):
             gpu = with_times_proportional_to_length(gpu, name, phase)
@@ -148,9 +141,27 @@ def test_host_bound_length_is_stated_per_implementation(gpu):
             where = {"implementation": name, "phase": phase, "seq_len": 128, **SINGLE}
             gpu = with_changed_rows(gpu, host_times_set(ms / 10), **where)
     assert sentence_of("flash_host", gpu) == (
-        "One head is host-bound (bf16), Triton: forward below length 512,"
-        " backward below length 1,024. SDPA cuDNN: forward nowhere, backward at every length."
+        "One head (bf16) takes longer to launch than to run, Triton: forward below length 512,"
+        " backward below length 1,024. SDPA cuDNN: forward nowhere, backward at every measured"
+        " length."
     )
+
+
+def test_launches_of_a_single_length_do_not_speak_for_others(gpu):
+    gpu = with_changed_rows(gpu, host_times_set(1e3), **SINGLE)
+    frame = gpu.frames[STEM]
+    gpu.frames[STEM] = frame[frame["seq_len"] == 128]
+    assert sentence_of("flash_host", gpu).endswith(
+        "SDPA cuDNN: forward at length 128, backward at length 128."
+    )
+
+
+def test_share_of_the_backward_states_its_cells(gpu):
+    frame = gpu.frame(STEM)
+    grid = having(frame[kinds.filled(frame)], dtype="bfloat16", implementation="triton")
+    cells = len(grid[[*kinds.SHAPE, "causal"]].drop_duplicates())
+    words = sentence_of("flash_backward", gpu)
+    assert words.endswith(f"the forward's rate. Medians of {cells} cells (filled grid).")
 
 
 def test_host_times_on_the_grid_are_in_a_table(gpu):
@@ -203,12 +214,12 @@ def test_speedup_divides_peer_time_by_triton_time(gpu):
     for name, ms in {"triton": 2.0, "sdpa_cudnn": 3.0, "eager": 8.0}.items():
         gpu = with_changed_rows(gpu, times_set(ms), implementation=name, status="ok")
     assert sentence_of("flash_peers", gpu) == (
-        "Triton attention over SDPA cuDNN (filled grid, bf16): 1.50x forward and backward together;"
-        " 1.50x forward, 1.50x backward."
+        "Triton attention over SDPA cuDNN (filled grid, bf16): 1.50x forward, 1.50x backward,"
+        " 1.50x together. Geometric means of 4 cells, length 1,024."
     )
     assert sentence_of("flash_together", gpu) == (
-        "Forward and backward together over SDPA cuDNN (filled grid, bf16): 1.50x at d_head 64."
-        " At d_head 128: 1.50x. Other widths and a leaderboard's cell (F5): 1.50x."
+        "Forward and backward together over SDPA cuDNN (filled grid, bf16, geometric means): 1.50x"
+        " at d_head 64 and 128. Other widths and a leaderboard's cell (F5): 1.50x."
     )
     one_head = sentence_of("flash_one_head", gpu)
     assert "4.00x forward." in one_head and "4.00x backward" in one_head
@@ -235,8 +246,41 @@ def test_means_of_all_phases_rest_on_the_same_cells(gpu):
         gpu, lambda rows: rows.assign(marks="loaded", reference=1.0), **cell, phase="forward"
     )
     sentence = sentence_of("flash_peers", marked)
-    assert "1.50x forward and backward together; 1.50x forward, 1.50x backward." in sentence
-    assert sentence.endswith("All rest on the same 2 of 4 cells.")
+    assert "1.50x forward, 1.50x backward, 1.50x together." in sentence
+    assert "Geometric means of 2 of 4 cells" in sentence
+
+
+def with_speeds_over_peer(evidence, **speeds):
+    """The evidence with a noise floor of 5 % and these speed-ups over SDPA cuDNN by d_head."""
+    twins = {"again_ms": None, "marks": None}
+    evidence = with_changed_rows(evidence, lambda rows: rows.assign(**twins), status="ok")
+    for width, speed in speeds.items():
+        cell = {"d_head": int(width[1:]), "dtype": "bfloat16", "status": "ok"}
+        for name, ms in (("triton", 1.0), ("sdpa_cudnn", speed)):
+            evidence = with_changed_rows(evidence, times_set(ms), implementation=name, **cell)
+    return evidence
+
+
+def test_means_below_the_noise_floor_are_not_called_faster(gpu):
+    close = with_speeds_over_peer(gpu, d64=1.004, d128=1.004)
+    assert sentence_of("flash_peers", close).endswith(
+        "(filled grid, bf16): on par in 4 of 4 cells."
+    )
+    mixed = with_speeds_over_peer(gpu, d64=1.2, d128=1 / 1.2)
+    assert "0.83x to 1.20x forward, 0.83x to 1.20x backward" in sentence_of("flash_peers", mixed)
+    one = with_speeds_over_peer(gpu, d64=1.5, d128=1.0)
+    assert sentence_of("flash_together", one).startswith(
+        "Forward and backward together over SDPA cuDNN (filled grid, bf16, geometric means): 1.50x"
+        " at d_head 64. At d_head 128: on par."
+    )
+
+
+def test_single_length_of_the_means_is_stated(gpu):
+    assert sentence_of("flash_peers", gpu).endswith("Geometric means of 8 cells.")
+    frame = gpu.frames[STEM]
+    one = frame[(frame["heads"] == 1) | (frame["seq_len"] == 1024)]
+    sentence = sentence_of("flash_peers", replace(gpu, frames={**gpu.frames, STEM: one}))
+    assert sentence.endswith("Geometric means of 4 cells, length 1,024.")
 
 
 def test_other_shapes_finding_spans_every_cell(gpu):

@@ -80,6 +80,19 @@ def test_table_f2_means_are_geometric_over_the_cells(gpu):
     rows = having(rows[kinds.filled(rows)], phase="backward")
     assert line["over SDPA cuDNN"].startswith(ratio(geometric_mean(rows["ratio"])))
     assert line["cells"] == len(rows) == 8
+    both = line_of(half.frame, work="filled grid", phase="forward + backward")
+    assert both["over SDPA cuDNN"].endswith(")")
+
+
+def test_mean_of_one_cell_has_no_range_but_its_verdict(gpu):
+    cell = {"seq_len": 1024, "dtype": "bfloat16", "d_head": 64, "causal": True}
+    gpu = with_changed_rows(gpu, times_set(2.0), **cell, status="ok")
+    frame = gpu.frames[STEM]
+    small = frame["heads"].eq(1) | (frame["seq_len"].eq(1024) & frame["causal"])
+    gpu.frames[STEM] = frame[small]
+    half = next(part for part in parts_of(gpu, "F2") if part.caption == "Triton over each, bf16")
+    line = line_of(half.frame, work="filled grid, d_head 64", phase="forward")
+    assert line["cells"] == 1 and line["over SDPA cuDNN"] == "1.00x same"
 
 
 def test_table_f2_uses_the_fastest_sdpa_backend_per_cell(gpu):
@@ -210,12 +223,12 @@ def test_figure_title_counts_unresolved_cells(gpu):
     )
     drawn = themed(lambda pen: SECTION.figure(two, pen), LIGHT)
     title = " ".join(drawn.get_suptitle().split())
-    assert title.startswith("Triton is the fastest in 4 of 8 cases, 4 unresolved or marked (")
+    assert title.startswith("Triton is the fastest in 4 of 8 cases, 4 on par (")
     drawn = themed(
         lambda pen: SECTION.figure(with_changed_rows(gpu, times_set(50.0), **half), pen), LIGHT
     )
     title = " ".join(drawn.get_suptitle().split())
-    assert title.startswith("Which implementation is the fastest is not resolved")
+    assert title.startswith("The fastest implementations are on par")
 
 
 def test_y_axis_covers_the_backward_panel(cpu):

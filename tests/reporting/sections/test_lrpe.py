@@ -7,6 +7,7 @@ import pytest
 import synthetic
 from finding_checks import assert_answers_reached
 
+from lmperf.reporting import marks
 from lmperf.reporting.evidence import having
 from lmperf.reporting.figures import LIGHT, Pen
 from lmperf.reporting.findings import state
@@ -42,10 +43,6 @@ CASES = {
         "shares": gpu_with_times_scaled(3.0, **TRITON),
     },
     "lrpe_over": {"is": synthetic.gpu_evidence, "alone": lambda: with_large_shapes_alone()},
-    "lrpe_why": {
-        "once": lambda: with_equal_peaks(batch=12),
-        "is": lambda: with_equal_peaks(batch=1),
-    },
     "lrpe_host": {"is": lambda: with_host_times(1.0)},
     "lrpe_cached": {
         "costs": synthetic.gpu_evidence,
@@ -60,12 +57,6 @@ def with_large_shapes_alone():
     frame = evidence.frames["lrpe"]
     evidence.frames["lrpe"] = frame[frame["shape"].isin(["32768", "128x128", "32x32x32"])]
     return evidence
-
-
-def with_equal_peaks(batch):
-    """GPU evidence in which compiled needs as much memory as Triton."""
-    evidence = synthetic.gpu_evidence()
-    return replace_rows(evidence, peak_mib=100.0, batch=batch)
 
 
 def with_host_times(ms):
@@ -128,22 +119,28 @@ def test_speedup_of_phases_and_small_shapes_is_not_mixed(gpu_copy):
     words = sentence_of("lrpe_over", gpu_copy)
     assert "3.00x forward. Backward: 2.00x." in words
     assert f"Smaller shapes: 0.80x at least, {len(loaded)} of " in words
+    assert words.endswith(" unresolved or marked.")
 
 
-def test_finding_says_why_the_next_implementation_is_slower():
-    words = sentence_of("lrpe_why", with_equal_peaks(batch=12))
-    assert words.startswith("With the same peak memory, compiled reaches ")
-    assert words.endswith("Triton computes the angles once for a batch of 12.")
-    quick = with_times_scaled(with_equal_peaks(batch=12), 0.4, implementation="compiled")
-    assert state(FINDINGS["lrpe_why"], quick) is None
+def test_shares_of_a_copy_carry_the_marks_of_both_rows(gpu_copy):
+    frame = gpu_copy.frames["lrpe"].assign(marks=None, reference=1.0)
+    copy = having(frame, implementation="copy", phase="forward", shape="4x4x4").index
+    frame.loc[copy, "marks"] = "contradicts"
+    gpu_copy.frames["lrpe"] = frame
+    table = L1.make(gpu_copy)[0]
+    shares = next(c for c in table.columns if c.header == "Triton, cached angles (% of copy)")
+    assert {cell.marks for cell in shares.cells} == {(), ("contradicts",)}
+    assert "no finding rests on it." in marks.legend(table.cells)
 
 
-def test_host_bound_finding_states_positions_by_phase(gpu_copy):
+def test_finding_states_positions_with_a_longer_launch(gpu_copy):
     with_times(gpu_copy, 5.0, **TRITON)
     for shape, phase, ms in (("4x4x4", "forward", 1.0), ("4x4x4", "backward", 2.0)):
         with_times(gpu_copy, ms, **TRITON, shape=shape, phase=phase)
     words = sentence_of("lrpe_host", replace_rows(gpu_copy, host_ms=3.0))
-    assert words.startswith("Triton is host-bound up to 64 positions forward, 64 backward")
+    assert words == (
+        "Up to 64 positions forward, 64 backward, Triton takes longer to launch than to run."
+    )
 
 
 def test_note_says_where_the_copy_dips(gpu_copy):
@@ -159,7 +156,10 @@ def test_cached_angles_finding_states_speed_and_memory(gpu_copy):
         with_times(gpu_copy, ms, implementation=name)
         frame.loc[frame["implementation"] == name, "peak_mib"] = peak
     words = sentence_of("lrpe_cached", gpu_copy)
-    assert "0.80x the speed" in words and "up to 50.0 % more memory" in words
+    assert (
+        "not pay (from 8,192 positions): 0.80x the speed." in words
+        and "up to 50.0 % more memory" in words
+    )
 
 
 @pytest.mark.parametrize("answer", ["both", "bytes", "shares"])
@@ -240,7 +240,9 @@ def test_kernel_tests_are_shown_without_timed_rows(gpu_copy):
 
 def test_figure_title_states_dtype_and_positions(gpu):
     title = figure(gpu, Pen(LIGHT)).get_suptitle()
-    assert title.startswith("md_lrpe_cosine from 8,192 positions (Triton, bf16)")
+    assert title.startswith(
+        "md_lrpe_cosine from 8,192 positions (Triton, bf16, 1 axis, 0 extra tokens)"
+    )
     assert "forward" in title and "%" in title
 
 

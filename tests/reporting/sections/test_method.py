@@ -7,6 +7,7 @@ import synthetic
 from finding_checks import assert_answers_reached
 
 from lmperf.attention import rounding
+from lmperf.attention.accuracy import error_bound
 from lmperf.evidence import keys
 from lmperf.measuring import clock_settings, rounds, state, sustained, twins
 from lmperf.reporting import pages, stated
@@ -156,6 +157,14 @@ def test_page_states_error_bounds_of_the_measured_dtypes(gpu, cpu):
     bounds = "off by 256 unit roundoffs in float32 (1.5e-05)"
     assert f"{bounds}, 24 in TF32 (1.2e-02), 24 in float16 (1.2e-02), 6 in bf16" in page(gpu)
     assert bounds in page(cpu) and "TF32" not in page(cpu)
+    assert "the logsumexp by 2.0e-05 (3.9e-03 in TF32)." in page(gpu)
+    assert "the logsumexp by 2.0e-05. " in page(cpu)
+
+
+def test_stated_bounds_of_the_logsumexp_are_those_of_the_gate():
+    assert {name: error_bound("lse", name) for name in stated.LOGSUMEXP} == stated.LOGSUMEXP
+    others = {error_bound("lse", name) for name in ("float16", "bfloat16")}
+    assert others == {stated.LOGSUMEXP["float32"]}
 
 
 def test_cpu_page_mentions_nothing_of_a_gpu(cpu):

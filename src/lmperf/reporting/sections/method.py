@@ -259,7 +259,7 @@ SECTION = Section(
             values=_balance,
             answer=always,
             answers={
-                "is": "A copy moves {{ bandwidth | rounded }} GB/s; a large matrix product runs at"
+                "is": "A copy moves {{ bandwidth | sig }} GB/s; a large matrix product runs at"
                 " {% for words, rate, flops in rates %}{{ rate | sig }} TFLOP/s in {{ words }}"
                 "{{ ', ' if not loop.last }}{% endfor %}"
                 "{% if sustained %} in single calls, and back to back at"

@@ -1,7 +1,7 @@
-"""What bounds the forward of plain attention: its FLOPs, its bytes or the host.
+"""What bounds the forward of plain attention on the device: its FLOPs or its bytes.
 
-The rule is that of `lmperf.reporting.bound`. The bytes include the passes over the matrix of
-scores.
+The rule is that of `lmperf.reporting.bound`. The bytes are those of q, k, v, the output and the
+passes over the matrix of scores.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lmperf.reporting import gates
 from lmperf.reporting.bound import bound
 from lmperf.reporting.ceilings import copy_ceiling, matmul_ceiling, peak_words
 from lmperf.reporting.evidence import MachineEvidence, having
-from lmperf.reporting.numbers import rounded
+from lmperf.reporting.numbers import significant
 from lmperf.reporting.side_by_side import each, memory, side_by_side, text, time
 from lmperf.reporting.tables import medians, text_cells, value_cells
 from lmperf.results import Table
@@ -29,11 +29,10 @@ PASSES, PASSES_OF_MASK = 6, 2
 def note(evidence: MachineEvidence, dtype: str) -> str:
     """The note that explains the words of ``bound``, with the two rates of the machine."""
     copy = copy_ceiling(evidence)
-    at = f" ({rounded(copy)} GB/s)" if copy else ""
+    at = f" (of a large copy: {significant(copy)} GB/s)" if copy else ""
     return (
         f"Bound by: the longer of FLOPs at {peak_words(evidence, dtype) or 'the peak matmul'} and"
-        f" bytes at copy speed{at}. *Host*: launching takes longer than running. *Neither*: the two"
-        " explain less than half of the time."
+        f" bytes at copy speed{at}. *Neither*: the two explain less than half of the time."
     )
 
 
@@ -54,12 +53,14 @@ def _bounds(evidence: MachineEvidence) -> pd.DataFrame:
     copy = copy_ceiling(evidence) or float("nan")
     passes = PASSES + PASSES_OF_MASK * rows["causal"].astype(int)
     scores = rows["batch"] * rows["seq_len"] ** 2 * rows["dtype"].map(lambda d: dtype_of(d).bytes)
-    moved = rows["bytes"] + passes * scores
+    # The column `bytes` includes a logsumexp in float32, which plain attention does not write.
+    logsumexp = rows["batch"] * rows["seq_len"] * dtype_of("float32").bytes
+    moved = rows["bytes"] - logsumexp + passes * scores
     rows = rows.assign(
         moved=moved, compute_ms=rows["flops"] / rates / 1e9, memory_ms=moved / copy / 1e6
     )
     rows = rows.dropna(subset=["compute_ms", "memory_ms", "median_ms"])
-    times = rows[["compute_ms", "memory_ms", "host_ms", "median_ms"]].itertuples(index=False)
+    times = rows[["compute_ms", "memory_ms", "median_ms"]].itertuples(index=False)
     return rows.assign(bound=[bound(*each) for each in times])
 
 
@@ -83,4 +84,7 @@ def _table(evidence: MachineEvidence, rows: pd.DataFrame) -> Table | None:
     ]
     dtype = rows["dtype"].iloc[0]
     caption = f"What bounds the forward, {dtype_words(dtype)}"
-    return side_by_side(caption, rows, CELL, columns, note(evidence, dtype))
+    words = note(evidence, dtype)
+    if rows["host_ms"].notna().any():
+        words += " Host: the time to launch the forward, which its own time excludes."
+    return side_by_side(caption, rows, CELL, columns, words)

@@ -11,7 +11,7 @@ import pandas as pd
 from lmperf.dtypes import dtype_of
 from lmperf.names import dtype_words, in_order, phase_words
 from lmperf.reporting import gates
-from lmperf.reporting.bound import COMPUTE, HOST, MEMORY, NEITHER
+from lmperf.reporting.bound import COMPUTE, MEMORY, NEITHER
 from lmperf.reporting.evidence import MachineEvidence, having
 from lmperf.reporting.findings import (
     SHORT,
@@ -149,22 +149,30 @@ def _of_dtypes(rows: pd.DataFrame) -> list[tuple[str, Spread]]:
 
 
 def _bound(evidence: MachineEvidence) -> dict:
-    """What bounds the longest forward of the head table, and up to which length the host does.
+    """What bounds the longest forward of the head table, and what those of other head widths.
 
     ``memory`` and ``compute`` are the shares of its time that its bytes need at copy speed and its
-    FLOPs at the peak matmul.
+    FLOPs at the peak matmul. ``others``: another bound -> the widths of the same length that have
+    it. ``late_until``: up to which length launching takes longer than running; None if nowhere.
     """
     rows = rows_of(evidence, STEM, implementation="eager", phase="forward")
     rows = rows[rows.index.isin(usual(evidence).index)]
     known = bounds(evidence)
     rows = known[known.index.isin(rows.index)]
     last = measured(rows.sort_values("seq_len")).iloc[-1]
-    host = having(rows, bound=HOST)["seq_len"]
+    cell = last[["seq_len", "dtype", "batch", "causal"]]
+    beside = having(rows_of(evidence, STEM, phase="forward"), **cell)
+    beside = known[known.index.isin(beside.index) & (known["bound"] != last["bound"])]
+    late = (rows["host_ms"] > rows["median_ms"]).groupby(rows["seq_len"]).all()
+    late = late.index[late.cummin()]
     return {
-        **last[["seq_len", "dtype", "bound"]],
+        **last[["seq_len", "d_head", "dtype", "bound"]],
         **{name: last[f"{name}_ms"] / last["median_ms"] for name in (MEMORY, COMPUTE)},
         "both": (last["memory_ms"] + last["compute_ms"]) / last["median_ms"],
-        "host_until": None if host.empty else host.max(),
+        "others": {
+            found: in_order("d_head", part["d_head"]) for found, part in beside.groupby("bound")
+        },
+        "late_until": late.max() if len(late) else None,
     }
 
 
@@ -234,8 +242,18 @@ _WIDEST = (
     "{% if widest %} The widest heads gain most: matmuls grow with d_head, the matrix of scores"
     " does not.{% endif %}"
 )
-_AT = "The longest {{ dtype | numerics }} forward ({{ seq_len | sig }}) is {{ bound }}-bound: "
-_HOST = "{% if host_until %} Up to length {{ host_until | sig }} it is host-bound.{% endif %}"
+_AT = (
+    "The longest {{ dtype | numerics }} forward ({{ seq_len | sig }}, d_head {{ d_head }}) is"
+    " {{ bound }}-bound. "
+)
+_OTHERS = (
+    "{% for found, widths in others.items() %} At d_head {{ widths | listed }}"
+    " {{ 'neither binds' if found == 'neither' else 'it is %s-bound' % found }}.{% endfor %}"
+)
+_LATE = (
+    "{% if late_until %} Up to length {{ late_until | sig }} a forward takes longer to launch than"
+    " to run.{% endif %}"
+)
 _SOFTMAX = (
     "Softmax, mask and casts take {{ half | sig }} ms under bf16 autocast, {{ single | sig }} in"
     " float32 (plain attention's forward, {{ size }}, context {{ context_length }})"
@@ -256,18 +274,17 @@ FINDINGS = (
     ),
     Finding(
         name="attention_bound",
-        question="Do FLOPs, bytes or the host bound the forward?",
+        question="Do FLOPs or bytes bound the forward?",
         values=_bound,
         answer=lambda v: v["bound"],
         answers={
-            MEMORY: _AT + "bytes take {{ memory | percent(0) }} of it at copy speed, FLOPs"
-            " {{ compute | percent(0) }} at the peak matmul." + _HOST,
+            MEMORY: _AT + "Bytes take {{ memory | percent(0) }} of it at copy speed, FLOPs"
+            " {{ compute | percent(0) }} at the peak matmul." + _OTHERS + _LATE,
             COMPUTE: _AT + "FLOPs take {{ compute | percent(0) }} of it at the peak matmul, bytes"
-            " {{ memory | percent(0) }} at copy speed." + _HOST,
-            HOST: _AT + "launching its kernels takes longer than running them.",
-            NEITHER: "At length {{ seq_len | sig }} FLOPs at the peak matmul and bytes at copy"
-            " speed explain {{ both | percent(0) }} of the forward's time ({{ dtype | numerics }})."
-            + _HOST,
+            " {{ memory | percent(0) }} at copy speed." + _OTHERS + _LATE,
+            NEITHER: "At length {{ seq_len | sig }}, d_head {{ d_head }}, FLOPs at the peak matmul"
+            " and bytes at copy speed explain {{ both | percent(0) }} of the forward's time"
+            " ({{ dtype | numerics }})." + _OTHERS + _LATE,
         },
     ),
     Finding(

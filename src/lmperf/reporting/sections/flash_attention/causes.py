@@ -18,18 +18,26 @@ NEAR_CEILING = 0.5
 
 
 def _backward(evidence: MachineEvidence) -> dict:
-    """Share of the backward in forward and backward, and its FLOPs and rate over the forward's."""
-    _, rows = kinds.main(rows_of(evidence, kinds.STEM))
+    """Share of the backward in forward and backward, and its FLOPs and rate over the forward's.
+
+    Each is the median over ``cells`` cells.
+    """
+    work, rows = kinds.main(rows_of(evidence, kinds.STEM))
     ours = having(rows, implementation=kinds.kernel_of(rows), phase=kinds.PHASES)
     ours = ours.assign(rate=achieved_tflops(ours))
     cell = [*kinds.SHAPE, "causal"]
-    wide = ours.pivot_table(["median_ms", "flops", "rate"], cell, "phase")
+    wide = ours.pivot_table(["median_ms", "flops", "rate"], cell, "phase").dropna()
     if wide.empty or not set(kinds.PHASES) <= set(wide["median_ms"]):
         raise NotMeasured
     forward, backward = (wide.xs(phase, axis=1, level="phase") for phase in kinds.PHASES)
     share = backward["median_ms"] / (forward["median_ms"] + backward["median_ms"])
-    middle = (backward / forward).dropna().median()
-    return {"share": share.dropna().median(), "flops": middle["flops"], "rate": middle["rate"]}
+    middle = (backward / forward).median()
+    return {
+        "work": work,
+        "cells": len(wide),
+        "share": share.median(),
+        **{name: middle[name] for name in ("flops", "rate")},
+    }
 
 
 def _compute_bound(evidence: MachineEvidence) -> dict:
@@ -62,7 +70,7 @@ def _compute_bound_answer(values: dict) -> str:
 
 
 def _waiting(evidence: MachineEvidence) -> dict:
-    """Below which length a call is host-bound, for our kernel and the first peer."""
+    """Below which length a call takes longer to launch than to run: our kernel and a peer."""
     rows = kinds.short_work(rows_of(evidence, kinds.STEM))
     rows = measured(host_time.known(rows[kinds.single(rows)]))
     rows = having(rows, causal=rows["causal"].max())
@@ -81,12 +89,15 @@ def _waiting(evidence: MachineEvidence) -> dict:
 
 
 def _waits(rows: pd.DataFrame) -> str:
-    """Where the host takes longer than the device: ``below 2,048``, ``nowhere``, ..."""
+    """Where the host takes longer than the device: ``below length 2,048``, ``nowhere``, ..."""
     rows = rows.sort_values("seq_len").drop_duplicates("seq_len")
     end = host_time.end_of_waiting(rows, "seq_len")
     if end == rows["seq_len"].iloc[0]:
         return NOWHERE
-    return "at every length" if end is None else f"below length {significant(end)}"
+    if end is not None:
+        return f"below length {significant(end)}"
+    only = f"at length {significant(rows['seq_len'].iloc[0])}"
+    return only if len(rows) == 1 else "at every measured length"
 
 
 def _waiting_answer(values: dict) -> str:
@@ -98,6 +109,11 @@ _BEST = (
     "{% if best | length == 2 %} Of {{ peak }} the forward reaches up to"
     " {{ best.forward | percent }}, the backward {{ best.backward | percent }}.{% endif %}"
 )
+_BACKWARD = (
+    "takes {{ share | percent }} of the time, with {{ flops | sig }} times the FLOPs at"
+    " {{ rate | sig }} times the forward's rate. {{ 'Medians of' if cells > 1 else 'On' }}"
+    " {{ cells | count('cell') }} ({{ work }})."
+)
 
 CAUSES = (
     Finding(
@@ -106,10 +122,8 @@ CAUSES = (
         values=_backward,
         answer=lambda v: "most" if v["share"] > 0.5 else "part",
         answers={
-            "most": "The backward decides: it takes {{ share | percent }} of the time, with"
-            " {{ flops | sig }} times the FLOPs at {{ rate | sig }} times the forward's rate.",
-            "part": "The backward takes {{ share | percent }} of the time, with"
-            " {{ flops | sig }} times the FLOPs at {{ rate | sig }} times the forward's rate.",
+            "most": "The backward decides: it " + _BACKWARD,
+            "part": "The backward " + _BACKWARD,
         },
     ),
     Finding(
@@ -129,15 +143,15 @@ CAUSES = (
     ),
     Finding(
         name="flash_host",
-        question="Below which length is a call host-bound?",
+        question="Below which length does launching a call take longer than running it?",
         values=_waiting,
         answer=_waiting_answer,
         answers={
-            "host": "One head is host-bound ({{ numerics }})"
+            "host": "One head ({{ numerics }}) takes longer to launch than to run"
             "{% for name, (forward, backward) in kernels.items() %}{{ ',' if loop.first }}"
             " {{ name }}: forward {{ forward }}, backward {{ backward }}.{% endfor %}",
-            "device": "One head is not host-bound ({{ numerics }}) from length {{ least | sig }}"
-            " on: {{ kernels | listed }}.",
+            "device": "One head ({{ numerics }}) takes no longer to launch than to run from length"
+            " {{ least | sig }} on: {{ kernels | listed }}.",
         },
     ),
 )

@@ -34,7 +34,7 @@ from lmperf.reporting.numbers import significant
 from lmperf.reporting.rounds import median_intervals
 from lmperf.reporting.sections.flash_attention import kinds
 from lmperf.reporting.speedup import Series, speedups
-from lmperf.statistics import FASTER
+from lmperf.statistics import FASTER, SAME
 
 GROUP = ["d_head", "mask"]
 LEAST_LENGTH = 512
@@ -167,29 +167,33 @@ def _fastest(evidence: MachineEvidence, rows: pd.DataFrame) -> str:
     """In how many groups each is fastest: ``Triton is the fastest in 5 of 8 cases, flex in 2``.
 
     A group is not counted for its fastest row if that is not faster than every other row, or if a
-    time in the group may not hold (``marks.doubtful``).
+    time in the group may not hold (``marks.doubtful``). It is on par if that row is the same as
+    some and faster than all others.
     """
     group = ["phase", *GROUP]
     doubtful = marks.doubtful(rows, kinds.STEM).groupby([rows[name] for name in group]).any()
     best = rows.loc[rows.groupby(group)["rate"].idxmax(), ["implementation", *group]]
-    resolved = best[~best.index.isin(_matched(evidence, rows))].set_index(group)["implementation"]
-    resolved = resolved[~doubtful.reindex(resolved.index)].map(implementation_words)
-    wins = resolved.value_counts()
+    best = best[~doubtful.reindex(pd.MultiIndex.from_frame(best[group])).to_numpy()]
+    cases = rows[group].drop_duplicates().shape[0]
+    wins = best[~best.index.isin(_without(evidence, rows, FASTER))]
+    level = len(best[~best.index.isin(_without(evidence, rows, FASTER, SAME))]) - len(wins)
+    wins = wins["implementation"].map(implementation_words).value_counts()
     if not len(wins):
+        if level == cases:
+            return "The fastest implementations are on par"
         return "Which implementation is the fastest is not resolved"
     first, *rest = sorted(wins.index, key=lambda name: (-wins[name], name))
-    if wins[first] == len(best):
+    if wins[first] == cases:
         return f"{first} is the fastest"
     others = [f"{name} in {wins[name]}" for name in rest]
-    others += (
-        [f"{len(best) - len(resolved)} unresolved or marked"] if len(resolved) < len(best) else []
-    )
-    return ", ".join([f"{first} is the fastest in {wins[first]} of {len(best)} cases", *others])
+    left = {"on par": level, "unresolved or marked": cases - wins.sum() - level}
+    others += [f"{number} {words}" for words, number in left.items() if number]
+    return ", ".join([f"{first} is the fastest in {wins[first]} of {cases} cases", *others])
 
 
-def _matched(evidence: MachineEvidence, rows: pd.DataFrame) -> pd.Index:
-    """Labels of the rows that lack the verdict "faster" over at least one row of their group."""
+def _without(evidence: MachineEvidence, rows: pd.DataFrame, *verdicts: str) -> pd.Index:
+    """Labels of the rows with another verdict than these over at least one row of their group."""
     pairs = itertools.permutations(in_order("implementation", rows["implementation"]), 2)
     series = [[Series.of(implementation=name) for name in pair] for pair in pairs]
     found = [speedups(evidence, kinds.STEM, *pair)["verdict"] for pair in series]
-    return pd.Index([row for part in found for row in part.index[part != FASTER]])
+    return pd.Index([row for part in found for row in part.index[~part.isin(verdicts)]])

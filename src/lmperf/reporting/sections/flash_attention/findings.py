@@ -22,13 +22,21 @@ from lmperf.reporting.findings import (
     verdicts,
 )
 from lmperf.reporting.machine import newest
-from lmperf.reporting.numbers import Count, Spread, absent, significant
+from lmperf.reporting.numbers import Count, Spread, absent, ranged, ratio, significant
 from lmperf.reporting.published import figures_of
 from lmperf.reporting.sections.flash_attention import kinds
 from lmperf.reporting.sections.flash_attention.causes import CAUSES
 from lmperf.reporting.sections.flash_attention.errors import tensors, worst_errors
-from lmperf.reporting.speedup import Series, averaged, compared, every, geometric_mean, resolved
-from lmperf.statistics import FASTER
+from lmperf.reporting.speedup import (
+    Series,
+    averaged,
+    compared,
+    every,
+    geometric_mean,
+    resolved,
+    verdict_of_mean,
+)
+from lmperf.statistics import FASTER, SAME, SLOWER, UNRESOLVED
 
 LEADERBOARD, AUTHORS = "course leaderboard 2025", "FlashAttention-3"
 AUTHORS_KERNEL = "flash_attn_3"
@@ -42,15 +50,27 @@ def _rival(rows: pd.DataFrame) -> str:
     return peers[0]
 
 
+def _mean(rows: pd.DataFrame) -> str:
+    """The geometric mean of speed-ups in words; ``on par`` if its verdict is ``same``.
+
+    If a cell is faster or slower all the same, the range of the cells.
+    """
+    said = verdict_of_mean(rows)
+    if said == SAME and rows["verdict"].isin([FASTER, SLOWER]).any():
+        return ranged(Spread.of(rows["ratio"]), ratio)
+    words = {SAME: "on par", UNRESOLVED: UNRESOLVED}
+    return words.get(said) or ratio(geometric_mean(rows["ratio"]))
+
+
 def _peers(evidence: MachineEvidence) -> dict:
-    """Geometric-mean speed-ups of our kernel over the first peer, by phase.
+    """Geometric-mean speed-ups of our kernel over the first peer in words, by phase.
 
     The cells are the filled grid in bf16, or without it one head; of these the ones that are
-    ``averaged`` in every phase.
+    ``averaged`` in every phase. ``length``: their length, if it is the same in all of them.
     """
     work, rows = kinds.main(all_rows(evidence, kinds.STEM))
     over = kinds.in_every_phase(kinds.over(evidence, peer := _rival(rows), rows, averaged))
-    means = {phase: geometric_mean(part["ratio"]) for phase, part in over.groupby("phase")}
+    means = {phase: _mean(having(over, phase=phase)) for phase in in_order("phase", over["phase"])}
     if not set(kinds.PHASES) <= set(means):
         raise NotMeasured
     words = {"kernel": kinds.kernel_words(rows), "numerics": kinds.numerics(rows)}
@@ -59,24 +79,20 @@ def _peers(evidence: MachineEvidence) -> dict:
         **words,
         "work": work,
         "peer": implementation_words(peer),
-        "means": means,
+        "means": {"together" if p == kinds.TOGETHER else p: mean for p, mean in means.items()},
+        "length": over["seq_len"].iloc[0] if over["seq_len"].nunique() == 1 else None,
         "cells": Count(kinds.cells_of(over), kinds.cells_of(kinds.in_every_phase(timed))),
         "par": all_same(over),
     }
 
 
-def _peers_answer(values: dict) -> str:
-    if values["par"]:
-        return "par"
-    return "together" if kinds.TOGETHER in values["means"] else "each"
-
-
 def _together(evidence: MachineEvidence) -> dict:
     """Forward and backward together over the first peer: geometric means by width, and F5.
 
-    ``others``: speed-ups of the cells of F5 that are not marked or unresolved, if these are most.
-    The means rest on the cells of ``_peers``. ``left_out``: how many of all cells neither a mean
-    nor ``others`` includes.
+    ``means``: a mean in words -> the widths that have it. ``several``: whether a mean is of several
+    cells. The means rest on the cells of ``_peers``. ``others``: speed-ups of the cells of F5 that
+    are not marked or unresolved, if these are most. ``left_out``: how many of all cells neither a
+    mean nor ``others`` includes.
     """
     frame = all_rows(evidence, kinds.STEM)
     work, rows = kinds.main(frame)
@@ -90,12 +106,15 @@ def _together(evidence: MachineEvidence) -> dict:
     main, others = having(main, phase=kinds.TOGETHER), over(other, resolved)
     timed = [over(rows, every), over(other, every)]
     others = others if 2 * len(others) >= len(timed[1]) else others.iloc[:0]
-    number, widths = sum(map(len, timed)), in_order("d_head", measured(main)["d_head"])
+    number, means = sum(map(len, timed)), {}
+    for width in in_order("d_head", measured(main)["d_head"]):
+        means.setdefault(_mean(having(main, d_head=width)), []).append(width)
     return {
         "work": work,
         "numerics": kinds.numerics(rows),
         "peer": implementation_words(peer),
-        "widths": {d: geometric_mean(having(main, d_head=d)["ratio"]) for d in widths},
+        "means": means,
+        "several": main["d_head"].value_counts().max() > 1,
         "others": Spread.of(others["ratio"]) if len(others) else None,
         "left_out": Count(number - len(main) - len(others), number),
     }
@@ -218,18 +237,20 @@ _AT_THE_END = (
 )
 _NO_RED = "no gate of {{ red.n | count('timed row') }} failed."
 _OVER = "{{ kernel }} attention over {{ peer }} ({{ work }}, {{ numerics }}): "
-_EACH = (
-    "{{ means.forward | ratio }} forward, {{ means.backward | ratio }} backward."
-    "{% if not cells.all %} All rest on the same {{ cells }} cells.{% endif %}"
+_CELLS = (
+    " {{ 'Geometric means of' if cells.k > 1 else 'On' }}"
+    " {{ cells.k | count('cell') if cells.all else '%s cells' % cells }}"
+    "{% if length %}, length {{ length | sig }}{% endif %}."
 )
 _LEFT_OUT = (
     "{% if left_out.k %} Left out as marked or unresolved in a phase: {{ left_out }} cells."
     "{% endif %}"
 )
 _TOGETHER = (
-    "{% for width, mean in widths.items() %}{% if loop.first %}Forward and backward together over"
-    " {{ peer }} ({{ work }}, {{ numerics }}): {{ mean | ratio }} at d_head {{ width }}."
-    "{% else %} At d_head {{ width }}: {{ mean | ratio }}.{% endif %}{% endfor %}"
+    "{% for mean, widths in means.items() %}{% if loop.first %}Forward and backward together over"
+    " {{ peer }} ({{ work }}, {{ numerics }}{{ ', geometric means' if several }}): {{ mean }} at"
+    " d_head {{ widths | listed }}."
+    "{% else %} At d_head {{ widths | listed }}: {{ mean }}.{% endif %}{% endfor %}"
 )
 
 FINDINGS = (
@@ -237,13 +258,13 @@ FINDINGS = (
         name="flash_peers",
         question="How fast is our kernel compared with the best kernel?",
         values=_peers,
-        answer=_peers_answer,
+        answer=lambda v: "par" if v["par"] else "each",
         answers={
-            "together": _OVER
-            + "{{ means.forward_backward | ratio }} forward and backward together; "
-            + _EACH,
-            "each": _OVER + _EACH,
-            "par": _OVER + "on par.",
+            "each": _OVER
+            + "{% for phase, mean in means.items() %}{{ mean }} {{ phase }}"
+            + "{{ '.' if loop.last else ', ' }}{% endfor %}"
+            + _CELLS,
+            "par": _OVER + "on par in {{ cells }} cells.",
         },
         place=SHORT,
     ),

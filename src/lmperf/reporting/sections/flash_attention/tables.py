@@ -21,7 +21,15 @@ from lmperf.reporting.sections.flash_attention import kinds
 from lmperf.reporting.sections.flash_attention.errors import check_tables, error_tables
 from lmperf.reporting.sections.flash_attention.sustained import sustained_tables
 from lmperf.reporting.side_by_side import Beside, each, rate, side_by_side, speedup, time
-from lmperf.reporting.speedup import PRECISE, Series, averaged, every, geometric_mean, speedup_cells
+from lmperf.reporting.speedup import (
+    PRECISE,
+    Series,
+    averaged,
+    every,
+    geometric_mean,
+    speedup_cells,
+    verdict_of_mean,
+)
 from lmperf.reporting.tables import (
     Owed,
     TableGroup,
@@ -35,6 +43,7 @@ from lmperf.reporting.tables import (
     with_shares,
 )
 from lmperf.results import AXIS, DERIVED, HIGHER, OBSERVED, Cell, Table
+from lmperf.statistics import SAME, UNRESOLVED
 
 # The size of the table that a write-up may show.
 MOST_COLUMNS, MOST_LINES = 7, 12
@@ -42,15 +51,16 @@ MOST_COLUMNS, MOST_LINES = 7, 12
 LONG = 2048
 GRID_CELL = ["d_head", "mask", "seq_len", "batch", "heads"]
 FLOPS = (
-    "FLOPs: 4 · batch · heads · length² · d_head forward, half of it where causal; 2.5 times that"
-    " backward."
+    "FLOPs: 4 · batch · heads · length² · d_head forward, with length (length + 1) / 2 for length²"
+    " where causal; 2.5 times that backward."
 )
 TIMES, RATES = "Times: median.", "Rates: from the median time (% of the peak matmul: F3)."
 SPEEDUPS = "Speed-ups: median of the ratios of rounds; above one, ours is faster (intervals: {})."
 MEANS = (
     "Geometric mean over cells of the speed-ups (smallest to largest), each the median of the"
-    " ratios of rounds; below one the other is faster. Cells with a marked time are left out, and"
-    f" unresolved ones whose interval reaches further than {percent(PRECISE, 0)} from the speed-up."
+    " ratios of rounds; below one the other is faster. *Same*: the cells are, or the mean is within"
+    " their noise floor. Cells with a marked time are left out, and unresolved ones whose interval"
+    f" reaches further than {percent(PRECISE, 0)} from the speed-up."
 )
 
 
@@ -168,8 +178,7 @@ def peer_tables(evidence: MachineEvidence) -> list[Table]:
 def filled_tables(evidence: MachineEvidence) -> list[Table]:
     """Tables F3, one per dtype and phase: rates on the filled grid, and speed-ups over peers."""
     frame = kinds.rows(evidence)
-    rows = having(frame[kinds.filled(frame)], phase=kinds.PHASES)
-    return each(*_by_phase(evidence, rows, GRID_CELL, rates=True))
+    return each(*_by_phase(evidence, frame[kinds.filled(frame)], GRID_CELL, rates=True))
 
 
 def other_tables(evidence: MachineEvidence) -> list[Table]:
@@ -226,10 +235,10 @@ def _means(evidence: MachineEvidence, frame: pd.DataFrame) -> Table | None:
         headers[fastest] = "over the fastest SDPA backend"
     lines = []
     for work, rows in _works(frame).items():
-        for phase in kinds.PHASES:
+        for phase in in_order("phase", rows["phase"]):
             in_phase = having(rows, phase=phase).index
-            chosen = {name: r["ratio"][r.index.isin(in_phase)] for name, r in columns.items()}
-            cells = {name: _mean(ratios) for name, ratios in chosen.items() if len(ratios)}
+            chosen = {name: r[r.index.isin(in_phase)] for name, r in columns.items()}
+            cells = {name: _mean(part) for name, part in chosen.items() if len(part)}
             n = max(map(len, chosen.values()), default=0)
             if cells:
                 lines.append({"work": work, "phase": phase_words(phase), "cells": n, **cells})
@@ -278,12 +287,16 @@ def _works(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
     }
 
 
-def _mean(ratios: pd.Series) -> Cell:
-    """A cell with the geometric mean of speed-ups, and the smallest and the largest of them."""
+def _mean(rows: pd.DataFrame) -> Cell:
+    """A cell with the geometric mean of speed-ups, and the smallest and the largest of several.
+
+    Its verdict follows if that is ``same`` or ``unresolved``.
+    """
+    ratios, said = rows["ratio"], verdict_of_mean(rows)
     mean, ends = geometric_mean(ratios), (ratios.min(), ratios.max())
     low, high = (ratio(value).removesuffix("x") for value in ends)
-    words = f"{ratio(mean)} ({low}-{high})"
-    return Cell(words, finite(mean), *map(finite, ends), n=len(ratios))
+    words = [ratio(mean), f"({low}-{high})" * (len(rows) > 1), said * (said in (SAME, UNRESOLVED))]
+    return Cell(" ".join(filter(None, words)), finite(mean), *map(finite, ends), n=len(rows))
 
 
 def _one_head(frame: pd.DataFrame) -> pd.Series:

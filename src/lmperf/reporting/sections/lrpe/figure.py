@@ -20,7 +20,7 @@ from lmperf.reporting.figures import (
     powers_of_two,
     whiskers,
 )
-from lmperf.reporting.numbers import Spread, percent, ranged
+from lmperf.reporting.numbers import Spread, counted, percent, ranged
 from lmperf.reporting.rounds import median_intervals
 from lmperf.reporting.sections.lrpe import shapes
 
@@ -94,6 +94,7 @@ def title(evidence: MachineEvidence, frame: pd.DataFrame) -> str:
     """The title: the share of the copy's speed that the lead implementation reaches."""
     lead = shapes.leads(frame)[0]
     what = f"{implementation_words(lead)}, {dtype_words(shapes.numerics(frame))}"
+    what += _kind(shapes.rows_of(evidence), frame)
     rows = frame[frame["large"]].join(shapes.over(evidence, lead, "copy"), how="inner")
     if rows.empty:
         return f"Bandwidth of md_lrpe_cosine, {what}"
@@ -103,3 +104,11 @@ def title(evidence: MachineEvidence, frame: pd.DataFrame) -> str:
     ]
     least = shapes.large_words(frame)
     return f"md_lrpe_cosine {least} ({what}), share of a copy's speed: {', '.join(shares)}"
+
+
+def _kind(rows: pd.DataFrame, drawn: pd.DataFrame) -> str:
+    """In words, which shapes are drawn, if others were measured: ``, 1 axis, 0 extra tokens``."""
+    axes, extra = (drawn[name].iloc[0] for name in ("axes", "extra_tokens"))
+    axes = f"{axes} {'axis' if axes == 1 else 'axes'}"
+    several = {"axes": axes, "extra_tokens": counted(extra, "extra token")}
+    return "".join(f", {words}" for name, words in several.items() if rows[name].nunique() > 1)

@@ -12,9 +12,8 @@ from lmperf.reporting.numbers import Count, Spread
 from lmperf.reporting.sections.lrpe import shapes
 from lmperf.reporting.speedup import every, resolved
 
-# Peaks of memory this near to each other are the same; below this share of copy speed, bytes do not
-# bound an implementation.
-SAME_PEAK, BOUND_BY_BYTES = 0.01, 0.5
+# Below this share of copy speed, bytes do not bound an implementation.
+BOUND_BY_BYTES = 0.5
 
 
 def _rows(evidence: MachineEvidence) -> pd.DataFrame:
@@ -89,36 +88,8 @@ def _over_peer(evidence: MachineEvidence) -> dict:
     }
 
 
-def _why(evidence: MachineEvidence) -> dict:
-    """Copy speed that the next implementation reaches, where it needs as much memory as the lead.
-
-    Raises NotMeasured where its bytes explain its time.
-    """
-    rows = _rows(evidence)
-    leads = shapes.leads(rows)
-    if len(leads) < 2:
-        raise NotMeasured
-    lead, peer = leads[:2]
-    large = rows[rows["large"]]
-    peaks = large.pivot_table("peak_mib", [*shapes.CELL, "phase"], "implementation")
-    peaks = measured(peaks.reindex(columns=[lead, peer]).dropna())
-    same = peaks.index[(peaks[peer] / peaks[lead] - 1).abs() <= SAME_PEAK]
-    shares = _compared(evidence, peer, "copy")
-    alike = pd.MultiIndex.from_frame(shares[[*shapes.CELL, "phase"]]).isin(same)
-    shares = measured(shares[alike & (shares["phase"] == "forward")])
-    if shares["ratio"].max() >= BOUND_BY_BYTES:
-        raise NotMeasured
-    return {
-        "peer": implementation_words(peer),
-        "kernel": implementation_words(lead),
-        "shares": Spread.of(shares["ratio"]),
-        "batch": int(shares["batch"].max()),
-        "once": lead == "triton",
-    }
-
-
 def _host(evidence: MachineEvidence) -> dict:
-    """Up to which number of positions every shape is host-bound, by phase."""
+    """Up to which number of positions every shape takes longer to launch than to run, by phase."""
     rows = _rows(evidence)
     lead = shapes.leads(rows)[:1]
     rows = measured(host_time.known(having(rows, implementation=lead)))
@@ -138,6 +109,7 @@ def _cached(evidence: MachineEvidence) -> dict:
     peaks = measured(peaks.reindex(columns=["triton_cached", "triton"]).dropna())
     return {
         **verdicts(_compared(evidence, "triton_cached", "triton")),
+        "large": shapes.large_words(rows),
         "memory": Spread.of(peaks["triton_cached"] / peaks["triton"] - 1),
     }
 
@@ -175,33 +147,19 @@ FINDINGS = (
         answer=lambda v: "alone" if v["least"] is None else "is",
         answers={
             "alone": _OVER,
-            "is": _OVER
-            + " Smaller shapes: {{ least | ratio }} at least{{ ', %s unresolved' % open if open.k"
-            " }}.",
-        },
-    ),
-    Finding(
-        name="lrpe_why",
-        question="What bounds the next implementation?",
-        values=_why,
-        answer=lambda v: "once" if v["once"] and v["batch"] > 1 else "is",
-        answers={
-            "once": "With the same peak memory, {{ peer }} reaches {{ shares | range('percent') }}"
-            " of copy speed forward: arithmetic bounds it. {{ kernel }} computes the angles once"
-            " for a batch of {{ batch }}.",
-            "is": "With the same peak memory, {{ peer }} reaches {{ shares | range('percent') }}"
-            " of copy speed forward: arithmetic bounds it, not bytes.",
+            "is": _OVER + " Smaller shapes: {{ least | ratio }} at least{{ ', %s unresolved or"
+            " marked' % open if open.k }}.",
         },
     ),
     Finding(
         name="lrpe_host",
-        question="Up to which number of positions is a call host-bound?",
+        question="Up to which number of positions does launching take longer than running?",
         values=_host,
         answer=always,
         answers={
-            "is": "{{ kernel[:1] | upper }}{{ kernel[1:] }} is host-bound up to"
-            " {{ forward | count('position') }} forward, {{ '{:,}'.format(backward) }} backward:"
-            " launching takes longer than the kernel."
+            "is": "Up to {{ forward | count('position') }} forward,"
+            " {{ '{:,}'.format(backward) }} backward, {{ kernel }} takes longer to launch than"
+            " to run."
         },
     ),
     Finding(
@@ -210,12 +168,13 @@ FINDINGS = (
         values=_cached,
         answer=_cached_answer,
         answers={
-            "costs": "Caching the angles does not pay, {{ gain | range('ratio') }} the speed:"
-            " cached, they must be read, and take up to {{ memory.high | percent }} more memory.",
-            "pays": "Caching the angles is faster, {{ gain | range('ratio') }} the speed, for up"
-            " to {{ memory.high | percent }} more memory.",
-            "either": "Caching the angles is faster in {{ faster }} resolved comparisons, for up"
-            " to {{ memory.high | percent }} more memory.",
+            "costs": "Caching the angles does not pay ({{ large }}):"
+            " {{ gain | range('ratio') }} the speed. Cached, they must be read, and take up to"
+            " {{ memory.high | percent }} more memory.",
+            "pays": "Caching the angles is faster ({{ large }}), {{ gain | range('ratio') }} the"
+            " speed. It takes up to {{ memory.high | percent }} more memory.",
+            "either": "Caching the angles is faster in {{ faster }} resolved comparisons"
+            " ({{ large }}). It takes up to {{ memory.high | percent }} more memory.",
         },
     ),
 )

@@ -43,7 +43,7 @@ from lmperf.results import DERIVED, HIGHER, Cell, Table, joined
 HEAD_LINES = 12
 RATIOS = (
     "GB/s: the bytes that must be moved, divided by the median time. % of copy and speed-ups: the"
-    " median of the ratios of the rounds (intervals: L1). The copy moves the same bytes."
+    " median of the ratios of the rounds{}. The copy moves the same bytes."
 )
 CHECKED = {
     "out": "output",
@@ -76,7 +76,9 @@ def head(evidence: MachineEvidence) -> Table | None:
             evidence, rows, lead, peers[:1], f"{phase_words(phase)} over", brackets=False
         )
     what = f"md_lrpe_cosine, {implementation_words(lead)}, {dtype_words(shapes.numerics(frame))}"
-    notes = f"In brackets: % of copy. {RATIOS}{_dips(evidence, lead, frame)}"
+    notes = (
+        f"In brackets: % of copy. {RATIOS.format(' (intervals: L1)')}{_dips(evidence, lead, frame)}"
+    )
     table = side_by_side(what, frame, shapes.CELL, columns, notes)
     return table and table.last(HEAD_LINES)
 
@@ -169,18 +171,24 @@ def _speed(evidence: MachineEvidence, frame: pd.DataFrame, words: str) -> Table 
             evidence, frame, leads[0], leads[1:], implementation_words(leads[0]) + " over"
         )
     return side_by_side(
-        words.capitalize(), frame, shapes.CELL, columns, f"{kernel_note(frame)} {RATIOS}"
+        words.capitalize(), frame, shapes.CELL, columns, f"{kernel_note(frame)} {RATIOS.format('')}"
     )
 
 
 def _shares(evidence: MachineEvidence, name: str) -> pd.Series:
-    """The speed of ``name`` in percent of the copy's, with interval: ``93.0 % (92.9-93.1)``."""
+    """The speed of ``name`` in percent of the copy's, with interval: ``93.0 % (92.9-93.1)``.
+
+    It has the marks of both rows, as a speed-up has.
+    """
     found = shapes.over(evidence, name, "copy", every)
+    sides = (Series.of(implementation=side) for side in (name, "copy"))
+    marked = speedup_cells(evidence, shapes.STEM, *sides).map(lambda cell: cell.marks)
     cells = [
         Cell(
             f"{percent(r.ratio)} ({100 * r.low:.1f}-{100 * r.high:.1f})",
             *(finite(100 * r.ratio), finite(100 * r.low), finite(100 * r.high), whole(r.rounds)),
             verdict=r.verdict,
+            marks=marked[r.Index],
         )
         for r in found.itertuples()
     ]

@@ -62,7 +62,7 @@ def _end_words(cases: pd.DataFrame, kind: str) -> str:
     if not withheld.any():
         return f"{kind} time of wall time"
     some = "" if withheld.all() else " of wall time"
-    return f"{kind} time{some}\n(wall time withheld where E1 does not confirm it)"
+    return f"{kind} time{some}\n(wall time withheld where no row of E1 confirms it)"
 
 
 def _ways(cases: pd.DataFrame) -> list[str]:

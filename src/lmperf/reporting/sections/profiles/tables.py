@@ -94,7 +94,7 @@ def head(evidence: MachineEvidence) -> Table | None:
         note += f" Left out: {kind}s without a class, at most {_ms(cases[OTHER].max())} ms."
     if withheld := int(cases["withheld"].sum()):
         of = "" if withheld == len(cases) else f" of {withheld} of {len(cases)} lines"
-        note += f" Wall time{of} is withheld there: E1 does not confirm it."
+        note += f" Wall time{of} is withheld there: no row of E1 confirms it."
     caption = f"Where a {phase} spends its {kind} time, in ms"
     table = side_by_side(caption, cases, CELL, columns, note)
     return table and _without_unit(_in_one_column(table.last(HEAD_LINES)))
