@@ -44,6 +44,14 @@ def test_table_e1_shows_times_memory_and_mfu_of_a_cell(gpu):
     assert of in first.notes
 
 
+def test_peak_of_a_cuda_graph_includes_its_pool(gpu):
+    where = {"size": "small", "context_length": 1024, "batch": 4, "implementation": "graph"}
+    row = having(gpu.frame(ways.STEM), **where).iloc[0]
+    table = next(t for t in SECTION.tables[0].make(gpu) if t.caption.startswith("bf16 weights"))
+    line = line_of(table, size="small", batch=4, implementation="CUDA graph")
+    assert line["peak memory (MiB)"] == significant(row["peak_mib"] + row["pool_mib"])
+
+
 def test_sustained_steps_have_their_rates_in_a_table_of_their_own(gpu):
     where = {**CELL, "context_length": 1024, "dtype": "float32", "implementation": EAGER}
     row = having(gpu.frame(ways.STEM), **where, phase="train_step").iloc[0]

@@ -113,7 +113,7 @@ def _steps(evidence: MachineEvidence, dtype: str) -> Table | None:
     single = ways.with_rates(evidence, step.assign(sustained_ms=None))
     columns += [
         *ways.rates(single, STEP),
-        memory("peak memory", value_cells(step, step["peak_mib"]), f"{STEP}.peak"),
+        memory("peak memory", value_cells(step, ways.peak_mib(step)), f"{STEP}.peak"),
         share(
             "queued (% of the step)",
             value_cells(step, 100 * queued(step)),

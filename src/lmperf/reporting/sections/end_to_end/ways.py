@@ -146,12 +146,17 @@ def share_of_matmul(steps: pd.DataFrame, name: str) -> Beside:
     return rate("share of sustained matmul", cells, f"{name}.share_of_matmul", "%")
 
 
-def peak(rows: pd.DataFrame) -> pd.Series:
-    """Peak memory of train steps in GiB, with the pool of a CUDA graph.
+def peak_mib(rows: pd.DataFrame) -> pd.Series:
+    """Peak memory of train steps in MiB, with the pool of a CUDA graph.
 
     The allocator does not count this pool as allocated.
     """
-    return (rows["peak_mib"] + rows["pool_mib"].fillna(0)) / MIB_PER_GIB
+    return rows["peak_mib"] + rows["pool_mib"].fillna(0)
+
+
+def peak(rows: pd.DataFrame) -> pd.Series:
+    """Peak memory of train steps in GiB: see ``peak_mib``."""
+    return peak_mib(rows) / MIB_PER_GIB
 
 
 def burst_words(words: str, burst: bool) -> str:

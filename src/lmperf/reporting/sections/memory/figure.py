@@ -23,7 +23,7 @@ from lmperf.reporting.figures import (
     wrapped,
 )
 from lmperf.reporting.numbers import percent, significant
-from lmperf.reporting.sections.end_to_end import waterfall
+from lmperf.reporting.sections.end_to_end import waterfall, ways
 from lmperf.reporting.sections.end_to_end.figure import BAR, INCHES_A_RUNG, lines_of
 from lmperf.reporting.sections.memory.peaks import MIB_IN_GIB
 from lmperf.reporting.sections.memory.timeline import levels, observed, spans
@@ -95,8 +95,7 @@ def rungs_of(evidence: MachineEvidence) -> pd.DataFrame:
     rows = waterfall.usual(evidence)
     if rows.empty:
         return pd.DataFrame({"size": [], "implementation": []})
-    peak = (rows["peak_mib"] + rows["pool_mib"].fillna(0)) / MIB_IN_GIB
-    rows = rows.assign(peak=peak, kept=rows["resident_mib"] / MIB_IN_GIB)
+    rows = rows.assign(peak=ways.peak(rows), kept=rows["resident_mib"] / MIB_IN_GIB)
     known = rows[gates.shown(rows) & rows[["peak", "kept"]].notna().all(axis=1)]
     several = known.groupby("size")["implementation"].nunique() > 1
     sizes = in_order("size", several.index[several])
